@@ -1,0 +1,22 @@
+//! The words every part of Weft uses: time, bytes, rates, and seeds for everything random.
+//!
+//! Nothing here reads a clock or a source of entropy: the first [`Instant`] comes from a driver
+//! (the agent's clock, the simulator's event queue) and the first [`Seed`] from the command line.
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod bytes;
+mod parse;
+mod rate;
+mod rng;
+mod seed;
+mod time;
+
+pub use bytes::ByteCount;
+pub use parse::{ParseUnitError, suggest, unknown_name};
+pub use rate::BitRate;
+pub use rng::Rng;
+pub use seed::Seed;
+pub use time::{Duration, Instant};

@@ -1,0 +1,213 @@
+//! Units as people write them: `100us`, `400Gbps`, `64KiB`, and the nearest known name for a typo.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
+
+use crate::{BitRate, ByteCount, Duration};
+
+/// Why a text is not a quantity; names what was expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseUnitError {
+    text: String,
+    expected: &'static str,
+}
+
+impl fmt::Display for ParseUnitError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:?} is not {}", self.text, self.expected)
+    }
+}
+
+impl core::error::Error for ParseUnitError {}
+
+const DURATIONS: &[(&str, u64)] =
+    &[("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+const RATES: &[(&str, u64)] =
+    &[("bps", 1), ("Kbps", 1_000), ("Mbps", 1_000_000), ("Gbps", 1_000_000_000)];
+const SIZES: &[(&str, u64)] = &[
+    ("B", 1),
+    ("KB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+];
+
+/// Reads `<number>[.<digits>]<unit>` exactly, in integers.
+fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim();
+    let scale = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?.1;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let mut value = whole.parse::<u64>().ok()?.checked_mul(scale)?;
+    let mut place = scale;
+    for digit in fraction.bytes() {
+        place /= 10;
+        value = value.checked_add(u64::from(digit.checked_sub(b'0')?) * place)?;
+    }
+    Some(value)
+}
+
+/// Writes `value` in the largest unit that divides it.
+fn display(value: u64, units: &[(&str, u64)], out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (name, scale) = units
+        .iter()
+        .filter(|(_, scale)| value != 0 && value.is_multiple_of(*scale))
+        .max_by_key(|(_, scale)| *scale)
+        .unwrap_or(&units[0]);
+    write!(out, "{}{name}", value / scale)
+}
+
+impl FromStr for Duration {
+    type Err = ParseUnitError;
+    fn from_str(text: &str) -> Result<Self, ParseUnitError> {
+        let expected = "a time such as 250us, 4ms or 1.5s";
+        let nanos = quantity(text, DURATIONS);
+        nanos.map(Self::from_nanos).ok_or_else(|| ParseUnitError { text: text.into(), expected })
+    }
+}
+
+impl FromStr for BitRate {
+    type Err = ParseUnitError;
+    fn from_str(text: &str) -> Result<Self, ParseUnitError> {
+        let expected = "a rate above zero such as 100Gbps or 25Mbps";
+        let bits = quantity(text, RATES);
+        bits.and_then(Self::bps).ok_or_else(|| ParseUnitError { text: text.into(), expected })
+    }
+}
+
+impl FromStr for ByteCount {
+    type Err = ParseUnitError;
+    fn from_str(text: &str) -> Result<Self, ParseUnitError> {
+        let expected = "a size such as 4096, 64KiB or 2MB";
+        let plain = text.trim().parse().ok();
+        let bytes = plain.or_else(|| quantity(text, SIZES));
+        bytes.map(Self).ok_or_else(|| ParseUnitError { text: text.into(), expected })
+    }
+}
+
+impl fmt::Display for Duration {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        display(self.as_nanos(), DURATIONS, out)
+    }
+}
+
+impl fmt::Display for BitRate {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        display(self.as_bps(), RATES, out)
+    }
+}
+
+impl fmt::Display for ByteCount {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        display(self.0, SIZES, out)
+    }
+}
+
+/// The known name nearest to `typed`, when one is near enough to be a typo (edit distance at most
+/// a third of its length, and at least one).
+pub fn suggest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let nearest = known.into_iter().map(|name| (edit_distance(typed, name), name)).min()?;
+    let close = (typed.len() / 3).max(1);
+    (nearest.0 <= close).then_some(nearest.1)
+}
+
+/// The message for a name that is in no registry: the nearest one when it looks like a typo, then
+/// all there are.
+pub fn unknown_name(kind: &str, typed: &str, known: &[&str]) -> String {
+    let hint = suggest(typed, known.iter().copied())
+        .map_or_else(String::new, |name| format!(", did you mean {name:?}?"));
+    format!("no {kind} {typed:?}{hint} (known: {})", known.join(", "))
+}
+
+/// Levenshtein distance over bytes.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let substitute = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = substitute.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(feature = "serde")]
+mod with_serde {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::{BitRate, ByteCount, Duration, String, ToString};
+
+    macro_rules! as_text {
+        ($($unit:ty),+) => {$(
+            impl Serialize for $unit {
+                fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                    to.serialize_str(&self.to_string())
+                }
+            }
+            impl<'de> Deserialize<'de> for $unit {
+                fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                    String::deserialize(from)?.parse().map_err(D::Error::custom)
+                }
+            }
+        )+};
+    }
+    as_text!(Duration, BitRate, ByteCount);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_read_as_people_write_them() {
+        assert_eq!("250us".parse(), Ok(Duration::from_micros(250)));
+        assert_eq!("1.5 ms".parse(), Ok(Duration::from_micros(1500)));
+        assert_eq!("400Gbps".parse(), Ok(BitRate::gbps(400).unwrap()));
+        assert_eq!("64KiB".parse(), Ok(ByteCount::kib(64)));
+        assert_eq!("4096".parse(), Ok(ByteCount(4096)));
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        for nanos in [0, 1, 999, 1_000, 250_000, 4_000_000, 61_000_000_000] {
+            let span = Duration::from_nanos(nanos);
+            assert_eq!(span.to_string().parse(), Ok(span));
+        }
+        for bytes in [0, 1, 1000, 1024, 4096, 2_000_000] {
+            assert_eq!(ByteCount(bytes).to_string().parse(), Ok(ByteCount(bytes)));
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_text_and_what_was_expected() {
+        let error = "fast".parse::<BitRate>().unwrap_err().to_string();
+        assert_eq!(error, "\"fast\" is not a rate above zero such as 100Gbps or 25Mbps");
+        assert!("0Gbps".parse::<BitRate>().is_err());
+        assert!("99999999999999999999s".parse::<Duration>().is_err());
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_nearest_and_the_list() {
+        let message = unknown_name("path policy", "oblivous", &["single", "oblivious"]);
+        let want =
+            r#"no path policy "oblivous", did you mean "oblivious"? (known: single, oblivious)"#;
+        assert_eq!(message, want);
+    }
+
+    #[test]
+    fn a_typo_finds_its_neighbour_and_nonsense_finds_nothing() {
+        assert_eq!(suggest("oblivous", ["single", "oblivious"]), Some("oblivious"));
+        assert_eq!(suggest("quux", ["single", "oblivious"]), None);
+    }
+}
