@@ -1,0 +1,109 @@
+//! Fields narrower than a byte's multiple, so that every header value can be emitted.
+
+/// A number of `BITS` bits, at most 16. What does not fit cannot be built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Bits<const BITS: u32>(u16);
+
+/// Three bits: a path id, an ACK type.
+pub type U3 = Bits<3>;
+/// Four bits: a version, a hop count.
+pub type U4 = Bits<4>;
+/// Five bits: an ACK value.
+pub type U5 = Bits<5>;
+/// Six bits: reserved space in the ACK header, a DSCP.
+pub type U6 = Bits<6>;
+/// Eleven bits: packet counts in an ACK.
+pub type U11 = Bits<11>;
+/// Thirteen bits: an IPv4 fragment offset.
+pub type U13 = Bits<13>;
+
+/// A number of `BITS` bits, more than 16 and at most 32. What does not fit cannot be built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct WideBits<const BITS: u32>(u32);
+
+/// Twenty bits: an IPv6 flow label.
+pub type U20 = WideBits<20>;
+/// Twenty-four bits: a VXLAN network identifier.
+pub type U24 = WideBits<24>;
+
+impl<const BITS: u32> Bits<BITS> {
+    /// The largest value.
+    pub const MAX: Self = Self(u16::MAX >> (16 - BITS));
+
+    /// `value`, unless it needs more than `BITS` bits.
+    #[inline]
+    pub const fn new(value: u16) -> Option<Self> {
+        if value <= Self::MAX.0 { Some(Self(value)) } else { None }
+    }
+
+    /// The low `BITS` bits of `value`.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "masked to at most 16 bits")]
+    pub const fn truncate(value: u32) -> Self {
+        Self((value & Self::MAX.0 as u32) as u16)
+    }
+
+    /// The value.
+    #[inline]
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+}
+
+impl<const BITS: u32> WideBits<BITS> {
+    /// The largest value.
+    pub const MAX: Self = Self(u32::MAX >> (32 - BITS));
+
+    /// `value`, unless it needs more than `BITS` bits.
+    #[inline]
+    pub const fn new(value: u32) -> Option<Self> {
+        if value <= Self::MAX.0 { Some(Self(value)) } else { None }
+    }
+
+    /// The low `BITS` bits of `value`.
+    #[inline]
+    pub const fn truncate(value: u32) -> Self {
+        Self(value & Self::MAX.0)
+    }
+
+    /// The value.
+    #[inline]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl<const BITS: u32> From<Bits<BITS>> for u32 {
+    #[inline]
+    fn from(bits: Bits<BITS>) -> Self {
+        Self::from(bits.0)
+    }
+}
+
+impl<const BITS: u32> From<WideBits<BITS>> for u32 {
+    #[inline]
+    fn from(bits: WideBits<BITS>) -> Self {
+        bits.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_cannot_be_built() {
+        assert_eq!(U4::new(15), Some(U4::MAX));
+        assert_eq!(U4::new(16), None);
+        assert_eq!(U11::MAX.get(), 2047);
+        assert_eq!(U24::new(1 << 24), None);
+        assert_eq!(U24::MAX.get(), 0x00ff_ffff);
+        assert_eq!(Bits::<16>::MAX.get(), u16::MAX);
+    }
+
+    #[test]
+    fn truncation_keeps_the_low_bits() {
+        assert_eq!(U3::truncate(0b1_1010).get(), 0b010);
+        assert_eq!(U20::truncate(0xfff1_2345).get(), 0x1_2345);
+    }
+}

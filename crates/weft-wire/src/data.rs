@@ -1,0 +1,243 @@
+//! Data packet header (BIFROST, appendix C.1, figure C2): 16 bytes.
+
+use crate::ParseError;
+use crate::bits::{U3, U4};
+use crate::spec::{self, Field, split_rows, write_rows};
+
+mod field {
+    use super::Field;
+
+    pub(super) const PACKET_TYPE: Field = Field::new("Pkt Type", 0, 8, "1");
+    pub(super) const VERSION: Field = Field::new("Version", 8, 4, "protocol version");
+    pub(super) const CC_TYPE: Field =
+        Field::new("CC Type", 12, 4, "congestion control in use, by its number in the registry");
+    pub(super) const SE: Field =
+        Field::new("se", 16, 1, "special packet (keepalive, path probe): takes no sequence number");
+    pub(super) const ACK: Field = Field::new("ack", 17, 1, "an acknowledgement is wanted at once");
+    pub(super) const DIR: Field =
+        Field::new("dir", 18, 1, "set on packets from the side that accepted the connection");
+    pub(super) const ECE: Field =
+        Field::new("ece", 19, 1, "the sender saw congestion on the reverse direction");
+    pub(super) const RET: Field = Field::new("ret", 20, 1, "sent before");
+    pub(super) const PATH_ID: Field =
+        Field::new("Path ID", 21, 3, "low three bits of the path's index");
+    pub(super) const NEXT: Field =
+        Field::new("Reserved", 24, 8, "what follows: 0 a tenant's frame, 1 a message header");
+    pub(super) const PSN: Field =
+        Field::new("Packet Sequence Number", 32, 32, "place in the sequence, modulo 2^32");
+    pub(super) const DESTINATION_CID: Field =
+        Field::new("Destination CID", 64, 32, "the receiver's connection id");
+    pub(super) const TIMESTAMP: Field =
+        Field::new("Timestamp Value", 96, 32, "when the packet left its engine (t1), ns mod 2^32");
+}
+
+pub(crate) const SPEC: spec::Header = spec::Header {
+    name: "Data packet",
+    source: "BIFROST, appendix C.1, figure C2",
+    about: "Payload for the peer, or a probe. The byte the paper reserves says what follows; its \
+            zero is the paper's own meaning.",
+    fields: &[
+        field::PACKET_TYPE,
+        field::VERSION,
+        field::CC_TYPE,
+        field::SE,
+        field::ACK,
+        field::DIR,
+        field::ECE,
+        field::RET,
+        field::PATH_ID,
+        field::NEXT,
+        field::PSN,
+        field::DESTINATION_CID,
+        field::TIMESTAMP,
+    ],
+};
+
+const ROWS: usize = 4;
+
+/// What follows the data header; carried in the byte the paper reserves, whose zero is the
+/// paper's own meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Next {
+    /// A tenant's frame, nothing in between (BIFROST).
+    #[default]
+    Frame,
+    /// A [`MessageHeader`](crate::MessageHeader), then payload.
+    Message,
+}
+
+/// The header of a data packet, in the host's own types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct DataHeader {
+    /// Protocol version.
+    pub version: U4,
+    /// The congestion control in use, by its number in the registry.
+    pub cc_type: U4,
+    /// `se`: a special packet (keepalive, path probe); takes no place in the sequence.
+    pub special: bool,
+    /// `ack`: an acknowledgement is wanted at once.
+    pub ack_now: bool,
+    /// `dir`: set on packets from the side that accepted the connection.
+    pub from_acceptor: bool,
+    /// `ece`: the sender saw congestion on the reverse direction.
+    pub ece: bool,
+    /// `ret`: sent before.
+    pub retransmitted: bool,
+    /// Low three bits of the path's index.
+    pub path_id: U3,
+    /// What follows this header.
+    pub next: Next,
+    /// Packet sequence number.
+    pub psn: u32,
+    /// The receiver's connection id.
+    pub destination_cid: u32,
+    /// When the packet left its engine (t1), nanoseconds modulo 2^32.
+    pub timestamp: u32,
+}
+
+impl DataHeader {
+    /// The header's length, bytes.
+    pub const LEN: usize = 4 * ROWS;
+
+    /// The packet type on the wire.
+    pub const PACKET_TYPE: u8 = 1;
+
+    /// Splits `bytes` into header and what follows it. Any version is accepted: the endpoint
+    /// decides which it speaks.
+    ///
+    /// # Errors
+    /// `Truncated` below [`LEN`](Self::LEN) bytes; `UnknownPacketType` unless it is a data packet;
+    /// `UnknownNext` when it is not known what follows.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
+        let (rows, rest) = split_rows::<ROWS>(bytes)?;
+        let packet_type = field::PACKET_TYPE.read_u8(&rows);
+        if packet_type != Self::PACKET_TYPE {
+            return Err(ParseError::UnknownPacketType { got: packet_type });
+        }
+        let header = Self {
+            version: U4::truncate(field::VERSION.read(&rows)),
+            cc_type: U4::truncate(field::CC_TYPE.read(&rows)),
+            special: field::SE.flag(&rows),
+            ack_now: field::ACK.flag(&rows),
+            from_acceptor: field::DIR.flag(&rows),
+            ece: field::ECE.flag(&rows),
+            retransmitted: field::RET.flag(&rows),
+            path_id: U3::truncate(field::PATH_ID.read(&rows)),
+            next: Next::from_number(field::NEXT.read_u8(&rows))?,
+            psn: field::PSN.read(&rows),
+            destination_cid: field::DESTINATION_CID.read(&rows),
+            timestamp: field::TIMESTAMP.read(&rows),
+        };
+        Ok((header, rest))
+    }
+
+    /// Writes the header over the first [`LEN`](Self::LEN) bytes of `out`.
+    ///
+    /// # Panics
+    /// If `out` is shorter.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) {
+        let mut rows = [0; ROWS];
+        field::PACKET_TYPE.write(&mut rows, Self::PACKET_TYPE);
+        field::VERSION.write(&mut rows, self.version);
+        field::CC_TYPE.write(&mut rows, self.cc_type);
+        field::SE.write(&mut rows, self.special);
+        field::ACK.write(&mut rows, self.ack_now);
+        field::DIR.write(&mut rows, self.from_acceptor);
+        field::ECE.write(&mut rows, self.ece);
+        field::RET.write(&mut rows, self.retransmitted);
+        field::PATH_ID.write(&mut rows, self.path_id);
+        field::NEXT.write(&mut rows, self.next.number());
+        field::PSN.write(&mut rows, self.psn);
+        field::DESTINATION_CID.write(&mut rows, self.destination_cid);
+        field::TIMESTAMP.write(&mut rows, self.timestamp);
+        write_rows(out, &rows);
+    }
+
+    /// The header's length, bytes.
+    #[inline]
+    pub const fn header_len(&self) -> usize {
+        Self::LEN
+    }
+}
+
+impl Next {
+    /// The number on the wire.
+    #[inline]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Frame => 0,
+            Self::Message => 1,
+        }
+    }
+
+    #[inline]
+    const fn from_number(number: u8) -> Result<Self, ParseError> {
+        match number {
+            0 => Ok(Self::Frame),
+            1 => Ok(Self::Message),
+            got => Err(ParseError::UnknownNext { got }),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use weft_units::{Rng, Seed};
+
+    use super::*;
+
+    impl DataHeader {
+        /// The first row's fields from the bits of a number, the rest at random.
+        pub(crate) fn sample(bits: u32, rng: &mut Rng) -> Self {
+            Self {
+                version: U4::truncate(bits),
+                cc_type: U4::truncate(bits >> 4),
+                special: bits >> 8 & 1 != 0,
+                ack_now: bits >> 9 & 1 != 0,
+                from_acceptor: bits >> 10 & 1 != 0,
+                ece: bits >> 11 & 1 != 0,
+                retransmitted: bits >> 12 & 1 != 0,
+                path_id: U3::truncate(bits >> 13),
+                next: if bits >> 16 & 1 == 0 { Next::Frame } else { Next::Message },
+                psn: rng.next_u32(),
+                destination_cid: rng.next_u32(),
+                timestamp: rng.next_u32(),
+            }
+        }
+    }
+
+    #[test]
+    fn every_first_row_comes_back_as_it_went() {
+        let mut rng = Seed(1).child("data header", 0).rng();
+        let mut bytes = [0; DataHeader::LEN];
+        for bits in 0..1 << 17 {
+            let header = DataHeader::sample(bits, &mut rng);
+            header.emit(&mut bytes);
+            assert_eq!(DataHeader::parse(&bytes), Ok((header, &[][..])));
+        }
+    }
+
+    #[test]
+    fn what_follows_the_header_is_handed_on() {
+        let mut bytes = [0xaa; DataHeader::LEN + 3];
+        DataHeader::default().emit(&mut bytes);
+        let (_, rest) = DataHeader::parse(&bytes).unwrap();
+        assert_eq!(rest, [0xaa; 3]);
+    }
+
+    #[test]
+    fn a_short_or_foreign_header_is_refused_with_its_numbers() {
+        let mut bytes = [0; DataHeader::LEN];
+        DataHeader::default().emit(&mut bytes);
+        for got in 0..DataHeader::LEN {
+            let truncated = ParseError::Truncated { needed: 16, got };
+            assert_eq!(DataHeader::parse(&bytes[..got]), Err(truncated));
+        }
+        bytes[3] = 2;
+        assert_eq!(DataHeader::parse(&bytes), Err(ParseError::UnknownNext { got: 2 }));
+        bytes[0] = 2;
+        assert_eq!(DataHeader::parse(&bytes), Err(ParseError::UnknownPacketType { got: 2 }));
+    }
+}

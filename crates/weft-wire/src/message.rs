@@ -1,0 +1,122 @@
+//! Message extension header: where a packet's payload belongs. 16 bytes after the data header.
+
+use crate::ParseError;
+use crate::spec::{self, Field, split_rows, write_rows};
+
+mod field {
+    use super::Field;
+
+    pub(super) const OPCODE: Field =
+        Field::new("Opcode", 0, 8, "the owner's operation; the transport only carries it");
+    pub(super) const RESERVED: Field = Field::new("Reserved", 8, 24, "sent as zero, not read");
+    pub(super) const ID: Field =
+        Field::new("Message ID", 32, 32, "number of the message in its connection, modulo 2^32");
+    pub(super) const OFFSET: Field =
+        Field::new("Offset", 64, 32, "place of this packet's payload in the message, bytes");
+    pub(super) const LENGTH: Field =
+        Field::new("Length", 96, 32, "length of the whole message, bytes");
+}
+
+pub(crate) const SPEC: spec::Header = spec::Header {
+    name: "Message extension",
+    source: "Weft; not in the paper",
+    about: "Follows a data header whose reserved byte is 1 and says where the payload belongs, so \
+            that it can be placed before its neighbours arrive.",
+    fields: &[field::OPCODE, field::RESERVED, field::ID, field::OFFSET, field::LENGTH],
+};
+
+const ROWS: usize = 4;
+
+/// Names the message a packet is part of and the place of its payload in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct MessageHeader {
+    /// The owner's operation; the transport only carries it.
+    pub opcode: u8,
+    /// Message number within the connection, counting from zero and wrapping.
+    pub id: u32,
+    /// Offset of this packet's payload in the message, bytes.
+    pub offset: u32,
+    /// Length of the whole message, bytes.
+    pub length: u32,
+}
+
+impl MessageHeader {
+    /// The header's length, bytes.
+    pub const LEN: usize = 4 * ROWS;
+
+    /// Splits `bytes` into header and payload. That the payload fits the message is for the
+    /// receiver to check.
+    ///
+    /// # Errors
+    /// `Truncated` below [`LEN`](Self::LEN) bytes.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
+        let (rows, payload) = split_rows::<ROWS>(bytes)?;
+        let header = Self {
+            opcode: field::OPCODE.read_u8(&rows),
+            id: field::ID.read(&rows),
+            offset: field::OFFSET.read(&rows),
+            length: field::LENGTH.read(&rows),
+        };
+        Ok((header, payload))
+    }
+
+    /// Writes the header over the first [`LEN`](Self::LEN) bytes of `out`.
+    ///
+    /// # Panics
+    /// If `out` is shorter.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) {
+        let mut rows = [0; ROWS];
+        field::OPCODE.write(&mut rows, self.opcode);
+        field::ID.write(&mut rows, self.id);
+        field::OFFSET.write(&mut rows, self.offset);
+        field::LENGTH.write(&mut rows, self.length);
+        write_rows(out, &rows);
+    }
+
+    /// The header's length, bytes.
+    #[inline]
+    pub const fn header_len(&self) -> usize {
+        Self::LEN
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use weft_units::{Rng, Seed};
+
+    use super::*;
+
+    impl MessageHeader {
+        /// The opcode as given, the rest at random.
+        pub(crate) fn sample(opcode: u8, rng: &mut Rng) -> Self {
+            Self { opcode, id: rng.next_u32(), offset: rng.next_u32(), length: rng.next_u32() }
+        }
+    }
+
+    #[test]
+    fn every_opcode_comes_back_as_it_went() {
+        let mut rng = Seed(1).child("message header", 0).rng();
+        for opcode in (0..=u8::MAX).cycle().take(1 << 16) {
+            let header = MessageHeader::sample(opcode, &mut rng);
+            let mut bytes = [0; MessageHeader::LEN];
+            header.emit(&mut bytes);
+            assert_eq!(MessageHeader::parse(&bytes), Ok((header, &[][..])));
+        }
+    }
+
+    #[test]
+    fn reserved_bits_are_not_read() {
+        let mut bytes = [0; MessageHeader::LEN];
+        MessageHeader::default().emit(&mut bytes);
+        bytes[1..4].fill(0xff);
+        assert_eq!(MessageHeader::parse(&bytes), Ok((MessageHeader::default(), &[][..])));
+    }
+
+    #[test]
+    fn a_short_header_is_refused_with_its_numbers() {
+        let truncated = ParseError::Truncated { needed: 16, got: 15 };
+        assert_eq!(MessageHeader::parse(&[0; 15]), Err(truncated));
+    }
+}

@@ -1,0 +1,203 @@
+//! One datagram of the transport: its headers as a value. The agent parses and emits bytes; the
+//! simulator passes the value.
+
+use crate::spec::Number;
+use crate::{AckHeader, DataHeader, MessageHeader, Next, ParseError, SetupHeader, SetupKind};
+
+/// Every packet type. The paper names the field and leaves the numbers open.
+pub const PACKET_TYPES: &[Number] = &[
+    packet_type(DataHeader::PACKET_TYPE, "data", "payload for the peer, or a probe"),
+    packet_type(AckHeader::PACKET_TYPE, "ack", "which packets have been placed"),
+    packet_type(
+        SetupKind::Request.packet_type(),
+        "request",
+        "asks for a connection; sent again with the token from a challenge",
+    ),
+    packet_type(
+        SetupKind::Challenge.packet_type(),
+        "challenge",
+        "come back with this token to prove the address; the acceptor has kept nothing",
+    ),
+    packet_type(SetupKind::Accept.packet_type(), "accept", "the connection exists"),
+    packet_type(
+        SetupKind::Reject.packet_type(),
+        "reject",
+        "the connection will not exist; the reason says why",
+    ),
+    packet_type(
+        SetupKind::Close.packet_type(),
+        "close",
+        "the connection ends; the reason says why",
+    ),
+    packet_type(
+        SetupKind::Reset.packet_type(),
+        "reset",
+        "no such connection here: Local CID is the id that is not known",
+    ),
+];
+
+const fn packet_type(value: u8, name: &'static str, meaning: &'static str) -> Number {
+    Number { value, name, meaning }
+}
+
+/// The headers of one datagram; payload, if any, follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Packet {
+    /// Payload for the peer, or a probe.
+    Data(DataHeader, Option<MessageHeader>),
+    /// What arrived.
+    Ack(AckHeader),
+    /// Connection management.
+    Setup(SetupHeader),
+}
+
+impl Packet {
+    /// The longest headers of one datagram, bytes.
+    pub const MAX_LEN: usize = AckHeader::MAX_LEN;
+
+    /// A data packet whose header says what follows it.
+    #[inline]
+    pub const fn data(mut header: DataHeader, message: Option<MessageHeader>) -> Self {
+        header.next = if message.is_some() { Next::Message } else { Next::Frame };
+        Self::Data(header, message)
+    }
+
+    /// Splits a datagram into headers and payload. Any version is accepted: the endpoint decides
+    /// which it speaks.
+    ///
+    /// # Errors
+    /// `UnknownPacketType` for a type that is not in [`PACKET_TYPES`]; else what the header's own
+    /// parser finds.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
+        match bytes.first() {
+            Some(&DataHeader::PACKET_TYPE) => {
+                let (header, rest) = DataHeader::parse(bytes)?;
+                match header.next {
+                    Next::Frame => Ok((Self::Data(header, None), rest)),
+                    Next::Message => {
+                        let (message, payload) = MessageHeader::parse(rest)
+                            .map_err(|error| error.after(DataHeader::LEN))?;
+                        Ok((Self::Data(header, Some(message)), payload))
+                    }
+                }
+            }
+            Some(&AckHeader::PACKET_TYPE) => {
+                let (header, rest) = AckHeader::parse(bytes)?;
+                Ok((Self::Ack(header), rest))
+            }
+            Some(_) => {
+                let (header, rest) = SetupHeader::parse(bytes)?;
+                Ok((Self::Setup(header), rest))
+            }
+            None => Err(ParseError::Truncated { needed: 1, got: 0 }),
+        }
+    }
+
+    /// Writes the headers over the start of `out` and says how many bytes they took:
+    /// [`len`](Self::len), at most [`MAX_LEN`](Self::MAX_LEN).
+    ///
+    /// # Panics
+    /// If `out` is shorter, or if the value contradicts itself: a data header that does not
+    /// announce the message header beside it ([`Packet::data`] builds one that does), or terms in
+    /// a packet that carries none.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        match self {
+            Self::Data(header, message) => {
+                assert_eq!(
+                    header.next == Next::Message,
+                    message.is_some(),
+                    "a data header announces the message header that follows, and only that"
+                );
+                header.emit(out);
+                if let Some(message) = message {
+                    message.emit(&mut out[DataHeader::LEN..]);
+                }
+            }
+            Self::Ack(header) => header.emit(out),
+            Self::Setup(header) => header.emit(out),
+        }
+        self.len()
+    }
+
+    /// Bytes the headers take.
+    #[inline]
+    #[expect(clippy::len_without_is_empty, reason = "headers are never empty")]
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::Data(_, None) => DataHeader::LEN,
+            Self::Data(_, Some(_)) => DataHeader::LEN + MessageHeader::LEN,
+            Self::Ack(header) => header.header_len(),
+            Self::Setup(header) => header.header_len(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_units::Seed;
+
+    use super::*;
+
+    fn samples() -> impl Iterator<Item = Packet> {
+        let mut rng = Seed(1).child("packet", 0).rng();
+        (0..100_000).map(move |_| {
+            let bits = rng.next_u32();
+            match rng.below(4) {
+                0 => Packet::data(DataHeader::sample(bits, &mut rng), None),
+                1 => {
+                    let message = MessageHeader::sample(7, &mut rng);
+                    Packet::data(DataHeader::sample(bits, &mut rng), Some(message))
+                }
+                2 => Packet::Ack(AckHeader::sample(bits, &mut rng)),
+                _ => {
+                    let kind = SetupKind::ALL[rng.index(6)];
+                    Packet::Setup(SetupHeader::sample(kind, bits, &mut rng))
+                }
+            }
+        })
+    }
+
+    #[test]
+    fn every_packet_comes_back_with_its_payload() {
+        for packet in samples() {
+            let mut bytes = [0x5a; Packet::MAX_LEN + 9];
+            let len = packet.emit(&mut bytes);
+            assert_eq!(len, packet.len());
+            assert!(len <= Packet::MAX_LEN);
+            assert_eq!(Packet::parse(&bytes[..len + 9]), Ok((packet, &[0x5a; 9][..])));
+        }
+    }
+
+    #[test]
+    fn every_cut_packet_is_truncated_and_nothing_else() {
+        for packet in samples().take(2000) {
+            let mut bytes = [0; Packet::MAX_LEN];
+            let len = packet.emit(&mut bytes);
+            for cut in 0..len {
+                let error = Packet::parse(&bytes[..cut]).unwrap_err();
+                let ParseError::Truncated { needed, got } = error else { panic!("{error}") };
+                assert!(got == cut && cut < needed && needed <= len, "{cut} of {len}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_of_packet_types_is_what_the_parser_knows() {
+        for got in 0..=u8::MAX {
+            let mut bytes = [0; 64];
+            bytes[0] = got;
+            let known = PACKET_TYPES.iter().any(|number| number.value == got);
+            let unknown = Err(ParseError::UnknownPacketType { got });
+            assert_eq!(known, Packet::parse(&bytes) != unknown, "type {got}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a data header announces the message header")]
+    fn a_message_nobody_announced_is_our_bug() {
+        let packet = Packet::Data(DataHeader::default(), Some(MessageHeader::default()));
+        packet.emit(&mut [0; Packet::MAX_LEN]);
+    }
+}

@@ -1,0 +1,312 @@
+//! Connection establishment packet header (BIFROST, appendix C.2, figure C3): 12 bytes, and the
+//! set-up extension that carries what the two ends agree on.
+
+use crate::ParseError;
+use crate::bits::U4;
+use crate::spec::{self, Field, split_rows, write_rows};
+
+mod field {
+    use super::Field;
+
+    pub(super) const PACKET_TYPE: Field = Field::new("Pkt Type", 0, 8, "3 to 8");
+    pub(super) const VERSION: Field = Field::new(
+        "Version",
+        8,
+        4,
+        "highest version the sender speaks; in an accept, the version chosen",
+    );
+    pub(super) const CC_TYPE: Field = Field::new(
+        "CC Type",
+        12,
+        4,
+        "congestion control the sender uses, by its number in the registry",
+    );
+    pub(super) const THREAD_ID: Field =
+        Field::new("Thread ID", 16, 8, "the sender's thread: where its packets want to go");
+    pub(super) const REASON: Field =
+        Field::new("Reserved", 24, 8, "why, in a reject or a close; zero elsewhere");
+    pub(super) const LOCAL_CID: Field =
+        Field::new("Local CID", 32, 32, "the sender's connection id");
+    pub(super) const DESTINATION_CID: Field =
+        Field::new("Destination CID", 64, 32, "the receiver's connection id; zero while unknown");
+
+    pub(super) const CAPABILITIES: Field = Field::new(
+        "Capabilities",
+        0,
+        32,
+        "what the sender can do, a bit each; both ends use the intersection",
+    );
+    pub(super) const FIRST_PSN: Field =
+        Field::new("First PSN", 32, 32, "sequence number of the sender's first packet");
+    pub(super) const MTU: Field =
+        Field::new("MTU", 64, 16, "largest payload the sender takes in one packet, bytes");
+    pub(super) const WINDOW: Field = Field::new(
+        "Window",
+        80,
+        16,
+        "packets taken out of order, counted from the first one missing",
+    );
+    pub(super) const PATHS: Field =
+        Field::new("Paths", 96, 16, "paths the sender will spread over");
+    pub(super) const RECEIVE_PORT: Field =
+        Field::new("Receive Port", 112, 16, "UDP port on which the sender receives");
+    pub(super) const SERVICE: Field =
+        Field::new("Service", 128, 32, "what the connection is for; the owner's own number");
+    pub(super) const MIN_VERSION: Field =
+        Field::new("Min Version", 160, 32, "lowest version the sender speaks");
+    pub(super) const TOKEN: Field = Field::new(
+        "Token",
+        192,
+        64,
+        "proof of address: zero at first, then what the challenge said",
+    );
+}
+
+pub(crate) const SPEC: spec::Header = spec::Header {
+    name: "Connection set-up packet",
+    source: "BIFROST, appendix C.2, figure C3",
+    about: "Opens, refuses and ends connections. The byte the paper reserves carries a reason. \
+            Request, challenge and accept go on with the terms below; bytes after them are left \
+            to later versions and not read.",
+    fields: &[
+        field::PACKET_TYPE,
+        field::VERSION,
+        field::CC_TYPE,
+        field::THREAD_ID,
+        field::REASON,
+        field::LOCAL_CID,
+        field::DESTINATION_CID,
+    ],
+};
+
+pub(crate) const TERMS_SPEC: spec::Header = spec::Header {
+    name: "Terms",
+    source: "Weft; not in the paper",
+    about: "Follows the set-up header of a request, a challenge and an accept.",
+    fields: &[
+        field::CAPABILITIES,
+        field::FIRST_PSN,
+        field::MTU,
+        field::WINDOW,
+        field::PATHS,
+        field::RECEIVE_PORT,
+        field::SERVICE,
+        field::MIN_VERSION,
+        field::TOKEN,
+    ],
+};
+
+const ROWS: usize = 3;
+const TERMS_ROWS: usize = 8;
+
+/// Which connection-management packet this is. The discriminants are the packet types on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum SetupKind {
+    /// Asks for a connection; sent again with the token from a challenge.
+    Request = 3,
+    /// Proves the address: come back with this token. The acceptor has kept nothing.
+    Challenge = 4,
+    /// The connection exists.
+    Accept = 5,
+    /// The connection will not exist; `reason` says why.
+    Reject = 6,
+    /// The connection ends; `reason` says why.
+    Close = 7,
+    /// No such connection here: `local_cid` is the id that is not known.
+    Reset = 8,
+}
+
+/// The header of a connection-management packet, in the host's own types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SetupHeader {
+    /// Which packet.
+    pub kind: SetupKind,
+    /// The highest version the sender speaks; in an accept, the version chosen.
+    pub version: U4,
+    /// The congestion control the sender uses, by its number in the registry.
+    pub cc_type: U4,
+    /// The sender's thread (BIFROST 5.2, flow redirect): where its packets want to go.
+    pub thread_id: u8,
+    /// Why, in a reject or a close; zero elsewhere.
+    pub reason: u8,
+    /// The sender's connection id.
+    pub local_cid: u32,
+    /// The receiver's connection id; zero while unknown.
+    pub destination_cid: u32,
+    /// Present in request, challenge and accept.
+    pub terms: Option<Terms>,
+}
+
+/// What the ends of a connection tell each other at set-up: 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Terms {
+    /// What the sender can do, a bit each; both use the intersection.
+    pub capabilities: u32,
+    /// Sequence number of the sender's first packet.
+    pub first_psn: u32,
+    /// Largest payload the sender takes in one packet, bytes.
+    pub mtu: u16,
+    /// Packets the sender accepts out of order, counted from the first one missing.
+    pub window: u16,
+    /// Paths the sender will spread over.
+    pub paths: u16,
+    /// UDP port on which the sender receives.
+    pub receive_port: u16,
+    /// What the connection is for; the owner's own number.
+    pub service: u32,
+    /// The lowest version the sender speaks.
+    pub min_version: u32,
+    /// Proof of address: zero at first, then what the challenge said.
+    pub token: u64,
+}
+
+impl SetupKind {
+    /// Every kind, in the order of their numbers.
+    pub const ALL: [Self; 6] =
+        [Self::Request, Self::Challenge, Self::Accept, Self::Reject, Self::Close, Self::Reset];
+
+    /// The packet type on the wire.
+    #[inline]
+    pub const fn packet_type(self) -> u8 {
+        self as u8
+    }
+
+    /// Whether packets of this kind carry [`Terms`].
+    #[inline]
+    pub const fn carries_terms(self) -> bool {
+        matches!(self, Self::Request | Self::Challenge | Self::Accept)
+    }
+
+    /// The kind of this packet type, if it is one of connection management.
+    #[inline]
+    pub const fn from_packet_type(packet_type: u8) -> Option<Self> {
+        Some(match packet_type {
+            3 => Self::Request,
+            4 => Self::Challenge,
+            5 => Self::Accept,
+            6 => Self::Reject,
+            7 => Self::Close,
+            8 => Self::Reset,
+            _ => return None,
+        })
+    }
+}
+
+impl SetupHeader {
+    /// Length without terms, bytes.
+    pub const LEN: usize = 4 * ROWS;
+
+    /// Splits `bytes` into header and what follows it. Any version is accepted: the endpoint
+    /// decides which it speaks.
+    ///
+    /// # Errors
+    /// `Truncated` when bytes are missing; `UnknownPacketType` unless it is connection management.
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
+        let (rows, rest) = split_rows::<ROWS>(bytes)?;
+        let packet_type = field::PACKET_TYPE.read_u8(&rows);
+        let Some(kind) = SetupKind::from_packet_type(packet_type) else {
+            return Err(ParseError::UnknownPacketType { got: packet_type });
+        };
+        let (terms, rest) = if kind.carries_terms() {
+            let (terms, rest) = Terms::parse(rest).map_err(|error| error.after(Self::LEN))?;
+            (Some(terms), rest)
+        } else {
+            (None, rest)
+        };
+        let header = Self {
+            kind,
+            version: U4::truncate(field::VERSION.read(&rows)),
+            cc_type: U4::truncate(field::CC_TYPE.read(&rows)),
+            thread_id: field::THREAD_ID.read_u8(&rows),
+            reason: field::REASON.read_u8(&rows),
+            local_cid: field::LOCAL_CID.read(&rows),
+            destination_cid: field::DESTINATION_CID.read(&rows),
+            terms,
+        };
+        Ok((header, rest))
+    }
+
+    /// Writes the header over the first [`header_len`](Self::header_len) bytes of `out`.
+    ///
+    /// # Panics
+    /// If `out` is shorter, or if `terms` are not there exactly when the kind carries them.
+    pub fn emit(&self, out: &mut [u8]) {
+        assert_eq!(
+            self.terms.is_some(),
+            self.kind.carries_terms(),
+            "terms travel in request, challenge and accept only; this is {:?}",
+            self.kind
+        );
+        let mut rows = [0; ROWS];
+        field::PACKET_TYPE.write(&mut rows, self.kind.packet_type());
+        field::VERSION.write(&mut rows, self.version);
+        field::CC_TYPE.write(&mut rows, self.cc_type);
+        field::THREAD_ID.write(&mut rows, self.thread_id);
+        field::REASON.write(&mut rows, self.reason);
+        field::LOCAL_CID.write(&mut rows, self.local_cid);
+        field::DESTINATION_CID.write(&mut rows, self.destination_cid);
+        let rest = write_rows(out, &rows);
+        if let Some(terms) = &self.terms {
+            terms.emit(rest);
+        }
+    }
+
+    /// The header's length with its terms, bytes.
+    #[inline]
+    pub const fn header_len(&self) -> usize {
+        if self.kind.carries_terms() { Self::LEN + Terms::LEN } else { Self::LEN }
+    }
+}
+
+impl Terms {
+    /// Length, bytes.
+    pub const LEN: usize = 4 * TERMS_ROWS;
+
+    /// Splits `bytes` into terms and what follows them.
+    ///
+    /// # Errors
+    /// `Truncated` below [`LEN`](Self::LEN) bytes.
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
+        let (rows, rest) = split_rows::<TERMS_ROWS>(bytes)?;
+        let terms = Self {
+            capabilities: field::CAPABILITIES.read(&rows),
+            first_psn: field::FIRST_PSN.read(&rows),
+            mtu: field::MTU.read_u16(&rows),
+            window: field::WINDOW.read_u16(&rows),
+            paths: field::PATHS.read_u16(&rows),
+            receive_port: field::RECEIVE_PORT.read_u16(&rows),
+            service: field::SERVICE.read(&rows),
+            min_version: field::MIN_VERSION.read(&rows),
+            token: field::TOKEN.read_u64(&rows),
+        };
+        Ok((terms, rest))
+    }
+
+    /// Writes the terms over the first [`LEN`](Self::LEN) bytes of `out`.
+    ///
+    /// # Panics
+    /// If `out` is shorter.
+    pub fn emit(&self, out: &mut [u8]) {
+        let mut rows = [0; TERMS_ROWS];
+        field::CAPABILITIES.write(&mut rows, self.capabilities);
+        field::FIRST_PSN.write(&mut rows, self.first_psn);
+        field::MTU.write(&mut rows, self.mtu);
+        field::WINDOW.write(&mut rows, self.window);
+        field::PATHS.write(&mut rows, self.paths);
+        field::RECEIVE_PORT.write(&mut rows, self.receive_port);
+        field::SERVICE.write(&mut rows, self.service);
+        field::MIN_VERSION.write(&mut rows, self.min_version);
+        field::TOKEN.write_u64(&mut rows, self.token);
+        write_rows(out, &rows);
+    }
+
+    /// The length of the terms, bytes.
+    #[inline]
+    pub const fn header_len(&self) -> usize {
+        Self::LEN
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

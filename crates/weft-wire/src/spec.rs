@@ -1,0 +1,201 @@
+//! Where every field lies. A header is a table of [`Field`]s; parsing, emitting, the tests and the
+//! generator of `docs/reference/wire.md` all read the same table, so that none can disagree.
+//!
+//! Headers are drawn, and read, in rows of 32 bits in network order. Bit 0 is the most significant
+//! bit of the first byte, as in RFCs and in the paper's figures.
+
+use core::ops::Range;
+
+use crate::ParseError;
+
+/// One field of a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// What the standard or the paper calls it.
+    pub name: &'static str,
+    /// Its most significant bit, counted from the header's first.
+    pub first_bit: usize,
+    /// Its length, bits.
+    pub width: usize,
+    /// What it says, with its unit.
+    pub meaning: &'static str,
+}
+
+/// One header: its fields in the order they travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the header is called.
+    pub name: &'static str,
+    /// Where it is defined.
+    pub source: &'static str,
+    /// What it is for, and what the fields cannot say for themselves.
+    pub about: &'static str,
+    /// Every bit of the header belongs to exactly one of these.
+    pub fields: &'static [Field],
+}
+
+/// A number on the wire that has a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    /// The number.
+    pub value: u8,
+    /// Its name.
+    pub name: &'static str,
+    /// What it says.
+    pub meaning: &'static str,
+}
+
+/// Every header of this crate, outermost last.
+pub const HEADERS: &[Header] = &[
+    crate::data::SPEC,
+    crate::message::SPEC,
+    crate::setup::SPEC,
+    crate::setup::TERMS_SPEC,
+    crate::ack::SPEC,
+];
+
+/// Every list of numbers with names.
+pub const NUMBERS: &[(&str, &[Number])] =
+    &[("Packet types", crate::PACKET_TYPES), ("ACK types", crate::ack::ACK_TYPES)];
+
+impl Header {
+    /// The header's length, bits: up to the end of its last field.
+    pub const fn bits(&self) -> usize {
+        match self.fields.last() {
+            Some(last) => last.first_bit + last.width,
+            None => 0,
+        }
+    }
+}
+
+impl Field {
+    pub(crate) const fn new(
+        name: &'static str,
+        first_bit: usize,
+        width: usize,
+        meaning: &'static str,
+    ) -> Self {
+        Self { name, first_bit, width, meaning }
+    }
+
+    /// The bytes the field touches.
+    pub const fn bytes(&self) -> Range<usize> {
+        self.first_bit / 8..(self.first_bit + self.width).div_ceil(8)
+    }
+
+    #[inline]
+    const fn shift(&self) -> usize {
+        32 - self.first_bit % 32 - self.width
+    }
+
+    #[inline]
+    const fn mask(&self) -> u32 {
+        u32::MAX >> (32 - self.width)
+    }
+
+    /// The field's value; it lies within one row.
+    #[inline]
+    pub(crate) const fn read<const N: usize>(&self, rows: &[u32; N]) -> u32 {
+        (rows[self.first_bit / 32] >> self.shift()) & self.mask()
+    }
+
+    /// The value of a field of at most 16 bits.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "called on fields of at most 16 bits")]
+    pub(crate) const fn read_u16<const N: usize>(&self, rows: &[u32; N]) -> u16 {
+        debug_assert!(self.width <= 16, "the field is wider than its value");
+        self.read(rows) as u16
+    }
+
+    /// The value of a field of at most 8 bits.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "called on fields of at most 8 bits")]
+    pub(crate) const fn read_u8<const N: usize>(&self, rows: &[u32; N]) -> u8 {
+        debug_assert!(self.width <= 8, "the field is wider than its value");
+        self.read(rows) as u8
+    }
+
+    /// The value of a field of two whole rows.
+    #[inline]
+    pub(crate) const fn read_u64<const N: usize>(&self, rows: &[u32; N]) -> u64 {
+        let row = self.first_bit / 32;
+        (rows[row] as u64) << 32 | rows[row + 1] as u64
+    }
+
+    /// Whether a field of one bit is set.
+    #[inline]
+    pub(crate) const fn flag<const N: usize>(&self, rows: &[u32; N]) -> bool {
+        self.read(rows) != 0
+    }
+
+    /// Puts a value that fits into the field, whose bits are zero so far.
+    #[inline]
+    pub(crate) fn write<const N: usize>(&self, rows: &mut [u32; N], value: impl Into<u32>) {
+        let value = value.into();
+        debug_assert!(value <= self.mask(), "{} does not fit {} bits", value, self.width);
+        rows[self.first_bit / 32] |= value << self.shift();
+    }
+
+    /// Puts a value into a field of two whole rows.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a u64 is two rows")]
+    pub(crate) const fn write_u64<const N: usize>(&self, rows: &mut [u32; N], value: u64) {
+        let row = self.first_bit / 32;
+        rows[row] = (value >> 32) as u32;
+        rows[row + 1] = value as u32;
+    }
+}
+
+/// The first `N` rows of `bytes`, and what follows them.
+#[inline]
+pub(crate) fn split_rows<const N: usize>(bytes: &[u8]) -> Result<([u32; N], &[u8]), ParseError> {
+    let Some((header, rest)) = bytes.split_at_checked(4 * N) else {
+        return Err(ParseError::Truncated { needed: 4 * N, got: bytes.len() });
+    };
+    let mut rows = [0; N];
+    for (row, chunk) in rows.iter_mut().zip(header.as_chunks::<4>().0) {
+        *row = u32::from_be_bytes(*chunk);
+    }
+    Ok((rows, rest))
+}
+
+/// Writes rows over the start of `out` and gives back what follows them.
+///
+/// # Panics
+/// If `out` is shorter than the rows.
+#[inline]
+pub(crate) fn write_rows<'a, const N: usize>(out: &'a mut [u8], rows: &[u32; N]) -> &'a mut [u8] {
+    let (header, rest) = out.split_at_mut(4 * N);
+    for (chunk, row) in header.as_chunks_mut::<4>().0.iter_mut().zip(rows) {
+        *chunk = row.to_be_bytes();
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bit_of_every_header_belongs_to_exactly_one_field() {
+        for header in HEADERS {
+            let mut next_bit = 0;
+            for field in header.fields {
+                assert_eq!(field.first_bit, next_bit, "{}: {}", header.name, field.name);
+                next_bit += field.width;
+            }
+            assert_eq!(next_bit, header.bits());
+            assert_eq!(next_bit % 8, 0, "{} ends within a byte", header.name);
+        }
+    }
+
+    #[test]
+    fn a_field_is_read_where_it_was_written() {
+        let narrow = Field::new("narrow", 37, 5, "");
+        let mut rows = [0; 2];
+        narrow.write(&mut rows, 0b1_0011_u32);
+        assert_eq!(rows, [0, 0b1_0011 << 22]);
+        assert_eq!(narrow.read(&rows), 0b1_0011);
+        assert_eq!(narrow.bytes(), 4..6);
+    }
+}
