@@ -1,0 +1,239 @@
+//! The multipath hash of Linux (IPv4), bit for bit: `fib_multipath_hash` in `net/ipv4/route.c`,
+//! the flow dissector's key layout, SipHash-2-4, and the hash-threshold choice of a next hop.
+//!
+//! It is exact for a router's transit traffic. Two things the kernel does are not here: policy 1
+//! reuses a hash the packet already carries (so use policy 3 for real sockets), and a router's own
+//! packets prefer a next hop with their source address. A sysctl seed of zero means a secret one:
+//! such a router cannot be computed.
+
+use super::FiveTuple;
+
+/// `net.ipv4.fib_multipath_hash_policy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// 0: addresses only.
+    Layer3,
+    /// 1: addresses, protocol and ports.
+    Layer4,
+    /// 3: what `net.ipv4.fib_multipath_hash_fields` selects, hashed once more with the (absent)
+    /// inner headers.
+    Fields(Fields),
+}
+
+/// `net.ipv4.fib_multipath_hash_fields`, the bits for outer headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fields(pub u32);
+
+impl Fields {
+    /// Source address.
+    pub const SRC: u32 = 0x01;
+    /// Destination address.
+    pub const DST: u32 = 0x02;
+    /// IP protocol.
+    pub const PROTOCOL: u32 = 0x04;
+    /// Source port.
+    pub const SRC_PORT: u32 = 0x10;
+    /// Destination port.
+    pub const DST_PORT: u32 = 0x20;
+    /// The whole five-tuple: 0x37.
+    pub const FIVE_TUPLE: Self =
+        Self(Self::SRC | Self::DST | Self::PROTOCOL | Self::SRC_PORT | Self::DST_PORT);
+
+    /// The tuple with what is not selected zeroed.
+    fn select(self, tuple: &FiveTuple) -> FiveTuple {
+        let has = |field| self.0 & field != 0;
+        FiveTuple {
+            src: if has(Self::SRC) { tuple.src } else { 0 },
+            dst: if has(Self::DST) { tuple.dst } else { 0 },
+            src_port: if has(Self::SRC_PORT) { tuple.src_port } else { 0 },
+            dst_port: if has(Self::DST_PORT) { tuple.dst_port } else { 0 },
+            protocol: if has(Self::PROTOCOL) { tuple.protocol } else { 0 },
+        }
+    }
+}
+
+/// The 31-bit number that a router with this `seed` compares with its thresholds.
+pub fn multipath_hash(policy: Policy, seed: u32, tuple: &FiveTuple) -> u32 {
+    let hash = match policy {
+        Policy::Layer3 => flow_hash(seed, &Fields(Fields::SRC | Fields::DST).select(tuple)),
+        Policy::Layer4 => flow_hash(seed, tuple),
+        Policy::Fields(fields) => jhash_2words(flow_hash(seed, &fields.select(tuple)), 0, 0),
+    };
+    hash >> 1
+}
+
+/// The member of `count` equal ones whose threshold is the first at or above `hash`.
+///
+/// # Panics
+/// If `count` is zero.
+#[inline]
+pub fn select(hash: u32, count: usize) -> usize {
+    let count = count as u64;
+    // Rounding moves a threshold by at most half, so the guess is off by at most one.
+    let guess = (u64::from(hash) * count) >> 31;
+    let index = if u64::from(hash) >= threshold(guess + 1, count) {
+        guess + 1
+    } else if u64::from(hash) < threshold(guess, count) {
+        guess - 1
+    } else {
+        guess
+    };
+    usize::try_from(index).expect("below `count`")
+}
+
+/// The member for `hash` when members have weights, in the kernel's order; `None` when all weights
+/// are zero. A member that is down has weight zero.
+pub fn select_weighted(hash: u32, weights: &[u32]) -> Option<usize> {
+    let total: u64 = weights.iter().copied().map(u64::from).sum();
+    let mut so_far = 0;
+    weights.iter().position(|&weight| {
+        so_far += u64::from(weight);
+        weight > 0 && u64::from(hash) < threshold(so_far, total)
+    })
+}
+
+/// One more than the upper bound of members that hold `part` of `total` weight, rounded half up.
+const fn threshold(part: u64, total: u64) -> u64 {
+    ((part << 31) + total / 2) / total
+}
+
+/// `flow_hash_from_keys`: symmetric in direction, never zero.
+fn flow_hash(seed: u32, tuple: &FiveTuple) -> u32 {
+    // The kernel orders the raw network-order fields as native integers, hence little-endian, and
+    // orders ports and addresses independently of each other.
+    let (a, b) = sorted(tuple.src.swap_bytes(), tuple.dst.swap_bytes());
+    let (p, q) = sorted(tuple.src_port.swap_bytes(), tuple.dst_port.swap_bytes());
+    let key = u64::from(seed) << 32 | u64::from(seed);
+    let flow_keys = [
+        u64::from(tuple.protocol) << 16,
+        0,
+        0,
+        u64::from(p) << 32 | u64::from(q) << 48,
+        u64::from(a) << 32,
+        u64::from(b),
+    ];
+    #[expect(clippy::cast_possible_truncation, reason = "the kernel keeps the low half")]
+    let hash = siphash_2_4(key, key, &flow_keys) as u32;
+    hash.max(1)
+}
+
+fn sorted<T: Ord>(a: T, b: T) -> (T, T) {
+    if b < a { (b, a) } else { (a, b) }
+}
+
+/// SipHash-2-4 (Aumasson and Bernstein 2012) of whole little-endian words.
+fn siphash_2_4(k0: u64, k1: u64, words: &[u64]) -> u64 {
+    let mut v = [
+        k0 ^ 0x736f_6d65_7073_6575,
+        k1 ^ 0x646f_7261_6e64_6f6d,
+        k0 ^ 0x6c79_6765_6e65_7261,
+        k1 ^ 0x7465_6462_7974_6573,
+    ];
+    let length_block = (words.len() as u64 * 8) << 56;
+    for &word in words.iter().chain([&length_block]) {
+        v[3] ^= word;
+        sip_round(&mut v);
+        sip_round(&mut v);
+        v[0] ^= word;
+    }
+    v[2] ^= 0xff;
+    (0..4).for_each(|_| sip_round(&mut v));
+    v[0] ^ v[1] ^ v[2] ^ v[3]
+}
+
+fn sip_round(v: &mut [u64; 4]) {
+    v[0] = v[0].wrapping_add(v[1]);
+    v[1] = v[1].rotate_left(13) ^ v[0];
+    v[0] = v[0].rotate_left(32);
+    v[2] = v[2].wrapping_add(v[3]);
+    v[3] = v[3].rotate_left(16) ^ v[2];
+    v[0] = v[0].wrapping_add(v[3]);
+    v[3] = v[3].rotate_left(21) ^ v[0];
+    v[2] = v[2].wrapping_add(v[1]);
+    v[1] = v[1].rotate_left(17) ^ v[2];
+    v[2] = v[2].rotate_left(32);
+}
+
+/// `jhash_2words`: the final mix of Jenkins' lookup3 (2006).
+const fn jhash_2words(a: u32, b: u32, init: u32) -> u32 {
+    let start = init.wrapping_add(0xdead_beef + 8);
+    let (mut a, mut b, mut c) = (a.wrapping_add(start), b.wrapping_add(start), start);
+    c = (c ^ b).wrapping_sub(b.rotate_left(14));
+    a = (a ^ c).wrapping_sub(c.rotate_left(11));
+    b = (b ^ a).wrapping_sub(a.rotate_left(25));
+    c = (c ^ b).wrapping_sub(b.rotate_left(16));
+    a = (a ^ c).wrapping_sub(c.rotate_left(4));
+    b = (b ^ a).wrapping_sub(a.rotate_left(14));
+    (c ^ b).wrapping_sub(b.rotate_left(24))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tuple() -> FiveTuple {
+        let (src, dst) = (u32::from_be_bytes([192, 168, 0, 9]), u32::from_be_bytes([10, 9, 3, 4]));
+        FiveTuple { src, dst, src_port: 1000, dst_port: 4791, protocol: 17 }
+    }
+
+    #[test]
+    fn the_hash_of_a_known_flow_is_what_linux_computes() {
+        // Validated against `ip route get` on Linux 6.18.
+        assert_eq!(multipath_hash(Policy::Layer4, 424_242, &tuple()), 1_742_002_118);
+    }
+
+    #[test]
+    fn siphash_matches_the_vectors_of_its_paper() {
+        // Appendix A of the paper: key 00..0f; message of eight bytes 00..07, from the reference
+        // implementation's vectors.
+        let (k0, k1) = (0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908);
+        assert_eq!(siphash_2_4(k0, k1, &[]), 0x726f_db47_dd0e_0e31);
+        assert_eq!(siphash_2_4(k0, k1, &[k0]), 0x93f5_f579_9a93_2462);
+    }
+
+    #[test]
+    fn a_flow_and_its_replies_share_a_hash() {
+        let there = tuple();
+        let FiveTuple { src, dst, src_port, dst_port, protocol } = there;
+        let back =
+            FiveTuple { src: dst, dst: src, src_port: dst_port, dst_port: src_port, protocol };
+        for policy in [Policy::Layer3, Policy::Layer4, Policy::Fields(Fields::FIVE_TUPLE)] {
+            assert_eq!(multipath_hash(policy, 7, &there), multipath_hash(policy, 7, &back));
+        }
+    }
+
+    #[test]
+    fn fields_left_out_do_not_matter() {
+        let fields = Policy::Fields(Fields(Fields::SRC | Fields::DST | Fields::PROTOCOL));
+        let other_port = FiveTuple { src_port: 2000, ..tuple() };
+        assert_eq!(multipath_hash(fields, 7, &tuple()), multipath_hash(fields, 7, &other_port));
+        let five_tuple = Policy::Fields(Fields::FIVE_TUPLE);
+        assert_ne!(
+            multipath_hash(five_tuple, 7, &tuple()),
+            multipath_hash(five_tuple, 7, &other_port)
+        );
+    }
+
+    #[test]
+    fn equal_weights_and_no_weights_choose_the_same_member() {
+        for count in [1usize, 2, 3, 5, 7, 60, 64, 127] {
+            let weights = alloc::vec![1; count];
+            for part in 0..=count as u64 {
+                let edge = threshold(part, count as u64);
+                for hash in edge.saturating_sub(2)..=(edge + 2).min((1 << 31) - 1) {
+                    let hash = u32::try_from(hash).unwrap();
+                    assert_eq!(Some(select(hash, count)), select_weighted(hash, &weights));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_member_of_weight_zero_is_never_chosen() {
+        let top = (1 << 31) - 1;
+        assert_eq!(select_weighted(0, &[0, 3, 0, 1]), Some(1));
+        assert_eq!(select_weighted(top, &[0, 3, 1, 0]), Some(2));
+        assert_eq!(select_weighted(top / 4 * 3 - 5, &[0, 3, 0, 1]), Some(1));
+        assert_eq!(select_weighted(5, &[0, 0]), None);
+    }
+}

@@ -1,0 +1,134 @@
+//! The hashes by which switches choose among equal-cost links.
+//!
+//! [`SwitchHash`] is one switch: exact, directly from the bytes, for planning and for tests.
+//! [`FabricHash`] is the same functions for a simulator, which asks at every hop: for the affine
+//! ones a packet is hashed once and each switch only adds its constant.
+//!
+//! *Affine* (over GF(2)) means `H(x ^ y ^ z) = H(x) ^ H(y) ^ H(z)`: all CRCs, folds and Toeplitz.
+//! For them a change of the header decides the change of the hash, whatever the seed, so equal
+//! functions at two tiers polarise unless the tiers take different bits. Hence `rotate`, the offset
+//! by which real ASICs pick a bit field (Broadcom's RTAG7).
+
+pub mod crc;
+pub mod linux;
+pub mod toeplitz;
+pub mod xor;
+
+mod fabric;
+mod registry;
+
+pub use fabric::{FabricHash, SwitchSalt};
+pub use registry::{HashAlgorithm, UnknownHash};
+
+/// What a switch hashes: IPv4 addresses, ports and protocol, in the host's integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FiveTuple {
+    /// Source address; 10.0.0.1 is `0x0a00_0001`.
+    pub src: u32,
+    /// Destination address.
+    pub dst: u32,
+    /// Source port: the path's entropy.
+    pub src_port: u16,
+    /// Destination port.
+    pub dst_port: u16,
+    /// IP protocol: 17 for UDP, 6 for TCP.
+    pub protocol: u8,
+}
+
+impl FiveTuple {
+    /// Bytes that [`Self::to_bytes`] gives.
+    pub const LEN: usize = 13;
+
+    /// Source, destination, source port, destination port, protocol, each in network order: the
+    /// order in which every function here but Linux's reads the tuple.
+    pub const fn to_bytes(self) -> [u8; Self::LEN] {
+        let [s0, s1, s2, s3] = self.src.to_be_bytes();
+        let [d0, d1, d2, d3] = self.dst.to_be_bytes();
+        let ([p0, p1], [q0, q1]) = (self.src_port.to_be_bytes(), self.dst_port.to_be_bytes());
+        [s0, s1, s2, s3, d0, d1, d2, d3, p0, p1, q0, q1, self.protocol]
+    }
+}
+
+/// What computes a hash. The registry has one for each row.
+#[derive(Clone, Copy, Debug)]
+enum Function {
+    /// Of the tuple's bytes, with a seed; affine in both. The seed is XORed to the CRC register's
+    /// initial value, to the start of a fold, or to Toeplitz' result.
+    Affine { width: u32, hash: fn(u32, &[u8]) -> u32 },
+    /// Of the fields, with the router's seed.
+    Linux(linux::Policy),
+}
+
+/// The choice one switch makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwitchHash {
+    /// The function.
+    pub algorithm: HashAlgorithm,
+    /// The switch's seed. For Linux the sysctl `net.ipv4.fib_multipath_hash_seed`.
+    pub seed: u32,
+    /// How many bits the hash is turned to the right, within its width, before the modulus; bit
+    /// `rotate` becomes bit 0. Linux has no such offset and ignores it.
+    pub rotate: u32,
+}
+
+impl SwitchHash {
+    /// The number from which the index is made: of 16 or 32 bits for a switch chip, 31 for Linux.
+    pub fn value(&self, tuple: &FiveTuple) -> u32 {
+        match self.algorithm.function() {
+            Function::Affine { width, hash } => {
+                rotate_right(hash(self.seed, &tuple.to_bytes()), self.rotate, width)
+            }
+            Function::Linux(policy) => linux::multipath_hash(policy, self.seed, tuple),
+        }
+    }
+
+    /// Which of `count` equal-cost links the packet takes: `value % count`, or Linux's thresholds.
+    ///
+    /// # Panics
+    /// If `count` is zero.
+    pub fn select(&self, tuple: &FiveTuple, count: usize) -> usize {
+        match self.algorithm.function() {
+            Function::Affine { .. } => modulo(self.value(tuple), count),
+            Function::Linux(_) => linux::select(self.value(tuple), count),
+        }
+    }
+
+    /// Which link when they have weights; `None` when all weights are zero. A switch chip gives a
+    /// link of weight `w` that many consecutive entries of its group; Linux moves its thresholds.
+    pub fn select_weighted(&self, tuple: &FiveTuple, weights: &[u32]) -> Option<usize> {
+        let value = self.value(tuple);
+        if let Function::Linux(_) = self.algorithm.function() {
+            return linux::select_weighted(value, weights);
+        }
+        let entries: u64 = weights.iter().copied().map(u64::from).sum();
+        let mut entry = u64::from(value).checked_rem(entries)?;
+        weights.iter().position(|&weight| match entry.checked_sub(weight.into()) {
+            Some(rest) => {
+                entry = rest;
+                false
+            }
+            None => true,
+        })
+    }
+}
+
+/// Turns the low `width` bits (16 or 32) of `value`.
+#[inline]
+const fn rotate_right(value: u32, bits: u32, width: u32) -> u32 {
+    if width == 32 {
+        return value.rotate_right(bits);
+    }
+    // A 16-bit value beside itself turns as a 32-bit one.
+    (value | value << 16).rotate_right(bits) & 0xffff
+}
+
+/// `value % count`. A division costs tens of cycles and most groups are powers of two.
+#[inline]
+fn modulo(value: u32, count: usize) -> usize {
+    assert!(count > 0, "a choice needs at least one link");
+    let value = value as usize;
+    if count.is_power_of_two() { value & (count - 1) } else { value % count }
+}
+
+#[cfg(test)]
+mod tests;

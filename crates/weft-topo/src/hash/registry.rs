@@ -1,0 +1,88 @@
+//! The table of hash functions. A new one is a function and a row.
+
+use alloc::string::String;
+
+use weft_units::unknown_name;
+
+use super::linux::{Fields, Policy};
+use super::{Function, crc, toeplitz, xor};
+
+/// A name that is in no row; the message lists those that are.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UnknownHash(String);
+
+/// Declares every hash once: name in files and on the command line, function, description.
+macro_rules! hash_algorithms {
+    ($($kind:ident, $name:literal, $function:expr, $about:literal;)+) => {
+        /// A hash function of switches and routers.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        #[non_exhaustive]
+        pub enum HashAlgorithm {
+            $(#[doc = $about] #[cfg_attr(feature = "serde", serde(rename = $name))] $kind),+
+        }
+
+        impl HashAlgorithm {
+            /// Every function, in the order of the table.
+            pub const ALL: &[Self] = &[$(Self::$kind),+];
+
+            /// What it is called in scenario files and on the command line.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name),+ }
+            }
+
+            /// What it is, in one line.
+            pub const fn about(self) -> &'static str {
+                match self { $(Self::$kind => $about),+ }
+            }
+
+            pub(super) const fn function(self) -> Function {
+                match self { $(Self::$kind => $function),+ }
+            }
+        }
+
+        impl core::str::FromStr for HashAlgorithm {
+            type Err = UnknownHash;
+            fn from_str(name: &str) -> Result<Self, UnknownHash> {
+                match name {
+                    $($name => Ok(Self::$kind),)+
+                    _ => Err(UnknownHash(unknown_name("hash", name, &[$($name),+]))),
+                }
+            }
+        }
+    };
+}
+
+hash_algorithms! {
+    Crc16Ccitt, "crc16-ccitt", affine(16, |seed, bytes| crc::CRC16_CCITT.checksum(seed, bytes)),
+        "CRC-16 of CCITT, initial value of ones (SAI CRC_CCITT, Dell crc16cc)";
+    Crc16Bisync, "crc16-bisync", affine(16, |seed, bytes| crc::CRC16_BISYNC.checksum(seed, bytes)),
+        "CRC-16 of BISYNC, also ARC (Dell crc16, the default of flow-based hashing)";
+    Crc32, "crc32", affine(32, |seed, bytes| crc::CRC32.checksum(seed, bytes)),
+        "CRC-32 of Ethernet (SAI CRC_32LO, Dell crc32LSB)";
+    Crc32c, "crc32c", affine(32, |seed, bytes| crc::CRC32C.checksum(seed, bytes)),
+        "CRC-32 of Castagnoli";
+    Xor16, "xor16", affine(16, xor::xor16),
+        "exclusive or of the tuple's 16-bit words (SAI XOR, Dell xor16)";
+    Crc16Xor8, "crc16-xor8", affine(16, xor::crc16_xor8),
+        "upper byte of CRC-16 BISYNC above the exclusive or of all bytes (Dell xor8)";
+    Toeplitz, "toeplitz", affine(32, |seed, bytes| toeplitz::toeplitz(seed, &bytes[..12])),
+        "Toeplitz hash of receive-side scaling with Microsoft's key, over addresses and ports";
+    Linux, "linux", Function::Linux(Policy::Layer4),
+        "Linux routers, fib_multipath_hash_policy=1 (SipHash of the five-tuple)";
+    LinuxFields, "linux-l3l4-fields", Function::Linux(Policy::Fields(Fields::FIVE_TUPLE)),
+        "Linux routers, fib_multipath_hash_policy=3 with fields 0x37";
+}
+
+const fn affine(width: u32, hash: fn(u32, &[u8]) -> u32) -> Function {
+    Function::Affine { width, hash }
+}
+
+impl HashAlgorithm {
+    /// Whether the function is affine over GF(2), so that header changes alone decide how the
+    /// choice of a group of 2^k links changes.
+    pub const fn is_affine(self) -> bool {
+        matches!(self.function(), Function::Affine { .. })
+    }
+}
