@@ -1,7 +1,55 @@
 //! The network as data: topologies, routes, and the hashes that choose among them.
+//!
+//! ```
+//! use weft_topo::build::LeafSpine;
+//! use weft_topo::hash::{FiveTuple, HashAlgorithm, SwitchHash};
+//! use weft_topo::{Failures, NodeId, Routes};
+//!
+//! let topology = LeafSpine::default().build()?;
+//! let routes = Routes::compute(&topology, &Failures::none())?;
+//!
+//! // Host 0 and host 127 are on different leaves: one path through each of eight spines.
+//! let (source, destination) = (NodeId(0), NodeId(127));
+//! assert_eq!(routes.path_count(&topology, source, destination), 8);
+//!
+//! // Which of them a packet takes is the leaf's hash of its five-tuple.
+//! let leaf = topology.link(topology.ports(source)[0]).to;
+//! let hash = SwitchHash { algorithm: HashAlgorithm::Crc32, seed: 1, rotate: 0 };
+//! let packet = FiveTuple {
+//!     src: 0x0a00_0000, dst: 0x0a00_007f, src_port: 0xc001, dst_port: 4791, protocol: 17,
+//! };
+//! let links = routes.next_links(leaf, destination);
+//! let spine = topology.link(links[hash.select(&packet, links.len())]).to;
+//! assert_eq!(topology.tier(spine), 2);
+//!
+//! // When that spine dies, the table for what is left avoids it.
+//! let mut failures = Failures::none();
+//! failures.fail_node(spine);
+//! let routes = Routes::compute(&topology, &failures)?;
+//! assert_eq!(routes.path_count(&topology, source, destination), 7);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Architecture
+//!
+//! A [`Topology`] is built once and never changes: by a shape of [`build`]
+//! What is down is beside it, in [`Failures`]; from both, [`Routes`] computes the
+//! equal-cost sets of a converged control plane. How a switch chooses within a set is [`hash`].
+//! The simulator asks [`Routes::next_links`] and [`hash::FabricHash::select`] at every hop, so
+//! those two are three dependent loads and one modulus; everything else may be slow. Nothing here
+//! knows of packets, queues, time or load. A new shape is a file under `build/` and a row in
+//! `build/registry.rs`; a new hash is a function under `hash/` and a row in `hash/registry.rs`.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+pub mod build;
+mod failure;
+mod graph;
 pub mod hash;
+mod routes;
+
+pub use failure::Failures;
+pub use graph::{Link, LinkId, NodeId, NodeName, Topology, TopologyBuilder, TopologyError};
+pub use routes::{Paths, RouteError, Routes};

@@ -1,0 +1,141 @@
+//! The k-ary fat tree (Al-Fares, Loukissas and Vahdat 2008), in two or three tiers.
+
+use alloc::vec::Vec;
+
+use weft_units::{BitRate, Duration};
+
+use super::{BuildError, LINK_LATENCY, at_least_one, gbps};
+use crate::graph::{NodeId, Topology, TopologyBuilder, TopologyError, narrow};
+
+/// A fat tree with room for so many hosts, of the smallest even `k` that has it:
+///
+/// | tiers | hosts at most | edge switches | aggregation | core | shortest paths between pods |
+/// | --- | --- | --- | --- | --- | --- |
+/// | 2 | `k²/2 · o` | `k` | – | `k/2` | `k/2` (between edges) |
+/// | 3 | `k³/4 · o` | `k²/2` | `k²/2` | `k²/4` | `k²/4` |
+///
+/// where `o` is the oversubscription: each edge switch has `k/2` uplinks and `o · k/2` hosts. The
+/// default is what uet-htsim builds for 128 hosts (`k` = 8); 1,024 give `k` = 16, and 8,192 in two
+/// tiers give `k` = 128: edge switches with 64 ports down and 64 up. (htsim refuses a number of
+/// hosts that does not fill the tree; here the last pods are left out or stay partly empty.)
+///
+/// Nodes: hosts by edge switch, edge switches by pod, aggregation switches by pod, core switches
+/// (in two tiers: hosts, edges, spines). Aggregation switch `a` of every pod connects to the core
+/// switches `a·k/2 .. (a+1)·k/2`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct FatTree {
+    /// Hosts, one port each.
+    pub hosts: u32,
+    /// 2 or 3.
+    pub tiers: u32,
+    /// Hosts of an edge switch over its uplinks; 1 is a full bisection.
+    pub oversubscription: u32,
+    /// Rate of every cable.
+    pub rate: BitRate,
+    /// Latency of every cable.
+    pub propagation: Duration,
+}
+
+impl Default for FatTree {
+    fn default() -> Self {
+        Self {
+            hosts: 128,
+            tiers: 3,
+            oversubscription: 1,
+            rate: gbps(100),
+            propagation: LINK_LATENCY,
+        }
+    }
+}
+
+impl FatTree {
+    /// The network.
+    ///
+    /// # Errors
+    /// `Zero` for no hosts or oversubscription 0, `OutOfRange` for other than 2 or 3 tiers,
+    /// `Topology` when it is too large.
+    pub fn build(&self) -> Result<Topology, BuildError> {
+        at_least_one(&[("hosts", self.hosts), ("oversubscription", self.oversubscription)])?;
+        let mut network = TopologyBuilder::new(self.hosts)?;
+        match self.tiers {
+            2 => self.two_tiers(&mut network)?,
+            3 => self.three_tiers(&mut network)?,
+            tiers => {
+                let (parameter, got) = ("tiers", tiers.into());
+                return Err(BuildError::OutOfRange { parameter, got, expected: "2 or 3" });
+            }
+        }
+        Ok(network.build()?)
+    }
+
+    /// Half of `k`: the uplinks of an edge switch.
+    fn half(&self) -> u32 {
+        let fits = |half: &u64| {
+            let hosts_per_edge = half * u64::from(self.oversubscription);
+            // k edge switches; or k pods of k/2.
+            let edges = if self.tiers == 2 { 2 * half } else { 2 * half * half };
+            hosts_per_edge * edges >= u64::from(self.hosts)
+        };
+        let half = (1..).find(fits).expect("the capacity grows without bound");
+        u32::try_from(half).expect("half of k is at most the number of hosts")
+    }
+
+    fn two_tiers(&self, network: &mut TopologyBuilder) -> Result<(), BuildError> {
+        let half = self.half();
+        let edges = self.attach_hosts(network, half)?;
+        let spines = network.add_switches(half)?;
+        for edge in edges {
+            self.connect_all(network, edge, spines.clone())?;
+        }
+        Ok(())
+    }
+
+    fn three_tiers(&self, network: &mut TopologyBuilder) -> Result<(), BuildError> {
+        let half = self.half();
+        let edges = self.attach_hosts(network, half)?;
+        let pods = edges.len().div_ceil(half as usize);
+        let per_pod = half as usize;
+        let aggregations: Vec<_> = network.add_switches(narrow(pods) * half)?.collect();
+        let cores: Vec<_> = network.add_switches(half * half)?.collect();
+        for (edges, aggregations) in edges.chunks(per_pod).zip(aggregations.chunks(per_pod)) {
+            for &edge in edges {
+                self.connect_all(network, edge, aggregations.iter().copied())?;
+            }
+        }
+        for pod in aggregations.chunks(per_pod) {
+            for (&aggregation, cores) in pod.iter().zip(cores.chunks(per_pod)) {
+                self.connect_all(network, aggregation, cores.iter().copied())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As many edge switches as the hosts fill, with their hosts.
+    fn attach_hosts(
+        &self,
+        network: &mut TopologyBuilder,
+        half: u32,
+    ) -> Result<Vec<NodeId>, TopologyError> {
+        let hosts_per_edge = half.saturating_mul(self.oversubscription);
+        let edges: Vec<_> = network.add_switches(self.hosts.div_ceil(hosts_per_edge))?.collect();
+        for host in 0..self.hosts {
+            let edge = edges[(host / hosts_per_edge) as usize];
+            network.connect(NodeId(host), edge, self.rate, self.propagation)?;
+        }
+        Ok(edges)
+    }
+
+    fn connect_all(
+        &self,
+        network: &mut TopologyBuilder,
+        from: NodeId,
+        to: impl Iterator<Item = NodeId>,
+    ) -> Result<(), TopologyError> {
+        for to in to {
+            network.connect(from, to, self.rate, self.propagation)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+//! The table of topologies. A new shape is a file and a row.
+
+use alloc::string::String;
+
+use weft_units::unknown_name;
+
+use super::{BuildError, FatTree, Hpn, LeafSpine, Rail};
+use crate::graph::Topology;
+
+/// A name that is in no row; the message lists those that are.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UnknownTopology(String);
+
+/// Declares every topology once: parameters, name in files and on the command line, description.
+macro_rules! topologies {
+    ($($kind:ident, $name:literal, $about:literal;)+) => {
+        /// A shape of network.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum TopologyKind {
+            $(#[doc = $about] $kind),+
+        }
+
+        impl TopologyKind {
+            /// Every shape, in the order of the table.
+            pub const ALL: &[Self] = &[$(Self::$kind),+];
+
+            /// What it is called in scenario files and on the command line.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name),+ }
+            }
+
+            /// What it is, in one line.
+            pub const fn about(self) -> &'static str {
+                match self { $(Self::$kind => $about),+ }
+            }
+
+            /// The published network of this shape.
+            pub fn config(self) -> TopologyConfig {
+                match self { $(Self::$kind => TopologyConfig::$kind(<$kind>::default())),+ }
+            }
+        }
+
+        impl core::str::FromStr for TopologyKind {
+            type Err = UnknownTopology;
+            fn from_str(name: &str) -> Result<Self, UnknownTopology> {
+                match name {
+                    $($name => Ok(Self::$kind),)+
+                    _ => Err(UnknownTopology(unknown_name("topology", name, &[$($name),+]))),
+                }
+            }
+        }
+
+        /// A shape with its parameters. In a file, `kind` names the shape and the other keys are
+        /// its parameters; what is left out is as published.
+        #[derive(Clone, Debug, PartialEq)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        #[cfg_attr(feature = "serde", serde(tag = "kind"))]
+        #[non_exhaustive]
+        pub enum TopologyConfig {
+            $(#[doc = $about] #[cfg_attr(feature = "serde", serde(rename = $name))] $kind($kind)),+
+        }
+
+        impl TopologyConfig {
+            /// The shape.
+            pub const fn kind(&self) -> TopologyKind {
+                match self { $(Self::$kind(_) => TopologyKind::$kind),+ }
+            }
+
+            /// The network these parameters describe.
+            ///
+            /// # Errors
+            /// As the shape's own `build`.
+            pub fn build(&self) -> Result<Topology, BuildError> {
+                match self { $(Self::$kind(parameters) => parameters.build()),+ }
+            }
+        }
+    };
+}
+
+topologies! {
+    LeafSpine, "leaf-spine", "two tiers, every leaf to every spine (Hopper: 128 servers, 8 leaves, 8 spines)";
+    FatTree, "fat-tree", "k-ary fat tree of two or three tiers, sized by its hosts";
+    Hpn, "hpn", "HPN 7.0: dual-plane, rail-optimised segments below 60 aggregation switches a plane (STELLAR)";
+    Rail, "rail", "multi-rail blocks of 32 servers with 8 dual-port NICs, one leaf a rail (Astral)";
+}

@@ -1,0 +1,364 @@
+//! Equal-cost routes: for every switch and destination, the output links on shortest paths.
+//!
+//! This is the converged control plane (BGP or an IGP with ECMP) as a table. It never chooses among
+//! the links of a set: that is a [`hash`](crate::hash) or a switch model.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::failure::Failures;
+use crate::graph::{LinkId, NodeId, Topology, narrow};
+
+/// Why no table was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RouteError {
+    /// The table would need more memory than any network in Weft's range.
+    #[error(
+        "{switches} switches times {groups} destination groups are more than {} route entries",
+        Routes::MAX_ENTRIES
+    )]
+    TableTooLarge {
+        /// Switches of the topology.
+        switches: u32,
+        /// Groups of hosts that share their leaves.
+        groups: u32,
+    },
+}
+
+/// Where each switch sends what, for one set of failures.
+///
+/// Hosts with the same leaves form a *group* and share their routes, so the table has one `u32`
+/// for each switch and group (64 KiB for 8,192 hosts in two tiers), and equal sets of one switch
+/// are stored once. With failed host cables the groups follow what is left, as in a fabric that
+/// announces host routes.
+#[derive(Clone, Debug)]
+pub struct Routes {
+    hosts: u32,
+    groups: u32,
+    group_of: Vec<u32>,
+    /// `switches × groups`: where a set starts in `sets`, or [`LOCAL`].
+    table: Vec<u32>,
+    /// Each set is its length, dressed as a link so that one cache line holds both, then links.
+    sets: Vec<LinkId>,
+    attachments: Attachments,
+}
+
+/// The destination hangs on this very switch.
+const LOCAL: u32 = u32::MAX;
+/// The first set of the pool: no way.
+const UNREACHABLE: u32 = 0;
+
+impl Routes {
+    /// Entries a table may have: 512 MiB of them. A three-tier fat tree of 131,072 hosts has 28
+    /// million.
+    pub const MAX_ENTRIES: u64 = 1 << 27;
+
+    /// The shortest paths over what is up.
+    ///
+    /// # Errors
+    /// `TableTooLarge` where switches times destination groups exceed [`Self::MAX_ENTRIES`].
+    pub fn compute(topology: &Topology, failures: &Failures) -> Result<Self, RouteError> {
+        let attachments = Attachments::new(topology, failures);
+        let (group_of, leaves_of_group) = attachments.groups();
+        let (switches, groups) = (topology.switches(), narrow(leaves_of_group.len()));
+        if u64::from(switches) * u64::from(groups) > Self::MAX_ENTRIES {
+            return Err(RouteError::TableTooLarge { switches, groups });
+        }
+        let mut search = Search::new(topology, failures);
+        let mut table = vec![UNREACHABLE; switches as usize * groups as usize];
+        for (group, leaves) in leaves_of_group.iter().enumerate() {
+            search.run(leaves, |switch, entry| {
+                table[switch as usize * groups as usize + group] = entry;
+            });
+        }
+        let sets = search.sets.pool;
+        Ok(Self { hosts: topology.hosts(), groups, group_of, table, sets, attachments })
+    }
+
+    /// The links on which `switch` sends a packet for `destination`, in port order: the equal-cost
+    /// next hops, or the cable to the host itself. Empty when there is no way.
+    ///
+    /// # Panics
+    /// If `switch` is not a switch or `destination` not a host of the topology.
+    #[inline]
+    pub fn next_links(&self, switch: NodeId, destination: NodeId) -> &[LinkId] {
+        let group = self.group_of[destination.index()] as usize;
+        let row = (switch.0 - self.hosts) as usize * self.groups as usize;
+        match self.table[row + group] {
+            LOCAL => self.attachments.to_host(switch, destination),
+            start => {
+                let (start, len) = (start as usize + 1, self.sets[start as usize].index());
+                &self.sets[start..start + len]
+            }
+        }
+    }
+
+    /// The links on which `source` can send a packet that reaches `destination`: its ports, in
+    /// port order, less those that are down or lead to a plane where the destination is not.
+    ///
+    /// # Panics
+    /// If either is not a host of the topology.
+    pub fn first_links(
+        &self,
+        source: NodeId,
+        destination: NodeId,
+    ) -> impl Iterator<Item = LinkId> + '_ {
+        let mut ports: Vec<_> = self
+            .attachments
+            .of(source)
+            .filter(|&(switch, _)| !self.next_links(switch, destination).is_empty())
+            .map(|(_, down)| down.reverse())
+            .collect();
+        ports.sort_unstable();
+        ports.into_iter()
+    }
+
+    /// Whether some port of `source` leads to `destination`.
+    pub fn reaches(&self, source: NodeId, destination: NodeId) -> bool {
+        self.first_links(source, destination).next().is_some()
+    }
+
+    /// How many paths of this table lead from `source` to `destination`, over all ports.
+    pub fn path_count(&self, topology: &Topology, source: NodeId, destination: NodeId) -> u64 {
+        let mut known = BTreeMap::new();
+        self.first_links(source, destination)
+            .map(|link| self.paths_from(topology, topology.link(link).to, destination, &mut known))
+            .sum()
+    }
+
+    fn paths_from(
+        &self,
+        topology: &Topology,
+        at: NodeId,
+        destination: NodeId,
+        known: &mut BTreeMap<NodeId, u64>,
+    ) -> u64 {
+        if at == destination {
+            return 1;
+        }
+        if let Some(&count) = known.get(&at) {
+            return count;
+        }
+        let next = self.next_links(at, destination);
+        let count = next
+            .iter()
+            .map(|&link| self.paths_from(topology, topology.link(link).to, destination, known))
+            .sum();
+        known.insert(at, count);
+        count
+    }
+
+    /// Every path of this table from `source` to `destination`, each as its links from the
+    /// source's port to the destination; in order of port, then next hop. A fat tree has very many
+    /// (see [`Self::path_count`]): take what is needed.
+    pub fn paths<'a>(
+        &'a self,
+        topology: &'a Topology,
+        source: NodeId,
+        destination: NodeId,
+    ) -> Paths<'a> {
+        let mut first: Vec<_> = self.first_links(source, destination).collect();
+        first.reverse();
+        Paths { routes: self, topology, destination, path: Vec::new(), untried: vec![first] }
+    }
+}
+
+/// Depth-first walk over all equal-cost paths; see [`Routes::paths`].
+#[derive(Debug)]
+pub struct Paths<'a> {
+    routes: &'a Routes,
+    topology: &'a Topology,
+    destination: NodeId,
+    path: Vec<LinkId>,
+    /// What is left to try at each depth, last first.
+    untried: Vec<Vec<LinkId>>,
+}
+
+impl Iterator for Paths<'_> {
+    type Item = Vec<LinkId>;
+
+    fn next(&mut self) -> Option<Vec<LinkId>> {
+        loop {
+            let depth = self.untried.len().checked_sub(1)?;
+            self.path.truncate(depth);
+            let Some(link) = self.untried[depth].pop() else {
+                self.untried.pop();
+                continue;
+            };
+            self.path.push(link);
+            let at = self.topology.link(link).to;
+            if at == self.destination {
+                return Some(self.path.clone());
+            }
+            let next = self.routes.next_links(at, self.destination);
+            self.untried.push(next.iter().rev().copied().collect());
+        }
+    }
+}
+
+/// The live cables between hosts and switches, by host.
+#[derive(Clone, Debug)]
+struct Attachments {
+    /// Host `h` has entries `first[h]..first[h + 1]`, sorted by switch.
+    first: Vec<u32>,
+    switches: Vec<NodeId>,
+    /// The links from the switch down to the host.
+    down: Vec<LinkId>,
+}
+
+impl Attachments {
+    fn new(topology: &Topology, failures: &Failures) -> Self {
+        let mut all = Self { first: vec![0], switches: Vec::new(), down: Vec::new() };
+        for host in topology.host_ids() {
+            let live = topology.ports(host).iter().filter(|&&up| failures.is_up(topology, up));
+            let mut cables: Vec<_> = live.map(|up| (topology.link(*up).to, up.reverse())).collect();
+            cables.sort_unstable();
+            for (switch, down) in cables {
+                all.switches.push(switch);
+                all.down.push(down);
+            }
+            all.first.push(narrow(all.down.len()));
+        }
+        all
+    }
+
+    fn range(&self, host: NodeId) -> core::ops::Range<usize> {
+        self.first[host.index()] as usize..self.first[host.index() + 1] as usize
+    }
+
+    fn of(&self, host: NodeId) -> impl Iterator<Item = (NodeId, LinkId)> + '_ {
+        let range = self.range(host);
+        self.switches[range.clone()].iter().copied().zip(self.down[range].iter().copied())
+    }
+
+    /// The cables from `switch` to `host`.
+    fn to_host(&self, switch: NodeId, host: NodeId) -> &[LinkId] {
+        let range = self.range(host);
+        let leaves = &self.switches[range.clone()];
+        let start = leaves.iter().take_while(|&&leaf| leaf < switch).count();
+        let len = leaves[start..].iter().take_while(|&&leaf| leaf == switch).count();
+        &self.down[range][start..start + len]
+    }
+
+    /// Numbers the distinct sets of leaves in order of first host: each host's group, each
+    /// group's leaves.
+    fn groups(&self) -> (Vec<u32>, Vec<Vec<NodeId>>) {
+        let mut numbers: BTreeMap<Vec<NodeId>, u32> = BTreeMap::new();
+        let mut leaves_of_group = Vec::new();
+        let group_of = (0..narrow(self.first.len() - 1)).map(|host| {
+            let mut leaves = self.switches[self.range(NodeId(host))].to_vec();
+            leaves.dedup();
+            *numbers.entry(leaves).or_insert_with_key(|leaves| {
+                leaves_of_group.push(leaves.clone());
+                narrow(leaves_of_group.len() - 1)
+            })
+        });
+        (group_of.collect(), leaves_of_group)
+    }
+}
+
+/// Breadth-first search from one group's leaves over the live switch-to-switch links.
+struct Search {
+    /// Switch `s` has `neighbours[first[s]..first[s + 1]]`, in port order.
+    first: Vec<u32>,
+    neighbours: Vec<(u32, LinkId)>,
+    hosts: u32,
+    distance: Vec<u32>,
+    queue: VecDeque<u32>,
+    next_hops: Vec<LinkId>,
+    sets: Sets,
+}
+
+const FAR: u32 = u32::MAX;
+
+impl Search {
+    fn new(topology: &Topology, failures: &Failures) -> Self {
+        let hosts = topology.hosts();
+        let mut first = vec![0];
+        let mut neighbours = Vec::new();
+        for switch in topology.switch_ids() {
+            for &port in topology.ports(switch) {
+                let to = topology.link(port).to;
+                if !topology.is_host(to) && failures.is_up(topology, port) {
+                    neighbours.push((to.0 - hosts, port));
+                }
+            }
+            first.push(narrow(neighbours.len()));
+        }
+        let switches = topology.switches() as usize;
+        Self {
+            first,
+            neighbours,
+            hosts,
+            distance: vec![FAR; switches],
+            queue: VecDeque::new(),
+            next_hops: Vec::new(),
+            sets: Sets::new(switches),
+        }
+    }
+
+    /// Tells `enter` the table entry of every switch that reaches one of `leaves`.
+    fn run(&mut self, leaves: &[NodeId], mut enter: impl FnMut(u32, u32)) {
+        self.distance.fill(FAR);
+        for leaf in leaves {
+            self.distance[leaf.index() - self.hosts as usize] = 0;
+            self.queue.push_back(leaf.0 - self.hosts);
+        }
+        while let Some(switch) = self.queue.pop_front() {
+            let here = self.distance[switch as usize];
+            let range =
+                self.first[switch as usize] as usize..self.first[switch as usize + 1] as usize;
+            self.next_hops.clear();
+            // Everything one step nearer was numbered before this switch was taken from the
+            // queue, so one look at each neighbour both finds the next hops and goes on.
+            for &(neighbour, link) in &self.neighbours[range] {
+                match self.distance[neighbour as usize] {
+                    FAR => {
+                        self.distance[neighbour as usize] = here + 1;
+                        self.queue.push_back(neighbour);
+                    }
+                    there if there + 1 == here => self.next_hops.push(link),
+                    _ => {}
+                }
+            }
+            let entry = if here == 0 { LOCAL } else { self.sets.intern(switch, &self.next_hops) };
+            enter(switch, entry);
+        }
+    }
+}
+
+/// Sets of links, each stored once.
+struct Sets {
+    pool: Vec<LinkId>,
+    /// For each switch, where the set with this fingerprint starts.
+    known: Vec<BTreeMap<u64, u32>>,
+}
+
+impl Sets {
+    fn new(switches: usize) -> Self {
+        Self { pool: vec![LinkId(0)], known: vec![BTreeMap::new(); switches] }
+    }
+
+    fn intern(&mut self, switch: u32, links: &[LinkId]) -> u32 {
+        // FNV-1a; sets that collide take the next free fingerprint.
+        let mut fingerprint = links.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, link| {
+            (hash ^ u64::from(link.0)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let known = &mut self.known[switch as usize];
+        while let Some(&start) = known.get(&fingerprint) {
+            let stored = start as usize;
+            let len = self.pool[stored].index();
+            if self.pool[stored + 1..=stored + len] == *links {
+                return start;
+            }
+            fingerprint = fingerprint.wrapping_add(1);
+        }
+        let start = narrow(self.pool.len());
+        known.insert(fingerprint, start);
+        self.pool.push(LinkId(narrow(links.len())));
+        self.pool.extend_from_slice(links);
+        start
+    }
+}
