@@ -32,8 +32,8 @@
 //!
 //! # Architecture
 //!
-//! A [`Topology`] is built once and never changes: by a shape of [`build`]
-//! What is down is beside it, in [`Failures`]; from both, [`Routes`] computes the
+//! A [`Topology`] is built once and never changes: by a shape of [`build`] or from a file
+//! ([`read_ns3`]). What is down is beside it, in [`Failures`]; from both, [`Routes`] computes the
 //! equal-cost sets of a converged control plane. How a switch chooses within a set is [`hash`].
 //! The simulator asks [`Routes::next_links`] and [`hash::FabricHash::select`] at every hop, so
 //! those two are three dependent loads and one modulus; everything else may be slow. Nothing here
@@ -46,10 +46,12 @@ extern crate alloc;
 
 pub mod build;
 mod failure;
+mod file;
 mod graph;
 pub mod hash;
 mod routes;
 
 pub use failure::Failures;
+pub use file::{Ns3Error, UnwritableError, read_ns3, write_ns3};
 pub use graph::{Link, LinkId, NodeId, NodeName, Topology, TopologyBuilder, TopologyError};
 pub use routes::{Paths, RouteError, Routes};

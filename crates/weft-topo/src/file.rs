@@ -1,0 +1,343 @@
+//! Topology files in the format of the ns-3 RDMA simulators (HPCC, ConWeave):
+//!
+//! ```text
+//! <nodes> <switches> <links>
+//! <number of each switch>
+//! <node> <node> <rate> <delay> <error rate>     one line a link
+//! ```
+//!
+//! Nodes are numbered from 0 in any order; those not listed as switches are hosts. Text after the
+//! last link is a remark. Reading keeps the file's numbers as [labels](Topology::label).
+
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt::Write;
+use core::str::FromStr;
+
+use weft_units::{BitRate, Duration};
+
+use crate::graph::{NodeId, Topology, TopologyBuilder, TopologyError};
+
+/// Why a text is not a topology file. Lines count from 1, nodes as the file numbers them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Ns3Error {
+    /// A field is not what belongs there.
+    #[error("line {line}: found {found:?}, expected {expected}")]
+    Field {
+        /// Where.
+        line: usize,
+        /// What is there, at most its first 40 characters.
+        found: String,
+        /// What belongs there.
+        expected: &'static str,
+    },
+    /// A line has too few or too many fields.
+    #[error("line {line}: found {found} fields, expected {expected}")]
+    FieldCount {
+        /// Where.
+        line: usize,
+        /// How many there are.
+        found: usize,
+        /// What they should be.
+        expected: &'static str,
+    },
+    /// The file ends before everything its header announced.
+    #[error("line {line}: the file ends with {found} {what}, expected {expected}")]
+    Truncated {
+        /// The last line.
+        line: usize,
+        /// Of what there is too little.
+        what: &'static str,
+        /// How many there are.
+        found: usize,
+        /// How many the header announced.
+        expected: usize,
+    },
+    /// There are more switches or links than the header announced.
+    #[error("line {line}: found more {what} than the {expected} of the header")]
+    Excess {
+        /// Where the first one too many is.
+        line: usize,
+        /// Of what there is too much.
+        what: &'static str,
+        /// How many the header announced.
+        expected: usize,
+    },
+    /// A node number is beyond the header's count.
+    #[error("line {line}: found node {found}, expected a number below {nodes}")]
+    UnknownNode {
+        /// Where.
+        line: usize,
+        /// The number.
+        found: u32,
+        /// The header's count.
+        nodes: u32,
+    },
+    /// A switch is listed twice.
+    #[error("line {line}: found switch {switch} again, expected each switch once")]
+    DuplicateSwitch {
+        /// Where.
+        line: usize,
+        /// Which.
+        switch: u32,
+    },
+    /// Two links join the same nodes; the format's simulators would keep the last only.
+    #[error(
+        "line {line}: found a second link of {a} and {b}, expected one (first on line {first})"
+    )]
+    DuplicateLink {
+        /// Where the second is.
+        line: usize,
+        /// Where the first is.
+        first: usize,
+        /// One end.
+        a: u32,
+        /// The other end.
+        b: u32,
+    },
+    /// A link joins a node with itself or two hosts.
+    #[error("line {line}: found a link of {a} and {b}, expected two nodes, at least one a switch")]
+    BadLink {
+        /// Where.
+        line: usize,
+        /// One end.
+        a: u32,
+        /// The other end.
+        b: u32,
+    },
+    /// A host without a link, or a switch from which no host is reached.
+    #[error("node {node} is not connected, expected every host and switch to be")]
+    Unconnected {
+        /// Which.
+        node: u32,
+    },
+}
+
+/// Why a topology cannot be written in this format.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nodes {a} and {b} are joined by several cables; the ns-3 format has one for each pair")]
+pub struct UnwritableError {
+    /// One end.
+    pub a: u32,
+    /// The other end.
+    pub b: u32,
+}
+
+/// Reads a topology file. Hosts are numbered in the order of the file's numbers, switches in the
+/// order the file lists them, ports in the order of links.
+///
+/// # Errors
+/// The first thing that is wrong, with its line. Memory grows with the text, never with a number
+/// in it beyond [`TopologyBuilder::MAX_NODES`].
+pub fn read_ns3(text: &str) -> Result<Topology, Ns3Error> {
+    let mut lines = Lines::new(text);
+    let header = Header::read(&mut lines)?;
+    let numbering = Numbering::read(&mut lines, &header)?;
+    let hosts = header.nodes - header.switches;
+    let mut network = TopologyBuilder::new(hosts).expect("the header is within the limits");
+    let _ = network.add_switches(header.switches).expect("the header is within the limits");
+    let mut seen = BTreeMap::new();
+    for found in 0..header.links as usize {
+        let expected = header.links as usize;
+        let Some((line, fields)) = lines.next() else {
+            return Err(Ns3Error::Truncated { line: lines.last, what: "links", found, expected });
+        };
+        read_link(line, &fields, &numbering, &mut seen, &mut network)?;
+    }
+    let is_link = |fields: &[&str]| {
+        fields.len() > 2 && fields[..2].iter().all(|field| field.parse::<u32>().is_ok())
+    };
+    if let Some((line, _)) = lines.find(|(_, fields)| is_link(fields)) {
+        let expected = header.links as usize;
+        return Err(Ns3Error::Excess { line, what: "links", expected });
+    }
+    let labels = numbering.labels;
+    network.set_labels(labels.clone());
+    network.build().map_err(|error| match error {
+        TopologyError::LonelyHost { host: node } | TopologyError::LonelySwitch { switch: node } => {
+            Ns3Error::Unconnected { node: labels[node as usize] }
+        }
+        other => unreachable!("counts and links were checked line by line: {other}"),
+    })
+}
+
+/// The topology as a file that [`read_ns3`] and the ns-3 simulators read, with the nodes' labels.
+///
+/// # Errors
+/// When two nodes are joined by several cables.
+pub fn write_ns3(topology: &Topology) -> Result<String, UnwritableError> {
+    let mut out = String::new();
+    let (nodes, switches, links) = (topology.nodes(), topology.switches(), topology.links() / 2);
+    let listed: Vec<_> =
+        topology.switch_ids().map(|switch| alloc::format!("{}", topology.label(switch))).collect();
+    let mut seen = BTreeMap::new();
+    writeln!(out, "{nodes} {switches} {links}").expect(INFALLIBLE);
+    writeln!(out, "{}", listed.join(" ")).expect(INFALLIBLE);
+    for forward in topology.link_ids().step_by(2) {
+        let link = topology.link(forward);
+        let (a, b) = (topology.label(link.from), topology.label(link.to));
+        if seen.insert((a.min(b), a.max(b)), ()).is_some() {
+            return Err(UnwritableError { a, b });
+        }
+        let (rate, delay) = (link.rate, link.propagation.as_nanos());
+        let error_rate = topology.error_rate(forward);
+        writeln!(out, "{a} {b} {rate} {delay}ns {error_rate}").expect(INFALLIBLE);
+    }
+    Ok(out)
+}
+
+const INFALLIBLE: &str = "writing to a string cannot fail";
+
+/// Lines that are not blank, as number and fields.
+struct Lines<'a> {
+    rest: core::iter::Enumerate<core::str::Lines<'a>>,
+    last: usize,
+}
+
+impl<'a> Lines<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { rest: text.lines().enumerate(), last: 1 }
+    }
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = (usize, Vec<&'a str>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        for (index, line) in self.rest.by_ref() {
+            self.last = index + 1;
+            let fields: Vec<_> = line.split_whitespace().collect();
+            if !fields.is_empty() {
+                return Some((self.last, fields));
+            }
+        }
+        None
+    }
+}
+
+struct Header {
+    nodes: u32,
+    switches: u32,
+    links: u32,
+}
+
+impl Header {
+    fn read(lines: &mut Lines<'_>) -> Result<Self, Ns3Error> {
+        let expected = "<nodes> <switches> <links>";
+        let Some((line, fields)) = lines.next() else {
+            return Err(Ns3Error::FieldCount { line: 1, found: 0, expected });
+        };
+        let [nodes, switches, links] = fields[..] else {
+            return Err(Ns3Error::FieldCount { line, found: fields.len(), expected });
+        };
+        let header = Self {
+            nodes: parse(line, nodes, "a number of nodes")?,
+            switches: parse(line, switches, "a number of switches")?,
+            links: parse(line, links, "a number of links")?,
+        };
+        let unless = |holds: bool, found, expected| {
+            if holds { Ok(()) } else { Err(field(line, found, expected)) }
+        };
+        unless(header.nodes <= TopologyBuilder::MAX_NODES, nodes, "at most 1048576 nodes")?;
+        unless(header.links <= TopologyBuilder::MAX_CABLES, links, "at most 4194304 links")?;
+        unless(header.switches > 0, switches, "at least 1 switch")?;
+        unless(header.switches < header.nodes, switches, "fewer switches than nodes")?;
+        Ok(header)
+    }
+}
+
+/// The file's numbers and ours.
+struct Numbering {
+    /// For each of our nodes, the file's number.
+    labels: Vec<u32>,
+    /// For each number of the file, our node.
+    ids: Vec<NodeId>,
+    hosts: u32,
+}
+
+impl Numbering {
+    fn read(lines: &mut Lines<'_>, header: &Header) -> Result<Self, Ns3Error> {
+        let (nodes, expected) = (header.nodes, header.switches as usize);
+        let mut is_switch = vec![false; nodes as usize];
+        let mut switches = Vec::new();
+        while switches.len() < expected {
+            let Some((line, fields)) = lines.next() else {
+                let (found, what) = (switches.len(), "switches");
+                return Err(Ns3Error::Truncated { line: lines.last, what, found, expected });
+            };
+            for text in fields {
+                let switch: u32 = parse(line, text, "the number of a switch")?;
+                if switches.len() == expected {
+                    return Err(Ns3Error::Excess { line, what: "switches", expected });
+                }
+                match is_switch.get_mut(switch as usize) {
+                    None => return Err(Ns3Error::UnknownNode { line, found: switch, nodes }),
+                    Some(true) => return Err(Ns3Error::DuplicateSwitch { line, switch }),
+                    Some(unlisted) => *unlisted = true,
+                }
+                switches.push(switch);
+            }
+        }
+        let hosts = (0..nodes).filter(|&label| !is_switch[label as usize]);
+        let labels: Vec<u32> = hosts.chain(switches).collect();
+        let mut ids = vec![NodeId(0); nodes as usize];
+        for (id, &label) in (0..).map(NodeId).zip(&labels) {
+            ids[label as usize] = id;
+        }
+        Ok(Self { labels, ids, hosts: nodes - header.switches })
+    }
+
+    fn id(&self, line: usize, text: &str) -> Result<NodeId, Ns3Error> {
+        let found: u32 = parse(line, text, "the number of a node")?;
+        let nodes = crate::graph::narrow(self.ids.len());
+        self.ids.get(found as usize).copied().ok_or(Ns3Error::UnknownNode { line, found, nodes })
+    }
+}
+
+fn read_link(
+    line: usize,
+    fields: &[&str],
+    numbering: &Numbering,
+    seen: &mut BTreeMap<(NodeId, NodeId), usize>,
+    network: &mut TopologyBuilder,
+) -> Result<(), Ns3Error> {
+    let &[from, to, rate, delay, error_rate] = fields else {
+        let expected = "<node> <node> <rate> <delay> <error rate>";
+        return Err(Ns3Error::FieldCount { line, found: fields.len(), expected });
+    };
+    let (from, to) = (numbering.id(line, from)?, numbering.id(line, to)?);
+    let rate: BitRate = parse(line, rate, "a rate above zero such as 100Gbps")?;
+    let delay: Duration = parse(line, delay, "a delay such as 1000ns")?;
+    let loss: f64 = parse(line, error_rate, "an error rate")?;
+    if !(0.0..=1.0).contains(&loss) {
+        return Err(field(line, error_rate, "an error rate between 0 and 1"));
+    }
+    let (a, b) = (numbering.labels[from.index()], numbering.labels[to.index()]);
+    if from == to || (from.0 < numbering.hosts && to.0 < numbering.hosts) {
+        return Err(Ns3Error::BadLink { line, a, b });
+    }
+    match seen.entry((from.min(to), from.max(to))) {
+        Entry::Occupied(first) => {
+            return Err(Ns3Error::DuplicateLink { line, first: *first.get(), a, b });
+        }
+        Entry::Vacant(pair) => pair.insert(line),
+    };
+    let link = network.connect(from, to, rate, delay).expect("ends and count were checked");
+    network.set_error_rate(link, loss);
+    Ok(())
+}
+
+fn parse<T: FromStr>(line: usize, text: &str, expected: &'static str) -> Result<T, Ns3Error> {
+    text.parse().map_err(|_| field(line, text, expected))
+}
+
+fn field(line: usize, found: &str, expected: &'static str) -> Ns3Error {
+    Ns3Error::Field { line, found: found.chars().take(40).collect(), expected }
+}
+
+#[cfg(test)]
+mod tests;
