@@ -151,6 +151,14 @@ impl Bitmap {
         word & (0x8000_0000 >> (index % 32)) != 0
     }
 
+    /// The highest index whose bit is set.
+    #[inline]
+    pub fn last(&self) -> Option<u32> {
+        let word = self.words().iter().rposition(|&word| word != 0)?;
+        let start = u32::try_from(word).expect("at most eight words") * 32;
+        Some(start + 31 - self.words[word].trailing_zeros())
+    }
+
     /// The indices whose bits are set, lowest first.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.words().iter().zip((0u32..).step_by(32)).flat_map(|(&word, start)| {
@@ -315,6 +323,12 @@ impl AckHeader {
         field::PSN_BASE.write(&mut rows, self.psn_base);
         let rest = write_rows(out, &rows);
         self.bitmap.write(&mut rest[..4 * usize::from(self.bitmap.len)]);
+    }
+
+    /// Sequence number of the packet that the bitmap's first bit describes.
+    #[inline]
+    pub const fn first_of_bitmap(&self) -> u32 {
+        self.psn_base.wrapping_add(BITMAP_PACKETS * self.block.get() as u32)
     }
 
     /// The header's length with its bitmap, bytes.

@@ -1,20 +1,73 @@
-//! Packet headers as bytes and as values.
+//! Packet headers as bytes and as values: BIFROST's data, set-up and ACK headers bit for bit, and
+//! the Ethernet, IP, UDP and VXLAN headers around them.
+//!
+//! A datagram of the transport begins with one of three headers; the first byte says which. RDMA
+//! and messages travel directly over UDP, tenants' frames inside VXLAN:
+//!
+//! ```text
+//! Ethernet | IPv4 or IPv6 | UDP | data header | message header | payload      messages, RDMA
+//! Ethernet | IPv4 or IPv6 | UDP | VXLAN | data header | tenant's frame        VPC (BIFROST)
+//!                                         ACK header | bitmap words
+//!                                         set-up header | terms
+//! ```
+//!
+//! [`Packet`] is the transport's part of that. Every header is a plain struct in the host's own
+//! types with `parse`, which splits bytes into header and rest, and `emit`, which writes it. What
+//! can be built can be emitted, and parsing gives it back. Bytes come from anybody: what is not a
+//! header is a [`ParseError`] with its numbers, never a panic.
+//!
+//! ```
+//! use weft_wire::{DataHeader, MessageHeader, Packet};
+//!
+//! let header = DataHeader { psn: 17, destination_cid: 0xabcd, ..DataHeader::default() };
+//! let message = MessageHeader { opcode: 1, id: 9, offset: 0, length: 5 };
+//! let packet = Packet::data(header, Some(message));
+//!
+//! let mut datagram = [0; Packet::MAX_LEN + 5];
+//! let headers = packet.emit(&mut datagram);
+//! datagram[headers..headers + 5].copy_from_slice(b"hello");
+//!
+//! let (parsed, payload) = Packet::parse(&datagram[..headers + 5])?;
+//! assert_eq!((parsed, payload), (packet, &b"hello"[..]));
+//! assert_eq!(
+//!     parsed.to_string(),
+//!     "data v0 > 0000abcd psn 17 path 0 cc 0 t1 0, message 9 op 1 offset 0 of 5"
+//! );
+//! # Ok::<(), weft_wire::ParseError>(())
+//! ```
+//!
+//! [`spec`] holds where every field lies; `docs/reference/wire.md` is generated from it. The crate
+//! decides nothing: versions, windows and connection ids are for the transport to judge.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 mod ack;
 mod bits;
+pub mod checksum;
 mod data;
+mod display;
+mod ecn;
 mod error;
+mod eth;
+mod ipv4;
+mod ipv6;
 mod message;
 mod packet;
 mod setup;
 pub mod spec;
+mod udp;
+mod vxlan;
 
 pub use ack::{AckHeader, AckType, BITMAP_PACKETS, Bitmap};
 pub use bits::{Bits, U3, U4, U5, U6, U11, U13, U20, U24, WideBits};
 pub use data::{DataHeader, Next};
+pub use ecn::Ecn;
 pub use error::ParseError;
+pub use eth::{EtherType, EthernetHeader, MacAddr};
+pub use ipv4::{Ipv4Header, Ipv4Options};
+pub use ipv6::Ipv6Header;
 pub use message::MessageHeader;
 pub use packet::{PACKET_TYPES, Packet};
 pub use setup::{SetupHeader, SetupKind, Terms};
+pub use udp::UdpHeader;
+pub use vxlan::VxlanHeader;

@@ -52,6 +52,11 @@ pub const HEADERS: &[Header] = &[
     crate::setup::SPEC,
     crate::setup::TERMS_SPEC,
     crate::ack::SPEC,
+    crate::vxlan::SPEC,
+    crate::udp::SPEC,
+    crate::ipv4::SPEC,
+    crate::ipv6::SPEC,
+    crate::eth::SPEC,
 ];
 
 /// Every list of numbers with names.
@@ -122,6 +127,16 @@ impl Field {
         (rows[row] as u64) << 32 | rows[row + 1] as u64
     }
 
+    /// The value of a field of four whole rows.
+    #[inline]
+    pub(crate) const fn read_u128<const N: usize>(&self, rows: &[u32; N]) -> u128 {
+        let row = self.first_bit / 32;
+        (rows[row] as u128) << 96
+            | (rows[row + 1] as u128) << 64
+            | (rows[row + 2] as u128) << 32
+            | rows[row + 3] as u128
+    }
+
     /// Whether a field of one bit is set.
     #[inline]
     pub(crate) const fn flag<const N: usize>(&self, rows: &[u32; N]) -> bool {
@@ -143,6 +158,17 @@ impl Field {
         let row = self.first_bit / 32;
         rows[row] = (value >> 32) as u32;
         rows[row + 1] = value as u32;
+    }
+
+    /// Puts a value into a field of four whole rows.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a u128 is four rows")]
+    pub(crate) const fn write_u128<const N: usize>(&self, rows: &mut [u32; N], value: u128) {
+        let row = self.first_bit / 32;
+        rows[row] = (value >> 96) as u32;
+        rows[row + 1] = (value >> 64) as u32;
+        rows[row + 2] = (value >> 32) as u32;
+        rows[row + 3] = value as u32;
     }
 }
 

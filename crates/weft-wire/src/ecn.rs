@@ -1,0 +1,41 @@
+//! Explicit congestion notification, two bits of either IP header (RFC 3168, section 5).
+
+use crate::Bits;
+
+/// What an IP header says about congestion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Ecn {
+    /// Not ECN-capable: a congested switch drops the packet.
+    #[default]
+    NotCapable,
+    /// ECT(1); L4S (RFC 9331) where it is spoken.
+    Capable1,
+    /// ECT(0): a congested switch marks the packet.
+    Capable0,
+    /// CE: a switch was congested.
+    CongestionExperienced,
+}
+
+impl Ecn {
+    /// The number on the wire.
+    #[inline]
+    pub const fn number(self) -> Bits<2> {
+        Bits::truncate(match self {
+            Self::NotCapable => 0b00,
+            Self::Capable1 => 0b01,
+            Self::Capable0 => 0b10,
+            Self::CongestionExperienced => 0b11,
+        })
+    }
+
+    /// The value of this number.
+    #[inline]
+    pub const fn from_number(number: Bits<2>) -> Self {
+        match number.get() {
+            0b00 => Self::NotCapable,
+            0b01 => Self::Capable1,
+            0b10 => Self::Capable0,
+            _ => Self::CongestionExperienced,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Deterministic mutation fuzzing: golden packets, damaged in every way a network or an enemy
+//! damages them, fed to every parser. A failure prints the seed and the bytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weft_units::{Rng, Seed};
+
+mod files;
+mod properties;
+
+const INPUTS: u64 = 200_000;
+
+fn byte(rng: &mut Rng) -> u8 {
+    rng.next_u64().to_le_bytes()[7]
+}
+
+/// One to four random changes to a golden packet.
+fn mutant(golden: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
+    let mut bytes = golden[rng.index(golden.len())].clone();
+    for _ in 0..=rng.below(4) {
+        mutate(&mut bytes, golden, rng);
+    }
+    bytes
+}
+
+fn mutate(bytes: &mut Vec<u8>, golden: &[Vec<u8>], rng: &mut Rng) {
+    match rng.below(6) {
+        0 if !bytes.is_empty() => {
+            let bit = rng.index(bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        1 if !bytes.is_empty() => {
+            let index = rng.index(bytes.len());
+            bytes[index] = byte(rng);
+        }
+        2 => bytes.truncate(rng.index(bytes.len() + 1)),
+        3 => bytes.extend((0..rng.below(80)).map(|_| byte(rng)).collect::<Vec<_>>()),
+        4 => {
+            // The head of this packet, then the tail of another.
+            let other = &golden[rng.index(golden.len())];
+            bytes.truncate(rng.index(bytes.len() + 1));
+            bytes.extend_from_slice(&other[rng.index(other.len() + 1)..]);
+        }
+        _ if !bytes.is_empty() => {
+            // A field of extremes.
+            let start = rng.index(bytes.len());
+            let end = bytes.len().min(start + 1 + rng.index(4));
+            bytes[start..end].fill(if rng.chance(1, 2) { 0xff } else { 0 });
+        }
+        _ => {}
+    }
+}
+
+/// How often each parser refused for each reason; `accepted` counts what it took.
+fn outcomes(inputs: impl Fn(&str, u64) -> Vec<u8>) -> BTreeMap<(&'static str, &'static str), u64> {
+    let mut outcomes = BTreeMap::new();
+    for &(parser, property) in properties::PARSERS {
+        for index in 0..INPUTS {
+            let bytes = inputs(parser, index);
+            let outcome = std::panic::catch_unwind(|| property(&bytes))
+                .unwrap_or_else(|_| panic!("{parser}, input {index}: {bytes:02x?}"));
+            let reason = outcome.map_or_else(|error| error.reason(), |()| "accepted");
+            *outcomes.entry((parser, reason)).or_insert(0) += 1;
+        }
+    }
+    outcomes
+}
+
+#[test]
+fn no_mutant_of_a_golden_packet_breaks_a_promise() {
+    let golden = files::all();
+    let outcomes =
+        outcomes(|parser, index| mutant(&golden, &mut Seed(2).child(parser, index).rng()));
+
+    for (parser, _) in properties::PARSERS {
+        let accepted = outcomes.get(&(*parser, "accepted")).copied().unwrap_or(0);
+        assert!(accepted > INPUTS / 100, "{parser} took only {accepted}: the mutants are too wild");
+        assert!(accepted < INPUTS, "{parser} refused nothing: the mutants are too tame");
+    }
+    let reasons: BTreeSet<_> = outcomes.keys().map(|(_, reason)| *reason).collect();
+    let every_reason = [
+        "accepted",
+        "bitmap_too_long",
+        "length_too_small",
+        "malformed_option",
+        "no_vni",
+        "truncated",
+        "unknown_next",
+        "unknown_packet_type",
+        "wrong_ip_version",
+    ];
+    assert_eq!(reasons, BTreeSet::from(every_reason), "a refusal no mutant reaches is not tested");
+}
+
+#[test]
+fn random_bytes_break_no_promise() {
+    let outcomes = outcomes(|parser, index| {
+        let mut rng = Seed(3).child(parser, index).rng();
+        let mut bytes: Vec<u8> = (0..rng.below(150)).map(|_| byte(&mut rng)).collect();
+        // Half of them with a first byte that a parser goes on from.
+        if let Some(first) = bytes.first_mut()
+            && rng.chance(1, 2)
+        {
+            *first = [1, 2, 3, 8, 0x45, 0x60][rng.index(6)];
+        }
+        bytes
+    });
+    assert!(outcomes.keys().any(|(_, reason)| *reason == "accepted"));
+}

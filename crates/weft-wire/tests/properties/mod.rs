@@ -1,0 +1,142 @@
+//! What holds of every parser for every input, as one function a parser. The deterministic mutation
+//! test and the fuzz targets both call these.
+#![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
+
+use weft_wire::checksum::Checksum;
+use weft_wire::{
+    EthernetHeader, Ipv4Header, Ipv6Header, Packet, ParseError, UdpHeader, VxlanHeader,
+};
+
+/// Feeds bytes to a parser, holds its promises, and says whether the bytes were accepted.
+pub type Property = fn(&[u8]) -> Result<(), ParseError>;
+
+/// Every parser by the name of its fuzz target.
+pub const PARSERS: &[(&str, Property)] = &[
+    ("packet", packet),
+    ("eth", eth),
+    ("ipv4", ipv4),
+    ("ipv6", ipv6),
+    ("udp", udp),
+    ("vxlan", vxlan),
+];
+
+/// What a parser makes of bytes.
+type Parsed<'a, H> = Result<(H, &'a [u8]), ParseError>;
+
+/// A header that was accepted, written again and read again; and what the parser left.
+struct Again<'a, H> {
+    header: H,
+    rest: &'a [u8],
+}
+
+/// Parses, and holds that a refusal's numbers are true of the input.
+fn parsed<'a, H>(
+    bytes: &'a [u8],
+    parse: fn(&'a [u8]) -> Parsed<'a, H>,
+) -> Result<Again<'a, H>, ParseError> {
+    match parse(bytes) {
+        Ok((header, rest)) => Ok(Again { header, rest }),
+        Err(ParseError::Truncated { needed, got }) => {
+            assert_eq!(got, bytes.len());
+            assert!(needed > got, "{needed} bytes needed, {got} there: no reason to refuse");
+            Err(ParseError::Truncated { needed, got })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Holds that a value written as bytes is read as the same value and payload.
+fn assert_stable<H: PartialEq + core::fmt::Debug>(
+    again: &Again<'_, H>,
+    header_bytes: &[u8],
+    parse: fn(&[u8]) -> Parsed<'_, H>,
+) {
+    let whole = [header_bytes, again.rest].concat();
+    let (header, rest) = parse(&whole).expect("what was emitted is accepted");
+    assert_eq!(header, again.header);
+    assert_eq!(rest, again.rest);
+}
+
+pub fn packet(bytes: &[u8]) -> Result<(), ParseError> {
+    let again = parsed(bytes, Packet::parse)?;
+    let mut out = [0; Packet::MAX_LEN];
+    let len = again.header.emit(&mut out);
+    assert_eq!(len, again.header.len());
+    assert_eq!(len + again.rest.len(), bytes.len(), "every byte is header or payload");
+    assert_stable(&again, &out[..len], Packet::parse);
+    assert!(!again.header.to_string().contains('\n'), "a packet is one line");
+    Ok(())
+}
+
+pub fn eth(bytes: &[u8]) -> Result<(), ParseError> {
+    let again = parsed(bytes, EthernetHeader::parse)?;
+    let mut out = [0; EthernetHeader::LEN];
+    again.header.emit(&mut out);
+    assert_eq!(out, bytes[..EthernetHeader::LEN], "nothing in the header is reserved");
+    assert_stable(&again, &out, EthernetHeader::parse);
+    Ok(())
+}
+
+/// Tries the bytes as they are, then with a right checksum, which chance would not find.
+pub fn ipv4(bytes: &[u8]) -> Result<(), ParseError> {
+    match ipv4_as_is(bytes) {
+        Err(ParseError::BadChecksum { .. }) => {
+            let mut repaired = bytes.to_vec();
+            let header = &mut repaired[..4 * usize::from(bytes[0] & 0xf)];
+            header[10..12].fill(0);
+            let checksum = Checksum::new().with(header).finish();
+            header[10..12].copy_from_slice(&checksum.to_be_bytes());
+            let outcome = ipv4_as_is(&repaired);
+            assert!(!matches!(outcome, Err(ParseError::BadChecksum { .. })), "{checksum:#06x}");
+            outcome
+        }
+        outcome => outcome,
+    }
+}
+
+fn ipv4_as_is(bytes: &[u8]) -> Result<(), ParseError> {
+    let again = parsed(bytes, Ipv4Header::parse)?;
+    assert_eq!(again.rest.len(), usize::from(again.header.payload_len));
+    let mut out = [0; Ipv4Header::MAX_LEN];
+    again.header.emit(&mut out);
+    assert_stable(&again, &out[..again.header.header_len()], Ipv4Header::parse);
+    Ok(())
+}
+
+pub fn ipv6(bytes: &[u8]) -> Result<(), ParseError> {
+    let again = parsed(bytes, Ipv6Header::parse)?;
+    assert_eq!(again.rest.len(), usize::from(again.header.payload_len));
+    let mut out = [0; Ipv6Header::LEN];
+    again.header.emit(&mut out);
+    assert_eq!(out, bytes[..Ipv6Header::LEN], "nothing in the header is reserved");
+    assert_stable(&again, &out, Ipv6Header::parse);
+    Ok(())
+}
+
+/// Also holds that a checksum that was computed is accepted, over both kinds of address.
+pub fn udp(bytes: &[u8]) -> Result<(), ParseError> {
+    use weft_wire::checksum::PseudoHeader;
+
+    let again = parsed(bytes, UdpHeader::parse)?;
+    assert_eq!(again.rest.len(), usize::from(again.header.payload_len));
+    let mut out = [0; UdpHeader::LEN];
+    again.header.emit(&mut out);
+    assert_eq!(out, bytes[..UdpHeader::LEN], "nothing in the header is reserved");
+    assert_stable(&again, &out, UdpHeader::parse);
+    for pseudo in [
+        PseudoHeader::V4 { source: [10, 0, 0, 1].into(), destination: [10, 0, 0, 2].into() },
+        PseudoHeader::V6 { source: [1; 16].into(), destination: [2; 16].into() },
+    ] {
+        let header = again.header.with_checksum(pseudo, again.rest);
+        assert_eq!(header.verify(pseudo, again.rest), Ok(()));
+    }
+    Ok(())
+}
+
+pub fn vxlan(bytes: &[u8]) -> Result<(), ParseError> {
+    let again = parsed(bytes, VxlanHeader::parse)?;
+    let mut out = [0; VxlanHeader::LEN];
+    again.header.emit(&mut out);
+    assert_stable(&again, &out, VxlanHeader::parse);
+    Ok(())
+}
