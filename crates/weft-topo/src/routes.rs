@@ -362,3 +362,6 @@ impl Sets {
         start
     }
 }
+
+#[cfg(test)]
+mod tests;
