@@ -1,0 +1,111 @@
+//! Makes the namespaces, cables, addresses and routes of a fabric.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::fabric::{Fabric, Link, Node, NodeKind, Port};
+use crate::namespace::{enter, write_sysctl};
+use crate::tool::{ETHTOOL, IP};
+use crate::{LabError, LabSpec, routes};
+
+/// `net.ipv4.fib_multipath_hash_policy`: fields of our choice, always dissected from the packet.
+/// Policy 1 would believe the random hash that a connected socket stamps on its packets.
+const HASH_POLICY: &str = "3";
+/// Source and destination address, protocol, source and destination port.
+const HASH_FIELDS: &str = "55";
+/// Per namespace since Linux 6.11.
+const HASH_SEED: &str = "ipv4/fib_multipath_hash_seed";
+
+/// Builds everything. On an error what was made so far stays, for the caller to remove.
+///
+/// # Errors
+/// `Command`, `MissingTool` or `Io` from the first step that failed.
+pub(crate) fn build(spec: &LabSpec, fabric: &Fabric) -> Result<(), LabError> {
+    let namespaces: String =
+        fabric.nodes.iter().map(|node| format!("netns add {}\n", node.namespace)).collect();
+    IP.run(&["-batch", "-"], &namespaces)?;
+    // Before any device exists: ignore_routes_with_linkdown set after a failure does not rebalance.
+    for node in &fabric.nodes {
+        enter(&node.namespace, || configure_kernel(node))??;
+    }
+    let cables: String = fabric.links.iter().map(|link| cable(fabric, spec, link)).collect();
+    IP.run(&["-batch", "-"], &cables)?;
+    for (index, node) in fabric.nodes.iter().enumerate() {
+        let setup = addresses(fabric, index) + &routes::initial(fabric, index);
+        enter(&node.namespace, || IP.run(&["-batch", "-"], &setup))??;
+    }
+    if !spec.offloads {
+        for port in fabric.links.iter().flat_map(|link| [&link.near, &link.far]) {
+            set_segmentation(fabric, port, false)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether this kernel lets a lab choose the multipath hash seed.
+pub(crate) fn hash_seed_supported() -> bool {
+    Path::new("/proc/sys/net").join(HASH_SEED).exists()
+}
+
+/// Turns sending of segments above the MTU on or off at one port.
+///
+/// # Errors
+/// `MissingTool` without ethtool; `Command` when the device refuses.
+pub(crate) fn set_segmentation(fabric: &Fabric, port: &Port, on: bool) -> Result<(), LabError> {
+    let value = if on { "on" } else { "off" };
+    let node = &fabric.nodes[port.node];
+    let mut arguments = vec!["-K", &port.device];
+    for feature in ["tso", "gso", "tx-udp-segmentation"] {
+        arguments.extend([feature, value]);
+    }
+    // Receive offload would glue single packets together again before the loss is applied; a veth
+    // device has it off unless somebody asked for it.
+    arguments.extend(["gro", "off"]);
+    enter(&node.namespace, || ETHTOOL.run(&arguments, ""))??;
+    Ok(())
+}
+
+fn configure_kernel(node: &Node) -> Result<(), LabError> {
+    for scope in ["all", "default"] {
+        // Neighbour discovery and router solicitations would be the only traffic on idle links.
+        let ipv6 = format!("ipv6/conf/{scope}/disable_ipv6");
+        if Path::new("/proc/sys/net").join(&ipv6).exists() {
+            write_sysctl(&ipv6, "1")?;
+        }
+        // Replies may come back over another spine than the one a packet left by.
+        write_sysctl(&format!("ipv4/conf/{scope}/rp_filter"), "0")?;
+        write_sysctl(&format!("ipv4/conf/{scope}/ignore_routes_with_linkdown"), "1")?;
+    }
+    if node.kind == NodeKind::Host {
+        return Ok(());
+    }
+    write_sysctl("ipv4/ip_forward", "1")?;
+    write_sysctl("ipv4/fib_multipath_hash_policy", HASH_POLICY)?;
+    write_sysctl("ipv4/fib_multipath_hash_fields", HASH_FIELDS)?;
+    if hash_seed_supported() {
+        write_sysctl(HASH_SEED, &node.hash_seed.to_string())?;
+    }
+    Ok(())
+}
+
+fn cable(fabric: &Fabric, spec: &LabSpec, link: &Link) -> String {
+    let namespace = |port: &Port| &fabric.nodes[port.node].namespace;
+    format!(
+        "link add name {} netns {} mtu {mtu} type veth peer name {} netns {} mtu {mtu}\n",
+        link.near.device,
+        namespace(&link.near),
+        link.far.device,
+        namespace(&link.far),
+        mtu = spec.mtu,
+    )
+}
+
+fn addresses(fabric: &Fabric, node: usize) -> String {
+    let mut batch = String::from("link set lo up\n");
+    let ports = fabric.links.iter().flat_map(|link| [&link.near, &link.far]);
+    for Port { device, address, prefix_len, .. } in ports.filter(|port| port.node == node) {
+        writeln!(batch, "addr add {address}/{prefix_len} dev {device}\nlink set {device} up")
+            .expect("writing to a string cannot fail");
+    }
+    batch
+}

@@ -1,0 +1,285 @@
+//! The lab as data: nodes, links, addresses and seeds, all of it a function of the specification.
+//!
+//! Addresses: host `j` of leaf `l` has `10.(l+1).j.2/24` and its leaf `.1`, so a leaf owns
+//! `10.(l+1).0.0/16`. The link of leaf `l` and spine `s` is `10.(100+l).s.0/30`, the leaf `.1`.
+//! Devices are named after the node at the other end (`s0` on a leaf leads to spine 0); a host's
+//! one device is `eth0`.
+
+use std::net::Ipv4Addr;
+
+use weft_units::{Seed, unknown_name};
+
+use crate::{LabError, LabSpec};
+
+/// What a node does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeKind {
+    /// Runs programs; one port.
+    Host,
+    /// Forwards between its hosts and the spines, choosing a spine by hash.
+    Leaf,
+    /// Forwards between leaves.
+    Spine,
+}
+
+/// A host or router: one network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// `h0`, `l1`, `s3`: unique in the lab.
+    pub name: String,
+    /// The network namespace, as `ip netns` names it.
+    pub namespace: String,
+    /// What it does.
+    pub kind: NodeKind,
+    /// The kernel's multipath hash seed of this namespace; never zero. Unused by hosts.
+    pub hash_seed: u32,
+}
+
+/// One end of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Index of its node in [`Fabric::nodes`].
+    pub node: usize,
+    /// Device name inside the node's namespace.
+    pub device: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Length of its network's prefix.
+    pub prefix_len: u8,
+}
+
+/// A cable. `near` is the end further from the spines' tier: the host, or the leaf.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// `h0-l0` or `l0-s1`.
+    pub name: String,
+    /// Host end of a host link, leaf end of a spine link.
+    pub near: Port,
+    /// Leaf end of a host link, spine end of a spine link.
+    pub far: Port,
+}
+
+/// Every node and link of a lab.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fabric {
+    /// Hosts by number, then leaves, then spines.
+    pub nodes: Vec<Node>,
+    /// Host links by host, then leaf–spine links by leaf and spine.
+    pub links: Vec<Link>,
+    leaves: usize,
+    spines: usize,
+    hosts_per_leaf: usize,
+}
+
+impl Fabric {
+    /// The fabric that `spec` describes.
+    ///
+    /// # Errors
+    /// `InvalidSpec` when a size is out of its range.
+    pub fn new(spec: &LabSpec) -> Result<Self, LabError> {
+        spec.validate()?;
+        let &LabSpec { leaves, spines, hosts_per_leaf, .. } = spec;
+        let mut fabric = Self { nodes: vec![], links: vec![], leaves, spines, hosts_per_leaf };
+        let tiers = [
+            (NodeKind::Host, leaves * hosts_per_leaf),
+            (NodeKind::Leaf, leaves),
+            (NodeKind::Spine, spines),
+        ];
+        for (kind, count) in tiers {
+            fabric.nodes.extend((0..count).map(|index| node(spec, kind, index)));
+        }
+        for host in 0..fabric.hosts() {
+            fabric.links.push(fabric.host_link(host));
+        }
+        for leaf in 0..leaves {
+            for spine in 0..spines {
+                fabric.links.push(fabric.spine_link(leaf, spine));
+            }
+        }
+        Ok(fabric)
+    }
+
+    /// Number of hosts.
+    pub const fn hosts(&self) -> usize {
+        self.leaves * self.hosts_per_leaf
+    }
+
+    /// Number of leaves.
+    pub const fn leaves(&self) -> usize {
+        self.leaves
+    }
+
+    /// Number of spines.
+    pub const fn spines(&self) -> usize {
+        self.spines
+    }
+
+    /// The leaf a host hangs on.
+    pub const fn leaf_of(&self, host: usize) -> usize {
+        host / self.hosts_per_leaf
+    }
+
+    /// A host's address.
+    ///
+    /// # Panics
+    /// If there is no such host.
+    pub fn address(&self, host: usize) -> Ipv4Addr {
+        assert!(host < self.hosts(), "host {host} of {}", self.hosts());
+        self.links[host].near.address
+    }
+
+    /// The router of a leaf, with its hash seed.
+    ///
+    /// # Panics
+    /// If there is no such leaf.
+    pub fn leaf(&self, leaf: usize) -> &Node {
+        &self.nodes[self.leaf_node(leaf)]
+    }
+
+    /// The node called `name`.
+    ///
+    /// # Errors
+    /// `Unknown`, listing the nodes there are.
+    pub fn node(&self, name: &str) -> Result<&Node, LabError> {
+        let names = || self.nodes.iter().map(|node| node.name.as_str());
+        self.nodes
+            .iter()
+            .find(|node| node.name == name)
+            .ok_or_else(|| unknown("node", name, names()))
+    }
+
+    /// The index of the host called `name`.
+    ///
+    /// # Errors
+    /// `Unknown`, listing the hosts there are.
+    pub fn host(&self, name: &str) -> Result<usize, LabError> {
+        let hosts = &self.nodes[..self.hosts()];
+        hosts
+            .iter()
+            .position(|node| node.name == name)
+            .ok_or_else(|| unknown("host", name, hosts.iter().map(|node| node.name.as_str())))
+    }
+
+    /// The index of the link called `name`; both `l0-s1` and `s1-l0` name it.
+    ///
+    /// # Errors
+    /// `Unknown`, listing the links there are.
+    pub fn link(&self, name: &str) -> Result<usize, LabError> {
+        let turned = name.split_once('-').map(|(near, far)| format!("{far}-{near}"));
+        self.links
+            .iter()
+            .position(|link| link.name == name || turned.as_deref() == Some(link.name.as_str()))
+            .ok_or_else(|| unknown("link", name, self.links.iter().map(|link| link.name.as_str())))
+    }
+
+    /// The index of the link between a leaf and a spine.
+    pub(crate) const fn spine_link_index(&self, leaf: usize, spine: usize) -> usize {
+        self.hosts() + leaf * self.spines + spine
+    }
+
+    const fn leaf_node(&self, leaf: usize) -> usize {
+        self.hosts() + leaf
+    }
+
+    const fn spine_node(&self, spine: usize) -> usize {
+        self.hosts() + self.leaves + spine
+    }
+
+    fn host_link(&self, host: usize) -> Link {
+        let leaf = self.leaf_of(host);
+        let (third, second) = (octet(host % self.hosts_per_leaf), octet(leaf + 1));
+        let port = |node, device: String, last| Port {
+            node,
+            device,
+            address: Ipv4Addr::new(10, second, third, last),
+            prefix_len: 24,
+        };
+        Link {
+            name: format!("h{host}-l{leaf}"),
+            near: port(host, "eth0".into(), 2),
+            far: port(self.leaf_node(leaf), format!("h{host}"), 1),
+        }
+    }
+
+    fn spine_link(&self, leaf: usize, spine: usize) -> Link {
+        let port = |node, device, last| Port {
+            node,
+            device,
+            address: Ipv4Addr::new(10, octet(100 + leaf), octet(spine), last),
+            prefix_len: 30,
+        };
+        Link {
+            name: format!("l{leaf}-s{spine}"),
+            near: port(self.leaf_node(leaf), format!("s{spine}"), 1),
+            far: port(self.spine_node(spine), format!("l{leaf}"), 2),
+        }
+    }
+}
+
+fn node(spec: &LabSpec, kind: NodeKind, index: usize) -> Node {
+    let letter = match kind {
+        NodeKind::Host => 'h',
+        NodeKind::Leaf => 'l',
+        NodeKind::Spine => 's',
+    };
+    let name = format!("{letter}{index}");
+    // Zero would ask the kernel for a secret seed of its own.
+    let hash_seed = Seed(spec.seed).child(&name, 0).rng().next_u32().max(1);
+    Node { namespace: format!("weft-{}.{name}", spec.name), name, kind, hash_seed }
+}
+
+fn octet(value: usize) -> u8 {
+    u8::try_from(value).expect("the specification's ranges keep every octet below 256")
+}
+
+fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>) -> LabError {
+    let known: Vec<&str> = known.collect();
+    LabError::Unknown(unknown_name(kind, name, &known))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn fabric(leaves: usize, spines: usize, hosts_per_leaf: usize) -> Fabric {
+        let size = LabSpec { leaves, spines, hosts_per_leaf, ..LabSpec::named("t") };
+        Fabric::new(&size).unwrap()
+    }
+
+    #[test]
+    fn the_largest_lab_has_no_address_twice() {
+        let fabric = fabric(99, 250, 250);
+        let ports = fabric.links.iter().flat_map(|link| [&link.near, &link.far]);
+        let addresses: Vec<Ipv4Addr> = ports.map(|port| port.address).collect();
+        let distinct: BTreeSet<&Ipv4Addr> = addresses.iter().collect();
+        assert_eq!(distinct.len(), addresses.len());
+    }
+
+    #[test]
+    fn device_names_fit_the_kernel_and_are_unique_in_their_namespace() {
+        let fabric = fabric(99, 250, 250);
+        let mut seen = BTreeSet::new();
+        for port in fabric.links.iter().flat_map(|link| [&link.near, &link.far]) {
+            assert!(port.device.len() <= 15, "{port:?}");
+            assert!(seen.insert((port.node, &port.device)), "{port:?} twice");
+        }
+    }
+
+    #[test]
+    fn every_router_has_its_own_seed() {
+        let fabric = fabric(4, 8, 1);
+        let seeds: BTreeSet<u32> = fabric.nodes.iter().map(|node| node.hash_seed).collect();
+        assert_eq!(seeds.len(), fabric.nodes.len());
+        assert!(!seeds.contains(&0));
+    }
+
+    #[test]
+    fn a_link_is_found_from_either_end_and_a_typo_gets_a_hint() {
+        let fabric = fabric(2, 4, 1);
+        assert_eq!(fabric.link("l0-s1").unwrap(), fabric.link("s1-l0").unwrap());
+        let error = fabric.link("l0-s9").unwrap_err().to_string();
+        assert!(error.starts_with("no link \"l0-s9\", did you mean \"l0-s0\"?"), "{error}");
+    }
+}

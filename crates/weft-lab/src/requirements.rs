@@ -1,0 +1,90 @@
+//! What a lab needs of the machine.
+
+use std::fs;
+
+use serde::Serialize;
+
+use crate::LabError;
+use crate::build::hash_seed_supported;
+use crate::tool::{ETHTOOL, IP, NFT, TC, Tool};
+
+/// Linux capabilities, by bit (`linux/capability.h`).
+const CAP_NET_ADMIN: u32 = 12;
+const CAP_SYS_ADMIN: u32 = 21;
+
+/// One thing a lab needs, whether it is there, and how to get it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Requirement {
+    /// What it is.
+    pub name: String,
+    /// Whether this machine has it.
+    pub met: bool,
+    /// Whether no lab comes up without it.
+    pub essential: bool,
+    /// What to do when it is missing.
+    pub fix: String,
+}
+
+/// Everything a lab needs, in the order in which it would fail.
+pub fn requirements() -> Vec<Requirement> {
+    let mut all = vec![Requirement {
+        name: "network namespaces (root)".into(),
+        met: is_privileged(),
+        essential: true,
+        fix: "run with sudo".into(),
+    }];
+    all.extend([IP, TC, NFT, ETHTOOL].map(|Tool { name, package }| Requirement {
+        name: name.into(),
+        met: Tool { name, package }.is_installed(),
+        essential: true,
+        fix: format!("apt-get install {package}"),
+    }));
+    all.push(Requirement {
+        name: "settable multipath hash seed".into(),
+        met: hash_seed_supported(),
+        essential: false,
+        fix: "Linux 6.11 or newer".into(),
+    });
+    all
+}
+
+/// # Errors
+/// `NeedsRoot` or `MissingTool` for the first essential thing that is missing.
+pub(crate) fn check() -> Result<(), LabError> {
+    if !is_privileged() {
+        return Err(LabError::NeedsRoot);
+    }
+    match [IP, TC, NFT, ETHTOOL].into_iter().find(|tool| !tool.is_installed()) {
+        None => Ok(()),
+        Some(Tool { name, package }) => Err(LabError::MissingTool { tool: name, package }),
+    }
+}
+
+/// Whether the process holds the capabilities, which root in a container may lack.
+fn is_privileged() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    effective_capabilities(&status)
+        .is_some_and(|bits| [CAP_NET_ADMIN, CAP_SYS_ADMIN].iter().all(|bit| bits >> bit & 1 == 1))
+}
+
+fn effective_capabilities(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_are_read_from_the_process_status() {
+        let status = "Name:\tweft\nCapEff:\t0000000000201000\n";
+        assert_eq!(effective_capabilities(status), Some(1 << 21 | 1 << 12));
+        assert_eq!(effective_capabilities("Name:\tweft\n"), None);
+    }
+
+    #[test]
+    fn every_requirement_says_how_to_meet_it() {
+        assert!(requirements().iter().all(|requirement| !requirement.fix.is_empty()));
+    }
+}

@@ -1,0 +1,81 @@
+//! Which way each namespace sends packets: the routes a routing protocol would have installed.
+//!
+//! Routes are inline multipath routes. With next-hop objects the kernel forgets a next hop for good
+//! when its device goes down; an inline one comes back by itself.
+
+use std::fmt::Write as _;
+
+use crate::fabric::{Fabric, NodeKind};
+
+/// The routes of one node while every link is up, as lines for `ip -batch`.
+pub(crate) fn initial(fabric: &Fabric, node: usize) -> String {
+    match fabric.nodes[node].kind {
+        NodeKind::Host => {
+            let gateway = fabric.links[node].far.address;
+            format!("route replace default via {gateway}\n")
+        }
+        NodeKind::Leaf => leaf(fabric, node - fabric.hosts(), |_| true),
+        NodeKind::Spine => spine(fabric, node - fabric.hosts() - fabric.leaves()),
+    }
+}
+
+/// A leaf's routes to the other leaves over the spines whose links satisfy `usable` (by link
+/// index) at both ends.
+pub(crate) fn leaf(fabric: &Fabric, leaf: usize, usable: impl Fn(usize) -> bool) -> String {
+    let mut batch = String::new();
+    for other in (0..fabric.leaves()).filter(|&other| other != leaf) {
+        let next_hops: String = (0..fabric.spines())
+            .filter(|&spine| {
+                usable(fabric.spine_link_index(leaf, spine))
+                    && usable(fabric.spine_link_index(other, spine))
+            })
+            .map(|spine| {
+                let link = &fabric.links[fabric.spine_link_index(leaf, spine)];
+                format!(" nexthop via {} dev {} weight 1", link.far.address, link.near.device)
+            })
+            .collect();
+        let prefix = leaf_prefix(other);
+        let line = if next_hops.is_empty() {
+            writeln!(batch, "route replace unreachable {prefix}")
+        } else {
+            writeln!(batch, "route replace {prefix}{next_hops}")
+        };
+        line.expect("writing to a string cannot fail");
+    }
+    batch
+}
+
+fn spine(fabric: &Fabric, spine: usize) -> String {
+    (0..fabric.leaves())
+        .map(|leaf| {
+            let link = &fabric.links[fabric.spine_link_index(leaf, spine)];
+            let (via, device) = (link.near.address, &link.far.device);
+            format!("route replace {} via {via} dev {device}\n", leaf_prefix(leaf))
+        })
+        .collect()
+}
+
+/// What a leaf's hosts have in common.
+fn leaf_prefix(leaf: usize) -> String {
+    format!("10.{}.0.0/16", leaf + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LabSpec;
+
+    #[test]
+    fn a_leaf_reaches_another_over_the_spines_that_both_still_have() {
+        let fabric = Fabric::new(&LabSpec { spines: 3, ..LabSpec::named("t") }).unwrap();
+        let down = [fabric.link("l0-s0").unwrap(), fabric.link("l1-s2").unwrap()];
+        let routes = leaf(&fabric, 0, |link| !down.contains(&link));
+        assert_eq!(routes, "route replace 10.2.0.0/16 nexthop via 10.100.1.2 dev s1 weight 1\n");
+    }
+
+    #[test]
+    fn a_leaf_without_a_way_says_so_to_its_hosts() {
+        let fabric = Fabric::new(&LabSpec::named("t")).unwrap();
+        assert_eq!(leaf(&fabric, 1, |_| false), "route replace unreachable 10.1.0.0/16\n");
+    }
+}

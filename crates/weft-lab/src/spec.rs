@@ -1,0 +1,85 @@
+//! What a lab shall be: size, name, seed.
+
+use serde::{Deserialize, Serialize};
+
+use crate::LabError;
+
+/// The size and the constants of a lab. Two labs with equal specifications forward equally.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LabSpec {
+    /// Name: 1 to 24 of `a-z`, `0-9` and `-`. Namespaces are called `weft-<name>.<node>`.
+    pub name: String,
+    /// Leaf switches, 1 to 99.
+    pub leaves: usize,
+    /// Spine switches, 1 to 250: the number of disjoint paths between two leaves.
+    pub spines: usize,
+    /// Hosts behind each leaf, 1 to 250.
+    pub hosts_per_leaf: usize,
+    /// Where each router's multipath hash seed comes from.
+    pub seed: u64,
+    /// Largest IP packet on every link, in bytes, 576 to 65535.
+    pub mtu: u16,
+    /// Whether ports pass on segments larger than the MTU that are cut later (TSO, UDP GSO), as
+    /// network cards do. Off costs about 10 times the cycles for a byte and puts single packets on
+    /// every link; a port with loss always sends single packets.
+    pub offloads: bool,
+}
+
+impl LabSpec {
+    /// Two leaves with one host each, four spines, MTU 1500, offloads on.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            leaves: 2,
+            spines: 4,
+            hosts_per_leaf: 1,
+            seed: 1,
+            mtu: 1500,
+            offloads: true,
+        }
+    }
+
+    /// # Errors
+    /// `InvalidSpec` with the field and its range.
+    pub(crate) fn validate(&self) -> Result<(), LabError> {
+        let spelled = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if self.name.is_empty() || self.name.len() > 24 || !self.name.chars().all(spelled) {
+            let message = format!("lab name {:?} is not 1 to 24 of a-z, 0-9 and '-'", self.name);
+            return Err(LabError::InvalidSpec(message));
+        }
+        let ranges = [
+            ("leaves", self.leaves, 1..=99),
+            ("spines", self.spines, 1..=250),
+            ("hosts per leaf", self.hosts_per_leaf, 1..=250),
+            ("mtu", usize::from(self.mtu), 576..=65_535),
+        ];
+        for (field, value, range) in ranges {
+            if !range.contains(&value) {
+                let (low, high) = range.into_inner();
+                let message = format!("{field} is {value}; a lab has {low} to {high}");
+                return Err(LabError::InvalidSpec(message));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_out_of_range_is_refused_with_its_range() {
+        let error = LabSpec { spines: 0, ..LabSpec::named("a") }.validate().unwrap_err();
+        assert_eq!(error.to_string(), "spines is 0; a lab has 1 to 250");
+    }
+
+    #[test]
+    fn a_name_that_could_not_be_a_namespace_is_refused() {
+        for name in ["", "a/b", "a.b", "A", "../x", "abcdefghijklmnopqrstuvwxyz"] {
+            assert!(LabSpec::named(name).validate().is_err(), "{name:?} passed");
+        }
+        assert!(LabSpec::named("demo-2").validate().is_ok());
+    }
+}
