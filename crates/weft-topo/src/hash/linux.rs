@@ -169,6 +169,8 @@ const fn jhash_2words(a: u32, b: u32, init: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::{String, ToString};
+
     use super::*;
 
     fn tuple() -> FiveTuple {
@@ -180,6 +182,61 @@ mod tests {
     fn the_hash_of_a_known_flow_is_what_linux_computes() {
         // Validated against `ip route get` on Linux 6.18.
         assert_eq!(multipath_hash(Policy::Layer4, 424_242, &tuple()), 1_742_002_118);
+    }
+
+    #[test]
+    fn choices_are_those_of_a_linux_router() {
+        // `ip route get 10.$net.3.4 from 192.168.0.9 iif in0 ipproto udp sport $s dport 4791` for
+        // ports 1000 to 1099 on Linux 6.18, seed 424242: the index of the next hop.
+        let five_tuple = Policy::Fields(Fields::FIVE_TUPLE);
+        for (policy, net, weights, first_fifty, last_fifty) in [
+            (
+                Policy::Layer4,
+                9,
+                [3, 1, 2],
+                "20102120200100020002010001201200002020001212020201",
+                "02100000000010212120010020000020200100022102011110",
+            ),
+            (
+                Policy::Layer4,
+                8,
+                [1, 1, 1],
+                "20102102021122012102120220022122200021000101020110",
+                "02202120210201021102121222012100012010021021201011",
+            ),
+            (
+                five_tuple,
+                9,
+                [3, 1, 2],
+                "22002022220102020002210010202001212101020020121012",
+                "02202200120022110001010002100102202022120022220020",
+            ),
+            (
+                five_tuple,
+                8,
+                [1, 1, 1],
+                "10222100010022101120112011111021000021002020001022",
+                "02210220102021202000202210102211100000001102011221",
+            ),
+        ] {
+            let dst = u32::from_be_bytes([10, net, 3, 4]);
+            let choices = (1000..1100).map(|src_port| {
+                let tuple = FiveTuple { src_port, dst, ..tuple() };
+                let hash = multipath_hash(policy, 424_242, &tuple);
+                select_weighted(hash, &weights).unwrap().to_string()
+            });
+            let want = [first_fifty, last_fifty].concat();
+            assert_eq!(choices.collect::<String>(), want, "{policy:?} {weights:?}");
+        }
+    }
+
+    #[test]
+    fn thresholds_are_rounded_half_up() {
+        // A third of 2^31 is 715827882.67, two thirds 1431655765.33.
+        for (hash, member) in [(715_827_882, 0), (715_827_883, 1), (1_431_655_764, 1)] {
+            assert_eq!(select(hash, 3), member);
+        }
+        assert_eq!(select(1_431_655_765, 3), 2);
     }
 
     #[test]

@@ -29,6 +29,29 @@ fn small() -> Vec<Topology> {
     .collect()
 }
 
+/// Switches joined at random, with hosts of one or two ports: detours, rings, lateral links.
+fn random_network(rng: &mut Rng) -> Topology {
+    let (hosts, rate) = (6, BitRate::gbps(100).unwrap());
+    let mut network = TopologyBuilder::new(hosts).unwrap();
+    let switches: Vec<_> = network.add_switches(8).unwrap().collect();
+    let mut connect = |a, b| network.connect(a, b, rate, Duration::ZERO).unwrap();
+    for host in 0..hosts {
+        for _ in 0..=rng.index(2) {
+            connect(HOST(host), switches[rng.index(switches.len())]);
+        }
+    }
+    for pair in switches.windows(2) {
+        connect(pair[0], pair[1]);
+    }
+    for _ in 0..rng.index(12) {
+        let [a, b] = [rng.index(switches.len()), rng.index(switches.len())];
+        if a != b {
+            connect(switches[a], switches[b]);
+        }
+    }
+    network.build().unwrap()
+}
+
 /// Cables from `source` to every node over live links, never through a host: the plainest search.
 fn distances(topology: &Topology, failures: &Failures, source: NodeId) -> Vec<Option<usize>> {
     let mut distance = vec![None; topology.nodes() as usize];
@@ -99,8 +122,9 @@ fn random_failures(topology: &Topology, rng: &mut Rng) -> Failures {
 #[test]
 fn whatever_fails_routes_are_the_shortest_live_paths_and_all_of_them() {
     let mut rng = Seed(11).child("failures", 0).rng();
-    for topology in small() {
-        for _ in 0..30 {
+    let random: Vec<_> = (0..40).map(|_| random_network(&mut rng)).collect();
+    for topology in small().into_iter().chain(random) {
+        for _ in 0..20 {
             let failures = random_failures(&topology, &mut rng);
             let routes = routes(&topology, &failures);
             for source in topology.host_ids().step_by(3) {
