@@ -81,7 +81,7 @@ pub(crate) const SPEC: spec::Header = spec::Header {
 
 pub(crate) const TERMS_SPEC: spec::Header = spec::Header {
     name: "Terms",
-    source: "Weft; not in the paper",
+    source: "Weft's own, not in the paper",
     about: "Follows the set-up header of a request, a challenge and an accept.",
     fields: &[
         field::CAPABILITIES,

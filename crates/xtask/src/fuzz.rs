@@ -1,0 +1,116 @@
+//! `cargo xtask fuzz`: every target of `fuzz/` for a while, from good inputs.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// What to fuzz and for how long.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Targets to run; all of them when none is named.
+    targets: Vec<String>,
+    /// Seconds for each target.
+    #[arg(long, default_value_t = 20)]
+    seconds: u32,
+}
+
+/// Good inputs to start from: which targets, and the folder that holds them. Files that end in
+/// `.hex` are annotated hexadecimal and are decoded; others are taken as they are.
+const SEEDS: &[(&[&str], &str)] =
+    &[(&["packet", "eth", "ipv4", "ipv6", "udp", "vxlan"], "crates/weft-wire/tests/golden")];
+
+/// Runs the targets one after the other.
+///
+/// # Errors
+/// The first target that finds something, with where libFuzzer left the input; or what is missing.
+pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
+    let known = targets(root)?;
+    for target in &args.targets {
+        let list = known.join(", ");
+        ensure!(known.contains(target), "no fuzz target {target:?}; known: {list}");
+    }
+    let chosen = if args.targets.is_empty() { &known } else { &args.targets };
+    for target in chosen {
+        write_seeds(root, target)?;
+        println!("fuzzing {target} for {} s", args.seconds);
+        let status = cargo_fuzz(root)
+            .args(["run", target, "--", "-print_final_stats=1"])
+            .arg(format!("-max_total_time={}", args.seconds))
+            .status()?;
+        ensure!(
+            status.success(),
+            "{target} found something: the input is in fuzz/artifacts/{target}/"
+        );
+    }
+    Ok(())
+}
+
+fn cargo_fuzz(root: &Path) -> Command {
+    let mut command = Command::new("cargo");
+    command.current_dir(root).arg("fuzz");
+    // The sanitizers' flags are unstable, the pinned toolchain is not: cargo-fuzz then needs this.
+    command.env("RUSTC_BOOTSTRAP", "1");
+    command
+}
+
+/// The names that `cargo fuzz` knows.
+fn targets(root: &Path) -> Result<Vec<String>> {
+    let output = cargo_fuzz(root).arg("list").stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        bail!("`cargo fuzz` does not run; install it with `cargo install cargo-fuzz --locked`");
+    }
+    let names = String::from_utf8(output.stdout).context("a target's name is not text")?;
+    Ok(names.lines().map(str::to_owned).collect())
+}
+
+/// Puts the golden inputs into the target's corpus.
+fn write_seeds(root: &Path, target: &str) -> Result<()> {
+    let corpus = root.join("fuzz/corpus").join(target);
+    fs::create_dir_all(&corpus)?;
+    for (_, folder) in SEEDS.iter().filter(|(targets, _)| targets.contains(&target)) {
+        for entry in fs::read_dir(root.join(folder))? {
+            let file = entry?.path();
+            let name = file.file_stem().expect("an entry has a name");
+            let bytes = fs::read(&file)?;
+            let seed = if file.extension() == Some(OsStr::new("hex")) {
+                decode_hex(&bytes).with_context(|| format!("{}", file.display()))?
+            } else {
+                bytes
+            };
+            fs::write(corpus.join(name), seed)?;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes in hexadecimal; `#` begins a comment.
+fn decode_hex(text: &[u8]) -> Result<Vec<u8>> {
+    std::str::from_utf8(text)?
+        .lines()
+        .filter_map(|line| line.split('#').next())
+        .flat_map(str::split_whitespace)
+        .map(|byte| u8::from_str_radix(byte, 16).with_context(|| format!("{byte:?} is no byte")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn annotated_hexadecimal_becomes_bytes() {
+        assert_eq!(decode_hex(b"# title\n01 fe # two\n\n7f\n").unwrap(), [0x01, 0xfe, 0x7f]);
+        assert!(decode_hex(b"01 xy").unwrap_err().to_string().contains("xy"));
+    }
+
+    #[test]
+    fn every_folder_of_seeds_exists() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for (_, folder) in SEEDS {
+            assert!(root.join(folder).is_dir(), "{folder}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Who may depend on whom. Arrows point down only; [`LAYERS`] is the picture in ARCHITECTURE.md as
+//! data, and this check is what keeps it true.
+//!
+//! Dependencies of tests are left alone: a crate's tests may look upward, what ships may not.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use cargo_metadata::{DependencyKind, MetadataCommand, Package};
+
+struct Layer {
+    number: u8,
+    name: &'static str,
+    /// No clock, socket, thread or entropy source compiles there.
+    sans_io: bool,
+    crates: &'static [&'static str],
+}
+
+#[rustfmt::skip]
+const LAYERS: &[Layer] = &[
+    Layer { number: 5, name: "products", sans_io: false, crates: &["weft-cli", "weft-py", "weft-verbs"] },
+    Layer { number: 4, name: "worlds",   sans_io: false, crates: &["weft-agent", "weft-lab", "weft-sim"] },
+    Layer { number: 3, name: "node",     sans_io: true,  crates: &["weft-node"] },
+    Layer { number: 3, name: "reports",  sans_io: false, crates: &["weft-report"] },
+    Layer { number: 2, name: "engines",  sans_io: true,  crates: &["weft-msg", "weft-rnic", "weft-transport", "weft-vpc", "weft-plan", "weft-route"] },
+    Layer { number: 1, name: "formats",  sans_io: true,  crates: &["weft-wire", "weft-topo", "weft-trace"] },
+    Layer { number: 0, name: "words",    sans_io: true,  crates: &["weft-units"] },
+];
+
+/// The arrows drawn inside a layer.
+const WITHIN_A_LAYER: &[(&str, &str)] =
+    &[("weft-msg", "weft-rnic"), ("weft-rnic", "weft-transport"), ("weft-vpc", "weft-transport")];
+
+/// Crates that never ship. They may depend on anything; nothing that ships may depend on them.
+const DEVELOPMENT: &[&str] = &["weft-testkit", "xtask"];
+
+/// One of these lines in lib.rs keeps std out; the second is for crates whose file writers sit
+/// behind a feature.
+const NO_STD: &[&str] = &[
+    "#![cfg_attr(not(test), no_std)]",
+    "#![cfg_attr(not(any(test, feature = \"std\")), no_std)]",
+    "#![no_std]",
+];
+const NO_UNSAFE: &[&str] = &["#![forbid(unsafe_code)]"];
+
+/// Each crate of the workspace and the workspace's crates it ships with.
+type Graph = BTreeMap<String, Vec<String>>;
+
+#[derive(Debug, PartialEq, Eq)]
+enum Violation {
+    NotInTable { name: String },
+    PointsUp { from: String, to: String },
+    Sideways { from: String, to: String },
+    ShipsDevelopment { from: String, to: String },
+    AttributeMissing { file: PathBuf, attribute: &'static str },
+}
+
+/// Checks the workspace at `root`.
+///
+/// # Errors
+/// Every violation at once; or that the workspace cannot be read.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let metadata = MetadataCommand::new()
+        .manifest_path(root.join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .context("`cargo metadata` cannot read the workspace")?;
+    let packages = metadata.workspace_packages();
+    let mut violations = arrows(&graph(&packages));
+    for package in &packages {
+        violations.extend(attributes(package)?);
+    }
+    if violations.is_empty() {
+        println!("layers: {} crates, every arrow points down", packages.len());
+        return Ok(());
+    }
+    let list: Vec<_> = violations.iter().map(|violation| format!("\n  {violation}")).collect();
+    bail!("the layers of crates/xtask/src/layers.rs do not hold:{}", list.concat())
+}
+
+fn graph(packages: &[&Package]) -> Graph {
+    let members: Vec<&str> = packages.iter().map(|package| package.name.as_str()).collect();
+    packages
+        .iter()
+        .map(|package| {
+            let shipped = package
+                .dependencies
+                .iter()
+                .filter(|dependency| dependency.kind != DependencyKind::Development)
+                .map(|dependency| dependency.name.clone())
+                .filter(|name| members.contains(&name.as_str()))
+                .collect();
+            (package.name.to_string(), shipped)
+        })
+        .collect()
+}
+
+fn layer_of(name: &str) -> Option<&'static Layer> {
+    LAYERS.iter().find(|layer| layer.crates.contains(&name))
+}
+
+/// The arrows of the graph that the table does not allow.
+fn arrows(graph: &Graph) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (from, dependencies) in graph {
+        if DEVELOPMENT.contains(&from.as_str()) {
+            continue;
+        }
+        let Some(layer) = layer_of(from) else {
+            violations.push(Violation::NotInTable { name: from.clone() });
+            continue;
+        };
+        violations.extend(dependencies.iter().filter_map(|to| arrow(from, layer.number, to)));
+    }
+    violations
+}
+
+fn arrow(from: &str, from_layer: u8, to: &str) -> Option<Violation> {
+    if DEVELOPMENT.contains(&to) {
+        return Some(Violation::ShipsDevelopment { from: from.into(), to: to.into() });
+    }
+    // A target outside the table is reported once, as itself.
+    let to_layer = layer_of(to)?.number;
+    match to_layer.cmp(&from_layer) {
+        Ordering::Greater => Some(Violation::PointsUp { from: from.into(), to: to.into() }),
+        Ordering::Equal if !WITHIN_A_LAYER.contains(&(from, to)) => {
+            Some(Violation::Sideways { from: from.into(), to: to.into() })
+        }
+        Ordering::Equal | Ordering::Less => None,
+    }
+}
+
+/// What a sans-IO crate's lib.rs lacks.
+fn attributes(package: &Package) -> Result<Vec<Violation>> {
+    let sans_io = layer_of(&package.name).is_some_and(|layer| layer.sans_io);
+    let library = package.targets.iter().find(|target| target.is_lib());
+    let (true, Some(library)) = (sans_io, library) else { return Ok(Vec::new()) };
+    let file = library.src_path.as_std_path();
+    let source =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(missing_attributes(file, &source))
+}
+
+fn missing_attributes(file: &Path, source: &str) -> Vec<Violation> {
+    [NO_STD, NO_UNSAFE]
+        .iter()
+        .filter(|accepted| !source.lines().any(|line| accepted.contains(&line.trim_end())))
+        .map(|accepted| Violation::AttributeMissing { file: file.into(), attribute: accepted[0] })
+        .collect()
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let placed = |name: &str| match layer_of(name) {
+            Some(layer) => format!("{name} (layer {}, {})", layer.number, layer.name),
+            None => name.to_owned(),
+        };
+        match self {
+            Self::NotInTable { name } => {
+                write!(f, "{name} is in no layer: add it to LAYERS or DEVELOPMENT")
+            }
+            Self::PointsUp { from, to } => {
+                write!(f, "{} depends on {}: arrows point down", placed(from), placed(to))
+            }
+            Self::Sideways { from, to } => write!(
+                f,
+                "{} depends on {}: no such arrow is drawn in WITHIN_A_LAYER",
+                placed(from),
+                placed(to)
+            ),
+            Self::ShipsDevelopment { from, to } => {
+                write!(f, "{from} ships {to}: make it a dev-dependency")
+            }
+            Self::AttributeMissing { file, attribute } => {
+                write!(f, "{} lacks the line {attribute}", file.display())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

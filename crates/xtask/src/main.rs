@@ -1,0 +1,48 @@
+//! Checks and generators of this repository: `cargo xtask <command>`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod docs;
+mod fuzz;
+mod layers;
+
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask", about, arg_required_else_help = true)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Write the pages under docs/ that are generated from the code.
+    Docs {
+        /// Write nothing; fail when a page differs from what the code says.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Fail when a crate depends on its own or a higher layer, or an engine lets std in.
+    Layers,
+    /// Run fuzz targets, each from the golden inputs of its parser.
+    Fuzz(fuzz::Args),
+}
+
+fn main() -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let outcome = match Args::parse().command {
+        Command::Docs { check: false } => docs::write(&root),
+        Command::Docs { check: true } => docs::check(&root),
+        Command::Layers => layers::check(&root),
+        Command::Fuzz(args) => fuzz::run(&root, &args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
