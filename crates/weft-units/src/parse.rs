@@ -1,7 +1,9 @@
 //! Units as people write them: `100us`, `400Gbps`, `64KiB`, and the nearest known name for a typo.
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
+#[cfg(any(test, feature = "serde"))]
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;

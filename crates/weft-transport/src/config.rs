@@ -1,0 +1,226 @@
+//! Every knob of the transport, with its default, unit and source.
+
+use weft_units::{BitRate, ByteCount, Duration};
+
+use crate::congestion;
+use crate::path;
+
+/// How a connection behaves. The papers' systems are values of this struct: [`Self::stellar`],
+/// [`Self::bifrost`], [`Self::ecmp`].
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
+pub struct TransportConfig {
+    /// Largest payload of one packet, bytes. STELLAR and htsim use 4 KB; an Ethernet of 1500 bytes
+    /// leaves 1440 beside IPv4, UDP and our headers.
+    pub mtu: u16,
+    /// How many paths (entropies) a connection spreads over, 1 to 4096.
+    pub paths: u16,
+    /// Chooses the path of each spray unit.
+    pub policy: path::Kind,
+    /// Packets that take one path before the policy is asked again. BIFROST: 50 (section 4.1);
+    /// STELLAR: 1.
+    pub spray_unit: u16,
+    /// For top-k policies: how many of the best paths are used. BIFROST: 4 (section 4.1).
+    pub top_k: u16,
+    /// Decides how much may be in flight.
+    pub congestion: congestion::Kind,
+    /// Rate of the sender's port; with `base_rtt` it gives the bandwidth-delay product that windows
+    /// start from.
+    pub line_rate: BitRate,
+    /// Round-trip time of an empty network.
+    pub base_rtt: Duration,
+    /// Packets in flight at most, 1 to 8192. BIFROST: 512 (section 7.4).
+    pub send_window: u16,
+    /// Packets accepted beyond the first missing one, 1 to 8192. A packet past it is dropped and
+    /// counted; the two ends agree on the smaller of this and the peer's send window.
+    pub reorder_window: u16,
+    /// Packets placed before an ACK is sent.
+    pub ack_every: u16,
+    /// Longest time a placed packet waits for its ACK.
+    pub ack_delay: Duration,
+    /// When an unacknowledged packet is sent again.
+    pub retransmission: Retransmission,
+    /// Losses in a row on one path, with nothing acknowledged between, before the path is down.
+    pub path_down_after: u8,
+    /// How often a path that is down, or idle under a policy that compares paths, is probed.
+    pub probe_interval: Duration,
+    /// A connection on which nothing was sent or received for this long is closed.
+    pub idle_timeout: Duration,
+    /// A silent connection is probed this often; zero never.
+    pub keepalive_interval: Duration,
+    /// A peer that owes an answer and is silent for this long is gone.
+    pub peer_timeout: Duration,
+    /// Messages that may wait on one connection.
+    pub message_queue: u32,
+}
+
+/// When an unacknowledged packet is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct Retransmission {
+    /// Shortest timeout, and the timeout before a round trip was measured. STELLAR: 250 us
+    /// (section 7.2); BIFROST: 4 ms (section 4.3).
+    pub rto_min: Duration,
+    /// Longest timeout.
+    pub rto_max: Duration,
+    /// Double the timeout each time the same packet is sent again (BIFROST, section 4.3).
+    pub backoff: bool,
+    /// A packet that is still missing this long after a packet sent later *on any path* was
+    /// acknowledged is lost, at the earliest; the smoothed round-trip time and its variance are
+    /// added (RFC 8985 in spirit).
+    pub reorder_bound: Duration,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} is {got}, expected {expected}")]
+pub struct ConfigError {
+    /// Which field.
+    pub field: &'static str,
+    /// What it is.
+    pub got: u64,
+    /// What it should be.
+    pub expected: &'static str,
+}
+
+impl Default for TransportConfig {
+    fn default() -> Self {
+        Self::stellar()
+    }
+}
+
+impl TransportConfig {
+    /// STELLAR (section 7.2): 128 paths, oblivious spray, one window from ECN and RTT, RTO 250 us.
+    pub fn stellar() -> Self {
+        Self {
+            mtu: 4096,
+            paths: 128,
+            policy: path::Kind::Oblivious,
+            spray_unit: 1,
+            top_k: 4,
+            congestion: congestion::Kind::Stellar,
+            line_rate: BitRate::gbps(200).expect("not zero"),
+            base_rtt: Duration::from_micros(12),
+            send_window: 4096,
+            reorder_window: 4096,
+            ack_every: 4,
+            ack_delay: Duration::from_micros(5),
+            retransmission: Retransmission {
+                rto_min: Duration::from_micros(250),
+                rto_max: Duration::from_millis(4),
+                backoff: false,
+                reorder_bound: Duration::from_micros(10),
+            },
+            path_down_after: 3,
+            probe_interval: Duration::from_millis(1),
+            idle_timeout: Duration::from_secs(60),
+            keepalive_interval: Duration::ZERO,
+            peer_timeout: Duration::from_secs(2),
+            message_queue: 65_536,
+        }
+    }
+
+    /// BIFROST (sections 4 and 7.4, appendix D): groups of 50 packets over the best 4 of 8 paths,
+    /// Swift per path, RTO 4 ms doubling, window 512.
+    pub fn bifrost() -> Self {
+        Self {
+            mtu: 1440,
+            paths: 8,
+            policy: path::Kind::RttGroups,
+            spray_unit: 50,
+            congestion: congestion::Kind::Swift,
+            line_rate: BitRate::gbps(10).expect("not zero"),
+            base_rtt: Duration::from_micros(100),
+            send_window: 512,
+            reorder_window: 512,
+            ack_every: 16,
+            ack_delay: Duration::from_micros(100),
+            retransmission: Retransmission {
+                rto_min: Duration::from_millis(4),
+                rto_max: Duration::from_millis(64),
+                backoff: true,
+                reorder_bound: Duration::from_micros(500),
+            },
+            probe_interval: Duration::from_millis(10),
+            keepalive_interval: Duration::from_secs(10),
+            ..Self::stellar()
+        }
+    }
+
+    /// One path chosen by the fabric's hash, as RoCE does today.
+    pub fn ecmp() -> Self {
+        Self { paths: 1, policy: path::Kind::Single, ..Self::stellar() }
+    }
+
+    /// Bandwidth-delay product of the sender's port.
+    pub fn bdp(&self) -> ByteCount {
+        self.line_rate.bytes_in(self.base_rtt)
+    }
+
+    /// Checks every range.
+    ///
+    /// # Errors
+    /// The first field that is out of its range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let wide = |duration: Duration| duration.as_nanos();
+        let ranges: &[(&'static str, u64, u64, u64, &'static str)] = &[
+            ("mtu", self.mtu.into(), 64, 9000, "64 to 9000 bytes"),
+            ("paths", self.paths.into(), 1, 4096, "1 to 4096"),
+            ("spray_unit", self.spray_unit.into(), 1, 65_535, "at least 1 packet"),
+            ("top_k", self.top_k.into(), 1, 4096, "1 to 4096"),
+            ("send_window", self.send_window.into(), 1, 8192, "1 to 8192 packets"),
+            ("reorder_window", self.reorder_window.into(), 1, 8192, "1 to 8192 packets"),
+            ("ack_every", self.ack_every.into(), 1, 256, "1 to 256 packets"),
+            ("ack_delay", wide(self.ack_delay), 0, 1_000_000_000, "at most 1s"),
+            ("base_rtt", wide(self.base_rtt), 1, 1_000_000_000, "above zero, at most 1s"),
+            (
+                "retransmission.rto_min",
+                wide(self.retransmission.rto_min),
+                1_000,
+                1_000_000_000,
+                "1us to 1s",
+            ),
+            (
+                "retransmission.rto_max",
+                wide(self.retransmission.rto_max),
+                wide(self.retransmission.rto_min),
+                2_000_000_000,
+                "at least rto_min, at most 2s",
+            ),
+            ("path_down_after", self.path_down_after.into(), 1, 255, "at least 1"),
+            ("probe_interval", wide(self.probe_interval), 1_000, u64::MAX, "at least 1us"),
+            ("idle_timeout", wide(self.idle_timeout), 1_000_000, u64::MAX, "at least 1ms"),
+            ("peer_timeout", wide(self.peer_timeout), 1_000_000, u64::MAX, "at least 1ms"),
+            ("message_queue", self.message_queue.into(), 1, 1 << 24, "1 to 16777216"),
+        ];
+        for &(field, got, low, high, expected) in ranges {
+            if !(low..=high).contains(&got) {
+                return Err(ConfigError { field, got, expected });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_profile_is_valid() {
+        for config in
+            [TransportConfig::stellar(), TransportConfig::bifrost(), TransportConfig::ecmp()]
+        {
+            assert_eq!(config.validate(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_bad_field_is_named_with_its_range() {
+        let config = TransportConfig { ack_every: 0, ..TransportConfig::stellar() };
+        let message = config.validate().unwrap_err().to_string();
+        assert_eq!(message, "ack_every is 0, expected 1 to 256 packets");
+    }
+}

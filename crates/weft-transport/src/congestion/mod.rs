@@ -1,0 +1,187 @@
+//! How much may be in flight.
+//!
+//! A controller hears what became of packets and answers with a window and, if it paces, a rate.
+//! Some keep one window for a connection, some one for each path; the registry row says which, and
+//! [`Controllers`] hides it from the connection.
+
+use core::fmt::Debug;
+
+use weft_units::{BitRate, Duration, Instant};
+
+use crate::TransportConfig;
+
+/// Whether a controller keeps one window for the connection or one for each path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// One window covers every path.
+    Connection,
+    /// Each path has its own.
+    Path,
+}
+
+/// What one ACK said, for the controller of its scope.
+#[derive(Clone, Copy, Debug)]
+pub struct AckSample {
+    /// The ACK's arrival.
+    pub now: Instant,
+    /// Bytes newly acknowledged in this scope.
+    pub acked_bytes: u32,
+    /// Packets newly acknowledged in this scope.
+    pub acked_packets: u32,
+    /// Of those, packets that carried a congestion mark.
+    pub marked_packets: u32,
+    /// Round trip of the echoed packet (t5 - t1), when it was one of this scope.
+    pub rtt: Option<Duration>,
+    /// The part of `rtt` spent in the fabric: without (t3 - t2) and (t5 - t4) (BIFROST,
+    /// appendix D).
+    pub fabric_delay: Option<Duration>,
+    /// The part of `rtt` spent in the two hosts.
+    pub endpoint_delay: Option<Duration>,
+    /// Hops the echoed packet passed, where the owner knows.
+    pub hops: u8,
+    /// Bytes still in flight in this scope after this ACK.
+    pub in_flight: u32,
+}
+
+impl AckSample {
+    /// Whether the window was what held the sender back: at least half of it was in flight. A
+    /// window that is not used must not grow (RFC 9002, section 7.8).
+    #[inline]
+    fn used(&self, window: u32) -> bool {
+        self.in_flight.saturating_add(self.acked_bytes) >= window / 2
+    }
+}
+
+/// Decides how much may be in flight: at least one packet, at most two bandwidth-delay products
+/// ([`crate::TransportConfig::bdp`], or a packet where that is more).
+pub trait Congestion: Debug {
+    /// Packets were acknowledged.
+    fn on_ack(&mut self, ack: &AckSample);
+
+    /// Packets were lost: later ones of the same path arrived.
+    fn on_loss(&mut self, now: Instant);
+
+    /// Packets were lost and nothing was heard for the retransmission timeout.
+    fn on_timeout(&mut self, now: Instant);
+
+    /// Bytes that may be in flight.
+    fn window(&self) -> u32;
+
+    /// The rate packets leave at; `None` sends as fast as the window opens.
+    fn rate(&self) -> Option<BitRate> {
+        None
+    }
+
+    /// When the controller wants [`Self::on_timer`].
+    fn timer(&self) -> Option<Instant> {
+        None
+    }
+
+    /// The time asked for by [`Self::timer`] has come.
+    fn on_timer(&mut self, _now: Instant) {}
+}
+
+mod controllers;
+mod dctcp;
+mod fixed_window;
+mod marked_fraction;
+mod stellar;
+mod swift;
+
+#[cfg(test)]
+mod conformance;
+
+pub(crate) use controllers::Controllers;
+
+/// Bytes in flight that keep the sender's port busy in an empty network, at least one packet.
+fn bandwidth_delay_product(config: &TransportConfig) -> u32 {
+    u32::try_from(config.bdp().0).unwrap_or(u32::MAX).max(config.mtu.into())
+}
+
+/// The window a controller starts with: a bandwidth-delay product in all, so that the first round
+/// trip fills the port and no more. A controller of one path starts with its share among the
+/// paths that the policy uses at a time, at least one packet.
+fn initial_window(config: &TransportConfig) -> u32 {
+    let shares = match config.congestion.scope() {
+        Scope::Connection => 1,
+        Scope::Path => config.policy.paths_in_use(config),
+    };
+    (bandwidth_delay_product(config) / u32::from(shares)).max(config.mtu.into())
+}
+
+/// Declares every controller once: module, name, scope, one-line description.
+macro_rules! congestion_controls {
+    ($($kind:ident => $module:ident, $name:literal, $scope:ident, $about:literal;)+) => {
+        /// The name of a controller. Its position in the table is the `CC Type` on the wire.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum Kind { $(#[doc = $about] $kind),+ }
+
+        impl Kind {
+            /// Every controller, in the order of the table.
+            pub const ALL: &[Self] = &[$(Self::$kind),+];
+            /// Its name on the command line and in scenarios.
+            pub const fn name(self) -> &'static str { match self { $(Self::$kind => $name),+ } }
+            /// What it does, in one line.
+            pub const fn about(self) -> &'static str { match self { $(Self::$kind => $about),+ } }
+            /// Whether it keeps one window or one for each path.
+            pub const fn scope(self) -> Scope { match self { $(Self::$kind => Scope::$scope),+ } }
+            /// A fresh controller.
+            pub fn build(self, config: &TransportConfig) -> Controller {
+                match self { $(Self::$kind => Controller::$kind($module::Controller::new(config))),+ }
+            }
+        }
+
+        /// A controller by value: no allocation and no indirect call on the hot path.
+        #[derive(Debug)]
+        #[non_exhaustive]
+        pub enum Controller {
+            $(#[doc = $about] $kind($module::Controller),)+
+            /// One that is not in the table.
+            External(alloc::boxed::Box<dyn Congestion + Send>),
+        }
+
+        impl Congestion for Controller {
+            #[inline]
+            fn on_ack(&mut self, ack: &AckSample) {
+                match self { $(Self::$kind(c) => c.on_ack(ack),)+ Self::External(c) => c.on_ack(ack) }
+            }
+            fn on_loss(&mut self, now: Instant) {
+                match self { $(Self::$kind(c) => c.on_loss(now),)+ Self::External(c) => c.on_loss(now) }
+            }
+            fn on_timeout(&mut self, now: Instant) {
+                match self {
+                    $(Self::$kind(c) => c.on_timeout(now),)+
+                    Self::External(c) => c.on_timeout(now),
+                }
+            }
+            #[inline]
+            fn window(&self) -> u32 {
+                match self { $(Self::$kind(c) => c.window(),)+ Self::External(c) => c.window() }
+            }
+            #[inline]
+            fn rate(&self) -> Option<BitRate> {
+                match self { $(Self::$kind(c) => c.rate(),)+ Self::External(c) => c.rate() }
+            }
+            #[inline]
+            fn timer(&self) -> Option<Instant> {
+                match self { $(Self::$kind(c) => c.timer(),)+ Self::External(c) => c.timer() }
+            }
+            fn on_timer(&mut self, now: Instant) {
+                match self {
+                    $(Self::$kind(c) => c.on_timer(now),)+
+                    Self::External(c) => c.on_timer(now),
+                }
+            }
+        }
+    };
+}
+
+congestion_controls! {
+    FixedWindow => fixed_window, "fixed-window", Connection, "one bandwidth-delay product, whatever happens";
+    Stellar => stellar, "stellar", Connection, "one window for all paths from marks and round trips (STELLAR, section 7.2; docs/design/stellar-window.md)";
+    Swift => swift, "swift", Path, "a window for each path from fabric and host delay (Swift, SIGCOMM 2020; BIFROST, appendix D)";
+    Dctcp => dctcp, "dctcp", Connection, "one window that shrinks by the fraction of marked packets (RFC 8257)";
+}
+
+crate::registry::named!(Kind, "congestion control");

@@ -1,0 +1,236 @@
+//! One window for all paths, from congestion marks and round-trip times: what STELLAR
+//! (section 7.2) says of its congestion control, which is all it says. The rest is designed here;
+//! `docs/design/stellar-window.md` gives the reasons.
+//!
+//! Once a round trip, over everything that all paths reported in it:
+//! * nothing marked or lost, and the mean round trip below [`TARGET`]: the window grows by 1/64 of
+//!   a bandwidth-delay product, or a packet if that is more;
+//! * else it shrinks by half the smoothed fraction of marked packets (as DCTCP), or by the part of
+//!   the mean round trip beyond the target if that is more, at most by half.
+//!
+//! A loss counts as a mark, because one bad path of 128 is not a congested network. A timeout does
+//! too while ACKs keep coming; when nothing was heard since the timeout before, the window is
+//! halved.
+
+use weft_units::{Duration, Instant};
+
+use super::marked_fraction::{MarkedFraction, ONE, scale};
+use super::{AckSample, Congestion, bandwidth_delay_product};
+use crate::TransportConfig;
+
+/// Mean round trip above which the window shrinks, as a multiple of the empty network's: 3/2.
+const TARGET: (u64, u64) = (3, 2);
+
+/// Largest window, as a multiple of the bandwidth-delay product: 3/2. At the target delay it fills
+/// the line; more could only wait in queues.
+const MOST: (u32, u32) = (3, 2);
+
+/// Growth in a round trip, as a part of the bandwidth-delay product: from half of it to all of it
+/// takes 32 round trips, whatever the line rate.
+const INCREASE_PART: u32 = 64;
+
+/// One window, at least a packet, at most [`MOST`] bandwidth-delay products, at first one.
+#[derive(Debug)]
+pub struct Controller {
+    fraction: MarkedFraction,
+    window: u32,
+    packet: u32,
+    most: u32,
+    increase: u32,
+    /// Round trip of the empty network: as configured, or the least measured if that is more.
+    base_rtt_ns: u64,
+    least_rtt_ns: u64,
+    /// Round trips of this observation window.
+    rtt_sum_ns: u64,
+    rtt_count: u32,
+    /// The window limited sending at some time in this observation window.
+    used: bool,
+    /// An ACK has come since the last timeout.
+    heard: bool,
+}
+
+impl Controller {
+    pub(super) fn new(config: &TransportConfig) -> Self {
+        let packet = u32::from(config.mtu);
+        let product = bandwidth_delay_product(config);
+        Self {
+            // Alpha starts at zero, not at DCTCP's one: the first window is no guess to be
+            // corrected, and the round-trip guard answers a crowded start within a round trip.
+            fraction: MarkedFraction::new(0, product),
+            window: product,
+            packet,
+            most: product.saturating_mul(MOST.0) / MOST.1,
+            increase: (product / INCREASE_PART).max(packet),
+            base_rtt_ns: config.base_rtt.as_nanos(),
+            least_rtt_ns: u64::MAX,
+            rtt_sum_ns: 0,
+            rtt_count: 0,
+            used: false,
+            heard: false,
+        }
+    }
+
+    fn sample_delay(&mut self, delay: Duration) {
+        self.rtt_sum_ns = self.rtt_sum_ns.saturating_add(delay.as_nanos());
+        self.rtt_count += 1;
+        self.least_rtt_ns = self.least_rtt_ns.min(delay.as_nanos());
+    }
+
+    /// The part of the mean round trip beyond the target, at most half; zero below it.
+    fn excess_delay(&self) -> u32 {
+        let Some(mean) = self.rtt_sum_ns.checked_div(self.rtt_count.into()) else { return 0 };
+        // A longer route than was configured is no queue.
+        let base = self.base_rtt_ns.max(self.least_rtt_ns);
+        let excess = mean.saturating_sub(base.saturating_mul(TARGET.0) / TARGET.1);
+        let part = u128::from(excess) * u128::from(ONE) / u128::from(mean.max(1));
+        u32::try_from(part).expect("a part of one").min(ONE / 2)
+    }
+
+    fn end_round(&mut self, marked: bool) {
+        let from_marks = if marked { self.fraction.alpha() / 2 } else { 0 };
+        let decrease = from_marks.max(self.excess_delay());
+        if decrease > 0 {
+            self.reduce(decrease);
+        } else if self.used && !marked {
+            self.window = self.window.saturating_add(self.increase).min(self.most);
+        }
+        (self.rtt_sum_ns, self.rtt_count, self.used) = (0, 0, false);
+    }
+
+    fn reduce(&mut self, fraction: u32) {
+        self.window = (self.window - scale(self.window, fraction)).max(self.packet);
+    }
+}
+
+impl Congestion for Controller {
+    #[inline]
+    fn on_ack(&mut self, ack: &AckSample) {
+        self.heard = true;
+        self.used |= ack.used(self.window);
+        if let Some(delay) = ack.fabric_delay.or(ack.rtt) {
+            self.sample_delay(delay);
+        }
+        if let Some(marked) = self.fraction.observe(ack) {
+            self.end_round(marked);
+        }
+    }
+
+    fn on_loss(&mut self, _now: Instant) {
+        self.fraction.observe_loss();
+    }
+
+    fn on_timeout(&mut self, _now: Instant) {
+        if self.heard {
+            self.fraction.observe_loss();
+            self.heard = false;
+        } else {
+            self.reduce(ONE / 2);
+            self.fraction.end_with_next_ack();
+        }
+    }
+
+    fn window(&self) -> u32 {
+        self.window
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_units::BitRate;
+
+    use super::*;
+
+    const BASE: Duration = Duration::from_micros(10);
+
+    /// 1000-byte packets, a bandwidth-delay product of 100 of them.
+    fn controller() -> Controller {
+        Controller::new(&TransportConfig {
+            mtu: 1000,
+            line_rate: BitRate::gbps(80).expect("not zero"),
+            base_rtt: BASE,
+            ..TransportConfig::stellar()
+        })
+    }
+
+    /// Acknowledges a whole window in one ACK, of which `marked` packets are marked.
+    fn round(controller: &mut Controller, marked: u32, rtt: Duration) {
+        controller.on_ack(&AckSample {
+            marked_packets: marked,
+            in_flight: controller.window(),
+            rtt: Some(rtt),
+            ..AckSample::of_packets(controller.window().div_ceil(1000), 1000)
+        });
+    }
+
+    #[test]
+    fn the_window_starts_at_one_bandwidth_delay_product_and_grows_to_one_and_a_half() {
+        let mut controller = controller();
+        assert_eq!(controller.window(), 100_000);
+        round(&mut controller, 0, BASE);
+        assert_eq!(controller.window(), 101_562, "a 64th more");
+        (0..100).for_each(|_| round(&mut controller, 0, BASE));
+        assert_eq!(controller.window(), 150_000);
+    }
+
+    #[test]
+    fn one_bad_path_of_128_costs_less_than_two_per_cent() {
+        let mut controller = controller();
+        (0..100).for_each(|_| round(&mut controller, 0, BASE));
+        // Each round one packet of 150 is marked, as if one path marked everything.
+        for _ in 0..1000 {
+            round(&mut controller, 1, BASE);
+            round(&mut controller, 0, BASE);
+        }
+        assert!(controller.window() > 147_000, "{}", controller.window());
+    }
+
+    #[test]
+    fn full_marking_approaches_a_halving_each_round_trip() {
+        let mut controller = controller();
+        round(&mut controller, 100, BASE);
+        // Alpha is 1/16 after one window of marks, and half of it is taken.
+        assert_eq!(controller.window(), 100_000 - 100_000 / 32);
+        (0..60).for_each(|_| round(&mut controller, 1000, BASE));
+        assert_eq!(controller.window(), 1000);
+    }
+
+    #[test]
+    fn a_queue_beyond_the_target_is_taken_off_at_once_and_a_deep_one_halves() {
+        let after = |rtt| {
+            let mut controller = controller();
+            controller.least_rtt_ns = BASE.as_nanos();
+            round(&mut controller, 0, rtt);
+            controller.window()
+        };
+        assert_eq!(after(Duration::from_micros(15)), 101_562, "at the target it grows");
+        assert_eq!(after(Duration::from_micros(20)), 75_000, "a quarter of 20 us is beyond 15");
+        assert_eq!(after(Duration::from_millis(1)), 50_000);
+    }
+
+    #[test]
+    fn a_route_longer_than_configured_is_not_a_queue() {
+        let mut controller = controller();
+        (0..100).for_each(|_| round(&mut controller, 0, BASE * 4));
+        assert_eq!(controller.window(), 150_000);
+    }
+
+    #[test]
+    fn an_idle_window_does_not_grow() {
+        let mut controller = controller();
+        for _ in 0..100 {
+            controller.on_ack(&AckSample { rtt: Some(BASE), ..AckSample::of_packets(2, 1000) });
+        }
+        assert_eq!(controller.window(), 100_000);
+    }
+
+    #[test]
+    fn a_timeout_among_acks_is_one_mark_and_a_silent_network_halves() {
+        let mut controller = controller();
+        round(&mut controller, 0, BASE);
+        let before = controller.window();
+        controller.on_timeout(Instant::EPOCH);
+        assert_eq!(controller.window(), before);
+        controller.on_timeout(Instant::EPOCH);
+        assert_eq!(controller.window(), before / 2);
+    }
+}

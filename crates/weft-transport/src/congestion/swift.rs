@@ -1,0 +1,344 @@
+//! Swift (Kumar et al., SIGCOMM 2020) with a window for each path, as BIFROST uses it
+//! (appendix D): additive increase below a target delay, multiplicative decrease above it, at most
+//! once a round trip. The fabric's delay and the two hosts' delay each have a window and a target;
+//! the smaller window counts.
+//!
+//! Where this leaves the paper:
+//! * A window below one packet would be paced; here it is one packet, because the engine paces by
+//!   its acknowledgements. With `n` senders for one port the queue is at least `n` packets.
+//! * The base target is the configured round trip of the empty network, or the least fabric delay
+//!   seen on this path if that is more. Swift's is set by the operator for the whole network.
+//! * Packets acknowledged by an ACK that echoes a packet of another path wait for this path's next
+//!   delay sample and count with it.
+//! * The endpoint target includes the time an ACK may be held back, which is no congestion.
+
+use weft_units::{Duration, Instant};
+
+use super::{AckSample, Congestion, bandwidth_delay_product, initial_window};
+use crate::TransportConfig;
+
+/// `ai`: packets added in a round trip. This and the next three are parameters that the paper
+/// names and does not give; the values are those of public implementations (htsim).
+const INCREASE_PACKETS: f64 = 1.0;
+/// `beta`: decrease for each unit of relative excess delay.
+const BETA: f64 = 0.8;
+/// `max_mdf`: the most a decrease takes off.
+const MAX_DECREASE: f64 = 0.5;
+/// `RETX_RESET_THRESHOLD`: timeouts in a row before the window is the smallest.
+const RESET_AFTER: u8 = 5;
+
+/// Flow scaling: `fs_min_cwnd` and `fs_max_cwnd` in packets, and `fs_range` as a multiple of the
+/// base round trip (section 3.1 of the paper; values from htsim).
+const SCALING_WINDOWS: (f64, f64) = (0.1, 100.0);
+const SCALING_RANGE: f64 = 5.0;
+
+/// Topology scaling: each hop may add this part of the base round trip, about a sixteenth.
+const HOP_PART: f64 = 1.0 / 16.0;
+/// Hops taken for granted where the owner does not know them: leaf, spine, leaf, and two hosts'
+/// edges.
+const USUAL_HOPS: u8 = 5;
+
+/// A path's two windows, each between one packet and two bandwidth-delay products.
+#[derive(Debug)]
+pub struct Controller {
+    fabric: Window,
+    endpoint: Window,
+    packet: u32,
+    most_packets: f64,
+    base_rtt_ns: u32,
+    endpoint_target_ns: u32,
+    least_fabric_delay_ns: u32,
+    /// The latest round trip: a window decreases at most once in it.
+    rtt_ns: u32,
+    /// Packets acknowledged since the last delay sample.
+    waiting: u32,
+    timeouts: u8,
+}
+
+/// One AIMD window of algorithm 1.
+#[derive(Debug)]
+struct Window {
+    packets: f64,
+    decreased_at: Option<Instant>,
+}
+
+/// What an adjustment knows.
+struct Sample {
+    now: Instant,
+    rtt: Duration,
+    delay_ns: f64,
+    target_ns: f64,
+    acked_packets: f64,
+    /// Packets in flight before this ACK.
+    flight: f64,
+}
+
+/// The target that grows as the window shrinks, so that many flows share a queue fairly:
+/// `max(0, min(alpha / sqrt(cwnd) + beta, fs_range))`, as a multiple of `fs_range`.
+fn flow_scaling(packets: f64) -> f64 {
+    let inverse_root = |packets: f64| 1.0 / libm::sqrt(packets);
+    let (smallest, largest) = SCALING_WINDOWS;
+    let alpha = 1.0 / (inverse_root(smallest) - inverse_root(largest));
+    let beta = -alpha * inverse_root(largest);
+    (alpha * inverse_root(packets) + beta).clamp(0.0, 1.0)
+}
+
+impl Window {
+    fn may_decrease(&self, now: Instant, rtt: Duration) -> bool {
+        self.decreased_at.is_none_or(|at| now.since(at) >= rtt)
+    }
+
+    fn decrease(&mut self, factor: f64, now: Instant, rtt: Duration) {
+        if self.may_decrease(now, rtt) {
+            self.packets *= factor;
+            self.decreased_at = Some(now);
+        }
+    }
+
+    /// Algorithm 1, "on receiving ACK".
+    fn adjust(&mut self, sample: &Sample) {
+        if sample.delay_ns < sample.target_ns {
+            // The window that does not limit must not run away from the one that does.
+            if sample.flight * 2.0 >= self.packets {
+                self.packets += INCREASE_PACKETS / self.packets * sample.acked_packets;
+            }
+        } else {
+            let excess = (sample.delay_ns - sample.target_ns) / sample.delay_ns;
+            let factor = (1.0 - BETA * excess).max(1.0 - MAX_DECREASE);
+            self.decrease(factor, sample.now, sample.rtt);
+        }
+    }
+}
+
+/// Nanoseconds in 32 bits: 4.29 s is longer than any delay worth a window.
+fn short(span: Duration) -> u32 {
+    u32::try_from(span.as_nanos()).unwrap_or(u32::MAX)
+}
+
+impl Controller {
+    pub(super) fn new(config: &TransportConfig) -> Self {
+        let packet = u32::from(config.mtu);
+        let packets = f64::from(initial_window(config)) / f64::from(packet);
+        let window = || Window { packets, decreased_at: None };
+        let product = bandwidth_delay_product(config);
+        Self {
+            fabric: window(),
+            endpoint: window(),
+            packet,
+            most_packets: f64::from(product.saturating_mul(2)) / f64::from(packet),
+            base_rtt_ns: short(config.base_rtt),
+            endpoint_target_ns: short(config.base_rtt + config.ack_delay),
+            least_fabric_delay_ns: u32::MAX,
+            rtt_ns: short(config.base_rtt),
+            waiting: 0,
+            timeouts: 0,
+        }
+    }
+
+    /// Section 3.1 of the paper: base, topology and flow scaling. Nanoseconds.
+    fn fabric_target_ns(&self, hops: u8) -> f64 {
+        // A delay was seen before any target is asked for, so the least is a real one.
+        let base = f64::from(self.base_rtt_ns.max(self.least_fabric_delay_ns));
+        let hops = f64::from(if hops == 0 { USUAL_HOPS } else { hops });
+        let scaling = SCALING_RANGE * flow_scaling(self.fabric.packets);
+        base + f64::from(self.base_rtt_ns) * (hops * HOP_PART + scaling)
+    }
+
+    fn rtt(&self) -> Duration {
+        Duration::from_nanos(self.rtt_ns.into())
+    }
+
+    fn each_window(&mut self, mut change: impl FnMut(&mut Window)) {
+        for window in [&mut self.fabric, &mut self.endpoint] {
+            change(window);
+            window.packets = window.packets.clamp(1.0, self.most_packets);
+        }
+    }
+}
+
+impl Congestion for Controller {
+    #[inline]
+    fn on_ack(&mut self, ack: &AckSample) {
+        self.timeouts = 0;
+        self.waiting = self.waiting.saturating_add(ack.acked_packets);
+        let Some(rtt) = ack.rtt else { return };
+        let fabric = short(ack.fabric_delay.unwrap_or(rtt)).max(1);
+        let endpoint = short(ack.endpoint_delay.unwrap_or(Duration::ZERO));
+        self.rtt_ns = short(rtt);
+        self.least_fabric_delay_ns = self.least_fabric_delay_ns.min(fabric);
+        let packet = f64::from(self.packet);
+        let sample = Sample {
+            now: ack.now,
+            rtt,
+            delay_ns: f64::from(fabric),
+            target_ns: self.fabric_target_ns(ack.hops),
+            acked_packets: f64::from(core::mem::take(&mut self.waiting)),
+            flight: (f64::from(ack.in_flight) + f64::from(ack.acked_bytes)) / packet,
+        };
+        self.fabric.adjust(&sample);
+        self.endpoint.adjust(&Sample {
+            delay_ns: f64::from(endpoint),
+            target_ns: f64::from(self.endpoint_target_ns),
+            ..sample
+        });
+        self.each_window(|_| {});
+    }
+
+    /// Algorithm 1, "on fast recovery".
+    fn on_loss(&mut self, now: Instant) {
+        self.timeouts = 0;
+        let rtt = self.rtt();
+        self.each_window(|window| window.decrease(1.0 - MAX_DECREASE, now, rtt));
+    }
+
+    /// Algorithm 1, "on retransmit timeout".
+    fn on_timeout(&mut self, now: Instant) {
+        self.timeouts = self.timeouts.saturating_add(1);
+        let (rtt, reset) = (self.rtt(), self.timeouts >= RESET_AFTER);
+        self.each_window(|window| {
+            if reset {
+                window.packets = 1.0;
+            } else {
+                window.decrease(1.0 - MAX_DECREASE, now, rtt);
+            }
+        });
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between one packet and two bandwidth-delay products, which fit a u32"
+    )]
+    fn window(&self) -> u32 {
+        (self.fabric.packets.min(self.endpoint.packets) * f64::from(self.packet)) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_units::BitRate;
+
+    use super::*;
+    use crate::path;
+
+    const BASE: Duration = Duration::from_micros(100);
+
+    /// 1250-byte packets at 10 Gb/s: a bandwidth-delay product of 100 packets, 25 for each of the
+    /// four best paths.
+    fn controller() -> Controller {
+        Controller::new(&TransportConfig {
+            mtu: 1250,
+            line_rate: BitRate::gbps(10).expect("not zero"),
+            base_rtt: BASE,
+            policy: path::Kind::RttGroups,
+            top_k: 4,
+            ack_delay: Duration::from_micros(20),
+            ..TransportConfig::bifrost()
+        })
+    }
+
+    fn ack(
+        controller: &Controller,
+        at: Duration,
+        fabric: Duration,
+        endpoint: Duration,
+    ) -> AckSample {
+        AckSample {
+            now: Instant::EPOCH + at,
+            rtt: Some(fabric + endpoint),
+            fabric_delay: Some(fabric),
+            endpoint_delay: Some(endpoint),
+            in_flight: controller.window(),
+            ..AckSample::of_packets(4, 1250)
+        }
+    }
+
+    #[test]
+    fn flow_scaling_is_the_whole_range_at_a_tenth_of_a_packet_and_nothing_at_a_hundred() {
+        assert!((flow_scaling(0.1) - 1.0).abs() < 1e-9);
+        assert!(flow_scaling(100.0).abs() < 1e-9);
+        assert_eq!(flow_scaling(0.01), 1.0);
+        assert_eq!(flow_scaling(1000.0), 0.0);
+        // alpha = 1 / (1/sqrt(0.1) - 1/sqrt(100)) = 0.32656, beta = -0.032656.
+        assert!((flow_scaling(1.0) - 0.293_905).abs() < 1e-5, "{}", flow_scaling(1.0));
+        assert!((flow_scaling(25.0) - 0.032_656).abs() < 1e-5, "{}", flow_scaling(25.0));
+    }
+
+    #[test]
+    fn the_target_is_base_plus_hops_plus_flow_scaling() {
+        let mut controller = controller();
+        controller.least_fabric_delay_ns = 0;
+        // 100 us, 4 hops of 6.25 us, 500 us x 0.032656.
+        let target = controller.fabric_target_ns(4);
+        assert!((target - 141_328.0).abs() < 1.0, "{target}");
+        assert!((controller.fabric_target_ns(0) - target - 6_250.0).abs() < 1.0, "five hops");
+    }
+
+    #[test]
+    fn the_initial_window_is_a_share_among_the_best_paths() {
+        assert_eq!(controller().window(), 25 * 1250);
+    }
+
+    #[test]
+    fn below_the_target_one_packet_is_added_in_a_round_trip() {
+        let mut controller = controller();
+        // 25 packets in ACKs of 4 and one of 1 are a round trip.
+        for packets in [4, 4, 4, 4, 4, 4, 1] {
+            let sample = ack(&controller, BASE, BASE, Duration::ZERO);
+            controller.on_ack(&AckSample { acked_packets: packets, ..sample });
+        }
+        let added = controller.fabric.packets - 25.0;
+        assert!((added - 1.0).abs() < 0.03, "{added}");
+    }
+
+    #[test]
+    fn above_the_target_the_excess_decides_once_a_round_trip_and_at_most_half() {
+        let mut controller = controller();
+        controller.on_ack(&ack(&controller, BASE, BASE, Duration::ZERO));
+        let before = controller.fabric.packets;
+        let target = controller.fabric_target_ns(0);
+        let delay = Duration::from_micros(200);
+        controller.on_ack(&ack(&controller, BASE * 10, delay, Duration::ZERO));
+        let expected = before * (1.0 - 0.8 * (200_000.0 - target) / 200_000.0);
+        assert!((controller.fabric.packets - expected).abs() < 1e-9);
+
+        controller.on_ack(&ack(&controller, BASE * 11, delay, Duration::ZERO));
+        assert!((controller.fabric.packets - expected).abs() < 1e-9, "within the round trip");
+
+        controller.on_ack(&ack(&controller, BASE * 200, BASE * 100, Duration::ZERO));
+        assert!((controller.fabric.packets - expected / 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_slow_host_shrinks_the_endpoint_window_alone() {
+        let mut controller = controller();
+        for at in 1..10 {
+            controller.on_ack(&ack(&controller, BASE * (at * 10), BASE, BASE * 4));
+        }
+        assert!(controller.endpoint.packets < 5.0, "{}", controller.endpoint.packets);
+        assert!(controller.fabric.packets >= 25.0, "{}", controller.fabric.packets);
+        let expected = controller.endpoint.packets * 1250.0;
+        assert!((f64::from(controller.window()) - expected).abs() < 1.0);
+    }
+
+    #[test]
+    fn five_timeouts_in_a_row_leave_one_packet() {
+        let mut controller = controller();
+        for at in 1..=4 {
+            controller.on_timeout(Instant::EPOCH + Duration::from_millis(4 * at));
+        }
+        assert_eq!(controller.window(), 25 * 1250 / 16);
+        controller.on_timeout(Instant::EPOCH + Duration::from_millis(20));
+        assert_eq!(controller.window(), 1250);
+    }
+
+    #[test]
+    fn acks_without_a_delay_count_with_the_next_sample() {
+        let (mut one, mut other) = (controller(), controller());
+        let sample = ack(&one, BASE, BASE, Duration::ZERO);
+        one.on_ack(&AckSample { rtt: None, ..sample });
+        one.on_ack(&sample);
+        other.on_ack(&AckSample { acked_packets: 8, ..sample });
+        assert!((one.fabric.packets - other.fabric.packets).abs() < 1e-9);
+    }
+}

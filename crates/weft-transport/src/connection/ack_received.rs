@@ -1,0 +1,272 @@
+//! An ACK arrived: what was placed, how long it took, what is missing.
+
+use weft_units::{Duration, Instant};
+use weft_wire::{AckHeader, AckType, BITMAP_PACKETS, U11};
+
+use super::in_flight::Fate;
+use super::sender::{Counts, Sender, charge};
+use super::{Connection, Shared};
+use crate::congestion::{AckSample, Scope};
+use crate::path::{Feedback, PathId, PathPolicy};
+use crate::pool::before;
+use crate::timers::Timer;
+use crate::{Arrival, DropReason, Event};
+
+/// What the timestamps of an ACK say (BIFROST, appendix D and table C1).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delays {
+    /// t5 - t1.
+    pub(crate) round_trip: Duration,
+    /// (t3 - t2) + (t5 - t4).
+    pub(crate) endpoint: Duration,
+}
+
+impl Delays {
+    /// Reads the five timestamps. t2 and t3 are of the peer's clock, so only their difference means
+    /// something; a peer that claims to have held the packet longer than the round trip took is
+    /// taken to have held it all that time.
+    pub(crate) fn read(now: Instant, t1: Instant, arrival: &Arrival, ack: &AckHeader) -> Self {
+        let round_trip = now.since(t1);
+        let held = ack.timestamp.wrapping_sub(ack.timestamp_nic_rx);
+        let here = now.since(arrival.received_at);
+        let endpoint = (Duration::from_nanos(held.into()) + here).min(round_trip);
+        Self { round_trip, endpoint }
+    }
+
+    /// The part spent between the hosts.
+    pub(crate) fn fabric(&self) -> Duration {
+        self.round_trip - self.endpoint
+    }
+}
+
+/// What one ACK acknowledged that was not before.
+#[derive(Debug, Default)]
+struct Gained {
+    bytes: u32,
+    packets: u32,
+    /// Congestion marks the ACK reported.
+    marks: u32,
+    /// Of those, marks not yet attributed to a packet.
+    marks_left: u32,
+    /// The packet echoed, and its delays, if it is still known.
+    echo: Option<(u32, Delays)>,
+    /// Hops it passed.
+    hops: u8,
+}
+
+impl Connection {
+    /// Takes an ACK of our packets.
+    pub(crate) fn handle_ack(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        ack: &AckHeader,
+        shared: &mut Shared,
+    ) -> Result<(), DropReason> {
+        if ack.special {
+            return self.handle_probe_answer(now, arrival, ack, shared);
+        }
+        let id = self.id;
+        let sender = self.sender.as_deref_mut().ok_or(DropReason::StaleAck)?;
+        sender.check_ack(ack)?;
+        shared.stats.acks_received += 1;
+        let gained = sender.acknowledge(now, arrival, ack, shared);
+        while let Some(message) = sender.outbox.pop_done(sender.base) {
+            shared.events.push_back(Event::Sent { connection: id, token: message.token });
+        }
+        if gained.packets == 0 && ack.ack_type != AckType::Duplicate {
+            return Err(DropReason::StaleAck);
+        }
+        sender.waiting_since = now;
+        sender.steer(now, &gained);
+        self.detect_loss(now, shared);
+        self.arm_congestion();
+        Ok(())
+    }
+
+    /// Arms the timer the congestion controllers ask for.
+    pub(crate) fn arm_congestion(&mut self) {
+        if let Some(at) = self.sender.as_deref().and_then(|sender| sender.controllers.timer()) {
+            self.timers.arm(Timer::Congestion, at);
+        }
+    }
+}
+
+impl Sender {
+    /// Refuses an ACK that names packets or times that were never sent.
+    fn check_ack(&self, ack: &AckHeader) -> Result<(), DropReason> {
+        let first = ack.psn_base.wrapping_add(u32::from(ack.block.get()) * BITMAP_PACKETS);
+        let last = ack.bitmap.last().map(|index| first.wrapping_add(index));
+        let unsent = |psn: u32| !before(psn, self.next);
+        if before(self.next, ack.psn_base) || last.is_some_and(unsent) || unsent(ack.psn) {
+            return Err(DropReason::AckOfUnsent);
+        }
+        let ahead = ack.timestamp_echo.wrapping_sub(self.last_stamp.to_wire());
+        if ahead != 0 && ahead < 1 << 31 {
+            return Err(DropReason::BadTimestamp);
+        }
+        Ok(())
+    }
+
+    /// Marks what was placed, moves the window, and counts.
+    fn acknowledge(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        ack: &AckHeader,
+        shared: &mut Shared,
+    ) -> Gained {
+        let marks = self.take_marks(ack);
+        let hops = u8::try_from(ack.hop_count.get()).expect("four bits");
+        let mut gained = Gained { marks, marks_left: marks, hops, ..Gained::default() };
+        // An echo of an earlier transmission of the packet says nothing about the path of the last.
+        if self.packet(ack.psn).is_some_and(|packet| packet.sent_at == ack.timestamp_echo) {
+            let sent_at = self.last_stamp.from_wire(ack.timestamp_echo);
+            gained.echo = Some((ack.psn, Delays::read(now, sent_at, arrival, ack)));
+        }
+        if ack.ack_type == AckType::Duplicate {
+            self.note_needless_repeat(shared);
+        }
+        // The echoed packet goes first so that a mark is attributed to the path that caused it.
+        if self.is_reported(ack, ack.psn) {
+            self.acknowledge_packet(ack.psn, now, &mut gained);
+        }
+        if before(self.base, ack.psn_base) {
+            for psn in circle(self.base, ack.psn_base) {
+                self.acknowledge_packet(psn, now, &mut gained);
+            }
+        }
+        let first = ack.psn_base.wrapping_add(u32::from(ack.block.get()) * BITMAP_PACKETS);
+        for index in ack.bitmap.iter() {
+            self.acknowledge_packet(first.wrapping_add(index), now, &mut gained);
+        }
+        self.advance(shared);
+        gained
+    }
+
+    /// Whether this ACK says that `psn` was placed.
+    fn is_reported(&self, ack: &AckHeader, psn: u32) -> bool {
+        let first = ack.psn_base.wrapping_add(u32::from(ack.block.get()) * BITMAP_PACKETS);
+        before(psn, ack.psn_base) || ack.bitmap.contains(psn.wrapping_sub(first))
+    }
+
+    /// Marks reported since the last ACK that was newer than all before it. The counts run modulo
+    /// 2^11, so an ACK that was overtaken shows as a count behind ours and adds nothing.
+    fn take_marks(&mut self, ack: &AckHeader) -> u32 {
+        let since = |new: U11, old: U11| (new.get().wrapping_sub(old.get())) & U11::MAX.get();
+        let acked = since(ack.num_ack, self.counts.acked);
+        if acked == 0 || acked > U11::MAX.get() / 2 {
+            return 0;
+        }
+        let marks = since(ack.num_ece, self.counts.marked).min(acked);
+        self.counts = Counts { acked: ack.num_ack, marked: ack.num_ece };
+        marks.into()
+    }
+
+    #[inline]
+    fn acknowledge_packet(&mut self, psn: u32, now: Instant, gained: &mut Gained) {
+        let Some(&packet) = self.packet(psn) else { return };
+        if packet.fate == Fate::Acked {
+            return;
+        }
+        let len = self.payload_len(&packet);
+        if packet.fate == Fate::InFlight {
+            self.leave_flight(packet.path, len);
+        }
+        self.sent.slot_mut(psn).expect("found just now").fate = Fate::Acked;
+        if !before(psn, self.acked_end) {
+            self.acked_end = psn.wrapping_add(1);
+        }
+        let sent_at = self.last_stamp.from_wire(packet.sent_at);
+        self.acked_sent_at = self.acked_sent_at.max(sent_at);
+        let state = self.paths.state_mut(packet.path);
+        state.acked_sent_at = state.acked_sent_at.max(sent_at);
+        state.heard_at = now;
+        state.losses = 0;
+        gained.bytes += charge(len);
+        gained.packets += 1;
+        self.feed_back(psn, packet.path, now, len, gained);
+    }
+
+    /// Tells the path policy, and a controller of this path alone, about one packet.
+    fn feed_back(&mut self, psn: u32, path: PathId, now: Instant, len: u16, gained: &mut Gained) {
+        let marked = gained.marks_left > 0;
+        gained.marks_left -= u32::from(marked);
+        let delays = gained.echo.filter(|(echoed, _)| *echoed == psn).map(|(_, delays)| delays);
+        if let Some(delays) = delays {
+            self.round_trip.sample(delays.round_trip);
+            self.paths.sample_rtt(path, delays.fabric());
+        }
+        let feedback = Feedback::Acked { marked, rtt: delays.map(|delays| delays.fabric()) };
+        self.policy.on_feedback(path, feedback, &self.paths, now);
+        if self.controllers.scope() == Scope::Path {
+            let sample = AckSample {
+                now,
+                acked_bytes: charge(len),
+                acked_packets: 1,
+                marked_packets: marked.into(),
+                rtt: delays.map(|delays| delays.round_trip),
+                fabric_delay: delays.map(|delays| delays.fabric()),
+                endpoint_delay: delays.map(|delays| delays.endpoint),
+                hops: gained.hops,
+                in_flight: self.paths.in_flight(path),
+            };
+            self.controllers.on_ack(path, &sample, &mut self.paths);
+        }
+    }
+
+    /// Tells a controller of the whole connection about one ACK.
+    fn steer(&mut self, now: Instant, gained: &Gained) {
+        if self.controllers.scope() == Scope::Path || gained.packets == 0 {
+            return;
+        }
+        let delays = gained.echo.map(|(_, delays)| delays);
+        let sample = AckSample {
+            now,
+            acked_bytes: gained.bytes,
+            acked_packets: gained.packets,
+            marked_packets: gained.marks,
+            rtt: delays.map(|delays| delays.round_trip),
+            fabric_delay: delays.map(|delays| delays.fabric()),
+            endpoint_delay: delays.map(|delays| delays.endpoint),
+            hops: gained.hops,
+            in_flight: self.in_flight,
+        };
+        self.controllers.on_ack(PathId(0), &sample, &mut self.paths);
+    }
+
+    /// Moves the window past what is acknowledged.
+    #[inline]
+    fn advance(&mut self, shared: &mut Shared) {
+        while self.base != self.next {
+            let slot = self.sent.slot(self.base).expect("a sent packet has a slot");
+            if slot.fate != Fate::Acked {
+                break;
+            }
+            self.base = self.base.wrapping_add(1);
+        }
+        if before(self.acked_end, self.base) {
+            self.acked_end = self.base;
+        }
+        self.sent.release_before(self.base, &mut shared.send_pool);
+    }
+
+    /// The peer got a packet twice: we sent it again without need, so wait longer next time
+    /// (RFC 8985, section 6.2, step 4). A network that duplicates looks the same, so no more are
+    /// counted than were sent again.
+    fn note_needless_repeat(&mut self, shared: &mut Shared) {
+        let stats = &mut shared.stats;
+        if stats.spurious_retransmits < stats.fast_retransmits + stats.timeout_retransmits {
+            stats.spurious_retransmits += 1;
+            self.patience = self.patience.saturating_add(1).min(MAX_PATIENCE);
+        }
+    }
+}
+
+/// The reordering bound is multiplied by at most this.
+const MAX_PATIENCE: u8 = 16;
+
+/// The sequence numbers from `first` up to and without `end`.
+pub(crate) fn circle(first: u32, end: u32) -> impl Iterator<Item = u32> {
+    (0..end.wrapping_sub(first)).map(move |step| first.wrapping_add(step))
+}

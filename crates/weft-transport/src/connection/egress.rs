@@ -1,0 +1,180 @@
+//! What leaves: which packet is next, on which path.
+//!
+//! Three levels: [`Connection::poll_transmit`] decides what kind of packet is due,
+//! [`Sender::poll_data`] which packet and path, `data_packet` writes its header.
+
+use weft_units::{ByteCount, Instant};
+use weft_wire::{DataHeader, MessageHeader, Next, Packet, U3, U4};
+
+use super::in_flight::{Fate, SentPacket};
+use super::sender::{Sender, charge};
+use super::{Connection, Shared};
+use crate::congestion::Congestion;
+use crate::path::{PathId, PathPolicy};
+use crate::pool::before;
+use crate::timers::Timer;
+use crate::{Payload, Transmit};
+
+/// A packet picked for sending.
+pub(crate) struct Picked {
+    psn: u32,
+    packet: SentPacket,
+    len: u16,
+}
+
+impl Connection {
+    /// The next packet of this connection, if it may send one now: set-up first, then what the
+    /// peer waits for (ACKs, answers to probes), then our probes, then payload.
+    #[inline]
+    pub(crate) fn poll_transmit(&mut self, now: Instant, shared: &mut Shared) -> Option<Transmit> {
+        if let Some(setup) = self.poll_setup(shared) {
+            return Some(setup);
+        }
+        if !self.is_established() {
+            return None;
+        }
+        if let Some((path, ack)) = self.poll_ack(now, shared) {
+            return Some(self.transmit(path, Packet::Ack(ack), None));
+        }
+        if let Some(probe) = self.poll_probe(now, shared) {
+            return Some(probe);
+        }
+        self.poll_payload(now, shared)
+    }
+
+    /// Wraps a packet for the owner.
+    pub(crate) fn transmit(
+        &self,
+        path: PathId,
+        packet: Packet,
+        payload: Option<Payload>,
+    ) -> Transmit {
+        Transmit { connection: Some(self.id), to: self.peer, path, packet, payload }
+    }
+
+    fn poll_payload(&mut self, now: Instant, shared: &mut Shared) -> Option<Transmit> {
+        let window = self.send_window;
+        let sender = self.sender.as_deref_mut()?;
+        if sender.paced_until > now {
+            self.timers.arm(Timer::Pacing, sender.paced_until);
+            return None;
+        }
+        if !sender.is_waiting() {
+            sender.waiting_since = now;
+        }
+        let picked = sender.poll_data(now, window, shared)?;
+        let timeout = sender.timeout(shared, picked.packet.repeats);
+        self.timers.arm_by(Timer::Loss, now + timeout);
+        if sender.policy.compares_paths() && !self.timers.is_armed(Timer::PathProbe) {
+            self.timers.arm(Timer::PathProbe, now + shared.config.probe_interval);
+        }
+        shared.stats.data_sent += 1;
+        self.sent_anything_at = now;
+        Some(self.data_packet(&picked, shared))
+    }
+
+    fn data_packet(&self, picked: &Picked, shared: &Shared) -> Transmit {
+        let Picked { psn, packet, len } = picked;
+        let sender = self.sender.as_deref().expect("it picked the packet");
+        let message = sender.outbox.message(packet.message);
+        let header = DataHeader {
+            version: self.version,
+            cc_type: U4::truncate(shared.config.congestion as u32),
+            from_acceptor: !self.initiator,
+            retransmitted: packet.repeats > 0,
+            path_id: U3::truncate(packet.path.0.into()),
+            next: Next::Message,
+            psn: *psn,
+            destination_cid: self.remote_cid,
+            timestamp: packet.sent_at,
+            ..DataHeader::default()
+        };
+        let extension = MessageHeader {
+            opcode: message.opcode,
+            id: packet.message,
+            offset: packet.offset,
+            length: message.length,
+        };
+        let payload = Payload { token: message.token, offset: packet.offset, len: *len };
+        self.transmit(packet.path, Packet::Data(header, Some(extension)), Some(payload))
+    }
+}
+
+impl Sender {
+    /// Picks the next packet that congestion control, the send window and the paths allow: lost
+    /// ones first.
+    fn poll_data(&mut self, now: Instant, send_window: u16, shared: &mut Shared) -> Option<Picked> {
+        if self.in_flight > 0
+            && self.in_flight + u32::from(self.mtu) > self.controllers.total_window()
+        {
+            return None;
+        }
+        let picked = match self.pop_lost() {
+            Some(psn) => self.repeat(psn, now, shared)?,
+            None => self.fresh(now, send_window, shared)?,
+        };
+        let bytes = charge(picked.len);
+        self.in_flight += bytes;
+        self.paths.state_mut(picked.packet.path).in_flight += bytes;
+        if let Some(rate) = self.controllers.of(picked.packet.path).rate() {
+            let gap = rate.serialization_delay(ByteCount(bytes.into()));
+            self.paced_until = self.paced_until.max(now) + gap;
+        }
+        Some(picked)
+    }
+
+    /// Sends a lost packet again, on another path if one is open.
+    fn repeat(&mut self, psn: u32, now: Instant, shared: &mut Shared) -> Option<Picked> {
+        let mut packet = *self.packet(psn).expect("a lost packet is not acknowledged");
+        self.paths.set_avoid(Some(packet.path));
+        let other = self.policy.select(&self.paths, now, &mut self.rng);
+        self.paths.set_avoid(None);
+        let Some(path) = other.or_else(|| self.policy.select(&self.paths, now, &mut self.rng))
+        else {
+            self.lost.push_front(psn);
+            return None;
+        };
+        packet.path = path;
+        packet.sent_at = self.stamp(now).to_wire();
+        packet.repeats = packet.repeats.saturating_add(1);
+        packet.fate = Fate::InFlight;
+        *self.sent.enter(psn, self.base, &mut shared.send_pool) = packet;
+        Some(Picked { psn, packet, len: self.payload_len(&packet) })
+    }
+
+    /// Cuts a new packet from the messages.
+    fn fresh(&mut self, now: Instant, send_window: u16, shared: &mut Shared) -> Option<Picked> {
+        let psn = self.next;
+        let full = psn.wrapping_sub(self.base) >= u32::from(send_window);
+        if full || !self.outbox.has_segment() {
+            return None;
+        }
+        let path = self.next_path(now, shared.config.spray_unit)?;
+        let segment = self.outbox.cut(self.mtu, psn)?;
+        let packet = SentPacket {
+            message: segment.message,
+            offset: segment.offset,
+            sent_at: self.stamp(now).to_wire(),
+            path,
+            repeats: 0,
+            fate: Fate::InFlight,
+        };
+        *self.sent.enter(psn, self.base, &mut shared.send_pool) = packet;
+        self.next = psn.wrapping_add(1);
+        debug_assert!(before(self.base, self.next), "the window is far smaller than the circle");
+        Some(Picked { psn, packet, len: segment.len })
+    }
+
+    /// The path of the next packet: the spray unit's, until the unit is used up or its path closed.
+    #[inline]
+    fn next_path(&mut self, now: Instant, spray_unit: u16) -> Option<PathId> {
+        let (path, left) = self.unit;
+        if left > 0 && self.paths.is_open(path) {
+            self.unit.1 -= 1;
+            return Some(path);
+        }
+        let path = self.policy.select(&self.paths, now, &mut self.rng)?;
+        self.unit = (path, spray_unit - 1);
+        Some(path)
+    }
+}

@@ -1,0 +1,175 @@
+//! When a packet is lost. On one path packets do not overtake each other, so a packet is lost once
+//! one sent later *on the same path* was placed. Between paths they do, so being overtaken there
+//! means nothing until the reordering bound has passed. Silence means loss after the
+//! retransmission timeout.
+
+use weft_units::{Duration, Instant};
+
+use super::ack_received::circle;
+use super::in_flight::{Fate, SentPacket};
+use super::sender::Sender;
+use super::{Connection, Shared};
+use crate::path::{Feedback, PathId, PathPolicy};
+use crate::timers::Timer;
+use crate::{ConnectionId, Event};
+
+/// Why a packet is taken for lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// Overtaken on its own path, or for too long by other paths.
+    Overtaken,
+    /// Nothing was heard of it for the retransmission timeout.
+    Timeout,
+}
+
+impl Sender {
+    /// How long a packet sent now may stay unacknowledged.
+    pub(crate) fn timeout(&self, shared: &Shared, repeats: u8) -> Duration {
+        let config = &shared.config;
+        self.round_trip.timeout(&config.retransmission, config.ack_delay, repeats)
+    }
+
+    /// Why `packet` is lost, or when to look again.
+    fn judge(&self, packet: &SentPacket, now: Instant, limits: &Limits) -> Result<Cause, Instant> {
+        let sent_at = self.last_stamp.from_wire(packet.sent_at);
+        if sent_at < self.paths.state(packet.path).acked_sent_at {
+            return Ok(Cause::Overtaken);
+        }
+        let timeout = sent_at + limits.timeout(packet.repeats);
+        if timeout <= now {
+            return Ok(Cause::Timeout);
+        }
+        if sent_at >= self.acked_sent_at {
+            return Err(timeout);
+        }
+        let overdue = sent_at + limits.reordering;
+        if overdue <= now { Ok(Cause::Overtaken) } else { Err(overdue.min(timeout)) }
+    }
+}
+
+/// The bounds of one look, computed once.
+struct Limits {
+    reordering: Duration,
+    timeouts: [Duration; 8],
+}
+
+impl Limits {
+    fn new(sender: &Sender, shared: &Shared) -> Self {
+        let retransmission = &shared.config.retransmission;
+        Self {
+            reordering: sender.round_trip.reordering(retransmission, sender.patience),
+            timeouts: core::array::from_fn(|repeats| {
+                sender.timeout(shared, u8::try_from(repeats).expect("an index below 8"))
+            }),
+        }
+    }
+
+    fn timeout(&self, repeats: u8) -> Duration {
+        self.timeouts[usize::from(repeats).min(self.timeouts.len() - 1)]
+    }
+}
+
+impl Connection {
+    /// Looks for losses among the packets that an ACK skipped. Called after each ACK; does nothing
+    /// where nothing was skipped.
+    #[inline]
+    pub(crate) fn detect_loss(&mut self, now: Instant, shared: &mut Shared) {
+        let Some(sender) = self.sender.as_deref_mut() else { return };
+        if sender.acked_end != sender.base {
+            let next = sender.look_for_losses(self.id, sender.acked_end, now, shared);
+            self.after_look(next);
+        }
+    }
+
+    /// The loss timer fired: looks at everything in flight.
+    pub(crate) fn on_loss_timer(&mut self, now: Instant, shared: &mut Shared) {
+        let Some(sender) = self.sender.as_deref_mut() else { return };
+        let next = sender.look_for_losses(self.id, sender.next, now, shared);
+        self.after_look(next);
+    }
+
+    /// Arms the timers for what comes next.
+    fn after_look(&mut self, next: Option<Instant>) {
+        if let Some(at) = next {
+            self.timers.arm_by(Timer::Loss, at);
+        }
+        if let Some(at) = self.sender.as_deref().and_then(|sender| sender.health.next()) {
+            self.timers.arm_by(Timer::PathProbe, at);
+        }
+        self.arm_congestion();
+    }
+}
+
+impl Sender {
+    /// Judges the packets in flight before `end`; returns when the next of them is due.
+    fn look_for_losses(
+        &mut self,
+        id: ConnectionId,
+        end: u32,
+        now: Instant,
+        shared: &mut Shared,
+    ) -> Option<Instant> {
+        let limits = Limits::new(self, shared);
+        let mut next = None::<Instant>;
+        for psn in circle(self.base, end) {
+            let packet = *self.sent.slot(psn).expect("a sent packet has a slot");
+            if packet.fate != Fate::InFlight {
+                continue;
+            }
+            match self.judge(&packet, now, &limits) {
+                Err(at) => next = Some(next.map_or(at, |next| next.min(at))),
+                Ok(cause) => {
+                    self.lose(psn, &packet, cause, now, shared);
+                    self.suspect(id, packet.path, now, shared);
+                }
+            }
+        }
+        next
+    }
+
+    /// Takes a packet for lost: it is out of the network, will be sent again, and everybody who
+    /// decides hears of it.
+    fn lose(
+        &mut self,
+        psn: u32,
+        packet: &SentPacket,
+        cause: Cause,
+        now: Instant,
+        shared: &mut Shared,
+    ) {
+        self.leave_flight(packet.path, self.payload_len(packet));
+        self.sent.slot_mut(psn).expect("a sent packet has a slot").fate = Fate::Lost;
+        self.lost.push_back(psn);
+        let feedback = match cause {
+            Cause::Overtaken => {
+                shared.stats.fast_retransmits += 1;
+                self.controllers.on_loss(packet.path, now, &mut self.paths);
+                Feedback::Lost
+            }
+            Cause::Timeout => {
+                shared.stats.timeout_retransmits += 1;
+                self.controllers.on_timeout(packet.path, now, &mut self.paths);
+                Feedback::TimedOut
+            }
+        };
+        self.policy.on_feedback(packet.path, feedback, &self.paths, now);
+    }
+
+    /// Counts a loss against its path. A path is down after several losses in a row *and* two round
+    /// trips of silence: a full queue drops several packets in a row too, but lets others through.
+    fn suspect(&mut self, id: ConnectionId, path: PathId, now: Instant, shared: &mut Shared) {
+        let silence = (self.round_trip.smoothed() * 2).max(MIN_SILENCE);
+        let state = self.paths.state_mut(path);
+        state.losses = state.losses.saturating_add(1);
+        let silent = now.since(state.heard_at) >= silence;
+        if state.up && silent && state.losses >= shared.config.path_down_after {
+            self.paths.set_up(path, false);
+            self.health.watch(path, now, shared.config.probe_interval);
+            shared.stats.paths_down += 1;
+            shared.events.push_back(Event::PathDown { connection: id, path });
+        }
+    }
+}
+
+/// Shortest silence that takes a path down: scheduling alone can keep a host quiet this long.
+const MIN_SILENCE: Duration = Duration::from_micros(20);

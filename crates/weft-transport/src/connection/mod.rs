@@ -1,0 +1,335 @@
+//! One connection. Each file adds the methods for one thing that happens; this one holds the state
+//! and the list of what is done when.
+
+use core::net::SocketAddr;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+
+use weft_units::{Duration, Instant, Seed};
+use weft_wire::{Packet, SetupKind, Terms, U4};
+
+use crate::pool::Pool;
+use crate::timers::{Timer, Timers};
+use crate::{
+    Arrival, CloseReason, ConnectionId, DropReason, Event, Message, Stats, SubmitError,
+    TransportConfig, Verdict,
+};
+
+mod ack_received;
+mod ack_sent;
+mod egress;
+mod in_flight;
+mod loss;
+mod message;
+mod probe;
+mod reassembly;
+mod rtt;
+mod sender;
+mod setup;
+
+use in_flight::SentPacket;
+use probe::Probes;
+use reassembly::{ReceivedPacket, Receiver};
+use sender::{Counts, Cursor, Sender};
+use setup::Setup;
+pub(crate) use setup::{CAPABILITIES, Identity, MIN_VERSION, VERSION, is_usable};
+
+/// What the connections of an endpoint share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: TransportConfig,
+    pub(crate) identity: Identity,
+    pub(crate) send_pool: Pool<SentPacket>,
+    pub(crate) recv_pool: Pool<ReceivedPacket>,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) stats: Stats,
+}
+
+impl Shared {
+    pub(crate) fn new(config: TransportConfig, identity: Identity) -> Self {
+        Self {
+            config,
+            identity,
+            send_pool: Pool::new(),
+            recv_pool: Pool::new(),
+            events: VecDeque::new(),
+            stats: Stats::default(),
+        }
+    }
+
+    pub(crate) fn refuse(&mut self, reason: DropReason) -> Verdict {
+        self.stats.drop_packet(reason);
+        Verdict::Dropped(reason)
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) id: ConnectionId,
+    /// The peer's address and receive port.
+    pub(crate) peer: SocketAddr,
+    /// The peer's connection id; zero until it is known.
+    pub(crate) remote_cid: u32,
+    /// Whether this end asked for the connection.
+    initiator: bool,
+    version: U4,
+    /// Largest payload of one packet, as agreed, bytes.
+    mtu: u16,
+    /// Packets beyond the first unacknowledged one, as agreed.
+    send_window: u16,
+    setup: Setup,
+    seed: Seed,
+    cursor: Cursor,
+    /// Present while there is something to send, and for a while after.
+    sender: Option<Box<Sender>>,
+    receiver: Receiver,
+    probed: Probes,
+    keepalive_due: bool,
+    /// The connection is to end for this reason.
+    pub(crate) closing: Option<CloseReason>,
+    pub(crate) timers: Timers,
+    /// When the endpoint's timer queue will look at this connection.
+    pub(crate) scheduled: Instant,
+    /// Whether the endpoint's transmit queue holds this connection.
+    pub(crate) queued: bool,
+    heard_anything_at: Instant,
+    sent_anything_at: Instant,
+}
+
+/// An active connection that has had nothing to send for this long gives its memory back.
+const RELEASE_AFTER: Duration = Duration::from_millis(500);
+
+impl Connection {
+    fn new(id: ConnectionId, peer: SocketAddr, setup: Setup, seed: Seed, now: Instant) -> Self {
+        let first_psn = seed.child("first psn", 0).rng().next_u32();
+        let initiator = matches!(setup, Setup::Requesting { .. });
+        Self {
+            id,
+            peer,
+            remote_cid: 0,
+            initiator,
+            version: U4::truncate(VERSION),
+            mtu: 0,
+            send_window: 0,
+            setup,
+            seed,
+            cursor: Cursor { psn: first_psn, message: 0, counts: Counts::default() },
+            sender: None,
+            receiver: Receiver::new(0),
+            probed: Probes::new(),
+            keepalive_due: false,
+            closing: None,
+            timers: Timers::new(),
+            scheduled: Instant::FAR_FUTURE,
+            queued: false,
+            heard_anything_at: now,
+            sent_anything_at: now,
+        }
+    }
+
+    /// Fixes the number of the first packet, where a caller wants a certain one.
+    pub(crate) fn start_at(&mut self, psn: Option<u32>) {
+        self.cursor.psn = psn.unwrap_or(self.cursor.psn);
+    }
+
+    /// Takes over what both ends agreed on.
+    fn establish(
+        &mut self,
+        now: Instant,
+        remote_cid: u32,
+        theirs: &Terms,
+        config: &TransportConfig,
+    ) {
+        self.setup = Setup::Established { accept_due: false };
+        self.remote_cid = remote_cid;
+        self.mtu = theirs.mtu.min(config.mtu);
+        self.send_window = setup::agreed_window(theirs, config);
+        self.receiver = Receiver::new(theirs.first_psn);
+        self.heard_anything_at = now;
+        self.timers.disarm(Timer::Handshake);
+        self.arm_idle(now, config);
+    }
+
+    /// Whether `poll_transmit` may have something to say.
+    #[inline]
+    pub(crate) fn wants_transmit(&self, now: Instant) -> bool {
+        self.receiver.acks.is_due()
+            || self.sender.as_deref().is_some_and(Sender::has_payload)
+            || self.has_rare_work(now)
+    }
+
+    /// Set-up, probes, keepalives.
+    fn has_rare_work(&self, now: Instant) -> bool {
+        self.setup.is_due()
+            || !self.probed.is_empty()
+            || self.keepalive_due
+            || self.sender.as_deref().is_some_and(|sender| sender.health.is_due(now))
+    }
+
+    pub(crate) fn is_established(&self) -> bool {
+        matches!(self.setup, Setup::Established { .. })
+    }
+
+    // Commands from the owner.
+
+    pub(crate) fn submit(
+        &mut self,
+        now: Instant,
+        message: Message,
+        shared: &mut Shared,
+    ) -> Result<(), SubmitError> {
+        if self.closing.is_some() {
+            return Err(SubmitError::Closing);
+        }
+        if !self.is_established() {
+            return Err(SubmitError::NotConnected);
+        }
+        let limit = shared.config.message_queue;
+        if self.sender.is_none() {
+            let (cursor, seed) = (self.cursor, self.seed);
+            let sender = Sender::new(cursor, &shared.config, self.mtu, seed, now);
+            self.sender = Some(Box::new(sender));
+            self.arm_idle(now, &shared.config);
+        }
+        let outbox = &mut self.sender.as_deref_mut().expect("made just now").outbox;
+        if outbox.len() >= limit as usize {
+            return Err(SubmitError::QueueFull { limit });
+        }
+        outbox.push(message);
+        Ok(())
+    }
+
+    // Inputs from the network.
+
+    /// Takes in a packet that names this connection and comes from its peer's address.
+    #[inline]
+    pub(crate) fn handle_packet(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        packet: &Packet,
+        payload_len: u16,
+        shared: &mut Shared,
+    ) -> Verdict {
+        if !self.is_established() {
+            return shared.refuse(DropReason::UnexpectedSetup);
+        }
+        self.heard_anything_at = now;
+        match packet {
+            Packet::Data(header, _) if header.special => {
+                self.handle_probe(arrival, header);
+                Verdict::Done
+            }
+            Packet::Data(header, Some(message)) => {
+                self.handle_data(now, arrival, header, message, payload_len, shared)
+            }
+            Packet::Data(_, None) => shared.refuse(DropReason::Malformed),
+            Packet::Ack(ack) => match self.handle_ack(now, arrival, ack, shared) {
+                Ok(()) => Verdict::Done,
+                Err(reason) => shared.refuse(reason),
+            },
+            Packet::Setup(_) => unreachable!("the endpoint handles set-up"),
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, shared: &mut Shared) {
+        while let Some(timer) = self.timers.pop_due(now) {
+            match timer {
+                Timer::Loss => self.on_loss_timer(now, shared),
+                Timer::DelayedAck => self.on_ack_timer(),
+                // The pacer only wanted `poll_transmit` to be asked again.
+                Timer::Pacing => {}
+                Timer::Congestion => self.on_congestion_timer(now),
+                Timer::PathProbe => self.on_probe_timer(now, shared),
+                Timer::Handshake => self.on_handshake_timer(now, &shared.config),
+                Timer::Idle => self.on_idle_timer(now, shared),
+            }
+        }
+        if self.is_peer_gone(now, &shared.config) {
+            self.closing = Some(CloseReason::PeerGone);
+        }
+    }
+
+    /// The peer owes an answer and was silent for too long.
+    fn is_peer_gone(&self, now: Instant, config: &TransportConfig) -> bool {
+        let owed_since = self.sender.as_deref().filter(|sender| sender.is_waiting());
+        owed_since.is_some_and(|sender| {
+            now.since(sender.waiting_since.max(self.heard_anything_at)) >= config.peer_timeout
+        })
+    }
+
+    /// Silence: probe the peer, give memory back, or close.
+    fn on_idle_timer(&mut self, now: Instant, shared: &mut Shared) {
+        let config = &shared.config;
+        let quiet = now.since(self.heard_anything_at.max(self.sent_anything_at));
+        let unheard = now.since(self.heard_anything_at);
+        let keepalive = config.keepalive_interval;
+        if quiet >= config.idle_timeout {
+            self.closing = Some(CloseReason::Idle);
+        } else if keepalive > Duration::ZERO && unheard >= keepalive + config.peer_timeout {
+            self.closing = Some(CloseReason::PeerGone);
+        } else {
+            self.keepalive_due = keepalive > Duration::ZERO && quiet >= keepalive;
+        }
+        if quiet >= RELEASE_AFTER && self.sender.as_deref().is_some_and(Sender::is_done) {
+            let mut sender = self.sender.take().expect("looked just now");
+            self.cursor = sender.cursor();
+            sender.release(&mut shared.send_pool);
+            self.timers.disarm(Timer::Loss);
+            self.timers.disarm(Timer::PathProbe);
+            self.timers.disarm(Timer::Congestion);
+            self.timers.disarm(Timer::Pacing);
+        }
+        self.receiver.release_if_idle(&mut shared.recv_pool);
+        self.arm_idle(now, &shared.config);
+    }
+
+    /// Arms the idle timer for the next thing silence leads to.
+    fn arm_idle(&mut self, now: Instant, config: &TransportConfig) {
+        let holds_memory = self.sender.is_some() || !self.receiver.received.is_empty();
+        let release = if holds_memory { RELEASE_AFTER } else { Duration::MAX };
+        let keepalive = match config.keepalive_interval {
+            Duration::ZERO => Duration::MAX,
+            interval => interval.min(config.peer_timeout),
+        };
+        let quiet_since = self.heard_anything_at.max(self.sent_anything_at);
+        let idle = (quiet_since + config.idle_timeout).since(now);
+        let wait = release.min(keepalive).min(idle).max(MIN_IDLE_CHECK);
+        self.timers.arm(Timer::Idle, now + wait);
+    }
+
+    /// Gives every chunk back; the connection is about to be dropped.
+    pub(crate) fn release(&mut self, shared: &mut Shared) {
+        if let Some(mut sender) = self.sender.take() {
+            sender.release(&mut shared.send_pool);
+        }
+        self.receiver.received.release(&mut shared.recv_pool);
+    }
+
+    /// A close packet for the peer, if it knows the connection.
+    pub(crate) fn close_packet(&self) -> Option<Packet> {
+        self.is_established().then(|| Packet::Setup(self.setup_header(SetupKind::Close, None, 0)))
+    }
+}
+
+/// The idle timer is not armed for sooner than this.
+const MIN_IDLE_CHECK: Duration = Duration::from_millis(1);
+
+/// What tests look at.
+#[cfg(test)]
+impl Connection {
+    pub(crate) fn holds_no_memory(&self) -> bool {
+        self.sender.is_none() && self.receiver.received.is_empty()
+    }
+
+    pub(crate) fn next_psn(&self) -> u32 {
+        self.sender.as_deref().map_or(self.cursor.psn, |sender| sender.next)
+    }
+
+    pub(crate) fn receiver_base(&self) -> u32 {
+        self.receiver.base
+    }
+}

@@ -1,0 +1,182 @@
+//! Probes and keepalives: special data packets that take no place in the sequence, and the ACKs
+//! that answer them.
+
+use alloc::collections::VecDeque;
+
+use weft_units::Instant;
+use weft_wire::{AckHeader, DataHeader, Packet, U3, U4};
+
+use super::ack_received::Delays;
+use super::{Connection, Shared};
+use crate::path::{Feedback, PathId, PathPolicy};
+use crate::timers::Timer;
+use crate::{Arrival, DropReason, Event, Transmit};
+
+/// Answers that may wait; a peer that probes faster is answered less.
+const ANSWERS: usize = 64;
+
+/// Idle paths probed at a time, so that 128 of them do not make a burst.
+const IDLE_PROBES: usize = 8;
+
+/// The sequence number of a keepalive, which measures no path; a probe carries its path there.
+const KEEPALIVE: u32 = u32::MAX;
+
+/// A probe to answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Probed {
+    psn: u32,
+    path_id: U3,
+    timestamp: u32,
+    received_at: Instant,
+    hops: u8,
+}
+
+/// Probes of the peer that wait for their answers.
+pub(crate) type Probes = VecDeque<Probed>;
+
+impl Connection {
+    /// The peer probes a path, or us.
+    pub(crate) fn handle_probe(&mut self, arrival: &Arrival, header: &DataHeader) {
+        if self.probed.len() < ANSWERS {
+            self.probed.push_back(Probed {
+                psn: header.psn,
+                path_id: header.path_id,
+                timestamp: header.timestamp,
+                received_at: arrival.received_at,
+                hops: arrival.hops,
+            });
+        }
+    }
+
+    /// The next answer to a probe, on the path the probe took.
+    pub(crate) fn poll_probe_answer(&mut self, now: Instant) -> Option<(PathId, AckHeader)> {
+        let probed = self.probed.pop_front()?;
+        let header = AckHeader {
+            special: true,
+            path_id: probed.path_id,
+            hop_count: U4::truncate(probed.hops.into()),
+            psn: probed.psn,
+            timestamp: now.to_wire(),
+            timestamp_echo: probed.timestamp,
+            timestamp_nic_rx: probed.received_at.to_wire(),
+            ..self.ack_header()
+        };
+        Some((PathId(probed.path_id.get()), header))
+    }
+
+    /// The next probe or keepalive of ours.
+    pub(crate) fn poll_probe(&mut self, now: Instant, shared: &mut Shared) -> Option<Transmit> {
+        if self.keepalive_due {
+            self.keepalive_due = false;
+            return Some(self.probe_packet(PathId(0), KEEPALIVE, now));
+        }
+        let interval = shared.config.probe_interval;
+        let sender = self.sender.as_deref_mut()?;
+        if !sender.health.is_due(now) {
+            return None;
+        }
+        let stamp = sender.stamp(now);
+        let (path, unanswered) = sender.health.pop_due(now, stamp, interval)?;
+        if let Some(at) = sender.health.next() {
+            self.timers.arm_by(Timer::PathProbe, at);
+        }
+        if unanswered {
+            self.count_silence(path, shared);
+        }
+        shared.stats.probes_sent += 1;
+        Some(self.probe_packet(path, path.0.into(), stamp))
+    }
+
+    /// A probe of an idle path was not answered: enough of those take the path down too.
+    fn count_silence(&mut self, path: PathId, shared: &mut Shared) {
+        let sender = self.sender.as_deref_mut().expect("it probed");
+        let state = sender.paths.state_mut(path);
+        state.losses = state.losses.saturating_add(1);
+        if state.up && state.losses >= shared.config.path_down_after {
+            sender.paths.set_up(path, false);
+            shared.stats.paths_down += 1;
+            shared.events.push_back(Event::PathDown { connection: self.id, path });
+        }
+    }
+
+    fn probe_packet(&mut self, path: PathId, psn: u32, stamp: Instant) -> Transmit {
+        self.sent_anything_at = stamp;
+        let header = DataHeader {
+            version: self.version,
+            special: true,
+            ack_now: true,
+            from_acceptor: !self.initiator,
+            path_id: U3::truncate(path.0.into()),
+            psn,
+            destination_cid: self.remote_cid,
+            timestamp: stamp.to_wire(),
+            ..DataHeader::default()
+        };
+        self.transmit(path, Packet::Data(header, None), None)
+    }
+
+    /// The peer answered a probe: the path works, and this is its round-trip time.
+    pub(crate) fn handle_probe_answer(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        ack: &AckHeader,
+        shared: &mut Shared,
+    ) -> Result<(), DropReason> {
+        if ack.psn == KEEPALIVE {
+            return Ok(());
+        }
+        let sender = self.sender.as_deref_mut().ok_or(DropReason::StaleAck)?;
+        let path = u16::try_from(ack.psn).ok().filter(|&path| path < sender.paths.count());
+        let path = PathId(path.ok_or(DropReason::AckOfUnsent)?);
+        let answer =
+            sender.health.answered(path, ack.timestamp_echo).ok_or(DropReason::StaleAck)?;
+        let delays = Delays::read(now, answer.sent_at, arrival, ack);
+        let was_up = sender.paths.state(path).up;
+        sender.paths.set_up(path, true);
+        let state = sender.paths.state_mut(path);
+        state.heard_at = now;
+        state.losses = 0;
+        sender.paths.sample_rtt(path, delays.fabric());
+        let feedback = Feedback::Acked { marked: false, rtt: Some(delays.fabric()) };
+        sender.policy.on_feedback(path, feedback, &sender.paths, now);
+        if !was_up {
+            shared.stats.paths_up += 1;
+            shared.events.push_back(Event::PathUp { connection: self.id, path });
+        }
+        Ok(())
+    }
+
+    /// The probe timer fired: watches paths that were silent for a probe interval, under a policy
+    /// that compares paths, and arms the timer again.
+    pub(crate) fn on_probe_timer(&mut self, now: Instant, shared: &Shared) {
+        let interval = shared.config.probe_interval;
+        let Some(sender) = self.sender.as_deref_mut() else { return };
+        let compares = sender.policy.compares_paths() && !sender.is_done();
+        if compares {
+            for path in sender.paths.ids() {
+                if sender.health.count() >= IDLE_PROBES {
+                    break;
+                }
+                let state = sender.paths.state(path);
+                if state.up && now.since(state.heard_at) >= interval {
+                    sender.health.watch(path, now, interval);
+                }
+            }
+        }
+        let tick = compares.then(|| now + interval);
+        // A probe that is due leaves with the next `poll_transmit`, which arms the timer again.
+        let later = sender.health.next().filter(|&at| at > now);
+        if let Some(at) = later.into_iter().chain(tick).min() {
+            self.timers.arm(Timer::PathProbe, at);
+        }
+    }
+
+    /// The congestion timer fired.
+    pub(crate) fn on_congestion_timer(&mut self, now: Instant) {
+        if let Some(sender) = self.sender.as_deref_mut() {
+            sender.controllers.on_timer(now, &mut sender.paths);
+        }
+        self.arm_congestion();
+    }
+}

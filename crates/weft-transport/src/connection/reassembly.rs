@@ -1,0 +1,271 @@
+//! The receiving half of a connection: packets are placed in any order, messages are delivered in
+//! order. Only 16 bytes a packet wait, never payload.
+
+use weft_units::Instant;
+use weft_wire::{DataHeader, MessageHeader, U3};
+
+use super::{Connection, RELEASE_AFTER, Shared};
+use crate::pool::{Pool, Window, before};
+use crate::timers::Timer;
+use crate::{Arrival, CloseReason, DropReason, Event, PlacedError, Placement, Verdict};
+
+/// How far a packet has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum Stage {
+    /// It has not come.
+    #[default]
+    Missing,
+    /// The owner was told to place it.
+    Arrived,
+    /// The owner placed it.
+    Placed,
+}
+
+/// A packet at or after the first one not placed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReceivedPacket {
+    message: u32,
+    offset: u32,
+    length: u32,
+    len: u16,
+    opcode: u8,
+    /// `Stage` in the low bits, the congestion mark in the highest: 16 bytes in all.
+    flags: u8,
+}
+
+const MARKED: u8 = 0x80;
+
+impl ReceivedPacket {
+    pub(crate) fn stage(&self) -> Stage {
+        match self.flags & !MARKED {
+            0 => Stage::Missing,
+            1 => Stage::Arrived,
+            _ => Stage::Placed,
+        }
+    }
+
+    fn set_stage(&mut self, stage: Stage) {
+        self.flags = (self.flags & MARKED) | stage as u8;
+    }
+
+    fn is_marked(&self) -> bool {
+        self.flags & MARKED != 0
+    }
+}
+
+/// The packet that the next ACK echoes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Echo {
+    pub(crate) psn: u32,
+    pub(crate) path_id: U3,
+    pub(crate) timestamp: u32,
+    pub(crate) received_at: Instant,
+    pub(crate) hops: u8,
+    pub(crate) marked: bool,
+}
+
+/// The receiving half of a connection.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    pub(crate) received: Window<ReceivedPacket>,
+    /// The first packet not placed.
+    pub(crate) base: u32,
+    /// One past the highest packet placed.
+    pub(crate) end: u32,
+    /// The message that the packet at `base` belongs to, and how much of it came before.
+    expected: (u32, u32),
+    /// Packets the owner was told to place and has not.
+    waiting: u32,
+    /// Packets placed, and congestion marks among them; the wire carries them modulo 2^11.
+    pub(crate) placed: u32,
+    pub(crate) marked: u32,
+    pub(crate) acks: super::ack_sent::AckState,
+}
+
+impl Receiver {
+    pub(crate) const fn new(first_psn: u32) -> Self {
+        Self {
+            received: Window::new(),
+            base: first_psn,
+            end: first_psn,
+            expected: (0, 0),
+            waiting: 0,
+            placed: 0,
+            marked: 0,
+            acks: super::ack_sent::AckState::new(),
+        }
+    }
+
+    /// Whether `psn` was placed.
+    pub(crate) fn is_placed(&self, psn: u32) -> bool {
+        before(psn, self.base)
+            || self.received.slot(psn).is_some_and(|packet| packet.stage() == Stage::Placed)
+    }
+
+    /// Gives memory back when nothing waits.
+    pub(crate) fn release_if_idle(&mut self, pool: &mut Pool<ReceivedPacket>) {
+        if self.waiting == 0 && self.end == self.base {
+            self.received.release(pool);
+        }
+    }
+
+    /// Moves past what is placed, delivering messages that are whole.
+    ///
+    /// # Errors
+    /// The packets do not follow one another as the messages do: the peer breaks the protocol.
+    fn advance(
+        &mut self,
+        pool: &mut Pool<ReceivedPacket>,
+        mut deliver: impl FnMut(u32, &ReceivedPacket),
+    ) -> Result<(), DropReason> {
+        while let Some(packet) = self.received.slot_mut(self.base) {
+            if packet.stage() != Stage::Placed {
+                break;
+            }
+            if (packet.message, packet.offset) != self.expected {
+                return Err(DropReason::BadExtent);
+            }
+            let end = packet.offset + u32::from(packet.len);
+            if end == packet.length {
+                deliver(packet.message, packet);
+                self.expected = (packet.message.wrapping_add(1), 0);
+            } else {
+                self.expected.1 = end;
+            }
+            *packet = ReceivedPacket::default();
+            self.base = self.base.wrapping_add(1);
+        }
+        if before(self.end, self.base) {
+            self.end = self.base;
+        }
+        self.received.release_before(self.base, pool);
+        Ok(())
+    }
+}
+
+/// Whether a message header and a payload can be one packet of one message.
+fn fits(message: &MessageHeader, payload_len: u16) -> bool {
+    let end = message.offset.checked_add(payload_len.into());
+    let inside = end.is_some_and(|end| end <= message.length);
+    inside && (payload_len > 0 || message.length == 0)
+}
+
+impl Connection {
+    /// Takes a data packet in.
+    pub(crate) fn handle_data(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        header: &DataHeader,
+        message: &MessageHeader,
+        payload_len: u16,
+        shared: &mut Shared,
+    ) -> Verdict {
+        let receiver = &mut self.receiver;
+        let echo = Echo {
+            psn: header.psn,
+            path_id: header.path_id,
+            timestamp: header.timestamp,
+            received_at: arrival.received_at,
+            hops: arrival.hops,
+            marked: arrival.congestion_experienced,
+        };
+        if receiver.is_placed(header.psn) {
+            receiver.acks.duplicate = Some(echo);
+            return shared.refuse(DropReason::Duplicate);
+        }
+        if header.psn.wrapping_sub(receiver.base) >= u32::from(shared.config.reorder_window) {
+            return shared.refuse(DropReason::OutsideWindow);
+        }
+        if !fits(message, payload_len) || payload_len > self.mtu {
+            return shared.refuse(DropReason::BadExtent);
+        }
+        let base = receiver.base;
+        if receiver.received.is_empty() {
+            self.timers.arm_by(Timer::Idle, now + RELEASE_AFTER);
+        }
+        let packet = receiver.received.enter(header.psn, base, &mut shared.recv_pool);
+        if packet.stage() != Stage::Missing {
+            return shared.refuse(DropReason::Duplicate);
+        }
+        *packet = ReceivedPacket {
+            message: message.id,
+            offset: message.offset,
+            length: message.length,
+            len: payload_len,
+            opcode: message.opcode,
+            flags: Stage::Arrived as u8 | if echo.marked { MARKED } else { 0 },
+        };
+        receiver.waiting += 1;
+        receiver.acks.note_arrival(echo, header.ack_now);
+        let stats = &mut shared.stats;
+        stats.data_received += 1;
+        stats.ecn_marks += u64::from(arrival.congestion_experienced);
+        stats.out_of_order += u64::from(header.psn != base);
+        Verdict::Place(Placement {
+            connection: self.id,
+            psn: header.psn,
+            opcode: message.opcode,
+            message: message.id,
+            offset: message.offset,
+            len: payload_len,
+            length: message.length,
+        })
+    }
+
+    /// The owner placed packet `psn`.
+    pub(crate) fn handle_placed(
+        &mut self,
+        now: Instant,
+        psn: u32,
+        shared: &mut Shared,
+    ) -> Result<(), PlacedError> {
+        let receiver = &mut self.receiver;
+        let waiting = psn.wrapping_sub(receiver.base) < u32::from(shared.config.reorder_window);
+        let packet = waiting.then(|| receiver.received.slot_mut(psn)).flatten();
+        let packet = packet
+            .filter(|packet| packet.stage() == Stage::Arrived)
+            .ok_or(PlacedError::NotWaiting { psn })?;
+        packet.set_stage(Stage::Placed);
+        let marked = packet.is_marked();
+        receiver.waiting -= 1;
+        receiver.placed = receiver.placed.wrapping_add(1);
+        receiver.marked = receiver.marked.wrapping_add(marked.into());
+        if !before(psn, receiver.end) {
+            receiver.end = psn.wrapping_add(1);
+        }
+        if psn == receiver.base {
+            let (connection, events) = (self.id, &mut shared.events);
+            let in_order = receiver.advance(&mut shared.recv_pool, |message, packet| {
+                let (opcode, length) = (packet.opcode, packet.length);
+                events.push_back(Event::Delivered { connection, message, opcode, length });
+            });
+            if let Err(reason) = in_order {
+                shared.stats.drop_packet(reason);
+                self.closing = Some(CloseReason::ProtocolViolation);
+            }
+        }
+        self.acknowledge_placed(now, shared);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_is_16_bytes_a_packet() {
+        assert_eq!(size_of::<ReceivedPacket>(), 16);
+    }
+
+    #[test]
+    fn a_payload_must_lie_inside_its_message() {
+        let message = |offset, length| MessageHeader { opcode: 0, id: 0, offset, length };
+        assert!(fits(&message(0, 100), 100));
+        assert!(fits(&message(0, 0), 0));
+        assert!(!fits(&message(50, 100), 51));
+        assert!(!fits(&message(100, 100), 0));
+        assert!(!fits(&message(u32::MAX, u32::MAX), 1));
+    }
+}

@@ -1,0 +1,79 @@
+//! Smoothed round-trip time and its variation over all paths of a connection (RFC 6298).
+
+use weft_units::Duration;
+
+use crate::Retransmission;
+
+/// Estimates how long an ACK takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RoundTrip {
+    smoothed: Duration,
+    variation: Duration,
+}
+
+impl RoundTrip {
+    /// Takes a sample: gains 1/8 and 1/4 (RFC 6298, section 2).
+    #[inline]
+    pub(crate) fn sample(&mut self, rtt: Duration) {
+        if self.smoothed == Duration::ZERO {
+            self.smoothed = rtt;
+            self.variation = rtt / 2;
+        } else {
+            let error = self.smoothed.abs_diff(rtt);
+            self.variation = (self.variation * 3 + error) / 4;
+            self.smoothed = (self.smoothed * 7 + rtt) / 8;
+        }
+    }
+
+    /// The mean; zero until measured.
+    pub(crate) fn smoothed(&self) -> Duration {
+        self.smoothed
+    }
+
+    /// How long a packet may stay unacknowledged. `wait` is how long the peer may hold an ACK back.
+    pub(crate) fn timeout(&self, config: &Retransmission, wait: Duration, repeats: u8) -> Duration {
+        let measured = self.smoothed + self.variation * 4 + wait;
+        let base = measured.clamp(config.rto_min, config.rto_max);
+        let doublings = if config.backoff { repeats.min(16) } else { 0 };
+        (base * (1 << doublings)).min(config.rto_max)
+    }
+
+    /// How long a packet may be overtaken by packets of other paths before it counts as lost.
+    /// `patience` grows each time that turned out to be too short.
+    pub(crate) fn reordering(&self, config: &Retransmission, patience: u8) -> Duration {
+        self.smoothed + self.variation * 4 + config.reorder_bound * u64::from(patience)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TransportConfig;
+
+    #[test]
+    fn the_timeout_starts_at_the_minimum_and_doubles_for_bifrost() {
+        let config = TransportConfig::bifrost().retransmission;
+        let rtt = RoundTrip::default();
+        // 4 ms, 8 ms, 16 ms (BIFROST, section 4.3).
+        let timeouts: Vec<_> = (0..3).map(|n| rtt.timeout(&config, Duration::ZERO, n)).collect();
+        assert_eq!(timeouts, [4, 8, 16].map(Duration::from_millis));
+        assert_eq!(rtt.timeout(&config, Duration::ZERO, 200), config.rto_max);
+    }
+
+    #[test]
+    fn the_timeout_stays_at_250_us_for_stellar() {
+        let config = TransportConfig::stellar().retransmission;
+        let mut rtt = RoundTrip::default();
+        (0..20).for_each(|_| rtt.sample(Duration::from_micros(12)));
+        assert_eq!(rtt.timeout(&config, Duration::ZERO, 3), Duration::from_micros(250));
+    }
+
+    #[test]
+    fn a_slow_network_lengthens_it() {
+        let config = TransportConfig::stellar().retransmission;
+        let mut rtt = RoundTrip::default();
+        rtt.sample(Duration::from_micros(400));
+        // First sample: smoothed R, variation R/2, timeout R + 4 * R/2 (RFC 6298, 2.2).
+        assert_eq!(rtt.timeout(&config, Duration::ZERO, 0), Duration::from_micros(1200));
+    }
+}

@@ -1,0 +1,181 @@
+//! The sending half of a connection while it has something to send. An idle connection keeps only
+//! the [`Cursor`] it resumes from.
+
+use alloc::collections::VecDeque;
+
+use weft_units::{Duration, Instant, Rng, Seed};
+use weft_wire::U11;
+
+use super::in_flight::{Fate, SentPacket};
+use super::message::{Outbox, piece};
+use super::rtt::RoundTrip;
+use crate::TransportConfig;
+use crate::congestion::Controllers;
+use crate::path::{Health, PathId, Paths, Policy};
+use crate::pool::{Pool, Window};
+
+/// Where sending goes on after the connection was idle.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cursor {
+    /// Sequence number of the next packet; everything before it is acknowledged.
+    pub(crate) psn: u32,
+    /// Number of the next message.
+    pub(crate) message: u32,
+    /// The peer's counts in the latest ACK.
+    pub(crate) counts: Counts,
+}
+
+/// The peer's running counts of packets accepted and of congestion marks among them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) acked: U11,
+    pub(crate) marked: U11,
+}
+
+/// The sending half of an active connection.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    /// Largest payload of one packet, as agreed, bytes.
+    pub(crate) mtu: u16,
+    pub(crate) outbox: Outbox,
+    pub(crate) sent: Window<SentPacket>,
+    /// The first packet not acknowledged.
+    pub(crate) base: u32,
+    /// The next new packet.
+    pub(crate) next: u32,
+    /// One past the highest packet acknowledged.
+    pub(crate) acked_end: u32,
+    /// Packets to send again, oldest loss first; entries acknowledged since are skipped.
+    pub(crate) lost: VecDeque<u32>,
+    /// Bytes sent and neither acknowledged nor lost.
+    pub(crate) in_flight: u32,
+    pub(crate) counts: Counts,
+    pub(crate) paths: Paths,
+    pub(crate) policy: Policy,
+    pub(crate) controllers: Controllers,
+    pub(crate) health: Health,
+    pub(crate) rng: Rng,
+    /// The path of the spray unit under way and how many packets it has left.
+    pub(crate) unit: (PathId, u16),
+    pub(crate) round_trip: RoundTrip,
+    /// Multiplies the reordering bound; grows with each needless repeat (RFC 8985, section 6.2).
+    pub(crate) patience: u8,
+    /// When the latest packet was stamped; stamps are unique and grow.
+    pub(crate) last_stamp: Instant,
+    /// When the latest-sent packet among the acknowledged was sent.
+    pub(crate) acked_sent_at: Instant,
+    /// Since when the peer owes an answer.
+    pub(crate) waiting_since: Instant,
+    /// The pacer holds the next packet until then.
+    pub(crate) paced_until: Instant,
+}
+
+impl Sender {
+    pub(crate) fn new(
+        cursor: Cursor,
+        config: &TransportConfig,
+        mtu: u16,
+        seed: Seed,
+        now: Instant,
+    ) -> Self {
+        let mut paths = Paths::new(config.paths, mtu, now);
+        let mut controllers = Controllers::new(config);
+        controllers.open_windows(&mut paths);
+        Self {
+            mtu,
+            outbox: Outbox::new(cursor.message),
+            sent: Window::new(),
+            base: cursor.psn,
+            next: cursor.psn,
+            acked_end: cursor.psn,
+            lost: VecDeque::new(),
+            in_flight: 0,
+            counts: cursor.counts,
+            paths,
+            policy: config.policy.build(config),
+            controllers,
+            health: Health::default(),
+            // Each burst of activity draws anew, or a restarted spray would repeat the last one's
+            // paths.
+            rng: seed.child("paths", cursor.psn.into()).rng(),
+            unit: (PathId(0), 0),
+            round_trip: RoundTrip::default(),
+            patience: 1,
+            last_stamp: now,
+            acked_sent_at: Instant::EPOCH,
+            waiting_since: now,
+            paced_until: Instant::EPOCH,
+        }
+    }
+
+    /// Where to resume, once everything is acknowledged.
+    pub(crate) fn cursor(&self) -> Cursor {
+        Cursor { psn: self.next, message: self.outbox.next_number(), counts: self.counts }
+    }
+
+    /// Whether nothing waits to be sent or acknowledged.
+    pub(crate) fn is_done(&self) -> bool {
+        self.outbox.is_empty() && self.base == self.next
+    }
+
+    /// Whether payload waits to be sent, if the windows let it.
+    #[inline]
+    pub(crate) fn has_payload(&self) -> bool {
+        self.outbox.has_segment() || !self.lost.is_empty()
+    }
+
+    /// Whether the peer owes an answer.
+    #[inline]
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.base != self.next
+    }
+
+    /// Length of a packet's payload, from its message's length.
+    #[inline]
+    pub(crate) fn payload_len(&self, packet: &SentPacket) -> u16 {
+        piece(self.outbox.message(packet.message).length, packet.offset, self.mtu)
+    }
+
+    /// Takes a packet that leaves the network (acknowledged or lost) out of what is in flight.
+    #[inline]
+    pub(crate) fn leave_flight(&mut self, path: PathId, len: u16) {
+        let bytes = charge(len);
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+        let state = self.paths.state_mut(path);
+        state.in_flight = state.in_flight.saturating_sub(bytes);
+    }
+
+    /// A stamp for a packet leaving now: unique and growing, so that its echo names it.
+    #[inline]
+    pub(crate) fn stamp(&mut self, now: Instant) -> Instant {
+        self.last_stamp = now.max(self.last_stamp + Duration::from_nanos(1));
+        self.last_stamp
+    }
+
+    /// The packet sent as `psn`, while it is not acknowledged cumulatively.
+    #[inline]
+    pub(crate) fn packet(&self, psn: u32) -> Option<&SentPacket> {
+        let sent = psn.wrapping_sub(self.base) < self.next.wrapping_sub(self.base);
+        if sent { self.sent.slot(psn) } else { None }
+    }
+
+    /// Takes the next packet to send again.
+    pub(crate) fn pop_lost(&mut self) -> Option<u32> {
+        while let Some(psn) = self.lost.pop_front() {
+            if self.packet(psn).is_some_and(|packet| packet.fate == Fate::Lost) {
+                return Some(psn);
+            }
+        }
+        None
+    }
+
+    pub(crate) fn release(&mut self, pool: &mut Pool<SentPacket>) {
+        self.sent.release(pool);
+    }
+}
+
+/// What a payload counts for in a window: an empty one still occupies the network.
+#[inline]
+pub(crate) fn charge(len: u16) -> u32 {
+    u32::from(len).max(1)
+}

@@ -1,0 +1,226 @@
+//! Set-up of one connection: asking, proving the address, agreeing (BIFROST, sections 5.2 and 5.3,
+//! appendix C.2).
+
+use core::net::SocketAddr;
+
+use weft_units::{Duration, Instant, Seed};
+use weft_wire::{Packet, SetupHeader, SetupKind, Terms, U4};
+
+use super::{Connection, Shared};
+use crate::path::PathId;
+use crate::timers::Timer;
+use crate::{CloseReason, ConnectionId, Event, Transmit, TransportConfig};
+
+/// The version this end speaks, and the lowest it still speaks.
+pub(crate) const VERSION: u32 = 1;
+pub(crate) const MIN_VERSION: u32 = 1;
+
+/// What this end can do, a bit each. A peer that lacks one is talked to without it.
+pub(crate) const CAPABILITIES: u32 = capability::MESSAGES | capability::WIDE_WINDOW;
+
+/// The bits of [`Terms::capabilities`].
+mod capability {
+    /// Data packets carry a message header.
+    pub(super) const MESSAGES: u32 = 1 << 0;
+    /// ACKs name blocks past the first 256 packets.
+    pub(super) const WIDE_WINDOW: u32 = 1 << 1;
+}
+
+/// How far set-up has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Setup {
+    /// We asked and wait.
+    Requesting {
+        /// What the owner wants the connection for.
+        service: u32,
+        /// Proof of our address, once the peer challenged us.
+        token: u64,
+        /// A request is to leave.
+        due: bool,
+        /// Wait before the next request.
+        wait: Duration,
+        /// When the owner asked.
+        since: Instant,
+    },
+    /// Both ends know each other.
+    Established {
+        /// The peer is to be told (again).
+        accept_due: bool,
+    },
+}
+
+impl Setup {
+    /// Whether a packet of set-up is to leave.
+    pub(crate) fn is_due(&self) -> bool {
+        matches!(self, Self::Established { accept_due: true } | Self::Requesting { due: true, .. })
+    }
+}
+
+/// First wait before a request is sent again; it doubles.
+const FIRST_WAIT: Duration = Duration::from_millis(10);
+
+/// The window the two ends may use without [`capability::WIDE_WINDOW`]: what one bitmap describes.
+const NARROW_WINDOW: u16 = 256;
+
+/// What an endpoint tells its peers about itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    pub(crate) receive_port: u16,
+    pub(crate) thread_id: u8,
+}
+
+impl Connection {
+    /// A connection this end asks for.
+    pub(crate) fn requesting(
+        id: ConnectionId,
+        peer: SocketAddr,
+        service: u32,
+        seed: Seed,
+        now: Instant,
+    ) -> Self {
+        let setup =
+            Setup::Requesting { service, token: 0, due: true, wait: FIRST_WAIT, since: now };
+        let mut connection = Self::new(id, peer, setup, seed, now);
+        connection.timers.arm(Timer::Handshake, now + FIRST_WAIT);
+        connection
+    }
+
+    /// A connection the peer asked for and proved its address for.
+    pub(crate) fn accepting(
+        id: ConnectionId,
+        peer: SocketAddr,
+        request: &SetupHeader,
+        theirs: &Terms,
+        seed: Seed,
+        now: Instant,
+        config: &TransportConfig,
+    ) -> Self {
+        let setup = Setup::Established { accept_due: true };
+        let mut connection = Self::new(id, peer, setup, seed, now);
+        connection.version = request.version.min(U4::truncate(VERSION));
+        connection.establish(now, request.local_cid, theirs, config);
+        connection.setup = setup;
+        connection
+    }
+
+    /// Joins this connection to a peer whose terms came over another channel.
+    pub(crate) fn joined(
+        &mut self,
+        now: Instant,
+        remote: u32,
+        theirs: &Terms,
+        config: &TransportConfig,
+    ) {
+        self.establish(now, remote, theirs, config);
+    }
+
+    /// The next set-up packet, if one is due.
+    #[inline]
+    pub(crate) fn poll_setup(&mut self, shared: &mut Shared) -> Option<Transmit> {
+        let (kind, token, service) = match &mut self.setup {
+            Setup::Established { accept_due: false } | Setup::Requesting { due: false, .. } => {
+                return None;
+            }
+            Setup::Established { accept_due } => {
+                *accept_due = false;
+                (SetupKind::Accept, 0, 0)
+            }
+            Setup::Requesting { due, token, service, .. } => {
+                *due = false;
+                (SetupKind::Request, *token, *service)
+            }
+        };
+        let terms = Terms { token, service, ..self.terms(shared) };
+        let header = self.setup_header(kind, Some(terms), shared.identity.thread_id);
+        Some(self.transmit(PathId(0), Packet::Setup(header), None))
+    }
+
+    pub(crate) fn setup_header(
+        &self,
+        kind: SetupKind,
+        terms: Option<Terms>,
+        thread_id: u8,
+    ) -> SetupHeader {
+        SetupHeader {
+            kind,
+            version: self.version,
+            cc_type: U4::default(),
+            thread_id,
+            reason: 0,
+            local_cid: self.id.0,
+            destination_cid: self.remote_cid,
+            terms,
+        }
+    }
+
+    /// What this end offers.
+    pub(crate) fn terms(&self, shared: &Shared) -> Terms {
+        let config = &shared.config;
+        Terms {
+            capabilities: CAPABILITIES,
+            first_psn: self.cursor.psn,
+            mtu: config.mtu,
+            window: config.reorder_window,
+            paths: config.paths,
+            receive_port: shared.identity.receive_port,
+            service: 0,
+            min_version: MIN_VERSION,
+            token: 0,
+        }
+    }
+
+    /// The peer wants proof of our address: ask again with its token.
+    pub(crate) fn handle_challenge(&mut self, theirs: &Terms) -> bool {
+        let Setup::Requesting { token, due, .. } = &mut self.setup else { return false };
+        *token = theirs.token;
+        *due = true;
+        true
+    }
+
+    /// The peer accepted.
+    pub(crate) fn handle_accept(
+        &mut self,
+        now: Instant,
+        header: &SetupHeader,
+        theirs: &Terms,
+        shared: &mut Shared,
+    ) -> bool {
+        if !matches!(self.setup, Setup::Requesting { .. }) {
+            return self.remote_cid == header.local_cid;
+        }
+        self.version = header.version;
+        self.establish(now, header.local_cid, theirs, &shared.config);
+        shared.events.push_back(Event::Connected { connection: self.id });
+        true
+    }
+
+    /// The peer asks again: our accept was lost.
+    pub(crate) fn accept_again(&mut self) {
+        if let Setup::Established { accept_due } = &mut self.setup {
+            *accept_due = true;
+        }
+    }
+
+    pub(crate) fn on_handshake_timer(&mut self, now: Instant, config: &TransportConfig) {
+        let Setup::Requesting { due, wait, since, .. } = &mut self.setup else { return };
+        if now.since(*since) >= config.peer_timeout {
+            self.closing = Some(CloseReason::ConnectTimeout);
+            return;
+        }
+        *due = true;
+        *wait = *wait * 2;
+        self.timers.arm(Timer::Handshake, now + *wait);
+    }
+}
+
+/// The send window against a peer with these terms: what it keeps and can describe.
+pub(crate) fn agreed_window(theirs: &Terms, config: &TransportConfig) -> u16 {
+    let wide = theirs.capabilities & CAPABILITIES & capability::WIDE_WINDOW != 0;
+    let describable = if wide { u16::MAX } else { NARROW_WINDOW };
+    theirs.window.min(config.send_window).min(describable).max(1)
+}
+
+/// Whether packets can be exchanged under these terms at all.
+pub(crate) fn is_usable(theirs: &Terms) -> bool {
+    theirs.capabilities & capability::MESSAGES != 0 && theirs.mtu >= 64 && theirs.window > 0
+}

@@ -1,0 +1,257 @@
+//! Connection management: requests answered without memory until the address is proved, and the
+//! packets that name no connection.
+
+use core::net::SocketAddr;
+
+use weft_units::Instant;
+use weft_wire::{Packet, SetupHeader, SetupKind, Terms, U4};
+
+use super::token::Asker;
+use super::{Arrival, Endpoint, Transmit};
+use crate::connection::{CAPABILITIES, Connection, MIN_VERSION, VERSION, is_usable};
+use crate::path::PathId;
+use crate::{CloseReason, DropReason, Event, Verdict};
+
+/// Answers to strangers that may wait; more are not given.
+const ANSWERS: usize = 256;
+
+/// Why a request is refused, as carried in the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    NoCommonVersion = 1,
+    NotAccepting = 2,
+    Unusable = 3,
+}
+
+impl Endpoint {
+    /// Takes a packet of connection management in.
+    pub(super) fn handle_setup(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        header: &SetupHeader,
+    ) -> Verdict {
+        let outcome = match (header.kind, &header.terms) {
+            (SetupKind::Request, Some(terms)) => self.handle_request(now, arrival, header, terms),
+            (SetupKind::Challenge, Some(terms)) => {
+                self.with_named(now, arrival, header, |connection, _| {
+                    connection.handle_challenge(terms)
+                })
+            }
+            (SetupKind::Accept, Some(terms)) => self.handle_accepted(now, arrival, header, terms),
+            (SetupKind::Reject, _) => self.handle_reject(now, arrival, header),
+            (SetupKind::Close, _) => self.handle_close(now, arrival, header),
+            (SetupKind::Reset, _) => self.handle_reset(now, arrival, header),
+            (_, None) => Err(DropReason::Malformed),
+        };
+        match outcome {
+            Ok(()) => Verdict::Done,
+            Err(reason) => self.shared.refuse(reason),
+        }
+    }
+
+    /// A peer asks for a connection.
+    fn handle_request(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        header: &SetupHeader,
+        theirs: &Terms,
+    ) -> Result<(), DropReason> {
+        let ip = arrival.from.ip();
+        let asker = Asker { ip, receive_port: theirs.receive_port, cid: header.local_cid };
+        let peer = SocketAddr::new(ip, theirs.receive_port);
+        if header.local_cid == 0 || theirs.receive_port == 0 {
+            return Err(DropReason::Malformed);
+        }
+        if theirs.token == 0 {
+            self.challenge(now, peer, &asker, header);
+            return Ok(());
+        }
+        if !self.tokens.check(now, &asker, theirs.token) {
+            return Err(DropReason::BadToken);
+        }
+        let key = (ip, header.local_cid, theirs.receive_port);
+        if let Some(&slot) = self.by_peer.get(&key) {
+            self.connection(slot).accept_again();
+            self.settle(now, slot);
+            return Ok(());
+        }
+        if let Some(refusal) = self.refusal(header, theirs) {
+            self.reject(peer, header, refusal);
+            return Err(match refusal {
+                Refusal::NoCommonVersion => DropReason::UnknownVersion,
+                Refusal::NotAccepting | Refusal::Unusable => DropReason::UnexpectedSetup,
+            });
+        }
+        let (seed, config) = (self.next_seed(), &self.shared.config);
+        let slot = self
+            .connections
+            .insert(|id| Connection::accepting(id, peer, header, theirs, seed, now, config));
+        let Some(slot) = slot else {
+            self.reject(peer, header, Refusal::NotAccepting);
+            return Err(DropReason::TooManyConnections);
+        };
+        self.by_peer.insert(key, slot);
+        let connection = self.connection(slot).id;
+        self.shared.events.push_back(Event::Accepted { connection, service: theirs.service });
+        self.settle(now, slot);
+        Ok(())
+    }
+
+    /// Why this request is refused, if it is.
+    fn refusal(&self, header: &SetupHeader, theirs: &Terms) -> Option<Refusal> {
+        let common =
+            u32::from(header.version.get()) >= MIN_VERSION && theirs.min_version <= VERSION;
+        if !common {
+            Some(Refusal::NoCommonVersion)
+        } else if !self.accept {
+            Some(Refusal::NotAccepting)
+        } else if !is_usable(theirs) {
+            Some(Refusal::Unusable)
+        } else {
+            None
+        }
+    }
+
+    /// Asks for proof of address; nothing is kept.
+    fn challenge(&mut self, now: Instant, peer: SocketAddr, asker: &Asker, header: &SetupHeader) {
+        let token = self.tokens.make(now, asker);
+        let terms = Terms {
+            capabilities: CAPABILITIES,
+            min_version: MIN_VERSION,
+            token,
+            ..Terms::default()
+        };
+        self.answer(peer, header.local_cid, SetupKind::Challenge, 0, 0, Some(terms));
+    }
+
+    fn reject(&mut self, peer: SocketAddr, header: &SetupHeader, refusal: Refusal) {
+        self.answer(peer, header.local_cid, SetupKind::Reject, 0, refusal as u8, None);
+    }
+
+    /// Tells the sender of a packet for a connection that is not here that it is not.
+    pub(super) fn reset(&mut self, to: SocketAddr, unknown_cid: u32) {
+        self.answer(to, 0, SetupKind::Reset, unknown_cid, 0, None);
+    }
+
+    /// Queues an answer that belongs to no connection; drops it when too many wait.
+    fn answer(
+        &mut self,
+        to: SocketAddr,
+        destination_cid: u32,
+        kind: SetupKind,
+        local_cid: u32,
+        reason: u8,
+        terms: Option<Terms>,
+    ) {
+        if self.answers.len() >= ANSWERS {
+            return;
+        }
+        let header = SetupHeader {
+            kind,
+            version: U4::truncate(VERSION),
+            cc_type: U4::default(),
+            thread_id: self.shared.identity.thread_id,
+            reason,
+            local_cid,
+            destination_cid,
+            terms,
+        };
+        let packet = Packet::Setup(header);
+        let answer = Transmit { connection: None, to, path: PathId(0), packet, payload: None };
+        self.answers.push_back(answer);
+    }
+
+    /// The peer accepted: remember its id, for a reset names it by that.
+    fn handle_accepted(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        header: &SetupHeader,
+        theirs: &Terms,
+    ) -> Result<(), DropReason> {
+        let version = u32::from(header.version.get());
+        if header.local_cid == 0
+            || !(MIN_VERSION..=VERSION).contains(&version)
+            || !is_usable(theirs)
+        {
+            return Err(DropReason::UnexpectedSetup);
+        }
+        let key = (arrival.from.ip(), header.local_cid, theirs.receive_port);
+        let slot = self.connections.find(header.destination_cid);
+        self.with_named(now, arrival, header, |connection, shared| {
+            connection.handle_accept(now, header, theirs, shared)
+        })?;
+        if let Some(slot) = slot {
+            self.by_peer.insert(key, slot);
+        }
+        Ok(())
+    }
+
+    fn handle_reject(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        header: &SetupHeader,
+    ) -> Result<(), DropReason> {
+        let reason = if header.reason == Refusal::NoCommonVersion as u8 {
+            CloseReason::NoCommonVersion
+        } else {
+            CloseReason::Refused
+        };
+        self.with_named(now, arrival, header, |connection, _| {
+            let asked = !connection.is_established();
+            connection.closing = asked.then_some(reason).or(connection.closing);
+            asked
+        })
+    }
+
+    fn handle_close(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        header: &SetupHeader,
+    ) -> Result<(), DropReason> {
+        self.with_named(now, arrival, header, |connection, _| {
+            let theirs = connection.remote_cid == header.local_cid;
+            connection.closing = theirs.then_some(CloseReason::Peer).or(connection.closing);
+            theirs
+        })
+    }
+
+    /// The peer does not know a connection. It names it by its own id, which only the two ends
+    /// know; more than one match (two endpoints on one address) is left to the peer timeout.
+    fn handle_reset(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        header: &SetupHeader,
+    ) -> Result<(), DropReason> {
+        let ip = arrival.from.ip();
+        let range = (ip, header.local_cid, 0)..=(ip, header.local_cid, u16::MAX);
+        let mut matches = self.by_peer.range(range).map(|(_, &slot)| slot);
+        let (Some(slot), None) = (matches.next(), matches.next()) else {
+            return Err(DropReason::UnknownConnection);
+        };
+        self.connection(slot).closing = Some(CloseReason::Reset);
+        self.settle(now, slot);
+        Ok(())
+    }
+
+    /// Runs `act` on the connection the header names, if the packet came from its peer's address;
+    /// `act` says whether the packet fits the connection's state.
+    fn with_named(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        header: &SetupHeader,
+        act: impl FnOnce(&mut Connection, &mut crate::connection::Shared) -> bool,
+    ) -> Result<(), DropReason> {
+        let slot = self.find(arrival, header.destination_cid)?;
+        let connection = self.connections.get_mut(slot).expect("found just now");
+        let fits = act(connection, &mut self.shared);
+        self.settle(now, slot);
+        if fits { Ok(()) } else { Err(DropReason::UnexpectedSetup) }
+    }
+}

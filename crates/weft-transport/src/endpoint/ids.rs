@@ -1,0 +1,93 @@
+//! Which connection a CID names: a slot number, hidden, and random bits that change with every use
+//! of the slot, so that ids cannot be guessed and an old id never finds a new connection.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use weft_units::{Rng, Seed};
+
+use crate::ConnectionId;
+use crate::connection::Connection;
+
+/// At least this many bits of an id are random.
+const RANDOM_BITS: u32 = 8;
+
+/// The connections of an endpoint by id.
+#[derive(Debug)]
+pub(super) struct Connections {
+    slots: Vec<Option<Box<Connection>>>,
+    free: Vec<u32>,
+    /// Low bits of an id that hold the slot number.
+    slot_bits: u32,
+    /// Hides the slot number, and how many connections there are.
+    mask: u32,
+    rng: Rng,
+    limit: u32,
+}
+
+impl Connections {
+    pub(super) fn new(limit: u32, seed: Seed) -> Self {
+        let mut rng = seed.child("connection ids", 0).rng();
+        let slot_bits = u32::BITS - limit.saturating_sub(1).leading_zeros();
+        let slot_bits = slot_bits.clamp(1, u32::BITS - RANDOM_BITS);
+        let mask = rng.next_u32() & ((1 << slot_bits) - 1);
+        Self { slots: Vec::new(), free: Vec::new(), slot_bits, mask, rng, limit }
+    }
+
+    /// Number of connections held.
+    pub(super) fn len(&self) -> u32 {
+        u32::try_from(self.slots.len() - self.free.len()).expect("at most 2^24")
+    }
+
+    /// Most connections that may be held.
+    pub(super) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Enters the connection that `make` builds for its id; `None` at the limit.
+    pub(super) fn insert(&mut self, make: impl FnOnce(ConnectionId) -> Connection) -> Option<u32> {
+        if self.len() >= self.limit {
+            return None;
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            u32::try_from(self.slots.len() - 1).expect("at most 2^24")
+        });
+        let random = self.rng.next_u32() << self.slot_bits;
+        // Zero is never an id: it stands for "not known yet" in set-up packets.
+        let id = ((slot ^ self.mask) | random).max(1);
+        let id =
+            if self.slot_of(id) == slot { id } else { 1 << self.slot_bits | (slot ^ self.mask) };
+        self.slots[slot as usize] = Some(Box::new(make(ConnectionId(id))));
+        Some(slot)
+    }
+
+    #[inline]
+    fn slot_of(&self, id: u32) -> u32 {
+        (id & ((1 << self.slot_bits) - 1)) ^ self.mask
+    }
+
+    /// The slot of the connection with this id.
+    #[inline]
+    pub(super) fn find(&self, id: u32) -> Option<u32> {
+        let slot = self.slot_of(id);
+        let connection = self.slots.get(slot as usize)?.as_deref()?;
+        (connection.id.0 == id).then_some(slot)
+    }
+
+    #[inline]
+    pub(super) fn get(&self, slot: u32) -> Option<&Connection> {
+        self.slots.get(slot as usize)?.as_deref()
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut Connection> {
+        self.slots.get_mut(slot as usize)?.as_deref_mut()
+    }
+
+    pub(super) fn remove(&mut self, slot: u32) -> Option<Box<Connection>> {
+        let connection = self.slots.get_mut(slot as usize)?.take()?;
+        self.free.push(slot);
+        Some(connection)
+    }
+}

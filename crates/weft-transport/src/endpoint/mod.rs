@@ -1,0 +1,460 @@
+//! One host's end of every connection: finds the connection a packet belongs to, sets connections
+//! up and tears them down, and takes turns among those that have something to send.
+
+use core::net::{IpAddr, SocketAddr};
+
+use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
+use core::cmp::Reverse;
+
+use weft_units::{Instant, Seed};
+use weft_wire::{Packet, Terms};
+
+use ids::Connections;
+use token::Tokens;
+
+use crate::connection::{Connection, Identity, Shared};
+use crate::path::PathId;
+use crate::{
+    CloseReason, ConfigError, ConnectError, DropReason, Event, PlacedError, Stats, SubmitError,
+    TransportConfig, Verdict,
+};
+
+mod handshake;
+mod ids;
+mod token;
+
+/// Names a connection of one endpoint. It is the 32-bit CID that travels; a new connection never
+/// reuses an id soon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u32);
+
+/// How an endpoint behaves.
+#[derive(Clone, Debug)]
+pub struct EndpointConfig {
+    /// How its connections behave.
+    pub transport: TransportConfig,
+    /// UDP port on which this endpoint receives; peers send there.
+    pub receive_port: u16,
+    /// This endpoint's thread, told to peers (BIFROST 5.2).
+    pub thread_id: u8,
+    /// Whether peers may connect.
+    pub accept: bool,
+    /// Connections at most, at most 2^24.
+    pub max_connections: u32,
+}
+
+/// A message to carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Comes back in [`Event::Sent`] and in every [`Payload`].
+    pub token: u64,
+    /// The owner's operation; told to the peer's owner.
+    pub opcode: u8,
+    /// Length, bytes. Zero is a message too.
+    pub length: u32,
+}
+
+/// How a packet arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// Where it came from; the port is the peer's entropy, not where it receives.
+    pub from: SocketAddr,
+    /// When the NIC (or the kernel) had it: t2 of data, t4 of ACKs (BIFROST, appendix D).
+    pub received_at: Instant,
+    /// Whether it carries the congestion-experienced mark (RFC 3168).
+    pub congestion_experienced: bool,
+    /// Hops it passed, from its TTL; zero where unknown.
+    pub hops: u8,
+}
+
+/// A packet to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Transmit {
+    /// Of which connection; `None` for an answer that has none.
+    pub connection: Option<ConnectionId>,
+    /// The peer's address and receive port.
+    pub to: SocketAddr,
+    /// The path it must take: the owner maps it to a UDP source port.
+    pub path: PathId,
+    /// Its headers.
+    pub packet: Packet,
+    /// The payload that follows, if any.
+    pub payload: Option<Payload>,
+}
+
+/// A piece of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Payload {
+    /// The message's token.
+    pub token: u64,
+    /// Where the piece begins, bytes.
+    pub offset: u32,
+    /// How long it is, bytes.
+    pub len: u16,
+}
+
+/// One host's end of every connection.
+#[derive(Debug)]
+pub struct Endpoint {
+    shared: Shared,
+    connections: Connections,
+    /// Connections by the peer's address, id and receive port.
+    by_peer: BTreeMap<(IpAddr, u32, u16), u32>,
+    /// Connections that may have something to send, in turn.
+    ready: VecDeque<u32>,
+    /// Packets the connection at the front of `ready` has sent in its turn.
+    turn: u16,
+    /// When to look at which connection: at the latest at its earliest deadline.
+    schedule: BinaryHeap<Reverse<(Instant, u32)>>,
+    /// Answers that belong to no connection.
+    answers: VecDeque<Transmit>,
+    tokens: Tokens,
+    accept: bool,
+    seed: Seed,
+    made: u64,
+}
+
+/// Connections an endpoint may hold at most.
+const MOST_CONNECTIONS: u32 = 1 << 24;
+
+impl Endpoint {
+    /// An endpoint with no connections. `seed` decides its connection ids, sequence numbers and
+    /// path choices: real owners must draw it from the operating system.
+    ///
+    /// # Errors
+    /// A field of the configuration is out of its range.
+    pub fn new(config: EndpointConfig, seed: Seed) -> Result<Self, ConfigError> {
+        config.transport.validate()?;
+        let limit = config.max_connections;
+        if !(1..=MOST_CONNECTIONS).contains(&limit) {
+            let expected = "1 to 16777216";
+            return Err(ConfigError { field: "max_connections", got: limit.into(), expected });
+        }
+        let identity = Identity { receive_port: config.receive_port, thread_id: config.thread_id };
+        Ok(Self {
+            shared: Shared::new(config.transport, identity),
+            connections: Connections::new(limit, seed),
+            by_peer: BTreeMap::new(),
+            ready: VecDeque::new(),
+            turn: 0,
+            schedule: BinaryHeap::new(),
+            answers: VecDeque::new(),
+            tokens: Tokens::new(seed),
+            accept: config.accept,
+            seed,
+            made: 0,
+        })
+    }
+
+    // Commands from the owner.
+
+    /// Asks `peer` (address and receive port) for a connection. `Connected` or `Closed` follows.
+    ///
+    /// # Errors
+    /// The endpoint holds as many as it may.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        peer: SocketAddr,
+        service: u32,
+    ) -> Result<ConnectionId, ConnectError> {
+        let slot = self.begin(now, peer, service)?;
+        self.settle(now, slot);
+        Ok(self.connection(slot).id)
+    }
+
+    /// Joins two endpoints without packets, as when the ends exchanged ids over another channel
+    /// (the way of RDMA connection managers). The addresses are their receive addresses. No events
+    /// follow.
+    ///
+    /// # Errors
+    /// One of them holds as many as it may.
+    pub fn join(
+        now: Instant,
+        a: (&mut Self, SocketAddr),
+        b: (&mut Self, SocketAddr),
+    ) -> Result<(ConnectionId, ConnectionId), ConnectError> {
+        Self::join_at(now, a, b, None)
+    }
+
+    /// Joins two endpoints; their first packets carry `first_psn`, or a number of their own.
+    pub(crate) fn join_at(
+        now: Instant,
+        a: (&mut Self, SocketAddr),
+        b: (&mut Self, SocketAddr),
+        first_psn: Option<u32>,
+    ) -> Result<(ConnectionId, ConnectionId), ConnectError> {
+        let (a, a_at) = a;
+        let (b, b_at) = b;
+        let a_slot = a.begin(now, b_at, 0)?;
+        let b_slot = b.begin(now, a_at, 0)?;
+        for (end, slot) in [(&mut *a, a_slot), (&mut *b, b_slot)] {
+            end.connection(slot).start_at(first_psn);
+        }
+        let (a_id, a_terms) = a.offer(a_slot);
+        let (b_id, b_terms) = b.offer(b_slot);
+        a.agree(now, a_slot, b_id, &b_terms);
+        b.agree(now, b_slot, a_id, &a_terms);
+        Ok((a_id, b_id))
+    }
+
+    /// Queues a message on a connection that is set up.
+    ///
+    /// # Errors
+    /// See [`SubmitError`].
+    pub fn submit(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        message: Message,
+    ) -> Result<(), SubmitError> {
+        let slot = self.connections.find(connection.0).ok_or(SubmitError::UnknownConnection)?;
+        let state = self.connections.get_mut(slot).expect("found just now");
+        state.submit(now, message, &mut self.shared)?;
+        self.settle(now, slot);
+        Ok(())
+    }
+
+    /// The payload of packet `psn` is where [`Verdict::Place`] said; it may be acknowledged.
+    ///
+    /// # Errors
+    /// See [`PlacedError`].
+    #[inline]
+    pub fn placed(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        psn: u32,
+    ) -> Result<(), PlacedError> {
+        let slot = self.connections.find(connection.0).ok_or(PlacedError::UnknownConnection)?;
+        let state = self.connections.get_mut(slot).expect("found just now");
+        state.handle_placed(now, psn, &mut self.shared)?;
+        self.settle(now, slot);
+        Ok(())
+    }
+
+    /// Ends a connection and tells the peer; what was not acknowledged may or may not arrive.
+    /// `Closed` follows. An id that means nothing is ignored.
+    pub fn close(&mut self, now: Instant, connection: ConnectionId) {
+        if let Some(slot) = self.connections.find(connection.0) {
+            self.connection(slot).closing = Some(CloseReason::Local);
+            self.settle(now, slot);
+        }
+    }
+
+    // Inputs from the network and the clock.
+
+    /// Takes a packet in. `payload_len` is the number of bytes after its headers.
+    #[inline]
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        packet: &Packet,
+        payload_len: u16,
+    ) -> Verdict {
+        let cid = match packet {
+            Packet::Data(header, _) => header.destination_cid,
+            Packet::Ack(header) => header.destination_cid,
+            Packet::Setup(header) => return self.handle_setup(now, arrival, header),
+        };
+        let slot = match self.find(arrival, cid) {
+            Ok(slot) => slot,
+            Err(reason) => {
+                if self.connections.find(cid).is_none() {
+                    self.reset(arrival.from, cid);
+                }
+                return self.shared.refuse(reason);
+            }
+        };
+        let connection = self.connections.get_mut(slot).expect("found just now");
+        let verdict = connection.handle_packet(now, arrival, packet, payload_len, &mut self.shared);
+        self.settle(now, slot);
+        verdict
+    }
+
+    /// Does what is due. Call it at or after [`Self::poll_timeout`].
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&Reverse((at, slot))) = self.schedule.peek() {
+            if at > now {
+                break;
+            }
+            self.schedule.pop();
+            let Some(connection) = self.connections.get_mut(slot) else { continue };
+            // Entries of a connection that was rescheduled, or of its slot's former owner.
+            if connection.scheduled != at {
+                continue;
+            }
+            connection.scheduled = Instant::FAR_FUTURE;
+            connection.handle_timeout(now, &mut self.shared);
+            self.settle(now, slot);
+        }
+    }
+
+    // Outputs.
+
+    /// The next packet to send, if anything may be sent now. Call until `None`, or until the
+    /// owner's budget is spent; connections take turns of one spray unit.
+    #[inline]
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+        if let Some(answer) = self.answers.pop_front() {
+            return Some(answer);
+        }
+        while let Some(&slot) = self.ready.front() {
+            let connection = self.connections.get_mut(slot);
+            let Some(connection) = connection.filter(|connection| connection.queued) else {
+                self.end_turn();
+                continue;
+            };
+            let transmit = connection.poll_transmit(now, &mut self.shared);
+            if transmit.is_some() {
+                self.turn += 1;
+                self.reschedule(slot);
+                if self.turn >= self.shared.config.spray_unit {
+                    self.end_turn();
+                    self.ready.push_back(slot);
+                }
+                return transmit;
+            }
+            connection.queued = false;
+            self.end_turn();
+            self.reschedule(slot);
+        }
+        None
+    }
+
+    /// When [`Self::handle_timeout`] must be called next. It may turn out that nothing was due.
+    #[inline]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.schedule.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// The next thing that happened.
+    #[inline]
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.shared.events.pop_front()
+    }
+
+    // Getters.
+
+    /// What was counted.
+    pub fn stats(&self) -> &Stats {
+        &self.shared.stats
+    }
+
+    /// How its connections behave.
+    pub fn config(&self) -> &TransportConfig {
+        &self.shared.config
+    }
+
+    /// Connections held, in any state.
+    pub fn connections(&self) -> u32 {
+        self.connections.len()
+    }
+
+    // Inside.
+
+    fn connection(&mut self, slot: u32) -> &mut Connection {
+        self.connections.get_mut(slot).expect("the caller found this slot")
+    }
+
+    /// The slot of the connection a packet names, if the packet came from its peer's address.
+    #[inline]
+    fn find(&self, arrival: &Arrival, cid: u32) -> Result<u32, DropReason> {
+        let slot = self.connections.find(cid).ok_or(DropReason::UnknownConnection)?;
+        let peer = self.connections.get(slot).expect("found just now").peer;
+        if peer.ip() == arrival.from.ip() { Ok(slot) } else { Err(DropReason::UnknownConnection) }
+    }
+
+    fn next_seed(&mut self) -> Seed {
+        self.made += 1;
+        self.seed.child("connection", self.made)
+    }
+
+    fn begin(&mut self, now: Instant, peer: SocketAddr, service: u32) -> Result<u32, ConnectError> {
+        let seed = self.next_seed();
+        let limit = self.connections.limit();
+        self.connections
+            .insert(|id| Connection::requesting(id, peer, service, seed, now))
+            .ok_or(ConnectError::TooManyConnections { limit })
+    }
+
+    fn offer(&self, slot: u32) -> (ConnectionId, Terms) {
+        let connection = self.connections.get(slot).expect("the caller made it");
+        (connection.id, connection.terms(&self.shared))
+    }
+
+    fn agree(&mut self, now: Instant, slot: u32, remote: ConnectionId, theirs: &Terms) {
+        let connection = self.connections.get_mut(slot).expect("the caller made it");
+        connection.joined(now, remote.0, theirs, &self.shared.config);
+        let peer = connection.peer;
+        self.by_peer.insert((peer.ip(), remote.0, peer.port()), slot);
+        self.settle(now, slot);
+    }
+
+    fn end_turn(&mut self) {
+        self.turn = 0;
+        self.ready.pop_front();
+    }
+
+    /// After anything happened to a connection: end it if it is closing, let it send if it may,
+    /// and see to its timers.
+    #[inline]
+    fn settle(&mut self, now: Instant, slot: u32) {
+        let connection = self.connections.get_mut(slot).expect("the caller found this slot");
+        if let Some(reason) = connection.closing {
+            return self.retire(slot, reason);
+        }
+        if !connection.queued && connection.wants_transmit(now) {
+            connection.queued = true;
+            self.ready.push_back(slot);
+        }
+        self.reschedule(slot);
+    }
+
+    /// Makes sure the connection is looked at by its earliest deadline.
+    #[inline]
+    fn reschedule(&mut self, slot: u32) {
+        let connection = self.connections.get_mut(slot).expect("the caller found this slot");
+        let at = connection.timers.next();
+        if at < connection.scheduled {
+            connection.scheduled = at;
+            self.schedule.push(Reverse((at, slot)));
+        }
+    }
+
+    /// Drops a connection, telling the peer unless the peer knows.
+    fn retire(&mut self, slot: u32, reason: CloseReason) {
+        let Some(mut connection) = self.connections.remove(slot) else { return };
+        let peer_knows = matches!(reason, CloseReason::Peer | CloseReason::Reset);
+        if let Some(packet) = connection.close_packet().filter(|_| !peer_knows) {
+            let (to, path) = (connection.peer, PathId(0));
+            let connection = Some(connection.id);
+            self.answers.push_back(Transmit { connection, to, path, packet, payload: None });
+        }
+        connection.release(&mut self.shared);
+        self.by_peer.remove(&(connection.peer.ip(), connection.remote_cid, connection.peer.port()));
+        self.shared.events.push_back(Event::Closed { connection: connection.id, reason });
+    }
+}
+
+/// What tests look at.
+#[cfg(test)]
+impl Endpoint {
+    fn state(&self, connection: ConnectionId) -> &Connection {
+        let slot = self.connections.find(connection.0).expect("the test holds it");
+        self.connections.get(slot).expect("found just now")
+    }
+
+    pub(crate) fn is_idle(&self, connection: ConnectionId) -> bool {
+        self.state(connection).holds_no_memory()
+    }
+
+    pub(crate) fn next_psn(&self, connection: ConnectionId) -> u32 {
+        self.state(connection).next_psn()
+    }
+
+    pub(crate) fn next_expected(&self, connection: ConnectionId) -> u32 {
+        self.state(connection).receiver_base()
+    }
+}

@@ -1,0 +1,153 @@
+//! Which path the next packet takes.
+//!
+//! A path is an entropy value: the owner maps a [`PathId`] to a UDP source port, and the fabric's
+//! switches hash it. A policy sees only [`Paths`]; whether a path is alive is kept there, by
+//! `health.rs`, and not in any policy.
+
+use core::fmt::Debug;
+
+use weft_units::{Duration, Instant, Rng};
+
+mod health;
+mod paths;
+
+pub(crate) use health::Health;
+pub use paths::Paths;
+
+/// Index of a path of one connection, from zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct PathId(pub u16);
+
+/// What the network said about a packet of one path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feedback {
+    /// It was placed.
+    Acked {
+        /// Its ACK reported a congestion mark.
+        marked: bool,
+        /// Round-trip time, where this packet was the one echoed.
+        rtt: Option<Duration>,
+    },
+    /// It was lost: a later packet of the same path was acknowledged, or the reordering bound
+    /// passed.
+    Lost,
+    /// Nothing was heard for the retransmission timeout.
+    TimedOut,
+}
+
+/// Chooses the path of each spray unit.
+pub trait PathPolicy: Debug {
+    /// The path for the next packet. It is open ([`Paths::is_open`]). `None` when no path is, or
+    /// when the policy waits for a path that has packets in flight: ask again after feedback.
+    fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId>;
+
+    /// Learns what became of a packet; `paths` has counted it already.
+    fn on_feedback(&mut self, path: PathId, feedback: Feedback, paths: &Paths, now: Instant);
+
+    /// A path the policy wants measured now. Asked whenever feedback arrived.
+    fn probe(&mut self, _paths: &Paths, _now: Instant, _rng: &mut Rng) -> Option<PathId> {
+        None
+    }
+
+    /// Whether it compares round-trip times, so that idle paths must be probed to stay known.
+    fn compares_paths(&self) -> bool {
+        false
+    }
+}
+
+mod best_rtt;
+mod dwrr;
+mod mp_rdma;
+mod oblivious;
+mod round_robin;
+mod rtt_groups;
+mod single;
+
+#[cfg(test)]
+mod conformance;
+
+/// Declares every policy once: module, name on the command line, one-line description.
+macro_rules! path_policies {
+    ($($kind:ident => $module:ident, $name:literal, $about:literal;)+) => {
+        /// The name of a policy.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum Kind { $(#[doc = $about] $kind),+ }
+
+        impl Kind {
+            /// Every policy, in the order of the table.
+            pub const ALL: &[Self] = &[$(Self::$kind),+];
+            /// Its name on the command line and in scenarios.
+            pub const fn name(self) -> &'static str { match self { $(Self::$kind => $name),+ } }
+            /// What it does, in one line.
+            pub const fn about(self) -> &'static str { match self { $(Self::$kind => $about),+ } }
+            /// A fresh policy.
+            pub fn build(self, config: &crate::TransportConfig) -> Policy {
+                match self { $(Self::$kind => Policy::$kind($module::Policy::new(config))),+ }
+            }
+        }
+
+        /// A policy by value: no allocation and no indirect call on the hot path.
+        #[derive(Debug)]
+        #[non_exhaustive]
+        pub enum Policy {
+            $(#[doc = $about] $kind($module::Policy),)+
+            /// One that is not in the table.
+            External(alloc::boxed::Box<dyn PathPolicy + Send>),
+        }
+
+        impl PathPolicy for Policy {
+            #[inline]
+            fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
+                match self {
+                    $(Self::$kind(policy) => policy.select(paths, now, rng),)+
+                    Self::External(policy) => policy.select(paths, now, rng),
+                }
+            }
+            #[inline]
+            fn on_feedback(&mut self, path: PathId, feedback: Feedback, paths: &Paths, now: Instant) {
+                match self {
+                    $(Self::$kind(policy) => policy.on_feedback(path, feedback, paths, now),)+
+                    Self::External(policy) => policy.on_feedback(path, feedback, paths, now),
+                }
+            }
+            #[inline]
+            fn probe(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
+                match self {
+                    $(Self::$kind(policy) => policy.probe(paths, now, rng),)+
+                    Self::External(policy) => policy.probe(paths, now, rng),
+                }
+            }
+            fn compares_paths(&self) -> bool {
+                match self {
+                    $(Self::$kind(policy) => policy.compares_paths(),)+
+                    Self::External(policy) => policy.compares_paths(),
+                }
+            }
+        }
+    };
+}
+
+path_policies! {
+    Single => single, "single", "one path for the connection's life, moved only when it dies (ECMP)";
+    Oblivious => oblivious, "oblivious", "a random path for each unit, whatever the feedback (OBS; STELLAR, section 7.2)";
+    RoundRobin => round_robin, "round-robin", "every open path in turn (RR; STELLAR, section 7.2)";
+    Dwrr => dwrr, "dwrr", "turns by weights that follow each path's queueing delay (DWRR; STELLAR, section 7.2)";
+    BestRtt => best_rtt, "best-rtt", "the path with the lowest smoothed round-trip time (BestRTT; STELLAR, section 7.2)";
+    MpRdma => mp_rdma, "mp-rdma", "paths whose ACKs come back unmarked, again (MP-RDMA; Lu et al., NSDI 2018)";
+    RttGroups => rtt_groups, "rtt-groups", "groups of packets over the top-k lowest round-trip times (BIFROST, section 4.1)";
+}
+
+crate::registry::named!(Kind, "path policy");
+
+impl Kind {
+    /// How many paths it keeps busy at a time; never zero.
+    pub(crate) fn paths_in_use(self, config: &crate::TransportConfig) -> u16 {
+        let paths = config.paths.max(1);
+        match self {
+            Self::Single | Self::BestRtt => 1,
+            Self::RttGroups => config.top_k.clamp(1, paths),
+            _ => paths,
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! MP-RDMA's ACK-clocked virtual paths (Lu et al., NSDI 2018), as far as they choose paths.
+//!
+//! There, the ACK of a packet releases the next packet onto the path that the ACK came from: a
+//! whole packet and a little growth where it is unmarked, half a packet where it carries a
+//! congestion mark. So a congested path loses packets to the others with no state for each path,
+//! and a small share of packets is sent on a random new path to find better ones.
+//!
+//! Here the window belongs to the congestion control, which decides when a packet may leave; this
+//! policy decides where it goes. It keeps what ACKs returned as a queue of paths, oldest first: an
+//! unmarked ACK returns its path for one packet, a marked one for half a packet, a loss for none.
+//! Where the queue is empty (the window has grown, or packets were lost) and for one unit in
+//! [`PROBE_EVERY`] the path is random. With spray units of several packets a path is returned once
+//! a unit's worth of its packets was acknowledged, which takes four bytes a path. MP-RDMA's bound
+//! on reordering is the receiver's window here, not a matter of the policy.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use weft_units::{Instant, Rng};
+
+use super::{Feedback, PathId, PathPolicy, Paths};
+use crate::TransportConfig;
+
+/// One unit in this many takes a random path: MP-RDMA's path probing, a per cent of the traffic.
+const PROBE_EVERY: u64 = 100;
+
+/// Returned paths kept at least and at most. More than one a path only means that the window
+/// shrank since; what is oldest then says least.
+const KEPT: (usize, usize) = (16, 256);
+
+/// Reuses paths as their ACKs come back clean.
+#[derive(Debug)]
+pub struct Policy {
+    returned: VecDeque<PathId>,
+    keep: usize,
+    /// Half packets acknowledged on each path towards its next return.
+    earned: Vec<u32>,
+    /// Half packets in a spray unit.
+    price: u32,
+}
+
+impl Policy {
+    pub(super) fn new(config: &TransportConfig) -> Self {
+        Self {
+            returned: VecDeque::new(),
+            keep: usize::from(config.paths).clamp(KEPT.0, KEPT.1),
+            earned: Vec::new(),
+            price: 2 * u32::from(config.spray_unit.max(1)),
+        }
+    }
+}
+
+impl PathPolicy for Policy {
+    #[inline]
+    fn select(&mut self, paths: &Paths, _now: Instant, rng: &mut Rng) -> Option<PathId> {
+        let probe = rng.chance(1, PROBE_EVERY);
+        // A probe takes the place of a returned path, so that new paths do not add to the queue.
+        while let Some(path) = self.returned.pop_front() {
+            if probe {
+                break;
+            }
+            if paths.is_open(path) {
+                return Some(path);
+            }
+        }
+        paths.open_from(paths.draw(rng))
+    }
+
+    #[inline]
+    fn on_feedback(&mut self, path: PathId, feedback: Feedback, paths: &Paths, _now: Instant) {
+        if self.earned.is_empty() {
+            self.earned.resize(usize::from(paths.count()), 0);
+        }
+        let earned = &mut self.earned[usize::from(path.0)];
+        match feedback {
+            Feedback::Acked { marked: false, .. } => *earned += 2,
+            Feedback::Acked { marked: true, .. } => *earned += 1,
+            // What the path had earned is gone with the packet.
+            Feedback::Lost | Feedback::TimedOut => *earned = 0,
+        }
+        if *earned >= self.price {
+            *earned -= self.price;
+            if self.returned.len() == self.keep {
+                self.returned.pop_front();
+            }
+            self.returned.push_back(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_units::Seed;
+
+    use super::*;
+
+    const CLEAN: Feedback = Feedback::Acked { marked: false, rtt: None };
+    const MARKED: Feedback = Feedback::Acked { marked: true, rtt: None };
+
+    /// Sends and acknowledges `count` packets, `window` in flight; returns packets of each path.
+    fn ack_clock(
+        paths: &Paths,
+        window: usize,
+        count: usize,
+        answer: impl Fn(PathId) -> Feedback,
+    ) -> Vec<u32> {
+        let mut policy = Policy::new(&TransportConfig::stellar());
+        let mut rng = Seed(5).rng();
+        let mut in_flight = VecDeque::new();
+        let mut sent = alloc::vec![0; usize::from(paths.count())];
+        for _ in 0..count {
+            while in_flight.len() < window {
+                let path = policy.select(paths, Instant::EPOCH, &mut rng).expect("all open");
+                sent[usize::from(path.0)] += 1;
+                in_flight.push_back(path);
+            }
+            let path = in_flight.pop_front().expect("window is not zero");
+            policy.on_feedback(path, answer(path), paths, Instant::EPOCH);
+        }
+        sent
+    }
+
+    #[test]
+    fn a_path_whose_acks_are_marked_loses_its_packets_to_the_others() {
+        let paths = Paths::new(8, 1000, Instant::EPOCH);
+        let sent = ack_clock(&paths, 64, 20_000, |path| if path.0 < 4 { MARKED } else { CLEAN });
+        let congested: u32 = sent[..4].iter().sum();
+        let clean: u32 = sent[4..].iter().sum();
+        // Random probes still reach the congested half: one in a hundred, half of them, and twice
+        // because half a packet comes back for each.
+        assert!(congested * 20 < clean, "congested {congested}, clean {clean}");
+        assert!(sent.iter().all(|&packets| packets > 0), "{sent:?}");
+    }
+
+    #[test]
+    fn a_unit_of_several_packets_is_returned_after_as_many_acknowledgements() {
+        let paths = Paths::new(8, 1000, Instant::EPOCH);
+        let config = TransportConfig { spray_unit: 50, ..TransportConfig::bifrost() };
+        let mut policy = Policy::new(&config);
+        for _ in 0..49 {
+            policy.on_feedback(PathId(3), CLEAN, &paths, Instant::EPOCH);
+        }
+        assert!(policy.returned.is_empty());
+        policy.on_feedback(PathId(3), CLEAN, &paths, Instant::EPOCH);
+        assert_eq!(policy.returned, [PathId(3)]);
+        for _ in 0..100 {
+            policy.on_feedback(PathId(5), MARKED, &paths, Instant::EPOCH);
+        }
+        assert_eq!(policy.returned, [PathId(3), PathId(5)]);
+    }
+}

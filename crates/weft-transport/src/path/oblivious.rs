@@ -1,0 +1,26 @@
+//! Oblivious packet spraying (STELLAR, section 7.2): a uniformly random path for each unit. It keeps
+//! no state at all, which is why STELLAR chose it for hardware.
+
+use weft_units::{Instant, Rng};
+
+use super::{Feedback, PathId, PathPolicy, Paths};
+use crate::TransportConfig;
+
+/// Draws a path for every unit.
+#[derive(Debug)]
+pub struct Policy;
+
+impl Policy {
+    pub(super) fn new(_config: &TransportConfig) -> Self {
+        Self
+    }
+}
+
+impl PathPolicy for Policy {
+    #[inline]
+    fn select(&mut self, paths: &Paths, _now: Instant, rng: &mut Rng) -> Option<PathId> {
+        paths.open_from(paths.draw(rng))
+    }
+
+    fn on_feedback(&mut self, _path: PathId, _feedback: Feedback, _paths: &Paths, _now: Instant) {}
+}

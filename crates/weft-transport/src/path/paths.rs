@@ -1,0 +1,173 @@
+//! What is known of each path of one connection: how long a round trip takes, what is in flight,
+//! whether it carries packets at all.
+
+use alloc::vec::Vec;
+
+use weft_units::{Duration, Instant, Rng};
+
+use super::PathId;
+
+/// The paths of one connection, as a policy sees them.
+#[derive(Debug)]
+pub struct Paths {
+    table: Vec<PathState>,
+    up: u16,
+    avoid: Option<PathId>,
+    mtu: u32,
+}
+
+/// One path. Times are nanoseconds; 32 bits hold 4.29 s, longer than any timeout.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PathState {
+    /// Smoothed round-trip time; zero until measured.
+    srtt_ns: u32,
+    /// Shortest round trip seen; zero until measured.
+    min_rtt_ns: u32,
+    /// Bytes sent and not yet acknowledged or lost.
+    pub(crate) in_flight: u32,
+    /// Bytes that may be in flight on this path.
+    pub(crate) window: u32,
+    /// When the latest acknowledged packet of this path was sent.
+    pub(crate) acked_sent_at: Instant,
+    /// When anything was last heard of this path.
+    pub(crate) heard_at: Instant,
+    /// Losses in a row with nothing acknowledged between.
+    pub(crate) losses: u8,
+    /// Whether it carries packets, as far as known.
+    pub(crate) up: bool,
+}
+
+impl Paths {
+    pub(crate) fn new(count: u16, mtu: u16, now: Instant) -> Self {
+        let path = PathState {
+            srtt_ns: 0,
+            min_rtt_ns: 0,
+            in_flight: 0,
+            window: u32::MAX,
+            acked_sent_at: Instant::EPOCH,
+            heard_at: now,
+            losses: 0,
+            up: true,
+        };
+        let table = alloc::vec![path; usize::from(count)];
+        Self { table, up: count, avoid: None, mtu: mtu.into() }
+    }
+
+    /// How many paths there are; at least one.
+    pub fn count(&self) -> u16 {
+        u16::try_from(self.table.len()).expect("at most 4096 paths")
+    }
+
+    /// Every path, lowest first.
+    pub fn ids(&self) -> impl Iterator<Item = PathId> + use<> {
+        (0..self.count()).map(PathId)
+    }
+
+    /// Whether the path carries packets, as far as known. When none does, all count as up: trying
+    /// beats waiting.
+    #[inline]
+    pub fn is_up(&self, path: PathId) -> bool {
+        self.up == 0 || self.state(path).up
+    }
+
+    /// Whether the next packet may take this path: it is up, its window has room, and the packet
+    /// was not just lost on it.
+    #[inline]
+    pub fn is_open(&self, path: PathId) -> bool {
+        let state = &self.state(path);
+        let room = state.in_flight == 0 || state.in_flight + self.mtu <= state.window;
+        room && self.is_up(path) && self.avoid != Some(path)
+    }
+
+    /// A uniformly random path, open or not.
+    #[inline]
+    pub fn draw(&self, rng: &mut Rng) -> PathId {
+        PathId(u16::try_from(rng.index(self.table.len())).expect("at most 4096 paths"))
+    }
+
+    /// The path after this one, the first after the last.
+    #[inline]
+    pub fn after(&self, path: PathId) -> PathId {
+        if path.0 + 1 < self.count() { PathId(path.0 + 1) } else { PathId(0) }
+    }
+
+    /// The first open path at or after `start`, wrapping around; `None` when none is open.
+    #[inline]
+    pub fn open_from(&self, start: PathId) -> Option<PathId> {
+        if self.is_open(start) {
+            return Some(start);
+        }
+        (start.0 + 1..self.count()).chain(0..start.0).map(PathId).find(|&path| self.is_open(path))
+    }
+
+    /// Smoothed round-trip time; `None` until measured.
+    #[inline]
+    pub fn rtt(&self, path: PathId) -> Option<Duration> {
+        let nanos = self.state(path).srtt_ns;
+        (nanos > 0).then(|| Duration::from_nanos(nanos.into()))
+    }
+
+    /// Shortest round-trip time seen; `None` until measured.
+    pub fn min_rtt(&self, path: PathId) -> Option<Duration> {
+        let nanos = self.state(path).min_rtt_ns;
+        (nanos > 0).then(|| Duration::from_nanos(nanos.into()))
+    }
+
+    /// Bytes sent on this path and not yet acknowledged or lost.
+    #[inline]
+    pub fn in_flight(&self, path: PathId) -> u32 {
+        self.state(path).in_flight
+    }
+
+    /// Bytes that may be in flight on this path; `u32::MAX` where one window covers all paths.
+    pub fn window(&self, path: PathId) -> u32 {
+        self.state(path).window
+    }
+
+    /// How many paths carry packets, as far as known.
+    pub fn up_count(&self) -> u16 {
+        self.up
+    }
+
+    /// Marks `path` as the one the next packet was lost on; [`Self::is_open`] then refuses it.
+    pub(crate) fn set_avoid(&mut self, path: Option<PathId>) {
+        self.avoid = path;
+    }
+
+    pub(crate) fn set_up(&mut self, path: PathId, up: bool) {
+        let state = &mut self.table[usize::from(path.0)];
+        if state.up != up {
+            state.up = up;
+            state.losses = 0;
+            if up { self.up += 1 } else { self.up -= 1 }
+        }
+    }
+
+    /// Takes a round-trip sample: exponential smoothing with gain 1/8 (BIFROST, section 4.1;
+    /// the gain is RFC 6298's).
+    #[inline]
+    pub(crate) fn sample_rtt(&mut self, path: PathId, rtt: Duration) {
+        let state = &mut self.table[usize::from(path.0)];
+        let sample = u32::try_from(rtt.as_nanos()).unwrap_or(u32::MAX).max(1);
+        if state.srtt_ns == 0 {
+            state.srtt_ns = sample;
+            state.min_rtt_ns = sample;
+        } else {
+            let smoothed = u64::from(state.srtt_ns) * 7 + u64::from(sample);
+            state.srtt_ns = u32::try_from(smoothed / 8).expect("a mean of two u32").max(1);
+            state.min_rtt_ns = state.min_rtt_ns.min(sample);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn state_mut(&mut self, path: PathId) -> &mut PathState {
+        &mut self.table[usize::from(path.0)]
+    }
+}
+
+impl Paths {
+    #[inline]
+    pub(crate) fn state(&self, path: PathId) -> &PathState {
+        &self.table[usize::from(path.0)]
+    }
+}

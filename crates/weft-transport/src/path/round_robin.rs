@@ -1,0 +1,31 @@
+//! Round robin (STELLAR, section 7.2): every open path in turn. Perfectly even, and perfectly
+//! regular, which is how the senders of a collective can stay in step with each other.
+
+use weft_units::{Instant, Rng};
+
+use super::{Feedback, PathId, PathPolicy, Paths};
+use crate::TransportConfig;
+
+/// Takes the next open path, from a random start.
+#[derive(Debug)]
+pub struct Policy {
+    next: Option<PathId>,
+}
+
+impl Policy {
+    pub(super) fn new(_config: &TransportConfig) -> Self {
+        Self { next: None }
+    }
+}
+
+impl PathPolicy for Policy {
+    #[inline]
+    fn select(&mut self, paths: &Paths, _now: Instant, rng: &mut Rng) -> Option<PathId> {
+        let start = self.next.unwrap_or_else(|| paths.draw(rng));
+        let path = paths.open_from(start)?;
+        self.next = Some(paths.after(path));
+        Some(path)
+    }
+
+    fn on_feedback(&mut self, _path: PathId, _feedback: Feedback, _paths: &Paths, _now: Instant) {}
+}

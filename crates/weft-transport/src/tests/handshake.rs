@@ -1,0 +1,188 @@
+//! Set-up, refusal and the end of connections.
+
+use alloc::boxed::Box;
+
+use weft_units::{Duration, Instant};
+use weft_wire::{Packet, SetupKind};
+
+use super::pair::{Fate, Pair, address, endpoint};
+use crate::{CloseReason, Event, TransportConfig, Verdict};
+
+const LIMIT: Duration = Duration::from_secs(5);
+
+fn closed(pair: &Pair, end: usize) -> Option<CloseReason> {
+    pair.events[end].iter().find_map(|event| match event {
+        Event::Closed { reason, .. } => Some(*reason),
+        _ => None,
+    })
+}
+
+fn connected(pair: &Pair) -> bool {
+    pair.events[0].iter().any(|event| matches!(event, Event::Connected { .. }))
+}
+
+#[test]
+fn a_connection_is_set_up_and_carries_both_ways() {
+    let mut pair = Pair::new(&TransportConfig::stellar());
+    let id = pair.ends[0].connect(pair.now, address(1), 42).unwrap();
+    pair.run_until(LIMIT, connected);
+    pair.run_for(Duration::from_millis(1));
+    let Some(&Event::Accepted { connection, service: 42 }) = pair.events[1].first() else {
+        panic!("{:?}", pair.events[1]);
+    };
+    pair.submit(0, id, 1, 100_000);
+    pair.submit(1, connection, 2, 100_000);
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 1 && pair.sent_tokens(1).len() == 1);
+}
+
+#[test]
+fn the_acceptor_keeps_nothing_until_the_address_is_proved() {
+    let mut pair = Pair::new(&TransportConfig::stellar());
+    pair.ends[0].connect(pair.now, address(1), 0).unwrap();
+    let request = pair.ends[0].poll_transmit(pair.now).unwrap();
+    let verdict = pair.inject(1, &request.packet, 0);
+    assert_eq!(verdict, Verdict::Done);
+    assert_eq!(pair.ends[1].connections(), 0);
+    let challenge = pair.ends[1].poll_transmit(pair.now).unwrap();
+    let Packet::Setup(header) = challenge.packet else { panic!("{challenge:?}") };
+    assert_eq!(header.kind, SetupKind::Challenge);
+    // The same request with the token, but from elsewhere: refused.
+    let _ = pair.inject(0, &challenge.packet, 0);
+    let proved = pair.ends[0].poll_transmit(pair.now).unwrap();
+    let mut other = Pair::new(&TransportConfig::stellar());
+    other.ends[1] = endpoint(&TransportConfig::stellar(), 99);
+    assert_ne!(other.inject(1, &proved.packet, 0), Verdict::Done);
+    assert_eq!(pair.inject(1, &proved.packet, 0), Verdict::Done);
+    assert_eq!(pair.ends[1].connections(), 1);
+}
+
+#[test]
+fn every_packet_of_set_up_may_be_lost() {
+    for first in 0..6 {
+        let mut pair = Pair::new(&TransportConfig::stellar());
+        let mut count = 0;
+        pair.rule = Box::new(move |_| {
+            count += 1;
+            if count - 1 == first { Fate::Drop } else { Fate::Pass }
+        });
+        let id = pair.ends[0].connect(pair.now, address(1), 0).unwrap();
+        pair.run_until(LIMIT, connected);
+        pair.submit(0, id, 1, 50_000);
+        pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+        assert_eq!(pair.ends[1].connections(), 1, "losing packet {first}");
+    }
+}
+
+#[test]
+fn nobody_there_is_a_timeout() {
+    let mut pair = Pair::new(&TransportConfig::stellar());
+    pair.rule = Box::new(|_| Fate::Drop);
+    pair.ends[0].connect(pair.now, address(1), 0).unwrap();
+    pair.run_until(LIMIT, |pair| closed(pair, 0) == Some(CloseReason::ConnectTimeout));
+    assert_eq!(pair.ends[0].connections(), 0);
+}
+
+#[test]
+fn closing_tells_the_peer() {
+    let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
+    let now = pair.now;
+    pair.ends[0].close(now, ids[0]);
+    pair.run_until(LIMIT, |pair| closed(pair, 1) == Some(CloseReason::Peer));
+    assert_eq!(closed(&pair, 0), Some(CloseReason::Local));
+    assert_eq!(pair.ends[0].connections() + pair.ends[1].connections(), 0);
+}
+
+#[test]
+fn silence_closes_at_both_ends() {
+    let config =
+        TransportConfig { idle_timeout: Duration::from_secs(1), ..TransportConfig::stellar() };
+    let (mut pair, _) = Pair::joined(&config);
+    pair.run_until(LIMIT, |pair| closed(pair, 0) == Some(CloseReason::Idle));
+    pair.run_for(Duration::from_millis(10));
+    assert!(closed(&pair, 1).is_some());
+}
+
+#[test]
+fn keepalives_hold_a_silent_connection_open_and_notice_a_dead_peer() {
+    let config = TransportConfig {
+        keepalive_interval: Duration::from_millis(300),
+        idle_timeout: Duration::from_secs(1),
+        ..TransportConfig::stellar()
+    };
+    let (mut pair, _) = Pair::joined(&config);
+    pair.run_for(Duration::from_secs(4));
+    assert_eq!(closed(&pair, 0), None);
+    pair.rule = Box::new(|_| Fate::Drop);
+    pair.run_until(LIMIT, |pair| closed(pair, 0) == Some(CloseReason::PeerGone));
+}
+
+#[test]
+fn a_peer_that_stops_answering_is_gone() {
+    let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
+    pair.rule = Box::new(|_| Fate::Drop);
+    let began = pair.now;
+    pair.submit(0, ids[0], 1, 1_000_000);
+    pair.run_until(LIMIT, |pair| closed(pair, 0) == Some(CloseReason::PeerGone));
+    let took = pair.now.since(began);
+    assert!(took < Duration::from_millis(2_100), "{took}");
+}
+
+#[test]
+fn a_peer_that_restarted_is_noticed_at_once() {
+    let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
+    pair.ends[1] = endpoint(&TransportConfig::stellar(), 77);
+    pair.submit(0, ids[0], 1, 100);
+    pair.run_until(Duration::from_millis(1), |pair| closed(pair, 0) == Some(CloseReason::Reset));
+}
+
+#[test]
+fn an_endpoint_that_is_full_refuses() {
+    let mut pair = Pair::new(&TransportConfig::stellar());
+    pair.ends[1] = {
+        let config = crate::EndpointConfig {
+            transport: TransportConfig::stellar(),
+            receive_port: 4791,
+            thread_id: 0,
+            accept: false,
+            max_connections: 1,
+        };
+        crate::Endpoint::new(config, weft_units::Seed(5)).unwrap()
+    };
+    pair.ends[0].connect(pair.now, address(1), 0).unwrap();
+    pair.run_until(LIMIT, |pair| closed(pair, 0) == Some(CloseReason::Refused));
+    assert_eq!(pair.ends[1].connections(), 0);
+}
+
+#[test]
+fn a_version_nobody_shares_is_refused_by_name() {
+    let mut pair = Pair::new(&TransportConfig::stellar());
+    pair.ends[0].connect(pair.now, address(1), 0).unwrap();
+    // The first request is challenged; the one with the token claims a later version only.
+    let request = pair.ends[0].poll_transmit(pair.now).unwrap();
+    let _ = pair.inject(1, &request.packet, 0);
+    let challenge = pair.ends[1].poll_transmit(pair.now).unwrap();
+    let _ = pair.inject(0, &challenge.packet, 0);
+    let Packet::Setup(mut header) = pair.ends[0].poll_transmit(pair.now).unwrap().packet else {
+        panic!("not a set-up packet")
+    };
+    let terms = header.terms.as_mut().unwrap();
+    terms.min_version = 9;
+    header.version = weft_wire::U4::truncate(9);
+    assert!(matches!(pair.inject(1, &Packet::Setup(header), 0), Verdict::Dropped(_)));
+    let reject = pair.ends[1].poll_transmit(pair.now).unwrap();
+    let _ = pair.inject(0, &reject.packet, 0);
+    pair.run_for(Duration::from_micros(1));
+    assert_eq!(closed(&pair, 0), Some(CloseReason::NoCommonVersion));
+}
+
+#[test]
+fn ids_do_not_repeat_and_old_ones_find_nothing() {
+    let mut pair = Pair::new(&TransportConfig::stellar());
+    let mut seen = alloc::collections::BTreeSet::new();
+    for _ in 0..1000 {
+        let id = pair.ends[0].connect(pair.now, address(1), 0).unwrap();
+        assert!(seen.insert(id), "{id:?} came twice in a thousand");
+        pair.ends[0].close(Instant::EPOCH, id);
+    }
+    assert_eq!(pair.ends[0].connections(), 0);
+}

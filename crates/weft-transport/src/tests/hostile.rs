@@ -1,0 +1,152 @@
+//! Packets that an honest peer would not send: counted by reason, never a panic, never a stall.
+
+use weft_units::{Duration, Seed};
+use weft_wire::{AckHeader, Bitmap, DataHeader, MessageHeader, Next, Packet, U4, U5, U11};
+
+use super::pair::Pair;
+use crate::{CloseReason, DropReason, Event, TransportConfig, Verdict};
+
+const LIMIT: Duration = Duration::from_secs(5);
+
+fn data(cid: u32, psn: u32) -> (DataHeader, MessageHeader) {
+    let header = DataHeader {
+        version: U4::truncate(1),
+        next: Next::Message,
+        psn,
+        destination_cid: cid,
+        ..DataHeader::default()
+    };
+    (header, MessageHeader { opcode: 0, id: 0, offset: 0, length: 100 })
+}
+
+fn ack(cid: u32, psn: u32) -> AckHeader {
+    AckHeader {
+        version: U4::truncate(1),
+        destination_cid: cid,
+        psn,
+        psn_base: psn,
+        ..AckHeader::default()
+    }
+}
+
+/// A pair in the middle of a transfer that a hostile third party disturbs.
+fn mid_transfer() -> (Pair, u32, u32) {
+    let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
+    pair.submit(0, ids[0], 1, 10_000_000);
+    pair.run_for(Duration::from_micros(30));
+    (pair, ids[0].0, ids[1].0)
+}
+
+#[test]
+fn acks_of_packets_never_sent_are_refused() {
+    let (mut pair, cid, _) = mid_transfer();
+    let next = pair.ends[0].next_psn(crate::ConnectionId(cid));
+    let beyond = ack(cid, next);
+    let mut bitmap = Bitmap::default();
+    bitmap.set(255);
+    let base = next.wrapping_sub(10);
+    let forged = [
+        beyond,
+        AckHeader { psn: next.wrapping_sub(1), psn_base: next.wrapping_add(1), ..beyond },
+        AckHeader { psn: base, psn_base: base, bitmap, ..beyond },
+        AckHeader { psn: base, psn_base: base, block: U5::MAX, bitmap, ..beyond },
+    ];
+    for header in forged {
+        let verdict = pair.inject(0, &Packet::Ack(header), 0);
+        assert_eq!(verdict, Verdict::Dropped(DropReason::AckOfUnsent), "{header:?}");
+    }
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    assert_eq!(pair.bytes_placed(1), 10_000_000);
+}
+
+#[test]
+fn a_timestamp_from_the_future_is_refused() {
+    let (mut pair, cid, _) = mid_transfer();
+    let next = pair.ends[0].next_psn(crate::ConnectionId(cid));
+    let header = AckHeader {
+        timestamp_echo: pair.now.to_wire().wrapping_add(1_000_000),
+        num_ack: U11::MAX,
+        ..ack(cid, next.wrapping_sub(1))
+    };
+    let verdict = pair.inject(0, &Packet::Ack(header), 0);
+    assert_eq!(verdict, Verdict::Dropped(DropReason::BadTimestamp));
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+}
+
+#[test]
+fn data_outside_the_window_or_its_message_is_refused() {
+    let (mut pair, _, cid) = mid_transfer();
+    let base = pair.ends[1].next_expected(crate::ConnectionId(cid));
+    let (header, message) = data(cid, base.wrapping_add(4096));
+    let far = Packet::Data(header, Some(message));
+    assert_eq!(pair.inject(1, &far, 100), Verdict::Dropped(DropReason::OutsideWindow));
+    let (header, message) = data(cid, base.wrapping_add(3000));
+    for (offset, length, len) in
+        [(50, 100, 51), (u32::MAX, u32::MAX, 1), (0, 100, 0), (0, 9000, 8999)]
+    {
+        let packet = Packet::Data(header, Some(MessageHeader { offset, length, ..message }));
+        assert_eq!(pair.inject(1, &packet, len), Verdict::Dropped(DropReason::BadExtent));
+    }
+    let old = Packet::Data(DataHeader { psn: base.wrapping_sub(1), ..header }, Some(message));
+    assert_eq!(pair.inject(1, &old, 100), Verdict::Dropped(DropReason::Duplicate));
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    assert_eq!(pair.bytes_placed(1), 10_000_000);
+}
+
+#[test]
+fn unknown_connections_are_answered_with_a_reset_and_counted() {
+    let (mut pair, _, cid) = mid_transfer();
+    let (header, message) = data(cid ^ 0x8000_0000, 5);
+    let packet = Packet::Data(header, Some(message));
+    assert_eq!(pair.inject(1, &packet, 100), Verdict::Dropped(DropReason::UnknownConnection));
+    assert_eq!(pair.ends[1].stats().dropped_for(DropReason::UnknownConnection), 1);
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+}
+
+#[test]
+fn a_peer_whose_packets_do_not_add_up_to_messages_is_cut_off() {
+    let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
+    let base = pair.ends[1].next_expected(ids[1]);
+    let (header, message) = data(ids[1].0, base);
+    let message = MessageHeader { offset: 10, length: 110, ..message };
+    let verdict = pair.inject(1, &Packet::Data(header, Some(message)), 100);
+    let Verdict::Place(placement) = verdict else { panic!("{verdict:?}") };
+    let now = pair.now;
+    pair.ends[1].placed(now, placement.connection, placement.psn).unwrap();
+    pair.run_for(Duration::from_micros(50));
+    let violation = CloseReason::ProtocolViolation;
+    assert!(pair.events[1].contains(&Event::Closed { connection: ids[1], reason: violation }));
+}
+
+#[test]
+fn random_headers_never_panic_and_never_stall_the_honest_peer() {
+    let mut rng = Seed(99).rng();
+    for round in 0..40 {
+        let (mut pair, to_sender, to_receiver) = mid_transfer();
+        let near = pair.ends[0].next_psn(crate::ConnectionId(to_sender));
+        for _ in 0..200 {
+            let psn = near.wrapping_add(rng.next_u32() % 8192).wrapping_sub(4096);
+            let mut bitmap = Bitmap::default();
+            (0..rng.below(9)).for_each(|_| bitmap.set(rng.next_u32() % 256));
+            // Forged ACKs claim packets that are in flight only when they guess a live number;
+            // here every number is past what was sent, or already acknowledged.
+            let header = AckHeader {
+                special: rng.chance(1, 4),
+                block: U5::truncate(rng.next_u32()),
+                timestamp: rng.next_u32(),
+                timestamp_echo: rng.next_u32(),
+                timestamp_nic_rx: rng.next_u32(),
+                num_ack: U11::truncate(rng.next_u32()),
+                num_ece: U11::truncate(rng.next_u32()),
+                psn_base: near.wrapping_add(1 + rng.next_u32() % 4096),
+                bitmap,
+                ..ack(to_sender, psn)
+            };
+            let _ = pair.inject(0, &Packet::Ack(header), 0);
+            let (header, message) = data(to_receiver, psn.wrapping_sub(100_000));
+            let _ = pair.inject(1, &Packet::Data(header, Some(message)), 100);
+        }
+        pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+        assert_eq!(pair.bytes_placed(1), 10_000_000, "round {round}");
+    }
+}

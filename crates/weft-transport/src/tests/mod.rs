@@ -1,0 +1,8 @@
+//! Behaviour of two endpoints on an in-memory link.
+
+mod failure;
+mod handshake;
+mod hostile;
+mod operations;
+mod pair;
+mod transfer;

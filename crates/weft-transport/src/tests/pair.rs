@@ -1,0 +1,224 @@
+//! Two endpoints and the link between them: every path has the same delay unless a rule says
+//! otherwise, time moves from one thing that happens to the next.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use weft_units::{Duration, Instant, Seed};
+use weft_wire::Packet;
+
+use crate::path::PathId;
+use crate::{
+    Arrival, ConnectionId, Endpoint, EndpointConfig, Event, Message, Transmit, TransportConfig,
+    Verdict,
+};
+
+/// What a rule decides about one packet on the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Pass,
+    Delay(Duration),
+    Mark,
+    Twice,
+    Drop,
+}
+
+/// What a rule may look at.
+pub(super) struct OnLink<'a> {
+    pub(super) now: Instant,
+    /// The end that sent it: 0 or 1.
+    pub(super) from: usize,
+    pub(super) path: PathId,
+    pub(super) packet: &'a Packet,
+}
+
+pub(super) type Rule = Box<dyn FnMut(&OnLink<'_>) -> Fate>;
+
+struct OnWire {
+    to: usize,
+    arrival: Arrival,
+    packet: Packet,
+    payload_len: u16,
+}
+
+/// Two endpoints on a link.
+pub(super) struct Pair {
+    pub(super) ends: [Endpoint; 2],
+    pub(super) now: Instant,
+    pub(super) one_way: Duration,
+    pub(super) rule: Rule,
+    pub(super) events: [Vec<Event>; 2],
+    /// Bytes placed at each end: (message, offset) to length.
+    pub(super) placed: [BTreeMap<(u32, u32), u16>; 2],
+    /// Packets handed to the link by each end.
+    pub(super) sent: [u64; 2],
+    wire: BTreeMap<(Instant, u64), OnWire>,
+    sequence: u64,
+}
+
+pub(super) fn address(end: usize) -> SocketAddr {
+    let host = u8::try_from(end + 1).unwrap();
+    SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, host), 4791).into()
+}
+
+pub(super) fn endpoint(config: &TransportConfig, seed: u64) -> Endpoint {
+    let config = EndpointConfig {
+        transport: config.clone(),
+        receive_port: 4791,
+        thread_id: 3,
+        accept: true,
+        max_connections: 1024,
+    };
+    Endpoint::new(config, Seed(seed)).unwrap()
+}
+
+impl Pair {
+    pub(super) fn new(config: &TransportConfig) -> Self {
+        Self {
+            ends: [endpoint(config, 1), endpoint(config, 2)],
+            now: Instant::from_nanos(1_000_000_000),
+            one_way: Duration::from_micros(5),
+            rule: Box::new(|_| Fate::Pass),
+            events: [Vec::new(), Vec::new()],
+            placed: [BTreeMap::new(), BTreeMap::new()],
+            sent: [0; 2],
+            wire: BTreeMap::new(),
+            sequence: 0,
+        }
+    }
+
+    /// A pair with one connection between them.
+    pub(super) fn joined(config: &TransportConfig) -> (Self, [ConnectionId; 2]) {
+        let mut pair = Self::new(config);
+        let [a, b] = &mut pair.ends;
+        let ids = Endpoint::join(pair.now, (a, address(0)), (b, address(1))).unwrap();
+        (pair, [ids.0, ids.1])
+    }
+
+    /// A joined pair whose first packets carry sequence numbers from `psn` on.
+    pub(super) fn joined_at(config: &TransportConfig, psn: u32) -> (Self, [ConnectionId; 2]) {
+        let mut pair = Self::new(config);
+        let [a, b] = &mut pair.ends;
+        let ids = Endpoint::join_at(pair.now, (a, address(0)), (b, address(1)), Some(psn)).unwrap();
+        (pair, [ids.0, ids.1])
+    }
+
+    pub(super) fn submit(&mut self, end: usize, id: ConnectionId, token: u64, length: u32) {
+        let message = Message { token, opcode: 7, length };
+        self.ends[end].submit(self.now, id, message).unwrap();
+    }
+
+    /// Hands a packet to an end as if it came from the other.
+    pub(super) fn inject(&mut self, to: usize, packet: &Packet, payload_len: u16) -> Verdict {
+        let arrival = self.arrival(1 - to, PathId(0), false);
+        self.ends[to].handle_packet(self.now, &arrival, packet, payload_len)
+    }
+
+    fn arrival(&self, from: usize, path: PathId, marked: bool) -> Arrival {
+        let from = SocketAddr::new(address(from).ip(), 0xc000 + path.0);
+        Arrival { from, received_at: self.now, congestion_experienced: marked, hops: 3 }
+    }
+
+    fn put_on_wire(&mut self, from: usize, transmit: &Transmit) {
+        self.sent[from] += 1;
+        let on_link = OnLink { now: self.now, from, path: transmit.path, packet: &transmit.packet };
+        let fate = (self.rule)(&on_link);
+        let delay = match fate {
+            Fate::Drop => return,
+            Fate::Delay(extra) => self.one_way + extra,
+            Fate::Pass | Fate::Mark | Fate::Twice => self.one_way,
+        };
+        for _ in 0..if fate == Fate::Twice { 2 } else { 1 } {
+            let mut arrival = self.arrival(from, transmit.path, fate == Fate::Mark);
+            arrival.received_at = self.now + delay;
+            let payload_len = transmit.payload.map_or(0, |payload| payload.len);
+            let on_wire = OnWire { to: 1 - from, arrival, packet: transmit.packet, payload_len };
+            self.sequence += 1;
+            self.wire.insert((self.now + delay, self.sequence), on_wire);
+        }
+    }
+
+    /// Lets both ends send all they may, and collects their events.
+    fn drain(&mut self) {
+        for end in 0..2 {
+            while let Some(transmit) = self.ends[end].poll_transmit(self.now) {
+                self.put_on_wire(end, &transmit);
+            }
+            while let Some(event) = self.ends[end].poll_event() {
+                self.events[end].push(event);
+            }
+        }
+    }
+
+    /// Moves to the next thing that happens, if it happens by `until`.
+    fn step(&mut self, until: Instant) -> bool {
+        self.drain();
+        let arrival = self.wire.keys().next().map(|key| key.0);
+        let deadlines = self.ends.iter().filter_map(Endpoint::poll_timeout);
+        let Some(next) = deadlines.chain(arrival).min().filter(|&at| at <= until) else {
+            return false;
+        };
+        self.now = self.now.max(next);
+        while self.wire.first_key_value().is_some_and(|(key, _)| key.0 <= self.now) {
+            let (_, on_wire) = self.wire.pop_first().expect("looked just now");
+            self.deliver(on_wire);
+        }
+        for end in &mut self.ends {
+            end.handle_timeout(self.now);
+        }
+        true
+    }
+
+    fn deliver(&mut self, on_wire: OnWire) {
+        let OnWire { to, arrival, packet, payload_len } = on_wire;
+        let verdict = self.ends[to].handle_packet(self.now, &arrival, &packet, payload_len);
+        if let Verdict::Place(placement) = verdict {
+            let key = (placement.message, placement.offset);
+            let before = self.placed[to].insert(key, placement.len);
+            assert_eq!(before, None, "{key:?} was placed twice");
+            self.ends[to].placed(self.now, placement.connection, placement.psn).unwrap();
+        }
+    }
+
+    /// Runs for `span`, whatever happens.
+    pub(super) fn run_for(&mut self, span: Duration) {
+        let until = self.now + span;
+        while self.step(until) {}
+        self.now = until;
+    }
+
+    /// Runs until `done` says so; fails after `limit`.
+    pub(super) fn run_until(&mut self, limit: Duration, done: impl Fn(&Self) -> bool) {
+        let until = self.now + limit;
+        loop {
+            self.drain();
+            if done(self) {
+                break;
+            }
+            assert!(self.step(until), "not done after {limit}: {:?}", self.events);
+        }
+    }
+
+    pub(super) fn sent_tokens(&self, end: usize) -> Vec<u64> {
+        let token = |event: &Event| match event {
+            Event::Sent { token, .. } => Some(*token),
+            _ => None,
+        };
+        self.events[end].iter().filter_map(token).collect()
+    }
+
+    /// Messages delivered at `end`, as (number, length).
+    pub(super) fn delivered(&self, end: usize) -> Vec<(u32, u32)> {
+        let message = |event: &Event| match event {
+            Event::Delivered { message, length, .. } => Some((*message, *length)),
+            _ => None,
+        };
+        self.events[end].iter().filter_map(message).collect()
+    }
+
+    pub(super) fn bytes_placed(&self, end: usize) -> u64 {
+        self.placed[end].values().map(|&len| u64::from(len)).sum()
+    }
+}

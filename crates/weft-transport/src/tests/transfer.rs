@@ -1,0 +1,208 @@
+//! Payload gets across, once, in order, over every profile and policy.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use weft_units::{Duration, Seed};
+use weft_wire::Packet;
+
+use super::pair::{Fate, Pair};
+use crate::{Event, TransportConfig, congestion, path};
+
+const LIMIT: Duration = Duration::from_secs(5);
+
+#[test]
+fn messages_arrive_whole_and_in_order_on_every_policy_and_congestion_control() {
+    for &policy in path::Kind::ALL {
+        for &congestion in congestion::Kind::ALL {
+            let config = TransportConfig { policy, congestion, ..TransportConfig::stellar() };
+            let (mut pair, ids) = Pair::joined(&config);
+            for token in 0..20 {
+                pair.submit(0, ids[0], token, 10_000 * u32::try_from(token).unwrap());
+            }
+            pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 20);
+            let lengths: Vec<_> = (0..20).map(|n| (n, 10_000 * n)).collect();
+            assert_eq!(pair.delivered(1), lengths, "{policy} {congestion}");
+            assert_eq!(pair.sent_tokens(0), (0..20).collect::<Vec<_>>());
+            assert_eq!(pair.bytes_placed(1), 1_900_000);
+            let stats = pair.ends[0].stats();
+            assert_eq!(stats.fast_retransmits + stats.timeout_retransmits, 0, "{policy}");
+        }
+    }
+}
+
+#[test]
+fn both_directions_carry_at_once() {
+    let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
+    pair.submit(0, ids[0], 1, 1_000_000);
+    pair.submit(1, ids[1], 2, 500_000);
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 1 && pair.sent_tokens(1).len() == 1);
+    assert_eq!(pair.delivered(1), [(0, 1_000_000)]);
+    assert_eq!(pair.delivered(0), [(0, 500_000)]);
+}
+
+#[test]
+fn sequence_numbers_wrap_in_the_middle_of_a_message() {
+    let (mut pair, ids) = Pair::joined_at(&TransportConfig::stellar(), u32::MAX - 100);
+    let mut rng = Seed(5).rng();
+    pair.rule = Box::new(move |_| if rng.chance(1, 50) { Fate::Drop } else { Fate::Pass });
+    pair.submit(0, ids[0], 1, 4_000_000);
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    assert_eq!(pair.bytes_placed(1), 4_000_000);
+    assert_eq!(pair.delivered(1), [(0, 4_000_000)]);
+}
+
+#[test]
+fn a_faster_path_alone_makes_no_loss() {
+    // Path 0 is 40 us slower than the others: far more than the round trip of the others, less
+    // than the reordering bound adds up to once measured.
+    let config = TransportConfig { paths: 4, ..TransportConfig::stellar() };
+    let (mut pair, ids) = Pair::joined(&config);
+    pair.rule = Box::new(|on_link| {
+        let slow = on_link.from == 0 && on_link.path.0 == 0;
+        if slow { Fate::Delay(Duration::from_micros(5)) } else { Fate::Pass }
+    });
+    pair.submit(0, ids[0], 1, 20_000_000);
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    let stats = pair.ends[0].stats();
+    assert_eq!(stats.fast_retransmits, 0, "{stats:?}");
+    assert!(pair.ends[1].stats().out_of_order > 1000);
+}
+
+#[test]
+fn a_hole_is_repaired_by_later_packets_of_the_same_path_without_a_timeout() {
+    let config = TransportConfig { paths: 4, ..TransportConfig::stellar() };
+    let (mut pair, ids) = Pair::joined(&config);
+    let mut dropped = 0;
+    pair.rule = Box::new(move |on_link| match on_link.packet {
+        Packet::Data(header, _)
+            if header.psn % 97 == 0 && !header.retransmitted && dropped < 20 =>
+        {
+            dropped += 1;
+            Fate::Drop
+        }
+        _ => Fate::Pass,
+    });
+    pair.submit(0, ids[0], 1, 20_000_000);
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    let stats = pair.ends[0].stats();
+    assert_eq!(stats.fast_retransmits, 20);
+    assert_eq!(stats.timeout_retransmits, 0);
+    assert_eq!(stats.spurious_retransmits, 0);
+}
+
+#[test]
+fn a_lost_tail_and_lost_acks_are_repaired_by_the_timeout() {
+    let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
+    let (mut packets, mut acks) = (0, 0);
+    pair.rule = Box::new(move |on_link| {
+        let count = match on_link.packet {
+            Packet::Data(header, _) if !header.special => &mut packets,
+            Packet::Ack(header) if !header.special => &mut acks,
+            _ => return Fate::Pass,
+        };
+        *count += 1;
+        if *count == 1 { Fate::Drop } else { Fate::Pass }
+    });
+    let began = pair.now;
+    pair.submit(0, ids[0], 1, 100);
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    // 4 ms for the packet, 8 ms for its repeat (BIFROST, section 4.3).
+    let took = pair.now.since(began);
+    assert!(took > Duration::from_millis(12) && took < Duration::from_millis(13), "{took}");
+    assert_eq!(pair.ends[0].stats().timeout_retransmits, 2);
+    assert_eq!(pair.ends[0].stats().spurious_retransmits, 1);
+    assert_eq!(pair.delivered(1), [(0, 100)]);
+}
+
+#[test]
+fn a_network_that_duplicates_delivers_once() {
+    let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
+    pair.rule = Box::new(|_| Fate::Twice);
+    pair.submit(0, ids[0], 1, 1_000_000);
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    assert_eq!(pair.bytes_placed(1), 1_000_000);
+    assert_eq!(pair.ends[0].stats().spurious_retransmits, 0, "nothing was sent again");
+}
+
+#[test]
+fn marks_are_counted_where_they_were_seen_and_shrink_what_is_in_flight() {
+    let marked_run = |mark: bool| {
+        let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
+        pair.rule = Box::new(move |on_link| {
+            let mark = mark && matches!(on_link.packet, Packet::Data(..));
+            if mark { Fate::Mark } else { Fate::Pass }
+        });
+        let began = pair.now;
+        pair.submit(0, ids[0], 1, 4_000_000);
+        pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+        (pair.now.since(began), pair.ends[1].stats().ecn_marks)
+    };
+    let (clear, none) = marked_run(false);
+    let (congested, all) = marked_run(true);
+    assert_eq!(none, 0);
+    assert_eq!(all, 4_000_000_u64.div_ceil(4096));
+    assert!(congested > clear, "{congested} against {clear}");
+}
+
+#[test]
+fn an_idle_connection_gives_its_memory_back_and_goes_on_later() {
+    let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
+    for round in 0..3 {
+        pair.submit(0, ids[0], round, 100_000);
+        pair.run_for(Duration::from_secs(3));
+        assert!(pair.ends[0].is_idle(ids[0]) && pair.ends[1].is_idle(ids[1]));
+    }
+    assert_eq!(pair.sent_tokens(0), [0, 1, 2]);
+    assert_eq!(pair.delivered(1), [(0, 100_000), (1, 100_000), (2, 100_000)]);
+}
+
+#[test]
+fn a_full_queue_refuses_and_loses_nothing() {
+    let config = TransportConfig { message_queue: 4, ..TransportConfig::stellar() };
+    let (mut pair, ids) = Pair::joined(&config);
+    for token in 0..4 {
+        pair.submit(0, ids[0], token, 10);
+    }
+    let message = crate::Message { token: 9, opcode: 0, length: 10 };
+    let refused = pair.ends[0].submit(pair.now, ids[0], message);
+    assert_eq!(refused, Err(crate::SubmitError::QueueFull { limit: 4 }));
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 4);
+    let now = pair.now;
+    assert_eq!(pair.ends[0].submit(now, ids[0], message), Ok(()));
+}
+
+#[test]
+fn a_path_that_dies_is_avoided_and_used_again_when_it_comes_back() {
+    for policy in [path::Kind::Oblivious, path::Kind::RttGroups] {
+        let config = TransportConfig {
+            paths: 4,
+            policy,
+            message_queue: 100_000,
+            ..TransportConfig::bifrost()
+        };
+        let (mut pair, ids) = Pair::joined(&config);
+        let dies = pair.now + Duration::from_millis(20);
+        let heals = dies + Duration::from_millis(300);
+        pair.rule = Box::new(move |on_link| {
+            let dead = on_link.path.0 == 2 && on_link.now >= dies && on_link.now < heals;
+            if dead { Fate::Drop } else { Fate::Pass }
+        });
+        let mut token = 0;
+        while pair.now < heals + Duration::from_millis(500) {
+            pair.submit(0, ids[0], token, 14_400);
+            token += 1;
+            pair.run_for(Duration::from_micros(500));
+        }
+        let is = |up: bool| {
+            move |event: &&Event| match event {
+                Event::PathDown { path, .. } => !up && path.0 == 2,
+                Event::PathUp { path, .. } => up && path.0 == 2,
+                _ => false,
+            }
+        };
+        assert_eq!(pair.events[0].iter().filter(is(false)).count(), 1, "{policy}");
+        assert_eq!(pair.events[0].iter().filter(is(true)).count(), 1, "{policy}");
+        assert_eq!(pair.sent_tokens(0).len() as u64, token);
+    }
+}

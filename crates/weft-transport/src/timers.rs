@@ -1,0 +1,99 @@
+//! Why a connection wants to be woken, and when.
+
+use weft_units::Instant;
+
+/// Why a connection wants to be woken. Equal deadlines fire in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timer {
+    /// When the oldest unacknowledged packet may be lost.
+    Loss,
+    /// When a placed packet has waited long enough for its ACK.
+    DelayedAck,
+    /// When the congestion control lets the next packet leave.
+    Pacing,
+    /// When the congestion control asked to be called.
+    Congestion,
+    /// When a path that is down or idle is probed.
+    PathProbe,
+    /// When the handshake packet is sent again.
+    Handshake,
+    /// When silence has lasted long enough to probe, to give memory back, or to close.
+    Idle,
+}
+
+impl Timer {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Loss,
+        Self::DelayedAck,
+        Self::Pacing,
+        Self::Congestion,
+        Self::PathProbe,
+        Self::Handshake,
+        Self::Idle,
+    ];
+}
+
+/// One deadline for each [`Timer`]; `FAR_FUTURE` where it is not armed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timers {
+    deadlines: [Instant; Timer::ALL.len()],
+}
+
+impl Timers {
+    pub(crate) const fn new() -> Self {
+        Self { deadlines: [Instant::FAR_FUTURE; Timer::ALL.len()] }
+    }
+
+    #[inline]
+    pub(crate) const fn arm(&mut self, timer: Timer, at: Instant) {
+        self.deadlines[timer as usize] = at;
+    }
+
+    /// Arms `timer` unless it is armed for an earlier time.
+    #[inline]
+    pub(crate) fn arm_by(&mut self, timer: Timer, at: Instant) {
+        let deadline = &mut self.deadlines[timer as usize];
+        *deadline = at.min(*deadline);
+    }
+
+    #[inline]
+    pub(crate) const fn disarm(&mut self, timer: Timer) {
+        self.deadlines[timer as usize] = Instant::FAR_FUTURE;
+    }
+
+    pub(crate) fn is_armed(&self, timer: Timer) -> bool {
+        self.deadlines[timer as usize] != Instant::FAR_FUTURE
+    }
+
+    /// The earliest deadline; `FAR_FUTURE` when none is armed.
+    #[inline]
+    pub(crate) fn next(&self) -> Instant {
+        self.deadlines.iter().copied().fold(Instant::FAR_FUTURE, Instant::min)
+    }
+
+    /// Takes one timer that is due, in the order of [`Timer::ALL`].
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<Timer> {
+        let due = |timer: &Timer| self.deadlines[*timer as usize] <= now;
+        let timer = Timer::ALL.into_iter().find(due)?;
+        self.disarm(timer);
+        Some(timer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn due_timers_come_out_in_the_order_of_the_enum() {
+        let mut timers = Timers::new();
+        timers.arm(Timer::Idle, Instant::from_nanos(5));
+        timers.arm(Timer::Loss, Instant::from_nanos(7));
+        timers.arm_by(Timer::Loss, Instant::from_nanos(9));
+        assert_eq!(timers.next(), Instant::from_nanos(5));
+        assert_eq!(timers.pop_due(Instant::from_nanos(8)), Some(Timer::Loss));
+        assert_eq!(timers.pop_due(Instant::from_nanos(8)), Some(Timer::Idle));
+        assert_eq!(timers.pop_due(Instant::from_nanos(8)), None);
+        assert_eq!(timers.next(), Instant::FAR_FUTURE);
+    }
+}
