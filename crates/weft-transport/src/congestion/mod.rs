@@ -2,7 +2,7 @@
 //!
 //! A controller hears what became of packets and answers with a window and, if it paces, a rate.
 //! Some keep one window for a connection, some one for each path; the registry row says which, and
-//! [`Controllers`] hides it from the connection.
+//! `Controllers` hides it from the connection.
 
 use core::fmt::Debug;
 
@@ -58,10 +58,11 @@ pub trait Congestion: Debug {
     /// Packets were acknowledged.
     fn on_ack(&mut self, ack: &AckSample);
 
-    /// Packets were lost: later ones of the same path arrived.
+    /// A packet was lost: later ones of the same path arrived. Called for each.
     fn on_loss(&mut self, now: Instant);
 
-    /// Packets were lost and nothing was heard for the retransmission timeout.
+    /// A packet was not acknowledged for the retransmission timeout. Called for each, and many may
+    /// time out at once.
     fn on_timeout(&mut self, now: Instant);
 
     /// Bytes that may be in flight.

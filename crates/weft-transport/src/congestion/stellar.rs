@@ -9,8 +9,8 @@
 //!   the mean round trip beyond the target if that is more, at most by half.
 //!
 //! A loss counts as a mark, because one bad path of 128 is not a congested network. A timeout does
-//! too while ACKs keep coming; when nothing was heard since the timeout before, the window is
-//! halved.
+//! too while ACKs keep coming; once the network was silent for [`SILENCE`] round trips the window is
+//! halved, and again after every further such silence that ends in a timeout.
 
 use weft_units::{Duration, Instant};
 
@@ -29,6 +29,9 @@ const MOST: (u32, u32) = (3, 2);
 /// takes 32 round trips, whatever the line rate.
 const INCREASE_PART: u32 = 64;
 
+/// Round trips without an ACK after which a timeout is the network's and not one path's.
+const SILENCE: u64 = 4;
+
 /// One window, at least a packet, at most [`MOST`] bandwidth-delay products, at first one.
 #[derive(Debug)]
 pub struct Controller {
@@ -37,16 +40,16 @@ pub struct Controller {
     packet: u32,
     most: u32,
     increase: u32,
-    /// Round trip of the empty network: as configured, or the least measured if that is more.
+    /// Round trip of the empty network as configured, and the least that was measured.
     base_rtt_ns: u64,
-    least_rtt_ns: u64,
+    least_rtt_ns: Option<u64>,
     /// Round trips of this observation window.
     rtt_sum_ns: u64,
     rtt_count: u32,
     /// The window limited sending at some time in this observation window.
     used: bool,
-    /// An ACK has come since the last timeout.
-    heard: bool,
+    /// When the last ACK came, or a timeout halved the window.
+    heard_at: Instant,
 }
 
 impl Controller {
@@ -62,26 +65,31 @@ impl Controller {
             most: product.saturating_mul(MOST.0) / MOST.1,
             increase: (product / INCREASE_PART).max(packet),
             base_rtt_ns: config.base_rtt.as_nanos(),
-            least_rtt_ns: u64::MAX,
+            least_rtt_ns: None,
             rtt_sum_ns: 0,
             rtt_count: 0,
             used: false,
-            heard: false,
+            heard_at: Instant::EPOCH,
         }
     }
 
     fn sample_delay(&mut self, delay: Duration) {
         self.rtt_sum_ns = self.rtt_sum_ns.saturating_add(delay.as_nanos());
         self.rtt_count += 1;
-        self.least_rtt_ns = self.least_rtt_ns.min(delay.as_nanos());
+        let delay = delay.as_nanos();
+        self.least_rtt_ns = Some(self.least_rtt_ns.map_or(delay, |least| least.min(delay)));
+    }
+
+    /// The empty network's round trip: a longer route than was configured is no queue.
+    fn base_ns(&self) -> u64 {
+        self.base_rtt_ns.max(self.least_rtt_ns.unwrap_or(0))
     }
 
     /// The part of the mean round trip beyond the target, at most half; zero below it.
     fn excess_delay(&self) -> u32 {
         let Some(mean) = self.rtt_sum_ns.checked_div(self.rtt_count.into()) else { return 0 };
-        // A longer route than was configured is no queue.
-        let base = self.base_rtt_ns.max(self.least_rtt_ns);
-        let excess = mean.saturating_sub(base.saturating_mul(TARGET.0) / TARGET.1);
+        let target = self.base_ns().saturating_mul(TARGET.0) / TARGET.1;
+        let excess = mean.saturating_sub(target);
         let part = u128::from(excess) * u128::from(ONE) / u128::from(mean.max(1));
         u32::try_from(part).expect("a part of one").min(ONE / 2)
     }
@@ -105,7 +113,7 @@ impl Controller {
 impl Congestion for Controller {
     #[inline]
     fn on_ack(&mut self, ack: &AckSample) {
-        self.heard = true;
+        self.heard_at = self.heard_at.max(ack.now);
         self.used |= ack.used(self.window);
         if let Some(delay) = ack.fabric_delay.or(ack.rtt) {
             self.sample_delay(delay);
@@ -119,11 +127,12 @@ impl Congestion for Controller {
         self.fraction.observe_loss();
     }
 
-    fn on_timeout(&mut self, _now: Instant) {
-        if self.heard {
+    fn on_timeout(&mut self, now: Instant) {
+        // Packets time out together: those of one moment are one silence.
+        if now.since(self.heard_at) < Duration::from_nanos(self.base_ns()) * SILENCE {
             self.fraction.observe_loss();
-            self.heard = false;
         } else {
+            self.heard_at = now;
             self.reduce(ONE / 2);
             self.fraction.end_with_next_ack();
         }
@@ -198,7 +207,7 @@ mod tests {
     fn a_queue_beyond_the_target_is_taken_off_at_once_and_a_deep_one_halves() {
         let after = |rtt| {
             let mut controller = controller();
-            controller.least_rtt_ns = BASE.as_nanos();
+            controller.least_rtt_ns = Some(BASE.as_nanos());
             round(&mut controller, 0, rtt);
             controller.window()
         };
@@ -224,13 +233,16 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_among_acks_is_one_mark_and_a_silent_network_halves() {
+    fn timeouts_among_acks_are_marks_and_each_silence_halves_once() {
         let mut controller = controller();
         round(&mut controller, 0, BASE);
         let before = controller.window();
-        controller.on_timeout(Instant::EPOCH);
+        (0..5).for_each(|_| controller.on_timeout(Instant::EPOCH + BASE));
         assert_eq!(controller.window(), before);
-        controller.on_timeout(Instant::EPOCH);
+        let silent = Instant::EPOCH + Duration::from_micros(250);
+        (0..5).for_each(|_| controller.on_timeout(silent));
         assert_eq!(controller.window(), before / 2);
+        controller.on_timeout(silent + Duration::from_micros(250));
+        assert_eq!(controller.window(), before.div_ceil(4));
     }
 }

@@ -193,13 +193,17 @@ impl Congestion for Controller {
 
     /// Algorithm 1, "on retransmit timeout".
     fn on_timeout(&mut self, now: Instant) {
+        let rtt = self.rtt();
+        if !self.fabric.may_decrease(now, rtt) {
+            // Packets time out together: those of one round trip are one timeout.
+            return;
+        }
         self.timeouts = self.timeouts.saturating_add(1);
-        let (rtt, reset) = (self.rtt(), self.timeouts >= RESET_AFTER);
+        let reset = self.timeouts >= RESET_AFTER;
         self.each_window(|window| {
+            window.decrease(1.0 - MAX_DECREASE, now, rtt);
             if reset {
                 window.packets = 1.0;
-            } else {
-                window.decrease(1.0 - MAX_DECREASE, now, rtt);
             }
         });
     }
@@ -325,7 +329,10 @@ mod tests {
     fn five_timeouts_in_a_row_leave_one_packet() {
         let mut controller = controller();
         for at in 1..=4 {
-            controller.on_timeout(Instant::EPOCH + Duration::from_millis(4 * at));
+            // Every packet of a window times out, and is told of, at once.
+            for _ in 0..25 {
+                controller.on_timeout(Instant::EPOCH + Duration::from_millis(4 * at));
+            }
         }
         assert_eq!(controller.window(), 25 * 1250 / 16);
         controller.on_timeout(Instant::EPOCH + Duration::from_millis(20));
