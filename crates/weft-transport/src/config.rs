@@ -85,6 +85,15 @@ pub struct ConfigError {
     pub expected: &'static str,
 }
 
+impl Retransmission {
+    /// The timeout of a packet that was sent again `repeats` times, from that of its first
+    /// transmission.
+    pub(crate) fn backed_off(&self, first: Duration, repeats: u8) -> Duration {
+        let doublings = if self.backoff { repeats.min(16) } else { 0 };
+        (first * (1 << doublings)).min(self.rto_max)
+    }
+}
+
 impl Default for TransportConfig {
     fn default() -> Self {
         Self::stellar()

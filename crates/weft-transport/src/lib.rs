@@ -13,6 +13,66 @@
 //! | may we send? | `congestion/<name>.rs` | `connection/ack_received.rs`, `loss.rs` |
 //! | which path? | `path/<name>.rs` | the same file's `on_feedback` |
 //! | which connection? | `endpoint.rs` | `endpoint.rs`, by connection id |
+//!
+//! What it is not: it opens no sockets, reads no clock, spawns nothing, encrypts nothing, and knows
+//! nothing of files, memory regions or guests. `weft-agent` and `weft-sim` own those.
+//!
+//! # Example
+//!
+//! Two endpoints, a network that is a function call:
+//!
+//! ```
+//! use std::net::SocketAddr;
+//! use weft_transport::{
+//!     Arrival, Endpoint, EndpointConfig, Event, Message, TransportConfig, Verdict,
+//! };
+//! use weft_units::{Duration, Instant, Seed};
+//!
+//! let config = EndpointConfig {
+//!     transport: TransportConfig::stellar(),
+//!     receive_port: 4791,
+//!     thread_id: 0,
+//!     accept: true,
+//!     max_connections: 16,
+//! };
+//! let at: [SocketAddr; 2] = ["10.0.0.1:4791".parse()?, "10.0.0.2:4791".parse()?];
+//! let mut ends = [Endpoint::new(config.clone(), Seed(1))?, Endpoint::new(config, Seed(2))?];
+//! let mut now = Instant::EPOCH;
+//! let id = ends[0].connect(now, at[1], 0)?;
+//!
+//! for _ in 0..1000 {
+//!     now += Duration::from_micros(1);
+//!     for from in 0..2 {
+//!         while let Some(transmit) = ends[from].poll_transmit(now) {
+//!             let arrival = Arrival {
+//!                 from: at[from],
+//!                 received_at: now,
+//!                 congestion_experienced: false,
+//!                 hops: 1,
+//!             };
+//!             let len = transmit.payload.map_or(0, |payload| payload.len);
+//!             let to = &mut ends[1 - from];
+//!             if let Verdict::Place(place) = to.handle_packet(now, &arrival, &transmit.packet, len) {
+//!                 // Here the owner copies `len` bytes to `place.offset` of message `place.message`.
+//!                 to.placed(now, place.connection, place.psn)?;
+//!             }
+//!         }
+//!         ends[from].handle_timeout(now);
+//!     }
+//!     match ends[0].poll_event() {
+//!         Some(Event::Connected { connection }) => {
+//!             let message = Message { token: 7, opcode: 0, length: 1_000_000 };
+//!             ends[0].submit(now, connection, message)?;
+//!         }
+//!         Some(Event::Sent { connection, token: 7 }) => {
+//!             assert_eq!(connection, id);
+//!             # return Ok::<(), Box<dyn std::error::Error>>(());
+//!         }
+//!         _ => {}
+//!     }
+//! }
+//! # panic!("the message was not sent");
+//! ```
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

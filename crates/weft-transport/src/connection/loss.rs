@@ -11,7 +11,7 @@ use super::sender::Sender;
 use super::{Connection, Shared};
 use crate::path::{Feedback, PathId, PathPolicy};
 use crate::timers::Timer;
-use crate::{ConnectionId, Event};
+use crate::{ConnectionId, Event, Retransmission};
 
 /// Why a packet is taken for lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,8 @@ impl Sender {
     /// How long a packet sent now may stay unacknowledged.
     pub(crate) fn timeout(&self, shared: &Shared, repeats: u8) -> Duration {
         let config = &shared.config;
-        self.round_trip.timeout(&config.retransmission, config.ack_delay, repeats)
+        let first = self.round_trip.timeout(&config.retransmission, config.ack_delay);
+        config.retransmission.backed_off(first, repeats)
     }
 
     /// Why `packet` is lost, or when to look again.
@@ -50,22 +51,21 @@ impl Sender {
 /// The bounds of one look, computed once.
 struct Limits {
     reordering: Duration,
-    timeouts: [Duration; 8],
+    /// The timeout of a packet that was sent once.
+    timeout: Duration,
+    config: Retransmission,
 }
 
 impl Limits {
     fn new(sender: &Sender, shared: &Shared) -> Self {
-        let retransmission = &shared.config.retransmission;
-        Self {
-            reordering: sender.round_trip.reordering(retransmission, sender.patience),
-            timeouts: core::array::from_fn(|repeats| {
-                sender.timeout(shared, u8::try_from(repeats).expect("an index below 8"))
-            }),
-        }
+        let config = shared.config.retransmission;
+        let reordering = sender.round_trip.reordering(&config, sender.patience);
+        let timeout = sender.round_trip.timeout(&config, shared.config.ack_delay);
+        Self { reordering, timeout, config }
     }
 
     fn timeout(&self, repeats: u8) -> Duration {
-        self.timeouts[usize::from(repeats).min(self.timeouts.len() - 1)]
+        self.config.backed_off(self.timeout, repeats)
     }
 }
 

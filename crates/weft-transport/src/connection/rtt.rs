@@ -30,12 +30,11 @@ impl RoundTrip {
         self.smoothed
     }
 
-    /// How long a packet may stay unacknowledged. `wait` is how long the peer may hold an ACK back.
-    pub(crate) fn timeout(&self, config: &Retransmission, wait: Duration, repeats: u8) -> Duration {
+    /// How long a packet that was sent once may stay unacknowledged. `wait` is how long the peer may
+    /// hold an ACK back.
+    pub(crate) fn timeout(&self, config: &Retransmission, wait: Duration) -> Duration {
         let measured = self.smoothed + self.variation * 4 + wait;
-        let base = measured.clamp(config.rto_min, config.rto_max);
-        let doublings = if config.backoff { repeats.min(16) } else { 0 };
-        (base * (1 << doublings)).min(config.rto_max)
+        measured.clamp(config.rto_min, config.rto_max)
     }
 
     /// How long a packet may be overtaken by packets of other paths before it counts as lost.
@@ -55,9 +54,10 @@ mod tests {
         let config = TransportConfig::bifrost().retransmission;
         let rtt = RoundTrip::default();
         // 4 ms, 8 ms, 16 ms (BIFROST, section 4.3).
-        let timeouts: Vec<_> = (0..3).map(|n| rtt.timeout(&config, Duration::ZERO, n)).collect();
+        let first = rtt.timeout(&config, Duration::ZERO);
+        let timeouts: Vec<_> = (0..3).map(|n| config.backed_off(first, n)).collect();
         assert_eq!(timeouts, [4, 8, 16].map(Duration::from_millis));
-        assert_eq!(rtt.timeout(&config, Duration::ZERO, 200), config.rto_max);
+        assert_eq!(config.backed_off(first, 200), config.rto_max);
     }
 
     #[test]
@@ -65,7 +65,8 @@ mod tests {
         let config = TransportConfig::stellar().retransmission;
         let mut rtt = RoundTrip::default();
         (0..20).for_each(|_| rtt.sample(Duration::from_micros(12)));
-        assert_eq!(rtt.timeout(&config, Duration::ZERO, 3), Duration::from_micros(250));
+        let first = rtt.timeout(&config, Duration::ZERO);
+        assert_eq!(config.backed_off(first, 3), Duration::from_micros(250));
     }
 
     #[test]
@@ -74,6 +75,6 @@ mod tests {
         let mut rtt = RoundTrip::default();
         rtt.sample(Duration::from_micros(400));
         // First sample: smoothed R, variation R/2, timeout R + 4 * R/2 (RFC 6298, 2.2).
-        assert_eq!(rtt.timeout(&config, Duration::ZERO, 0), Duration::from_micros(1200));
+        assert_eq!(rtt.timeout(&config, Duration::ZERO), Duration::from_micros(1200));
     }
 }
