@@ -1,0 +1,38 @@
+//! Results for people and for programs: aligned text tables, JSON, CSV, and HTML reports that are
+//! one file without any external resource, readable on a light or dark screen and on paper.
+//!
+//! Callers hand over plain data; nothing here knows what was measured.
+//!
+//! ```
+//! use weft_report::{Axis, Body, LinePlot, Report, Section, Series, Unit};
+//!
+//! let queue = Series::new("128 paths", vec![(0.0, 0.0), (0.001, 52_000.0), (0.002, 31_000.0)]);
+//! let report = Report {
+//!     title: "Permutation traffic".into(),
+//!     subtitle: "128 hosts, seed 1".into(),
+//!     facts: vec![("flows".into(), "128".into())],
+//!     sections: vec![Section {
+//!         heading: "Queue depth".into(),
+//!         text: "Spraying keeps the longest queue under a quarter of a buffer.".into(),
+//!         body: Body::Lines(LinePlot {
+//!             x: Axis::new("time", Unit::Seconds),
+//!             y: Axis::new("queue", Unit::Bytes),
+//!             series: vec![queue],
+//!             marks: vec![],
+//!         }),
+//!     }],
+//! };
+//! assert!(report.to_html().starts_with("<!DOCTYPE html>"));
+//! ```
+#![forbid(unsafe_code)]
+
+mod html;
+mod plot;
+mod scale;
+mod table;
+mod theme;
+
+pub use html::{Body, Report, Section};
+pub use plot::{BarPlot, CdfPlot, LinePlot, Mark, PercentilePlot, Series};
+pub use scale::{Axis, Unit};
+pub use table::{Align, Cell, Column, Table};

@@ -1,0 +1,155 @@
+//! Numbers as people read them: a unit, a prefix, three digits.
+
+use std::ops::Range;
+
+/// What an axis or a value counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Seconds.
+    Seconds,
+    /// Bytes.
+    Bytes,
+    /// Bits per second.
+    BitsPerSecond,
+    /// Things: packets, flows, paths.
+    Count,
+    /// A share of one, shown as a percentage.
+    Share,
+    /// A ratio such as a slowdown.
+    Ratio,
+}
+
+impl Unit {
+    /// `value` with about three significant digits and its unit: `1.25 ms`, `64 KB`, `12.5%`.
+    pub fn format(self, value: f64) -> String {
+        match self {
+            Self::Share => format!("{}%", digits(value * 100.0)),
+            Self::Ratio => digits(value),
+            Self::Seconds => prefixed(value, "s", &SECONDS),
+            Self::Bytes => prefixed(value, "B", &THOUSANDS),
+            Self::BitsPerSecond => prefixed(value, "b/s", &THOUSANDS),
+            Self::Count => prefixed(value, "", &THOUSANDS),
+        }
+    }
+}
+
+const SECONDS: [(f64, &str); 4] = [(1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n")];
+const THOUSANDS: [(f64, &str); 5] = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K"), (1.0, "")];
+
+fn prefixed(value: f64, unit: &str, prefixes: &[(f64, &str)]) -> String {
+    let smallest = *prefixes.last().expect("the tables above are not empty");
+    // Rounded to three digits first, or 999.9 K would not become 1 M.
+    let fits = |scale: f64| value.abs() * (1.0 + 5e-4) >= scale;
+    let (scale, prefix) = match value {
+        0.0 => (1.0, ""),
+        _ => prefixes.iter().copied().find(|&(scale, _)| fits(scale)).unwrap_or(smallest),
+    };
+    let space = if unit.is_empty() && prefix.is_empty() { "" } else { " " };
+    format!("{}{space}{prefix}{unit}", digits(value / scale))
+}
+
+/// Three significant digits, without trailing zeros behind the point; whole numbers stay whole.
+fn digits(value: f64) -> String {
+    let decimals = match value.abs() {
+        size if size >= 99.95 => 0,
+        size if size >= 9.995 => 1,
+        _ => 2,
+    };
+    let text = format!("{value:.decimals$}");
+    let text = match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.'),
+        false => &text,
+    };
+    if text == "-0" { "0".into() } else { text.into() }
+}
+
+/// What an axis shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// The quantity, without unit: "time", "queue depth".
+    pub label: String,
+    /// What its numbers count.
+    pub unit: Unit,
+}
+
+impl Axis {
+    /// An axis for a quantity.
+    pub fn new(label: impl Into<String>, unit: Unit) -> Self {
+        Self { label: label.into(), unit }
+    }
+}
+
+/// Numbers at which an axis from `low` to `high` is marked: steps of 1, 2 or 5 times a power of
+/// ten, about `wanted` of them.
+pub(crate) fn ticks(low: f64, high: f64, wanted: f64) -> Vec<f64> {
+    let span = high - low;
+    if span.is_nan() || span <= 0.0 {
+        return vec![low];
+    }
+    let rough = span / wanted;
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|&step| step >= rough);
+    let step = step.unwrap_or(10.0 * power);
+    let first = (low / step).ceil();
+    let mut ticks = vec![];
+    let mut index = first;
+    while index * step <= high + step * 1e-9 {
+        ticks.push(index * step);
+        index += 1.0;
+    }
+    ticks
+}
+
+/// Logarithms at which a logarithmic axis is labelled: at 1, 2 and 5 of each power of ten, or at the powers only
+/// when there are many.
+pub(crate) fn decades(range: &Range<f64>) -> Vec<f64> {
+    let digits: &[f64] = if range.end - range.start <= 3.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+    let mut labelled = vec![];
+    let mut power = range.start.floor();
+    while power <= range.end {
+        labelled.extend(digits.iter().map(|digit| power + digit.log10()));
+        power += 1.0;
+    }
+    labelled.retain(|at| range.start <= *at && *at <= range.end);
+    labelled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits_and_a_fitting_prefix() {
+        for (unit, value, want) in [
+            (Unit::Seconds, 0.001_25, "1.25 ms"),
+            (Unit::Seconds, 0.000_25, "250 µs"),
+            (Unit::Seconds, 30.0, "30 s"),
+            (Unit::Seconds, 0.0, "0 s"),
+            (Unit::Bytes, 64_000.0, "64 KB"),
+            (Unit::BitsPerSecond, 9.87e9, "9.87 Gb/s"),
+            (Unit::BitsPerSecond, 999_900_000.0, "1 Gb/s"),
+            (Unit::Count, 128.0, "128"),
+            (Unit::Count, 1_250_000.0, "1.25 M"),
+            (Unit::Share, 0.125, "12.5%"),
+            (Unit::Ratio, 1.0, "1"),
+        ] {
+            assert_eq!(unit.format(value), want);
+        }
+    }
+
+    #[test]
+    fn ticks_are_round_and_inside() {
+        assert_eq!(ticks(0.0, 10.0, 5.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+        assert_eq!(ticks(0.0, 0.9, 4.0), [0.0, 0.5]);
+        assert_eq!(ticks(3.0, 3.0, 5.0), [3.0]);
+        assert_eq!(ticks(f64::NAN, 1.0, 5.0).len(), 1);
+    }
+
+    #[test]
+    fn a_short_logarithmic_axis_is_labelled_within_its_powers() {
+        let labels: Vec<String> =
+            decades(&(-3.0..-2.0)).iter().map(|at| Unit::Seconds.format(10f64.powf(*at))).collect();
+        assert_eq!(labels, ["1 ms", "2 ms", "5 ms", "10 ms"]);
+        assert_eq!(decades(&(0.0..6.0)).len(), 7);
+    }
+}
