@@ -1,0 +1,31 @@
+//! `weft completions`: what a shell needs to complete the command line.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::CommandFactory;
+use clap_complete::{Shell, generate};
+
+use super::Arguments;
+use crate::output::Output;
+
+/// Print completions for a shell
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  weft completions bash > /etc/bash_completion.d/weft
+  weft completions zsh > ~/.zfunc/_weft
+  weft completions fish > ~/.config/fish/completions/weft.fish")]
+pub(crate) struct Args {
+    /// Which shell
+    shell: Shell,
+}
+
+pub(crate) fn run(arguments: Args, _output: Output) -> Result<ExitCode> {
+    // Into memory first: the generator panics when it cannot write.
+    let mut script = vec![];
+    generate(arguments.shell, &mut Arguments::command(), "weft", &mut script);
+    std::io::stdout().write_all(&script)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,173 @@
+//! What a lab looks like, for people and for programs.
+
+use anyhow::Result;
+use serde::Serialize;
+use weft_lab::{Fabric, Impairment, Lab, LabSpec, LinkState, Loss, NodeKind, PortCounters};
+use weft_report::{Cell, Column, Table, Unit};
+
+use crate::output::{Output, render};
+
+/// A lab, as `--json` shows it.
+#[derive(Debug, Serialize)]
+pub(super) struct Description {
+    spec: LabSpec,
+    nodes: Vec<NodeDescription>,
+    links: Vec<LinkDescription>,
+}
+
+#[derive(Debug, Serialize)]
+struct NodeDescription {
+    name: String,
+    namespace: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<std::net::Ipv4Addr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hash_seed: Option<u32>,
+}
+
+/// One direction of a link.
+#[derive(Debug, Serialize)]
+pub(super) struct LinkDescription {
+    link: String,
+    from: String,
+    to: String,
+    down: bool,
+    #[serde(flatten)]
+    impairment: Impairment,
+    #[serde(flatten)]
+    counters: PortCounters,
+}
+
+pub(super) fn show(lab: &Lab, output: Output) -> Result<()> {
+    let description = describe(lab)?;
+    output.value(&description, || {
+        let links = links(&description.links);
+        format!("{}\n{}", render(&hosts(lab.fabric())), render(&links))
+    })
+}
+
+pub(super) fn describe(lab: &Lab) -> Result<Description> {
+    let fabric = lab.fabric();
+    let nodes = fabric.nodes.iter().enumerate().map(|(index, node)| {
+        let host = node.kind == NodeKind::Host;
+        NodeDescription {
+            name: node.name.clone(),
+            namespace: node.namespace.clone(),
+            address: host.then(|| fabric.address(index)),
+            hash_seed: (!host).then_some(node.hash_seed),
+        }
+    });
+    let counters = lab.counters()?;
+    let links = counters
+        .iter()
+        .enumerate()
+        .flat_map(|(link, counters)| directions(lab, link, [counters.forward, counters.backward]));
+    Ok(Description { spec: lab.spec().clone(), nodes: nodes.collect(), links: links.collect() })
+}
+
+/// Both directions of one link, without counters.
+pub(super) fn describe_link(lab: &Lab, link: usize) -> [LinkDescription; 2] {
+    directions(lab, link, [PortCounters::default(); 2])
+}
+
+/// `l0-s1: loses 1% both ways`.
+pub(super) fn condition_line(lab: &Lab, link: usize) -> String {
+    let state = &lab.links()[link];
+    let name = &lab.fabric().links[link].name;
+    let [forward, backward] = describe_link(lab, link);
+    if state.forward == state.backward {
+        return format!("{name}: {}", condition(state.down, &state.forward));
+    }
+    let line = |direction: &LinkDescription| {
+        let said = condition(direction.down, &direction.impairment);
+        format!("{name} from {}: {said}", direction.from)
+    };
+    format!("{}\n{}", line(&forward), line(&backward))
+}
+
+/// Hosts with their leaf and address.
+pub(super) fn hosts(fabric: &Fabric) -> Table {
+    let mut table = Table::new(vec![
+        Column::text("host", "host"),
+        Column::text("leaf", "leaf"),
+        Column::text("address", "address"),
+        Column::text("namespace", "namespace"),
+    ]);
+    for host in 0..fabric.hosts() {
+        let node = &fabric.nodes[host];
+        let leaf = fabric.leaf(fabric.leaf_of(host));
+        table.push(vec![
+            node.name.clone().into(),
+            leaf.name.clone().into(),
+            fabric.address(host).to_string().into(),
+            node.namespace.clone().into(),
+        ]);
+    }
+    table
+}
+
+fn directions(lab: &Lab, link: usize, counters: [PortCounters; 2]) -> [LinkDescription; 2] {
+    let fabric = lab.fabric();
+    let (cable, state): (_, &LinkState) = (&fabric.links[link], &lab.links()[link]);
+    let direction = |from: usize, to: usize, impairment, counters| LinkDescription {
+        link: cable.name.clone(),
+        from: fabric.nodes[from].name.clone(),
+        to: fabric.nodes[to].name.clone(),
+        down: state.down,
+        impairment,
+        counters,
+    };
+    let (near, far) = (cable.near.node, cable.far.node);
+    [
+        direction(near, far, state.forward, counters[0]),
+        direction(far, near, state.backward, counters[1]),
+    ]
+}
+
+fn links(directions: &[LinkDescription]) -> Table {
+    let mut table = Table::new(vec![
+        Column::text("from", "from"),
+        Column::text("to", "to"),
+        Column::text("condition", "condition"),
+        Column::number("sent", "bytes"),
+        Column::number("packets", "packets"),
+        Column::number("dropped", "dropped"),
+        Column::number("marked", "marked"),
+        Column::number("queue full", "queue_dropped"),
+    ]);
+    for LinkDescription { from, to, down, impairment, counters, .. } in directions {
+        #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+        let bytes = Cell::new(Unit::Bytes.format(counters.bytes as f64), counters.bytes);
+        table.push(vec![
+            from.clone().into(),
+            to.clone().into(),
+            condition(*down, impairment).into(),
+            bytes,
+            counters.packets.into(),
+            counters.dropped.into(),
+            counters.marked.into(),
+            counters.queue_dropped.into(),
+        ]);
+    }
+    table
+}
+
+fn condition(down: bool, impairment: &Impairment) -> String {
+    let mut said = vec![];
+    if down {
+        said.push("down".to_owned());
+    }
+    if impairment.black_hole {
+        said.push("swallows everything".into());
+    }
+    if impairment.loss != Loss::NONE {
+        said.push(format!("loses {}", impairment.loss));
+    }
+    if impairment.mark != Loss::NONE {
+        said.push(format!("marks {}", impairment.mark));
+    }
+    if let Some(rate) = impairment.rate {
+        said.push(format!("limited to {rate}"));
+    }
+    if said.is_empty() { "healthy".into() } else { said.join(", ") }
+}

@@ -1,0 +1,106 @@
+//! Every subcommand: a file and a row.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::output::Output;
+
+mod completions;
+mod doctor;
+mod lab;
+mod list;
+mod man;
+
+/// What every command's `--help` says at the end of the first page.
+const EXIT_CODES: &str = "\
+Exit codes: 0 done, 1 failed (the reason is on standard error), 2 wrong usage. `weft lab exec` \
+gives its command's.
+
+Colours follow NO_COLOR; progress bars appear on a terminal only.";
+
+const EXAMPLES: &str = "\
+Examples:
+  weft doctor                                what this machine can do, and what to install
+  sudo weft lab up --spines 4                a leaf–spine fabric of network namespaces
+  sudo weft lab set l0-s1 --loss 1%          one of its four paths loses packets
+  weft list policies                         how a connection can choose its paths
+";
+
+/// Carries RDMA, messages and ordinary traffic over every path of an Ethernet fabric at once, and
+/// plans, steers and simulates the fabric it runs on.
+#[derive(Debug, Parser)]
+#[command(name = "weft", version, arg_required_else_help = true)]
+#[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
+pub(crate) struct Arguments {
+    /// Print JSON instead of text
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+impl Arguments {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// What went wrong, with the fix in its words.
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        self.command.run(Output::new(self.json))
+    }
+}
+
+/// Declares every command once: its module, whose `Args` say what it does and takes, and whose
+/// `run` does it.
+macro_rules! commands {
+    ($($command:ident => $module:ident;)+) => {
+        #[derive(Debug, Subcommand)]
+        enum Command { $($command($module::Args)),+ }
+
+        impl Command {
+            fn run(self, output: Output) -> Result<ExitCode> {
+                match self { $(Self::$command(arguments) => $module::run(arguments, output)),+ }
+            }
+        }
+    };
+}
+
+commands! {
+    List => list;
+    Lab => lab;
+    Doctor => doctor;
+    Completions => completions;
+    Man => man;
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_parser_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_says_what_it_does_and_gives_an_example() {
+        fn check(command: &clap::Command) {
+            assert!(command.get_about().is_some(), "{} has no description", command.get_name());
+            let leaf = !command.has_subcommands();
+            if leaf {
+                let examples = command.get_after_help().map(ToString::to_string);
+                let example = examples
+                    .is_some_and(|text| text.contains("  weft ") || text.contains("sudo weft "));
+                assert!(example, "{} has no example", command.get_name());
+            }
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{argument} has no description");
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Arguments::command());
+    }
+}

@@ -1,0 +1,21 @@
+//! The `weft` command. It parses, calls the library that does the work, and prints.
+#![forbid(unsafe_code)]
+
+mod cmd;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let arguments = cmd::Arguments::parse();
+    match arguments.run() {
+        Ok(code) => code,
+        Err(error) if output::reader_is_gone(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::print_error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
