@@ -1,0 +1,203 @@
+//! An endpoint with sockets, a clock and a way to wait.
+
+use std::net::SocketAddr;
+
+use weft_transport::{ConfigError, Endpoint, EndpointConfig, TransportConfig};
+use weft_units::{Duration, Instant, Seed};
+
+use crate::udp::{SocketConfig, SocketError, Sockets};
+use crate::wait::Waiter;
+use crate::{Application, Clock, Turn, WaitMode};
+
+/// Longest sleep, so that a thread that is asked to stop hears of it.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+/// How an agent is opened.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// Its sockets. `paths` is taken from `transport`.
+    pub sockets: SocketConfig,
+    /// How its connections behave.
+    pub transport: TransportConfig,
+    /// Whether peers may connect.
+    pub accept: bool,
+    /// Connections at most, at most 2^24.
+    pub max_connections: u32,
+    /// How to wait between turns.
+    pub wait: WaitMode,
+}
+
+impl AgentConfig {
+    /// An agent on `local` whose connections behave as `transport` says; it does not accept.
+    pub fn new(local: SocketAddr, transport: TransportConfig) -> Self {
+        Self {
+            sockets: SocketConfig::new(local, transport.paths),
+            transport,
+            accept: false,
+            max_connections: 1 << 20,
+            wait: WaitMode::default(),
+        }
+    }
+
+    /// The same, accepting connections.
+    #[must_use]
+    pub fn accepting(mut self) -> Self {
+        self.accept = true;
+        self
+    }
+
+    /// A transport for real packets on an Ethernet of 1500 bytes. Packets take the same path in
+    /// bursts of 44, which is what one system call carries (`docs/design/agent-sockets.md` has what
+    /// shorter bursts cost); the window and the RTO are those that a host with a scheduler, whose
+    /// round trips vary by milliseconds, needs.
+    pub fn ethernet(paths: u16) -> TransportConfig {
+        let bifrost = TransportConfig::bifrost();
+        TransportConfig {
+            paths,
+            spray_unit: 44,
+            line_rate: weft_units::BitRate::gbps(40).expect("not zero"),
+            base_rtt: Duration::from_micros(300),
+            send_window: 2048,
+            reorder_window: 4096,
+            ack_every: 44,
+            keepalive_interval: Duration::ZERO,
+            ..bifrost
+        }
+    }
+}
+
+/// Why an agent could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The transport's configuration.
+    #[error("transport configuration: {0}")]
+    Config(#[from] ConfigError),
+    /// The sockets.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The operating system gave no random numbers.
+    #[error("no random numbers from the operating system: {0}")]
+    Entropy(#[from] rustix::io::Errno),
+}
+
+/// What an agent counts beside its engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct AgentCounters {
+    /// Datagrams received, of any kind.
+    pub datagrams_received: u64,
+    /// Of those, datagrams that are no packet of this protocol.
+    pub malformed: u64,
+    /// Receive calls that failed.
+    pub receive_errors: u64,
+}
+
+/// One thread's end of the transport. See the crate's front page.
+#[derive(Debug)]
+pub struct Agent {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) sockets: Sockets,
+    pub(crate) clock: Clock,
+    pub(crate) counters: AgentCounters,
+    pub(crate) kernel_timestamps: bool,
+    waiter: Waiter,
+}
+
+impl Agent {
+    /// Opens sockets and an endpoint, seeded by the operating system.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(config: &AgentConfig) -> Result<Self, OpenError> {
+        let sockets = Sockets::open(&SocketConfig {
+            paths: config.transport.paths,
+            ..config.sockets.clone()
+        })?;
+        let endpoint = Endpoint::new(
+            EndpointConfig {
+                transport: config.transport.clone(),
+                receive_port: sockets.local().port(),
+                thread_id: 0,
+                accept: config.accept,
+                max_connections: config.max_connections,
+            },
+            random_seed()?,
+        )?;
+        let clock = Clock;
+        Ok(Self {
+            endpoint,
+            sockets,
+            clock,
+            counters: AgentCounters::default(),
+            kernel_timestamps: config.sockets.kernel_timestamps,
+            waiter: Waiter::new(config.wait, clock),
+        })
+    }
+
+    /// The engine, for commands and counters.
+    pub fn endpoint(&mut self) -> &mut Endpoint {
+        &mut self.endpoint
+    }
+
+    /// The sockets, for counters.
+    pub fn sockets(&self) -> &Sockets {
+        &self.sockets
+    }
+
+    /// What was counted beside the engine.
+    pub fn counters(&self) -> AgentCounters {
+        self.counters
+    }
+
+    /// The time by this agent's clock.
+    pub fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// Address and port that peers connect to.
+    pub fn local(&self) -> SocketAddr {
+        self.sockets.local()
+    }
+
+    /// Takes a turn, and waits as configured when there was nothing to do: at most until `until`,
+    /// and never longer than a tenth of a second.
+    pub fn step(&mut self, application: &mut impl Application, until: Instant) -> Turn {
+        let turn = self.turn(application);
+        if turn.worked() && self.sockets.outbox.waiting() == 0 {
+            self.waiter.worked();
+            return turn;
+        }
+        let due = self.endpoint.poll_timeout().unwrap_or(Instant::FAR_FUTURE);
+        let until = until.min(due).min(self.clock.now() + LONGEST_SLEEP);
+        self.waiter.wait(self.sockets.readable(), self.sockets.outbox.blocked(), until);
+        turn
+    }
+
+    /// Takes turns until `done` says so; false when `deadline` came first.
+    pub fn run<A: Application>(
+        &mut self,
+        application: &mut A,
+        deadline: Instant,
+        mut done: impl FnMut(&mut Endpoint, &A) -> bool,
+    ) -> bool {
+        loop {
+            let _ = self.step(application, deadline);
+            if done(&mut self.endpoint, application) {
+                return true;
+            }
+            if self.clock.now() >= deadline {
+                return false;
+            }
+        }
+    }
+}
+
+/// Connection ids and tokens must not be guessable.
+fn random_seed() -> Result<Seed, rustix::io::Errno> {
+    let mut bytes = [0; 8];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled +=
+            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(Seed(u64::from_le_bytes(bytes)))
+}

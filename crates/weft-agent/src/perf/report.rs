@@ -1,0 +1,173 @@
+//! What a measurement found, as plain data.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use weft_transport::{DropReason, Stats};
+
+use super::{Plan, Series};
+use crate::udp::{PathCount, SendCounters};
+use crate::{Agent, AgentCounters};
+
+/// A distribution of times, microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencyMicros {
+    /// How many were measured.
+    pub count: u64,
+    /// Shortest.
+    pub min: f64,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Half are shorter.
+    pub p50: f64,
+    /// 90 of 100 are shorter.
+    pub p90: f64,
+    /// 99 of 100 are shorter.
+    pub p99: f64,
+    /// 999 of 1000 are shorter.
+    pub p999: f64,
+    /// Longest.
+    pub max: f64,
+}
+
+impl LatencyMicros {
+    /// Of a histogram of nanoseconds.
+    pub fn of(histogram: &Histogram<u64>) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "printed, not computed with")]
+        let micros = |nanos: u64| nanos as f64 / 1e3;
+        Self {
+            count: histogram.len(),
+            min: micros(histogram.min()),
+            mean: histogram.mean() / 1e3,
+            p50: micros(histogram.value_at_quantile(0.5)),
+            p90: micros(histogram.value_at_quantile(0.9)),
+            p99: micros(histogram.value_at_quantile(0.99)),
+            p999: micros(histogram.value_at_quantile(0.999)),
+            max: micros(histogram.max()),
+        }
+    }
+}
+
+/// A histogram of nanoseconds up to a minute, with three significant digits.
+pub(super) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("constant and valid bounds")
+}
+
+/// Counters of one end: its engine, its sockets, and each path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransportCounters {
+    /// Data packets sent, first transmissions and repeats.
+    pub data_sent: u64,
+    /// Data packets accepted.
+    pub data_received: u64,
+    /// ACKs sent.
+    pub acks_sent: u64,
+    /// ACKs accepted.
+    pub acks_received: u64,
+    /// Packets sent again because later ones were acknowledged.
+    pub fast_retransmits: u64,
+    /// Packets sent again because their timeout passed.
+    pub timeout_retransmits: u64,
+    /// Packets sent again that had arrived after all.
+    pub spurious_retransmits: u64,
+    /// Packets that carried a congestion mark.
+    pub ecn_marks: u64,
+    /// Packets accepted before one with a lower number.
+    pub out_of_order: u64,
+    /// Times a path went down.
+    pub paths_down: u64,
+    /// Times a path came back.
+    pub paths_up: u64,
+    /// Packets refused, by reason; reasons with none are left out.
+    pub dropped: BTreeMap<String, u64>,
+    /// What each path carried, by its index.
+    pub paths: Vec<PathCount>,
+    /// What became of batches handed to the kernel.
+    pub sockets: SendCounters,
+}
+
+impl TransportCounters {
+    /// The counters of an agent as they are.
+    pub fn of(agent: &mut Agent) -> Self {
+        let counters = agent.counters();
+        let (sockets, paths) = {
+            let outbox = &agent.sockets().outbox;
+            (outbox.counters(), outbox.paths().to_vec())
+        };
+        Self { sockets, paths, ..Self::of_engine(agent.endpoint().stats(), counters) }
+    }
+
+    pub(super) fn of_engine(stats: &Stats, agent: AgentCounters) -> Self {
+        let mut dropped: BTreeMap<_, _> = DropReason::ALL
+            .iter()
+            .map(|&reason| (reason.name().to_owned(), stats.dropped_for(reason)))
+            .collect();
+        // The agent finds malformed bytes before the engine sees them.
+        *dropped.entry(DropReason::Malformed.name().to_owned()).or_default() += agent.malformed;
+        dropped.retain(|_, &mut count| count > 0);
+        Self {
+            data_sent: stats.data_sent,
+            data_received: stats.data_received,
+            acks_sent: stats.acks_sent,
+            acks_received: stats.acks_received,
+            fast_retransmits: stats.fast_retransmits,
+            timeout_retransmits: stats.timeout_retransmits,
+            spurious_retransmits: stats.spurious_retransmits,
+            ecn_marks: stats.ecn_marks,
+            out_of_order: stats.out_of_order,
+            paths_down: stats.paths_down,
+            paths_up: stats.paths_up,
+            dropped,
+            paths: Vec::new(),
+            sockets: SendCounters::default(),
+        }
+    }
+}
+
+/// What a server counted of one connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Counts {
+    /// Messages that arrived whole.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Messages whose bytes are not what they should be; zero unless the plan asks to verify.
+    pub corrupt: u64,
+    /// Bytes placed over time.
+    pub placed: Series,
+    /// The server's counters, of all its connections.
+    pub transport: TransportCounters,
+}
+
+/// A finished measurement.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// What was run on each connection.
+    pub plan: Plan,
+    /// Connections.
+    pub connections: u32,
+    /// Paths of each.
+    pub paths: u16,
+    /// How paths are chosen.
+    pub policy: String,
+    /// From the first message until everything under way had arrived, seconds.
+    pub seconds: f64,
+    /// Messages that arrived whole; where they are answered, that were answered.
+    pub messages: u64,
+    /// Messages a second.
+    pub messages_per_second: f64,
+    /// Bytes of messages, one way, in bits per second.
+    pub goodput_bps: f64,
+    /// Until a message was answered; in a throughput test, until its arrival was acknowledged.
+    pub latency_us: LatencyMicros,
+    /// Messages with wrong bytes, at either end; zero unless asked to verify.
+    pub corrupt: u64,
+    /// Bytes the server placed over time, all connections.
+    pub placed: Series,
+    /// This end's counters.
+    pub client: TransportCounters,
+    /// The other end's counters; they include other clients of the same server.
+    pub server: TransportCounters,
+}

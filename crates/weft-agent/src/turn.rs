@@ -1,0 +1,154 @@
+//! One turn of the loop between sockets and engine: what arrived goes in, payload goes where it
+//! belongs, what is due is done, what may leave leaves. This is the hot path; nothing here
+//! allocates per packet.
+
+use weft_transport::{
+    Arrival, ConnectionId, Endpoint, Event, Payload, Placement, Transmit, Verdict,
+};
+use weft_units::Instant;
+use weft_wire::Packet;
+
+use crate::Agent;
+
+/// Packets taken from the engine before the sockets are looked at again: what may sit in the outbox
+/// while an ACK waits to be read.
+const TRANSMIT_BUDGET: usize = 176;
+
+/// What the owner of an [`Agent`] does: it keeps the bytes of messages and hears what happened.
+pub trait Application {
+    /// Copies a piece of a submitted message into `out`, which is exactly `payload.len` long. The
+    /// message's bytes must be there and the same until its `Sent`, or its connection's `Closed`.
+    fn read(&mut self, connection: ConnectionId, payload: Payload, out: &mut [u8]);
+
+    /// Puts a piece of an arriving message where it belongs. Pieces come in any order, each once,
+    /// and always inside `placement.length`. Two pieces of one message number may disagree about
+    /// its length when the peer is hostile.
+    fn place(&mut self, now: Instant, placement: &Placement, bytes: &[u8]);
+
+    /// Something happened. Commands to `endpoint` are welcome here.
+    fn on_event(&mut self, endpoint: &mut Endpoint, now: Instant, event: Event);
+
+    /// Everything that arrived in this turn is in; packets are asked for next. A place to submit
+    /// more.
+    fn on_turn(&mut self, _endpoint: &mut Endpoint, _now: Instant) {}
+}
+
+/// What one turn did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Turn {
+    /// Datagrams that arrived.
+    pub received: usize,
+    /// Datagrams that left, or wait for the kernel to take them.
+    pub sent: usize,
+}
+
+impl Turn {
+    /// Whether anything happened.
+    pub fn worked(self) -> bool {
+        self.received + self.sent > 0
+    }
+}
+
+impl Agent {
+    /// Takes one turn without blocking.
+    pub fn turn(&mut self, application: &mut impl Application) -> Turn {
+        let received = self.take_arrivals(application);
+        let now = self.clock.now();
+        if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
+            self.endpoint.handle_timeout(now);
+        }
+        while let Some(event) = self.endpoint.poll_event() {
+            application.on_event(&mut self.endpoint, now, event);
+        }
+        application.on_turn(&mut self.endpoint, now);
+        let sent = self.send_departures(application, now);
+        Turn { received, sent }
+    }
+
+    fn take_arrivals(&mut self, application: &mut impl Application) -> usize {
+        let messages = match self.sockets.inbox.receive() {
+            Ok(messages) => messages,
+            Err(_) => {
+                self.counters.receive_errors += 1;
+                0
+            }
+        };
+        if messages == 0 {
+            return 0;
+        }
+        let now = self.clock.now();
+        let lead = if self.kernel_timestamps { self.clock.wall_clock_lead() } else { 0 };
+        let mut datagrams = 0;
+        for index in 0..messages {
+            let received = self.sockets.inbox.message(index);
+            let arrival = Arrival {
+                from: received.from,
+                received_at: received.received_at(now, lead),
+                congestion_experienced: received.congestion_experienced,
+                hops: received.hops,
+            };
+            for datagram in received.datagrams() {
+                datagrams += 1;
+                match Packet::parse(datagram) {
+                    Ok((packet, payload)) => {
+                        let endpoint = &mut self.endpoint;
+                        take_in(endpoint, application, now, &arrival, &packet, payload);
+                    }
+                    Err(_) => self.counters.malformed += 1,
+                }
+            }
+        }
+        self.counters.datagrams_received += datagrams as u64;
+        datagrams
+    }
+
+    fn send_departures(&mut self, application: &mut impl Application, now: Instant) -> usize {
+        let outbox = &mut self.sockets.outbox;
+        let mut sent = 0;
+        // What the kernel has no room for waits; asking the engine for more would only let it
+        // pile up and grow old.
+        while outbox.waiting() < TRANSMIT_BUDGET {
+            let Some(transmit) = self.endpoint.poll_transmit(now) else { break };
+            let header_len = transmit.packet.len();
+            let size = header_len + transmit.payload.map_or(0, |payload| usize::from(payload.len));
+            let size = u16::try_from(size).expect("an MTU of at most 9000 bytes and a header");
+            outbox.push(transmit.to, transmit.path.0, size, |out| {
+                write(&transmit, application, out);
+            });
+            sent += 1;
+        }
+        outbox.flush();
+        sent
+    }
+}
+
+/// Gives a packet to the engine, and its payload to the application.
+#[inline]
+fn take_in(
+    endpoint: &mut Endpoint,
+    application: &mut impl Application,
+    now: Instant,
+    arrival: &Arrival,
+    packet: &Packet,
+    payload: &[u8],
+) {
+    // A payload past 64 KiB cannot come out of a UDP datagram.
+    let payload_len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
+    let Verdict::Place(placement) = endpoint.handle_packet(now, arrival, packet, payload_len)
+    else {
+        return;
+    };
+    application.place(now, &placement, &payload[..usize::from(placement.len)]);
+    endpoint
+        .placed(now, placement.connection, placement.psn)
+        .expect("the engine has just asked for this packet to be placed");
+}
+
+#[inline]
+fn write(transmit: &Transmit, application: &mut impl Application, out: &mut [u8]) {
+    let header_len = transmit.packet.emit(out);
+    if let (Some(payload), Some(connection)) = (transmit.payload, transmit.connection) {
+        application.read(connection, payload, &mut out[header_len..]);
+    }
+}

@@ -1,0 +1,91 @@
+//! What arrives: a batch of messages, each one datagram or several that the kernel gathered.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use socket2::Socket;
+use weft_units::Instant;
+
+use super::{HOP_LIMIT, syscall};
+
+/// Congestion experienced (RFC 3168, section 5).
+const CE: u8 = 0b11;
+
+/// Datagrams of one sender that arrived together.
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    /// Address and source port they came from.
+    pub from: SocketAddr,
+    /// Their bytes, one after the other.
+    pub bytes: &'a [u8],
+    /// Length of each but the last, which may be shorter.
+    pub segment: usize,
+    /// Whether they carry the congestion-experienced mark.
+    pub congestion_experienced: bool,
+    /// Hops they took, if the sender began with a TTL of 64; zero where that cannot be.
+    pub hops: u8,
+    /// The kernel's wall-clock time of arrival, nanoseconds; zero where stamping is off.
+    pub wall_clock_nanos: u64,
+}
+
+impl<'a> Received<'a> {
+    /// Each datagram by itself.
+    pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.bytes.chunks(self.segment.max(1))
+    }
+
+    /// When they arrived by the monotonic clock, at most `now`.
+    #[inline]
+    pub fn received_at(&self, now: Instant, wall_clock_lead: u64) -> Instant {
+        match self.wall_clock_nanos {
+            0 => now,
+            stamp => now.min(Instant::from_nanos(stamp.wrapping_sub(wall_clock_lead))),
+        }
+    }
+}
+
+/// The socket packets arrive on, and the buffers they arrive in.
+#[derive(Debug)]
+pub struct Inbox {
+    socket: Socket,
+    receiver: syscall::Receiver,
+}
+
+impl Inbox {
+    pub(super) fn new(socket: Socket, batch: usize) -> Self {
+        Self { socket, receiver: syscall::Receiver::new(batch) }
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Takes what has arrived, without blocking, and says how many messages that is.
+    ///
+    /// # Errors
+    /// What the kernel said. A port that nobody listens on is not among them: these sockets are
+    /// not connected, so ICMP errors of one peer do not reach the others.
+    #[inline]
+    pub fn receive(&mut self) -> io::Result<usize> {
+        self.receiver.receive(self.socket.as_fd())
+    }
+
+    /// Message `index` of the last [`receive`](Self::receive).
+    ///
+    /// # Panics
+    /// If `index` is not below what it returned.
+    #[inline]
+    pub fn message(&self, index: usize) -> Received<'_> {
+        let (meta, bytes) = self.receiver.message(index);
+        let hops = HOP_LIMIT.checked_sub(meta.hop_limit).filter(|_| meta.hop_limit != 0);
+        Received {
+            from: meta.from,
+            bytes,
+            segment: meta.segment,
+            congestion_experienced: meta.traffic_class & CE == CE,
+            hops: hops.unwrap_or(0),
+            wall_clock_nanos: meta.wall_clock_nanos,
+        }
+    }
+}

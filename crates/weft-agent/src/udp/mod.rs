@@ -1,0 +1,228 @@
+//! UDP sockets: one per path to send from, so that a path is a source port, and one to receive on.
+//! Opens and configures them; [`Outbox`] batches what leaves, [`Inbox`] what arrives.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+mod inbox;
+mod outbox;
+#[expect(unsafe_code, reason = "sendmmsg and recvmmsg have no safe form")]
+mod syscall;
+
+pub use inbox::{Inbox, Received};
+pub use outbox::{Outbox, PathCount, SendCounters};
+
+/// Hops a packet may take; receivers subtract what is left from it (BIFROST, appendix D).
+pub(crate) const HOP_LIMIT: u8 = 64;
+
+/// ECN-capable transport, codepoint ECT(0) (RFC 3168, section 5).
+const ECT_0: u32 = 0b10;
+
+/// How sockets are opened.
+#[derive(Clone, Debug)]
+pub struct SocketConfig {
+    /// Address and port to receive on; port zero takes a free one. On a host with several
+    /// addresses name the one that peers use: answers leave from it.
+    pub local: SocketAddr,
+    /// Paths, that is sockets to send from, each with its own source port. At least one.
+    pub paths: u16,
+    /// Source port of path 0, the others follow; `None` takes free ports, which a fabric's hash
+    /// spreads as well as any. Choose them where the fabric's hash is known.
+    pub first_source_port: Option<u16>,
+    /// What to ask of the kernel for the receive buffer, bytes; it may grant less.
+    pub receive_buffer: usize,
+    /// Let the kernel cut (GSO) and gather (GRO) datagrams where it can.
+    pub offload: bool,
+    /// Ask the kernel when each packet arrived. Without it a packet's time is when it was read.
+    pub kernel_timestamps: bool,
+    /// Messages of one receive call, 1 to 32; each takes 64 KiB.
+    pub receive_batch: usize,
+}
+
+impl SocketConfig {
+    /// Sockets on `local` with `paths` paths and everything else as is best on most machines.
+    pub fn new(local: SocketAddr, paths: u16) -> Self {
+        Self {
+            local,
+            paths,
+            first_source_port: None,
+            receive_buffer: 16 << 20,
+            offload: true,
+            kernel_timestamps: false,
+            receive_batch: 8,
+        }
+    }
+}
+
+/// Why sockets could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// A port is taken, or the address is not this machine's.
+    #[error(
+        "cannot bind UDP {address}: {cause}; is the address this machine's and the port free \
+         (`ss -ulpn`)?"
+    )]
+    Bind {
+        /// What was asked for.
+        address: SocketAddr,
+        /// What the kernel said.
+        cause: io::Error,
+    },
+    /// Source ports would pass 65535.
+    #[error("{paths} source ports from {first} on pass port 65535")]
+    PortsExhausted {
+        /// The first.
+        first: u16,
+        /// How many.
+        paths: u16,
+    },
+    /// Anything else the kernel refused.
+    #[error("cannot {what}: {cause}")]
+    Refused {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        cause: io::Error,
+    },
+}
+
+/// What the kernel granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Granted {
+    /// Receive buffer, bytes.
+    pub receive_buffer: usize,
+    /// Whether that is less than what was asked for (`net.core.rmem_max` caps it).
+    pub receive_buffer_capped: bool,
+    /// Whether the kernel gathers received datagrams.
+    pub gro: bool,
+}
+
+/// One host's sockets.
+#[derive(Debug)]
+pub struct Sockets {
+    /// Where packets arrive.
+    pub inbox: Inbox,
+    /// Where packets leave.
+    pub outbox: Outbox,
+    local: SocketAddr,
+    granted: Granted,
+}
+
+impl Sockets {
+    /// Opens every socket.
+    ///
+    /// # Errors
+    /// See [`SocketError`].
+    pub fn open(config: &SocketConfig) -> Result<Self, SocketError> {
+        let receiver = open_bound(config.local)?;
+        let granted = prepare_receiver(&receiver, config)?;
+        let local = address_of(&receiver)?;
+        let senders = (0..config.paths.max(1))
+            .map(|path| open_sender(config, path))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            inbox: Inbox::new(receiver, config.receive_batch),
+            outbox: Outbox::new(senders, config.offload),
+            local,
+            granted,
+        })
+    }
+
+    /// Address and port that packets arrive on.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// What the kernel granted.
+    pub fn granted(&self) -> Granted {
+        self.granted
+    }
+
+    /// The socket to wait on for packets.
+    pub fn readable(&self) -> BorrowedFd<'_> {
+        self.inbox.socket()
+    }
+}
+
+fn refused(what: &'static str) -> impl FnOnce(io::Error) -> SocketError {
+    move |cause| SocketError::Refused { what, cause }
+}
+
+fn open_bound(address: SocketAddr) -> Result<Socket, SocketError> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
+        .map_err(refused("open a UDP socket"))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true).map_err(refused("keep an IPv6 socket to IPv6"))?;
+    }
+    socket.bind(&address.into()).map_err(|cause| SocketError::Bind { address, cause })?;
+    Ok(socket)
+}
+
+fn address_of(socket: &Socket) -> Result<SocketAddr, SocketError> {
+    let address = socket.local_addr().map_err(refused("ask for a socket's address"))?;
+    Ok(address.as_socket().expect("a UDP socket has an IP address"))
+}
+
+fn prepare_receiver(socket: &Socket, config: &SocketConfig) -> Result<Granted, SocketError> {
+    let fd = socket.as_fd();
+    if config.local.is_ipv6() {
+        socket.set_recv_tclass_v6(true).map_err(refused("ask for traffic classes"))?;
+        syscall::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1)
+            .map_err(refused("ask for hop limits"))?;
+    } else {
+        socket.set_recv_tos_v4(true).map_err(refused("ask for traffic classes"))?;
+        syscall::set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTTL, 1)
+            .map_err(refused("ask for TTLs"))?;
+    }
+    if config.kernel_timestamps {
+        syscall::set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
+            .map_err(refused("ask for receive times"))?;
+    }
+    let gro = config.offload && syscall::set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+    // With CAP_NET_ADMIN the cap of net.core.rmem_max does not apply.
+    let wanted = i32::try_from(config.receive_buffer).unwrap_or(i32::MAX);
+    if syscall::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, wanted).is_err() {
+        socket
+            .set_recv_buffer_size(config.receive_buffer)
+            .map_err(refused("set the receive buffer's size"))?;
+    }
+    // The kernel doubles what it is asked for, to cover its own bookkeeping (socket(7)).
+    let receive_buffer =
+        socket.recv_buffer_size().map_err(refused("ask for the receive buffer's size"))? / 2;
+    let receive_buffer_capped = receive_buffer < config.receive_buffer;
+    Ok(Granted { receive_buffer, receive_buffer_capped, gro })
+}
+
+fn open_sender(config: &SocketConfig, path: u16) -> Result<Socket, SocketError> {
+    let port = match config.first_source_port {
+        None => 0,
+        Some(first) => first
+            .checked_add(path)
+            .ok_or(SocketError::PortsExhausted { first, paths: config.paths })?,
+    };
+    let socket = open_bound(SocketAddr::new(config.local.ip(), port))?;
+    let hops = u32::from(HOP_LIMIT);
+    // A datagram that does not fit is refused with an error instead of being cut into fragments,
+    // which switches hash without ports: they would leave the path.
+    let (level, discover, probe) = match config.local.ip() {
+        IpAddr::V4(_) => {
+            socket.set_tos_v4(ECT_0).map_err(refused("mark packets ECN-capable"))?;
+            socket.set_ttl_v4(hops).map_err(refused("set the TTL"))?;
+            (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)
+        }
+        IpAddr::V6(_) => {
+            socket.set_tclass_v6(ECT_0).map_err(refused("mark packets ECN-capable"))?;
+            socket.set_unicast_hops_v6(hops).map_err(refused("set the hop limit"))?;
+            (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)
+        }
+    };
+    syscall::set_option(socket.as_fd(), level, discover, probe)
+        .map_err(refused("forbid fragments"))?;
+    // Nothing is ever read from a sending socket; the smallest buffer keeps strays cheap.
+    socket.set_recv_buffer_size(0).map_err(refused("shrink a sender's receive buffer"))?;
+    socket.set_send_buffer_size(4 << 20).map_err(refused("set the send buffer's size"))?;
+    Ok(socket)
+}

@@ -1,0 +1,315 @@
+//! What leaves: datagrams of one path, peer and size are laid side by side and handed to the kernel
+//! as one (GSO); everything a path has collected goes out in one call.
+//!
+//! Contents are copied into the outbox. Handing the kernel a vector of headers and payloads in
+//! place instead was measured and is no faster (`docs/design/agent-sockets.md`), and a copy can wait
+//! here when the kernel's buffers are full, whatever becomes of the application's memory.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use socket2::Socket;
+
+use super::syscall::{self, BATCH, Outgoing};
+
+/// The largest UDP payload over IPv4, which is also GSO's limit.
+const MAX_BYTES: usize = 65_507;
+
+/// `UDP_MAX_SEGMENTS` of the oldest kernels that have GSO (Linux 4.18).
+const MAX_SEGMENTS: usize = 64;
+
+/// What one path carried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct PathCount {
+    /// Datagrams the kernel took.
+    pub datagrams: u64,
+    /// Their UDP payload, bytes.
+    pub bytes: u64,
+}
+
+/// What became of batches. All counters only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct SendCounters {
+    /// System calls.
+    pub calls: u64,
+    /// Messages the kernel took: single datagrams and gathered ones.
+    pub messages: u64,
+    /// Times the kernel's buffers were full; the batch waited.
+    pub blocked: u64,
+    /// Datagrams larger than the interface's MTU, dropped: the configured packet size is wrong.
+    pub too_big: u64,
+    /// Datagrams the kernel refused for another reason, dropped: no route, a firewall.
+    pub refused: u64,
+    /// Times segmentation was refused; single datagrams are sent from then on.
+    pub offload_refused: u64,
+}
+
+/// Datagrams of one size to one peer on one path, side by side.
+#[derive(Debug)]
+struct Group {
+    to: SocketAddr,
+    path: u16,
+    /// Size of all but the last.
+    segment: u16,
+    count: u16,
+    /// The last one is shorter, or no more fit.
+    full: bool,
+    bytes: Box<[u8]>,
+    len: usize,
+}
+
+/// Sockets to send from and what waits for them.
+#[derive(Debug)]
+pub struct Outbox {
+    sockets: Vec<Socket>,
+    /// In order of their first datagram.
+    groups: Vec<Group>,
+    /// Index into `groups` of each path's latest.
+    latest: Vec<Option<u32>>,
+    /// Buffers of groups that left, the warmest last.
+    spare: Vec<Box<[u8]>>,
+    offload: bool,
+    waiting: usize,
+    counters: SendCounters,
+    paths: Vec<PathCount>,
+}
+
+enum Sent {
+    All,
+    Blocked,
+}
+
+impl Outbox {
+    pub(super) fn new(sockets: Vec<Socket>, offload: bool) -> Self {
+        let paths = sockets.len();
+        Self {
+            sockets,
+            groups: Vec::new(),
+            latest: vec![None; paths],
+            spare: Vec::new(),
+            offload,
+            waiting: 0,
+            counters: SendCounters::default(),
+            paths: vec![PathCount::default(); paths],
+        }
+    }
+
+    /// Lays a datagram of `size` bytes to `to` on `path` out for sending; `fill` writes it. A path
+    /// past the last socket shares a socket with another.
+    ///
+    /// # Panics
+    /// If `size` is more than a UDP datagram holds.
+    #[inline]
+    pub fn push(&mut self, to: SocketAddr, path: u16, size: u16, fill: impl FnOnce(&mut [u8])) {
+        let socket = usize::from(path) % self.sockets.len();
+        let index = match self.latest[socket] {
+            Some(latest) if self.groups[latest as usize].takes(to, size) => latest as usize,
+            _ => self.open_group(to, socket, size),
+        };
+        let max_segments = if self.offload { MAX_SEGMENTS } else { 1 };
+        fill(self.groups[index].append(size, max_segments));
+        self.waiting += 1;
+    }
+
+    /// Datagrams laid out and not yet taken by the kernel.
+    #[inline]
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Hands everything to the kernel. What its buffers have no room for stays, in order, and
+    /// [`blocked`](Self::blocked) says where.
+    pub fn flush(&mut self) {
+        if self.groups.is_empty() {
+            return;
+        }
+        self.latest.fill(None);
+        // Stable within a path, so that what left first arrives first.
+        self.groups.sort_by_key(|group| group.path);
+        let mut groups = std::mem::take(&mut self.groups);
+        let mut kept = 0;
+        let mut start = 0;
+        while start < groups.len() {
+            let path = groups[start].path;
+            let run = groups[start..].iter().take_while(|group| group.path == path).count();
+            let mut next = start;
+            while next < start + run {
+                let end = (next + BATCH).min(start + run);
+                let (taken, sent) = self.send(&groups[next..end]);
+                next += taken;
+                if matches!(sent, Sent::Blocked) {
+                    break;
+                }
+            }
+            for index in start..start + run {
+                if index < next {
+                    let bytes = std::mem::take(&mut groups[index].bytes);
+                    self.waiting -= usize::from(groups[index].count);
+                    self.spare.push(bytes);
+                } else {
+                    groups.swap(kept, index);
+                    kept += 1;
+                }
+            }
+            start += run;
+        }
+        groups.truncate(kept);
+        self.groups = groups;
+    }
+
+    /// Sockets whose batches wait for room in the kernel: wait until one is writable, then
+    /// [`flush`](Self::flush).
+    pub fn blocked(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.groups
+            .chunk_by(|a, b| a.path == b.path)
+            .map(|run| self.sockets[usize::from(run[0].path)].as_fd())
+    }
+
+    /// What became of batches.
+    pub fn counters(&self) -> SendCounters {
+        self.counters
+    }
+
+    /// What each path carried.
+    pub fn paths(&self) -> &[PathCount] {
+        &self.paths
+    }
+
+    /// The source port of each path.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn source_ports(&self) -> io::Result<Vec<u16>> {
+        let port = |socket: &Socket| {
+            Ok(socket.local_addr()?.as_socket().expect("a UDP socket has an IP address").port())
+        };
+        self.sockets.iter().map(port).collect()
+    }
+
+    #[cold]
+    fn new_buffer() -> Box<[u8]> {
+        vec![0; MAX_BYTES].into_boxed_slice()
+    }
+
+    fn open_group(&mut self, to: SocketAddr, socket: usize, size: u16) -> usize {
+        let bytes = self.spare.pop().unwrap_or_else(Self::new_buffer);
+        let path = u16::try_from(socket).expect("paths are counted in 16 bits");
+        let index = self.groups.len();
+        self.groups.push(Group { to, path, segment: size, count: 0, full: false, bytes, len: 0 });
+        self.latest[socket] = Some(u32::try_from(index).expect("groups fit in memory"));
+        index
+    }
+
+    /// Sends groups of one path; says how many are done with, sent or refused.
+    fn send(&mut self, groups: &[Group]) -> (usize, Sent) {
+        let socket = self.sockets[usize::from(groups[0].path)].as_fd();
+        let mut done = 0;
+        while done < groups.len() {
+            self.counters.calls += 1;
+            let outgoing = groups[done..].iter().map(Group::outgoing);
+            match syscall::send(socket, outgoing) {
+                Ok(taken) => {
+                    self.counters.messages += taken as u64;
+                    for group in &groups[done..done + taken] {
+                        self.paths[usize::from(group.path)].add(group);
+                    }
+                    done += taken;
+                }
+                Err(error) if is_full(&error) => {
+                    self.counters.blocked += 1;
+                    return (done, Sent::Blocked);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let group = &groups[done];
+                    if group.count > 1 && is_offload_refusal(&error) {
+                        self.offload = false;
+                        self.counters.offload_refused += 1;
+                        send_singly(socket, group, &mut self.counters, &mut self.paths);
+                    } else {
+                        self.counters.refuse(&error, group.count);
+                    }
+                    done += 1;
+                }
+            }
+        }
+        (done, Sent::All)
+    }
+}
+
+impl Group {
+    #[inline]
+    fn takes(&self, to: SocketAddr, size: u16) -> bool {
+        !self.full
+            && size <= self.segment
+            && self.len + usize::from(size) <= MAX_BYTES
+            && self.to == to
+    }
+
+    #[inline]
+    fn append(&mut self, size: u16, max_segments: usize) -> &mut [u8] {
+        let start = self.len;
+        self.len += usize::from(size);
+        self.count += 1;
+        self.full = size < self.segment || usize::from(self.count) >= max_segments;
+        &mut self.bytes[start..self.len]
+    }
+
+    fn outgoing(&self) -> Outgoing<'_> {
+        let segment = (self.count > 1).then_some(self.segment);
+        Outgoing { to: self.to, bytes: &self.bytes[..self.len], segment }
+    }
+}
+
+impl PathCount {
+    fn add(&mut self, group: &Group) {
+        self.datagrams += u64::from(group.count);
+        self.bytes += group.len as u64;
+    }
+}
+
+impl SendCounters {
+    fn refuse(&mut self, error: &io::Error, datagrams: u16) {
+        let counter = match error.raw_os_error() {
+            Some(libc::EMSGSIZE) => &mut self.too_big,
+            _ => &mut self.refused,
+        };
+        *counter += u64::from(datagrams);
+    }
+}
+
+/// Sends a group's datagrams one by one. Those the kernel has no room for are dropped, as a
+/// congested network would: this happens once in an outbox's life.
+#[cold]
+fn send_singly(
+    socket: BorrowedFd<'_>,
+    group: &Group,
+    counters: &mut SendCounters,
+    paths: &mut [PathCount],
+) {
+    for bytes in group.bytes[..group.len].chunks(usize::from(group.segment)) {
+        counters.calls += 1;
+        let single = Outgoing { to: group.to, bytes, segment: None };
+        match syscall::send(socket, std::iter::once(single)) {
+            Ok(_) => {
+                counters.messages += 1;
+                let path = &mut paths[usize::from(group.path)];
+                path.datagrams += 1;
+                path.bytes += bytes.len() as u64;
+            }
+            Err(error) => counters.refuse(&error, 1),
+        }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+        || matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))
+}
+
+/// What kernels answer when a device cannot segment: EIO without checksum offload, EINVAL where
+/// the option is unknown or the segment exceeds the MTU.
+fn is_offload_refusal(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP))
+}

@@ -1,0 +1,161 @@
+//! How a thread passes the time between turns: asleep in the kernel, spinning, or both by turns.
+
+use std::os::fd::BorrowedFd;
+use std::str::FromStr;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use weft_units::{Duration, Instant};
+
+use crate::Clock;
+
+/// How to wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WaitMode {
+    /// Sleep in `ppoll` until a packet or the deadline. Costs a wake-up a packet, and no CPU when
+    /// idle.
+    Block,
+    /// Never sleep. Lowest latency with a core to itself; ruinous without one.
+    Poll,
+    /// Spin briefly after work, then sleep. The spin lengthens while it pays and shrinks to nothing
+    /// while it does not, so a starved or idle thread behaves as [`WaitMode::Block`].
+    #[default]
+    Hybrid,
+}
+
+impl WaitMode {
+    /// Every mode.
+    pub const ALL: &[Self] = &[Self::Block, Self::Poll, Self::Hybrid];
+
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Poll => "poll",
+            Self::Hybrid => "hybrid",
+        }
+    }
+}
+
+impl FromStr for WaitMode {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.iter().copied().find(|mode| mode.name() == name).ok_or_else(|| {
+            let known: Vec<_> = Self::ALL.iter().map(|mode| mode.name()).collect();
+            weft_units::unknown_name("wait mode", name, &known)
+        })
+    }
+}
+
+/// The longest spin. A wake-up from `ppoll` costs 5 to 20 us, so a spin that would have to last
+/// longer than this costs more than it saves (measured: `docs/design/agent-sockets.md`).
+const LONGEST_SPIN: Duration = Duration::from_micros(50);
+
+/// The shortest spin worth starting.
+const SHORTEST_SPIN: Duration = Duration::from_micros(2);
+
+/// Waits as its mode says, and learns how long to spin: the rule of KVM's halt polling (grow when
+/// a sleep turned out short, shrink when a spin was in vain).
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    mode: WaitMode,
+    clock: Clock,
+    spin: Duration,
+    /// Since when nothing has happened.
+    idle_since: Option<Instant>,
+    slack_set: bool,
+}
+
+impl Waiter {
+    pub(crate) fn new(mode: WaitMode, clock: Clock) -> Self {
+        Self { mode, clock, spin: SHORTEST_SPIN, idle_since: None, slack_set: false }
+    }
+
+    /// A turn found work: look again at once.
+    #[inline]
+    pub(crate) fn worked(&mut self) {
+        self.idle_since = None;
+    }
+
+    /// Returns when `readable` may have packets, a `writable` has room, or `until` has come; and
+    /// earlier whenever it spins.
+    pub(crate) fn wait<'a>(
+        &mut self,
+        readable: BorrowedFd<'a>,
+        writable: impl Iterator<Item = BorrowedFd<'a>>,
+        until: Instant,
+    ) {
+        if self.mode == WaitMode::Poll {
+            std::hint::spin_loop();
+            return;
+        }
+        let now = self.clock.now();
+        if self.mode == WaitMode::Hybrid && self.spins_on(now) {
+            std::hint::spin_loop();
+            return;
+        }
+        let span = until.since(now);
+        if span > Duration::ZERO {
+            self.sleep(readable, writable, (until != Instant::FAR_FUTURE).then_some(span));
+        }
+        self.learn(self.clock.now().since(now));
+    }
+
+    fn spins_on(&mut self, now: Instant) -> bool {
+        let idle_since = *self.idle_since.get_or_insert(now);
+        now.since(idle_since) < self.spin
+    }
+
+    /// Slept this long, after a spin in vain.
+    fn learn(&mut self, slept: Duration) {
+        let spun = self.idle_since.take().is_some();
+        if slept < LONGEST_SPIN {
+            self.spin = (self.spin * 2).max(SHORTEST_SPIN);
+            if self.spin > LONGEST_SPIN {
+                self.spin = LONGEST_SPIN;
+            }
+        } else if spun {
+            self.spin = self.spin / 2;
+            if self.spin < SHORTEST_SPIN {
+                self.spin = Duration::ZERO;
+            }
+        }
+    }
+
+    fn sleep<'a>(
+        &mut self,
+        readable: BorrowedFd<'a>,
+        writable: impl Iterator<Item = BorrowedFd<'a>>,
+        span: Option<Duration>,
+    ) {
+        if !self.slack_set {
+            self.slack_set = true;
+            // Timers of ordinary threads may be 50 us late (prctl(2), PR_SET_TIMERSLACK), as long
+            // as a delayed ACK waits. Where this is refused they stay late and nothing else
+            // changes.
+            let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        }
+        let mut watched = [const { None }; WATCHED];
+        watched[0] = Some(PollFd::from_borrowed_fd(readable, PollFlags::IN));
+        let mut count = 1;
+        for (slot, socket) in watched[1..].iter_mut().zip(writable) {
+            *slot = Some(PollFd::from_borrowed_fd(socket, PollFlags::OUT));
+            count += 1;
+        }
+        let mut watched: Vec<_> = watched.into_iter().take(count).flatten().collect();
+        // An interrupted or failed poll is a short one: the caller looks and comes back.
+        let _ = poll(&mut watched, span.map(timespec).as_ref());
+    }
+}
+
+/// Sockets watched at once: the receiving one and up to seven that are full. More may be full; the
+/// first with room wakes the thread, and then all are tried.
+const WATCHED: usize = 8;
+
+fn timespec(span: Duration) -> Timespec {
+    let (seconds, nanos) = (span.as_nanos() / 1_000_000_000, span.as_nanos() % 1_000_000_000);
+    Timespec {
+        tv_sec: i64::try_from(seconds).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(nanos).expect("below a thousand million"),
+    }
+}
