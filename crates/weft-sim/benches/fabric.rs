@@ -1,0 +1,116 @@
+//! What the event queue, links and switches cost without any transport: every host sends 2 MB in
+//! 4 KB packets at line rate to another, each over random entropy, and an ACK comes back for every
+//! fourth.
+//!
+//! `cargo bench -p weft-sim --bench fabric -- [hosts]`
+
+use std::process::ExitCode;
+
+use weft_sim::bench::{peak_resident_bytes, process_cpu_nanos};
+use weft_sim::event::{Event, Events};
+use weft_sim::fabric::{Fabric, FabricConfig};
+use weft_sim::nic;
+use weft_sim::packet::{Ecn, Hop, Integrity, Parcel, Progress};
+use weft_sim::{SimSpan, SimTime};
+use weft_topo::build::FatTree;
+use weft_topo::{LinkId, NodeId};
+use weft_units::{BitRate, Rng, Seed};
+use weft_wire::{DataHeader, MessageHeader, Packet};
+
+const PACKETS: u32 = 489;
+
+fn main() -> ExitCode {
+    let hosts = std::env::args().filter_map(|arg| arg.parse().ok()).next().unwrap_or(1024);
+    let (tiers, rate) = if hosts > 2048 { (2, 400) } else { (3, 200) };
+    let rate = BitRate::gbps(rate).expect("not zero");
+    let topology = FatTree { hosts, tiers, rate, ..FatTree::default() }.build().expect("valid");
+    let fabric = Fabric::new(topology, &FabricConfig::default(), Seed(1)).expect("small enough");
+    let mut world =
+        World { fabric, events: Events::new(u64::from(hosts) * 40), rng: Seed(2).rng() };
+    let started = process_cpu_nanos();
+    let events = world.run(hosts);
+    let spent = process_cpu_nanos() - started;
+    let hops = world.fabric.packet_hops();
+    println!(
+        "{hosts} hosts  {hops} packet-hops  {events} events  {:.1} ns/packet-hop  {} MB  {:?}",
+        spent as f64 / hops as f64,
+        peak_resident_bytes() >> 20,
+        world.fabric.counters,
+    );
+    ExitCode::SUCCESS
+}
+
+struct World {
+    fabric: Fabric,
+    events: Events,
+    rng: Rng,
+}
+
+impl World {
+    fn run(&mut self, hosts: u32) -> u64 {
+        let mut peers: Vec<u32> = (0..hosts).collect();
+        self.rng.shuffle(&mut peers);
+        let mut left = vec![PACKETS; hosts as usize];
+        let (mut received, mut handled) = (vec![0u32; hosts as usize], 0);
+        for host in 0..hosts {
+            let phase = self.rng.below(164_000);
+            self.events.schedule(SimTime::from_picos(phase), Event::Pull { host: NodeId(host) });
+        }
+        while let Some((now, event)) = self.events.pop() {
+            handled += 1;
+            match event {
+                Event::Arrive(hop) if hop.node.0 >= hosts => {
+                    self.fabric.forward(now, hop, &mut self.events);
+                }
+                Event::Arrive(hop) => {
+                    let parcel = *self.fabric.parcels.get(hop.packet);
+                    self.fabric.parcels.remove(hop.packet);
+                    self.fabric.counters.delivered += 1;
+                    if parcel.payload_len > 0 {
+                        received[hop.node.index()] += 1;
+                        if received[hop.node.index()].is_multiple_of(4) {
+                            self.send(now, hop.node, parcel.source, 0);
+                        }
+                    }
+                }
+                Event::Pull { host } => {
+                    for _ in 0..4.min(left[host.index()]) {
+                        left[host.index()] -= 1;
+                        self.send(now, host, NodeId(peers[host.index()]), 4096);
+                    }
+                    if left[host.index()] > 0 {
+                        let port = self.fabric.topology.ports(host)[0];
+                        let idle = self.fabric.link(port).busy_until;
+                        self.events.schedule(idle, event);
+                    }
+                }
+                _ => {}
+            }
+        }
+        handled
+    }
+
+    fn send(&mut self, now: SimTime, from: NodeId, to: NodeId, payload_len: u16) {
+        let port = 0xc000 | (self.rng.next_u32() as u16 & 0x3fff);
+        let packet = Packet::data(DataHeader::default(), Some(MessageHeader::default()));
+        let parcel = Parcel {
+            source: from,
+            source_port: port,
+            payload_len,
+            integrity: Integrity::Sound,
+            packet,
+        };
+        let hop = Hop {
+            packet: self.fabric.parcels.insert(parcel),
+            link: LinkId(0),
+            node: from,
+            destination: to,
+            hash: self.fabric.hash().base(&nic::five_tuple(from, to, port)),
+            size: payload_len + 78,
+            progress: Progress::default(),
+            ecn: Ecn::Capable,
+        };
+        let link = self.fabric.topology.ports(from)[0];
+        self.fabric.inject(now, link, SimSpan::ZERO, hop, &mut self.events);
+    }
+}

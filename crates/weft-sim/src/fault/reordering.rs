@@ -1,0 +1,38 @@
+//! Packets on some links arrive late by chance, overtaken by those behind them.
+
+use serde::{Deserialize, Serialize};
+use weft_units::Duration;
+
+use super::{Action, Change, FaultError, LinkSelector, Plan, Scheduler, Window, probability};
+
+/// Packets are late for a while.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// On which links.
+    pub links: LinkSelector,
+    /// Share of packets, 0 to 1.
+    pub probability: f64,
+    /// How late at most; each late packet draws its own delay.
+    pub by: Duration,
+    /// When it begins.
+    #[serde(default)]
+    pub at: Duration,
+    /// How long it lasts; without it, to the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration: Option<Duration>,
+}
+
+impl Scheduler for Fault {
+    fn schedule(&self, plan: &mut Plan<'_>) -> Result<(), FaultError> {
+        let change =
+            Change::Reordering { chance: probability(self.probability)?, by: self.by.into() };
+        for link in plan.directions(&self.links)? {
+            plan.during(
+                Window { at: self.at, duration: self.duration },
+                Action::Impair { link, change },
+            );
+        }
+        Ok(())
+    }
+}

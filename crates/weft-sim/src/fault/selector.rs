@@ -1,0 +1,148 @@
+//! How people say which links: `128-136`, `128>136`, `uplinks`, `host-links`, `all`,
+//! `random-uplink`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use weft_topo::{LinkId, Topology};
+use weft_units::Rng;
+
+use super::FaultError;
+
+/// Some links of a topology.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkSelector {
+    /// Every link.
+    All,
+    /// Links between hosts and switches.
+    HostLinks,
+    /// Links between switches.
+    Uplinks,
+    /// One cable between switches, drawn by the run's seed.
+    RandomUplink,
+    /// Every cable between two nodes, in both directions.
+    Between(u32, u32),
+    /// Every link from one node to another.
+    FromTo(u32, u32),
+}
+
+const EXPECTED: &str = "all, host-links, uplinks, random-uplink, two node numbers such as 128-136 \
+                        (both directions) or 128>136 (one)";
+
+impl LinkSelector {
+    /// The links it means, in the order of their numbers.
+    ///
+    /// # Errors
+    /// `NoSuchLink` when there are none.
+    pub fn select(&self, topology: &Topology, rng: &mut Rng) -> Result<Vec<LinkId>, FaultError> {
+        let at_host = |link: &LinkId| {
+            let ends = topology.link(*link);
+            topology.is_host(ends.from) || topology.is_host(ends.to)
+        };
+        let joins = |link: &LinkId, from: u32, to: u32| {
+            let ends = topology.link(*link);
+            (ends.from.0, ends.to.0) == (from, to)
+        };
+        let all = topology.link_ids();
+        let mut links: Vec<_> = match *self {
+            Self::All => all.collect(),
+            Self::HostLinks => all.filter(at_host).collect(),
+            Self::Uplinks | Self::RandomUplink => all.filter(|link| !at_host(link)).collect(),
+            Self::Between(a, b) => {
+                all.filter(|link| joins(link, a, b) || joins(link, b, a)).collect()
+            }
+            Self::FromTo(a, b) => all.filter(|link| joins(link, a, b)).collect(),
+        };
+        if links.is_empty() {
+            return Err(FaultError::NoSuchLink { selector: self.to_string() });
+        }
+        if *self == Self::RandomUplink {
+            let link = links[rng.index(links.len())];
+            links = vec![LinkId(link.0 & !1), LinkId(link.0 | 1)];
+        }
+        Ok(links)
+    }
+}
+
+impl fmt::Display for LinkSelector {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => write!(out, "all"),
+            Self::HostLinks => write!(out, "host-links"),
+            Self::Uplinks => write!(out, "uplinks"),
+            Self::RandomUplink => write!(out, "random-uplink"),
+            Self::Between(a, b) => write!(out, "{a}-{b}"),
+            Self::FromTo(a, b) => write!(out, "{a}>{b}"),
+        }
+    }
+}
+
+impl FromStr for LinkSelector {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let pair = |separator| {
+            let (a, b) = text.split_once(separator)?;
+            Some((a.trim().parse().ok()?, b.trim().parse().ok()?))
+        };
+        match text {
+            "all" => Ok(Self::All),
+            "host-links" => Ok(Self::HostLinks),
+            "uplinks" => Ok(Self::Uplinks),
+            "random-uplink" => Ok(Self::RandomUplink),
+            _ => {
+                let between = pair('-').map(|(a, b)| Self::Between(a, b));
+                between
+                    .or_else(|| pair('>').map(|(a, b)| Self::FromTo(a, b)))
+                    .ok_or_else(|| format!("no links {text:?}, expected {EXPECTED}"))
+            }
+        }
+    }
+}
+
+impl Serialize for LinkSelector {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for LinkSelector {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_topo::build::LeafSpine;
+    use weft_units::Seed;
+
+    use super::*;
+
+    #[test]
+    fn selectors_are_read_as_they_are_written_and_find_their_links() {
+        let topology = LeafSpine::default().build().unwrap();
+        for (text, count) in [
+            ("all", 384),
+            ("host-links", 256),
+            ("uplinks", 128),
+            ("random-uplink", 2),
+            ("128-136", 2),
+            ("136>128", 1),
+        ] {
+            let selector: LinkSelector = text.parse().unwrap();
+            assert_eq!(selector.to_string(), text);
+            let links = selector.select(&topology, &mut Seed(1).rng()).unwrap();
+            assert_eq!(links.len(), count, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_selector_that_finds_nothing_is_an_error() {
+        let topology = LeafSpine::default().build().unwrap();
+        let error = LinkSelector::Between(0, 1).select(&topology, &mut Seed(1).rng()).unwrap_err();
+        assert_eq!(error.to_string(), "links \"0-1\" match no link of this topology");
+        assert!("sideways".parse::<LinkSelector>().unwrap_err().contains("expected all"));
+    }
+}

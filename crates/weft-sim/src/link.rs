@@ -1,0 +1,180 @@
+//! One direction of a cable and the FIFO in front of it.
+//!
+//! A FIFO's departure times are known on arrival: a packet leaves when everything before it has.
+//! So the queue is one number, the time at which the port will be idle, and a hop costs one event.
+//! The queue's depth is what the port still has to send: a time, or times the rate, bytes. It
+//! counts the unsent rest of the packet on the wire and, to the byte, nothing else.
+
+use weft_units::{BitRate, Duration};
+
+use crate::queue::Discipline;
+use crate::time::{SimSpan, SimTime};
+
+/// Fraction bits of [`Pace::per_byte`]: rates whose byte is no whole number of picoseconds are off
+/// by less than 10^-9 of a packet.
+const FRACTION_BITS: u32 = 16;
+
+/// How fast a link sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Picoseconds a byte takes, in units of 2^-16 ps.
+    per_byte: u64,
+}
+
+impl Pace {
+    /// The pace of a link of this rate.
+    pub fn new(rate: BitRate) -> Self {
+        let exact = (8_000_000_000_000_u128 << FRACTION_BITS) / u128::from(rate.as_bps());
+        Self { per_byte: u64::try_from(exact).expect("a byte at 1 bit/s takes 8 seconds").max(1) }
+    }
+
+    /// How long `bytes` take, rounded up.
+    #[inline]
+    pub fn serialisation(self, bytes: u16) -> SimSpan {
+        let round_up = (1 << FRACTION_BITS) - 1;
+        SimSpan::from_picos((u64::from(bytes) * self.per_byte + round_up) >> FRACTION_BITS)
+    }
+
+    /// How long any number of bytes take, rounded down: a threshold in bytes as a time.
+    pub fn span(self, bytes: u64) -> SimSpan {
+        let picos = (u128::from(bytes) * u128::from(self.per_byte)) >> FRACTION_BITS;
+        SimSpan::from_picos(u64::try_from(picos).unwrap_or(u64::MAX))
+    }
+
+    /// Bytes that leave within `span`, rounded to the nearest.
+    #[inline]
+    pub fn bytes(self, span: SimSpan) -> u64 {
+        let scaled = (u128::from(span.as_picos()) << FRACTION_BITS) + u128::from(self.per_byte / 2);
+        u64::try_from(scaled / u128::from(self.per_byte)).unwrap_or(u64::MAX)
+    }
+}
+
+/// What all links of one rate, length and kind share; there are a handful in a fabric.
+#[derive(Clone, Debug)]
+pub struct LinkClass {
+    /// How fast it sends.
+    pub pace: Pace,
+    /// Its rate, for reports.
+    pub rate: BitRate,
+    /// Time from the last bit sent to the last bit received.
+    pub propagation: SimSpan,
+    /// Who decides about a packet that wants to queue; `None` for a host's own port, whose queue is
+    /// the host.
+    pub discipline: Option<Discipline>,
+}
+
+impl LinkClass {
+    /// A class of links.
+    pub fn new(rate: BitRate, propagation: Duration, discipline: Option<Discipline>) -> Self {
+        Self { pace: Pace::new(rate), rate, propagation: propagation.into(), discipline }
+    }
+}
+
+/// One direction of a cable, in one cache line.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+pub struct Link {
+    /// When everything accepted so far has been sent.
+    pub busy_until: SimTime,
+    /// The node at its end.
+    pub to: u32,
+    /// Index of its [`LinkClass`].
+    pub class: u16,
+    /// Times it went down, modulo 16.
+    pub epoch: u8,
+    /// What a packet must be checked for before it is sent.
+    pub condition: Condition,
+    /// Packets sent.
+    pub packets: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Longest queue, as the time to send it.
+    pub max_backlog: SimSpan,
+    /// Packets marked.
+    pub marked: u32,
+    /// Packets refused for want of room.
+    pub refused: u32,
+}
+
+/// How well a link is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Condition {
+    /// It carries whatever is sent.
+    #[default]
+    Healthy,
+    /// It carries, but a fault has a say: see [`crate::fault`].
+    Impaired,
+    /// It carries nothing.
+    Down,
+}
+
+impl Link {
+    /// An idle link to `to`.
+    pub fn new(to: u32, class: u16) -> Self {
+        Self {
+            busy_until: SimTime::EPOCH,
+            to,
+            class,
+            epoch: 0,
+            condition: Condition::Healthy,
+            packets: 0,
+            bytes: 0,
+            max_backlog: SimSpan::ZERO,
+            marked: 0,
+            refused: 0,
+        }
+    }
+
+    /// How long the port needs for what it has.
+    #[inline]
+    pub fn backlog(&self, now: SimTime) -> SimSpan {
+        self.busy_until.since(now)
+    }
+
+    /// Takes a packet that needs `serialisation` and says when its last bit leaves.
+    #[inline]
+    pub fn accept(&mut self, now: SimTime, serialisation: SimSpan, bytes: u16) -> SimTime {
+        self.busy_until = self.busy_until.max(now) + serialisation;
+        self.packets += 1;
+        self.bytes += u64::from(bytes);
+        self.busy_until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_at_800_gbps_takes_10_ps() {
+        let pace = Pace::new(BitRate::gbps(800).unwrap());
+        assert_eq!(pace.serialisation(1), SimSpan::from_picos(10));
+        assert_eq!(pace.serialisation(4150), SimSpan::from_picos(41_500));
+    }
+
+    #[test]
+    fn an_odd_rate_rounds_up_and_its_queue_is_exact_in_bytes() {
+        let pace = Pace::new(BitRate::bps(3_000_000_000).unwrap());
+        assert_eq!(pace.serialisation(3), SimSpan::from_picos(8_000));
+        assert_eq!(pace.serialisation(1), SimSpan::from_picos(2_667));
+        for bytes in [0u16, 1, 999, 1500, 9000] {
+            assert_eq!(pace.bytes(pace.serialisation(bytes)), u64::from(bytes));
+        }
+    }
+
+    #[test]
+    fn a_packet_leaves_when_everything_before_it_has() {
+        let mut link = Link::new(0, 0);
+        let packet = SimSpan::from_picos(100);
+        assert_eq!(link.accept(SimTime::from_picos(50), packet, 10), SimTime::from_picos(150));
+        assert_eq!(link.accept(SimTime::from_picos(60), packet, 10), SimTime::from_picos(250));
+        assert_eq!(link.backlog(SimTime::from_picos(70)), SimSpan::from_picos(180));
+        assert_eq!(link.accept(SimTime::from_picos(900), packet, 10), SimTime::from_picos(1000));
+        assert_eq!((link.packets, link.bytes), (3, 30));
+    }
+
+    #[test]
+    fn a_link_is_one_cache_line() {
+        assert_eq!(size_of::<Link>(), 64);
+    }
+}

@@ -1,0 +1,136 @@
+//! A host's ports: how a path becomes a UDP source port, and a packet a frame on a cable.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use weft_topo::NodeId;
+use weft_topo::hash::FiveTuple;
+use weft_transport::ConnectionId;
+use weft_transport::path::PathId;
+use weft_units::{Rng, Seed};
+
+/// UDP port on which every host receives (RoCEv2's).
+pub const RECEIVE_PORT: u16 = 4791;
+
+/// Bytes around the transport's packet: Ethernet 14 and its checksum 4, IPv4 20, UDP 8. Preamble
+/// and gap are left out, as in htsim and ns-3.
+pub const FRAME_OVERHEAD: u16 = 46;
+
+/// First free bit pattern of the dynamic ports: RoCEv2 NICs take source ports from 0xC000 on,
+/// which leaves 14 bits of entropy.
+const FIRST_PORT: u16 = 0xc000;
+const PORT_MASK: u32 = 0x3fff;
+
+const FIRST_ADDRESS: u32 = 0x0a00_0000;
+const UDP: u8 = 17;
+
+/// Where a host receives: 10.0.0.0 plus its number.
+pub fn address(host: NodeId) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::from(FIRST_ADDRESS + host.0)), RECEIVE_PORT)
+}
+
+/// The host with this address; `None` for an address that [`address`] never gives to one of
+/// `hosts` hosts.
+#[inline]
+pub fn host_at(address: SocketAddr, hosts: u32) -> Option<NodeId> {
+    let IpAddr::V4(ip) = address.ip() else { return None };
+    let host = u32::from(ip).wrapping_sub(FIRST_ADDRESS);
+    (host < hosts).then_some(NodeId(host))
+}
+
+/// What switches hash.
+#[inline]
+pub fn five_tuple(source: NodeId, destination: NodeId, source_port: u16) -> FiveTuple {
+    FiveTuple {
+        src: FIRST_ADDRESS + source.0,
+        dst: FIRST_ADDRESS + destination.0,
+        src_port: source_port,
+        dst_port: RECEIVE_PORT,
+        protocol: UDP,
+    }
+}
+
+/// Maps the paths of a host's connections to UDP source ports.
+#[derive(Debug)]
+pub struct Entropy {
+    key: u64,
+}
+
+impl Entropy {
+    /// The mapping of one host.
+    pub fn new(seed: Seed) -> Self {
+        Self { key: seed.rng().next_u64() }
+    }
+
+    /// The source port of a path: distinct for the up to 4096 paths of one connection, because the
+    /// stride is odd; unrelated for different connections.
+    #[inline]
+    pub fn source_port(&self, connection: Option<ConnectionId>, path: PathId) -> u16 {
+        let number = connection.map_or(0, |id| u64::from(id.0) + 1);
+        let draw = Seed(self.key ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).rng().next_u64();
+        let (base, stride) = (draw as u32, (draw >> 32) as u32 | 1);
+        let offset = base.wrapping_add(stride.wrapping_mul(u32::from(path.0))) & PORT_MASK;
+        FIRST_PORT | u16::try_from(offset).expect("masked to 14 bits")
+    }
+}
+
+/// The small irregularity of a host's sending: the time a frame spends between the NIC's queue and
+/// the far end of its cable varies by up to `bound` picoseconds, never changing the order.
+///
+/// Without it, senders at one rate meet at a switch at the very same picosecond, or the same few
+/// picoseconds apart, for ever, and whoever is served first by a full queue is so every time. In
+/// htsim's derivatives one sender got every freed slot and the other every drop. It is the phase
+/// effect of Floyd and Jacobson (1992), and this is their remedy.
+#[derive(Debug)]
+pub struct Jitter {
+    bound: u64,
+    rng: Rng,
+}
+
+impl Jitter {
+    /// Draws of up to `bound_picos`; zero draws nothing.
+    pub fn new(bound_picos: u64, seed: Seed) -> Self {
+        Self { bound: bound_picos, rng: seed.rng() }
+    }
+
+    /// The next delay, picoseconds.
+    #[inline]
+    pub fn draw(&mut self) -> u64 {
+        if self.bound == 0 { 0 } else { self.rng.below(self.bound) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_name_hosts_and_nothing_else() {
+        assert_eq!(host_at(address(NodeId(300)), 301), Some(NodeId(300)));
+        assert_eq!(host_at(address(NodeId(300)), 300), None);
+        assert_eq!(host_at("9.255.255.255:4791".parse().unwrap(), 300), None);
+        assert_eq!(host_at("[::1]:4791".parse().unwrap(), 300), None);
+    }
+
+    #[test]
+    fn the_paths_of_a_connection_have_different_ports_from_the_dynamic_range() {
+        let entropy = Entropy::new(Seed(3));
+        for connection in [None, Some(ConnectionId(0)), Some(ConnectionId(77))] {
+            let mut ports: Vec<_> =
+                (0..4096).map(|path| entropy.source_port(connection, PathId(path))).collect();
+            assert!(ports.iter().all(|&port| port >= 0xc000));
+            ports.sort_unstable();
+            ports.dedup();
+            assert_eq!(ports.len(), 4096);
+        }
+    }
+
+    #[test]
+    fn connections_do_not_share_their_ports() {
+        let entropy = Entropy::new(Seed(3));
+        let first = |id| entropy.source_port(Some(ConnectionId(id)), PathId(0));
+        let mut ports: Vec<_> = (0..100).map(first).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        assert!(ports.len() > 95, "{} different ports of 100", ports.len());
+    }
+}

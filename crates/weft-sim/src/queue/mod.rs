@@ -1,0 +1,163 @@
+//! What a switch port does with a packet that must wait.
+//!
+//! The decision is made when the packet arrives, from the queue it finds: marking on enqueue, as
+//! DCTCP's reference switches and htsim do. (ns-3's ConWeave fork marks on dequeue.) A discipline
+//! sees the queue as a time, so that its thresholds are converted once for each rate and never on
+//! the way of a packet.
+
+use serde::{Deserialize, Serialize};
+use weft_units::{BitRate, ByteCount, Rng};
+
+use crate::link::Pace;
+use crate::registry::named_kinds;
+use crate::time::SimSpan;
+
+mod drop_tail;
+mod ecn;
+
+/// What becomes of a packet that arrives at a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It waits its turn.
+    Accept,
+    /// It waits its turn, marked.
+    Mark,
+    /// There is no room for it.
+    Refuse,
+}
+
+/// Decides about packets that arrive at a port.
+pub trait QueueDiscipline {
+    /// What becomes of a packet that needs `packet` to be sent and finds `backlog` before it.
+    fn admit(&self, backlog: SimSpan, packet: SimSpan, rng: &mut Rng) -> Admission;
+}
+
+/// How a switch port queues.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct QueueConfig {
+    /// The discipline.
+    pub kind: Kind,
+    /// Bytes that may wait at one port, whatever the shared buffer would allow.
+    pub limit: ByteCount,
+    /// Below this depth nothing is marked. For a port of 100 Gb/s; others in proportion.
+    pub ecn_min: ByteCount,
+    /// Above this depth everything is marked, likewise. Equal to `ecn_min` it is DCTCP's step.
+    pub ecn_max: ByteCount,
+    /// Share of packets marked just below `ecn_max`; in between it grows linearly.
+    pub ecn_probability: f64,
+}
+
+impl Default for QueueConfig {
+    /// Thresholds of HPCC's and ConWeave's simulations: 100 KB, 400 KB and 0.2 at 100 Gb/s.
+    fn default() -> Self {
+        Self {
+            kind: Kind::Ecn,
+            limit: ByteCount::mib(64),
+            ecn_min: ByteCount(100_000),
+            ecn_max: ByteCount(400_000),
+            ecn_probability: 0.2,
+        }
+    }
+}
+
+/// Declares every discipline once: module, name, one-line description.
+macro_rules! queue_disciplines {
+    ($($kind:ident => $module:ident, $name:literal, $about:literal;)+) => {
+        named_kinds! {
+            /// The name of a queue discipline.
+            Kind, "queue discipline", { $($kind, $name, $about;)+ }
+        }
+
+        impl Kind {
+            /// The discipline for ports of `rate`.
+            pub fn build(self, config: &QueueConfig, rate: BitRate) -> Discipline {
+                let thresholds = Thresholds::new(config, rate);
+                match self { $(Self::$kind => Discipline::$kind($module::Discipline::new(thresholds))),+ }
+            }
+        }
+
+        /// A discipline by value.
+        #[derive(Clone, Debug)]
+        #[non_exhaustive]
+        pub enum Discipline { $(#[doc = $about] $kind($module::Discipline)),+ }
+
+        impl QueueDiscipline for Discipline {
+            #[inline]
+            fn admit(&self, backlog: SimSpan, packet: SimSpan, rng: &mut Rng) -> Admission {
+                match self { $(Self::$kind(queue) => queue.admit(backlog, packet, rng)),+ }
+            }
+        }
+    };
+}
+
+queue_disciplines! {
+    DropTail => drop_tail, "drop-tail", "first in, first out, until the queue is full";
+    Ecn => ecn, "ecn", "drop-tail that marks between two depths (RED's slope, DCTCP's step)";
+}
+
+/// A [`QueueConfig`] in the time of one rate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Thresholds {
+    limit: SimSpan,
+    ecn_min: SimSpan,
+    ecn_max: SimSpan,
+    /// Of 2^32.
+    ecn_probability: u64,
+}
+
+impl Thresholds {
+    fn new(config: &QueueConfig, rate: BitRate) -> Self {
+        // In proportion to the rate means: at 100 Gb/s, the same time at every rate.
+        let reference = Pace::new(BitRate::gbps(100).expect("not zero"));
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 2^32")]
+        let ecn_probability =
+            (config.ecn_probability.clamp(0.0, 1.0) * f64::from(1u32 << 31) * 2.0) as u64;
+        Self {
+            limit: Pace::new(rate).span(config.limit.0),
+            ecn_min: reference.span(config.ecn_min.0),
+            ecn_max: reference.span(config.ecn_max.0),
+            ecn_probability,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_units::Seed;
+
+    use super::*;
+
+    fn build(kind: Kind, config: &QueueConfig) -> (Discipline, Pace) {
+        let rate = BitRate::gbps(400).unwrap();
+        (kind.build(config, rate), Pace::new(rate))
+    }
+
+    #[test]
+    fn every_discipline_accepts_into_an_empty_queue_and_refuses_past_its_limit() {
+        let config = QueueConfig { limit: ByteCount(10_000), ..QueueConfig::default() };
+        for &kind in Kind::ALL {
+            assert_eq!(kind.name().parse(), Ok(kind));
+            let (queue, pace) = build(kind, &config);
+            let mut rng = Seed(1).rng();
+            let packet = pace.span(1_000);
+            assert_eq!(queue.admit(SimSpan::ZERO, packet, &mut rng), Admission::Accept);
+            assert_ne!(queue.admit(pace.span(9_000), packet, &mut rng), Admission::Refuse);
+            assert_eq!(queue.admit(pace.span(9_001), packet, &mut rng), Admission::Refuse);
+        }
+    }
+
+    #[test]
+    fn marking_grows_from_none_to_the_slope_to_all_in_proportion_to_the_rate() {
+        let (queue, pace) = build(Kind::Ecn, &QueueConfig::default());
+        let share = |bytes| {
+            let mut rng = Seed(2).rng();
+            let mut admit = || queue.admit(pace.span(bytes), pace.span(1000), &mut rng);
+            (0..10_000).map(|_| admit()).filter(|&got| got == Admission::Mark).count()
+        };
+        // At 400 Gb/s the thresholds are 400 KB and 1600 KB.
+        assert_eq!(share(399_000), 0);
+        assert!((900..1100).contains(&share(1_000_000)), "{}", share(1_000_000));
+        assert_eq!(share(1_600_001), 10_000);
+    }
+}

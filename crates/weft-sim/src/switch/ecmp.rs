@@ -1,0 +1,45 @@
+//! Equal-cost multipath: a hash of the five-tuple, with a seed for each switch.
+//!
+//! The packet was hashed once, at its host; here each switch only adds its salt (see
+//! [`FabricHash`]). Linux's hash is not affine and is computed in full at every hop.
+
+use weft_topo::hash::{FabricHash, FiveTuple, SwitchSalt};
+use weft_topo::{LinkId, Topology};
+use weft_units::Seed;
+
+use super::{Decision, Forward, ForwardingConfig, five_tuple};
+
+/// The switches' salts.
+#[derive(Debug)]
+pub struct Forwarding {
+    hash: FabricHash,
+    salts: Vec<SwitchSalt>,
+    affine: bool,
+}
+
+impl Forwarding {
+    pub(super) fn new(config: &ForwardingConfig, topology: &Topology, seed: Seed) -> Self {
+        let hash = FabricHash::new(config.hash);
+        let salt = |(index, switch)| {
+            // Linux takes a zero seed for "choose one at random", hence never zero.
+            let salt = seed.child("switch hash", index).rng().next_u32() | 1;
+            let above_leaf = u32::from(topology.tier(switch)).saturating_sub(1);
+            hash.salt(salt, above_leaf * config.rotate_by_tier)
+        };
+        let salts = (0..).zip(topology.switch_ids()).map(salt).collect();
+        Self { affine: config.hash.is_affine(), hash, salts }
+    }
+}
+
+/// Stands in for the tuple where the hash does not look at it.
+const UNREAD: FiveTuple = FiveTuple { src: 0, dst: 0, src_port: 0, dst_port: 0, protocol: 0 };
+
+impl Forward for Forwarding {
+    #[inline]
+    fn choose(&mut self, decision: &Decision<'_>) -> LinkId {
+        let Decision { hop, candidates, .. } = decision;
+        let tuple = if self.affine { UNREAD } else { five_tuple(hop, decision.parcels) };
+        let salt = self.salts[decision.switch];
+        candidates[self.hash.select(hop.hash, &tuple, salt, candidates.len())]
+    }
+}

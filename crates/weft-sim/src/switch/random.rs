@@ -1,0 +1,25 @@
+//! A random link for each packet: what a switch that sprays does, whatever the host chose.
+
+use weft_topo::{LinkId, Topology};
+use weft_units::{Rng, Seed};
+
+use super::{Decision, Forward, ForwardingConfig};
+
+/// One stream of draws for the fabric.
+#[derive(Debug)]
+pub struct Forwarding {
+    rng: Rng,
+}
+
+impl Forwarding {
+    pub(super) fn new(_config: &ForwardingConfig, _topology: &Topology, seed: Seed) -> Self {
+        Self { rng: seed.child("switch spray", 0).rng() }
+    }
+}
+
+impl Forward for Forwarding {
+    #[inline]
+    fn choose(&mut self, decision: &Decision<'_>) -> LinkId {
+        decision.candidates[self.rng.index(decision.candidates.len())]
+    }
+}

@@ -1,0 +1,133 @@
+//! The simulator's clock: picoseconds since the run's epoch.
+//!
+//! A byte at 800 Gb/s takes 10 ps, so nanoseconds would round every packet. `u64` picoseconds last
+//! 213 days, which is long for a simulation and too short for a daemon: hence two types.
+
+use std::fmt;
+use std::ops::{Add, AddAssign};
+
+use weft_units::{Duration, Instant};
+
+/// Picoseconds since the run's epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SimTime(u64);
+
+/// A span of simulated time, in picoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SimSpan(u64);
+
+const PICOS_PER_NANO: u64 = 1_000;
+
+impl SimTime {
+    /// The start of the run.
+    pub const EPOCH: Self = Self(0);
+    /// Later than everything.
+    pub const FAR_FUTURE: Self = Self(u64::MAX);
+
+    /// A time this many picoseconds after the epoch.
+    pub const fn from_picos(picos: u64) -> Self {
+        Self(picos)
+    }
+
+    /// Picoseconds since the epoch.
+    pub const fn as_picos(self) -> u64 {
+        self.0
+    }
+
+    /// The earliest time at which an engine's clock, which counts whole nanoseconds, has reached
+    /// `deadline`.
+    pub const fn serving(deadline: Instant) -> Self {
+        Self(deadline.as_nanos().saturating_mul(PICOS_PER_NANO))
+    }
+
+    /// What an engine's clock reads: rounded down, so that it never sees the future.
+    pub const fn engine_clock(self) -> Instant {
+        Instant::from_nanos(self.0 / PICOS_PER_NANO)
+    }
+
+    /// Time passed since `earlier`; zero if `earlier` is in the future.
+    pub const fn since(self, earlier: Self) -> SimSpan {
+        SimSpan(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl SimSpan {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+    /// The longest span.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// A span of this many picoseconds.
+    pub const fn from_picos(picos: u64) -> Self {
+        Self(picos)
+    }
+
+    /// The span in picoseconds.
+    pub const fn as_picos(self) -> u64 {
+        self.0
+    }
+
+    /// The span in microseconds, for people.
+    #[expect(clippy::cast_precision_loss, reason = "printed, not computed with")]
+    pub fn as_micros_f64(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+
+    /// The span in seconds, for rates and people.
+    #[expect(clippy::cast_precision_loss, reason = "2^53 ps is 2.5 hours")]
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e12
+    }
+}
+
+impl From<Duration> for SimSpan {
+    fn from(span: Duration) -> Self {
+        Self(span.as_nanos().saturating_mul(PICOS_PER_NANO))
+    }
+}
+
+impl Add<SimSpan> for SimTime {
+    type Output = Self;
+    fn add(self, span: SimSpan) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+}
+
+impl AddAssign<SimSpan> for SimTime {
+    fn add_assign(&mut self, span: SimSpan) {
+        *self = *self + span;
+    }
+}
+
+impl Add for SimSpan {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl fmt::Display for SimTime {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:.3}us", SimSpan(self.0).as_micros_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_is_told_the_past_and_woken_no_earlier_than_it_asked() {
+        let time = SimTime::from_picos(1_999);
+        assert_eq!(time.engine_clock(), Instant::from_nanos(1));
+        let deadline = Instant::from_nanos(2);
+        assert_eq!(SimTime::serving(deadline), SimTime::from_picos(2_000));
+        assert!(SimTime::serving(deadline).engine_clock() >= deadline);
+    }
+
+    #[test]
+    fn the_far_future_stays_there() {
+        assert_eq!(SimTime::serving(Instant::FAR_FUTURE), SimTime::FAR_FUTURE);
+        assert_eq!(SimTime::FAR_FUTURE + SimSpan::from_picos(1), SimTime::FAR_FUTURE);
+    }
+}

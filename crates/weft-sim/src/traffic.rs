@@ -1,0 +1,378 @@
+//! Who talks to whom: channels (connections, seen from outside) and the messages on them.
+//!
+//! Engines know connection ids and tokens; workloads know channels and tags. This is where one is
+//! found from the other, and where a message's times are kept until it is both delivered and
+//! acknowledged.
+
+use std::collections::VecDeque;
+
+use weft_topo::NodeId;
+use weft_transport::{CloseReason, ConnectionId};
+
+use crate::time::SimTime;
+
+/// Names a channel of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChannelId(pub u32);
+
+/// Names a message that is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MessageId(pub u32);
+
+/// Which end of a channel: the one that opened it, or the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The host that opened the channel.
+    Opener,
+    /// Its peer.
+    Peer,
+}
+
+impl Side {
+    /// The position in an array of two.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The end across.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Opener => Self::Peer,
+            Self::Peer => Self::Opener,
+        }
+    }
+}
+
+/// Where a channel stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChannelState {
+    /// The handshake is under way.
+    Opening,
+    /// Both ends know it.
+    Open,
+    /// It is no more.
+    Closed,
+}
+
+/// A connection between two hosts, seen from outside.
+#[derive(Debug)]
+pub struct Channel {
+    /// The workload that opened it.
+    pub workload: u32,
+    /// Where it stands.
+    pub state: ChannelState,
+    /// Its hosts, by [`Side`].
+    pub hosts: [NodeId; 2],
+    /// Its connection ids, by [`Side`], where they are known.
+    pub connections: [Option<ConnectionId>; 2],
+    /// Messages submitted by each side and not yet delivered, oldest first.
+    undelivered: [VecDeque<MessageId>; 2],
+    /// Number of the next message of each side to be delivered.
+    next_delivery: [u32; 2],
+    /// Messages that wait for the handshake.
+    pub(crate) waiting: Vec<MessageId>,
+}
+
+/// What a workload asked to be carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// On which channel.
+    pub channel: ChannelId,
+    /// From which of its ends.
+    pub from: Side,
+    /// Bytes.
+    pub length: u32,
+    /// Comes back to the workload with what happened to the message.
+    pub tag: u64,
+    /// Whether its completion time belongs in the report.
+    pub recorded: bool,
+}
+
+/// A message that is on its way.
+#[derive(Clone, Copy, Debug)]
+pub struct MessageRecord {
+    /// What was asked.
+    pub order: Order,
+    /// The workload that asked.
+    pub workload: u32,
+    /// When it was given to the engine, or to wait for the handshake.
+    pub submitted: SimTime,
+    /// When it was placed whole, and everything before it.
+    pub delivered: Option<SimTime>,
+    /// When its sender knew that.
+    pub sent: Option<SimTime>,
+}
+
+/// A message that was delivered and acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FinishedFlow {
+    /// The workload it belongs to.
+    pub workload: u32,
+    /// The workload's name for it.
+    pub tag: u64,
+    /// Who sent it.
+    pub source: NodeId,
+    /// Who received it.
+    pub destination: NodeId,
+    /// Bytes.
+    pub length: u32,
+    /// When it was submitted.
+    pub submitted: SimTime,
+    /// When it was delivered.
+    pub delivered: SimTime,
+    /// When its sender heard so.
+    pub sent: SimTime,
+}
+
+/// What a workload is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A message it sent has been delivered, in order.
+    Delivered {
+        /// What was asked.
+        order: Order,
+    },
+    /// Its sender knows.
+    Sent {
+        /// What was asked.
+        order: Order,
+    },
+    /// A channel is no more. What was on it and has not been reported as delivered never will be.
+    Closed {
+        /// Which.
+        channel: ChannelId,
+        /// Why, as the end that noticed first sees it; `None` where a host restarted.
+        reason: Option<CloseReason>,
+    },
+    /// The time it asked for has come.
+    Woken {
+        /// What it asked with.
+        token: u64,
+    },
+}
+
+/// A channel event that contradicts what was sent. It is the transport's fault; the ordering check
+/// reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Contradiction {
+    /// A message was delivered that nobody sent, twice, or out of turn.
+    #[error("{channel:?} delivered message {got} of {length} bytes to {to:?}, expected {expected}")]
+    Delivery {
+        /// On which channel.
+        channel: ChannelId,
+        /// To which end.
+        to: Side,
+        /// Its number.
+        got: u32,
+        /// Its length.
+        length: u32,
+        /// The number that was next.
+        expected: u32,
+    },
+    /// A message was reported sent that is not on its way.
+    #[error("{channel:?} reported token {token} as sent, which is not on its way")]
+    Completion {
+        /// On which channel.
+        channel: ChannelId,
+        /// The token.
+        token: u64,
+    },
+    /// A message was reported sent before its receiver had it.
+    #[error("{channel:?} reported a message as sent that was not delivered")]
+    SentBeforeDelivered {
+        /// On which channel.
+        channel: ChannelId,
+    },
+}
+
+/// Every channel, and every message on its way.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    channels: Vec<Channel>,
+    messages: Vec<Option<MessageRecord>>,
+    free: Vec<MessageId>,
+    /// What finished and was to be recorded, in the order it did.
+    pub finished: Vec<FinishedFlow>,
+    /// Bytes of messages delivered to each host.
+    pub delivered_bytes: Vec<u64>,
+    /// Recorded messages on channels that closed under them.
+    pub abandoned: u64,
+    /// Recorded messages submitted.
+    pub recorded: u64,
+}
+
+impl Traffic {
+    /// No channels among so many hosts.
+    pub fn new(hosts: u32) -> Self {
+        Self { delivered_bytes: vec![0; hosts as usize], ..Self::default() }
+    }
+
+    /// Adds a channel that both ends still have to learn of.
+    pub fn add(&mut self, workload: u32, hosts: [NodeId; 2]) -> ChannelId {
+        let id = u32::try_from(self.channels.len()).expect("fewer than 2^32 channels in a run");
+        self.channels.push(Channel {
+            workload,
+            state: ChannelState::Opening,
+            hosts,
+            connections: [None; 2],
+            undelivered: Default::default(),
+            next_delivery: [0; 2],
+            waiting: Vec::new(),
+        });
+        ChannelId(id)
+    }
+
+    /// A channel; `None` for a number that names none, as a damaged packet's might.
+    pub fn channel(&self, id: ChannelId) -> Option<&Channel> {
+        self.channels.get(id.0 as usize)
+    }
+
+    /// A channel, to be changed.
+    pub fn channel_mut(&mut self, id: ChannelId) -> Option<&mut Channel> {
+        self.channels.get_mut(id.0 as usize)
+    }
+
+    /// Every channel.
+    pub fn channels(&self) -> impl Iterator<Item = (ChannelId, &Channel)> {
+        (0..).map(ChannelId).zip(&self.channels)
+    }
+
+    /// Which end of a channel `host`'s `connection` is.
+    pub fn side_of(&self, id: ChannelId, host: NodeId, connection: ConnectionId) -> Option<Side> {
+        let channel = self.channel(id)?;
+        [Side::Opener, Side::Peer].into_iter().find(|side| {
+            channel.hosts[side.index()] == host
+                && channel.connections[side.index()] == Some(connection)
+        })
+    }
+
+    /// Notes a message.
+    pub fn begin(&mut self, order: Order, workload: u32, now: SimTime) -> MessageId {
+        self.recorded += u64::from(order.recorded);
+        let record =
+            Some(MessageRecord { order, workload, submitted: now, delivered: None, sent: None });
+        let id = self.free.pop().unwrap_or_else(|| {
+            let id = u32::try_from(self.messages.len()).expect("fewer than 2^32 messages at once");
+            self.messages.push(None);
+            MessageId(id)
+        });
+        self.messages[id.0 as usize] = record;
+        let channel = &mut self.channels[order.channel.0 as usize];
+        channel.undelivered[order.from.index()].push_back(id);
+        id
+    }
+
+    /// A message on its way.
+    pub fn message(&self, id: MessageId) -> Option<&MessageRecord> {
+        self.messages.get(id.0 as usize)?.as_ref()
+    }
+
+    /// The engine at end `to` delivered a message; what was asked, if it was the one whose turn it
+    /// was.
+    ///
+    /// # Errors
+    /// It was not.
+    pub fn deliver(
+        &mut self,
+        id: ChannelId,
+        to: Side,
+        got: u32,
+        length: u32,
+        now: SimTime,
+    ) -> Result<MessageRecord, Contradiction> {
+        let from = to.other().index();
+        let channel = &mut self.channels[id.0 as usize];
+        let expected = channel.next_delivery[from];
+        let contradiction = Contradiction::Delivery { channel: id, to, got, length, expected };
+        let message = *channel.undelivered[from].front().ok_or(contradiction)?;
+        let record = self.messages[message.0 as usize].as_mut().ok_or(contradiction)?;
+        if got != expected || length != record.order.length {
+            return Err(contradiction);
+        }
+        channel.undelivered[from].pop_front();
+        channel.next_delivery[from] = expected.wrapping_add(1);
+        record.delivered = Some(now);
+        let receiver = channel.hosts[to.index()];
+        self.delivered_bytes[receiver.index()] += u64::from(length);
+        let record = *record;
+        self.finish(message);
+        Ok(record)
+    }
+
+    /// The engine that sent a message knows that it was delivered.
+    ///
+    /// # Errors
+    /// It is not on its way, or was not delivered.
+    pub fn complete(
+        &mut self,
+        id: ChannelId,
+        token: u64,
+        now: SimTime,
+    ) -> Result<MessageRecord, Contradiction> {
+        let contradiction = Contradiction::Completion { channel: id, token };
+        let number = u32::try_from(token).map_err(|_| contradiction)?;
+        let slot = self.messages.get_mut(number as usize).ok_or(contradiction)?;
+        let record = slot.as_mut().ok_or(contradiction)?;
+        if record.order.channel != id || record.sent.is_some() {
+            return Err(contradiction);
+        }
+        if record.delivered.is_none() {
+            return Err(Contradiction::SentBeforeDelivered { channel: id });
+        }
+        record.sent = Some(now);
+        let record = *record;
+        self.finish(MessageId(number));
+        Ok(record)
+    }
+
+    /// Forgets a message that is delivered and acknowledged, and records it if that was asked.
+    fn finish(&mut self, message: MessageId) {
+        let Some(record) = self.messages[message.0 as usize] else { return };
+        let (Some(delivered), Some(sent)) = (record.delivered, record.sent) else { return };
+        let MessageRecord { order, workload, submitted, .. } = record;
+        self.messages[message.0 as usize] = None;
+        self.free.push(message);
+        if order.recorded {
+            let hosts = self.channels[order.channel.0 as usize].hosts;
+            self.finished.push(FinishedFlow {
+                workload,
+                tag: order.tag,
+                source: hosts[order.from.index()],
+                destination: hosts[order.from.other().index()],
+                length: order.length,
+                submitted,
+                delivered,
+                sent,
+            });
+        }
+    }
+
+    /// A channel is no more; false when that was known. Messages on it are given up, except that
+    /// a delivered one whose acknowledgement is lost with the channel counts as given up, too.
+    pub fn close(&mut self, id: ChannelId) -> bool {
+        let channel = &mut self.channels[id.0 as usize];
+        if channel.state == ChannelState::Closed {
+            return false;
+        }
+        channel.state = ChannelState::Closed;
+        channel.undelivered = Default::default();
+        channel.waiting = Vec::new();
+        for number in 0..self.messages.len() {
+            if let Some(record) = &self.messages[number]
+                && record.order.channel == id
+            {
+                self.abandoned += u64::from(record.order.recorded);
+                self.messages[number] = None;
+                let id = u32::try_from(number).expect("an index made from a u32");
+                self.free.push(MessageId(id));
+            }
+        }
+        true
+    }
+
+    /// Messages that are on their way on open channels.
+    pub fn in_progress(&self) -> usize {
+        self.messages.len() - self.free.len()
+    }
+}
