@@ -429,7 +429,7 @@ impl Network {
     fn placed(&mut self) {
         let Some((node, connection, psn)) = self.placing.pop_front() else { return };
         let now = self.now.engine_clock();
-        let _ = self.hosts[node.index()].endpoint.placed(now, connection, psn));
+        let _ = self.hosts[node.index()].endpoint.placed(now, connection, psn);
         self.attend(node);
     }
 
