@@ -1,0 +1,40 @@
+# Each target sets up what it needs first (scripts/setup.sh): as root, missing Debian packages are
+# installed; otherwise the command that installs them is printed.
+
+CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test bench fuzz lint clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## Build the weft command, optimised
+	@scripts/setup.sh build
+	$(CARGO) build --release --package weft-cli
+	@echo "built $(TARGET)/release/weft"
+
+run: ## Build, then show two hosts and four paths of which one loses packets and one dies
+	@scripts/setup.sh build lab
+	$(CARGO) build --release --package weft-cli
+	$(TARGET)/release/weft demo
+
+test: ## Everything CI checks: format, clippy, layers, generated pages, tests, rustdoc
+	@scripts/setup.sh build lab
+	scripts/test.sh
+
+fuzz: ## Fuzz every parser with coverage guidance: make fuzz SECONDS=60
+	@scripts/setup.sh build
+	$(CARGO) xtask fuzz $(if $(SECONDS),--seconds $(SECONDS))
+
+lint: ## Format check, clippy, layers and generated pages only
+	@scripts/setup.sh build
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --all-features --quiet -- -D warnings
+	$(CARGO) xtask layers
+	$(CARGO) xtask docs --check
+
+clean: ## Remove everything that was built
+	$(CARGO) clean
+	rm -rf out

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab ...`.
+# As root on Debian, missing packages are installed. What is optional is only mentioned.
+set -euo pipefail
+
+say() { printf '%s\n' "setup: $*"; }
+die() { printf '%s\n' "setup: error: $*" >&2; exit 1; }
+
+have() { PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
+
+# Sets `absent` to the packages of those programs that are missing: "program:package" each.
+find_absent() {
+    absent=()
+    local pair
+    for pair in "$@"; do
+        have "${pair%%:*}" || absent+=("${pair##*:}")
+    done
+}
+
+can_install() { [ "$(id -u)" = 0 ] && have apt-get; }
+
+install_packages() {
+    say "installing $*"
+    local log
+    log=$(mktemp)
+    # Another apt may hold the lock; a package list may be older than the mirror.
+    if DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 update >"$log" 2>&1 &&
+        DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 \
+            install -y --no-install-recommends "$@" >>"$log" 2>&1; then
+        rm -f "$log"
+        return 0
+    fi
+    tail -n 20 "$log" >&2
+    rm -f "$log"
+    return 1
+}
+
+# Without these nothing builds.
+need_build() {
+    # rustup puts cargo where a fresh login shell finds it and this one may not.
+    if ! have cargo && [ -x "$HOME/.cargo/bin/cargo" ]; then
+        die "cargo is in ~/.cargo/bin but not in PATH: run '. ~/.cargo/env' and try again"
+    fi
+    have cargo || die "Rust is not installed: https://rustup.rs has the one command that installs it"
+    find_absent cc:gcc
+    if [ "${#absent[@]}" -gt 0 ]; then
+        can_install || die "no C compiler to link with: sudo apt-get install gcc libc6-dev"
+        install_packages gcc libc6-dev || die "apt-get could not install a C compiler"
+    fi
+    # The first call lets rustup fetch the pinned toolchain, which may take a minute.
+    cargo --version >/dev/null || die "cargo does not run; see above"
+    local tool
+    for tool in clippy fmt; do
+        cargo "$tool" --version >/dev/null 2>&1 ||
+            die "cargo $tool is missing: rustup component add clippy rustfmt"
+    done
+}
+
+# Without these the lab's tests are skipped and the demo runs on loopback.
+want_lab() {
+    find_absent ip:iproute2 tc:iproute2 nft:nftables ethtool:ethtool iperf3:iperf3
+    [ "${#absent[@]}" -gt 0 ] || return 0
+    local packages
+    packages=$(printf '%s\n' "${absent[@]}" | sort -u | tr '\n' ' ')
+    if can_install; then
+        # shellcheck disable=SC2086  # a list of words
+        install_packages $packages && return 0
+        say "warning: apt-get could not install $packages; going on without"
+    else
+        say "optional packages are missing (labs of network namespaces): sudo apt-get install $packages"
+    fi
+}
+
+for group in "$@"; do
+    case "$group" in
+    build) need_build ;;
+    lab) want_lab ;;
+    *) die "no group '$group' (known: build, lab)" ;;
+    esac
+done
