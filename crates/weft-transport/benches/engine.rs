@@ -28,6 +28,7 @@ fn endpoint(config: &TransportConfig, seed: u64) -> Endpoint {
 }
 
 /// Runs one bulk transfer; returns data packets, ACKs and seconds.
+#[expect(clippy::disallowed_methods, reason = "a benchmark is a clock's one use here")]
 fn transfer(config: &TransportConfig) -> (u64, u64, f64) {
     let at = |host| SocketAddr::from((Ipv4Addr::new(10, 0, 0, host), 4791));
     let (mut a, mut b) = (endpoint(config, 1), endpoint(config, 2));
