@@ -9,11 +9,13 @@
 //! once; on the other side [`udp::Inbox`] receives a batch, and `turn` gives header by header to the
 //! engine and payload by payload to the application.
 //!
-//! [`perf`] measures it.
+//! [`perf`] measures it, [`emulator`] puts a fabric of several paths between two agents on machines
+//! where nobody is root.
 #![deny(unsafe_code)]
 
 mod agent;
 mod clock;
+pub mod emulator;
 pub mod perf;
 mod turn;
 pub mod udp;

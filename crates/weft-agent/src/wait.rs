@@ -85,6 +85,26 @@ impl Waiter {
         writable: impl Iterator<Item = BorrowedFd<'a>>,
         until: Instant,
     ) {
+        let readable = std::iter::once(PollFd::from_borrowed_fd(readable, PollFlags::IN));
+        let writable = writable.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::OUT));
+        self.wait_for(readable.chain(writable), until);
+    }
+
+    /// The same for two sockets to read from.
+    pub(crate) fn wait_for_either(
+        &mut self,
+        first: BorrowedFd<'_>,
+        second: BorrowedFd<'_>,
+        until: Instant,
+    ) {
+        let readable = [first, second];
+        self.wait_for(
+            readable.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+            until,
+        );
+    }
+
+    fn wait_for<'a>(&mut self, sockets: impl Iterator<Item = PollFd<'a>>, until: Instant) {
         if self.mode == WaitMode::Poll {
             std::hint::spin_loop();
             return;
@@ -96,7 +116,7 @@ impl Waiter {
         }
         let span = until.since(now);
         if span > Duration::ZERO {
-            self.sleep(readable, writable, (until != Instant::FAR_FUTURE).then_some(span));
+            self.sleep(sockets, (until != Instant::FAR_FUTURE).then_some(span));
         }
         self.learn(self.clock.now().since(now));
     }
@@ -122,12 +142,7 @@ impl Waiter {
         }
     }
 
-    fn sleep<'a>(
-        &mut self,
-        readable: BorrowedFd<'a>,
-        writable: impl Iterator<Item = BorrowedFd<'a>>,
-        span: Option<Duration>,
-    ) {
+    fn sleep<'a>(&mut self, mut sockets: impl Iterator<Item = PollFd<'a>>, span: Option<Duration>) {
         if !self.slack_set {
             self.slack_set = true;
             // Timers of ordinary threads may be 50 us late (prctl(2), PR_SET_TIMERSLACK), as long
@@ -135,20 +150,19 @@ impl Waiter {
             // changes.
             let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         }
-        let mut watched = [const { None }; WATCHED];
-        watched[0] = Some(PollFd::from_borrowed_fd(readable, PollFlags::IN));
+        let Some(first) = sockets.next() else { return };
+        let mut watched: [_; WATCHED] = std::array::from_fn(|_| first.clone());
         let mut count = 1;
-        for (slot, socket) in watched[1..].iter_mut().zip(writable) {
-            *slot = Some(PollFd::from_borrowed_fd(socket, PollFlags::OUT));
+        for (slot, socket) in watched[1..].iter_mut().zip(sockets) {
+            *slot = socket;
             count += 1;
         }
-        let mut watched: Vec<_> = watched.into_iter().take(count).flatten().collect();
         // An interrupted or failed poll is a short one: the caller looks and comes back.
-        let _ = poll(&mut watched, span.map(timespec).as_ref());
+        let _ = poll(&mut watched[..count], span.map(timespec).as_ref());
     }
 }
 
-/// Sockets watched at once: the receiving one and up to seven that are full. More may be full; the
+/// Sockets watched at once: one or two to read from, and those that are full. More may be full; the
 /// first with room wakes the thread, and then all are tried.
 const WATCHED: usize = 8;
 

@@ -1,46 +1,14 @@
 //! Client and server of a measurement over loopback, every byte checked.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
 
-use weft_agent::perf::{
-    Client, ClientConfig, PerfError, Plan, Report, Server, ServerConfig, TestKind,
-};
+use weft_agent::perf::{Client, ClientConfig, PerfError, Plan, Report, TestKind};
 use weft_agent::{AgentConfig, WaitMode};
 use weft_units::Duration;
 
-/// A server on loopback that runs until it is dropped.
-struct RunningServer {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
+mod server;
 
-impl RunningServer {
-    fn start(local: &str) -> Self {
-        let mut server = Server::open(&ServerConfig {
-            local: local.parse().unwrap(),
-            transport: AgentConfig::ethernet(4),
-            wait: WaitMode::Hybrid,
-        })
-        .unwrap();
-        let (address, stop) = (server.local(), Arc::new(AtomicBool::new(false)));
-        let stopped = Arc::clone(&stop);
-        let thread = Some(thread::spawn(move || server.run(&stopped)));
-        Self { address, stop, thread }
-    }
-}
-
-impl Drop for RunningServer {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
-        }
-    }
-}
+use server::RunningServer;
 
 fn client(server: SocketAddr, plan: Plan) -> ClientConfig {
     let unspecified: &str = if server.is_ipv6() { "[::1]:0" } else { "127.0.0.1:0" };

@@ -139,7 +139,12 @@ impl Client {
         Ok(Self { agent: Agent::open(&agent)?, config })
     }
 
-    /// The agent, for counters and source ports.
+    /// Goes to the server by another address: that of a relay in front of it.
+    pub fn set_server(&mut self, server: SocketAddr) {
+        self.config.server = server;
+    }
+
+    /// The agent, for its address, counters and source ports.
     pub fn agent(&mut self) -> &mut Agent {
         &mut self.agent
     }

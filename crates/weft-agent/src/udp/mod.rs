@@ -13,6 +13,9 @@ mod outbox;
 mod syscall;
 
 pub use inbox::{Inbox, Received};
+#[cfg(test)]
+mod tests;
+
 pub use outbox::{Outbox, PathCount, SendCounters};
 
 /// Hops a packet may take; receivers subtract what is left from it (BIFROST, appendix D).
@@ -20,6 +23,9 @@ pub(crate) const HOP_LIMIT: u8 = 64;
 
 /// ECN-capable transport, codepoint ECT(0) (RFC 3168, section 5).
 const ECT_0: u32 = 0b10;
+
+/// Congestion experienced (RFC 3168, section 5).
+const CE: u32 = 0b11;
 
 /// How sockets are opened.
 #[derive(Clone, Debug)]
@@ -117,16 +123,27 @@ impl Sockets {
     /// # Errors
     /// See [`SocketError`].
     pub fn open(config: &SocketConfig) -> Result<Self, SocketError> {
-        let receiver = open_bound(config.local)?;
-        let granted = prepare_receiver(&receiver, config)?;
-        let local = address_of(&receiver)?;
         let senders = (0..config.paths.max(1))
             .map(|path| open_sender(config, path))
             .collect::<Result<Vec<_>, _>>()?;
+        Self::with_senders(config, senders)
+    }
+
+    /// Two sockets to send from: path 0 as usual, path 1 marks every packet as having
+    /// experienced congestion, as a switch would. IPv4 only.
+    pub(crate) fn open_marking(config: &SocketConfig) -> Result<Self, SocketError> {
+        let (plain, marking) = (open_sender(config, 0)?, open_sender(config, 1)?);
+        marking.set_tos_v4(CE).map_err(refused("mark packets"))?;
+        Self::with_senders(config, vec![plain, marking])
+    }
+
+    fn with_senders(config: &SocketConfig, senders: Vec<Socket>) -> Result<Self, SocketError> {
+        let receiver = open_bound(config.local)?;
+        let granted = prepare_receiver(&receiver, config)?;
         Ok(Self {
+            local: address_of(&receiver)?,
             inbox: Inbox::new(receiver, config.receive_batch),
             outbox: Outbox::new(senders, config.offload),
-            local,
             granted,
         })
     }

@@ -47,7 +47,7 @@ pub struct SendCounters {
 
 /// Datagrams of one size to one peer on one path, side by side.
 #[derive(Debug)]
-struct Group {
+pub(super) struct Group {
     to: SocketAddr,
     path: u16,
     /// Size of all but the last.
@@ -62,7 +62,7 @@ struct Group {
 /// Sockets to send from and what waits for them.
 #[derive(Debug)]
 pub struct Outbox {
-    sockets: Vec<Socket>,
+    pub(super) sockets: Vec<Socket>,
     /// In order of their first datagram.
     groups: Vec<Group>,
     /// Index into `groups` of each path's latest.
@@ -121,6 +121,14 @@ impl Outbox {
     /// Hands everything to the kernel. What its buffers have no room for stays, in order, and
     /// [`blocked`](Self::blocked) says where.
     pub fn flush(&mut self) {
+        self.flush_by(send_groups);
+    }
+
+    /// Flushes by a given way of sending; tests put a full kernel here, which no loopback gives.
+    pub(super) fn flush_by(
+        &mut self,
+        send: impl Fn(BorrowedFd<'_>, &[Group]) -> io::Result<usize> + Copy,
+    ) {
         if self.groups.is_empty() {
             return;
         }
@@ -136,7 +144,7 @@ impl Outbox {
             let mut next = start;
             while next < start + run {
                 let end = (next + BATCH).min(start + run);
-                let (taken, sent) = self.send(&groups[next..end]);
+                let (taken, sent) = self.send(&groups[next..end], send);
                 next += taken;
                 if matches!(sent, Sent::Blocked) {
                     break;
@@ -202,13 +210,16 @@ impl Outbox {
     }
 
     /// Sends groups of one path; says how many are done with, sent or refused.
-    fn send(&mut self, groups: &[Group]) -> (usize, Sent) {
+    fn send(
+        &mut self,
+        groups: &[Group],
+        send: impl Fn(BorrowedFd<'_>, &[Group]) -> io::Result<usize>,
+    ) -> (usize, Sent) {
         let socket = self.sockets[usize::from(groups[0].path)].as_fd();
         let mut done = 0;
         while done < groups.len() {
             self.counters.calls += 1;
-            let outgoing = groups[done..].iter().map(Group::outgoing);
-            match syscall::send(socket, outgoing) {
+            match send(socket, &groups[done..]) {
                 Ok(taken) => {
                     self.counters.messages += taken as u64;
                     for group in &groups[done..done + taken] {
@@ -277,6 +288,10 @@ impl SendCounters {
         };
         *counter += u64::from(datagrams);
     }
+}
+
+pub(super) fn send_groups(socket: BorrowedFd<'_>, groups: &[Group]) -> io::Result<usize> {
+    syscall::send(socket, groups.iter().map(Group::outgoing))
 }
 
 /// Sends a group's datagrams one by one. Those the kernel has no room for are dropped, as a

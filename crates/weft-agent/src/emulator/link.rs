@@ -1,0 +1,231 @@
+//! One direction of one path: a rate, a queue that marks and drops, a delay, a loss.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use weft_units::{BitRate, ByteCount, Duration, Instant, Rng, Seed};
+
+use super::PathModel;
+
+/// A path's switches and counters, shared with the relay's thread. Changes hold from the next
+/// packet on.
+#[derive(Debug)]
+pub struct PathControl {
+    up: AtomicBool,
+    rate_bps: AtomicU64,
+    delay_ns: AtomicU64,
+    loss_per_million: AtomicU32,
+    queue: ByteCount,
+    mark_above: ByteCount,
+    pub(super) delivered: AtomicU64,
+    pub(super) lost: AtomicU64,
+    pub(super) overflowed: AtomicU64,
+    pub(super) marked: AtomicU64,
+}
+
+/// Packets of one path, both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct PathCounters {
+    /// Passed on.
+    pub delivered: u64,
+    /// Lost by chance, or because the path was down.
+    pub lost: u64,
+    /// Dropped because the queue was full.
+    pub overflowed: u64,
+    /// Passed on with a congestion mark.
+    pub marked: u64,
+}
+
+impl PathControl {
+    pub(super) fn new(model: &PathModel) -> Self {
+        Self {
+            up: AtomicBool::new(true),
+            rate_bps: AtomicU64::new(model.rate.as_bps()),
+            delay_ns: AtomicU64::new(model.delay.as_nanos()),
+            loss_per_million: AtomicU32::new(model.loss_per_million),
+            queue: model.queue,
+            mark_above: model.mark_above,
+            delivered: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            overflowed: AtomicU64::new(0),
+            marked: AtomicU64::new(0),
+        }
+    }
+
+    /// Kills the path, with what is on it, or revives it.
+    pub fn set_up(&self, up: bool) {
+        self.up.store(up, Ordering::Relaxed);
+    }
+
+    /// Whether packets pass.
+    pub fn is_up(&self) -> bool {
+        self.up.load(Ordering::Relaxed)
+    }
+
+    /// Loses this many of a million packets.
+    pub fn set_loss_per_million(&self, loss: u32) {
+        self.loss_per_million.store(loss, Ordering::Relaxed);
+    }
+
+    /// Changes the rate.
+    pub fn set_rate(&self, rate: BitRate) {
+        self.rate_bps.store(rate.as_bps(), Ordering::Relaxed);
+    }
+
+    /// Changes the one-way delay; packets under way keep theirs.
+    pub fn set_delay(&self, delay: Duration) {
+        self.delay_ns.store(delay.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// What passed and what did not.
+    pub fn counters(&self) -> PathCounters {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        PathCounters {
+            delivered: read(&self.delivered),
+            lost: read(&self.lost),
+            overflowed: read(&self.overflowed),
+            marked: read(&self.marked),
+        }
+    }
+
+    fn rate(&self) -> BitRate {
+        BitRate::bps(self.rate_bps.load(Ordering::Relaxed)).expect("set from a rate, never zero")
+    }
+
+    fn loses(&self, rng: &mut Rng) -> bool {
+        let loss = self.loss_per_million.load(Ordering::Relaxed);
+        !self.is_up() || (loss > 0 && rng.chance(loss.into(), 1_000_000))
+    }
+}
+
+/// The path of a source port: one hash for both directions, as in a fabric whose switches share a
+/// seed.
+pub(super) fn path_of(seed: Seed, source_port: u16, paths: usize) -> usize {
+    seed.child("ecmp", source_port.into()).rng().index(paths)
+}
+
+/// A packet on its way.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    pub(super) arrives_at: Instant,
+    pub(super) marked: bool,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// One direction of one path.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// When the last packet accepted will have left.
+    busy_until: Instant,
+    in_flight: VecDeque<InFlight>,
+    rng: Rng,
+}
+
+impl Link {
+    pub(super) fn new(seed: Seed) -> Self {
+        Self { busy_until: Instant::EPOCH, in_flight: VecDeque::new(), rng: seed.rng() }
+    }
+
+    /// Takes a packet in, or drops it; `buffer` becomes its copy.
+    pub(super) fn enqueue(
+        &mut self,
+        now: Instant,
+        path: &PathControl,
+        bytes: &[u8],
+        buffer: impl FnOnce() -> Vec<u8>,
+    ) {
+        if path.loses(&mut self.rng) {
+            path.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let rate = path.rate();
+        let size = ByteCount(bytes.len() as u64);
+        let waiting = rate.bytes_in(self.busy_until.since(now));
+        if waiting + size > path.queue {
+            path.overflowed.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.busy_until = self.busy_until.max(now) + rate.serialization_delay(size);
+        let mut copy = buffer();
+        copy.clear();
+        copy.extend_from_slice(bytes);
+        let delay = Duration::from_nanos(path.delay_ns.load(Ordering::Relaxed));
+        let arrives_at = self.busy_until + delay;
+        let marked = waiting > path.mark_above;
+        self.in_flight.push_back(InFlight { arrives_at, marked, bytes: copy });
+    }
+
+    /// When the next packet arrives.
+    pub(super) fn next_arrival(&self) -> Option<Instant> {
+        self.in_flight.front().map(|packet| packet.arrives_at)
+    }
+
+    /// The next packet that has arrived, if the path still stands.
+    pub(super) fn dequeue(&mut self, now: Instant, path: &PathControl) -> Option<InFlight> {
+        while self.next_arrival()? <= now {
+            let packet = self.in_flight.pop_front()?;
+            if path.is_up() {
+                path.delivered.fetch_add(1, Ordering::Relaxed);
+                path.marked.fetch_add(packet.marked.into(), Ordering::Relaxed);
+                return Some(packet);
+            }
+            path.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(mbps: u64) -> PathControl {
+        let rate = BitRate::bps(mbps * 1_000_000).unwrap();
+        PathControl::new(&PathModel {
+            queue: ByteCount(4_000),
+            mark_above: ByteCount(1_500),
+            ..PathModel::new(rate, Duration::from_micros(50))
+        })
+    }
+
+    fn arrivals(link: &mut Link, path: &PathControl) -> Vec<(u64, bool)> {
+        std::iter::from_fn(|| link.dequeue(Instant::FAR_FUTURE, path))
+            .map(|packet| (packet.arrives_at.as_nanos() / 1_000, packet.marked))
+            .collect()
+    }
+
+    #[test]
+    fn packets_leave_at_the_rate_and_arrive_after_the_delay() {
+        let (path, mut link) = (path(100), Link::new(Seed(1)));
+        for _ in 0..5 {
+            link.enqueue(Instant::EPOCH, &path, &[0; 1_000], Vec::new);
+        }
+        // 1000 bytes take 80 us at 100 Mb/s; the fifth finds 4000 bytes waiting and is dropped.
+        let want = [(130, false), (210, false), (290, true), (370, true)];
+        assert_eq!(arrivals(&mut link, &path), want);
+        let counters = path.counters();
+        assert_eq!((counters.delivered, counters.overflowed, counters.marked), (4, 1, 2));
+    }
+
+    #[test]
+    fn a_path_that_dies_takes_its_packets_with_it() {
+        let (path, mut link) = (path(100), Link::new(Seed(1)));
+        link.enqueue(Instant::EPOCH, &path, &[0; 1_000], Vec::new);
+        path.set_up(false);
+        link.enqueue(Instant::EPOCH, &path, &[0; 1_000], Vec::new);
+        assert_eq!(arrivals(&mut link, &path), []);
+        assert_eq!(path.counters().lost, 2);
+    }
+
+    #[test]
+    fn losses_are_as_many_as_asked_for() {
+        let (path, mut link) = (path(1_000_000), Link::new(Seed(1)));
+        path.set_loss_per_million(10_000);
+        for second in 0..20_000 {
+            let now = Instant::EPOCH + Duration::from_secs(second);
+            link.enqueue(now, &path, &[0; 100], Vec::new);
+        }
+        let lost = path.counters().lost;
+        assert!((140..=260).contains(&lost), "1 % of 20000 is 200, lost {lost}");
+    }
+}

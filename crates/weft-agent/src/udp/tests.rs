@@ -1,0 +1,191 @@
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::outbox::{self, Group};
+use super::{Inbox, SocketConfig, Sockets, syscall};
+
+const LOCAL: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
+
+fn open(local: &str) -> Sockets {
+    Sockets::open(&SocketConfig::new(local.parse().unwrap(), 2)).unwrap()
+}
+
+/// Waits for packets, five seconds at most.
+fn arrivals(inbox: &mut Inbox) -> usize {
+    let patience = Timespec { tv_sec: 5, tv_nsec: 0 };
+    {
+        let mut watched = [PollFd::from_borrowed_fd(inbox.socket(), PollFlags::IN)];
+        assert_eq!(poll(&mut watched, Some(&patience)), Ok(1), "nothing arrived");
+    }
+    inbox.receive().unwrap()
+}
+
+/// Every datagram that arrives until there are `count`, as (source port, contents).
+fn collect(inbox: &mut Inbox, count: usize) -> Vec<(u16, Vec<u8>)> {
+    let mut collected = Vec::new();
+    while collected.len() < count {
+        for index in 0..arrivals(inbox) {
+            let received = inbox.message(index);
+            let port = received.from.port();
+            collected.extend(received.datagrams().map(|bytes| (port, bytes.to_vec())));
+        }
+    }
+    collected
+}
+
+/// Datagrams of 1400 bytes, each filled with its number, the last one shorter.
+fn push_numbered(sockets: &mut Sockets, to: SocketAddr, path: u16, count: u8) -> Vec<Vec<u8>> {
+    (0..count)
+        .map(|number| {
+            let size = if number + 1 == count { 100 } else { 1400 };
+            sockets.outbox.push(to, path, size, |out| out.fill(number));
+            vec![number; size.into()]
+        })
+        .collect()
+}
+
+#[test]
+fn datagrams_of_a_path_leave_together_in_order_from_its_own_port() {
+    for local in LOCAL {
+        let (mut sender, mut receiver) = (open(local), open(local));
+        let to = receiver.local();
+        let sent: Vec<_> = [0, 1].map(|path| push_numbered(&mut sender, to, path, 30)).into();
+        sender.outbox.flush();
+        assert_eq!(sender.outbox.waiting(), 0);
+        let calls = sender.outbox.counters();
+        assert_eq!((calls.calls, calls.messages), (2, 2), "{local}: one per path");
+        let arrived = collect(&mut receiver.inbox, 60);
+        for (path, port) in sender.outbox.source_ports().unwrap().into_iter().enumerate() {
+            let of_path = arrived.iter().filter(|(from, _)| *from == port);
+            let of_path: Vec<_> = of_path.map(|(_, bytes)| bytes.clone()).collect();
+            assert_eq!(of_path, sent[path], "{local}: path {path}");
+        }
+    }
+}
+
+#[test]
+fn more_datagrams_than_one_message_holds_arrive_in_order() {
+    let (mut sender, mut receiver) = (open(LOCAL[0]), open(LOCAL[0]));
+    let to = receiver.local();
+    let sent = push_numbered(&mut sender, to, 0, 150);
+    sender.outbox.flush();
+    let arrived: Vec<_> =
+        collect(&mut receiver.inbox, 150).into_iter().map(|(_, bytes)| bytes).collect();
+    assert_eq!(arrived, sent);
+}
+
+#[test]
+fn a_congestion_mark_is_seen_and_its_absence_too() {
+    let mut sender =
+        Sockets::open_marking(&SocketConfig::new(LOCAL[0].parse().unwrap(), 2)).unwrap();
+    let mut receiver = open(LOCAL[0]);
+    let to = receiver.local();
+    for (path, marked) in [(0, false), (1, true), (0, false)] {
+        sender.outbox.push(to, path, 64, |out| out.fill(7));
+        sender.outbox.flush();
+        assert_eq!(arrivals(&mut receiver.inbox), 1);
+        let received = receiver.inbox.message(0);
+        assert_eq!(received.congestion_experienced, marked);
+        assert_eq!(received.hops, 0, "loopback takes no hop");
+    }
+}
+
+#[test]
+fn where_the_kernel_refuses_to_segment_datagrams_leave_one_by_one() {
+    let (mut sender, mut receiver) = (open(LOCAL[0]), open(LOCAL[0]));
+    for socket in &sender.outbox.sockets {
+        // Segments need checksums of their own: without, Linux refuses UDP_SEGMENT.
+        syscall::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+    }
+    let to = receiver.local();
+    for _ in 0..2 {
+        let sent = push_numbered(&mut sender, to, 0, 20);
+        sender.outbox.flush();
+        let arrived: Vec<_> =
+            collect(&mut receiver.inbox, 20).into_iter().map(|(_, bytes)| bytes).collect();
+        assert_eq!(arrived, sent);
+    }
+    let counters = sender.outbox.counters();
+    assert_eq!(counters.offload_refused, 1, "asked once: {counters:?}");
+    assert_eq!((counters.refused, counters.too_big), (0, 0));
+    assert_eq!(sender.outbox.paths()[0].datagrams, 40);
+}
+
+#[test]
+fn what_the_kernel_has_no_room_for_waits_in_order() {
+    let (mut sender, mut receiver) = (open(LOCAL[0]), open(LOCAL[0]));
+    let to = receiver.local();
+    let mut sent = Vec::new();
+    // Each datagram is larger than the one before, so that each is a message by itself.
+    for number in 0..60_u8 {
+        let size = 1000 + u16::from(number);
+        sender.outbox.push(to, 0, size, |out| out.fill(number));
+        sent.push(vec![number; size.into()]);
+    }
+    let room = Cell::new(0);
+    let full_at_times = |socket: BorrowedFd<'_>, groups: &[Group]| match room.get() {
+        0 => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+        _ => outbox::send_groups(socket, &groups[..room.replace(0).min(groups.len())]),
+    };
+    let mut arrived = Vec::new();
+    for round in 1.. {
+        room.set(7);
+        sender.outbox.flush_by(full_at_times);
+        assert_eq!(sender.outbox.waiting(), 60_usize.saturating_sub(7 * round));
+        if sender.outbox.waiting() == 0 {
+            break;
+        }
+        assert_eq!(sender.outbox.blocked().count(), 1);
+        assert_eq!(sender.outbox.counters().blocked, round as u64);
+    }
+    while arrived.len() < sent.len() {
+        arrived.extend(collect(&mut receiver.inbox, 1).into_iter().map(|(_, bytes)| bytes));
+    }
+    assert_eq!(arrived, sent);
+    assert_eq!(sender.outbox.blocked().count(), 0);
+}
+
+#[test]
+fn a_datagram_beyond_the_interface_is_dropped_and_counted() {
+    let mut sender = open(LOCAL[1]);
+    // Whatever fits a UDP datagram fits loopback; a socket told of a smaller MTU refuses more.
+    let socket = sender.outbox.sockets[0].as_fd();
+    syscall::set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU, 1280).unwrap();
+    let to = sender.local();
+    sender.outbox.push(to, 0, 1400, |out| out.fill(1));
+    sender.outbox.flush();
+    assert_eq!(sender.outbox.waiting(), 0);
+    assert_eq!(sender.outbox.counters().too_big, 1, "{:?}", sender.outbox.counters());
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let first = open(LOCAL[0]);
+    let error = Sockets::open(&SocketConfig::new(first.local(), 1)).unwrap_err().to_string();
+    assert!(error.contains(&first.local().to_string()), "{error}");
+}
+
+#[test]
+fn source_ports_can_be_chosen() {
+    let free = open(LOCAL[0]);
+    let ports = free.outbox.source_ports().unwrap();
+    drop(free);
+    let first = ports[0].min(60_000);
+    let config = SocketConfig {
+        first_source_port: Some(first),
+        ..SocketConfig::new(LOCAL[0].parse().unwrap(), 3)
+    };
+    match Sockets::open(&config) {
+        Ok(sockets) => {
+            assert_eq!(sockets.outbox.source_ports().unwrap(), [first, first + 1, first + 2]);
+        }
+        // Another process took one of them meanwhile; then it must be named.
+        Err(error) => assert!(error.to_string().contains("127.0.0.1"), "{error}"),
+    }
+    let config = SocketConfig { first_source_port: Some(65_534), ..config };
+    assert!(Sockets::open(&config).is_err());
+}

@@ -1,0 +1,147 @@
+//! Transfers through the built-in emulator, and what a hostile or dead peer does to them.
+
+use std::cell::Cell;
+use std::net::{SocketAddr, UdpSocket};
+
+use weft_agent::emulator::{Emulator, EmulatorConfig, PathModel};
+use weft_agent::perf::{Client, ClientConfig, PerfError, Plan, Progress, Report, TestKind};
+use weft_agent::{AgentConfig, Clock, WaitMode};
+use weft_transport::{CloseReason, TransportConfig};
+use weft_units::{BitRate, ByteCount, Duration, Seed};
+
+mod server;
+
+use server::RunningServer;
+
+/// More entropies than paths, so that a hash finds every path.
+fn transport() -> TransportConfig {
+    TransportConfig { spray_unit: 4, send_window: 512, ..AgentConfig::ethernet(32) }
+}
+
+fn config(server: SocketAddr, milliseconds: u64) -> ClientConfig {
+    ClientConfig {
+        local: "127.0.0.1:0".parse().unwrap(),
+        server,
+        transport: transport(),
+        plan: Plan::new(TestKind::Throughput, 40_000, 16, true).unwrap(),
+        connections: 1,
+        duration: Duration::from_millis(milliseconds),
+        wait: WaitMode::Block,
+    }
+}
+
+fn path() -> PathModel {
+    PathModel::new(BitRate::bps(100_000_000).unwrap(), Duration::from_micros(200))
+}
+
+/// A client whose packets pass an emulator with these paths.
+fn through(server: SocketAddr, paths: Vec<PathModel>, milliseconds: u64) -> (Client, Emulator) {
+    let mut client = Client::open(config(server, milliseconds)).unwrap();
+    let emulator = Emulator::start(&EmulatorConfig {
+        client: client.agent().local(),
+        server,
+        paths,
+        seed: Seed(7),
+    })
+    .unwrap();
+    client.set_server(emulator.server_stand_in());
+    (client, emulator)
+}
+
+fn resent(report: &Report) -> u64 {
+    report.client.fast_retransmits + report.client.timeout_retransmits
+}
+
+#[test]
+fn a_transfer_over_lossy_paths_arrives_unchanged() {
+    let server = RunningServer::start("127.0.0.1:0");
+    let lossy = PathModel { loss_per_million: 20_000, ..path() };
+    let (client, emulator) = through(server.address, vec![lossy; 3], 500);
+    let report = client.run(|_| {}).unwrap();
+    assert!(report.messages > 50, "{report:?}");
+    assert_eq!(report.corrupt, 0);
+    let lost: u64 = emulator.paths().iter().map(|path| path.counters().lost).sum();
+    assert!(lost > 0 && resent(&report) > 0, "lost {lost}, resent {}", resent(&report));
+    assert!(
+        emulator.paths().iter().all(|path| path.counters().delivered > 100),
+        "the hash finds every path"
+    );
+}
+
+#[test]
+fn a_path_that_dies_is_avoided_and_used_again_when_it_returns() {
+    let server = RunningServer::start("127.0.0.1:0");
+    let (client, emulator) = through(server.address, vec![path(); 4], 900);
+    let victim = &emulator.paths()[2];
+    let report = client
+        .run(|progress: &Progress| {
+            victim.set_up(!(0.2..0.5).contains(&progress.seconds));
+        })
+        .unwrap();
+    assert_eq!(report.corrupt, 0);
+    assert!(victim.counters().lost > 0, "{:?}", victim.counters());
+    assert!(report.client.paths_down > 0, "{:?}", report.client);
+    assert!(report.client.paths_up > 0, "{:?}", report.client);
+}
+
+#[test]
+fn congestion_marks_of_a_full_queue_reach_the_receiver() {
+    let server = RunningServer::start("127.0.0.1:0");
+    let slow = PathModel { mark_above: ByteCount::kib(16), ..path() };
+    let (client, emulator) = through(server.address, vec![slow; 2], 300);
+    let report = client.run(|_| {}).unwrap();
+    let marked: u64 = emulator.paths().iter().map(|path| path.counters().marked).sum();
+    assert!(marked > 0);
+    assert!(report.server.ecn_marks > 0, "{marked} marked by the fabric, none seen");
+}
+
+#[test]
+fn hostile_datagrams_are_counted_and_the_transfer_finishes() {
+    let server = RunningServer::start("127.0.0.1:0");
+    let attacker = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut rng = Seed(99).rng();
+    let thrown = Cell::new(0_u64);
+    let client = Client::open(config(server.address, 500)).unwrap();
+    let report = client
+        .run(|_| {
+            for _ in 0..200 {
+                let mut bytes = [0_u8; 90];
+                bytes.iter_mut().for_each(|byte| *byte = rng.next_u64().to_le_bytes()[0]);
+                // Half of them begin as a packet of the protocol does.
+                if rng.chance(1, 2) {
+                    bytes[0] = 1 + rng.next_u64().to_le_bytes()[0] % 8;
+                    bytes[1] = 0x10;
+                }
+                let len = rng.index(bytes.len());
+                attacker.send_to(&bytes[..len], server.address).unwrap();
+                thrown.set(thrown.get() + 1);
+            }
+        })
+        .unwrap();
+    assert!(report.messages > 16, "{report:?}");
+    assert_eq!(report.corrupt, 0);
+    let dropped: u64 = report.server.dropped.values().sum();
+    assert!(thrown.get() > 0);
+    // A few bytes may happen to be a well-formed request for a connection, which is answered.
+    assert!(dropped * 10 >= thrown.get() * 8, "{} thrown, {:?}", thrown.get(), report.server);
+    assert!(report.server.dropped["malformed"] > 0, "{:?}", report.server.dropped);
+}
+
+#[test]
+fn a_peer_that_dies_is_noticed_within_its_timeout() {
+    let mut server = Some(RunningServer::start("127.0.0.1:0"));
+    let mut config = config(server.as_ref().unwrap().address, 10_000);
+    config.transport.peer_timeout = Duration::from_millis(400);
+    let died_at = Cell::new(None);
+    let client = Client::open(config).unwrap();
+    let error = client
+        .run(|_| {
+            if server.take().is_some() {
+                died_at.set(Some(Clock.now()));
+            }
+        })
+        .unwrap_err();
+    let noticed = Clock.now().since(died_at.get().expect("the server was stopped"));
+    assert!(matches!(error, PerfError::Lost { reason: CloseReason::PeerGone, .. }), "{error:?}");
+    assert!(noticed < Duration::from_millis(2_000), "noticed after {noticed:?}");
+}
