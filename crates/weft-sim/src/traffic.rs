@@ -72,6 +72,8 @@ pub struct Channel {
     next_delivery: [u32; 2],
     /// Messages that wait for the handshake.
     pub(crate) waiting: Vec<MessageId>,
+    /// Messages on it that are not finished.
+    unfinished: u32,
 }
 
 /// What a workload asked to be carried.
@@ -219,6 +221,7 @@ impl Traffic {
             undelivered: Default::default(),
             next_delivery: [0; 2],
             waiting: Vec::new(),
+            unfinished: 0,
         });
         ChannelId(id)
     }
@@ -260,6 +263,7 @@ impl Traffic {
         self.messages[id.0 as usize] = record;
         let channel = &mut self.channels[order.channel.0 as usize];
         channel.undelivered[order.from.index()].push_back(id);
+        channel.unfinished += 1;
         id
     }
 
@@ -333,8 +337,10 @@ impl Traffic {
         let MessageRecord { order, workload, submitted, .. } = record;
         self.messages[message.0 as usize] = None;
         self.free.push(message);
+        let channel = &mut self.channels[order.channel.0 as usize];
+        channel.unfinished -= 1;
         if order.recorded {
-            let hosts = self.channels[order.channel.0 as usize].hosts;
+            let hosts = channel.hosts;
             self.finished.push(FinishedFlow {
                 workload,
                 tag: order.tag,
@@ -348,8 +354,8 @@ impl Traffic {
         }
     }
 
-    /// A channel is no more; false when that was known. Messages on it are given up, except that
-    /// a delivered one whose acknowledgement is lost with the channel counts as given up, too.
+    /// A channel is no more; false when that was known. Messages on it are given up, also those
+    /// that were delivered and whose acknowledgement is lost with the channel.
     pub fn close(&mut self, id: ChannelId) -> bool {
         let channel = &mut self.channels[id.0 as usize];
         if channel.state == ChannelState::Closed {
@@ -358,6 +364,9 @@ impl Traffic {
         channel.state = ChannelState::Closed;
         channel.undelivered = Default::default();
         channel.waiting = Vec::new();
+        if std::mem::take(&mut channel.unfinished) == 0 {
+            return true;
+        }
         for number in 0..self.messages.len() {
             if let Some(record) = &self.messages[number]
                 && record.order.channel == id

@@ -281,6 +281,11 @@ impl Session<'_> {
         self.network.send(self.number, order);
     }
 
+    /// Ends a channel; what is still on it may or may not arrive. [`Notice::Closed`] follows.
+    pub fn close(&mut self, channel: ChannelId) {
+        self.network.close(channel);
+    }
+
     /// Asks for [`Notice::Woken`] with `token` at `at`.
     pub fn wake(&mut self, at: SimTime, token: u64) {
         let event = Event::Wake { workload: self.number, token };
@@ -335,6 +340,16 @@ impl Network {
         let channel = self.traffic.channel_mut(order.channel).expect("workloads name their own");
         channel.waiting.push(message);
         self.submit_waiting(order.channel);
+    }
+
+    fn close(&mut self, id: ChannelId) {
+        let Some(channel) = self.traffic.channel(id) else { return };
+        let (host, connection) = (channel.hosts[0], channel.connections[0]);
+        if let Some(connection) = connection {
+            let now = self.now.engine_clock();
+            self.hosts[host.index()].endpoint.close(now, connection);
+            self.attend(host);
+        }
     }
 
     /// Gives the engines what waits on a channel, as far as they take it.

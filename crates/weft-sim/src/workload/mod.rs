@@ -1,13 +1,38 @@
 //! What hosts send to each other.
+//!
+//! A workload opens channels, sends messages, and is told what became of them; see [`Workload`].
+//! The registry's rows are what scenario files can name.
 
 use std::fmt::Debug;
+use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+use weft_topo::{NodeId, Topology};
+use weft_units::Seed;
+
+use crate::registry::named_kinds;
 use crate::traffic::Notice;
 use crate::world::Session;
 
+mod all_to_all;
+mod background;
+mod flow_list;
+mod flows;
+mod hosts;
+mod incast;
+mod pairs;
 mod permutation;
+mod ring_all_reduce;
 
-pub use permutation::{Flow, Flows};
+pub use all_to_all::Config as AllToAll;
+pub use background::Config as Background;
+pub use flow_list::{Config as FlowList, read_flow_list};
+pub use flows::{Connections, Flow, Flows};
+pub use hosts::HostSet;
+pub use incast::Config as Incast;
+pub use pairs::Config as Pairs;
+pub use permutation::Config as Permutation;
+pub use ring_all_reduce::{Config as RingAllReduce, Iteration};
 
 /// Decides what is sent, and reacts to what arrives.
 pub trait Workload: Debug + Send {
@@ -19,6 +44,11 @@ pub trait Workload: Debug + Send {
 
     /// Whether it has all it waits for.
     fn is_done(&self) -> bool;
+
+    /// Collective operations it finished, oldest first.
+    fn iterations(&self) -> &[Iteration] {
+        &[]
+    }
 }
 
 /// Why a workload does not fit a topology.
@@ -26,11 +56,146 @@ pub trait Workload: Debug + Send {
 #[non_exhaustive]
 pub enum WorkloadError {
     /// A host that does not exist.
-    #[error("host {got} does not exist; there are {hosts}")]
+    #[error("host {got} does not exist; hosts are 0..{hosts}")]
     NoSuchHost {
         /// What was named.
         got: u32,
         /// How many there are.
         hosts: u32,
     },
+    /// A host that was named more than once.
+    #[error("host {host} is named twice")]
+    TwiceNamed {
+        /// Which.
+        host: u32,
+    },
+    /// Fewer hosts than the workload is about.
+    #[error("{got} hosts are too few, expected at least {least}")]
+    TooFewHosts {
+        /// How many were named.
+        got: usize,
+        /// How many it needs.
+        least: u32,
+    },
+    /// A size that no message can have.
+    #[error("{key} is {got} bytes, expected 1 to {most}")]
+    Size {
+        /// Which setting.
+        key: &'static str,
+        /// Its value.
+        got: u64,
+        /// The most it may be.
+        most: u64,
+    },
+    /// A number that is out of range.
+    #[error("{key} is {got}, expected {expected}")]
+    OutOfRange {
+        /// Which setting.
+        key: &'static str,
+        /// Its value.
+        got: String,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// A file that cannot be read.
+    #[error("{}: {reason}", file.display())]
+    Unreadable {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A line of a file that is not what it should be.
+    #[error("{}:{line}: expected {expected}, found {found:?}", file.display())]
+    Line {
+        /// Which file.
+        file: PathBuf,
+        /// Which line, counting from one.
+        line: usize,
+        /// What should be there.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+}
+
+/// What a workload is made from, besides its own settings.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting<'a> {
+    /// Where it runs.
+    pub topology: &'a Topology,
+    /// Where its draws come from.
+    pub seed: Seed,
+    /// The folder that file names are relative to.
+    pub folder: &'a Path,
+}
+
+/// Makes a workload.
+pub trait Recipe {
+    /// The workload for this setting.
+    ///
+    /// # Errors
+    /// It does not fit the topology, or a file of it is bad.
+    fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError>;
+}
+
+/// Declares every workload once: module, name, one-line description.
+macro_rules! workloads {
+    ($($kind:ident => $module:ident, $name:literal, $about:literal;)+) => {
+        named_kinds! {
+            /// The name of a workload.
+            Kind, "workload", { $($kind, $name, $about;)+ }
+        }
+
+        /// A workload with its settings; in a file, `kind` names it.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "kind")]
+        #[non_exhaustive]
+        pub enum WorkloadConfig {
+            $(#[doc = $about] #[serde(rename = $name)] $kind($module::Config)),+
+        }
+
+        impl WorkloadConfig {
+            /// Its name.
+            pub const fn kind(&self) -> Kind {
+                match self { $(Self::$kind(_) => Kind::$kind),+ }
+            }
+        }
+
+        impl Recipe for WorkloadConfig {
+            fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
+                match self { $(Self::$kind(config) => config.build(setting)),+ }
+            }
+        }
+    };
+}
+
+workloads! {
+    Permutation => permutation, "permutation", "a flow from each host to another; each host receives one";
+    Pairs => pairs, "pairs", "several connections between chosen hosts";
+    Incast => incast, "incast", "many hosts send to one at the same time";
+    AllToAll => all_to_all, "all-to-all", "every host sends to every other";
+    RingAllReduce => ring_all_reduce, "ring-all-reduce", "2(N-1) steps around a ring, each waiting for the one before";
+    Background => background, "background", "steady or bursty load between random pairs, for as long as the run lasts";
+    FlowList => flow_list, "flow-list", "replays a file of flows (.cm of htsim, or ns-3's; plain or .gz)";
+}
+
+/// The size of one message from a setting.
+fn message_size(key: &'static str, size: weft_units::ByteCount) -> Result<u32, WorkloadError> {
+    let most = u64::from(u32::MAX);
+    let got = size.0;
+    u32::try_from(got).ok().filter(|&bytes| bytes > 0).ok_or(WorkloadError::Size { key, got, most })
+}
+
+/// A number that must not be zero.
+fn at_least_one(key: &'static str, value: u32) -> Result<u32, WorkloadError> {
+    let (got, expected) = (value.to_string(), "at least 1");
+    if value > 0 { Ok(value) } else { Err(WorkloadError::OutOfRange { key, got, expected }) }
+}
+
+/// Each host on a random ring, with its successor: a permutation in which nobody sends to itself.
+fn random_ring(mut hosts: Vec<NodeId>, seed: Seed) -> Vec<(NodeId, NodeId)> {
+    seed.rng().shuffle(&mut hosts);
+    let next = hosts.iter().copied().cycle().skip(1);
+    hosts.iter().copied().zip(next).collect()
 }

@@ -1,81 +1,36 @@
-//! A list of flows, each with its start; a permutation is one flow from each host to another.
+//! A flow from each host to another; each host receives one. The traffic that asks most of a
+//! fabric's load balancing and least of its receivers (STELLAR, section 7.2; figure 9).
 
-use weft_topo::NodeId;
-use weft_units::Seed;
+use serde::{Deserialize, Serialize};
+use weft_units::{ByteCount, Duration};
 
-use super::Workload;
-use crate::time::SimTime;
-use crate::traffic::{Notice, Order, Side};
-use crate::world::Session;
+use super::{Flows, HostSet, Recipe, Setting, Workload, WorkloadError, message_size};
+use crate::time::{SimSpan, SimTime};
 
-/// One flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flow {
-    /// Who sends.
-    pub source: NodeId,
-    /// Who receives.
-    pub destination: NodeId,
-    /// Bytes.
-    pub length: u32,
-    /// When it starts.
-    pub start: SimTime,
+/// A permutation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Who takes part.
+    pub hosts: HostSet,
+    /// Bytes of each flow.
+    pub size: ByteCount,
+    /// When all flows start.
+    pub start: Duration,
 }
 
-/// A list of flows, each on its own channel.
-#[derive(Debug)]
-pub struct Flows {
-    flows: Vec<Flow>,
-    left: usize,
-}
-
-impl Flows {
-    /// These flows.
-    pub fn new(flows: Vec<Flow>) -> Self {
-        Self { left: flows.len(), flows }
-    }
-
-    /// One flow of `length` bytes from each of `hosts` hosts to another, all starting at once. Each
-    /// host receives one.
-    pub fn permutation(hosts: u32, length: u32, seed: Seed) -> Self {
-        let mut ring: Vec<u32> = (0..hosts).collect();
-        seed.rng().shuffle(&mut ring);
-        // Neighbours on a random ring are never the same host.
-        let next = ring.iter().cycle().skip(1);
-        let flow = |(&source, &destination): (&u32, &u32)| Flow {
-            source: NodeId(source),
-            destination: NodeId(destination),
-            length,
-            start: SimTime::EPOCH,
-        };
-        Self::new(ring.iter().zip(next).map(flow).collect())
-    }
-
-    fn begin(&self, index: usize, session: &mut Session<'_>) {
-        let flow = self.flows[index];
-        let channel = session.open(flow.source, flow.destination);
-        let (from, length, tag) = (Side::Opener, flow.length, index as u64);
-        session.send(Order { channel, from, length, tag, recorded: true });
+impl Default for Config {
+    /// 2 MB, as in the permutations by which public simulators are compared.
+    fn default() -> Self {
+        Self { hosts: HostSet::all(), size: ByteCount(2_000_000), start: Duration::ZERO }
     }
 }
 
-impl Workload for Flows {
-    fn start(&mut self, session: &mut Session<'_>) {
-        for (index, flow) in self.flows.iter().enumerate() {
-            session.wake(flow.start, index as u64);
-        }
-    }
-
-    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
-        match notice {
-            Notice::Woken { token } => {
-                self.begin(usize::try_from(*token).expect("an index of ours"), session);
-            }
-            Notice::Sent { .. } | Notice::Closed { .. } => self.left = self.left.saturating_sub(1),
-            Notice::Delivered { .. } => {}
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        self.left == 0
+impl Recipe for Config {
+    fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
+        let hosts = self.hosts.resolve(setting.topology.hosts(), 2)?;
+        let start = SimTime::EPOCH + SimSpan::from(self.start);
+        let size = message_size("size", self.size)?;
+        Ok(Box::new(Flows::permutation(hosts, size, start, setting.seed)))
     }
 }

@@ -1,0 +1,167 @@
+//! Load between random pairs for as long as the run lasts: steady, or in bursts.
+//!
+//! Each host sends messages to one partner. `load` paces them to that share of its port; without
+//! it the next message follows as soon as the last was acknowledged.
+
+use serde::{Deserialize, Serialize};
+use weft_topo::NodeId;
+use weft_units::{BitRate, ByteCount, Duration, Rng};
+
+use super::{HostSet, Recipe, Setting, Workload, WorkloadError, message_size, random_ring};
+use crate::link::Pace;
+use crate::time::{SimSpan, SimTime};
+use crate::traffic::{ChannelId, Notice, Order, Side};
+use crate::world::Session;
+
+/// Background load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Who sends and receives.
+    pub hosts: HostSet,
+    /// Bytes of each message.
+    pub message: ByteCount,
+    /// Share of each host's ports to fill, above 0; 1 or more sends as fast as the transport lets
+    /// it.
+    pub load: f64,
+    /// When it starts.
+    pub start: Duration,
+    /// With `pause`, how long each burst lasts.
+    pub active: Duration,
+    /// Silence after each burst; zero is a steady load.
+    pub pause: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            hosts: HostSet::all(),
+            message: ByteCount(1_000_000),
+            load: 0.5,
+            start: Duration::ZERO,
+            active: Duration::ZERO,
+            pause: Duration::ZERO,
+        }
+    }
+}
+
+impl Recipe for Config {
+    fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
+        if !(self.load > 0.0 && self.load.is_finite()) {
+            let (key, got, expected) = ("load", self.load.to_string(), "above 0");
+            return Err(WorkloadError::OutOfRange { key, got, expected });
+        }
+        let hosts = self.hosts.resolve(setting.topology.hosts(), 2)?;
+        let message = message_size("message", self.message)?;
+        let pairs = random_ring(hosts, setting.seed.child("pairs", 0));
+        let streams = pairs.into_iter().map(|(source, destination)| {
+            let ports = setting.topology.ports(source).iter();
+            let rate = ports.map(|&port| setting.topology.link(port).rate.as_bps()).sum();
+            let rate = BitRate::bps(rate).expect("a host has a port, and no rate is zero");
+            let period = Pace::new(rate).span(message.into()).as_picos();
+            Stream { source, destination, period: spaced(period, self.load), channel: None }
+        });
+        Ok(Box::new(Load {
+            streams: streams.collect(),
+            message,
+            rng: setting.seed.child("phase", 0).rng(),
+            config: self.clone(),
+        }))
+    }
+}
+
+/// Time from message to message; `None` where each follows the last.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a saturating cast of a time of at most days"
+)]
+fn spaced(period: u64, load: f64) -> Option<SimSpan> {
+    (load < 1.0).then(|| SimSpan::from_picos((period as f64 / load) as u64))
+}
+
+#[derive(Debug)]
+struct Load {
+    config: Config,
+    streams: Vec<Stream>,
+    message: u32,
+    rng: Rng,
+}
+
+#[derive(Debug)]
+struct Stream {
+    source: NodeId,
+    destination: NodeId,
+    period: Option<SimSpan>,
+    channel: Option<ChannelId>,
+}
+
+impl Load {
+    /// How long from `now` until a burst is on; `None` while one is.
+    fn silent_for(&self, now: SimTime) -> Option<SimSpan> {
+        let (active, pause) = (SimSpan::from(self.config.active), SimSpan::from(self.config.pause));
+        let start = SimTime::EPOCH + SimSpan::from(self.config.start);
+        if now < start {
+            return Some(start.since(now));
+        }
+        let cycle = active.as_picos() + pause.as_picos();
+        if pause == SimSpan::ZERO || cycle == 0 {
+            return None;
+        }
+        let into = now.since(start).as_picos() % cycle;
+        (into >= active.as_picos()).then(|| SimSpan::from_picos(cycle - into))
+    }
+
+    fn send(&mut self, index: usize, session: &mut Session<'_>) {
+        let tag = index as u64;
+        if let Some(silence) = self.silent_for(session.now()) {
+            return session.wake(session.now() + silence, tag);
+        }
+        let (length, stream) = (self.message, &self.streams[index]);
+        if let Some(channel) = stream.channel {
+            session.send(Order { channel, from: Side::Opener, length, tag, recorded: false });
+        }
+        if let Some(period) = stream.period {
+            session.wake(session.now() + period, tag);
+        }
+    }
+}
+
+impl Workload for Load {
+    fn start(&mut self, session: &mut Session<'_>) {
+        for (stream, tag) in self.streams.iter_mut().zip(0..) {
+            stream.channel = Some(session.open(stream.source, stream.destination));
+            let phase = stream.period.map_or(0, |period| self.rng.below(period.as_picos().max(1)));
+            let start = SimTime::EPOCH + SimSpan::from(self.config.start);
+            session.wake(start + SimSpan::from_picos(phase), tag);
+        }
+    }
+
+    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+        match notice {
+            Notice::Woken { token } => {
+                self.send(usize::try_from(*token).expect("an index of ours"), session);
+            }
+            Notice::Sent { order } => {
+                let index = usize::try_from(order.tag).expect("an index of ours");
+                if self.streams[index].period.is_none() {
+                    self.send(index, session);
+                }
+            }
+            Notice::Closed { channel, .. } => {
+                for stream in &mut self.streams {
+                    if stream.channel == Some(*channel) {
+                        stream.channel = None;
+                    }
+                }
+            }
+            Notice::Delivered { .. } => {}
+        }
+    }
+
+    /// It asks for nothing: the run ends when the others are done.
+    fn is_done(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,136 @@
+//! Flows that are known beforehand, each with its start: what most workloads are made of.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use weft_topo::NodeId;
+use weft_units::Seed;
+
+use super::{Workload, random_ring};
+use crate::time::SimTime;
+use crate::traffic::{ChannelId, Notice, Order, Side};
+use crate::world::Session;
+
+/// One flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Who sends.
+    pub source: NodeId,
+    /// Who receives.
+    pub destination: NodeId,
+    /// Bytes.
+    pub length: u32,
+    /// When it starts.
+    pub start: SimTime,
+}
+
+/// Which flows share a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Connections {
+    /// None: each has its own, closed when it has finished.
+    #[default]
+    PerFlow,
+    /// Those from one host to another, which are then delivered in the order they started.
+    PerPair,
+}
+
+/// A list of flows.
+#[derive(Debug)]
+pub struct Flows {
+    flows: Vec<Flow>,
+    connections: Connections,
+    open: BTreeMap<(NodeId, NodeId), ChannelId>,
+    /// The flows on each channel that have not finished.
+    unfinished: BTreeMap<ChannelId, usize>,
+    /// Flows that have not finished, with those that have not started.
+    left: usize,
+    /// Index of the next flow to start, in the order of their starts.
+    next: usize,
+}
+
+impl Flows {
+    /// These flows, each on its own connection.
+    pub fn new(flows: Vec<Flow>) -> Self {
+        Self::over(Connections::PerFlow, flows)
+    }
+
+    /// These flows, on connections shared as `connections` says.
+    pub fn over(connections: Connections, mut flows: Vec<Flow>) -> Self {
+        flows.sort_by_key(|flow| flow.start);
+        Self {
+            left: flows.len(),
+            flows,
+            connections,
+            open: BTreeMap::new(),
+            unfinished: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    /// One flow of `length` bytes from each host to another, all starting at `start`. Each host
+    /// receives one.
+    pub fn permutation(hosts: Vec<NodeId>, length: u32, start: SimTime, seed: Seed) -> Self {
+        let flow = |(source, destination)| Flow { source, destination, length, start };
+        Self::new(random_ring(hosts, seed).into_iter().map(flow).collect())
+    }
+
+    fn start_due(&mut self, session: &mut Session<'_>) {
+        while let Some(flow) = self.flows.get(self.next).copied()
+            && flow.start <= session.now()
+        {
+            let channel = self.channel(&flow, session);
+            *self.unfinished.entry(channel).or_default() += 1;
+            let (from, length, tag) = (Side::Opener, flow.length, self.next as u64);
+            self.next += 1;
+            session.send(Order { channel, from, length, tag, recorded: true });
+        }
+        if let Some(flow) = self.flows.get(self.next) {
+            session.wake(flow.start, 0);
+        }
+    }
+
+    fn channel(&mut self, flow: &Flow, session: &mut Session<'_>) -> ChannelId {
+        let mut open = || session.open(flow.source, flow.destination);
+        match self.connections {
+            Connections::PerFlow => open(),
+            Connections::PerPair => {
+                *self.open.entry((flow.source, flow.destination)).or_insert_with(open)
+            }
+        }
+    }
+
+    fn finish(&mut self, channel: ChannelId, session: &mut Session<'_>) {
+        self.left = self.left.saturating_sub(1);
+        let Some(unfinished) = self.unfinished.get_mut(&channel) else { return };
+        *unfinished -= 1;
+        if *unfinished == 0 {
+            self.unfinished.remove(&channel);
+            if self.connections == Connections::PerFlow {
+                session.close(channel);
+            }
+        }
+    }
+}
+
+impl Workload for Flows {
+    fn start(&mut self, session: &mut Session<'_>) {
+        self.start_due(session);
+    }
+
+    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+        match notice {
+            Notice::Woken { .. } => self.start_due(session),
+            Notice::Sent { order } => self.finish(order.channel, session),
+            Notice::Closed { channel, .. } => {
+                self.left -= self.unfinished.remove(channel).unwrap_or(0);
+                self.open.retain(|_, open| open != channel);
+            }
+            Notice::Delivered { .. } => {}
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.left == 0
+    }
+}

@@ -1,0 +1,56 @@
+//! Several connections between chosen hosts, each with one flow (STELLAR, section 7.2: two NICs and
+//! 16 connections; figure 12).
+
+use serde::{Deserialize, Serialize};
+use weft_topo::NodeId;
+use weft_units::{ByteCount, Duration};
+
+use super::{Flow, Flows, Recipe, Setting, Workload, WorkloadError, at_least_one, message_size};
+use crate::time::{SimSpan, SimTime};
+
+/// Flows between chosen hosts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Who sends to whom: source and destination of each pair.
+    pub pairs: Vec<[u32; 2]>,
+    /// Connections of each pair.
+    pub connections: u32,
+    /// Bytes each connection carries.
+    pub size: ByteCount,
+    /// When all flows start.
+    pub start: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            pairs: vec![[0, 1]],
+            connections: 1,
+            size: ByteCount(2_000_000),
+            start: Duration::ZERO,
+        }
+    }
+}
+
+impl Recipe for Config {
+    fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
+        let hosts = setting.topology.hosts();
+        let length = message_size("size", self.size)?;
+        let start = SimTime::EPOCH + SimSpan::from(self.start);
+        let connections = at_least_one("connections", self.connections)?;
+        let mut flows = Vec::new();
+        for &[source, destination] in &self.pairs {
+            if let Some(&got) = [source, destination].iter().find(|&&host| host >= hosts) {
+                return Err(WorkloadError::NoSuchHost { got, hosts });
+            }
+            if source == destination {
+                return Err(WorkloadError::TwiceNamed { host: source });
+            }
+            let (source, destination) = (NodeId(source), NodeId(destination));
+            let flow = Flow { source, destination, length, start };
+            flows.extend((0..connections).map(|_| flow));
+        }
+        Ok(Box::new(Flows::new(flows)))
+    }
+}
