@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test bench fuzz lint clean
+.PHONY: help build run test bench swarm fuzz lint audit clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ lint: ## Format check, clippy, layers and generated pages only
 	$(CARGO) clippy --workspace --all-targets --all-features --quiet -- -D warnings
 	$(CARGO) xtask layers
 	$(CARGO) xtask docs --check
+
+audit: ## Known vulnerabilities of what Weft is linked with (needs cargo-deny and a network)
+	@scripts/setup.sh build
+	$(CARGO) deny --all-features check advisories
 
 clean: ## Remove everything that was built
 	$(CARGO) clean

@@ -29,7 +29,7 @@ step pages cargo xtask docs --check
 step tests cargo test --workspace --quiet
 step rustdoc env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 if cargo deny --version >/dev/null 2>&1; then
-    step dependencies cargo deny --all-features check
+    step dependencies cargo deny --all-features --log-level error check bans licenses sources
 else
     printf '\n== dependencies: skipped, cargo-deny is not installed (cargo install cargo-deny)\n'
 fi

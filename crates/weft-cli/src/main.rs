@@ -3,6 +3,8 @@
 
 mod cmd;
 mod output;
+mod overrides;
+mod transport_options;
 
 use std::process::ExitCode;
 

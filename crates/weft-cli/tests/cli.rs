@@ -188,3 +188,79 @@ fn a_lab_can_be_built_broken_mended_and_removed_by_separate_commands() {
     assert_eq!(text(&down.stdout), format!("removed {name}\n"));
     assert_eq!(lab(&["down"]).status.code(), Some(1));
 }
+
+/// A running `weft perf server`, interrupted when the test ends.
+struct PerfServer(std::process::Child, String);
+
+impl PerfServer {
+    fn start() -> Self {
+        use std::io::BufRead;
+        let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin!("weft"))
+            .args(["perf", "server", "--listen", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let stdout = child.stdout.take().unwrap();
+        io::BufReader::new(stdout).read_line(&mut line).unwrap();
+        let address = line.strip_prefix("listening on ").unwrap().split(';').next().unwrap();
+        Self(child, address.to_owned())
+    }
+
+    /// Interrupts it, as Ctrl-C does, and gives its exit code.
+    fn interrupt(mut self) -> Option<i32> {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        self.0.wait().unwrap().code()
+    }
+}
+
+impl Drop for PerfServer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+    }
+}
+
+#[test]
+fn a_measurement_over_loopback_moves_every_byte_unchanged() {
+    let server = PerfServer::start();
+    let report = json(&[
+        "perf",
+        "client",
+        &server.1,
+        "--duration",
+        "300ms",
+        "--size",
+        "64KiB",
+        "--verify",
+        "--json",
+    ]);
+    assert!(report["messages"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!(report["corrupt"], 0, "{report}");
+    assert_eq!(report["paths"], 4);
+
+    let output = weft(&["perf", "client", &server.1, "--test", "latency", "--duration", "200ms"]);
+    let shown = text(&output.stdout);
+    assert!(shown.starts_with("latency: 1 connection, 4 paths"), "{shown}");
+    assert!(shown.contains("round trip"), "{shown}");
+    assert_eq!(server.interrupt(), Some(0), "an interrupt is how a server ends");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_said_to_be_so() {
+    let output = weft(&["perf", "client", "127.0.0.1:1", "--duration", "100ms"]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = text(&output.stderr);
+    assert!(message.contains("is `weft perf server` running there"), "{message}");
+}
+
+#[test]
+fn a_transport_key_that_does_not_exist_is_answered_with_the_nearest() {
+    let output = weft(&["perf", "client", "127.0.0.1", "--set", "ack_evry=4"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("did you mean \"ack_every\"?"),
+        "{}",
+        text(&output.stderr)
+    );
+}

@@ -12,6 +12,7 @@ mod doctor;
 mod lab;
 mod list;
 mod man;
+mod perf;
 
 /// What every command's `--help` says at the end of the first page.
 const EXIT_CODES: &str = "\
@@ -69,6 +70,7 @@ macro_rules! commands {
 commands! {
     List => list;
     Lab => lab;
+    Perf => perf;
     Doctor => doctor;
     Completions => completions;
     Man => man;

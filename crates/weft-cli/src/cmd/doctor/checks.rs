@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::path::Path;
 
 use rustix::net::{AddressFamily, SocketType, socket};
+use weft_agent::udp::{SocketConfig, Sockets};
 
 use super::{Finding, State};
 
@@ -80,11 +81,12 @@ fn tool(name: &str, package: &'static str, used_for: &'static str) -> Finding {
     }
 }
 
-/// What `weft perf` cannot do without.
+/// What `weft perf` cannot do without, tried with its own sockets on loopback.
 fn udp_sockets() -> Finding {
     let (name, used_for) = ("UDP sockets", "everything on real packets");
-    match std::net::UdpSocket::bind(("127.0.0.1", 0)) {
-        Ok(_) => works(name, "a loopback socket opens", used_for),
+    match Sockets::open(&SocketConfig::new(([127, 0, 0, 1], 0).into(), 1)) {
+        Ok(sockets) if sockets.granted().gro => works(name, "GSO and GRO", used_for),
+        Ok(_) => limited(name, "no GRO: every packet costs a call", used_for, "Linux 5.0 or newer"),
         Err(error) => missing(name, error.to_string(), used_for, "allow UDP sockets"),
     }
 }

@@ -1,0 +1,191 @@
+//! `weft perf`: measures the transport on real packets.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use weft_agent::WaitMode;
+use weft_agent::perf::{Client, ClientConfig, Plan, Progress, Server, ServerConfig, TestKind};
+use weft_report::Unit;
+use weft_units::{ByteCount, Duration};
+
+use crate::output::Output;
+use crate::transport_options::TransportOptions;
+
+mod address;
+mod report;
+
+use address::resolve;
+
+/// Where a server listens unless told otherwise: beside RoCE's 4791, not assigned to anything.
+const DEFAULT_PORT: u16 = 4792;
+
+/// Measure throughput, latency and messages a second on real packets
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  weft perf server                                          on one host
+  weft perf client 10.2.0.2                                 on another: throughput over 4 paths
+  weft perf client 10.2.0.2 --test latency --size 64
+  weft perf client 10.2.0.2 --paths 16 --policy dwrr --json
+
+On one machine, with four real paths between two namespaces:
+  sudo weft lab up --spines 4
+  sudo weft lab exec h1 -- weft perf server &
+  sudo weft lab exec h0 -- weft perf client 10.2.0.2"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Answer clients until interrupted; the client says what is measured
+    #[command(after_help = "\
+Examples:
+  weft perf server
+  weft perf server --listen 10.2.0.2:5000 --wait poll    lowest latency, a core to itself")]
+    Server(ServerArgs),
+    /// Measure against a server
+    #[command(after_help = "\
+Examples:
+  weft perf client 10.2.0.2                                  bulk, 10 s, 4 paths
+  weft perf client 10.2.0.2 --test latency --size 64         ping-pong
+  weft perf client 10.2.0.2 --test messages --outstanding 64 requests and responses
+  weft perf client 10.2.0.2 --profile single                 one path, for comparison
+  weft perf client 10.2.0.2 --set retransmission.rto_min=2ms --json")]
+    Client(Box<ClientArgs>),
+}
+
+#[derive(Debug, clap::Args)]
+struct ServerArgs {
+    /// Address and port to receive on; on a host with several addresses, the one clients use
+    #[arg(long, default_value_t = SocketAddr::from(([0, 0, 0, 0], DEFAULT_PORT)))]
+    listen: SocketAddr,
+    /// How to wait for packets: block, poll or hybrid
+    #[arg(long, default_value = "hybrid")]
+    wait: WaitMode,
+    #[command(flatten)]
+    transport: TransportOptions,
+}
+
+#[derive(Debug, clap::Args)]
+struct ClientArgs {
+    /// The server: a name or address, with the port unless it is 4792
+    server: String,
+    /// What to measure: throughput, latency or messages
+    #[arg(long, default_value = "throughput")]
+    test: TestKind,
+    /// Size of a message [default: 1MiB for throughput, 64 otherwise]
+    #[arg(long)]
+    size: Option<ByteCount>,
+    /// Messages under way on each connection [default: 8 for throughput, 16 for messages]
+    #[arg(long)]
+    outstanding: Option<u32>,
+    /// Connections
+    #[arg(long, default_value_t = 1)]
+    connections: u32,
+    /// How long to send new messages
+    #[arg(long, default_value = "10s")]
+    duration: Duration,
+    /// Compare every byte that arrives with what was sent
+    #[arg(long)]
+    verify: bool,
+    /// How to wait for packets: block, poll or hybrid
+    #[arg(long, default_value = "hybrid")]
+    wait: WaitMode,
+    /// Address to send from, where the host has several
+    #[arg(long)]
+    bind: Option<SocketAddr>,
+    #[command(flatten)]
+    transport: TransportOptions,
+}
+
+pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
+    match arguments.verb {
+        Verb::Server(arguments) => serve(&arguments, output)?,
+        Verb::Client(arguments) => measure(&arguments, output)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve(arguments: &ServerArgs, output: Output) -> Result<()> {
+    let config = ServerConfig {
+        local: arguments.listen,
+        transport: arguments.transport.config()?,
+        wait: arguments.wait,
+    };
+    let mut server = Server::open(&config)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&stop);
+    ctrlc::set_handler(move || asked.store(true, Ordering::Relaxed))
+        .context("cannot listen for an interrupt")?;
+    let local = server.local();
+    output.value(&json!({ "listening": local }), || {
+        format!("listening on {local}; interrupt to stop")
+    })?;
+    server.run(&stop);
+    Ok(())
+}
+
+fn measure(arguments: &ClientArgs, output: Output) -> Result<()> {
+    let server = resolve(&arguments.server, DEFAULT_PORT)?;
+    let bulk = arguments.test == TestKind::Throughput;
+    let size = arguments.size.unwrap_or(if bulk { ByteCount(1 << 20) } else { ByteCount(64) });
+    let bytes = u32::try_from(size.0).unwrap_or(u32::MAX);
+    let outstanding = arguments.outstanding.unwrap_or(if bulk { 8 } else { 16 });
+    let unspecified = match server {
+        SocketAddr::V4(_) => SocketAddr::from(([0; 4], 0)),
+        SocketAddr::V6(_) => SocketAddr::from(([0u16; 8], 0)),
+    };
+    let config = ClientConfig {
+        local: arguments.bind.unwrap_or(unspecified),
+        server,
+        transport: arguments.transport.config()?,
+        plan: Plan::new(arguments.test, bytes, outstanding, arguments.verify)?,
+        connections: arguments.connections,
+        duration: arguments.duration,
+        wait: arguments.wait,
+    };
+    let mut client = Client::open(config)?;
+    let source_ports = client.agent().sockets().outbox.source_ports();
+    let source_ports = source_ports.context("cannot ask the sockets for their ports")?;
+    let bar = progress_bar();
+    let report = client.run(|progress| show(&bar, progress));
+    bar.finish_and_clear();
+    let report = report?;
+    output.value(&report, || report::text(&report, &source_ports))
+}
+
+/// On standard error, and only when that is a terminal.
+fn progress_bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {msg}").expect("a constant template");
+    ProgressBar::new(1000).with_style(style)
+}
+
+fn show(bar: &ProgressBar, progress: &Progress) {
+    let Progress { seconds, of_seconds, messages, bytes } = *progress;
+    if seconds <= 0.0 {
+        bar.set_message("connecting");
+        return;
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of the bar's thousand steps"
+    )]
+    bar.set_position((1000.0 * (seconds / of_seconds).min(1.0)) as u64);
+    #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+    let rate = |count: u64| count as f64 / seconds;
+    let goodput = Unit::BitsPerSecond.format(8.0 * rate(bytes));
+    let messages = Unit::Count.format(rate(messages));
+    bar.set_message(format!("{seconds:.1} of {of_seconds:.0} s  {goodput}  {messages} messages/s"));
+}

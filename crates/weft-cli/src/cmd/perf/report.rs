@@ -1,0 +1,103 @@
+//! A measurement as people read it.
+
+use weft_agent::perf::{LatencyMicros, Report, TestKind, TransportCounters};
+use weft_report::{Cell, Column, Table, Unit};
+
+use crate::output::render;
+
+pub(super) fn text(report: &Report, source_ports: &[u16]) -> String {
+    let summary = summary(report);
+    let paths = paths(&report.client, source_ports);
+    format!("{}\n\n{}\n{}", headline(report), render(&summary), render(&paths))
+}
+
+fn headline(report: &Report) -> String {
+    let plan = report.plan;
+    let plural =
+        |count: u64, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    let size = Unit::Bytes.format(f64::from(plan.message_bytes));
+    format!(
+        "{}: {}, {}, {}, messages of {size}, {} under way, {:.1} s",
+        plan.kind.name(),
+        plural(report.connections.into(), "connection"),
+        plural(report.paths.into(), "path"),
+        report.policy,
+        plan.outstanding,
+        report.seconds
+    )
+}
+
+fn summary(report: &Report) -> Table {
+    let mut table =
+        Table::new(vec![Column::text("measure", "measure"), Column::text("value", "value")]);
+    let mut row = |name: &str, value: String| table.push(vec![name.into(), Cell::from(value)]);
+    row("goodput", Unit::BitsPerSecond.format(report.goodput_bps));
+    row(
+        "messages",
+        format!("{}/s, {} in all", Unit::Count.format(report.messages_per_second), report.messages),
+    );
+    let until =
+        if report.plan.kind == TestKind::Throughput { "until acknowledged" } else { "round trip" };
+    row(until, latency(&report.latency_us));
+    row("sent again", repeats(&report.client));
+    if report.plan.kind.replies() {
+        row("sent again by the server", repeats(&report.server));
+    }
+    let client = &report.client;
+    if client.paths_down > 0 {
+        row("paths lost and found", format!("{} down, {} up", client.paths_down, client.paths_up));
+    }
+    if report.plan.verify {
+        row("wrong messages", report.corrupt.to_string());
+    }
+    for (end, counters) in [("here", &report.client), ("at the server", &report.server)] {
+        for (reason, count) in &counters.dropped {
+            row(&format!("dropped {end}"), format!("{count} ({reason})"));
+        }
+    }
+    table
+}
+
+fn latency(micros: &LatencyMicros) -> String {
+    let format = |micros: f64| Unit::Seconds.format(micros / 1e6);
+    format!(
+        "p50 {}, p99 {}, p99.9 {}, max {}",
+        format(micros.p50),
+        format(micros.p99),
+        format(micros.p999),
+        format(micros.max)
+    )
+}
+
+fn repeats(counters: &TransportCounters) -> String {
+    let repeats = counters.fast_retransmits + counters.timeout_retransmits;
+    #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+    let share = Unit::Share.format(repeats as f64 / counters.data_sent.max(1) as f64);
+    format!(
+        "{repeats} of {} packets ({share}): {} by acknowledgements, {} by timeout, {} needlessly",
+        counters.data_sent,
+        counters.fast_retransmits,
+        counters.timeout_retransmits,
+        counters.spurious_retransmits
+    )
+}
+
+fn paths(counters: &TransportCounters, source_ports: &[u16]) -> Table {
+    let mut table = Table::new(vec![
+        Column::number("path", "path"),
+        Column::number("source port", "source_port"),
+        Column::number("packets", "packets"),
+        Column::number("bytes", "bytes"),
+    ]);
+    for (path, (count, port)) in counters.paths.iter().zip(source_ports).enumerate() {
+        #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+        let bytes = Unit::Bytes.format(count.bytes as f64);
+        table.push(vec![
+            path.into(),
+            (*port).into(),
+            count.datagrams.into(),
+            Cell::new(bytes, count.bytes),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,108 @@
+//! `--set key=value` on any configuration that can be written as TOML.
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+use weft_units::suggest;
+
+/// `config` with each `key.key=value` of `sets` replaced.
+///
+/// # Errors
+/// A text without `=`, a key that the configuration does not have (with the nearest one it has), or
+/// a value that does not fit.
+pub(crate) fn apply<T: Serialize + DeserializeOwned>(config: &T, sets: &[String]) -> Result<T> {
+    let mut table =
+        Table::try_from(config).context("the configuration cannot be written as TOML")?;
+    for set in sets {
+        let (key, value) = set
+            .split_once('=')
+            .ok_or_else(|| anyhow!("--set {set}: expected KEY=VALUE, such as paths=8"))?;
+        replace(&mut table, key.trim(), value.trim())?;
+    }
+    let text = sets.join(", ");
+    table.try_into().with_context(|| format!("--set {text}"))
+}
+
+fn replace(table: &mut Table, key: &str, value: &str) -> Result<()> {
+    let (head, rest) = match key.split_once('.') {
+        Some((head, rest)) => (head, Some(rest)),
+        None => (key, None),
+    };
+    let Some(slot) = table.get_mut(head) else {
+        let known: Vec<&str> = table.keys().map(String::as_str).collect();
+        let hint = suggest(head, known.iter().copied())
+            .map_or_else(String::new, |name| format!(", did you mean {name:?}?"));
+        bail!("--set: no key {head:?}{hint} (known: {})", known.join(", "));
+    };
+    match (slot, rest) {
+        (Value::Table(inner), Some(rest)) => replace(inner, rest, value),
+        (Value::Table(inner), None) => {
+            let known: Vec<&str> = inner.keys().map(String::as_str).collect();
+            bail!("--set {head}: is a table; name a key of it ({head}.{})", known.join(", "))
+        }
+        (_, Some(rest)) => bail!("--set: {head} has no key {rest:?}; it is a single value"),
+        (slot, None) => {
+            *slot = parse_like(slot, value);
+            Ok(())
+        }
+    }
+}
+
+/// A text stays a text where a text was, so that `name=8` and `rto_min=2ms` need no quotes.
+fn parse_like(old: &Value, text: &str) -> Value {
+    let parsed = toml::from_str::<Table>(&format!("value = {text}"))
+        .ok()
+        .and_then(|mut table| table.remove("value"));
+    match (old, parsed) {
+        (Value::String(_), Some(quoted @ Value::String(_))) => quoted,
+        (Value::String(_), _) | (_, None) => Value::String(text.to_owned()),
+        (_, Some(value)) => value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Config {
+        paths: u16,
+        policy: String,
+        limits: Limits,
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Limits {
+        rate: f64,
+        on: bool,
+    }
+
+    fn set(sets: &[&str]) -> Result<Config> {
+        let limits = Limits { rate: 1.0, on: false };
+        let config = Config { paths: 4, policy: "single".into(), limits };
+        apply(&config, &sets.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn values_are_read_as_what_they_replace() {
+        let config = set(&["paths=8", "policy=3", "limits.on=true", "limits.rate=2.5"]).unwrap();
+        let limits = Limits { rate: 2.5, on: true };
+        assert_eq!(config, Config { paths: 8, policy: "3".into(), limits });
+    }
+
+    #[test]
+    fn an_unknown_key_is_answered_with_the_nearest() {
+        let error = set(&["limits.rat=1"]).unwrap_err().to_string();
+        assert_eq!(error, "--set: no key \"rat\", did you mean \"rate\"? (known: on, rate)");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for wrong in ["paths", "paths=many", "limits=3", "paths.x=1", "=1"] {
+            assert!(set(&[wrong]).is_err(), "{wrong} passed");
+        }
+    }
+}
