@@ -18,8 +18,10 @@ use crate::event::{Event, Events};
 use crate::fabric::{Fabric, FabricConfig, Loss, idle_latency};
 use crate::fault::Action;
 use crate::host::{Host, Port};
+use crate::measure::{PortWatch, QueueWatch};
 use crate::nic::{self, FRAME_OVERHEAD};
 use crate::packet::{Ecn, Hop, Integrity, Parcel, Progress};
+use crate::scenario::MeasureConfig;
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{
     ChannelId, ChannelState, Contradiction, MessageId, Notice, Order, Side, Traffic,
@@ -74,6 +76,8 @@ pub struct Network {
     pub contradictions: Vec<Contradiction>,
     /// Who watches placements.
     pub observer: Option<Box<dyn Observer>>,
+    /// What every engine said, in order, where somebody wants to know.
+    pub record: Option<Vec<(NodeId, EngineEvent)>>,
     /// Events handled.
     pub events_handled: u64,
     events: Events,
@@ -91,6 +95,8 @@ pub struct World {
     workloads: Vec<Box<dyn Workload>>,
     plan: VecDeque<(SimTime, Action)>,
     stopped: bool,
+    queues: Option<(SimSpan, QueueWatch)>,
+    ports: Option<PortWatch>,
 }
 
 impl World {
@@ -108,6 +114,7 @@ impl World {
             traffic: Traffic::new(count),
             contradictions: Vec::new(),
             observer: None,
+            record: None,
             events_handled: 0,
             events: Events::new(u64::from(count) * EVENTS_PER_HOST_MICRO),
             notices: VecDeque::new(),
@@ -115,7 +122,14 @@ impl World {
             hosts,
             config,
         };
-        Ok(Self { network, workloads: Vec::new(), plan: VecDeque::new(), stopped: false })
+        Ok(Self {
+            network,
+            workloads: Vec::new(),
+            plan: VecDeque::new(),
+            stopped: false,
+            queues: None,
+            ports: None,
+        })
     }
 
     /// Adds a workload; it starts with the run.
@@ -134,6 +148,35 @@ impl World {
             self.network.events.schedule(*at, Event::Fault);
         }
         self.plan = plan.into();
+    }
+
+    /// Looks at queues and ports during the run.
+    pub fn watch(&mut self, config: &MeasureConfig) {
+        let start = SimTime::EPOCH + config.from.into();
+        self.network.events.schedule(start, Event::Sample);
+        if config.sample_every > Duration::ZERO {
+            let watch = QueueWatch::new(&self.network.fabric.topology);
+            self.queues = Some((config.sample_every.into(), watch));
+        }
+    }
+
+    /// What was seen of the queues.
+    pub fn queue_watch(&self) -> Option<&QueueWatch> {
+        self.queues.as_ref().map(|(_, watch)| watch)
+    }
+
+    /// What was seen of the leaves' uplinks.
+    pub fn port_watch(&self) -> Option<&PortWatch> {
+        self.ports.as_ref()
+    }
+
+    fn sample(&mut self) {
+        let (fabric, now) = (&self.network.fabric, self.network.now);
+        self.ports.get_or_insert_with(|| PortWatch::new(fabric, now));
+        if let Some((interval, watch)) = &mut self.queues {
+            watch.sample(fabric, now);
+            self.network.events.schedule(now + *interval, Event::Sample);
+        }
     }
 
     /// Starts the workloads.
@@ -164,6 +207,7 @@ impl World {
     }
 
     /// Handles the next event; false when there is none.
+    #[inline]
     fn step(&mut self) -> bool {
         let Some((at, event)) = self.network.events.pop() else { return false };
         self.network.now = at;
@@ -181,7 +225,7 @@ impl World {
             }
             Event::Fault => self.fault(),
             Event::Reroute => self.network.reroute(),
-            Event::Sample => {}
+            Event::Sample => self.sample(),
             Event::Stop => self.stopped = true,
         }
         if !self.network.notices.is_empty() {
@@ -463,6 +507,9 @@ impl Network {
     #[inline]
     fn attend(&mut self, node: NodeId) {
         while let Some(event) = self.hosts[node.index()].endpoint.poll_event() {
+            if let Some(record) = &mut self.record {
+                record.push((node, event));
+            }
             self.hear(node, event);
         }
         if !self.hosts[node.index()].pull_scheduled {

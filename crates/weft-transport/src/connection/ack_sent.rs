@@ -23,7 +23,7 @@ pub(crate) struct AckState {
     at_once: bool,
     /// An ACK is to leave.
     due: bool,
-    /// ACKs sent; decides which block of a wide window is reported.
+    /// ACKs sent; decides their paths, and which block of a wide window is reported.
     sent: u32,
 }
 
@@ -67,8 +67,7 @@ impl Connection {
         acks.due |= acks.placed > 0;
     }
 
-    /// The next ACK, and the path it takes: the one its echoed packet took, as far as the three
-    /// bits of the header tell.
+    /// The next ACK, and the path it takes.
     #[inline]
     pub(crate) fn poll_ack(
         &mut self,
@@ -76,7 +75,7 @@ impl Connection {
         shared: &mut Shared,
     ) -> Option<(PathId, AckHeader)> {
         if !self.receiver.acks.is_due() {
-            return self.poll_probe_answer(now);
+            return self.poll_probe_answer(now, shared);
         }
         let acks = &mut self.receiver.acks;
         let (echo, ack_type) = match (acks.due, acks.duplicate.take()) {
@@ -90,7 +89,6 @@ impl Connection {
             acks.at_once = false;
             acks.due = false;
         }
-        acks.sent = acks.sent.wrapping_add(1);
         shared.stats.acks_sent += 1;
         self.sent_anything_at = now;
         let (block, bitmap) = self.receiver.report(echo.psn);
@@ -106,7 +104,18 @@ impl Connection {
             bitmap,
             ..self.ack_header()
         };
-        Some((PathId(echo.path_id.get()), header))
+        Some((self.next_ack_path(shared), header))
+    }
+
+    /// The path of the next ACK or answer: each takes its turn. An ACK says nothing that the one
+    /// after it does not say too, so a dead path back costs one ACK in so many; sent back on the
+    /// paths their packets came by, they would make every path whose way back is dead look dead.
+    #[inline]
+    pub(crate) fn next_ack_path(&mut self, shared: &Shared) -> PathId {
+        let sent = self.receiver.acks.sent;
+        self.receiver.acks.sent = sent.wrapping_add(1);
+        let path = sent % u32::from(shared.config.paths);
+        PathId(u16::try_from(path).expect("at most 4096 paths"))
     }
 
     /// What every ACK says: the counts and the first packet missing.

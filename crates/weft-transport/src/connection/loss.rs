@@ -120,7 +120,7 @@ impl Sender {
                 Err(at) => next = Some(next.map_or(at, |next| next.min(at))),
                 Ok(cause) => {
                     self.lose(psn, &packet, cause, now, shared);
-                    self.suspect(id, packet.path, now, shared);
+                    self.suspect(id, &packet, now, shared);
                 }
             }
         }
@@ -155,11 +155,24 @@ impl Sender {
         self.policy.on_feedback(packet.path, feedback, &self.paths, now);
     }
 
-    /// Counts a loss against its path. A path is down after several losses in a row *and* two round
-    /// trips of silence: a full queue drops several packets in a row too, but lets others through.
-    fn suspect(&mut self, id: ConnectionId, path: PathId, now: Instant, shared: &mut Shared) {
+    /// Counts a loss against its path. A path is down after several losses in a row, each of a packet
+    /// sent after the one before was noticed, *and* two round trips of silence. Packets lost together
+    /// count once: a full queue, or ACKs lost on another path, take several at a time.
+    fn suspect(
+        &mut self,
+        id: ConnectionId,
+        packet: &SentPacket,
+        now: Instant,
+        shared: &mut Shared,
+    ) {
+        let path = packet.path;
+        let sent_at = self.last_stamp.from_wire(packet.sent_at);
         let silence = (self.round_trip.smoothed() * 2).max(MIN_SILENCE);
         let state = self.paths.state_mut(path);
+        if sent_at <= state.suspected_at {
+            return;
+        }
+        state.suspected_at = now;
         state.losses = state.losses.saturating_add(1);
         let silent = now.since(state.heard_at) >= silence;
         if state.up && silent && state.losses >= shared.config.path_down_after {

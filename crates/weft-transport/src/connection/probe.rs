@@ -48,8 +48,12 @@ impl Connection {
         }
     }
 
-    /// The next answer to a probe, on the path the probe took.
-    pub(crate) fn poll_probe_answer(&mut self, now: Instant) -> Option<(PathId, AckHeader)> {
+    /// The next answer to a probe.
+    pub(crate) fn poll_probe_answer(
+        &mut self,
+        now: Instant,
+        shared: &Shared,
+    ) -> Option<(PathId, AckHeader)> {
         let probed = self.probed.pop_front()?;
         let header = AckHeader {
             special: true,
@@ -61,7 +65,7 @@ impl Connection {
             timestamp_nic_rx: probed.received_at.to_wire(),
             ..self.ack_header()
         };
-        Some((PathId(probed.path_id.get()), header))
+        Some((self.next_ack_path(shared), header))
     }
 
     /// The next probe or keepalive of ours.

@@ -31,7 +31,9 @@ pub(crate) struct PathState {
     pub(crate) acked_sent_at: Instant,
     /// When anything was last heard of this path.
     pub(crate) heard_at: Instant,
-    /// Losses in a row with nothing acknowledged between.
+    /// When a loss was last counted against it.
+    pub(crate) suspected_at: Instant,
+    /// Losses counted in a row with nothing acknowledged between.
     pub(crate) losses: u8,
     /// Whether it carries packets, as far as known.
     pub(crate) up: bool,
@@ -46,6 +48,7 @@ impl Paths {
             window: u32::MAX,
             acked_sent_at: Instant::EPOCH,
             heard_at: now,
+            suspected_at: Instant::EPOCH,
             losses: 0,
             up: true,
         };
