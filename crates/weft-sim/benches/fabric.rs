@@ -91,7 +91,7 @@ impl World {
     }
 
     fn send(&mut self, now: SimTime, from: NodeId, to: NodeId, payload_len: u16) {
-        let port = 0xc000 | (self.rng.next_u32() as u16 & 0x3fff);
+        let port = u16::try_from(0xc000 | self.rng.below(0x4000)).expect("below 65,536");
         let packet = Packet::data(DataHeader::default(), Some(MessageHeader::default()));
         let parcel = Parcel {
             source: from,

@@ -256,10 +256,11 @@ impl<E: Copy + Default> EventQueue<E> {
     /// Counting sort by the upper bits of the time within the day, one bin an event or so.
     fn scatter(&mut self, day: Day, count: usize) {
         let bin_bits = count.next_power_of_two().ilog2().min(self.day_bits);
-        let (shift, mask) = (self.day_bits - bin_bits, (1u64 << bin_bits) - 1);
-        let bin = |at: SimTime| ((at.as_picos() >> shift) & mask) as usize;
+        let (shift, mask) = (self.day_bits - bin_bits, (1usize << bin_bits) - 1);
+        #[expect(clippy::cast_possible_truncation, reason = "masked to a few bits")]
+        let bin = |at: SimTime| (at.as_picos() >> shift) as usize & mask;
         self.counts.clear();
-        self.counts.resize((mask + 1) as usize, 0);
+        self.counts.resize(mask + 1, 0);
         let chain = Chain { next: &self.next_chunk, chunk: day.first, left: count };
         for (chunk, len) in chain {
             for scheduled in &self.chunks[chunk * CHUNK..chunk * CHUNK + len] {

@@ -66,8 +66,8 @@ impl Entropy {
     #[inline]
     pub fn source_port(&self, connection: Option<ConnectionId>, path: PathId) -> u16 {
         let number = connection.map_or(0, |id| u64::from(id.0) + 1);
-        let draw = Seed(self.key ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).rng().next_u64();
-        let (base, stride) = (draw as u32, (draw >> 32) as u32 | 1);
+        let mut rng = Seed(self.key ^ number.wrapping_mul(0xd134_2543_de82_ef95)).rng();
+        let (base, stride) = (rng.next_u32(), rng.next_u32() | 1);
         let offset = base.wrapping_add(stride.wrapping_mul(u32::from(path.0))) & PORT_MASK;
         FIRST_PORT | u16::try_from(offset).expect("masked to 14 bits")
     }

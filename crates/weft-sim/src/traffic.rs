@@ -200,8 +200,8 @@ pub struct Traffic {
     pub delivered_bytes: Vec<u64>,
     /// Recorded messages on channels that closed under them.
     pub abandoned: u64,
-    /// Recorded messages submitted.
-    pub recorded: u64,
+    /// Recorded messages submitted, by workload.
+    recorded: Vec<u64>,
 }
 
 impl Traffic {
@@ -252,7 +252,11 @@ impl Traffic {
 
     /// Notes a message.
     pub fn begin(&mut self, order: Order, workload: u32, now: SimTime) -> MessageId {
-        self.recorded += u64::from(order.recorded);
+        let index = workload as usize;
+        if index >= self.recorded.len() {
+            self.recorded.resize(index + 1, 0);
+        }
+        self.recorded[index] += u64::from(order.recorded);
         let record =
             Some(MessageRecord { order, workload, submitted: now, delivered: None, sent: None });
         let id = self.free.pop().unwrap_or_else(|| {
@@ -378,6 +382,11 @@ impl Traffic {
             }
         }
         true
+    }
+
+    /// Recorded messages that a workload submitted.
+    pub fn recorded_by(&self, workload: usize) -> u64 {
+        self.recorded.get(workload).copied().unwrap_or(0)
     }
 
     /// Messages that are on their way on open channels.

@@ -43,13 +43,16 @@ impl Recipe for Config {
 /// # Errors
 /// The file cannot be read, or a line is not what it should be.
 pub fn read_flow_list(file: &Path, hosts: u32) -> Result<Vec<Flow>, WorkloadError> {
-    let unreadable =
-        |error: std::io::Error| WorkloadError::Unreadable { file: file.into(), reason: error.to_string() };
+    let unreadable = |error: std::io::Error| WorkloadError::Unreadable {
+        file: file.into(),
+        reason: error.to_string(),
+    };
     let reader = File::open(file).map_err(unreadable)?;
     let compressed = file.extension().is_some_and(|extension| extension == "gz");
     let reader: Box<dyn Read> =
         if compressed { Box::new(flate2::read::GzDecoder::new(reader)) } else { Box::new(reader) };
-    let lines = BufReader::new(reader).lines().collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+    let lines =
+        BufReader::new(reader).lines().collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
     let list = Lines { file, lines: &lines, hosts };
     let first = list.content().next().map(|(_, text)| text);
     if first.is_some_and(|text| text.starts_with("Nodes")) {

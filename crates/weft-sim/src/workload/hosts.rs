@@ -41,8 +41,9 @@ impl HostSet {
         let mut seen = vec![false; hosts as usize];
         for span in spans {
             for host in (span.first..span.end).step_by(span.step as usize) {
-                let seen =
-                    seen.get_mut(host as usize).ok_or(WorkloadError::NoSuchHost { got: host, hosts })?;
+                let seen = seen
+                    .get_mut(host as usize)
+                    .ok_or(WorkloadError::NoSuchHost { got: host, hosts })?;
                 if std::mem::replace(seen, true) {
                     return Err(WorkloadError::TwiceNamed { host });
                 }
@@ -96,7 +97,8 @@ fn span(text: &str) -> Option<Span> {
         return Some(Span { first, end: first.checked_add(1)?, step: 1 });
     };
     let (end, step) = rest.split_once('/').unwrap_or((rest, "1"));
-    let span = Span { first: first.parse().ok()?, end: end.parse().ok()?, step: step.parse().ok()? };
+    let span =
+        Span { first: first.parse().ok()?, end: end.parse().ok()?, step: step.parse().ok()? };
     (span.first < span.end && span.step > 0).then_some(span)
 }
 

@@ -24,10 +24,8 @@ fn both_formats_say_the_same() {
 #[test]
 fn a_compressed_file_is_read_by_its_name() {
     let file = std::env::temp_dir().join(format!("weft-{}-list.cm.gz", std::process::id()));
-    let mut gz = flate2::write::GzEncoder::new(
-        File::create(&file).unwrap(),
-        flate2::Compression::default(),
-    );
+    let mut gz =
+        flate2::write::GzEncoder::new(File::create(&file).unwrap(), flate2::Compression::default());
     gz.write_all(b"Nodes 2\nConnections 1\n0->1 start 0 size 9\n").unwrap();
     gz.finish().unwrap();
     assert_eq!(read_flow_list(&file, 2).unwrap().len(), 1);

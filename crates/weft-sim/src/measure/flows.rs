@@ -1,0 +1,183 @@
+//! How long flows took, and how long beside the time each would have taken alone.
+
+use serde::Serialize;
+use weft_topo::{Routes, Topology};
+use weft_units::Duration;
+
+use super::Distribution;
+use crate::fabric::idle_latency;
+use crate::link::Pace;
+use crate::nic::FRAME_OVERHEAD;
+use crate::time::SimSpan;
+use crate::traffic::FinishedFlow;
+
+/// The flows of one workload.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FlowReport {
+    /// Flows that were submitted.
+    pub started: u64,
+    /// Flows that were delivered and acknowledged.
+    pub finished: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// From submission to the sender's knowing, microseconds (ns-3's and htsim's flow completion
+    /// time).
+    pub fct_us: Distribution,
+    /// From submission to delivery at the receiver, microseconds.
+    pub delivery_us: Distribution,
+    /// `fct_us` over [`ideal_time`], at least 1.
+    pub slowdown: Distribution,
+    /// Slowdown by size of flow.
+    pub by_size: Vec<SizeBin>,
+}
+
+/// Flows of similar size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SizeBin {
+    /// Bytes of the largest; the smallest are above the bin before.
+    pub up_to_bytes: u64,
+    /// How many.
+    pub flows: usize,
+    /// Their mean slowdown.
+    pub mean: f64,
+    /// The 99th percentile of it.
+    pub p99: f64,
+}
+
+/// Bin edges of the published comparison of balancers by ConWeave's simulator.
+const EDGES: [u64; 7] = [1_000, 4_000, 10_000, 32_000, 104_000, 500_000, u64::MAX];
+
+/// Largest frame that carries `mtu` bytes of payload.
+const HEADERS: u16 = FRAME_OVERHEAD + 32;
+
+impl FlowReport {
+    /// The report about `finished` of `started` flows.
+    pub fn new(
+        started: u64,
+        finished: &[FinishedFlow],
+        topology: &Topology,
+        routes: &Routes,
+        mtu: u16,
+    ) -> Self {
+        let took = |flow: &FinishedFlow| flow.sent.since(flow.submitted).as_micros_f64();
+        let slowdown = |flow: &FinishedFlow| {
+            let ideal = ideal_time(flow, topology, routes, mtu).map_or(0.0, SimSpan::as_micros_f64);
+            (took(flow) / ideal).max(1.0)
+        };
+        let slowdowns: Vec<f64> = finished.iter().map(slowdown).collect();
+        let delivered = |flow: &FinishedFlow| flow.delivered.since(flow.submitted).as_micros_f64();
+        Self {
+            started,
+            finished: finished.len() as u64,
+            bytes: finished.iter().map(|flow| u64::from(flow.length)).sum(),
+            fct_us: Distribution::of(&mut finished.iter().map(took).collect::<Vec<_>>()),
+            delivery_us: Distribution::of(&mut finished.iter().map(delivered).collect::<Vec<_>>()),
+            by_size: by_size(finished, &slowdowns),
+            slowdown: Distribution::of(&mut slowdowns.clone()),
+        }
+    }
+}
+
+fn by_size(finished: &[FinishedFlow], slowdowns: &[f64]) -> Vec<SizeBin> {
+    let mut bins: Vec<Vec<f64>> = vec![Vec::new(); EDGES.len()];
+    for (flow, &slowdown) in finished.iter().zip(slowdowns) {
+        let bin = EDGES.partition_point(|&edge| edge < u64::from(flow.length));
+        bins[bin].push(slowdown);
+    }
+    let largest = finished.iter().map(|flow| u64::from(flow.length)).max().unwrap_or(0);
+    let filled = EDGES.iter().zip(&mut bins).filter(|(_, values)| !values.is_empty());
+    filled
+        .map(|(&edge, values)| {
+            let Distribution { count, mean, p99, .. } = Distribution::of(values);
+            SizeBin { up_to_bytes: edge.min(largest), flows: count, mean, p99 }
+        })
+        .collect()
+}
+
+/// The time a flow takes alone: its first packet's way through an idle network, the rest of its
+/// bytes and headers behind it at the rate of the sender's ports together, and the last
+/// acknowledgement's way back. `None` where no path leads.
+pub fn ideal_time(
+    flow: &FinishedFlow,
+    topology: &Topology,
+    routes: &Routes,
+    mtu: u16,
+) -> Option<SimSpan> {
+    let (source, destination) = (flow.source, flow.destination);
+    let first = u16::try_from(flow.length.min(mtu.into())).expect("no more than the MTU");
+    let way = idle_latency(topology, routes, source, destination, first + HEADERS)?;
+    let back = idle_latency(topology, routes, destination, source, HEADERS)?;
+    let packets = u64::from(flow.length.div_ceil(mtu.into()).max(1));
+    let bytes = u64::from(flow.length) + (packets - 1) * u64::from(HEADERS) - u64::from(first);
+    let ports = topology.ports(source).iter();
+    let picos = |pace: Pace| pace.span(bytes).as_picos();
+    let together = ports
+        .map(|&port| 1.0 / unsigned(picos(Pace::new(topology.link(port).rate)).max(1)))
+        .sum::<f64>();
+    let latency: Duration = way + back;
+    Some(SimSpan::from(latency) + SimSpan::from_picos(rounded(1.0 / together)))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a time of at most days in picoseconds")]
+fn unsigned(picos: u64) -> f64 {
+    picos as f64
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive time")]
+fn rounded(picos: f64) -> u64 {
+    picos.round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_topo::build::LeafSpine;
+    use weft_topo::{Failures, NodeId};
+
+    use super::*;
+    use crate::time::SimTime;
+
+    fn flow(destination: u32, length: u32) -> FinishedFlow {
+        let at = SimTime::from_picos;
+        FinishedFlow {
+            workload: 0,
+            tag: 0,
+            source: NodeId(0),
+            destination: NodeId(destination),
+            length,
+            submitted: at(0),
+            delivered: at(9_000_000),
+            sent: at(20_000_000),
+        }
+    }
+
+    #[test]
+    fn the_ideal_time_is_the_fabrics_latency_and_the_bytes_at_line_rate() {
+        let topology = LeafSpine::default().build().unwrap();
+        let routes = Routes::compute(&topology, &Failures::none()).unwrap();
+        let ideal = |flow| ideal_time(&flow, &topology, &routes, 1000).unwrap().as_micros_f64();
+        // Four hops of 1 us and 1,078 bytes each way, the way back with 78 bytes; 100 Gb/s.
+        let one = ideal(flow(127, 1000));
+        assert!((one - (8.0 + 4.0 * 0.08624 + 4.0 * 0.00624)).abs() < 0.002, "{one}");
+        // Nine more packets of 1,078 bytes; and within the rack, half the hops.
+        let ten = ideal(flow(127, 10_000));
+        assert!((ten - one - 9.0 * 0.08624).abs() < 0.002, "{ten}");
+        let near = ideal(flow(1, 1000));
+        assert!((near - one / 2.0).abs() < 0.002, "{near}");
+    }
+
+    #[test]
+    fn flows_are_binned_by_size_and_slowed_by_what_they_took() {
+        let topology = LeafSpine::default().build().unwrap();
+        let routes = Routes::compute(&topology, &Failures::none()).unwrap();
+        let flows = [flow(127, 1000), flow(127, 1001), flow(127, 600_000)];
+        let report = FlowReport::new(4, &flows, &topology, &routes, 1000);
+        assert_eq!((report.started, report.finished, report.bytes), (4, 3, 602_001));
+        let bins: Vec<_> = report.by_size.iter().map(|bin| (bin.up_to_bytes, bin.flows)).collect();
+        assert_eq!(bins, [(1_000, 1), (4_000, 1), (600_000, 1)]);
+        assert!((report.by_size[0].mean - 20.0 / 8.37).abs() < 0.01, "{:?}", report.by_size);
+        assert_eq!(report.fct_us.max, 20.0);
+        assert_eq!(report.delivery_us.max, 9.0);
+        // The largest would take 59 us alone; nothing is faster than alone.
+        assert_eq!(report.slowdown.min, 1.0);
+    }
+}

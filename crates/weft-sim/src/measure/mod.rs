@@ -1,0 +1,14 @@
+//! What a run is asked about: completion times, queues, port load, goodput, and sums of counters.
+//! Nothing here acts on the network.
+
+mod distribution;
+mod flows;
+mod goodput;
+mod ports;
+mod queues;
+
+pub use distribution::Distribution;
+pub use flows::{FlowReport, SizeBin, ideal_time};
+pub use goodput::Goodput;
+pub use ports::{PortReport, PortWatch};
+pub use queues::{QueuePoint, QueueReport, QueueWatch};

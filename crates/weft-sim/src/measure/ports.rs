@@ -1,0 +1,68 @@
+//! How evenly the uplinks of the leaves are loaded (STELLAR, section 7.2; figure 12).
+
+use serde::Serialize;
+use weft_topo::{LinkId, NodeId};
+
+use super::Distribution;
+use crate::fabric::Fabric;
+use crate::time::{SimSpan, SimTime};
+
+/// How evenly the uplinks of the leaves are loaded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PortReport {
+    /// Load of each uplink of a leaf that sent anything up, as a share of its rate.
+    pub uplink_load: Distribution,
+    /// For each such leaf: (most loaded - least loaded uplink) over the port's rate.
+    pub imbalance: Distribution,
+}
+
+/// Watches the uplinks from a moment on.
+#[derive(Debug)]
+pub struct PortWatch {
+    since: SimTime,
+    /// The uplinks of each leaf, with the bytes each had sent before.
+    leaves: Vec<Vec<(LinkId, u64)>>,
+}
+
+impl PortWatch {
+    /// Begins now.
+    pub fn new(fabric: &Fabric, now: SimTime) -> Self {
+        let topology = &fabric.topology;
+        let up = |leaf: NodeId, link: &&LinkId| {
+            topology.tier(topology.link(**link).to) > topology.tier(leaf)
+        };
+        let leaves = topology.switch_ids().filter(|&switch| topology.tier(switch) == 1);
+        let uplinks = |leaf| {
+            let ports = topology.ports(leaf).iter().filter(move |link| up(leaf, link));
+            ports.map(|&link| (link, fabric.link(link).bytes)).collect()
+        };
+        Self { since: now, leaves: leaves.map(uplinks).collect() }
+    }
+
+    /// What was sent since.
+    pub fn report(&self, fabric: &Fabric, now: SimTime) -> PortReport {
+        let elapsed = now.since(self.since);
+        let (mut loads, mut imbalances) = (Vec::new(), Vec::new());
+        for uplinks in &self.leaves {
+            let load = |&(link, before): &(LinkId, u64)| {
+                share(fabric, link, fabric.link(link).bytes - before, elapsed)
+            };
+            let leaf: Vec<f64> = uplinks.iter().map(load).collect();
+            let most = leaf.iter().copied().fold(0.0, f64::max);
+            if most > 0.0 {
+                imbalances.push(most - leaf.iter().copied().fold(f64::INFINITY, f64::min));
+                loads.extend(leaf);
+            }
+        }
+        PortReport {
+            uplink_load: Distribution::of(&mut loads),
+            imbalance: Distribution::of(&mut imbalances),
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "bytes and rates of a simulation")]
+fn share(fabric: &Fabric, link: LinkId, bytes: u64, elapsed: SimSpan) -> f64 {
+    let capacity = fabric.class(link).rate.as_bps() as f64 * elapsed.as_secs_f64();
+    if capacity > 0.0 { bytes as f64 * 8.0 / capacity } else { 0.0 }
+}

@@ -1,0 +1,341 @@
+//! What a run found, as data: [`Report`] is JSON with keys in a fixed order, and tables.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use weft_report::{Cell, Column, Table};
+
+use crate::measure::{Distribution, FlowReport, Goodput, PortReport, QueueReport};
+use crate::workload::Iteration;
+
+/// What a run found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The scenario's name.
+    pub scenario: String,
+    /// The run's seed.
+    pub seed: u64,
+    /// Whether every workload had all it waited for before the run's limit.
+    pub finished: bool,
+    /// How long the run lasted, microseconds of simulated time.
+    pub simulated_us: f64,
+    /// What the network counted.
+    pub network: NetworkReport,
+    /// What the engines counted, all hosts together.
+    pub transport: TransportReport,
+    /// What arrived.
+    pub goodput: Goodput,
+    /// Each workload, in the scenario's order.
+    pub workloads: Vec<WorkloadReport>,
+    /// Switch queues by kind of port.
+    pub queues: BTreeMap<String, QueueReport>,
+    /// Load of the leaves' uplinks.
+    pub ports: PortReport,
+    /// Every finished flow, if asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flows: Vec<FlowLine>,
+}
+
+/// What the network counted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct NetworkReport {
+    /// Events handled.
+    pub events: u64,
+    /// Packets serialised, summed over all links.
+    pub packet_hops: u64,
+    /// Packets hosts put in.
+    pub injected: u64,
+    /// Packets faulty links made.
+    pub duplicated: u64,
+    /// Packets given to hosts.
+    pub delivered: u64,
+    /// Packets on their way when the run ended.
+    pub in_flight: u64,
+    /// Packets marked for congestion.
+    pub marked: u64,
+    /// Packets lost, by reason.
+    pub lost: BTreeMap<&'static str, u64>,
+}
+
+/// What the engines counted; see [`weft_transport::Stats`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TransportReport {
+    /// Data packets sent, with repeats.
+    pub data_sent: u64,
+    /// Data packets accepted.
+    pub data_received: u64,
+    /// ACKs sent.
+    pub acks_sent: u64,
+    /// ACKs received.
+    pub acks_received: u64,
+    /// Repeats because a later packet of the path was acknowledged.
+    pub fast_retransmits: u64,
+    /// Repeats because the timeout passed.
+    pub timeout_retransmits: u64,
+    /// Repeats of packets that had arrived.
+    pub spurious_retransmits: u64,
+    /// Accepted packets that were marked.
+    pub ecn_marks: u64,
+    /// Packets accepted before one with a lower number.
+    pub out_of_order: u64,
+    /// The same as a share of accepted packets.
+    pub out_of_order_share: f64,
+    /// Times a path went down.
+    pub paths_down: u64,
+    /// Times a path came back.
+    pub paths_up: u64,
+    /// Probes sent.
+    pub probes_sent: u64,
+    /// Packets refused, by reason.
+    pub refused: BTreeMap<&'static str, u64>,
+}
+
+/// One workload.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WorkloadReport {
+    /// Its name.
+    pub kind: &'static str,
+    /// Whether it had all it waited for.
+    pub done: bool,
+    /// Its flows.
+    pub flows: FlowReport,
+    /// Bus bandwidth of its collective operations, Gb/s.
+    pub bus_gbps: Distribution,
+    /// Each of those operations.
+    pub iterations: Vec<Iteration>,
+}
+
+/// One finished flow.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct FlowLine {
+    /// Its workload's place in the scenario, from zero.
+    pub workload: u32,
+    /// Its number in the workload.
+    pub tag: u64,
+    /// Who sent it.
+    pub source: u32,
+    /// Who received it.
+    pub destination: u32,
+    /// Its bytes.
+    pub bytes: u32,
+    /// When it was submitted, microseconds.
+    pub start_us: f64,
+    /// When it was delivered.
+    pub delivered_us: f64,
+    /// When its sender knew.
+    pub acknowledged_us: f64,
+}
+
+impl Report {
+    /// The report as JSON, indented, keys in a fixed order.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("numbers and names are JSON")
+    }
+
+    /// The report in tables, each under its heading. Empty ones are left out.
+    pub fn tables(&self) -> Vec<(&'static str, Table)> {
+        let tables = [
+            ("Flows", self.flow_table()),
+            ("Slowdown by size", self.size_table()),
+            ("Collectives", self.collective_table()),
+            ("Queues", self.queue_table()),
+            ("Leaf uplinks", self.port_table()),
+            ("Counters", self.counter_table()),
+        ];
+        tables.into_iter().filter(|(_, table)| !table.is_empty()).collect()
+    }
+
+    /// Every finished flow, for CSV.
+    pub fn flow_lines(&self) -> Table {
+        let number = |key: &str| Column::number(key.replace('_', " "), key);
+        let keys = [
+            "workload",
+            "tag",
+            "source",
+            "destination",
+            "bytes",
+            "start_us",
+            "delivered_us",
+            "acknowledged_us",
+        ];
+        let mut table = Table::new(keys.into_iter().map(number).collect());
+        for flow in &self.flows {
+            table.push(vec![
+                flow.workload.into(),
+                flow.tag.into(),
+                flow.source.into(),
+                flow.destination.into(),
+                flow.bytes.into(),
+                decimal(flow.start_us, 3),
+                decimal(flow.delivered_us, 3),
+                decimal(flow.acknowledged_us, 3),
+            ]);
+        }
+        table
+    }
+
+    fn flow_table(&self) -> Table {
+        let mut columns = vec![
+            Column::text("workload", "workload"),
+            Column::number("flows", "flows"),
+            Column::number("finished", "finished"),
+        ];
+        for (heading, key) in [
+            ("mean us", "fct_mean_us"),
+            ("p50 us", "fct_p50_us"),
+            ("p99 us", "fct_p99_us"),
+            ("max us", "fct_max_us"),
+            ("slowdown", "slowdown_mean"),
+            ("p99", "slowdown_p99"),
+        ] {
+            columns.push(Column::number(heading, key));
+        }
+        let mut table = Table::new(columns);
+        for workload in self.workloads.iter().filter(|workload| workload.flows.started > 0) {
+            let FlowReport { started, finished, fct_us, slowdown, .. } = &workload.flows;
+            table.push(vec![
+                workload.kind.into(),
+                (*started).into(),
+                (*finished).into(),
+                decimal(fct_us.mean, 1),
+                decimal(fct_us.p50, 1),
+                decimal(fct_us.p99, 1),
+                decimal(fct_us.max, 1),
+                decimal(slowdown.mean, 3),
+                decimal(slowdown.p99, 3),
+            ]);
+        }
+        table
+    }
+
+    fn size_table(&self) -> Table {
+        let mut table = Table::new(vec![
+            Column::text("workload", "workload"),
+            Column::number("up to bytes", "up_to_bytes"),
+            Column::number("flows", "flows"),
+            Column::number("slowdown", "slowdown_mean"),
+            Column::number("p99", "slowdown_p99"),
+        ]);
+        for workload in self.workloads.iter().filter(|workload| workload.flows.by_size.len() > 1) {
+            for bin in &workload.flows.by_size {
+                table.push(vec![
+                    workload.kind.into(),
+                    bin.up_to_bytes.into(),
+                    bin.flows.into(),
+                    decimal(bin.mean, 3),
+                    decimal(bin.p99, 3),
+                ]);
+            }
+        }
+        table
+    }
+
+    fn collective_table(&self) -> Table {
+        let mut table = Table::new(vec![
+            Column::text("workload", "workload"),
+            Column::number("operations", "operations"),
+            Column::number("bus Gb/s", "bus_mean_gbps"),
+            Column::number("min", "bus_min_gbps"),
+            Column::number("max", "bus_max_gbps"),
+        ]);
+        for workload in self.workloads.iter().filter(|workload| !workload.iterations.is_empty()) {
+            table.push(vec![
+                workload.kind.into(),
+                workload.iterations.len().into(),
+                decimal(workload.bus_gbps.mean, 2),
+                decimal(workload.bus_gbps.min, 2),
+                decimal(workload.bus_gbps.max, 2),
+            ]);
+        }
+        table
+    }
+
+    fn queue_table(&self) -> Table {
+        let mut table = Table::new(vec![
+            Column::text("ports", "kind"),
+            Column::number("used", "ports"),
+            Column::number("mean KB", "mean_kb"),
+            Column::number("max KB", "max_kb"),
+            Column::number("marked", "marked"),
+            Column::number("refused", "refused"),
+        ]);
+        for (kind, queue) in self.queues.iter().filter(|(_, queue)| queue.ports > 0) {
+            table.push(vec![
+                kind.clone().into(),
+                queue.ports.into(),
+                decimal(queue.mean_bytes / 1e3, 2),
+                decimal(kilo(queue.max_bytes), 1),
+                queue.marked.into(),
+                queue.refused.into(),
+            ]);
+        }
+        table
+    }
+
+    fn port_table(&self) -> Table {
+        let mut table = Table::new(vec![
+            Column::number("uplinks", "uplinks"),
+            Column::number("load", "load_mean"),
+            Column::number("least", "load_min"),
+            Column::number("most", "load_max"),
+            Column::number("imbalance", "imbalance_mean"),
+            Column::number("worst", "imbalance_max"),
+        ]);
+        let PortReport { uplink_load, imbalance } = &self.ports;
+        if uplink_load.count > 0 {
+            table.push(vec![
+                uplink_load.count.into(),
+                decimal(uplink_load.mean, 4),
+                decimal(uplink_load.min, 4),
+                decimal(uplink_load.max, 4),
+                decimal(imbalance.mean, 4),
+                decimal(imbalance.max, 4),
+            ]);
+        }
+        table
+    }
+
+    /// Counters that are not zero.
+    fn counter_table(&self) -> Table {
+        let mut table =
+            Table::new(vec![Column::text("counter", "counter"), Column::number("count", "count")]);
+        let (network, transport) = (&self.network, &self.transport);
+        let fixed = [
+            ("packet hops", network.packet_hops),
+            ("packets injected", network.injected),
+            ("packets marked", network.marked),
+            ("data packets sent", transport.data_sent),
+            ("acks sent", transport.acks_sent),
+            ("fast retransmits", transport.fast_retransmits),
+            ("timeout retransmits", transport.timeout_retransmits),
+            ("spurious retransmits", transport.spurious_retransmits),
+            ("out of order", transport.out_of_order),
+            ("paths down", transport.paths_down),
+            ("paths up", transport.paths_up),
+        ];
+        let named = |kind: &'static str, counts: &BTreeMap<&'static str, u64>| {
+            let text = move |(&name, &count): (&&str, &u64)| {
+                (format!("{kind}: {}", name.replace('_', " ")), count)
+            };
+            counts.iter().map(text).collect::<Vec<_>>()
+        };
+        let fixed = fixed.into_iter().map(|(name, count)| (name.to_owned(), count));
+        let counts = fixed
+            .chain(named("lost", &network.lost))
+            .chain(named("refused", &transport.refused))
+            .filter(|(_, count)| *count > 0);
+        for (name, count) in counts {
+            table.push(vec![name.into(), count.into()]);
+        }
+        table
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a queue's bytes")]
+fn kilo(bytes: u64) -> f64 {
+    bytes as f64 / 1e3
+}
+
+fn decimal(value: f64, places: usize) -> Cell {
+    Cell::new(format!("{value:.places$}"), value)
+}

@@ -1,0 +1,219 @@
+//! One run: a scenario and a seed give a report, the same bytes every time.
+
+use std::collections::BTreeMap;
+
+use weft_topo::{RouteError, Topology};
+use weft_transport::DropReason;
+use weft_units::Seed;
+
+use crate::fabric::Loss;
+use crate::fault::{FaultError, Plan, Scheduler};
+use crate::measure::{FlowReport, Goodput, PortReport};
+use crate::report::{FlowLine, NetworkReport, Report, TransportReport, WorkloadReport};
+use crate::scenario::{Scenario, ScenarioError};
+use crate::time::{SimSpan, SimTime};
+use crate::traffic::FinishedFlow;
+use crate::workload::{Recipe, Setting, WorkloadError};
+use crate::world::{BuildError, Network, World};
+
+/// Why a scenario cannot be run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The scenario's text is wrong.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// The world cannot be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// A workload does not fit.
+    #[error("workload {number} ({kind}): {error}")]
+    Workload {
+        /// Its place in the scenario, counting from one.
+        number: usize,
+        /// Its name.
+        kind: &'static str,
+        /// What is wrong.
+        error: WorkloadError,
+    },
+    /// A fault does not fit.
+    #[error("fault {number} ({kind}): {error}")]
+    Fault {
+        /// Its place in the scenario, counting from one.
+        number: usize,
+        /// Its name.
+        kind: &'static str,
+        /// What is wrong.
+        error: FaultError,
+    },
+    /// Routes cannot be computed.
+    #[error(transparent)]
+    Routes(#[from] RouteError),
+}
+
+/// Runs a scenario.
+///
+/// # Errors
+/// The scenario does not describe a world that can be built.
+pub fn run(scenario: &Scenario, seed: Seed) -> Result<Report, RunError> {
+    let mut world = build(scenario, seed)?;
+    world.start();
+    let finished = world.run(SimTime::EPOCH + SimSpan::from(scenario.run.limit));
+    report(scenario, seed, &world, finished)
+}
+
+/// The world of a scenario, at rest.
+///
+/// # Errors
+/// The scenario does not describe a world that can be built.
+pub fn build(scenario: &Scenario, seed: Seed) -> Result<World, RunError> {
+    let topology = scenario.build_topology()?;
+    let config = scenario.world_config(&topology)?;
+    let plan = fault_plan(scenario, &topology, seed)?;
+    let mut workloads = Vec::with_capacity(scenario.workloads.len());
+    for (index, workload) in (0..).zip(&scenario.workloads) {
+        let seed = seed.child("workload", index);
+        let setting = Setting { topology: &topology, seed, folder: &scenario.folder };
+        workloads.push(workload.build(&setting).map_err(|error| RunError::Workload {
+            number: workloads.len() + 1,
+            kind: workload.kind().name(),
+            error,
+        })?);
+    }
+    let mut world = World::new(topology, config, seed)?;
+    world.set_plan(plan);
+    workloads.into_iter().for_each(|workload| world.add_workload(workload));
+    world.watch(&scenario.measure);
+    Ok(world)
+}
+
+fn fault_plan(
+    scenario: &Scenario,
+    topology: &Topology,
+    seed: Seed,
+) -> Result<Vec<(SimTime, crate::fault::Action)>, RunError> {
+    let mut plan = Plan::new(topology, seed.child("faults", 0));
+    for (index, fault) in scenario.faults.iter().enumerate() {
+        fault.schedule(&mut plan).map_err(|error| RunError::Fault {
+            number: index + 1,
+            kind: fault.kind().name(),
+            error,
+        })?;
+    }
+    Ok(plan.into_actions())
+}
+
+fn report(
+    scenario: &Scenario,
+    seed: Seed,
+    world: &World,
+    finished: bool,
+) -> Result<Report, RunError> {
+    let network = &world.network;
+    let fabric = &network.fabric;
+    let elapsed = network.now.since(SimTime::EPOCH);
+    let flows = scenario.measure.flows;
+    Ok(Report {
+        scenario: scenario.name.clone(),
+        seed: seed.0,
+        finished,
+        simulated_us: elapsed.as_micros_f64(),
+        network: network_report(network),
+        transport: transport_report(network),
+        goodput: Goodput::new(&network.traffic.delivered_bytes, elapsed),
+        workloads: workload_reports(scenario, world)?,
+        queues: world.queue_watch().map(|watch| watch.report(fabric)).unwrap_or_default(),
+        ports: world
+            .port_watch()
+            .map_or_else(PortReport::default, |watch| watch.report(fabric, network.now)),
+        flows: if flows { network.traffic.finished.iter().map(line).collect() } else { Vec::new() },
+    })
+}
+
+fn network_report(network: &Network) -> NetworkReport {
+    let fabric = &network.fabric;
+    let counters = fabric.counters;
+    let lost = Loss::ALL.iter().map(|&loss| (loss.name(), counters.lost[loss as usize]));
+    NetworkReport {
+        events: network.events_handled,
+        packet_hops: fabric.packet_hops(),
+        injected: counters.injected,
+        duplicated: counters.duplicated,
+        delivered: counters.delivered,
+        in_flight: fabric.parcels.live(),
+        marked: counters.marked,
+        lost: lost.collect(),
+    }
+}
+
+fn transport_report(network: &Network) -> TransportReport {
+    let mut sum = TransportReport::default();
+    let mut refused: BTreeMap<&'static str, u64> = BTreeMap::new();
+    for host in &network.hosts {
+        let stats = host.endpoint.stats();
+        sum.data_sent += stats.data_sent;
+        sum.data_received += stats.data_received;
+        sum.acks_sent += stats.acks_sent;
+        sum.acks_received += stats.acks_received;
+        sum.fast_retransmits += stats.fast_retransmits;
+        sum.timeout_retransmits += stats.timeout_retransmits;
+        sum.spurious_retransmits += stats.spurious_retransmits;
+        sum.ecn_marks += stats.ecn_marks;
+        sum.out_of_order += stats.out_of_order;
+        sum.paths_down += stats.paths_down;
+        sum.paths_up += stats.paths_up;
+        sum.probes_sent += stats.probes_sent;
+        for &reason in DropReason::ALL {
+            *refused.entry(reason.name()).or_default() += stats.dropped_for(reason);
+        }
+    }
+    sum.out_of_order_share = share(sum.out_of_order, sum.data_received);
+    sum.refused = refused;
+    sum
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share for people")]
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+fn workload_reports(scenario: &Scenario, world: &World) -> Result<Vec<WorkloadReport>, RunError> {
+    let network = &world.network;
+    let topology = &network.fabric.topology;
+    // Ideal times are those of the network as it was built, whatever failed since.
+    let routes = weft_topo::Routes::compute(topology, &weft_topo::Failures::none())?;
+    let mtu = network.hosts[0].endpoint.config().mtu;
+    let mut of_workload: Vec<Vec<FinishedFlow>> = vec![Vec::new(); scenario.workloads.len()];
+    for flow in &network.traffic.finished {
+        of_workload[flow.workload as usize].push(*flow);
+    }
+    let reports = scenario.workloads.iter().zip(world.workloads()).zip(of_workload).enumerate();
+    Ok(reports
+        .map(|(index, ((config, workload), flows))| {
+            let iterations = workload.iterations().to_vec();
+            let mut speeds: Vec<f64> = iterations.iter().map(|done| done.bus_gbps).collect();
+            let started = network.traffic.recorded_by(index);
+            WorkloadReport {
+                kind: config.kind().name(),
+                done: workload.is_done(),
+                flows: FlowReport::new(started, &flows, topology, &routes, mtu),
+                bus_gbps: crate::measure::Distribution::of(&mut speeds),
+                iterations,
+            }
+        })
+        .collect())
+}
+
+fn line(flow: &FinishedFlow) -> FlowLine {
+    let micros = |time: SimTime| time.since(SimTime::EPOCH).as_micros_f64();
+    FlowLine {
+        workload: flow.workload,
+        tag: flow.tag,
+        source: flow.source.0,
+        destination: flow.destination.0,
+        bytes: flow.length,
+        start_us: micros(flow.submitted),
+        delivered_us: micros(flow.delivered),
+        acknowledged_us: micros(flow.sent),
+    }
+}

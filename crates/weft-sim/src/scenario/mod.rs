@@ -1,0 +1,230 @@
+//! A scenario: everything a run depends on but its seed, as a TOML file.
+//!
+//! Every section has defaults, every key is checked, and an unknown one is answered with its line
+//! and the nearest known one. [`Scenario::expanded`] prints the scenario with every default filled
+//! in; that text is a scenario again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use toml::Table;
+use weft_topo::Topology;
+use weft_units::Duration;
+
+use crate::fabric::FabricConfig;
+use crate::fault::FaultConfig;
+use crate::queue::QueueConfig;
+use crate::switch::ForwardingConfig;
+use crate::switch::buffer::BufferConfig;
+use crate::time::SimSpan;
+use crate::workload::WorkloadConfig;
+use crate::world::WorldConfig;
+
+mod error;
+mod topology;
+mod transport;
+
+pub use error::ScenarioError;
+pub use topology::TopologySource;
+pub use transport::{Profile, TransportSection};
+
+/// Everything a run depends on but its seed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// What it is called.
+    #[serde(default = "unnamed")]
+    pub name: String,
+    /// What it shows, in a sentence.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    /// The network.
+    pub topology: TopologySource,
+    /// The engine of every host.
+    #[serde(default)]
+    pub transport: TransportSection,
+    /// How switches choose among links.
+    #[serde(default)]
+    pub forwarding: ForwardingConfig,
+    /// How their ports queue.
+    #[serde(default)]
+    pub queue: QueueConfig,
+    /// What their ports share.
+    #[serde(default)]
+    pub buffer: BufferConfig,
+    /// The hosts around the engines.
+    #[serde(default)]
+    pub host: HostConfig,
+    /// How long, and what the control plane does.
+    #[serde(default)]
+    pub run: RunConfig,
+    /// What is reported.
+    #[serde(default)]
+    pub measure: MeasureConfig,
+    /// What is sent.
+    #[serde(default, rename = "workload")]
+    pub workloads: Vec<WorkloadConfig>,
+    /// What goes wrong.
+    #[serde(default, rename = "fault", skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<FaultConfig>,
+    /// The folder that file names are relative to.
+    #[serde(skip)]
+    pub folder: PathBuf,
+}
+
+fn unnamed() -> String {
+    "unnamed".into()
+}
+
+/// The hosts around the engines.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HostConfig {
+    /// Connections are set up by packets. Without it the ends learn of each other over another
+    /// channel, as RDMA connection managers do, and send at once.
+    pub handshake: bool,
+    /// How long a payload takes from the NIC to where it belongs.
+    pub place_delay: Duration,
+    /// Bound on the irregularity of a host's sending, which keeps equal senders from meeting in the
+    /// same order for ever.
+    pub jitter: Duration,
+    /// A port takes packets from the engine until it has this many to send.
+    pub nic_packets: u16,
+}
+
+impl Default for HostConfig {
+    fn default() -> Self {
+        Self {
+            handshake: false,
+            place_delay: Duration::ZERO,
+            jitter: Duration::from_nanos(100),
+            nic_packets: 4,
+        }
+    }
+}
+
+/// How long a run lasts, and what the control plane does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunConfig {
+    /// The run ends here even if workloads have not.
+    pub limit: Duration,
+    /// How long the control plane needs to route around what went down or came back; without it,
+    /// it never does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reroute_after: Option<Duration>,
+}
+
+impl Default for RunConfig {
+    fn default() -> Self {
+        Self { limit: Duration::from_secs(1), reroute_after: None }
+    }
+}
+
+/// What is reported.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MeasureConfig {
+    /// How often queues are looked at; zero never.
+    pub sample_every: Duration,
+    /// Port load counts from here on.
+    pub from: Duration,
+    /// Whether every flow is listed.
+    pub flows: bool,
+}
+
+impl Default for MeasureConfig {
+    fn default() -> Self {
+        Self { sample_every: Duration::from_micros(10), from: Duration::ZERO, flows: false }
+    }
+}
+
+impl Scenario {
+    /// Reads a scenario from a file.
+    ///
+    /// # Errors
+    /// The file, line and key that is wrong.
+    pub fn read(file: &Path) -> Result<Self, ScenarioError> {
+        let text =
+            fs::read_to_string(file).map_err(|error| ScenarioError::unreadable(file, &error))?;
+        let folder = file.parent().unwrap_or_else(|| Path::new(""));
+        Self::parse(&text, folder).map_err(|error| error.in_file(file))
+    }
+
+    /// Reads a scenario from a text; file names in it are relative to `folder`.
+    ///
+    /// # Errors
+    /// The line and key that is wrong.
+    pub fn parse(text: &str, folder: &Path) -> Result<Self, ScenarioError> {
+        let scenario: Self =
+            toml::from_str(text).map_err(|error| ScenarioError::syntax(&error, text))?;
+        scenario.checked(folder, text)
+    }
+
+    /// Makes a scenario from a table, as experiments vary them.
+    ///
+    /// # Errors
+    /// The key that is wrong.
+    pub fn from_table(table: Table, folder: &Path) -> Result<Self, ScenarioError> {
+        let text = toml::to_string(&table).expect("a table is TOML");
+        Self::parse(&text, folder)
+    }
+
+    fn checked(mut self, folder: &Path, text: &str) -> Result<Self, ScenarioError> {
+        self.folder = folder.to_path_buf();
+        // Files that need hosts or rates are found wrong when the run is built; what the text alone
+        // can get wrong is found here.
+        self.transport
+            .check()
+            .map_err(|message| ScenarioError::section("transport", &message, text))?;
+        if self.host.nic_packets == 0 {
+            let message = "nic_packets is 0, expected at least 1";
+            return Err(ScenarioError::section("host", message, text));
+        }
+        Ok(self)
+    }
+
+    /// The scenario with every default filled in, as TOML.
+    ///
+    /// # Errors
+    /// The topology, from which defaults of the transport derive, cannot be built.
+    pub fn expanded(&self) -> Result<String, ScenarioError> {
+        let topology = self.build_topology()?;
+        let mut full = self.clone();
+        full.transport = self.transport.expanded(&topology);
+        Ok(toml::to_string(&full).expect("a scenario is TOML"))
+    }
+
+    /// The network.
+    ///
+    /// # Errors
+    /// Its parameters or its file are wrong.
+    pub fn build_topology(&self) -> Result<Topology, ScenarioError> {
+        self.topology.build(&self.folder)
+    }
+
+    /// How the world around the workloads is built.
+    ///
+    /// # Errors
+    /// The transport's settings are out of range.
+    pub fn world_config(&self, topology: &Topology) -> Result<WorldConfig, ScenarioError> {
+        let HostConfig { handshake, place_delay, jitter, nic_packets } = self.host;
+        Ok(WorldConfig {
+            transport: self.transport.resolve(topology)?,
+            fabric: FabricConfig {
+                forwarding: self.forwarding.clone(),
+                queue: self.queue.clone(),
+                buffer: self.buffer.clone(),
+            },
+            handshake,
+            place_delay,
+            jitter: SimSpan::from(jitter),
+            nic_packets,
+            reroute_after: self.run.reroute_after,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! The transport of a scenario: a profile, what differs from it, and what follows from the network.
+
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+use weft_topo::{NodeId, Topology};
+use weft_transport::TransportConfig;
+use weft_units::BitRate;
+
+use super::ScenarioError;
+use crate::registry::named_kinds;
+use crate::world::base_round_trip;
+
+named_kinds! {
+    /// A published system as a transport configuration.
+    Profile, "transport profile", {
+        Stellar, "stellar", "128 paths, oblivious spray, one window from ECN and RTT, RTO 250 us";
+        Bifrost, "bifrost", "groups of 50 packets over the best 4 of 8 paths, Swift per path";
+        Ecmp, "ecmp", "one path, chosen by the fabric's hash";
+    }
+}
+
+impl Profile {
+    /// Its configuration.
+    pub fn config(self) -> TransportConfig {
+        match self {
+            Self::Stellar => TransportConfig::stellar(),
+            Self::Bifrost => TransportConfig::bifrost(),
+            Self::Ecmp => TransportConfig::ecmp(),
+        }
+    }
+}
+
+/// A profile and what differs from it: any key of [`TransportConfig`]. Where `line_rate` and
+/// `base_rtt` are left out, they are those of the network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TransportSection {
+    /// The profile.
+    pub profile: Profile,
+    /// What differs.
+    #[serde(flatten)]
+    pub overrides: Table,
+}
+
+impl Default for TransportSection {
+    fn default() -> Self {
+        Self { profile: Profile::Stellar, overrides: Table::new() }
+    }
+}
+
+const LINE_RATE: &str = "line_rate";
+const BASE_RTT: &str = "base_rtt";
+
+impl TransportSection {
+    /// Finds what can be found without the network.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let config = self.merged().map_err(|error| error.message().to_owned())?;
+        config.validate().map_err(|error| error.to_string())
+    }
+
+    /// The transport's configuration in this network.
+    ///
+    /// # Errors
+    /// A field is out of its range.
+    pub fn resolve(&self, topology: &Topology) -> Result<TransportConfig, ScenarioError> {
+        let wrong = |message: &dyn std::fmt::Display| {
+            ScenarioError::new(format_args!("[transport]: {message}"))
+        };
+        let mut config = self.merged().map_err(|error| wrong(&error.message()))?;
+        if !self.overrides.contains_key(LINE_RATE) {
+            config.line_rate = line_rate(topology);
+        }
+        if !self.overrides.contains_key(BASE_RTT) {
+            config.base_rtt = base_round_trip(topology, &config).unwrap_or(config.base_rtt);
+        }
+        config.validate().map_err(|error| wrong(&error))?;
+        Ok(config)
+    }
+
+    /// The same section with every key written out.
+    pub(super) fn expanded(&self, topology: &Topology) -> Self {
+        let config = self.resolve(topology).or_else(|_| self.merged()).ok();
+        let all = config.and_then(|config| Table::try_from(config).ok());
+        Self { profile: self.profile, overrides: all.unwrap_or_else(|| self.overrides.clone()) }
+    }
+
+    fn merged(&self) -> Result<TransportConfig, toml::de::Error> {
+        let mut all = Table::try_from(self.profile.config()).expect("a configuration is a table");
+        merge(&mut all, &self.overrides);
+        all.try_into()
+    }
+}
+
+/// Puts `overrides` over `base`, tables key by key.
+fn merge(base: &mut Table, overrides: &Table) {
+    for (key, value) in overrides {
+        match (base.get_mut(key), value) {
+            (Some(Value::Table(old)), Value::Table(new)) => merge(old, new),
+            _ => {
+                base.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// What a host's ports carry together; the first host speaks for all.
+fn line_rate(topology: &Topology) -> BitRate {
+    let ports = topology.ports(NodeId(0)).iter();
+    let sum = ports.map(|&port| topology.link(port).rate.as_bps()).fold(0, u64::saturating_add);
+    BitRate::bps(sum).expect("a host has a port, and no rate is zero")
+}
