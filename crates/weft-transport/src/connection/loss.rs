@@ -9,7 +9,7 @@ use super::ack_received::circle;
 use super::in_flight::{Fate, SentPacket};
 use super::sender::Sender;
 use super::{Connection, Shared};
-use crate::path::{Feedback, PathId, PathPolicy};
+use crate::path::{Feedback, PathPolicy};
 use crate::timers::Timer;
 use crate::{ConnectionId, Event, Retransmission};
 
