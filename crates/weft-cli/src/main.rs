@@ -1,7 +1,12 @@
 //! The `weft` command. It parses, calls the library that does the work, and prints.
 #![forbid(unsafe_code)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a command lives in real time; the demo waits for its acts"
+)]
 
 mod cmd;
+mod demo;
 mod output;
 mod overrides;
 mod transport_options;

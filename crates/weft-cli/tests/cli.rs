@@ -264,3 +264,28 @@ fn a_transport_key_that_does_not_exist_is_answered_with_the_nearest() {
         text(&output.stderr)
     );
 }
+
+#[test]
+fn the_demonstration_shows_that_only_one_path_waits_for_a_repair() {
+    let folder = Folder::new("demo");
+    let page = folder.0.join("pages/demo.html");
+    let outcome = json(&["demo", "--loopback", "--json", "--html", page.to_str().unwrap()]);
+    let row = |name: &str| {
+        let rows = outcome["rows"].as_array().unwrap();
+        rows.iter().find(|row| row["contender"] == name).unwrap().clone()
+    };
+    let (single, weft) = (row("single-path"), row("weft"));
+    for row in [&single, &weft] {
+        assert!(row["lossy_bps"].as_f64().unwrap() > 0.0, "{outcome}");
+        assert!(row["lossy_latency_us"]["count"].as_u64().unwrap() > 100, "{outcome}");
+    }
+    let wait = |row: &Value| row["longest_wait_seconds"].as_f64().unwrap();
+    assert!(
+        wait(&single) > 1.5,
+        "a request on the dead path waits for its repair: {}",
+        wait(&single)
+    );
+    assert!(wait(&weft) < 1.0, "a request on four paths does not: {}", wait(&weft));
+    let html = std::fs::read_to_string(page).unwrap();
+    assert_eq!(html.matches("<svg").count(), 3);
+}

@@ -61,6 +61,7 @@ th { text-align: left; font-weight: 600; border-bottom: 2px solid var(--grid); }
 th, td { padding: .3rem 1.25rem .3rem 0; vertical-align: top; }
 td { border-bottom: 1px solid var(--grid); }
 .number { text-align: right; white-space: nowrap; }
+td:first-child { white-space: nowrap; }
 figure { margin: .5rem 0 0; }
 figure svg { display: block; width: 100%; height: auto; }
 figure svg text { font-family: inherit; font-variant-numeric: tabular-nums; }

@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use crate::output::Output;
 
 mod completions;
+mod demo;
 mod doctor;
 mod lab;
 mod list;
@@ -23,6 +24,7 @@ Colours follow NO_COLOR; progress bars appear on a terminal only.";
 
 const EXAMPLES: &str = "\
 Examples:
+  sudo weft demo                             why one wants several paths, in half a minute
   weft doctor                                what this machine can do, and what to install
   sudo weft lab up --spines 4                a leaf–spine fabric of network namespaces
   sudo weft lab set l0-s1 --loss 1%          one of its four paths loses packets
@@ -68,6 +70,7 @@ macro_rules! commands {
 }
 
 commands! {
+    Demo => demo;
     List => list;
     Lab => lab;
     Perf => perf;

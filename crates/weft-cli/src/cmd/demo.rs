@@ -1,0 +1,74 @@
+//! `weft demo`: why one wants this, in half a minute.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, exit};
+
+use anyhow::{Context, Result};
+use indicatif::ProgressBar;
+use weft_lab::Lab;
+
+use crate::demo::{Loopback, Namespaces, Stage, report, run as perform, text};
+use crate::output::Output;
+
+/// Show what several paths are good for: one loses packets, another dies (about 30 s)
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  sudo weft demo                 on network namespaces and kernel ECMP, beside kernel TCP
+  weft demo                      on loopback, through emulated paths
+  weft demo --html demo.html --json > demo.json")]
+pub(crate) struct Args {
+    /// Where to write the page
+    #[arg(long, default_value = "out/demo.html")]
+    html: PathBuf,
+    /// Emulated paths on loopback, even where namespaces are possible
+    #[arg(long)]
+    loopback: bool,
+}
+
+/// What a shell gives for a program ended by an interrupt.
+const INTERRUPTED: i32 = 130;
+
+pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
+    let bar = ProgressBar::new_spinner();
+    bar.enable_steady_tick(std::time::Duration::from_millis(100));
+    let mut stage = stage(&arguments, &bar)?;
+    let outcome = perform(stage.as_mut(), |step| bar.set_message(step.to_owned()));
+    // Takes the lab down before anything is said.
+    drop(stage);
+    bar.finish_and_clear();
+    let outcome = outcome?;
+    write_page(&arguments.html, &report(&outcome).to_html())?;
+    output.value(&outcome, || {
+        format!("{}\nThe page with the plots: {}", text(&outcome), arguments.html.display())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn stage(arguments: &Args, bar: &ProgressBar) -> Result<Box<dyn Stage>> {
+    if arguments.loopback {
+        return Ok(Box::new(Loopback::default()));
+    }
+    if let Some(missing) = weft_lab::requirements().into_iter().find(|need| !need.met) {
+        let (name, fix) = (missing.name, missing.fix);
+        bar.suspend(|| eprintln!("no {name} ({fix}): playing on loopback instead of namespaces"));
+        return Ok(Box::new(Loopback::default()));
+    }
+    let name = format!("demo-{}", std::process::id());
+    let interrupted = name.clone();
+    ctrlc::set_handler(move || {
+        // Whatever will not go is removed by the next lab.
+        let _ = Lab::down(&interrupted);
+        exit(INTERRUPTED);
+    })
+    .context("cannot listen for an interrupt")?;
+    Ok(Box::new(Namespaces::up(&name)?))
+}
+
+fn write_page(path: &Path, html: &str) -> Result<()> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,70 @@
+//! One running flow, whoever carries it: threads for both ends, and what came of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use weft_agent::perf::{Client, LatencyMicros, Plan, Server};
+use weft_transport::TransportConfig;
+
+use super::goodput::Goodput;
+
+/// A flow to be opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(super) transport: TransportConfig,
+    pub(super) plan: Plan,
+    pub(super) span: Duration,
+}
+
+impl Wanted {
+    pub(super) fn duration(&self) -> weft_units::Duration {
+        let nanos = u64::try_from(self.span.as_nanos()).expect("an act lasts seconds");
+        weft_units::Duration::from_nanos(nanos)
+    }
+}
+
+/// What came of a flow.
+#[derive(Debug)]
+pub(super) struct Finished {
+    /// Bytes that arrived over time.
+    pub(super) goodput: Goodput,
+    /// Of each message or request.
+    pub(super) latency: LatencyMicros,
+}
+
+/// A flow under way.
+#[derive(Debug)]
+pub(super) struct Running {
+    sender: JoinHandle<Result<Finished>>,
+}
+
+impl Running {
+    pub(super) fn new(sender: JoinHandle<Result<Finished>>) -> Self {
+        Self { sender }
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// What ended it before its time.
+    pub(super) fn finish(self) -> Result<Finished> {
+        self.sender.join().map_err(|_| anyhow!("the flow's thread panicked"))?
+    }
+}
+
+/// Runs both ends, each on a thread of its own.
+pub(super) fn start(client: Client, mut server: Server) -> Running {
+    Running::new(thread::spawn(move || {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let serving = thread::spawn(move || server.run(&stopped));
+        let outcome = client.run(|_| ());
+        stop.store(true, Ordering::Relaxed);
+        serving.join().map_err(|_| anyhow!("the server's thread panicked"))?;
+        let report = outcome?;
+        Ok(Finished { goodput: Goodput::of(&report.placed), latency: report.latency_us })
+    }))
+}

@@ -1,0 +1,216 @@
+//! The demonstration: the same two hosts and four paths for each contender, first while one path
+//! loses 1 % of its packets, then while another dies and is repaired two seconds later.
+//!
+//! A contender that uses one path is given the unlucky one: the lossy path in the first act, the
+//! dying one in the second. That is what a fabric's hash does to one flow in four.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use weft_agent::perf::{LatencyMicros, Plan, TestKind};
+use weft_agent::{AgentConfig, Clock};
+use weft_transport::TransportConfig;
+
+use crate::transport_options::single_path;
+
+mod flow;
+mod goodput;
+mod loopback;
+mod namespaces;
+mod present;
+mod stage;
+mod tcp;
+
+use flow::Running;
+use goodput::Goodput;
+pub(crate) use loopback::Loopback;
+pub(crate) use namespaces::Namespaces;
+pub(crate) use present::{report, text};
+pub(crate) use stage::Stage;
+use stage::{Condition, Route};
+
+/// Disjoint paths of the fabric.
+pub(crate) const PATHS: usize = 4;
+/// Source ports of a multipath connection: enough for the hash to reach every path.
+const ENTROPIES: u16 = 8;
+const LOSSY_PATH: usize = 1;
+const DYING_PATH: usize = 2;
+
+/// Before anything happens.
+const HEALTHY: Duration = Duration::from_millis(1000);
+/// With loss on a path.
+const LOSSY: Duration = Duration::from_millis(2500);
+/// From a path's death to its repair.
+const DEAD: Duration = Duration::from_millis(2000);
+/// After the repair.
+const REPAIRED: Duration = Duration::from_millis(1500);
+
+/// Left out at the beginning of what is averaged, seconds.
+const SETTLE: f64 = 0.25;
+
+const BULK_MESSAGE: u32 = 1 << 20;
+const BULK_OUTSTANDING: u32 = 8;
+const REQUEST_BYTES: u32 = 64;
+
+/// Who carries the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Contender {
+    KernelTcp,
+    SinglePath,
+    Weft,
+}
+
+impl Contender {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::KernelTcp => "kernel TCP",
+            Self::SinglePath => "Weft, one path",
+            Self::Weft => "Weft, four paths",
+        }
+    }
+
+    const fn route(self, unlucky: usize) -> Route {
+        match self {
+            Self::KernelTcp | Self::SinglePath => Route::Only(unlucky),
+            Self::Weft => Route::All,
+        }
+    }
+
+    fn transport(self) -> TransportConfig {
+        let config = match self {
+            Self::KernelTcp | Self::SinglePath => single_path(),
+            Self::Weft => AgentConfig::ethernet(ENTROPIES),
+        };
+        // As TCP does, wait for a repair instead of giving the peer up.
+        TransportConfig { peer_timeout: weft_units::Duration::from_secs(20), ..config }
+    }
+}
+
+/// What one contender did.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) contender: Contender,
+    /// Bulk transfer while every path is well.
+    pub(crate) healthy_bps: f64,
+    /// Bulk transfer while a path loses packets.
+    pub(crate) lossy_bps: f64,
+    /// Round trips of requests while a path loses packets.
+    pub(crate) lossy_latency_us: LatencyMicros,
+    /// From a path's death until the bulk transfer was back; none if it never was.
+    pub(crate) back_after_seconds: Option<f64>,
+    /// Longest round trip of a request around a path's death.
+    pub(crate) longest_wait_seconds: f64,
+    loss: Act,
+    death: Act,
+}
+
+/// The bulk transfer of one act, and what happened when, in seconds from its start.
+#[derive(Debug, Serialize)]
+struct Act {
+    goodput: Goodput,
+    events: Vec<(f64, &'static str)>,
+}
+
+/// The whole demonstration.
+#[derive(Debug, Serialize)]
+pub(crate) struct Outcome {
+    /// Where it was run.
+    pub(crate) stage: String,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// Runs every contender that the stage can carry. `observe` hears what is being done.
+///
+/// # Errors
+/// When a flow cannot be opened or ends in an error.
+pub(crate) fn run(stage: &mut dyn Stage, mut observe: impl FnMut(&str)) -> Result<Outcome> {
+    let mut rows = vec![];
+    for contender in [Contender::KernelTcp, Contender::SinglePath, Contender::Weft] {
+        if contender == Contender::KernelTcp && !stage.carries_tcp() {
+            continue;
+        }
+        let name = contender.name();
+        observe(&format!("{name}: a path loses 1%"));
+        let (loss, lossy_latency_us) =
+            loss_act(stage, contender).with_context(|| format!("{name}, lossy path"))?;
+        observe(&format!("{name}: a path dies"));
+        let (death, death_latency) =
+            death_act(stage, contender).with_context(|| format!("{name}, dying path"))?;
+        rows.push(Row {
+            contender,
+            healthy_bps: loss.goodput.mean_bps(SETTLE, loss.events[0].0),
+            lossy_bps: {
+                let lossy_at = loss.events[0].0;
+                loss.goodput.mean_bps(lossy_at + SETTLE, lossy_at + LOSSY.as_secs_f64() - 0.1)
+            },
+            lossy_latency_us,
+            back_after_seconds: death.goodput.back_after(death.events[0].0),
+            longest_wait_seconds: death_latency.max / 1e6,
+            loss,
+            death,
+        });
+    }
+    Ok(Outcome { stage: stage.about(), rows })
+}
+
+/// Healthy, then one path loses packets; requests run only while it does.
+fn loss_act(stage: &mut dyn Stage, contender: Contender) -> Result<(Act, LatencyMicros)> {
+    stage.reset()?;
+    let bulk = start(stage, contender, LOSSY_PATH, TestKind::Throughput, HEALTHY + LOSSY)?;
+    sleep(HEALTHY);
+    stage.set(LOSSY_PATH, Condition::Lossy)?;
+    let lossy_at = Clock.now().as_nanos();
+    let requests = start(stage, contender, LOSSY_PATH, TestKind::Latency, LOSSY)?;
+    let (requests, bulk) = (requests.finish()?, bulk.finish()?);
+    let act = Act::new(bulk.goodput, &[(lossy_at, "a path loses 1%")]);
+    Ok((act, requests.latency))
+}
+
+/// One path loses packets throughout; another dies and is repaired.
+fn death_act(stage: &mut dyn Stage, contender: Contender) -> Result<(Act, LatencyMicros)> {
+    stage.reset()?;
+    stage.set(LOSSY_PATH, Condition::Lossy)?;
+    let span = HEALTHY + DEAD + REPAIRED;
+    let bulk = start(stage, contender, DYING_PATH, TestKind::Throughput, span)?;
+    let requests = start(stage, contender, DYING_PATH, TestKind::Latency, span)?;
+    sleep(HEALTHY);
+    stage.set(DYING_PATH, Condition::Dead)?;
+    let dead_at = Clock.now().as_nanos();
+    sleep(DEAD);
+    stage.set(DYING_PATH, Condition::Healthy)?;
+    let repaired_at = Clock.now().as_nanos();
+    let (requests, bulk) = (requests.finish()?, bulk.finish()?);
+    let events = [(dead_at, "a path dies"), (repaired_at, "repaired")];
+    Ok((Act::new(bulk.goodput, &events), requests.latency))
+}
+
+impl Act {
+    fn new(goodput: Goodput, events: &[(u64, &'static str)]) -> Self {
+        let events = events.iter().map(|&(at, what)| (goodput.seconds_at(at), what)).collect();
+        Self { goodput, events }
+    }
+}
+
+fn start(
+    stage: &mut dyn Stage,
+    contender: Contender,
+    unlucky: usize,
+    kind: TestKind,
+    span: Duration,
+) -> Result<Running> {
+    if contender == Contender::KernelTcp {
+        let pair = stage.open_tcp(unlucky)?;
+        return Ok(tcp::start(pair, kind, span));
+    }
+    let (size, outstanding) = match kind {
+        TestKind::Throughput => (BULK_MESSAGE, BULK_OUTSTANDING),
+        TestKind::Latency | TestKind::Messages => (REQUEST_BYTES, 1),
+    };
+    let plan = Plan::new(kind, size, outstanding, false)?;
+    let flow = flow::Wanted { transport: contender.transport(), plan, span };
+    let (client, server) = stage.open(&flow, contender.route(unlucky))?;
+    Ok(flow::start(client, server))
+}

@@ -1,0 +1,118 @@
+//! Where the demonstration plays: two hosts and some paths whose condition can be changed.
+
+use std::net::TcpStream;
+
+use anyhow::{Result, bail};
+use weft_agent::perf::{Client, Server};
+
+use super::PATHS;
+use super::flow::Wanted;
+
+/// How a path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    Healthy,
+    /// Loses 1 % in both directions.
+    Lossy,
+    /// Swallows everything, and nobody is told.
+    Dead,
+}
+
+/// Which paths a flow shall use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    Only(usize),
+    All,
+}
+
+impl Route {
+    /// Whether source ports that take these paths are what is wanted.
+    fn fits(self, paths: &[usize]) -> bool {
+        match self {
+            Self::Only(path) => paths == [path],
+            Self::All => (0..PATHS).all(|path| paths.contains(&path)),
+        }
+    }
+}
+
+/// Two hosts and [`PATHS`] paths between them.
+pub(crate) trait Stage {
+    /// What it is, in a line.
+    fn about(&self) -> String;
+
+    /// Ends the last act's flows and mends every path.
+    ///
+    /// # Errors
+    /// When a path cannot be changed.
+    fn reset(&mut self) -> Result<()>;
+
+    /// Changes a path under running traffic.
+    ///
+    /// # Errors
+    /// When it cannot be changed.
+    fn set(&mut self, path: usize, condition: Condition) -> Result<()>;
+
+    /// Opens both ends of a flow that takes `route`.
+    ///
+    /// # Errors
+    /// When sockets cannot be opened or no port takes the route.
+    fn open(&mut self, flow: &Wanted, route: Route) -> Result<(Client, Server)>;
+
+    /// Whether kernel TCP can run over the same paths.
+    fn carries_tcp(&self) -> bool;
+
+    /// Both ends of a TCP connection whose packets take `path`: sender, receiver.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or the stage carries no TCP.
+    fn open_tcp(&mut self, path: usize) -> Result<(TcpStream, TcpStream)>;
+}
+
+/// The kernel gives source ports at random; asking again is how a flow finds its route.
+const ATTEMPTS: usize = 1000;
+
+/// Opens clients with `open` until one's source ports take `route`; `paths_of` says which paths they
+/// take.
+pub(super) fn until_on_route<T>(
+    route: Route,
+    mut open: impl FnMut() -> Result<T>,
+    mut paths_of: impl FnMut(&mut T) -> Result<Vec<usize>>,
+) -> Result<T> {
+    for _ in 0..ATTEMPTS {
+        let mut opened = open()?;
+        if route.fits(&paths_of(&mut opened)?) {
+            return Ok(opened);
+        }
+    }
+    bail!("no source port takes {route:?} in {ATTEMPTS} attempts")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_path_flow_takes_its_path_and_no_other() {
+        assert!(Route::Only(2).fits(&[2]));
+        assert!(!Route::Only(2).fits(&[1]));
+        assert!(!Route::Only(2).fits(&[2, 1]));
+    }
+
+    #[test]
+    fn a_multipath_flow_reaches_every_path() {
+        assert!(Route::All.fits(&[3, 1, 1, 0, 2]));
+        assert!(!Route::All.fits(&[3, 1, 1, 0, 3]));
+    }
+
+    #[test]
+    fn ports_are_drawn_until_they_fit_and_not_for_ever() {
+        let mut next = 0;
+        let mut open = || {
+            next += 1;
+            Ok(next)
+        };
+        let found = until_on_route(Route::Only(3), &mut open, |port| Ok(vec![*port % 7])).unwrap();
+        assert_eq!(found, 3);
+        assert!(until_on_route(Route::Only(9), &mut open, |port| Ok(vec![*port % 7])).is_err());
+    }
+}
