@@ -124,10 +124,7 @@ fn simulate(seed: u64) -> [Vec<Said>; 2] {
     world.network.record = Some(Vec::new());
     world.add_workload(Box::<Script>::default());
     let at = |millis| SimTime::EPOCH + Duration::from_millis(millis).into();
-    world.set_plan(vec![
-        (at(100), Action::LinkDown(uplink)),
-        (at(300), Action::LinkUp(uplink)),
-    ]);
+    world.set_plan(vec![(at(100), Action::LinkDown(uplink)), (at(300), Action::LinkUp(uplink))]);
     world.start();
     assert!(world.run(at(2_000)), "the script finishes");
     let mut told = [Vec::new(), Vec::new()];
@@ -199,13 +196,8 @@ fn counts(told: &[Said]) -> BTreeMap<&Said, usize> {
 /// The story of a run over kernel routers, in which `path` goes silent.
 fn run_for_real(lab: &mut Lab, path: u16) -> [Vec<Said>; 2] {
     let spine_of = |source_port| {
-        let ports = Flow {
-            source: 0,
-            destination: 1,
-            protocol: UDP,
-            source_port,
-            destination_port: PORT,
-        };
+        let ports =
+            Flow { source: 0, destination: 1, protocol: UDP, source_port, destination_port: PORT };
         lab.fabric().spine_of(&ports).expect("the hosts hang on two leaves")
     };
     let spines = |first: u16| (0..4).map(|path| spine_of(first + path)).collect::<Vec<_>>();
