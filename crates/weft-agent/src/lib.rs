@@ -10,12 +10,13 @@
 //! engine and payload by payload to the application.
 //!
 //! [`perf`] measures it, [`emulator`] puts a fabric of several paths between two agents on machines
-//! where nobody is root.
+//! where nobody is root, [`idle`] counts what a connection costs that does nothing.
 #![deny(unsafe_code)]
 
 mod agent;
 mod clock;
 pub mod emulator;
+pub mod idle;
 pub mod perf;
 mod turn;
 pub mod udp;
