@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use crate::fabric::{Fabric, Link, Node, NodeKind, Port};
 use crate::namespace::{enter, write_sysctl};
@@ -39,8 +41,35 @@ pub(crate) fn build(spec: &LabSpec, fabric: &Fabric) -> Result<(), LabError> {
             set_segmentation(fabric, port, false)?;
         }
     }
-    Ok(())
+    fabric.nodes.iter().try_for_each(await_carrier)
 }
+
+/// Waits until every device of a node has its carrier. The kernel notices it some time after the
+/// cable is plugged in, and until then routes over it are ignored.
+///
+/// # Errors
+/// `Command` with the devices that have none after [`CARRIER_PATIENCE`].
+fn await_carrier(node: &Node) -> Result<(), LabError> {
+    let show = ["-n", &node.namespace, "-o", "link", "show", "up"];
+    let mut waited = Duration::ZERO;
+    loop {
+        let links = IP.run(&show, "")?;
+        let dark = |line: &&str| line.contains("LOWERLAYERDOWN") || line.contains("NO-CARRIER");
+        let dark: Vec<_> = links.lines().filter(dark).collect();
+        if dark.is_empty() {
+            return Ok(());
+        }
+        if waited >= CARRIER_PATIENCE {
+            let stderr = format!("no carrier after {CARRIER_PATIENCE:?}: {}", dark.join("; "));
+            return Err(LabError::Command { command: format!("ip {}", show.join(" ")), stderr });
+        }
+        thread::sleep(CARRIER_POLL);
+        waited += CARRIER_POLL;
+    }
+}
+
+const CARRIER_PATIENCE: Duration = Duration::from_secs(5);
+const CARRIER_POLL: Duration = Duration::from_millis(5);
 
 /// Whether this kernel lets a lab choose the multipath hash seed.
 pub(crate) fn hash_seed_supported() -> bool {
