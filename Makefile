@@ -20,9 +20,20 @@ run: ## Build, then show two hosts and four paths of which one loses packets and
 	$(CARGO) build --release --package weft-cli
 	$(TARGET)/release/weft demo
 
-test: ## Everything CI checks: format, clippy, layers, generated pages, tests, rustdoc
+test: ## Everything CI checks: format, clippy, layers, generated pages, tests, 2000 seeds, rustdoc
 	@scripts/setup.sh build lab
 	scripts/test.sh
+
+bench: ## Measure: simulator speed and memory, real packets beside bare sockets and TCP, failover
+	@scripts/setup.sh build lab
+	$(CARGO) bench --package weft-sim --bench permutation
+	$(CARGO) bench --package weft-transport --bench engine
+	$(CARGO) bench --package weft-agent
+
+swarm: ## Random worlds with random faults: make swarm SEEDS=100000 FIRST=1
+	@scripts/setup.sh build
+	$(CARGO) build --release --package weft-cli
+	$(TARGET)/release/weft sim swarm --seeds $(or $(SEEDS),20000) --first $(or $(FIRST),1)
 
 fuzz: ## Fuzz every parser with coverage guidance: make fuzz SECONDS=60
 	@scripts/setup.sh build

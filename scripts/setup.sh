@@ -58,7 +58,7 @@ need_build() {
 
 # Without these the lab's tests are skipped and the demo runs on loopback.
 want_lab() {
-    find_absent ip:iproute2 tc:iproute2 nft:nftables ethtool:ethtool iperf3:iperf3
+    find_absent ip:iproute2 tc:iproute2 nft:nftables ethtool:ethtool iperf3:iperf3 ping:iputils-ping
     [ "${#absent[@]}" -gt 0 ] || return 0
     local packages
     packages=$(printf '%s\n' "${absent[@]}" | sort -u | tr '\n' ' ')

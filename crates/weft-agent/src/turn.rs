@@ -14,6 +14,9 @@ use crate::Agent;
 /// while an ACK waits to be read.
 const TRANSMIT_BUDGET: usize = 176;
 
+/// Datagrams between the one that is parsed and the one whose header is fetched into the cache.
+const TOUCH_AHEAD: usize = 4;
+
 /// What the owner of an [`Agent`] does: it keeps the bytes of messages and hears what happened.
 pub trait Application {
     /// Copies a piece of a submitted message into `out`, which is exactly `payload.len` long. The
@@ -88,12 +91,14 @@ impl Agent {
                 congestion_experienced: received.congestion_experienced,
                 hops: received.hops,
             };
-            for datagram in received.datagrams() {
+            for (index, datagram) in received.datagrams().enumerate() {
                 datagrams += 1;
-                match Packet::parse(datagram) {
+                received.touch_header_of(index + TOUCH_AHEAD);
+                // By reference: a packet moved right after it was parsed waits for its own stores.
+                match &Packet::parse(datagram) {
                     Ok((packet, payload)) => {
                         let endpoint = &mut self.endpoint;
-                        take_in(endpoint, application, now, &arrival, &packet, payload);
+                        take_in(endpoint, application, now, &arrival, packet, payload);
                     }
                     Err(_) => self.counters.malformed += 1,
                 }

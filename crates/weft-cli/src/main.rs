@@ -7,8 +7,10 @@
 
 mod cmd;
 mod demo;
+mod files;
 mod output;
 mod overrides;
+mod progress;
 mod transport_options;
 
 use std::process::ExitCode;

@@ -1,9 +1,11 @@
 //! Text for people and JSON for programs, from one value.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 use terminal_size::{Width, terminal_size};
 use weft_report::Table;
@@ -17,6 +19,16 @@ pub(crate) struct Output {
 impl Output {
     pub(crate) const fn new(json: bool) -> Self {
         Self { json }
+    }
+
+    /// Whether a program reads.
+    pub(crate) const fn is_json(self) -> bool {
+        self.json
+    }
+
+    /// Text that is the same for people and programs, such as CSV.
+    pub(crate) fn raw(self, text: &str) -> Result<()> {
+        Ok(io::stdout().write_all(text.as_bytes())?)
     }
 
     /// The table, or its rows as JSON.
@@ -40,6 +52,14 @@ impl Output {
 pub(crate) fn render(table: &Table) -> String {
     let width = io::stdout().is_terminal().then(terminal_size).flatten();
     table.to_text(width.map(|(Width(columns), _)| columns), true)
+}
+
+/// Writes a file, and the folders above it.
+pub(crate) fn write_file(path: &Path, text: &str) -> Result<()> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Prints the whole chain of causes in one line; libraries put the fix into theirs.

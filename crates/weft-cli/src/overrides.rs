@@ -15,10 +15,8 @@ pub(crate) fn apply<T: Serialize + DeserializeOwned>(config: &T, sets: &[String]
     let mut table =
         Table::try_from(config).context("the configuration cannot be written as TOML")?;
     for set in sets {
-        let (key, value) = set
-            .split_once('=')
-            .ok_or_else(|| anyhow!("--set {set}: expected KEY=VALUE, such as paths=8"))?;
-        replace(&mut table, key.trim(), value.trim())?;
+        let (key, value) = split(set)?;
+        replace(&mut table, key, value)?;
     }
     let text = sets.join(", ");
     table.try_into().with_context(|| format!("--set {text}"))
@@ -47,6 +45,49 @@ fn replace(table: &mut Table, key: &str, value: &str) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// Replaces or adds values of a table, whoever reads it later: `transport.paths=8`,
+/// `workload.0.size=1MB` (arrays count from zero).
+///
+/// # Errors
+/// A text without `=`, a place in an array that is not there, or a key below a single value.
+pub(crate) fn set(table: &mut Table, sets: &[String]) -> Result<()> {
+    for set in sets {
+        let (key, value) = split(set)?;
+        let parts: Vec<&str> = key.split('.').collect();
+        let Some((last, path)) = parts.split_last() else { continue };
+        let mut place = &mut *table;
+        let mut path = path.iter();
+        while let Some(part) = path.next() {
+            let next = place.entry(*part).or_insert_with(|| Value::Table(Table::new()));
+            place = match next {
+                Value::Table(inner) => inner,
+                Value::Array(items) => {
+                    let count = items.len();
+                    let index = path.next().and_then(|index| index.parse::<usize>().ok());
+                    let item = index.and_then(|index| items.get_mut(index));
+                    item.and_then(Value::as_table_mut).ok_or_else(|| {
+                        anyhow!("--set {set}: {part} has {count} entries; name one by its number from 0, as in {part}.0.{last}")
+                    })?
+                }
+                _ => bail!("--set {set}: {part} is a single value and has no key below it"),
+            };
+        }
+        let new = match place.get(*last) {
+            Some(old) => parse_like(old, value),
+            None => parse_like(&Value::Boolean(false), value),
+        };
+        place.insert((*last).to_owned(), new);
+    }
+    Ok(())
+}
+
+fn split(set: &str) -> Result<(&str, &str)> {
+    let (key, value) = set
+        .split_once('=')
+        .ok_or_else(|| anyhow!("--set {set}: expected KEY=VALUE, such as paths=8"))?;
+    Ok((key.trim(), value.trim()))
 }
 
 /// A text stays a text where a text was, so that `name=8` and `rto_min=2ms` need no quotes.
@@ -80,7 +121,7 @@ mod tests {
         on: bool,
     }
 
-    fn set(sets: &[&str]) -> Result<Config> {
+    fn changed(sets: &[&str]) -> Result<Config> {
         let limits = Limits { rate: 1.0, on: false };
         let config = Config { paths: 4, policy: "single".into(), limits };
         apply(&config, &sets.iter().map(ToString::to_string).collect::<Vec<_>>())
@@ -88,21 +129,41 @@ mod tests {
 
     #[test]
     fn values_are_read_as_what_they_replace() {
-        let config = set(&["paths=8", "policy=3", "limits.on=true", "limits.rate=2.5"]).unwrap();
+        let config =
+            changed(&["paths=8", "policy=3", "limits.on=true", "limits.rate=2.5"]).unwrap();
         let limits = Limits { rate: 2.5, on: true };
         assert_eq!(config, Config { paths: 8, policy: "3".into(), limits });
     }
 
     #[test]
     fn an_unknown_key_is_answered_with_the_nearest() {
-        let error = set(&["limits.rat=1"]).unwrap_err().to_string();
+        let error = changed(&["limits.rat=1"]).unwrap_err().to_string();
         assert_eq!(error, "--set: no key \"rat\", did you mean \"rate\"? (known: on, rate)");
     }
 
     #[test]
     fn what_makes_no_sense_is_refused() {
         for wrong in ["paths", "paths=many", "limits=3", "paths.x=1", "=1"] {
-            assert!(set(&[wrong]).is_err(), "{wrong} passed");
+            assert!(changed(&[wrong]).is_err(), "{wrong} passed");
+        }
+    }
+
+    #[test]
+    fn tables_are_changed_in_depth_and_arrays_by_number() {
+        let mut table: Table = toml::from_str("[[workload]]\nkind = 'incast'\n").unwrap();
+        let sets = ["workload.0.size=1MB", "transport.paths=8", "name=128"];
+        set(&mut table, &sets.map(str::to_owned)).unwrap();
+        assert_eq!(table["workload"][0]["size"], Value::String("1MB".into()));
+        assert_eq!(table["transport"]["paths"], Value::Integer(8));
+        assert_eq!(table["name"], Value::Integer(128));
+    }
+
+    #[test]
+    fn a_place_in_an_array_that_is_not_there_says_how_many_there_are() {
+        let mut table: Table = toml::from_str("[[workload]]\nkind = 'incast'\n").unwrap();
+        for wrong in ["workload.1.size=1MB", "workload.size=1MB", "workload.0.kind.x=1"] {
+            let error = set(&mut table, &[wrong.to_owned()]).unwrap_err().to_string();
+            assert!(error.contains("1 entries") || error.contains("single value"), "{error}");
         }
     }
 }

@@ -72,6 +72,8 @@ pub struct Counters {
     pub delivered: u64,
     /// Packets lost, by [`Loss`].
     pub lost: [u64; Loss::ALL.len()],
+    /// Packets damaged so that their receivers cannot tell.
+    pub forged: u64,
     /// Packets marked, each time a switch marked one that was not.
     pub marked: u64,
 }
@@ -287,7 +289,8 @@ impl Fabric {
         };
         let parcel = self.parcels.get_mut(hop.packet);
         let sent = *parcel;
-        let Outcome { lost, delay, copy } = impairment.apply(parcel, hop.destination);
+        let Outcome { lost, delay, copy, forged } = impairment.apply(parcel, hop.destination);
+        self.counters.forged += u64::from(forged);
         if lost {
             return self.lose(&hop, Loss::LossyLink);
         }

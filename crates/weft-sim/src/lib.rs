@@ -20,6 +20,7 @@ mod registry;
 pub mod report;
 mod run;
 pub mod scenario;
+pub mod swarm;
 pub mod switch;
 mod time;
 pub mod traffic;

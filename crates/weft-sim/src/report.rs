@@ -51,6 +51,8 @@ pub struct NetworkReport {
     pub delivered: u64,
     /// Packets on their way when the run ended.
     pub in_flight: u64,
+    /// Packets damaged so that their receivers cannot tell.
+    pub forged: u64,
     /// Packets marked for congestion.
     pub marked: u64,
     /// Packets lost, by reason.

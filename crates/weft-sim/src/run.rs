@@ -141,6 +141,7 @@ fn network_report(network: &Network) -> NetworkReport {
         duplicated: counters.duplicated,
         delivered: counters.delivered,
         in_flight: fabric.parcels.live(),
+        forged: counters.forged,
         marked: counters.marked,
         lost: lost.collect(),
     }

@@ -72,8 +72,22 @@ pub struct Channel {
     next_delivery: [u32; 2],
     /// Messages that wait for the handshake.
     pub(crate) waiting: Vec<MessageId>,
+    /// Why it closed, as the end that noticed first saw it; `None` where a host restarted.
+    pub closed_because: Option<CloseReason>,
     /// Messages on it that are not finished.
     unfinished: u32,
+}
+
+impl Channel {
+    /// Whether a side sent something that was not delivered yet.
+    pub fn has_undelivered(&self, from: Side) -> bool {
+        !self.undelivered[from.index()].is_empty()
+    }
+
+    /// Messages on it that were not both delivered and acknowledged yet.
+    pub fn unfinished(&self) -> u32 {
+        self.unfinished
+    }
 }
 
 /// What a workload asked to be carried.
@@ -221,6 +235,7 @@ impl Traffic {
             undelivered: Default::default(),
             next_delivery: [0; 2],
             waiting: Vec::new(),
+            closed_because: None,
             unfinished: 0,
         });
         ChannelId(id)
@@ -360,12 +375,13 @@ impl Traffic {
 
     /// A channel is no more; false when that was known. Messages on it are given up, also those
     /// that were delivered and whose acknowledgement is lost with the channel.
-    pub fn close(&mut self, id: ChannelId) -> bool {
+    pub fn close(&mut self, id: ChannelId, reason: Option<CloseReason>) -> bool {
         let channel = &mut self.channels[id.0 as usize];
         if channel.state == ChannelState::Closed {
             return false;
         }
         channel.state = ChannelState::Closed;
+        channel.closed_because = reason;
         channel.undelivered = Default::default();
         channel.waiting = Vec::new();
         if std::mem::take(&mut channel.unfinished) == 0 {

@@ -201,6 +201,13 @@ impl World {
         self.is_done()
     }
 
+    /// Runs to `end`, whatever the workloads wait for.
+    pub fn run_to(&mut self, end: SimTime) {
+        self.stopped = false;
+        self.network.events.schedule(end, Event::Stop);
+        while !self.stopped && self.step() {}
+    }
+
     /// Whether every workload has all it waits for.
     pub fn is_done(&self) -> bool {
         self.workloads.iter().all(|workload| workload.is_done())
@@ -468,7 +475,7 @@ impl Network {
         self.fabric.parcels.remove(hop.packet);
         if let Verdict::Place(placement) = verdict {
             if let Some(observer) = &mut self.observer {
-                observer.placed(hop.node, host.channel(placement.connection), &placement);
+                observer.asked(hop.node, &placement);
             }
             if self.config.place_delay > Duration::ZERO {
                 let waiting = (hop.node, placement.connection, placement.psn);
@@ -476,6 +483,9 @@ impl Network {
                 let at = self.now + self.config.place_delay.into();
                 self.events.schedule(at, Event::Placed);
             } else {
+                if let Some(observer) = &mut self.observer {
+                    observer.placed(hop.node, placement.connection, placement.psn);
+                }
                 host.endpoint
                     .placed(now, placement.connection, placement.psn)
                     .expect("the engine asked for it just now");
@@ -488,6 +498,9 @@ impl Network {
     fn placed(&mut self) {
         let Some((node, connection, psn)) = self.placing.pop_front() else { return };
         let now = self.now.engine_clock();
+        if let Some(observer) = &mut self.observer {
+            observer.placed(node, connection, psn);
+        }
         let _ = self.hosts[node.index()].endpoint.placed(now, connection, psn);
         self.attend(node);
     }
@@ -507,6 +520,9 @@ impl Network {
     #[inline]
     fn attend(&mut self, node: NodeId) {
         while let Some(event) = self.hosts[node.index()].endpoint.poll_event() {
+            if let Some(observer) = &mut self.observer {
+                observer.heard(node, &event);
+            }
             if let Some(record) = &mut self.record {
                 record.push((node, event));
             }
@@ -611,10 +627,12 @@ impl Network {
     // What engines say.
 
     fn hear(&mut self, node: NodeId, event: EngineEvent) {
+        // What an end says of a channel whose other end is gone cannot be held against anything.
         let side_of = |network: &Self, connection: ConnectionId| {
             let channel = network.hosts[node.index()].channel(connection)?;
             let side = network.traffic.side_of(channel, node, connection)?;
-            Some((channel, side))
+            let closed = network.traffic.channel(channel)?.state == ChannelState::Closed;
+            (!closed).then_some((channel, side))
         };
         match event {
             EngineEvent::Connected { connection } => {
@@ -672,7 +690,7 @@ impl Network {
         let Some(workload) = self.traffic.channel(id).map(|channel| channel.workload) else {
             return;
         };
-        if self.traffic.close(id) {
+        if self.traffic.close(id, reason) {
             self.notices.push_back((workload, Notice::Closed { channel: id, reason }));
         }
     }
@@ -686,6 +704,9 @@ impl Network {
     fn restart(&mut self, host: NodeId) {
         let ended = self.hosts[host.index()].restart();
         self.hosts[host.index()].wake_at = SimTime::FAR_FUTURE;
+        if let Some(observer) = &mut self.observer {
+            observer.restarted(host, &ended, &self.traffic);
+        }
         ended.into_iter().for_each(|channel| self.end(channel, None));
     }
 

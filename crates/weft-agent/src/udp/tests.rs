@@ -5,6 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::Clock;
+
 use super::outbox::{self, Group};
 use super::{Inbox, SocketConfig, Sockets, syscall};
 
@@ -92,6 +94,31 @@ fn a_congestion_mark_is_seen_and_its_absence_too() {
         assert_eq!(received.congestion_experienced, marked);
         assert_eq!(received.hops, 0, "loopback takes no hop");
     }
+}
+
+#[test]
+fn the_kernels_time_of_arrival_lies_between_sending_and_reading() {
+    let mut sender = open(LOCAL[0]);
+    let mut receiver = Sockets::open(&SocketConfig {
+        kernel_timestamps: true,
+        ..SocketConfig::new(LOCAL[0].parse().unwrap(), 1)
+    })
+    .unwrap();
+    let to = receiver.local();
+    // The kernel begins to stamp a moment after the first socket asks for it.
+    for _ in 0..1_000 {
+        let sent_at = Clock.now();
+        sender.outbox.push(to, 0, 64, |out| out.fill(7));
+        sender.outbox.flush();
+        assert_eq!(arrivals(&mut receiver.inbox), 1);
+        let (read_at, lead) = (Clock.now(), Clock.wall_clock_lead());
+        let received_at = receiver.inbox.message(0).received_at(read_at, lead);
+        assert!(received_at <= read_at);
+        if sent_at < received_at && received_at < read_at {
+            return;
+        }
+    }
+    panic!("no packet was stamped by the kernel");
 }
 
 #[test]

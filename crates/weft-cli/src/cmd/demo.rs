@@ -1,7 +1,6 @@
 //! `weft demo`: why one wants this, in half a minute.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitCode, exit};
 
 use anyhow::{Context, Result};
@@ -9,7 +8,7 @@ use indicatif::ProgressBar;
 use weft_lab::Lab;
 
 use crate::demo::{Loopback, Namespaces, Stage, report, run as perform, text};
-use crate::output::Output;
+use crate::output::{Output, write_file};
 
 /// Show what several paths are good for: one loses packets, another dies (about 30 s)
 #[derive(Debug, clap::Args)]
@@ -39,7 +38,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     drop(stage);
     bar.finish_and_clear();
     let outcome = outcome?;
-    write_page(&arguments.html, &report(&outcome).to_html())?;
+    write_file(&arguments.html, &report(&outcome).to_html())?;
     output.value(&outcome, || {
         format!("{}\nThe page with the plots: {}", text(&outcome), arguments.html.display())
     })?;
@@ -64,11 +63,4 @@ fn stage(arguments: &Args, bar: &ProgressBar) -> Result<Box<dyn Stage>> {
     })
     .context("cannot listen for an interrupt")?;
     Ok(Box::new(Namespaces::up(&name)?))
-}
-
-fn write_page(path: &Path, html: &str) -> Result<()> {
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    }
-    fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -59,6 +59,26 @@ const KINDS: &[Kind] = &[
         entries: rows!(weft_topo::build::TopologyKind),
     },
     Kind {
+        name: "switches",
+        about: "how a simulated switch chooses among equal-cost links",
+        entries: rows!(weft_sim::switch::Kind),
+    },
+    Kind {
+        name: "queues",
+        about: "how a simulated port queues",
+        entries: rows!(weft_sim::queue::Kind),
+    },
+    Kind {
+        name: "workloads",
+        about: "what simulated hosts send",
+        entries: rows!(weft_sim::workload::Kind),
+    },
+    Kind {
+        name: "faults",
+        about: "what can go wrong in a simulation",
+        entries: rows!(weft_sim::fault::Kind),
+    },
+    Kind {
         name: "hashes",
         about: "how a switch turns a five-tuple into a choice",
         entries: rows!(weft_topo::hash::HashAlgorithm),

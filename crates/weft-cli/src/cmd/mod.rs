@@ -10,10 +10,12 @@ use crate::output::Output;
 mod completions;
 mod demo;
 mod doctor;
+mod experiment;
 mod lab;
 mod list;
 mod man;
 mod perf;
+mod sim;
 
 /// What every command's `--help` says at the end of the first page.
 const EXIT_CODES: &str = "\
@@ -28,6 +30,8 @@ Examples:
   weft doctor                                what this machine can do, and what to install
   sudo weft lab up --spines 4                a leaf–spine fabric of network namespaces
   sudo weft lab set l0-s1 --loss 1%          one of its four paths loses packets
+  weft experiment run stellar-fig12          a paper's figure, its value beside ours
+  weft sim run mine.toml --html out/mine.html
   weft list policies                         how a connection can choose its paths
 ";
 
@@ -74,6 +78,8 @@ commands! {
     List => list;
     Lab => lab;
     Perf => perf;
+    Sim => sim;
+    Experiment => experiment;
     Doctor => doctor;
     Completions => completions;
     Man => man;

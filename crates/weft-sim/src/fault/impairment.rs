@@ -3,7 +3,7 @@
 use weft_units::{Rng, Seed};
 
 use super::corruption;
-use crate::packet::Parcel;
+use crate::packet::{Integrity, Parcel};
 use crate::time::SimSpan;
 
 /// A probability in units of 2^-32.
@@ -57,6 +57,8 @@ pub struct Outcome {
     pub delay: SimSpan,
     /// It arrives once more, this much later than the link alone would make it.
     pub copy: Option<SimSpan>,
+    /// It is not what was sent, and its receiver cannot tell.
+    pub forged: bool,
 }
 
 impl Impairment {
@@ -76,14 +78,16 @@ impl Impairment {
         let Rates { loss, duplication, reordering, reorder_by, corruption, checksum } = self.rates;
         let rng = &mut self.rng;
         if loss.happens(rng) {
-            return Outcome { lost: true, delay: SimSpan::ZERO, copy: None };
+            return Outcome { lost: true, delay: SimSpan::ZERO, copy: None, forged: false };
         }
-        if corruption.happens(rng) {
+        let damaged = corruption.happens(rng);
+        if damaged {
             corruption::damage(parcel, destination, checksum, rng);
         }
+        let forged = damaged && parcel.integrity == Integrity::Sound;
         let copy = duplication.happens(rng).then(|| late(reorder_by, rng));
         let delay = if reordering.happens(rng) { late(reorder_by, rng) } else { SimSpan::ZERO };
-        Outcome { lost: false, delay, copy }
+        Outcome { lost: false, delay, copy, forged }
     }
 }
 

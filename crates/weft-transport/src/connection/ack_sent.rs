@@ -15,6 +15,9 @@ pub(crate) struct AckState {
     /// The packet to echo: the latest one, or the latest marked one if any was marked, so that a
     /// mark is attributed to its path.
     echo: Option<Echo>,
+    /// An ACK echoed it already. A packet that is placed late may find no other: the owner placed
+    /// it after an ACK for its neighbours had left, and it needs its ACK all the same.
+    echoed: bool,
     /// A packet that came though it was placed.
     pub(crate) duplicate: Option<Echo>,
     /// Packets placed since the last ACK.
@@ -29,14 +32,23 @@ pub(crate) struct AckState {
 
 impl AckState {
     pub(crate) const fn new() -> Self {
-        Self { echo: None, duplicate: None, placed: 0, at_once: false, due: false, sent: 0 }
+        Self {
+            echo: None,
+            echoed: false,
+            duplicate: None,
+            placed: 0,
+            at_once: false,
+            due: false,
+            sent: 0,
+        }
     }
 
     /// A packet arrived; it is acknowledged once placed.
     #[inline]
     pub(crate) fn note_arrival(&mut self, echo: Echo, at_once: bool) {
-        if echo.marked || !self.echo.is_some_and(|echo| echo.marked) {
+        if echo.marked || self.echoed || !self.echo.is_some_and(|echo| echo.marked) {
             self.echo = Some(echo);
+            self.echoed = false;
         }
         self.at_once |= at_once;
     }
@@ -84,7 +96,7 @@ impl Connection {
         };
         if ack_type == AckType::Plain {
             self.timers.disarm(Timer::DelayedAck);
-            acks.echo = None;
+            acks.echoed = true;
             acks.placed = 0;
             acks.at_once = false;
             acks.due = false;

@@ -7,7 +7,7 @@ use weft_units::{Duration, Seed};
 use weft_wire::Packet;
 
 use super::pair::{Fate, Pair};
-use crate::{Event, TransportConfig, congestion, path};
+use crate::{Event, TransportConfig, Verdict, congestion, path};
 
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -205,4 +205,29 @@ fn a_path_that_dies_is_avoided_and_used_again_when_it_comes_back() {
         assert_eq!(pair.events[0].iter().filter(is(true)).count(), 1, "{policy}");
         assert_eq!(pair.sent_tokens(0).len() as u64, token);
     }
+}
+
+/// Found by the simulator's swarm (seed 1103): the ACK for one packet echoed the next, which then
+/// was placed with nothing to echo and never acknowledged, so that each packet cost a timeout.
+#[test]
+fn a_packet_placed_after_its_neighbours_ack_has_left_is_acknowledged_too() {
+    let config = TransportConfig { ack_every: 1, ..TransportConfig::stellar() };
+    let (mut pair, ids) = Pair::joined(&config);
+    pair.submit(0, ids[0], 1, 2 * u32::from(config.mtu));
+    let now = pair.now;
+    let packets: Vec<_> =
+        core::iter::from_fn(|| pair.ends[0].poll_transmit(now)).map(|sent| sent.packet).collect();
+    let psns = packets.iter().map(|packet| match pair.inject(1, packet, config.mtu) {
+        Verdict::Place(placement) => placement.psn,
+        other => panic!("{other:?}"),
+    });
+    let mut bases = Vec::new();
+    for psn in psns.collect::<Vec<_>>() {
+        pair.ends[1].placed(now, ids[1], psn).unwrap();
+        let ack = pair.ends[1].poll_transmit(now).expect("each placed packet has its ACK");
+        if let Packet::Ack(ack) = ack.packet {
+            bases.push(ack.psn_base.wrapping_sub(psn));
+        }
+    }
+    assert_eq!(bases, [1, 1]);
 }

@@ -1,0 +1,96 @@
+//! `weft sim`: fabrics that need no hardware, the same bytes every time.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread::available_parallelism;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use crate::files::{FOLDERS, read_scenario};
+use crate::output::Output;
+
+mod list;
+mod page;
+mod run;
+mod swarm;
+
+/// Simulate a fabric, packet by packet, with the engine that ships
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  weft sim list                                           scenarios in this folder
+  weft sim run experiments/stellar-fig9.toml              tables of what happened
+  weft sim run mine.toml --set transport.paths=16 --html out/mine.html
+  weft sim show mine.toml                                 with every default filled in
+  weft sim swarm --seeds 10000                            random worlds, every invariant checked"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run a scenario and report what happened
+    #[command(after_help = "\
+Examples:
+  weft sim run experiments/stellar-fig9.toml
+  weft sim run mine.toml --seed 7 --json > result.json        the same bytes every time
+  weft sim run mine.toml --seeds 8 --threads 4                eight runs, four at a time
+  weft sim run mine.toml --set transport.policy=dwrr --set workload.0.size=1MB
+  weft sim run mine.toml --csv > flows.csv                    one line for each flow
+
+The result names the scenario with every default filled in, so that it can be run again.")]
+    Run(run::RunArgs),
+    /// Print a scenario with every default filled in
+    #[command(after_help = "\
+Example:
+  weft sim show experiments/stellar-fig9.toml --set transport.paths=4 > mine.toml")]
+    Show {
+        /// The scenario (or experiment) file
+        scenario: PathBuf,
+        /// Replace a value; may be given again
+        #[arg(long, value_name = "KEY=VALUE")]
+        set: Vec<String>,
+    },
+    /// List scenario files
+    #[command(after_help = "\
+Examples:
+  weft sim list
+  weft sim list ~/scenarios --json")]
+    List {
+        /// Folders to look in
+        #[arg(default_values = FOLDERS)]
+        folders: Vec<PathBuf>,
+    },
+    /// Run random worlds with random faults and check every invariant
+    #[command(after_help = "\
+Examples:
+  weft sim swarm --seeds 2000
+  weft sim swarm --first 8191 --seeds 1       one case again, as a failure names it
+
+Exit code 1 when a case fails; each is printed with the command that runs it again.")]
+    Swarm(swarm::SwarmArgs),
+}
+
+pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
+    match arguments.verb {
+        Verb::Run(arguments) => run::run(&arguments, output)?,
+        Verb::Show { scenario, set } => {
+            let expanded = read_scenario(&scenario, &set)?.expanded()?;
+            output.value(&expanded, || expanded.clone())?;
+        }
+        Verb::List { folders } => list::list(&folders, output)?,
+        Verb::Swarm(arguments) => return swarm::run(&arguments, output),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Threads for independent runs: as asked, or one for each processor.
+pub(super) fn workers(asked: Option<NonZeroUsize>) -> usize {
+    asked.or_else(|| available_parallelism().ok()).map_or(1, NonZeroUsize::get)
+}

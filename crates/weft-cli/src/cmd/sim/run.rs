@@ -1,0 +1,103 @@
+//! `weft sim run`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use weft_report::Unit;
+use weft_sim::batch::Job;
+use weft_sim::{Report, Scenario, run_all};
+use weft_units::Seed;
+
+use super::{page, workers};
+use crate::files::read_scenario;
+use crate::output::{Output, render, write_file};
+use crate::progress;
+
+/// What to run and how to report it.
+#[derive(Debug, clap::Args)]
+pub(super) struct RunArgs {
+    /// The scenario file; of an experiment, the scenario its runs start from
+    scenario: PathBuf,
+    /// Seed of the first run
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many runs, each with the next seed
+    #[arg(long, default_value_t = NonZeroUsize::MIN)]
+    seeds: NonZeroUsize,
+    /// Runs at a time [default: one for each processor]
+    #[arg(long)]
+    threads: Option<NonZeroUsize>,
+    /// Replace a value, such as transport.paths=16 or workload.0.size=1MB; may be given again
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Print one line for each flow instead of tables
+    #[arg(long, conflicts_with_all = ["json", "seeds"])]
+    csv: bool,
+    /// Write a page with plots of the first run
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+pub(super) fn run(arguments: &RunArgs, output: Output) -> Result<()> {
+    let mut scenario = read_scenario(&arguments.scenario, &arguments.set)?;
+    // Distributions and CSV need every flow.
+    scenario.measure.flows |= arguments.csv || arguments.html.is_some();
+    let expanded = scenario.expanded()?;
+    let began = Instant::now();
+    let reports = run_seeds(&scenario, arguments)?;
+    let elapsed = began.elapsed();
+    if let Some(file) = &arguments.html {
+        write_file(file, &page::page(&scenario, &expanded, &reports[0]).to_html())?;
+    }
+    if arguments.csv {
+        return output.raw(&reports[0].flow_lines().to_csv());
+    }
+    let value = json!({ "scenario": expanded, "reports": reports });
+    output.value(&value, || text(&reports, &expanded, elapsed, arguments))
+}
+
+fn run_seeds(scenario: &Scenario, arguments: &RunArgs) -> Result<Vec<Report>> {
+    let job = |index: usize| Job {
+        scenario: scenario.clone(),
+        seed: Seed(arguments.seed.wrapping_add(index as u64)),
+    };
+    let jobs: Vec<Job> = (0..arguments.seeds.get()).map(job).collect();
+    let bar = progress::counting(jobs.len(), &format!("simulating {}", scenario.name));
+    let results = run_all(&jobs, workers(arguments.threads), |done| bar.set_position(done as u64));
+    bar.finish_and_clear();
+    let results: Result<Vec<Report>, _> = results.into_iter().collect();
+    results.with_context(|| arguments.scenario.display().to_string())
+}
+
+fn text(reports: &[Report], expanded: &str, elapsed: Duration, arguments: &RunArgs) -> String {
+    let mut text = String::new();
+    for report in reports {
+        text += &format!("{}\n\n", headline(report));
+        for (heading, table) in report.tables() {
+            text += &format!("{heading}\n{}\n", render(&table));
+        }
+    }
+    text += &format!("Scenario, every default filled in\n{expanded}\n");
+    #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+    let hops = reports.iter().map(|report| report.network.packet_hops as f64).sum::<f64>();
+    let seconds = elapsed.as_secs_f64();
+    text +=
+        &format!("{} packet hops in {}", Unit::Count.format(hops), Unit::Seconds.format(seconds));
+    if let Some(file) = &arguments.html {
+        text += &format!("; the page: {}", file.display());
+    }
+    text
+}
+
+pub(super) fn headline(report: &Report) -> String {
+    let end = if report.finished { "finished" } else { "NOT FINISHED before run.limit" };
+    let time = Unit::Seconds.format(report.simulated_us / 1e6);
+    let goodput = Unit::BitsPerSecond.format(report.goodput.total_gbps * 1e9);
+    format!(
+        "{}, seed {}: {end} after {time} of simulated time, {goodput} in all",
+        report.scenario, report.seed
+    )
+}

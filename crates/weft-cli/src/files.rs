@@ -1,0 +1,89 @@
+//! Scenario and experiment files: finding them, reading them, changing single values.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use toml::Table;
+use weft_sim::Scenario;
+use weft_sim::experiment::Experiment;
+use weft_units::unknown_name;
+
+use crate::overrides;
+
+/// Where they are looked for, seen from the repository's root.
+pub(crate) const FOLDERS: [&str; 2] = ["scenarios", "experiments"];
+
+/// Reads a scenario with the values of `sets` replaced. Of an experiment, the scenario that its runs
+/// start from.
+///
+/// # Errors
+/// The file, line and key that is wrong.
+pub(crate) fn read_scenario(file: &Path, sets: &[String]) -> Result<Scenario> {
+    let text = read(file)?;
+    let folder = file.parent().unwrap_or_else(|| Path::new(""));
+    let table: Option<Table> = toml::from_str(&text).ok();
+    let of_experiment = table.as_ref().and_then(|table| table.get("scenario")?.as_table().cloned());
+    if sets.is_empty() && of_experiment.is_none() {
+        // From the text itself, errors name the line.
+        return Ok(Scenario::read(file)?);
+    }
+    let Some(mut table) = of_experiment.or(table) else { return Ok(Scenario::read(file)?) };
+    overrides::set(&mut table, sets)?;
+    let name = file.display();
+    Scenario::from_table(table, folder).with_context(|| match sets {
+        [] => name.to_string(),
+        sets => format!("{name} with --set {}", sets.join(" --set ")),
+    })
+}
+
+/// Reads the experiment called `name`, or in the file of that name.
+///
+/// # Errors
+/// Without such an experiment, the nearest name and those there are; else what is wrong in the file.
+pub(crate) fn read_experiment(name: &str) -> Result<(PathBuf, Experiment)> {
+    let direct = PathBuf::from(name);
+    let file = if direct.is_file() { direct } else { find_experiment(name)? };
+    let experiment =
+        Experiment::parse(&read(&file)?).with_context(|| file.display().to_string())?;
+    Ok((file, experiment))
+}
+
+/// Every TOML file of a folder, in order of name. None when there is no such folder.
+pub(crate) fn toml_files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return vec![] };
+    let mut files: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .collect();
+    files.sort();
+    files
+}
+
+/// The experiments' folder: here, or in a folder above.
+pub(crate) fn experiments_folder() -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    here.ancestors().map(|folder| folder.join("experiments")).find(|folder| folder.is_dir())
+}
+
+fn find_experiment(name: &str) -> Result<PathBuf> {
+    let Some(folder) = experiments_folder() else {
+        bail!(
+            "no experiment {name:?}: no folder named experiments here or above; run this in Weft's \
+             repository, or give the file's path"
+        );
+    };
+    let files = toml_files(&folder);
+    let stem = |file: &PathBuf| Some(file.file_stem()?.to_str()?.to_owned());
+    if let Some(file) = files.iter().find(|file| stem(file).as_deref() == Some(name)) {
+        return Ok(file.clone());
+    }
+    let names: Vec<String> = files.iter().filter_map(stem).collect();
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    bail!(unknown_name("experiment", name, &known))
+}
+
+fn read(file: &Path) -> Result<String> {
+    fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}

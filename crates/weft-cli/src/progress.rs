@@ -1,0 +1,12 @@
+//! Progress bars: on standard error, and only when that is a terminal.
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar that counts to `length`.
+pub(crate) fn counting(length: usize, what: &str) -> ProgressBar {
+    let template = "{msg} {bar:30} {pos} of {len} ({eta} left)";
+    let style = ProgressStyle::with_template(template).expect("a constant template");
+    let bar = ProgressBar::new(length as u64).with_style(style).with_message(what.to_owned());
+    bar.tick();
+    bar
+}

@@ -1,0 +1,207 @@
+//! Simulations and experiments from the command line.
+
+use std::path::PathBuf;
+use std::process::Output;
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+const SCENARIO: &str = r#"
+name = "small"
+about = "Eight hosts send to each other."
+topology = { kind = "leaf-spine", leaves = 2, spines = 2, hosts_per_leaf = 4 }
+
+[[workload]]
+kind = "permutation"
+size = "200KB"
+"#;
+
+const EXPERIMENT: &str = r#"
+title = "Flow completion time by number of paths"
+source = "a test"
+paper = "More paths are faster."
+differs = "Nowhere."
+
+[[axes]]
+name = "paths"
+key = "transport.paths"
+values = [1, 8]
+
+[[measures]]
+name = "time"
+value = "simulated_us"
+unit = "us"
+
+[[claims]]
+text = "eight paths take some time"
+left = { at = { paths = "8" }, measure = "time" }
+is = ">"
+right = 0.0
+
+[[claims]]
+text = "and a nanosecond is not enough"
+left = { at = { paths = "8" }, measure = "time" }
+is = "<"
+right = 0.001
+
+[scenario]
+topology = { kind = "leaf-spine", leaves = 2, spines = 2, hosts_per_leaf = 4 }
+
+[[scenario.workload]]
+kind = "permutation"
+size = "200KB"
+"#;
+
+/// A folder with a scenario and an experiment, removed when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weft-sim-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(path.join("experiments")).unwrap();
+        std::fs::write(path.join("small.toml"), SCENARIO).unwrap();
+        std::fs::write(path.join("experiments/small-fig.toml"), EXPERIMENT).unwrap();
+        Self(path)
+    }
+
+    fn weft(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::cargo_bin("weft").unwrap();
+        command.current_dir(&self.0).args(arguments).output().unwrap()
+    }
+
+    fn stdout(&self, arguments: &[&str]) -> String {
+        let output = self.weft(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.stdout(arguments)).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn the_same_scenario_and_seed_give_the_same_bytes_on_one_thread_and_on_two() {
+    let folder = Folder::new("same");
+    let run = |threads: &str| {
+        folder.stdout(&["sim", "run", "small.toml", "--seeds", "4", "--threads", threads, "--json"])
+    };
+    let one = run("1");
+    assert_eq!(one, run("2"));
+    let reports: Value = serde_json::from_str(&one).unwrap();
+    let reports = reports["reports"].as_array().unwrap();
+    assert_eq!(reports.len(), 4);
+    assert_ne!(reports[0]["simulated_us"], reports[1]["simulated_us"], "seeds make a difference");
+}
+
+#[test]
+fn a_result_names_a_scenario_that_gives_the_same_result_again() {
+    let folder = Folder::new("again");
+    let first = folder.json(&["sim", "run", "small.toml", "--set", "transport.paths=3", "--json"]);
+    let expanded = first["scenario"].as_str().unwrap();
+    assert!(expanded.contains("paths = 3"), "{expanded}");
+    std::fs::write(folder.0.join("again.toml"), expanded).unwrap();
+    assert_eq!(first, folder.json(&["sim", "run", "again.toml", "--json"]));
+}
+
+#[test]
+fn tables_name_what_they_show_and_the_scenario() {
+    let folder = Folder::new("tables");
+    let shown = folder.stdout(&["sim", "run", "small.toml"]);
+    for part in ["small, seed 1: finished", "Flows", "permutation", "Queues", "[topology]"] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+}
+
+#[test]
+fn csv_has_a_line_for_each_flow_and_the_page_has_plots() {
+    let folder = Folder::new("csv");
+    let csv = folder.stdout(&["sim", "run", "small.toml", "--csv", "--html", "out/page.html"]);
+    assert_eq!(csv.lines().count(), 1 + 8, "{csv}");
+    assert!(csv.starts_with("workload,tag,source,destination,bytes,start_us"), "{csv}");
+    let page = std::fs::read_to_string(folder.0.join("out/page.html")).unwrap();
+    assert_eq!(page.matches("<svg").count(), 3);
+}
+
+#[test]
+fn an_unknown_key_is_exit_code_1_with_file_line_and_the_nearest_key() {
+    let folder = Folder::new("unknown");
+    let wrong = SCENARIO.replace("size =", "sise =");
+    std::fs::write(folder.0.join("wrong.toml"), wrong).unwrap();
+    let output = folder.weft(&["sim", "run", "wrong.toml"]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = text(&output.stderr);
+    assert!(message.contains("wrong.toml:8:"), "{message}");
+    assert!(message.contains("did you mean \"size\""), "{message}");
+
+    let output = folder.weft(&["sim", "run", "small.toml", "--set", "transport.pths=3"]);
+    assert!(text(&output.stderr).contains("did you mean \"paths\""), "{}", text(&output.stderr));
+}
+
+#[test]
+fn scenario_files_are_listed_with_what_they_show() {
+    let folder = Folder::new("list");
+    let listed = folder.json(&["sim", "list", ".", "experiments", "--json"]);
+    let listed = listed.as_array().unwrap();
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    assert_eq!(listed[0]["about"], "Eight hosts send to each other.");
+    let none = folder.stdout(&["sim", "list", "no-such-folder"]);
+    assert_eq!(none, "no scenario files in no-such-folder\n");
+}
+
+#[test]
+fn the_swarm_says_how_many_worlds_it_ran() {
+    let folder = Folder::new("swarm");
+    let summary = folder.json(&["sim", "swarm", "--seeds", "20", "--first", "5", "--json"]);
+    assert_eq!((summary["first"].as_u64(), summary["seeds"].as_u64()), (Some(5), Some(20)));
+    assert!(summary["packets"].as_u64().unwrap() > 1000, "{summary}");
+    assert_eq!(summary["failures"].as_array().unwrap().len(), 0, "{summary}");
+}
+
+#[test]
+fn an_experiment_is_found_by_name_and_a_claim_that_does_not_hold_is_exit_code_1() {
+    let folder = Folder::new("experiment");
+    let listed = folder.json(&["experiment", "list", "--json"]);
+    assert_eq!(listed[0]["name"], "small-fig");
+
+    let output = folder.weft(&["experiment", "run", "small-fig", "--json", "--html", "fig.html"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found[0]["findings"]["rows"].as_array().unwrap().len(), 2);
+    let claims: Vec<bool> = found[0]["findings"]["claims"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|claim| claim["holds"].as_bool().unwrap())
+        .collect();
+    assert_eq!(claims, [true, false]);
+    assert!(std::fs::read_to_string(folder.0.join("fig.html")).unwrap().contains("<svg"));
+
+    let shown = text(&folder.weft(&["experiment", "run", "small-fig"]).stdout);
+    assert!(shown.contains("The paper: More paths are faster."), "{shown}");
+    assert!(shown.contains("✗  and a nanosecond is not enough"), "{shown}");
+    let csv = text(&folder.weft(&["experiment", "run", "small-fig", "--csv"]).stdout);
+    assert!(csv.starts_with("paths,time\n1,"), "{csv}");
+}
+
+#[test]
+fn an_experiment_that_is_not_there_is_answered_with_the_nearest() {
+    let folder = Folder::new("absent");
+    let output = folder.weft(&["experiment", "run", "small-fog"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("did you mean \"small-fig\"?"),
+        "{}",
+        text(&output.stderr)
+    );
+}

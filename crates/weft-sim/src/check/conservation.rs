@@ -1,0 +1,25 @@
+//! Every packet put in is delivered, lost for a reason, or on its way; links' duplicates likewise.
+
+use super::Observer;
+use crate::world::Network;
+
+/// Balances the network's counters.
+#[derive(Debug, Default)]
+pub(super) struct Check;
+
+impl Observer for Check {
+    fn violations(&self, network: &Network) -> Vec<String> {
+        let counters = network.fabric.counters;
+        let entered = counters.injected + counters.duplicated;
+        let lost: u64 = counters.lost.iter().sum();
+        let in_flight = network.fabric.parcels.live();
+        let left = counters.delivered + lost + in_flight;
+        if entered == left {
+            return Vec::new();
+        }
+        vec![format!(
+            "{entered} packets entered the network, {left} are accounted for: {counters:?}, \
+             {in_flight} in flight"
+        )]
+    }
+}

@@ -1,0 +1,156 @@
+//! Each byte of each message is placed once, and all of them before the message is delivered.
+
+use std::collections::BTreeMap;
+
+use weft_topo::NodeId;
+use weft_transport::{ConnectionId, Event, Placement};
+
+use super::Observer;
+use crate::traffic::{ChannelId, Traffic};
+use crate::world::Network;
+
+/// Keeps every extent of every message that was not delivered yet.
+#[derive(Debug, Default)]
+pub(super) struct Check {
+    connections: BTreeMap<(NodeId, ConnectionId), Received>,
+    violations: Vec<String>,
+}
+
+/// What one connection's engine has asked for.
+#[derive(Debug, Default)]
+struct Received {
+    messages: BTreeMap<u32, Message>,
+    /// Packets whose payload is on its way to its place: message and length.
+    pending: BTreeMap<u32, (u32, u32)>,
+    delivered: u32,
+}
+
+#[derive(Debug, Default)]
+struct Message {
+    length: u32,
+    /// Offset to length.
+    extents: BTreeMap<u32, u32>,
+    placed: u64,
+}
+
+impl Received {
+    fn ask(&mut self, placement: &Placement) -> Result<(), &'static str> {
+        let Placement { psn, message, offset, len, length, .. } = *placement;
+        let len = u32::from(len);
+        if message.wrapping_sub(self.delivered) > u32::MAX / 2 {
+            return Err("belongs to a message that was delivered");
+        }
+        let known = self
+            .messages
+            .entry(message)
+            .or_insert_with(|| Message { length, ..Message::default() });
+        if known.length != length {
+            return Err("changes its message's length");
+        }
+        let end =
+            offset.checked_add(len).filter(|&end| end <= length).ok_or("leaves its message")?;
+        let before = known.extents.range(..=offset).next_back();
+        let after = known.extents.range(offset..).next();
+        let overlaps = before.is_some_and(|(&start, &len)| start + len > offset || start == offset)
+            || after.is_some_and(|(&start, _)| start < end);
+        if overlaps {
+            return Err("was placed before");
+        }
+        known.extents.insert(offset, len);
+        self.pending.insert(psn, (message, len));
+        Ok(())
+    }
+
+    fn place(&mut self, psn: u32) {
+        if let Some((message, len)) = self.pending.remove(&psn)
+            && let Some(known) = self.messages.get_mut(&message)
+        {
+            known.placed += u64::from(len);
+        }
+    }
+
+    fn deliver(&mut self, message: u32, length: u32) -> Result<(), String> {
+        let known = self.messages.remove(&message).unwrap_or_default();
+        self.delivered = message.wrapping_add(1);
+        if known.placed == u64::from(length) && known.length == length {
+            return Ok(());
+        }
+        Err(format!("was delivered with {} of {length} bytes placed", known.placed))
+    }
+}
+
+impl Observer for Check {
+    fn asked(&mut self, host: NodeId, placement: &Placement) {
+        let received = self.connections.entry((host, placement.connection)).or_default();
+        if let Err(what) = received.ask(placement) {
+            self.violations.push(format!("host {}: {placement:?} {what}", host.0));
+        }
+    }
+
+    fn placed(&mut self, host: NodeId, connection: ConnectionId, psn: u32) {
+        if let Some(received) = self.connections.get_mut(&(host, connection)) {
+            received.place(psn);
+        }
+    }
+
+    fn heard(&mut self, host: NodeId, event: &Event) {
+        match *event {
+            Event::Delivered { connection, message, length, .. } => {
+                let received = self.connections.entry((host, connection)).or_default();
+                if let Err(what) = received.deliver(message, length) {
+                    let text = format!("host {}: {connection:?} message {message} {what}", host.0);
+                    self.violations.push(text);
+                }
+            }
+            Event::Closed { connection, .. } => {
+                self.connections.remove(&(host, connection));
+            }
+            _ => {}
+        }
+    }
+
+    fn restarted(&mut self, host: NodeId, _ended: &[ChannelId], _traffic: &Traffic) {
+        self.connections.retain(|(of, _), _| *of != host);
+    }
+
+    fn violations(&self, _network: &Network) -> Vec<String> {
+        self.violations.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(psn: u32, offset: u32, len: u16) -> Placement {
+        let connection = ConnectionId(1);
+        Placement { connection, psn, opcode: 0, message: 0, offset, len, length: 100 }
+    }
+
+    #[test]
+    fn every_way_of_placing_a_byte_twice_is_noticed() {
+        for (offset, len) in [(40, 20), (30, 20), (50, 20), (30, 40), (45, 5), (41, 1)] {
+            let mut received = Received::default();
+            received.ask(&piece(0, 40, 20)).unwrap();
+            let got = received.ask(&piece(1, offset, len));
+            assert_eq!(got, Err("was placed before"), "{offset}+{len}");
+        }
+        let mut received = Received::default();
+        for (psn, offset) in [(0, 40), (1, 20), (2, 60)] {
+            assert_eq!(received.ask(&piece(psn, offset, 20)), Ok(()));
+        }
+        assert_eq!(received.ask(&piece(3, 90, 20)), Err("leaves its message"));
+    }
+
+    #[test]
+    fn a_message_is_whole_when_its_payload_is_in_place_not_when_it_was_asked_for() {
+        let mut received = Received::default();
+        received.ask(&piece(0, 0, 60)).unwrap();
+        received.ask(&piece(1, 60, 40)).unwrap();
+        received.place(0);
+        let got = received.deliver(0, 100).unwrap_err();
+        assert_eq!(got, "was delivered with 60 of 100 bytes placed");
+        let got = received.ask(&piece(2, 0, 1));
+        assert_eq!(got, Err("belongs to a message that was delivered"));
+    }
+}

@@ -1,0 +1,112 @@
+//! The traffic of a swarm case: channels that open, talk both ways, and sometimes close in the
+//! middle of it.
+
+use weft_topo::NodeId;
+
+use crate::time::SimTime;
+use crate::traffic::{ChannelId, Notice, Order, Side};
+use crate::workload::Workload;
+use crate::world::Session;
+
+/// What is done on a channel, and when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deed {
+    pub(super) at: SimTime,
+    /// Which of the chatter's pairs.
+    pub(super) pair: usize,
+    pub(super) what: What,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum What {
+    /// Opens the pair's channel, if it is not open.
+    Open,
+    Send {
+        from: Side,
+        length: u32,
+    },
+    Close,
+}
+
+/// A script of deeds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chatter {
+    pairs: Vec<(NodeId, NodeId)>,
+    deeds: Vec<Deed>,
+    /// Each pair's channel, while it is open, with the messages on it that have not finished.
+    open: Vec<Option<(ChannelId, usize)>>,
+    next: usize,
+}
+
+impl Chatter {
+    pub(super) fn new(pairs: Vec<(NodeId, NodeId)>, mut deeds: Vec<Deed>) -> Self {
+        deeds.sort_by_key(|deed| deed.at);
+        Self { open: vec![None; pairs.len()], pairs, deeds, next: 0 }
+    }
+
+    pub(super) fn closes(&self) -> bool {
+        self.deeds.iter().any(|deed| matches!(deed.what, What::Close))
+    }
+
+    fn act(&mut self, session: &mut Session<'_>) {
+        while let Some(deed) = self.deeds.get(self.next).copied()
+            && deed.at <= session.now()
+        {
+            self.next += 1;
+            self.carry_out(deed, session);
+        }
+        if let Some(deed) = self.deeds.get(self.next) {
+            session.wake(deed.at, 0);
+        }
+    }
+
+    fn carry_out(&mut self, deed: Deed, session: &mut Session<'_>) {
+        let open = &mut self.open[deed.pair];
+        match (deed.what, open.as_mut()) {
+            (What::Open, None) => {
+                let (from, to) = self.pairs[deed.pair];
+                *open = Some((session.open(from, to), 0));
+            }
+            (What::Send { from, length }, Some((channel, unfinished))) => {
+                *unfinished += 1;
+                let (channel, tag) = (*channel, deed.pair as u64);
+                session.send(Order { channel, from, length, tag, recorded: true });
+            }
+            (What::Close, Some((channel, _))) => session.close(*channel),
+            // The channel closed by itself, or there is nothing to open.
+            _ => {}
+        }
+    }
+
+    fn pair_of(&mut self, channel: ChannelId) -> Option<&mut Option<(ChannelId, usize)>> {
+        self.open.iter_mut().find(|open| open.is_some_and(|(id, _)| id == channel))
+    }
+}
+
+impl Workload for Chatter {
+    fn start(&mut self, session: &mut Session<'_>) {
+        self.act(session);
+    }
+
+    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+        match notice {
+            Notice::Woken { .. } => self.act(session),
+            Notice::Sent { order } => {
+                if let Some(Some((_, unfinished))) = self.pair_of(order.channel) {
+                    *unfinished -= 1;
+                }
+            }
+            Notice::Closed { channel, .. } => {
+                if let Some(open) = self.pair_of(*channel) {
+                    *open = None;
+                }
+            }
+            Notice::Delivered { .. } => {}
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let quiet = self.open.iter().flatten().all(|(_, unfinished)| *unfinished == 0);
+        self.next == self.deeds.len() && quiet
+    }
+}
