@@ -18,7 +18,8 @@ pub(super) struct Check {
 
 impl Observer for Check {
     fn heard(&mut self, host: NodeId, event: &Event) {
-        if let Event::Closed { connection, .. } = event {
+        // A handshake that the restart interrupted may well succeed with the new engine.
+        if let Event::Closed { connection, .. } | Event::Connected { connection } = event {
             self.waiting.remove(&(host, *connection));
         }
     }
