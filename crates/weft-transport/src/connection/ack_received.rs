@@ -119,11 +119,7 @@ impl Sender {
         let marks = self.take_marks(ack);
         let hops = u8::try_from(ack.hop_count.get()).expect("four bits");
         let mut gained = Gained { marks, marks_left: marks, hops, ..Gained::default() };
-        // An echo of an earlier transmission of the packet says nothing about the path of the last.
-        if self.packet(ack.psn).is_some_and(|packet| packet.sent_at == ack.timestamp_echo) {
-            let sent_at = self.last_stamp.from_wire(ack.timestamp_echo);
-            gained.echo = Some((ack.psn, Delays::read(now, sent_at, arrival, ack)));
-        }
+        self.read_echo(now, arrival, ack, &mut gained);
         if ack.ack_type == AckType::Duplicate {
             self.note_needless_repeat(shared);
         }
@@ -142,6 +138,20 @@ impl Sender {
         }
         self.advance(shared);
         gained
+    }
+
+    /// Takes the round trip of the packet that this ACK echoes. An echo of an earlier transmission
+    /// of it says nothing about the path of the last, but is a round trip all the same: where every
+    /// round trip is longer than the shortest timeout there is no other (RFC 7323, section 4).
+    fn read_echo(&mut self, now: Instant, arrival: &Arrival, ack: &AckHeader, gained: &mut Gained) {
+        let Some(&packet) = self.packet(ack.psn) else { return };
+        let sent_at = self.last_stamp.from_wire(ack.timestamp_echo);
+        if packet.sent_at == ack.timestamp_echo {
+            gained.echo = Some((ack.psn, Delays::read(now, sent_at, arrival, ack)));
+        } else if packet.repeats > 0 && packet.fate != Fate::Acked && self.is_reported(ack, ack.psn)
+        {
+            self.round_trip.sample(now.since(sent_at));
+        }
     }
 
     /// Whether this ACK says that `psn` was placed.

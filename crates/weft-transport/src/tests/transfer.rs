@@ -115,6 +115,20 @@ fn a_lost_tail_and_lost_acks_are_repaired_by_the_timeout() {
     assert_eq!(pair.delivered(1), [(0, 100)]);
 }
 
+/// Found by the simulator's swarm: every packet was sent again before its answer came, no answer
+/// named the latest transmission, so no round trip was ever measured and this went on for ever.
+#[test]
+fn a_network_slower_than_the_shortest_timeout_is_measured_all_the_same() {
+    let config = TransportConfig { send_window: 1, ..TransportConfig::stellar() };
+    let (mut pair, ids) = Pair::joined(&config);
+    pair.one_way = Duration::from_micros(200);
+    for token in 0..10 {
+        pair.submit(0, ids[0], token, 100);
+    }
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 10);
+    assert_eq!(pair.ends[0].stats().timeout_retransmits, 1);
+}
+
 #[test]
 fn a_network_that_duplicates_delivers_once() {
     let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
