@@ -64,12 +64,10 @@ impl Endpoint {
         if header.local_cid == 0 || theirs.receive_port == 0 {
             return Err(DropReason::Malformed);
         }
-        if theirs.token == 0 {
-            self.challenge(now, peer, &asker, header);
-            return Ok(());
-        }
         if !self.tokens.check(now, &asker, theirs.token) {
-            return Err(DropReason::BadToken);
+            // A token from before this end restarted proves nothing any more: ask for a new one.
+            self.challenge(now, peer, &asker, header);
+            return if theirs.token == 0 { Ok(()) } else { Err(DropReason::BadToken) };
         }
         let key = (ip, header.local_cid, theirs.receive_port);
         if let Some(&slot) = self.by_peer.get(&key) {

@@ -6,7 +6,7 @@ use weft_units::{Duration, Instant};
 use weft_wire::{Packet, SetupKind};
 
 use super::pair::{Fate, Pair, address, endpoint};
-use crate::{CloseReason, Event, TransportConfig, Verdict};
+use crate::{CloseReason, DropReason, Event, TransportConfig, Verdict};
 
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -133,6 +133,21 @@ fn a_peer_that_restarted_is_noticed_at_once() {
     pair.ends[1] = endpoint(&TransportConfig::stellar(), 77);
     pair.submit(0, ids[0], 1, 100);
     pair.run_until(Duration::from_millis(1), |pair| closed(pair, 0) == Some(CloseReason::Reset));
+}
+
+/// Found by the simulator's swarm: the restarted peer refused the proof it had asked for in its
+/// former life, and the request was repeated with that until it timed out.
+#[test]
+fn a_peer_that_restarts_during_set_up_asks_for_a_new_proof() {
+    let mut pair = Pair::new(&TransportConfig::stellar());
+    pair.ends[0].connect(pair.now, address(1), 0).unwrap();
+    let request = pair.ends[0].poll_transmit(pair.now).unwrap();
+    let _ = pair.inject(1, &request.packet, 0);
+    let challenge = pair.ends[1].poll_transmit(pair.now).unwrap();
+    pair.ends[1] = endpoint(&TransportConfig::stellar(), 77);
+    let _ = pair.inject(0, &challenge.packet, 0);
+    pair.run_until(Duration::from_millis(1), connected);
+    assert_eq!(pair.ends[1].stats().dropped_for(DropReason::BadToken), 1);
 }
 
 #[test]
