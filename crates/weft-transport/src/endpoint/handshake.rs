@@ -91,6 +91,8 @@ impl Endpoint {
             return Err(DropReason::TooManyConnections);
         };
         self.by_peer.insert(key, slot);
+        let first_psn = self.first_psn;
+        self.connection(slot).start_at(first_psn);
         let connection = self.connection(slot).id;
         self.shared.events.push_back(Event::Accepted { connection, service: theirs.service });
         self.settle(now, slot);

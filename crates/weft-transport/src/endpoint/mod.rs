@@ -112,6 +112,8 @@ pub struct Endpoint {
     accept: bool,
     seed: Seed,
     made: u64,
+    /// Where new connections begin to number their packets; `None` draws.
+    first_psn: Option<u32>,
 }
 
 /// Connections an endpoint may hold at most.
@@ -143,7 +145,15 @@ impl Endpoint {
             accept: config.accept,
             seed,
             made: 0,
+            first_psn: None,
         })
+    }
+
+    /// Connections made from here on number their packets from `psn` instead of from a random
+    /// number. For tests of what happens when the numbers wrap, which chance alone would not reach:
+    /// numbers that can be guessed make packets easier to forge.
+    pub fn number_packets_from(&mut self, psn: u32) {
+        self.first_psn = Some(psn);
     }
 
     // Commands from the owner.
@@ -174,23 +184,10 @@ impl Endpoint {
         a: (&mut Self, SocketAddr),
         b: (&mut Self, SocketAddr),
     ) -> Result<(ConnectionId, ConnectionId), ConnectError> {
-        Self::join_at(now, a, b, None)
-    }
-
-    /// Joins two endpoints; their first packets carry `first_psn`, or a number of their own.
-    pub(crate) fn join_at(
-        now: Instant,
-        a: (&mut Self, SocketAddr),
-        b: (&mut Self, SocketAddr),
-        first_psn: Option<u32>,
-    ) -> Result<(ConnectionId, ConnectionId), ConnectError> {
         let (a, a_at) = a;
         let (b, b_at) = b;
         let a_slot = a.begin(now, b_at, 0)?;
         let b_slot = b.begin(now, a_at, 0)?;
-        for (end, slot) in [(&mut *a, a_slot), (&mut *b, b_slot)] {
-            end.connection(slot).start_at(first_psn);
-        }
         let (a_id, a_terms) = a.offer(a_slot);
         let (b_id, b_terms) = b.offer(b_slot);
         a.agree(now, a_slot, b_id, &b_terms);
@@ -374,9 +371,13 @@ impl Endpoint {
     fn begin(&mut self, now: Instant, peer: SocketAddr, service: u32) -> Result<u32, ConnectError> {
         let seed = self.next_seed();
         let limit = self.connections.limit();
-        self.connections
+        let slot = self
+            .connections
             .insert(|id| Connection::requesting(id, peer, service, seed, now))
-            .ok_or(ConnectError::TooManyConnections { limit })
+            .ok_or(ConnectError::TooManyConnections { limit })?;
+        let first_psn = self.first_psn;
+        self.connection(slot).start_at(first_psn);
+        Ok(slot)
     }
 
     fn offer(&self, slot: u32) -> (ConnectionId, Terms) {

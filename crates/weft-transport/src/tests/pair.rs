@@ -91,18 +91,20 @@ impl Pair {
 
     /// A pair with one connection between them.
     pub(super) fn joined(config: &TransportConfig) -> (Self, [ConnectionId; 2]) {
-        let mut pair = Self::new(config);
-        let [a, b] = &mut pair.ends;
-        let ids = Endpoint::join(pair.now, (a, address(0)), (b, address(1))).unwrap();
-        (pair, [ids.0, ids.1])
+        Self::new(config).join()
     }
 
     /// A joined pair whose first packets carry sequence numbers from `psn` on.
     pub(super) fn joined_at(config: &TransportConfig, psn: u32) -> (Self, [ConnectionId; 2]) {
         let mut pair = Self::new(config);
-        let [a, b] = &mut pair.ends;
-        let ids = Endpoint::join_at(pair.now, (a, address(0)), (b, address(1)), Some(psn)).unwrap();
-        (pair, [ids.0, ids.1])
+        pair.ends.iter_mut().for_each(|end| end.number_packets_from(psn));
+        pair.join()
+    }
+
+    fn join(mut self) -> (Self, [ConnectionId; 2]) {
+        let [a, b] = &mut self.ends;
+        let ids = Endpoint::join(self.now, (a, address(0)), (b, address(1))).unwrap();
+        (self, [ids.0, ids.1])
     }
 
     pub(super) fn submit(&mut self, end: usize, id: ConnectionId, token: u64, length: u32) {
