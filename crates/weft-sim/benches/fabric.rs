@@ -10,10 +10,10 @@ use weft_sim::bench::{peak_resident_bytes, process_cpu_nanos};
 use weft_sim::event::{Event, Events};
 use weft_sim::fabric::{Fabric, FabricConfig};
 use weft_sim::nic;
-use weft_sim::packet::{Ecn, Hop, Integrity, Parcel, Progress};
+use weft_sim::packet::{Hop, Integrity, Parcel};
 use weft_sim::{SimSpan, SimTime};
+use weft_topo::NodeId;
 use weft_topo::build::FatTree;
-use weft_topo::{LinkId, NodeId};
 use weft_units::{BitRate, Rng, Seed};
 use weft_wire::{DataHeader, MessageHeader, Packet};
 
@@ -59,17 +59,17 @@ impl World {
         while let Some((now, event)) = self.events.pop() {
             handled += 1;
             match event {
-                Event::Arrive(hop) if hop.node.0 >= hosts => {
-                    self.fabric.forward(now, hop, &mut self.events);
+                Event::Arrive(hop) if hop.node().0 >= hosts => {
+                    self.fabric.forward(now, hop, None, &mut self.events);
                 }
                 Event::Arrive(hop) => {
-                    let parcel = *self.fabric.parcels.get(hop.packet);
-                    self.fabric.parcels.remove(hop.packet);
+                    let parcel = *self.fabric.parcels.get(hop.packet());
+                    self.fabric.parcels.remove(hop.packet());
                     self.fabric.counters.delivered += 1;
                     if parcel.payload_len > 0 {
-                        received[hop.node.index()] += 1;
-                        if received[hop.node.index()].is_multiple_of(4) {
-                            self.send(now, hop.node, parcel.source, 0);
+                        received[hop.node().index()] += 1;
+                        if received[hop.node().index()].is_multiple_of(4) {
+                            self.send(now, hop.node(), parcel.source, 0);
                         }
                     }
                 }
@@ -100,16 +100,9 @@ impl World {
             integrity: Integrity::Sound,
             packet,
         };
-        let hop = Hop {
-            packet: self.fabric.parcels.insert(parcel),
-            link: LinkId(0),
-            node: from,
-            destination: to,
-            hash: self.fabric.hash().base(&nic::five_tuple(from, to, port)),
-            size: payload_len + 78,
-            progress: Progress::default(),
-            ecn: Ecn::Capable,
-        };
+        let packet = self.fabric.parcels.insert(parcel);
+        let hash = self.fabric.hash().base(&nic::five_tuple(from, to, port));
+        let hop = Hop::new(packet, from, to, hash, payload_len + 78);
         let link = self.fabric.topology.ports(from)[0];
         self.fabric.inject(now, link, SimSpan::ZERO, hop, &mut self.events);
     }

@@ -1,9 +1,9 @@
 //! Everything that can happen in the simulated world.
 
-use weft_topo::{LinkId, NodeId};
+use weft_topo::NodeId;
 
 use crate::event_queue::EventQueue;
-use crate::packet::{Ecn, Hop, ParcelId, Progress};
+use crate::packet::Hop;
 use crate::time::SimTime;
 
 /// The world's future.
@@ -26,6 +26,33 @@ impl Events {
     #[inline]
     pub fn pop(&mut self) -> Option<(SimTime, Event)> {
         self.0.pop().map(|(at, packed)| (at, Event::from(packed)))
+    }
+
+    /// See [`EventQueue::begin_day`].
+    #[inline]
+    pub fn begin_day(&mut self) -> bool {
+        self.0.begin_day()
+    }
+
+    /// See [`EventQueue::pop_today`].
+    #[inline]
+    pub fn pop_today(&mut self) -> Option<(SimTime, Event, Option<u32>)> {
+        self.0.pop_today().map(|(at, packed, note)| (at, Event::from(packed), note))
+    }
+
+    /// Notes something about those of the next `most` events that are packets; see
+    /// [`EventQueue::note`].
+    #[inline]
+    pub fn note_arrivals(&mut self, most: usize, mut note: impl FnMut(&Hop) -> Option<u32>) {
+        self.0.note(most, |packed| match Event::from(*packed) {
+            Event::Arrive(hop) => note(&hop),
+            _ => None,
+        });
+    }
+
+    /// See [`EventQueue::forget_notes`].
+    pub fn forget_notes(&mut self) {
+        self.0.forget_notes();
     }
 
     /// Events that were scheduled and not popped.
@@ -73,60 +100,36 @@ pub enum Event {
     Stop,
 }
 
-/// An event in three words, as the queue holds it: 32 bytes with its time, half a cache line.
-///
-/// The compiler's own layout of [`Event`] has this size too, but copies it in pieces that overlap,
-/// and the stalls that followed took a quarter of the simulator's time.
+/// An event in three words, as the queue holds it: 32 bytes with its time, half a cache line. The
+/// last word's top byte says which event it is; a hop has it anyway.
 #[derive(Clone, Copy, Debug, Default)]
 struct Packed([u64; 3]);
 
 mod tag {
-    pub(super) const ARRIVE: u8 = 0;
-    pub(super) const ARRIVE_MARKED: u8 = 1;
-    pub(super) const PULL: u8 = 2;
-    pub(super) const DEADLINE: u8 = 3;
-    pub(super) const PLACED: u8 = 4;
-    pub(super) const WAKE: u8 = 5;
-    pub(super) const FAULT: u8 = 6;
-    pub(super) const REROUTE: u8 = 7;
-    pub(super) const SAMPLE: u8 = 8;
-    pub(super) const STOP: u8 = 9;
-}
+    use crate::packet::Hop;
 
-const fn halves(low: u32, high: u32) -> u64 {
-    low as u64 | (high as u64) << 32
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
-const fn low(word: u64) -> u32 {
-    word as u32
-}
-
-const fn high(word: u64) -> u32 {
-    low(word >> 32)
+    pub(super) const PULL: u64 = Hop::LAST_TAG + 1;
+    pub(super) const DEADLINE: u64 = Hop::LAST_TAG + 2;
+    pub(super) const PLACED: u64 = Hop::LAST_TAG + 3;
+    pub(super) const WAKE: u64 = Hop::LAST_TAG + 4;
+    pub(super) const FAULT: u64 = Hop::LAST_TAG + 5;
+    pub(super) const REROUTE: u64 = Hop::LAST_TAG + 6;
+    pub(super) const SAMPLE: u64 = Hop::LAST_TAG + 7;
+    pub(super) const STOP: u64 = Hop::LAST_TAG + 8;
 }
 
 impl From<Event> for Packed {
     #[inline]
     fn from(event: Event) -> Self {
-        let rare = |tag: u8, first: u64, second: u64| Self([first, second, u64::from(tag) << 56]);
+        let rare = |tag: u64, number: u32, token: u64| {
+            Self([u64::from(number), token, tag << Hop::TAG_BITS])
+        };
         match event {
-            Event::Arrive(hop) => {
-                let tag = match hop.ecn {
-                    Ecn::Capable => tag::ARRIVE,
-                    Ecn::CongestionExperienced => tag::ARRIVE_MARKED,
-                };
-                let rest = u64::from(hop.size) << 32 | u64::from(hop.progress.to_bits()) << 48;
-                Self([
-                    halves(hop.packet.to_bits(), hop.link.0),
-                    halves(hop.node.0, hop.destination.0),
-                    u64::from(hop.hash) | rest | u64::from(tag) << 56,
-                ])
-            }
-            Event::Pull { host } => rare(tag::PULL, host.0.into(), 0),
-            Event::Deadline { host } => rare(tag::DEADLINE, host.0.into(), 0),
+            Event::Arrive(hop) => Self(hop.to_words()),
+            Event::Pull { host } => rare(tag::PULL, host.0, 0),
+            Event::Deadline { host } => rare(tag::DEADLINE, host.0, 0),
             Event::Placed => rare(tag::PLACED, 0, 0),
-            Event::Wake { workload, token } => rare(tag::WAKE, workload.into(), token),
+            Event::Wake { workload, token } => rare(tag::WAKE, workload, token),
             Event::Fault => rare(tag::FAULT, 0, 0),
             Event::Reroute => rare(tag::REROUTE, 0, 0),
             Event::Sample => rare(tag::SAMPLE, 0, 0),
@@ -137,24 +140,18 @@ impl From<Event> for Packed {
 
 impl From<Packed> for Event {
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "takes words apart")]
-    fn from(Packed([first, second, third]): Packed) -> Self {
-        let host = NodeId(low(first));
-        match (third >> 56) as u8 {
-            mark @ (tag::ARRIVE | tag::ARRIVE_MARKED) => Self::Arrive(Hop {
-                packet: ParcelId::from_bits(low(first)),
-                link: LinkId(high(first)),
-                node: NodeId(low(second)),
-                destination: NodeId(high(second)),
-                hash: low(third),
-                size: (third >> 32) as u16,
-                progress: Progress::from_bits((third >> 48) as u8),
-                ecn: if mark == tag::ARRIVE { Ecn::Capable } else { Ecn::CongestionExperienced },
-            }),
-            tag::PULL => Self::Pull { host },
-            tag::DEADLINE => Self::Deadline { host },
+    fn from(Packed(words): Packed) -> Self {
+        let tag = words[2] >> Hop::TAG_BITS;
+        if tag <= Hop::LAST_TAG {
+            return Self::Arrive(Hop::from_words(words));
+        }
+        let [number, token, _] = words;
+        let number = u32::try_from(number).expect("a number of 32 bits was put in");
+        match tag {
+            tag::PULL => Self::Pull { host: NodeId(number) },
+            tag::DEADLINE => Self::Deadline { host: NodeId(number) },
             tag::PLACED => Self::Placed,
-            tag::WAKE => Self::Wake { workload: low(first), token: second },
+            tag::WAKE => Self::Wake { workload: number, token },
             tag::FAULT => Self::Fault,
             tag::REROUTE => Self::Reroute,
             tag::SAMPLE => Self::Sample,
@@ -166,7 +163,10 @@ impl From<Packed> for Event {
 
 #[cfg(test)]
 mod tests {
+    use weft_topo::LinkId;
+
     use super::*;
+    use crate::packet::ParcelId;
 
     #[test]
     fn an_event_and_its_time_are_half_a_cache_line() {
@@ -175,20 +175,12 @@ mod tests {
 
     #[test]
     fn every_event_comes_out_as_it_went_in() {
-        let hop = Hop {
-            packet: ParcelId::from_bits(0xdead_beef),
-            link: LinkId(0xffff_fffe),
-            node: NodeId(7),
-            destination: NodeId(u32::MAX),
-            hash: 0x8000_0001,
-            size: 9216,
-            progress: Progress::default().in_epoch(15).past_switch(),
-            ecn: Ecn::Capable,
-        };
+        let hop = Hop::new(ParcelId::default(), NodeId(7), NodeId(u32::MAX), 0x8000_0001, 9216);
+        let hop = hop.on(LinkId(0xffff_fffe), NodeId(8), 15).past_switch();
         let host = NodeId(12);
         for event in [
             Event::Arrive(hop),
-            Event::Arrive(Hop { ecn: Ecn::CongestionExperienced, ..hop }),
+            Event::Arrive(hop.marked()),
             Event::Pull { host },
             Event::Deadline { host },
             Event::Placed,

@@ -72,15 +72,17 @@ pub struct EventQueue<E> {
     day_bits: u32,
     /// The number of the day that has begun.
     today: u64,
-    days: Vec<Day>,
+    days: Box<[Day; DAYS]>,
     /// One bit a day: whether it has events.
     occupied: [u64; DAYS / 64],
-    chunks: Vec<Scheduled<E>>,
+    chunks: Vec<[Scheduled<E>; CHUNK]>,
     next_chunk: Vec<u32>,
     free_chunk: u32,
     /// Today's events in order, `next` being the first that was not popped.
     sorted: Vec<Scheduled<E>>,
     next: usize,
+    /// What was noted about the first of them; `NONE` for nothing.
+    notes: Vec<u32>,
     /// Scheduled today for today.
     late: BinaryHeap<Reverse<Waiting<E>>>,
     /// Past the last page.
@@ -94,18 +96,20 @@ impl<E: Copy + Default> EventQueue<E> {
     /// A queue that is fastest at about `events_per_micro` events a simulated microsecond. The
     /// order of events does not depend on it.
     pub fn new(events_per_micro: u64) -> Self {
-        // A day of about 512 events keeps the sorting within the first-level cache.
-        let picos = (512 * 1_000_000 / events_per_micro.max(1)).clamp(1 << 10, 1 << 18);
+        // Few enough events to sort within the second-level cache, so many that the days to come are
+        // few and their last chunks stay there too.
+        let picos = (2048 * 1_000_000 / events_per_micro.max(1)).clamp(1 << 10, 1 << 18);
         Self {
             day_bits: picos.ilog2(),
             today: 0,
-            days: vec![EMPTY; DAYS],
+            days: Box::new([EMPTY; DAYS]),
             occupied: [0; DAYS / 64],
             chunks: Vec::new(),
             next_chunk: Vec::new(),
             free_chunk: NONE,
             sorted: Vec::new(),
             next: 0,
+            notes: Vec::new(),
             late: BinaryHeap::new(),
             far: BinaryHeap::new(),
             sequence: 0,
@@ -149,14 +153,14 @@ impl<E: Copy + Default> EventQueue<E> {
         let day = self.days[slot];
         let place = day.count as usize % CHUNK;
         let last = if place == 0 { self.lengthen(slot) } else { day.last };
-        self.chunks[last as usize * CHUNK + place] = scheduled;
+        self.chunks[last as usize][place] = scheduled;
         self.days[slot].count += 1;
     }
 
     /// Gives the day one more chunk.
     fn lengthen(&mut self, slot: usize) -> u32 {
         let chunk = if self.free_chunk == NONE {
-            self.chunks.resize(self.chunks.len() + CHUNK, Scheduled::default());
+            self.chunks.push([Scheduled::default(); CHUNK]);
             self.next_chunk.push(NONE);
             u32::try_from(self.next_chunk.len() - 1).expect("fewer than 2^32 chunks fit in memory")
         } else {
@@ -179,21 +183,51 @@ impl<E: Copy + Default> EventQueue<E> {
     /// Takes the soonest event.
     #[inline]
     pub fn pop(&mut self) -> Option<(SimTime, E)> {
-        if self.next == self.sorted.len() && self.late.is_empty() && !self.dawn() {
+        if !self.begin_day() {
             return None;
         }
-        self.len -= 1;
+        self.pop_today().map(|(at, event, _)| (at, event))
+    }
+
+    /// Makes sure that the day which has begun has an event left, or begins the next day that has
+    /// one; false when there is none. [`Self::pop`] does it too.
+    #[inline]
+    pub fn begin_day(&mut self) -> bool {
+        self.next < self.sorted.len() || !self.late.is_empty() || self.dawn()
+    }
+
+    /// The next event, unless it is of a day that has not begun, with what [`Self::note`] noted.
+    #[inline]
+    pub fn pop_today(&mut self) -> Option<(SimTime, E, Option<u32>)> {
         // What was in the calendar this morning was scheduled before what came late.
         let on_time = self.sorted.get(self.next);
         if let Some(Reverse(late)) = self.late.peek()
             && on_time.is_none_or(|first| late.at < first.at)
         {
             let Reverse(late) = self.late.pop()?;
-            return Some((late.at, late.event));
+            self.len -= 1;
+            return Some((late.at, late.event, None));
         }
         let Scheduled { at, event } = *on_time?;
+        self.len -= 1;
+        let note = self.notes.get(self.next).copied().filter(|&note| note != NONE);
         self.next += 1;
-        Some((at, event))
+        Some((at, event, note))
+    }
+
+    /// Notes something about each of the next `most` events that were due today when the day began;
+    /// [`Self::pop_today`] gives the notes back.
+    #[inline]
+    pub fn note(&mut self, most: usize, mut note: impl FnMut(&E) -> Option<u32>) {
+        let end = self.sorted.len().min(self.next + most);
+        self.notes.resize(self.next, NONE);
+        let today = &self.sorted[self.next..end];
+        self.notes.extend(today.iter().map(|scheduled| note(&scheduled.event).unwrap_or(NONE)));
+    }
+
+    /// Forgets every note.
+    pub fn forget_notes(&mut self) {
+        self.notes.clear();
     }
 
     /// Begins the next day that has an event; false when there is none.
@@ -239,10 +273,11 @@ impl<E: Copy + Default> EventQueue<E> {
         let day = std::mem::replace(&mut self.days[slot], EMPTY);
         self.occupied[slot / 64] &= !(1 << (slot % 64));
         self.next = 0;
+        self.notes.clear();
         let count = day.count as usize;
         self.sorted.resize(count, Scheduled::default());
         if count <= FEW {
-            self.sorted.copy_from_slice(&self.chunks[day.first as usize * CHUNK..][..count]);
+            self.sorted.copy_from_slice(&self.chunks[day.first as usize][..count]);
         } else {
             self.scatter(day, count);
         }
@@ -263,7 +298,7 @@ impl<E: Copy + Default> EventQueue<E> {
         self.counts.resize(mask + 1, 0);
         let chain = Chain { next: &self.next_chunk, chunk: day.first, left: count };
         for (chunk, len) in chain {
-            for scheduled in &self.chunks[chunk * CHUNK..chunk * CHUNK + len] {
+            for scheduled in &self.chunks[chunk][..len] {
                 self.counts[bin(scheduled.at)] += 1;
             }
         }
@@ -273,7 +308,7 @@ impl<E: Copy + Default> EventQueue<E> {
         }
         let chain = Chain { next: &self.next_chunk, chunk: day.first, left: count };
         for (chunk, len) in chain {
-            for scheduled in &self.chunks[chunk * CHUNK..chunk * CHUNK + len] {
+            for scheduled in &self.chunks[chunk][..len] {
                 let place = &mut self.counts[bin(scheduled.at)];
                 self.sorted[*place as usize] = *scheduled;
                 *place += 1;
@@ -375,6 +410,27 @@ mod tests {
         (50..100).for_each(|event| queue.schedule(far, event));
         let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|(_, event)| event).collect();
         assert_eq!(order, (0..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn notes_come_back_with_their_events_and_only_with_them() {
+        let mut queue = EventQueue::new(1);
+        let at = |picos: u64| SimTime::from_picos((1 << 20) + picos);
+        [30, 10, 20, 40].iter().for_each(|&event| queue.schedule(at(event), event));
+        assert!(queue.begin_day());
+        queue.note(3, |event| (*event != 20).then_some(u32::try_from(*event).unwrap() + 1));
+        assert_eq!(queue.pop_today(), Some((at(10), 10, Some(11))));
+        queue.schedule(at(15), 15);
+        assert_eq!(queue.pop_today(), Some((at(15), 15, None)));
+        assert_eq!(queue.pop_today(), Some((at(20), 20, None)));
+        queue.forget_notes();
+        assert_eq!(queue.pop_today(), Some((at(30), 30, None)));
+        queue.note(9, |_| Some(7));
+        assert_eq!(queue.pop_today(), Some((at(40), 40, Some(7))));
+        assert_eq!(queue.pop_today(), None);
+        queue.schedule(at(1 << 40), 50);
+        assert!(queue.begin_day());
+        assert_eq!(queue.pop_today(), Some((at(1 << 40), 50, None)));
     }
 
     #[test]

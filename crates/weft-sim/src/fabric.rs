@@ -5,6 +5,7 @@
 //! its arrival at the next node is scheduled. Nothing else happens for a hop.
 
 use std::collections::BTreeMap;
+use std::hint::black_box;
 
 use weft_topo::hash::FabricHash;
 use weft_topo::{Failures, LinkId, NodeId, RouteError, Routes, Topology};
@@ -14,7 +15,7 @@ use crate::event::{Event, Events};
 use crate::fault::Change;
 use crate::fault::impairment::{Impairment, Outcome};
 use crate::link::{Condition, Link, LinkClass};
-use crate::packet::{Ecn, Hop, ParcelPool};
+use crate::packet::{EPOCHS, Ecn, Hop, ParcelPool};
 use crate::queue::{Admission, QueueConfig, QueueDiscipline};
 use crate::switch::buffer::{BufferConfig, Request, SharedBuffers};
 use crate::switch::{self, Decision, Forward, Forwarding, ForwardingConfig};
@@ -180,30 +181,57 @@ impl Fabric {
         &self.routes
     }
 
-    /// A packet arrived at a switch: sends it on, or loses it.
+    /// A packet arrived at a switch: sends it on, or loses it. `foreseen` is what
+    /// [`Self::foresee`] said, if it was asked and nothing has changed since.
     #[inline]
-    pub fn forward(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
+    pub fn forward(
+        &mut self,
+        now: SimTime,
+        hop: Hop,
+        foreseen: Option<LinkId>,
+        events: &mut Events,
+    ) {
         if !self.survived_the_link(&hop) {
             return self.lose(&hop, Loss::LinkDown);
         }
-        let candidates = self.routes.next_links(hop.node, hop.destination);
-        let link = match candidates {
-            [] => return self.lose(&hop, Loss::NoRoute),
-            [only] => *only,
-            _ => {
-                let switch = (hop.node.0 - self.hosts) as usize;
-                let (links, parcels) = (self.links.as_slice(), &self.parcels);
-                let decision = Decision { now, switch, hop: &hop, candidates, links, parcels };
-                self.forwarding.choose(&decision)
-            }
+        match foreseen.or_else(|| self.next_link(now, &hop)) {
+            Some(link) => self.enqueue(now, link, hop, events),
+            None => self.lose(&hop, Loss::NoRoute),
+        }
+    }
+
+    fn next_link(&mut self, now: SimTime, hop: &Hop) -> Option<LinkId> {
+        let candidates = self.routes.next_links(hop.node(), hop.destination());
+        if candidates.len() < 2 {
+            return candidates.first().copied();
+        }
+        let (links, parcels) = (self.links.as_slice(), &self.parcels);
+        let switch = (hop.node().0 - self.hosts) as usize;
+        let decision = Decision { now, switch, hop, candidates, links, parcels };
+        Some(self.forwarding.choose(&decision))
+    }
+
+    /// The link that a packet will leave its switch by, as far as that is known before it arrives.
+    /// Has the link at hand for then: that is what asking early is for.
+    #[inline]
+    pub fn foresee(&self, now: SimTime, hop: &Hop) -> Option<LinkId> {
+        let candidates = self.routes.next_links(hop.node(), hop.destination());
+        let link = if candidates.len() < 2 {
+            *candidates.first()?
+        } else {
+            let (links, parcels) = (self.links.as_slice(), &self.parcels);
+            let switch = (hop.node().0 - self.hosts) as usize;
+            let decision = Decision { now, switch, hop, candidates, links, parcels };
+            self.forwarding.foresee(&decision)?
         };
-        self.enqueue(now, link, hop, events);
+        black_box(self.links[link.index()].condition);
+        Some(link)
     }
 
     /// Whether the link a packet came by stayed up while it was on it.
     #[inline]
     pub fn survived_the_link(&self, hop: &Hop) -> bool {
-        !self.epochs_matter || self.links[hop.link.index()].epoch == hop.progress.epoch()
+        !self.epochs_matter || self.links[hop.link().index()].epoch == hop.epoch()
     }
 
     /// Puts a packet into a switch port's queue.
@@ -215,13 +243,13 @@ impl Fabric {
             return self.lose(&hop, Loss::LinkDown);
         }
         let backlog = state.backlog(now);
-        let serialisation = class.pace.serialisation(hop.size);
+        let serialisation = class.pace.serialisation(hop.size());
         let admission = match &class.discipline {
             Some(queue) => queue.admit(backlog, serialisation, &mut self.rng),
             None => Admission::Accept,
         };
         let request =
-            Request { now, switch: (hop.node.0 - self.hosts) as usize, link, size: hop.size };
+            Request { now, switch: (hop.node().0 - self.hosts) as usize, link, size: hop.size() };
         let refused = admission == Admission::Refuse
             || !self.buffers.admit(&request, &self.topology, &self.links, &self.classes);
         let state = &mut self.links[link.index()];
@@ -229,14 +257,13 @@ impl Fabric {
             state.refused += 1;
             return self.lose(&hop, Loss::QueueFull);
         }
-        if admission == Admission::Mark && hop.ecn == Ecn::Capable {
-            hop.ecn = Ecn::CongestionExperienced;
+        if admission == Admission::Mark && hop.ecn() == Ecn::Capable {
+            hop = hop.marked();
             state.marked += 1;
             self.counters.marked += 1;
         }
         state.max_backlog = state.max_backlog.max(backlog + serialisation);
-        hop.progress = hop.progress.past_switch();
-        self.send(now, link, serialisation, SimSpan::ZERO, hop, events);
+        self.send(now, link, serialisation, SimSpan::ZERO, hop.past_switch(), events);
     }
 
     /// A host puts a packet on one of its own links. `jitter` is added to its way, and must not let
@@ -255,7 +282,7 @@ impl Fabric {
         if state.condition == Condition::Down {
             return self.lose(&hop, Loss::LinkDown);
         }
-        let serialisation = self.classes[usize::from(state.class)].pace.serialisation(hop.size);
+        let serialisation = self.classes[usize::from(state.class)].pace.serialisation(hop.size());
         self.send(now, link, serialisation, jitter, hop, events);
     }
 
@@ -266,14 +293,12 @@ impl Fabric {
         link: LinkId,
         serialisation: SimSpan,
         extra: SimSpan,
-        mut hop: Hop,
+        hop: Hop,
         events: &mut Events,
     ) {
         let state = &mut self.links[link.index()];
-        let departure = state.accept(now, serialisation, hop.size);
-        hop.link = link;
-        hop.node = NodeId(state.to);
-        hop.progress = hop.progress.in_epoch(state.epoch);
+        let departure = state.accept(now, serialisation, hop.size());
+        let hop = hop.on(link, NodeId(state.to), state.epoch);
         let propagation = self.classes[usize::from(state.class)].propagation;
         let arrival = departure + propagation + extra;
         if state.condition == Condition::Impaired {
@@ -284,12 +309,12 @@ impl Fabric {
 
     #[cold]
     fn send_impaired(&mut self, arrival: SimTime, hop: Hop, events: &mut Events) {
-        let Some(impairment) = self.impairments.get_mut(&hop.link) else {
+        let Some(impairment) = self.impairments.get_mut(&hop.link()) else {
             return events.schedule(arrival, Event::Arrive(hop));
         };
-        let parcel = self.parcels.get_mut(hop.packet);
+        let parcel = self.parcels.get_mut(hop.packet());
         let sent = *parcel;
-        let Outcome { lost, delay, copy, forged } = impairment.apply(parcel, hop.destination);
+        let Outcome { lost, delay, copy, forged } = impairment.apply(parcel, hop.destination());
         self.counters.forged += u64::from(forged);
         if lost {
             return self.lose(&hop, Loss::LossyLink);
@@ -298,7 +323,7 @@ impl Fabric {
         if let Some(late) = copy {
             self.counters.duplicated += 1;
             let packet = self.parcels.insert(sent);
-            events.schedule(arrival + late, Event::Arrive(Hop { packet, ..hop }));
+            events.schedule(arrival + late, Event::Arrive(hop.copied(packet)));
         }
     }
 
@@ -306,7 +331,7 @@ impl Fabric {
     #[cold]
     pub fn lose(&mut self, hop: &Hop, why: Loss) {
         self.counters.lost[why as usize] += 1;
-        self.parcels.remove(hop.packet);
+        self.parcels.remove(hop.packet());
     }
 
     /// Packet-hops so far: packets serialised, summed over all links.
@@ -353,7 +378,7 @@ impl Fabric {
                 true => Condition::Healthy,
             };
             if was_up && !up {
-                link.epoch = (link.epoch + 1) % 16;
+                link.epoch = (link.epoch + 1) % EPOCHS;
                 link.busy_until = link.busy_until.min(now);
             }
         }

@@ -5,6 +5,7 @@
 //! either, the engine is asked for packets as long as a port has room.
 
 use std::collections::VecDeque;
+use std::hint::black_box;
 
 use weft_topo::{Failures, LinkId, NodeId, RouteError, Routes, Topology};
 use weft_transport::{
@@ -20,7 +21,7 @@ use crate::fault::Action;
 use crate::host::{Host, Port};
 use crate::measure::{PortWatch, QueueWatch};
 use crate::nic::{self, FRAME_OVERHEAD};
-use crate::packet::{Ecn, Hop, Integrity, Parcel, Progress};
+use crate::packet::{Ecn, Hop, Integrity, Parcel, ParcelId};
 use crate::scenario::MeasureConfig;
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{
@@ -83,6 +84,8 @@ pub struct Network {
     events: Events,
     config: WorldConfig,
     notices: VecDeque<(u32, Notice)>,
+    /// Packets that will soon arrive at hosts.
+    expected: Vec<(NodeId, ParcelId)>,
     /// Payloads on their way from the NIC to where they belong.
     placing: VecDeque<(NodeId, ConnectionId, u32)>,
 }
@@ -95,6 +98,10 @@ pub struct World {
     workloads: Vec<Box<dyn Workload>>,
     plan: VecDeque<(SimTime, Action)>,
     stopped: bool,
+    /// Whether this run ends when the workloads are done.
+    until_done: bool,
+    /// When this run ends at the latest.
+    limit: SimTime,
     queues: Option<(SimSpan, QueueWatch)>,
     ports: Option<PortWatch>,
 }
@@ -118,6 +125,7 @@ impl World {
             events_handled: 0,
             events: Events::new(u64::from(count) * EVENTS_PER_HOST_MICRO),
             notices: VecDeque::new(),
+            expected: Vec::new(),
             placing: VecDeque::new(),
             hosts,
             config,
@@ -127,6 +135,8 @@ impl World {
             workloads: Vec::new(),
             plan: VecDeque::new(),
             stopped: false,
+            until_done: false,
+            limit: SimTime::EPOCH,
             queues: None,
             ports: None,
         })
@@ -191,21 +201,28 @@ impl World {
     /// Runs until every workload is done, nothing is left to happen, or `limit`. Gives whether the
     /// workloads are done.
     pub fn run(&mut self, limit: SimTime) -> bool {
-        self.stopped = false;
-        self.network.events.schedule(limit, Event::Stop);
-        while !self.stopped && !self.is_done() {
-            if !self.step() {
-                break;
-            }
-        }
+        self.go(limit, true);
         self.is_done()
     }
 
     /// Runs to `end`, whatever the workloads wait for.
     pub fn run_to(&mut self, end: SimTime) {
-        self.stopped = false;
-        self.network.events.schedule(end, Event::Stop);
-        while !self.stopped && self.step() {}
+        self.go(end, false);
+    }
+
+    fn go(&mut self, limit: SimTime, until_done: bool) {
+        (self.limit, self.until_done) = (limit, until_done);
+        self.network.events.schedule(limit, Event::Stop);
+        // Only notices make a workload done, so only they are followed by that question.
+        self.stopped = until_done && self.is_done();
+        while !self.stopped && self.network.events.begin_day() {
+            self.network.look_ahead();
+            for _ in 0..LOOK_AHEAD {
+                if self.stopped || !self.step() {
+                    break;
+                }
+            }
+        }
     }
 
     /// Whether every workload has all it waits for.
@@ -216,11 +233,11 @@ impl World {
     /// Handles the next event; false when there is none.
     #[inline]
     fn step(&mut self) -> bool {
-        let Some((at, event)) = self.network.events.pop() else { return false };
+        let Some((at, event, note)) = self.network.events.pop_today() else { return false };
         self.network.now = at;
         self.network.events_handled += 1;
         match event {
-            Event::Arrive(hop) => self.network.arrive(hop),
+            Event::Arrive(hop) => self.network.arrive(hop, note.map(LinkId)),
             Event::Pull { host } => {
                 self.network.hosts[host.index()].pull_scheduled = false;
                 self.network.pull(host);
@@ -233,7 +250,8 @@ impl World {
             Event::Fault => self.fault(),
             Event::Reroute => self.network.reroute(),
             Event::Sample => self.sample(),
-            Event::Stop => self.stopped = true,
+            // An earlier run may have left its own.
+            Event::Stop => self.stopped = at >= self.limit,
         }
         if !self.network.notices.is_empty() {
             self.give_notices();
@@ -246,6 +264,7 @@ impl World {
             let mut session = Session { network: &mut self.network, number };
             self.workloads[number as usize].notice(&notice, &mut session);
         }
+        self.stopped |= self.until_done && self.is_done();
     }
 
     fn fault(&mut self) {
@@ -272,6 +291,10 @@ impl World {
         self.network.reroute();
     }
 }
+
+/// Events looked ahead at together: enough to hide memory's latency, few enough that what was
+/// fetched first is still there.
+const LOOK_AHEAD: usize = 256;
 
 /// Events a busy host adds to the queue in a microsecond, for the queue's first guess.
 const EVENTS_PER_HOST_MICRO: u64 = 40;
@@ -440,10 +463,30 @@ impl Network {
 
     // What happens to packets.
 
+    /// Looks at what the next events will need: links for packets at switches, engines for packets
+    /// at hosts. Most of it is in no nearby cache, and looked up for many at once the waits for
+    /// memory overlap.
+    fn look_ahead(&mut self) {
+        let Self { events, fabric, hosts, expected, now, .. } = self;
+        expected.clear();
+        events.note_arrivals(LOOK_AHEAD, |hop| {
+            if hop.node().index() >= hosts.len() {
+                return fabric.foresee(*now, hop).map(|link| link.0);
+            }
+            black_box(fabric.parcels.get(hop.packet()).payload_len);
+            expected.push((hop.node(), hop.packet()));
+            None
+        });
+        for (node, packet) in &*expected {
+            let packet = &fabric.parcels.get(*packet).packet;
+            hosts[node.index()].endpoint.look_ahead(packet);
+        }
+    }
+
     #[inline]
-    fn arrive(&mut self, hop: Hop) {
-        if hop.node.index() >= self.hosts.len() {
-            return self.fabric.forward(self.now, hop, &mut self.events);
+    fn arrive(&mut self, hop: Hop, foreseen: Option<LinkId>) {
+        if hop.node().index() >= self.hosts.len() {
+            return self.fabric.forward(self.now, hop, foreseen, &mut self.events);
         }
         if !self.fabric.survived_the_link(&hop) {
             return self.fabric.lose(&hop, Loss::LinkDown);
@@ -453,7 +496,7 @@ impl Network {
 
     /// A packet reached its host.
     fn deliver(&mut self, hop: Hop) {
-        let parcel = self.fabric.parcels.get(hop.packet);
+        let parcel = self.fabric.parcels.get(hop.packet());
         match parcel.integrity {
             Integrity::Sound => {}
             Integrity::BadChecksum => return self.fabric.lose(&hop, Loss::BadChecksum),
@@ -466,32 +509,32 @@ impl Network {
         let arrival = Arrival {
             from,
             received_at: now,
-            congestion_experienced: hop.ecn == Ecn::CongestionExperienced,
-            hops: hop.progress.switches(),
+            congestion_experienced: hop.ecn() == Ecn::CongestionExperienced,
+            hops: hop.switches(),
         };
-        let host = &mut self.hosts[hop.node.index()];
+        let host = &mut self.hosts[hop.node().index()];
         let verdict =
             host.endpoint.handle_packet(now, &arrival, &parcel.packet, parcel.payload_len);
-        self.fabric.parcels.remove(hop.packet);
+        self.fabric.parcels.remove(hop.packet());
         if let Verdict::Place(placement) = verdict {
             if let Some(observer) = &mut self.observer {
-                observer.asked(hop.node, &placement);
+                observer.asked(hop.node(), &placement);
             }
             if self.config.place_delay > Duration::ZERO {
-                let waiting = (hop.node, placement.connection, placement.psn);
+                let waiting = (hop.node(), placement.connection, placement.psn);
                 self.placing.push_back(waiting);
                 let at = self.now + self.config.place_delay.into();
                 self.events.schedule(at, Event::Placed);
             } else {
                 if let Some(observer) = &mut self.observer {
-                    observer.placed(hop.node, placement.connection, placement.psn);
+                    observer.placed(hop.node(), placement.connection, placement.psn);
                 }
                 host.endpoint
                     .placed(now, placement.connection, placement.psn)
                     .expect("the engine asked for it just now");
             }
         }
-        self.attend(hop.node);
+        self.attend(hop.node());
     }
 
     /// The oldest payload on its way has been placed. Its connection may have ended meanwhile.
@@ -598,16 +641,8 @@ impl Network {
             integrity: Integrity::Sound,
             packet: transmit.packet,
         };
-        let hop = Hop {
-            packet: self.fabric.parcels.insert(parcel),
-            link,
-            node,
-            destination,
-            hash,
-            size,
-            progress: Progress::default(),
-            ecn: Ecn::Capable,
-        };
+        let packet = self.fabric.parcels.insert(parcel);
+        let hop = Hop::new(packet, node, destination, hash, size);
         let extra = self.irregularity(node, index, size);
         self.fabric.inject(self.now, link, extra, hop, &mut self.events);
     }
@@ -697,6 +732,7 @@ impl Network {
 
     /// The control plane has converged. Where the new routes do not fit, the old ones stay.
     fn reroute(&mut self) {
+        self.events.forget_notes();
         let _ = self.fabric.reroute();
     }
 

@@ -41,6 +41,12 @@ pub struct Decision<'a> {
 pub trait Forward {
     /// The chosen link: one of the candidates.
     fn choose(&mut self, decision: &Decision<'_>) -> LinkId;
+
+    /// What [`Self::choose`] will answer, where that is known before the packet's turn; only speed
+    /// depends on it.
+    fn foresee(&self, _: &Decision<'_>) -> Option<LinkId> {
+        None
+    }
 }
 
 /// How switches choose among equal-cost links.
@@ -98,6 +104,14 @@ macro_rules! forwarding_models {
                     Self::External(model) => model.choose(decision),
                 }
             }
+
+            #[inline]
+            fn foresee(&self, decision: &Decision<'_>) -> Option<LinkId> {
+                match self {
+                    $(Self::$kind(model) => model.foresee(decision),)+
+                    Self::External(model) => model.foresee(decision),
+                }
+            }
         }
     };
 }
@@ -115,8 +129,8 @@ forwarding_models! {
 /// The five-tuple a switch sees. Host `h` has address 10.0.0.0 + `h`, which is also how
 /// [`crate::nic`] names it.
 pub fn five_tuple(hop: &Hop, parcels: &ParcelPool) -> FiveTuple {
-    let parcel = parcels.get(hop.packet);
-    crate::nic::five_tuple(parcel.source, hop.destination, parcel.source_port)
+    let parcel = parcels.get(hop.packet());
+    crate::nic::five_tuple(parcel.source, hop.destination(), parcel.source_port)
 }
 
 /// The hash every forwarding model and the hosts' injection agree on.

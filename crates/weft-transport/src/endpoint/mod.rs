@@ -270,6 +270,21 @@ impl Endpoint {
         verdict
     }
 
+    /// Looks at what [`Self::handle_packet`] will need for this packet. Changes nothing: owners that
+    /// have many packets at hand, for one endpoint or for many, call it for all of them first, and
+    /// the waits for memory overlap.
+    #[inline]
+    pub fn look_ahead(&self, packet: &Packet) {
+        let cid = match packet {
+            Packet::Data(header, _) => header.destination_cid,
+            Packet::Ack(header) => header.destination_cid,
+            Packet::Setup(_) => return,
+        };
+        if let Some(slot) = self.connections.find(cid) {
+            self.connections.get(slot).expect("found just now").look_ahead(packet);
+        }
+    }
+
     /// Does what is due. Call it at or after [`Self::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(&Reverse((at, slot))) = self.schedule.peek() {
