@@ -29,7 +29,7 @@ pub struct Report {
     pub workloads: Vec<WorkloadReport>,
     /// Switch queues by kind of port.
     pub queues: BTreeMap<String, QueueReport>,
-    /// Load of the leaves' uplinks.
+    /// Load of the leaves' ports.
     pub ports: PortReport,
     /// Every finished flow, if asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -283,7 +283,7 @@ impl Report {
             Column::number("imbalance", "imbalance_mean"),
             Column::number("worst", "imbalance_max"),
         ]);
-        let PortReport { uplink_load, imbalance } = &self.ports;
+        let PortReport { uplink_load, imbalance, .. } = &self.ports;
         if uplink_load.count > 0 {
             table.push(vec![
                 uplink_load.count.into(),

@@ -1,4 +1,5 @@
-//! How evenly the uplinks of the leaves are loaded (STELLAR, section 7.2; figure 12).
+//! How evenly the uplinks of the leaves are loaded (STELLAR, section 7.2; figure 12), and how full
+//! the links down to the hosts are.
 
 use serde::Serialize;
 use weft_topo::{LinkId, NodeId};
@@ -7,21 +8,25 @@ use super::Distribution;
 use crate::fabric::Fabric;
 use crate::time::{SimSpan, SimTime};
 
-/// How evenly the uplinks of the leaves are loaded.
+/// Load of the leaves' ports, everything on the wire counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PortReport {
     /// Load of each uplink of a leaf that sent anything up, as a share of its rate.
     pub uplink_load: Distribution,
     /// For each such leaf: (most loaded - least loaded uplink) over the port's rate.
     pub imbalance: Distribution,
+    /// Load of each link down to a host that carried anything, as a share of its rate.
+    pub downlink_load: Distribution,
 }
 
-/// Watches the uplinks from a moment on.
+/// Watches the leaves' ports from a moment on.
 #[derive(Debug)]
 pub struct PortWatch {
     since: SimTime,
     /// The uplinks of each leaf, with the bytes each had sent before.
     leaves: Vec<Vec<(LinkId, u64)>>,
+    /// The links to hosts, likewise.
+    downlinks: Vec<(LinkId, u64)>,
 }
 
 impl PortWatch {
@@ -32,21 +37,24 @@ impl PortWatch {
             topology.tier(topology.link(**link).to) > topology.tier(leaf)
         };
         let leaves = topology.switch_ids().filter(|&switch| topology.tier(switch) == 1);
+        let so_far = |&link: &LinkId| (link, fabric.link(link).bytes);
         let uplinks = |leaf| {
             let ports = topology.ports(leaf).iter().filter(move |link| up(leaf, link));
-            ports.map(|&link| (link, fabric.link(link).bytes)).collect()
+            ports.map(so_far).collect()
         };
-        Self { since: now, leaves: leaves.map(uplinks).collect() }
+        let at_host = |link: &LinkId| topology.is_host(topology.link(*link).to);
+        let downlinks = topology.link_ids().filter(at_host).map(|link| so_far(&link)).collect();
+        Self { since: now, leaves: leaves.map(uplinks).collect(), downlinks }
     }
 
     /// What was sent since.
     pub fn report(&self, fabric: &Fabric, now: SimTime) -> PortReport {
         let elapsed = now.since(self.since);
+        let load = |&(link, before): &(LinkId, u64)| {
+            share(fabric, link, fabric.link(link).bytes - before, elapsed)
+        };
         let (mut loads, mut imbalances) = (Vec::new(), Vec::new());
         for uplinks in &self.leaves {
-            let load = |&(link, before): &(LinkId, u64)| {
-                share(fabric, link, fabric.link(link).bytes - before, elapsed)
-            };
             let leaf: Vec<f64> = uplinks.iter().map(load).collect();
             let most = leaf.iter().copied().fold(0.0, f64::max);
             if most > 0.0 {
@@ -54,9 +62,11 @@ impl PortWatch {
                 loads.extend(leaf);
             }
         }
+        let downlinks = self.downlinks.iter().map(load).filter(|&load| load > 0.0);
         PortReport {
             uplink_load: Distribution::of(&mut loads),
             imbalance: Distribution::of(&mut imbalances),
+            downlink_load: Distribution::of(&mut downlinks.collect::<Vec<_>>()),
         }
     }
 }

@@ -16,8 +16,10 @@ pub struct QueueReport {
     pub ports: usize,
     /// Mean depth over those ports and all samples, bytes.
     pub mean_bytes: f64,
-    /// Deepest queue any packet found, itself included, bytes.
+    /// Deepest queue any packet found since the run began, itself included, bytes.
     pub max_bytes: u64,
+    /// Deepest queue of all samples, which leave out what was before they began, bytes.
+    pub sampled_max_bytes: u64,
     /// Packets marked by these ports.
     pub marked: u64,
     /// Packets these ports had no room for.
@@ -114,6 +116,7 @@ impl Kind {
             ports: active,
             mean_bytes: mean(self.samples.iter().map(|s| s.sum).sum(), self.samples.len()),
             max_bytes: links().map(deepest).max().unwrap_or(0),
+            sampled_max_bytes: self.samples.iter().map(|sample| sample.max).max().unwrap_or(0),
             marked: links().map(|(_, state)| u64::from(state.marked)).sum(),
             refused: links().map(|(_, state)| u64::from(state.refused)).sum(),
             series: self.samples.chunks(width).map(point).collect(),

@@ -128,7 +128,7 @@ impl Default for RunConfig {
 pub struct MeasureConfig {
     /// How often queues are looked at; zero never.
     pub sample_every: Duration,
-    /// Port load counts from here on.
+    /// Port load counts, and queues are looked at, from here on.
     pub from: Duration,
     /// Whether every flow is listed.
     pub flows: bool,
