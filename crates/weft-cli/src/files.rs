@@ -37,16 +37,12 @@ pub(crate) fn read_scenario(file: &Path, sets: &[String]) -> Result<Scenario> {
     })
 }
 
-/// Reads the experiment called `name`, or in the file of that name.
+/// Reads an experiment.
 ///
 /// # Errors
-/// Without such an experiment, the nearest name and those there are; else what is wrong in the file.
-pub(crate) fn read_experiment(name: &str) -> Result<(PathBuf, Experiment)> {
-    let direct = PathBuf::from(name);
-    let file = if direct.is_file() { direct } else { find_experiment(name)? };
-    let experiment =
-        Experiment::parse(&read(&file)?).with_context(|| file.display().to_string())?;
-    Ok((file, experiment))
+/// What is wrong in the file.
+pub(crate) fn read_experiment(file: &Path) -> Result<Experiment> {
+    Experiment::parse(&read(file)?).with_context(|| file.display().to_string())
 }
 
 /// Every TOML file of a folder, in order of name. None when there is no such folder.
@@ -67,7 +63,16 @@ pub(crate) fn experiments_folder() -> Option<PathBuf> {
     here.ancestors().map(|folder| folder.join("experiments")).find(|folder| folder.is_dir())
 }
 
-fn find_experiment(name: &str) -> Result<PathBuf> {
+/// The file called `name`, the experiment of that name, or the parts of a figure: `fig10` is
+/// `fig10a` and `fig10b`.
+///
+/// # Errors
+/// Without such an experiment, the nearest name and those there are.
+pub(crate) fn find_experiment(name: &str) -> Result<Vec<PathBuf>> {
+    let direct = PathBuf::from(name);
+    if direct.is_file() {
+        return Ok(vec![direct]);
+    }
     let Some(folder) = experiments_folder() else {
         bail!(
             "no experiment {name:?}: no folder named experiments here or above; run this in Weft's \
@@ -76,8 +81,16 @@ fn find_experiment(name: &str) -> Result<PathBuf> {
     };
     let files = toml_files(&folder);
     let stem = |file: &PathBuf| Some(file.file_stem()?.to_str()?.to_owned());
-    if let Some(file) = files.iter().find(|file| stem(file).as_deref() == Some(name)) {
-        return Ok(file.clone());
+    let asked = |file: &PathBuf| {
+        let stem = stem(file);
+        matches!(
+            stem.as_deref().and_then(|stem| stem.strip_prefix(name)),
+            Some("" | "a" | "b" | "c")
+        )
+    };
+    let found: Vec<PathBuf> = files.iter().filter(|&file| asked(file)).cloned().collect();
+    if !found.is_empty() {
+        return Ok(found);
     }
     let names: Vec<String> = files.iter().filter_map(stem).collect();
     let known: Vec<&str> = names.iter().map(String::as_str).collect();

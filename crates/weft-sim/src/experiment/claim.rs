@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ExperimentError, Row};
+use super::{ExperimentError, Reduce, Row};
 
 /// What must hold between two numbers.
 #[derive(Clone, Debug, Deserialize)]
@@ -12,6 +12,13 @@ use super::{ExperimentError, Row};
 pub struct Claim {
     /// The claim in words.
     pub text: String,
+    /// What the paper says of it: its number with the unit, or its words.
+    #[serde(default)]
+    pub paper: String,
+    /// The claim is the paper's and does not hold here; the experiment's `differs` says why. If it
+    /// ever does hold, the file is out of date.
+    #[serde(default)]
+    pub differs: bool,
     /// The number on the left.
     pub left: Operand,
     /// How they compare.
@@ -34,15 +41,40 @@ fn once() -> f64 {
 pub enum Operand {
     /// A constant.
     Constant(f64),
-    /// A measure of one row. Axes that are not named may have any value; the first row that fits is
-    /// taken.
-    Measured {
-        /// Axis name to value.
-        #[serde(default)]
-        at: BTreeMap<String, String>,
-        /// Which measure.
-        measure: String,
-    },
+    /// A measure of the rows that fit.
+    Measured(Measured),
+}
+
+/// A measure of some rows.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measured {
+    /// Axis name to the value, or the values, a row may have there. Axes that are not named may have
+    /// any.
+    #[serde(default)]
+    at: BTreeMap<String, Values>,
+    /// Which measure.
+    measure: String,
+    /// What is taken of several rows; without it, exactly one must fit.
+    #[serde(default)]
+    of: Option<Reduce>,
+}
+
+/// One value of an axis, or several.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum Values {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Values {
+    fn as_slice(&self) -> &[String] {
+        match self {
+            Self::One(value) => std::slice::from_ref(value),
+            Self::Several(values) => values,
+        }
+    }
 }
 
 /// How two numbers compare.
@@ -67,14 +99,25 @@ pub enum Comparison {
 pub struct Outcome {
     /// The claim in words.
     pub text: String,
+    /// What the paper says of it.
+    pub paper: String,
     /// Whether it holds.
     pub holds: bool,
+    /// Whether it is known not to.
+    pub differs: bool,
     /// The number on the left.
     pub left: f64,
     /// How they were compared.
     pub comparison: Comparison,
     /// The number on the right, multiplied.
     pub right: f64,
+}
+
+impl Outcome {
+    /// Whether it is as the experiment's file says: it holds, or is known not to.
+    pub fn as_stated(&self) -> bool {
+        self.holds != self.differs
+    }
 }
 
 impl Claim {
@@ -87,22 +130,52 @@ impl Claim {
             Comparison::AtMost => left <= right,
             Comparison::AtLeast => left >= right,
         };
-        Ok(Outcome { text: self.text.clone(), holds, left, comparison: self.comparison, right })
+        Ok(Outcome {
+            text: self.text.clone(),
+            paper: self.paper.clone(),
+            holds,
+            differs: self.differs,
+            left,
+            comparison: self.comparison,
+            right,
+        })
     }
 
     fn number(&self, operand: &Operand, rows: &[Row]) -> Result<f64, ExperimentError> {
-        let (at, measure) = match operand {
-            Operand::Constant(value) => return Ok(*value),
-            Operand::Measured { at, measure } => (at, measure),
+        match operand {
+            Operand::Constant(value) => Ok(*value),
+            Operand::Measured(measured) => measured
+                .number(rows)
+                .map_err(|what| ExperimentError::Claim { claim: self.text.clone(), what }),
+        }
+    }
+}
+
+impl Measured {
+    /// The number, or what no run has.
+    fn number(&self, rows: &[Row]) -> Result<f64, String> {
+        for (axis, values) in &self.at {
+            let known = |value: &&String| rows.iter().any(|row| row.at.get(axis) == Some(value));
+            if let Some(value) = values.as_slice().iter().find(|value| !known(value)) {
+                return Err(format!("a run with {axis} = {value}"));
+            }
+        }
+        let fits = |row: &&Row| {
+            let mut axes = self.at.iter();
+            axes.all(|(axis, values)| {
+                row.at.get(axis).is_some_and(|at| values.as_slice().contains(at))
+            })
         };
-        let missing = |what: String| ExperimentError::Claim { claim: self.text.clone(), what };
-        let fits = |row: &&Row| at.iter().all(|(axis, value)| row.at.get(axis) == Some(value));
-        let row = rows.iter().find(fits).ok_or_else(|| {
-            let parts: Vec<_> =
-                at.iter().map(|(axis, value)| format!("{axis} = {value}")).collect();
-            missing(parts.join(", "))
-        })?;
-        row.measured.get(measure).copied().ok_or_else(|| missing(format!("a measure {measure:?}")))
+        let value = |row: &Row| row.measured.get(&self.measure).copied();
+        let found: Option<Vec<f64>> = rows.iter().filter(fits).map(value).collect();
+        let found = found.ok_or_else(|| format!("a measure {:?}", self.measure))?;
+        match found.as_slice() {
+            [only] => Ok(*only),
+            several => self.of.and_then(|reduce| reduce.of(several)).ok_or_else(|| {
+                let count = several.len();
+                format!("one run with these values but {count}; `of` says what to take of several")
+            }),
+        }
     }
 }
 

@@ -8,8 +8,10 @@ use serde_json::Value;
 use toml::Table;
 
 mod claim;
+mod reduce;
 
-pub use claim::{Claim, Comparison, Operand, Outcome};
+pub use claim::{Claim, Comparison, Measured, Operand, Outcome};
+pub use reduce::Reduce;
 
 /// A figure of a paper as a file.
 #[derive(Clone, Debug, Deserialize)]
@@ -23,7 +25,8 @@ pub struct Experiment {
     pub paper: String,
     /// Where our result differs from the paper and why, in one sentence.
     pub differs: String,
-    /// Each point is run once with each seed; measures are means over the seeds.
+    /// Each point is run once with each seed; measures are means over the seeds unless they say
+    /// otherwise.
     #[serde(default = "one_seed")]
     pub seeds: Vec<u64>,
     /// The scenario every run starts from.
@@ -48,7 +51,7 @@ fn one_seed() -> Vec<u64> {
 pub struct Axis {
     /// Its name in tables and claims.
     pub name: String,
-    /// Where its value goes in the scenario, dotted: `transport.paths`.
+    /// Where its value goes in the scenario, dotted: `transport.paths`, `workload.0.size`.
     pub key: String,
     /// The values.
     pub values: Vec<toml::Value>,
@@ -71,6 +74,13 @@ pub struct Measure {
     /// Its unit after scaling.
     #[serde(default)]
     pub unit: String,
+    /// What is taken of the seeds' values.
+    #[serde(default)]
+    pub of_seeds: Reduce,
+    /// Divided by the same measure of the point that has these values instead, axis name to value:
+    /// what it keeps of its own with `loss = "0"`.
+    #[serde(default)]
+    pub over: BTreeMap<String, String>,
 }
 
 fn unscaled() -> f64 {
@@ -91,7 +101,7 @@ pub struct Point {
 pub struct Row {
     /// Axis name to value, as text.
     pub at: BTreeMap<String, String>,
-    /// Measure name to mean over the seeds.
+    /// Measure name to its value over the seeds.
     pub measured: BTreeMap<String, f64>,
 }
 
@@ -110,14 +120,14 @@ pub enum ExperimentError {
     /// Not the TOML that was expected.
     #[error("{0}")]
     Syntax(#[from] toml::de::Error),
-    /// An axis's key leads through something that is no table.
-    #[error("axis {axis:?}: key {key:?} leads through {part:?}, which is not a table")]
+    /// An axis's key leads through something that is no table, or past the end of a list.
+    #[error("axis {axis:?}: key {key:?} leads nowhere below {part:?}")]
     Key {
         /// The axis.
         axis: String,
         /// Its key.
         key: String,
-        /// The part that is no table.
+        /// The part below which there is nothing.
         part: String,
     },
     /// A report lacks a measure.
@@ -128,8 +138,16 @@ pub enum ExperimentError {
         /// Where it was looked for.
         value: String,
     },
+    /// A measure is a share of a row that does not exist.
+    #[error("measure {measure:?}: there is not a run with {over} for each run")]
+    Unrelated {
+        /// The measure.
+        measure: String,
+        /// Which row it is a share of.
+        over: String,
+    },
     /// A claim names no row.
-    #[error("claim {claim:?}: no run has {what}")]
+    #[error("claim {claim:?}: there is not {what}")]
     Claim {
         /// The claim's text.
         claim: String,
@@ -175,21 +193,22 @@ impl Experiment {
     pub fn measure(&self, point: &Point, reports: &[Value]) -> Result<Row, ExperimentError> {
         let mut measured = BTreeMap::new();
         for measure in &self.measures {
-            let mut sum = 0.0;
-            for report in reports {
-                sum += measure.read(report)?;
-            }
-            let seeds = u32::try_from(reports.len().max(1)).unwrap_or(u32::MAX);
-            measured.insert(measure.name.clone(), sum / f64::from(seeds));
+            let values = reports.iter().map(|report| measure.read(report));
+            let values = values.collect::<Result<Vec<_>, _>>()?;
+            let value = measure.of_seeds.of(&values).ok_or_else(|| measure.missing())?;
+            measured.insert(measure.name.clone(), value);
         }
         Ok(Row { at: point.at.clone(), measured })
     }
 
-    /// Holds the claims against the rows.
+    /// Relates rows to each other where measures ask for it, and holds the claims against them.
     ///
     /// # Errors
-    /// A claim names a row or measure that does not exist.
-    pub fn judge(&self, rows: Vec<Row>) -> Result<Findings, ExperimentError> {
+    /// A measure or a claim names a row or measure that does not exist.
+    pub fn judge(&self, mut rows: Vec<Row>) -> Result<Findings, ExperimentError> {
+        for measure in self.measures.iter().filter(|measure| !measure.over.is_empty()) {
+            measure.relate(&mut rows)?;
+        }
         let claims =
             self.claims.iter().map(|claim| claim.judge(&rows)).collect::<Result<_, _>>()?;
         Ok(Findings { rows, claims })
@@ -207,39 +226,70 @@ impl Axis {
 
     /// Writes `value` where the key leads. A table is merged into the one that is there.
     fn write(&self, scenario: &mut Table, value: &toml::Value) -> Result<(), ExperimentError> {
-        let mut parts: Vec<&str> = self.key.split('.').collect();
-        let last = parts.pop().unwrap_or_default();
-        let mut table = scenario;
-        for part in parts {
-            let entry = table.entry(part).or_insert_with(|| Table::new().into());
-            let not_a_table = || ExperimentError::Key {
+        let mut parts = self.key.split('.');
+        let mut part = parts.next().unwrap_or_default();
+        let mut slot = scenario.entry(part).or_insert_with(|| Table::new().into());
+        for next in parts {
+            slot = step_into(slot, next).ok_or_else(|| ExperimentError::Key {
                 axis: self.name.clone(),
                 key: self.key.clone(),
                 part: part.to_owned(),
-            };
-            table = entry.as_table_mut().ok_or_else(not_a_table)?;
+            })?;
+            part = next;
         }
-        match (table.get_mut(last).and_then(toml::Value::as_table_mut), value) {
-            (Some(old), toml::Value::Table(new)) => old.extend(new.clone()),
-            _ => {
-                table.insert(last.to_owned(), value.clone());
-            }
+        match (slot, value) {
+            (toml::Value::Table(old), toml::Value::Table(new)) => old.extend(new.clone()),
+            (slot, value) => *slot = value.clone(),
         }
         Ok(())
     }
 }
 
+/// What `part` names in a table, made where it is not there yet, or in a list, counting from zero.
+fn step_into<'a>(value: &'a mut toml::Value, part: &str) -> Option<&'a mut toml::Value> {
+    match value {
+        toml::Value::Table(table) => Some(table.entry(part).or_insert_with(|| Table::new().into())),
+        toml::Value::Array(items) => items.get_mut(part.parse::<usize>().ok()?),
+        _ => None,
+    }
+}
+
 impl Measure {
     fn read(&self, report: &Value) -> Result<f64, ExperimentError> {
-        let missing =
-            || ExperimentError::Measure { measure: self.name.clone(), value: self.value.clone() };
         let step = |value: &Value, part: &str| match value {
             Value::Array(items) => items.get(part.parse::<usize>().ok()?).cloned(),
             other => other.get(part).cloned(),
         };
         let found =
             self.value.split('.').try_fold(report.clone(), |value, part| step(&value, part));
-        Ok(found.and_then(|value| value.as_f64()).ok_or_else(missing)? * self.scale)
+        let number = found.and_then(|value| value.as_f64()).ok_or_else(|| self.missing())?;
+        Ok(number * self.scale)
+    }
+
+    /// Makes each row's value the share of its reference row's.
+    fn relate(&self, rows: &mut [Row]) -> Result<(), ExperimentError> {
+        let shares = rows.iter().map(|row| {
+            let mut at = row.at.clone();
+            at.extend(self.over.clone());
+            let reference = rows.iter().find(|row| row.at == at).ok_or_else(|| self.unrelated())?;
+            let value = |row: &Row| row.measured.get(&self.name).copied().unwrap_or(f64::NAN);
+            Ok(value(row) / value(reference) * self.scale)
+        });
+        let shares = shares.collect::<Result<Vec<f64>, ExperimentError>>()?;
+        for (row, share) in rows.iter_mut().zip(shares) {
+            row.measured.insert(self.name.clone(), share);
+        }
+        Ok(())
+    }
+
+    fn unrelated(&self) -> ExperimentError {
+        let parts = self.over.iter().map(|(axis, value)| format!("{axis} = {value}"));
+        let over = parts.collect::<Vec<_>>().join(", ");
+        ExperimentError::Unrelated { measure: self.name.clone(), over }
+    }
+
+    fn missing(&self) -> ExperimentError {
+        ExperimentError::Measure { measure: self.name.clone(), value: self.value.clone() }
     }
 }
 
@@ -254,6 +304,7 @@ mod tests {
         differs = "d"
         seeds = [1, 2]
         scenario.transport.paths = 1
+        scenario.fault = [{ kind = "loss" }]
         axes = [
             { name = "policy", key = "transport.policy", values = ["single", "oblivious"] },
             { name = "paths", key = "transport.paths", values = [4, 128] },
@@ -282,18 +333,70 @@ mod tests {
     }
 
     #[test]
-    fn measures_are_means_over_the_seeds_and_claims_compare_them() {
-        let experiment = Experiment::parse(TEXT).unwrap();
+    fn an_axis_reaches_into_lists() {
+        let at = |key: &str| {
+            let mut experiment = Experiment::parse(TEXT).unwrap();
+            experiment.axes[1].key = key.into();
+            experiment.points().map(|points| points[3].scenario.clone())
+        };
+        let scenario = at("fault.0.probability").unwrap();
+        assert_eq!(scenario["fault"][0]["probability"].as_integer(), Some(128));
+        let error = at("fault.1.probability").unwrap_err().to_string();
+        assert_eq!(error, r#"axis "paths": key "fault.1.probability" leads nowhere below "fault""#);
+        assert!(at("transport.policy.paths").is_err());
+    }
+
+    fn rows(experiment: &Experiment) -> Vec<Row> {
         let points = experiment.points().unwrap();
-        let rows = points
-            .iter()
-            .zip([(9.0, 9.0), (9.0, 9.0), (4.0, 8.0), (1.0, 3.0)])
-            .map(|(point, (a, b))| experiment.measure(point, &[report(a), report(b)]).unwrap())
-            .collect();
-        let findings = experiment.judge(rows).unwrap();
+        let values = [(9.0, 9.0), (9.0, 9.0), (4.0, 8.0), (1.0, 3.0)];
+        let row = |(point, (a, b))| experiment.measure(point, &[report(a), report(b)]).unwrap();
+        points.iter().zip(values).map(row).collect()
+    }
+
+    #[test]
+    fn measures_are_means_over_the_seeds_and_claims_compare_them() {
+        let mut experiment = Experiment::parse(TEXT).unwrap();
+        let findings = experiment.judge(rows(&experiment)).unwrap();
         assert_eq!(findings.rows[2].measured["queue"], 3.0);
         assert!(findings.claims[0].holds);
         assert_eq!((findings.claims[0].left, findings.claims[0].right), (1.0, 3.0));
+        experiment.measures[0].of_seeds = Reduce::Max;
+        assert_eq!(rows(&experiment)[2].measured["queue"], 4.0);
+    }
+
+    #[test]
+    fn a_measure_may_be_a_share_of_another_row() {
+        let mut experiment = Experiment::parse(TEXT).unwrap();
+        experiment.measures[0].over = BTreeMap::from([("paths".into(), "4".into())]);
+        experiment.measures[0].scale = 100.0;
+        let findings = experiment.judge(rows(&experiment)).unwrap();
+        let shares: Vec<_> = findings.rows.iter().map(|row| row.measured["queue"]).collect();
+        assert_eq!(shares[..3], [100.0; 3]);
+        assert!((shares[3] - 100.0 / 3.0).abs() < 1e-9, "{shares:?}");
+        experiment.measures[0].over = BTreeMap::from([("paths".into(), "5".into())]);
+        let error = experiment.judge(rows(&experiment)).unwrap_err().to_string();
+        assert!(error.contains("paths = 5"), "{error}");
+    }
+
+    #[test]
+    fn a_claim_may_be_about_several_rows_and_says_what_is_taken_of_them() {
+        let judge = |left: &str| {
+            let text = TEXT.replace(
+                r#"left = { at = { policy = "oblivious", paths = "128" }, measure = "queue" }"#,
+                &format!("left = {{ measure = \"queue\", {left} }}"),
+            );
+            let experiment = Experiment::parse(&text).unwrap();
+            experiment.judge(rows(&experiment)).map(|findings| findings.claims[0].left)
+        };
+        assert_eq!(judge(r#"at = { paths = "128" }, of = "max""#).unwrap(), 4.5);
+        assert_eq!(
+            judge(r#"at = { policy = ["single", "oblivious"] }, of = "mean""#).unwrap(),
+            3.25
+        );
+        let error = judge(r#"at = { paths = "128" }"#).unwrap_err().to_string();
+        assert!(error.contains("not one run with these values but 2"), "{error}");
+        let error = judge(r#"at = { policy = ["single", "dwrr"] }, of = "min""#).unwrap_err();
+        assert!(error.to_string().contains("policy = dwrr"), "{error}");
     }
 
     #[test]
@@ -304,7 +407,7 @@ mod tests {
         let text = r#"measure "queue": the report has no number at "queues.0.mean""#;
         assert_eq!(error.to_string(), text);
         let error = experiment.judge(Vec::new()).unwrap_err().to_string();
-        assert!(error.contains("no run has paths = 128, policy = oblivious"), "{error}");
+        assert!(error.contains("there is not a run with paths = 128"), "{error}");
         let error = Experiment::parse("title = 3").unwrap_err().to_string();
         assert!(error.contains("line 1"), "{error}");
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use weft_report::{
     Axis as PlotAxis, BarPlot, Body, Cell, Column, LinePlot, Report, Section, Series, Table, Unit,
 };
-use weft_sim::experiment::{Experiment, Findings, Measure, Row};
+use weft_sim::experiment::{Experiment, Findings, Measure, Outcome, Row};
 
 use crate::output::render;
 
@@ -25,8 +25,9 @@ pub(super) fn text((_, experiment, findings): &Done) -> String {
 /// The page of some experiments.
 pub(super) fn page(done: &[Done]) -> Report {
     let names: Vec<&str> = done.iter().map(|(name, ..)| name.as_str()).collect();
-    let held = done.iter().flat_map(|(.., findings)| &findings.claims);
-    let (all, holding) = (held.clone().count(), held.filter(|claim| claim.holds).count());
+    let claims = || done.iter().flat_map(|(.., findings)| &findings.claims);
+    let holding = claims().filter(|claim| claim.holds).count();
+    let known = claims().filter(|claim| claim.as_stated() && claim.differs).count();
     Report {
         title: match done {
             [(_, experiment, _)] => experiment.title.clone(),
@@ -34,7 +35,8 @@ pub(super) fn page(done: &[Done]) -> Report {
         },
         subtitle: format!("weft experiment run {}", names.join(" ")),
         facts: vec![
-            ("claims that hold".into(), format!("{holding} of {all}")),
+            ("claims that hold".into(), format!("{holding} of {}", claims().count())),
+            ("of the others, explained".into(), known.to_string()),
             ("version".into(), env!("CARGO_PKG_VERSION").into()),
         ],
         sections: done.iter().flat_map(sections).collect(),
@@ -80,17 +82,28 @@ fn claims(findings: &Findings) -> Table {
         Column::number("measured", "left"),
         Column::text("", "comparison"),
         Column::number("wanted", "right"),
+        Column::text("the paper", "paper"),
     ]);
     for claim in &findings.claims {
         table.push(vec![
-            Cell::new(if claim.holds { "✓" } else { "✗" }, claim.holds),
+            Cell::new(sign(claim), claim.holds),
             claim.text.clone().into(),
             Cell::new(number(claim.left), claim.left),
             claim.comparison.to_string().into(),
             Cell::new(number(claim.right), claim.right),
+            claim.paper.clone().into(),
         ]);
     }
     table
+}
+
+/// It holds, is known to differ from the paper, or is not as the file says.
+fn sign(claim: &Outcome) -> &'static str {
+    match (claim.as_stated(), claim.differs) {
+        (true, false) => "✓",
+        (true, true) => "≠",
+        (false, _) => "✗",
+    }
 }
 
 /// Lines over the first axis when its values are numbers, else bars; one series for each
