@@ -32,7 +32,7 @@ pub use hosts::HostSet;
 pub use incast::Config as Incast;
 pub use pairs::Config as Pairs;
 pub use permutation::Config as Permutation;
-pub use ring_all_reduce::{Config as RingAllReduce, Iteration};
+pub use ring_all_reduce::{Config as RingAllReduce, Iteration, RingOrder};
 
 /// Decides what is sent, and reacts to what arrives.
 pub trait Workload: Debug + Send {

@@ -20,11 +20,11 @@ use crate::world::Session;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The ranks, in ring order.
+    /// The ranks.
     pub hosts: HostSet,
-    /// Puts the servers in a random order first, as a scheduler that does not know the topology
-    /// does. A server is as many hosts in a row as there are rings.
-    pub shuffle: bool,
+    /// The order of their servers around the ring. A server is as many hosts in a row as there are
+    /// rings.
+    pub order: RingOrder,
     /// Rings the hosts are dealt to in turn: with one for each rail of a server, a rail stays
     /// among itself. Each ring reduces `size` bytes of its own.
     pub rings: u32,
@@ -46,7 +46,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             hosts: HostSet::all(),
-            shuffle: false,
+            order: RingOrder::Listed,
             rings: 1,
             size: ByteCount(16_000_000),
             slices: 1,
@@ -56,6 +56,20 @@ impl Default for Config {
             pause: Duration::ZERO,
         }
     }
+}
+
+/// Which server follows which.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RingOrder {
+    /// As they are listed.
+    #[default]
+    Listed,
+    /// A random order, as a scheduler that does not know the topology gives.
+    Shuffled,
+    /// One of the first half of the list, one of the second, and so on. With the halves in two
+    /// segments every hop crosses the layer above: the order that asks most of it.
+    Alternating,
 }
 
 /// One finished all-reduce.
@@ -72,10 +86,8 @@ pub struct Iteration {
 impl Recipe for Config {
     fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
         let rings = at_least_one("rings", self.rings)?;
-        let mut hosts = self.hosts.resolve(setting.topology.hosts(), rings.saturating_mul(2))?;
-        if self.shuffle {
-            hosts = shuffle_servers(&hosts, rings, setting.seed);
-        }
+        let hosts = self.hosts.resolve(setting.topology.hosts(), rings.saturating_mul(2))?;
+        let hosts = self.order.apply(&hosts, rings, setting.seed);
         let ranks = u32::try_from(hosts.len()).expect("fewer than 2^20 hosts") / rings;
         let slices = self.checked_slices()?;
         let pieces = u64::from(ranks) * u64::from(slices);
@@ -102,11 +114,21 @@ impl Config {
     }
 }
 
-/// The servers of `rails` hosts each in a random order, their hosts in the old one.
-fn shuffle_servers(hosts: &[NodeId], rails: u32, seed: Seed) -> Vec<NodeId> {
-    let mut servers: Vec<&[NodeId]> = hosts.chunks(rails as usize).collect();
-    seed.rng().shuffle(&mut servers);
-    servers.concat()
+impl RingOrder {
+    /// The servers of `rails` hosts each in this order, a server's hosts in theirs.
+    fn apply(self, hosts: &[NodeId], rails: u32, seed: Seed) -> Vec<NodeId> {
+        let mut servers: Vec<&[NodeId]> = hosts.chunks(rails as usize).collect();
+        match self {
+            Self::Listed => {}
+            Self::Shuffled => seed.rng().shuffle(&mut servers),
+            Self::Alternating => {
+                let half = servers.len().div_ceil(2);
+                let pair = |index| [servers.get(index), servers.get(half + index)];
+                servers = (0..half).flat_map(pair).flatten().copied().collect();
+            }
+        }
+        servers.concat()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -287,13 +309,25 @@ mod tests {
     #[test]
     fn a_shuffle_keeps_the_hosts_of_a_server_together() {
         let hosts: Vec<_> = (0..40).map(NodeId).collect();
-        let shuffled = shuffle_servers(&hosts, 4, Seed(1));
+        let shuffled = RingOrder::Shuffled.apply(&hosts, 4, Seed(1));
         assert_ne!(shuffled, hosts);
         for server in shuffled.chunks(4) {
             let first = server[0].0;
             assert_eq!(first % 4, 0);
             assert_eq!(server, [0, 1, 2, 3].map(|rail| NodeId(first + rail)));
         }
+    }
+
+    #[test]
+    fn alternating_servers_are_of_one_half_and_the_other_in_turn() {
+        let alternating = |hosts: u32, rails| {
+            let hosts: Vec<_> = (0..hosts).map(NodeId).collect();
+            let order = RingOrder::Alternating.apply(&hosts, rails, Seed(1));
+            order.into_iter().map(|host| host.0).collect::<Vec<_>>()
+        };
+        assert_eq!(alternating(6, 1), [0, 3, 1, 4, 2, 5]);
+        assert_eq!(alternating(5, 1), [0, 3, 1, 4, 2]);
+        assert_eq!(alternating(8, 2), [0, 1, 4, 5, 2, 3, 6, 7]);
     }
 
     fn bus_gbps(slices: u32) -> f64 {
