@@ -22,6 +22,12 @@ impl Events {
         self.0.schedule(at, Packed::from(event));
     }
 
+    /// Schedules what happens most: a packet's arrival.
+    #[inline]
+    pub fn schedule_arrival(&mut self, at: SimTime, hop: Hop) {
+        self.0.schedule(at, Packed(hop.to_words()));
+    }
+
     /// See [`EventQueue::pop`].
     #[inline]
     pub fn pop(&mut self) -> Option<(SimTime, Event)> {
@@ -44,10 +50,7 @@ impl Events {
     /// [`EventQueue::note`].
     #[inline]
     pub fn note_arrivals(&mut self, most: usize, mut note: impl FnMut(&Hop) -> Option<u32>) {
-        self.0.note(most, |packed| match Event::from(*packed) {
-            Event::Arrive(hop) => note(&hop),
-            _ => None,
-        });
+        self.0.note(most, |packed| note(&packed.hop()?));
     }
 
     /// See [`EventQueue::forget_notes`].
@@ -118,6 +121,19 @@ mod tag {
     pub(super) const STOP: u64 = Hop::LAST_TAG + 8;
 }
 
+impl Packed {
+    #[inline]
+    const fn tag(self) -> u64 {
+        self.0[2] >> Hop::TAG_BITS
+    }
+
+    /// The packet, if that is what it is about.
+    #[inline]
+    fn hop(self) -> Option<Hop> {
+        (self.tag() <= Hop::LAST_TAG).then(|| Hop::from_words(self.0))
+    }
+}
+
 impl From<Event> for Packed {
     #[inline]
     fn from(event: Event) -> Self {
@@ -140,12 +156,11 @@ impl From<Event> for Packed {
 
 impl From<Packed> for Event {
     #[inline]
-    fn from(Packed(words): Packed) -> Self {
-        let tag = words[2] >> Hop::TAG_BITS;
-        if tag <= Hop::LAST_TAG {
-            return Self::Arrive(Hop::from_words(words));
+    fn from(packed: Packed) -> Self {
+        if let Some(hop) = packed.hop() {
+            return Self::Arrive(hop);
         }
-        let [number, token, _] = words;
+        let (Packed([number, token, _]), tag) = (packed, packed.tag());
         let number = u32::try_from(number).expect("a number of 32 bits was put in");
         match tag {
             tag::PULL => Self::Pull { host: NodeId(number) },

@@ -19,7 +19,9 @@ use crate::time::SimTime;
 /// is longer than any queue: only timers go past it.
 const DAYS: usize = 8192;
 /// Events in a chunk: half a kibibyte to a kibibyte, a few of which belong to each active day.
-const CHUNK: usize = 32;
+const CHUNK: u32 = 32;
+/// Bins of the counting sort at most.
+const BINS: usize = 4096;
 const NONE: u32 = u32::MAX;
 /// Up to this many events a day are sorted by insertion alone.
 const FEW: usize = 16;
@@ -59,11 +61,24 @@ impl<E> Ord for Waiting<E> {
 #[derive(Clone, Copy, Debug)]
 struct Day {
     first: u32,
-    last: u32,
-    count: u32,
+    /// How many chunks there are.
+    chunks: u32,
+    /// Where the next event goes; at the beginning of a chunk, that chunk is not there yet.
+    place: u32,
 }
 
-const EMPTY: Day = Day { first: NONE, last: NONE, count: 0 };
+const EMPTY: Day = Day { first: NONE, chunks: 0, place: 0 };
+
+impl Day {
+    fn count(&self) -> usize {
+        let in_last = self.place.wrapping_sub(1) % CHUNK + 1;
+        if self.chunks == 0 { 0 } else { ((self.chunks - 1) * CHUNK + in_last) as usize }
+    }
+
+    fn last(&self) -> u32 {
+        self.place.wrapping_sub(1) / CHUNK
+    }
+}
 
 /// Future events; see the module's documentation for how.
 #[derive(Debug)]
@@ -75,7 +90,8 @@ pub struct EventQueue<E> {
     days: Box<[Day; DAYS]>,
     /// One bit a day: whether it has events.
     occupied: [u64; DAYS / 64],
-    chunks: Vec<[Scheduled<E>; CHUNK]>,
+    /// The events of the days to come, in chunks.
+    pages: Vec<Scheduled<E>>,
     next_chunk: Vec<u32>,
     free_chunk: u32,
     /// Today's events in order, `next` being the first that was not popped.
@@ -89,7 +105,7 @@ pub struct EventQueue<E> {
     far: BinaryHeap<Reverse<Waiting<E>>>,
     sequence: u64,
     len: usize,
-    counts: Vec<u32>,
+    counts: Box<[u32; BINS]>,
 }
 
 impl<E: Copy + Default> EventQueue<E> {
@@ -104,7 +120,7 @@ impl<E: Copy + Default> EventQueue<E> {
             today: 0,
             days: Box::new([EMPTY; DAYS]),
             occupied: [0; DAYS / 64],
-            chunks: Vec::new(),
+            pages: Vec::new(),
             next_chunk: Vec::new(),
             free_chunk: NONE,
             sorted: Vec::new(),
@@ -114,7 +130,7 @@ impl<E: Copy + Default> EventQueue<E> {
             far: BinaryHeap::new(),
             sequence: 0,
             len: 0,
-            counts: Vec::new(),
+            counts: Box::new([0; BINS]),
         }
     }
 
@@ -150,19 +166,22 @@ impl<E: Copy + Default> EventQueue<E> {
     #[inline]
     fn append(&mut self, number: u64, scheduled: Scheduled<E>) {
         let slot = slot(number);
-        let day = self.days[slot];
-        let place = day.count as usize % CHUNK;
-        let last = if place == 0 { self.lengthen(slot) } else { day.last };
-        self.chunks[last as usize][place] = scheduled;
-        self.days[slot].count += 1;
+        let mut place = self.days[slot].place;
+        if place.is_multiple_of(CHUNK) {
+            place = self.lengthen(slot);
+        }
+        self.pages[place as usize] = scheduled;
+        self.days[slot].place = place + 1;
     }
 
-    /// Gives the day one more chunk.
+    /// Gives the day one more chunk; returns where it begins.
+    #[cold]
     fn lengthen(&mut self, slot: usize) -> u32 {
         let chunk = if self.free_chunk == NONE {
-            self.chunks.push([Scheduled::default(); CHUNK]);
+            let begin = u32::try_from(self.pages.len()).expect("fewer than 2^32 events to come");
+            self.pages.extend([Scheduled::default(); CHUNK as usize]);
             self.next_chunk.push(NONE);
-            u32::try_from(self.next_chunk.len() - 1).expect("fewer than 2^32 chunks fit in memory")
+            begin / CHUNK
         } else {
             let chunk = self.free_chunk;
             self.free_chunk = self.next_chunk[chunk as usize];
@@ -170,14 +189,14 @@ impl<E: Copy + Default> EventQueue<E> {
             chunk
         };
         let day = &mut self.days[slot];
-        if day.count == 0 {
+        if day.chunks == 0 {
             self.occupied[slot / 64] |= 1 << (slot % 64);
             day.first = chunk;
         } else {
-            self.next_chunk[day.last as usize] = chunk;
+            self.next_chunk[day.last() as usize] = chunk;
         }
-        day.last = chunk;
-        chunk
+        day.chunks += 1;
+        chunk * CHUNK
     }
 
     /// Takes the soonest event.
@@ -274,15 +293,17 @@ impl<E: Copy + Default> EventQueue<E> {
         self.occupied[slot / 64] &= !(1 << (slot % 64));
         self.next = 0;
         self.notes.clear();
-        let count = day.count as usize;
+        let count = day.count();
         self.sorted.resize(count, Scheduled::default());
         if count <= FEW {
-            self.sorted.copy_from_slice(&self.chunks[day.first as usize][..count]);
+            let mut chain = Chain::new(day, &self.next_chunk);
+            let events = chain.next().map_or(0..0, |first| first);
+            self.sorted.copy_from_slice(&self.pages[events]);
         } else {
             self.scatter(day, count);
         }
         if count > 0 {
-            self.next_chunk[day.last as usize] = self.free_chunk;
+            self.next_chunk[day.last() as usize] = self.free_chunk;
             self.free_chunk = day.first;
         }
         insertion_sort(&mut self.sorted);
@@ -290,25 +311,22 @@ impl<E: Copy + Default> EventQueue<E> {
 
     /// Counting sort by the upper bits of the time within the day, one bin an event or so.
     fn scatter(&mut self, day: Day, count: usize) {
-        let bin_bits = count.next_power_of_two().ilog2().min(self.day_bits);
-        let (shift, mask) = (self.day_bits - bin_bits, (1usize << bin_bits) - 1);
+        let bins = count.next_power_of_two().min(1 << self.day_bits).min(BINS);
+        let shift = self.day_bits - bins.ilog2();
         #[expect(clippy::cast_possible_truncation, reason = "masked to a few bits")]
-        let bin = |at: SimTime| (at.as_picos() >> shift) as usize & mask;
-        self.counts.clear();
-        self.counts.resize(mask + 1, 0);
-        let chain = Chain { next: &self.next_chunk, chunk: day.first, left: count };
-        for (chunk, len) in chain {
-            for scheduled in &self.chunks[chunk][..len] {
+        let bin = |at: SimTime| (at.as_picos() >> shift) as usize & (bins - 1) & (BINS - 1);
+        self.counts[..bins].fill(0);
+        for events in Chain::new(day, &self.next_chunk) {
+            for scheduled in &self.pages[events] {
                 self.counts[bin(scheduled.at)] += 1;
             }
         }
         let mut start = 0;
-        for slot in &mut self.counts {
-            start += std::mem::replace(slot, start);
+        for count in &mut self.counts[..bins] {
+            start += std::mem::replace(count, start);
         }
-        let chain = Chain { next: &self.next_chunk, chunk: day.first, left: count };
-        for (chunk, len) in chain {
-            for scheduled in &self.chunks[chunk][..len] {
+        for events in Chain::new(day, &self.next_chunk) {
+            for scheduled in &self.pages[events] {
                 let place = &mut self.counts[bin(scheduled.at)];
                 self.sorted[*place as usize] = *scheduled;
                 *place += 1;
@@ -317,24 +335,30 @@ impl<E: Copy + Default> EventQueue<E> {
     }
 }
 
-/// The chunks of one day, each with the number of events in it.
+/// The chunks of one day, each as the range of its events.
 struct Chain<'a> {
     next: &'a [u32],
     chunk: u32,
     left: usize,
 }
 
-impl Iterator for Chain<'_> {
-    type Item = (usize, usize);
+impl<'a> Chain<'a> {
+    fn new(day: Day, next: &'a [u32]) -> Self {
+        Self { next, chunk: day.first, left: day.count() }
+    }
+}
 
-    fn next(&mut self) -> Option<(usize, usize)> {
+impl Iterator for Chain<'_> {
+    type Item = std::ops::Range<usize>;
+
+    fn next(&mut self) -> Option<Self::Item> {
         if self.left == 0 {
             return None;
         }
-        let (chunk, len) = (self.chunk as usize, self.left.min(CHUNK));
-        self.chunk = self.next[chunk];
+        let (begin, len) = ((self.chunk * CHUNK) as usize, self.left.min(CHUNK as usize));
+        self.chunk = self.next[self.chunk as usize];
         self.left -= len;
-        Some((chunk, len))
+        Some(begin..begin + len)
     }
 }
 
@@ -345,17 +369,25 @@ const fn slot(day: u64) -> usize {
 
 /// Stable, and linear where the input is nearly sorted, which is what the counting pass leaves.
 fn insertion_sort<E: Copy>(events: &mut [Scheduled<E>]) {
-    for end in 1..events.len() {
-        let moving = events[end];
-        let mut place = end;
-        while place > 0 && events[place - 1].at > moving.at {
-            events[place] = events[place - 1];
-            place -= 1;
-        }
-        if place != end {
-            events[place] = moving;
+    let mut latest = SimTime::EPOCH;
+    for end in 0..events.len() {
+        if events[end].at >= latest {
+            latest = events[end].at;
+        } else {
+            insert(&mut events[..=end]);
         }
     }
+}
+
+/// Moves the last event to its place among those before it.
+fn insert<E: Copy>(events: &mut [Scheduled<E>]) {
+    let mut place = events.len() - 1;
+    let moving = events[place];
+    while place > 0 && events[place - 1].at > moving.at {
+        events[place] = events[place - 1];
+        place -= 1;
+    }
+    events[place] = moving;
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use weft_topo::hash::FabricHash;
 use weft_topo::{Failures, LinkId, NodeId, RouteError, Routes, Topology};
 use weft_units::{Duration, Rng, Seed};
 
-use crate::event::{Event, Events};
+use crate::event::Events;
 use crate::fault::Change;
 use crate::fault::impairment::{Impairment, Outcome};
 use crate::link::{Condition, Link, LinkClass};
@@ -183,7 +183,7 @@ impl Fabric {
 
     /// A packet arrived at a switch: sends it on, or loses it. `foreseen` is what
     /// [`Self::foresee`] said, if it was asked and nothing has changed since.
-    #[inline]
+    #[inline(always)] // Once in the simulator's loop; a call costs as much as what it does.
     pub fn forward(
         &mut self,
         now: SimTime,
@@ -235,7 +235,7 @@ impl Fabric {
     }
 
     /// Puts a packet into a switch port's queue.
-    #[inline]
+    #[inline(always)]
     fn enqueue(&mut self, now: SimTime, link: LinkId, mut hop: Hop, events: &mut Events) {
         let state = &self.links[link.index()];
         let class = &self.classes[usize::from(state.class)];
@@ -243,7 +243,8 @@ impl Fabric {
             return self.lose(&hop, Loss::LinkDown);
         }
         let backlog = state.backlog(now);
-        let serialisation = class.pace.serialisation(hop.size());
+        let (serialisation, propagation) =
+            (class.pace.serialisation(hop.size()), class.propagation);
         let admission = match &class.discipline {
             Some(queue) => queue.admit(backlog, serialisation, &mut self.rng),
             None => Admission::Accept,
@@ -263,7 +264,7 @@ impl Fabric {
             self.counters.marked += 1;
         }
         state.max_backlog = state.max_backlog.max(backlog + serialisation);
-        self.send(now, link, serialisation, SimSpan::ZERO, hop.past_switch(), events);
+        self.send(now, link, serialisation, propagation, hop.past_switch(), events);
     }
 
     /// A host puts a packet on one of its own links. `jitter` is added to its way, and must not let
@@ -282,35 +283,36 @@ impl Fabric {
         if state.condition == Condition::Down {
             return self.lose(&hop, Loss::LinkDown);
         }
-        let serialisation = self.classes[usize::from(state.class)].pace.serialisation(hop.size());
-        self.send(now, link, serialisation, jitter, hop, events);
+        let class = &self.classes[usize::from(state.class)];
+        let serialisation = class.pace.serialisation(hop.size());
+        self.send(now, link, serialisation, class.propagation + jitter, hop, events);
     }
 
-    #[inline]
+    /// Puts a packet on a link; it arrives `after` its last bit has left.
+    #[inline(always)]
     fn send(
         &mut self,
         now: SimTime,
         link: LinkId,
         serialisation: SimSpan,
-        extra: SimSpan,
+        after: SimSpan,
         hop: Hop,
         events: &mut Events,
     ) {
         let state = &mut self.links[link.index()];
         let departure = state.accept(now, serialisation, hop.size());
         let hop = hop.on(link, NodeId(state.to), state.epoch);
-        let propagation = self.classes[usize::from(state.class)].propagation;
-        let arrival = departure + propagation + extra;
+        let arrival = departure + after;
         if state.condition == Condition::Impaired {
             return self.send_impaired(arrival, hop, events);
         }
-        events.schedule(arrival, Event::Arrive(hop));
+        events.schedule_arrival(arrival, hop);
     }
 
     #[cold]
     fn send_impaired(&mut self, arrival: SimTime, hop: Hop, events: &mut Events) {
         let Some(impairment) = self.impairments.get_mut(&hop.link()) else {
-            return events.schedule(arrival, Event::Arrive(hop));
+            return events.schedule_arrival(arrival, hop);
         };
         let parcel = self.parcels.get_mut(hop.packet());
         let sent = *parcel;
@@ -319,11 +321,11 @@ impl Fabric {
         if lost {
             return self.lose(&hop, Loss::LossyLink);
         }
-        events.schedule(arrival + delay, Event::Arrive(hop));
+        events.schedule_arrival(arrival + delay, hop);
         if let Some(late) = copy {
             self.counters.duplicated += 1;
             let packet = self.parcels.insert(sent);
-            events.schedule(arrival + late, Event::Arrive(hop.copied(packet)));
+            events.schedule_arrival(arrival + late, hop.copied(packet));
         }
     }
 

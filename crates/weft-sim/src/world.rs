@@ -237,7 +237,13 @@ impl World {
         self.network.now = at;
         self.network.events_handled += 1;
         match event {
-            Event::Arrive(hop) => self.network.arrive(hop, note.map(LinkId)),
+            Event::Arrive(hop) if hop.node().index() >= self.network.hosts.len() => {
+                let Network { fabric, events, .. } = &mut self.network;
+                fabric.forward(at, hop, note.map(LinkId), events);
+                // No workload hears of that.
+                return true;
+            }
+            Event::Arrive(hop) => self.network.arrive(hop),
             Event::Pull { host } => {
                 self.network.hosts[host.index()].pull_scheduled = false;
                 self.network.pull(host);
@@ -483,19 +489,11 @@ impl Network {
         }
     }
 
-    #[inline]
-    fn arrive(&mut self, hop: Hop, foreseen: Option<LinkId>) {
-        if hop.node().index() >= self.hosts.len() {
-            return self.fabric.forward(self.now, hop, foreseen, &mut self.events);
-        }
+    /// A packet reached its host.
+    fn arrive(&mut self, hop: Hop) {
         if !self.fabric.survived_the_link(&hop) {
             return self.fabric.lose(&hop, Loss::LinkDown);
         }
-        self.deliver(hop);
-    }
-
-    /// A packet reached its host.
-    fn deliver(&mut self, hop: Hop) {
         let parcel = self.fabric.parcels.get(hop.packet());
         match parcel.integrity {
             Integrity::Sound => {}

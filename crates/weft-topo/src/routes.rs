@@ -233,9 +233,13 @@ impl Attachments {
         self.switches[range.clone()].iter().copied().zip(self.down[range].iter().copied())
     }
 
-    /// The cables from `switch` to `host`.
+    /// The cables from `switch`, which has at least one, to `host`.
+    #[inline]
     fn to_host(&self, switch: NodeId, host: NodeId) -> &[LinkId] {
         let range = self.range(host);
+        if range.len() == 1 {
+            return &self.down[range];
+        }
         let leaves = &self.switches[range.clone()];
         let start = leaves.iter().take_while(|&&leaf| leaf < switch).count();
         let len = leaves[start..].iter().take_while(|&&leaf| leaf == switch).count();

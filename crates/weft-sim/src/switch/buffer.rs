@@ -34,11 +34,27 @@ impl Default for BufferConfig {
 /// How full the switches' buffers are at most.
 #[derive(Debug)]
 pub struct SharedBuffers {
+    share: Share,
+    /// For each switch, an upper bound of the bytes it holds.
+    bound: Vec<u64>,
+}
+
+/// What a switch has and how much of it a port may take.
+#[derive(Clone, Copy, Debug)]
+struct Share {
     size: u64,
     /// Alpha in units of 2^-16.
     alpha: u64,
-    /// For each switch, an upper bound of the bytes it holds.
-    bound: Vec<u64>,
+}
+
+impl Share {
+    /// Whether a queue of `queued` bytes may grow by `size` in a switch that holds `used`.
+    #[inline]
+    fn allows(self, used: u64, queued: u64, size: u16) -> bool {
+        let free = self.size.saturating_sub(used);
+        let size = u64::from(size);
+        size <= free && queued + size <= (free * self.alpha) >> 16
+    }
 }
 
 /// What deciding about one packet needs to know.
@@ -60,7 +76,7 @@ impl SharedBuffers {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
         let alpha = (config.alpha.clamp(0.0, 1024.0) * 65_536.0) as u64;
         let bound = vec![0; topology.switches() as usize];
-        Self { size: config.size.0.min(u64::MAX >> 32), alpha, bound }
+        Self { share: Share { size: config.size.0.min(u64::MAX >> 32), alpha }, bound }
     }
 
     /// Whether the packet fits; if so, it is counted.
@@ -72,13 +88,12 @@ impl SharedBuffers {
         links: &[Link],
         classes: &[LinkClass],
     ) -> bool {
-        let bound = self.bound[request.switch];
-        let fits = self.allows(bound, bound, request.size)
-            || self.admit_exactly(request, topology, links, classes);
-        if fits {
-            self.bound[request.switch] += u64::from(request.size);
+        let bound = &mut self.bound[request.switch];
+        if self.share.allows(*bound, *bound, request.size) {
+            *bound += u64::from(request.size);
+            return true;
         }
-        fits
+        self.admit_exactly(request, topology, links, classes)
     }
 
     #[cold]
@@ -89,27 +104,16 @@ impl SharedBuffers {
         links: &[Link],
         classes: &[LinkClass],
     ) -> bool {
-        let queued = queued(request.link, links, classes, request.now);
-        let bound = self.bound[request.switch];
-        if self.allows(bound, queued, request.size) {
-            return true;
+        let queued = |port: LinkId| queued(port, links, classes, request.now);
+        let (share, bound) = (self.share, &mut self.bound[request.switch]);
+        let own = queued(request.link);
+        if !share.allows(*bound, own, request.size) {
+            let switch = NodeId(topology.hosts() + narrow(request.switch));
+            *bound = topology.ports(switch).iter().copied().map(queued).sum();
         }
-        let switch = NodeId(topology.hosts() + narrow(request.switch));
-        let exact = topology
-            .ports(switch)
-            .iter()
-            .map(|&port| self::queued(port, links, classes, request.now))
-            .sum();
-        self.bound[request.switch] = exact;
-        self.allows(exact, queued, request.size)
-    }
-
-    /// Whether a queue of `queued` bytes may grow by `size` in a switch that holds `used`.
-    #[inline]
-    fn allows(&self, used: u64, queued: u64, size: u16) -> bool {
-        let free = self.size.saturating_sub(used);
-        let size = u64::from(size);
-        size <= free && queued + size <= (free * self.alpha) >> 16
+        let fits = share.allows(*bound, own, request.size);
+        *bound += if fits { u64::from(request.size) } else { 0 };
+        fits
     }
 }
 

@@ -35,7 +35,7 @@ impl Forwarding {
 const UNREAD: FiveTuple = FiveTuple { src: 0, dst: 0, src_port: 0, dst_port: 0, protocol: 0 };
 
 impl Forwarding {
-    #[inline]
+    #[inline(always)]
     fn hashed(&self, decision: &Decision<'_>) -> LinkId {
         let Decision { hop, candidates, .. } = decision;
         let tuple = if self.affine { UNREAD } else { five_tuple(hop, decision.parcels) };
