@@ -56,6 +56,8 @@ pub(super) struct Pair {
     pub(super) sent: [u64; 2],
     wire: BTreeMap<(Instant, u64), OnWire>,
     sequence: u64,
+    /// The token each message's payload is taken from, by sender, connection and message.
+    tokens: BTreeMap<(usize, ConnectionId, u32), u64>,
 }
 
 pub(super) fn address(end: usize) -> SocketAddr {
@@ -86,6 +88,7 @@ impl Pair {
             sent: [0; 2],
             wire: BTreeMap::new(),
             sequence: 0,
+            tokens: BTreeMap::new(),
         }
     }
 
@@ -123,8 +126,22 @@ impl Pair {
         Arrival { from, received_at: self.now, congestion_experienced: marked, hops: 3 }
     }
 
+    /// The payload that follows a header is the piece that the header names.
+    fn check_payload(&mut self, from: usize, transmit: &Transmit) {
+        let (Some(connection), Packet::Data(_, Some(header)), Some(payload)) =
+            (transmit.connection, &transmit.packet, transmit.payload)
+        else {
+            assert_eq!(transmit.payload, None, "{transmit:?}");
+            return;
+        };
+        let key = (from, connection, header.id);
+        let token = *self.tokens.entry(key).or_insert(payload.token);
+        assert_eq!((payload.token, payload.offset), (token, header.offset), "{transmit:?}");
+    }
+
     fn put_on_wire(&mut self, from: usize, transmit: &Transmit) {
         self.sent[from] += 1;
+        self.check_payload(from, transmit);
         let on_link = OnLink { now: self.now, from, path: transmit.path, packet: &transmit.packet };
         let fate = (self.rule)(&on_link);
         let delay = match fate {

@@ -1,7 +1,9 @@
 //! Payload gets across, once, in order, over every profile and policy.
 
 use alloc::boxed::Box;
+use alloc::rc::Rc;
 use alloc::vec::Vec;
+use core::cell::Cell;
 
 use weft_units::{Duration, Seed};
 use weft_wire::Packet;
@@ -198,7 +200,14 @@ fn a_path_that_dies_is_avoided_and_used_again_when_it_comes_back() {
         let (mut pair, ids) = Pair::joined(&config);
         let dies = pair.now + Duration::from_millis(20);
         let heals = dies + Duration::from_millis(300);
+        let used_again = Rc::new(Cell::new(0));
+        let count = Rc::clone(&used_again);
         pair.rule = Box::new(move |on_link| {
+            let on_it = on_link.from == 0 && on_link.path.0 == 2;
+            let payload = matches!(on_link.packet, Packet::Data(header, _) if !header.special);
+            if on_it && payload && on_link.now > heals + Duration::from_millis(300) {
+                count.set(count.get() + 1);
+            }
             let dead = on_link.path.0 == 2 && on_link.now >= dies && on_link.now < heals;
             if dead { Fate::Drop } else { Fate::Pass }
         });
@@ -217,6 +226,7 @@ fn a_path_that_dies_is_avoided_and_used_again_when_it_comes_back() {
         };
         assert_eq!(pair.events[0].iter().filter(is(false)).count(), 1, "{policy}");
         assert_eq!(pair.events[0].iter().filter(is(true)).count(), 1, "{policy}");
+        assert!(used_again.get() > 100, "{policy}: {} packets", used_again.get());
         assert_eq!(pair.sent_tokens(0).len() as u64, token);
     }
 }
