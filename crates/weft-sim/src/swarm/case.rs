@@ -1,17 +1,17 @@
 //! From a seed to a case: topology, configuration, traffic, and the mix of faults.
 
+use std::ops::Range;
+
 use weft_topo::NodeId;
 use weft_topo::build::{FatTree, Hpn, LeafSpine, TopologyConfig};
 use weft_transport::{Retransmission, TransportConfig, congestion, path};
 use weft_units::{BitRate, ByteCount, Duration, Rng, Seed};
 
-use super::at_micros;
 use super::chatter::{Chatter, Deed, What};
+use super::faults::Faults;
+use super::last_words::LastWords;
 use crate::fabric::FabricConfig;
-use crate::fault::{
-    Corruption, Duplication, FaultConfig, Flap, Kind as FaultKind, LinkDown, LinkSelector, Loss,
-    Reordering, Restart, SwitchDown,
-};
+use crate::fault::{FaultConfig, Kind as FaultKind};
 use crate::queue::{self, QueueConfig};
 use crate::switch::buffer::BufferConfig;
 use crate::switch::{self, ForwardingConfig};
@@ -26,26 +26,36 @@ pub struct Case {
     pub topology: TopologyConfig,
     /// Everything around the workload.
     pub world: WorldConfig,
+    /// The engine of hosts with odd numbers, until they restart: the two ends of a connection need
+    /// not be configured alike.
+    pub odd: TransportConfig,
+    /// Number of every connection's first packet, where it is about to wrap; otherwise random.
+    pub first_psn: Option<u32>,
     /// What goes wrong.
     pub faults: Vec<FaultConfig>,
     /// Flipped bits reach the engines: UDP checksums are off somewhere. Then only the world's own
     /// accounts can be checked, and that nothing panics.
     pub hostile: bool,
+    /// What the clock shows when it begins: nothing, or that the 32 bits of the wire's timestamps
+    /// are about to wrap.
+    pub start_at: SimTime,
     /// When the network is made as good as new.
     pub heal_at: SimTime,
     pub(super) chatter: Chatter,
+    pub(super) last_words: LastWords,
 }
+
+/// When the nanoseconds in a packet's timestamps wrap, in microseconds.
+const TIMESTAMP_WRAP: u64 = (1 << 32) / 1_000;
 
 impl Case {
     /// The case of a seed.
     pub fn draw(seed: Seed) -> Self {
         let rng = |part| seed.child(part, 0).rng();
         let topology = topology(&mut rng("topology"));
-        let heal_after = 1_000 + rng("heal").below(15_000);
+        let storm = storm(&mut rng("storm"));
         let built = topology.build().expect("drawn within what can be built");
-        let (hosts, switches) = (built.hosts(), built.hosts()..built.nodes());
-        let mut faults = Faults { rng: rng("faults"), hosts, switches, until: heal_after };
-        let faults = faults.draw();
+        let faults = Faults::new(rng("faults"), &built, storm.clone()).draw();
         let hostile = faults.iter().any(
             |fault| matches!(fault, FaultConfig::Corruption(corruption) if !corruption.checksum),
         );
@@ -55,8 +65,24 @@ impl Case {
         if let Some(base_rtt) = base_round_trip(&built, &world.transport) {
             world.transport.base_rtt = base_rtt;
         }
-        let chatter = chatter(&mut rng("chatter"), hosts, heal_after);
-        Self { topology, world, faults, hostile, heal_at: at_micros(heal_after), chatter }
+        let odd = odd(&mut rng("odd"), &world.transport);
+        let mut chatter = chatter(&mut rng("chatter"), built.hosts(), &storm);
+        if !world.handshake {
+            chatter.greet();
+        }
+        let heal_at = at_micros(storm.end);
+        Self {
+            last_words: LastWords::new(heal_at, &world, odd.mtu, &mut rng("last words")),
+            first_psn: first_psn(&mut rng("first psn")),
+            start_at: at_micros(storm.start),
+            topology,
+            world,
+            odd,
+            faults,
+            hostile,
+            heal_at,
+            chatter,
+        }
     }
 
     /// Whether a kind of fault is in the mix.
@@ -68,14 +94,52 @@ impl Case {
     pub(super) fn closes(&self) -> bool {
         self.chatter.closes()
     }
+
+    /// Time in which a healed path is found to carry packets again: a path that is down is probed
+    /// at least every 16 probe intervals.
+    pub(super) fn paths_return(&self) -> SimSpan {
+        paths_return(&self.world.transport).into()
+    }
+
+    /// Whether a connection on which nobody speaks ends while the case lasts.
+    pub(super) fn tires_of_silence(&self) -> bool {
+        let transport = &self.world.transport;
+        transport.keepalive_interval == Duration::ZERO && transport.idle_timeout < LONG
+    }
 }
 
-fn pick<T: Copy>(rng: &mut Rng, among: &[T]) -> T {
+/// See [`Case::paths_return`].
+pub(super) fn paths_return(transport: &TransportConfig) -> Duration {
+    transport.probe_interval * 20 + Duration::from_millis(5)
+}
+
+/// Longer than any case.
+const LONG: Duration = Duration::from_secs(60);
+
+/// The epoch plus this many microseconds.
+fn at_micros(micros: u64) -> SimTime {
+    SimTime::from_picos(micros * 1_000_000)
+}
+
+/// The microseconds in which everything may go wrong.
+fn storm(rng: &mut Rng) -> Range<u64> {
+    let length = 1_000 + rng.below(15_000);
+    let start = if rng.chance(1, 3) { TIMESTAMP_WRAP - rng.below(length) } else { 0 };
+    start..start + length
+}
+
+/// One case in three begins a few packets before the sequence numbers wrap.
+fn first_psn(rng: &mut Rng) -> Option<u32> {
+    let before = rng.next_u32() % pick(rng, &[4, 100, 3_000]);
+    rng.chance(1, 3).then(|| u32::MAX - before)
+}
+
+pub(super) fn pick<T: Copy>(rng: &mut Rng, among: &[T]) -> T {
     among[rng.index(among.len())]
 }
 
 /// A number in `1..=most`.
-fn up_to(rng: &mut Rng, most: u32) -> u32 {
+pub(super) fn up_to(rng: &mut Rng, most: u32) -> u32 {
     1 + rng.next_u32() % most
 }
 
@@ -133,6 +197,15 @@ fn transport(rng: &mut Rng) -> TransportConfig {
         _ => TransportConfig::ecmp(),
     };
     let rto_min = Duration::from_micros(pick(rng, &[100, 250, 1_000, 4_000]));
+    let retransmission = Retransmission {
+        rto_min,
+        rto_max: rto_min * pick(rng, &[1, 4, 16]),
+        backoff: rng.chance(1, 2),
+        reorder_bound: Duration::from_micros(pick(rng, &[0, 10, 500])),
+    };
+    // Short, but longer than the storm and the retransmission timeout after it: whoever is there to
+    // answer has answered by then.
+    let silence = Duration::from_millis(60) + retransmission.rto_max * 3;
     let send_window = pick(rng, &[1, 7, 64, 512, 4096]);
     TransportConfig {
         mtu: pick(rng, &[64, 1000, 1440, 4096, 9000]),
@@ -145,15 +218,31 @@ fn transport(rng: &mut Rng) -> TransportConfig {
         reorder_window: pick(rng, &[send_window, 1, 33, 300]),
         ack_every: pick(rng, &[1, 4, 16]),
         ack_delay: Duration::from_nanos(pick(rng, &[0, 5_000, 100_000])),
-        retransmission: Retransmission {
-            rto_min,
-            rto_max: Duration::from_nanos(rto_min.as_nanos() * pick(rng, &[1, 4, 16])),
-            backoff: rng.chance(1, 2),
-            reorder_bound: Duration::from_micros(pick(rng, &[0, 10, 500])),
-        },
+        retransmission,
         path_down_after: pick(rng, &[1, 3, 8]),
+        probe_interval: Duration::from_micros(pick(rng, &[100, 1_000, 10_000])),
+        idle_timeout: pick(rng, &[LONG, LONG, silence]),
+        keepalive_interval: pick(rng, &[Duration::ZERO, Duration::ZERO, Duration::from_millis(5)]),
+        peer_timeout: pick(rng, &[Duration::from_secs(2), silence]),
         message_queue: pick(rng, &[1, 3, 1000]),
         ..base
+    }
+}
+
+/// In one case of three an engine that keeps and sends other amounts than its peers.
+fn odd(rng: &mut Rng, others: &TransportConfig) -> TransportConfig {
+    if rng.chance(2, 3) {
+        return others.clone();
+    }
+    TransportConfig {
+        mtu: pick(rng, &[256, 1440, 9000]).min(others.mtu),
+        paths: pick(rng, &[1, 3, 16]),
+        policy: pick(rng, path::Kind::ALL),
+        congestion: pick(rng, congestion::Kind::ALL),
+        send_window: pick(rng, &[1, 100, 1000]),
+        reorder_window: pick(rng, &[1, 5, 200]),
+        ack_every: pick(rng, &[1, 8]),
+        ..others.clone()
     }
 }
 
@@ -181,7 +270,7 @@ fn fabric(rng: &mut Rng, mtu: u16) -> FabricConfig {
     }
 }
 
-fn chatter(rng: &mut Rng, hosts: u32, until: u64) -> Chatter {
+fn chatter(rng: &mut Rng, hosts: u32, storm: &Range<u64>) -> Chatter {
     let pairs: Vec<_> = (0..up_to(rng, 6))
         .map(|_| {
             let from = rng.next_u32() % hosts;
@@ -189,100 +278,27 @@ fn chatter(rng: &mut Rng, hosts: u32, until: u64) -> Chatter {
             (NodeId(from), NodeId(to))
         })
         .collect();
+    let length = storm.end - storm.start;
     let mut deeds = Vec::new();
     let closing = rng.chance(1, 4);
     let longest = pick(rng, &[100, 10_000, 200_000]);
     for pair in 0..pairs.len() {
-        let mut deed = |micros, what| deeds.push(Deed { at: at_micros(micros), pair, what });
-        let opened = rng.below(until / 2);
+        let mut deed = |micros, what| {
+            deeds.push(Deed { at: at_micros(storm.start + micros), pair, what });
+        };
+        let opened = rng.below(length / 2);
         deed(opened, What::Open);
         for _ in 0..rng.below(20) {
             let from = if rng.chance(3, 4) { Side::Opener } else { Side::Peer };
-            let length = rng.next_u32() % longest;
-            deed(opened + rng.below(until - opened), What::Send { from, length });
+            let bytes = rng.next_u32() % longest;
+            deed(opened + rng.below(length - opened), What::Send { from, length: bytes });
         }
         if closing && rng.chance(1, 2) {
-            let closed = opened + rng.below(until);
+            let closed = opened + rng.below(length);
             deed(closed, What::Close);
             deed(closed + rng.below(1_000), What::Open);
             deed(closed + 1_000, What::Send { from: Side::Opener, length: longest });
         }
     }
     Chatter::new(pairs, deeds)
-}
-
-/// Draws the mix of faults.
-struct Faults {
-    rng: Rng,
-    hosts: u32,
-    switches: std::ops::Range<u32>,
-    /// Microseconds until the network is healed.
-    until: u64,
-}
-
-impl Faults {
-    fn draw(&mut self) -> Vec<FaultConfig> {
-        let mut faults = Vec::new();
-        for &kind in FaultKind::ALL {
-            // Restarts change what may be asked of everything else: fewer cases have them.
-            let odds = if kind == FaultKind::Restart { 5 } else { 2 };
-            if self.rng.chance(1, odds) {
-                let times = up_to(&mut self.rng, 2);
-                faults.extend((0..times).map(|_| self.fault(kind)));
-            }
-        }
-        faults
-    }
-
-    fn micros(&mut self, most: u64) -> Duration {
-        Duration::from_micros(self.rng.below(most))
-    }
-
-    /// From one in three to one in three thousand, each order of magnitude alike.
-    fn probability(&mut self) -> f64 {
-        let tenths = self.rng.next_u32() % 30;
-        (0..tenths).fold(0.3, |chance, _| chance * 0.794_328)
-    }
-
-    fn links(&mut self) -> LinkSelector {
-        use LinkSelector::{All, HostLinks, RandomUplink, Uplinks};
-        pick(&mut self.rng, &[All, HostLinks, Uplinks, RandomUplink, RandomUplink])
-    }
-
-    fn fault(&mut self, kind: FaultKind) -> FaultConfig {
-        let at = self.micros(self.until);
-        let links = self.links();
-        let probability = self.probability();
-        let duration = self.rng.chance(1, 2).then(|| self.micros(self.until));
-        match kind {
-            FaultKind::LinkDown => FaultConfig::LinkDown(LinkDown { links, at, duration }),
-            FaultKind::Flap => FaultConfig::Flap(Flap {
-                links: LinkSelector::RandomUplink,
-                at,
-                down: self.micros(500),
-                up: self.micros(500),
-                times: up_to(&mut self.rng, 20),
-            }),
-            FaultKind::SwitchDown => {
-                let count = self.switches.end - self.switches.start;
-                let switch = self.switches.start + self.rng.next_u32() % count;
-                FaultConfig::SwitchDown(SwitchDown { switch, at, duration })
-            }
-            FaultKind::Loss => FaultConfig::Loss(Loss { links, probability, at, duration }),
-            FaultKind::Duplication => {
-                FaultConfig::Duplication(Duplication { links, probability, at, duration })
-            }
-            FaultKind::Reordering => {
-                let by = self.micros(300);
-                FaultConfig::Reordering(Reordering { links, probability, by, at, duration })
-            }
-            FaultKind::Corruption => {
-                let checksum = self.rng.chance(7, 8);
-                FaultConfig::Corruption(Corruption { links, probability, checksum, at, duration })
-            }
-            FaultKind::Restart => {
-                FaultConfig::Restart(Restart { host: self.rng.next_u32() % self.hosts, at })
-            }
-        }
-    }
 }

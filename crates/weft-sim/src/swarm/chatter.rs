@@ -4,7 +4,7 @@
 use weft_topo::NodeId;
 
 use crate::time::SimTime;
-use crate::traffic::{ChannelId, Notice, Order, Side};
+use crate::traffic::{ChannelId, ChannelState, Notice, Order, Side};
 use crate::workload::Workload;
 use crate::world::Session;
 
@@ -44,6 +44,18 @@ impl Chatter {
         Self { open: vec![None; pairs.len()], pairs, deeds, next: 0 }
     }
 
+    /// Lets every channel begin with an empty message. The world only looks after the timers of
+    /// connections that were joined without packets once something was sent on them.
+    pub(super) fn greet(&mut self) {
+        let opened = |deed: &Deed| matches!(deed.what, What::Open);
+        let hello = What::Send { from: Side::Opener, length: 0 };
+        let hellos = self.deeds.iter().filter(|deed| opened(deed));
+        let hellos: Vec<_> = hellos.map(|deed| Deed { what: hello, ..*deed }).collect();
+        self.deeds.extend(hellos);
+        // Stable: what happens at one moment happens in the order it was written.
+        self.deeds.sort_by_key(|deed| deed.at);
+    }
+
     pub(super) fn closes(&self) -> bool {
         self.deeds.iter().any(|deed| matches!(deed.what, What::Close))
     }
@@ -67,6 +79,8 @@ impl Chatter {
                 let (from, to) = self.pairs[deed.pair];
                 *open = Some((session.open(from, to), 0));
             }
+            // A channel that closed at this moment: the notice is still to come.
+            (What::Send { .. }, Some((channel, _))) if is_closed(*channel, session) => {}
             (What::Send { from, length }, Some((channel, unfinished))) => {
                 *unfinished += 1;
                 let (channel, tag) = (*channel, deed.pair as u64);
@@ -81,6 +95,11 @@ impl Chatter {
     fn pair_of(&mut self, channel: ChannelId) -> Option<&mut Option<(ChannelId, usize)>> {
         self.open.iter_mut().find(|open| open.is_some_and(|(id, _)| id == channel))
     }
+}
+
+fn is_closed(channel: ChannelId, session: &Session<'_>) -> bool {
+    let channel = session.network.traffic.channel(channel);
+    channel.is_none_or(|channel| channel.state == ChannelState::Closed)
 }
 
 impl Workload for Chatter {

@@ -1,27 +1,34 @@
 //! The swarm: seed after seed, a small random world with its own mix of faults, watched by every
 //! check of [`crate::check`].
 //!
-//! Each case has two phases. In the first anything may happen and only safety is asked: nothing is
+//! A case has three phases. In the storm anything may happen and only safety is asked: nothing is
 //! placed twice, delivered out of order, or lost from the accounts. Then the network is made as good
-//! as new, and everything that was not closed has to finish. As in swarm testing (Groce et al.
-//! 2012), each case leaves some faults out altogether and gives the others widely different rates:
-//! a mix of everything hides what a single fault would show.
+//! as new, and everything that was not closed has to finish. At last, when all is quiet, a few more
+//! words must pass as if nothing had happened. As in swarm testing (Groce et al. 2012), each case
+//! leaves some faults out altogether and gives the others widely different rates.
+//! `docs/design/swarm.md` says what the weights are and which mistakes the swarm is known to catch.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
-use weft_transport::CloseReason;
+use weft_transport::{CloseReason, Endpoint, EndpointConfig};
 use weft_units::Seed;
 
 use crate::batch::for_each_index;
 use crate::check::{Checks, Observer};
 use crate::fault::{Kind as FaultKind, Plan, Scheduler};
-use crate::time::{SimSpan, SimTime};
+use crate::host::Host;
+use crate::nic::RECEIVE_PORT;
+use crate::time::SimSpan;
 use crate::traffic::ChannelState;
 use crate::world::{BuildError, World};
 
 mod case;
 mod chatter;
+mod faults;
+mod last_words;
+mod watchdog;
 
 pub use case::Case;
 
@@ -32,8 +39,9 @@ const PATIENCE: SimSpan = SimSpan::from_picos(20_000_000_000_000);
 /// Where a receiver was told what nobody sent, nothing needs to finish; only nothing may panic.
 const PATIENCE_WITH_THE_DECEIVED: SimSpan = SimSpan::from_picos(50_000_000_000);
 
-/// Simulated time by which everybody has noticed that a peer restarted.
-const AFTERMATH: SimSpan = SimSpan::from_picos(4_000_000_000_000);
+/// Simulated time in a healed network by which everybody who speaks has noticed that a peer
+/// restarted: longer than any retransmission timeout, shorter than the default peer timeout.
+const AFTERMATH: SimSpan = SimSpan::from_picos(1_000_000_000_000);
 
 /// What one case showed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -55,7 +63,7 @@ pub struct Verdict {
 pub struct Summary {
     /// The first seed.
     pub first: u64,
-    /// How many.
+    /// How many were run.
     pub seeds: usize,
     /// Packets of all cases.
     pub packets: u64,
@@ -68,7 +76,7 @@ pub struct Summary {
 }
 
 /// Runs the cases of `count` seeds from `first` on, on up to `workers` threads. `progress` hears
-/// how many are done.
+/// how many are done. After a case that does not end no further ones begin.
 pub fn run_swarm(
     first: u64,
     count: usize,
@@ -76,10 +84,19 @@ pub fn run_swarm(
     progress: impl Fn(usize) + Sync,
 ) -> Summary {
     let seed = |index: usize| first.wrapping_add(index as u64);
-    let verdicts = for_each_index(count, workers, progress, |index| run_case(seed(index)));
+    let stuck = AtomicBool::new(false);
+    let verdicts = for_each_index(count, workers, progress, |index| {
+        if stuck.load(Ordering::Relaxed) {
+            return None;
+        }
+        let ended = watchdog::run_case_in_time(seed(index));
+        stuck.fetch_or(ended.is_none(), Ordering::Relaxed);
+        Some(ended.unwrap_or_else(|| Verdict::broken(seed(index), "does not end".into())))
+    });
+    let verdicts: Vec<_> = verdicts.into_iter().flatten().collect();
     Summary {
         first,
-        seeds: count,
+        seeds: verdicts.len(),
         packets: verdicts.iter().map(|verdict| verdict.packets).sum(),
         lost: verdicts.iter().map(|verdict| verdict.lost).sum(),
         messages: verdicts.iter().map(|verdict| verdict.messages).sum(),
@@ -90,15 +107,22 @@ pub fn run_swarm(
 /// Runs one seed's case. A panic anywhere in it is a violation.
 pub fn run_case(seed: u64) -> Verdict {
     let case = Case::draw(Seed(seed));
-    let failed = |violations| Verdict { seed, violations, packets: 0, lost: 0, messages: 0 };
     match catch_unwind(AssertUnwindSafe(|| play(&case, seed))) {
         Ok(Ok(verdict)) => verdict,
-        Ok(Err(error)) => failed(vec![format!("the case cannot be built: {error}")]),
+        Ok(Err(error)) => Verdict::broken(seed, format!("the case cannot be built: {error}")),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).into()));
-            failed(vec![format!("panic: {}", text.unwrap_or_else(|| "without a message".into()))])
+            let text = text.unwrap_or_else(|| "without a message".into());
+            Verdict::broken(seed, format!("panic: {text}"))
         }
+    }
+}
+
+impl Verdict {
+    /// Of a case that did not come to its end.
+    fn broken(seed: u64, violation: String) -> Self {
+        Self { seed, violations: vec![violation], packets: 0, lost: 0, messages: 0 }
     }
 }
 
@@ -110,19 +134,46 @@ fn play(case: &Case, seed: u64) -> Result<Verdict, BuildError> {
     }
     let actions = plan.into_actions();
     let mut world = World::new(topology, case.world.clone(), Seed(seed))?;
+    prepare(case, seed, &mut world.network.hosts);
     world.network.observer = Some(Box::new(Checks::all()));
     world.set_plan(actions);
+    world.run_to(case.start_at);
     world.add_workload(Box::new(case.chatter.clone()));
+    if !case.hostile {
+        world.add_workload(Box::new(case.last_words.clone()));
+    }
     world.start();
     world.run_to(case.heal_at);
     world.heal();
     let deceived = is_deceived(case, &world);
     let done =
         world.run(case.heal_at + if deceived { PATIENCE_WITH_THE_DECEIVED } else { PATIENCE });
-    if case.has(FaultKind::Restart) && !deceived {
-        world.run_to(world.network.now + AFTERMATH);
+    if !deceived {
+        let restarts = case.has(FaultKind::Restart);
+        let aftermath = if restarts { AFTERMATH } else { case.paths_return() };
+        world.run_to(world.network.now + aftermath);
     }
     Ok(judge(case, seed, &world, done))
+}
+
+/// Makes the engines differ from those that the world makes.
+fn prepare(case: &Case, seed: u64, hosts: &mut [Host]) {
+    for host in hosts {
+        if case.odd != case.world.transport && host.id().0 % 2 == 1 {
+            let engine = Seed(seed).child("odd engine", host.id().0.into());
+            let config = EndpointConfig {
+                transport: case.odd.clone(),
+                receive_port: RECEIVE_PORT,
+                thread_id: 1,
+                accept: true,
+                max_connections: 1 << 12,
+            };
+            host.endpoint = Endpoint::new(config, engine).expect("cases draw what is in range");
+        }
+        if let Some(psn) = case.first_psn {
+            host.endpoint.number_packets_from(psn);
+        }
+    }
 }
 
 fn judge(case: &Case, seed: u64, world: &World, done: bool) -> Verdict {
@@ -135,6 +186,7 @@ fn judge(case: &Case, seed: u64, world: &World, done: bool) -> Verdict {
     };
     if !deceived {
         violations.extend(unexpected_closures(case, world));
+        violations.extend(case.last_words.complaints());
         if !done {
             violations.push(format!("not everything finished: {}", unfinished(world)));
         }
@@ -154,14 +206,12 @@ fn is_deceived(case: &Case, world: &World) -> bool {
     case.hostile || world.network.fabric.counters.forged > 0
 }
 
-/// Connections that ended although nobody closed them and no host restarted.
+/// Connections that ended although nobody closed them and no host restarted. A peer is never given
+/// up: the storm is shorter than any peer timeout.
 fn unexpected_closures(case: &Case, world: &World) -> Vec<String> {
     let allowed = |reason: Option<CloseReason>| match reason {
-        Some(CloseReason::Local | CloseReason::Peer) => true,
-        // A close that was lost on its way is answered by a reset when the other end speaks.
-        Some(CloseReason::Reset) => case.closes() || case.has(FaultKind::Restart),
-        Some(CloseReason::ConnectTimeout) => case.world.handshake && !case.faults.is_empty(),
-        Some(CloseReason::PeerGone) => case.has(FaultKind::Restart),
+        Some(CloseReason::Local | CloseReason::Peer) => case.closes(),
+        Some(CloseReason::Idle) => case.tires_of_silence(),
         None => case.has(FaultKind::Restart),
         Some(_) => false,
     };
@@ -182,11 +232,6 @@ fn unfinished(world: &World) -> String {
         format!("{id:?} (hosts {} and {}, {state:?}) has {count} messages left", a.0, b.0)
     });
     text.collect::<Vec<_>>().join("; ")
-}
-
-/// The epoch plus this many microseconds.
-pub(crate) fn at_micros(micros: u64) -> SimTime {
-    SimTime::from_picos(micros * 1_000_000)
 }
 
 #[cfg(test)]

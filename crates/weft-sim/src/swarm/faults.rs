@@ -1,0 +1,110 @@
+//! The mix of faults of a case. Each kind is left out of half of the cases altogether: a mix of
+//! everything hides what a single fault would show.
+
+use std::ops::Range;
+
+use weft_topo::Topology;
+use weft_units::{Duration, Rng};
+
+use super::case::{pick, up_to};
+use crate::fault::{
+    Corruption, Duplication, FaultConfig, Flap, Kind as FaultKind, LinkDown, LinkSelector, Loss,
+    Reordering, Restart, SwitchDown,
+};
+
+/// Draws the mix of faults.
+pub(super) struct Faults<'a> {
+    rng: Rng,
+    topology: &'a Topology,
+    /// When they may happen, microseconds.
+    storm: Range<u64>,
+}
+
+impl<'a> Faults<'a> {
+    pub(super) fn new(rng: Rng, topology: &'a Topology, storm: Range<u64>) -> Self {
+        Self { rng, topology, storm }
+    }
+
+    pub(super) fn draw(mut self) -> Vec<FaultConfig> {
+        let mut faults = Vec::new();
+        for &kind in FaultKind::ALL {
+            // Restarts change what may be asked of everything else: fewer cases have them.
+            let odds = if kind == FaultKind::Restart { 5 } else { 2 };
+            if self.rng.chance(1, odds) {
+                let times = up_to(&mut self.rng, 2);
+                faults.extend((0..times).map(|_| self.fault(kind)));
+            }
+        }
+        faults
+    }
+
+    fn moment(&mut self) -> Duration {
+        Duration::from_micros(self.storm.start) + self.span()
+    }
+
+    /// Less than the storm lasts.
+    fn span(&mut self) -> Duration {
+        self.micros(self.storm.end - self.storm.start)
+    }
+
+    fn micros(&mut self, most: u64) -> Duration {
+        Duration::from_micros(self.rng.below(most))
+    }
+
+    /// From one in three to one in three thousand, each order of magnitude alike.
+    fn probability(&mut self) -> f64 {
+        let tenths = self.rng.next_u32() % 30;
+        (0..tenths).fold(0.3, |chance, _| chance * 0.794_328)
+    }
+
+    fn links(&mut self) -> LinkSelector {
+        use LinkSelector::{All, FromTo, HostLinks, RandomUplink, Uplinks};
+        let links: Vec<_> = self.topology.link_ids().collect();
+        // One way only: what comes back is as good as ever.
+        let link = self.topology.link(pick(&mut self.rng, &links));
+        let one_way = FromTo(link.from.0, link.to.0);
+        pick(&mut self.rng, &[All, HostLinks, Uplinks, RandomUplink, RandomUplink, one_way])
+    }
+
+    fn fault(&mut self, kind: FaultKind) -> FaultConfig {
+        let at = self.moment();
+        let links = self.links();
+        let probability = self.probability();
+        let duration = self.rng.chance(1, 2).then(|| self.span());
+        match kind {
+            FaultKind::LinkDown => FaultConfig::LinkDown(LinkDown { links, at, duration }),
+            FaultKind::Flap => FaultConfig::Flap(Flap {
+                links: LinkSelector::RandomUplink,
+                at,
+                down: self.micros(500),
+                up: self.micros(500),
+                times: up_to(&mut self.rng, 20),
+            }),
+            FaultKind::SwitchDown => {
+                let count = self.topology.switches();
+                let switch = self.topology.hosts() + self.rng.next_u32() % count;
+                FaultConfig::SwitchDown(SwitchDown { switch, at, duration })
+            }
+            FaultKind::Loss => {
+                // A link that carries nothing and does not know it.
+                let probability = if self.rng.chance(1, 10) { 1.0 } else { probability };
+                FaultConfig::Loss(Loss { links, probability, at, duration })
+            }
+            FaultKind::Duplication => {
+                FaultConfig::Duplication(Duplication { links, probability, at, duration })
+            }
+            FaultKind::Reordering => {
+                let by = self.micros(300);
+                FaultConfig::Reordering(Reordering { links, probability, by, at, duration })
+            }
+            FaultKind::Corruption => {
+                let checksum = self.rng.chance(7, 8);
+                FaultConfig::Corruption(Corruption { links, probability, checksum, at, duration })
+            }
+            FaultKind::Restart => FaultConfig::Restart(Restart {
+                host: self.rng.next_u32() % self.topology.hosts(),
+                at,
+            }),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The end of a case: the network is healed, everything has arrived, and a while has passed. Then
+//! each end of each channel says a few words, one at a time, into an idle network. The last of them
+//! must get through as if nothing had ever gone wrong: promptly, and without being sent again.
+//!
+//! What a transport leaks little by little, or forgets while it is idle, shows here: everything
+//! before this may hide behind a retransmission timeout.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use weft_units::{Duration, Rng};
+
+use super::case::{paths_return, pick};
+use crate::time::{SimSpan, SimTime};
+use crate::traffic::{ChannelId, ChannelState, Notice, Order, Side};
+use crate::workload::Workload;
+use crate::world::{Session, WorldConfig};
+
+/// Words of each end of a channel. The first may be too early for a timeout that has not measured
+/// its round trip yet, and the answers to it and its repeat are what it is measured with.
+const WORDS: u32 = 4;
+
+/// Packets of a long word.
+const LONG_WORD: u32 = 30;
+
+/// How often a speaker looks whether its channel still exists.
+const GLANCE: SimSpan = SimSpan::from_picos(100_000_000_000);
+
+/// Speaks when all is quiet.
+#[derive(Clone, Debug)]
+pub(super) struct LastWords {
+    /// Not before then.
+    from: SimTime,
+    /// Nor before the network was idle for this long.
+    rest: SimSpan,
+    /// How many each end says: [`WORDS`], or none, so that a silent end is seen too.
+    words: u32,
+    /// Bytes of a word.
+    length: u32,
+    /// Packets of a word at most.
+    packets: u32,
+    /// A packet is acknowledged by then, unless something is wrong.
+    prompt: Duration,
+    /// Whether the timeout can adapt to that.
+    is_timeout_fair: bool,
+    state: State,
+    /// Words said by everybody.
+    count: u64,
+    complaints: Arc<Mutex<Vec<String>>>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Waiting { quiet_since: Option<SimTime> },
+    Speaking { word: Word, others: Vec<(ChannelId, Side)> },
+    Done,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Word {
+    channel: ChannelId,
+    side: Side,
+    /// Which one of this speaker, from 1.
+    number: u32,
+    said_at: SimTime,
+    /// Packets its host had sent again before.
+    repeats: u64,
+    /// Packets the network had lost before.
+    lost: u64,
+}
+
+impl LastWords {
+    /// Words after `from` in a world of this kind. `mtu` is the smallest of any host, bytes.
+    pub(super) fn new(from: SimTime, world: &WorldConfig, mtu: u16, rng: &mut Rng) -> Self {
+        let transport = &world.transport;
+        let length = pick(rng, &[0, 1, 64, LONG_WORD * u32::from(mtu)]);
+        let paths_return = paths_return(transport);
+        // By then an idle connection has given its memory back.
+        let memory_returns = Duration::from_millis(1_200);
+        let rest = if rng.chance(1, 3) { memory_returns } else { paths_return };
+        let jitter = Duration::from_nanos(world.jitter.as_picos().div_ceil(1_000));
+        let held = transport.ack_delay + world.place_delay;
+        let prompt = (transport.base_rtt + held + jitter * 2) * 2;
+        // Where a repeat reaches the peer before the first answer has left, its answer comes first
+        // and is what is measured, without the time that the peer needs.
+        let timeouts = transport.retransmission;
+        let is_timeout_fair = timeouts.rto_max >= prompt && timeouts.rto_min > held;
+        Self {
+            from,
+            rest: rest.max(paths_return).into(),
+            words: pick(rng, &[0, WORDS, WORDS]),
+            length,
+            packets: length.div_ceil(mtu.into()).max(1),
+            prompt,
+            is_timeout_fair,
+            state: State::Waiting { quiet_since: None },
+            count: 0,
+            complaints: Arc::default(),
+        }
+    }
+
+    /// What was wrong with the words, as sentences. Clones share it.
+    pub(super) fn complaints(&self) -> Vec<String> {
+        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn complain(&self, text: String) {
+        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    }
+
+    fn woken(&mut self, token: u64, session: &mut Session<'_>) {
+        let now = session.now();
+        match &mut self.state {
+            State::Waiting { quiet_since } => {
+                let quiet = session.network.traffic.in_progress() == 0;
+                *quiet_since = quiet.then(|| quiet_since.unwrap_or(now));
+                let rested = quiet_since.is_some_and(|since| now.since(since) >= self.rest);
+                if rested {
+                    let speakers = if self.words > 0 { every_end(session) } else { Vec::new() };
+                    self.next_speaker(speakers, session);
+                } else {
+                    session.wake(now + self.rest, 0);
+                }
+            }
+            State::Speaking { word, others } if token == self.count => {
+                if is_open(word.channel, session) {
+                    session.wake(now + GLANCE, token);
+                } else {
+                    let others = std::mem::take(others);
+                    self.next_speaker(others, session);
+                }
+            }
+            State::Speaking { .. } | State::Done => {}
+        }
+    }
+
+    fn next_speaker(&mut self, mut others: Vec<(ChannelId, Side)>, session: &mut Session<'_>) {
+        while let Some((channel, side)) = others.pop() {
+            if is_open(channel, session) {
+                return self.say(channel, side, 1, others, session);
+            }
+        }
+        self.state = State::Done;
+    }
+
+    fn say(
+        &mut self,
+        channel: ChannelId,
+        side: Side,
+        number: u32,
+        others: Vec<(ChannelId, Side)>,
+        session: &mut Session<'_>,
+    ) {
+        let said_at = session.now();
+        let repeats = repeats(channel, side, session);
+        let lost = lost(session);
+        let word = Word { channel, side, number, said_at, repeats, lost };
+        self.state = State::Speaking { word, others };
+        self.count += 1;
+        session.wake(said_at + GLANCE, self.count);
+        session.send(Order { channel, from: side, length: self.length, tag: 0, recorded: false });
+    }
+
+    fn heard(&mut self, session: &mut Session<'_>) {
+        let State::Speaking { word, others } = &mut self.state else { return };
+        let (word, others) = (*word, std::mem::take(others));
+        if word.number < self.words {
+            return self.say(word.channel, word.side, word.number + 1, others, session);
+        }
+        self.judge(word, session);
+        self.next_speaker(others, session);
+    }
+
+    fn judge(&self, word: Word, session: &Session<'_>) {
+        let Word { channel, side, said_at, .. } = word;
+        let repeats = repeats(channel, side, session) - word.repeats;
+        let took = session.now().since(said_at);
+        // A burst may still be too much for the shortest queues.
+        if !self.is_timeout_fair || lost(session) > word.lost {
+            return;
+        }
+        // Several packets over several paths overtake each other and may look lost.
+        if repeats > 0 && self.packets == 1 {
+            self.complain(format!(
+                "{channel:?}, {side:?}: the last word was sent again {repeats} times in an idle \
+                 network"
+            ));
+        }
+        // Even one packet at a time it is said by then.
+        let limit = self.prompt * self.packets.into();
+        if took > limit.into() {
+            self.complain(format!(
+                "{channel:?}, {side:?}: the last word took {} us in an idle network, expected at \
+                 most {limit}",
+                took.as_micros_f64(),
+            ));
+        }
+    }
+}
+
+fn every_end(session: &Session<'_>) -> Vec<(ChannelId, Side)> {
+    let channels = session.network.traffic.channels();
+    channels.flat_map(|(id, _)| [(id, Side::Peer), (id, Side::Opener)]).collect()
+}
+
+fn is_open(channel: ChannelId, session: &Session<'_>) -> bool {
+    let channel = session.network.traffic.channel(channel);
+    channel.is_some_and(|channel| channel.state == ChannelState::Open)
+}
+
+/// Packets that the network has lost.
+fn lost(session: &Session<'_>) -> u64 {
+    session.network.fabric.counters.lost.iter().sum()
+}
+
+/// Packets that the host of this end has sent again.
+fn repeats(channel: ChannelId, side: Side, session: &Session<'_>) -> u64 {
+    let network = &session.network;
+    let channel = network.traffic.channel(channel).expect("only known channels speak");
+    let stats = network.hosts[channel.hosts[side.index()].index()].endpoint.stats();
+    stats.fast_retransmits + stats.timeout_retransmits
+}
+
+impl Workload for LastWords {
+    fn start(&mut self, session: &mut Session<'_>) {
+        session.wake(self.from, 0);
+    }
+
+    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+        match notice {
+            Notice::Woken { token } => self.woken(*token, session),
+            Notice::Sent { .. } => self.heard(session),
+            Notice::Delivered { .. } | Notice::Closed { .. } => {}
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+}
