@@ -1,38 +1,60 @@
-//! Whoever still had something to send to a host that restarted is told that the connection is no
-//! more. (An end with nothing to say may find out when it next speaks.)
+//! Connections end at both ends. Whoever still had something to send to a host that restarted is told
+//! by the first packet it sends, not by silence; and where the network lost nothing, a close is heard.
+//! (An end with nothing to say may find out when it next speaks.)
 
 use std::collections::BTreeSet;
 
 use weft_topo::NodeId;
-use weft_transport::{ConnectionId, Event};
+use weft_transport::{CloseReason, ConnectionId, Event};
 
 use super::Observer;
-use crate::traffic::{ChannelId, Side, Traffic};
+use crate::traffic::{ChannelId, ChannelState, MessageId, Side, Traffic};
 use crate::world::Network;
 
 /// Ends that have to be told.
 #[derive(Debug, Default)]
 pub(super) struct Check {
     waiting: BTreeSet<(NodeId, ConnectionId)>,
+    violations: Vec<String>,
+    restarts: bool,
 }
 
 impl Observer for Check {
     fn heard(&mut self, host: NodeId, event: &Event) {
-        // A handshake that the restart interrupted may well succeed with the new engine.
-        if let Event::Closed { connection, .. } | Event::Connected { connection } = event {
-            self.waiting.remove(&(host, *connection));
+        match *event {
+            // A handshake that the restart interrupted may well succeed with the new engine.
+            Event::Connected { connection } => {
+                self.waiting.remove(&(host, connection));
+            }
+            Event::Closed { connection, reason } => {
+                let waited = self.waiting.remove(&(host, connection));
+                if waited && matches!(reason, CloseReason::PeerGone | CloseReason::ConnectTimeout) {
+                    let host = host.0;
+                    self.violations.push(format!(
+                        "host {host}: {connection:?} found out by silence that its peer restarted"
+                    ));
+                }
+            }
+            _ => {}
         }
     }
 
     fn restarted(&mut self, host: NodeId, ended: &[ChannelId], traffic: &Traffic) {
+        self.restarts = true;
         self.waiting.retain(|(of, _)| *of != host);
         for &id in ended {
             let Some(channel) = traffic.channel(id) else { continue };
+            // What waits for room in the engine is not the engine's to send yet.
+            let queued = |side| {
+                let from = |id: &MessageId| Some(traffic.message(*id)?.order.from);
+                channel.waiting.iter().any(|id| from(id) == Some(side))
+            };
             for side in [Side::Opener, Side::Peer] {
                 let end = (channel.hosts[side.index()], channel.connections[side.index()]);
                 if let (other, Some(connection)) = end
                     && other != host
                     && channel.has_undelivered(side)
+                    && !queued(side)
                 {
                     self.waiting.insert((other, connection));
                 }
@@ -45,11 +67,32 @@ impl Observer for Check {
             // A connection that closed for another reason needs no telling.
             network.hosts[host.index()].channel(*connection).is_some()
         });
-        forgotten
-            .map(|(host, connection)| {
-                let host = host.0;
-                format!("host {host}: {connection:?} was not told that its peer restarted")
+        let forgotten = forgotten.map(|(host, connection)| {
+            let host = host.0;
+            format!("host {host}: {connection:?} was not told that its peer restarted")
+        });
+        self.violations.iter().cloned().chain(forgotten).chain(self.left_behind(network)).collect()
+    }
+}
+
+impl Check {
+    /// Ends that outlived their peers although nothing was lost on the way.
+    fn left_behind(&self, network: &Network) -> Vec<String> {
+        if self.restarts || network.fabric.counters.lost.iter().any(|&count| count > 0) {
+            return Vec::new();
+        }
+        let closed = network.traffic.channels();
+        let closed = closed.filter(|(_, channel)| channel.state == ChannelState::Closed);
+        let ends = closed.flat_map(|(id, channel)| {
+            let ends = channel.hosts.into_iter().zip(channel.connections);
+            ends.map(move |(host, connection)| (id, host, connection))
+        });
+        ends.filter(|(id, host, connection)| {
+            connection.is_some_and(|connection| {
+                network.hosts[host.index()].channel(connection) == Some(*id)
             })
-            .collect()
+        })
+        .map(|(id, host, _)| format!("host {} still holds {id:?}, which its peer ended", host.0))
+        .collect()
     }
 }

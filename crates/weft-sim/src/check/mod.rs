@@ -11,10 +11,13 @@ use weft_transport::{ConnectionId, Event, Placement};
 use crate::traffic::{ChannelId, Traffic};
 use crate::world::Network;
 
+mod accounts;
 mod closure;
 mod conservation;
 mod exactly_once;
+mod honesty;
 mod ordering;
+mod path_return;
 
 /// Told of everything that passes between the engines and the world.
 pub trait Observer: Debug + Send {
@@ -55,7 +58,10 @@ checks! {
     ExactlyOnce => exactly_once, "exactly-once", "each byte of each message is placed once, before the message is delivered";
     Ordering => ordering, "ordering", "messages are delivered whole and in order, and sent only once they are delivered";
     Conservation => conservation, "conservation", "every packet put in is delivered, lost for a reason, or on its way";
-    Closure => closure, "closure", "whoever still had something to send to a host that restarted is told";
+    Closure => closure, "closure", "whoever speaks to a host that restarted is told at once, and both ends of a connection end";
+    PathReturn => path_return, "path-return", "a path that was taken for dead is used again once it is healed";
+    Accounts => accounts, "accounts", "an engine holds the connections it told of, no more and no fewer";
+    Honesty => honesty, "honesty", "no engine refuses a packet of another as broken";
 }
 
 /// All checks at once.

@@ -1,0 +1,69 @@
+//! A path that was said to be down is said to be up again once it carries packets. At the end of a
+//! run whose network is healed every path does.
+
+use std::collections::BTreeSet;
+
+use weft_topo::NodeId;
+use weft_transport::path::PathId;
+use weft_transport::{ConnectionId, Event};
+
+use super::Observer;
+use crate::traffic::{ChannelId, Traffic};
+use crate::world::Network;
+
+/// The paths that are down.
+#[derive(Debug, Default)]
+pub(super) struct Check {
+    down: BTreeSet<(NodeId, ConnectionId, PathId)>,
+}
+
+impl Observer for Check {
+    fn heard(&mut self, host: NodeId, event: &Event) {
+        match *event {
+            Event::PathDown { connection, path } => {
+                self.down.insert((host, connection, path));
+            }
+            Event::PathUp { connection, path } => {
+                self.down.remove(&(host, connection, path));
+            }
+            Event::Closed { connection, .. } => {
+                self.down.retain(|(at, of, _)| (*at, *of) != (host, connection));
+            }
+            _ => {}
+        }
+    }
+
+    fn restarted(&mut self, host: NodeId, _ended: &[ChannelId], _traffic: &Traffic) {
+        self.down.retain(|(at, _, _)| *at != host);
+    }
+
+    fn violations(&self, _network: &Network) -> Vec<String> {
+        let text = |(host, connection, path): &(NodeId, ConnectionId, PathId)| {
+            format!("host {}: {connection:?} never took path {} back", host.0, path.0)
+        };
+        self.down.iter().map(text).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_counts_as_down_until_it_is_up_or_its_connection_is_gone() {
+        let host = NodeId(3);
+        let (connection, path) = (ConnectionId(1), PathId(7));
+        for end in [
+            Event::PathUp { connection, path },
+            Event::Closed { connection, reason: weft_transport::CloseReason::Local },
+        ] {
+            let mut check = Check::default();
+            check.heard(host, &Event::PathDown { connection, path });
+            check.heard(host, &Event::PathUp { connection, path: PathId(6) });
+            check.heard(NodeId(4), &end);
+            assert_eq!(check.down.len(), 1);
+            check.heard(host, &end);
+            assert!(check.down.is_empty(), "{end:?}");
+        }
+    }
+}
