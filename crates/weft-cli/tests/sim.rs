@@ -205,3 +205,51 @@ fn an_experiment_that_is_not_there_is_answered_with_the_nearest() {
         text(&output.stderr)
     );
 }
+
+#[test]
+fn the_parts_of_a_figure_answer_to_its_number() {
+    let folder = Folder::new("parts");
+    let names = |asked: &str| {
+        let output = folder.weft(&["experiment", "run", asked, "--json"]);
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let names = found.as_array().unwrap().iter().map(|one| one["name"].clone());
+        names.collect::<Vec<_>>()
+    };
+    for part in ["fig10a", "fig10b", "fig100"] {
+        let file = folder.0.join(format!("experiments/{part}.toml"));
+        std::fs::write(file, EXPERIMENT).unwrap();
+    }
+    assert_eq!(names("fig10"), ["fig10a", "fig10b"]);
+    assert_eq!(names("fig10b"), ["fig10b"]);
+}
+
+#[test]
+fn a_claim_that_differs_as_stated_is_no_failure_and_one_that_holds_after_all_is() {
+    let folder = Folder::new("differs");
+    let run = |experiment: String| {
+        std::fs::write(folder.0.join("experiments/known.toml"), experiment).unwrap();
+        let output = folder.weft(&["experiment", "run", "known"]);
+        (output.status.code(), text(&output.stdout))
+    };
+    let differs = |claim: &str| EXPERIMENT.replace(claim, &format!("{claim}\ndiffers = true"));
+
+    let (code, shown) = run(differs(r#"text = "and a nanosecond is not enough""#));
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(shown.contains("≠  and a nanosecond is not enough"), "{shown}");
+    let (code, shown) = run(differs(r#"text = "eight paths take some time""#));
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(shown.contains("✗  eight paths take some time"), "{shown}");
+}
+
+#[test]
+fn the_repositorys_experiments_are_listed_with_their_figures() {
+    let mut command = Command::cargo_bin("weft").unwrap();
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = command.current_dir(root).args(["experiment", "list", "--json"]).output().unwrap();
+    let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let sources: Vec<_> = listed.as_array().unwrap().iter().map(|one| &one["source"]).collect();
+    for figure in ["9", "10a", "10b", "11", "12"] {
+        let source = Value::from(format!("STELLAR, section 7.2, figure {figure}"));
+        assert!(sources.contains(&&source), "{figure}: {sources:?}");
+    }
+}

@@ -1,0 +1,180 @@
+use std::path::{Path, PathBuf};
+
+use weft_units::{Duration, Seed};
+
+use super::*;
+use crate::Scenario;
+
+const TEXT: &str = r#"
+    title = "t"
+    source = "s"
+    paper = "p"
+    differs = "d"
+    seeds = [1, 2]
+    scenario.transport.paths = 1
+    scenario.fault = [{ kind = "loss" }]
+    axes = [
+        { name = "policy", key = "transport.policy", values = ["single", "oblivious"] },
+        { name = "paths", key = "transport.paths", values = [4, 128] },
+    ]
+    measures = [{ name = "queue", value = "queues.0.mean", scale = 0.5, unit = "KB" }]
+    [[claims]]
+    text = "more paths, shorter queues"
+    left = { at = { policy = "oblivious", paths = "128" }, measure = "queue" }
+    is = "<"
+    right = { at = { policy = "oblivious", paths = "4" }, measure = "queue" }
+"#;
+
+fn report(mean: f64) -> Value {
+    serde_json::json!({ "queues": [{ "mean": mean }] })
+}
+
+#[test]
+fn the_points_are_all_combinations() {
+    let points = Experiment::parse(TEXT).unwrap().points().unwrap();
+    let at: Vec<_> =
+        points.iter().map(|p| (p.at["policy"].as_str(), p.at["paths"].as_str())).collect();
+    let expected = [("single", "4"), ("single", "128"), ("oblivious", "4"), ("oblivious", "128")];
+    assert_eq!(at, expected);
+    assert_eq!(points[3].scenario["transport"]["paths"].as_integer(), Some(128));
+}
+
+#[test]
+fn an_axis_reaches_into_lists() {
+    let at = |key: &str| {
+        let mut experiment = Experiment::parse(TEXT).unwrap();
+        experiment.axes[1].key = key.into();
+        experiment.points().map(|points| points[3].scenario.clone())
+    };
+    let scenario = at("fault.0.probability").unwrap();
+    assert_eq!(scenario["fault"][0]["probability"].as_integer(), Some(128));
+    let error = at("fault.1.probability").unwrap_err().to_string();
+    assert_eq!(error, r#"axis "paths": key "fault.1.probability" leads nowhere below "fault""#);
+    assert!(at("transport.policy.paths").is_err());
+}
+
+fn rows(experiment: &Experiment) -> Vec<Row> {
+    let points = experiment.points().unwrap();
+    let values = [(9.0, 9.0), (9.0, 9.0), (4.0, 8.0), (1.0, 3.0)];
+    let row = |(point, (a, b))| experiment.measure(point, &[report(a), report(b)]).unwrap();
+    points.iter().zip(values).map(row).collect()
+}
+
+#[test]
+fn measures_are_means_over_the_seeds_and_claims_compare_them() {
+    let mut experiment = Experiment::parse(TEXT).unwrap();
+    let findings = experiment.judge(rows(&experiment)).unwrap();
+    assert_eq!(findings.rows[2].measured["queue"], 3.0);
+    assert!(findings.claims[0].holds);
+    assert_eq!((findings.claims[0].left, findings.claims[0].right), (1.0, 3.0));
+    experiment.measures[0].of_seeds = Reduce::Max;
+    assert_eq!(rows(&experiment)[2].measured["queue"], 4.0);
+}
+
+#[test]
+fn a_measure_may_be_a_share_of_another_row() {
+    let mut experiment = Experiment::parse(TEXT).unwrap();
+    experiment.measures[0].over = BTreeMap::from([("paths".into(), "4".into())]);
+    experiment.measures[0].scale = 100.0;
+    let findings = experiment.judge(rows(&experiment)).unwrap();
+    let shares: Vec<_> = findings.rows.iter().map(|row| row.measured["queue"]).collect();
+    assert_eq!(shares[..3], [100.0; 3]);
+    assert!((shares[3] - 100.0 / 3.0).abs() < 1e-9, "{shares:?}");
+    experiment.measures[0].over = BTreeMap::from([("paths".into(), "5".into())]);
+    let error = experiment.judge(rows(&experiment)).unwrap_err().to_string();
+    assert!(error.contains("paths = 5"), "{error}");
+}
+
+#[test]
+fn a_claim_may_be_about_several_rows_and_says_what_is_taken_of_them() {
+    let judge = |left: &str| {
+        let text = TEXT.replace(
+            r#"left = { at = { policy = "oblivious", paths = "128" }, measure = "queue" }"#,
+            &format!("left = {{ measure = \"queue\", {left} }}"),
+        );
+        let experiment = Experiment::parse(&text).unwrap();
+        experiment.judge(rows(&experiment)).map(|findings| findings.claims[0].left)
+    };
+    assert_eq!(judge(r#"at = { paths = "128" }, of = "max""#).unwrap(), 4.5);
+    assert_eq!(judge(r#"at = { policy = ["single", "oblivious"] }, of = "mean""#).unwrap(), 3.25);
+    let error = judge(r#"at = { paths = "128" }"#).unwrap_err().to_string();
+    assert!(error.contains("not one run with these values but 2"), "{error}");
+    let error = judge(r#"at = { policy = ["single", "dwrr"] }, of = "min""#).unwrap_err();
+    assert!(error.to_string().contains("policy = dwrr"), "{error}");
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let experiment = Experiment::parse(TEXT).unwrap();
+    let point = &experiment.points().unwrap()[0];
+    let error = experiment.measure(point, &[serde_json::json!({})]).unwrap_err();
+    let text = r#"measure "queue": the report has no number at "queues.0.mean""#;
+    assert_eq!(error.to_string(), text);
+    let error = experiment.judge(Vec::new()).unwrap_err().to_string();
+    assert!(error.contains("there is not a run with paths = 128"), "{error}");
+    let error = Experiment::parse("title = 3").unwrap_err().to_string();
+    assert!(error.contains("line 1"), "{error}");
+}
+
+// The experiments of this repository, without running them to their ends.
+
+fn files() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    let entries = std::fs::read_dir(folder).expect("the repository has experiments");
+    let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
+    files.sort();
+    files
+}
+
+fn read(file: &Path) -> Experiment {
+    let text = std::fs::read_to_string(file).unwrap();
+    Experiment::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// The first point's report after 20 us.
+fn short_report(scenario: &Scenario) -> Value {
+    let mut scenario = scenario.clone();
+    scenario.run.limit = Duration::from_micros(20);
+    scenario.measure.from = Duration::from_micros(5);
+    serde_json::to_value(crate::run(&scenario, Seed(1)).unwrap()).unwrap()
+}
+
+#[test]
+fn every_experiment_can_be_run_measured_and_judged() {
+    let files = files();
+    assert!(files.len() >= 5, "{files:?}");
+    for file in files {
+        let name = file.display();
+        let experiment = read(&file);
+        let points = experiment.points().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let folder = file.parent().unwrap();
+        let scenario = |point: &Point| {
+            Scenario::from_table(point.scenario.clone(), folder)
+                .unwrap_or_else(|error| panic!("{name}, {:?}: {error}", point.at))
+        };
+        for point in &points {
+            crate::run::build(&scenario(point), Seed(1))
+                .unwrap_or_else(|error| panic!("{name}, {:?}: {error}", point.at));
+        }
+        // Every point would have the same keys in its report.
+        let report = short_report(&scenario(&points[0]));
+        let rows =
+            points.iter().map(|point| experiment.measure(point, std::slice::from_ref(&report)));
+        let rows = rows.collect::<Result<Vec<_>, _>>();
+        let rows = rows.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let findings = experiment.judge(rows).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(!findings.claims.is_empty(), "{name} claims nothing");
+    }
+}
+
+#[test]
+fn every_experiment_says_what_the_paper_says_and_where_we_differ() {
+    for file in files() {
+        let (name, experiment) = (file.display(), read(&file));
+        for text in [&experiment.title, &experiment.source, &experiment.paper, &experiment.differs]
+        {
+            assert!(text.trim().len() > 20, "{name}: {text:?}");
+        }
+    }
+}
