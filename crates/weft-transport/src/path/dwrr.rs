@@ -4,9 +4,10 @@
 //! Kwon et al. weight queues by what is waiting in them; STELLAR gives no weights for paths. Here a
 //! path's weight is the inverse of its queueing delay: its smoothed round-trip time above that of
 //! the best path, halved at [`HALF_WEIGHT_PACKETS`] packets' worth of queue. So a path with a queue
-//! fifteen times that long gets no turn at all, and few paths stay in use when some are a little
-//! better than the rest, as STELLAR reports for static background traffic. Unmeasured paths weigh
-//! as much as the best, and the connection probes those that get no turn.
+//! fifteen times that long gets no turn at all. With 4 paths that leaves few in use, as STELLAR
+//! reports of its own; with 128 nearly all stay in use, which it does not (`experiments/stellar-fig9`
+//! and `stellar-fig10a`). Unmeasured paths weigh as much as the best, and the connection probes those
+//! that get no turn.
 //!
 //! Turns are interleaved: [`FULL`] passes make a cycle, and a path of weight `w` has a turn in `w`
 //! of them, evenly spaced. Weights are taken anew at the end of a pass once there was a selection for
