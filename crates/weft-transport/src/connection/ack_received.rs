@@ -70,16 +70,19 @@ impl Connection {
         let sender = self.sender.as_deref_mut().ok_or(DropReason::StaleAck)?;
         sender.check_ack(ack)?;
         shared.stats.acks_received += 1;
+        let newest = sender.is_newest(ack);
         let gained = sender.acknowledge(now, arrival, ack, shared);
         while let Some(message) = sender.outbox.pop_done(sender.base) {
             shared.events.push_back(Event::Sent { connection: id, token: message.token });
         }
-        if gained.packets == 0 && ack.ack_type != AckType::Duplicate {
+        if !newest && gained.packets == 0 && ack.ack_type != AckType::Duplicate {
             return Err(DropReason::StaleAck);
         }
         sender.waiting_since = now;
         sender.steer(now, &gained);
-        self.detect_loss(now, shared);
+        if newest {
+            self.detect_loss(now, first_described(ack), shared);
+        }
         self.arm_congestion();
         Ok(())
     }
@@ -95,7 +98,7 @@ impl Connection {
 impl Sender {
     /// Refuses an ACK that names packets or times that were never sent.
     fn check_ack(&self, ack: &AckHeader) -> Result<(), DropReason> {
-        let first = ack.psn_base.wrapping_add(u32::from(ack.block.get()) * BITMAP_PACKETS);
+        let first = first_described(ack);
         let last = ack.bitmap.last().map(|index| first.wrapping_add(index));
         let unsent = |psn: u32| !before(psn, self.next);
         if before(self.next, ack.psn_base) || last.is_some_and(unsent) || unsent(ack.psn) {
@@ -121,7 +124,7 @@ impl Sender {
         let mut gained = Gained { marks, marks_left: marks, hops, ..Gained::default() };
         self.read_echo(now, arrival, ack, &mut gained);
         if ack.ack_type == AckType::Duplicate {
-            self.note_needless_repeat(shared);
+            self.note_needless_repeat(now, shared);
         }
         // The echoed packet goes first so that a mark is attributed to the path that caused it.
         if self.is_reported(ack, ack.psn) {
@@ -132,7 +135,7 @@ impl Sender {
                 self.acknowledge_packet(psn, now, &mut gained);
             }
         }
-        let first = ack.psn_base.wrapping_add(u32::from(ack.block.get()) * BITMAP_PACKETS);
+        let first = first_described(ack);
         for index in ack.bitmap.iter() {
             self.acknowledge_packet(first.wrapping_add(index), now, &mut gained);
         }
@@ -156,19 +159,24 @@ impl Sender {
 
     /// Whether this ACK says that `psn` was placed.
     fn is_reported(&self, ack: &AckHeader, psn: u32) -> bool {
-        let first = ack.psn_base.wrapping_add(u32::from(ack.block.get()) * BITMAP_PACKETS);
-        before(psn, ack.psn_base) || ack.bitmap.contains(psn.wrapping_sub(first))
+        let index = psn.wrapping_sub(first_described(ack));
+        before(psn, ack.psn_base) || ack.bitmap.contains(index)
     }
 
-    /// Marks reported since the last ACK that was newer than all before it. The counts run modulo
-    /// 2^11, so an ACK that was overtaken shows as a count behind ours and adds nothing.
+    /// Whether no ACK that arrived before says more. The counts run modulo 2^11, so an ACK that was
+    /// overtaken shows as a count behind ours.
+    fn is_newest(&self, ack: &AckHeader) -> bool {
+        counted(ack.num_ack, self.counts.acked) <= U11::MAX.get() / 2
+    }
+
+    /// Marks reported since the last ACK that was newer than all before it; an ACK that was
+    /// overtaken adds nothing.
     fn take_marks(&mut self, ack: &AckHeader) -> u32 {
-        let since = |new: U11, old: U11| (new.get().wrapping_sub(old.get())) & U11::MAX.get();
-        let acked = since(ack.num_ack, self.counts.acked);
-        if acked == 0 || acked > U11::MAX.get() / 2 {
+        let acked = counted(ack.num_ack, self.counts.acked);
+        if acked == 0 || !self.is_newest(ack) {
             return 0;
         }
-        let marks = since(ack.num_ece, self.counts.marked).min(acked);
+        let marks = counted(ack.num_ece, self.counts.marked).min(acked);
         self.counts = Counts { acked: ack.num_ack, marked: ack.num_ece };
         marks.into()
     }
@@ -180,19 +188,23 @@ impl Sender {
             return;
         }
         let len = self.payload_len(&packet);
-        if packet.fate == Fate::InFlight {
+        if packet.is_in_flight() {
             self.leave_flight(packet.path, len);
         }
         self.sent.slot_mut(psn).expect("found just now").fate = Fate::Acked;
         if !before(psn, self.acked_end) {
             self.acked_end = psn.wrapping_add(1);
         }
-        let sent_at = self.last_stamp.from_wire(packet.sent_at);
-        self.acked_sent_at = self.acked_sent_at.max(sent_at);
-        let state = self.paths.state_mut(packet.path);
-        state.acked_sent_at = state.acked_sent_at.max(sent_at);
-        state.heard_at = now;
-        state.losses = 0;
+        // Which transmission of a packet that was sent again arrived, only an echo tells: an earlier
+        // one says nothing about the last one's path (Karn's rule; RFC 8985, section 6.2, step 2).
+        if packet.repeats == 0 || gained.echo.is_some_and(|(echoed, _)| echoed == psn) {
+            let sent_at = self.last_stamp.from_wire(packet.sent_at);
+            self.acked_sent_at = self.acked_sent_at.max(sent_at);
+            let state = self.paths.state_mut(packet.path);
+            state.acked_sent_at = state.acked_sent_at.max(sent_at);
+            state.heard_at = now;
+            state.losses = 0;
+        }
         gained.bytes += charge(len);
         gained.packets += 1;
         self.feed_back(psn, packet.path, now, len, gained);
@@ -264,17 +276,32 @@ impl Sender {
     /// The peer got a packet twice: we sent it again without need, so wait longer next time
     /// (RFC 8985, section 6.2, step 4). A network that duplicates looks the same, so no more are
     /// counted than were sent again.
-    fn note_needless_repeat(&mut self, shared: &mut Shared) {
+    fn note_needless_repeat(&mut self, now: Instant, shared: &mut Shared) {
         let stats = &mut shared.stats;
         if stats.spurious_retransmits < stats.fast_retransmits + stats.timeout_retransmits {
             stats.spurious_retransmits += 1;
             self.patience = self.patience.saturating_add(1).min(MAX_PATIENCE);
+            self.patient_until = now + self.round_trip.smoothed() * PATIENT_ROUND_TRIPS;
         }
     }
 }
 
+/// The first packet that the bitmap of an ACK describes.
+fn first_described(ack: &AckHeader) -> u32 {
+    ack.psn_base.wrapping_add(u32::from(ack.block.get()) * BITMAP_PACKETS)
+}
+
+/// How far a running count has come from `old` to `new`.
+fn counted(new: U11, old: U11) -> u16 {
+    new.get().wrapping_sub(old.get()) & U11::MAX.get()
+}
+
 /// The reordering bound is multiplied by at most this.
 const MAX_PATIENCE: u8 = 16;
+
+/// After so many round trips without another needless repeat patience has worn off (RFC 8985 counts
+/// 16 recoveries).
+const PATIENT_ROUND_TRIPS: u64 = 16;
 
 /// The sequence numbers from `first` up to and without `end`.
 pub(crate) fn circle(first: u32, end: u32) -> impl Iterator<Item = u32> {

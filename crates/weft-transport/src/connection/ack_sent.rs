@@ -26,8 +26,14 @@ pub(crate) struct AckState {
     at_once: bool,
     /// An ACK is to leave.
     due: bool,
-    /// ACKs sent; decides their paths, and which block of a wide window is reported.
+    /// ACKs and answers sent; decides their paths.
     sent: u32,
+    /// Blocks of a wide window reported; decides which is next.
+    reported: u32,
+    /// Blocks of a wide window that get an ACK each, the last first.
+    sweep: u8,
+    /// Of a wide window only some blocks were described since anything was placed.
+    owes_sweep: bool,
 }
 
 impl AckState {
@@ -40,6 +46,9 @@ impl AckState {
             at_once: false,
             due: false,
             sent: 0,
+            reported: 0,
+            sweep: 0,
+            owes_sweep: false,
         }
     }
 
@@ -56,7 +65,7 @@ impl AckState {
     /// Whether an ACK is to leave now.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
-        self.due || self.duplicate.is_some()
+        self.due || self.sweep > 0 || self.duplicate.is_some()
     }
 }
 
@@ -73,10 +82,16 @@ impl Connection {
         }
     }
 
-    /// The delay has passed.
+    /// The delay has passed: nothing more comes for now, so everything is reported, as a sender whose
+    /// window is full may be waiting for any of it.
     pub(crate) fn on_ack_timer(&mut self) {
+        let blocks = self.receiver.blocks();
         let acks = &mut self.receiver.acks;
         acks.due |= acks.placed > 0;
+        if blocks > 1 && (acks.due || acks.owes_sweep) {
+            acks.sweep = u8::try_from(blocks).expect("at most 32 blocks");
+            acks.owes_sweep = false;
+        }
     }
 
     /// The next ACK, and the path it takes.
@@ -95,7 +110,6 @@ impl Connection {
             (_, None) => (acks.echo?, AckType::Plain),
         };
         if ack_type == AckType::Plain {
-            self.timers.disarm(Timer::DelayedAck);
             acks.echoed = true;
             acks.placed = 0;
             acks.at_once = false;
@@ -103,11 +117,21 @@ impl Connection {
         }
         shared.stats.acks_sent += 1;
         self.sent_anything_at = now;
-        let (block, bitmap) = self.receiver.report(echo.psn);
+        let block = if ack_type == AckType::Duplicate {
+            self.receiver.block_of(echo.psn)
+        } else {
+            self.receiver.next_block(echo.psn)
+        };
+        if self.receiver.acks.owes_sweep {
+            self.timers.arm(Timer::DelayedAck, now + shared.config.ack_delay);
+        } else if ack_type == AckType::Plain {
+            self.timers.disarm(Timer::DelayedAck);
+        }
+        let bitmap = self.receiver.describe(block);
         let header = AckHeader {
             path_id: echo.path_id,
             hop_count: U4::truncate(echo.hops.into()),
-            block,
+            block: U5::truncate(block),
             ack_type,
             psn: echo.psn,
             timestamp: now.to_wire(),
@@ -144,28 +168,48 @@ impl Connection {
 }
 
 impl Receiver {
-    /// Which packets of one block of 256 were placed. Every other ACK reports the block of the
-    /// echoed packet; the others take turns through the window, so that a lost ACK is made up for.
-    fn report(&self, echoed: u32) -> (U5, Bitmap) {
-        let held = self.end.wrapping_sub(self.base);
-        let mut bitmap = Bitmap::default();
-        if held == 0 {
-            return (U5::default(), bitmap);
+    /// Blocks of 256 packets from the first one missing to the last one placed.
+    fn blocks(&self) -> u32 {
+        self.end.wrapping_sub(self.base).div_ceil(BITMAP_PACKETS)
+    }
+
+    /// Which block the next ACK describes: that of the echoed packet, the first, which the sender's
+    /// window waits for, and one block after another, so that a lost ACK is made up for.
+    fn next_block(&mut self, echoed: u32) -> u32 {
+        let (blocks, acks) = (self.blocks(), &mut self.acks);
+        if acks.sweep > 0 {
+            acks.sweep -= 1;
+            return u32::from(acks.sweep).min(blocks.saturating_sub(1));
         }
-        let blocks = held.div_ceil(BITMAP_PACKETS);
-        let ahead = echoed.wrapping_sub(self.base);
-        let block = match self.acks.sent % 2 {
-            _ if blocks == 1 => 0,
-            0 if ahead < held => ahead / BITMAP_PACKETS,
-            _ => (self.acks.sent / 2) % blocks,
-        };
+        acks.owes_sweep = blocks > 1;
+        if blocks < 2 {
+            return 0;
+        }
+        acks.reported = acks.reported.wrapping_add(1);
+        match acks.reported % 3 {
+            0 => self.block_of(echoed),
+            1 => acks.reported / 3 % blocks,
+            _ => 0,
+        }
+    }
+
+    /// The block of a packet; the first where it is behind or beyond all that is held.
+    fn block_of(&self, psn: u32) -> u32 {
+        let block = psn.wrapping_sub(self.base) / BITMAP_PACKETS;
+        if block < self.blocks() { block } else { 0 }
+    }
+
+    /// Which packets of a block were placed.
+    fn describe(&self, block: u32) -> Bitmap {
+        let mut bitmap = Bitmap::default();
         let first = block * BITMAP_PACKETS;
-        for index in 0..(held - first).min(BITMAP_PACKETS) {
+        let held = self.end.wrapping_sub(self.base);
+        for index in 0..held.saturating_sub(first).min(BITMAP_PACKETS) {
             let psn = self.base.wrapping_add(first + index);
             if self.received.slot(psn).is_some_and(|packet| packet.stage() == Stage::Placed) {
                 bitmap.set(index);
             }
         }
-        (U5::truncate(block), bitmap)
+        bitmap
     }
 }

@@ -123,11 +123,15 @@ impl Sender {
         Some(picked)
     }
 
-    /// Sends a lost packet again, on another path if one is open.
+    /// Sends a lost packet again, on another path if one is open: the first time as the policy says,
+    /// after that on the likeliest to work, as everything waits for it by now.
     fn repeat(&mut self, psn: u32, now: Instant, shared: &mut Shared) -> Option<Picked> {
         let mut packet = *self.packet(psn).expect("a lost packet is not acknowledged");
         self.paths.set_avoid(Some(packet.path));
-        let other = self.policy.select(&self.paths, now, &mut self.rng);
+        let mut other = self.policy.select(&self.paths, now, &mut self.rng);
+        if other.is_some() && packet.repeats > 0 {
+            other = self.paths.likeliest();
+        }
         self.paths.set_avoid(None);
         let Some(path) = other.or_else(|| self.policy.select(&self.paths, now, &mut self.rng))
         else {

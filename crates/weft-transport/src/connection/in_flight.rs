@@ -8,6 +8,8 @@ pub(crate) enum Fate {
     /// Nothing is known.
     #[default]
     InFlight,
+    /// The peer had not got it when it had got others that were sent later.
+    Missing,
     /// It is to be sent again.
     Lost,
     /// The peer placed it.
@@ -29,6 +31,14 @@ pub(crate) struct SentPacket {
     /// How often it was sent again.
     pub(crate) repeats: u8,
     pub(crate) fate: Fate,
+}
+
+impl SentPacket {
+    /// Whether it may still arrive.
+    #[inline]
+    pub(crate) fn is_in_flight(&self) -> bool {
+        matches!(self.fate, Fate::InFlight | Fate::Missing)
+    }
 }
 
 #[cfg(test)]

@@ -2,14 +2,20 @@
 //! one sent later *on the same path* was placed. Between paths they do, so being overtaken there
 //! means nothing until the reordering bound has passed. Silence means loss after the
 //! retransmission timeout.
+//!
+//! An ACK describes 256 packets, a window holds more, and ACKs get lost. So a packet was overtaken
+//! only if an ACK that is newer than all before it described the packet, and as missing: that it was
+//! not heard of means nothing.
 
 use weft_units::{Duration, Instant};
+use weft_wire::BITMAP_PACKETS;
 
 use super::ack_received::circle;
 use super::in_flight::{Fate, SentPacket};
 use super::sender::Sender;
 use super::{Connection, Shared};
 use crate::path::{Feedback, PathPolicy};
+use crate::pool::before;
 use crate::timers::Timer;
 use crate::{ConnectionId, Event, Retransmission};
 
@@ -18,8 +24,11 @@ use crate::{ConnectionId, Event, Retransmission};
 enum Cause {
     /// Overtaken on its own path, or for too long by other paths.
     Overtaken,
-    /// Nothing was heard of it for the retransmission timeout.
+    /// Nothing was heard of it, nor of its path since, for the retransmission timeout.
     Timeout,
+    /// Nothing was heard of it for the retransmission timeout, but its path carried later packets: it
+    /// was lost alone, or the ACKs that described it were.
+    Unreported,
 }
 
 impl Sender {
@@ -33,14 +42,16 @@ impl Sender {
     /// Why `packet` is lost, or when to look again.
     fn judge(&self, packet: &SentPacket, now: Instant, limits: &Limits) -> Result<Cause, Instant> {
         let sent_at = self.last_stamp.from_wire(packet.sent_at);
-        if sent_at < self.paths.state(packet.path).acked_sent_at {
+        let missing = packet.fate == Fate::Missing;
+        let path_carried_later = sent_at < self.paths.state(packet.path).acked_sent_at;
+        if missing && path_carried_later {
             return Ok(Cause::Overtaken);
         }
         let timeout = sent_at + limits.timeout(packet.repeats);
         if timeout <= now {
-            return Ok(Cause::Timeout);
+            return Ok(if path_carried_later { Cause::Unreported } else { Cause::Timeout });
         }
-        if sent_at >= self.acked_sent_at {
+        if !missing {
             return Err(timeout);
         }
         let overdue = sent_at + limits.reordering;
@@ -70,13 +81,14 @@ impl Limits {
 }
 
 impl Connection {
-    /// Looks for losses among the packets that an ACK skipped. Called after each ACK; does nothing
-    /// where nothing was skipped.
+    /// Looks for losses among the packets that the newest ACK described, from `first` on. Does
+    /// nothing where the ACK left nothing out.
     #[inline]
-    pub(crate) fn detect_loss(&mut self, now: Instant, shared: &mut Shared) {
+    pub(crate) fn detect_loss(&mut self, now: Instant, first: u32, shared: &mut Shared) {
         let Some(sender) = self.sender.as_deref_mut() else { return };
         if sender.acked_end != sender.base {
-            let next = sender.look_for_losses(self.id, sender.acked_end, now, shared);
+            sender.note_missing(first);
+            let next = sender.look_for_losses(self.id, sender.described(first), now, shared);
             self.after_look(next);
         }
     }
@@ -84,7 +96,8 @@ impl Connection {
     /// The loss timer fired: looks at everything in flight.
     pub(crate) fn on_loss_timer(&mut self, now: Instant, shared: &mut Shared) {
         let Some(sender) = self.sender.as_deref_mut() else { return };
-        let next = sender.look_for_losses(self.id, sender.next, now, shared);
+        let all = (sender.base, sender.next);
+        let next = sender.look_for_losses(self.id, all, now, shared);
         self.after_look(next);
     }
 
@@ -101,28 +114,74 @@ impl Connection {
 }
 
 impl Sender {
-    /// Judges the packets in flight before `end`; returns when the next of them is due.
+    /// The packets that an ACK can have described as missing, where it described 256 from `first`
+    /// on: from the first unacknowledged one to the last acknowledged one.
+    fn described(&self, first: u32) -> (u32, u32) {
+        let last = first.wrapping_add(BITMAP_PACKETS);
+        let first = if before(first, self.base) { self.base } else { first };
+        let end = if before(last, self.acked_end) { last } else { self.acked_end };
+        (first, if before(first, end) { end } else { first })
+    }
+
+    /// The newest ACK described packets from `first` on: those that were sent before others which
+    /// arrived and did not arrive themselves are missing.
+    fn note_missing(&mut self, first: u32) {
+        let (first, end) = self.described(first);
+        for psn in circle(first, end) {
+            let packet = self.sent.slot_mut(psn).expect("a sent packet has a slot");
+            let sent_at = self.last_stamp.from_wire(packet.sent_at);
+            if packet.fate == Fate::InFlight && sent_at < self.acked_sent_at {
+                packet.fate = Fate::Missing;
+            }
+        }
+    }
+
+    /// Judges the packets in flight from `first` up to `end`; returns when the next of them is due.
     fn look_for_losses(
         &mut self,
         id: ConnectionId,
-        end: u32,
+        (first, end): (u32, u32),
         now: Instant,
         shared: &mut Shared,
     ) -> Option<Instant> {
+        if now >= self.patient_until {
+            self.patience = 1;
+        }
         let limits = Limits::new(self, shared);
         let mut next = None::<Instant>;
-        for psn in circle(self.base, end) {
+        let mut soonest = |at: Instant| next = Some(next.map_or(at, |next| next.min(at)));
+        // Silence may be lost ACKs. So of the packets that nothing was heard of one in 256 is sent
+        // again, which asks for an ACK that describes them all.
+        let mut asked = None::<u32>;
+        let is_near = |asked: Option<u32>, psn: u32| {
+            asked.is_some_and(|asked| psn.wrapping_sub(asked) < BITMAP_PACKETS)
+        };
+        for psn in circle(first, end) {
             let packet = *self.sent.slot(psn).expect("a sent packet has a slot");
-            if packet.fate != Fate::InFlight {
+            if !packet.is_in_flight() {
                 continue;
             }
             match self.judge(&packet, now, &limits) {
-                Err(at) => next = Some(next.map_or(at, |next| next.min(at))),
+                Err(at) => soonest(at),
+                Ok(_) if packet.fate == Fate::InFlight && now < self.answer_by => {
+                    soonest(self.answer_by);
+                }
+                Ok(_) if packet.fate == Fate::InFlight && is_near(asked, psn) => {
+                    soonest(now + limits.timeout);
+                }
                 Ok(cause) => {
                     self.lose(psn, &packet, cause, now, shared);
-                    self.suspect(id, &packet, now, shared);
+                    if packet.fate == Fate::InFlight {
+                        asked = Some(psn);
+                    }
+                    if cause != Cause::Unreported {
+                        self.suspect(id, &packet, now, shared);
+                    }
                 }
             }
+        }
+        if asked.is_some() {
+            self.answer_by = now + limits.timeout;
         }
         next
     }
@@ -145,6 +204,11 @@ impl Sender {
                 shared.stats.fast_retransmits += 1;
                 self.controllers.on_loss(packet.path, now, &mut self.paths);
                 Feedback::Lost
+            }
+            // It may have arrived; nobody is to blame yet.
+            Cause::Unreported => {
+                shared.stats.timeout_retransmits += 1;
+                return;
             }
             Cause::Timeout => {
                 shared.stats.timeout_retransmits += 1;

@@ -60,6 +60,11 @@ pub(crate) struct Sender {
     pub(crate) round_trip: RoundTrip,
     /// Multiplies the reordering bound; grows with each needless repeat (RFC 8985, section 6.2).
     pub(crate) patience: u8,
+    /// Until then packets that nothing was heard of wait for what the peer says of those among them
+    /// that were sent again.
+    pub(crate) answer_by: Instant,
+    /// When patience has worn off.
+    pub(crate) patient_until: Instant,
     /// When the latest packet was stamped; stamps are unique and grow.
     pub(crate) last_stamp: Instant,
     /// When the latest-sent packet among the acknowledged was sent.
@@ -101,6 +106,8 @@ impl Sender {
             unit: (PathId(0), 0),
             round_trip: RoundTrip::default(),
             patience: 1,
+            answer_by: Instant::EPOCH,
+            patient_until: Instant::EPOCH,
             last_stamp: now,
             acked_sent_at: Instant::EPOCH,
             waiting_since: now,

@@ -2,6 +2,7 @@
 //! whether it carries packets at all.
 
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use weft_units::{Duration, Instant, Rng};
 
@@ -101,6 +102,18 @@ impl Paths {
             return Some(start);
         }
         (start.0 + 1..self.count()).chain(0..start.0).map(PathId).find(|&path| self.is_open(path))
+    }
+
+    /// The open path that is the likeliest to work: heard of last, or, where every path lost
+    /// something since, suspected first. `None` when none is open.
+    pub(crate) fn likeliest(&self) -> Option<PathId> {
+        let rank = |path: &PathId| {
+            let PathState { heard_at, suspected_at, .. } = *self.state(*path);
+            let works = heard_at >= suspected_at;
+            let heard_at = if works { heard_at } else { Instant::EPOCH };
+            (heard_at, Reverse(suspected_at))
+        };
+        self.ids().filter(|&path| self.is_open(path)).max_by_key(rank)
     }
 
     /// Smoothed round-trip time; `None` until measured.

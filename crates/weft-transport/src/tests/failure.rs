@@ -5,7 +5,9 @@ use alloc::boxed::Box;
 use weft_units::{Duration, Seed};
 
 use super::pair::{Fate, Pair};
-use crate::{TransportConfig, congestion, path};
+use weft_wire::Packet;
+
+use crate::{DropReason, TransportConfig, congestion, path};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -80,4 +82,64 @@ fn a_dead_path_costs_a_few_round_trips_not_a_timeout() {
     let took = pair.now.since(dies);
     assert!(took < Duration::from_micros(250), "down after {took}");
     pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+}
+
+#[test]
+fn lost_acks_and_a_wide_window_with_a_hole_make_nobody_repeat_what_arrived() {
+    // One packet in 50 is lost on one path, every fourth ACK on any; what is out at a time is
+    // several times what one ACK describes.
+    let config = TransportConfig {
+        paths: 8,
+        policy: path::Kind::RoundRobin,
+        congestion: congestion::Kind::FixedWindow,
+        spray_unit: 16,
+        send_window: 4096,
+        reorder_window: 4096,
+        ack_every: 16,
+        base_rtt: Duration::from_micros(500),
+        ..TransportConfig::bifrost()
+    };
+    let (mut pair, ids) = Pair::joined(&config);
+    pair.one_way = Duration::from_micros(200);
+    let mut rng = Seed(5).rng();
+    pair.rule = Box::new(move |on_link| {
+        let data = matches!(on_link.packet, Packet::Data(..));
+        let drop = if data { on_link.path.0 == 3 && rng.chance(1, 50) } else { rng.chance(1, 4) };
+        if drop { Fate::Drop } else { Fate::Pass }
+    });
+    (0..20).for_each(|token| pair.submit(0, ids[0], token, 1_000_000));
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 20);
+    let stats = pair.ends[0].stats();
+    let repeats = stats.fast_retransmits + stats.timeout_retransmits;
+    let needless = pair.ends[1].stats().dropped_for(DropReason::Duplicate);
+    assert!(repeats > 20, "{repeats} repeats: nothing was lost");
+    // What is left are questions: one packet in 256 after a timeout.
+    assert!(needless * 2 <= repeats, "{needless} of {repeats} repeats had arrived");
+}
+
+#[test]
+fn what_was_lost_twice_takes_a_path_that_is_known_to_work() {
+    // Seven of eight paths die at once, in the middle of a transfer: a repeat that is sent at random
+    // is lost seven times in eight, and the timeout doubles each time.
+    let config = TransportConfig {
+        paths: 8,
+        policy: path::Kind::Oblivious,
+        path_down_after: 100,
+        ..TransportConfig::bifrost()
+    };
+    for seed in 0..20 {
+        let (mut pair, ids) = Pair::joined(&config);
+        let alive = u16::try_from(seed % 8).unwrap();
+        pair.submit(0, ids[0], 1, 400_000);
+        pair.run_for(Duration::from_micros(50));
+        pair.submit(0, ids[0], 2, 400_000);
+        pair.rule = Box::new(move |on_link| {
+            let dead = on_link.from == 0 && on_link.path.0 != alive;
+            if dead { Fate::Drop } else { Fate::Pass }
+        });
+        let began = pair.now;
+        pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 2);
+        let took = pair.now.since(began);
+        assert!(took < Duration::from_millis(30), "alive {alive}: {took}");
+    }
 }
