@@ -14,7 +14,7 @@ use weft_units::{Duration, Rng, Seed};
 use crate::event::Events;
 use crate::fault::Change;
 use crate::fault::impairment::{Impairment, Outcome};
-use crate::link::{Condition, Link, LinkClass};
+use crate::link::{Condition, Link, LinkClass, Tally};
 use crate::packet::{EPOCHS, Ecn, Hop, ParcelPool};
 use crate::queue::{Admission, QueueConfig, QueueDiscipline};
 use crate::switch::buffer::{BufferConfig, Request, SharedBuffers};
@@ -103,6 +103,7 @@ pub struct Fabric {
     failures: Failures,
     hosts: u32,
     links: Vec<Link>,
+    tallies: Vec<Tally>,
     classes: Vec<LinkClass>,
     forwarding: Forwarding,
     hash: FabricHash,
@@ -110,6 +111,7 @@ pub struct Fabric {
     impairments: BTreeMap<LinkId, Impairment>,
     /// Whether a link ever went down, so that arriving packets' epochs must be compared.
     epochs_matter: bool,
+    hops: u64,
     rng: Rng,
     seed: Seed,
 }
@@ -123,9 +125,11 @@ impl Fabric {
         let failures = Failures::none();
         let routes = Routes::compute(&topology, &failures)?;
         let mut classes = Classes::default();
-        let links = topology.link_ids().map(|link| classes.link(&topology, link, config)).collect();
+        let links = topology.link_ids().map(|link| classes.link(&topology, link, config));
+        let links: Vec<_> = links.collect();
         let mut fabric = Self {
             hosts: topology.hosts(),
+            tallies: vec![Tally::default(); links.len()],
             links,
             classes: classes.list,
             forwarding: config.forwarding.kind.build(&config.forwarding, &topology, seed),
@@ -133,6 +137,7 @@ impl Fabric {
             buffers: SharedBuffers::new(&config.buffer, &topology),
             impairments: BTreeMap::new(),
             epochs_matter: false,
+            hops: 0,
             rng: seed.child("queue", 0).rng(),
             seed,
             parcels: ParcelPool::default(),
@@ -166,6 +171,11 @@ impl Fabric {
         &self.links[link.index()]
     }
 
+    /// What a link marked and refused.
+    pub fn tally(&self, link: LinkId) -> &Tally {
+        &self.tallies[link.index()]
+    }
+
     /// What a link is like.
     pub fn class(&self, link: LinkId) -> &LinkClass {
         &self.classes[usize::from(self.links[link.index()].class)]
@@ -191,37 +201,38 @@ impl Fabric {
         foreseen: Option<LinkId>,
         events: &mut Events,
     ) {
-        if !self.survived_the_link(&hop) {
-            return self.lose(&hop, Loss::LinkDown);
+        if !self.survived_the_link(hop) {
+            return self.lose(hop, Loss::LinkDown);
         }
-        match foreseen.or_else(|| self.next_link(now, &hop)) {
+        match foreseen.or_else(|| self.next_link(now, hop)) {
             Some(link) => self.enqueue(now, link, hop, events),
-            None => self.lose(&hop, Loss::NoRoute),
+            None => self.lose(hop, Loss::NoRoute),
         }
     }
 
-    fn next_link(&mut self, now: SimTime, hop: &Hop) -> Option<LinkId> {
+    #[inline(never)] // Most packets were foreseen.
+    fn next_link(&mut self, now: SimTime, hop: Hop) -> Option<LinkId> {
         let candidates = self.routes.next_links(hop.node(), hop.destination());
         if candidates.len() < 2 {
             return candidates.first().copied();
         }
         let (links, parcels) = (self.links.as_slice(), &self.parcels);
         let switch = (hop.node().0 - self.hosts) as usize;
-        let decision = Decision { now, switch, hop, candidates, links, parcels };
+        let decision = Decision { now, switch, hop: &hop, candidates, links, parcels };
         Some(self.forwarding.choose(&decision))
     }
 
     /// The link that a packet will leave its switch by, as far as that is known before it arrives.
     /// Has the link at hand for then: that is what asking early is for.
     #[inline]
-    pub fn foresee(&self, now: SimTime, hop: &Hop) -> Option<LinkId> {
+    pub fn foresee(&self, now: SimTime, hop: Hop) -> Option<LinkId> {
         let candidates = self.routes.next_links(hop.node(), hop.destination());
         let link = if candidates.len() < 2 {
             *candidates.first()?
         } else {
             let (links, parcels) = (self.links.as_slice(), &self.parcels);
             let switch = (hop.node().0 - self.hosts) as usize;
-            let decision = Decision { now, switch, hop, candidates, links, parcels };
+            let decision = Decision { now, switch, hop: &hop, candidates, links, parcels };
             self.forwarding.foresee(&decision)?
         };
         black_box(self.links[link.index()].condition);
@@ -230,7 +241,7 @@ impl Fabric {
 
     /// Whether the link a packet came by stayed up while it was on it.
     #[inline]
-    pub fn survived_the_link(&self, hop: &Hop) -> bool {
+    pub fn survived_the_link(&self, hop: Hop) -> bool {
         !self.epochs_matter || self.links[hop.link().index()].epoch == hop.epoch()
     }
 
@@ -240,7 +251,7 @@ impl Fabric {
         let state = &self.links[link.index()];
         let class = &self.classes[usize::from(state.class)];
         if state.condition == Condition::Down {
-            return self.lose(&hop, Loss::LinkDown);
+            return self.lose(hop, Loss::LinkDown);
         }
         let backlog = state.backlog(now);
         let (serialisation, propagation) =
@@ -253,16 +264,16 @@ impl Fabric {
             Request { now, switch: (hop.node().0 - self.hosts) as usize, link, size: hop.size() };
         let refused = admission == Admission::Refuse
             || !self.buffers.admit(&request, &self.topology, &self.links, &self.classes);
-        let state = &mut self.links[link.index()];
         if refused {
-            state.refused += 1;
-            return self.lose(&hop, Loss::QueueFull);
+            self.tallies[link.index()].refused += 1;
+            return self.lose(hop, Loss::QueueFull);
         }
         if admission == Admission::Mark && hop.ecn() == Ecn::Capable {
             hop = hop.marked();
-            state.marked += 1;
+            self.tallies[link.index()].marked += 1;
             self.counters.marked += 1;
         }
+        let state = &mut self.links[link.index()];
         state.max_backlog = state.max_backlog.max(backlog + serialisation);
         self.send(now, link, serialisation, propagation, hop.past_switch(), events);
     }
@@ -281,7 +292,7 @@ impl Fabric {
         self.counters.injected += 1;
         let state = &self.links[link.index()];
         if state.condition == Condition::Down {
-            return self.lose(&hop, Loss::LinkDown);
+            return self.lose(hop, Loss::LinkDown);
         }
         let class = &self.classes[usize::from(state.class)];
         let serialisation = class.pace.serialisation(hop.size());
@@ -299,6 +310,7 @@ impl Fabric {
         hop: Hop,
         events: &mut Events,
     ) {
+        self.hops += 1;
         let state = &mut self.links[link.index()];
         let departure = state.accept(now, serialisation, hop.size());
         let hop = hop.on(link, NodeId(state.to), state.epoch);
@@ -319,7 +331,7 @@ impl Fabric {
         let Outcome { lost, delay, copy, forged } = impairment.apply(parcel, hop.destination());
         self.counters.forged += u64::from(forged);
         if lost {
-            return self.lose(&hop, Loss::LossyLink);
+            return self.lose(hop, Loss::LossyLink);
         }
         events.schedule_arrival(arrival + delay, hop);
         if let Some(late) = copy {
@@ -331,14 +343,14 @@ impl Fabric {
 
     /// Counts a packet as lost and forgets it.
     #[cold]
-    pub fn lose(&mut self, hop: &Hop, why: Loss) {
+    pub fn lose(&mut self, hop: Hop, why: Loss) {
         self.counters.lost[why as usize] += 1;
         self.parcels.remove(hop.packet());
     }
 
     /// Packet-hops so far: packets serialised, summed over all links.
     pub fn packet_hops(&self) -> u64 {
-        self.links.iter().map(|link| link.packets).sum()
+        self.hops
     }
 
     // Faults.

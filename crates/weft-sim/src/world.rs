@@ -477,7 +477,7 @@ impl Network {
         expected.clear();
         events.note_arrivals(LOOK_AHEAD, |hop| {
             if hop.node().index() >= hosts.len() {
-                return fabric.foresee(*now, hop).map(|link| link.0);
+                return fabric.foresee(*now, *hop).map(|link| link.0);
             }
             black_box(fabric.parcels.get(hop.packet()).payload_len);
             expected.push((hop.node(), hop.packet()));
@@ -491,14 +491,14 @@ impl Network {
 
     /// A packet reached its host.
     fn arrive(&mut self, hop: Hop) {
-        if !self.fabric.survived_the_link(&hop) {
-            return self.fabric.lose(&hop, Loss::LinkDown);
+        if !self.fabric.survived_the_link(hop) {
+            return self.fabric.lose(hop, Loss::LinkDown);
         }
         let parcel = self.fabric.parcels.get(hop.packet());
         match parcel.integrity {
             Integrity::Sound => {}
-            Integrity::BadChecksum => return self.fabric.lose(&hop, Loss::BadChecksum),
-            Integrity::Malformed => return self.fabric.lose(&hop, Loss::Malformed),
+            Integrity::BadChecksum => return self.fabric.lose(hop, Loss::BadChecksum),
+            Integrity::Malformed => return self.fabric.lose(hop, Loss::Malformed),
         }
         self.fabric.counters.delivered += 1;
         let now = self.now.engine_clock();

@@ -101,7 +101,7 @@ impl Kind {
     #[expect(clippy::cast_precision_loss, reason = "bytes of queues")]
     fn report(&self, fabric: &Fabric) -> QueueReport {
         let links = || self.ports.iter().map(|&link| (link, fabric.link(link)));
-        let active = links().filter(|(_, state)| state.packets > 0).count();
+        let active = links().filter(|(_, state)| state.bytes > 0).count();
         let mean = |sum: u64, samples: usize| sum as f64 / (active.max(1) * samples.max(1)) as f64;
         let width = self.samples.len().div_ceil(MOST_POINTS).max(1);
         let point = |samples: &[Sample]| QueuePoint {
@@ -117,8 +117,8 @@ impl Kind {
             mean_bytes: mean(self.samples.iter().map(|s| s.sum).sum(), self.samples.len()),
             max_bytes: links().map(deepest).max().unwrap_or(0),
             sampled_max_bytes: self.samples.iter().map(|sample| sample.max).max().unwrap_or(0),
-            marked: links().map(|(_, state)| u64::from(state.marked)).sum(),
-            refused: links().map(|(_, state)| u64::from(state.refused)).sum(),
+            marked: links().map(|(link, _)| u64::from(fabric.tally(link).marked)).sum(),
+            refused: links().map(|(link, _)| u64::from(fabric.tally(link).refused)).sum(),
             series: self.samples.chunks(width).map(point).collect(),
         }
     }
