@@ -46,11 +46,10 @@ impl Events {
         self.0.pop_today().map(|(at, packed, note)| (at, Event::from(packed), note))
     }
 
-    /// Notes something about those of the next `most` events that are packets; see
-    /// [`EventQueue::note`].
+    /// See [`EventQueue::note`].
     #[inline]
-    pub fn note_arrivals(&mut self, most: usize, mut note: impl FnMut(&Hop) -> Option<u32>) {
-        self.0.note(most, |packed| note(&packed.hop()?));
+    pub fn note(&mut self, most: usize, mut note: impl FnMut(Event) -> Option<u32>) {
+        self.0.note(most, |packed| note(Event::from(*packed)));
     }
 
     /// See [`EventQueue::forget_notes`].

@@ -84,8 +84,8 @@ pub struct Network {
     events: Events,
     config: WorldConfig,
     notices: VecDeque<(u32, Notice)>,
-    /// Packets that will soon arrive at hosts.
-    expected: Vec<(NodeId, ParcelId)>,
+    /// Hosts that will soon act, and on which packet.
+    expected: Vec<(NodeId, Option<ParcelId>)>,
     /// Payloads on their way from the NIC to where they belong.
     placing: VecDeque<(NodeId, ConnectionId, u32)>,
 }
@@ -475,17 +475,33 @@ impl Network {
     fn look_ahead(&mut self) {
         let Self { events, fabric, hosts, expected, now, .. } = self;
         expected.clear();
-        events.note_arrivals(LOOK_AHEAD, |hop| {
-            if hop.node().index() >= hosts.len() {
-                return fabric.foresee(*now, *hop).map(|link| link.0);
+        events.note(LOOK_AHEAD, |event| match event {
+            Event::Arrive(hop) if hop.node().index() >= hosts.len() => {
+                fabric.foresee(*now, hop).map(|link| link.0)
             }
-            black_box(fabric.parcels.get(hop.packet()).payload_len);
-            expected.push((hop.node(), hop.packet()));
-            None
+            Event::Arrive(hop) => {
+                expected.push((hop.node(), Some(hop.packet())));
+                None
+            }
+            Event::Pull { host } => {
+                expected.push((host, None));
+                None
+            }
+            _ => None,
         });
-        for (node, packet) in &*expected {
-            let packet = &fabric.parcels.get(*packet).packet;
-            hosts[node.index()].endpoint.look_ahead(packet);
+        for &(node, packet) in &*expected {
+            black_box(packet.map(|packet| fabric.parcels.get(packet).payload_len));
+            black_box(hosts[node.index()].wake_at);
+        }
+        for &(node, packet) in &*expected {
+            let host = &hosts[node.index()];
+            match packet {
+                Some(packet) => host.endpoint.look_ahead(&fabric.parcels.get(packet).packet),
+                None => {
+                    black_box(fabric.link(host.ports[0].link).busy_until);
+                    host.endpoint.look_ahead_to_transmit();
+                }
+            }
         }
     }
 

@@ -1,7 +1,6 @@
 //! One connection. Each file adds the methods for one thing that happens; this one holds the state
 //! and the list of what is done when.
 
-use core::hint::black_box;
 use core::net::SocketAddr;
 
 use alloc::boxed::Box;
@@ -21,6 +20,7 @@ mod ack_received;
 mod ack_sent;
 mod egress;
 mod in_flight;
+mod look_ahead;
 mod loss;
 mod message;
 mod probe;
@@ -232,26 +232,6 @@ impl Connection {
                 Err(reason) => shared.refuse(reason),
             },
             Packet::Setup(_) => unreachable!("the endpoint handles set-up"),
-        }
-    }
-
-    /// Touches the memory that [`Self::handle_packet`] will need for this packet.
-    #[inline]
-    pub(crate) fn look_ahead(&self, packet: &Packet) {
-        black_box((self.scheduled, self.setup.is_due(), self.timers.next()));
-        match packet {
-            Packet::Data(header, _) => {
-                black_box(self.receiver.received.slot(header.psn).map(ReceivedPacket::stage));
-                black_box(self.receiver.acks.is_due());
-            }
-            Packet::Ack(ack) => {
-                let Some(sender) = self.sender.as_deref() else { return };
-                black_box((sender.next, sender.paced_until));
-                if let Some(packet) = sender.sent.slot(ack.psn) {
-                    black_box(sender.paths.state(packet.path).up);
-                }
-            }
-            Packet::Setup(_) => {}
         }
     }
 

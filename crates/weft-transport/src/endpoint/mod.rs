@@ -5,6 +5,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use core::cmp::Reverse;
+use core::hint::black_box;
 
 use weft_units::{Instant, Seed};
 use weft_wire::{Packet, Terms};
@@ -69,17 +70,18 @@ pub struct Arrival {
 
 /// A packet to send.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct Transmit {
-    /// Of which connection; `None` for an answer that has none.
-    pub connection: Option<ConnectionId>,
     /// The peer's address and receive port.
     pub to: SocketAddr,
+    /// Of which connection; `None` for an answer that has none.
+    pub connection: Option<ConnectionId>,
     /// The path it must take: the owner maps it to a UDP source port.
     pub path: PathId,
-    /// Its headers.
-    pub packet: Packet,
     /// The payload that follows, if any.
     pub payload: Option<Payload>,
+    /// Its headers.
+    pub packet: Packet,
 }
 
 /// A piece of a message.
@@ -282,6 +284,15 @@ impl Endpoint {
         };
         if let Some(slot) = self.connections.find(cid) {
             self.connections.get(slot).expect("found just now").look_ahead(packet);
+        }
+    }
+
+    /// Likewise looks at what [`Self::poll_transmit`] will need.
+    #[inline]
+    pub fn look_ahead_to_transmit(&self) {
+        black_box(self.poll_timeout());
+        if let Some(connection) = self.ready.front().and_then(|&slot| self.connections.get(slot)) {
+            connection.look_ahead_to_transmit();
         }
     }
 
