@@ -104,6 +104,12 @@ impl Sender {
     /// Picks the next packet that congestion control, the send window and the paths allow: lost
     /// ones first.
     fn poll_data(&mut self, now: Instant, send_window: u16, shared: &mut Shared) -> Option<Picked> {
+        if let Some(psn) = self.pop_ask() {
+            self.paths.lift_windows(true);
+            let picked = self.repeat(psn, now, shared);
+            self.paths.lift_windows(false);
+            return picked.map(|picked| self.charged(picked, now));
+        }
         if self.in_flight > 0
             && self.in_flight + u32::from(self.mtu) > self.controllers.total_window()
         {
@@ -113,6 +119,12 @@ impl Sender {
             Some(psn) => self.repeat(psn, now, shared)?,
             None => self.fresh(now, send_window, shared)?,
         };
+        Some(self.charged(picked, now))
+    }
+
+    /// Counts a picked packet as in flight.
+    #[inline]
+    fn charged(&mut self, picked: Picked, now: Instant) -> Picked {
         let bytes = charge(picked.len);
         self.in_flight += bytes;
         self.paths.state_mut(picked.packet.path).in_flight += bytes;
@@ -120,16 +132,16 @@ impl Sender {
             let gap = rate.serialization_delay(ByteCount(bytes.into()));
             self.paced_until = self.paced_until.max(now) + gap;
         }
-        Some(picked)
+        picked
     }
 
-    /// Sends a lost packet again, on another path if one is open: the first time as the policy says,
-    /// after that on the likeliest to work, as everything waits for it by now.
+    /// Sends a lost packet again, on another path if one is open: the first time as the policy says;
+    /// after that, or where everything waits for it, on the likeliest to work.
     fn repeat(&mut self, psn: u32, now: Instant, shared: &mut Shared) -> Option<Picked> {
         let mut packet = *self.packet(psn).expect("a lost packet is not acknowledged");
         self.paths.set_avoid(Some(packet.path));
         let mut other = self.policy.select(&self.paths, now, &mut self.rng);
-        if other.is_some() && packet.repeats > 0 {
+        if other.is_some() && (packet.repeats > 0 || self.paths.are_windows_lifted()) {
             other = self.paths.likeliest();
         }
         self.paths.set_avoid(None);

@@ -170,10 +170,13 @@ impl Sender {
                     soonest(now + limits.timeout);
                 }
                 Ok(cause) => {
-                    self.lose(psn, &packet, cause, now, shared);
                     if packet.fate == Fate::InFlight {
                         asked = Some(psn);
+                        self.asks.push_back(psn);
+                    } else {
+                        self.lost.push_back(psn);
                     }
+                    self.lose(psn, &packet, cause, now, shared);
                     if cause != Cause::Unreported {
                         self.suspect(id, &packet, now, shared);
                     }
@@ -186,8 +189,7 @@ impl Sender {
         next
     }
 
-    /// Takes a packet for lost: it is out of the network, will be sent again, and everybody who
-    /// decides hears of it.
+    /// Takes a packet for lost: it is out of the network, and everybody who decides hears of it.
     fn lose(
         &mut self,
         psn: u32,
@@ -198,7 +200,6 @@ impl Sender {
     ) {
         self.leave_flight(packet.path, self.payload_len(packet));
         self.sent.slot_mut(psn).expect("a sent packet has a slot").fate = Fate::Lost;
-        self.lost.push_back(psn);
         let feedback = match cause {
             Cause::Overtaken => {
                 shared.stats.fast_retransmits += 1;

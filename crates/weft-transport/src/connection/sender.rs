@@ -47,6 +47,9 @@ pub(crate) struct Sender {
     pub(crate) acked_end: u32,
     /// Packets to send again, oldest loss first; entries acknowledged since are skipped.
     pub(crate) lost: VecDeque<u32>,
+    /// Packets to send again to learn what became of their neighbours; no window holds them back, or
+    /// a window full of packets that nothing is heard of would never open.
+    pub(crate) asks: VecDeque<u32>,
     /// Bytes sent and neither acknowledged nor lost.
     pub(crate) in_flight: u32,
     pub(crate) counts: Counts,
@@ -94,6 +97,7 @@ impl Sender {
             next: cursor.psn,
             acked_end: cursor.psn,
             lost: VecDeque::new(),
+            asks: VecDeque::new(),
             in_flight: 0,
             counts: cursor.counts,
             paths,
@@ -128,7 +132,7 @@ impl Sender {
     /// Whether payload waits to be sent, if the windows let it.
     #[inline]
     pub(crate) fn has_payload(&self) -> bool {
-        self.outbox.has_segment() || !self.lost.is_empty()
+        self.outbox.has_segment() || !self.lost.is_empty() || !self.asks.is_empty()
     }
 
     /// Whether the peer owes an answer.
@@ -169,11 +173,25 @@ impl Sender {
     /// Takes the next packet to send again.
     pub(crate) fn pop_lost(&mut self) -> Option<u32> {
         while let Some(psn) = self.lost.pop_front() {
-            if self.packet(psn).is_some_and(|packet| packet.fate == Fate::Lost) {
+            if self.is_lost(psn) {
                 return Some(psn);
             }
         }
         None
+    }
+
+    /// Takes the next packet to send again whatever the windows say.
+    pub(crate) fn pop_ask(&mut self) -> Option<u32> {
+        while let Some(psn) = self.asks.pop_front() {
+            if self.is_lost(psn) {
+                return Some(psn);
+            }
+        }
+        None
+    }
+
+    fn is_lost(&self, psn: u32) -> bool {
+        self.packet(psn).is_some_and(|packet| packet.fate == Fate::Lost)
     }
 
     pub(crate) fn release(&mut self, pool: &mut Pool<SentPacket>) {

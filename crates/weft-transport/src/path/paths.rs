@@ -14,6 +14,7 @@ pub struct Paths {
     table: Vec<PathState>,
     up: u16,
     avoid: Option<PathId>,
+    lifted: bool,
     mtu: u32,
 }
 
@@ -54,7 +55,7 @@ impl Paths {
             up: true,
         };
         let table = alloc::vec![path; usize::from(count)];
-        Self { table, up: count, avoid: None, mtu: mtu.into() }
+        Self { table, up: count, avoid: None, lifted: false, mtu: mtu.into() }
     }
 
     /// How many paths there are; at least one.
@@ -79,7 +80,8 @@ impl Paths {
     #[inline]
     pub fn is_open(&self, path: PathId) -> bool {
         let state = &self.state(path);
-        let room = state.in_flight == 0 || state.in_flight + self.mtu <= state.window;
+        let fits = state.in_flight == 0 || state.in_flight + self.mtu <= state.window;
+        let room = fits || self.lifted;
         room && self.is_up(path) && self.avoid != Some(path)
     }
 
@@ -148,6 +150,15 @@ impl Paths {
     /// Marks `path` as the one the next packet was lost on; [`Self::is_open`] then refuses it.
     pub(crate) fn set_avoid(&mut self, path: Option<PathId>) {
         self.avoid = path;
+    }
+
+    /// While windows are lifted they keep no path from being open.
+    pub(crate) fn lift_windows(&mut self, lifted: bool) {
+        self.lifted = lifted;
+    }
+
+    pub(crate) fn are_windows_lifted(&self) -> bool {
+        self.lifted
     }
 
     pub(crate) fn set_up(&mut self, path: PathId, up: bool) {

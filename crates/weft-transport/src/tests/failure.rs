@@ -143,3 +143,21 @@ fn what_was_lost_twice_takes_a_path_that_is_known_to_work() {
         assert!(took < Duration::from_millis(30), "alive {alive}: {took}");
     }
 }
+
+#[test]
+fn a_silence_of_the_peer_leaves_no_window_shut() {
+    let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
+    pair.submit(0, ids[0], 1, 8_000_000);
+    pair.run_for(Duration::from_micros(100));
+    assert_eq!(pair.sent_tokens(0), [0; 0], "the transfer is under way");
+    let heard_again = pair.now + Duration::from_millis(60);
+    pair.rule = Box::new(move |on_link| {
+        let silent = on_link.from == 1 && on_link.now < heard_again;
+        if silent { Fate::Drop } else { Fate::Pass }
+    });
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    let late = pair.now.since(heard_again);
+    assert!(late < Duration::from_millis(70), "done {late} after the peer was heard again");
+    let needless = pair.ends[1].stats().dropped_for(DropReason::Duplicate);
+    assert!(needless < 40, "{needless} packets were sent again");
+}
