@@ -302,6 +302,9 @@ impl World {
 /// fetched first is still there.
 const LOOK_AHEAD: usize = 256;
 
+/// The engines of so few hosts stay in the processor's cache without being looked ahead for.
+const NEARBY_HOSTS: usize = 256;
+
 /// Events a busy host adds to the queue in a microsecond, for the queue's first guess.
 const EVENTS_PER_HOST_MICRO: u64 = 40;
 
@@ -474,16 +477,17 @@ impl Network {
     /// memory overlap.
     fn look_ahead(&mut self) {
         let Self { events, fabric, hosts, expected, now, .. } = self;
+        let far = hosts.len() > NEARBY_HOSTS;
         expected.clear();
         events.note(LOOK_AHEAD, |event| match event {
             Event::Arrive(hop) if hop.node().index() >= hosts.len() => {
                 fabric.foresee(*now, hop).map(|link| link.0)
             }
-            Event::Arrive(hop) => {
+            Event::Arrive(hop) if far => {
                 expected.push((hop.node(), Some(hop.packet())));
                 None
             }
-            Event::Pull { host } => {
+            Event::Pull { host } if far => {
                 expected.push((host, None));
                 None
             }
