@@ -627,14 +627,15 @@ impl Network {
     /// When the fullest port will be half empty again; `None` while all have room.
     #[inline]
     fn full_until(&self, node: NodeId) -> Option<SimTime> {
-        let host = &self.hosts[node.index()];
-        let full = |port: &Port| {
+        let mut until = None;
+        for port in &self.hosts[node.index()].ports {
             let busy_until = self.fabric.link(port.link).busy_until;
-            let half = SimSpan::from_picos(port.ahead.as_picos() / 2);
-            let at = SimTime::from_picos(busy_until.as_picos().saturating_sub(half.as_picos()));
-            (busy_until.since(self.now) >= port.ahead).then_some(at)
-        };
-        host.ports.iter().filter_map(full).max()
+            if busy_until.since(self.now) >= port.ahead {
+                let half_empty = busy_until.as_picos() - port.ahead.as_picos() / 2;
+                until = until.max(Some(SimTime::from_picos(half_empty)));
+            }
+        }
+        until
     }
 
     /// A packet leaves its engine.
