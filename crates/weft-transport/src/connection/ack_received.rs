@@ -81,7 +81,7 @@ impl Connection {
         sender.waiting_since = now;
         sender.steer(now, &gained);
         if newest {
-            self.detect_loss(now, first_described(ack), shared);
+            self.detect_loss(now, ack, shared);
         }
         self.arm_congestion();
         Ok(())
@@ -287,7 +287,7 @@ impl Sender {
 }
 
 /// The first packet that the bitmap of an ACK describes.
-fn first_described(ack: &AckHeader) -> u32 {
+pub(crate) fn first_described(ack: &AckHeader) -> u32 {
     ack.psn_base.wrapping_add(u32::from(ack.block.get()) * BITMAP_PACKETS)
 }
 

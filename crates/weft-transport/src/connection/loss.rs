@@ -8,9 +8,9 @@
 //! not heard of means nothing.
 
 use weft_units::{Duration, Instant};
-use weft_wire::BITMAP_PACKETS;
+use weft_wire::{AckHeader, AckType, BITMAP_PACKETS};
 
-use super::ack_received::circle;
+use super::ack_received::{circle, first_described};
 use super::in_flight::{Fate, SentPacket};
 use super::sender::Sender;
 use super::{Connection, Shared};
@@ -24,11 +24,11 @@ use crate::{ConnectionId, Event, Retransmission};
 enum Cause {
     /// Overtaken on its own path, or for too long by other paths.
     Overtaken,
-    /// Nothing was heard of it, nor of its path since, for the retransmission timeout.
+    /// The peer had not got it at the end of the retransmission timeout.
     Timeout,
-    /// Nothing was heard of it for the retransmission timeout, but its path carried later packets: it
-    /// was lost alone, or the ACKs that described it were.
-    Unreported,
+    /// Nothing was heard of it for the retransmission timeout: it was lost, or the ACKs that described
+    /// it were.
+    Unheard,
 }
 
 impl Sender {
@@ -43,13 +43,12 @@ impl Sender {
     fn judge(&self, packet: &SentPacket, now: Instant, limits: &Limits) -> Result<Cause, Instant> {
         let sent_at = self.last_stamp.from_wire(packet.sent_at);
         let missing = packet.fate == Fate::Missing;
-        let path_carried_later = sent_at < self.paths.state(packet.path).acked_sent_at;
-        if missing && path_carried_later {
+        if missing && sent_at < self.paths.state(packet.path).acked_sent_at {
             return Ok(Cause::Overtaken);
         }
         let timeout = sent_at + limits.timeout(packet.repeats);
         if timeout <= now {
-            return Ok(if path_carried_later { Cause::Unreported } else { Cause::Timeout });
+            return Ok(if missing { Cause::Timeout } else { Cause::Unheard });
         }
         if !missing {
             return Err(timeout);
@@ -81,11 +80,13 @@ impl Limits {
 }
 
 impl Connection {
-    /// Looks for losses among the packets that the newest ACK described, from `first` on. Does
-    /// nothing where the ACK left nothing out.
+    /// Looks for losses among the packets that the newest ACK described. Does nothing where the ACK left
+    /// nothing out.
     #[inline]
-    pub(crate) fn detect_loss(&mut self, now: Instant, first: u32, shared: &mut Shared) {
+    pub(crate) fn detect_loss(&mut self, now: Instant, ack: &AckHeader, shared: &mut Shared) {
         let Some(sender) = self.sender.as_deref_mut() else { return };
+        sender.hear_answer(self.id, ack, now, shared);
+        let first = first_described(ack);
         if sender.acked_end != sender.base {
             sender.note_missing(first);
             let next = sender.look_for_losses(self.id, sender.described(first), now, shared);
@@ -163,23 +164,15 @@ impl Sender {
             }
             match self.judge(&packet, now, &limits) {
                 Err(at) => soonest(at),
-                Ok(_) if packet.fate == Fate::InFlight && now < self.answer_by => {
-                    soonest(self.answer_by);
-                }
-                Ok(_) if packet.fate == Fate::InFlight && is_near(asked, psn) => {
-                    soonest(now + limits.timeout);
+                Ok(Cause::Unheard) if now < self.answer_by => soonest(self.answer_by),
+                Ok(Cause::Unheard) if is_near(asked, psn) => soonest(now + limits.timeout),
+                Ok(Cause::Unheard) => {
+                    asked = Some(psn);
+                    self.ask(psn, &packet, shared);
                 }
                 Ok(cause) => {
-                    if packet.fate == Fate::InFlight {
-                        asked = Some(psn);
-                        self.asks.push_back(psn);
-                    } else {
-                        self.lost.push_back(psn);
-                    }
                     self.lose(psn, &packet, cause, now, shared);
-                    if cause != Cause::Unreported {
-                        self.suspect(id, &packet, now, shared);
-                    }
+                    self.suspect(id, &packet, now, shared);
                 }
             }
         }
@@ -189,7 +182,38 @@ impl Sender {
         next
     }
 
-    /// Takes a packet for lost: it is out of the network, and everybody who decides hears of it.
+    /// Sends a packet again that nothing was heard of. In a silence nobody is to blame: taking the
+    /// peer's silence for that of the paths asked on took paths down that were well.
+    fn ask(&mut self, psn: u32, packet: &SentPacket, shared: &mut Shared) {
+        self.leave_flight(packet.path, self.payload_len(packet));
+        self.sent.slot_mut(psn).expect("a sent packet has a slot").fate = Fate::Lost;
+        self.asks.push_back(psn);
+        self.accused.get_or_insert((psn, *packet));
+        shared.stats.timeout_retransmits += 1;
+    }
+
+    /// An ACK arrived: if it answers for the accused, the packet had arrived, or its path is guilty.
+    fn hear_answer(
+        &mut self,
+        id: ConnectionId,
+        ack: &AckHeader,
+        now: Instant,
+        shared: &mut Shared,
+    ) {
+        let Some((psn, packet)) = self.accused else { return };
+        if self.packet(psn).is_some_and(|packet| packet.fate != Fate::Acked) {
+            return;
+        }
+        self.accused = None;
+        if ack.ack_type != AckType::Duplicate && ack.psn == psn {
+            self.controllers.on_timeout(packet.path, now, &mut self.paths);
+            self.policy.on_feedback(packet.path, Feedback::TimedOut, &self.paths, now);
+            self.suspect(id, &packet, now, shared);
+        }
+    }
+
+    /// Takes a packet for lost: it is out of the network, will be sent again, and everybody who
+    /// decides hears of it.
     fn lose(
         &mut self,
         psn: u32,
@@ -200,18 +224,14 @@ impl Sender {
     ) {
         self.leave_flight(packet.path, self.payload_len(packet));
         self.sent.slot_mut(psn).expect("a sent packet has a slot").fate = Fate::Lost;
+        self.lost.push_back(psn);
         let feedback = match cause {
             Cause::Overtaken => {
                 shared.stats.fast_retransmits += 1;
                 self.controllers.on_loss(packet.path, now, &mut self.paths);
                 Feedback::Lost
             }
-            // It may have arrived; nobody is to blame yet.
-            Cause::Unreported => {
-                shared.stats.timeout_retransmits += 1;
-                return;
-            }
-            Cause::Timeout => {
+            Cause::Timeout | Cause::Unheard => {
                 shared.stats.timeout_retransmits += 1;
                 self.controllers.on_timeout(packet.path, now, &mut self.paths);
                 Feedback::TimedOut

@@ -50,6 +50,9 @@ pub(crate) struct Sender {
     /// Packets to send again to learn what became of their neighbours; no window holds them back, or
     /// a window full of packets that nothing is heard of would never open.
     pub(crate) asks: VecDeque<u32>,
+    /// The first packet that was sent again to ask, as it was before: its path is guilty if the
+    /// answer is that it had not arrived.
+    pub(crate) accused: Option<(u32, SentPacket)>,
     /// Bytes sent and neither acknowledged nor lost.
     pub(crate) in_flight: u32,
     pub(crate) counts: Counts,
@@ -98,6 +101,7 @@ impl Sender {
             acked_end: cursor.psn,
             lost: VecDeque::new(),
             asks: VecDeque::new(),
+            accused: None,
             in_flight: 0,
             counts: cursor.counts,
             paths,

@@ -107,15 +107,18 @@ impl Paths {
     }
 
     /// The open path that is the likeliest to work: heard of last, or, where every path lost
-    /// something since, suspected first. `None` when none is open.
-    pub(crate) fn likeliest(&self) -> Option<PathId> {
+    /// something since, suspected first; one of them at random, so that not everything is put on one
+    /// card. `None` when none is open.
+    pub(crate) fn likeliest(&self, rng: &mut Rng) -> Option<PathId> {
         let rank = |path: &PathId| {
             let PathState { heard_at, suspected_at, .. } = *self.state(*path);
             let works = heard_at >= suspected_at;
             let heard_at = if works { heard_at } else { Instant::EPOCH };
             (heard_at, Reverse(suspected_at))
         };
-        self.ids().filter(|&path| self.is_open(path)).max_by_key(rank)
+        let start = self.draw(rng).0;
+        let ids = (start..self.count()).chain(0..start).map(PathId);
+        ids.filter(|&path| self.is_open(path)).max_by_key(rank)
     }
 
     /// Smoothed round-trip time; `None` until measured.
