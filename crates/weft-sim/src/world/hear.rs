@@ -1,0 +1,96 @@
+//! What engines say, and what becomes of it: channels open and close, messages are complete,
+//! workloads hear of both.
+
+use weft_topo::NodeId;
+use weft_transport::{CloseReason, ConnectionId, Event as EngineEvent};
+
+use super::Network;
+use crate::time::SimTime;
+use crate::traffic::{ChannelId, ChannelState, Contradiction, MessageRecord, Notice, Order, Side};
+
+impl Network {
+    pub(super) fn hear(&mut self, node: NodeId, event: EngineEvent) {
+        // What an end says of a channel whose other end is gone cannot be held against anything.
+        let side_of = |network: &Self, connection: ConnectionId| {
+            let channel = network.hosts[node.index()].channel(connection)?;
+            let side = network.traffic.side_of(channel, node, connection)?;
+            let closed = network.traffic.channel(channel)?.state == ChannelState::Closed;
+            (!closed).then_some((channel, side))
+        };
+        match event {
+            EngineEvent::Connected { connection } => {
+                if let Some((channel, _)) = side_of(self, connection) {
+                    self.set_state(channel, ChannelState::Open);
+                    self.submit_waiting(channel);
+                }
+            }
+            EngineEvent::Accepted { connection, service } => {
+                let channel = ChannelId(service);
+                let known = self.traffic.channel(channel);
+                if known.is_some_and(|channel| channel.hosts[Side::Peer.index()] == node) {
+                    self.hosts[node.index()].set_channel(connection, channel);
+                    self.bind(channel, Side::Peer, connection);
+                    self.submit_waiting(channel);
+                }
+            }
+            EngineEvent::Sent { connection, token } => {
+                if let Some((channel, _)) = side_of(self, connection) {
+                    let completed = self.traffic.complete(channel, token, self.now);
+                    self.note(completed, |order| Notice::Sent { order });
+                    self.submit_waiting(channel);
+                }
+            }
+            EngineEvent::Delivered { connection, message, length, .. } => {
+                if let Some((channel, side)) = side_of(self, connection) {
+                    let now = self.now;
+                    let delivered = self.traffic.deliver(channel, side, message, length, now);
+                    self.note(delivered, |order| Notice::Delivered { order });
+                }
+            }
+            EngineEvent::Closed { connection, reason } => {
+                if let Some(channel) = self.hosts[node.index()].forget(connection) {
+                    self.end(channel, Some(reason));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Passes what happened to a message on to its workload, or keeps the contradiction.
+    fn note(
+        &mut self,
+        outcome: Result<MessageRecord, Contradiction>,
+        notice: impl FnOnce(Order) -> Notice,
+    ) {
+        match outcome {
+            Ok(record) => self.notices.push_back((record.workload, notice(record.order))),
+            Err(contradiction) => self.contradictions.push(contradiction),
+        }
+    }
+
+    /// A channel is no more.
+    fn end(&mut self, id: ChannelId, reason: Option<CloseReason>) {
+        let Some(workload) = self.traffic.channel(id).map(|channel| channel.workload) else {
+            return;
+        };
+        if self.traffic.close(id, reason) {
+            self.notices.push_back((workload, Notice::Closed { channel: id, reason }));
+        }
+    }
+
+    /// The control plane has converged. Where the new routes do not fit, the old ones stay.
+    pub(super) fn reroute(&mut self) {
+        self.events.forget_notes();
+        let _ = self.fabric.reroute();
+    }
+
+    /// A host's engine forgets everything.
+    pub(super) fn restart(&mut self, host: NodeId) {
+        let ended = self.hosts[host.index()].restart();
+        self.hosts[host.index()].wake_at = SimTime::FAR_FUTURE;
+        if let Some(observer) = &mut self.observer {
+            observer.restarted(host, &ended, &self.traffic);
+        }
+        ended.into_iter().for_each(|channel| self.end(channel, None));
+    }
+}

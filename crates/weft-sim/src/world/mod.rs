@@ -1,0 +1,342 @@
+//! The simulated world: hosts that run the engine, the fabric between them, and time.
+//!
+//! [`World::run`] pops one event after another and hands it to whom it concerns. Everything a host
+//! does follows from two calls the agent makes too: a packet arrived, or a deadline passed; after
+//! either, the engine is asked for packets as long as a port has room.
+
+use std::collections::VecDeque;
+
+use weft_topo::{Failures, LinkId, NodeId, RouteError, Routes, Topology};
+use weft_transport::{ConfigError, ConnectionId, Event as EngineEvent, TransportConfig};
+use weft_units::{ByteCount, Duration, Seed};
+
+use crate::check::Observer;
+use crate::event::{Event, Events};
+use crate::fabric::{Fabric, FabricConfig, idle_latency};
+use crate::fault::Action;
+use crate::host::{Host, Port};
+use crate::measure::{PortWatch, QueueWatch};
+use crate::nic::FRAME_OVERHEAD;
+use crate::packet::ParcelId;
+use crate::scenario::MeasureConfig;
+use crate::time::{SimSpan, SimTime};
+use crate::traffic::{Contradiction, Notice, Traffic};
+use crate::workload::{Workload, WorkloadError};
+
+mod hear;
+mod packets;
+mod session;
+
+use packets::LOOK_AHEAD;
+pub use session::Session;
+
+/// How the world is built.
+#[derive(Clone, Debug)]
+pub struct WorldConfig {
+    /// How every host's engine behaves.
+    pub transport: TransportConfig,
+    /// How switches are built.
+    pub fabric: FabricConfig,
+    /// Connections are set up by packets instead of over another channel.
+    pub handshake: bool,
+    /// How long a payload takes from the NIC to where it belongs.
+    pub place_delay: Duration,
+    /// Bound on the irregularity of a host's sending; see [`Jitter`](crate::nic::Jitter).
+    pub jitter: SimSpan,
+    /// A host's port takes packets from the engine until it has this many to send.
+    pub nic_packets: u16,
+    /// How long the control plane needs to route around a failure; `None` never does.
+    pub reroute_after: Option<Duration>,
+}
+
+/// Why a world cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The transport's configuration is out of range.
+    #[error("transport: {0}")]
+    Transport(#[from] ConfigError),
+    /// The topology cannot be routed.
+    #[error("routes: {0}")]
+    Routes(#[from] RouteError),
+    /// A workload does not fit the topology.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+}
+
+/// Everything but the workloads, which act on it.
+#[derive(Debug)]
+pub struct Network {
+    /// The time.
+    pub now: SimTime,
+    /// Links and switches.
+    pub fabric: Fabric,
+    /// Hosts, by number.
+    pub hosts: Vec<Host>,
+    /// Channels and messages.
+    pub traffic: Traffic,
+    /// What the engines did that contradicts what was sent.
+    pub contradictions: Vec<Contradiction>,
+    /// Who watches placements.
+    pub observer: Option<Box<dyn Observer>>,
+    /// What every engine said, in order, where somebody wants to know.
+    pub record: Option<Vec<(NodeId, EngineEvent)>>,
+    /// Events handled.
+    pub events_handled: u64,
+    events: Events,
+    config: WorldConfig,
+    notices: VecDeque<(u32, Notice)>,
+    /// Hosts that will soon act, and on which packet.
+    expected: Vec<(NodeId, Option<ParcelId>)>,
+    /// Payloads on their way from the NIC to where they belong.
+    placing: VecDeque<(NodeId, ConnectionId, u32)>,
+}
+
+/// The simulated world.
+#[derive(Debug)]
+pub struct World {
+    /// Everything but the workloads.
+    pub network: Network,
+    workloads: Vec<Box<dyn Workload>>,
+    plan: VecDeque<(SimTime, Action)>,
+    stopped: bool,
+    /// Whether this run ends when the workloads are done.
+    until_done: bool,
+    /// When this run ends at the latest.
+    limit: SimTime,
+    queues: Option<(SimSpan, QueueWatch)>,
+    ports: Option<PortWatch>,
+}
+
+impl World {
+    /// A world at rest.
+    ///
+    /// # Errors
+    /// Its parts do not fit together.
+    pub fn new(topology: Topology, config: WorldConfig, seed: Seed) -> Result<Self, BuildError> {
+        let hosts = topology.host_ids().map(|id| new_host(&topology, id, &config, seed));
+        let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
+        let count = topology.hosts();
+        let network = Network {
+            now: SimTime::EPOCH,
+            fabric: Fabric::new(topology, &config.fabric, seed.child("fabric", 0))?,
+            traffic: Traffic::new(count),
+            contradictions: Vec::new(),
+            observer: None,
+            record: None,
+            events_handled: 0,
+            events: Events::new(u64::from(count) * EVENTS_PER_HOST_MICRO),
+            notices: VecDeque::new(),
+            expected: Vec::new(),
+            placing: VecDeque::new(),
+            hosts,
+            config,
+        };
+        Ok(Self {
+            network,
+            workloads: Vec::new(),
+            plan: VecDeque::new(),
+            stopped: false,
+            until_done: false,
+            limit: SimTime::EPOCH,
+            queues: None,
+            ports: None,
+        })
+    }
+
+    /// Adds a workload; it starts with the run.
+    pub fn add_workload(&mut self, workload: Box<dyn Workload>) {
+        self.workloads.push(workload);
+    }
+
+    /// The workloads, in the order they were added.
+    pub fn workloads(&self) -> &[Box<dyn Workload>] {
+        &self.workloads
+    }
+
+    /// What goes wrong and when, in order of time.
+    pub fn set_plan(&mut self, plan: Vec<(SimTime, Action)>) {
+        for (at, _) in &plan {
+            self.network.events.schedule(*at, Event::Fault);
+        }
+        self.plan = plan.into();
+    }
+
+    /// Looks at queues and ports during the run.
+    pub fn watch(&mut self, config: &MeasureConfig) {
+        let start = SimTime::EPOCH + config.from.into();
+        self.network.events.schedule(start, Event::Sample);
+        if config.sample_every > Duration::ZERO {
+            let watch = QueueWatch::new(&self.network.fabric.topology);
+            self.queues = Some((config.sample_every.into(), watch));
+        }
+    }
+
+    /// What was seen of the queues.
+    pub fn queue_watch(&self) -> Option<&QueueWatch> {
+        self.queues.as_ref().map(|(_, watch)| watch)
+    }
+
+    /// What was seen of the leaves' uplinks.
+    pub fn port_watch(&self) -> Option<&PortWatch> {
+        self.ports.as_ref()
+    }
+
+    fn sample(&mut self) {
+        let (fabric, now) = (&self.network.fabric, self.network.now);
+        self.ports.get_or_insert_with(|| PortWatch::new(fabric, now));
+        if let Some((interval, watch)) = &mut self.queues {
+            watch.sample(fabric, now);
+            self.network.events.schedule(now + *interval, Event::Sample);
+        }
+    }
+
+    /// Starts the workloads.
+    pub fn start(&mut self) {
+        for index in 0..self.workloads.len() {
+            let number = u32::try_from(index).expect("a handful of workloads");
+            self.workloads[index].start(&mut Session::new(&mut self.network, number));
+        }
+        self.give_notices();
+    }
+
+    /// Runs until every workload is done, nothing is left to happen, or `limit`. Gives whether the
+    /// workloads are done.
+    pub fn run(&mut self, limit: SimTime) -> bool {
+        self.go(limit, true);
+        self.is_done()
+    }
+
+    /// Runs to `end`, whatever the workloads wait for.
+    pub fn run_to(&mut self, end: SimTime) {
+        self.go(end, false);
+    }
+
+    fn go(&mut self, limit: SimTime, until_done: bool) {
+        (self.limit, self.until_done) = (limit, until_done);
+        self.network.events.schedule(limit, Event::Stop);
+        // Only notices make a workload done, so only they are followed by that question.
+        self.stopped = until_done && self.is_done();
+        while !self.stopped && self.network.events.begin_day() {
+            self.network.look_ahead();
+            for _ in 0..LOOK_AHEAD {
+                if self.stopped || !self.step() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Whether every workload has all it waits for.
+    pub fn is_done(&self) -> bool {
+        self.workloads.iter().all(|workload| workload.is_done())
+    }
+
+    /// Handles the next event; false when there is none.
+    #[inline]
+    fn step(&mut self) -> bool {
+        let Some((at, event, note)) = self.network.events.pop_today() else { return false };
+        self.network.now = at;
+        self.network.events_handled += 1;
+        match event {
+            Event::Arrive(hop) if hop.node().index() >= self.network.hosts.len() => {
+                let Network { fabric, events, .. } = &mut self.network;
+                fabric.forward(at, hop, note.map(LinkId), events);
+                // No workload hears of that.
+                return true;
+            }
+            Event::Arrive(hop) => self.network.arrive(hop),
+            Event::Pull { host } => {
+                self.network.hosts[host.index()].pull_scheduled = false;
+                self.network.pull(host);
+            }
+            Event::Deadline { host } => self.network.deadline(host),
+            Event::Placed => self.network.placed(),
+            Event::Wake { workload, token } => {
+                self.network.notices.push_back((workload, Notice::Woken { token }));
+            }
+            Event::Fault => self.fault(),
+            Event::Reroute => self.network.reroute(),
+            Event::Sample => self.sample(),
+            // An earlier run may have left its own.
+            Event::Stop => self.stopped = at >= self.limit,
+        }
+        if !self.network.notices.is_empty() {
+            self.give_notices();
+        }
+        true
+    }
+
+    fn give_notices(&mut self) {
+        while let Some((number, notice)) = self.network.notices.pop_front() {
+            let mut session = Session::new(&mut self.network, number);
+            self.workloads[number as usize].notice(&notice, &mut session);
+        }
+        self.stopped |= self.until_done && self.is_done();
+    }
+
+    fn fault(&mut self) {
+        let Some((_, action)) = self.plan.pop_front() else { return };
+        let now = self.network.now;
+        let network = &mut self.network;
+        match action {
+            Action::LinkDown(link) => network.fabric.take_down(now, link),
+            Action::LinkUp(link) => network.fabric.bring_up(now, link),
+            Action::SwitchDown(switch) => network.fabric.take_down_switch(now, switch),
+            Action::SwitchUp(switch) => network.fabric.bring_up_switch(now, switch),
+            Action::Impair { link, change } => return network.fabric.impair(link, change),
+            Action::Restart(host) => return network.restart(host),
+        }
+        if let Some(after) = network.config.reroute_after {
+            network.events.schedule(now + after.into(), Event::Reroute);
+        }
+    }
+
+    /// Makes the network as good as new: no more faults happen.
+    pub fn heal(&mut self) {
+        self.plan.clear();
+        self.network.fabric.heal(self.network.now);
+        self.network.reroute();
+    }
+}
+
+impl Network {
+    /// Bytes waiting at each of `links` now.
+    pub fn queues(&self, links: &[LinkId]) -> Vec<u64> {
+        links.iter().map(|&link| self.fabric.queued_bytes(link, self.now)).collect()
+    }
+}
+
+/// Events a busy host adds to the queue in a microsecond, for the queue's first guess.
+const EVENTS_PER_HOST_MICRO: u64 = 40;
+
+fn new_host(
+    topology: &Topology,
+    id: NodeId,
+    config: &WorldConfig,
+    seed: Seed,
+) -> Result<Host, ConfigError> {
+    let frame = config.transport.mtu.saturating_add(FRAME_OVERHEAD + 32);
+    let ports = topology.ports(id).iter().map(|&link| {
+        let pace = crate::link::Pace::new(topology.link(link).rate);
+        let ahead = pace.serialisation(frame).as_picos() * u64::from(config.nic_packets);
+        let ahead = SimSpan::from_picos(ahead);
+        Port { link, last_arrival: SimTime::EPOCH, ahead }
+    });
+    Host::new(id, ports.collect(), config.jitter, &config.transport, seed)
+}
+
+/// Round-trip time of an empty network, as a sender sees it: a full packet there, its ACK back, and
+/// the packets that the receiver waits for before it acknowledges. The farthest pair of a sample of
+/// hosts decides.
+pub fn base_round_trip(topology: &Topology, transport: &TransportConfig) -> Option<Duration> {
+    let routes = Routes::compute(topology, &Failures::none()).ok()?;
+    let data = transport.mtu.saturating_add(FRAME_OVERHEAD + 32);
+    let acknowledgement = FRAME_OVERHEAD + 32;
+    let source = NodeId(0);
+    let way = |to: NodeId, size| idle_latency(topology, &routes, source, to, size);
+    let round_trip = |to: NodeId| Some(way(to, data)? + way(to, acknowledgement)?);
+    let step = (topology.hosts() / 64).max(1) as usize;
+    let farthest = topology.host_ids().skip(1).step_by(step).filter_map(round_trip).max()?;
+    let waits = ByteCount(u64::from(data) * u64::from(transport.ack_every - 1));
+    Some(farthest + transport.line_rate.serialization_delay(waits).min(transport.ack_delay))
+}
