@@ -37,7 +37,8 @@ impl<'a> Session<'a> {
         self.network.send(self.number, order);
     }
 
-    /// Ends a channel; what is still on it may or may not arrive. [`Notice::Closed`](crate::traffic::Notice::Closed) follows.
+    /// Ends a channel; what is still on it may or may not arrive.
+    /// [`Notice::Closed`](crate::traffic::Notice::Closed) follows.
     pub fn close(&mut self, channel: ChannelId) {
         self.network.close(channel);
     }
