@@ -5,10 +5,10 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test bench swarm fuzz lint audit clean
+.PHONY: help build run test bench swarm experiments fuzz lint audit clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build the weft command, optimised
 	@scripts/setup.sh build
@@ -34,6 +34,11 @@ swarm: ## Random worlds with random faults: make swarm SEEDS=100000 FIRST=1
 	@scripts/setup.sh build
 	$(CARGO) build --release --package weft-cli
 	$(TARGET)/release/weft sim swarm --seeds $(or $(SEEDS),20000) --first $(or $(FIRST),1)
+
+experiments: ## Reproduce the papers' figures and check every claim (a few minutes)
+	@scripts/setup.sh build
+	$(CARGO) build --release --package weft-cli
+	$(TARGET)/release/weft experiment run experiments/*.toml --html out/experiments.html
 
 fuzz: ## Fuzz every parser with coverage guidance: make fuzz SECONDS=60
 	@scripts/setup.sh build

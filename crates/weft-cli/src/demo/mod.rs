@@ -156,11 +156,12 @@ pub(crate) fn run(stage: &mut dyn Stage, mut observe: impl FnMut(&str)) -> Resul
     Ok(Outcome { stage: stage.about(), rows })
 }
 
-/// Healthy, then one path loses packets; requests run only while it does.
+/// Healthy, then one path loses packets. Requests share the processors with the bulk transfer all
+/// the time, so that what the bulk transfer loses is due to the path; those of the second part count.
 fn loss_act(stage: &mut dyn Stage, contender: Contender) -> Result<(Act, LatencyMicros)> {
     stage.reset()?;
     let bulk = start(stage, contender, LOSSY_PATH, TestKind::Throughput, HEALTHY + LOSSY)?;
-    sleep(HEALTHY);
+    start(stage, contender, LOSSY_PATH, TestKind::Latency, HEALTHY)?.finish()?;
     stage.set(LOSSY_PATH, Condition::Lossy)?;
     let lossy_at = Clock.now().as_nanos();
     let requests = start(stage, contender, LOSSY_PATH, TestKind::Latency, LOSSY)?;
