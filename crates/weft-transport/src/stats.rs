@@ -22,6 +22,8 @@ pub struct Stats {
     pub spurious_retransmits: u64,
     /// Packets accepted that carried a congestion mark.
     pub ecn_marks: u64,
+    /// Congestion marks that peers reported on packets of ours.
+    pub ecn_marks_heard: u64,
     /// Packets accepted before one with a lower number.
     pub out_of_order: u64,
     /// Times a path went down.

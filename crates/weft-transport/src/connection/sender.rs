@@ -32,6 +32,16 @@ pub(crate) struct Counts {
     pub(crate) marked: U11,
 }
 
+/// What tells an ACK from one that it overtook.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewestAck {
+    pub(crate) psn_base: u32,
+    /// When it left, by the peer's clock, nanoseconds modulo 2^32.
+    pub(crate) timestamp: u32,
+    /// When it arrived.
+    pub(crate) heard_at: Instant,
+}
+
 /// The sending half of an active connection.
 #[derive(Debug)]
 pub(crate) struct Sender {
@@ -56,6 +66,8 @@ pub(crate) struct Sender {
     /// Bytes sent and neither acknowledged nor lost.
     pub(crate) in_flight: u32,
     pub(crate) counts: Counts,
+    /// The ACK that `counts` are of; `None` after the connection was idle.
+    pub(crate) newest_ack: Option<NewestAck>,
     pub(crate) paths: Paths,
     pub(crate) policy: Policy,
     pub(crate) controllers: Controllers,
@@ -104,6 +116,7 @@ impl Sender {
             accused: None,
             in_flight: 0,
             counts: cursor.counts,
+            newest_ack: None,
             paths,
             policy: config.policy.build(config),
             controllers,

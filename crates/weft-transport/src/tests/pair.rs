@@ -20,7 +20,8 @@ use crate::{
 pub(super) enum Fate {
     Pass,
     Delay(Duration),
-    Mark,
+    /// Marked, and delayed.
+    Mark(Duration),
     Twice,
     Drop,
 }
@@ -146,11 +147,11 @@ impl Pair {
         let fate = (self.rule)(&on_link);
         let delay = match fate {
             Fate::Drop => return,
-            Fate::Delay(extra) => self.one_way + extra,
-            Fate::Pass | Fate::Mark | Fate::Twice => self.one_way,
+            Fate::Delay(extra) | Fate::Mark(extra) => self.one_way + extra,
+            Fate::Pass | Fate::Twice => self.one_way,
         };
         for _ in 0..if fate == Fate::Twice { 2 } else { 1 } {
-            let mut arrival = self.arrival(from, transmit.path, fate == Fate::Mark);
+            let mut arrival = self.arrival(from, transmit.path, matches!(fate, Fate::Mark(_)));
             arrival.received_at = self.now + delay;
             let payload_len = transmit.payload.map_or(0, |payload| payload.len);
             let on_wire = OnWire { to: 1 - from, arrival, packet: transmit.packet, payload_len };

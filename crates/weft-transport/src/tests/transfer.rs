@@ -147,7 +147,7 @@ fn marks_are_counted_where_they_were_seen_and_shrink_what_is_in_flight() {
         let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
         pair.rule = Box::new(move |on_link| {
             let mark = mark && matches!(on_link.packet, Packet::Data(..));
-            if mark { Fate::Mark } else { Fate::Pass }
+            if mark { Fate::Mark(Duration::ZERO) } else { Fate::Pass }
         });
         let began = pair.now;
         pair.submit(0, ids[0], 1, 4_000_000);
@@ -159,6 +159,40 @@ fn marks_are_counted_where_they_were_seen_and_shrink_what_is_in_flight() {
     assert_eq!(none, 0);
     assert_eq!(all, 4_000_000_u64.div_ceil(4096));
     assert!(congested > clear, "{congested} against {clear}");
+}
+
+/// Found by the simulator's swarm: an ACK overtaken by more packets than half of its 11-bit counters
+/// hold looked like one of the future, and reported marks that nobody had seen.
+#[test]
+fn an_ack_that_comes_very_late_reports_no_marks() {
+    let config = TransportConfig {
+        mtu: 64,
+        congestion: congestion::Kind::FixedWindow,
+        send_window: 512,
+        ack_every: 1,
+        ..TransportConfig::stellar()
+    };
+    let (mut pair, ids) = Pair::joined(&config);
+    let (mut data, mut acks, mut free_at) = (0, 0, pair.now);
+    pair.rule = Box::new(move |on_link| match on_link.packet {
+        // One packet every 20 ns: each is acknowledged alone, and 512 take a round trip.
+        Packet::Data(..) => {
+            data += 1;
+            free_at = free_at.max(on_link.now) + Duration::from_nanos(20);
+            let wait = free_at.since(on_link.now);
+            if data % 10 == 0 { Fate::Mark(wait) } else { Fate::Delay(wait) }
+        }
+        // 1500 ACKs overtake this one.
+        Packet::Ack(_) => {
+            acks += 1;
+            if acks == 100 { Fate::Delay(Duration::from_micros(30)) } else { Fate::Pass }
+        }
+        Packet::Setup(_) => Fate::Pass,
+    });
+    pair.submit(0, ids[0], 1, 64 * 5_000);
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    let seen = pair.ends[1].stats().ecn_marks;
+    assert_eq!((seen, pair.ends[0].stats().ecn_marks_heard), (500, 500));
 }
 
 #[test]
