@@ -278,6 +278,7 @@ impl Sender {
             }
             self.base = self.base.wrapping_add(1);
         }
+        assert!(self.base != self.next || self.in_flight == 0, "what is acknowledged has left");
         if before(self.acked_end, self.base) {
             self.acked_end = self.base;
         }

@@ -168,9 +168,11 @@ impl Sender {
     #[inline]
     pub(crate) fn leave_flight(&mut self, path: PathId, len: u16) {
         let bytes = charge(len);
-        self.in_flight = self.in_flight.saturating_sub(bytes);
-        let state = self.paths.state_mut(path);
-        state.in_flight = state.in_flight.saturating_sub(bytes);
+        let of_path = &mut self.paths.state_mut(path).in_flight;
+        let counted = bytes <= *of_path && *of_path <= self.in_flight;
+        assert!(counted, "a packet leaves the network once");
+        *of_path -= bytes;
+        self.in_flight -= bytes;
     }
 
     /// A stamp for a packet leaving now: unique and growing, so that its echo names it.
