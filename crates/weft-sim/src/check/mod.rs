@@ -16,6 +16,7 @@ mod closure;
 mod conservation;
 mod exactly_once;
 mod honesty;
+mod marks;
 mod ordering;
 mod path_return;
 
@@ -61,6 +62,7 @@ checks! {
     Closure => closure, "closure", "whoever speaks to a host that restarted is told at once, and both ends of a connection end";
     PathReturn => path_return, "path-return", "a path that was taken for dead is used again once it is healed";
     Accounts => accounts, "accounts", "an engine holds the connections it told of, no more and no fewer";
+    Marks => marks, "marks", "senders hear of as many congestion marks as receivers saw";
     Honesty => honesty, "honesty", "no engine refuses a packet of another as broken";
 }
 
