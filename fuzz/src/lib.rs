@@ -4,3 +4,15 @@
 
 #[path = "../../crates/weft-wire/tests/properties/mod.rs"]
 pub mod wire;
+
+#[path = "../../crates/weft-units/tests/properties/mod.rs"]
+pub mod units;
+
+#[path = "../../crates/weft-topo/tests/properties/mod.rs"]
+pub mod topo;
+
+#[path = "../../crates/weft-sim/tests/properties/mod.rs"]
+pub mod sim;
+
+#[path = "../../crates/weft-transport/tests/properties/mod.rs"]
+pub mod transport;

@@ -310,8 +310,7 @@ fn read_link(
         return Err(Ns3Error::FieldCount { line, found: fields.len(), expected });
     };
     let (from, to) = (numbering.id(line, from)?, numbering.id(line, to)?);
-    let rate: BitRate = parse(line, rate, "a rate above zero such as 100Gbps")?;
-    let delay: Duration = parse(line, delay, "a delay such as 1000ns")?;
+    let (rate, delay) = (parse_rate(line, rate)?, parse_delay(line, delay)?);
     let loss: f64 = parse(line, error_rate, "an error rate")?;
     if !(0.0..=1.0).contains(&loss) {
         return Err(field(line, error_rate, "an error rate between 0 and 1"));
@@ -326,9 +325,21 @@ fn read_link(
         }
         Entry::Vacant(pair) => pair.insert(line),
     };
-    let link = network.connect(from, to, rate, delay).expect("ends and count were checked");
+    let link = network.connect(from, to, rate, delay).expect("every part was checked");
     network.set_error_rate(link, loss);
     Ok(())
+}
+
+fn parse_rate(line: usize, text: &str) -> Result<BitRate, Ns3Error> {
+    let rate = parse(line, text, "a rate above zero such as 100Gbps")?;
+    let fits = rate <= TopologyBuilder::MAX_RATE;
+    if fits { Ok(rate) } else { Err(field(line, text, "a rate of at most 100000Gbps")) }
+}
+
+fn parse_delay(line: usize, text: &str) -> Result<Duration, Ns3Error> {
+    let delay = parse(line, text, "a delay such as 1000ns")?;
+    let fits = delay <= TopologyBuilder::MAX_PROPAGATION;
+    if fits { Ok(delay) } else { Err(field(line, text, "a delay of at most 1s")) }
 }
 
 fn parse<T: FromStr>(line: usize, text: &str, expected: &'static str) -> Result<T, Ns3Error> {

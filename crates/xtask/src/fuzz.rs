@@ -19,8 +19,23 @@ pub(crate) struct Args {
 
 /// Good inputs to start from: which targets, and the folder that holds them. Files that end in
 /// `.hex` are annotated hexadecimal and are decoded; others are taken as they are.
-const SEEDS: &[(&[&str], &str)] =
-    &[(&["packet", "eth", "ipv4", "ipv6", "udp", "vxlan"], "crates/weft-wire/tests/golden")];
+const SEEDS: &[(&[&str], &str)] = &[
+    (&["packet", "eth", "ipv4", "ipv6", "udp", "vxlan"], "crates/weft-wire/tests/golden"),
+    (&["topology"], "crates/weft-topo/tests/golden"),
+    (&["scenario"], "crates/weft-sim/tests/golden/scenario"),
+    (&["flows"], "crates/weft-sim/tests/golden/flows"),
+    (&["experiment"], "experiments"),
+];
+
+/// The folders of a target's good inputs. Without any, libFuzzer would begin with a byte or two and
+/// take hours to longer ones.
+fn seeds_of(target: &str) -> impl Iterator<Item = &'static str> {
+    let rows = SEEDS.iter().filter(move |(targets, _)| targets.contains(&target));
+    rows.map(|(_, folder)| *folder)
+}
+
+/// Seconds after which an input that is still being worked on counts as found.
+const HANG: u32 = 30;
 
 /// Runs the targets one after the other.
 ///
@@ -38,7 +53,8 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         println!("fuzzing {target} for {} s", args.seconds);
         let status = cargo_fuzz(root)
             .args(["run", target, "--", "-print_final_stats=1"])
-            .arg(format!("-max_total_time={}", args.seconds))
+            .args([format!("-max_total_time={}", args.seconds), format!("-timeout={HANG}")])
+            .args(seeds_of(target).next().is_none().then_some("-len_control=0"))
             .status()?;
         ensure!(
             status.success(),
@@ -70,9 +86,12 @@ fn targets(root: &Path) -> Result<Vec<String>> {
 fn write_seeds(root: &Path, target: &str) -> Result<()> {
     let corpus = root.join("fuzz/corpus").join(target);
     fs::create_dir_all(&corpus)?;
-    for (_, folder) in SEEDS.iter().filter(|(targets, _)| targets.contains(&target)) {
+    for folder in seeds_of(target) {
         for entry in fs::read_dir(root.join(folder))? {
             let file = entry?.path();
+            if !file.is_file() {
+                continue;
+            }
             let name = file.file_stem().expect("an entry has a name");
             let bytes = fs::read(&file)?;
             let seed = if file.extension() == Some(OsStr::new("hex")) {

@@ -130,6 +130,12 @@ pub enum ExperimentError {
         /// The part below which there is nothing.
         part: String,
     },
+    /// More combinations than anybody would wait for.
+    #[error("the axes have {got} combinations, expected at most {MAX_POINTS}")]
+    TooMany {
+        /// How many, or the most that can be counted.
+        got: u64,
+    },
     /// A report lacks a measure.
     #[error("measure {measure:?}: the report has no number at {value:?}")]
     Measure {
@@ -156,6 +162,9 @@ pub enum ExperimentError {
     },
 }
 
+/// Most points an experiment may have.
+pub const MAX_POINTS: u64 = 100_000;
+
 impl Experiment {
     /// Reads an experiment.
     ///
@@ -168,8 +177,13 @@ impl Experiment {
     /// Every combination of the axes' values, the last axis varying fastest.
     ///
     /// # Errors
-    /// An axis's key does not lead into the scenario.
+    /// An axis's key does not lead into the scenario, or there are more than [`MAX_POINTS`].
     pub fn points(&self) -> Result<Vec<Point>, ExperimentError> {
+        let counts = self.axes.iter().map(|axis| axis.values.len().max(1) as u64);
+        let got = counts.fold(1, u64::saturating_mul);
+        if got > MAX_POINTS {
+            return Err(ExperimentError::TooMany { got });
+        }
         let mut points = vec![Point { at: BTreeMap::new(), scenario: self.scenario.clone() }];
         for axis in &self.axes {
             let mut varied = Vec::with_capacity(points.len() * axis.values.len());

@@ -178,3 +178,16 @@ fn every_experiment_says_what_the_paper_says_and_where_we_differ() {
         }
     }
 }
+
+#[test]
+fn more_points_than_anybody_waits_for_are_refused_before_they_are_made() {
+    let mut experiment = Experiment::parse(TEXT).unwrap();
+    let mut axis = experiment.axes[0].clone();
+    axis.values = vec![1.into(); 1_000];
+    experiment.axes = vec![axis; 7];
+    // An empty axis leaves no point, but only at the end.
+    experiment.axes[6].values.clear();
+    let error = experiment.points().unwrap_err().to_string();
+    let text = "the axes have 1000000000000000000 combinations, expected at most 100000";
+    assert_eq!(error, text);
+}

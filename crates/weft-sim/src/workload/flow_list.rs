@@ -51,8 +51,21 @@ pub fn read_flow_list(file: &Path, hosts: u32) -> Result<Vec<Flow>, WorkloadErro
     let compressed = file.extension().is_some_and(|extension| extension == "gz");
     let reader: Box<dyn Read> =
         if compressed { Box::new(flate2::read::GzDecoder::new(reader)) } else { Box::new(reader) };
-    let lines =
-        BufReader::new(reader).lines().collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+    parse_flow_list(BufReader::new(reader), file, hosts)
+}
+
+/// Reads a list of flows among `hosts` hosts; errors name it `file`.
+///
+/// # Errors
+/// It cannot be read, or a line is not what it should be.
+pub fn parse_flow_list(
+    list: impl BufRead,
+    file: &Path,
+    hosts: u32,
+) -> Result<Vec<Flow>, WorkloadError> {
+    let lines = list.lines().collect::<Result<Vec<_>, _>>().map_err(|error| {
+        WorkloadError::Unreadable { file: file.into(), reason: error.to_string() }
+    })?;
     let list = Lines { file, lines: &lines, hosts };
     let first = list.content().next().map(|(_, text)| text);
     if first.is_some_and(|text| text.starts_with("Nodes")) {

@@ -65,7 +65,7 @@ impl fmt::Display for HostSet {
         for (index, Span { first, end, step }) in self.0.iter().enumerate() {
             let separator = if index == 0 { "" } else { ", " };
             write!(out, "{separator}{first}")?;
-            if *end != first + 1 {
+            if *end != first + 1 || *step != 1 {
                 write!(out, "..{end}")?;
             }
             if *step != 1 {
@@ -129,6 +129,7 @@ mod tests {
         assert_eq!(numbers("all", 3), Ok(vec![0, 1, 2]));
         assert_eq!(numbers("7, 0..3", 8), Ok(vec![7, 0, 1, 2]));
         assert_eq!(numbers("1..8/3", 8), Ok(vec![1, 4, 7]));
+        assert_eq!(numbers("0..1/4", 8), Ok(vec![0]));
     }
 
     #[test]

@@ -26,7 +26,7 @@ mod ring_all_reduce;
 
 pub use all_to_all::Config as AllToAll;
 pub use background::Config as Background;
-pub use flow_list::{Config as FlowList, read_flow_list};
+pub use flow_list::{Config as FlowList, parse_flow_list, read_flow_list};
 pub use flows::{Connections, Flow, Flows};
 pub use hosts::HostSet;
 pub use incast::Config as Incast;

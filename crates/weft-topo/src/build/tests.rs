@@ -193,6 +193,16 @@ fn parameters_that_make_no_network_are_refused_by_name() {
     );
 }
 
+/// Found by garbling scenarios: such cables made sums of rates and delays overflow.
+#[test]
+fn cables_of_impossible_speed_or_length_are_refused() {
+    let fast = LeafSpine { host_rate: gbps(100_001), ..LeafSpine::default() }.build();
+    let text = fast.unwrap_err().to_string();
+    assert_eq!(text, "a cable carries 100001Gbps, more than the 100000Gbps it may");
+    let long = FatTree { propagation: Duration::from_millis(1_001), ..FatTree::default() }.build();
+    assert_eq!(long.unwrap_err().to_string(), "a cable takes 1001ms, more than the 1s it may");
+}
+
 #[test]
 fn huge_counts_are_refused_before_they_are_allocated() {
     let huge = u32::MAX;

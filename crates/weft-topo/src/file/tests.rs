@@ -99,6 +99,11 @@ fn an_error_in_a_link_names_its_line_too() {
         ("0 1 0Gbps 1us 0", "line 3: found \"0Gbps\", expected a rate above zero such as 100Gbps"),
         ("0 1 fast 1us 0", "line 3: found \"fast\", expected a rate above zero such as 100Gbps"),
         ("0 1 1Gbps -1us 0", "line 3: found \"-1us\", expected a delay such as 1000ns"),
+        (
+            "0 1 100001Gbps 1us 0",
+            "line 3: found \"100001Gbps\", expected a rate of at most 100000Gbps",
+        ),
+        ("0 1 1Gbps 1.1s 0", "line 3: found \"1.1s\", expected a delay of at most 1s"),
         ("0 1 1Gbps 1us NaN", "line 3: found \"NaN\", expected an error rate between 0 and 1"),
         ("0 1 1Gbps 1us 1.5", "line 3: found \"1.5\", expected an error rate between 0 and 1"),
         (

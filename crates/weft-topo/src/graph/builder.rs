@@ -23,6 +23,11 @@ impl TopologyBuilder {
     pub const MAX_NODES: u32 = 1 << 20;
     /// Cables a topology may have; 128 MiB of them.
     pub const MAX_CABLES: u32 = 1 << 22;
+    /// Highest rate of a cable, 100 Tb/s: so that the rates of a node's cables add up, and a byte
+    /// takes a time that can be told from none.
+    pub const MAX_RATE: BitRate = BitRate::gbps(100_000).expect("above zero");
+    /// Longest propagation of a cable: so that the delays of a route add up.
+    pub const MAX_PROPAGATION: Duration = Duration::from_secs(1);
 
     /// A network of so many hosts and nothing else yet.
     ///
@@ -60,7 +65,7 @@ impl TopologyBuilder {
     /// joined by several cables.
     ///
     /// # Errors
-    /// `UnknownNode`, `SelfLoop`, `HostToHost`, or `TooManyCables`.
+    /// `UnknownNode`, `SelfLoop`, `HostToHost`, `TooFast`, `TooLong`, or `TooManyCables`.
     pub fn connect(
         &mut self,
         a: NodeId,
@@ -76,6 +81,12 @@ impl TopologyBuilder {
         }
         if a.0 < self.hosts && b.0 < self.hosts {
             return Err(TopologyError::HostToHost { a: a.0, b: b.0 });
+        }
+        if rate > Self::MAX_RATE {
+            return Err(TopologyError::TooFast { got: rate });
+        }
+        if propagation > Self::MAX_PROPAGATION {
+            return Err(TopologyError::TooLong { got: propagation });
         }
         let cable = narrow(self.cables.len());
         if cable == Self::MAX_CABLES {
@@ -230,6 +241,18 @@ pub enum TopologyError {
         a: u32,
         /// The other host.
         b: u32,
+    },
+    /// A cable faster than any sum of rates allows for.
+    #[error("a cable carries {got}, more than the {} it may", TopologyBuilder::MAX_RATE)]
+    TooFast {
+        /// Its rate.
+        got: BitRate,
+    },
+    /// A cable longer than any sum of delays allows for.
+    #[error("a cable takes {got}, more than the {} it may", TopologyBuilder::MAX_PROPAGATION)]
+    TooLong {
+        /// Its propagation.
+        got: Duration,
     },
     /// A host that no cable reaches.
     #[error("host {host} has no cable")]

@@ -1,0 +1,40 @@
+//! What people write for the simulator, damaged.
+
+use std::path::Path;
+
+#[path = "../../weft-units/tests/garble/mod.rs"]
+mod garble;
+mod properties;
+
+fn golden(folder: &str) -> Vec<Vec<u8>> {
+    garble::files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder))
+}
+
+fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+#[test]
+fn no_garbled_scenario_breaks_a_promise() {
+    let taken = garble::survive(&golden("tests/golden/scenario"), 20_000, properties::scenario);
+    assert!(taken > 1_000, "only {taken} were scenarios: the garbling is too wild");
+}
+
+#[test]
+fn no_garbled_list_of_flows_breaks_a_promise() {
+    let taken = garble::survive(&golden("tests/golden/flows"), 50_000, properties::flows);
+    assert!(taken > 1_000, "only {taken} were lists: the garbling is too wild");
+}
+
+#[test]
+fn no_garbled_experiment_breaks_a_promise() {
+    let taken = garble::survive(&golden("../../experiments"), 5_000, properties::experiment);
+    assert!(taken > 100, "only {taken} were experiments: the garbling is too wild");
+}
+
+#[test]
+fn no_garbled_selector_breaks_a_promise() {
+    let golden = texts(&["all", "0..16, 20, 40..60/4", "random-uplink", "2-4", "4>2", "7"]);
+    let taken = garble::survive(&golden, 100_000, properties::selectors);
+    assert!(taken > 10_000, "only {taken} chose something: the garbling is too wild");
+}

@@ -1,0 +1,135 @@
+//! What holds of scenarios, flow lists, experiments and names whatever the text. The mutation tests
+//! and the fuzz targets both call these; each says whether the text was taken.
+#![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
+
+use std::fmt::Write;
+use std::path::Path;
+
+use toml::Value;
+use weft_sim::experiment::Experiment;
+use weft_sim::fault::LinkSelector;
+use weft_sim::scenario::{Scenario, TopologySource};
+use weft_sim::workload::{Flow, HostSet, parse_flow_list};
+use weft_sim::{SimSpan, SimTime, build};
+use weft_topo::build::LeafSpine;
+use weft_units::{BitRate, Seed};
+
+/// Reads a scenario. One that was taken is the same when it is written and read again; a small one
+/// is built, and runs for a moment, or says why it does not.
+pub fn scenario(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let scenario = match Scenario::parse(&text, Path::new("")) {
+        Ok(scenario) => scenario,
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            return false;
+        }
+    };
+    let written = toml::to_string(&scenario).expect("a scenario is TOML");
+    let again = Scenario::parse(&written, Path::new("")).expect("what was written is a scenario");
+    assert_eq!(toml::to_string(&again).as_ref(), Ok(&written));
+    let whole: Value = toml::from_str(&written).expect("what was written is TOML");
+    if is_small(&whole) && reads_no_file(&scenario, &whole) {
+        run_for_a_moment(&scenario);
+    }
+    true
+}
+
+fn run_for_a_moment(scenario: &Scenario) {
+    let Ok(mut world) = build(scenario, Seed(1)) else { return };
+    if let Ok(text) = scenario.expanded() {
+        Scenario::parse(&text, Path::new("")).expect("what was expanded is a scenario");
+    }
+    world.start();
+    world.run(SimTime::EPOCH + SimSpan::from_picos(20_000_000));
+}
+
+/// No number that decides how much there is of something is large: the text of a scenario is its
+/// author's, who may ask for more than a machine can hold.
+fn is_small(value: &Value) -> bool {
+    match value {
+        Value::Integer(number) => (0..9).contains(number),
+        Value::Array(items) => items.len() < 9 && items.iter().all(is_small),
+        Value::Table(table) => {
+            let free = ["mtu", "send_window", "reorder_window", "top_k", "ack_every"];
+            table.iter().all(|(key, value)| free.contains(&key.as_str()) || is_small(value))
+        }
+        Value::String(text) => {
+            text.parse::<BitRate>().map_or(true, |rate| rate.as_bps() <= 1_000_000_000_000)
+        }
+        _ => true,
+    }
+}
+
+fn reads_no_file(scenario: &Scenario, whole: &Value) -> bool {
+    let is_list = |workload: &Value| workload.get("file").is_some();
+    let workloads = whole.get("workload").and_then(Value::as_array);
+    matches!(scenario.topology, TopologySource::Shape(_))
+        && !workloads.is_some_and(|workloads| workloads.iter().any(is_list))
+}
+
+/// Reads a list of flows in either format. One that was taken is the same as a connection matrix.
+pub fn flows(bytes: &[u8]) -> bool {
+    const HOSTS: u32 = 64;
+    let read = |bytes: &[u8]| parse_flow_list(bytes, Path::new("list"), HOSTS);
+    let flows = match read(bytes) {
+        Ok(flows) => flows,
+        Err(error) => {
+            assert!(error.to_string().starts_with("list:"), "{error}");
+            return false;
+        }
+    };
+    let sound = |flow: &Flow| {
+        let ends = [flow.source, flow.destination];
+        ends[0] != ends[1] && ends.iter().all(|end| end.0 < HOSTS) && flow.length > 0
+    };
+    assert!(flows.iter().all(sound), "{flows:?}");
+    let mut matrix = format!("Nodes {HOSTS}\nConnections {}\n", flows.len());
+    for Flow { source, destination, length, start } in &flows {
+        let start = start.as_picos();
+        let (from, to) = (source.0, destination.0);
+        writeln!(matrix, "{from}->{to} start {start} size {length}").expect("a string takes all");
+    }
+    assert_eq!(read(matrix.as_bytes()).as_ref(), Ok(&flows));
+    true
+}
+
+/// Reads an experiment, makes its points, and holds its claims against what a report would say.
+pub fn experiment(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let Ok(experiment) = Experiment::parse(&text) else { return false };
+    let Ok(points) = experiment.points() else { return true };
+    let combinations: usize = experiment.axes.iter().map(|axis| axis.values.len()).product();
+    assert_eq!(points.len(), combinations);
+    let report = serde_json::json!({ "mean": 3, "list": [{ "p99": 0.5 }] });
+    let reports = [report.clone(), report];
+    let rows = points.iter().map(|point| experiment.measure(point, &reports));
+    if let Ok(rows) = rows.collect() {
+        let _ = experiment.judge(rows);
+    }
+    for point in points.into_iter().take(4) {
+        let _ = Scenario::from_table(point.scenario, Path::new(""));
+    }
+    true
+}
+
+/// Reads the names by which scenarios choose hosts and links. What was taken is written and read
+/// back the same.
+pub fn selectors(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let hosts = text.parse::<HostSet>();
+    if let Ok(set) = &hosts {
+        assert_eq!(set.to_string().parse().as_ref(), Ok(set), "{text:?}");
+        if let Ok(named) = set.resolve(64, 2) {
+            assert!(named.len() >= 2 && named.iter().all(|host| host.0 < 64));
+        }
+    }
+    let links = text.parse::<LinkSelector>();
+    if let Ok(selector) = links {
+        assert_eq!(selector.to_string().parse(), Ok(selector), "{text:?}");
+        let small = LeafSpine { leaves: 2, spines: 2, hosts_per_leaf: 2, ..LeafSpine::default() };
+        let topology = small.build().expect("it is a shape");
+        let _ = selector.select(&topology, &mut Seed(1).rng());
+    }
+    hosts.is_ok() || links.is_ok()
+}

@@ -1,0 +1,20 @@
+//! Topology files, damaged.
+
+use std::path::Path;
+
+#[path = "../../weft-units/tests/garble/mod.rs"]
+mod garble;
+mod properties;
+
+#[test]
+fn no_garbled_topology_file_breaks_a_promise() {
+    let golden = garble::files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden"));
+    let taken = garble::survive(&golden, 20_000, properties::topology);
+    assert!(taken > 1_000, "only {taken} were topologies: the garbling is too wild");
+}
+
+#[test]
+fn a_header_of_millions_costs_no_more_than_its_text() {
+    let lonely = "1048576 1048575 4194304\n";
+    assert!(!properties::topology(lonely.as_bytes()));
+}

@@ -1,0 +1,36 @@
+//! What holds of topology files whatever the text. The mutation test and the fuzz target both call
+//! this.
+#![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
+
+use weft_topo::{Failures, NodeId, Routes, read_ns3, write_ns3};
+
+/// Routes are computed for networks up to this many nodes.
+const ROUTED: u32 = 64;
+
+/// Reads a topology file, holds what a topology promises, and says whether it was one.
+pub fn topology(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let topology = match read_ns3(&text) {
+        Ok(topology) => topology,
+        Err(error) => {
+            let error = error.to_string();
+            assert!(error.len() < 1_000 && !error.contains('\n'), "{error}");
+            return false;
+        }
+    };
+    let written = write_ns3(&topology).expect("the file had one link for each pair");
+    let again = read_ns3(&written).expect("what was written is a topology file");
+    assert_eq!(write_ns3(&again).as_ref(), Ok(&written));
+    for link in topology.link_ids() {
+        assert_eq!(topology.link(link), again.link(link));
+        assert_eq!(topology.link(link.reverse()).from, topology.link(link).to);
+    }
+    if topology.nodes() <= ROUTED
+        && let Ok(routes) = Routes::compute(&topology, &Failures::none())
+    {
+        for host in topology.host_ids() {
+            let _ = routes.path_count(&topology, host, NodeId(0));
+        }
+    }
+    true
+}

@@ -1,0 +1,126 @@
+//! Packets that an enemy makes from what it knows. Each is written out and parsed as its receiver
+//! would, so that nothing is fed in that cannot arrive.
+
+use weft_wire::{
+    AckHeader, AckType, Bitmap, DataHeader, MessageHeader, Next, Packet, SetupHeader, SetupKind,
+    Terms, U3, U4, U5, U6, U11,
+};
+
+use super::script::Script;
+
+/// What the enemy knows: ids, its own first, about where sequence numbers are, and the latest proof
+/// of address and time it was told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    pub(super) connections: [u32; 4],
+    pub(super) psn: u32,
+    pub(super) token: u64,
+    pub(super) stamp: u32,
+}
+
+impl Known {
+    fn connection(&self, script: &mut Script<'_>) -> u32 {
+        match script.byte().unwrap_or(0) {
+            0..160 => self.connections[0],
+            known @ 160..240 => self.connections[usize::from(known % 4)],
+            _ => script.wide(),
+        }
+    }
+}
+
+/// A packet of the kind that `step` names and the length of its payload; `None` for bytes that are
+/// no packet.
+pub(super) fn packet(step: u8, known: &Known, script: &mut Script<'_>) -> Option<(Packet, u16)> {
+    let packet = match step % 4 {
+        0 => data(known, script),
+        1 => ack(known, script),
+        2 => setup(known, script),
+        _ => {
+            let len = script.byte()?;
+            let (packet, payload) = Packet::parse(script.take(len.into())).ok()?;
+            return Some((packet, u16::try_from(payload.len()).ok()?));
+        }
+    };
+    let mut bytes = [0; Packet::MAX_LEN];
+    let len = packet.emit(&mut bytes);
+    let (packet, _) = Packet::parse(&bytes[..len]).ok()?;
+    Some((packet, script.word()))
+}
+
+fn data(known: &Known, script: &mut Script<'_>) -> Packet {
+    let flags = script.byte().unwrap_or(0);
+    let header = DataHeader {
+        version: U4::truncate(if flags & 1 == 0 { 1 } else { flags.into() }),
+        special: flags & 6 == 6,
+        ack_now: flags & 8 != 0,
+        retransmitted: flags & 16 != 0,
+        path_id: U3::truncate((flags >> 5).into()),
+        next: Next::Message,
+        psn: script.near(known.psn),
+        destination_cid: known.connection(script),
+        timestamp: script.near(known.stamp),
+        ..DataHeader::default()
+    };
+    let message = MessageHeader {
+        opcode: flags,
+        id: script.near(0),
+        offset: script.near(0),
+        length: script.near(0),
+    };
+    Packet::data(header, (!header.special).then_some(message))
+}
+
+fn ack(known: &Known, script: &mut Script<'_>) -> Packet {
+    let flags = script.byte().unwrap_or(0);
+    let mut bitmap = Bitmap::default();
+    for _ in 0..flags % 5 {
+        bitmap.set(script.byte().unwrap_or(0).into());
+    }
+    let word = script.word();
+    Packet::Ack(AckHeader {
+        version: U4::truncate(if flags & 3 == 3 { flags.into() } else { 1 }),
+        special: flags & 4 != 0,
+        path_id: U3::truncate((flags >> 4).into()),
+        hop_count: U4::truncate(word.into()),
+        block: U5::truncate(if flags & 64 == 0 { 0 } else { word.into() }),
+        ack_type: if flags & 8 == 0 { AckType::Plain } else { AckType::Duplicate },
+        psn: if flags & 4 != 0 { (word % 160).into() } else { script.near(known.psn) },
+        destination_cid: known.connection(script),
+        timestamp: script.near(known.stamp),
+        timestamp_echo: script.near(known.stamp.wrapping_sub(100)),
+        timestamp_nic_rx: script.near(known.stamp),
+        num_ack: U11::truncate(script.word().into()),
+        num_ece: U11::truncate(script.word().into()),
+        reserved: U6::default(),
+        psn_base: script.near(known.psn),
+        bitmap,
+        ..AckHeader::default()
+    })
+}
+
+fn setup(known: &Known, script: &mut Script<'_>) -> Packet {
+    use SetupKind::{Accept, Challenge, Close, Reject, Request, Reset};
+    let flags = script.byte().unwrap_or(0);
+    let kind = [Request, Request, Challenge, Accept, Reject, Close, Reset][usize::from(flags % 7)];
+    let terms = Terms {
+        capabilities: if flags & 32 == 0 { 3 } else { script.wide() },
+        first_psn: script.near(known.psn),
+        mtu: script.word(),
+        window: script.word(),
+        paths: script.word(),
+        receive_port: if flags & 64 == 0 { super::PORT } else { script.word() },
+        service: script.wide(),
+        min_version: u32::from(flags >> 7),
+        token: if flags & 16 == 0 { known.token } else { script.long() },
+    };
+    Packet::Setup(SetupHeader {
+        kind,
+        version: U4::truncate(1 + u32::from(flags >> 7)),
+        cc_type: U4::default(),
+        thread_id: flags,
+        reason: flags % 4,
+        local_cid: script.near(known.connections[1]),
+        destination_cid: known.connection(script),
+        terms: matches!(kind, Request | Challenge | Accept).then_some(terms),
+    })
+}
