@@ -67,9 +67,9 @@ pub struct Retransmission {
     pub rto_max: Duration,
     /// Double the timeout each time the same packet is sent again (BIFROST, section 4.3).
     pub backoff: bool,
-    /// A packet that is still missing this long after a packet sent later *on any path* was
-    /// acknowledged is lost, at the earliest; the smoothed round-trip time and its variance are
-    /// added (RFC 8985 in spirit).
+    /// A packet that is missing, while one sent later *on any path* was placed, is lost when this
+    /// long has passed since it was sent; the smoothed round-trip time and four times its variation
+    /// are added, and needless repeats lengthen it (RFC 8985, section 6.2; `docs/design/loss.md`).
     pub reorder_bound: Duration,
 }
 
@@ -173,7 +173,7 @@ impl TransportConfig {
     /// # Errors
     /// The first field that is out of its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let wide = |duration: Duration| duration.as_nanos();
+        let nanos = |duration: Duration| duration.as_nanos();
         let ranges: &[(&'static str, u64, u64, u64, &'static str)] = &[
             ("mtu", self.mtu.into(), 64, 9000, "64 to 9000 bytes"),
             ("paths", self.paths.into(), 1, 4096, "1 to 4096"),
@@ -182,26 +182,26 @@ impl TransportConfig {
             ("send_window", self.send_window.into(), 1, 8192, "1 to 8192 packets"),
             ("reorder_window", self.reorder_window.into(), 1, 8192, "1 to 8192 packets"),
             ("ack_every", self.ack_every.into(), 1, 256, "1 to 256 packets"),
-            ("ack_delay", wide(self.ack_delay), 0, 1_000_000_000, "at most 1s"),
-            ("base_rtt", wide(self.base_rtt), 1, 1_000_000_000, "above zero, at most 1s"),
+            ("ack_delay", nanos(self.ack_delay), 0, 1_000_000_000, "at most 1s"),
+            ("base_rtt", nanos(self.base_rtt), 1, 1_000_000_000, "above zero, at most 1s"),
             (
                 "retransmission.rto_min",
-                wide(self.retransmission.rto_min),
+                nanos(self.retransmission.rto_min),
                 1_000,
                 1_000_000_000,
                 "1us to 1s",
             ),
             (
                 "retransmission.rto_max",
-                wide(self.retransmission.rto_max),
-                wide(self.retransmission.rto_min),
+                nanos(self.retransmission.rto_max),
+                nanos(self.retransmission.rto_min),
                 2_000_000_000,
                 "at least rto_min, at most 2s",
             ),
             ("path_down_after", self.path_down_after.into(), 1, 255, "at least 1"),
-            ("probe_interval", wide(self.probe_interval), 1_000, u64::MAX, "at least 1us"),
-            ("idle_timeout", wide(self.idle_timeout), 1_000_000, u64::MAX, "at least 1ms"),
-            ("peer_timeout", wide(self.peer_timeout), 1_000_000, u64::MAX, "at least 1ms"),
+            ("probe_interval", nanos(self.probe_interval), 1_000, u64::MAX, "at least 1us"),
+            ("idle_timeout", nanos(self.idle_timeout), 1_000_000, u64::MAX, "at least 1ms"),
+            ("peer_timeout", nanos(self.peer_timeout), 1_000_000, u64::MAX, "at least 1ms"),
             ("message_queue", self.message_queue.into(), 1, 1 << 24, "1 to 16777216"),
         ];
         for &(field, got, low, high, expected) in ranges {

@@ -12,7 +12,7 @@
 //! | message → packets | `connection/egress.rs` | `connection/reassembly.rs` |
 //! | may we send? | `congestion/<name>.rs` | `connection/ack_received.rs`, `loss.rs` |
 //! | which path? | `path/<name>.rs` | the same file's `on_feedback` |
-//! | which connection? | `endpoint.rs` | `endpoint.rs`, by connection id |
+//! | which connection? | `endpoint/mod.rs`, in turn | `endpoint/mod.rs`, by connection id |
 //!
 //! What it is not: it opens no sockets, reads no clock, spawns nothing, encrypts nothing, and knows
 //! nothing of files, memory regions or guests. `weft-agent` and `weft-sim` own those.
@@ -89,7 +89,6 @@ mod config;
 mod connection;
 mod endpoint;
 mod error;
-
 mod event;
 mod pool;
 mod registry;

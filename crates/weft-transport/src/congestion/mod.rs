@@ -178,6 +178,7 @@ macro_rules! congestion_controls {
     };
 }
 
+// A row's place is its number on the wire: new rows go to the end.
 congestion_controls! {
     FixedWindow => fixed_window, "fixed-window", Connection, "one bandwidth-delay product, whatever happens";
     Stellar => stellar, "stellar", Connection, "one window for all paths from marks and round trips (STELLAR, section 7.2; docs/design/stellar-window.md)";
@@ -186,3 +187,5 @@ congestion_controls! {
 }
 
 crate::registry::named!(Kind, "congestion control");
+
+const _: () = assert!(Kind::ALL.len() <= 16, "the CC Type on the wire has four bits");
