@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toml::Table;
 
+use crate::scenario::ScenarioError;
+
 mod claim;
 mod reduce;
 
@@ -119,7 +121,7 @@ pub struct Findings {
 pub enum ExperimentError {
     /// Not the TOML that was expected.
     #[error("{0}")]
-    Syntax(#[from] toml::de::Error),
+    Syntax(ScenarioError),
     /// An axis's key leads through something that is no table, or past the end of a list.
     #[error("axis {axis:?}: key {key:?} leads nowhere below {part:?}")]
     Key {
@@ -171,7 +173,8 @@ impl Experiment {
     /// # Errors
     /// The line and key that is wrong.
     pub fn parse(text: &str) -> Result<Self, ExperimentError> {
-        Ok(toml::from_str(text)?)
+        toml::from_str(text)
+            .map_err(|error| ExperimentError::Syntax(ScenarioError::syntax(&error, text)))
     }
 
     /// Every combination of the axes' values, the last axis varying fastest.

@@ -191,3 +191,10 @@ fn more_points_than_anybody_waits_for_are_refused_before_they_are_made() {
     let text = "the axes have 1000000000000000000 combinations, expected at most 100000";
     assert_eq!(error, text);
 }
+
+#[test]
+fn a_mistake_in_the_file_is_named_with_its_line_and_the_nearest_key() {
+    let error = Experiment::parse(&TEXT.replacen("measures", "mesures", 1)).unwrap_err();
+    let want = "line 13: unknown key \"mesures\", did you mean \"measures\"?";
+    assert!(error.to_string().starts_with(want), "{error}");
+}

@@ -42,22 +42,40 @@ impl ScenarioError {
         Self { file: Some(file.into()), ..self }
     }
 
-    /// What the TOML reader found. Inside tagged tables it knows no line, so the key is looked for.
-    pub(super) fn syntax(error: &toml::de::Error, text: &str) -> Self {
+    /// The same error, about a text that nobody wrote: its lines mean nothing.
+    #[must_use]
+    pub(super) fn without_line(self) -> Self {
+        Self { line: None, ..self }
+    }
+
+    /// What the TOML reader found. Inside tagged tables it knows no line and no key, so the key, or
+    /// the value it complains about, is looked for.
+    pub(crate) fn syntax(error: &toml::de::Error, text: &str) -> Self {
         let message = error.message();
         let at = error.span().map(|span| line_of(text, span.start));
-        let line = match unknown_key(message) {
-            Some((key, _)) => find_key(text, key, at.unwrap_or(1)).or(at),
-            None => at,
-        };
-        Self { file: None, line, message: explain(message) }
+        let start = at.unwrap_or(1);
+        let explained = explain(message);
+        if let Some((key, _)) = unknown(message, "field") {
+            return Self {
+                file: None,
+                line: find_key(text, key, start).or(at),
+                message: explained,
+            };
+        }
+        match quoted(message).and_then(|value| find_value(text, value, start)) {
+            Some((line, key)) => {
+                Self { file: None, line: Some(line), message: format!("{key}: {explained}") }
+            }
+            None => Self { file: None, line: at, message: explained },
+        }
     }
 
     /// What is wrong with a section that was read apart from its text.
     pub(super) fn section(section: &str, message: &str, text: &str) -> Self {
         let header = format!("[{section}]");
         let start = text.lines().position(|line| line.trim() == header);
-        let key = unknown_key(message).map(|(key, _)| key).or_else(|| message.split(' ').next());
+        let key = unknown(message, "field").map(|(key, _)| key);
+        let key = key.or_else(|| message.split(' ').next());
         let line = key.and_then(|key| find_key(text, key, start.map_or(1, |line| line + 1)));
         let message = format!("[{section}]: {}", explain(message));
         Self { file: None, line: line.or_else(|| start.map(|line| line + 1)), message }
@@ -86,20 +104,45 @@ fn find_key(text: &str, key: &str, start: usize) -> Option<usize> {
     from_start.or_else(|| lines().find(|(_, line)| sets(line))).map(|(number, _)| number)
 }
 
-/// The key and the known ones of serde's "unknown field" message.
-fn unknown_key(message: &str) -> Option<(&str, Vec<&str>)> {
-    let rest = message.strip_prefix("unknown field `")?;
-    let (key, rest) = rest.split_once('`')?;
-    let known = rest.split('`').skip(1).step_by(2).collect();
-    Some((key, known))
+/// The first line from `start` on that gives a key the value `value`, and the key.
+fn find_value<'a>(text: &'a str, value: &str, start: usize) -> Option<(usize, &'a str)> {
+    let is_value = |text: &str| text.trim().trim_matches(['"', '\'']) == value;
+    let key_of = |line: &'a str| {
+        // In an inline table, or a list, the value stands among others.
+        let mut key = None;
+        line.split([',', '{', '}', '[', ']']).find_map(|part| {
+            let (name, rest) = part.split_once('=').map_or((None, part), |(n, r)| (Some(n), r));
+            key = name.map(str::trim).or(key);
+            if is_value(rest) { key } else { None }
+        })
+    };
+    let lines = (1..).zip(text.lines()).skip(start.saturating_sub(1));
+    lines.filter_map(|(number, line)| Some((number, key_of(line)?))).next()
 }
 
-/// Serde's message with the nearest known key named.
+/// The first text in quotes: what a message of serde's, or of ours, is about.
+fn quoted(message: &str) -> Option<&str> {
+    let start = message.find(['"', '`'])?;
+    let (quote, rest) = message[start..].split_at(1);
+    rest.split_once(quote).map(|(inside, _)| inside)
+}
+
+/// The name and the known ones of serde's "unknown field" or "unknown variant" message.
+fn unknown<'a>(message: &'a str, what: &str) -> Option<(&'a str, Vec<&'a str>)> {
+    let rest = message.strip_prefix("unknown ")?.strip_prefix(what)?.strip_prefix(" `")?;
+    let (name, rest) = rest.split_once('`')?;
+    let known = rest.split('`').skip(1).step_by(2).collect();
+    Some((name, known))
+}
+
+/// Serde's message with the nearest known name.
 fn explain(message: &str) -> String {
-    let Some((key, known)) = unknown_key(message) else {
-        return message.lines().next().unwrap_or(message).to_owned();
+    let (what, (name, known)) = match (unknown(message, "field"), unknown(message, "variant")) {
+        (Some(key), _) => ("key", key),
+        (_, Some(value)) => ("value", value),
+        _ => return message.lines().next().unwrap_or(message).to_owned(),
     };
-    let nearest = suggest(key, known.iter().copied())
+    let nearest = suggest(name, known.iter().copied())
         .map_or_else(String::new, |name| format!(", did you mean {name:?}?"));
-    format!("unknown key {key:?}{nearest} (known: {})", known.join(", "))
+    format!("unknown {what} {name:?}{nearest} (known: {})", known.join(", "))
 }

@@ -168,7 +168,7 @@ impl Scenario {
     /// The key that is wrong.
     pub fn from_table(table: Table, folder: &Path) -> Result<Self, ScenarioError> {
         let text = toml::to_string(&table).expect("a table is TOML");
-        Self::parse(&text, folder)
+        Self::parse(&text, folder).map_err(ScenarioError::without_line)
     }
 
     fn checked(mut self, folder: &Path, text: &str) -> Result<Self, ScenarioError> {

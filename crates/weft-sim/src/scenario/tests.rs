@@ -76,10 +76,21 @@ fn a_bad_value_is_answered_with_what_was_expected() {
         (
             "\"leaf-spine\"",
             "\"leafspine\"",
-            "no topology \"leafspine\", did you mean \"leaf-spine\"?",
+            "line 5: kind: no topology \"leafspine\", did you mean \"leaf-spine\"?",
         ),
-        ("\"permutation\"", "\"permutations\"", "unknown variant `permutations`"),
-        ("\"64KiB\"", "\"64 potatoes\"", "\"64 potatoes\" is not a size such as"),
+        (
+            "\"permutation\"",
+            "\"permutations\"",
+            "line 15: kind: unknown value \"permutations\", did you mean \"permutation\"?",
+        ),
+        ("\"64KiB\"", "\"64 potatoes\"", "line 16: size: \"64 potatoes\" is not a size such as"),
+        (
+            "leaves = 2",
+            "leaves = \"two\"",
+            "line 6: leaves: invalid type: string \"two\", expected",
+        ),
+        ("leaves = 2", "leaves = -2", "line 6: leaves: invalid value: integer `-2`, expected u32"),
+        ("0.01", "\"1 %\"", "line 21: probability: invalid type: string \"1 %\", expected f64"),
         ("paths = 16", "paths = 0", "paths is 0, expected 1 to 4096"),
         (
             "\"stellar\"",
@@ -95,6 +106,34 @@ fn a_bad_value_is_answered_with_what_was_expected() {
     let zero = PERMUTATION.replacen("leaves = 2", "leaves = 0", 1);
     let error = parse(&zero).unwrap().build_topology().unwrap_err().to_string();
     assert_eq!(error, "[topology]: leaves must be at least 1");
+}
+
+#[test]
+fn a_value_in_an_inline_table_or_a_list_is_found_with_its_key() {
+    for (text, want) in [
+        (
+            "topology = { kind = \"leaf-spine\", leaves = \"two\" }\n",
+            "line 1: leaves: invalid type: string \"two\"",
+        ),
+        (
+            "[topology]\nkind = \"leaf-spine\"\nuplink_rates = [\"1Gbps\", \"fast\"]\n",
+            "line 3: uplink_rates: \"fast\" is not a rate",
+        ),
+    ] {
+        let error = parse(text).unwrap_err();
+        assert!(error.starts_with(want), "{error}");
+    }
+}
+
+#[test]
+fn lines_of_a_text_that_nobody_wrote_are_not_named() {
+    let table: Table = toml::from_str(PERMUTATION).unwrap();
+    let read = |table: &Table| Scenario::from_table(table.clone(), Path::new(""));
+    assert_eq!(read(&table).unwrap(), Scenario::parse(PERMUTATION, Path::new("")).unwrap());
+    let mut wrong = table;
+    wrong.insert("toplogy".into(), 1.into());
+    let error = read(&wrong).unwrap_err().to_string();
+    assert!(error.starts_with("unknown key \"toplogy\", did you mean \"topology\"?"), "{error}");
 }
 
 #[test]
