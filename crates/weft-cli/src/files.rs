@@ -73,6 +73,9 @@ pub(crate) fn find_experiment(name: &str) -> Result<Vec<PathBuf>> {
     if direct.is_file() {
         return Ok(vec![direct]);
     }
+    if direct.extension().is_some() || direct.components().count() > 1 {
+        bail!("no file {name}");
+    }
     let Some(folder) = experiments_folder() else {
         bail!(
             "no experiment {name:?}: no folder named experiments here or above; run this in Weft's \

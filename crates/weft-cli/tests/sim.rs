@@ -159,6 +159,39 @@ fn scenario_files_are_listed_with_what_they_show() {
     assert_eq!(none, "no scenario files in no-such-folder\n");
 }
 
+/// The repository's root.
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[test]
+fn the_scenarios_of_the_repository_finish_and_the_page_shows_one_of_them() {
+    let command = || Command::cargo_bin("weft").unwrap();
+    let list = command().current_dir(root()).args(["sim", "list", "--json"]).output().unwrap();
+    let listed: Value = serde_json::from_slice(&list.stdout).unwrap();
+    let is_example = |file: &&str| file.starts_with("scenarios/");
+    let files = listed.as_array().unwrap().iter().map(|row| row["file"].as_str().unwrap());
+    let examples: Vec<_> = files.filter(is_example).collect();
+    assert!(examples.len() >= 2, "{listed}");
+    for file in examples {
+        let run = command().current_dir(root()).args(["sim", "run", file, "--json"]).output();
+        let found: Value = serde_json::from_slice(&run.unwrap().stdout).unwrap();
+        assert_eq!(found["reports"][0]["finished"], true, "{file}");
+    }
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let page = read("docs/scenarios.md");
+    assert!(page.contains(&format!("```toml\n{}```", read("scenarios/link-failure.toml"))));
+    assert!(listed.as_array().unwrap().iter().all(|row| row["about"] != ""), "{listed}");
+}
+
+#[test]
+fn a_swarm_of_no_worlds_is_refused_and_a_file_that_is_not_there_is_named() {
+    let folder = Folder::new("nothing");
+    assert_eq!(folder.weft(&["sim", "swarm", "--seeds", "0"]).status.code(), Some(2));
+    let missing = folder.weft(&["experiment", "run", "experiments/none.toml"]);
+    assert_eq!(text(&missing.stderr), "error: no file experiments/none.toml\n");
+}
+
 #[test]
 fn the_swarm_says_how_many_worlds_it_ran() {
     let folder = Folder::new("swarm");
@@ -244,8 +277,8 @@ fn a_claim_that_differs_as_stated_is_no_failure_and_one_that_holds_after_all_is(
 #[test]
 fn the_repositorys_experiments_are_listed_with_their_figures() {
     let mut command = Command::cargo_bin("weft").unwrap();
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let output = command.current_dir(root).args(["experiment", "list", "--json"]).output().unwrap();
+    let output =
+        command.current_dir(root()).args(["experiment", "list", "--json"]).output().unwrap();
     let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
     let sources: Vec<_> = listed.as_array().unwrap().iter().map(|one| &one["source"]).collect();
     for figure in ["9", "10a", "10b", "11", "12"] {

@@ -35,8 +35,8 @@ Examples:
   weft list policies                         how a connection can choose its paths
 ";
 
-/// Carries RDMA, messages and ordinary traffic over every path of an Ethernet fabric at once, and
-/// plans, steers and simulates the fabric it runs on.
+/// Carries messages over every path of an Ethernet fabric at once, and simulates the fabric with the
+/// same engine.
 #[derive(Debug, Parser)]
 #[command(name = "weft", version, arg_required_else_help = true)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]

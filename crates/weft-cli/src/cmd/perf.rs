@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -140,7 +140,8 @@ fn measure(arguments: &ClientArgs, output: Output) -> Result<()> {
     let server = resolve(&arguments.server, DEFAULT_PORT)?;
     let bulk = arguments.test == TestKind::Throughput;
     let size = arguments.size.unwrap_or(if bulk { ByteCount(1 << 20) } else { ByteCount(64) });
-    let bytes = u32::try_from(size.0).unwrap_or(u32::MAX);
+    let bytes = u32::try_from(size.0)
+        .map_err(|_| anyhow!("--size {size} is too large, expected 1 byte to 256 MiB"))?;
     let outstanding = arguments.outstanding.unwrap_or(if bulk { 8 } else { 16 });
     let unspecified = match server {
         SocketAddr::V4(_) => SocketAddr::from(([0; 4], 0)),

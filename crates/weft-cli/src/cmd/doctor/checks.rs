@@ -12,7 +12,6 @@ use super::{Finding, State};
 const TOOLS: &[(&str, &str, &str)] = &[
     ("iperf3", "iperf3", "comparing with kernel TCP"),
     ("tcpdump", "tcpdump", "looking at packets"),
-    ("tshark", "tshark", "the dissector's tests"),
     ("ping", "iputils-ping", "a first look at a lab"),
     ("cc", "gcc", "building from source"),
 ];

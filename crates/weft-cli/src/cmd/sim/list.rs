@@ -1,11 +1,11 @@
 //! Scenario files and what they show.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use weft_report::{Column, Table};
 
-use crate::files::{read_scenario, toml_files};
+use crate::files::{read_experiment, read_scenario, toml_files};
 use crate::output::Output;
 
 pub(super) fn list(folders: &[PathBuf], output: Output) -> Result<()> {
@@ -17,7 +17,10 @@ pub(super) fn list(folders: &[PathBuf], output: Output) -> Result<()> {
     for file in folders.iter().flat_map(|folder| toml_files(folder)) {
         let shown = file.display().to_string();
         let row = match read_scenario(&file, &[]) {
-            Ok(scenario) => vec![shown.into(), scenario.name.into(), scenario.about.into()],
+            Ok(scenario) => {
+                let about = if scenario.about.is_empty() { title(&file) } else { scenario.about };
+                vec![shown.into(), scenario.name.into(), about.into()]
+            }
             Err(error) => vec![shown.into(), "".into(), format!("not usable: {error:#}").into()],
         };
         table.push(row);
@@ -28,4 +31,9 @@ pub(super) fn list(folders: &[PathBuf], output: Output) -> Result<()> {
         return output.value(&(), || format!("no scenario files in {}", names.join(", ")));
     }
     output.table(&table)
+}
+
+/// What an experiment measures; nothing for a plain scenario.
+fn title(file: &Path) -> String {
+    read_experiment(file).map(|experiment| experiment.title).unwrap_or_default()
 }

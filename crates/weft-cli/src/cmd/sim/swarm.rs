@@ -11,12 +11,15 @@ use super::workers;
 use crate::output::Output;
 use crate::progress;
 
+/// What CI runs.
+const DEFAULT_SEEDS: NonZeroUsize = NonZeroUsize::new(2000).expect("not zero");
+
 /// Which cases.
 #[derive(Debug, clap::Args)]
 pub(super) struct SwarmArgs {
     /// How many random worlds
-    #[arg(long, default_value_t = 2000)]
-    seeds: usize,
+    #[arg(long, default_value_t = DEFAULT_SEEDS)]
+    seeds: NonZeroUsize,
     /// Seed of the first
     #[arg(long, default_value_t = 1)]
     first: u64,
@@ -26,9 +29,10 @@ pub(super) struct SwarmArgs {
 }
 
 pub(super) fn run(arguments: &SwarmArgs, output: Output) -> Result<ExitCode> {
-    let bar = progress::counting(arguments.seeds, "random worlds");
+    let seeds = arguments.seeds.get();
+    let bar = progress::counting(seeds, "random worlds");
     let workers = workers(arguments.threads);
-    let summary = run_swarm(arguments.first, arguments.seeds, workers, |done| {
+    let summary = run_swarm(arguments.first, seeds, workers, |done| {
         bar.set_position(done as u64);
     });
     bar.finish_and_clear();
