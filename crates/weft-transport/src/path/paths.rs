@@ -23,8 +23,6 @@ pub struct Paths {
 pub(crate) struct PathState {
     /// Smoothed round-trip time; zero until measured.
     srtt_ns: u32,
-    /// Shortest round trip seen; zero until measured.
-    min_rtt_ns: u32,
     /// Bytes sent and not yet acknowledged or lost.
     pub(crate) in_flight: u32,
     /// Bytes that may be in flight on this path.
@@ -45,7 +43,6 @@ impl Paths {
     pub(crate) fn new(count: u16, mtu: u16, now: Instant) -> Self {
         let path = PathState {
             srtt_ns: 0,
-            min_rtt_ns: 0,
             in_flight: 0,
             window: u32::MAX,
             acked_sent_at: Instant::EPOCH,
@@ -128,12 +125,6 @@ impl Paths {
         (nanos > 0).then(|| Duration::from_nanos(nanos.into()))
     }
 
-    /// Shortest round-trip time seen; `None` until measured.
-    pub fn min_rtt(&self, path: PathId) -> Option<Duration> {
-        let nanos = self.state(path).min_rtt_ns;
-        (nanos > 0).then(|| Duration::from_nanos(nanos.into()))
-    }
-
     /// Bytes sent on this path and not yet acknowledged or lost.
     #[inline]
     pub fn in_flight(&self, path: PathId) -> u32 {
@@ -181,11 +172,9 @@ impl Paths {
         let sample = u32::try_from(rtt.as_nanos()).unwrap_or(u32::MAX).max(1);
         if state.srtt_ns == 0 {
             state.srtt_ns = sample;
-            state.min_rtt_ns = sample;
         } else {
             let smoothed = u64::from(state.srtt_ns) * 7 + u64::from(sample);
             state.srtt_ns = u32::try_from(smoothed / 8).expect("a mean of two u32").max(1);
-            state.min_rtt_ns = state.min_rtt_ns.min(sample);
         }
     }
 
