@@ -68,7 +68,8 @@ pub enum Event {
         /// Its length, bytes.
         length: u32,
     },
-    /// A path stopped carrying packets; it is avoided and probed.
+    /// A path stopped carrying packets; it is avoided and probed until it answers, or until the
+    /// connection rests and forgets its paths.
     PathDown {
         /// Of which connection.
         connection: ConnectionId,

@@ -59,10 +59,11 @@ impl Connection {
             self.timers.arm(Timer::Pacing, sender.paced_until);
             return None;
         }
-        if !sender.is_waiting() {
+        let was_waiting = sender.is_waiting();
+        let picked = sender.poll_data(now, window, shared)?;
+        if !was_waiting {
             sender.waiting_since = now;
         }
-        let picked = sender.poll_data(now, window, shared)?;
         let timeout = sender.timeout(shared, picked.packet.repeats);
         self.timers.arm_by(Timer::Loss, now + timeout);
         if sender.policy.compares_paths() && !self.timers.is_armed(Timer::PathProbe) {

@@ -46,6 +46,11 @@ impl Outbox {
         self.messages.is_empty()
     }
 
+    /// Gives its memory back; nothing waits.
+    pub(crate) fn release(&mut self) {
+        self.messages.shrink_to_fit();
+    }
+
     /// The number the next submitted message gets.
     pub(crate) fn next_number(&self) -> u32 {
         let waiting = u32::try_from(self.messages.len()).expect("the queue's limit fits u32");

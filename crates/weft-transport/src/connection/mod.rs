@@ -6,7 +6,7 @@ use core::net::SocketAddr;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use weft_units::{Duration, Instant, Seed};
+use weft_units::{Instant, Seed};
 use weft_wire::{Packet, SetupKind, Terms, U4};
 
 use crate::pool::Pool;
@@ -19,6 +19,7 @@ use crate::{
 mod ack_received;
 mod ack_sent;
 mod egress;
+mod idle;
 mod in_flight;
 mod look_ahead;
 mod loss;
@@ -29,6 +30,7 @@ mod rtt;
 mod sender;
 mod setup;
 
+use idle::REST_AFTER;
 use in_flight::SentPacket;
 use probe::Probes;
 use reassembly::{ReceivedPacket, Receiver};
@@ -98,9 +100,6 @@ pub(crate) struct Connection {
     heard_anything_at: Instant,
     sent_anything_at: Instant,
 }
-
-/// An active connection that has had nothing to send for this long gives its memory back.
-const RELEASE_AFTER: Duration = Duration::from_millis(500);
 
 impl Connection {
     fn new(id: ConnectionId, peer: SocketAddr, setup: Setup, seed: Seed, now: Instant) -> Self {
@@ -188,13 +187,14 @@ impl Connection {
             return Err(SubmitError::NotConnected);
         }
         let limit = shared.config.message_queue;
-        if self.sender.is_none() {
+        let sender = self.sender.get_or_insert_with(|| {
             let (cursor, seed) = (self.cursor, self.seed);
-            let sender = Sender::new(cursor, &shared.config, self.mtu, seed, now);
-            self.sender = Some(Box::new(sender));
-            self.arm_idle(now, &shared.config);
+            Box::new(Sender::new(cursor, &shared.config, self.mtu, seed, now))
+        });
+        if !sender.holds_packets() {
+            self.timers.arm_by(Timer::Idle, now + REST_AFTER);
         }
-        let outbox = &mut self.sender.as_deref_mut().expect("made just now").outbox;
+        let outbox = &mut sender.outbox;
         if outbox.len() >= limit as usize {
             return Err(SubmitError::QueueFull { limit });
         }
@@ -254,54 +254,6 @@ impl Connection {
         }
     }
 
-    /// The peer owes an answer and was silent for too long.
-    fn is_peer_gone(&self, now: Instant, config: &TransportConfig) -> bool {
-        let owed_since = self.sender.as_deref().filter(|sender| sender.is_waiting());
-        owed_since.is_some_and(|sender| {
-            now.since(sender.waiting_since.max(self.heard_anything_at)) >= config.peer_timeout
-        })
-    }
-
-    /// Silence: probe the peer, give memory back, or close.
-    fn on_idle_timer(&mut self, now: Instant, shared: &mut Shared) {
-        let config = &shared.config;
-        let quiet = now.since(self.heard_anything_at.max(self.sent_anything_at));
-        let unheard = now.since(self.heard_anything_at);
-        let keepalive = config.keepalive_interval;
-        if quiet >= config.idle_timeout {
-            self.closing = Some(CloseReason::Idle);
-        } else if keepalive > Duration::ZERO && unheard >= keepalive + config.peer_timeout {
-            self.closing = Some(CloseReason::PeerGone);
-        } else {
-            self.keepalive_due = keepalive > Duration::ZERO && quiet >= keepalive;
-        }
-        if quiet >= RELEASE_AFTER && self.sender.as_deref().is_some_and(Sender::is_done) {
-            let mut sender = self.sender.take().expect("looked just now");
-            self.cursor = sender.cursor();
-            sender.release(&mut shared.send_pool);
-            self.timers.disarm(Timer::Loss);
-            self.timers.disarm(Timer::PathProbe);
-            self.timers.disarm(Timer::Congestion);
-            self.timers.disarm(Timer::Pacing);
-        }
-        self.receiver.release_if_idle(&mut shared.recv_pool);
-        self.arm_idle(now, &shared.config);
-    }
-
-    /// Arms the idle timer for the next thing silence leads to.
-    fn arm_idle(&mut self, now: Instant, config: &TransportConfig) {
-        let holds_memory = self.sender.is_some() || !self.receiver.received.is_empty();
-        let release = if holds_memory { RELEASE_AFTER } else { Duration::MAX };
-        let keepalive = match config.keepalive_interval {
-            Duration::ZERO => Duration::MAX,
-            interval => interval.min(config.peer_timeout),
-        };
-        let quiet_since = self.heard_anything_at.max(self.sent_anything_at);
-        let idle = (quiet_since + config.idle_timeout).since(now);
-        let wait = release.min(keepalive).min(idle).max(MIN_IDLE_CHECK);
-        self.timers.arm(Timer::Idle, now + wait);
-    }
-
     /// Gives every chunk back; the connection is about to be dropped.
     pub(crate) fn release(&mut self, shared: &mut Shared) {
         if let Some(mut sender) = self.sender.take() {
@@ -315,9 +267,6 @@ impl Connection {
         self.is_established().then(|| Packet::Setup(self.setup_header(SetupKind::Close, None, 0)))
     }
 }
-
-/// The idle timer is not armed for sooner than this.
-const MIN_IDLE_CHECK: Duration = Duration::from_millis(1);
 
 /// What tests look at.
 #[cfg(test)]

@@ -4,7 +4,8 @@
 use weft_units::Instant;
 use weft_wire::{DataHeader, MessageHeader, U3};
 
-use super::{Connection, RELEASE_AFTER, Shared};
+use super::idle::REST_AFTER;
+use super::{Connection, Shared};
 use crate::pool::{Pool, Window, before};
 use crate::timers::Timer;
 use crate::{Arrival, CloseReason, DropReason, Event, PlacedError, Placement, Verdict};
@@ -182,7 +183,7 @@ impl Connection {
         }
         let base = receiver.base;
         if receiver.received.is_empty() {
-            self.timers.arm_by(Timer::Idle, now + RELEASE_AFTER);
+            self.timers.arm_by(Timer::Idle, now + REST_AFTER);
         }
         let packet = receiver.received.enter(header.psn, base, &mut shared.recv_pool);
         if packet.stage() != Stage::Missing {

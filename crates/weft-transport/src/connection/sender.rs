@@ -87,7 +87,7 @@ pub(crate) struct Sender {
     pub(crate) last_stamp: Instant,
     /// When the latest-sent packet among the acknowledged was sent.
     pub(crate) acked_sent_at: Instant,
-    /// Since when the peer owes an answer.
+    /// Since when the peer owes an answer, or when it gave the last where it owes none.
     pub(crate) waiting_since: Instant,
     /// The pacer holds the next packet until then.
     pub(crate) paced_until: Instant,

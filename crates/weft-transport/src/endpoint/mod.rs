@@ -3,14 +3,14 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
-use core::cmp::Reverse;
+use alloc::collections::{BTreeMap, VecDeque};
 use core::hint::black_box;
 
 use weft_units::{Instant, Seed};
 use weft_wire::{Packet, Terms};
 
 use ids::Connections;
+use schedule::Schedule;
 use token::Tokens;
 
 use crate::connection::{Connection, Identity, Shared};
@@ -22,6 +22,7 @@ use crate::{
 
 mod handshake;
 mod ids;
+mod schedule;
 mod token;
 
 /// Names a connection of one endpoint. It is the 32-bit CID that travels; a new connection never
@@ -107,7 +108,7 @@ pub struct Endpoint {
     /// Packets the connection at the front of `ready` has sent in its turn.
     turn: u16,
     /// When to look at which connection: at the latest at its earliest deadline.
-    schedule: BinaryHeap<Reverse<(Instant, u32)>>,
+    schedule: Schedule,
     /// Answers that belong to no connection.
     answers: VecDeque<Transmit>,
     tokens: Tokens,
@@ -141,7 +142,7 @@ impl Endpoint {
             by_peer: BTreeMap::new(),
             ready: VecDeque::new(),
             turn: 0,
-            schedule: BinaryHeap::new(),
+            schedule: Schedule::new(),
             answers: VecDeque::new(),
             tokens: Tokens::new(seed),
             accept: config.accept,
@@ -298,11 +299,7 @@ impl Endpoint {
 
     /// Does what is due. Call it at or after [`Self::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(&Reverse((at, slot))) = self.schedule.peek() {
-            if at > now {
-                break;
-            }
-            self.schedule.pop();
+        while let Some((at, slot)) = self.schedule.pop_due(now) {
             let Some(connection) = self.connections.get_mut(slot) else { continue };
             // Entries of a connection that was rescheduled, or of its slot's former owner.
             if connection.scheduled != at {
@@ -349,7 +346,7 @@ impl Endpoint {
     /// When [`Self::handle_timeout`] must be called next. It may turn out that nothing was due.
     #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.schedule.peek().map(|Reverse((at, _))| *at)
+        self.schedule.next()
     }
 
     /// The next thing that happened.
@@ -446,7 +443,7 @@ impl Endpoint {
         let at = connection.timers.next();
         if at < connection.scheduled {
             connection.scheduled = at;
-            self.schedule.push(Reverse((at, slot)));
+            self.schedule.push(at, slot, &self.connections);
         }
     }
 
@@ -475,6 +472,15 @@ impl Endpoint {
 
     pub(crate) fn is_idle(&self, connection: ConnectionId) -> bool {
         self.state(connection).holds_no_memory()
+    }
+
+    pub(crate) fn holds_packets(&self, connection: ConnectionId) -> bool {
+        self.state(connection).holds_packets()
+    }
+
+    /// Bytes of a connection that holds nothing, and of all entries in the schedule.
+    pub(crate) fn bytes_at_rest(&self) -> (usize, usize) {
+        (size_of::<Connection>(), self.schedule.len() * size_of::<(Instant, u32)>())
     }
 
     pub(crate) fn next_psn(&self, connection: ConnectionId) -> u32 {

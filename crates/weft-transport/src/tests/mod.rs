@@ -3,6 +3,7 @@
 mod failure;
 mod handshake;
 mod hostile;
+mod idle;
 mod operations;
 mod pair;
 mod transfer;

@@ -51,8 +51,8 @@ pub(super) struct Pair {
     pub(super) one_way: Duration,
     pub(super) rule: Rule,
     pub(super) events: [Vec<Event>; 2],
-    /// Bytes placed at each end: (message, offset) to length.
-    pub(super) placed: [BTreeMap<(u32, u32), u16>; 2],
+    /// Bytes placed at each end: (connection, message, offset) to length.
+    placed: [BTreeMap<(ConnectionId, u32, u32), u16>; 2],
     /// Packets handed to the link by each end.
     pub(super) sent: [u64; 2],
     wire: BTreeMap<(Instant, u64), OnWire>,
@@ -195,7 +195,7 @@ impl Pair {
         let OnWire { to, arrival, packet, payload_len } = on_wire;
         let verdict = self.ends[to].handle_packet(self.now, &arrival, &packet, payload_len);
         if let Verdict::Place(placement) = verdict {
-            let key = (placement.message, placement.offset);
+            let key = (placement.connection, placement.message, placement.offset);
             let before = self.placed[to].insert(key, placement.len);
             assert_eq!(before, None, "{key:?} was placed twice");
             self.ends[to].placed(self.now, placement.connection, placement.psn).unwrap();

@@ -1,0 +1,75 @@
+//! What connections hold while nothing happens on them.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use weft_units::Duration;
+
+use super::pair::{Fate, Pair, address};
+use crate::{ConnectionId, Endpoint, TransportConfig};
+
+fn millis(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+/// A pair with many connections between its ends.
+fn joined(count: usize) -> (Pair, Vec<[ConnectionId; 2]>) {
+    let config =
+        TransportConfig { idle_timeout: Duration::from_secs(3600), ..TransportConfig::stellar() };
+    let mut pair = Pair::new(&config);
+    let ids = (0..count).map(|_| {
+        let [a, b] = &mut pair.ends;
+        let ids = Endpoint::join(pair.now, (a, address(0)), (b, address(1))).unwrap();
+        [ids.0, ids.1]
+    });
+    let ids = ids.collect();
+    (pair, ids)
+}
+
+#[test]
+fn a_connection_at_rest_holds_at_most_512_bytes_after_it_was_used() {
+    let (mut pair, ids) = joined(500);
+    for wave in 0..20 {
+        for id in &ids {
+            pair.submit(0, id[0], wave, 10_000);
+        }
+        pair.run_for(millis(200));
+    }
+    assert_eq!(pair.sent_tokens(0).len(), 20 * 500);
+    for (end, endpoint) in pair.ends.iter().enumerate() {
+        assert!(ids.iter().all(|id| endpoint.is_idle(id[end])));
+        let (connection, schedule) = endpoint.bytes_at_rest();
+        assert!(connection + schedule / ids.len() <= 512, "{connection} + {schedule} / 500");
+    }
+}
+
+#[test]
+fn a_wave_of_messages_holds_room_for_those_of_one_moment() {
+    let (mut pair, ids) = joined(200);
+    for id in &ids {
+        pair.submit(0, id[0], 1, 10_000);
+        pair.run_for(millis(1));
+        for (end, endpoint) in pair.ends.iter().enumerate() {
+            let holding = ids.iter().filter(|id| endpoint.holds_packets(id[end])).count();
+            assert!((1..=11).contains(&holding), "{holding} at end {end}");
+        }
+    }
+}
+
+#[test]
+fn what_is_known_of_paths_outlives_a_short_pause_and_a_dead_one_a_longer() {
+    let (mut pair, ids) = joined(2);
+    pair.submit(0, ids[0][0], 1, 10_000);
+    pair.run_for(millis(50));
+    assert!(!pair.ends[0].holds_packets(ids[0][0]) && !pair.ends[0].is_idle(ids[0][0]));
+    pair.run_for(millis(100));
+    assert!(pair.ends[0].is_idle(ids[0][0]));
+
+    pair.rule = Box::new(|on_link| if on_link.path.0 == 5 { Fate::Drop } else { Fate::Pass });
+    pair.submit(0, ids[1][0], 2, 20_000_000);
+    pair.run_for(millis(300));
+    assert_eq!((pair.sent_tokens(0), pair.ends[0].stats().paths_down), ([1, 2].to_vec(), 1));
+    assert!(!pair.ends[0].is_idle(ids[1][0]), "it forgot the dead path");
+    pair.run_for(millis(400));
+    assert!(pair.ends[0].is_idle(ids[1][0]), "probes of a dead path kept it from rest");
+}
