@@ -13,7 +13,7 @@ use super::PathModel;
 pub struct PathControl {
     up: AtomicBool,
     rate_bps: AtomicU64,
-    delay_ns: AtomicU64,
+    delay: Duration,
     loss_per_million: AtomicU32,
     queue: ByteCount,
     mark_above: ByteCount,
@@ -41,7 +41,7 @@ impl PathControl {
         Self {
             up: AtomicBool::new(true),
             rate_bps: AtomicU64::new(model.rate.as_bps()),
-            delay_ns: AtomicU64::new(model.delay.as_nanos()),
+            delay: model.delay,
             loss_per_million: AtomicU32::new(model.loss_per_million),
             queue: model.queue,
             mark_above: model.mark_above,
@@ -70,11 +70,6 @@ impl PathControl {
     /// Changes the rate.
     pub fn set_rate(&self, rate: BitRate) {
         self.rate_bps.store(rate.as_bps(), Ordering::Relaxed);
-    }
-
-    /// Changes the one-way delay; packets under way keep theirs.
-    pub fn set_delay(&self, delay: Duration) {
-        self.delay_ns.store(delay.as_nanos(), Ordering::Relaxed);
     }
 
     /// What passed and what did not.
@@ -149,8 +144,7 @@ impl Link {
         let mut copy = buffer();
         copy.clear();
         copy.extend_from_slice(bytes);
-        let delay = Duration::from_nanos(path.delay_ns.load(Ordering::Relaxed));
-        let arrives_at = self.busy_until + delay;
+        let arrives_at = self.busy_until + path.delay;
         let marked = waiting > path.mark_above;
         self.in_flight.push_back(InFlight { arrives_at, marked, bytes: copy });
     }

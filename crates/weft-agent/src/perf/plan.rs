@@ -28,8 +28,11 @@ pub(super) const SERVICE: u32 = 0x7765_7066;
 /// Version of these messages.
 const VERSION: u32 = 1;
 
-/// Longest control message, bytes.
-pub(super) const MAX_CONTROL: u32 = 1 << 20;
+/// Longest answer of a server, bytes: its counts name every path.
+pub(super) const MAX_ANSWER: u32 = 1 << 20;
+
+/// Longest [`Plan`] a server reads, bytes: ten times one. Anybody may send it one.
+pub(super) const MAX_PLAN: u32 = 1 << 10;
 
 /// Bytes a server keeps for one connection's messages, at most.
 const MAX_SLOT_BYTES: u64 = 1 << 28;

@@ -10,7 +10,7 @@ use weft_transport::{
 use weft_units::Instant;
 
 use super::pattern::Pattern;
-use super::plan::{MAX_CONTROL, Plan, SERVICE, opcode};
+use super::plan::{MAX_PLAN, Plan, SERVICE, opcode};
 use super::report::{Counts, TransportCounters};
 use crate::{Agent, AgentConfig, Application, OpenError, WaitMode};
 
@@ -288,7 +288,7 @@ impl Application for Sessions {
         let Some(session) = self.by_connection.get_mut(&placement.connection) else { return };
         match (&mut session.state, placement.opcode) {
             (State::Running(load), opcode::LOAD) => load.place(now, placement, bytes),
-            (State::Fresh, opcode::PLAN) if placement.length <= MAX_CONTROL => {
+            (State::Fresh, opcode::PLAN) if placement.length <= MAX_PLAN => {
                 let mut plan = vec![0; placement.length as usize];
                 copy_at(&mut plan, placement.offset, bytes);
                 session.state = State::Planning(plan);

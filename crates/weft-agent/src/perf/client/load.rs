@@ -9,7 +9,7 @@ use weft_units::{Duration, Instant};
 use super::Progress;
 use crate::Application;
 use crate::perf::pattern::Pattern;
-use crate::perf::plan::{MAX_CONTROL, Plan, opcode};
+use crate::perf::plan::{MAX_ANSWER, Plan, opcode};
 use crate::perf::report::{Counts, histogram};
 
 /// Tokens from here on are control messages; below are numbers of the load.
@@ -299,7 +299,7 @@ impl Application for Load {
                 let number = placement.message.wrapping_sub(1);
                 (&mut stream.replies, self.plan.slot_start(number))
             }
-            opcode::REFUSED | opcode::COUNTS if placement.length <= MAX_CONTROL => {
+            opcode::REFUSED | opcode::COUNTS if placement.length <= MAX_ANSWER => {
                 stream.control.resize(placement.length as usize, 0);
                 (&mut stream.control, 0)
             }
