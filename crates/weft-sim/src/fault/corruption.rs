@@ -5,7 +5,8 @@
 use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
 use weft_units::{Duration, Rng};
-use weft_wire::Packet;
+use weft_wire::checksum::PseudoHeader;
+use weft_wire::{Packet, UdpHeader};
 
 use super::{Action, Change, FaultError, LinkSelector, Plan, Scheduler, Window, probability};
 use crate::nic::{RECEIVE_PORT, five_tuple};
@@ -48,18 +49,11 @@ impl Scheduler for Fault {
     }
 }
 
-/// Length of a UDP header (RFC 768).
-const UDP_HEADER: usize = 8;
-
 /// Flips a bit of the datagram, rarely up to four, and looks at the result as its receiver will. A
 /// single flip never escapes the checksum; two that cancel in its sum do.
 pub(super) fn damage(parcel: &mut Parcel, destination: NodeId, checksum: bool, rng: &mut Rng) {
-    let mut datagram = emit(parcel);
-    if checksum {
-        let sum = udp_checksum(parcel, destination, &datagram);
-        datagram[6..UDP_HEADER].copy_from_slice(&sum.to_be_bytes());
-    }
-    let headers = UDP_HEADER + parcel.packet.len();
+    let mut datagram = emit(parcel, destination, checksum);
+    let headers = UdpHeader::LEN + parcel.packet.len();
     let more = if rng.chance(1, 16) { rng.index(4) } else { 0 };
     for _ in 0..=more {
         // Half of the flips hit the headers, which are a small part of the bytes.
@@ -69,52 +63,55 @@ pub(super) fn damage(parcel: &mut Parcel, destination: NodeId, checksum: bool, r
     receive(parcel, destination, &datagram);
 }
 
-/// The datagram: UDP header with no checksum, transport headers, payload of zeros.
-fn emit(parcel: &Parcel) -> Vec<u8> {
-    let length = UDP_HEADER + parcel.packet.len() + usize::from(parcel.payload_len);
-    let mut datagram = vec![0; length];
-    let field = u16::try_from(length).expect("packets are at most 9000 bytes and headers");
-    datagram[..2].copy_from_slice(&parcel.source_port.to_be_bytes());
-    datagram[2..4].copy_from_slice(&RECEIVE_PORT.to_be_bytes());
-    datagram[4..6].copy_from_slice(&field.to_be_bytes());
-    parcel.packet.emit(&mut datagram[UDP_HEADER..]);
+/// The datagram: UDP header, transport headers, payload of zeros.
+fn emit(parcel: &Parcel, destination: NodeId, checksum: bool) -> Vec<u8> {
+    let payload_len = parcel.packet.len() + usize::from(parcel.payload_len);
+    let mut datagram = vec![0; UdpHeader::LEN + payload_len];
+    let (head, payload) = datagram.split_at_mut(UdpHeader::LEN);
+    parcel.packet.emit(payload);
+    let header = UdpHeader {
+        source_port: parcel.source_port,
+        destination_port: RECEIVE_PORT,
+        payload_len: u16::try_from(payload_len).expect("packets are at most 9000 bytes"),
+        checksum: 0,
+    };
+    let pseudo = pseudo_header(parcel, destination);
+    let header = if checksum { header.with_checksum(pseudo, payload) } else { header };
+    header.emit(head);
     datagram
 }
 
 /// The receiver's view of a damaged datagram, written back into `parcel`.
 fn receive(parcel: &mut Parcel, destination: NodeId, datagram: &[u8]) {
-    let field = |at: usize| u16::from_be_bytes([datagram[at], datagram[at + 1]]);
-    let misled = field(2) != RECEIVE_PORT || usize::from(field(4)) != datagram.len();
-    // An all-zero checksum means that the sender made none (RFC 768).
-    let sums = field(6) == 0 || udp_checksum(parcel, destination, datagram) == 0xffff;
-    parcel.integrity = match Packet::parse(&datagram[UDP_HEADER..]) {
-        _ if misled || !sums => Integrity::BadChecksum,
-        Err(_) => Integrity::Malformed,
-        Ok((packet, payload)) => {
-            parcel.packet = packet;
-            parcel.payload_len = u16::try_from(payload.len()).expect("no longer than it was");
-            parcel.source_port = field(0);
-            Integrity::Sound
-        }
+    parcel.integrity = match udp_payload(parcel, destination, datagram) {
+        None => Integrity::BadChecksum,
+        Some((header, payload)) => match Packet::parse(payload) {
+            Err(_) => Integrity::Malformed,
+            Ok((packet, payload)) => {
+                parcel.packet = packet;
+                parcel.payload_len = u16::try_from(payload.len()).expect("no longer than it was");
+                parcel.source_port = header.source_port;
+                Integrity::Sound
+            }
+        },
     };
 }
 
-/// The Internet checksum of pseudo-header and datagram (RFC 768, RFC 1071), as it is transmitted:
-/// never zero. Over a datagram that carries its checksum it gives 0xffff.
-fn udp_checksum(parcel: &Parcel, destination: NodeId, datagram: &[u8]) -> u16 {
+/// What the receiving host's UDP hands on: nothing when length, port or checksum are wrong.
+fn udp_payload<'a>(
+    parcel: &Parcel,
+    destination: NodeId,
+    datagram: &'a [u8],
+) -> Option<(UdpHeader, &'a [u8])> {
+    let (header, payload) = UdpHeader::parse(datagram).ok()?;
+    header.verify(pseudo_header(parcel, destination), payload).ok()?;
+    let whole = UdpHeader::LEN + payload.len() == datagram.len();
+    (whole && header.destination_port == RECEIVE_PORT).then_some((header, payload))
+}
+
+fn pseudo_header(parcel: &Parcel, destination: NodeId) -> PseudoHeader {
     let tuple = five_tuple(parcel.source, destination, parcel.source_port);
-    let halves = |word: u32| u64::from(word >> 16) + u64::from(word & 0xffff);
-    let pseudo = halves(tuple.src) + halves(tuple.dst) + u64::from(tuple.protocol);
-    let length = datagram.len() as u64;
-    let words = datagram
-        .chunks(2)
-        .map(|pair| u64::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])));
-    let mut sum = pseudo + length + words.sum::<u64>();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    let complement = !u16::try_from(sum).expect("folded to 16 bits");
-    if complement == 0 { 0xffff } else { complement }
+    PseudoHeader::V4 { source: tuple.src.into(), destination: tuple.dst.into() }
 }
 
 #[cfg(test)]
@@ -139,9 +136,7 @@ mod tests {
     #[test]
     fn an_undamaged_datagram_is_received_as_it_was() {
         let mut received = parcel();
-        let mut datagram = emit(&received);
-        let sum = udp_checksum(&received, NodeId(2), &datagram);
-        datagram[6..8].copy_from_slice(&sum.to_be_bytes());
+        let datagram = emit(&received, NodeId(2), true);
         receive(&mut received, NodeId(2), &datagram);
         assert_eq!(received.integrity, Integrity::Sound);
         assert_eq!(received.packet, parcel().packet);
@@ -150,9 +145,7 @@ mod tests {
 
     #[test]
     fn the_checksum_catches_every_single_flip() {
-        let mut datagram = emit(&parcel());
-        let sum = udp_checksum(&parcel(), NodeId(2), &datagram);
-        datagram[6..8].copy_from_slice(&sum.to_be_bytes());
+        let datagram = emit(&parcel(), NodeId(2), true);
         for bit in 0..datagram.len() * 8 {
             let mut damaged = datagram.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);

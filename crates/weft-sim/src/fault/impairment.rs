@@ -67,12 +67,6 @@ impl Impairment {
         Self { rates: Rates { checksum: true, ..Rates::default() }, rng: seed.rng() }
     }
 
-    /// Whether the link is as good as new.
-    pub fn is_healed(&self) -> bool {
-        let Rates { loss, duplication, reordering, corruption, .. } = self.rates;
-        [loss, duplication, reordering, corruption].iter().all(|chance| chance.0 == 0)
-    }
-
     /// Decides one packet's fate and does its damage.
     pub fn apply(&mut self, parcel: &mut Parcel, destination: weft_topo::NodeId) -> Outcome {
         let Rates { loss, duplication, reordering, reorder_by, corruption, checksum } = self.rates;

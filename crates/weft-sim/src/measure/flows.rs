@@ -47,7 +47,7 @@ pub struct SizeBin {
 /// Bin edges of the published comparison of balancers by ConWeave's simulator.
 const EDGES: [u64; 7] = [1_000, 4_000, 10_000, 32_000, 104_000, 500_000, u64::MAX];
 
-/// Largest frame that carries `mtu` bytes of payload.
+/// Bytes of a frame around a message's payload; an ACK without holes is as long.
 const HEADERS: u16 = FRAME_OVERHEAD + 32;
 
 impl FlowReport {
