@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use weft_report::{Cell, Column, Table};
+use weft_transport::{DropReason, Stats};
 
 use crate::measure::{Distribution, FlowReport, Goodput, PortReport, QueueReport};
 use crate::workload::Iteration;
@@ -78,6 +79,8 @@ pub struct TransportReport {
     pub spurious_retransmits: u64,
     /// Accepted packets that were marked.
     pub ecn_marks: u64,
+    /// Marks that senders heard of.
+    pub ecn_marks_heard: u64,
     /// Packets accepted before one with a lower number.
     pub out_of_order: u64,
     /// The same as a share of accepted packets.
@@ -90,6 +93,52 @@ pub struct TransportReport {
     pub probes_sent: u64,
     /// Packets refused, by reason.
     pub refused: BTreeMap<&'static str, u64>,
+}
+
+impl From<&Stats> for TransportReport {
+    fn from(stats: &Stats) -> Self {
+        // By name, so that a new counter is not forgotten.
+        let &Stats {
+            data_sent,
+            data_received,
+            acks_sent,
+            acks_received,
+            fast_retransmits,
+            timeout_retransmits,
+            spurious_retransmits,
+            ecn_marks,
+            ecn_marks_heard,
+            out_of_order,
+            paths_down,
+            paths_up,
+            probes_sent,
+            dropped: _,
+        } = stats;
+        let refused =
+            DropReason::ALL.iter().map(|&reason| (reason.name(), stats.dropped_for(reason)));
+        Self {
+            data_sent,
+            data_received,
+            acks_sent,
+            acks_received,
+            fast_retransmits,
+            timeout_retransmits,
+            spurious_retransmits,
+            ecn_marks,
+            ecn_marks_heard,
+            out_of_order,
+            out_of_order_share: share(out_of_order, data_received),
+            paths_down,
+            paths_up,
+            probes_sent,
+            refused: refused.collect(),
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share for people")]
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 /// One workload.

@@ -1,9 +1,7 @@
 //! One run: a scenario and a seed give a report, the same bytes every time.
 
-use std::collections::BTreeMap;
-
 use weft_topo::{RouteError, Topology};
-use weft_transport::DropReason;
+use weft_transport::Stats;
 use weft_units::Seed;
 
 use crate::fabric::Loss;
@@ -113,6 +111,7 @@ fn report(
     let fabric = &network.fabric;
     let elapsed = network.now.since(SimTime::EPOCH);
     let flows = scenario.measure.flows;
+    let received: Vec<u64> = network.hosts.iter().map(|host| host.received_bytes).collect();
     Ok(Report {
         scenario: scenario.name.clone(),
         seed: seed.0,
@@ -120,7 +119,7 @@ fn report(
         simulated_us: elapsed.as_micros_f64(),
         network: network_report(network),
         transport: transport_report(network),
-        goodput: Goodput::new(&network.traffic.delivered_bytes, elapsed),
+        goodput: Goodput::new(&received, elapsed),
         workloads: workload_reports(scenario, world)?,
         queues: world.queue_watch().map(|watch| watch.report(fabric)).unwrap_or_default(),
         ports: world
@@ -148,34 +147,11 @@ fn network_report(network: &Network) -> NetworkReport {
 }
 
 fn transport_report(network: &Network) -> TransportReport {
-    let mut sum = TransportReport::default();
-    let mut refused: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let mut total = Stats::default();
     for host in &network.hosts {
-        let stats = host.endpoint.stats();
-        sum.data_sent += stats.data_sent;
-        sum.data_received += stats.data_received;
-        sum.acks_sent += stats.acks_sent;
-        sum.acks_received += stats.acks_received;
-        sum.fast_retransmits += stats.fast_retransmits;
-        sum.timeout_retransmits += stats.timeout_retransmits;
-        sum.spurious_retransmits += stats.spurious_retransmits;
-        sum.ecn_marks += stats.ecn_marks;
-        sum.out_of_order += stats.out_of_order;
-        sum.paths_down += stats.paths_down;
-        sum.paths_up += stats.paths_up;
-        sum.probes_sent += stats.probes_sent;
-        for &reason in DropReason::ALL {
-            *refused.entry(reason.name()).or_default() += stats.dropped_for(reason);
-        }
+        total += host.endpoint.stats();
     }
-    sum.out_of_order_share = share(sum.out_of_order, sum.data_received);
-    sum.refused = refused;
-    sum
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a share for people")]
-fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+    TransportReport::from(&total)
 }
 
 fn workload_reports(scenario: &Scenario, world: &World) -> Result<Vec<WorkloadReport>, RunError> {

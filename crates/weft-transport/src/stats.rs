@@ -1,5 +1,7 @@
 //! What an endpoint counts.
 
+use core::ops::AddAssign;
+
 use crate::DropReason;
 
 /// Counters since the endpoint began. All of them only grow.
@@ -44,5 +46,60 @@ impl Stats {
 
     pub(crate) fn drop_packet(&mut self, reason: DropReason) {
         self.dropped[reason as usize] += 1;
+    }
+}
+
+impl AddAssign<&Self> for Stats {
+    /// The counters of two endpoints together.
+    fn add_assign(&mut self, other: &Self) {
+        // By name, so that a new counter is not forgotten.
+        let Self {
+            data_sent,
+            data_received,
+            acks_sent,
+            acks_received,
+            fast_retransmits,
+            timeout_retransmits,
+            spurious_retransmits,
+            ecn_marks,
+            ecn_marks_heard,
+            out_of_order,
+            paths_down,
+            paths_up,
+            probes_sent,
+            dropped,
+        } = other;
+        self.data_sent += data_sent;
+        self.data_received += data_received;
+        self.acks_sent += acks_sent;
+        self.acks_received += acks_received;
+        self.fast_retransmits += fast_retransmits;
+        self.timeout_retransmits += timeout_retransmits;
+        self.spurious_retransmits += spurious_retransmits;
+        self.ecn_marks += ecn_marks;
+        self.ecn_marks_heard += ecn_marks_heard;
+        self.out_of_order += out_of_order;
+        self.paths_down += paths_down;
+        self.paths_up += paths_up;
+        self.probes_sent += probes_sent;
+        for (sum, count) in self.dropped.iter_mut().zip(dropped) {
+            *sum += count;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counters_of_two_ends_add_up_reason_by_reason() {
+        let mut one = Stats { data_sent: 3, ecn_marks_heard: 1, ..Stats::default() };
+        one.drop_packet(DropReason::Duplicate);
+        let mut both = Stats { data_sent: 4, paths_up: 5, ..one.clone() };
+        both += &one;
+        assert_eq!((both.data_sent, both.ecn_marks_heard, both.paths_up), (7, 2, 5));
+        assert_eq!(both.dropped_for(DropReason::Duplicate), 2);
+        assert_eq!(both.dropped_for(DropReason::StaleAck), 0);
     }
 }

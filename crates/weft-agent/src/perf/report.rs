@@ -73,12 +73,16 @@ pub struct TransportCounters {
     pub spurious_retransmits: u64,
     /// Packets that carried a congestion mark.
     pub ecn_marks: u64,
+    /// Marks that the other ends reported.
+    pub ecn_marks_heard: u64,
     /// Packets accepted before one with a lower number.
     pub out_of_order: u64,
     /// Times a path went down.
     pub paths_down: u64,
     /// Times a path came back.
     pub paths_up: u64,
+    /// Probes sent.
+    pub probes_sent: u64,
     /// Packets refused, by reason; reasons with none are left out.
     pub dropped: BTreeMap<String, u64>,
     /// What each path carried, by its index.
@@ -106,18 +110,37 @@ impl TransportCounters {
         // The agent finds malformed bytes before the engine sees them.
         *dropped.entry(DropReason::Malformed.name().to_owned()).or_default() += agent.malformed;
         dropped.retain(|_, &mut count| count > 0);
+        // By name, so that a new counter is not forgotten.
+        let &Stats {
+            data_sent,
+            data_received,
+            acks_sent,
+            acks_received,
+            fast_retransmits,
+            timeout_retransmits,
+            spurious_retransmits,
+            ecn_marks,
+            ecn_marks_heard,
+            out_of_order,
+            paths_down,
+            paths_up,
+            probes_sent,
+            dropped: _,
+        } = stats;
         Self {
-            data_sent: stats.data_sent,
-            data_received: stats.data_received,
-            acks_sent: stats.acks_sent,
-            acks_received: stats.acks_received,
-            fast_retransmits: stats.fast_retransmits,
-            timeout_retransmits: stats.timeout_retransmits,
-            spurious_retransmits: stats.spurious_retransmits,
-            ecn_marks: stats.ecn_marks,
-            out_of_order: stats.out_of_order,
-            paths_down: stats.paths_down,
-            paths_up: stats.paths_up,
+            data_sent,
+            data_received,
+            acks_sent,
+            acks_received,
+            fast_retransmits,
+            timeout_retransmits,
+            spurious_retransmits,
+            ecn_marks,
+            ecn_marks_heard,
+            out_of_order,
+            paths_down,
+            paths_up,
+            probes_sent,
             dropped,
             paths: Vec::new(),
             sockets: SendCounters::default(),
