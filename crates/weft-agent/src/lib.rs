@@ -9,6 +9,63 @@
 //! once; on the other side [`udp::Inbox`] receives a batch, and `turn` gives header by header to the
 //! engine and payload by payload to the application.
 //!
+//! # Example
+//!
+//! Two agents on loopback, one message:
+//!
+//! ```
+//! use weft_agent::{Agent, AgentConfig, Application, Endpoint};
+//! use weft_transport::{ConnectionId, Event, Message, Payload, Placement};
+//! use weft_units::{Duration, Instant};
+//!
+//! const GREETING: &[u8] = b"over every path at once";
+//!
+//! #[derive(Default)]
+//! struct Greeter {
+//!     received: Vec<u8>,
+//!     done: bool,
+//! }
+//!
+//! impl Application for Greeter {
+//!     fn read(&mut self, _: ConnectionId, payload: Payload, out: &mut [u8]) {
+//!         let start = payload.offset as usize;
+//!         out.copy_from_slice(&GREETING[start..start + out.len()]);
+//!     }
+//!
+//!     fn place(&mut self, _: Instant, placement: &Placement, bytes: &[u8]) {
+//!         let start = placement.offset as usize;
+//!         self.received.resize(GREETING.len(), 0);
+//!         self.received[start..start + bytes.len()].copy_from_slice(bytes);
+//!     }
+//!
+//!     fn on_event(&mut self, endpoint: &mut Endpoint, now: Instant, event: Event) {
+//!         match event {
+//!             Event::Connected { connection } => {
+//!                 let length = GREETING.len() as u32;
+//!                 let message = Message { token: 0, opcode: 0, length };
+//!                 endpoint.submit(now, connection, message).expect("it is connected");
+//!             }
+//!             Event::Sent { .. } | Event::Delivered { .. } => self.done = true,
+//!             _ => {}
+//!         }
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = AgentConfig::new("127.0.0.1:0".parse()?, AgentConfig::ethernet(4));
+//! let mut server = Agent::open(&config.clone().accepting())?;
+//! let mut client = Agent::open(&config)?;
+//! let (to, now) = (server.local(), client.now());
+//! client.endpoint().connect(now, to, 0)?;
+//! let (mut there, mut here) = (Greeter::default(), Greeter::default());
+//! while !(there.done && here.done) && client.now() < now + Duration::from_secs(10) {
+//!     let _ = (client.turn(&mut here), server.turn(&mut there));
+//! }
+//! assert_eq!(there.received, GREETING);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! [`perf`] measures it, [`emulator`] puts a fabric of several paths between two agents on machines
 //! where nobody is root, [`idle`] counts what a connection costs that does nothing.
 #![deny(unsafe_code)]

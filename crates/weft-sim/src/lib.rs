@@ -1,4 +1,33 @@
 //! A deterministic packet-level simulator that runs the transport exactly as shipped.
+//!
+//! A [`Scenario`] and a seed give a [`Report`], the same bytes every time:
+//!
+//! ```
+//! use std::path::Path;
+//!
+//! use weft_sim::{Scenario, run};
+//! use weft_units::Seed;
+//!
+//! let text = r#"
+//!     topology = { kind = "leaf-spine", leaves = 2, spines = 2, hosts_per_leaf = 2 }
+//!
+//!     [[workload]]
+//!     kind = "permutation"
+//!     size = "100KB"
+//! "#;
+//! let scenario = Scenario::parse(text, Path::new("."))?;
+//! let report = run(&scenario, Seed(1))?;
+//! assert!(report.finished);
+//! assert_eq!(report.workloads[0].flows.finished, 4);
+//! assert_eq!(run(&scenario, Seed(1))?.to_json(), report.to_json());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`world`] is the loop: it pops events and calls hosts' engines and the [`fabric`], which is every
+//! link and switch. [`workload`] says what hosts send, [`fault`] what goes wrong, [`check`] watches
+//! invariants, [`measure`] watches the rest. [`experiment`] varies scenarios and holds them to a
+//! paper's claims, [`swarm`] draws worlds at random. It knows no insides of the transport, no clock
+//! and no thread but those of [`batch`], which runs whole simulations side by side.
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 

@@ -2,6 +2,18 @@
 //!
 //! Nothing here reads a clock or a source of entropy: the first [`Instant`] comes from a driver
 //! (the agent's clock, the simulator's event queue) and the first [`Seed`] from the command line.
+//!
+//! ```
+//! use weft_units::{BitRate, ByteCount, Duration, Seed};
+//!
+//! let rate: BitRate = "100Gbps".parse()?;
+//! assert_eq!(rate.serialization_delay(ByteCount::kib(4)), Duration::from_nanos(328));
+//!
+//! // A part's draws depend on its name alone: another part does not move them.
+//! let run = Seed(1);
+//! assert_eq!(run.child("host", 7).rng().next_u64(), run.child("host", 7).rng().next_u64());
+//! # Ok::<(), weft_units::ParseUnitError>(())
+//! ```
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
