@@ -132,24 +132,26 @@ fn plot(experiment: &Experiment, measure: &Measure, findings: &Findings) -> Body
         let value = measured(row, measure).unwrap_or(f64::NAN);
         points.entry(name).or_default().push((at(row, &axis.name), value));
     }
-    let numeric = |text: &String| text.parse::<f64>().ok();
     let all = || points.values().flatten();
     if all().all(|(x, _)| numeric(x).is_some()) && all().count() > 2 * names.len() {
-        let line = |name: &String| {
-            let points = points[name].iter().filter_map(|(x, y)| Some((numeric(x)?, *y)));
-            Series::new(name.clone(), points.collect())
-        };
-        return Body::Lines(LinePlot {
-            x: PlotAxis::new(&axis.name, Unit::Count),
-            y: PlotAxis::new(label(measure), Unit::Ratio),
-            series: names.iter().map(line).collect(),
-            marks: vec![],
-        });
+        let x = PlotAxis::new(&axis.name, Unit::Count);
+        let series = names.iter().map(|name| line(name, &points[name]));
+        let y = PlotAxis::new(label(measure), Unit::Ratio);
+        return Body::Lines(LinePlot { x, y, series: series.collect(), marks: vec![] });
     }
     let first = names.first().map(|name| &points[name]);
     let groups = first.into_iter().flatten().map(|(x, _)| x.clone()).collect();
     let values = |name: &String| points[name].iter().map(|(_, y)| *y).collect();
     bars(measure, groups, names.iter().map(|name| (name.clone(), values(name))).collect())
+}
+
+fn numeric(text: &str) -> Option<f64> {
+    text.parse().ok()
+}
+
+fn line(name: &str, points: &[(String, f64)]) -> Series {
+    let points = points.iter().filter_map(|(x, y)| Some((numeric(x)?, *y)));
+    Series::new(name, points.collect())
 }
 
 fn bars(measure: &Measure, groups: Vec<String>, series: Vec<(String, Vec<f64>)>) -> Body {

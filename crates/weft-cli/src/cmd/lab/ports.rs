@@ -62,24 +62,29 @@ pub(super) fn show(lab: &Lab, question: &Ports, output: Output) -> Result<()> {
             Some(spine) => table.push(row(spine, vec![port])),
             None => bail!("every spine between the two leaves is down"),
         }
-    } else {
-        let all = 0..fabric.spines();
-        let spines = question.spine.map_or(all, |spine| spine..spine + 1);
-        if spines.end > fabric.spines() {
-            bail!("no spine {}; there are {}", spines.start, fabric.spines());
-        }
-        for spine in spines {
-            let mut ports = vec![];
-            for source_port in FIRST_DYNAMIC_PORT..=u16::MAX {
-                if ports.len() == question.count {
-                    break;
-                }
-                if lab.spine_of(&Flow { source_port, ..flow })? == Some(spine) {
-                    ports.push(source_port);
-                }
-            }
-            table.push(row(spine, ports));
-        }
+        return output.table(&table);
+    }
+    let all = 0..fabric.spines();
+    let spines = question.spine.map_or(all, |spine| spine..spine + 1);
+    if spines.end > fabric.spines() {
+        bail!("no spine {}; there are {}", spines.start, fabric.spines());
+    }
+    for spine in spines {
+        table.push(row(spine, ports_over(lab, &flow, spine, question.count)?));
     }
     output.table(&table)
+}
+
+/// The first `count` dynamic source ports that take `flow` over `spine`, given the links that are down.
+fn ports_over(lab: &Lab, flow: &Flow, spine: usize, count: usize) -> Result<Vec<u16>> {
+    let mut ports = vec![];
+    for source_port in FIRST_DYNAMIC_PORT..=u16::MAX {
+        if ports.len() == count {
+            break;
+        }
+        if lab.spine_of(&Flow { source_port, ..*flow })? == Some(spine) {
+            ports.push(source_port);
+        }
+    }
+    Ok(ports)
 }
