@@ -143,7 +143,7 @@ impl Sender {
         self.paths.set_avoid(Some(packet.path));
         let mut other = self.policy.select(&self.paths, now, &mut self.rng);
         if other.is_some() && (packet.repeats > 0 || self.paths.are_windows_lifted()) {
-            other = self.paths.likeliest(&mut self.rng);
+            other = self.paths.likeliest(packet.repeats, &mut self.rng);
         }
         self.paths.set_avoid(None);
         let Some(path) = other.or_else(|| self.policy.select(&self.paths, now, &mut self.rng))

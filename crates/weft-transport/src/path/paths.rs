@@ -39,6 +39,9 @@ pub(crate) struct PathState {
     pub(crate) up: bool,
 }
 
+/// Repeats of a packet after which it is doubtful that the likeliest paths work.
+const DOUBT: u8 = 3;
+
 impl Paths {
     pub(crate) fn new(count: u16, mtu: u16, now: Instant) -> Self {
         let path = PathState {
@@ -106,7 +109,13 @@ impl Paths {
     /// The open path that is the likeliest to work: heard of last, or, where every path lost
     /// something since, suspected first; one of them at random, so that not everything is put on one
     /// card. `None` when none is open.
-    pub(crate) fn likeliest(&self, rng: &mut Rng) -> Option<PathId> {
+    ///
+    /// For a packet that was repeated several times it is any open path every other time: in a silence
+    /// nothing more is learned, and the two that were heard of last may both be dead.
+    pub(crate) fn likeliest(&self, repeats: u8, rng: &mut Rng) -> Option<PathId> {
+        if repeats >= DOUBT && rng.chance(1, 2) {
+            return self.open_from(self.draw(rng));
+        }
         let rank = |path: &PathId| {
             let PathState { heard_at, suspected_at, .. } = *self.state(*path);
             let works = heard_at >= suspected_at;
@@ -144,6 +153,11 @@ impl Paths {
     /// Marks `path` as the one the next packet was lost on; [`Self::is_open`] then refuses it.
     pub(crate) fn set_avoid(&mut self, path: Option<PathId>) {
         self.avoid = path;
+    }
+
+    /// Whether the next packet was just lost on this path.
+    pub(crate) fn is_avoided(&self, path: PathId) -> bool {
+        self.avoid == Some(path)
     }
 
     /// While windows are lifted they keep no path from being open.

@@ -96,8 +96,9 @@ impl PathPolicy for Policy {
             found = self.next_open(paths);
         }
         // An ACK or a timeout will open a chosen path that has packets in flight. Without one,
-        // waiting would be for ever.
-        if found.is_none() && self.chosen.iter().all(|&path| paths.in_flight(path) == 0) {
+        // waiting would be for ever; and what was lost on the only one goes by another.
+        let is_hopeless = |&path: &PathId| paths.in_flight(path) == 0 || paths.is_avoided(path);
+        if found.is_none() && self.chosen.iter().all(is_hopeless) {
             found = paths.open_from(paths.draw(rng));
         }
         found
