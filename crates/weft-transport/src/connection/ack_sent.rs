@@ -26,8 +26,11 @@ pub(crate) struct AckState {
     at_once: bool,
     /// An ACK is to leave.
     due: bool,
-    /// ACKs and answers sent; decides their paths.
-    sent: u32,
+    /// ACKs sent; decides their paths.
+    pub(super) sent: u32,
+    /// Likewise answers to probes. Counted together, an ACK and an answer that always come in turn
+    /// would each keep to one half of the paths, and never leave it where that half is dead.
+    pub(super) answered: u32,
     /// Blocks of a wide window reported; decides which is next.
     reported: u32,
     /// Blocks of a wide window that get an ACK each, the last first.
@@ -46,6 +49,7 @@ impl AckState {
             at_once: false,
             due: false,
             sent: 0,
+            answered: 0,
             reported: 0,
             sweep: 0,
             owes_sweep: false,
@@ -140,18 +144,8 @@ impl Connection {
             bitmap,
             ..self.ack_header()
         };
-        Some((self.next_ack_path(shared), header))
-    }
-
-    /// The path of the next ACK or answer: each takes its turn. An ACK says nothing that the one
-    /// after it does not say too, so a dead path back costs one ACK in so many; sent back on the
-    /// paths their packets came by, they would make every path whose way back is dead look dead.
-    #[inline]
-    pub(crate) fn next_ack_path(&mut self, shared: &Shared) -> PathId {
-        let sent = self.receiver.acks.sent;
-        self.receiver.acks.sent = sent.wrapping_add(1);
-        let path = sent % u32::from(shared.config.paths);
-        PathId(u16::try_from(path).expect("at most 4096 paths"))
+        let sent = &mut self.receiver.acks.sent;
+        Some((next_path(sent, shared.config.paths), header))
     }
 
     /// What every ACK says: the counts and the first packet missing.
@@ -165,6 +159,17 @@ impl Connection {
             ..AckHeader::default()
         }
     }
+}
+
+/// The path of the next ACK or answer, of which so many were sent: each takes its turn. An ACK says
+/// nothing that the one after it does not say too, so a dead path back costs one ACK in so many; sent
+/// back on the paths their packets came by, they would make every path whose way back is dead look
+/// dead.
+#[inline]
+pub(super) fn next_path(sent: &mut u32, paths: u16) -> PathId {
+    let path = *sent % u32::from(paths);
+    *sent = sent.wrapping_add(1);
+    PathId(u16::try_from(path).expect("at most 4096 paths"))
 }
 
 impl Receiver {

@@ -7,6 +7,7 @@ use weft_units::Instant;
 use weft_wire::{AckHeader, DataHeader, Packet, U3, U4};
 
 use super::ack_received::Delays;
+use super::ack_sent::next_path;
 use super::{Connection, Shared};
 use crate::path::{Feedback, PathId, PathPolicy};
 use crate::timers::Timer;
@@ -65,7 +66,8 @@ impl Connection {
             timestamp_nic_rx: probed.received_at.to_wire(),
             ..self.ack_header()
         };
-        Some((self.next_ack_path(shared), header))
+        let answered = &mut self.receiver.acks.answered;
+        Some((next_path(answered, shared.config.paths), header))
     }
 
     /// The next probe or keepalive of ours.
