@@ -177,7 +177,7 @@ impl Sender {
             }
         }
         if asked.is_some() {
-            self.answer_by = now + limits.timeout;
+            self.answer_by = now + limits.timeout.max(self.round_trip.smoothed());
         }
         next
     }
