@@ -36,6 +36,8 @@ pub struct Host {
     pub wake_at: SimTime,
     /// Whether the world will come back when a port has room.
     pub pull_scheduled: bool,
+    /// Payload its engines accepted, whether its messages became whole or not.
+    pub received_bytes: u64,
     /// Which channel each of the engine's connections is an end of.
     channels: BTreeMap<u32, ChannelId>,
     id: NodeId,
@@ -68,6 +70,7 @@ impl Host {
             jitter: Jitter::new(jitter.as_picos(), seed.child("jitter", 0)),
             wake_at: SimTime::FAR_FUTURE,
             pull_scheduled: false,
+            received_bytes: 0,
             channels: BTreeMap::new(),
             id,
             transport: transport.clone(),

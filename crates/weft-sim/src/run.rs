@@ -194,3 +194,29 @@ fn line(flow: &FinishedFlow) -> FlowLine {
         acknowledged_us: micros(flow.sent),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn flows_that_do_not_finish_count_with_what_arrived_of_them() {
+        let text = r#"
+            name = "cut short"
+            topology = { kind = "leaf-spine", leaves = 2, spines = 2, hosts_per_leaf = 2 }
+            run = { limit = "100us" }
+            [[workload]]
+            kind = "permutation"
+            size = "1GB"
+        "#;
+        let scenario = Scenario::parse(text, Path::new("")).unwrap();
+        let report = run(&scenario, Seed(1)).unwrap();
+        let flows = &report.workloads[0].flows;
+        assert_eq!((report.finished, flows.started, flows.finished), (false, 4, 0));
+        // Ports of 100 Gb/s; the first packets need a few microseconds.
+        let hosts = report.goodput.per_host_gbps;
+        assert!(hosts.count == 4 && hosts.min > 30.0 && hosts.max < 100.0, "{hosts:?}");
+    }
+}

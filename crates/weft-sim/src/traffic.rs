@@ -210,8 +210,6 @@ pub struct Traffic {
     free: Vec<MessageId>,
     /// What finished and was to be recorded, in the order it did.
     pub finished: Vec<FinishedFlow>,
-    /// Bytes of messages delivered to each host.
-    pub delivered_bytes: Vec<u64>,
     /// Recorded messages on channels that closed under them.
     pub abandoned: u64,
     /// Recorded messages submitted, by workload.
@@ -219,11 +217,6 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// No channels among so many hosts.
-    pub fn new(hosts: u32) -> Self {
-        Self { delivered_bytes: vec![0; hosts as usize], ..Self::default() }
-    }
-
     /// Adds a channel that both ends still have to learn of.
     pub fn add(&mut self, workload: u32, hosts: [NodeId; 2]) -> ChannelId {
         let id = u32::try_from(self.channels.len()).expect("fewer than 2^32 channels in a run");
@@ -316,8 +309,6 @@ impl Traffic {
         channel.undelivered[from].pop_front();
         channel.next_delivery[from] = expected.wrapping_add(1);
         record.delivered = Some(now);
-        let receiver = channel.hosts[to.index()];
-        self.delivered_bytes[receiver.index()] += u64::from(length);
         let record = *record;
         self.finish(message);
         Ok(record)

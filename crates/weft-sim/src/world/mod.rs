@@ -119,7 +119,7 @@ impl World {
         let network = Network {
             now: SimTime::EPOCH,
             fabric: Fabric::new(topology, &config.fabric, seed.child("fabric", 0))?,
-            traffic: Traffic::new(count),
+            traffic: Traffic::default(),
             contradictions: Vec::new(),
             observer: None,
             record: None,

@@ -84,6 +84,7 @@ impl Network {
             host.endpoint.handle_packet(now, &arrival, &parcel.packet, parcel.payload_len);
         self.fabric.parcels.remove(hop.packet());
         if let Verdict::Place(placement) = verdict {
+            host.received_bytes += u64::from(placement.len);
             if let Some(observer) = &mut self.observer {
                 observer.asked(hop.node(), &placement);
             }
