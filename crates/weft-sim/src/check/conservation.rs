@@ -22,4 +22,8 @@ impl Observer for Check {
              {in_flight} in flight"
         )]
     }
+
+    fn violations_despite_forgery(&self, network: &Network) -> Vec<String> {
+        self.violations(network)
+    }
 }

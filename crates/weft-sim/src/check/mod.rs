@@ -12,6 +12,7 @@ use crate::traffic::{ChannelId, Traffic};
 use crate::world::Network;
 
 mod accounts;
+mod bounds;
 mod closure;
 mod conservation;
 mod exactly_once;
@@ -36,6 +37,11 @@ pub trait Observer: Debug + Send {
 
     /// Every violation so far, and those that only the end of a run shows.
     fn violations(&self, network: &Network) -> Vec<String>;
+
+    /// Those of them that count even where damaged headers reached an engine.
+    fn violations_despite_forgery(&self, _network: &Network) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Declares every check once: module, name, one-line description.
@@ -63,43 +69,61 @@ checks! {
     PathReturn => path_return, "path-return", "a path that was taken for dead is used again once it is healed";
     Accounts => accounts, "accounts", "an engine holds the connections it told of, no more and no fewer";
     Marks => marks, "marks", "senders hear of as many congestion marks as receivers saw";
+    Bounds => bounds, "bounds", "payloads are placed inside their messages, whatever reaches an engine";
     Honesty => honesty, "honesty", "no engine refuses a packet of another as broken";
 }
 
-/// All checks at once.
+/// Several checks at once. Each violation begins with the name of the check that it is of.
 #[derive(Debug)]
-pub struct Checks(Vec<Box<dyn Observer>>);
+pub struct Checks(Vec<(Kind, Box<dyn Observer>)>);
 
 impl Checks {
     /// Every check of the registry.
     pub fn all() -> Self {
-        Self(Kind::ALL.iter().map(|kind| kind.build()).collect())
+        Self::of(Kind::ALL)
     }
 
-    /// The checks that hold even where damaged headers reach the engines.
-    pub fn for_hostile_links() -> Self {
-        Self(vec![Kind::Conservation.build()])
+    /// The checks that hold where one link stays broken: its paths do not come back.
+    pub fn for_scarred_networks() -> Self {
+        let holds = |kind: &Kind| *kind != Kind::PathReturn;
+        Self::of(&Kind::ALL.iter().copied().filter(holds).collect::<Vec<_>>())
+    }
+
+    fn named(&self, of: impl Fn(&dyn Observer) -> Vec<String>) -> Vec<String> {
+        let of_each = self.0.iter().flat_map(|(kind, check)| {
+            let name = kind.name();
+            of(check.as_ref()).into_iter().map(move |violation| format!("{name}: {violation}"))
+        });
+        of_each.collect()
+    }
+
+    fn of(kinds: &[Kind]) -> Self {
+        Self(kinds.iter().map(|&kind| (kind, kind.build())).collect())
     }
 }
 
 impl Observer for Checks {
     fn asked(&mut self, host: NodeId, placement: &Placement) {
-        self.0.iter_mut().for_each(|check| check.asked(host, placement));
+        self.0.iter_mut().for_each(|(_, check)| check.asked(host, placement));
     }
 
     fn placed(&mut self, host: NodeId, connection: ConnectionId, psn: u32) {
-        self.0.iter_mut().for_each(|check| check.placed(host, connection, psn));
+        self.0.iter_mut().for_each(|(_, check)| check.placed(host, connection, psn));
     }
 
     fn heard(&mut self, host: NodeId, event: &Event) {
-        self.0.iter_mut().for_each(|check| check.heard(host, event));
+        self.0.iter_mut().for_each(|(_, check)| check.heard(host, event));
     }
 
     fn restarted(&mut self, host: NodeId, ended: &[ChannelId], traffic: &Traffic) {
-        self.0.iter_mut().for_each(|check| check.restarted(host, ended, traffic));
+        self.0.iter_mut().for_each(|(_, check)| check.restarted(host, ended, traffic));
     }
 
     fn violations(&self, network: &Network) -> Vec<String> {
-        self.0.iter().flat_map(|check| check.violations(network)).collect()
+        self.named(|check| check.violations(network))
+    }
+
+    fn violations_despite_forgery(&self, network: &Network) -> Vec<String> {
+        self.named(|check| check.violations_despite_forgery(network))
     }
 }

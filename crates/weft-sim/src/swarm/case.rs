@@ -2,14 +2,15 @@
 
 use std::ops::Range;
 
-use weft_topo::NodeId;
 use weft_topo::build::{FatTree, Hpn, LeafSpine, TopologyConfig};
+use weft_topo::{LinkId, NodeId};
 use weft_transport::{Retransmission, TransportConfig, congestion, path};
 use weft_units::{BitRate, ByteCount, Duration, Rng, Seed};
 
 use super::chatter::{Chatter, Deed, What};
 use super::faults::Faults;
 use super::last_words::LastWords;
+use super::scar;
 use crate::fabric::FabricConfig;
 use crate::fault::{FaultConfig, Kind as FaultKind};
 use crate::queue::{self, QueueConfig};
@@ -36,6 +37,8 @@ pub struct Case {
     /// Flipped bits reach the engines: UDP checksums are off somewhere. Then only the world's own
     /// accounts can be checked, and that nothing panics.
     pub hostile: bool,
+    /// What stays broken for good.
+    pub scar: Option<LinkId>,
     /// What the clock shows when it begins: nothing, or that the 32 bits of the wire's timestamps
     /// are about to wrap.
     pub start_at: SimTime,
@@ -65,7 +68,16 @@ impl Case {
         if let Some(base_rtt) = base_round_trip(&built, &world.transport) {
             world.transport.base_rtt = base_rtt;
         }
-        let odd = odd(&mut rng("odd"), &world.transport);
+        let restarts = faults.iter().any(|fault| fault.kind() == FaultKind::Restart);
+        let scar = if restarts || hostile {
+            None
+        } else {
+            scar::draw(&mut rng("scar"), &topology, &built, &mut world)
+        };
+        let odd = match scar {
+            Some(_) => world.transport.clone(),
+            None => odd(&mut rng("odd"), &world.transport),
+        };
         let mut chatter = chatter(&mut rng("chatter"), built.hosts(), &storm);
         if !world.handshake {
             chatter.greet();
@@ -80,6 +92,7 @@ impl Case {
             odd,
             faults,
             hostile,
+            scar,
             heal_at,
             chatter,
         }
@@ -114,7 +127,7 @@ pub(super) fn paths_return(transport: &TransportConfig) -> Duration {
 }
 
 /// Longer than any case.
-const LONG: Duration = Duration::from_secs(60);
+pub(super) const LONG: Duration = Duration::from_secs(60);
 
 /// The epoch plus this many microseconds.
 fn at_micros(micros: u64) -> SimTime {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use weft_units::{Duration, Rng};
 
 use super::case::{paths_return, pick};
+use crate::switch;
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, ChannelState, Notice, Order, Side};
 use crate::workload::Workload;
@@ -42,6 +43,9 @@ pub(super) struct LastWords {
     prompt: Duration,
     /// Whether the timeout can adapt to that.
     is_timeout_fair: bool,
+    /// Whether the reordering bound is longer than that: then no path is so much faster than another
+    /// that its packets seem to overtake lost ones.
+    is_order_fair: bool,
     state: State,
     /// Words said by everybody.
     count: u64,
@@ -64,6 +68,8 @@ struct Word {
     said_at: SimTime,
     /// Packets its host had sent again before.
     repeats: u64,
+    /// Of those, packets that seemed to be overtaken.
+    overtaken: u64,
     /// Packets the network had lost before.
     lost: u64,
 }
@@ -83,6 +89,9 @@ impl LastWords {
         // Where a repeat reaches the peer before the first answer has left, its answer comes first
         // and is what is measured, without the time that the peer needs.
         let timeouts = transport.retransmission;
+        // A switch that chooses anew for each packet reorders paths too.
+        let keeps_order = world.fabric.forwarding.kind == switch::Kind::Ecmp;
+        let is_order_fair = keeps_order && timeouts.reorder_bound > prompt;
         let is_timeout_fair = timeouts.rto_max >= prompt && timeouts.rto_min > held;
         Self {
             from,
@@ -92,6 +101,7 @@ impl LastWords {
             packets: length.div_ceil(mtu.into()).max(1),
             prompt,
             is_timeout_fair,
+            is_order_fair,
             state: State::Waiting { quiet_since: None },
             count: 0,
             complaints: Arc::default(),
@@ -151,9 +161,9 @@ impl LastWords {
         session: &mut Session<'_>,
     ) {
         let said_at = session.now();
-        let repeats = repeats(channel, side, session);
+        let (repeats, overtaken) = repeats(channel, side, session);
         let lost = lost(session);
-        let word = Word { channel, side, number, said_at, repeats, lost };
+        let word = Word { channel, side, number, said_at, repeats, overtaken, lost };
         self.state = State::Speaking { word, others };
         self.count += 1;
         session.wake(said_at + GLANCE, self.count);
@@ -172,17 +182,24 @@ impl LastWords {
 
     fn judge(&self, word: Word, session: &Session<'_>) {
         let Word { channel, side, said_at, .. } = word;
-        let repeats = repeats(channel, side, session) - word.repeats;
+        let (repeats, overtaken) = repeats(channel, side, session);
+        let (repeats, overtaken) = (repeats - word.repeats, overtaken - word.overtaken);
         let took = session.now().since(said_at);
         // A burst may still be too much for the shortest queues.
         if !self.is_timeout_fair || lost(session) > word.lost {
             return;
         }
-        // Several packets over several paths overtake each other and may look lost.
+        // Several packets may be too many for the timeout, or overtake each other and look lost.
         if repeats > 0 && self.packets == 1 {
             self.complain(format!(
                 "{channel:?}, {side:?}: the last word was sent again {repeats} times in an idle \
                  network"
+            ));
+        }
+        if overtaken > 0 && self.is_order_fair {
+            self.complain(format!(
+                "{channel:?}, {side:?}: {overtaken} packets of the last word seemed to be overtaken in \
+                 an idle network"
             ));
         }
         // Even one packet at a time it is said by then.
@@ -212,12 +229,12 @@ fn lost(session: &Session<'_>) -> u64 {
     session.network.fabric.counters.lost.iter().sum()
 }
 
-/// Packets that the host of this end has sent again.
-fn repeats(channel: ChannelId, side: Side, session: &Session<'_>) -> u64 {
+/// Packets that the host of this end has sent again, and how many of them for being overtaken.
+fn repeats(channel: ChannelId, side: Side, session: &Session<'_>) -> (u64, u64) {
     let network = &session.network;
     let channel = network.traffic.channel(channel).expect("only known channels speak");
     let stats = network.hosts[channel.hosts[side.index()].index()].endpoint.stats();
-    stats.fast_retransmits + stats.timeout_retransmits
+    (stats.fast_retransmits + stats.timeout_retransmits, stats.fast_retransmits)
 }
 
 impl Workload for LastWords {

@@ -16,7 +16,7 @@ use weft_transport::{CloseReason, Endpoint, EndpointConfig};
 use weft_units::Seed;
 
 use crate::batch::for_each_index;
-use crate::check::{Checks, Observer};
+use crate::check::Checks;
 use crate::fault::{Kind as FaultKind, Plan, Scheduler};
 use crate::host::Host;
 use crate::nic::RECEIVE_PORT;
@@ -28,9 +28,12 @@ mod case;
 mod chatter;
 mod faults;
 mod last_words;
+mod reach;
+mod scar;
 mod watchdog;
 
 pub use case::Case;
+use reach::Reach;
 
 /// Simulated time after which a healed network must have finished. The longest timeouts of any case
 /// are milliseconds.
@@ -48,7 +51,7 @@ const AFTERMATH: SimSpan = SimSpan::from_picos(1_000_000_000_000);
 pub struct Verdict {
     /// The case.
     pub seed: u64,
-    /// What was violated; empty for a case that passed.
+    /// What was violated, each with the name of what noticed it; empty for a case that passed.
     pub violations: Vec<String>,
     /// Packets that went through the case's network.
     pub packets: u64,
@@ -56,6 +59,8 @@ pub struct Verdict {
     pub lost: u64,
     /// Messages that were delivered and acknowledged.
     pub messages: usize,
+    #[serde(skip)]
+    reach: Reach,
 }
 
 /// What a range of seeds showed.
@@ -91,12 +96,14 @@ pub fn run_swarm(
         }
         let ended = watchdog::run_case_in_time(seed(index));
         stuck.fetch_or(ended.is_none(), Ordering::Relaxed);
-        Some(ended.unwrap_or_else(|| Verdict::broken(seed(index), "does not end".into())))
+        Some(ended.unwrap_or_else(|| Verdict::broken(seed(index), "watchdog: does not end".into())))
     });
-    let verdicts: Vec<_> = verdicts.into_iter().flatten().collect();
+    let mut verdicts: Vec<_> = verdicts.into_iter().flatten().collect();
+    let seeds = verdicts.len();
+    verdicts.extend(too_little_reached(first, &verdicts));
     Summary {
         first,
-        seeds: verdicts.len(),
+        seeds,
         packets: verdicts.iter().map(|verdict| verdict.packets).sum(),
         lost: verdicts.iter().map(|verdict| verdict.lost).sum(),
         messages: verdicts.iter().map(|verdict| verdict.messages).sum(),
@@ -122,8 +129,18 @@ pub fn run_case(seed: u64) -> Verdict {
 impl Verdict {
     /// Of a case that did not come to its end.
     fn broken(seed: u64, violation: String) -> Self {
-        Self { seed, violations: vec![violation], packets: 0, lost: 0, messages: 0 }
+        let reach = Reach::default();
+        Self { seed, violations: vec![violation], packets: 0, lost: 0, messages: 0, reach }
     }
+}
+
+/// What many cases together failed to show, as a failure of the first of them.
+fn too_little_reached(first: u64, verdicts: &[Verdict]) -> Option<Verdict> {
+    let mut reach = Reach::default();
+    verdicts.iter().for_each(|verdict| reach += verdict.reach);
+    let violations = if verdicts.len() < reach::ENOUGH { Vec::new() } else { reach.missing() };
+    let verdict = Verdict { violations, ..Verdict::broken(first, String::new()) };
+    Some(verdict).filter(|verdict| !verdict.violations.is_empty())
 }
 
 fn play(case: &Case, seed: u64) -> Result<Verdict, BuildError> {
@@ -135,16 +152,20 @@ fn play(case: &Case, seed: u64) -> Result<Verdict, BuildError> {
     let actions = plan.into_actions();
     let mut world = World::new(topology, case.world.clone(), Seed(seed))?;
     prepare(case, seed, &mut world.network.hosts);
-    world.network.observer = Some(Box::new(Checks::all()));
+    let checks = if case.scar.is_some() { Checks::for_scarred_networks() } else { Checks::all() };
+    world.network.observer = Some(Box::new(checks));
     world.set_plan(actions);
     world.run_to(case.start_at);
     world.add_workload(Box::new(case.chatter.clone()));
-    if !case.hostile {
+    if !case.hostile && case.scar.is_none() {
         world.add_workload(Box::new(case.last_words.clone()));
     }
     world.start();
     world.run_to(case.heal_at);
     world.heal();
+    world.set_plan(
+        case.scar.map(|link| (world.network.now, scar::action(link))).into_iter().collect(),
+    );
     let deceived = is_deceived(case, &world);
     let done =
         world.run(case.heal_at + if deceived { PATIENCE_WITH_THE_DECEIVED } else { PATIENCE });
@@ -180,15 +201,16 @@ fn judge(case: &Case, seed: u64, world: &World, done: bool) -> Verdict {
     let network = &world.network;
     let deceived = is_deceived(case, world);
     let mut violations = match &network.observer {
-        Some(_) if deceived => Checks::for_hostile_links().violations(network),
+        Some(checks) if deceived => checks.violations_despite_forgery(network),
         Some(checks) => checks.violations(network),
         None => Vec::new(),
     };
     if !deceived {
         violations.extend(unexpected_closures(case, world));
-        violations.extend(case.last_words.complaints());
+        let complaints = case.last_words.complaints().into_iter();
+        violations.extend(complaints.map(|complaint| format!("last-words: {complaint}")));
         if !done {
-            violations.push(format!("not everything finished: {}", unfinished(world)));
+            violations.push(format!("liveness: not everything finished: {}", unfinished(world)));
         }
     }
     let counters = network.fabric.counters;
@@ -198,6 +220,7 @@ fn judge(case: &Case, seed: u64, world: &World, done: bool) -> Verdict {
         packets: counters.injected + counters.duplicated,
         lost: counters.lost.iter().sum(),
         messages: network.traffic.finished.len(),
+        reach: Reach::of(world),
     }
 }
 
@@ -219,7 +242,7 @@ fn unexpected_closures(case: &Case, world: &World) -> Vec<String> {
     let closed = closed.filter(|(_, channel)| channel.state == ChannelState::Closed);
     closed
         .filter(|(_, channel)| !allowed(channel.closed_because))
-        .map(|(id, channel)| format!("{id:?} closed unasked: {:?}", channel.closed_because))
+        .map(|(id, channel)| format!("closed-unasked: {id:?}: {:?}", channel.closed_because))
         .collect()
 }
 

@@ -1,0 +1,93 @@
+//! What a swarm has to have reached. A mistake that keeps engines from ever doing a thing breaks no
+//! promise of any one case where something slower does the same in the end; but then many cases
+//! together show none of it.
+
+use std::ops::AddAssign;
+
+use weft_transport::Stats;
+
+use crate::world::World;
+
+/// So many cases reach everything.
+pub(super) const ENOUGH: usize = 100;
+
+/// How often engines did what they do only when something goes wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reach {
+    fast_retransmits: u64,
+    timeout_retransmits: u64,
+    spurious_retransmits: u64,
+    ecn_marks_heard: u64,
+    paths_down: u64,
+    paths_up: u64,
+}
+
+impl Reach {
+    /// What the engines of this world did, as far as they remember.
+    pub(super) fn of(world: &World) -> Self {
+        let mut reach = Self::default();
+        for host in &world.network.hosts {
+            reach += host.endpoint.stats();
+        }
+        reach
+    }
+
+    /// What never happened, as sentences.
+    pub(super) fn missing(&self) -> Vec<String> {
+        let told = [
+            (self.fast_retransmits, "no packet was sent again because it was overtaken"),
+            (self.timeout_retransmits, "no packet was sent again after its timeout"),
+            (self.spurious_retransmits, "no packet was sent again without need"),
+            (self.ecn_marks_heard, "no congestion mark was heard of"),
+            (self.paths_down, "no path went down"),
+            (self.paths_up, "no path came back"),
+        ];
+        let never = told.into_iter().filter(|(count, _)| *count == 0);
+        never.map(|(_, text)| format!("reach: in {ENOUGH} cases or more {text}")).collect()
+    }
+}
+
+impl AddAssign<&Stats> for Reach {
+    fn add_assign(&mut self, stats: &Stats) {
+        *self += Self {
+            fast_retransmits: stats.fast_retransmits,
+            timeout_retransmits: stats.timeout_retransmits,
+            spurious_retransmits: stats.spurious_retransmits,
+            ecn_marks_heard: stats.ecn_marks_heard,
+            paths_down: stats.paths_down,
+            paths_up: stats.paths_up,
+        };
+    }
+}
+
+impl AddAssign for Reach {
+    fn add_assign(&mut self, other: Self) {
+        self.fast_retransmits += other.fast_retransmits;
+        self.timeout_retransmits += other.timeout_retransmits;
+        self.spurious_retransmits += other.spurious_retransmits;
+        self.ecn_marks_heard += other.ecn_marks_heard;
+        self.paths_down += other.paths_down;
+        self.paths_up += other.paths_up;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_never_happened_is_told() {
+        let mut reach = Reach::default();
+        assert_eq!(reach.missing().len(), 6);
+        let once = Stats {
+            fast_retransmits: 1,
+            timeout_retransmits: 1,
+            spurious_retransmits: 1,
+            ecn_marks_heard: 1,
+            paths_down: 1,
+            ..Stats::default()
+        };
+        reach += &once;
+        assert_eq!(reach.missing(), ["reach: in 100 cases or more no path came back"]);
+    }
+}
