@@ -63,10 +63,15 @@ impl Goodput {
         self.bytes.iter().enumerate().map(point).collect()
     }
 
-    /// Seconds from a failure until the transfer ran at 60 % of what it did in the half second
-    /// before, for 50 ms on end; zero when no interval shows a dip, `None` if it never came back.
+    /// Bits per second in the half second before a failure: what "back" is measured by.
+    pub(super) fn before(&self, failed_at: f64) -> f64 {
+        self.mean_bps((failed_at - BEFORE).max(0.0), failed_at)
+    }
+
+    /// Seconds from a failure until the transfer ran at 60 % of what it did before, for 50 ms on end;
+    /// zero when no interval shows a dip, `None` if it was not back by the end, or moved nothing before.
     pub(super) fn back_after(&self, failed_at: f64) -> Option<f64> {
-        let usual = self.mean_bps((failed_at - BEFORE).max(0.0), failed_at);
+        let usual = self.before(failed_at);
         if usual == 0.0 {
             return None;
         }

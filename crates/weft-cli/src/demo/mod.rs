@@ -99,8 +99,12 @@ pub(crate) struct Row {
     pub(crate) lossy_bps: f64,
     /// Round trips of requests while a path loses packets.
     pub(crate) lossy_latency_us: LatencyMicros,
-    /// From a path's death until the bulk transfer was back; none if it never was.
+    /// From a path's death until the bulk transfer was back; none if it was not by the end.
     pub(crate) back_after_seconds: Option<f64>,
+    /// Bulk transfer in the half second before the path's death, which "back" is measured by.
+    pub(crate) before_death_bps: f64,
+    /// Bulk transfer at the end, a second and more after the path's repair.
+    pub(crate) after_repair_bps: f64,
     /// Longest round trip of a request around a path's death.
     pub(crate) longest_wait_seconds: f64,
     loss: Act,
@@ -139,6 +143,7 @@ pub(crate) fn run(stage: &mut dyn Stage, mut observe: impl FnMut(&str)) -> Resul
         observe(&format!("{name}: a path dies"));
         let (death, death_latency) =
             death_act(stage, contender).with_context(|| format!("{name}, dying path"))?;
+        let (dead_at, ended_at) = (death.events[0].0, death.events[1].0 + REPAIRED.as_secs_f64());
         rows.push(Row {
             contender,
             healthy_bps: loss.goodput.mean_bps(SETTLE, loss.events[0].0),
@@ -147,7 +152,9 @@ pub(crate) fn run(stage: &mut dyn Stage, mut observe: impl FnMut(&str)) -> Resul
                 loss.goodput.mean_bps(lossy_at + SETTLE, lossy_at + LOSSY.as_secs_f64() - 0.1)
             },
             lossy_latency_us,
-            back_after_seconds: death.goodput.back_after(death.events[0].0),
+            back_after_seconds: death.goodput.back_after(dead_at),
+            before_death_bps: death.goodput.before(dead_at),
+            after_repair_bps: death.goodput.mean_bps(ended_at - 0.5, ended_at - 0.1),
             longest_wait_seconds: death_latency.max / 1e6,
             loss,
             death,

@@ -99,7 +99,12 @@ fn meaning(outcome: &Outcome) -> String {
     let kept = |row: &Row| Unit::Share.format((row.lossy_bps / row.healthy_bps).min(1.0));
     let back = |row: &Row| match row.back_after_seconds {
         Some(seconds) => format!("was back after {}", back_after(seconds)),
-        None => "never came back to full speed".into(),
+        None if row.before_death_bps == 0.0 => "had moved nothing before either".into(),
+        None => {
+            let [before, after] = [row.before_death_bps, row.after_repair_bps]
+                .map(|bps| Unit::BitsPerSecond.format(bps));
+            format!("was not back at the end, at {after} against {before} before it")
+        }
     };
     format!(
         "With 1% loss on one of {PATHS} paths Weft keeps {} of its throughput, a flow bound to that \
@@ -164,6 +169,8 @@ mod tests {
                 ..LatencyMicros::default()
             },
             back_after_seconds: back,
+            before_death_bps: 9e9,
+            after_repair_bps: 3e9,
             longest_wait_seconds: 0.012,
             loss: act(),
             death: act(),
@@ -182,12 +189,21 @@ mod tests {
     fn the_sentence_says_what_the_numbers_say() {
         let want = "With 1% loss on one of 4 paths Weft keeps 80% of its throughput, a flow bound to \
                     that path 10%; when a path dies Weft was back after < 10 ms, a flow bound to it \
-                    never came back to full speed (the path is repaired after 2 s).";
+                    was not back at the end, at 3 Gb/s against 9 Gb/s before it (the path is repaired \
+                    after 2 s).";
         assert_eq!(meaning(&outcome()), want);
     }
 
     #[test]
-    fn a_transfer_that_never_came_back_has_a_dash_in_the_table() {
+    fn a_transfer_that_stood_still_already_is_not_said_to_have_been_stopped() {
+        let mut outcome = outcome();
+        outcome.rows[0].before_death_bps = 0.0;
+        let text = meaning(&outcome);
+        assert!(text.contains("a flow bound to it had moved nothing before either"), "{text}");
+    }
+
+    #[test]
+    fn a_transfer_that_was_not_back_has_a_dash_in_the_table() {
         let text = table(&outcome()).to_string();
         let single = text.lines().find(|line| line.starts_with("Weft, one path")).unwrap();
         assert!(single.contains("–") && single.contains("10 Gb/s"), "{text}");
