@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test bench swarm experiments fuzz lint audit clean
+.PHONY: help build run test bench swarm mutants experiments fuzz lint audit clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ swarm: ## Random worlds with random faults: make swarm SEEDS=100000 FIRST=1
 	@scripts/setup.sh build
 	$(CARGO) build --release --package weft-cli
 	$(TARGET)/release/weft sim swarm --seeds $(or $(SEEDS),20000) --first $(or $(FIRST),1)
+
+mutants: ## Break the transport on purpose, once each way, and let the swarm notice (half an hour)
+	@scripts/setup.sh build
+	scripts/mutants.sh
 
 experiments: ## Reproduce the papers' figures and check every claim (a few minutes)
 	@scripts/setup.sh build

@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Makes one mistake after another in a copy of the tree and lets the swarm look for it:
+# `scripts/mutants.sh [MUTANT...]`. Prints the rows of the table in docs/design/swarm.md.
+#
+# A mutant is a patch in crates/weft-sim/mutants/: a line that says what the mistake is, then the
+# mistake. One that the swarm cannot find has a paragraph that begins "Not caught:" and says why.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seeds=${SEEDS:-2000}
+limit=${LIMIT:-600}
+work=$(realpath -m "${CARGO_TARGET_DIR:-target}")/mutants
+tree=$work/tree
+log=$work/log
+mutants=$tree/crates/weft-sim/mutants
+wrong=0
+
+# Quick builds rather than fast programs, and a folder of its own.
+export CARGO_TARGET_DIR=$work/build
+export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+export CARGO_PROFILE_RELEASE_DEBUG=false CARGO_INCREMENTAL=1
+# Keeps git from taking the copy for a part of this repository.
+export GIT_CEILING_DIRECTORIES=$work
+
+complain() {
+    printf 'mutants: error: %s\n' "$*" >&2
+    wrong=$((wrong + 1))
+}
+
+# What is tracked and what will be, as it is now. Its files are new, so that cargo does not take
+# what it built of a mutant for them.
+copy_tree() {
+    rm -rf "$tree"
+    mkdir -p "$tree"
+    git ls-files -z --cached --others --exclude-standard |
+        while IFS= read -r -d '' file; do [ ! -e "$file" ] || printf '%s\0' "$file"; done |
+        tar -c --null -T - | tar -xm -C "$tree"
+}
+
+patch_tree() { (cd "$tree" && git apply "$@"); }
+
+# Leaves the swarm's report in $log; true if it found nothing. Stops after the hundred seeds with
+# the first failure.
+run_swarm() {
+    local first
+    for ((first = 1; first <= seeds; first += 100)); do
+        timeout "$limit" "$CARGO_TARGET_DIR/release/examples/swarm" "$first" 100 >"$log" 2>&1 ||
+            return 1
+    done
+}
+
+# The first seed and what noticed it, as two cells of the table.
+verdict() {
+    awk '/seed: / && !seed { seed = $2 + 0 }
+        /violations: / { getline; if (!what) { what = $1; gsub(/[":,]/, "", what) } }
+        END { print (what ? what : "time limit") " | " (seed ? seed : "-") }' "$log"
+}
+
+try_mutant() {
+    local patch=$1 name mistake excuse
+    name=$(basename "$patch" .patch)
+    mistake=$(head -n 1 "$patch")
+    excuse=$(sed -n 's/^Not caught: //p' "$patch")
+    if ! patch_tree --check "$patch" 2>"$log"; then
+        complain "$name no longer applies; make the same mistake in today's code: $(<"$log")"
+        return
+    fi
+    patch_tree "$patch"
+    if ! (cd "$tree" && cargo build --quiet --release --package weft-sim --example swarm) \
+        >"$log" 2>&1; then
+        complain "$name does not build: $(grep -m 1 -A 4 '^error' "$log")"
+    elif run_swarm; then
+        printf '| `%s` | %s | not caught | %s |\n' "$name" "$mistake" "$seeds"
+        [ -n "$excuse" ] || complain "$name survived $seeds seeds"
+    else
+        printf '| `%s` | %s | %s |\n' "$name" "$mistake" "$(verdict)"
+    fi
+    patch_tree --reverse "$patch"
+}
+
+copy_tree
+chosen=("${@/#/$mutants/}")
+chosen=("${chosen[@]/%/.patch}")
+[ "$#" -gt 0 ] || chosen=("$mutants"/*.patch)
+printf '| mutant | mistake | caught by | seed |\n| --- | --- | --- | --- |\n'
+for patch in "${chosen[@]}"; do
+    try_mutant "$patch"
+done
+[ "$wrong" = 0 ] || { printf 'mutants: %s went wrong\n' "$wrong" >&2; exit 1; }
