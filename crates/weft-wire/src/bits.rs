@@ -1,91 +1,73 @@
 //! Fields narrower than a byte's multiple, so that every header value can be emitted.
 
-/// A number of `BITS` bits, at most 16. What does not fit cannot be built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Bits<const BITS: u32>(u16);
+/// Declares the numbers of some bits that a word holds. Each field has the smallest word it fits:
+/// fields that share one are written apart and read together, for which a processor has to wait.
+macro_rules! bits {
+    ($($(#[$about:meta])+ $name:ident($word:ty);)+) => {$(
+        $(#[$about])+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name<const BITS: u32>($word);
 
+        impl<const BITS: u32> $name<BITS> {
+            /// The largest value.
+            pub const MAX: Self = Self(<$word>::MAX >> (<$word>::BITS - BITS));
+
+            /// `value`, unless it needs more than `BITS` bits.
+            #[inline]
+            pub const fn new(value: $word) -> Option<Self> {
+                if value <= Self::MAX.0 { Some(Self(value)) } else { None }
+            }
+
+            /// The low `BITS` bits of `value`.
+            #[inline]
+            #[allow(clippy::cast_possible_truncation, reason = "masked to what the word holds")]
+            pub const fn truncate(value: u32) -> Self {
+                Self((value & Self::MAX.0 as u32) as $word)
+            }
+
+            /// The value.
+            #[inline]
+            pub const fn get(self) -> $word {
+                self.0
+            }
+        }
+
+        impl<const BITS: u32> From<$name<BITS>> for u32 {
+            #[inline]
+            fn from(bits: $name<BITS>) -> Self {
+                Self::from(bits.0)
+            }
+        }
+    )+};
+}
+
+bits! {
+    /// A number of `BITS` bits, at most 8. What does not fit cannot be built.
+    NarrowBits(u8);
+    /// A number of `BITS` bits, more than 8 and at most 16. What does not fit cannot be built.
+    Bits(u16);
+    /// A number of `BITS` bits, more than 16 and at most 32. What does not fit cannot be built.
+    WideBits(u32);
+}
+
+/// Two bits: the ECN field of an IP header.
+pub type U2 = NarrowBits<2>;
 /// Three bits: a path id, an ACK type.
-pub type U3 = Bits<3>;
+pub type U3 = NarrowBits<3>;
 /// Four bits: a version, a hop count.
-pub type U4 = Bits<4>;
+pub type U4 = NarrowBits<4>;
 /// Five bits: an ACK value.
-pub type U5 = Bits<5>;
+pub type U5 = NarrowBits<5>;
 /// Six bits: reserved space in the ACK header, a DSCP.
-pub type U6 = Bits<6>;
+pub type U6 = NarrowBits<6>;
 /// Eleven bits: packet counts in an ACK.
 pub type U11 = Bits<11>;
 /// Thirteen bits: an IPv4 fragment offset.
 pub type U13 = Bits<13>;
-
-/// A number of `BITS` bits, more than 16 and at most 32. What does not fit cannot be built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct WideBits<const BITS: u32>(u32);
-
 /// Twenty bits: an IPv6 flow label.
 pub type U20 = WideBits<20>;
 /// Twenty-four bits: a VXLAN network identifier.
 pub type U24 = WideBits<24>;
-
-impl<const BITS: u32> Bits<BITS> {
-    /// The largest value.
-    pub const MAX: Self = Self(u16::MAX >> (16 - BITS));
-
-    /// `value`, unless it needs more than `BITS` bits.
-    #[inline]
-    pub const fn new(value: u16) -> Option<Self> {
-        if value <= Self::MAX.0 { Some(Self(value)) } else { None }
-    }
-
-    /// The low `BITS` bits of `value`.
-    #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "masked to at most 16 bits")]
-    pub const fn truncate(value: u32) -> Self {
-        Self((value & Self::MAX.0 as u32) as u16)
-    }
-
-    /// The value.
-    #[inline]
-    pub const fn get(self) -> u16 {
-        self.0
-    }
-}
-
-impl<const BITS: u32> WideBits<BITS> {
-    /// The largest value.
-    pub const MAX: Self = Self(u32::MAX >> (32 - BITS));
-
-    /// `value`, unless it needs more than `BITS` bits.
-    #[inline]
-    pub const fn new(value: u32) -> Option<Self> {
-        if value <= Self::MAX.0 { Some(Self(value)) } else { None }
-    }
-
-    /// The low `BITS` bits of `value`.
-    #[inline]
-    pub const fn truncate(value: u32) -> Self {
-        Self(value & Self::MAX.0)
-    }
-
-    /// The value.
-    #[inline]
-    pub const fn get(self) -> u32 {
-        self.0
-    }
-}
-
-impl<const BITS: u32> From<Bits<BITS>> for u32 {
-    #[inline]
-    fn from(bits: Bits<BITS>) -> Self {
-        Self::from(bits.0)
-    }
-}
-
-impl<const BITS: u32> From<WideBits<BITS>> for u32 {
-    #[inline]
-    fn from(bits: WideBits<BITS>) -> Self {
-        bits.0
-    }
-}
 
 #[cfg(test)]
 mod tests {

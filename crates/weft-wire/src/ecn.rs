@@ -1,6 +1,6 @@
 //! Explicit congestion notification, two bits of either IP header (RFC 3168, section 5).
 
-use crate::Bits;
+use crate::U2;
 
 /// What an IP header says about congestion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -19,8 +19,8 @@ pub enum Ecn {
 impl Ecn {
     /// The number on the wire.
     #[inline]
-    pub const fn number(self) -> Bits<2> {
-        Bits::truncate(match self {
+    pub const fn number(self) -> U2 {
+        U2::truncate(match self {
             Self::NotCapable => 0b00,
             Self::Capable1 => 0b01,
             Self::Capable0 => 0b10,
@@ -30,7 +30,7 @@ impl Ecn {
 
     /// The value of this number.
     #[inline]
-    pub const fn from_number(number: Bits<2>) -> Self {
+    pub const fn from_number(number: U2) -> Self {
         match number.get() {
             0b00 => Self::NotCapable,
             0b01 => Self::Capable1,

@@ -3,7 +3,7 @@
 
 use core::net::Ipv4Addr;
 
-use crate::bits::{Bits, U6, U13};
+use crate::bits::{U2, U6, U13};
 use crate::checksum::{Checksum, PseudoHeader};
 use crate::spec::{self, Field, split_rows, write_rows};
 use crate::{Ecn, ParseError};
@@ -136,7 +136,7 @@ impl Ipv4Header {
         };
         let header = Self {
             dscp: U6::truncate(field::DSCP.read(&rows)),
-            ecn: Ecn::from_number(Bits::truncate(field::ECN.read(&rows))),
+            ecn: Ecn::from_number(U2::truncate(field::ECN.read(&rows))),
             payload_len,
             identification: field::IDENTIFICATION.read_u16(&rows),
             dont_fragment: field::DF.flag(&rows),

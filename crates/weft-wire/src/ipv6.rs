@@ -3,7 +3,7 @@
 
 use core::net::Ipv6Addr;
 
-use crate::bits::{Bits, U6, U20};
+use crate::bits::{U2, U6, U20};
 use crate::checksum::PseudoHeader;
 use crate::spec::{self, Field, split_rows, write_rows};
 use crate::{Ecn, ParseError};
@@ -90,7 +90,7 @@ impl Ipv6Header {
         };
         let header = Self {
             dscp: U6::truncate(field::DSCP.read(&rows)),
-            ecn: Ecn::from_number(Bits::truncate(field::ECN.read(&rows))),
+            ecn: Ecn::from_number(U2::truncate(field::ECN.read(&rows))),
             flow_label: U20::truncate(field::FLOW_LABEL.read(&rows)),
             payload_len,
             next_header: field::NEXT_HEADER.read_u8(&rows),
@@ -149,7 +149,7 @@ mod tests {
             let [a, b, c, d, ..] = rng.next_u64().to_be_bytes();
             let header = Ipv6Header {
                 dscp: U6::truncate(bits >> 22),
-                ecn: Ecn::from_number(Bits::truncate(bits >> 20)),
+                ecn: Ecn::from_number(U2::truncate(bits >> 20)),
                 flow_label: U20::truncate(low),
                 payload_len: u16::from_be_bytes([a, b]),
                 next_header: c,

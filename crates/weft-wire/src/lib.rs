@@ -59,7 +59,7 @@ mod udp;
 mod vxlan;
 
 pub use ack::{AckHeader, AckType, BITMAP_PACKETS, Bitmap};
-pub use bits::{Bits, U3, U4, U5, U6, U11, U13, U20, U24, WideBits};
+pub use bits::{Bits, NarrowBits, U2, U3, U4, U5, U6, U11, U13, U20, U24, WideBits};
 pub use data::{DataHeader, Next};
 pub use ecn::Ecn;
 pub use error::ParseError;

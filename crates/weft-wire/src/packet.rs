@@ -51,6 +51,13 @@ pub enum Packet {
     Setup(SetupHeader),
 }
 
+impl Default for Packet {
+    /// A place for another: a data packet of zeros.
+    fn default() -> Self {
+        Self::Data(DataHeader::default(), None)
+    }
+}
+
 impl Packet {
     /// The longest headers of one datagram, bytes.
     pub const MAX_LEN: usize = AckHeader::MAX_LEN;

@@ -121,7 +121,7 @@ impl Sender {
     ) -> Gained {
         let marks = self.take_marks(now, ack);
         shared.stats.ecn_marks_heard += u64::from(marks);
-        let hops = u8::try_from(ack.hop_count.get()).expect("four bits");
+        let hops = ack.hop_count.get();
         let mut gained = Gained { marks, marks_left: marks, hops, ..Gained::default() };
         self.read_echo(now, arrival, ack, &mut gained);
         if ack.ack_type == AckType::Duplicate {

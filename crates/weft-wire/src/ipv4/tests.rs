@@ -7,7 +7,7 @@ fn sample(bits: u32, rng: &mut Rng) -> Ipv4Header {
     let [a, b, c, d, e, f, ..] = rng.next_u64().to_be_bytes();
     Ipv4Header {
         dscp: U6::truncate(bits),
-        ecn: Ecn::from_number(Bits::truncate(bits >> 6)),
+        ecn: Ecn::from_number(U2::truncate(bits >> 6)),
         payload_len: u16::from_be_bytes([a, b]).min(65_475),
         identification: u16::from_be_bytes([c, d]),
         dont_fragment: bits >> 8 & 1 != 0,
