@@ -3,7 +3,7 @@
 //! allocates per packet.
 
 use weft_transport::{
-    Arrival, ConnectionId, Endpoint, Event, Payload, Placement, Transmit, Verdict,
+    Arrival, ConnectionId, Departure, Endpoint, Event, Payload, Placement, Verdict,
 };
 use weft_units::Instant;
 use weft_wire::Packet;
@@ -110,16 +110,16 @@ impl Agent {
 
     fn send_departures(&mut self, application: &mut impl Application, now: Instant) -> usize {
         let outbox = &mut self.sockets.outbox;
-        let mut sent = 0;
+        let (mut sent, mut packet) = (0, Packet::default());
         // What the kernel has no room for waits; asking the engine for more would only let it
         // pile up and grow old.
         while outbox.waiting() < TRANSMIT_BUDGET {
-            let Some(transmit) = self.endpoint.poll_transmit(now) else { break };
-            let header_len = transmit.packet.len();
-            let size = header_len + transmit.payload.map_or(0, |payload| usize::from(payload.len));
+            let Some(departure) = self.endpoint.poll_transmit_into(now, &mut packet) else { break };
+            let payload_len = departure.payload.map_or(0, |payload| payload.len);
+            let size = packet.len() + usize::from(payload_len);
             let size = u16::try_from(size).expect("an MTU of at most 9000 bytes and a header");
-            outbox.push(transmit.to, transmit.path.0, size, |out| {
-                write(&transmit, application, out);
+            outbox.push(&departure.to, departure.path.0, size, |out| {
+                write(&departure, &packet, application, out);
             });
             sent += 1;
         }
@@ -151,9 +151,14 @@ fn take_in(
 }
 
 #[inline]
-fn write(transmit: &Transmit, application: &mut impl Application, out: &mut [u8]) {
-    let header_len = transmit.packet.emit(out);
-    if let (Some(payload), Some(connection)) = (transmit.payload, transmit.connection) {
+fn write(
+    departure: &Departure,
+    packet: &Packet,
+    application: &mut impl Application,
+    out: &mut [u8],
+) {
+    let header_len = packet.emit(out);
+    if let (Some(payload), Some(connection)) = (departure.payload, departure.connection) {
         application.read(connection, payload, &mut out[header_len..]);
     }
 }

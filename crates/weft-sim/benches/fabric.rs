@@ -25,8 +25,16 @@ fn main() -> ExitCode {
     let rate = BitRate::gbps(rate).expect("not zero");
     let topology = FatTree { hosts, tiers, rate, ..FatTree::default() }.build().expect("valid");
     let fabric = Fabric::new(topology, &FabricConfig::default(), Seed(1)).expect("small enough");
-    let mut world =
-        World { fabric, events: Events::new(u64::from(hosts) * 40), rng: Seed(2).rng() };
+    let nodes = hosts + fabric.topology.switches();
+    let events = Events::new(fabric.lookahead(), nodes);
+    let mut world = World {
+        fabric,
+        events,
+        rng: Seed(2).rng(),
+        peers: (0..hosts).collect(),
+        left: vec![PACKETS; hosts as usize],
+        received: vec![0; hosts as usize],
+    };
     let started = process_cpu_nanos();
     let events = world.run(hosts);
     let spent = process_cpu_nanos() - started;
@@ -44,50 +52,75 @@ struct World {
     fabric: Fabric,
     events: Events,
     rng: Rng,
+    /// To whom each host sends.
+    peers: Vec<u32>,
+    /// Packets each host has yet to send.
+    left: Vec<u32>,
+    /// Packets each host received.
+    received: Vec<u32>,
 }
 
 impl World {
     fn run(&mut self, hosts: u32) -> u64 {
-        let mut peers: Vec<u32> = (0..hosts).collect();
-        self.rng.shuffle(&mut peers);
-        let mut left = vec![PACKETS; hosts as usize];
-        let (mut received, mut handled) = (vec![0u32; hosts as usize], 0);
+        self.rng.shuffle(&mut self.peers);
         for host in 0..hosts {
             let phase = self.rng.below(164_000);
             self.events.schedule(SimTime::from_picos(phase), Event::Pull { host: NodeId(host) });
         }
-        while let Some((now, event)) = self.events.pop() {
-            handled += 1;
-            match event {
-                Event::Arrive(hop) if hop.node().0 >= hosts => {
-                    self.fabric.forward(now, hop, None, &mut self.events);
-                }
-                Event::Arrive(hop) => {
-                    let parcel = *self.fabric.parcels.get(hop.packet());
-                    self.fabric.parcels.remove(hop.packet());
-                    self.fabric.counters.delivered += 1;
-                    if parcel.payload_len > 0 {
-                        received[hop.node().index()] += 1;
-                        if received[hop.node().index()].is_multiple_of(4) {
-                            self.send(now, hop.node(), parcel.source, 0);
-                        }
-                    }
-                }
-                Event::Pull { host } => {
-                    for _ in 0..4.min(left[host.index()]) {
-                        left[host.index()] -= 1;
-                        self.send(now, host, NodeId(peers[host.index()]), 4096);
-                    }
-                    if left[host.index()] > 0 {
-                        let port = self.fabric.topology.ports(host)[0];
-                        let idle = self.fabric.link(port).busy_until;
-                        self.events.schedule(idle, event);
-                    }
-                }
-                _ => {}
+        let mut handled = 0;
+        while self.events.begin(SimTime::FAR_FUTURE) {
+            while let Some(node) = self.events.next_node() {
+                handled += if node.0 < hosts { self.serve_host() } else { self.serve_switch() };
             }
         }
         handled
+    }
+
+    fn serve_switch(&mut self) -> u64 {
+        let mut handled = 0;
+        while let Some((now, hop)) = self.events.pop_arrival() {
+            self.fabric.forward(now, hop, &mut self.events);
+            handled += 1;
+        }
+        handled
+    }
+
+    fn serve_host(&mut self) -> u64 {
+        let mut handled = 0;
+        while let Some((now, event)) = self.events.pop() {
+            match event {
+                Event::Arrive(hop) => self.arrive(now, hop),
+                Event::Pull { host } => self.pull(now, host),
+                _ => {}
+            }
+            handled += 1;
+        }
+        handled
+    }
+
+    fn arrive(&mut self, now: SimTime, hop: Hop) {
+        let parcel = *self.fabric.parcels.get(hop.packet());
+        self.fabric.parcels.remove(hop.packet());
+        self.fabric.counters.delivered += 1;
+        if parcel.payload_len > 0 {
+            let received = &mut self.received[hop.node().index()];
+            *received += 1;
+            if received.is_multiple_of(4) {
+                self.send(now, hop.node(), parcel.source, 0);
+            }
+        }
+    }
+
+    fn pull(&mut self, now: SimTime, host: NodeId) {
+        for _ in 0..4.min(self.left[host.index()]) {
+            self.left[host.index()] -= 1;
+            self.send(now, host, NodeId(self.peers[host.index()]), 4096);
+        }
+        if self.left[host.index()] > 0 {
+            let port = self.fabric.topology.ports(host)[0];
+            let idle = self.fabric.link(port).busy_until;
+            self.events.schedule(idle, Event::Pull { host });
+        }
     }
 
     fn send(&mut self, now: SimTime, from: NodeId, to: NodeId, payload_len: u16) {

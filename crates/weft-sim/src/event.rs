@@ -1,19 +1,22 @@
-//! Everything that can happen in the simulated world.
+//! Everything that can happen to one node of the simulated world. What concerns more than one is in
+//! the world's [agenda](crate::world).
 
 use weft_topo::NodeId;
+use weft_transport::ConnectionId;
 
-use crate::event_queue::EventQueue;
+use crate::event_queue::{AtNode, EventQueue};
 use crate::packet::Hop;
-use crate::time::SimTime;
+use crate::time::{SimSpan, SimTime};
+use crate::traffic::ChannelId;
 
-/// The world's future.
+/// The nodes' future.
 #[derive(Debug)]
 pub struct Events(EventQueue<Packed>);
 
 impl Events {
     /// See [`EventQueue::new`].
-    pub fn new(events_per_micro: u64) -> Self {
-        Self(EventQueue::new(events_per_micro))
+    pub fn new(lookahead: SimSpan, nodes: u32) -> Self {
+        Self(EventQueue::new(lookahead, nodes))
     }
 
     /// See [`EventQueue::schedule`].
@@ -23,9 +26,25 @@ impl Events {
     }
 
     /// Schedules what happens most: a packet's arrival.
-    #[inline]
+    #[inline(always)]
     pub fn schedule_arrival(&mut self, at: SimTime, hop: Hop) {
         self.0.schedule(at, Packed(hop.to_words()));
+    }
+
+    /// See [`EventQueue::until`].
+    pub fn until(&self) -> SimTime {
+        self.0.until()
+    }
+
+    /// See [`EventQueue::begin`].
+    pub fn begin(&mut self, limit: SimTime) -> bool {
+        self.0.begin(limit)
+    }
+
+    /// See [`EventQueue::next_node`].
+    #[inline]
+    pub fn next_node(&mut self) -> Option<NodeId> {
+        self.0.next_node().map(NodeId)
     }
 
     /// See [`EventQueue::pop`].
@@ -34,41 +53,37 @@ impl Events {
         self.0.pop().map(|(at, packed)| (at, Event::from(packed)))
     }
 
-    /// See [`EventQueue::begin_day`].
+    /// Like [`Self::pop`], at a switch: nothing but packets happens to it.
     #[inline]
-    pub fn begin_day(&mut self) -> bool {
-        self.0.begin_day()
+    pub fn pop_arrival(&mut self) -> Option<(SimTime, Hop)> {
+        self.0.pop().map(|(at, packed)| (at, Hop::from_words(packed.0)))
     }
 
-    /// See [`EventQueue::pop_today`].
+    /// See [`EventQueue::upcoming`].
     #[inline]
-    pub fn pop_today(&mut self) -> Option<(SimTime, Event, Option<u32>)> {
-        self.0.pop_today().map(|(at, packed, note)| (at, Event::from(packed), note))
+    pub fn upcoming(&self, others: usize) -> Option<NodeId> {
+        self.0.upcoming(others).map(NodeId)
     }
 
-    /// See [`EventQueue::note`].
+    /// See [`EventQueue::prefetch`].
     #[inline]
-    pub fn note(&mut self, most: usize, mut note: impl FnMut(Event) -> Option<u32>) {
-        self.0.note(most, |packed| note(Event::from(*packed)));
+    pub fn prefetch(&self, node: NodeId) {
+        self.0.prefetch(node.0);
     }
 
-    /// See [`EventQueue::forget_notes`].
-    pub fn forget_notes(&mut self) {
-        self.0.forget_notes();
+    /// See [`EventQueue::of`].
+    #[inline]
+    pub fn of(&self, node: NodeId) -> impl Iterator<Item = Event> + '_ {
+        self.0.of(node.0).map(Event::from)
     }
 
-    /// Events that were scheduled and not popped.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether nothing is scheduled.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// See [`EventQueue::of_turn`].
+    pub fn of_turn(&self) -> impl Iterator<Item = Event> + '_ {
+        self.0.of_turn().map(Event::from)
     }
 }
 
-/// One thing that happens.
+/// One thing that happens at one node. Only [`Event::Arrive`] may be at a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A packet's last bit arrives at the end of a link.
@@ -83,27 +98,53 @@ pub enum Event {
         /// The host.
         host: NodeId,
     },
-    /// The oldest payload that waits to be placed has been.
-    Placed,
-    /// A workload asked to be woken.
+    /// A payload has been placed.
+    Placed {
+        /// The host.
+        host: NodeId,
+        /// The engine's connection.
+        connection: ConnectionId,
+        /// The packet.
+        psn: u32,
+    },
+    /// A workload asked to be woken at a host.
     Wake {
+        /// The host.
+        host: NodeId,
         /// Which workload.
         workload: u32,
         /// What it asked for.
         token: u64,
     },
-    /// The next action of the fault plan.
-    Fault,
-    /// The control plane has converged.
-    Reroute,
-    /// Time to look at the queues.
-    Sample,
-    /// The run's time is up.
-    Stop,
+    /// A host is to do something with a channel of its.
+    Act {
+        /// The host.
+        host: NodeId,
+        /// The channel.
+        channel: ChannelId,
+        /// What.
+        act: Act,
+    },
 }
 
-/// An event in three words, as the queue holds it: 32 bytes with its time, half a cache line. The
-/// last word's top byte says which event it is; a hop has it anyway.
+/// What a workload has a host do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Begin the handshake.
+    Connect,
+    /// Give the engine what waits on the channel.
+    Submit,
+    /// End it.
+    Close,
+}
+
+impl Act {
+    const ALL: [Self; 3] = [Self::Connect, Self::Submit, Self::Close];
+}
+
+/// An event in three words, as the queue holds it: 32 bytes with its time, half a cache line. As in
+/// a [`Hop`], the second word's lower half is the node and the last word's top byte says which event
+/// it is.
 #[derive(Clone, Copy, Debug, Default)]
 struct Packed([u64; 3]);
 
@@ -114,41 +155,31 @@ mod tag {
     pub(super) const DEADLINE: u64 = Hop::LAST_TAG + 2;
     pub(super) const PLACED: u64 = Hop::LAST_TAG + 3;
     pub(super) const WAKE: u64 = Hop::LAST_TAG + 4;
-    pub(super) const FAULT: u64 = Hop::LAST_TAG + 5;
-    pub(super) const REROUTE: u64 = Hop::LAST_TAG + 6;
-    pub(super) const SAMPLE: u64 = Hop::LAST_TAG + 7;
-    pub(super) const STOP: u64 = Hop::LAST_TAG + 8;
+    pub(super) const ACT: u64 = Hop::LAST_TAG + 5;
 }
 
-impl Packed {
+impl AtNode for Packed {
     #[inline]
-    const fn tag(self) -> u64 {
-        self.0[2] >> Hop::TAG_BITS
-    }
-
-    /// The packet, if that is what it is about.
-    #[inline]
-    fn hop(self) -> Option<Hop> {
-        (self.tag() <= Hop::LAST_TAG).then(|| Hop::from_words(self.0))
+    fn node(&self) -> u32 {
+        low(self.0[1])
     }
 }
 
 impl From<Event> for Packed {
     #[inline]
     fn from(event: Event) -> Self {
-        let rare = |tag: u64, number: u32, token: u64| {
-            Self([u64::from(number), token, tag << Hop::TAG_BITS])
+        let at_host = |host: NodeId, tag: u64, number: u32, token: u64| {
+            Self([token, u64::from(host.0) | u64::from(number) << 32, tag << Hop::TAG_BITS])
         };
         match event {
             Event::Arrive(hop) => Self(hop.to_words()),
-            Event::Pull { host } => rare(tag::PULL, host.0, 0),
-            Event::Deadline { host } => rare(tag::DEADLINE, host.0, 0),
-            Event::Placed => rare(tag::PLACED, 0, 0),
-            Event::Wake { workload, token } => rare(tag::WAKE, workload, token),
-            Event::Fault => rare(tag::FAULT, 0, 0),
-            Event::Reroute => rare(tag::REROUTE, 0, 0),
-            Event::Sample => rare(tag::SAMPLE, 0, 0),
-            Event::Stop => rare(tag::STOP, 0, 0),
+            Event::Pull { host } => at_host(host, tag::PULL, 0, 0),
+            Event::Deadline { host } => at_host(host, tag::DEADLINE, 0, 0),
+            Event::Placed { host, connection, psn } => {
+                at_host(host, tag::PLACED, connection.0, psn.into())
+            }
+            Event::Wake { host, workload, token } => at_host(host, tag::WAKE, workload, token),
+            Event::Act { host, channel, act } => at_host(host, tag::ACT, channel.0, act as u64),
         }
     }
 }
@@ -156,23 +187,27 @@ impl From<Event> for Packed {
 impl From<Packed> for Event {
     #[inline]
     fn from(packed: Packed) -> Self {
-        if let Some(hop) = packed.hop() {
-            return Self::Arrive(hop);
-        }
-        let (Packed([number, token, _]), tag) = (packed, packed.tag());
-        let number = u32::try_from(number).expect("a number of 32 bits was put in");
-        match tag {
-            tag::PULL => Self::Pull { host: NodeId(number) },
-            tag::DEADLINE => Self::Deadline { host: NodeId(number) },
-            tag::PLACED => Self::Placed,
-            tag::WAKE => Self::Wake { workload: number, token },
-            tag::FAULT => Self::Fault,
-            tag::REROUTE => Self::Reroute,
-            tag::SAMPLE => Self::Sample,
-            tag::STOP => Self::Stop,
+        let Packed([token, way, state]) = packed;
+        let (host, number) = (NodeId(low(way)), low(way >> 32));
+        match state >> Hop::TAG_BITS {
+            tag if tag <= Hop::LAST_TAG => Self::Arrive(Hop::from_words(packed.0)),
+            tag::PULL => Self::Pull { host },
+            tag::DEADLINE => Self::Deadline { host },
+            tag::PLACED => Self::Placed { host, connection: ConnectionId(number), psn: low(token) },
+            tag::WAKE => Self::Wake { host, workload: number, token },
+            tag::ACT => {
+                let act = Act::ALL[low(token) as usize];
+                Self::Act { host, channel: ChannelId(number), act }
+            }
             unknown => unreachable!("no event has tag {unknown}"),
         }
     }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
+#[inline]
+const fn low(word: u64) -> u32 {
+    word as u32
 }
 
 #[cfg(test)]
@@ -197,14 +232,16 @@ mod tests {
             Event::Arrive(hop.marked()),
             Event::Pull { host },
             Event::Deadline { host },
-            Event::Placed,
-            Event::Wake { workload: 3, token: u64::MAX },
-            Event::Fault,
-            Event::Reroute,
-            Event::Sample,
-            Event::Stop,
+            Event::Placed { host, connection: ConnectionId(u32::MAX), psn: 0x8000_0001 },
+            Event::Wake { host, workload: 3, token: u64::MAX },
+            Event::Act { host, channel: ChannelId(9), act: Act::Connect },
+            Event::Act { host, channel: ChannelId(9), act: Act::Submit },
+            Event::Act { host, channel: ChannelId(9), act: Act::Close },
         ] {
-            assert_eq!(Event::from(Packed::from(event)), event);
+            let packed = Packed::from(event);
+            assert_eq!(Event::from(packed), event);
+            let node = if matches!(event, Event::Arrive(_)) { 8 } else { 12 };
+            assert_eq!(packed.node(), node);
         }
     }
 }

@@ -1,30 +1,43 @@
-//! Future events, soonest first; events of the same instant in the order they were scheduled.
+//! Future events, a day at a time and within the day a node at a time.
 //!
-//! A calendar whose days are sorted at dawn. An event due on a later day is appended to that day's
-//! chunks, which is one sequential write; when a day begins, one counting pass and one insertion
-//! pass put it in order, and popping is a sequential read. Nothing is ever searched, and no event
-//! is moved more than twice. Events due within the day that has already begun wait in a small heap
-//! beside it, events past the calendar's last page in another.
+//! Nodes reach each other only through cables. So what one does now means nothing to another before
+//! the shortest cable's latency has passed, and the events of two nodes within such a span may be
+//! handled in either order. Time is therefore cut into *days* no longer than that. Each day every
+//! node that has events is served once, its events in order of time: what it needs is brought from
+//! memory once a day instead of once an event. (Parallel simulators use the same span, which they
+//! call lookahead, to let nodes run ahead of each other: Chandy and Misra 1979.)
 //!
-//! The order is exactly (time, sequence number): appending keeps the scheduling order, both sorting
-//! passes are stable, and what comes from the far heap was scheduled before anything that could be
-//! appended to the same day.
+//! The calendar has a list for each day and node; scheduling appends to it, and it is sorted when
+//! the node's turn comes. Events past the calendar's last day wait in a heap.
+//!
+//! Of one node, events of the same instant come in the order in which they were scheduled.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::time::SimTime;
+use weft_units::prefetch;
 
-/// Days in the calendar; a power of two. With a day of 4 to 100 ns it covers 33 to 800 us, which
-/// is longer than any queue: only timers go past it.
-const DAYS: usize = 8192;
-/// Events in a chunk: half a kibibyte to a kibibyte, a few of which belong to each active day.
-const CHUNK: u32 = 32;
-/// Bins of the counting sort at most.
-const BINS: usize = 4096;
-const NONE: u32 = u32::MAX;
-/// Up to this many events a day are sorted by insertion alone.
-const FEW: usize = 16;
+use crate::time::{SimSpan, SimTime};
+
+/// Lists in the calendar, about: days times nodes.
+const LISTS: usize = 1 << 22;
+/// Days in the calendar; powers of two.
+const FEWEST_DAYS: usize = 64;
+const MOST_DAYS: usize = 2048;
+/// Events in a chunk: two cache lines.
+const CHUNK: u32 = 4;
+/// Chunks of a list that are fetched early, so that a switch with more does not fill the cache.
+const MOST_CHUNKS: usize = 32;
+/// The end of a list, and where an empty one ends. The first chunk is never used.
+const NONE: u32 = 0;
+/// A longer day would bring nothing more, and its events would leave the processor's cache.
+const LONGEST_DAY: SimSpan = SimSpan::from_picos(4_000_000);
+
+/// Something that happens at a node.
+pub trait AtNode {
+    /// The node's number.
+    fn node(&self) -> u32;
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Scheduled<E> {
@@ -32,7 +45,7 @@ struct Scheduled<E> {
     event: E,
 }
 
-/// An event that waits outside the calendar's pages, with its place in the scheduling order.
+/// An event past the last day, with its place in the scheduling order.
 #[derive(Debug)]
 struct Waiting<E> {
     at: SimTime,
@@ -57,222 +70,207 @@ impl<E> Ord for Waiting<E> {
     }
 }
 
-/// One day: a chain of chunks, the last of which may be partly filled.
-#[derive(Clone, Copy, Debug)]
-struct Day {
-    first: u32,
-    /// How many chunks there are.
-    chunks: u32,
-    /// Where the next event goes; at the beginning of a chunk, that chunk is not there yet.
-    place: u32,
-}
-
-const EMPTY: Day = Day { first: NONE, chunks: 0, place: 0 };
-
-impl Day {
-    fn count(&self) -> usize {
-        let in_last = self.place.wrapping_sub(1) % CHUNK + 1;
-        if self.chunks == 0 { 0 } else { ((self.chunks - 1) * CHUNK + in_last) as usize }
-    }
-
-    fn last(&self) -> u32 {
-        self.place.wrapping_sub(1) / CHUNK
-    }
-}
-
 /// Future events; see the module's documentation for how.
 #[derive(Debug)]
 pub struct EventQueue<E> {
-    /// A day lasts `1 << day_bits` picoseconds.
-    day_bits: u32,
-    /// The number of the day that has begun.
+    /// Days in 2^64 picoseconds, rounded up: dividing by a day's length is a multiplication.
+    days_per_eon: u64,
+    /// The number of the latest day that has begun.
     today: u64,
-    days: Box<[Day; DAYS]>,
-    /// One bit a day: whether it has events.
-    occupied: [u64; DAYS / 64],
-    /// The events of the days to come, in chunks.
+    /// Everything before that is being served or has been.
+    until: SimTime,
+    /// Days in the calendar, less one.
+    day_mask: u64,
+    nodes: u32,
+    /// By day and node, one past its latest event in `pages`.
+    ends: Vec<u32>,
+    /// By day, the nodes that have events.
+    busy: Vec<Vec<u32>>,
+    /// One bit a day: whether any node has.
+    occupied: Vec<u64>,
+    /// The events, in chunks.
     pages: Vec<Scheduled<E>>,
-    next_chunk: Vec<u32>,
-    free_chunk: u32,
-    /// Today's events in order, `next` being the first that was not popped.
-    sorted: Vec<Scheduled<E>>,
-    next: usize,
-    /// What was noted about the first of them; `NONE` for nothing.
-    notes: Vec<u32>,
-    /// Scheduled today for today.
-    late: BinaryHeap<Reverse<Waiting<E>>>,
-    /// Past the last page.
+    /// By chunk, the same list's chunk before it, or the next free one.
+    before: Vec<u32>,
+    free: u32,
+    /// Past the last day.
     far: BinaryHeap<Reverse<Waiting<E>>>,
     sequence: u64,
-    len: usize,
-    counts: Box<[u32; BINS]>,
+    /// Whether today has events after `until`.
+    cut_short: bool,
+    /// Nodes whose turn has not come, next last.
+    waiting: Vec<u32>,
+    turn: Turn<E>,
 }
 
-impl<E: Copy + Default> EventQueue<E> {
-    /// A queue that is fastest at about `events_per_micro` events a simulated microsecond. The
-    /// order of events does not depend on it.
-    pub fn new(events_per_micro: u64) -> Self {
-        // Few enough events to sort within the second-level cache, so many that the days to come are
-        // few and their last chunks stay there too.
-        let picos = (2048 * 1_000_000 / events_per_micro.max(1)).clamp(1 << 10, 1 << 18);
+/// The events of the node whose turn it is.
+#[derive(Debug)]
+struct Turn<E> {
+    /// When the day began.
+    dawn: SimTime,
+    /// Time since dawn above rank, soonest last.
+    keys: Vec<u64>,
+    /// The events: those scheduled before the turn, latest first, then those scheduled during it.
+    events: Vec<Scheduled<E>>,
+    /// How many were scheduled before.
+    on_time: u32,
+}
+
+impl<E: Copy + Default + AtNode> EventQueue<E> {
+    /// A queue for so many nodes, none of which affects another within less than `lookahead`.
+    pub fn new(lookahead: SimSpan, nodes: u32) -> Self {
+        let day = lookahead.min(LONGEST_DAY).as_picos().max(2);
+        let days = LISTS / nodes.max(1) as usize;
+        let days = (days.next_power_of_two() / 2).clamp(FEWEST_DAYS, MOST_DAYS);
         Self {
-            day_bits: picos.ilog2(),
+            days_per_eon: u64::MAX / day + 1,
             today: 0,
-            days: Box::new([EMPTY; DAYS]),
-            occupied: [0; DAYS / 64],
-            pages: Vec::new(),
-            next_chunk: Vec::new(),
-            free_chunk: NONE,
-            sorted: Vec::new(),
-            next: 0,
-            notes: Vec::new(),
-            late: BinaryHeap::new(),
+            until: SimTime::EPOCH,
+            day_mask: days as u64 - 1,
+            nodes,
+            ends: vec![NONE; days * nodes as usize],
+            busy: vec![Vec::new(); days],
+            occupied: vec![0; days / 64],
+            pages: vec![Scheduled::default(); CHUNK as usize],
+            before: vec![NONE],
+            free: NONE,
             far: BinaryHeap::new(),
             sequence: 0,
-            len: 0,
-            counts: Box::new([0; BINS]),
+            cut_short: false,
+            waiting: Vec::new(),
+            turn: Turn { dawn: SimTime::EPOCH, keys: Vec::new(), events: Vec::new(), on_time: 0 },
         }
     }
 
-    /// Events that were scheduled and not popped.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether nothing is scheduled.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Schedules `event`. A time before that of the last popped event is served next, as that time
-    /// cannot come back.
     #[inline]
+    fn day(&self, at: SimTime) -> u64 {
+        ((u128::from(at.as_picos()) * u128::from(self.days_per_eon)) >> 64) as u64
+    }
+
+    fn dawn(&self, day: u64) -> SimTime {
+        let picos = (u128::from(day) << 64).div_ceil(u128::from(self.days_per_eon));
+        SimTime::from_picos(u64::try_from(picos).unwrap_or(u64::MAX))
+    }
+
+    /// Everything before this has been served, or is being served.
+    pub fn until(&self) -> SimTime {
+        self.until
+    }
+
+    /// Schedules `event`. During a node's turn, what is due before [`Self::until`] must be that
+    /// node's own.
+    #[inline(always)] // An event passed through memory is written in pieces and read at once.
     pub fn schedule(&mut self, at: SimTime, event: E) {
-        self.len += 1;
-        let day = at.as_picos() >> self.day_bits;
-        if day.wrapping_sub(self.today + 1) < DAYS as u64 - 1 {
+        if at < self.until {
+            return self.turn.insert(at, event);
+        }
+        let day = self.day(at);
+        if day - self.today <= self.day_mask {
             self.append(day, Scheduled { at, event });
         } else {
-            self.set_aside(day, at, event);
+            self.set_aside(at, event);
         }
     }
 
-    fn set_aside(&mut self, day: u64, at: SimTime, event: E) {
-        let waiting = Reverse(Waiting { at, sequence: self.sequence, event });
+    #[cold]
+    fn set_aside(&mut self, at: SimTime, event: E) {
         self.sequence += 1;
-        if day <= self.today { self.late.push(waiting) } else { self.far.push(waiting) }
+        self.far.push(Reverse(Waiting { at, sequence: self.sequence, event }));
+    }
+
+    #[inline(always)]
+    fn append(&mut self, day: u64, scheduled: Scheduled<E>) {
+        let node = scheduled.event.node();
+        let list = self.list(day, node);
+        let mut place = self.ends[list];
+        if place.is_multiple_of(CHUNK) {
+            place = self.lengthen(place, day, node);
+        }
+        self.pages[place as usize] = scheduled;
+        self.ends[list] = place + 1;
     }
 
     #[inline]
-    fn append(&mut self, number: u64, scheduled: Scheduled<E>) {
-        let slot = slot(number);
-        let mut place = self.days[slot].place;
-        if place.is_multiple_of(CHUNK) {
-            place = self.lengthen(slot);
-        }
-        self.pages[place as usize] = scheduled;
-        self.days[slot].place = place + 1;
+    fn list(&self, day: u64, node: u32) -> usize {
+        self.slot(day) * self.nodes as usize + node as usize
     }
 
-    /// Gives the day one more chunk; returns where it begins.
-    #[cold]
-    fn lengthen(&mut self, slot: usize) -> u32 {
-        let chunk = if self.free_chunk == NONE {
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "there are few days")]
+    fn slot(&self, day: u64) -> usize {
+        (day & self.day_mask) as usize
+    }
+
+    /// Gives the list that ends at `end` one more chunk; returns where it begins.
+    #[inline(never)]
+    fn lengthen(&mut self, end: u32, day: u64, node: u32) -> u32 {
+        if end == NONE {
+            let slot = self.slot(day);
+            self.busy[slot].push(node);
+            self.occupied[slot / 64] |= 1 << (slot % 64);
+        }
+        let before = end.saturating_sub(1) / CHUNK;
+        let chunk = self.free;
+        if chunk == NONE {
             let begin = u32::try_from(self.pages.len()).expect("fewer than 2^32 events to come");
             self.pages.extend([Scheduled::default(); CHUNK as usize]);
-            self.next_chunk.push(NONE);
-            begin / CHUNK
-        } else {
-            let chunk = self.free_chunk;
-            self.free_chunk = self.next_chunk[chunk as usize];
-            self.next_chunk[chunk as usize] = NONE;
-            chunk
-        };
-        let day = &mut self.days[slot];
-        if day.chunks == 0 {
-            self.occupied[slot / 64] |= 1 << (slot % 64);
-            day.first = chunk;
-        } else {
-            self.next_chunk[day.last() as usize] = chunk;
+            self.before.push(before);
+            return begin;
         }
-        day.chunks += 1;
+        self.free = std::mem::replace(&mut self.before[chunk as usize], before);
         chunk * CHUNK
     }
 
-    /// Takes the soonest event.
-    #[inline]
-    pub fn pop(&mut self) -> Option<(SimTime, E)> {
-        if !self.begin_day() {
-            return None;
+    /// Whether nothing is left to happen, while nobody is being served.
+    pub fn is_empty(&self) -> bool {
+        self.next_day().is_none()
+    }
+
+    /// Goes on to the next events due before `limit`: those of one day, whose nodes
+    /// [`Self::next_node`] then gives. False where there are none.
+    pub fn begin(&mut self, limit: SimTime) -> bool {
+        debug_assert!(self.waiting.is_empty() && self.turn.keys.is_empty(), "all were served");
+        if self.until >= limit {
+            return false;
         }
-        self.pop_today().map(|(at, event, _)| (at, event))
-    }
-
-    /// Makes sure that the day which has begun has an event left, or begins the next day that has
-    /// one; false when there is none. [`Self::pop`] does it too.
-    #[inline]
-    pub fn begin_day(&mut self) -> bool {
-        self.next < self.sorted.len() || !self.late.is_empty() || self.dawn()
-    }
-
-    /// The next event, unless it is of a day that has not begun, with what [`Self::note`] noted.
-    #[inline]
-    pub fn pop_today(&mut self) -> Option<(SimTime, E, Option<u32>)> {
-        // What was in the calendar this morning was scheduled before what came late.
-        let on_time = self.sorted.get(self.next);
-        if let Some(Reverse(late)) = self.late.peek()
-            && on_time.is_none_or(|first| late.at < first.at)
-        {
-            let Reverse(late) = self.late.pop()?;
-            self.len -= 1;
-            return Some((late.at, late.event, None));
-        }
-        let Scheduled { at, event } = *on_time?;
-        self.len -= 1;
-        let note = self.notes.get(self.next).copied().filter(|&note| note != NONE);
-        self.next += 1;
-        Some((at, event, note))
-    }
-
-    /// Notes something about each of the next `most` events that were due today when the day began;
-    /// [`Self::pop_today`] gives the notes back.
-    #[inline]
-    pub fn note(&mut self, most: usize, mut note: impl FnMut(&E) -> Option<u32>) {
-        let end = self.sorted.len().min(self.next + most);
-        self.notes.resize(self.next, NONE);
-        let today = &self.sorted[self.next..end];
-        self.notes.extend(today.iter().map(|scheduled| note(&scheduled.event).unwrap_or(NONE)));
-    }
-
-    /// Forgets every note.
-    pub fn forget_notes(&mut self) {
-        self.notes.clear();
-    }
-
-    /// Begins the next day that has an event; false when there is none.
-    fn dawn(&mut self) -> bool {
-        let in_calendar = self.next_occupied();
-        let Some(day) = in_calendar
-            .or_else(|| self.far.peek().map(|Reverse(first)| first.at.as_picos() >> self.day_bits))
-        else {
+        let Some(day) = self.next_day().filter(|&day| self.dawn(day) < limit) else {
+            self.until = limit;
             return false;
         };
-        self.today = day;
-        // Pages have become free behind today; fill them before anybody appends to them.
-        let horizon = day.saturating_add(DAYS as u64);
-        while let Some(Reverse(first)) = self.far.peek()
-            && (first.at.as_picos() >> self.day_bits) < horizon
-        {
-            let Reverse(Waiting { at, event, .. }) = self.far.pop().expect("it was peeked at");
-            self.append(at.as_picos() >> self.day_bits, Scheduled { at, event });
-        }
-        self.sort_today();
+        self.enter(day);
+        let evening = self.dawn(day + 1);
+        self.until = limit.min(evening);
+        self.cut_short = self.until < evening;
+        self.turn.dawn = self.dawn(day);
+        let slot = self.slot(day);
+        self.occupied[slot / 64] &= !(1 << (slot % 64));
+        std::mem::swap(&mut self.waiting, &mut self.busy[slot]);
         true
     }
 
-    /// The next day after today that has events, if the calendar has one.
+    /// The first day from today on that has events.
+    fn next_day(&self) -> Option<u64> {
+        let far = || self.far.peek().map(|Reverse(first)| self.day(first.at));
+        self.next_occupied().or_else(far)
+    }
+
+    fn enter(&mut self, day: u64) {
+        if day == self.today {
+            return;
+        }
+        self.today = day;
+        // Days have become free behind this one; fill them before anybody appends to them.
+        while let Some(Reverse(first)) = self.far.peek()
+            && self.day(first.at) - day <= self.day_mask
+        {
+            let Reverse(Waiting { at, event, .. }) = self.far.pop().expect("it was peeked at");
+            self.append(self.day(at), Scheduled { at, event });
+        }
+    }
+
+    /// The first day from today on that has events in the calendar.
     fn next_occupied(&self) -> Option<u64> {
-        let start = slot(self.today + 1);
+        let start = self.slot(self.today);
         let (word, bit) = (start / 64, start % 64);
         let words = self.occupied.len();
         let ahead = |step: usize, mask: u64| {
@@ -283,204 +281,276 @@ impl<E: Copy + Default> EventQueue<E> {
         let found = ahead(0, u64::MAX << bit)
             .or_else(|| (1..words).find_map(|step| ahead(step, u64::MAX)))
             .or_else(|| ahead(0, !(u64::MAX << bit)))?;
-        Some(self.today + 1 + ((found + DAYS - start) % DAYS) as u64)
+        Some(self.today + ((found as u64).wrapping_sub(start as u64) & self.day_mask))
     }
 
-    /// Moves today's chunks into `sorted`, in order, and frees them.
-    fn sort_today(&mut self) {
-        let slot = slot(self.today);
-        let day = std::mem::replace(&mut self.days[slot], EMPTY);
-        self.occupied[slot / 64] &= !(1 << (slot % 64));
-        self.next = 0;
-        self.notes.clear();
-        let count = day.count();
-        self.sorted.resize(count, Scheduled::default());
-        if count <= FEW {
-            let mut chain = Chain::new(day, &self.next_chunk);
-            let events = chain.next().map_or(0..0, |first| first);
-            self.sorted.copy_from_slice(&self.pages[events]);
-        } else {
-            self.scatter(day, count);
-        }
-        if count > 0 {
-            self.next_chunk[day.last() as usize] = self.free_chunk;
-            self.free_chunk = day.first;
-        }
-        insertion_sort(&mut self.sorted);
-    }
-
-    /// Counting sort by the upper bits of the time within the day, one bin an event or so.
-    fn scatter(&mut self, day: Day, count: usize) {
-        let bins = count.next_power_of_two().min(1 << self.day_bits).min(BINS);
-        let shift = self.day_bits - bins.ilog2();
-        #[expect(clippy::cast_possible_truncation, reason = "masked to a few bits")]
-        let bin = |at: SimTime| (at.as_picos() >> shift) as usize & (bins - 1) & (BINS - 1);
-        self.counts[..bins].fill(0);
-        for events in Chain::new(day, &self.next_chunk) {
-            for scheduled in &self.pages[events] {
-                self.counts[bin(scheduled.at)] += 1;
+    /// The next node to be served: [`Self::pop`] gives its events.
+    #[inline(never)]
+    pub fn next_node(&mut self) -> Option<u32> {
+        debug_assert!(self.turn.keys.is_empty(), "the last one was served");
+        let node = self.waiting.pop()?;
+        let list = self.list(self.today, node);
+        let mut end = std::mem::replace(&mut self.ends[list], NONE);
+        self.turn.events.clear();
+        while end != NONE {
+            let chunk = (end - 1) / CHUNK;
+            for place in (chunk * CHUNK..end).rev() {
+                let scheduled = self.pages[place as usize];
+                self.turn.events.push(scheduled);
             }
+            end = match self.before[chunk as usize] {
+                NONE => NONE,
+                before => before * CHUNK + CHUNK,
+            };
+            self.before[chunk as usize] = std::mem::replace(&mut self.free, chunk);
         }
-        let mut start = 0;
-        for count in &mut self.counts[..bins] {
-            start += std::mem::replace(count, start);
+        if self.cut_short {
+            self.postpone();
         }
-        for events in Chain::new(day, &self.next_chunk) {
-            for scheduled in &self.pages[events] {
-                let place = &mut self.counts[bin(scheduled.at)];
-                self.sorted[*place as usize] = *scheduled;
-                *place += 1;
+        self.turn.sort();
+        Some(node)
+    }
+
+    /// Puts back what is due later today.
+    #[cold]
+    fn postpone(&mut self) {
+        let (events, until) = (std::mem::take(&mut self.turn.events), self.until);
+        let (due, later): (Vec<_>, Vec<_>) = events.into_iter().partition(|event| event.at < until);
+        later.into_iter().rev().for_each(|event| self.append(self.today, event));
+        self.turn.events = due;
+    }
+
+    /// The node whose turn comes after so many others.
+    #[inline]
+    pub fn upcoming(&self, others: usize) -> Option<u32> {
+        self.waiting.iter().rev().nth(others).copied()
+    }
+
+    /// Begins to fetch a node's events of today.
+    #[inline]
+    pub fn prefetch(&self, node: u32) {
+        let end = self.ends[self.list(self.today, node)];
+        let mut chunk = end.saturating_sub(1) / CHUNK;
+        for _ in 0..MOST_CHUNKS {
+            if chunk == NONE {
+                break;
             }
+            let place = (chunk * CHUNK) as usize;
+            prefetch(&self.pages[place]);
+            prefetch(&self.pages[place + 2]);
+            chunk = self.before[chunk as usize];
         }
     }
-}
 
-/// The chunks of one day, each as the range of its events.
-struct Chain<'a> {
-    next: &'a [u32],
-    chunk: u32,
-    left: usize,
-}
+    /// A node's events of today, latest scheduled first.
+    #[inline]
+    pub fn of(&self, node: u32) -> impl Iterator<Item = E> + '_ {
+        let mut end = self.ends[self.list(self.today, node)];
+        std::iter::from_fn(move || {
+            let place = end.checked_sub(1)?;
+            let event = self.pages[place as usize].event;
+            end = if place % CHUNK > 0 {
+                place
+            } else {
+                match self.before[(place / CHUNK) as usize] {
+                    NONE => NONE,
+                    before => before * CHUNK + CHUNK,
+                }
+            };
+            Some(event)
+        })
+    }
 
-impl<'a> Chain<'a> {
-    fn new(day: Day, next: &'a [u32]) -> Self {
-        Self { next, chunk: day.first, left: day.count() }
+    /// The soonest event of the node whose turn it is.
+    #[inline]
+    pub fn pop(&mut self) -> Option<(SimTime, E)> {
+        let key = self.turn.keys.pop()?;
+        let Scheduled { at, event } = self.turn.events[self.turn.index(key)];
+        Some((at, event))
+    }
+
+    /// The events of the node whose turn it is.
+    #[inline]
+    pub fn of_turn(&self) -> impl Iterator<Item = E> + '_ {
+        self.turn.events.iter().map(|scheduled| scheduled.event)
     }
 }
 
-impl Iterator for Chain<'_> {
-    type Item = std::ops::Range<usize>;
+impl<E> Turn<E> {
+    #[inline]
+    fn sort(&mut self) {
+        self.on_time = u32::try_from(self.events.len()).expect("fewer than 2^32 events");
+        let (dawn, ranks) = (self.dawn, (0..self.on_time).rev());
+        let keys = self.events.iter().zip(ranks).map(|(first, rank)| key(first.at, dawn, rank));
+        self.keys.extend(keys);
+        // What came over one link is in order already.
+        self.keys.sort_unstable_by(|a, b| b.cmp(a));
+    }
 
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.left == 0 {
-            return None;
-        }
-        let (begin, len) = ((self.chunk * CHUNK) as usize, self.left.min(CHUNK as usize));
-        self.chunk = self.next[self.chunk as usize];
-        self.left -= len;
-        Some(begin..begin + len)
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "takes a key apart")]
+    fn index(&self, key: u64) -> usize {
+        let rank = key as u32;
+        (if rank < self.on_time { self.on_time - 1 - rank } else { rank }) as usize
+    }
+
+    fn insert(&mut self, at: SimTime, event: E) {
+        let rank = u32::try_from(self.events.len()).expect("fewer than 2^32 events");
+        self.events.push(Scheduled { at, event });
+        let key = key(at, self.dawn, rank);
+        // It is soon, so it belongs near the end.
+        let sooner = self.keys.iter().rev().take_while(|&&other| other < key).count();
+        self.keys.insert(self.keys.len() - sooner, key);
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "taken modulo the number of days")]
-const fn slot(day: u64) -> usize {
-    day as usize % DAYS
-}
-
-/// Stable, and linear where the input is nearly sorted, which is what the counting pass leaves.
-fn insertion_sort<E: Copy>(events: &mut [Scheduled<E>]) {
-    let mut latest = SimTime::EPOCH;
-    for end in 0..events.len() {
-        if events[end].at >= latest {
-            latest = events[end].at;
-        } else {
-            insert(&mut events[..=end]);
-        }
-    }
-}
-
-/// Moves the last event to its place among those before it.
-fn insert<E: Copy>(events: &mut [Scheduled<E>]) {
-    let mut place = events.len() - 1;
-    let moving = events[place];
-    while place > 0 && events[place - 1].at > moving.at {
-        events[place] = events[place - 1];
-        place -= 1;
-    }
-    events[place] = moving;
+/// Orders the events of a turn by time, and those of one instant by rank.
+#[inline]
+fn key(at: SimTime, dawn: SimTime, rank: u32) -> u64 {
+    at.since(dawn).as_picos() << 32 | u64::from(rank)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use weft_units::{Rng, Seed};
 
     use super::*;
 
-    /// Delays of every size that matters: now, today, next days, past the last page, seconds.
-    fn delay(rng: &mut Rng) -> u64 {
-        let bits = [0, 3, 10, 14, 20, 26, 32, 40][rng.index(8)];
-        rng.below(1 << bits)
+    /// An event with a number of its own.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+    struct Numbered {
+        node: u32,
+        number: u64,
     }
 
-    #[test]
-    fn random_operations_pop_in_the_order_of_a_heap_of_time_and_sequence() {
-        for seed in 0..60 {
-            let mut rng = Seed(seed).child("ops", 0).rng();
-            let mut queue = EventQueue::new([1, 1_000, 1_000_000][rng.index(3)]);
-            let mut model = BinaryHeap::new();
-            let (mut now, mut sequence) = (0, 0u64);
-            for _ in 0..20_000 {
-                if rng.chance(11, 20) {
-                    // A few delays are drawn from a coarse grid, so that many events tie.
-                    let at = now + delay(&mut rng) / [1, 1 << 9][rng.index(2)];
-                    queue.schedule(SimTime::from_picos(at), sequence);
-                    model.push(Reverse((at, sequence)));
-                    sequence += 1;
-                } else {
-                    let want = model.pop().map(|Reverse(first)| first);
-                    let got = queue.pop().map(|(at, event)| (at.as_picos(), event));
-                    assert_eq!(got, want, "seed {seed}");
-                    now = want.map_or(now, |(at, _)| at);
-                }
-                assert_eq!(queue.len(), model.len());
-            }
-            while let Some(Reverse(want)) = model.pop() {
-                let got = queue.pop().map(|(at, event)| (at.as_picos(), event));
-                assert_eq!(got, Some(want), "seed {seed}");
-            }
-            assert!(queue.pop().is_none() && queue.is_empty());
+    impl AtNode for Numbered {
+        fn node(&self) -> u32 {
+            self.node
         }
     }
 
-    #[test]
-    fn events_of_one_instant_keep_the_order_they_were_scheduled_in() {
-        let mut queue = EventQueue::new(1_000);
-        let far = SimTime::from_picos(1 << 45);
-        (0..50).for_each(|event| queue.schedule(far, event));
-        queue.schedule(SimTime::from_picos(5), 99);
-        assert_eq!(queue.pop(), Some((SimTime::from_picos(5), 99)));
-        (50..100).for_each(|event| queue.schedule(far, event));
-        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|(_, event)| event).collect();
-        assert_eq!(order, (0..100).collect::<Vec<_>>());
+    const NODES: u32 = 7;
+
+    /// What an event leads to, by its number alone: up to two events at its own node, soon or late,
+    /// and one at another, never sooner than the lookahead. No two are of the same instant.
+    fn consequences(at: SimTime, event: Numbered, lookahead: u64) -> Vec<(SimTime, Numbered)> {
+        let mut rng = Seed(event.number).rng();
+        let mut follow = |node: u32, least: u64, child: u64| {
+            let bits = [0, 3, 10, 14, 20, 26, 32, 40][rng.index(8)];
+            let number = event.number * 4 + child;
+            let picos = at.as_picos() + least + rng.below(1 << bits);
+            let at = SimTime::from_picos(picos / 4096 * 4096 + 4096 + number % 4096);
+            (at, Numbered { node, number })
+        };
+        let mut all = vec![follow(event.node, 0, 1)];
+        if event.number.is_multiple_of(3) {
+            all.push(follow(event.node, 0, 2));
+        }
+        if event.number.is_multiple_of(2) {
+            all.push(follow((event.node + 1) % NODES, lookahead, 3));
+        }
+        all.retain(|(_, event)| event.number < 40_000);
+        all
+    }
+
+    /// What each node sees, if the soonest event of all is always next.
+    fn in_order_of_time(lookahead: u64) -> BTreeMap<u32, Vec<(SimTime, Numbered)>> {
+        let start = (0..NODES).map(|node| Numbered { node, number: u64::from(node) + 1 });
+        let mut future: BTreeSet<_> = start.map(|event| (SimTime::EPOCH, event)).collect();
+        let mut seen: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+        while let Some((at, event)) = future.pop_first() {
+            seen.entry(event.node).or_default().push((at, event));
+            future.extend(consequences(at, event, lookahead));
+        }
+        seen
     }
 
     #[test]
-    fn notes_come_back_with_their_events_and_only_with_them() {
-        let mut queue = EventQueue::new(1);
-        let at = |picos: u64| SimTime::from_picos((1 << 20) + picos);
-        [30, 10, 20, 40].iter().for_each(|&event| queue.schedule(at(event), event));
-        assert!(queue.begin_day());
-        queue.note(3, |event| (*event != 20).then_some(u32::try_from(*event).unwrap() + 1));
-        assert_eq!(queue.pop_today(), Some((at(10), 10, Some(11))));
-        queue.schedule(at(15), 15);
-        assert_eq!(queue.pop_today(), Some((at(15), 15, None)));
-        assert_eq!(queue.pop_today(), Some((at(20), 20, None)));
-        queue.forget_notes();
-        assert_eq!(queue.pop_today(), Some((at(30), 30, None)));
-        queue.note(9, |_| Some(7));
-        assert_eq!(queue.pop_today(), Some((at(40), 40, Some(7))));
-        assert_eq!(queue.pop_today(), None);
-        queue.schedule(at(1 << 40), 50);
-        assert!(queue.begin_day());
-        assert_eq!(queue.pop_today(), Some((at(1 << 40), 50, None)));
+    fn each_node_sees_what_it_would_see_if_all_were_handled_in_order_of_time() {
+        let mut rng = Seed(1).rng();
+        for lookahead in [2, 5_000, 600_000, 1_003_000, 50_000_000] {
+            let mut queue = EventQueue::new(SimSpan::from_picos(lookahead), NODES);
+            for node in 0..NODES {
+                let first = Numbered { node, number: u64::from(node) + 1 };
+                queue.schedule(SimTime::EPOCH, first);
+            }
+            let mut seen: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+            while !queue.is_empty() {
+                // Somebody stops the clock now and then.
+                let bits = rng.below(40);
+                let limit = queue.until().as_picos() + rng.below(1 << bits);
+                while queue.begin(SimTime::from_picos(limit)) {
+                    while let Some(node) = queue.next_node() {
+                        while let Some((at, event)) = queue.pop() {
+                            assert!(at < queue.until() && event.node == node);
+                            seen.entry(node).or_default().push((at, event));
+                            let next = consequences(at, event, lookahead);
+                            next.into_iter().for_each(|(at, event)| queue.schedule(at, event));
+                        }
+                    }
+                }
+                assert_eq!(queue.until().as_picos(), limit.max(queue.until().as_picos()));
+            }
+            assert_eq!(seen, in_order_of_time(lookahead), "lookahead of {lookahead} ps");
+        }
+    }
+
+    /// The numbers of what is due before `limit`, in the order they come.
+    fn drain(queue: &mut EventQueue<Numbered>, limit: u64) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        while queue.begin(SimTime::from_picos(limit)) {
+            while queue.next_node().is_some() {
+                numbers.extend(std::iter::from_fn(|| queue.pop()).map(|(_, event)| event.number));
+            }
+        }
+        numbers
     }
 
     #[test]
-    fn what_is_scheduled_for_the_past_comes_next() {
-        let mut queue = EventQueue::new(1_000);
-        queue.schedule(SimTime::from_picos(1 << 30), 0);
-        queue.schedule(SimTime::from_picos(1 << 31), 1);
-        queue.pop();
-        queue.schedule(SimTime::EPOCH, 2);
-        assert_eq!(queue.pop(), Some((SimTime::EPOCH, 2)));
+    fn events_of_one_instant_come_in_the_order_they_were_scheduled_in() {
+        let (mut queue, far) = (EventQueue::new(SimSpan::from_picos(1_000), 1), 1 << 45);
+        let event = |number| Numbered { node: 0, number };
+        (0..50).for_each(|number| queue.schedule(SimTime::from_picos(far), event(number)));
+        assert!(drain(&mut queue, far).is_empty());
+        (50..100).for_each(|number| queue.schedule(SimTime::from_picos(far), event(number)));
+        queue.schedule(SimTime::from_picos(far + 1), event(100));
+        assert_eq!(drain(&mut queue, u64::MAX), (0..=100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_day_that_is_cut_short_keeps_the_order_of_what_is_left() {
+        let mut queue = EventQueue::new(SimSpan::from_picos(1_000_000), 1);
+        let event = |number| Numbered { node: 0, number };
+        [700, 200, 900, 700].iter().zip(0..).for_each(|(&at, number)| {
+            queue.schedule(SimTime::from_picos(at), event(number));
+        });
+        assert_eq!(drain(&mut queue, 700), [1]);
+        assert!(drain(&mut queue, 700).is_empty());
+        queue.schedule(SimTime::from_picos(700), event(4));
+        assert_eq!(drain(&mut queue, u64::MAX), [0, 3, 4, 2]);
     }
 
     #[test]
     fn the_end_of_time_is_a_time() {
-        let mut queue = EventQueue::new(1);
-        queue.schedule(SimTime::FAR_FUTURE, 7);
-        queue.schedule(SimTime::from_picos(u64::MAX - 1), 6);
-        assert_eq!(queue.pop().map(|(_, event)| event), Some(6));
-        assert_eq!(queue.pop().map(|(_, event)| event), Some(7));
+        let mut queue = EventQueue::new(SimSpan::MAX, 2);
+        queue.schedule(SimTime::from_picos(u64::MAX - 1), Numbered { node: 1, number: 7 });
+        assert_eq!(drain(&mut queue, u64::MAX), [7]);
+    }
+
+    #[test]
+    fn memory_is_used_again() {
+        let mut queue = EventQueue::new(SimSpan::from_picos(1_000), 2);
+        let mut rng: Rng = Seed(1).rng();
+        for round in 0..1_000 {
+            for _ in 0..20 {
+                let at = queue.until() + SimSpan::from_picos(rng.below(50_000));
+                queue.schedule(at, Numbered { node: round % 2, number: 0 });
+            }
+            let limit = queue.until().as_picos() + 50_000;
+            assert_eq!(drain(&mut queue, limit).len(), 20);
+        }
+        assert!(queue.pages.len() < 200, "{}", queue.pages.len());
     }
 }

@@ -5,7 +5,6 @@
 //! its arrival at the next node is scheduled. Nothing else happens for a hop.
 
 use std::collections::BTreeMap;
-use std::hint::black_box;
 
 use weft_topo::hash::FabricHash;
 use weft_topo::{Failures, LinkId, NodeId, RouteError, Routes, Topology};
@@ -15,6 +14,7 @@ use crate::event::Events;
 use crate::fault::Change;
 use crate::fault::impairment::{Impairment, Outcome};
 use crate::link::{Condition, Link, LinkClass, Tally};
+use crate::nic::FRAME_OVERHEAD;
 use crate::packet::{EPOCHS, Ecn, Hop, ParcelPool};
 use crate::queue::{Admission, QueueConfig, QueueDiscipline};
 use crate::switch::buffer::{BufferConfig, Request, SharedBuffers};
@@ -191,26 +191,19 @@ impl Fabric {
         &self.routes
     }
 
-    /// A packet arrived at a switch: sends it on, or loses it. `foreseen` is what
-    /// [`Self::foresee`] said, if it was asked and nothing has changed since.
+    /// A packet arrived at a switch: sends it on, or loses it.
     #[inline(always)] // Once in the simulator's loop; a call costs as much as what it does.
-    pub fn forward(
-        &mut self,
-        now: SimTime,
-        hop: Hop,
-        foreseen: Option<LinkId>,
-        events: &mut Events,
-    ) {
+    pub fn forward(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
         if !self.survived_the_link(hop) {
             return self.lose(hop, Loss::LinkDown);
         }
-        match foreseen.or_else(|| self.next_link(now, hop)) {
+        match self.next_link(now, hop) {
             Some(link) => self.enqueue(now, link, hop, events),
             None => self.lose(hop, Loss::NoRoute),
         }
     }
 
-    #[inline(never)] // Most packets were foreseen.
+    #[inline(always)]
     fn next_link(&mut self, now: SimTime, hop: Hop) -> Option<LinkId> {
         let candidates = self.routes.next_links(hop.node(), hop.destination());
         if candidates.len() < 2 {
@@ -218,25 +211,15 @@ impl Fabric {
         }
         let (links, parcels) = (self.links.as_slice(), &self.parcels);
         let switch = (hop.node().0 - self.hosts) as usize;
-        let decision = Decision { now, switch, hop: &hop, candidates, links, parcels };
+        let decision = Decision { now, switch, hop, candidates, links, parcels };
         Some(self.forwarding.choose(&decision))
     }
 
-    /// The link that a packet will leave its switch by, as far as that is known before it arrives.
-    /// Has the link at hand for then: that is what asking early is for.
-    #[inline]
-    pub fn foresee(&self, now: SimTime, hop: Hop) -> Option<LinkId> {
-        let candidates = self.routes.next_links(hop.node(), hop.destination());
-        let link = if candidates.len() < 2 {
-            *candidates.first()?
-        } else {
-            let (links, parcels) = (self.links.as_slice(), &self.parcels);
-            let switch = (hop.node().0 - self.hosts) as usize;
-            let decision = Decision { now, switch, hop: &hop, candidates, links, parcels };
-            self.forwarding.foresee(&decision)?
-        };
-        black_box(self.links[link.index()].condition);
-        Some(link)
+    /// A packet that leaves a node is nowhere else before this long, whatever link it takes.
+    pub fn lookahead(&self) -> SimSpan {
+        let least =
+            |class: &LinkClass| class.propagation + class.pace.serialisation(FRAME_OVERHEAD);
+        self.classes.iter().map(least).min().unwrap_or(SimSpan::MAX)
     }
 
     /// Whether the link a packet came by stayed up while it was on it.

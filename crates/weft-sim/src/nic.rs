@@ -1,6 +1,6 @@
 //! A host's ports: how a path becomes a UDP source port, and a packet a frame on a cable.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use weft_topo::NodeId;
 use weft_topo::hash::FiveTuple;
@@ -25,7 +25,13 @@ const UDP: u8 = 17;
 
 /// Where a host receives: 10.0.0.0 plus its number.
 pub fn address(host: NodeId) -> SocketAddr {
-    SocketAddr::new(IpAddr::V4(Ipv4Addr::from(FIRST_ADDRESS + host.0)), RECEIVE_PORT)
+    address_on(host, RECEIVE_PORT)
+}
+
+/// Where a host sends from on `port`.
+#[inline]
+pub fn address_on(host: NodeId, port: u16) -> SocketAddr {
+    SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::from_bits(FIRST_ADDRESS + host.0), port))
 }
 
 /// The host with this address; `None` for an address that [`address`] never gives to one of

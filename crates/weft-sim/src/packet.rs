@@ -210,6 +210,18 @@ pub struct Parcel {
     pub packet: Packet,
 }
 
+impl Default for Parcel {
+    fn default() -> Self {
+        Self {
+            source: NodeId(0),
+            source_port: 0,
+            payload_len: 0,
+            integrity: Integrity::Sound,
+            packet: Packet::default(),
+        }
+    }
+}
+
 /// Every packet in flight.
 #[derive(Debug, Default)]
 pub struct ParcelPool {
@@ -218,17 +230,26 @@ pub struct ParcelPool {
 }
 
 impl ParcelPool {
+    /// A place for a parcel, with whatever was there before.
+    #[inline]
+    pub fn reserve(&mut self) -> ParcelId {
+        // The place freed last is the one most likely to be in the cache.
+        self.free.pop().unwrap_or_else(|| self.lengthen())
+    }
+
+    #[cold]
+    fn lengthen(&mut self) -> ParcelId {
+        let id = u32::try_from(self.parcels.len()).expect("fewer than 2^32 packets in flight");
+        self.parcels.push(Parcel::default());
+        ParcelId(id)
+    }
+
     /// Keeps `parcel` until it is taken out.
     #[inline]
     pub fn insert(&mut self, parcel: Parcel) -> ParcelId {
-        // The place freed last is the one most likely to be in the cache.
-        if let Some(id) = self.free.pop() {
-            self.parcels[id.0 as usize] = parcel;
-            return id;
-        }
-        let id = u32::try_from(self.parcels.len()).expect("fewer than 2^32 packets in flight");
-        self.parcels.push(parcel);
-        ParcelId(id)
+        let id = self.reserve();
+        *self.get_mut(id) = parcel;
+        id
     }
 
     /// What `id` names.
@@ -243,7 +264,7 @@ impl ParcelPool {
         &mut self.parcels[id.0 as usize]
     }
 
-    /// Forgets `id`: the packet was delivered or dropped.
+    /// Forgets `id`: the packet was delivered or dropped, or there was none.
     #[inline]
     pub fn remove(&mut self, id: ParcelId) {
         self.free.push(id);

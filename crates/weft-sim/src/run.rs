@@ -109,7 +109,7 @@ fn report(
 ) -> Result<Report, RunError> {
     let network = &world.network;
     let fabric = &network.fabric;
-    let elapsed = network.now.since(SimTime::EPOCH);
+    let elapsed = world.ended_at().since(SimTime::EPOCH);
     let flows = scenario.measure.flows;
     let received: Vec<u64> = network.hosts.iter().map(|host| host.received_bytes).collect();
     Ok(Report {
@@ -124,7 +124,7 @@ fn report(
         queues: world.queue_watch().map(|watch| watch.report(fabric)).unwrap_or_default(),
         ports: world
             .port_watch()
-            .map_or_else(PortReport::default, |watch| watch.report(fabric, network.now)),
+            .map_or_else(PortReport::default, |watch| watch.report(fabric, world.ended_at())),
         flows: if flows { network.traffic.finished.iter().map(line).collect() } else { Vec::new() },
     })
 }

@@ -70,8 +70,8 @@ pub struct Channel {
     undelivered: [VecDeque<MessageId>; 2],
     /// Number of the next message of each side to be delivered.
     next_delivery: [u32; 2],
-    /// Messages that wait for the handshake.
-    pub(crate) waiting: Vec<MessageId>,
+    /// Messages that wait for the handshake or for word to reach their sender, by [`Side`].
+    pub(crate) waiting: [Vec<MessageId>; 2],
     /// Why it closed, as the end that noticed first saw it; `None` where a host restarted.
     pub closed_because: Option<CloseReason>,
     /// Messages on it that are not finished.
@@ -227,7 +227,7 @@ impl Traffic {
             connections: [None; 2],
             undelivered: Default::default(),
             next_delivery: [0; 2],
-            waiting: Vec::new(),
+            waiting: Default::default(),
             closed_because: None,
             unfinished: 0,
         });
@@ -374,7 +374,7 @@ impl Traffic {
         channel.state = ChannelState::Closed;
         channel.closed_because = reason;
         channel.undelivered = Default::default();
-        channel.waiting = Vec::new();
+        channel.waiting = Default::default();
         if std::mem::take(&mut channel.unfinished) == 0 {
             return true;
         }

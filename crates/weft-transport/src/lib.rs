@@ -99,7 +99,10 @@ mod timers;
 mod tests;
 
 pub use config::{ConfigError, Retransmission, TransportConfig};
-pub use endpoint::{Arrival, ConnectionId, Endpoint, EndpointConfig, Message, Payload, Transmit};
+pub use connection::Step;
+pub use endpoint::{
+    Arrival, ConnectionId, Departure, Endpoint, EndpointConfig, Message, Payload, Transmit,
+};
 pub use error::{ConnectError, PlacedError, SubmitError};
 pub use event::{CloseReason, DropReason, Event, Placement, Verdict};
 pub use stats::Stats;

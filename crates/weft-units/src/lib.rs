@@ -15,12 +15,13 @@
 //! # Ok::<(), weft_units::ParseUnitError>(())
 //! ```
 #![cfg_attr(not(test), no_std)]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 extern crate alloc;
 
 mod bytes;
 mod parse;
+mod prefetch;
 mod rate;
 mod rng;
 mod seed;
@@ -28,6 +29,7 @@ mod time;
 
 pub use bytes::ByteCount;
 pub use parse::{ParseUnitError, suggest, unknown_name};
+pub use prefetch::{prefetch, prefetch_all};
 pub use rate::BitRate;
 pub use rng::Rng;
 pub use seed::Seed;

@@ -44,7 +44,8 @@ const NO_STD: &[&str] = &[
     "#![cfg_attr(not(any(test, feature = \"std\")), no_std)]",
     "#![no_std]",
 ];
-const NO_UNSAFE: &[&str] = &["#![forbid(unsafe_code)]"];
+/// Where an exception is needed it is marked, with its reason.
+const NO_UNSAFE: &[&str] = &["#![forbid(unsafe_code)]", "#![deny(unsafe_code)]"];
 
 /// Each crate of the workspace and the workspace's crates it ships with.
 type Graph = BTreeMap<String, Vec<String>>;

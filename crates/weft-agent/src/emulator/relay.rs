@@ -114,7 +114,7 @@ impl Relay {
                     passed = true;
                     let size = u16::try_from(packet.bytes.len()).expect("it came as a datagram");
                     let mark = if packet.marked { MARKED } else { 0 };
-                    sockets.outbox.push(destination, mark, size, |out| {
+                    sockets.outbox.push(&destination, mark, size, |out| {
                         out.copy_from_slice(&packet.bytes);
                     });
                     spare.push(packet.bytes);

@@ -69,7 +69,7 @@ impl Bare {
         while self.clock.now() < until {
             for path in 0..paths {
                 // The contents do not matter and are not written: nothing bare is faster.
-                (0..BURST).for_each(|_| self.sockets.outbox.push(to, path, size, |_| {}));
+                (0..BURST).for_each(|_| self.sockets.outbox.push(&to, path, size, |_| {}));
             }
             self.sockets.outbox.flush();
             if self.sockets.outbox.waiting() > 0 {
@@ -119,7 +119,7 @@ impl Bare {
                     let port = u16::from_be_bytes([high, low]);
                     let to = SocketAddr::new(received.from.ip(), port);
                     let size = u16::try_from(datagram.len()).expect("a UDP datagram");
-                    outbox.push(to, 0, size, |out| out.copy_from_slice(datagram));
+                    outbox.push(&to, 0, size, |out| out.copy_from_slice(datagram));
                 }
             }
             outbox.flush();
@@ -143,7 +143,7 @@ impl Bare {
         while self.clock.now() < end {
             ping.number += 1;
             let sent_at = self.clock.now();
-            self.sockets.outbox.push(to, 0, size, |out| ping.write(out));
+            self.sockets.outbox.push(&to, 0, size, |out| ping.write(out));
             self.sockets.outbox.flush();
             if self.await_echo(ping, sent_at + Duration::from_millis(100)) {
                 latency.saturating_record(self.clock.now().since(sent_at).as_nanos());

@@ -101,11 +101,11 @@ impl Outbox {
     /// # Panics
     /// If `size` is more than a UDP datagram holds.
     #[inline]
-    pub fn push(&mut self, to: SocketAddr, path: u16, size: u16, fill: impl FnOnce(&mut [u8])) {
+    pub fn push(&mut self, to: &SocketAddr, path: u16, size: u16, fill: impl FnOnce(&mut [u8])) {
         let socket = usize::from(path) % self.sockets.len();
         let index = match self.latest[socket] {
             Some(latest) if self.groups[latest as usize].takes(to, size) => latest as usize,
-            _ => self.open_group(to, socket, size),
+            _ => self.open_group(*to, socket, size),
         };
         let max_segments = if self.offload { MAX_SEGMENTS } else { 1 };
         fill(self.groups[index].append(size, max_segments));
@@ -251,11 +251,11 @@ impl Outbox {
 
 impl Group {
     #[inline]
-    fn takes(&self, to: SocketAddr, size: u16) -> bool {
+    fn takes(&self, to: &SocketAddr, size: u16) -> bool {
         !self.full
             && size <= self.segment
             && self.len + usize::from(size) <= MAX_BYTES
-            && self.to == to
+            && self.to == *to
     }
 
     #[inline]

@@ -44,7 +44,7 @@ fn push_numbered(sockets: &mut Sockets, to: SocketAddr, path: u16, count: u8) ->
     (0..count)
         .map(|number| {
             let size = if number + 1 == count { 100 } else { 1400 };
-            sockets.outbox.push(to, path, size, |out| out.fill(number));
+            sockets.outbox.push(&to, path, size, |out| out.fill(number));
             vec![number; size.into()]
         })
         .collect()
@@ -87,7 +87,7 @@ fn a_congestion_mark_is_seen_and_its_absence_too() {
     let mut receiver = open(LOCAL[0]);
     let to = receiver.local();
     for (path, marked) in [(0, false), (1, true), (0, false)] {
-        sender.outbox.push(to, path, 64, |out| out.fill(7));
+        sender.outbox.push(&to, path, 64, |out| out.fill(7));
         sender.outbox.flush();
         assert_eq!(arrivals(&mut receiver.inbox), 1);
         let received = receiver.inbox.message(0);
@@ -108,7 +108,7 @@ fn the_kernels_time_of_arrival_lies_between_sending_and_reading() {
     // The kernel begins to stamp a moment after the first socket asks for it.
     for _ in 0..1_000 {
         let sent_at = Clock.now();
-        sender.outbox.push(to, 0, 64, |out| out.fill(7));
+        sender.outbox.push(&to, 0, 64, |out| out.fill(7));
         sender.outbox.flush();
         assert_eq!(arrivals(&mut receiver.inbox), 1);
         let (read_at, lead) = (Clock.now(), Clock.wall_clock_lead());
@@ -150,7 +150,7 @@ fn what_the_kernel_has_no_room_for_waits_in_order() {
     // Each datagram is larger than the one before, so that each is a message by itself.
     for number in 0..60_u8 {
         let size = 1000 + u16::from(number);
-        sender.outbox.push(to, 0, size, |out| out.fill(number));
+        sender.outbox.push(&to, 0, size, |out| out.fill(number));
         sent.push(vec![number; size.into()]);
     }
     let room = Cell::new(0);
@@ -183,7 +183,7 @@ fn a_datagram_beyond_the_interface_is_dropped_and_counted() {
     let socket = sender.outbox.sockets[0].as_fd();
     syscall::set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU, 1280).unwrap();
     let to = sender.local();
-    sender.outbox.push(to, 0, 1400, |out| out.fill(1));
+    sender.outbox.push(&to, 0, 1400, |out| out.fill(1));
     sender.outbox.flush();
     assert_eq!(sender.outbox.waiting(), 0);
     assert_eq!(sender.outbox.counters().too_big, 1, "{:?}", sender.outbox.counters());

@@ -8,7 +8,7 @@ use weft_topo::NodeId;
 use weft_transport::{CloseReason, ConnectionId, Event};
 
 use super::Observer;
-use crate::traffic::{ChannelId, ChannelState, MessageId, Side, Traffic};
+use crate::traffic::{ChannelId, ChannelState, Side, Traffic};
 use crate::world::Network;
 
 /// Ends that have to be told.
@@ -45,10 +45,7 @@ impl Observer for Check {
         for &id in ended {
             let Some(channel) = traffic.channel(id) else { continue };
             // What waits for room in the engine is not the engine's to send yet.
-            let queued = |side| {
-                let from = |id: &MessageId| Some(traffic.message(*id)?.order.from);
-                channel.waiting.iter().any(|id| from(id) == Some(side))
-            };
+            let queued = |side: Side| !channel.waiting[side.index()].is_empty();
             for side in [Side::Opener, Side::Peer] {
                 let end = (channel.hosts[side.index()], channel.connections[side.index()]);
                 if let (other, Some(connection)) = end

@@ -34,24 +34,12 @@ impl Forwarding {
 /// Stands in for the tuple where the hash does not look at it.
 const UNREAD: FiveTuple = FiveTuple { src: 0, dst: 0, src_port: 0, dst_port: 0, protocol: 0 };
 
-impl Forwarding {
+impl Forward for Forwarding {
     #[inline(always)]
-    fn hashed(&self, decision: &Decision<'_>) -> LinkId {
-        let Decision { hop, candidates, .. } = decision;
+    fn choose(&mut self, decision: &Decision<'_>) -> LinkId {
+        let &Decision { hop, candidates, .. } = decision;
         let tuple = if self.affine { UNREAD } else { five_tuple(hop, decision.parcels) };
         let salt = self.salts[decision.switch];
         candidates[self.hash.select(hop.hash(), &tuple, salt, candidates.len())]
-    }
-}
-
-impl Forward for Forwarding {
-    #[inline]
-    fn choose(&mut self, decision: &Decision<'_>) -> LinkId {
-        self.hashed(decision)
-    }
-
-    #[inline]
-    fn foresee(&self, decision: &Decision<'_>) -> Option<LinkId> {
-        Some(self.hashed(decision))
     }
 }

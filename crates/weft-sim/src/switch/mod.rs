@@ -28,7 +28,7 @@ pub struct Decision<'a> {
     /// Index of the switch among the switches, from zero.
     pub switch: usize,
     /// The packet, and by which link it came.
-    pub hop: &'a Hop,
+    pub hop: Hop,
     /// The links that lead to its destination; at least two.
     pub candidates: &'a [LinkId],
     /// Every link of the fabric by [`LinkId`], for their queues.
@@ -41,12 +41,6 @@ pub struct Decision<'a> {
 pub trait Forward {
     /// The chosen link: one of the candidates.
     fn choose(&mut self, decision: &Decision<'_>) -> LinkId;
-
-    /// What [`Self::choose`] will answer, where that is known before the packet's turn; only speed
-    /// depends on it.
-    fn foresee(&self, _: &Decision<'_>) -> Option<LinkId> {
-        None
-    }
 }
 
 /// How switches choose among equal-cost links.
@@ -104,14 +98,6 @@ macro_rules! forwarding_models {
                     Self::External(model) => model.choose(decision),
                 }
             }
-
-            #[inline]
-            fn foresee(&self, decision: &Decision<'_>) -> Option<LinkId> {
-                match self {
-                    $(Self::$kind(model) => model.foresee(decision),)+
-                    Self::External(model) => model.foresee(decision),
-                }
-            }
         }
     };
 }
@@ -128,7 +114,7 @@ forwarding_models! {
 
 /// The five-tuple a switch sees. Host `h` has address 10.0.0.0 + `h`, which is also how
 /// [`crate::nic`] names it.
-pub fn five_tuple(hop: &Hop, parcels: &ParcelPool) -> FiveTuple {
+pub fn five_tuple(hop: Hop, parcels: &ParcelPool) -> FiveTuple {
     let parcel = parcels.get(hop.packet());
     crate::nic::five_tuple(parcel.source, hop.destination(), parcel.source_port)
 }

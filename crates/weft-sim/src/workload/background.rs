@@ -116,14 +116,15 @@ impl Load {
     fn send(&mut self, index: usize, session: &mut Session<'_>) {
         let tag = index as u64;
         if let Some(silence) = self.silent_for(session.now()) {
-            return session.wake(session.now() + silence, tag);
+            let source = self.streams[index].source;
+            return session.wake_at(source, session.now() + silence, tag);
         }
         let (length, stream) = (self.message, &self.streams[index]);
         if let Some(channel) = stream.channel {
             session.send(Order { channel, from: Side::Opener, length, tag, recorded: false });
         }
         if let Some(period) = stream.period {
-            session.wake(session.now() + period, tag);
+            session.wake_at(stream.source, session.now() + period, tag);
         }
     }
 }
@@ -134,7 +135,7 @@ impl Workload for Load {
             stream.channel = Some(session.open(stream.source, stream.destination));
             let phase = stream.period.map_or(0, |period| self.rng.below(period.as_picos().max(1)));
             let start = SimTime::EPOCH + SimSpan::from(self.config.start);
-            session.wake(start + SimSpan::from_picos(phase), tag);
+            session.wake_at(stream.source, start + SimSpan::from_picos(phase), tag);
         }
     }
 

@@ -45,8 +45,6 @@ pub struct Flows {
     unfinished: BTreeMap<ChannelId, usize>,
     /// Flows that have not finished, with those that have not started.
     left: usize,
-    /// Index of the next flow to start, in the order of their starts.
-    next: usize,
 }
 
 impl Flows {
@@ -64,7 +62,6 @@ impl Flows {
             connections,
             open: BTreeMap::new(),
             unfinished: BTreeMap::new(),
-            next: 0,
         }
     }
 
@@ -75,19 +72,12 @@ impl Flows {
         Self::new(random_ring(hosts, seed).into_iter().map(flow).collect())
     }
 
-    fn start_due(&mut self, session: &mut Session<'_>) {
-        while let Some(flow) = self.flows.get(self.next).copied()
-            && flow.start <= session.now()
-        {
-            let channel = self.channel(&flow, session);
-            *self.unfinished.entry(channel).or_default() += 1;
-            let (from, length, tag) = (Side::Opener, flow.length, self.next as u64);
-            self.next += 1;
-            session.send(Order { channel, from, length, tag, recorded: true });
-        }
-        if let Some(flow) = self.flows.get(self.next) {
-            session.wake(flow.start, 0);
-        }
+    fn begin(&mut self, index: usize, session: &mut Session<'_>) {
+        let flow = self.flows[index];
+        let channel = self.channel(&flow, session);
+        *self.unfinished.entry(channel).or_default() += 1;
+        let (from, length, tag) = (Side::Opener, flow.length, index as u64);
+        session.send(Order { channel, from, length, tag, recorded: true });
     }
 
     fn channel(&mut self, flow: &Flow, session: &mut Session<'_>) -> ChannelId {
@@ -115,12 +105,21 @@ impl Flows {
 
 impl Workload for Flows {
     fn start(&mut self, session: &mut Session<'_>) {
-        self.start_due(session);
+        for index in 0..self.flows.len() {
+            let Flow { source, start, .. } = self.flows[index];
+            if start <= session.now() {
+                self.begin(index, session);
+            } else {
+                session.wake_at(source, start, index as u64);
+            }
+        }
     }
 
     fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
-            Notice::Woken { .. } => self.start_due(session),
+            Notice::Woken { token } => {
+                self.begin(usize::try_from(*token).expect("an index of ours"), session);
+            }
             Notice::Sent { order } => self.finish(order.channel, session),
             Notice::Closed { channel, .. } => {
                 self.left -= self.unfinished.remove(channel).unwrap_or(0);

@@ -21,7 +21,7 @@ impl Network {
             EngineEvent::Connected { connection } => {
                 if let Some((channel, _)) = side_of(self, connection) {
                     self.set_state(channel, ChannelState::Open);
-                    self.submit_waiting(channel);
+                    self.submit_waiting(channel, node);
                 }
             }
             EngineEvent::Accepted { connection, service } => {
@@ -30,14 +30,14 @@ impl Network {
                 if known.is_some_and(|channel| channel.hosts[Side::Peer.index()] == node) {
                     self.hosts[node.index()].set_channel(connection, channel);
                     self.bind(channel, Side::Peer, connection);
-                    self.submit_waiting(channel);
+                    self.submit_waiting(channel, node);
                 }
             }
             EngineEvent::Sent { connection, token } => {
                 if let Some((channel, _)) = side_of(self, connection) {
                     let completed = self.traffic.complete(channel, token, self.now);
                     self.note(completed, |order| Notice::Sent { order });
-                    self.submit_waiting(channel);
+                    self.submit_waiting(channel, node);
                 }
             }
             EngineEvent::Delivered { connection, message, length, .. } => {
@@ -80,7 +80,6 @@ impl Network {
 
     /// The control plane has converged. Where the new routes do not fit, the old ones stay.
     pub(super) fn reroute(&mut self) {
-        self.events.forget_notes();
         let _ = self.fabric.reroute();
     }
 

@@ -1,33 +1,35 @@
 //! The simulated world: hosts that run the engine, the fabric between them, and time.
 //!
-//! [`World::run`] pops one event after another and hands it to whom it concerns. Everything a host
-//! does follows from two calls the agent makes too: a packet arrived, or a deadline passed; after
-//! either, the engine is asked for packets as long as a port has room.
+//! [`World::run`] goes through time in spans too short for one node to affect another, and in each
+//! lets one node after another handle what happens to it; see [`event_queue`](crate::EventQueue).
+//! What concerns several nodes is on the agenda and ends a span. Everything a host does follows from
+//! two calls the agent makes too: a packet arrived, or a deadline passed; after either, the engine
+//! is asked for packets as long as a port has room.
 
 use std::collections::VecDeque;
 
 use weft_topo::{Failures, LinkId, NodeId, RouteError, Routes, Topology};
-use weft_transport::{ConfigError, ConnectionId, Event as EngineEvent, TransportConfig};
+use weft_transport::{ConfigError, Event as EngineEvent, TransportConfig};
 use weft_units::{ByteCount, Duration, Seed};
 
 use crate::check::Observer;
-use crate::event::{Event, Events};
+use crate::event::Events;
 use crate::fabric::{Fabric, FabricConfig, idle_latency};
 use crate::fault::Action;
 use crate::host::{Host, Port};
 use crate::measure::{PortWatch, QueueWatch};
 use crate::nic::FRAME_OVERHEAD;
-use crate::packet::ParcelId;
 use crate::scenario::MeasureConfig;
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{Contradiction, Notice, Traffic};
 use crate::workload::{Workload, WorkloadError};
 
+mod agenda;
 mod hear;
 mod packets;
 mod session;
 
-use packets::LOOK_AHEAD;
+use agenda::{Agenda, Item};
 pub use session::Session;
 
 /// How the world is built.
@@ -66,7 +68,7 @@ pub enum BuildError {
 /// Everything but the workloads, which act on it.
 #[derive(Debug)]
 pub struct Network {
-    /// The time.
+    /// The time: of the node that is being served, if one is, else of all.
     pub now: SimTime,
     /// Links and switches.
     pub fabric: Fabric,
@@ -84,11 +86,11 @@ pub struct Network {
     pub events_handled: u64,
     events: Events,
     config: WorldConfig,
+    agenda: Agenda,
     notices: VecDeque<(u32, Notice)>,
-    /// Hosts that will soon act, and on which packet.
-    expected: Vec<(NodeId, Option<ParcelId>)>,
-    /// Payloads on their way from the NIC to where they belong.
-    placing: VecDeque<(NodeId, ConnectionId, u32)>,
+    /// The host that is being served. The others are up to [`Self::lookahead`] ahead or behind.
+    here: Option<NodeId>,
+    lookahead: SimSpan,
 }
 
 /// The simulated world.
@@ -98,7 +100,8 @@ pub struct World {
     pub network: Network,
     workloads: Vec<Box<dyn Workload>>,
     plan: VecDeque<(SimTime, Action)>,
-    stopped: bool,
+    /// When this run ended: the workloads were done, or its time was up.
+    ended_at: Option<SimTime>,
     /// Whether this run ends when the workloads are done.
     until_done: bool,
     /// When this run ends at the latest.
@@ -116,18 +119,22 @@ impl World {
         let hosts = topology.host_ids().map(|id| new_host(&topology, id, &config, seed));
         let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
         let count = topology.hosts();
+        let nodes = count + topology.switches();
+        let fabric = Fabric::new(topology, &config.fabric, seed.child("fabric", 0))?;
+        let lookahead = fabric.lookahead();
         let network = Network {
             now: SimTime::EPOCH,
-            fabric: Fabric::new(topology, &config.fabric, seed.child("fabric", 0))?,
+            fabric,
             traffic: Traffic::default(),
             contradictions: Vec::new(),
             observer: None,
             record: None,
             events_handled: 0,
-            events: Events::new(u64::from(count) * EVENTS_PER_HOST_MICRO),
+            events: Events::new(lookahead, nodes),
+            agenda: Agenda::default(),
             notices: VecDeque::new(),
-            expected: Vec::new(),
-            placing: VecDeque::new(),
+            here: None,
+            lookahead,
             hosts,
             config,
         };
@@ -135,7 +142,7 @@ impl World {
             network,
             workloads: Vec::new(),
             plan: VecDeque::new(),
-            stopped: false,
+            ended_at: None,
             until_done: false,
             limit: SimTime::EPOCH,
             queues: None,
@@ -156,7 +163,7 @@ impl World {
     /// What goes wrong and when, in order of time.
     pub fn set_plan(&mut self, plan: Vec<(SimTime, Action)>) {
         for (at, _) in &plan {
-            self.network.events.schedule(*at, Event::Fault);
+            self.network.agenda.add(*at, Item::Fault);
         }
         self.plan = plan.into();
     }
@@ -164,7 +171,7 @@ impl World {
     /// Looks at queues and ports during the run.
     pub fn watch(&mut self, config: &MeasureConfig) {
         let start = SimTime::EPOCH + config.from.into();
-        self.network.events.schedule(start, Event::Sample);
+        self.network.agenda.add(start, Item::Sample);
         if config.sample_every > Duration::ZERO {
             let watch = QueueWatch::new(&self.network.fabric.topology);
             self.queues = Some((config.sample_every.into(), watch));
@@ -186,7 +193,7 @@ impl World {
         self.ports.get_or_insert_with(|| PortWatch::new(fabric, now));
         if let Some((interval, watch)) = &mut self.queues {
             watch.sample(fabric, now);
-            self.network.events.schedule(now + *interval, Event::Sample);
+            self.network.agenda.add(now + *interval, Item::Sample);
         }
     }
 
@@ -213,17 +220,30 @@ impl World {
 
     fn go(&mut self, limit: SimTime, until_done: bool) {
         (self.limit, self.until_done) = (limit, until_done);
-        self.network.events.schedule(limit, Event::Stop);
+        self.network.agenda.add(limit, Item::Stop);
         // Only notices make a workload done, so only they are followed by that question.
-        self.stopped = until_done && self.is_done();
-        while !self.stopped && self.network.events.begin_day() {
-            self.network.look_ahead();
-            for _ in 0..LOOK_AHEAD {
-                if self.stopped || !self.step() {
-                    break;
+        self.ended_at = (until_done && self.is_done()).then_some(self.network.now);
+        let is_large = self.network.hosts.len() > NEARBY_HOSTS;
+        while self.ended_at.is_none() {
+            let next = self.network.agenda.next_at().expect("the end is on it");
+            if self.network.events.begin(next) {
+                while let Some(node) = self.network.events.next_node() {
+                    if is_large {
+                        self.network.look_ahead();
+                    }
+                    self.serve(node);
                 }
+                self.network.now = self.network.events.until();
+            } else {
+                self.attend_to_agenda();
             }
         }
+    }
+
+    /// When the last run ended: when the workloads were done, or else at its limit. The nodes may
+    /// have gone on a little further.
+    pub fn ended_at(&self) -> SimTime {
+        self.ended_at.unwrap_or(self.network.now)
     }
 
     /// Whether every workload has all it waits for.
@@ -231,47 +251,53 @@ impl World {
         self.workloads.iter().all(|workload| workload.is_done())
     }
 
-    /// Handles the next event; false when there is none.
-    #[inline]
-    fn step(&mut self) -> bool {
-        let Some((at, event, note)) = self.network.events.pop_today() else { return false };
+    /// Lets a node handle what happens to it in this span.
+    fn serve(&mut self, node: NodeId) {
+        if node.index() >= self.network.hosts.len() {
+            return self.network.serve_switch();
+        }
+        self.network.here = Some(node);
+        while let Some((at, event)) = self.network.events.pop() {
+            self.network.now = at;
+            self.network.events_handled += 1;
+            self.network.handle(event);
+            if !self.network.notices.is_empty() {
+                self.give_notices();
+            }
+        }
+        self.network.here = None;
+    }
+
+    fn attend_to_agenda(&mut self) {
+        let Some((at, item)) = self.network.agenda.pop() else { return };
         self.network.now = at;
         self.network.events_handled += 1;
-        match event {
-            Event::Arrive(hop) if hop.node().index() >= self.network.hosts.len() => {
-                let Network { fabric, events, .. } = &mut self.network;
-                fabric.forward(at, hop, note.map(LinkId), events);
-                // No workload hears of that.
-                return true;
-            }
-            Event::Arrive(hop) => self.network.arrive(hop),
-            Event::Pull { host } => {
-                self.network.hosts[host.index()].pull_scheduled = false;
-                self.network.pull(host);
-            }
-            Event::Deadline { host } => self.network.deadline(host),
-            Event::Placed => self.network.placed(),
-            Event::Wake { workload, token } => {
+        match item {
+            Item::Fault => self.fault(),
+            Item::Reroute => self.network.reroute(),
+            Item::Sample => self.sample(),
+            Item::Wake { workload, token } => {
                 self.network.notices.push_back((workload, Notice::Woken { token }));
             }
-            Event::Fault => self.fault(),
-            Event::Reroute => self.network.reroute(),
-            Event::Sample => self.sample(),
             // An earlier run may have left its own.
-            Event::Stop => self.stopped = at >= self.limit,
+            Item::Stop if at >= self.limit => self.ended_at = Some(at),
+            Item::Stop => {}
         }
-        if !self.network.notices.is_empty() {
-            self.give_notices();
-        }
-        true
+        self.give_notices();
     }
 
     fn give_notices(&mut self) {
+        if self.network.notices.is_empty() {
+            return;
+        }
         while let Some((number, notice)) = self.network.notices.pop_front() {
             let mut session = Session::new(&mut self.network, number);
             self.workloads[number as usize].notice(&notice, &mut session);
         }
-        self.stopped |= self.until_done && self.is_done();
+        if self.until_done && self.is_done() {
+            let now = self.network.now;
+            self.ended_at = Some(self.ended_at.map_or(now, |ended| ended.max(now)));
+        }
     }
 
     fn fault(&mut self) {
@@ -287,7 +313,7 @@ impl World {
             Action::Restart(host) => return network.restart(host),
         }
         if let Some(after) = network.config.reroute_after {
-            network.events.schedule(now + after.into(), Event::Reroute);
+            network.agenda.add(now + after.into(), Item::Reroute);
         }
     }
 
@@ -300,14 +326,23 @@ impl World {
 }
 
 impl Network {
+    /// The simulator's inner loop.
+    #[inline(never)]
+    fn serve_switch(&mut self) {
+        while let Some((at, hop)) = self.events.pop_arrival() {
+            self.events_handled += 1;
+            self.fabric.forward(at, hop, &mut self.events);
+        }
+    }
+
     /// Bytes waiting at each of `links` now.
     pub fn queues(&self, links: &[LinkId]) -> Vec<u64> {
         links.iter().map(|&link| self.fabric.queued_bytes(link, self.now)).collect()
     }
 }
 
-/// Events a busy host adds to the queue in a microsecond, for the queue's first guess.
-const EVENTS_PER_HOST_MICRO: u64 = 40;
+/// What so few hosts know stays in the processor's cache without being looked ahead for.
+const NEARBY_HOSTS: usize = 256;
 
 fn new_host(
     topology: &Topology,

@@ -1,65 +1,71 @@
 //! What happens to packets at hosts: they arrive, are placed, and others leave.
 
-use std::hint::black_box;
-
 use weft_topo::NodeId;
-use weft_transport::{Arrival, Transmit, Verdict};
-use weft_units::Duration;
+use weft_transport::{Arrival, ConnectionId, Departure, Placement, Step, Verdict};
+use weft_units::{Duration, prefetch_all};
 
 use super::Network;
 use crate::event::Event;
 use crate::fabric::Loss;
 use crate::nic::{self, FRAME_OVERHEAD};
-use crate::packet::{Ecn, Hop, Integrity, Parcel};
+use crate::packet::{Ecn, Hop, Integrity, ParcelId};
 use crate::time::{SimSpan, SimTime};
-
-/// Events looked ahead at together: enough to hide memory's latency, few enough that what was
-/// fetched first is still there.
-pub(super) const LOOK_AHEAD: usize = 256;
-
-/// The engines of so few hosts stay in the processor's cache without being looked ahead for.
-const NEARBY_HOSTS: usize = 256;
+use crate::traffic::Notice;
 
 impl Network {
-    /// Looks at what the next events will need: links for packets at switches, engines for packets
-    /// at hosts. Most of it is in no nearby cache, and looked up for many at once the waits for
-    /// memory overlap.
-    pub(super) fn look_ahead(&mut self) {
-        let Self { events, fabric, hosts, expected, now, .. } = self;
-        let far = hosts.len() > NEARBY_HOSTS;
-        expected.clear();
-        events.note(LOOK_AHEAD, |event| match event {
-            Event::Arrive(hop) if hop.node().index() >= hosts.len() => {
-                fabric.foresee(*now, hop).map(|link| link.0)
+    /// Begins to fetch what the next nodes will need: first their events and hosts, then the packets
+    /// that arrive, then what the hosts' engines need for those.
+    #[inline(never)]
+    pub(super) fn look_ahead(&self) {
+        let Self { events, hosts, fabric, .. } = self;
+        if let Some(node) = events.upcoming(6) {
+            events.prefetch(node);
+            if let Some(host) = hosts.get(node.index()) {
+                prefetch_all(host);
             }
-            Event::Arrive(hop) if far => {
-                expected.push((hop.node(), Some(hop.packet())));
-                None
-            }
-            Event::Pull { host } if far => {
-                expected.push((host, None));
-                None
-            }
-            _ => None,
-        });
-        for &(node, packet) in &*expected {
-            black_box(packet.map(|packet| fabric.parcels.get(packet).payload_len));
-            black_box(hosts[node.index()].wake_at);
         }
-        for &(node, packet) in &*expected {
-            let host = &hosts[node.index()];
-            match packet {
-                Some(packet) => host.endpoint.look_ahead(&fabric.parcels.get(packet).packet),
-                None => {
-                    black_box(fabric.link(host.ports[0].link).busy_until);
-                    host.endpoint.look_ahead_to_transmit();
+        if let Some(node) = events.upcoming(4)
+            && node.index() < hosts.len()
+        {
+            for event in events.of(node) {
+                if let Event::Arrive(hop) = event {
+                    prefetch_all(fabric.parcels.get(hop.packet()));
                 }
+            }
+        }
+        for (others, step) in [(3, Step::Connections), (2, Step::Senders), (1, Step::Packets)] {
+            if let Some(node) = events.upcoming(others)
+                && let Some(host) = hosts.get(node.index())
+            {
+                let packet = |event| match event {
+                    Event::Arrive(hop) => Some(&fabric.parcels.get(hop.packet()).packet),
+                    _ => None,
+                };
+                host.endpoint.look_ahead(events.of(node).filter_map(packet), step);
             }
         }
     }
 
+    /// Something happens to the host that is being served.
+    #[inline]
+    pub(super) fn handle(&mut self, event: Event) {
+        match event {
+            Event::Arrive(hop) => self.arrive(hop),
+            Event::Pull { host } => {
+                self.hosts[host.index()].pull_scheduled = false;
+                self.pull(host);
+            }
+            Event::Deadline { host } => self.deadline(host),
+            Event::Placed { host, connection, psn } => self.placed(host, connection, psn),
+            Event::Wake { workload, token, .. } => {
+                self.notices.push_back((workload, Notice::Woken { token }));
+            }
+            Event::Act { host, channel, act } => self.act(host, channel, act),
+        }
+    }
+
     /// A packet reached its host.
-    pub(super) fn arrive(&mut self, hop: Hop) {
+    fn arrive(&mut self, hop: Hop) {
         if !self.fabric.survived_the_link(hop) {
             return self.fabric.lose(hop, Loss::LinkDown);
         }
@@ -71,10 +77,8 @@ impl Network {
         }
         self.fabric.counters.delivered += 1;
         let now = self.now.engine_clock();
-        let mut from = nic::address(parcel.source);
-        from.set_port(parcel.source_port);
         let arrival = Arrival {
-            from,
+            from: nic::address_on(parcel.source, parcel.source_port),
             received_at: now,
             congestion_experienced: hop.ecn() == Ecn::CongestionExperienced,
             hops: hop.switches(),
@@ -83,16 +87,15 @@ impl Network {
         let verdict =
             host.endpoint.handle_packet(now, &arrival, &parcel.packet, parcel.payload_len);
         self.fabric.parcels.remove(hop.packet());
-        if let Verdict::Place(placement) = verdict {
+        if let Verdict::Place(placement) = &verdict {
             host.received_bytes += u64::from(placement.len);
             if let Some(observer) = &mut self.observer {
-                observer.asked(hop.node(), &placement);
+                observer.asked(hop.node(), placement);
             }
             if self.config.place_delay > Duration::ZERO {
-                let waiting = (hop.node(), placement.connection, placement.psn);
-                self.placing.push_back(waiting);
+                let (host, &Placement { connection, psn, .. }) = (hop.node(), placement);
                 let at = self.now + self.config.place_delay.into();
-                self.events.schedule(at, Event::Placed);
+                self.events.schedule(at, Event::Placed { host, connection, psn });
             } else {
                 if let Some(observer) = &mut self.observer {
                     observer.placed(hop.node(), placement.connection, placement.psn);
@@ -105,9 +108,8 @@ impl Network {
         self.attend(hop.node());
     }
 
-    /// The oldest payload on its way has been placed. Its connection may have ended meanwhile.
-    pub(super) fn placed(&mut self) {
-        let Some((node, connection, psn)) = self.placing.pop_front() else { return };
+    /// A payload on its way has been placed. Its connection may have ended meanwhile.
+    fn placed(&mut self, node: NodeId, connection: ConnectionId, psn: u32) {
         let now = self.now.engine_clock();
         if let Some(observer) = &mut self.observer {
             observer.placed(node, connection, psn);
@@ -116,7 +118,7 @@ impl Network {
         self.attend(node);
     }
 
-    pub(super) fn deadline(&mut self, node: NodeId) {
+    fn deadline(&mut self, node: NodeId) {
         let host = &mut self.hosts[node.index()];
         if host.wake_at != self.now {
             return;
@@ -158,7 +160,7 @@ impl Network {
     }
 
     /// Takes packets from the engine as long as the ports have room.
-    pub(super) fn pull(&mut self, node: NodeId) {
+    fn pull(&mut self, node: NodeId) {
         let now = self.now.engine_clock();
         loop {
             if let Some(at) = self.full_until(node) {
@@ -166,10 +168,14 @@ impl Network {
                 self.events.schedule(at, Event::Pull { host: node });
                 break;
             }
-            let Some(transmit) = self.hosts[node.index()].endpoint.poll_transmit(now) else {
+            let packet = self.fabric.parcels.reserve();
+            let parcel = self.fabric.parcels.get_mut(packet);
+            let engine = &mut self.hosts[node.index()].endpoint;
+            let Some(departure) = engine.poll_transmit_into(now, &mut parcel.packet) else {
+                self.fabric.parcels.remove(packet);
                 break;
             };
-            self.put_on_wire(node, &transmit);
+            self.put_on_wire(node, packet, &departure);
         }
         self.rearm(node);
     }
@@ -190,27 +196,23 @@ impl Network {
 
     /// A packet leaves its engine.
     #[inline]
-    fn put_on_wire(&mut self, node: NodeId, transmit: &Transmit) {
+    fn put_on_wire(&mut self, node: NodeId, packet: ParcelId, departure: &Departure) {
         let host = &mut self.hosts[node.index()];
-        let payload_len = transmit.payload.map_or(0, |payload| payload.len);
-        let header_len = u16::try_from(transmit.packet.len()).expect("headers are short");
-        let size = FRAME_OVERHEAD + header_len + payload_len;
-        let source_port = host.entropy.source_port(transmit.connection, transmit.path);
-        let destination = nic::host_at(transmit.to, self.fabric.topology.hosts());
+        let source_port = host.entropy.source_port(departure.connection, departure.path);
+        let parcel = self.fabric.parcels.get_mut(packet);
+        parcel.source = node;
+        parcel.source_port = source_port;
+        parcel.payload_len = departure.payload.map_or(0, |payload| payload.len);
+        parcel.integrity = Integrity::Sound;
+        let header_len = u16::try_from(parcel.packet.len()).expect("headers are short");
+        let size = FRAME_OVERHEAD + header_len + parcel.payload_len;
+        let destination = nic::host_at(departure.to, self.fabric.topology.hosts());
         // An answer to a stranger's made-up address goes nowhere.
         let destination = destination.unwrap_or(node);
         let tuple = nic::five_tuple(node, destination, source_port);
         let hash = self.fabric.hash().base(&tuple);
-        let index = usize::from(transmit.path.0) % host.ports.len();
+        let index = usize::from(departure.path.0) % host.ports.len();
         let link = host.ports[index].link;
-        let parcel = Parcel {
-            source: node,
-            source_port,
-            payload_len,
-            integrity: Integrity::Sound,
-            packet: transmit.packet,
-        };
-        let packet = self.fabric.parcels.insert(parcel);
         let hop = Hop::new(packet, node, destination, hash, size);
         let extra = self.irregularity(node, index, size);
         self.fabric.inject(self.now, link, extra, hop, &mut self.events);

@@ -1,10 +1,16 @@
 //! What workloads ask the network for: channels, messages and time.
+//!
+//! A workload that hears something at one host may have that host act at once. Another host acts
+//! when word could have reached it, one shortest latency later: until then it may have handled what
+//! happened to it already. What a workload decides at the start, or woken by [`Session::wake`],
+//! every host does at once.
 
 use weft_topo::NodeId;
 use weft_transport::{ConnectionId, Endpoint, Message};
 
 use super::Network;
-use crate::event::Event;
+use super::agenda::Item;
+use crate::event::{Act, Event};
 use crate::nic;
 use crate::time::SimTime;
 use crate::traffic::{ChannelId, ChannelState, MessageId, Order, Side};
@@ -40,31 +46,60 @@ impl<'a> Session<'a> {
     /// Ends a channel; what is still on it may or may not arrive.
     /// [`Notice::Closed`](crate::traffic::Notice::Closed) follows.
     pub fn close(&mut self, channel: ChannelId) {
-        self.network.close(channel);
+        let opener = self.network.traffic.channel(channel).map(|channel| channel.hosts[0]);
+        if let Some(opener) = opener {
+            self.network.tell(opener, channel, Act::Close);
+        }
     }
 
-    /// Asks for [`Notice::Woken`](crate::traffic::Notice::Woken) with `token` at `at`.
+    /// Asks for [`Notice::Woken`](crate::traffic::Notice::Woken) with `token` at `at`, when every
+    /// host is there.
     pub fn wake(&mut self, at: SimTime, token: u64) {
-        let event = Event::Wake { workload: self.number, token };
+        let at = at.max(self.network.soonest(None));
+        self.network.agenda.add(at, Item::Wake { workload: self.number, token });
+    }
+
+    /// Likewise at a host: what is then decided is for that host. The thing to use where it happens
+    /// often, as the others need not come together for it.
+    pub fn wake_at(&mut self, host: NodeId, at: SimTime, token: u64) {
+        let at = at.max(self.network.soonest(Some(host)));
+        let event = Event::Wake { host, workload: self.number, token };
         self.network.events.schedule(at, event);
     }
 }
 
 impl Network {
+    /// When something decided now reaches `host`, or every host.
+    fn soonest(&self, host: Option<NodeId>) -> SimTime {
+        let at_once = self.here.is_none() || self.here == host;
+        if at_once { self.now } else { self.now + self.lookahead }
+    }
+
+    /// Has a host act on a channel, now or when word reaches it.
+    fn tell(&mut self, host: NodeId, channel: ChannelId, act: Act) {
+        if self.soonest(Some(host)) == self.now {
+            self.act(host, channel, act);
+        } else {
+            let at = self.soonest(Some(host));
+            self.events.schedule(at, Event::Act { host, channel, act });
+        }
+    }
+
+    pub(super) fn act(&mut self, host: NodeId, channel: ChannelId, act: Act) {
+        match act {
+            Act::Connect => self.connect(host, channel),
+            Act::Submit => self.submit_waiting(channel, host),
+            Act::Close => self.close(host, channel),
+        }
+    }
+
     fn open(&mut self, workload: u32, from: NodeId, to: NodeId) -> ChannelId {
         let channel = self.traffic.add(workload, [from, to]);
-        let now = self.now.engine_clock();
         if self.config.handshake {
-            let peer = nic::address(to);
-            let opener = &mut self.hosts[from.index()];
-            // A host at its limit is a channel that never opens, as in life.
-            if let Ok(connection) = opener.endpoint.connect(now, peer, channel.0) {
-                opener.set_channel(connection, channel);
-                self.bind(channel, Side::Opener, connection);
-            }
-            self.attend(from);
+            self.tell(from, channel, Act::Connect);
             return channel;
         }
+        let now = self.now.engine_clock();
         let pair = [from.index(), to.index()];
         let [a, b] = self.hosts.get_disjoint_mut(pair).expect("the ends are different hosts");
         let ends = ((&mut a.endpoint, nic::address(from)), (&mut b.endpoint, nic::address(to)));
@@ -76,6 +111,19 @@ impl Network {
             self.set_state(channel, ChannelState::Open);
         }
         channel
+    }
+
+    fn connect(&mut self, host: NodeId, channel: ChannelId) {
+        let Some(peer) = self.traffic.channel(channel).map(|channel| channel.hosts[1]) else {
+            return;
+        };
+        let (now, opener) = (self.now.engine_clock(), &mut self.hosts[host.index()]);
+        // A host at its limit is a channel that never opens, as in life.
+        if let Ok(connection) = opener.endpoint.connect(now, nic::address(peer), channel.0) {
+            opener.set_channel(connection, channel);
+            self.bind(channel, Side::Opener, connection);
+        }
+        self.attend(host);
     }
 
     pub(super) fn bind(&mut self, channel: ChannelId, side: Side, connection: ConnectionId) {
@@ -93,52 +141,46 @@ impl Network {
     fn send(&mut self, workload: u32, order: Order) {
         let message = self.traffic.begin(order, workload, self.now);
         let channel = self.traffic.channel_mut(order.channel).expect("workloads name their own");
-        channel.waiting.push(message);
-        self.submit_waiting(order.channel);
+        channel.waiting[order.from.index()].push(message);
+        let host = channel.hosts[order.from.index()];
+        self.tell(host, order.channel, Act::Submit);
     }
 
-    fn close(&mut self, id: ChannelId) {
+    fn close(&mut self, host: NodeId, id: ChannelId) {
         let Some(channel) = self.traffic.channel(id) else { return };
-        let (host, connection) = (channel.hosts[0], channel.connections[0]);
-        if let Some(connection) = connection {
+        if let Some(connection) = channel.connections[Side::Opener.index()] {
             let now = self.now.engine_clock();
             self.hosts[host.index()].endpoint.close(now, connection);
             self.attend(host);
         }
     }
 
-    /// Gives the engines what waits on a channel, as far as they take it.
-    pub(super) fn submit_waiting(&mut self, id: ChannelId) {
+    /// Gives a host's engine what waits on a channel, as far as it takes it.
+    pub(super) fn submit_waiting(&mut self, id: ChannelId, host: NodeId) {
         let Some(channel) = self.traffic.channel_mut(id) else { return };
-        if channel.waiting.is_empty() {
+        let side = usize::from(channel.hosts[Side::Opener.index()] != host);
+        let Some(connection) = channel.connections[side] else { return };
+        if channel.waiting[side].is_empty() {
             return;
         }
-        let waiting = std::mem::take(&mut channel.waiting);
-        let (hosts, connections) = (channel.hosts, channel.connections);
+        let waiting = std::mem::take(&mut channel.waiting[side]);
         let mut refused = Vec::new();
         for message in waiting {
-            if !self.submit(hosts, connections, message) {
+            if !self.submit(host, connection, message) {
                 refused.push(message);
             }
         }
         if let Some(channel) = self.traffic.channel_mut(id) {
-            channel.waiting = refused;
+            channel.waiting[side] = refused;
         }
-        hosts.into_iter().for_each(|host| self.attend(host));
+        self.attend(host);
     }
 
     /// Gives one message to its engine; false where it must wait.
-    fn submit(
-        &mut self,
-        hosts: [NodeId; 2],
-        connections: [Option<ConnectionId>; 2],
-        id: MessageId,
-    ) -> bool {
+    fn submit(&mut self, host: NodeId, connection: ConnectionId, id: MessageId) -> bool {
         let Some(record) = self.traffic.message(id) else { return true };
-        let side = record.order.from.index();
         let message = Message { token: id.0.into(), opcode: 0, length: record.order.length };
-        let Some(connection) = connections[side] else { return false };
-        let engine = &mut self.hosts[hosts[side].index()].endpoint;
+        let engine = &mut self.hosts[host.index()].endpoint;
         engine.submit(self.now.engine_clock(), connection, message).is_ok()
     }
 }

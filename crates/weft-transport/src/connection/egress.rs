@@ -1,7 +1,7 @@
 //! What leaves: which packet is next, on which path.
 //!
 //! Three levels: [`Connection::poll_transmit`] decides what kind of packet is due,
-//! [`Sender::poll_data`] which packet and path, `data_packet` writes its header.
+//! [`Sender::poll_data`] which packet and path, `write_header` writes its header.
 
 use weft_units::{ByteCount, Instant};
 use weft_wire::{DataHeader, MessageHeader, Next, Packet, U3, U4};
@@ -13,7 +13,7 @@ use crate::congestion::Congestion;
 use crate::path::{PathId, PathPolicy};
 use crate::pool::before;
 use crate::timers::Timer;
-use crate::{Payload, Transmit};
+use crate::{Departure, Payload};
 
 /// A packet picked for sending.
 pub(crate) struct Picked {
@@ -26,33 +26,44 @@ impl Connection {
     /// The next packet of this connection, if it may send one now: set-up first, then what the
     /// peer waits for (ACKs, answers to probes), then our probes, then payload.
     #[inline]
-    pub(crate) fn poll_transmit(&mut self, now: Instant, shared: &mut Shared) -> Option<Transmit> {
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared,
+        packet: &mut Packet,
+    ) -> Option<Departure> {
         if let Some(setup) = self.poll_setup(shared) {
-            return Some(setup);
+            *packet = setup;
+            return Some(self.departure(PathId(0), None));
         }
         if !self.is_established() {
             return None;
         }
         if let Some((path, ack)) = self.poll_ack(now, shared) {
-            return Some(self.transmit(path, Packet::Ack(ack), None));
+            *packet = Packet::Ack(ack);
+            return Some(self.departure(path, None));
         }
-        if let Some(probe) = self.poll_probe(now, shared) {
-            return Some(probe);
+        if self.probe_is_due(now)
+            && let Some((path, probe)) = self.poll_probe(now, shared)
+        {
+            *packet = Packet::Data(probe, None);
+            return Some(self.departure(path, None));
         }
-        self.poll_payload(now, shared)
+        self.poll_payload(now, shared, packet)
     }
 
-    /// Wraps a packet for the owner.
-    pub(crate) fn transmit(
-        &self,
-        path: PathId,
-        packet: Packet,
-        payload: Option<Payload>,
-    ) -> Transmit {
-        Transmit { connection: Some(self.id), to: self.peer, path, packet, payload }
+    #[inline]
+    fn departure(&self, path: PathId, payload: Option<Payload>) -> Departure {
+        Departure { connection: Some(self.id), to: self.peer, path, payload }
     }
 
-    fn poll_payload(&mut self, now: Instant, shared: &mut Shared) -> Option<Transmit> {
+    #[inline]
+    fn poll_payload(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared,
+        packet: &mut Packet,
+    ) -> Option<Departure> {
         let window = self.send_window;
         let sender = self.sender.as_deref_mut()?;
         if sender.paced_until > now {
@@ -71,10 +82,12 @@ impl Connection {
         }
         shared.stats.data_sent += 1;
         self.sent_anything_at = now;
-        Some(self.data_packet(&picked, shared))
+        let payload = self.write_header(&picked, shared, packet);
+        Some(self.departure(picked.packet.path, Some(payload)))
     }
 
-    fn data_packet(&self, picked: &Picked, shared: &Shared) -> Transmit {
+    #[inline]
+    fn write_header(&self, picked: &Picked, shared: &Shared, out: &mut Packet) -> Payload {
         let Picked { psn, packet, len } = picked;
         let sender = self.sender.as_deref().expect("it picked the packet");
         let message = sender.outbox.message(packet.message);
@@ -96,14 +109,15 @@ impl Connection {
             offset: packet.offset,
             length: message.length,
         };
-        let payload = Payload { token: message.token, offset: packet.offset, len: *len };
-        self.transmit(packet.path, Packet::Data(header, Some(extension)), Some(payload))
+        *out = Packet::Data(header, Some(extension));
+        Payload { token: message.token, offset: packet.offset, len: *len }
     }
 }
 
 impl Sender {
     /// Picks the next packet that congestion control, the send window and the paths allow: lost
     /// ones first.
+    #[inline(always)] // What it picks stays in registers; in memory its parts are read together.
     fn poll_data(&mut self, now: Instant, send_window: u16, shared: &mut Shared) -> Option<Picked> {
         if let Some(psn) = self.pop_ask() {
             self.paths.lift_windows(true);
@@ -124,7 +138,7 @@ impl Sender {
     }
 
     /// Counts a picked packet as in flight.
-    #[inline]
+    #[inline(always)]
     fn charged(&mut self, picked: Picked, now: Instant) -> Picked {
         let bytes = charge(picked.len);
         self.in_flight += bytes;
@@ -138,6 +152,7 @@ impl Sender {
 
     /// Sends a lost packet again, on another path if one is open: the first time as the policy says;
     /// after that, or where everything waits for it, on the likeliest to work.
+    #[cold]
     fn repeat(&mut self, psn: u32, now: Instant, shared: &mut Shared) -> Option<Picked> {
         let mut packet = *self.packet(psn).expect("a lost packet is not acknowledged");
         self.paths.set_avoid(Some(packet.path));
@@ -160,6 +175,7 @@ impl Sender {
     }
 
     /// Cuts a new packet from the messages.
+    #[inline(always)]
     fn fresh(&mut self, now: Instant, send_window: u16, shared: &mut Shared) -> Option<Picked> {
         let psn = self.next;
         let full = psn.wrapping_sub(self.base) >= u32::from(send_window);

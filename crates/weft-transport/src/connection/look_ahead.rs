@@ -1,73 +1,81 @@
-//! Looking ahead: touches the memory that coming packets will need, so that an owner with many
-//! connections at hand waits for all of it together and not for each in turn. It changes nothing,
-//! and what is touched in vain costs a little time.
+//! Looking ahead: begins to fetch the memory that coming packets will need, so that an owner with many
+//! connections at hand does not wait for each in turn. It changes nothing, and what is fetched in
+//! vain costs a little time.
 
-use core::hint::black_box;
-
+use weft_units::{prefetch, prefetch_all};
 use weft_wire::{AckHeader, Packet};
 
 use super::Connection;
 use super::ack_received::circle;
-use super::reassembly::ReceivedPacket;
 use super::sender::Sender;
 
 /// Packets of a cumulative acknowledgement that are looked at; usually it is a few.
 const MOST_ACKED: usize = 8;
 
 /// Packets that are looked ahead for when a port has room.
-const PACKETS: usize = 2;
+const PACKETS: usize = 8;
+
+/// How far ahead an owner is. What one step fetches, the next one reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// First: what is known of connections.
+    Connections,
+    /// Second: their sending halves.
+    Senders,
+    /// Last: what is known of packets and paths.
+    Packets,
+}
 
 impl Connection {
     /// For [`Self::handle_packet`].
     #[inline]
-    pub(crate) fn look_ahead(&self, packet: &Packet) {
-        self.touch();
-        match (packet, self.sender.as_deref()) {
-            (Packet::Data(header, _), _) => {
-                black_box(self.receiver.received.slot(header.psn).map(ReceivedPacket::stage));
+    pub(crate) fn look_ahead(&self, packet: &Packet, step: Step) {
+        match (step, packet, self.sender.as_deref()) {
+            (Step::Connections, ..) => prefetch_all(self),
+            (Step::Senders, Packet::Ack(_), Some(sender)) => prefetch_all(sender),
+            (Step::Packets, Packet::Ack(ack), Some(sender)) => {
+                sender.look_ahead_to_acknowledge(ack)
             }
-            (Packet::Ack(ack), Some(sender)) => sender.look_ahead_to_acknowledge(ack),
+            (Step::Packets, Packet::Data(header, _), _) => {
+                if let Some(packet) = self.receiver.received.slot(header.psn) {
+                    prefetch(packet);
+                }
+            }
             _ => {}
         }
     }
 
     /// For [`Self::poll_transmit`].
     #[inline]
-    pub(crate) fn look_ahead_to_transmit(&self) {
-        self.touch();
-        if let Some(sender) = self.sender.as_deref() {
-            sender.look_ahead_to_send();
+    pub(crate) fn look_ahead_to_transmit(&self, step: Step) {
+        match (step, self.sender.as_deref()) {
+            (Step::Connections, _) => prefetch_all(self),
+            (Step::Senders, Some(sender)) => prefetch_all(sender),
+            (Step::Packets, Some(sender)) => sender.look_ahead_to_send(),
+            _ => {}
         }
-    }
-
-    /// A field of each cache line.
-    #[inline]
-    fn touch(&self) {
-        black_box((self.id, self.peer.port(), self.timers.next(), self.setup.is_due()));
-        black_box(self.receiver.acks.is_due());
     }
 }
 
 impl Sender {
     #[inline]
     fn look_ahead_to_acknowledge(&self, ack: &AckHeader) {
-        black_box((self.next, self.paced_until));
         for psn in circle(self.base, ack.psn_base).take(MOST_ACKED) {
             if let Some(packet) = self.packet(psn) {
-                black_box(self.paths.state(packet.path).up);
+                prefetch_all(self.paths.state(packet.path));
             }
         }
     }
 
     #[inline]
     fn look_ahead_to_send(&self) {
-        black_box((self.next, self.paced_until, self.outbox.has_segment()));
-        black_box(self.controllers.total_window());
-        black_box(self.sent.slot(self.next).map(|packet| packet.sent_at));
+        if let Some(packet) = self.sent.slot(self.next) {
+            prefetch(packet);
+        }
         // What a policy that sprays at random will draw.
         let mut rng = self.rng.clone();
         for _ in 0..PACKETS {
-            black_box(self.paths.state(self.paths.draw(&mut rng)).up);
+            prefetch_all(self.paths.state(self.paths.draw(&mut rng)));
         }
     }
 }

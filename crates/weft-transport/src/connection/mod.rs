@@ -32,6 +32,7 @@ mod setup;
 
 use idle::REST_AFTER;
 use in_flight::SentPacket;
+pub use look_ahead::Step;
 use probe::Probes;
 use reassembly::{ReceivedPacket, Receiver};
 use sender::{Counts, Cursor, Sender};
@@ -162,10 +163,7 @@ impl Connection {
 
     /// Set-up, probes, keepalives.
     fn has_rare_work(&self, now: Instant) -> bool {
-        self.setup.is_due()
-            || !self.probed.is_empty()
-            || self.keepalive_due
-            || self.sender.as_deref().is_some_and(|sender| sender.health.is_due(now))
+        self.setup.is_due() || !self.probed.is_empty() || self.probe_is_due(now)
     }
 
     pub(crate) fn is_established(&self) -> bool {

@@ -4,14 +4,14 @@
 use alloc::collections::VecDeque;
 
 use weft_units::Instant;
-use weft_wire::{AckHeader, DataHeader, Packet, U3, U4};
+use weft_wire::{AckHeader, DataHeader, U3, U4};
 
 use super::ack_received::Delays;
 use super::ack_sent::next_path;
 use super::{Connection, Shared};
 use crate::path::{Feedback, PathId, PathPolicy};
 use crate::timers::Timer;
-use crate::{Arrival, DropReason, Event, Transmit};
+use crate::{Arrival, DropReason, Event};
 
 /// Answers that may wait; a peer that probes faster is answered less.
 const ANSWERS: usize = 64;
@@ -70,11 +70,21 @@ impl Connection {
         Some((next_path(answered, shared.config.paths), header))
     }
 
+    /// Whether [`Self::poll_probe`] has anything to say.
+    #[inline]
+    pub(crate) fn probe_is_due(&self, now: Instant) -> bool {
+        self.keepalive_due || self.sender.as_deref().is_some_and(|sender| sender.health.is_due(now))
+    }
+
     /// The next probe or keepalive of ours.
-    pub(crate) fn poll_probe(&mut self, now: Instant, shared: &mut Shared) -> Option<Transmit> {
+    pub(crate) fn poll_probe(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared,
+    ) -> Option<(PathId, DataHeader)> {
         if self.keepalive_due {
             self.keepalive_due = false;
-            return Some(self.probe_packet(PathId(0), KEEPALIVE, now));
+            return Some((PathId(0), self.probe_header(PathId(0), KEEPALIVE, now)));
         }
         let interval = shared.config.probe_interval;
         let sender = self.sender.as_deref_mut()?;
@@ -90,7 +100,7 @@ impl Connection {
             self.count_silence(path, shared);
         }
         shared.stats.probes_sent += 1;
-        Some(self.probe_packet(path, path.0.into(), stamp))
+        Some((path, self.probe_header(path, path.0.into(), stamp)))
     }
 
     /// A probe of an idle path was not answered: enough of those take the path down too.
@@ -105,9 +115,9 @@ impl Connection {
         }
     }
 
-    fn probe_packet(&mut self, path: PathId, psn: u32, stamp: Instant) -> Transmit {
+    fn probe_header(&mut self, path: PathId, psn: u32, stamp: Instant) -> DataHeader {
         self.sent_anything_at = stamp;
-        let header = DataHeader {
+        DataHeader {
             version: self.version,
             special: true,
             ack_now: true,
@@ -117,8 +127,7 @@ impl Connection {
             destination_cid: self.remote_cid,
             timestamp: stamp.to_wire(),
             ..DataHeader::default()
-        };
-        self.transmit(path, Packet::Data(header, None), None)
+        }
     }
 
     /// The peer answered a probe: the path works, and this is its round-trip time.

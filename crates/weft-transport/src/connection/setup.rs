@@ -7,9 +7,8 @@ use weft_units::{Duration, Instant, Seed};
 use weft_wire::{Packet, SetupHeader, SetupKind, Terms, U4};
 
 use super::{Connection, Shared};
-use crate::path::PathId;
 use crate::timers::Timer;
-use crate::{CloseReason, ConnectionId, Event, Transmit, TransportConfig};
+use crate::{CloseReason, ConnectionId, Event, TransportConfig};
 
 /// The version this end speaks, and the lowest it still speaks.
 pub(crate) const VERSION: u32 = 1;
@@ -116,7 +115,7 @@ impl Connection {
 
     /// The next set-up packet, if one is due.
     #[inline]
-    pub(crate) fn poll_setup(&mut self, shared: &mut Shared) -> Option<Transmit> {
+    pub(crate) fn poll_setup(&mut self, shared: &mut Shared) -> Option<Packet> {
         let (kind, token, service) = match &mut self.setup {
             Setup::Established { accept_due: false } | Setup::Requesting { due: false, .. } => {
                 return None;
@@ -132,7 +131,7 @@ impl Connection {
         };
         let terms = Terms { token, service, ..self.terms(shared) };
         let header = self.setup_header(kind, Some(terms), shared.identity.thread_id);
-        Some(self.transmit(PathId(0), Packet::Setup(header), None))
+        Some(Packet::Setup(header))
     }
 
     pub(crate) fn setup_header(

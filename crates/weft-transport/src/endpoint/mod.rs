@@ -4,7 +4,6 @@
 use core::net::{IpAddr, SocketAddr};
 
 use alloc::collections::{BTreeMap, VecDeque};
-use core::hint::black_box;
 
 use weft_units::{Instant, Seed};
 use weft_wire::{Packet, Terms};
@@ -13,7 +12,7 @@ use ids::Connections;
 use schedule::Schedule;
 use token::Tokens;
 
-use crate::connection::{Connection, Identity, Shared};
+use crate::connection::{Connection, Identity, Shared, Step};
 use crate::path::PathId;
 use crate::{
     CloseReason, ConfigError, ConnectError, DropReason, Event, PlacedError, Stats, SubmitError,
@@ -83,6 +82,19 @@ pub struct Transmit {
     pub payload: Option<Payload>,
     /// Its headers.
     pub packet: Packet,
+}
+
+/// A [`Transmit`] whose headers are where the owner wanted them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// The peer's address and receive port.
+    pub to: SocketAddr,
+    /// Of which connection; `None` for an answer that has none.
+    pub connection: Option<ConnectionId>,
+    /// The path it must take: the owner maps it to a UDP source port.
+    pub path: PathId,
+    /// The payload that follows, if any.
+    pub payload: Option<Payload>,
 }
 
 /// A piece of a message.
@@ -273,27 +285,29 @@ impl Endpoint {
         verdict
     }
 
-    /// Looks at what [`Self::handle_packet`] will need for this packet. Changes nothing: owners that
-    /// have many packets at hand, for one endpoint or for many, call it for all of them first, and
-    /// the waits for memory overlap.
+    /// Begins to fetch what [`Self::handle_packet`] will need for these packets, and
+    /// [`Self::poll_transmit`] for the next. Changes nothing: owners of many endpoints call it for
+    /// one that will soon be busy, each [`Step`] in its turn with other work between, and need not
+    /// wait for memory.
     #[inline]
-    pub fn look_ahead(&self, packet: &Packet) {
-        let cid = match packet {
-            Packet::Data(header, _) => header.destination_cid,
-            Packet::Ack(header) => header.destination_cid,
-            Packet::Setup(_) => return,
-        };
-        if let Some(slot) = self.connections.find(cid) {
-            self.connections.get(slot).expect("found just now").look_ahead(packet);
+    pub fn look_ahead<'a>(&self, packets: impl Iterator<Item = &'a Packet>, step: Step) {
+        let mut before = None;
+        for packet in packets {
+            let cid = match packet {
+                Packet::Data(header, _) => header.destination_cid,
+                Packet::Ack(header) => header.destination_cid,
+                Packet::Setup(_) => continue,
+            };
+            if (step == Step::Packets || before != Some(cid))
+                && let Some(connection) = self.connections.find(cid)
+            {
+                let connection = self.connections.get(connection).expect("found just now");
+                connection.look_ahead(packet, step);
+            }
+            before = Some(cid);
         }
-    }
-
-    /// Likewise looks at what [`Self::poll_transmit`] will need.
-    #[inline]
-    pub fn look_ahead_to_transmit(&self) {
-        black_box(self.poll_timeout());
         if let Some(connection) = self.ready.front().and_then(|&slot| self.connections.get(slot)) {
-            connection.look_ahead_to_transmit();
+            connection.look_ahead_to_transmit(step);
         }
     }
 
@@ -315,10 +329,21 @@ impl Endpoint {
 
     /// The next packet to send, if anything may be sent now. Call until `None`, or until the
     /// owner's budget is spent; connections take turns of one spray unit.
-    #[inline]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+        let mut packet = Packet::default();
+        let Departure { to, connection, path, payload } =
+            self.poll_transmit_into(now, &mut packet)?;
+        Some(Transmit { to, connection, path, payload, packet })
+    }
+
+    /// Likewise with the headers put into `packet`: with hundreds of thousands of them a second,
+    /// each time they are passed on costs.
+    #[inline]
+    pub fn poll_transmit_into(&mut self, now: Instant, packet: &mut Packet) -> Option<Departure> {
         if let Some(answer) = self.answers.pop_front() {
-            return Some(answer);
+            let Transmit { to, connection, path, payload, .. } = answer;
+            *packet = answer.packet;
+            return Some(Departure { to, connection, path, payload });
         }
         while let Some(&slot) = self.ready.front() {
             let connection = self.connections.get_mut(slot);
@@ -326,15 +351,15 @@ impl Endpoint {
                 self.end_turn();
                 continue;
             };
-            let transmit = connection.poll_transmit(now, &mut self.shared);
-            if transmit.is_some() {
+            let departure = connection.poll_transmit(now, &mut self.shared, packet);
+            if departure.is_some() {
                 self.turn += 1;
                 self.reschedule(slot);
                 if self.turn >= self.shared.config.spray_unit {
                     self.end_turn();
                     self.ready.push_back(slot);
                 }
-                return transmit;
+                return departure;
             }
             connection.queued = false;
             self.end_turn();

@@ -1,0 +1,55 @@
+//! Asking the processor for memory before it is needed.
+
+const CACHE_LINE: usize = 64;
+
+/// Begins to fetch the cache line of `value`'s first byte, and does not wait for it. Nothing but
+/// time depends on it; processors for which it is not written do without.
+#[inline(always)]
+pub fn prefetch<T: ?Sized>(value: &T) {
+    prefetch_line(core::ptr::from_ref(value).cast());
+}
+
+/// Likewise every line of `value`.
+#[inline(always)]
+pub fn prefetch_all<T>(value: &T) {
+    let first = core::ptr::from_ref(value).cast::<u8>();
+    for offset in (0..size_of::<T>()).step_by(CACHE_LINE) {
+        prefetch_line(first.wrapping_add(offset));
+    }
+}
+
+#[inline(always)]
+#[expect(unsafe_code, reason = "the instruction takes an address")]
+fn prefetch_line(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch neither reads nor writes as far as the program can tell, and does nothing
+    // at an address that is not mapped.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!(
+            "prfm pldl1keep, [{address}]",
+            address = in(reg) address,
+            options(nostack, readonly, preserves_flags)
+        );
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = address;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_fetched_early_is_as_it_was() {
+        let values = [[7u64; 32]; 4];
+        prefetch(&values[1]);
+        prefetch_all(&values);
+        prefetch("");
+        assert_eq!(values, [[7; 32]; 4]);
+    }
+}
