@@ -1,7 +1,7 @@
 //! One connection. Each file adds the methods for one thing that happens; this one holds the state
 //! and the list of what is done when.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -67,6 +67,9 @@ impl Shared {
         Verdict::Dropped(reason)
     }
 }
+
+/// What a peer calls a connection: its address, its id, and the port it receives on.
+pub(crate) type PeerKey = (IpAddr, u32, u16);
 
 /// One connection.
 #[derive(Debug)]
@@ -164,6 +167,11 @@ impl Connection {
     /// Set-up, probes, keepalives.
     fn has_rare_work(&self, now: Instant) -> bool {
         self.setup.is_due() || !self.probed.is_empty() || self.probe_is_due(now)
+    }
+
+    /// What the peer calls it. Does not change once it is established.
+    pub(crate) fn peer_key(&self) -> PeerKey {
+        (self.peer.ip(), self.remote_cid, self.peer.port())
     }
 
     pub(crate) fn is_established(&self) -> bool {

@@ -185,8 +185,10 @@ impl Connection {
         shared: &mut Shared,
     ) -> bool {
         if !matches!(self.setup, Setup::Requesting { .. }) {
-            return self.remote_cid == header.local_cid;
+            return (self.remote_cid, self.peer.port()) == (header.local_cid, theirs.receive_port);
         }
+        // The peer may have given the connection to another of its threads than the one asked.
+        self.peer.set_port(theirs.receive_port);
         self.version = header.version;
         self.establish(now, header.local_cid, theirs, &shared.config);
         shared.events.push_back(Event::Connected { connection: self.id });

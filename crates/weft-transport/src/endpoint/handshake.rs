@@ -70,8 +70,10 @@ impl Endpoint {
             return if theirs.token == 0 { Ok(()) } else { Err(DropReason::BadToken) };
         }
         let key = (ip, header.local_cid, theirs.receive_port);
-        if let Some(&slot) = self.by_peer.get(&key) {
-            self.connection(slot).accept_again();
+        if let Some(&slot) = self.by_peer.get(&key)
+            && let Some(connection) = self.connections.get_mut(slot)
+        {
+            connection.accept_again();
             self.settle(now, slot);
             return Ok(());
         }
@@ -90,10 +92,11 @@ impl Endpoint {
             self.reject(peer, header, Refusal::NotAccepting);
             return Err(DropReason::TooManyConnections);
         };
-        self.by_peer.insert(key, slot);
         let first_psn = self.first_psn;
-        self.connection(slot).start_at(first_psn);
-        let connection = self.connection(slot).id;
+        let connection = self.connection(slot);
+        connection.start_at(first_psn);
+        let connection = connection.id;
+        self.by_peer.insert(key, slot);
         self.shared.events.push_back(Event::Accepted { connection, service: theirs.service });
         self.settle(now, slot);
         Ok(())
@@ -163,7 +166,8 @@ impl Endpoint {
         self.answers.push_back(answer);
     }
 
-    /// The peer accepted: remember its id, for a reset names it by that.
+    /// The peer accepted: remember its id, for a reset names it by that. An id that stands for
+    /// another connection already is refused, or ending one would forget the other.
     fn handle_accepted(
         &mut self,
         now: Instant,
@@ -172,20 +176,23 @@ impl Endpoint {
         theirs: &Terms,
     ) -> Result<(), DropReason> {
         let version = u32::from(header.version.get());
+        let slot = self.find(arrival, header.destination_cid)?;
+        let key = (arrival.from.ip(), header.local_cid, theirs.receive_port);
+        let is_taken = self.by_peer.get(&key).is_some_and(|&owner| owner != slot);
         if header.local_cid == 0
+            || theirs.receive_port == 0
             || !(MIN_VERSION..=VERSION).contains(&version)
             || !is_usable(theirs)
+            || is_taken
         {
             return Err(DropReason::UnexpectedSetup);
         }
-        let key = (arrival.from.ip(), header.local_cid, theirs.receive_port);
-        let slot = self.connections.find(header.destination_cid);
-        self.with_named(now, arrival, header, |connection, shared| {
-            connection.handle_accept(now, header, theirs, shared)
-        })?;
-        if let Some(slot) = slot {
-            self.by_peer.insert(key, slot);
+        let connection = self.connections.get_mut(slot).expect("found just now");
+        if !connection.handle_accept(now, header, theirs, &mut self.shared) {
+            return Err(DropReason::UnexpectedSetup);
         }
+        self.by_peer.insert(key, slot);
+        self.settle(now, slot);
         Ok(())
     }
 
@@ -234,7 +241,8 @@ impl Endpoint {
         let (Some(slot), None) = (matches.next(), matches.next()) else {
             return Err(DropReason::UnknownConnection);
         };
-        self.connection(slot).closing = Some(CloseReason::Reset);
+        let connection = self.connections.get_mut(slot).ok_or(DropReason::UnknownConnection)?;
+        connection.closing = Some(CloseReason::Reset);
         self.settle(now, slot);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! One host's end of every connection: finds the connection a packet belongs to, sets connections
 //! up and tears them down, and takes turns among those that have something to send.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -12,7 +12,7 @@ use ids::Connections;
 use schedule::Schedule;
 use token::Tokens;
 
-use crate::connection::{Connection, Identity, Shared, Step};
+use crate::connection::{Connection, Identity, PeerKey, Shared, Step};
 use crate::path::PathId;
 use crate::{
     CloseReason, ConfigError, ConnectError, DropReason, Event, PlacedError, Stats, SubmitError,
@@ -113,8 +113,7 @@ pub struct Payload {
 pub struct Endpoint {
     shared: Shared,
     connections: Connections,
-    /// Connections by the peer's address, id and receive port.
-    by_peer: BTreeMap<(IpAddr, u32, u16), u32>,
+    by_peer: BTreeMap<PeerKey, u32>,
     /// Connections that may have something to send, in turn.
     ready: VecDeque<u32>,
     /// Packets the connection at the front of `ready` has sent in its turn.
@@ -436,8 +435,7 @@ impl Endpoint {
     fn agree(&mut self, now: Instant, slot: u32, remote: ConnectionId, theirs: &Terms) {
         let connection = self.connections.get_mut(slot).expect("the caller made it");
         connection.joined(now, remote.0, theirs, &self.shared.config);
-        let peer = connection.peer;
-        self.by_peer.insert((peer.ip(), remote.0, peer.port()), slot);
+        self.by_peer.insert(connection.peer_key(), slot);
         self.settle(now, slot);
     }
 
@@ -482,7 +480,7 @@ impl Endpoint {
             self.answers.push_back(Transmit { connection, to, path, packet, payload: None });
         }
         connection.release(&mut self.shared);
-        self.by_peer.remove(&(connection.peer.ip(), connection.remote_cid, connection.peer.port()));
+        self.by_peer.remove(&connection.peer_key());
         self.shared.events.push_back(Event::Closed { connection: connection.id, reason });
     }
 }

@@ -1,10 +1,13 @@
 //! Packets that an honest peer would not send: counted by reason, never a panic, never a stall.
 
 use weft_units::{Duration, Seed};
-use weft_wire::{AckHeader, Bitmap, DataHeader, MessageHeader, Next, Packet, U4, U5, U11};
+use weft_wire::{
+    AckHeader, Bitmap, DataHeader, MessageHeader, Next, Packet, SetupHeader, SetupKind, Terms, U4,
+    U5, U11,
+};
 
-use super::pair::Pair;
-use crate::{CloseReason, DropReason, Event, TransportConfig, Verdict};
+use super::pair::{Pair, address};
+use crate::{CloseReason, ConnectionId, DropReason, Event, TransportConfig, Verdict};
 
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -29,6 +32,28 @@ fn ack(cid: u32, psn: u32) -> AckHeader {
     }
 }
 
+/// A set-up packet of a peer that calls its connection `local_cid` and receives on `receive_port`.
+fn setup(kind: SetupKind, local_cid: u32, destination_cid: u32, receive_port: u16) -> Packet {
+    let terms = Terms {
+        capabilities: 3,
+        mtu: 1440,
+        window: 100,
+        paths: 1,
+        receive_port,
+        ..Terms::default()
+    };
+    Packet::Setup(SetupHeader {
+        kind,
+        version: U4::truncate(1),
+        cc_type: U4::default(),
+        thread_id: 0,
+        reason: 0,
+        local_cid,
+        destination_cid,
+        terms: (kind == SetupKind::Accept).then_some(terms),
+    })
+}
+
 /// A pair in the middle of a transfer that a hostile third party disturbs.
 fn mid_transfer() -> (Pair, u32, u32) {
     let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
@@ -40,7 +65,7 @@ fn mid_transfer() -> (Pair, u32, u32) {
 #[test]
 fn acks_of_packets_never_sent_are_refused() {
     let (mut pair, cid, _) = mid_transfer();
-    let next = pair.ends[0].next_psn(crate::ConnectionId(cid));
+    let next = pair.ends[0].next_psn(ConnectionId(cid));
     let beyond = ack(cid, next);
     let mut bitmap = Bitmap::default();
     bitmap.set(255);
@@ -62,7 +87,7 @@ fn acks_of_packets_never_sent_are_refused() {
 #[test]
 fn a_timestamp_from_the_future_is_refused() {
     let (mut pair, cid, _) = mid_transfer();
-    let next = pair.ends[0].next_psn(crate::ConnectionId(cid));
+    let next = pair.ends[0].next_psn(ConnectionId(cid));
     let header = AckHeader {
         timestamp_echo: pair.now.to_wire().wrapping_add(1_000_000),
         num_ack: U11::MAX,
@@ -76,7 +101,7 @@ fn a_timestamp_from_the_future_is_refused() {
 #[test]
 fn data_outside_the_window_or_its_message_is_refused() {
     let (mut pair, _, cid) = mid_transfer();
-    let base = pair.ends[1].next_expected(crate::ConnectionId(cid));
+    let base = pair.ends[1].next_expected(ConnectionId(cid));
     let (header, message) = data(cid, base.wrapping_add(4096));
     let far = Packet::Data(header, Some(message));
     assert_eq!(pair.inject(1, &far, 100), Verdict::Dropped(DropReason::OutsideWindow));
@@ -119,11 +144,55 @@ fn a_peer_whose_packets_do_not_add_up_to_messages_is_cut_off() {
 }
 
 #[test]
+fn a_reset_of_a_connection_accepted_on_another_port_and_closed_finds_nothing() {
+    let mut pair = Pair::new(&TransportConfig::stellar());
+    let now = pair.now;
+    let id = pair.ends[0].connect(now, address(1), 0).unwrap();
+    assert_eq!(pair.inject(0, &setup(SetupKind::Accept, 77, id.0, 4792), 0), Verdict::Done);
+    pair.ends[0].close(now, id);
+    let next = pair.ends[0].connect(now, address(1), 0).unwrap();
+    let unknown = Verdict::Dropped(DropReason::UnknownConnection);
+    assert_eq!(pair.inject(0, &setup(SetupKind::Reset, 77, 0, 0), 0), unknown);
+    pair.run_for(Duration::from_micros(1));
+    let ended = |id| {
+        pair.events[0]
+            .iter()
+            .any(|event| matches!(event, Event::Closed { connection, .. } if *connection == id))
+    };
+    assert!(ended(id) && !ended(next), "{:?}", pair.events[0]);
+}
+
+#[test]
+fn packets_go_to_the_port_that_the_accept_names() {
+    let mut pair = Pair::new(&TransportConfig::stellar());
+    let id = pair.ends[0].connect(pair.now, address(1), 0).unwrap();
+    let _ = pair.inject(0, &setup(SetupKind::Accept, 77, id.0, 4792), 0);
+    pair.submit(0, id, 1, 100);
+    let sent = core::iter::from_fn(|| pair.ends[0].poll_transmit(pair.now)).last();
+    assert_eq!(sent.map(|transmit| transmit.to.port()), Some(4792));
+}
+
+#[test]
+fn an_accept_that_says_something_else_than_the_first_is_refused() {
+    let mut pair = Pair::new(&TransportConfig::stellar());
+    let ids = [0; 2].map(|_| pair.ends[0].connect(pair.now, address(1), 0).unwrap());
+    let accept = |cid, to: ConnectionId, port| setup(SetupKind::Accept, cid, to.0, port);
+    let refused = Verdict::Dropped(DropReason::UnexpectedSetup);
+    assert_eq!(pair.inject(0, &accept(77, ids[0], 0), 0), refused, "nobody receives on port 0");
+    assert_eq!(pair.inject(0, &accept(77, ids[0], 4792), 0), Verdict::Done);
+    assert_eq!(pair.inject(0, &accept(77, ids[0], 4792), 0), Verdict::Done, "came twice");
+    assert_eq!(pair.inject(0, &accept(77, ids[0], 4793), 0), refused);
+    assert_eq!(pair.inject(0, &accept(78, ids[0], 4792), 0), refused);
+    assert_eq!(pair.inject(0, &accept(77, ids[1], 4792), 0), refused, "it is the first one's");
+    assert_eq!(pair.inject(0, &accept(78, ids[1], 4792), 0), Verdict::Done);
+}
+
+#[test]
 fn random_headers_never_panic_and_never_stall_the_honest_peer() {
     let mut rng = Seed(99).rng();
     for round in 0..40 {
         let (mut pair, to_sender, to_receiver) = mid_transfer();
-        let near = pair.ends[0].next_psn(crate::ConnectionId(to_sender));
+        let near = pair.ends[0].next_psn(ConnectionId(to_sender));
         for _ in 0..200 {
             let psn = near.wrapping_add(rng.next_u32() % 8192).wrapping_sub(4096);
             let mut bitmap = Bitmap::default();

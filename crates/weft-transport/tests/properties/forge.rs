@@ -13,6 +13,8 @@ use super::script::Script;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     pub(super) connections: [u32; 4],
+    /// The connection that the victim asked it for last.
+    pub(super) asked: u32,
     pub(super) psn: u32,
     pub(super) token: u64,
     pub(super) stamp: u32,
@@ -35,8 +37,9 @@ pub(super) fn packet(step: u8, known: &Known, script: &mut Script<'_>) -> Option
         0 => data(known, script),
         1 => ack(known, script),
         2 => setup(known, script),
+        _ if step >= 128 => setup(known, script),
         _ => {
-            let len = script.byte()?;
+            let len = script.byte()? % 96;
             let (packet, payload) = Packet::parse(script.take(len.into())).ok()?;
             return Some((packet, u16::try_from(payload.len()).ok()?));
         }
@@ -100,8 +103,9 @@ fn ack(known: &Known, script: &mut Script<'_>) -> Packet {
 
 fn setup(known: &Known, script: &mut Script<'_>) -> Packet {
     use SetupKind::{Accept, Challenge, Close, Reject, Request, Reset};
+    let kind = usize::from(script.byte().unwrap_or(0) % 8);
+    let kind = [Request, Challenge, Accept, Accept, Reject, Close, Close, Reset][kind];
     let flags = script.byte().unwrap_or(0);
-    let kind = [Request, Request, Challenge, Accept, Reject, Close, Reset][usize::from(flags % 7)];
     let terms = Terms {
         capabilities: if flags & 32 == 0 { 3 } else { script.wide() },
         first_psn: script.near(known.psn),
@@ -115,12 +119,18 @@ fn setup(known: &Known, script: &mut Script<'_>) -> Packet {
     };
     Packet::Setup(SetupHeader {
         kind,
-        version: U4::truncate(1 + u32::from(flags >> 7)),
+        version: U4::truncate(1 + u32::from(flags >> 6 == 3)),
         cc_type: U4::default(),
         thread_id: flags,
         reason: flags % 4,
-        local_cid: script.near(known.connections[1]),
-        destination_cid: known.connection(script),
+        local_cid: match script.byte().unwrap_or(0) {
+            few @ 0..192 => known.connections[1].wrapping_add(u32::from(few % 3)),
+            _ => script.wide(),
+        },
+        destination_cid: match kind {
+            Challenge | Accept | Reject | Close if flags & 8 == 0 => known.asked,
+            _ => known.connection(script),
+        },
         terms: matches!(kind, Request | Challenge | Accept).then_some(terms),
     })
 }

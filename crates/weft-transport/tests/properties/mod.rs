@@ -120,6 +120,7 @@ impl Scene {
         let (honest, other) = (honest.expect("there is room"), other.expect("there is room"));
         let known = Known {
             connections: [other.0.0, other.1.0, honest.0.0, honest.1.0],
+            asked: 0,
             psn: u32::MAX - 20,
             token: 0,
             stamp: now.to_wire(),
@@ -156,6 +157,10 @@ impl Scene {
                 let message = Message { token: 0, opcode: step, length: u32::from(script.word()) };
                 // Its queue may be full, or the enemy gone.
                 let _ = self.ends[VICTIM].submit(self.now, self.enemy, message);
+            }
+            7 if step >= 64 => {
+                // It may hold as many connections as it may.
+                let _ = self.ends[VICTIM].connect(self.now, address(ENEMY), 0);
             }
             _ => {
                 if let Some(placement) = self.unplaced.pop_front() {
@@ -224,10 +229,14 @@ impl Scene {
         if transmit.to.ip() == address(1 - from).ip() {
             self.sequence += 1;
             self.wire.insert((self.now + ONE_WAY, self.sequence), (1 - from, transmit));
-        } else if let Packet::Setup(header) = &transmit.packet
-            && header.kind == SetupKind::Challenge
-        {
-            self.known.token = header.terms.map_or(0, |terms| terms.token);
+        } else if let Packet::Setup(header) = &transmit.packet {
+            match header.kind {
+                SetupKind::Challenge => {
+                    self.known.token = header.terms.map_or(0, |terms| terms.token);
+                }
+                SetupKind::Request => self.known.asked = header.local_cid,
+                _ => {}
+            }
         } else if let Packet::Data(header, _) = &transmit.packet {
             self.known.stamp = header.timestamp;
         }
