@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use weft_transport::{ConfigError, Endpoint, EndpointConfig, TransportConfig};
+use weft_transport::{ConfigError, Endpoint, EndpointConfig, Secret, TransportConfig};
 use weft_units::{Duration, Instant, Seed};
 
 use crate::udp::{SocketConfig, SocketError, Sockets};
@@ -21,7 +21,8 @@ pub struct AgentConfig {
     pub transport: TransportConfig,
     /// Whether peers may connect.
     pub accept: bool,
-    /// Connections at most, at most 2^24.
+    /// Connections at most, at most 2^24. Fewer make their ids harder to guess
+    /// (`docs/design/connections.md`).
     pub max_connections: u32,
     /// How to wait between turns.
     pub wait: WaitMode,
@@ -34,7 +35,7 @@ impl AgentConfig {
             sockets: SocketConfig::new(local, transport.paths),
             transport,
             accept: false,
-            max_connections: 1 << 20,
+            max_connections: 1 << 17,
             wait: WaitMode::default(),
         }
     }
@@ -120,7 +121,8 @@ impl Agent {
                 accept: config.accept,
                 max_connections: config.max_connections,
             },
-            random_seed()?,
+            Seed(u64::from_le_bytes(random()?)),
+            Secret::new(random()?),
         )?;
         let clock = Clock;
         Ok(Self {
@@ -191,13 +193,13 @@ impl Agent {
     }
 }
 
-/// Connection ids and tokens must not be guessable.
-fn random_seed() -> Result<Seed, rustix::io::Errno> {
-    let mut bytes = [0; 8];
+/// Random bytes from the operating system.
+fn random<const N: usize>() -> Result<[u8; N], rustix::io::Errno> {
+    let mut bytes = [0; N];
     let mut filled = 0;
     while filled < bytes.len() {
         filled +=
             rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
     }
-    Ok(Seed(u64::from_le_bytes(bytes)))
+    Ok(bytes)
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use weft_topo::{LinkId, NodeId};
-use weft_transport::{ConfigError, ConnectionId, Endpoint, EndpointConfig, TransportConfig};
+use weft_transport::{
+    ConfigError, ConnectionId, Endpoint, EndpointConfig, Secret, TransportConfig,
+};
 use weft_units::Seed;
 
 use crate::nic::{Entropy, Jitter, RECEIVE_PORT};
@@ -116,5 +118,6 @@ fn endpoint(transport: &TransportConfig, seed: Seed, life: u64) -> Result<Endpoi
         accept: true,
         max_connections: MAX_CONNECTIONS,
     };
-    Endpoint::new(config, seed.child("engine", life))
+    let seed = seed.child("engine", life);
+    Endpoint::new(config, seed, Secret::repeatable(seed))
 }

@@ -8,7 +8,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant as Clock;
 
 use weft_transport::{
-    Arrival, Endpoint, EndpointConfig, Event, Message, Transmit, TransportConfig, Verdict, path,
+    Arrival, Endpoint, EndpointConfig, Event, Message, Secret, Transmit, TransportConfig, Verdict,
+    path,
 };
 use weft_units::{BitRate, ByteCount, Duration, Instant, Seed};
 
@@ -24,7 +25,8 @@ fn endpoint(config: &TransportConfig, seed: u64) -> Endpoint {
         accept: true,
         max_connections: 16,
     };
-    Endpoint::new(config, Seed(seed)).expect("the profiles are valid")
+    Endpoint::new(config, Seed(seed), Secret::repeatable(Seed(seed)))
+        .expect("the profiles are valid")
 }
 
 /// Runs one bulk transfer; returns data packets, ACKs and seconds.

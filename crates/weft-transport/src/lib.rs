@@ -24,7 +24,7 @@
 //! ```
 //! use std::net::SocketAddr;
 //! use weft_transport::{
-//!     Arrival, Endpoint, EndpointConfig, Event, Message, TransportConfig, Verdict,
+//!     Arrival, Endpoint, EndpointConfig, Event, Message, Secret, TransportConfig, Verdict,
 //! };
 //! use weft_units::{Duration, Instant, Seed};
 //!
@@ -37,7 +37,9 @@
 //!     max_connections: 16,
 //! };
 //! let at: [SocketAddr; 2] = ["10.0.0.1:4791".parse()?, "10.0.0.2:4791".parse()?];
-//! let mut ends = [Endpoint::new(config.clone(), Seed(1))?, Endpoint::new(config, Seed(2))?];
+//! // Real owners ask the operating system for both.
+//! let endpoint = |seed| Endpoint::new(config.clone(), seed, Secret::repeatable(seed));
+//! let mut ends = [endpoint(Seed(1))?, endpoint(Seed(2))?];
 //! let mut now = Instant::EPOCH;
 //! let mut sent = false;
 //! let id = ends[0].connect(now, at[1], 0)?;
@@ -101,7 +103,7 @@ mod tests;
 pub use config::{ConfigError, Retransmission, TransportConfig};
 pub use connection::Step;
 pub use endpoint::{
-    Arrival, ConnectionId, Departure, Endpoint, EndpointConfig, Message, Payload, Transmit,
+    Arrival, ConnectionId, Departure, Endpoint, EndpointConfig, Message, Payload, Secret, Transmit,
 };
 pub use error::{ConnectError, PlacedError, SubmitError};
 pub use event::{CloseReason, DropReason, Event, Placement, Verdict};

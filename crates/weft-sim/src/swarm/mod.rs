@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
-use weft_transport::{CloseReason, Endpoint, EndpointConfig};
+use weft_transport::{CloseReason, Endpoint, EndpointConfig, Secret};
 use weft_units::Seed;
 
 use crate::batch::for_each_index;
@@ -189,7 +189,8 @@ fn prepare(case: &Case, seed: u64, hosts: &mut [Host]) {
                 accept: true,
                 max_connections: 1 << 12,
             };
-            host.endpoint = Endpoint::new(config, engine).expect("cases draw what is in range");
+            host.endpoint = Endpoint::new(config, engine, Secret::repeatable(engine))
+                .expect("cases draw what is in range");
         }
         if let Some(psn) = case.first_psn {
             host.endpoint.number_packets_from(psn);

@@ -68,6 +68,15 @@ impl Shared {
     }
 }
 
+/// What the endpoint draws for a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    /// Decides which paths its packets take.
+    pub(crate) seed: Seed,
+    /// Number of its first packet.
+    pub(crate) first_psn: u32,
+}
+
 /// What a peer calls a connection: its address, its id, and the port it receives on.
 pub(crate) type PeerKey = (IpAddr, u32, u16);
 
@@ -106,8 +115,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    fn new(id: ConnectionId, peer: SocketAddr, setup: Setup, seed: Seed, now: Instant) -> Self {
-        let first_psn = seed.child("first psn", 0).rng().next_u32();
+    fn new(id: ConnectionId, peer: SocketAddr, setup: Setup, origin: Origin, now: Instant) -> Self {
         let initiator = matches!(setup, Setup::Requesting { .. });
         Self {
             id,
@@ -118,8 +126,8 @@ impl Connection {
             mtu: 0,
             send_window: 0,
             setup,
-            seed,
-            cursor: Cursor { psn: first_psn, message: 0, counts: Counts::default() },
+            seed: origin.seed,
+            cursor: Cursor { psn: origin.first_psn, message: 0, counts: Counts::default() },
             sender: None,
             receiver: Receiver::new(0),
             probed: Probes::new(),
@@ -131,11 +139,6 @@ impl Connection {
             heard_anything_at: now,
             sent_anything_at: now,
         }
-    }
-
-    /// Fixes the number of the first packet, where a caller wants a certain one.
-    pub(crate) fn start_at(&mut self, psn: Option<u32>) {
-        self.cursor.psn = psn.unwrap_or(self.cursor.psn);
     }
 
     /// Takes over what both ends agreed on.

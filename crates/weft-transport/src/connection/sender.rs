@@ -122,8 +122,8 @@ impl Sender {
             controllers,
             health: Health::default(),
             // Each burst of activity draws anew, or a restarted spray would repeat the last one's
-            // paths.
-            rng: seed.child("paths", cursor.psn.into()).rng(),
+            // paths; and each begins with another message.
+            rng: seed.child("paths", cursor.message.into()).rng(),
             unit: (PathId(0), 0),
             round_trip: RoundTrip::default(),
             patience: 1,

@@ -3,10 +3,10 @@
 
 use core::net::SocketAddr;
 
-use weft_units::{Duration, Instant, Seed};
+use weft_units::{Duration, Instant};
 use weft_wire::{Packet, SetupHeader, SetupKind, Terms, U4};
 
-use super::{Connection, Shared};
+use super::{Connection, Origin, Shared};
 use crate::timers::Timer;
 use crate::{CloseReason, ConnectionId, Event, TransportConfig};
 
@@ -74,12 +74,12 @@ impl Connection {
         id: ConnectionId,
         peer: SocketAddr,
         service: u32,
-        seed: Seed,
+        origin: Origin,
         now: Instant,
     ) -> Self {
         let setup =
             Setup::Requesting { service, token: 0, due: true, wait: FIRST_WAIT, since: now };
-        let mut connection = Self::new(id, peer, setup, seed, now);
+        let mut connection = Self::new(id, peer, setup, origin, now);
         connection.timers.arm(Timer::Handshake, now + FIRST_WAIT);
         connection
     }
@@ -90,12 +90,12 @@ impl Connection {
         peer: SocketAddr,
         request: &SetupHeader,
         theirs: &Terms,
-        seed: Seed,
+        origin: Origin,
         now: Instant,
         config: &TransportConfig,
     ) -> Self {
         let setup = Setup::Established { accept_due: true };
-        let mut connection = Self::new(id, peer, setup, seed, now);
+        let mut connection = Self::new(id, peer, setup, origin, now);
         connection.version = request.version.min(U4::truncate(VERSION));
         connection.establish(now, request.local_cid, theirs, config);
         connection.setup = setup;

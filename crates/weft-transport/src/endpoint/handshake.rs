@@ -84,19 +84,16 @@ impl Endpoint {
                 Refusal::NotAccepting | Refusal::Unusable => DropReason::UnexpectedSetup,
             });
         }
-        let (seed, config) = (self.next_seed(), &self.shared.config);
+        let (origin, config) = (self.next_origin(), &self.shared.config);
         let slot = self
             .connections
-            .insert(|id| Connection::accepting(id, peer, header, theirs, seed, now, config));
+            .insert(|id| Connection::accepting(id, peer, header, theirs, origin, now, config));
         let Some(slot) = slot else {
             self.reject(peer, header, Refusal::NotAccepting);
             return Err(DropReason::TooManyConnections);
         };
-        let first_psn = self.first_psn;
-        let connection = self.connection(slot);
-        connection.start_at(first_psn);
-        let connection = connection.id;
         self.by_peer.insert(key, slot);
+        let connection = self.connection(slot).id;
         self.shared.events.push_back(Event::Accepted { connection, service: theirs.service });
         self.settle(now, slot);
         Ok(())

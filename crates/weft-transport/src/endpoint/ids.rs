@@ -4,8 +4,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use weft_units::{Rng, Seed};
-
+use super::secret::{Purpose, Secret};
 use crate::ConnectionId;
 use crate::connection::Connection;
 
@@ -21,17 +20,19 @@ pub(super) struct Connections {
     slot_bits: u32,
     /// Hides the slot number, and how many connections there are.
     mask: u32,
-    rng: Rng,
+    secret: Secret,
+    /// Ids given out.
+    issued: u64,
     limit: u32,
 }
 
 impl Connections {
-    pub(super) fn new(limit: u32, seed: Seed) -> Self {
-        let mut rng = seed.child("connection ids", 0).rng();
+    pub(super) fn new(limit: u32, secret: Secret) -> Self {
         let slot_bits = u32::BITS - limit.saturating_sub(1).leading_zeros();
         let slot_bits = slot_bits.clamp(1, u32::BITS - RANDOM_BITS);
-        let mask = rng.next_u32() & ((1 << slot_bits) - 1);
-        Self { slots: Vec::new(), free: Vec::new(), slot_bits, mask, rng, limit }
+        let mask = secret.draw_u32(Purpose::SlotMask, 0) & ((1 << slot_bits) - 1);
+        let (slots, free) = (Vec::new(), Vec::new());
+        Self { slots, free, slot_bits, mask, secret, issued: 0, limit }
     }
 
     /// Number of connections held.
@@ -53,7 +54,8 @@ impl Connections {
             self.slots.push(None);
             u32::try_from(self.slots.len() - 1).expect("at most 2^24")
         });
-        let random = self.rng.next_u32() << self.slot_bits;
+        let random = self.secret.draw_u32(Purpose::ConnectionId, self.issued) << self.slot_bits;
+        self.issued += 1;
         // Zero is never an id: it stands for "not known yet" in set-up packets.
         let id = ((slot ^ self.mask) | random).max(1);
         let id =

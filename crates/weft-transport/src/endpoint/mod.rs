@@ -10,9 +10,11 @@ use weft_wire::{Packet, Terms};
 
 use ids::Connections;
 use schedule::Schedule;
+use secret::Purpose;
+pub use secret::Secret;
 use token::Tokens;
 
-use crate::connection::{Connection, Identity, PeerKey, Shared, Step};
+use crate::connection::{Connection, Identity, Origin, PeerKey, Shared, Step};
 use crate::path::PathId;
 use crate::{
     CloseReason, ConfigError, ConnectError, DropReason, Event, PlacedError, Stats, SubmitError,
@@ -22,6 +24,7 @@ use crate::{
 mod handshake;
 mod ids;
 mod schedule;
+mod secret;
 mod token;
 
 /// Names a connection of one endpoint. It is the 32-bit CID that travels; a new connection never
@@ -40,7 +43,8 @@ pub struct EndpointConfig {
     pub thread_id: u8,
     /// Whether peers may connect.
     pub accept: bool,
-    /// Connections at most, at most 2^24.
+    /// Connections at most, at most 2^24. Fewer make their ids harder to guess
+    /// (`docs/design/connections.md`).
     pub max_connections: u32,
 }
 
@@ -125,6 +129,8 @@ pub struct Endpoint {
     tokens: Tokens,
     accept: bool,
     seed: Seed,
+    secret: Secret,
+    /// Connections made.
     made: u64,
     /// Where new connections begin to number their packets; `None` draws.
     first_psn: Option<u32>,
@@ -134,12 +140,13 @@ pub struct Endpoint {
 const MOST_CONNECTIONS: u32 = 1 << 24;
 
 impl Endpoint {
-    /// An endpoint with no connections. `seed` decides its connection ids, sequence numbers and
-    /// path choices: real owners must draw it from the operating system.
+    /// An endpoint with no connections. `seed` decides which paths its packets take, `secret` its
+    /// connection ids, first sequence numbers and proofs of address: on a real network both come
+    /// from the operating system.
     ///
     /// # Errors
     /// A field of the configuration is out of its range.
-    pub fn new(config: EndpointConfig, seed: Seed) -> Result<Self, ConfigError> {
+    pub fn new(config: EndpointConfig, seed: Seed, secret: Secret) -> Result<Self, ConfigError> {
         config.transport.validate()?;
         let limit = config.max_connections;
         if !(1..=MOST_CONNECTIONS).contains(&limit) {
@@ -149,15 +156,16 @@ impl Endpoint {
         let identity = Identity { receive_port: config.receive_port, thread_id: config.thread_id };
         Ok(Self {
             shared: Shared::new(config.transport, identity),
-            connections: Connections::new(limit, seed),
+            connections: Connections::new(limit, secret),
             by_peer: BTreeMap::new(),
             ready: VecDeque::new(),
             turn: 0,
             schedule: Schedule::new(),
             answers: VecDeque::new(),
-            tokens: Tokens::new(seed),
+            tokens: Tokens::new(&secret),
             accept: config.accept,
             seed,
+            secret,
             made: 0,
             first_psn: None,
         })
@@ -410,21 +418,21 @@ impl Endpoint {
         if peer.ip() == arrival.from.ip() { Ok(slot) } else { Err(DropReason::UnknownConnection) }
     }
 
-    fn next_seed(&mut self) -> Seed {
+    fn next_origin(&mut self) -> Origin {
         self.made += 1;
-        self.seed.child("connection", self.made)
+        let drawn = || self.secret.draw_u32(Purpose::FirstPsn, self.made);
+        Origin {
+            seed: self.seed.child("connection", self.made),
+            first_psn: self.first_psn.unwrap_or_else(drawn),
+        }
     }
 
     fn begin(&mut self, now: Instant, peer: SocketAddr, service: u32) -> Result<u32, ConnectError> {
-        let seed = self.next_seed();
+        let origin = self.next_origin();
         let limit = self.connections.limit();
-        let slot = self
-            .connections
-            .insert(|id| Connection::requesting(id, peer, service, seed, now))
-            .ok_or(ConnectError::TooManyConnections { limit })?;
-        let first_psn = self.first_psn;
-        self.connection(slot).start_at(first_psn);
-        Ok(slot)
+        self.connections
+            .insert(|id| Connection::requesting(id, peer, service, origin, now))
+            .ok_or(ConnectError::TooManyConnections { limit })
     }
 
     fn offer(&self, slot: u32) -> (ConnectionId, Terms) {

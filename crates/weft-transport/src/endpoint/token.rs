@@ -5,7 +5,9 @@ use core::hash::{Hash, Hasher};
 use core::net::IpAddr;
 
 use siphasher::sip::SipHasher24;
-use weft_units::{Instant, Seed};
+use weft_units::Instant;
+
+use super::secret::{Purpose, Secret};
 
 /// A token is good for this long at least, and twice as long at most.
 const EPOCH_NANOS: u64 = 8_000_000_000;
@@ -25,9 +27,9 @@ pub(super) struct Asker {
 }
 
 impl Tokens {
-    pub(super) fn new(seed: Seed) -> Self {
-        let mut rng = seed.child("tokens", 0).rng();
-        Self { key: (rng.next_u64(), rng.next_u64()) }
+    pub(super) fn new(secret: &Secret) -> Self {
+        let draw = |half| secret.draw(Purpose::TokenKey, half);
+        Self { key: (draw(0), draw(1)) }
     }
 
     /// The token for `asker`. Never zero, which stands for no token.
@@ -59,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_token_proves_one_address_for_a_while() {
-        let tokens = Tokens::new(Seed(1));
+        let tokens = Tokens::new(&Secret::new([1; 16]));
         let asker = Asker { ip: Ipv4Addr::LOCALHOST.into(), receive_port: 7, cid: 9 };
         let now = Instant::from_nanos(EPOCH_NANOS * 5 - 1);
         let token = tokens.make(now, &asker);
@@ -67,7 +69,7 @@ mod tests {
         assert!(!tokens.check(now + Duration::from_secs(17), &asker, token));
         assert!(!tokens.check(now, &Asker { receive_port: 8, ..asker }, token));
         assert!(!tokens.check(now, &Asker { cid: 8, ..asker }, token));
-        assert!(!Tokens::new(Seed(2)).check(now, &asker, token));
+        assert!(!Tokens::new(&Secret::new([2; 16])).check(now, &asker, token));
         assert!(!tokens.check(now, &asker, 0));
     }
 }

@@ -2,11 +2,13 @@
 
 use alloc::boxed::Box;
 
-use weft_units::{Duration, Instant};
+use weft_units::{Duration, Instant, Seed};
 use weft_wire::{Packet, SetupKind};
 
 use super::pair::{Fate, Pair, address, endpoint};
-use crate::{CloseReason, DropReason, Event, TransportConfig, Verdict};
+use crate::{
+    CloseReason, DropReason, Endpoint, EndpointConfig, Event, Secret, TransportConfig, Verdict,
+};
 
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -151,17 +153,44 @@ fn a_peer_that_restarts_during_set_up_asks_for_a_new_proof() {
 }
 
 #[test]
+fn what_must_not_be_foretold_comes_from_the_secret_alone() {
+    let drawn = |seed, secret| {
+        let config = EndpointConfig {
+            transport: TransportConfig::stellar(),
+            receive_port: 4791,
+            thread_id: 0,
+            accept: true,
+            max_connections: 1024,
+        };
+        let secret = Secret::new([secret; 16]);
+        let mut endpoint = Endpoint::new(config, Seed(seed), secret).unwrap();
+        let draw = |_| {
+            let id = endpoint.connect(Instant::EPOCH, address(1), 0).unwrap();
+            (id, endpoint.next_psn(id))
+        };
+        (0..1000).map(draw).collect::<Vec<_>>()
+    };
+    let first = drawn(1, 1);
+    assert_eq!(drawn(2, 1), first);
+    let other = drawn(1, 2);
+    let same = first.iter().zip(&other).filter(|(one, two)| one.0 == two.0 || one.1 == two.1);
+    assert_eq!(same.count(), 0);
+    let psns: alloc::collections::BTreeSet<_> = first.iter().map(|one| one.1).collect();
+    assert_eq!(psns.len(), 1000);
+}
+
+#[test]
 fn an_endpoint_that_is_full_refuses() {
     let mut pair = Pair::new(&TransportConfig::stellar());
     pair.ends[1] = {
-        let config = crate::EndpointConfig {
+        let config = EndpointConfig {
             transport: TransportConfig::stellar(),
             receive_port: 4791,
             thread_id: 0,
             accept: false,
             max_connections: 1,
         };
-        crate::Endpoint::new(config, weft_units::Seed(5)).unwrap()
+        Endpoint::new(config, Seed(5), Secret::repeatable(Seed(5))).unwrap()
     };
     pair.ends[0].connect(pair.now, address(1), 0).unwrap();
     pair.run_until(LIMIT, |pair| closed(pair, 0) == Some(CloseReason::Refused));

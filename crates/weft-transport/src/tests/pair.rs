@@ -11,8 +11,8 @@ use weft_wire::Packet;
 
 use crate::path::PathId;
 use crate::{
-    Arrival, ConnectionId, Endpoint, EndpointConfig, Event, Message, Transmit, TransportConfig,
-    Verdict,
+    Arrival, ConnectionId, Endpoint, EndpointConfig, Event, Message, Secret, Transmit,
+    TransportConfig, Verdict,
 };
 
 /// What a rule decides about one packet on the link.
@@ -74,7 +74,7 @@ pub(super) fn endpoint(config: &TransportConfig, seed: u64) -> Endpoint {
         accept: true,
         max_connections: 1024,
     };
-    Endpoint::new(config, Seed(seed)).unwrap()
+    Endpoint::new(config, Seed(seed), Secret::repeatable(Seed(seed))).unwrap()
 }
 
 impl Pair {

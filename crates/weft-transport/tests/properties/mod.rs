@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 
 use weft_transport::{
-    Arrival, ConnectionId, Endpoint, EndpointConfig, Event, Message, Placement, Transmit,
+    Arrival, ConnectionId, Endpoint, EndpointConfig, Event, Message, Placement, Secret, Transmit,
     TransportConfig, Verdict, congestion, path,
 };
 use weft_units::{Duration, Instant, Seed};
@@ -57,7 +57,8 @@ fn new_endpoint(config: &TransportConfig, seed: u64) -> Endpoint {
         accept: true,
         max_connections: 8,
     };
-    let mut endpoint = Endpoint::new(config, Seed(seed)).expect("the configuration is in range");
+    let mut endpoint = Endpoint::new(config, Seed(seed), Secret::repeatable(Seed(seed)))
+        .expect("the configuration is in range");
     endpoint.number_packets_from(u32::MAX - 20);
     endpoint
 }
