@@ -133,7 +133,7 @@ macro_rules! drop_reasons {
 drop_reasons! {
     /// The bytes are no packet of this protocol.
     Malformed => "malformed";
-    /// A version this end does not speak.
+    /// A version this end does not speak, or not the one agreed on.
     UnknownVersion => "unknown_version";
     /// No connection has this id, or it belongs to another address.
     UnknownConnection => "unknown_connection";

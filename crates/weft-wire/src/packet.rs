@@ -2,7 +2,7 @@
 //! simulator passes the value.
 
 use crate::spec::Number;
-use crate::{AckHeader, DataHeader, MessageHeader, Next, ParseError, SetupHeader, SetupKind};
+use crate::{AckHeader, DataHeader, MessageHeader, Next, ParseError, SetupHeader, SetupKind, U4};
 
 /// Every packet type. The paper names the field and leaves the numbers open.
 pub const PACKET_TYPES: &[Number] = &[
@@ -67,6 +67,16 @@ impl Packet {
     pub const fn data(mut header: DataHeader, message: Option<MessageHeader>) -> Self {
         header.next = if message.is_some() { Next::Message } else { Next::Frame };
         Self::Data(header, message)
+    }
+
+    /// The version its header names.
+    #[inline]
+    pub const fn version(&self) -> U4 {
+        match self {
+            Self::Data(header, _) => header.version,
+            Self::Ack(header) => header.version,
+            Self::Setup(header) => header.version,
+        }
     }
 
     /// Splits a datagram into headers and payload. Any version is accepted: the endpoint decides

@@ -226,6 +226,9 @@ impl Connection {
         if !self.is_established() {
             return shared.refuse(DropReason::UnexpectedSetup);
         }
+        if packet.version() != self.version {
+            return shared.refuse(DropReason::UnknownVersion);
+        }
         self.heard_anything_at = now;
         match packet {
             Packet::Data(header, _) if header.special => {

@@ -119,6 +119,31 @@ fn data_outside_the_window_or_its_message_is_refused() {
 }
 
 #[test]
+fn packets_of_another_version_than_agreed_are_refused() {
+    let (mut pair, sender, receiver) = mid_transfer();
+    let next = pair.ends[0].next_psn(ConnectionId(sender)).wrapping_sub(1);
+    let base = pair.ends[1].next_expected(ConnectionId(receiver)).wrapping_add(3000);
+    for version in [0, 2, 15].map(U4::truncate) {
+        let ack = AckHeader { version, ..ack(sender, next) };
+        let (header, message) = data(receiver, base);
+        let header = DataHeader { version, ..header };
+        let probe = DataHeader { special: true, next: Next::Frame, ..header };
+        for (to, packet, len) in [
+            (0, Packet::Ack(ack), 0),
+            (1, Packet::Data(header, Some(message)), 100),
+            (1, Packet::Data(probe, None), 0),
+        ] {
+            let verdict = pair.inject(to, &packet, len);
+            assert_eq!(verdict, Verdict::Dropped(DropReason::UnknownVersion), "{packet:?}");
+        }
+    }
+    let counted = |end: usize| pair.ends[end].stats().dropped_for(DropReason::UnknownVersion);
+    assert_eq!((counted(0), counted(1)), (3, 6));
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    assert_eq!(pair.bytes_placed(1), 10_000_000);
+}
+
+#[test]
 fn unknown_connections_are_answered_with_a_reset_and_counted() {
     let (mut pair, _, cid) = mid_transfer();
     let (header, message) = data(cid ^ 0x8000_0000, 5);
