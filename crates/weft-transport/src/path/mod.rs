@@ -35,6 +35,17 @@ pub enum Feedback {
     TimedOut,
 }
 
+/// How many of a connection's paths a policy keeps busy at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// One, though not always the same.
+    One,
+    /// The [`top_k`](crate::TransportConfig::top_k) it likes best.
+    TopK,
+    /// All of them.
+    All,
+}
+
 /// Chooses the path of each spray unit.
 pub trait PathPolicy: Debug {
     /// The path for the next packet. It is open ([`Paths::is_open`]). `None` when no path is, or
@@ -66,9 +77,10 @@ mod single;
 #[cfg(test)]
 mod conformance;
 
-/// Declares every policy once: module, name on the command line, one-line description.
+/// Declares every policy once: module, name on the command line, how many paths it keeps busy,
+/// one-line description.
 macro_rules! path_policies {
-    ($($kind:ident => $module:ident, $name:literal, $about:literal;)+) => {
+    ($($kind:ident => $module:ident, $name:literal, $spread:ident, $about:literal;)+) => {
         /// The name of a policy.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
@@ -81,6 +93,8 @@ macro_rules! path_policies {
             pub const fn name(self) -> &'static str { match self { $(Self::$kind => $name),+ } }
             /// What it does, in one line.
             pub const fn about(self) -> &'static str { match self { $(Self::$kind => $about),+ } }
+            /// How many paths it keeps busy at a time.
+            pub const fn spread(self) -> Spread { match self { $(Self::$kind => Spread::$spread),+ } }
             /// A fresh policy.
             pub fn build(self, config: &crate::TransportConfig) -> Policy {
                 match self { $(Self::$kind => Policy::$kind($module::Policy::new(config))),+ }
@@ -129,25 +143,25 @@ macro_rules! path_policies {
 }
 
 path_policies! {
-    Single => single, "single", "one path for the connection's life, moved only when it dies (ECMP)";
-    Oblivious => oblivious, "oblivious", "a random path for each unit, whatever the feedback (OBS; STELLAR, section 7.2)";
-    RoundRobin => round_robin, "round-robin", "every open path in turn (RR; STELLAR, section 7.2)";
-    Dwrr => dwrr, "dwrr", "turns by weights that follow each path's queueing delay (DWRR; STELLAR, section 7.2)";
-    BestRtt => best_rtt, "best-rtt", "the path with the lowest smoothed round-trip time (BestRTT; STELLAR, section 7.2)";
-    MpRdma => mp_rdma, "mp-rdma", "paths whose ACKs come back unmarked, again (MP-RDMA; Lu et al., NSDI 2018)";
-    RttGroups => rtt_groups, "rtt-groups", "groups of packets over the top-k lowest round-trip times (BIFROST, section 4.1)";
+    Single => single, "single", One, "one path for the connection's life, moved only when it dies (ECMP)";
+    Oblivious => oblivious, "oblivious", All, "a random path for each unit, whatever the feedback (OBS; STELLAR, section 7.2)";
+    RoundRobin => round_robin, "round-robin", All, "every open path in turn (RR; STELLAR, section 7.2)";
+    Dwrr => dwrr, "dwrr", All, "turns by weights that follow each path's queueing delay (DWRR; STELLAR, section 7.2)";
+    BestRtt => best_rtt, "best-rtt", One, "the path with the lowest smoothed round-trip time (BestRTT; STELLAR, section 7.2)";
+    MpRdma => mp_rdma, "mp-rdma", All, "paths whose ACKs come back unmarked, again (MP-RDMA; Lu et al., NSDI 2018)";
+    RttGroups => rtt_groups, "rtt-groups", TopK, "groups of packets over the top-k lowest round-trip times (BIFROST, section 4.1)";
 }
 
 crate::registry::named!(Kind, "path policy");
 
 impl Kind {
-    /// How many paths it keeps busy at a time; never zero.
+    /// [`Self::spread`] as a number; never zero.
     pub(crate) fn paths_in_use(self, config: &crate::TransportConfig) -> u16 {
         let paths = config.paths.max(1);
-        match self {
-            Self::Single | Self::BestRtt => 1,
-            Self::RttGroups => config.top_k.clamp(1, paths),
-            _ => paths,
+        match self.spread() {
+            Spread::One => 1,
+            Spread::TopK => config.top_k.clamp(1, paths),
+            Spread::All => paths,
         }
     }
 }
