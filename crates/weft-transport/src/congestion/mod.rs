@@ -110,13 +110,15 @@ fn initial_window(config: &TransportConfig) -> u32 {
     (bandwidth_delay_product(config) / u32::from(shares)).max(config.mtu.into())
 }
 
-/// Declares every controller once: module, name, scope, one-line description.
+/// Declares every controller once: number on the wire, module, name, scope, one-line description.
 macro_rules! congestion_controls {
-    ($($kind:ident => $module:ident, $name:literal, $scope:ident, $about:literal;)+) => {
-        /// The name of a controller. Its position in the table is the `CC Type` on the wire.
+    ($($kind:ident = $number:literal => $module:ident, $name:literal, $scope:ident, $about:literal;)+) => {
+        /// The name of a controller. Its number is the `CC Type` on the wire.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
-        pub enum Kind { $(#[doc = $about] $kind),+ }
+        pub enum Kind { $(#[doc = $about] $kind = $number),+ }
+
+        $(const _: () = assert!($number < 16, "the CC Type on the wire has four bits");)+
 
         impl Kind {
             /// Every controller, in the order of the table.
@@ -178,14 +180,13 @@ macro_rules! congestion_controls {
     };
 }
 
-// A row's place is its number on the wire: new rows go to the end.
+// Append only: the number goes over the wire, so a row keeps it, and that of a row that is gone stays
+// unused.
 congestion_controls! {
-    FixedWindow => fixed_window, "fixed-window", Connection, "one bandwidth-delay product, whatever happens";
-    Stellar => stellar, "stellar", Connection, "one window for all paths from marks and round trips (STELLAR, section 7.2; docs/design/stellar-window.md)";
-    Swift => swift, "swift", Path, "a window for each path from fabric and host delay (Swift, SIGCOMM 2020; BIFROST, appendix D)";
-    Dctcp => dctcp, "dctcp", Connection, "one window that shrinks by the fraction of marked packets (RFC 8257)";
+    FixedWindow = 0 => fixed_window, "fixed-window", Connection, "one bandwidth-delay product, whatever happens";
+    Stellar = 1 => stellar, "stellar", Connection, "one window for all paths from marks and round trips (STELLAR, section 7.2; docs/design/stellar-window.md)";
+    Swift = 2 => swift, "swift", Path, "a window for each path from fabric and host delay (Swift, SIGCOMM 2020; BIFROST, appendix D)";
+    Dctcp = 3 => dctcp, "dctcp", Connection, "one window that shrinks by the fraction of marked packets (RFC 8257)";
 }
 
 crate::registry::named!(Kind, "congestion control");
-
-const _: () = assert!(Kind::ALL.len() <= 16, "the CC Type on the wire has four bits");
