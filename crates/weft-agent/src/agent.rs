@@ -19,6 +19,8 @@ pub struct AgentConfig {
     pub sockets: SocketConfig,
     /// How its connections behave.
     pub transport: TransportConfig,
+    /// Which of its process's threads it runs on, told to peers.
+    pub thread_id: u8,
     /// Whether peers may connect.
     pub accept: bool,
     /// Connections at most, at most 2^24. Fewer make their ids harder to guess
@@ -34,6 +36,7 @@ impl AgentConfig {
         Self {
             sockets: SocketConfig::new(local, transport.paths),
             transport,
+            thread_id: 0,
             accept: false,
             max_connections: 1 << 17,
             wait: WaitMode::default(),
@@ -117,7 +120,7 @@ impl Agent {
             EndpointConfig {
                 transport: config.transport.clone(),
                 receive_port: sockets.local().port(),
-                thread_id: 0,
+                thread_id: config.thread_id,
                 accept: config.accept,
                 max_connections: config.max_connections,
             },

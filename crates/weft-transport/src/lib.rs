@@ -103,7 +103,8 @@ mod tests;
 pub use config::{ConfigError, Retransmission, TransportConfig};
 pub use connection::Step;
 pub use endpoint::{
-    Arrival, ConnectionId, Departure, Endpoint, EndpointConfig, Message, Payload, Secret, Transmit,
+    Arrival, ConnectionId, Departure, Endpoint, EndpointConfig, Message, Payload, Peer, Secret,
+    Transmit,
 };
 pub use error::{ConnectError, PlacedError, SubmitError};
 pub use event::{CloseReason, DropReason, Event, Placement, Verdict};

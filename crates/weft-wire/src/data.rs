@@ -17,7 +17,7 @@ mod field {
     pub(super) const DIR: Field =
         Field::new("dir", 18, 1, "set on packets from the side that accepted the connection");
     pub(super) const ECE: Field =
-        Field::new("ece", 19, 1, "the sender saw congestion on the reverse direction");
+        Field::new("ece", 19, 1, "congestion notification is on: ACKs count marks on such packets");
     pub(super) const RET: Field = Field::new("ret", 20, 1, "sent before");
     pub(super) const PATH_ID: Field =
         Field::new("Path ID", 21, 3, "low three bits of the path's index");
@@ -79,7 +79,7 @@ pub struct DataHeader {
     pub ack_now: bool,
     /// `dir`: set on packets from the side that accepted the connection.
     pub from_acceptor: bool,
-    /// `ece`: the sender saw congestion on the reverse direction.
+    /// `ece`: explicit congestion notification is on; ACKs count the marks on such packets.
     pub ece: bool,
     /// `ret`: sent before.
     pub retransmitted: bool,

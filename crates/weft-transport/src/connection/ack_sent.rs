@@ -142,16 +142,17 @@ impl Connection {
             timestamp_echo: echo.timestamp,
             timestamp_nic_rx: echo.received_at.to_wire(),
             bitmap,
-            ..self.ack_header()
+            ..self.ack_header(shared)
         };
         let sent = &mut self.receiver.acks.sent;
         Some((next_path(sent, shared.config.paths), header))
     }
 
     /// What every ACK says: the counts and the first packet missing.
-    pub(crate) fn ack_header(&self) -> AckHeader {
+    pub(crate) fn ack_header(&self, shared: &Shared) -> AckHeader {
         AckHeader {
             version: self.version,
+            cc_type: shared.cc_type(),
             destination_cid: self.remote_cid,
             num_ack: U11::truncate(self.receiver.placed),
             num_ece: U11::truncate(self.receiver.marked),

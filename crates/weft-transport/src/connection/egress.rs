@@ -4,7 +4,7 @@
 //! [`Sender::poll_data`] which packet and path, `write_header` writes its header.
 
 use weft_units::{ByteCount, Instant};
-use weft_wire::{DataHeader, MessageHeader, Next, Packet, U3, U4};
+use weft_wire::{DataHeader, MessageHeader, Next, Packet, U3};
 
 use super::in_flight::{Fate, SentPacket};
 use super::sender::{Sender, charge};
@@ -93,8 +93,9 @@ impl Connection {
         let message = sender.outbox.message(packet.message);
         let header = DataHeader {
             version: self.version,
-            cc_type: U4::truncate(shared.config.congestion as u32),
+            cc_type: shared.cc_type(),
             from_acceptor: !self.initiator,
+            ece: true,
             retransmitted: packet.repeats > 0,
             path_id: U3::truncate(packet.path.0.into()),
             next: Next::Message,

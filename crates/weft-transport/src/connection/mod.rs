@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use weft_units::{Instant, Seed};
-use weft_wire::{Packet, SetupKind, Terms, U4};
+use weft_wire::{Packet, SetupHeader, SetupKind, Terms, U4};
 
 use crate::pool::Pool;
 use crate::timers::{Timer, Timers};
@@ -62,6 +62,12 @@ impl Shared {
         }
     }
 
+    /// The congestion control in use, as headers name it.
+    #[inline]
+    pub(crate) fn cc_type(&self) -> U4 {
+        U4::truncate(self.config.congestion as u32)
+    }
+
     pub(crate) fn refuse(&mut self, reason: DropReason) -> Verdict {
         self.stats.drop_packet(reason);
         Verdict::Dropped(reason)
@@ -88,6 +94,10 @@ pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     /// The peer's connection id; zero until it is known.
     pub(crate) remote_cid: u32,
+    /// The peer's thread, as it calls it.
+    pub(crate) peer_thread: u8,
+    /// Paths the peer spreads over.
+    pub(crate) peer_paths: u16,
     /// Whether this end asked for the connection.
     initiator: bool,
     version: U4,
@@ -121,6 +131,8 @@ impl Connection {
             id,
             peer,
             remote_cid: 0,
+            peer_thread: 0,
+            peer_paths: 0,
             initiator,
             version: U4::truncate(VERSION),
             mtu: 0,
@@ -145,12 +157,14 @@ impl Connection {
     fn establish(
         &mut self,
         now: Instant,
-        remote_cid: u32,
+        header: &SetupHeader,
         theirs: &Terms,
         config: &TransportConfig,
     ) {
         self.setup = Setup::Established { accept_due: false };
-        self.remote_cid = remote_cid;
+        self.remote_cid = header.local_cid;
+        self.peer_thread = header.thread_id;
+        self.peer_paths = theirs.paths;
         self.mtu = theirs.mtu.min(config.mtu);
         self.send_window = setup::agreed_window(theirs, config);
         self.receiver = Receiver::new(theirs.first_psn);
@@ -275,8 +289,9 @@ impl Connection {
     }
 
     /// A close packet for the peer, if it knows the connection.
-    pub(crate) fn close_packet(&self) -> Option<Packet> {
-        self.is_established().then(|| Packet::Setup(self.setup_header(SetupKind::Close, None, 0)))
+    pub(crate) fn close_packet(&self, shared: &Shared) -> Option<Packet> {
+        let close = || Packet::Setup(self.setup_header(SetupKind::Close, None, shared));
+        self.is_established().then(close)
     }
 }
 

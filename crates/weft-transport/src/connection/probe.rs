@@ -64,7 +64,7 @@ impl Connection {
             timestamp: now.to_wire(),
             timestamp_echo: probed.timestamp,
             timestamp_nic_rx: probed.received_at.to_wire(),
-            ..self.ack_header()
+            ..self.ack_header(shared)
         };
         let answered = &mut self.receiver.acks.answered;
         Some((next_path(answered, shared.config.paths), header))
@@ -84,7 +84,7 @@ impl Connection {
     ) -> Option<(PathId, DataHeader)> {
         if self.keepalive_due {
             self.keepalive_due = false;
-            return Some((PathId(0), self.probe_header(PathId(0), KEEPALIVE, now)));
+            return Some((PathId(0), self.probe_header(PathId(0), KEEPALIVE, now, shared)));
         }
         let interval = shared.config.probe_interval;
         let sender = self.sender.as_deref_mut()?;
@@ -100,7 +100,7 @@ impl Connection {
             self.count_silence(path, shared);
         }
         shared.stats.probes_sent += 1;
-        Some((path, self.probe_header(path, path.0.into(), stamp)))
+        Some((path, self.probe_header(path, path.0.into(), stamp, shared)))
     }
 
     /// A probe of an idle path was not answered: enough of those take the path down too.
@@ -115,10 +115,17 @@ impl Connection {
         }
     }
 
-    fn probe_header(&mut self, path: PathId, psn: u32, stamp: Instant) -> DataHeader {
+    fn probe_header(
+        &mut self,
+        path: PathId,
+        psn: u32,
+        stamp: Instant,
+        shared: &Shared,
+    ) -> DataHeader {
         self.sent_anything_at = stamp;
         DataHeader {
             version: self.version,
+            cc_type: shared.cc_type(),
             special: true,
             ack_now: true,
             from_acceptor: !self.initiator,

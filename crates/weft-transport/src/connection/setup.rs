@@ -97,7 +97,7 @@ impl Connection {
         let setup = Setup::Established { accept_due: true };
         let mut connection = Self::new(id, peer, setup, origin, now);
         connection.version = request.version.min(U4::truncate(VERSION));
-        connection.establish(now, request.local_cid, theirs, config);
+        connection.establish(now, request, theirs, config);
         connection.setup = setup;
         connection
     }
@@ -106,11 +106,11 @@ impl Connection {
     pub(crate) fn joined(
         &mut self,
         now: Instant,
-        remote: u32,
+        offer: &SetupHeader,
         theirs: &Terms,
         config: &TransportConfig,
     ) {
-        self.establish(now, remote, theirs, config);
+        self.establish(now, offer, theirs, config);
     }
 
     /// The next set-up packet, if one is due.
@@ -130,21 +130,20 @@ impl Connection {
             }
         };
         let terms = Terms { token, service, ..self.terms(shared) };
-        let header = self.setup_header(kind, Some(terms), shared.identity.thread_id);
-        Some(Packet::Setup(header))
+        Some(Packet::Setup(self.setup_header(kind, Some(terms), shared)))
     }
 
     pub(crate) fn setup_header(
         &self,
         kind: SetupKind,
         terms: Option<Terms>,
-        thread_id: u8,
+        shared: &Shared,
     ) -> SetupHeader {
         SetupHeader {
             kind,
             version: self.version,
-            cc_type: U4::default(),
-            thread_id,
+            cc_type: shared.cc_type(),
+            thread_id: shared.identity.thread_id,
             reason: 0,
             local_cid: self.id.0,
             destination_cid: self.remote_cid,
@@ -190,7 +189,7 @@ impl Connection {
         // The peer may have given the connection to another of its threads than the one asked.
         self.peer.set_port(theirs.receive_port);
         self.version = header.version;
-        self.establish(now, header.local_cid, theirs, &shared.config);
+        self.establish(now, header, theirs, &shared.config);
         shared.events.push_back(Event::Connected { connection: self.id });
         true
     }

@@ -151,7 +151,7 @@ impl Endpoint {
         let header = SetupHeader {
             kind,
             version: U4::truncate(VERSION),
-            cc_type: U4::default(),
+            cc_type: self.shared.cc_type(),
             thread_id: self.shared.identity.thread_id,
             reason,
             local_cid,

@@ -6,7 +6,7 @@ use core::net::SocketAddr;
 use alloc::collections::{BTreeMap, VecDeque};
 
 use weft_units::{Instant, Seed};
-use weft_wire::{Packet, Terms};
+use weft_wire::{Packet, SetupHeader, SetupKind, Terms};
 
 use ids::Connections;
 use schedule::Schedule;
@@ -99,6 +99,18 @@ pub struct Departure {
     pub path: PathId,
     /// The payload that follows, if any.
     pub payload: Option<Payload>,
+}
+
+/// What a peer said of itself when a connection to it was set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its address and the port it receives this connection's packets on.
+    pub address: SocketAddr,
+    /// Which of its threads that is ([`EndpointConfig::thread_id`]): owners with several give
+    /// connections that must stay together to one.
+    pub thread_id: u8,
+    /// Paths it spreads its packets over.
+    pub paths: u16,
 }
 
 /// A piece of a message.
@@ -210,11 +222,11 @@ impl Endpoint {
         let (b, b_at) = b;
         let a_slot = a.begin(now, b_at, 0)?;
         let b_slot = b.begin(now, a_at, 0)?;
-        let (a_id, a_terms) = a.offer(a_slot);
-        let (b_id, b_terms) = b.offer(b_slot);
-        a.agree(now, a_slot, b_id, &b_terms);
-        b.agree(now, b_slot, a_id, &a_terms);
-        Ok((a_id, b_id))
+        let (a_offer, a_terms) = a.offer(a_slot);
+        let (b_offer, b_terms) = b.offer(b_slot);
+        a.agree(now, a_slot, &b_offer, &b_terms);
+        b.agree(now, b_slot, &a_offer, &a_terms);
+        Ok((ConnectionId(a_offer.local_cid), ConnectionId(b_offer.local_cid)))
     }
 
     /// Queues a message on a connection that is set up.
@@ -399,6 +411,18 @@ impl Endpoint {
         &self.shared.config
     }
 
+    /// Who is at the other end of a connection; `None` until it is set up.
+    pub fn peer(&self, connection: ConnectionId) -> Option<Peer> {
+        let slot = self.connections.find(connection.0)?;
+        self.connections.get(slot).filter(|connection| connection.is_established()).map(
+            |connection| Peer {
+                address: connection.peer,
+                thread_id: connection.peer_thread,
+                paths: connection.peer_paths,
+            },
+        )
+    }
+
     /// Connections held, in any state.
     pub fn connections(&self) -> u32 {
         self.connections.len()
@@ -435,14 +459,15 @@ impl Endpoint {
             .ok_or(ConnectError::TooManyConnections { limit })
     }
 
-    fn offer(&self, slot: u32) -> (ConnectionId, Terms) {
+    fn offer(&self, slot: u32) -> (SetupHeader, Terms) {
         let connection = self.connections.get(slot).expect("the caller made it");
-        (connection.id, connection.terms(&self.shared))
+        let terms = connection.terms(&self.shared);
+        (connection.setup_header(SetupKind::Accept, Some(terms), &self.shared), terms)
     }
 
-    fn agree(&mut self, now: Instant, slot: u32, remote: ConnectionId, theirs: &Terms) {
+    fn agree(&mut self, now: Instant, slot: u32, offer: &SetupHeader, theirs: &Terms) {
         let connection = self.connections.get_mut(slot).expect("the caller made it");
-        connection.joined(now, remote.0, theirs, &self.shared.config);
+        connection.joined(now, offer, theirs, &self.shared.config);
         self.by_peer.insert(connection.peer_key(), slot);
         self.settle(now, slot);
     }
@@ -482,7 +507,7 @@ impl Endpoint {
     fn retire(&mut self, slot: u32, reason: CloseReason) {
         let Some(mut connection) = self.connections.remove(slot) else { return };
         let peer_knows = matches!(reason, CloseReason::Peer | CloseReason::Reset);
-        if let Some(packet) = connection.close_packet().filter(|_| !peer_knows) {
+        if let Some(packet) = connection.close_packet(&self.shared).filter(|_| !peer_knows) {
             let (to, path) = (connection.peer, PathId(0));
             let connection = Some(connection.id);
             self.answers.push_back(Transmit { connection, to, path, packet, payload: None });

@@ -1,13 +1,17 @@
 //! Set-up, refusal and the end of connections.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::rc::Rc;
+use core::cell::RefCell;
 
 use weft_units::{Duration, Instant, Seed};
 use weft_wire::{Packet, SetupKind};
 
 use super::pair::{Fate, Pair, address, endpoint};
 use crate::{
-    CloseReason, DropReason, Endpoint, EndpointConfig, Event, Secret, TransportConfig, Verdict,
+    CloseReason, DropReason, Endpoint, EndpointConfig, Event, Peer, Secret, TransportConfig,
+    Verdict, congestion,
 };
 
 const LIMIT: Duration = Duration::from_secs(5);
@@ -35,6 +39,63 @@ fn a_connection_is_set_up_and_carries_both_ways() {
     pair.submit(0, id, 1, 100_000);
     pair.submit(1, connection, 2, 100_000);
     pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 1 && pair.sent_tokens(1).len() == 1);
+}
+
+#[test]
+fn each_end_learns_who_the_other_is() {
+    let mut pair = Pair::new(&TransportConfig::stellar());
+    let id = pair.ends[0].connect(pair.now, address(1), 0).unwrap();
+    assert_eq!(pair.ends[0].peer(id), None);
+    pair.run_until(LIMIT, connected);
+    let Some(&Event::Accepted { connection, .. }) = pair.events[1].first() else {
+        panic!("{:?}", pair.events[1]);
+    };
+    let peer = |end, thread_id| Some(Peer { address: address(end), thread_id, paths: 128 });
+    assert_eq!(pair.ends[0].peer(id), peer(1, 2));
+    assert_eq!(pair.ends[1].peer(connection), peer(0, 1));
+    let (pair, ids) = Pair::joined(&TransportConfig::stellar());
+    assert_eq!(pair.ends[0].peer(ids[0]), peer(1, 2));
+    assert_eq!(pair.ends[1].peer(ids[1]), peer(0, 1));
+}
+
+#[test]
+fn every_packet_names_the_congestion_control_in_use() {
+    let config = TransportConfig {
+        congestion: congestion::Kind::Swift,
+        keepalive_interval: Duration::from_millis(300),
+        ..TransportConfig::stellar()
+    };
+    let seen = Rc::new(RefCell::new(BTreeSet::new()));
+    let mut pair = Pair::new(&config);
+    let packets = Rc::clone(&seen);
+    pair.rule = Box::new(move |on_link| {
+        let (kind, cc_type) = match on_link.packet {
+            Packet::Data(header, _) if header.special => ("probe", header.cc_type),
+            Packet::Data(header, _) => {
+                assert!(header.ece, "marks are counted, and headers say so");
+                ("data", header.cc_type)
+            }
+            Packet::Ack(header) if header.special => ("answer", header.cc_type),
+            Packet::Ack(header) => ("ack", header.cc_type),
+            Packet::Setup(header) => match header.kind {
+                SetupKind::Request => ("request", header.cc_type),
+                SetupKind::Challenge => ("challenge", header.cc_type),
+                SetupKind::Accept => ("accept", header.cc_type),
+                SetupKind::Close => ("close", header.cc_type),
+                other => panic!("{other:?}"),
+            },
+        };
+        packets.borrow_mut().insert((kind, cc_type.get()));
+        Fate::Pass
+    });
+    let id = pair.ends[0].connect(pair.now, address(1), 0).unwrap();
+    pair.run_until(LIMIT, connected);
+    pair.submit(0, id, 1, 100_000);
+    pair.run_for(Duration::from_secs(1));
+    pair.ends[0].close(pair.now, id);
+    pair.run_for(Duration::from_millis(1));
+    let kinds = ["accept", "ack", "answer", "challenge", "close", "data", "probe", "request"];
+    assert_eq!(*seen.borrow(), kinds.map(|kind| (kind, 2)).into());
 }
 
 #[test]
@@ -175,7 +236,7 @@ fn what_must_not_be_foretold_comes_from_the_secret_alone() {
     let other = drawn(1, 2);
     let same = first.iter().zip(&other).filter(|(one, two)| one.0 == two.0 || one.1 == two.1);
     assert_eq!(same.count(), 0);
-    let psns: alloc::collections::BTreeSet<_> = first.iter().map(|one| one.1).collect();
+    let psns: BTreeSet<_> = first.iter().map(|one| one.1).collect();
     assert_eq!(psns.len(), 1000);
 }
 
@@ -222,7 +283,7 @@ fn a_version_nobody_shares_is_refused_by_name() {
 #[test]
 fn ids_do_not_repeat_and_old_ones_find_nothing() {
     let mut pair = Pair::new(&TransportConfig::stellar());
-    let mut seen = alloc::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for _ in 0..1000 {
         let id = pair.ends[0].connect(pair.now, address(1), 0).unwrap();
         assert!(seen.insert(id), "{id:?} came twice in a thousand");

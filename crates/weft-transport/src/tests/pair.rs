@@ -70,7 +70,7 @@ pub(super) fn endpoint(config: &TransportConfig, seed: u64) -> Endpoint {
     let config = EndpointConfig {
         transport: config.clone(),
         receive_port: 4791,
-        thread_id: 3,
+        thread_id: u8::try_from(seed).unwrap(),
         accept: true,
         max_connections: 1024,
     };
