@@ -85,7 +85,7 @@ impl Checks {
 
     /// The checks that hold where one link stays broken: its paths do not come back.
     pub fn for_scarred_networks() -> Self {
-        let holds = |kind: &Kind| *kind != Kind::PathReturn;
+        let holds = |kind: &Kind| !matches!(kind, Kind::PathReturn | Kind::Closure);
         Self::of(&Kind::ALL.iter().copied().filter(holds).collect::<Vec<_>>())
     }
 

@@ -16,6 +16,10 @@ use crate::world::WorldConfig;
 /// them do will not happen in the lifetime of this project.
 const PATHS: u16 = 32;
 
+/// Packets in flight at least. With one alone every ACK that goes lost on the link costs a timeout, and
+/// what is left would take longer than anybody waits.
+const WINDOW: u16 = 16;
+
 /// Longer than 30 of the longest retransmission timeouts: nobody is given up by bad luck.
 const PATIENT: Duration = Duration::from_secs(5);
 
@@ -44,10 +48,10 @@ pub(super) fn draw(
     if transport.policy == path::Kind::Single {
         transport.policy = path::Kind::RoundRobin;
     }
+    transport.send_window = transport.send_window.max(WINDOW);
+    transport.reorder_window = transport.reorder_window.max(WINDOW);
     transport.idle_timeout = LONG;
     transport.peer_timeout = PATIENT;
-    // A request takes one path: set-up is not what this is about.
-    world.handshake = false;
     Some(pick(rng, &links))
 }
 

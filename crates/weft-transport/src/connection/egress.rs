@@ -34,7 +34,7 @@ impl Connection {
     ) -> Option<Departure> {
         if let Some(setup) = self.poll_setup(shared) {
             *packet = setup;
-            return Some(self.departure(PathId(0), None));
+            return Some(self.departure(shared.any_path(), None));
         }
         if !self.is_established() {
             return None;

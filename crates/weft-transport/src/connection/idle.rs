@@ -24,6 +24,9 @@ const FORGET_AFTER: Duration = Duration::from_millis(100);
 /// Where a path is dead it forgets only then: a packet on that path costs a timeout.
 const FORGET_DEAD_AFTER: Duration = Duration::from_millis(500);
 
+/// Keepalives that a silent peer is sent before it is gone; each may be lost.
+const KEEPALIVES: u64 = 8;
+
 /// The idle timer is not armed for sooner than this.
 const MIN_IDLE_CHECK: Duration = Duration::from_millis(1);
 
@@ -47,7 +50,7 @@ impl Connection {
         } else if keepalive > Duration::ZERO && unheard >= keepalive + config.peer_timeout {
             self.closing = Some(CloseReason::PeerGone);
         } else {
-            self.keepalive_due = keepalive > Duration::ZERO && quiet >= keepalive;
+            self.keepalive_due = keepalive > Duration::ZERO && unheard >= keepalive;
         }
         self.rest(shared);
         self.forget(now, shared);
@@ -82,9 +85,11 @@ impl Connection {
             Some(sender) => sender.forget_at().since(now),
             None => Duration::MAX,
         };
+        let unheard = now.since(self.heard_anything_at);
         let keepalive = match config.keepalive_interval {
             Duration::ZERO => Duration::MAX,
-            interval => interval.min(config.peer_timeout),
+            interval if unheard >= interval => config.peer_timeout / KEEPALIVES,
+            interval => interval - unheard,
         };
         let quiet_since = self.heard_anything_at.max(self.sent_anything_at);
         let idle = (quiet_since + config.idle_timeout).since(now);

@@ -6,9 +6,10 @@ use core::net::{IpAddr, SocketAddr};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use weft_units::{Instant, Seed};
+use weft_units::{Instant, Rng, Seed};
 use weft_wire::{Packet, SetupHeader, SetupKind, Terms, U4};
 
+use crate::path::PathId;
 use crate::pool::Pool;
 use crate::timers::{Timer, Timers};
 use crate::{
@@ -48,10 +49,11 @@ pub(crate) struct Shared {
     pub(crate) recv_pool: Pool<ReceivedPacket>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: Stats,
+    paths_of_control: Rng,
 }
 
 impl Shared {
-    pub(crate) fn new(config: TransportConfig, identity: Identity) -> Self {
+    pub(crate) fn new(config: TransportConfig, identity: Identity, seed: Seed) -> Self {
         Self {
             config,
             identity,
@@ -59,7 +61,16 @@ impl Shared {
             recv_pool: Pool::new(),
             events: VecDeque::new(),
             stats: Stats::default(),
+            paths_of_control: seed.child("paths of control", 0).rng(),
         }
+    }
+
+    /// The path of a packet that sets up, keeps alive or closes: any, so that no dead path stops
+    /// more than one of its repeats. Drawn, because taken in turn two connections could each keep
+    /// to one half of the paths.
+    pub(crate) fn any_path(&mut self) -> PathId {
+        let path = self.paths_of_control.below(self.config.paths.into());
+        PathId(u16::try_from(path).expect("at most 4096 paths"))
     }
 
     /// The congestion control in use, as headers name it.

@@ -84,7 +84,8 @@ impl Connection {
     ) -> Option<(PathId, DataHeader)> {
         if self.keepalive_due {
             self.keepalive_due = false;
-            return Some((PathId(0), self.probe_header(PathId(0), KEEPALIVE, now, shared)));
+            let path = shared.any_path();
+            return Some((path, self.probe_header(path, KEEPALIVE, now, shared)));
         }
         let interval = shared.config.probe_interval;
         let sender = self.sender.as_deref_mut()?;

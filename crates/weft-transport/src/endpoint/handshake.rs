@@ -9,7 +9,6 @@ use weft_wire::{Packet, SetupHeader, SetupKind, Terms, U4};
 use super::token::Asker;
 use super::{Arrival, Endpoint, Transmit};
 use crate::connection::{CAPABILITIES, Connection, MIN_VERSION, VERSION, is_usable};
-use crate::path::PathId;
 use crate::{CloseReason, DropReason, Event, Verdict};
 
 /// Answers to strangers that may wait; more are not given.
@@ -159,7 +158,8 @@ impl Endpoint {
             terms,
         };
         let packet = Packet::Setup(header);
-        let answer = Transmit { connection: None, to, path: PathId(0), packet, payload: None };
+        let path = self.shared.any_path();
+        let answer = Transmit { connection: None, to, path, packet, payload: None };
         self.answers.push_back(answer);
     }
 

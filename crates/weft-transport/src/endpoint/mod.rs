@@ -167,7 +167,7 @@ impl Endpoint {
         }
         let identity = Identity { receive_port: config.receive_port, thread_id: config.thread_id };
         Ok(Self {
-            shared: Shared::new(config.transport, identity),
+            shared: Shared::new(config.transport, identity, seed),
             connections: Connections::new(limit, secret),
             by_peer: BTreeMap::new(),
             ready: VecDeque::new(),
@@ -508,7 +508,7 @@ impl Endpoint {
         let Some(mut connection) = self.connections.remove(slot) else { return };
         let peer_knows = matches!(reason, CloseReason::Peer | CloseReason::Reset);
         if let Some(packet) = connection.close_packet(&self.shared).filter(|_| !peer_knows) {
-            let (to, path) = (connection.peer, PathId(0));
+            let (to, path) = (connection.peer, self.shared.any_path());
             let connection = Some(connection.id);
             self.answers.push_back(Transmit { connection, to, path, packet, payload: None });
         }

@@ -180,6 +180,42 @@ fn keepalives_hold_a_silent_connection_open_and_notice_a_dead_peer() {
 }
 
 #[test]
+fn lost_keepalives_are_sent_again() {
+    let config = TransportConfig {
+        keepalive_interval: Duration::from_secs(10),
+        idle_timeout: Duration::from_secs(60),
+        ..TransportConfig::stellar()
+    };
+    let (mut pair, _) = Pair::joined(&config);
+    let mut lost = 0;
+    pair.rule = Box::new(move |on_link| {
+        let is_keepalive = matches!(on_link.packet, Packet::Data(header, _) if header.special);
+        lost += u32::from(is_keepalive);
+        if is_keepalive && lost % 6 > 0 { Fate::Drop } else { Fate::Pass }
+    });
+    pair.run_for(Duration::from_secs(45));
+    assert_eq!((closed(&pair, 0), closed(&pair, 1)), (None, None));
+}
+
+#[test]
+fn a_dead_path_keeps_nobody_from_connecting_and_no_connection_from_living() {
+    let config = TransportConfig {
+        paths: 4,
+        keepalive_interval: Duration::from_millis(300),
+        ..TransportConfig::stellar()
+    };
+    for dead in 0..4 {
+        let mut pair = Pair::new(&config);
+        pair.rule =
+            Box::new(move |on_link| if on_link.path.0 == dead { Fate::Drop } else { Fate::Pass });
+        pair.ends[0].connect(pair.now, address(1), 0).unwrap();
+        pair.run_until(LIMIT, connected);
+        pair.run_for(Duration::from_secs(20));
+        assert_eq!((closed(&pair, 0), closed(&pair, 1)), (None, None), "path {dead}");
+    }
+}
+
+#[test]
 fn a_peer_that_stops_answering_is_gone() {
     let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
     pair.rule = Box::new(|_| Fate::Drop);
