@@ -192,7 +192,8 @@ impl Sender {
         shared.stats.timeout_retransmits += 1;
     }
 
-    /// An ACK arrived: if it answers for the accused, the packet had arrived, or its path is guilty.
+    /// An ACK arrived: if it answers for the accused, the packet had arrived, if late, or its path is
+    /// guilty.
     fn hear_answer(
         &mut self,
         id: ConnectionId,
@@ -205,7 +206,8 @@ impl Sender {
             return;
         }
         self.accused = None;
-        if ack.ack_type != AckType::Duplicate && ack.psn == psn {
+        let late = ack.timestamp_echo == packet.sent_at;
+        if ack.ack_type != AckType::Duplicate && ack.psn == psn && !late {
             self.controllers.on_timeout(packet.path, now, &mut self.paths);
             self.policy.on_feedback(packet.path, Feedback::TimedOut, &self.paths, now);
             self.suspect(id, &packet, now, shared);

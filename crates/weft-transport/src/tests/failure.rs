@@ -161,3 +161,22 @@ fn a_silence_of_the_peer_leaves_no_window_shut() {
     let needless = pair.ends[1].stats().dropped_for(DropReason::Duplicate);
     assert!(needless < 40, "{needless} packets were sent again");
 }
+
+#[test]
+fn a_packet_that_was_only_late_takes_no_path_down() {
+    let config = TransportConfig { paths: 1, path_down_after: 1, ..TransportConfig::bifrost() };
+    let (mut pair, ids) = Pair::joined(&config);
+    for token in 0..5 {
+        pair.submit(0, ids[0], token, 100);
+        pair.run_for(Duration::from_millis(1));
+    }
+    // Longer than the timeout, so that it is asked for; its repeat comes as late.
+    pair.rule = Box::new(|on_link| match on_link.packet {
+        Packet::Data(header, _) if !header.special => Fate::Delay(Duration::from_millis(10)),
+        _ => Fate::Pass,
+    });
+    pair.submit(0, ids[0], 5, 100);
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 6);
+    assert!(pair.ends[0].stats().timeout_retransmits > 0, "it was never asked for");
+    assert_eq!(pair.ends[0].stats().paths_down, 0);
+}
