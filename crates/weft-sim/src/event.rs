@@ -76,11 +76,6 @@ impl Events {
     pub fn of(&self, node: NodeId) -> impl Iterator<Item = Event> + '_ {
         self.0.of(node.0).map(Event::from)
     }
-
-    /// See [`EventQueue::of_turn`].
-    pub fn of_turn(&self) -> impl Iterator<Item = Event> + '_ {
-        self.0.of_turn().map(Event::from)
-    }
 }
 
 /// One thing that happens at one node. Only [`Event::Arrive`] may be at a switch.

@@ -298,10 +298,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
                 let scheduled = self.pages[place as usize];
                 self.turn.events.push(scheduled);
             }
-            end = match self.before[chunk as usize] {
-                NONE => NONE,
-                before => before * CHUNK + CHUNK,
-            };
+            end = self.end_before(chunk);
             self.before[chunk as usize] = std::mem::replace(&mut self.free, chunk);
         }
         if self.cut_short {
@@ -309,6 +306,15 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         }
         self.turn.sort();
         Some(node)
+    }
+
+    /// Where the list before `chunk` ends.
+    #[inline]
+    fn end_before(&self, chunk: u32) -> u32 {
+        match self.before[chunk as usize] {
+            NONE => NONE,
+            before => before * CHUNK + CHUNK,
+        }
     }
 
     /// Puts back what is due later today.
@@ -349,14 +355,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         std::iter::from_fn(move || {
             let place = end.checked_sub(1)?;
             let event = self.pages[place as usize].event;
-            end = if place % CHUNK > 0 {
-                place
-            } else {
-                match self.before[(place / CHUNK) as usize] {
-                    NONE => NONE,
-                    before => before * CHUNK + CHUNK,
-                }
-            };
+            end = if place % CHUNK > 0 { place } else { self.end_before(place / CHUNK) };
             Some(event)
         })
     }
@@ -367,12 +366,6 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         let key = self.turn.keys.pop()?;
         let Scheduled { at, event } = self.turn.events[self.turn.index(key)];
         Some((at, event))
-    }
-
-    /// The events of the node whose turn it is.
-    #[inline]
-    pub fn of_turn(&self) -> impl Iterator<Item = E> + '_ {
-        self.turn.events.iter().map(|scheduled| scheduled.event)
     }
 }
 
