@@ -49,7 +49,7 @@ fn through(server: SocketAddr, paths: Vec<PathModel>, milliseconds: u64) -> (Cli
 }
 
 fn resent(report: &Report) -> u64 {
-    report.client.fast_retransmits + report.client.timeout_retransmits
+    report.client.repeats()
 }
 
 #[test]

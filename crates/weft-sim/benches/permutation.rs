@@ -100,7 +100,7 @@ fn report(hosts: u32, world: &World, spent: u64) {
     let fct = Distribution::of(&mut times.collect::<Vec<_>>());
     let stats = network.hosts.iter().map(|host| host.endpoint.stats());
     let (sent, resent) = stats.fold((0, 0), |(sent, resent), stats| {
-        let again = stats.fast_retransmits + stats.timeout_retransmits;
+        let again = stats.repeats();
         (sent + stats.data_sent, resent + again)
     });
     println!(

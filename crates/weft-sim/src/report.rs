@@ -75,6 +75,8 @@ pub struct TransportReport {
     pub fast_retransmits: u64,
     /// Repeats because the timeout passed.
     pub timeout_retransmits: u64,
+    /// Repeats after a shorter silence, to ask for an ACK.
+    pub tail_loss_probes: u64,
     /// Repeats of packets that had arrived.
     pub spurious_retransmits: u64,
     /// Accepted packets that were marked.
@@ -105,6 +107,7 @@ impl From<&Stats> for TransportReport {
             acks_received,
             fast_retransmits,
             timeout_retransmits,
+            tail_loss_probes,
             spurious_retransmits,
             ecn_marks,
             ecn_marks_heard,
@@ -123,6 +126,7 @@ impl From<&Stats> for TransportReport {
             acks_received,
             fast_retransmits,
             timeout_retransmits,
+            tail_loss_probes,
             spurious_retransmits,
             ecn_marks,
             ecn_marks_heard,
@@ -359,6 +363,7 @@ impl Report {
             ("acks sent", transport.acks_sent),
             ("fast retransmits", transport.fast_retransmits),
             ("timeout retransmits", transport.timeout_retransmits),
+            ("tail loss probes", transport.tail_loss_probes),
             ("spurious retransmits", transport.spurious_retransmits),
             ("out of order", transport.out_of_order),
             ("paths down", transport.paths_down),

@@ -10,7 +10,7 @@
 //! | step | out | in |
 //! | --- | --- | --- |
 //! | message → packets | `connection/egress.rs` | `connection/reassembly.rs` |
-//! | may we send? | `congestion/<name>.rs` | `connection/ack_received.rs`, `loss.rs` |
+//! | may we send? | `congestion/<name>.rs` | `connection/ack_received.rs`, `loss.rs`, `tail.rs` |
 //! | which path? | `path/<name>.rs` | the same file's `on_feedback` |
 //! | which connection? | `endpoint/mod.rs`, in turn | `endpoint/mod.rs`, by connection id |
 //!

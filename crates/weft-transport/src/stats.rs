@@ -20,6 +20,8 @@ pub struct Stats {
     pub fast_retransmits: u64,
     /// Data packets sent again because their retransmission timeout passed.
     pub timeout_retransmits: u64,
+    /// Data packets sent again after a silence shorter than that, to ask for an ACK.
+    pub tail_loss_probes: u64,
     /// Packets sent again that had arrived after all.
     pub spurious_retransmits: u64,
     /// Packets accepted that carried a congestion mark.
@@ -44,6 +46,11 @@ impl Stats {
         self.dropped[reason as usize]
     }
 
+    /// Data packets sent again, whatever for.
+    pub fn repeats(&self) -> u64 {
+        self.fast_retransmits + self.timeout_retransmits + self.tail_loss_probes
+    }
+
     pub(crate) fn drop_packet(&mut self, reason: DropReason) {
         self.dropped[reason as usize] += 1;
     }
@@ -60,6 +67,7 @@ impl AddAssign<&Self> for Stats {
             acks_received,
             fast_retransmits,
             timeout_retransmits,
+            tail_loss_probes,
             spurious_retransmits,
             ecn_marks,
             ecn_marks_heard,
@@ -75,6 +83,7 @@ impl AddAssign<&Self> for Stats {
         self.acks_received += acks_received;
         self.fast_retransmits += fast_retransmits;
         self.timeout_retransmits += timeout_retransmits;
+        self.tail_loss_probes += tail_loss_probes;
         self.spurious_retransmits += spurious_retransmits;
         self.ecn_marks += ecn_marks;
         self.ecn_marks_heard += ecn_marks_heard;

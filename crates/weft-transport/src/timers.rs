@@ -7,6 +7,8 @@ use weft_units::Instant;
 pub(crate) enum Timer {
     /// When the oldest unacknowledged packet may be lost.
     Loss,
+    /// When silence after a flight has lasted long enough to ask.
+    Tail,
     /// When a placed packet has waited long enough for its ACK.
     DelayedAck,
     /// When the congestion control lets the next packet leave.
@@ -22,8 +24,9 @@ pub(crate) enum Timer {
 }
 
 impl Timer {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Loss,
+        Self::Tail,
         Self::DelayedAck,
         Self::Pacing,
         Self::Congestion,

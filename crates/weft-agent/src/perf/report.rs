@@ -69,6 +69,8 @@ pub struct TransportCounters {
     pub fast_retransmits: u64,
     /// Packets sent again because their timeout passed.
     pub timeout_retransmits: u64,
+    /// Repeats after a shorter silence, to ask for an ACK.
+    pub tail_loss_probes: u64,
     /// Packets sent again that had arrived after all.
     pub spurious_retransmits: u64,
     /// Packets that carried a congestion mark.
@@ -92,6 +94,11 @@ pub struct TransportCounters {
 }
 
 impl TransportCounters {
+    /// Packets sent again, whatever for.
+    pub fn repeats(&self) -> u64 {
+        self.fast_retransmits + self.timeout_retransmits + self.tail_loss_probes
+    }
+
     /// The counters of an agent as they are.
     pub fn of(agent: &mut Agent) -> Self {
         let counters = agent.counters();
@@ -118,6 +125,7 @@ impl TransportCounters {
             acks_received,
             fast_retransmits,
             timeout_retransmits,
+            tail_loss_probes,
             spurious_retransmits,
             ecn_marks,
             ecn_marks_heard,
@@ -134,6 +142,7 @@ impl TransportCounters {
             acks_received,
             fast_retransmits,
             timeout_retransmits,
+            tail_loss_probes,
             spurious_retransmits,
             ecn_marks,
             ecn_marks_heard,

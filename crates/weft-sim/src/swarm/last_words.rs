@@ -234,7 +234,7 @@ fn repeats(channel: ChannelId, side: Side, session: &Session<'_>) -> (u64, u64) 
     let network = &session.network;
     let channel = network.traffic.channel(channel).expect("only known channels speak");
     let stats = network.hosts[channel.hosts[side.index()].index()].endpoint.stats();
-    (stats.fast_retransmits + stats.timeout_retransmits, stats.fast_retransmits)
+    (stats.repeats(), stats.fast_retransmits)
 }
 
 impl Workload for LastWords {

@@ -72,11 +72,13 @@ impl Connection {
         }
         let was_waiting = sender.is_waiting();
         let picked = sender.poll_data(now, window, shared)?;
-        if !was_waiting {
-            sender.waiting_since = now;
-        }
         let timeout = sender.timeout(shared, picked.packet.repeats);
         self.timers.arm_by(Timer::Loss, now + timeout);
+        if !was_waiting {
+            sender.waiting_since = now;
+            // Once a flight, not once a packet: whether there was silence is seen when it fires.
+            self.timers.arm(Timer::Tail, now + sender.probe_timeout(shared));
+        }
         if sender.policy.compares_paths() && !self.timers.is_armed(Timer::PathProbe) {
             self.timers.arm(Timer::PathProbe, now + shared.config.probe_interval);
         }

@@ -72,7 +72,9 @@ impl Connection {
         if let Some(mut sender) = self.sender.take_if(is_old) {
             self.cursor = sender.cursor();
             sender.release(&mut shared.send_pool);
-            for timer in [Timer::Loss, Timer::PathProbe, Timer::Congestion, Timer::Pacing] {
+            for timer in
+                [Timer::Loss, Timer::Tail, Timer::PathProbe, Timer::Congestion, Timer::Pacing]
+            {
                 self.timers.disarm(timer);
             }
         }

@@ -168,7 +168,8 @@ impl Sender {
                 Ok(Cause::Unheard) if is_near(asked, psn) => soonest(now + limits.timeout),
                 Ok(Cause::Unheard) => {
                     asked = Some(psn);
-                    self.ask(psn, &packet, shared);
+                    self.ask(psn, &packet);
+                    shared.stats.timeout_retransmits += 1;
                 }
                 Ok(cause) => {
                     self.lose(psn, &packet, cause, now, shared);
@@ -184,12 +185,11 @@ impl Sender {
 
     /// Sends a packet again that nothing was heard of. In a silence nobody is to blame: taking the
     /// peer's silence for that of the paths asked on took paths down that were well.
-    fn ask(&mut self, psn: u32, packet: &SentPacket, shared: &mut Shared) {
+    pub(super) fn ask(&mut self, psn: u32, packet: &SentPacket) {
         self.leave_flight(packet.path, self.payload_len(packet));
         self.sent.slot_mut(psn).expect("a sent packet has a slot").fate = Fate::Lost;
         self.asks.push_back(psn);
         self.accused.get_or_insert((psn, *packet));
-        shared.stats.timeout_retransmits += 1;
     }
 
     /// An ACK arrived: if it answers for the accused, the packet had arrived, if late, or its path is

@@ -30,6 +30,7 @@ mod reassembly;
 mod rtt;
 mod sender;
 mod setup;
+mod tail;
 
 use idle::REST_AFTER;
 use in_flight::SentPacket;
@@ -277,6 +278,7 @@ impl Connection {
         while let Some(timer) = self.timers.pop_due(now) {
             match timer {
                 Timer::Loss => self.on_loss_timer(now, shared),
+                Timer::Tail => self.on_tail_timer(now, shared),
                 Timer::DelayedAck => self.on_ack_timer(),
                 // The pacer only wanted `poll_transmit` to be asked again.
                 Timer::Pacing => {}

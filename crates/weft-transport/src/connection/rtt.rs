@@ -37,6 +37,13 @@ impl RoundTrip {
         measured.clamp(config.rto_min, config.rto_max)
     }
 
+    /// How long nothing is heard before that means loss, where the peer may hold an ACK back for
+    /// `wait`; `None` until a round trip was measured.
+    pub(crate) fn silence(&self, wait: Duration) -> Option<Duration> {
+        let measured = self.smoothed > Duration::ZERO;
+        measured.then(|| self.smoothed + self.smoothed.max(self.variation * 4) + wait)
+    }
+
     /// How long a packet may be overtaken by packets of other paths before it counts as lost.
     /// `patience` grows each time that turned out to be too short.
     pub(crate) fn reordering(&self, config: &Retransmission, patience: u8) -> Duration {

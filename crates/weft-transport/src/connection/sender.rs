@@ -9,6 +9,7 @@ use weft_wire::U11;
 use super::in_flight::{Fate, SentPacket};
 use super::message::{Outbox, piece};
 use super::rtt::RoundTrip;
+use super::tail::TailProbes;
 use crate::TransportConfig;
 use crate::congestion::Controllers;
 use crate::path::{Health, PathId, Paths, Policy};
@@ -81,6 +82,7 @@ pub(crate) struct Sender {
     /// Until then packets that nothing was heard of wait for what the peer says of those among them
     /// that were sent again.
     pub(crate) answer_by: Instant,
+    pub(crate) tail: TailProbes,
     /// When patience has worn off.
     pub(crate) patient_until: Instant,
     /// When the latest packet was stamped; stamps are unique and grow.
@@ -128,6 +130,7 @@ impl Sender {
             round_trip: RoundTrip::default(),
             patience: 1,
             answer_by: Instant::EPOCH,
+            tail: TailProbes::NONE,
             patient_until: Instant::EPOCH,
             last_stamp: now,
             acked_sent_at: Instant::EPOCH,

@@ -110,7 +110,7 @@ fn lost_acks_and_a_wide_window_with_a_hole_make_nobody_repeat_what_arrived() {
     (0..20).for_each(|token| pair.submit(0, ids[0], token, 1_000_000));
     pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 20);
     let stats = pair.ends[0].stats();
-    let repeats = stats.fast_retransmits + stats.timeout_retransmits;
+    let repeats = stats.repeats();
     let needless = pair.ends[1].stats().dropped_for(DropReason::Duplicate);
     assert!(repeats > 20, "{repeats} repeats: nothing was lost");
     // What is left are questions: one packet in 256 after a timeout.
@@ -177,6 +177,47 @@ fn a_packet_that_was_only_late_takes_no_path_down() {
     });
     pair.submit(0, ids[0], 5, 100);
     pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 6);
-    assert!(pair.ends[0].stats().timeout_retransmits > 0, "it was never asked for");
+    assert!(pair.ends[0].stats().repeats() > 0, "it was never asked for");
     assert_eq!(pair.ends[0].stats().paths_down, 0);
+}
+
+#[test]
+fn dead_ways_back_cost_round_trips_not_timeouts() {
+    let finish = |dead: u16| {
+        let spray =
+            TransportConfig { spray_unit: 44, send_window: 2048, ..TransportConfig::bifrost() };
+        let config = TransportConfig { reorder_window: 2048, ack_every: 44, ..spray };
+        let (mut pair, ids) = Pair::joined(&config);
+        pair.one_way = Duration::from_micros(100);
+        pair.rule = Box::new(move |on_link| {
+            let lost = on_link.from == 1 && on_link.path.0 < dead;
+            if lost { Fate::Drop } else { Fate::Pass }
+        });
+        let began = pair.now;
+        pair.submit(0, ids[0], 1, 50_000_000);
+        pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+        pair.now.since(began).as_nanos()
+    };
+    // Without tail loss probes: 3.6 and 7.9 times as long.
+    let (clean, two, four) = (finish(0), finish(2), finish(4));
+    assert!(two < clean * 2, "{two} ns with two of eight ways back dead, {clean} with none");
+    assert!(four < clean * 4, "{four} ns with four of eight ways back dead, {clean} with none");
+}
+
+#[test]
+fn a_lost_tail_costs_round_trips_not_a_timeout() {
+    let config = TransportConfig { paths: 4, ..TransportConfig::bifrost() };
+    let (mut pair, ids) = Pair::joined(&config);
+    pair.submit(0, ids[0], 1, 100_000);
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    let began = pair.now;
+    pair.rule = Box::new(move |on_link| {
+        let last = matches!(on_link.packet, Packet::Data(header, _) if !header.retransmitted);
+        if on_link.from == 0 && last { Fate::Drop } else { Fate::Pass }
+    });
+    pair.submit(0, ids[0], 2, 1000);
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1, 2]);
+    let took = pair.now.since(began);
+    assert!(took < config.retransmission.rto_min / 2, "{took}");
+    assert_eq!(pair.ends[0].stats().tail_loss_probes, 1);
 }

@@ -70,14 +70,16 @@ fn latency(micros: &LatencyMicros) -> String {
 }
 
 fn repeats(counters: &TransportCounters) -> String {
-    let repeats = counters.fast_retransmits + counters.timeout_retransmits;
+    let repeats = counters.repeats();
     #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
     let share = Unit::Share.format(repeats as f64 / counters.data_sent.max(1) as f64);
     format!(
-        "{repeats} of {} packets ({share}): {} by acknowledgements, {} by timeout, {} needlessly",
+        "{repeats} of {} packets ({share}): {} by acknowledgements, {} by timeout, \
+         {} to ask for one, {} needlessly",
         counters.data_sent,
         counters.fast_retransmits,
         counters.timeout_retransmits,
+        counters.tail_loss_probes,
         counters.spurious_retransmits
     )
 }
