@@ -7,15 +7,16 @@
 //! memory once a day instead of once an event. (Parallel simulators use the same span, which they
 //! call lookahead, to let nodes run ahead of each other: Chandy and Misra 1979.)
 //!
-//! The calendar has a list for each day and node; scheduling appends to it, and it is sorted when
-//! the node's turn comes. Events past the calendar's last day wait in a heap.
+//! The calendar has a list for each day and node; scheduling appends to it. When the node's turn comes,
+//! keys to the events are sorted and the events stay where they are. Events past the calendar's last
+//! day wait in a heap.
 //!
 //! Of one node, events of the same instant come in the order in which they were scheduled.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use weft_units::prefetch;
+use weft_units::prefetch_all;
 
 use crate::time::{SimSpan, SimTime};
 
@@ -24,26 +25,30 @@ const LISTS: usize = 1 << 22;
 /// Days in the calendar; powers of two.
 const FEWEST_DAYS: usize = 64;
 const MOST_DAYS: usize = 2048;
-/// Events in a chunk: two cache lines.
-const CHUNK: u32 = 4;
+/// Events in a chunk: three cache lines.
+const CHUNK: u32 = 8;
 /// Chunks of a list that are fetched early, so that a switch with more does not fill the cache.
-const MOST_CHUNKS: usize = 32;
+const MOST_CHUNKS: usize = 16;
 /// The end of a list, and where an empty one ends. The first chunk is never used.
 const NONE: u32 = 0;
 /// A longer day would bring nothing more, and its events would leave the processor's cache.
 const LONGEST_DAY: SimSpan = SimSpan::from_picos(4_000_000);
 
 /// Something that happens at a node.
+///
+/// Events of a list share their node and all but the lower half of their time; so while an event is in
+/// the calendar, that half stands where its node was.
 pub trait AtNode {
     /// The node's number.
-    fn node(&self) -> u32;
+    fn node(self) -> u32;
+    /// The same event with another number in the place of its node's.
+    #[must_use]
+    fn with_node(self, number: u32) -> Self;
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Scheduled<E> {
-    at: SimTime,
-    event: E,
-}
+#[repr(align(64))]
+struct Chunk<E>([E; CHUNK as usize]);
 
 /// An event past the last day, with its place in the scheduling order.
 #[derive(Debug)]
@@ -82,14 +87,14 @@ pub struct EventQueue<E> {
     /// Days in the calendar, less one.
     day_mask: u64,
     nodes: u32,
-    /// By day and node, one past its latest event in `pages`.
+    /// By day and node, one past its latest event in `chunks`.
     ends: Vec<u32>,
     /// By day, the nodes that have events.
     busy: Vec<Vec<u32>>,
     /// One bit a day: whether any node has.
     occupied: Vec<u64>,
-    /// The events, in chunks.
-    pages: Vec<Scheduled<E>>,
+    /// The events.
+    chunks: Vec<Chunk<E>>,
     /// By chunk, the same list's chunk before it, or the next free one.
     before: Vec<u32>,
     free: u32,
@@ -106,15 +111,20 @@ pub struct EventQueue<E> {
 /// The events of the node whose turn it is.
 #[derive(Debug)]
 struct Turn<E> {
+    node: u32,
     /// When the day began.
     dawn: SimTime,
     /// Time since dawn above rank, soonest last.
     keys: Vec<u64>,
-    /// The events: those scheduled before the turn, latest first, then those scheduled during it.
-    events: Vec<Scheduled<E>>,
-    /// How many were scheduled before.
-    on_time: u32,
+    /// The node's list, latest first.
+    chunks: Vec<u32>,
+    /// What was scheduled during the turn.
+    late: Vec<E>,
 }
+
+/// The rank of what is scheduled first during a turn. Ranks below are the list's, backwards: the latest
+/// chunk's last place has the highest.
+const FIRST_LATE: u32 = 1 << 31;
 
 impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// A queue for so many nodes, none of which affects another within less than `lookahead`.
@@ -131,14 +141,14 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
             ends: vec![NONE; days * nodes as usize],
             busy: vec![Vec::new(); days],
             occupied: vec![0; days / 64],
-            pages: vec![Scheduled::default(); CHUNK as usize],
+            chunks: vec![Chunk::default()],
             before: vec![NONE],
             free: NONE,
             far: BinaryHeap::new(),
             sequence: 0,
             cut_short: false,
             waiting: Vec::new(),
-            turn: Turn { dawn: SimTime::EPOCH, keys: Vec::new(), events: Vec::new(), on_time: 0 },
+            turn: Turn::default(),
         }
     }
 
@@ -166,7 +176,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         }
         let day = self.day(at);
         if day - self.today <= self.day_mask {
-            self.append(day, Scheduled { at, event });
+            self.append(day, at, event);
         } else {
             self.set_aside(at, event);
         }
@@ -179,14 +189,15 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     }
 
     #[inline(always)]
-    fn append(&mut self, day: u64, scheduled: Scheduled<E>) {
-        let node = scheduled.event.node();
+    fn append(&mut self, day: u64, at: SimTime, event: E) {
+        let node = event.node();
         let list = self.list(day, node);
         let mut place = self.ends[list];
         if place.is_multiple_of(CHUNK) {
             place = self.lengthen(place, day, node);
         }
-        self.pages[place as usize] = scheduled;
+        let Chunk(events) = &mut self.chunks[(place / CHUNK) as usize];
+        events[(place % CHUNK) as usize] = event.with_node(low(at));
         self.ends[list] = place + 1;
     }
 
@@ -212,10 +223,10 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         let before = end.saturating_sub(1) / CHUNK;
         let chunk = self.free;
         if chunk == NONE {
-            let begin = u32::try_from(self.pages.len()).expect("fewer than 2^32 events to come");
-            self.pages.extend([Scheduled::default(); CHUNK as usize]);
+            let places = self.chunks.len() * CHUNK as usize;
+            self.chunks.push(Chunk::default());
             self.before.push(before);
-            return begin;
+            return u32::try_from(places).expect("fewer than 2^32 events to come");
         }
         self.free = std::mem::replace(&mut self.before[chunk as usize], before);
         chunk * CHUNK
@@ -264,7 +275,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
             && self.day(first.at) - day <= self.day_mask
         {
             let Reverse(Waiting { at, event, .. }) = self.far.pop().expect("it was peeked at");
-            self.append(self.day(at), Scheduled { at, event });
+            self.append(self.day(at), at, event);
         }
     }
 
@@ -288,24 +299,33 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     #[inline(never)]
     pub fn next_node(&mut self) -> Option<u32> {
         debug_assert!(self.turn.keys.is_empty(), "the last one was served");
+        self.release();
         let node = self.waiting.pop()?;
+        self.turn.node = node;
         let list = self.list(self.today, node);
         let mut end = std::mem::replace(&mut self.ends[list], NONE);
-        self.turn.events.clear();
         while end != NONE {
             let chunk = (end - 1) / CHUNK;
-            for place in (chunk * CHUNK..end).rev() {
-                let scheduled = self.pages[place as usize];
-                self.turn.events.push(scheduled);
-            }
+            let Chunk(events) = &self.chunks[chunk as usize];
+            self.turn.add(chunk, &events[..=((end - 1) % CHUNK) as usize]);
             end = self.end_before(chunk);
-            self.before[chunk as usize] = std::mem::replace(&mut self.free, chunk);
         }
         if self.cut_short {
             self.postpone();
         }
-        self.turn.sort();
+        // What came over one link is in order already.
+        self.turn.keys.sort_unstable_by(|a, b| b.cmp(a));
         Some(node)
+    }
+
+    /// Frees the chunks of the turn that is over.
+    #[inline]
+    fn release(&mut self) {
+        if let (Some(&latest), Some(&first)) = (self.turn.chunks.first(), self.turn.chunks.last()) {
+            self.before[first as usize] = std::mem::replace(&mut self.free, latest);
+        }
+        self.turn.chunks.clear();
+        self.turn.late.clear();
     }
 
     /// Where the list before `chunk` ends.
@@ -320,10 +340,14 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// Puts back what is due later today.
     #[cold]
     fn postpone(&mut self) {
-        let (events, until) = (std::mem::take(&mut self.turn.events), self.until);
-        let (due, later): (Vec<_>, Vec<_>) = events.into_iter().partition(|event| event.at < until);
-        later.into_iter().rev().for_each(|event| self.append(self.today, event));
-        self.turn.events = due;
+        let until = key(self.until, self.turn.dawn, 0);
+        let keys = std::mem::take(&mut self.turn.keys);
+        let (due, mut later): (Vec<_>, Vec<_>) = keys.into_iter().partition(|&key| key < until);
+        self.turn.keys = due;
+        later.sort_unstable_by_key(|&key| rank(key));
+        for (at, event) in later.into_iter().map(|key| self.named(key)).collect::<Vec<_>>() {
+            self.append(self.today, at, event);
+        }
     }
 
     /// The node whose turn comes after so many others.
@@ -341,9 +365,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
             if chunk == NONE {
                 break;
             }
-            let place = (chunk * CHUNK) as usize;
-            prefetch(&self.pages[place]);
-            prefetch(&self.pages[place + 2]);
+            prefetch_all(&self.chunks[chunk as usize]);
             chunk = self.before[chunk as usize];
         }
     }
@@ -354,7 +376,8 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         let mut end = self.ends[self.list(self.today, node)];
         std::iter::from_fn(move || {
             let place = end.checked_sub(1)?;
-            let event = self.pages[place as usize].event;
+            let Chunk(events) = &self.chunks[(place / CHUNK) as usize];
+            let event = events[(place % CHUNK) as usize].with_node(node);
             end = if place % CHUNK > 0 { place } else { self.end_before(place / CHUNK) };
             Some(event)
         })
@@ -364,33 +387,49 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     #[inline]
     pub fn pop(&mut self) -> Option<(SimTime, E)> {
         let key = self.turn.keys.pop()?;
-        let Scheduled { at, event } = self.turn.events[self.turn.index(key)];
-        Some((at, event))
+        Some(self.named(key))
+    }
+
+    /// The event of the turn that `key` names, and its time.
+    #[inline]
+    fn named(&self, key: u64) -> (SimTime, E) {
+        let (turn, rank) = (&self.turn, rank(key));
+        let event = if rank < FIRST_LATE {
+            let back = (FIRST_LATE - 1 - rank) / CHUNK;
+            let Chunk(events) = &self.chunks[turn.chunks[back as usize] as usize];
+            events[(rank % CHUNK) as usize]
+        } else {
+            turn.late[(rank - FIRST_LATE) as usize]
+        };
+        (turn.dawn + SimSpan::from_picos(key >> 32), event.with_node(turn.node))
     }
 }
 
-impl<E> Turn<E> {
-    #[inline]
-    fn sort(&mut self) {
-        self.on_time = u32::try_from(self.events.len()).expect("fewer than 2^32 events");
-        let (dawn, ranks) = (self.dawn, (0..self.on_time).rev());
-        let keys = self.events.iter().zip(ranks).map(|(first, rank)| key(first.at, dawn, rank));
-        self.keys.extend(keys);
-        // What came over one link is in order already.
-        self.keys.sort_unstable_by(|a, b| b.cmp(a));
+impl<E> Default for Turn<E> {
+    fn default() -> Self {
+        let (keys, chunks, late) = (Vec::new(), Vec::new(), Vec::new());
+        Self { node: 0, dawn: SimTime::EPOCH, keys, chunks, late }
     }
+}
 
+impl<E: Copy + AtNode> Turn<E> {
+    /// Adds the list's next chunk towards its beginning.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "takes a key apart")]
-    fn index(&self, key: u64) -> usize {
-        let rank = key as u32;
-        (if rank < self.on_time { self.on_time - 1 - rank } else { rank }) as usize
+    fn add(&mut self, chunk: u32, events: &[E]) {
+        self.chunks.push(chunk);
+        let count = u32::try_from(self.chunks.len()).expect("fewer than 2^29 chunks");
+        let ranks = FIRST_LATE - count * CHUNK..;
+        let dawn = low(self.dawn);
+        let key = |(event, rank): (&E, u32)| {
+            u64::from(event.node().wrapping_sub(dawn)) << 32 | u64::from(rank)
+        };
+        self.keys.extend(events.iter().zip(ranks).map(key));
     }
 
     fn insert(&mut self, at: SimTime, event: E) {
-        let rank = u32::try_from(self.events.len()).expect("fewer than 2^32 events");
-        self.events.push(Scheduled { at, event });
-        let key = key(at, self.dawn, rank);
+        let late = u32::try_from(self.late.len()).expect("fewer than 2^31 events");
+        self.late.push(event);
+        let key = key(at, self.dawn, FIRST_LATE + late);
         // It is soon, so it belongs near the end.
         let sooner = self.keys.iter().rev().take_while(|&&other| other < key).count();
         self.keys.insert(self.keys.len() - sooner, key);
@@ -401,6 +440,19 @@ impl<E> Turn<E> {
 #[inline]
 fn key(at: SimTime, dawn: SimTime, rank: u32) -> u64 {
     at.since(dawn).as_picos() << 32 | u64::from(rank)
+}
+
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "takes a key apart")]
+const fn rank(key: u64) -> u32 {
+    key as u32
+}
+
+/// The lower half of a time: days are much shorter than it takes to overflow.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the upper half is the day's")]
+const fn low(at: SimTime) -> u32 {
+    at.as_picos() as u32
 }
 
 #[cfg(test)]
@@ -419,8 +471,11 @@ mod tests {
     }
 
     impl AtNode for Numbered {
-        fn node(&self) -> u32 {
+        fn node(self) -> u32 {
             self.node
+        }
+        fn with_node(self, node: u32) -> Self {
+            Self { node, ..self }
         }
     }
 
@@ -544,6 +599,6 @@ mod tests {
             let limit = queue.until().as_picos() + 50_000;
             assert_eq!(drain(&mut queue, limit).len(), 20);
         }
-        assert!(queue.pages.len() < 200, "{}", queue.pages.len());
+        assert!(queue.chunks.len() < 50, "{}", queue.chunks.len());
     }
 }
