@@ -3,7 +3,7 @@
 //! The packet was hashed once, at its host; here each switch only adds its salt (see
 //! [`FabricHash`]). Linux's hash is not affine and is computed in full at every hop.
 
-use weft_topo::hash::{FabricHash, FiveTuple, SwitchSalt};
+use weft_topo::hash::{FabricHash, SwitchSalt};
 use weft_topo::{LinkId, Topology};
 use weft_units::Seed;
 
@@ -14,7 +14,6 @@ use super::{Decision, Forward, ForwardingConfig, five_tuple};
 pub struct Forwarding {
     hash: FabricHash,
     salts: Vec<SwitchSalt>,
-    affine: bool,
 }
 
 impl Forwarding {
@@ -27,19 +26,15 @@ impl Forwarding {
             hash.salt(salt, above_leaf * config.rotate_by_tier)
         };
         let salts = (0..).zip(topology.switch_ids()).map(salt).collect();
-        Self { affine: config.hash.is_affine(), hash, salts }
+        Self { hash, salts }
     }
 }
-
-/// Stands in for the tuple where the hash does not look at it.
-const UNREAD: FiveTuple = FiveTuple { src: 0, dst: 0, src_port: 0, dst_port: 0, protocol: 0 };
 
 impl Forward for Forwarding {
     #[inline(always)]
     fn choose(&mut self, decision: &Decision<'_>) -> LinkId {
-        let &Decision { hop, candidates, .. } = decision;
-        let tuple = if self.affine { UNREAD } else { five_tuple(hop, decision.parcels) };
-        let salt = self.salts[decision.switch];
-        candidates[self.hash.select(hop.hash(), &tuple, salt, candidates.len())]
+        let &Decision { hop, candidates, switch, parcels, .. } = decision;
+        let tuple = || five_tuple(hop, parcels);
+        candidates[self.hash.select(hop.hash(), tuple, self.salts[switch], candidates.len())]
     }
 }

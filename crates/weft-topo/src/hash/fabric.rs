@@ -80,18 +80,25 @@ impl FabricHash {
     }
 
     /// Which of `count` equal-cost links the switch takes: what
-    /// [`SwitchHash::select`](super::SwitchHash::select) gives. `base` must be the tuple's.
+    /// [`SwitchHash::select`](super::SwitchHash::select) gives. `base` must be the tuple's; the tuple
+    /// itself is looked at only where the hash is not affine.
     ///
     /// # Panics
     /// If `count` is zero.
     #[inline]
-    pub fn select(&self, base: u32, tuple: &FiveTuple, salt: SwitchSalt, count: usize) -> usize {
+    pub fn select(
+        &self,
+        base: u32,
+        tuple: impl FnOnce() -> FiveTuple,
+        salt: SwitchSalt,
+        count: usize,
+    ) -> usize {
         match &self.kind {
             Kind::Affine { width, .. } => {
                 modulo(rotate_right(base ^ salt.value, salt.rotate, *width), count)
             }
             Kind::Linux(policy) => {
-                linux::select(linux::multipath_hash(*policy, salt.value, tuple), count)
+                linux::select(linux::multipath_hash(*policy, salt.value, &tuple()), count)
             }
         }
     }
