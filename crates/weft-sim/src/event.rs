@@ -65,6 +65,12 @@ impl Events {
         self.0.upcoming(others).map(NodeId)
     }
 
+    /// See [`EventQueue::prefetch_list`].
+    #[inline]
+    pub fn prefetch_list(&self, node: NodeId) {
+        self.0.prefetch_list(node.0);
+    }
+
     /// See [`EventQueue::prefetch`].
     #[inline]
     pub fn prefetch(&self, node: NodeId) {

@@ -16,7 +16,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use weft_units::prefetch_all;
+use weft_units::{prefetch, prefetch_all};
 
 use crate::time::{SimSpan, SimTime};
 
@@ -29,6 +29,8 @@ const MOST_DAYS: usize = 2048;
 const CHUNK: u32 = 8;
 /// Chunks of a list that are fetched early, so that a switch with more does not fill the cache.
 const MOST_CHUNKS: usize = 16;
+/// Chunks of the list at hand that are fetched early.
+const CHUNKS_AHEAD: usize = 8;
 /// The end of a list, and where an empty one ends. The first chunk is never used.
 const NONE: u32 = 0;
 /// A longer day would bring nothing more, and its events would leave the processor's cache.
@@ -192,13 +194,15 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     fn append(&mut self, day: u64, at: SimTime, event: E) {
         let node = event.node();
         let list = self.list(day, node);
-        let mut place = self.ends[list];
+        let end = &mut self.ends[list];
+        let mut place = *end;
         if place.is_multiple_of(CHUNK) {
-            place = self.lengthen(place, day, node);
+            place = self.lengthen(list, day, node);
+        } else {
+            *end += 1;
         }
         let Chunk(events) = &mut self.chunks[(place / CHUNK) as usize];
         events[(place % CHUNK) as usize] = event.with_node(low(at));
-        self.ends[list] = place + 1;
     }
 
     #[inline]
@@ -212,24 +216,32 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         (day & self.day_mask) as usize
     }
 
-    /// Gives the list that ends at `end` one more chunk; returns where it begins.
+    /// Gives a list one more chunk and takes the chunk's first place, which it returns.
     #[inline(never)]
-    fn lengthen(&mut self, end: u32, day: u64, node: u32) -> u32 {
+    fn lengthen(&mut self, list: usize, day: u64, node: u32) -> u32 {
+        let end = self.ends[list];
         if end == NONE {
             let slot = self.slot(day);
             self.busy[slot].push(node);
             self.occupied[slot / 64] |= 1 << (slot % 64);
         }
-        let before = end.saturating_sub(1) / CHUNK;
+        let chunk = self.unused_chunk();
+        self.before[chunk as usize] = end.saturating_sub(1) / CHUNK;
+        self.ends[list] = chunk * CHUNK + 1;
+        chunk * CHUNK
+    }
+
+    #[inline]
+    fn unused_chunk(&mut self) -> u32 {
         let chunk = self.free;
         if chunk == NONE {
-            let places = self.chunks.len() * CHUNK as usize;
+            let places = u32::try_from(self.chunks.len() * CHUNK as usize);
             self.chunks.push(Chunk::default());
-            self.before.push(before);
-            return u32::try_from(places).expect("fewer than 2^32 events to come");
+            self.before.push(NONE);
+            return places.expect("fewer than 2^32 events to come") / CHUNK;
         }
-        self.free = std::mem::replace(&mut self.before[chunk as usize], before);
-        chunk * CHUNK
+        self.free = self.before[chunk as usize];
+        chunk
     }
 
     /// Whether nothing is left to happen, while nobody is being served.
@@ -303,17 +315,16 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         let node = self.waiting.pop()?;
         self.turn.node = node;
         let list = self.list(self.today, node);
-        let mut end = std::mem::replace(&mut self.ends[list], NONE);
-        while end != NONE {
-            let chunk = (end - 1) / CHUNK;
-            let Chunk(events) = &self.chunks[chunk as usize];
-            self.turn.add(chunk, &events[..=((end - 1) % CHUNK) as usize]);
-            end = self.end_before(chunk);
+        let end = std::mem::replace(&mut self.ends[list], NONE);
+        let mut chunk = end.saturating_sub(1) / CHUNK;
+        while chunk != NONE {
+            self.turn.chunks.push(chunk);
+            chunk = self.before[chunk as usize];
         }
+        self.turn.collect(&self.chunks, end);
         if self.cut_short {
             self.postpone();
         }
-        // What came over one link is in order already.
         self.turn.keys.sort_unstable_by(|a, b| b.cmp(a));
         Some(node)
     }
@@ -354,6 +365,12 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     #[inline]
     pub fn upcoming(&self, others: usize) -> Option<u32> {
         self.waiting.iter().rev().nth(others).copied()
+    }
+
+    /// Begins to fetch where a node's events of today are, for [`Self::prefetch`].
+    #[inline]
+    pub fn prefetch_list(&self, node: u32) {
+        prefetch(&self.ends[self.list(self.today, node)]);
     }
 
     /// Begins to fetch a node's events of today.
@@ -413,17 +430,25 @@ impl<E> Default for Turn<E> {
 }
 
 impl<E: Copy + AtNode> Turn<E> {
-    /// Adds the list's next chunk towards its beginning.
+    /// Makes keys to the events of the list's chunks, the latest of which is filled up to `end`.
     #[inline]
-    fn add(&mut self, chunk: u32, events: &[E]) {
-        self.chunks.push(chunk);
-        let count = u32::try_from(self.chunks.len()).expect("fewer than 2^29 chunks");
-        let ranks = FIRST_LATE - count * CHUNK..;
+    fn collect(&mut self, chunks: &[Chunk<E>], end: u32) {
         let dawn = low(self.dawn);
         let key = |(event, rank): (&E, u32)| {
             u64::from(event.node().wrapping_sub(dawn)) << 32 | u64::from(rank)
         };
-        self.keys.extend(events.iter().zip(ranks).map(key));
+        let (mut filled, mut first_rank) = ((end - 1) % CHUNK + 1, FIRST_LATE);
+        for (index, &chunk) in self.chunks.iter().enumerate() {
+            if let Some(&coming) = self.chunks.get(index + CHUNKS_AHEAD) {
+                prefetch_all(&chunks[coming as usize]);
+            }
+            let Chunk(events) = &chunks[chunk as usize];
+            first_rank -= CHUNK;
+            let ranks = first_rank..first_rank + filled;
+            // Latest first: what came over one link is sorted by that already.
+            self.keys.extend(events[..filled as usize].iter().zip(ranks).map(key).rev());
+            filled = CHUNK;
+        }
     }
 
     fn insert(&mut self, at: SimTime, event: E) {

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 
 use weft_topo::hash::FabricHash;
 use weft_topo::{Failures, LinkId, NodeId, RouteError, Routes, Topology};
-use weft_units::{Duration, Rng, Seed};
+use weft_units::{Duration, Rng, Seed, prefetch};
 
 use crate::event::Events;
 use crate::fault::Change;
 use crate::fault::impairment::{Impairment, Outcome};
 use crate::link::{Condition, Link, LinkClass, Tally};
 use crate::nic::FRAME_OVERHEAD;
-use crate::packet::{EPOCHS, Ecn, Hop, ParcelPool};
+use crate::packet::{EPOCHS, Ecn, Hop, ParcelId, ParcelPool};
 use crate::queue::{Admission, QueueConfig, QueueDiscipline};
 use crate::switch::buffer::{BufferConfig, Request, SharedBuffers};
 use crate::switch::{self, Decision, Forward, Forwarding, ForwardingConfig};
@@ -191,15 +191,24 @@ impl Fabric {
         &self.routes
     }
 
+    /// Begins to fetch what a switch will need.
+    #[inline]
+    pub fn prefetch(&self, switch: NodeId) {
+        self.routes.prefetch(switch);
+        for link in self.topology.ports(switch) {
+            prefetch(&self.links[link.index()]);
+        }
+    }
+
     /// A packet arrived at a switch: sends it on, or loses it.
     #[inline(always)] // Once in the simulator's loop; a call costs as much as what it does.
     pub fn forward(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
         if !self.survived_the_link(hop) {
-            return self.lose(hop, Loss::LinkDown);
+            return self.lose(hop.packet(), Loss::LinkDown);
         }
         match self.next_link(now, hop) {
             Some(link) => self.enqueue(now, link, hop, events),
-            None => self.lose(hop, Loss::NoRoute),
+            None => self.lose(hop.packet(), Loss::NoRoute),
         }
     }
 
@@ -234,7 +243,7 @@ impl Fabric {
         let state = &self.links[link.index()];
         let class = &self.classes[usize::from(state.class)];
         if state.condition == Condition::Down {
-            return self.lose(hop, Loss::LinkDown);
+            return self.lose(hop.packet(), Loss::LinkDown);
         }
         let backlog = state.backlog(now);
         let (serialisation, propagation) =
@@ -249,15 +258,13 @@ impl Fabric {
             || !self.buffers.admit(&request, &self.topology, &self.links, &self.classes);
         if refused {
             self.tallies[link.index()].refused += 1;
-            return self.lose(hop, Loss::QueueFull);
+            return self.lose(hop.packet(), Loss::QueueFull);
         }
         if admission == Admission::Mark && hop.ecn() == Ecn::Capable {
             hop = hop.marked();
             self.tallies[link.index()].marked += 1;
             self.counters.marked += 1;
         }
-        let state = &mut self.links[link.index()];
-        state.max_backlog = state.max_backlog.max(backlog + serialisation);
         self.send(now, link, serialisation, propagation, hop.past_switch(), events);
     }
 
@@ -275,7 +282,7 @@ impl Fabric {
         self.counters.injected += 1;
         let state = &self.links[link.index()];
         if state.condition == Condition::Down {
-            return self.lose(hop, Loss::LinkDown);
+            return self.lose(hop.packet(), Loss::LinkDown);
         }
         let class = &self.classes[usize::from(state.class)];
         let serialisation = class.pace.serialisation(hop.size());
@@ -314,7 +321,7 @@ impl Fabric {
         let Outcome { lost, delay, copy, forged } = impairment.apply(parcel, hop.destination());
         self.counters.forged += u64::from(forged);
         if lost {
-            return self.lose(hop, Loss::LossyLink);
+            return self.lose(hop.packet(), Loss::LossyLink);
         }
         events.schedule_arrival(arrival + delay, hop);
         if let Some(late) = copy {
@@ -326,9 +333,9 @@ impl Fabric {
 
     /// Counts a packet as lost and forgets it.
     #[cold]
-    pub fn lose(&mut self, hop: Hop, why: Loss) {
+    pub fn lose(&mut self, packet: ParcelId, why: Loss) {
         self.counters.lost[why as usize] += 1;
-        self.parcels.remove(hop.packet());
+        self.parcels.remove(packet);
     }
 
     /// Packet-hops so far: packets serialised, summed over all links.

@@ -135,6 +135,7 @@ impl Link {
     #[inline]
     pub fn accept(&mut self, now: SimTime, serialisation: SimSpan, bytes: u16) -> SimTime {
         self.busy_until = self.busy_until.max(now) + serialisation;
+        self.max_backlog = self.max_backlog.max(self.backlog(now));
         self.bytes += u64::from(bytes);
         self.busy_until
     }

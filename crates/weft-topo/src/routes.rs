@@ -7,6 +7,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
+use weft_units::prefetch;
+
 use crate::failure::Failures;
 use crate::graph::{LinkId, NodeId, Topology, narrow};
 
@@ -47,6 +49,9 @@ pub struct Routes {
 
 /// The destination hangs on this very switch.
 const LOCAL: u32 = u32::MAX;
+/// Entries of the table in a cache line, and lines that are fetched early at most.
+const ENTRIES_PER_LINE: usize = 16;
+const MOST_LINES: usize = 16;
 /// The first set of the pool: no way.
 const UNREACHABLE: u32 = 0;
 
@@ -93,6 +98,14 @@ impl Routes {
                 &self.sets[start..start + len]
             }
         }
+    }
+
+    /// Begins to fetch what [`Self::next_links`] needs at `switch`.
+    #[inline]
+    pub fn prefetch(&self, switch: NodeId) {
+        let groups = self.groups as usize;
+        let row = &self.table[(switch.0 - self.hosts) as usize * groups..][..groups];
+        row.chunks(ENTRIES_PER_LINE).take(MOST_LINES).for_each(prefetch);
     }
 
     /// The links on which `source` can send a packet that reaches `destination`: its ports, in

@@ -13,15 +13,19 @@ use crate::time::{SimSpan, SimTime};
 use crate::traffic::Notice;
 
 impl Network {
-    /// Begins to fetch what the next nodes will need: first their events and hosts, then the packets
-    /// that arrive, then what the hosts' engines need for those.
+    /// Begins to fetch what the next nodes will need: first their events, hosts and links, then the
+    /// packets that arrive, then what the hosts' engines need for those.
     #[inline(never)]
     pub(super) fn look_ahead(&self) {
         let Self { events, hosts, fabric, .. } = self;
+        if let Some(node) = events.upcoming(8) {
+            events.prefetch_list(node);
+        }
         if let Some(node) = events.upcoming(6) {
             events.prefetch(node);
-            if let Some(host) = hosts.get(node.index()) {
-                prefetch_all(host);
+            match hosts.get(node.index()) {
+                Some(host) => prefetch_all(host),
+                None => fabric.prefetch(node),
             }
         }
         if let Some(node) = events.upcoming(4)
@@ -67,13 +71,13 @@ impl Network {
     /// A packet reached its host.
     fn arrive(&mut self, hop: Hop) {
         if !self.fabric.survived_the_link(hop) {
-            return self.fabric.lose(hop, Loss::LinkDown);
+            return self.fabric.lose(hop.packet(), Loss::LinkDown);
         }
         let parcel = self.fabric.parcels.get(hop.packet());
         match parcel.integrity {
             Integrity::Sound => {}
-            Integrity::BadChecksum => return self.fabric.lose(hop, Loss::BadChecksum),
-            Integrity::Malformed => return self.fabric.lose(hop, Loss::Malformed),
+            Integrity::BadChecksum => return self.fabric.lose(hop.packet(), Loss::BadChecksum),
+            Integrity::Malformed => return self.fabric.lose(hop.packet(), Loss::Malformed),
         }
         self.fabric.counters.delivered += 1;
         let now = self.now.engine_clock();
