@@ -20,6 +20,10 @@ use weft_units::{prefetch, prefetch_all};
 
 use crate::time::{SimSpan, SimTime};
 
+mod turn;
+
+use turn::Turn;
+
 /// Lists in the calendar, about: days times nodes.
 const LISTS: usize = 1 << 22;
 /// Days in the calendar; powers of two.
@@ -29,8 +33,6 @@ const MOST_DAYS: usize = 2048;
 const CHUNK: u32 = 8;
 /// Chunks of a list that are fetched early, so that a switch with more does not fill the cache.
 const MOST_CHUNKS: usize = 16;
-/// Chunks of the list at hand that are fetched early.
-const CHUNKS_AHEAD: usize = 8;
 /// The end of a list, and where an empty one ends. The first chunk is never used.
 const NONE: u32 = 0;
 /// A longer day would bring nothing more, and its events would leave the processor's cache.
@@ -110,24 +112,6 @@ pub struct EventQueue<E> {
     turn: Turn<E>,
 }
 
-/// The events of the node whose turn it is.
-#[derive(Debug)]
-struct Turn<E> {
-    node: u32,
-    /// When the day began.
-    dawn: SimTime,
-    /// Time since dawn above rank, soonest last.
-    keys: Vec<u64>,
-    /// The node's list, latest first.
-    chunks: Vec<u32>,
-    /// What was scheduled during the turn.
-    late: Vec<E>,
-}
-
-/// The rank of what is scheduled first during a turn. Ranks below are the list's, backwards: the latest
-/// chunk's last place has the highest.
-const FIRST_LATE: u32 = 1 << 31;
-
 impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// A queue for so many nodes, none of which affects another within less than `lookahead`.
     pub fn new(lookahead: SimSpan, nodes: u32) -> Self {
@@ -202,7 +186,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
             *end += 1;
         }
         let Chunk(events) = &mut self.chunks[(place / CHUNK) as usize];
-        events[(place % CHUNK) as usize] = event.with_node(low(at));
+        events[(place % CHUNK) as usize] = event.with_node(turn::low(at));
     }
 
     #[inline]
@@ -252,7 +236,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// Goes on to the next events due before `limit`: those of one day, whose nodes
     /// [`Self::next_node`] then gives. False where there are none.
     pub fn begin(&mut self, limit: SimTime) -> bool {
-        debug_assert!(self.waiting.is_empty() && self.turn.keys.is_empty(), "all were served");
+        debug_assert!(self.waiting.is_empty() && self.turn.is_over(), "all were served");
         if self.until >= limit {
             return false;
         }
@@ -310,7 +294,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// The next node to be served: [`Self::pop`] gives its events.
     #[inline(never)]
     pub fn next_node(&mut self) -> Option<u32> {
-        debug_assert!(self.turn.keys.is_empty(), "the last one was served");
+        debug_assert!(self.turn.is_over(), "the last one was served");
         self.release();
         let node = self.waiting.pop()?;
         self.turn.node = node;
@@ -325,7 +309,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         if self.cut_short {
             self.postpone();
         }
-        self.turn.keys.sort_unstable_by(|a, b| b.cmp(a));
+        self.turn.sort();
         Some(node)
     }
 
@@ -351,14 +335,8 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// Puts back what is due later today.
     #[cold]
     fn postpone(&mut self) {
-        let until = key(self.until, self.turn.dawn, 0);
-        let keys = std::mem::take(&mut self.turn.keys);
-        let (due, mut later): (Vec<_>, Vec<_>) = keys.into_iter().partition(|&key| key < until);
-        self.turn.keys = due;
-        later.sort_unstable_by_key(|&key| rank(key));
-        for (at, event) in later.into_iter().map(|key| self.named(key)).collect::<Vec<_>>() {
-            self.append(self.today, at, event);
-        }
+        let later = self.turn.cut_short(self.until, &self.chunks);
+        later.into_iter().for_each(|(at, event)| self.append(self.today, at, event));
     }
 
     /// The node whose turn comes after so many others.
@@ -403,81 +381,8 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// The soonest event of the node whose turn it is.
     #[inline]
     pub fn pop(&mut self) -> Option<(SimTime, E)> {
-        let key = self.turn.keys.pop()?;
-        Some(self.named(key))
+        self.turn.pop(&self.chunks)
     }
-
-    /// The event of the turn that `key` names, and its time.
-    #[inline]
-    fn named(&self, key: u64) -> (SimTime, E) {
-        let (turn, rank) = (&self.turn, rank(key));
-        let event = if rank < FIRST_LATE {
-            let back = (FIRST_LATE - 1 - rank) / CHUNK;
-            let Chunk(events) = &self.chunks[turn.chunks[back as usize] as usize];
-            events[(rank % CHUNK) as usize]
-        } else {
-            turn.late[(rank - FIRST_LATE) as usize]
-        };
-        (turn.dawn + SimSpan::from_picos(key >> 32), event.with_node(turn.node))
-    }
-}
-
-impl<E> Default for Turn<E> {
-    fn default() -> Self {
-        let (keys, chunks, late) = (Vec::new(), Vec::new(), Vec::new());
-        Self { node: 0, dawn: SimTime::EPOCH, keys, chunks, late }
-    }
-}
-
-impl<E: Copy + AtNode> Turn<E> {
-    /// Makes keys to the events of the list's chunks, the latest of which is filled up to `end`.
-    #[inline]
-    fn collect(&mut self, chunks: &[Chunk<E>], end: u32) {
-        let dawn = low(self.dawn);
-        let key = |(event, rank): (&E, u32)| {
-            u64::from(event.node().wrapping_sub(dawn)) << 32 | u64::from(rank)
-        };
-        let (mut filled, mut first_rank) = ((end - 1) % CHUNK + 1, FIRST_LATE);
-        for (index, &chunk) in self.chunks.iter().enumerate() {
-            if let Some(&coming) = self.chunks.get(index + CHUNKS_AHEAD) {
-                prefetch_all(&chunks[coming as usize]);
-            }
-            let Chunk(events) = &chunks[chunk as usize];
-            first_rank -= CHUNK;
-            let ranks = first_rank..first_rank + filled;
-            // Latest first: what came over one link is sorted by that already.
-            self.keys.extend(events[..filled as usize].iter().zip(ranks).map(key).rev());
-            filled = CHUNK;
-        }
-    }
-
-    fn insert(&mut self, at: SimTime, event: E) {
-        let late = u32::try_from(self.late.len()).expect("fewer than 2^31 events");
-        self.late.push(event);
-        let key = key(at, self.dawn, FIRST_LATE + late);
-        // It is soon, so it belongs near the end.
-        let sooner = self.keys.iter().rev().take_while(|&&other| other < key).count();
-        self.keys.insert(self.keys.len() - sooner, key);
-    }
-}
-
-/// Orders the events of a turn by time, and those of one instant by rank.
-#[inline]
-fn key(at: SimTime, dawn: SimTime, rank: u32) -> u64 {
-    at.since(dawn).as_picos() << 32 | u64::from(rank)
-}
-
-#[inline]
-#[expect(clippy::cast_possible_truncation, reason = "takes a key apart")]
-const fn rank(key: u64) -> u32 {
-    key as u32
-}
-
-/// The lower half of a time: days are much shorter than it takes to overflow.
-#[inline]
-#[expect(clippy::cast_possible_truncation, reason = "the upper half is the day's")]
-const fn low(at: SimTime) -> u32 {
-    at.as_picos() as u32
 }
 
 #[cfg(test)]
