@@ -74,6 +74,11 @@ const KINDS: &[Kind] = &[
         entries: rows!(weft_sim::workload::Kind),
     },
     Kind {
+        name: "sizes",
+        about: "published distributions of flow sizes",
+        entries: rows!(weft_sim::workload::sizes::Published),
+    },
+    Kind {
         name: "faults",
         about: "what can go wrong in a simulation",
         entries: rows!(weft_sim::fault::Kind),

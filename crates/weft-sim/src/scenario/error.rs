@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use weft_units::suggest;
 
+use crate::workload::WorkloadError;
+
 /// Why a scenario cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioError {
@@ -79,6 +81,16 @@ impl ScenarioError {
         let line = key.and_then(|key| find_key(text, key, start.map_or(1, |line| line + 1)));
         let message = format!("[{section}]: {}", explain(message));
         Self { file: None, line: line.or_else(|| start.map(|line| line + 1)), message }
+    }
+
+    /// What is wrong with the workload at `index`.
+    pub(super) fn workload(index: usize, kind: &str, error: &WorkloadError, text: &str) -> Self {
+        let lines = (1..).zip(text.lines());
+        let mut headers = lines.filter(|(_, line)| line.trim() == "[[workload]]");
+        let start = headers.nth(index).map_or(1, |(number, _)| number);
+        let line = error.key().and_then(|key| find_key(text, key, start));
+        let message = format!("workload {} ({kind}): {error}", index + 1);
+        Self { file: None, line, message }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::queue::QueueConfig;
 use crate::switch::ForwardingConfig;
 use crate::switch::buffer::BufferConfig;
 use crate::time::SimSpan;
-use crate::workload::WorkloadConfig;
+use crate::workload::{Recipe, WorkloadConfig};
 use crate::world::WorldConfig;
 
 mod error;
@@ -181,6 +181,10 @@ impl Scenario {
         if self.host.nic_packets == 0 {
             let message = "nic_packets is 0, expected at least 1";
             return Err(ScenarioError::section("host", message, text));
+        }
+        for (index, workload) in self.workloads.iter().enumerate() {
+            let kind = workload.kind().name();
+            workload.check().map_err(|error| ScenarioError::workload(index, kind, &error, text))?;
         }
         Ok(self)
     }

@@ -126,6 +126,15 @@ fn a_value_in_an_inline_table_or_a_list_is_found_with_its_key() {
 }
 
 #[test]
+fn an_impossible_load_is_named_with_its_line() {
+    let text = "[topology]\nkind = \"leaf-spine\"\n\n[[workload]]\nkind = \"poisson\"\nload = 0.5\n\n\
+                [[workload]]\nkind = \"poisson\"\nsizes = \"solar\"\nload = 1.5\n";
+    let error = parse(text).unwrap_err();
+    let want = "line 11: workload 2 (poisson): load is 1.5, expected above 0 and at most 1";
+    assert_eq!(error, want);
+}
+
+#[test]
 fn lines_of_a_text_that_nobody_wrote_are_not_named() {
     let table: Table = toml::from_str(PERMUTATION).unwrap();
     let read = |table: &Table| Scenario::from_table(table.clone(), Path::new(""));

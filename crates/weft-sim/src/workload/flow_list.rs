@@ -63,9 +63,13 @@ pub fn parse_flow_list(
     file: &Path,
     hosts: u32,
 ) -> Result<Vec<Flow>, WorkloadError> {
-    let lines = list.lines().collect::<Result<Vec<_>, _>>().map_err(|error| {
-        WorkloadError::Unreadable { file: file.into(), reason: error.to_string() }
-    })?;
+    let mut lines = Vec::new();
+    for (line, text) in (1..).zip(list.lines()) {
+        lines.push(text.map_err(|error| {
+            let reason = format!("line {line}: {error}");
+            WorkloadError::Unreadable { file: file.into(), reason }
+        })?);
+    }
     let list = Lines { file, lines: &lines, hosts };
     let first = list.content().next().map(|(_, text)| text);
     if first.is_some_and(|text| text.starts_with("Nodes")) {

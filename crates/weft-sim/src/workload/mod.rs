@@ -22,7 +22,9 @@ mod hosts;
 mod incast;
 mod pairs;
 mod permutation;
+mod poisson;
 mod ring_all_reduce;
+pub mod sizes;
 
 pub use all_to_all::Config as AllToAll;
 pub use background::Config as Background;
@@ -32,6 +34,7 @@ pub use hosts::HostSet;
 pub use incast::Config as Incast;
 pub use pairs::Config as Pairs;
 pub use permutation::Config as Permutation;
+pub use poisson::{Config as Poisson, LoadOf};
 pub use ring_all_reduce::{Config as RingAllReduce, Iteration, RingOrder};
 
 /// Decides what is sent, and reacts to what arrives.
@@ -119,6 +122,16 @@ pub enum WorkloadError {
     },
 }
 
+impl WorkloadError {
+    /// The setting that is wrong, where it is a single one.
+    pub const fn key(&self) -> Option<&'static str> {
+        match self {
+            Self::Size { key, .. } | Self::OutOfRange { key, .. } => Some(key),
+            _ => None,
+        }
+    }
+}
+
 /// What a workload is made from, besides its own settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting<'a> {
@@ -137,6 +150,14 @@ pub trait Recipe {
     /// # Errors
     /// It does not fit the topology, or a file of it is bad.
     fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError>;
+
+    /// Finds what is wrong whatever the topology.
+    ///
+    /// # Errors
+    /// A number is out of its range.
+    fn check(&self) -> Result<(), WorkloadError> {
+        Ok(())
+    }
 }
 
 /// Declares every workload once: module, name, one-line description.
@@ -166,6 +187,10 @@ macro_rules! workloads {
             fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
                 match self { $(Self::$kind(config) => config.build(setting)),+ }
             }
+
+            fn check(&self) -> Result<(), WorkloadError> {
+                match self { $(Self::$kind(config) => config.check()),+ }
+            }
         }
     };
 }
@@ -177,6 +202,7 @@ workloads! {
     AllToAll => all_to_all, "all-to-all", "every host sends to every other";
     RingAllReduce => ring_all_reduce, "ring-all-reduce", "2(N-1) steps around a ring, each waiting for the one before";
     Background => background, "background", "steady or bursty load between random pairs, for as long as the run lasts";
+    Poisson => poisson, "poisson", "flows at random times between random hosts, at a given load, of sizes from a distribution";
     FlowList => flow_list, "flow-list", "replays a file of flows (.cm of htsim, or ns-3's; plain or .gz)";
 }
 

@@ -33,6 +33,19 @@ fn a_compressed_file_is_read_by_its_name() {
 }
 
 #[test]
+fn a_compressed_file_that_is_cut_short_is_named_with_the_line_that_is_missing() {
+    let file = std::env::temp_dir().join(format!("weft-{}-cut.flows.gz", std::process::id()));
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+    gz.write_all(b"3\n0 1 3 5 1.0\n1 0 3 5 1.0\n0 1 3 5 2.0\n").unwrap();
+    let whole = gz.finish().unwrap();
+    std::fs::write(&file, &whole[..whole.len() - 20]).unwrap();
+    let error = read_flow_list(&file, 2).unwrap_err().to_string();
+    let end = error.rsplit_once("cut.flows.gz: ").unwrap().1;
+    assert!(end.starts_with("line 4: "), "{error}");
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
 fn a_bad_line_is_named_with_what_was_expected() {
     for (name, text, want) in [
         ("a.cm", "Nodes 129\n", ":1: expected at most the topology's 128 hosts, found \"129\""),
