@@ -93,6 +93,10 @@ pub struct TransportReport {
     pub paths_up: u64,
     /// Probes sent.
     pub probes_sent: u64,
+    /// Repeats as a share of all data packets.
+    pub retransmit_share: f64,
+    /// Probes as a share of all packets sent.
+    pub probe_share: f64,
     /// Packets refused, by reason.
     pub refused: BTreeMap<&'static str, u64>,
 }
@@ -135,6 +139,8 @@ impl From<&Stats> for TransportReport {
             paths_down,
             paths_up,
             probes_sent,
+            retransmit_share: share(fast_retransmits + timeout_retransmits, data_sent),
+            probe_share: share(probes_sent, data_sent + acks_sent + probes_sent),
             refused: refused.collect(),
         }
     }
@@ -179,6 +185,8 @@ pub struct FlowLine {
     pub delivered_us: f64,
     /// When its sender knew.
     pub acknowledged_us: f64,
+    /// What that took over the time the flow takes alone; at least 1.
+    pub slowdown: f64,
 }
 
 impl Report {
@@ -194,6 +202,7 @@ impl Report {
             ("Slowdown by size", self.size_table()),
             ("Collectives", self.collective_table()),
             ("Queues", self.queue_table()),
+            ("Links", self.tier_table()),
             ("Leaf uplinks", self.port_table()),
             ("Counters", self.counter_table()),
         ];
@@ -212,6 +221,7 @@ impl Report {
             "start_us",
             "delivered_us",
             "acknowledged_us",
+            "slowdown",
         ];
         let mut table = Table::new(keys.into_iter().map(number).collect());
         for flow in &self.flows {
@@ -224,6 +234,7 @@ impl Report {
                 decimal(flow.start_us, 3),
                 decimal(flow.delivered_us, 3),
                 decimal(flow.acknowledged_us, 3),
+                decimal(flow.slowdown, 3),
             ]);
         }
         table
@@ -241,7 +252,10 @@ impl Report {
             ("p99 us", "fct_p99_us"),
             ("max us", "fct_max_us"),
             ("slowdown", "slowdown_mean"),
+            ("p50", "slowdown_p50"),
+            ("p95", "slowdown_p95"),
             ("p99", "slowdown_p99"),
+            ("p99.9", "slowdown_p999"),
         ] {
             columns.push(Column::number(heading, key));
         }
@@ -257,7 +271,10 @@ impl Report {
                 decimal(fct_us.p99, 1),
                 decimal(fct_us.max, 1),
                 decimal(slowdown.mean, 3),
+                decimal(slowdown.p50, 3),
+                decimal(slowdown.p95, 3),
                 decimal(slowdown.p99, 3),
+                decimal(slowdown.p999, 3),
             ]);
         }
         table
@@ -269,7 +286,10 @@ impl Report {
             Column::number("up to bytes", "up_to_bytes"),
             Column::number("flows", "flows"),
             Column::number("slowdown", "slowdown_mean"),
+            Column::number("p50", "slowdown_p50"),
+            Column::number("p95", "slowdown_p95"),
             Column::number("p99", "slowdown_p99"),
+            Column::number("p99.9", "slowdown_p999"),
         ]);
         for workload in self.workloads.iter().filter(|workload| workload.flows.by_size.len() > 1) {
             for bin in &workload.flows.by_size {
@@ -278,7 +298,10 @@ impl Report {
                     bin.up_to_bytes.into(),
                     bin.flows.into(),
                     decimal(bin.mean, 3),
+                    decimal(bin.p50, 3),
+                    decimal(bin.p95, 3),
                     decimal(bin.p99, 3),
+                    decimal(bin.p999, 3),
                 ]);
             }
         }
@@ -327,6 +350,24 @@ impl Report {
         table
     }
 
+    fn tier_table(&self) -> Table {
+        let mut table = Table::new(vec![
+            Column::text("tier", "tier"),
+            Column::number("links", "links"),
+            Column::number("load", "load_mean"),
+            Column::number("most", "load_max"),
+        ]);
+        for (kind, load) in &self.ports.tiers {
+            table.push(vec![
+                kind.clone().into(),
+                load.links.into(),
+                decimal(load.mean, 4),
+                decimal(load.max, 4),
+            ]);
+        }
+        table
+    }
+
     fn port_table(&self) -> Table {
         let mut table = Table::new(vec![
             Column::number("uplinks", "uplinks"),
@@ -368,6 +409,7 @@ impl Report {
             ("out of order", transport.out_of_order),
             ("paths down", transport.paths_down),
             ("paths up", transport.paths_up),
+            ("probes", transport.probes_sent),
         ];
         let named = |kind: &'static str, counts: &BTreeMap<&'static str, u64>| {
             let text = move |(&name, &count): (&&str, &u64)| {

@@ -6,7 +6,7 @@ use weft_units::Seed;
 
 use crate::fabric::Loss;
 use crate::fault::{FaultError, Plan, Scheduler};
-use crate::measure::{FlowReport, Goodput, PortReport};
+use crate::measure::{FlowReport, Goodput, PortReport, Yardstick};
 use crate::report::{FlowLine, NetworkReport, Report, TransportReport, WorkloadReport};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::time::{SimSpan, SimTime};
@@ -110,7 +110,17 @@ fn report(
     let network = &world.network;
     let fabric = &network.fabric;
     let elapsed = world.ended_at().since(SimTime::EPOCH);
-    let flows = scenario.measure.flows;
+    // Ideal times are those of the network as it was built, whatever failed since.
+    let routes = weft_topo::Routes::compute(&fabric.topology, &weft_topo::Failures::none())?;
+    let bins: Vec<u64> = scenario.measure.size_bins.iter().map(|bin| bin.0).collect();
+    let yardstick = Yardstick {
+        topology: &fabric.topology,
+        routes: &routes,
+        mtu: network.hosts[0].endpoint.config().mtu,
+        warm_up: SimTime::EPOCH + SimSpan::from(scenario.measure.warm_up),
+        bins: &bins,
+    };
+    let listed = if scenario.measure.flows { &network.traffic.finished[..] } else { &[] };
     let received: Vec<u64> = network.hosts.iter().map(|host| host.received_bytes).collect();
     Ok(Report {
         scenario: scenario.name.clone(),
@@ -120,12 +130,12 @@ fn report(
         network: network_report(network),
         transport: transport_report(network),
         goodput: Goodput::new(&received, elapsed),
-        workloads: workload_reports(scenario, world)?,
+        workloads: workload_reports(scenario, world, &yardstick),
         queues: world.queue_watch().map(|watch| watch.report(fabric)).unwrap_or_default(),
         ports: world
             .port_watch()
             .map_or_else(PortReport::default, |watch| watch.report(fabric, world.ended_at())),
-        flows: if flows { network.traffic.finished.iter().map(line).collect() } else { Vec::new() },
+        flows: listed.iter().map(|flow| line(flow, &yardstick)).collect(),
     })
 }
 
@@ -154,34 +164,33 @@ fn transport_report(network: &Network) -> TransportReport {
     TransportReport::from(&total)
 }
 
-fn workload_reports(scenario: &Scenario, world: &World) -> Result<Vec<WorkloadReport>, RunError> {
-    let network = &world.network;
-    let topology = &network.fabric.topology;
-    // Ideal times are those of the network as it was built, whatever failed since.
-    let routes = weft_topo::Routes::compute(topology, &weft_topo::Failures::none())?;
-    let mtu = network.hosts[0].endpoint.config().mtu;
+fn workload_reports(
+    scenario: &Scenario,
+    world: &World,
+    yardstick: &Yardstick<'_>,
+) -> Vec<WorkloadReport> {
+    let traffic = &world.network.traffic;
     let mut of_workload: Vec<Vec<FinishedFlow>> = vec![Vec::new(); scenario.workloads.len()];
-    for flow in &network.traffic.finished {
+    for flow in &traffic.finished {
         of_workload[flow.workload as usize].push(*flow);
     }
     let reports = scenario.workloads.iter().zip(world.workloads()).zip(of_workload).enumerate();
-    Ok(reports
+    reports
         .map(|(index, ((config, workload), flows))| {
             let iterations = workload.iterations().to_vec();
             let mut speeds: Vec<f64> = iterations.iter().map(|done| done.bus_gbps).collect();
-            let started = network.traffic.recorded_by(index);
             WorkloadReport {
                 kind: config.kind().name(),
                 done: workload.is_done(),
-                flows: FlowReport::new(started, &flows, topology, &routes, mtu),
+                flows: FlowReport::new(traffic.recorded_by(index), &flows, yardstick),
                 bus_gbps: crate::measure::Distribution::of(&mut speeds),
                 iterations,
             }
         })
-        .collect())
+        .collect()
 }
 
-fn line(flow: &FinishedFlow) -> FlowLine {
+fn line(flow: &FinishedFlow, yardstick: &Yardstick<'_>) -> FlowLine {
     let micros = |time: SimTime| time.since(SimTime::EPOCH).as_micros_f64();
     FlowLine {
         workload: flow.workload,
@@ -192,6 +201,7 @@ fn line(flow: &FinishedFlow) -> FlowLine {
         start_us: micros(flow.submitted),
         delivered_us: micros(flow.delivered),
         acknowledged_us: micros(flow.sent),
+        slowdown: yardstick.slowdown(flow),
     }
 }
 
@@ -218,5 +228,46 @@ mod tests {
         // Ports of 100 Gb/s; the first packets need a few microseconds.
         let hosts = report.goodput.per_host_gbps;
         assert!(hosts.count == 4 && hosts.min > 30.0 && hosts.max < 100.0, "{hosts:?}");
+    }
+
+    #[test]
+    fn a_flow_alone_is_not_slowed_down() {
+        for size in ["1KB", "10KB", "1MB"] {
+            let text = format!(
+                r#"
+                topology = {{ kind = "leaf-spine" }}
+                transport = {{ profile = "ecmp", mtu = 1000, ack_every = 1 }}
+                host = {{ jitter = "0ns" }}
+                [[workload]]
+                kind = "pairs"
+                pairs = [[0, 127]]
+                size = "{size}"
+                "#
+            );
+            let scenario = Scenario::parse(&text, Path::new("")).unwrap();
+            let report = run(&scenario, Seed(1)).unwrap();
+            let slowdown = report.workloads[0].flows.slowdown.mean;
+            assert!((1.0..1.01).contains(&slowdown), "{size}: {slowdown}");
+        }
+    }
+
+    #[test]
+    fn a_link_that_carries_half_of_the_time_is_half_full() {
+        let text = r#"
+            topology = { kind = "leaf-spine", leaves = 2, spines = 1, hosts_per_leaf = 1 }
+            [[workload]]
+            kind = "pairs"
+            pairs = [[0, 1]]
+            size = "10MB"
+        "#;
+        let scenario = Scenario::parse(text, Path::new("")).unwrap();
+        let tiers = run(&scenario, Seed(1)).unwrap().ports.tiers;
+        let kinds: Vec<_> = tiers.iter().map(|(kind, load)| (kind.as_str(), load.links)).collect();
+        assert_eq!(kinds, [("host-up", 2), ("leaf-down", 2), ("leaf-up", 2), ("spine-down", 2)]);
+        // One of each pair carries the flow, the other its ACKs.
+        for load in tiers.values() {
+            assert!(load.max > 0.95 && load.max <= 1.0, "{load:?}");
+            assert!((0.48..0.53).contains(&load.mean), "{load:?}");
+        }
     }
 }

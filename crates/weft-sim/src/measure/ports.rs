@@ -1,10 +1,13 @@
 //! How evenly the uplinks of the leaves are loaded (STELLAR, section 7.2; figure 12), and how full
-//! the links down to the hosts are.
+//! the links of each tier are.
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 use weft_topo::{LinkId, NodeId};
 
 use super::Distribution;
+use super::queues::kind_of_port;
 use crate::fabric::Fabric;
 use crate::time::{SimSpan, SimTime};
 
@@ -17,6 +20,19 @@ pub struct PortReport {
     pub imbalance: Distribution,
     /// Load of each link down to a host that carried anything, as a share of its rate.
     pub downlink_load: Distribution,
+    /// Load of all links, by tier and direction: `host-up`, `leaf-up`, `leaf-down`, `spine-down`, …
+    pub tiers: BTreeMap<String, TierLoad>,
+}
+
+/// How full the links of one tier and direction are, idle ones included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct TierLoad {
+    /// How many links.
+    pub links: usize,
+    /// Mean share of their rate.
+    pub mean: f64,
+    /// That of the fullest.
+    pub max: f64,
 }
 
 /// Watches the leaves' ports from a moment on.
@@ -27,6 +43,8 @@ pub struct PortWatch {
     leaves: Vec<Vec<(LinkId, u64)>>,
     /// The links to hosts, likewise.
     downlinks: Vec<(LinkId, u64)>,
+    /// All links by kind, likewise.
+    tiers: BTreeMap<String, Vec<(LinkId, u64)>>,
 }
 
 impl PortWatch {
@@ -44,7 +62,11 @@ impl PortWatch {
         };
         let at_host = |link: &LinkId| topology.is_host(topology.link(*link).to);
         let downlinks = topology.link_ids().filter(at_host).map(|link| so_far(&link)).collect();
-        Self { since: now, leaves: leaves.map(uplinks).collect(), downlinks }
+        let mut tiers: BTreeMap<String, Vec<(LinkId, u64)>> = BTreeMap::new();
+        for link in topology.link_ids() {
+            tiers.entry(kind_of_port(topology, link)).or_default().push(so_far(&link));
+        }
+        Self { since: now, leaves: leaves.map(uplinks).collect(), downlinks, tiers }
     }
 
     /// What was sent since.
@@ -67,8 +89,19 @@ impl PortWatch {
             uplink_load: Distribution::of(&mut loads),
             imbalance: Distribution::of(&mut imbalances),
             downlink_load: Distribution::of(&mut downlinks.collect::<Vec<_>>()),
+            tiers: self
+                .tiers
+                .iter()
+                .map(|(kind, links)| (kind.clone(), tier(links, load)))
+                .collect(),
         }
     }
+}
+
+fn tier(links: &[(LinkId, u64)], load: impl Fn(&(LinkId, u64)) -> f64) -> TierLoad {
+    let Distribution { count, mean, max, .. } =
+        Distribution::of(&mut links.iter().map(load).collect::<Vec<_>>());
+    TierLoad { links: count, mean, max }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "bytes and rates of a simulation")]

@@ -61,23 +61,28 @@ struct Sample {
     max: u64,
 }
 
+/// What a port is to the fabric: `host-up`, `leaf-up`, `leaf-down`, `spine-down`, …
+pub(super) fn kind_of_port(topology: &Topology, link: LinkId) -> String {
+    let ends = topology.link(link);
+    let (here, there) = (topology.tier(ends.from), topology.tier(ends.to));
+    let tier = ["host", "leaf", "spine", "core"][usize::from(here.min(3))];
+    let way = match here.cmp(&there) {
+        std::cmp::Ordering::Less => "up",
+        std::cmp::Ordering::Equal => "across",
+        std::cmp::Ordering::Greater => "down",
+    };
+    format!("{tier}-{way}")
+}
+
 impl QueueWatch {
     /// Watches the switches of `topology`.
     pub fn new(topology: &Topology) -> Self {
         let mut kinds: BTreeMap<String, Kind> = BTreeMap::new();
         for link in topology.link_ids() {
-            let ends = topology.link(link);
-            if topology.is_host(ends.from) {
+            if topology.is_host(topology.link(link).from) {
                 continue;
             }
-            let (here, there) = (topology.tier(ends.from), topology.tier(ends.to));
-            let tier = ["leaf", "spine", "core"][usize::from(here.clamp(1, 3)) - 1];
-            let way = match here.cmp(&there) {
-                std::cmp::Ordering::Less => "up",
-                std::cmp::Ordering::Equal => "across",
-                std::cmp::Ordering::Greater => "down",
-            };
-            kinds.entry(format!("{tier}-{way}")).or_default().ports.push(link);
+            kinds.entry(kind_of_port(topology, link)).or_default().ports.push(link);
         }
         Self { kinds }
     }

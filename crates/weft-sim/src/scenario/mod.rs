@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use toml::Table;
 use weft_topo::Topology;
-use weft_units::Duration;
+use weft_units::{ByteCount, Duration};
 
 use crate::fabric::FabricConfig;
 use crate::fault::FaultConfig;
+use crate::measure::REFERENCE_BINS;
 use crate::queue::QueueConfig;
 use crate::switch::ForwardingConfig;
 use crate::switch::buffer::BufferConfig;
@@ -130,13 +131,23 @@ pub struct MeasureConfig {
     pub sample_every: Duration,
     /// Port load counts, and queues are looked at, from here on.
     pub from: Duration,
+    /// Flows that start earlier are sent, but not counted in completion times and slowdowns.
+    pub warm_up: Duration,
+    /// Largest flow of each size bin but the last, ascending.
+    pub size_bins: Vec<ByteCount>,
     /// Whether every flow is listed.
     pub flows: bool,
 }
 
 impl Default for MeasureConfig {
     fn default() -> Self {
-        Self { sample_every: Duration::from_micros(10), from: Duration::ZERO, flows: false }
+        Self {
+            sample_every: Duration::from_micros(10),
+            from: Duration::ZERO,
+            warm_up: Duration::ZERO,
+            size_bins: REFERENCE_BINS.map(ByteCount).to_vec(),
+            flows: false,
+        }
     }
 }
 
@@ -181,6 +192,10 @@ impl Scenario {
         if self.host.nic_packets == 0 {
             let message = "nic_packets is 0, expected at least 1";
             return Err(ScenarioError::section("host", message, text));
+        }
+        if !self.measure.size_bins.is_sorted_by(|a, b| a < b) {
+            let message = "size_bins are not ascending";
+            return Err(ScenarioError::section("measure", message, text));
         }
         for (index, workload) in self.workloads.iter().enumerate() {
             let kind = workload.kind().name();
