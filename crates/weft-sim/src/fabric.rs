@@ -215,8 +215,8 @@ impl Fabric {
     #[inline(always)]
     fn next_link(&mut self, now: SimTime, hop: Hop) -> Option<LinkId> {
         let candidates = self.routes.next_links(hop.node(), hop.destination());
-        if candidates.len() < 2 {
-            return candidates.first().copied();
+        if candidates.is_empty() {
+            return None;
         }
         let (links, parcels) = (self.links.as_slice(), &self.parcels);
         let switch = (hop.node().0 - self.hosts) as usize;

@@ -35,20 +35,31 @@ pub enum RouteError {
 /// for each switch and group (64 KiB for 8,192 hosts in two tiers), and equal sets of one switch
 /// are stored once. With failed host cables the groups follow what is left, as in a fabric that
 /// announces host routes.
+///
+/// Finding a set has no branch. Nobody can predict whether a leaf's next packet goes up or to a host of
+/// its own, nor can a processor.
 #[derive(Clone, Debug)]
 pub struct Routes {
     hosts: u32,
     groups: u32,
-    group_of: Vec<u32>,
-    /// `switches × groups`: where a set starts in `sets`, or [`LOCAL`].
+    destinations: Vec<Destination>,
+    /// `switches × groups`: where a set starts in `sets`, with [`LOCAL`] a row of them.
     table: Vec<u32>,
     /// Each set is its length, dressed as a link so that one cache line holds both, then links.
     sets: Vec<LinkId>,
     attachments: Attachments,
 }
 
-/// The destination hangs on this very switch.
-const LOCAL: u32 = u32::MAX;
+/// A host as switches know it.
+#[derive(Clone, Copy, Debug)]
+struct Destination {
+    group: u32,
+    /// Where its set begins in a row of sets, one for each host of the group.
+    place: u32,
+}
+
+/// The group's hosts hang on this very switch: each has a set of its own.
+const LOCAL: u32 = 1 << 31;
 /// Entries of the table in a cache line, and lines that are fetched early at most.
 const ENTRIES_PER_LINE: usize = 16;
 const MOST_LINES: usize = 16;
@@ -71,15 +82,22 @@ impl Routes {
         if u64::from(switches) * u64::from(groups) > Self::MAX_ENTRIES {
             return Err(RouteError::TableTooLarge { switches, groups });
         }
+        let (destinations, hosts_of_group) = attachments.destinations(group_of, groups);
         let mut search = Search::new(topology, failures);
         let mut table = vec![UNREACHABLE; switches as usize * groups as usize];
         for (group, leaves) in leaves_of_group.iter().enumerate() {
             search.run(leaves, |switch, entry| {
                 table[switch as usize * groups as usize + group] = entry;
             });
+            for &leaf in leaves {
+                let cables = |&host| attachments.to_host(leaf, host);
+                let row =
+                    search.sets.add_row(hosts_of_group[group].iter().map(cables), attachments.most);
+                table[(leaf.0 - topology.hosts()) as usize * groups as usize + group] = LOCAL | row;
+            }
         }
         let sets = search.sets.pool;
-        Ok(Self { hosts: topology.hosts(), groups, group_of, table, sets, attachments })
+        Ok(Self { hosts: topology.hosts(), groups, destinations, table, sets, attachments })
     }
 
     /// The links on which `switch` sends a packet for `destination`, in port order: the equal-cost
@@ -89,15 +107,13 @@ impl Routes {
     /// If `switch` is not a switch or `destination` not a host of the topology.
     #[inline]
     pub fn next_links(&self, switch: NodeId, destination: NodeId) -> &[LinkId] {
-        let group = self.group_of[destination.index()] as usize;
+        let Destination { group, place } = self.destinations[destination.index()];
         let row = (switch.0 - self.hosts) as usize * self.groups as usize;
-        match self.table[row + group] {
-            LOCAL => self.attachments.to_host(switch, destination),
-            start => {
-                let (start, len) = (start as usize + 1, self.sets[start as usize].index());
-                &self.sets[start..start + len]
-            }
-        }
+        let entry = self.table[row + group as usize];
+        let is_local = entry / LOCAL;
+        let start = (entry % LOCAL + place * is_local) as usize;
+        let len = self.sets[start].index();
+        &self.sets[start + 1..][..len]
     }
 
     /// Begins to fetch what [`Self::next_links`] needs at `switch`.
@@ -219,15 +235,20 @@ struct Attachments {
     switches: Vec<NodeId>,
     /// The links from the switch down to the host.
     down: Vec<LinkId>,
+    /// Cables between a host and a switch, at most.
+    most: u32,
 }
 
 impl Attachments {
     fn new(topology: &Topology, failures: &Failures) -> Self {
-        let mut all = Self { first: vec![0], switches: Vec::new(), down: Vec::new() };
+        let mut all = Self { first: vec![0], switches: Vec::new(), down: Vec::new(), most: 0 };
         for host in topology.host_ids() {
             let live = topology.ports(host).iter().filter(|&&up| failures.is_up(topology, up));
             let mut cables: Vec<_> = live.map(|up| (topology.link(*up).to, up.reverse())).collect();
             cables.sort_unstable();
+            for same in cables.chunk_by(|one, other| one.0 == other.0) {
+                all.most = all.most.max(narrow(same.len()));
+            }
             for (switch, down) in cables {
                 all.switches.push(switch);
                 all.down.push(down);
@@ -247,16 +268,28 @@ impl Attachments {
     }
 
     /// The cables from `switch`, which has at least one, to `host`.
-    #[inline]
     fn to_host(&self, switch: NodeId, host: NodeId) -> &[LinkId] {
         let range = self.range(host);
-        if range.len() == 1 {
-            return &self.down[range];
-        }
         let leaves = &self.switches[range.clone()];
         let start = leaves.iter().take_while(|&&leaf| leaf < switch).count();
         let len = leaves[start..].iter().take_while(|&&leaf| leaf == switch).count();
         &self.down[range][start..start + len]
+    }
+
+    /// Every host as switches know it, and each group's hosts.
+    fn destinations(
+        &self,
+        group_of: Vec<u32>,
+        groups: u32,
+    ) -> (Vec<Destination>, Vec<Vec<NodeId>>) {
+        let mut hosts_of_group = vec![Vec::new(); groups as usize];
+        let destination = |(host, group): (u32, u32)| {
+            let hosts = &mut hosts_of_group[group as usize];
+            hosts.push(NodeId(host));
+            Destination { group, place: narrow(hosts.len() - 1) * (1 + self.most) }
+        };
+        let destinations = (0..).zip(group_of).map(destination).collect();
+        (destinations, hosts_of_group)
     }
 
     /// Numbers the distinct sets of leaves in order of first host: each host's group, each
@@ -316,7 +349,7 @@ impl Search {
         }
     }
 
-    /// Tells `enter` the table entry of every switch that reaches one of `leaves`.
+    /// Tells `enter` the table entry of every other switch that reaches one of `leaves`.
     fn run(&mut self, leaves: &[NodeId], mut enter: impl FnMut(u32, u32)) {
         self.distance.fill(FAR);
         for leaf in leaves {
@@ -340,8 +373,9 @@ impl Search {
                     _ => {}
                 }
             }
-            let entry = if here == 0 { LOCAL } else { self.sets.intern(switch, &self.next_hops) };
-            enter(switch, entry);
+            if here > 0 {
+                enter(switch, self.sets.intern(switch, &self.next_hops));
+            }
         }
     }
 }
@@ -356,6 +390,17 @@ struct Sets {
 impl Sets {
     fn new(switches: usize) -> Self {
         Self { pool: vec![LinkId(0)], known: vec![BTreeMap::new(); switches] }
+    }
+
+    /// Adds sets of up to `most` links, each as far from the next; returns where the first starts.
+    fn add_row<'a>(&mut self, sets: impl Iterator<Item = &'a [LinkId]>, most: u32) -> u32 {
+        let start = self.pool.len();
+        for links in sets {
+            self.pool.push(LinkId(narrow(links.len())));
+            self.pool.extend_from_slice(links);
+            self.pool.resize(self.pool.len() + most as usize - links.len(), LinkId(0));
+        }
+        narrow(start)
     }
 
     fn intern(&mut self, switch: u32, links: &[LinkId]) -> u32 {

@@ -23,6 +23,9 @@ impl Forwarding {
 impl Forward for Forwarding {
     #[inline]
     fn choose(&mut self, decision: &Decision<'_>) -> LinkId {
+        if let [only] = decision.candidates {
+            return *only;
+        }
         let next = &mut self.next[decision.switch];
         *next = next.wrapping_add(1);
         let count = decision.candidates.len();
@@ -30,6 +33,6 @@ impl Forward for Forwarding {
         (0..count)
             .map(|step| decision.candidates[(start + step) % count])
             .min_by_key(|link| decision.links[link.index()].backlog(decision.now))
-            .expect("there are at least two candidates")
+            .expect("there is at least one candidate")
     }
 }

@@ -29,7 +29,7 @@ pub struct Decision<'a> {
     pub switch: usize,
     /// The packet, and by which link it came.
     pub hop: Hop,
-    /// The links that lead to its destination; at least two.
+    /// The links that lead to its destination; at least one.
     pub candidates: &'a [LinkId],
     /// Every link of the fabric by [`LinkId`], for their queues.
     pub links: &'a [Link],

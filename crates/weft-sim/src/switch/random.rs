@@ -20,6 +20,9 @@ impl Forwarding {
 impl Forward for Forwarding {
     #[inline]
     fn choose(&mut self, decision: &Decision<'_>) -> LinkId {
-        decision.candidates[self.rng.index(decision.candidates.len())]
+        match decision.candidates {
+            [only] => *only,
+            several => several[self.rng.index(several.len())],
+        }
     }
 }

@@ -145,10 +145,11 @@ impl Network {
             }
             self.hear(node, event);
         }
-        if !self.hosts[node.index()].pull_scheduled {
+        if self.hosts[node.index()].pull_scheduled {
+            self.rearm(node);
+        } else {
             self.pull(node);
         }
-        self.rearm(node);
     }
 
     /// Schedules the engine's deadline unless the world will look earlier anyway.
@@ -163,7 +164,7 @@ impl Network {
         }
     }
 
-    /// Takes packets from the engine as long as the ports have room.
+    /// Takes packets from the engine as long as the ports have room, and sees to its deadline.
     fn pull(&mut self, node: NodeId) {
         let now = self.now.engine_clock();
         loop {
