@@ -188,8 +188,18 @@ impl Sender {
     /// The packet sent as `psn`, while it is not acknowledged cumulatively.
     #[inline]
     pub(crate) fn packet(&self, psn: u32) -> Option<&SentPacket> {
-        let sent = psn.wrapping_sub(self.base) < self.next.wrapping_sub(self.base);
-        if sent { self.sent.slot(psn) } else { None }
+        if self.is_known(psn) { self.sent.slot(psn) } else { None }
+    }
+
+    /// The same, to change it.
+    #[inline]
+    pub(crate) fn packet_mut(&mut self, psn: u32) -> Option<&mut SentPacket> {
+        if self.is_known(psn) { self.sent.slot_mut(psn) } else { None }
+    }
+
+    #[inline]
+    const fn is_known(&self, psn: u32) -> bool {
+        psn.wrapping_sub(self.base) < self.next.wrapping_sub(self.base)
     }
 
     /// Takes the next packet to send again.
