@@ -77,14 +77,21 @@ impl<T: Copy + Default> Window<T> {
     /// it decides where an empty window begins.
     #[inline]
     pub(crate) fn enter(&mut self, psn: u32, base: u32, pool: &mut Pool<T>) -> &mut T {
+        if self.position(psn) >= self.chunks.len() {
+            self.grow(psn, base, pool);
+        }
+        let position = self.position(psn);
+        &mut self.chunks[position][(psn % CHUNK) as usize]
+    }
+
+    #[cold]
+    fn grow(&mut self, psn: u32, base: u32, pool: &mut Pool<T>) {
         if self.chunks.is_empty() {
             self.first = base / CHUNK;
         }
-        let position = self.position(psn);
-        while self.chunks.len() <= position {
+        while self.chunks.len() <= self.position(psn) {
             self.chunks.push_back(pool.take());
         }
-        &mut self.chunks[position][(psn % CHUNK) as usize]
     }
 
     /// Gives back the chunks whose packets all come before `base`.

@@ -72,8 +72,15 @@ impl Timers {
         self.arm(timer, Instant::FAR_FUTURE);
     }
 
+    /// When `timer` fires; `FAR_FUTURE` when it is not armed.
+    #[inline]
+    pub(crate) const fn at(&self, timer: Timer) -> Instant {
+        self.deadlines[timer as usize]
+    }
+
+    #[inline]
     pub(crate) fn is_armed(&self, timer: Timer) -> bool {
-        self.deadlines[timer as usize] != Instant::FAR_FUTURE
+        self.at(timer) != Instant::FAR_FUTURE
     }
 
     /// The earliest deadline; `FAR_FUTURE` when none is armed.

@@ -13,12 +13,14 @@ use crate::congestion::Congestion;
 use crate::path::{PathId, PathPolicy};
 use crate::pool::before;
 use crate::timers::Timer;
-use crate::{Departure, Payload};
+use crate::{Departure, Message, Payload};
 
 /// A packet picked for sending.
 pub(crate) struct Picked {
     psn: u32,
     packet: SentPacket,
+    /// The message it is part of.
+    message: Message,
     len: u16,
 }
 
@@ -72,14 +74,17 @@ impl Connection {
         }
         let was_waiting = sender.is_waiting();
         let picked = sender.poll_data(now, window, shared)?;
-        let timeout = sender.timeout(shared, picked.packet.repeats);
-        self.timers.arm_by(Timer::Loss, now + timeout);
         if !was_waiting {
             sender.waiting_since = now;
             // Once a flight, not once a packet: whether there was silence is seen when it fires.
             self.timers.arm(Timer::Tail, now + sender.probe_timeout(shared));
         }
-        if sender.policy.compares_paths() && !self.timers.is_armed(Timer::PathProbe) {
+        // No timeout is shorter, so a timer that is armed by then stays.
+        if self.timers.at(Timer::Loss) > now + shared.config.retransmission.rto_min {
+            let timeout = sender.timeout(shared, picked.packet.repeats);
+            self.timers.arm_by(Timer::Loss, now + timeout);
+        }
+        if !self.timers.is_armed(Timer::PathProbe) && sender.policy.compares_paths() {
             self.timers.arm(Timer::PathProbe, now + shared.config.probe_interval);
         }
         shared.stats.data_sent += 1;
@@ -90,9 +95,7 @@ impl Connection {
 
     #[inline]
     fn write_header(&self, picked: &Picked, shared: &Shared, out: &mut Packet) -> Payload {
-        let Picked { psn, packet, len } = picked;
-        let sender = self.sender.as_deref().expect("it picked the packet");
-        let message = sender.outbox.message(packet.message);
+        let Picked { psn, packet, message, len } = picked;
         let header = DataHeader {
             version: self.version,
             cc_type: shared.cc_type(),
@@ -174,7 +177,8 @@ impl Sender {
         packet.repeats = packet.repeats.saturating_add(1);
         packet.fate = Fate::InFlight;
         *self.sent.enter(psn, self.base, &mut shared.send_pool) = packet;
-        Some(Picked { psn, packet, len: self.payload_len(&packet) })
+        let message = *self.outbox.message(packet.message);
+        Some(Picked { psn, packet, message, len: self.payload_len(&packet) })
     }
 
     /// Cuts a new packet from the messages.
@@ -188,7 +192,7 @@ impl Sender {
         let path = self.next_path(now, shared.config.spray_unit)?;
         let segment = self.outbox.cut(self.mtu, psn)?;
         let packet = SentPacket {
-            message: segment.message,
+            message: segment.number,
             offset: segment.offset,
             sent_at: self.stamp(now).to_wire(),
             path,
@@ -198,7 +202,7 @@ impl Sender {
         *self.sent.enter(psn, self.base, &mut shared.send_pool) = packet;
         self.next = psn.wrapping_add(1);
         debug_assert!(before(self.base, self.next), "the window is far smaller than the circle");
-        Some(Picked { psn, packet, len: segment.len })
+        Some(Picked { psn, packet, message: segment.message, len: segment.len })
     }
 
     /// The path of the next packet: the spray unit's, until the unit is used up or its path closed.

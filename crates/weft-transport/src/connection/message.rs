@@ -16,7 +16,9 @@ pub(crate) struct Outgoing {
 /// The next piece to cut: which message, from where, how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
-    pub(crate) message: u32,
+    pub(crate) message: Message,
+    /// The message's number.
+    pub(crate) number: u32,
     pub(crate) offset: u32,
     pub(crate) len: u16,
 }
@@ -77,16 +79,17 @@ impl Outbox {
     #[inline]
     pub(crate) fn cut(&mut self, mtu: u16, psn: u32) -> Option<Segment> {
         let outgoing = self.messages.get_mut(self.cut)?;
-        let number = u32::try_from(self.cut).expect("the queue's limit fits u32");
-        let offset = self.offset;
-        let len = piece(outgoing.message.length, offset, mtu);
+        let cut = u32::try_from(self.cut).expect("the queue's limit fits u32");
+        let number = self.first.wrapping_add(cut);
+        let (message, offset) = (outgoing.message, self.offset);
+        let len = piece(message.length, offset, mtu);
         self.offset += u32::from(len);
-        if self.offset == outgoing.message.length {
+        if self.offset == message.length {
             outgoing.last_psn = psn;
             self.offset = 0;
             self.cut += 1;
         }
-        Some(Segment { message: self.first.wrapping_add(number), offset, len })
+        Some(Segment { message, number, offset, len })
     }
 
     /// Takes a message whose packets all come before `base`.
@@ -123,7 +126,7 @@ mod tests {
         let cuts: Vec<_> = (10..).map_while(|psn| outbox.cut(1000, psn)).collect();
         let expected =
             [(u32::MAX, 0, 1000), (u32::MAX, 1000, 1000), (u32::MAX, 2000, 500), (0, 0, 0)];
-        let got: Vec<_> = cuts.iter().map(|s| (s.message, s.offset, s.len)).collect();
+        let got: Vec<_> = cuts.iter().map(|s| (s.number, s.offset, s.len)).collect();
         assert_eq!(got, expected);
         assert!(!outbox.has_segment());
     }

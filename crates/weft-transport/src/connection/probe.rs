@@ -50,12 +50,17 @@ impl Connection {
     }
 
     /// The next answer to a probe.
+    #[inline]
     pub(crate) fn poll_probe_answer(
         &mut self,
         now: Instant,
         shared: &Shared,
     ) -> Option<(PathId, AckHeader)> {
         let probed = self.probed.pop_front()?;
+        Some(self.answer(&probed, now, shared))
+    }
+
+    fn answer(&mut self, probed: &Probed, now: Instant, shared: &Shared) -> (PathId, AckHeader) {
         let header = AckHeader {
             special: true,
             path_id: probed.path_id,
@@ -67,7 +72,7 @@ impl Connection {
             ..self.ack_header(shared)
         };
         let answered = &mut self.receiver.acks.answered;
-        Some((next_path(answered, shared.config.paths), header))
+        (next_path(answered, shared.config.paths), header)
     }
 
     /// Whether [`Self::poll_probe`] has anything to say.

@@ -371,9 +371,12 @@ impl Endpoint {
                 continue;
             };
             let departure = connection.poll_transmit(now, &mut self.shared, packet);
+            let reschedules = connection.timers.next() < connection.scheduled;
             if departure.is_some() {
                 self.turn += 1;
-                self.reschedule(slot);
+                if reschedules {
+                    self.reschedule(slot);
+                }
                 if self.turn >= self.shared.config.spray_unit {
                     self.end_turn();
                     self.ready.push_back(slot);
