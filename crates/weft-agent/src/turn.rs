@@ -110,19 +110,18 @@ impl Agent {
 
     fn send_departures(&mut self, application: &mut impl Application, now: Instant) -> usize {
         let outbox = &mut self.sockets.outbox;
-        let (mut sent, mut packet) = (0, Packet::default());
         // What the kernel has no room for waits; asking the engine for more would only let it
         // pile up and grow old.
-        while outbox.waiting() < TRANSMIT_BUDGET {
-            let Some(departure) = self.endpoint.poll_transmit_into(now, &mut packet) else { break };
+        let room = TRANSMIT_BUDGET.saturating_sub(outbox.waiting());
+        let mut packet = Packet::default();
+        let sent = self.endpoint.poll_burst(now, room, &mut packet, |departure, packet| {
             let payload_len = departure.payload.map_or(0, |payload| payload.len);
             let size = packet.len() + usize::from(payload_len);
             let size = u16::try_from(size).expect("an MTU of at most 9000 bytes and a header");
             outbox.push(&departure.to, departure.path.0, size, |out| {
-                write(&departure, &packet, application, out);
+                write(departure, packet, application, out);
             });
-            sent += 1;
-        }
+        });
         outbox.flush();
         sent
     }

@@ -1,7 +1,7 @@
 //! What leaves: which packet is next, on which path.
 //!
-//! Three levels: [`Connection::poll_transmit`] decides what kind of packet is due,
-//! [`Sender::poll_data`] which packet and path, `write_header` writes its header.
+//! Three levels: [`Connection::poll_burst`] decides what kind of packets are due,
+//! [`Sender::poll_data`] which packet and path, [`Picked::header`] what is said of it.
 
 use weft_units::{ByteCount, Instant};
 use weft_wire::{DataHeader, MessageHeader, Next, Packet, U3};
@@ -25,55 +25,98 @@ pub(crate) struct Picked {
 }
 
 impl Connection {
-    /// The next packet of this connection, if it may send one now: set-up first, then what the
-    /// peer waits for (ACKs, answers to probes), then our probes, then payload.
+    /// Hands what this connection may send now to `send`, at most `most` packets: first what carries
+    /// no payload, then payload, which makes nothing of the former due. Says how many there were.
     #[inline]
-    pub(crate) fn poll_transmit(
+    pub(crate) fn poll_burst(
+        &mut self,
+        now: Instant,
+        most: usize,
+        shared: &mut Shared,
+        packet: &mut Packet,
+        send: &mut impl FnMut(&Departure, &Packet),
+    ) -> usize {
+        let mut sent = 0;
+        while sent < most {
+            let Some(path) = self.poll_control(now, shared, packet) else {
+                return sent + self.poll_payload(now, most - sent, shared, packet, send);
+            };
+            send(&self.departure(path), packet);
+            sent += 1;
+        }
+        sent
+    }
+
+    #[inline]
+    fn departure(&self, path: PathId) -> Departure {
+        Departure { connection: Some(self.id), to: self.peer, path, payload: None }
+    }
+
+    /// The next packet without payload, and its path: set-up first, then what the peer waits for
+    /// (ACKs, answers to probes), then our probes.
+    #[inline]
+    fn poll_control(
         &mut self,
         now: Instant,
         shared: &mut Shared,
         packet: &mut Packet,
-    ) -> Option<Departure> {
+    ) -> Option<PathId> {
         if let Some(setup) = self.poll_setup(shared) {
             *packet = setup;
-            return Some(self.departure(shared.any_path(), None));
+            return Some(shared.any_path());
         }
         if !self.is_established() {
             return None;
         }
         if let Some((path, ack)) = self.poll_ack(now, shared) {
             *packet = Packet::Ack(ack);
-            return Some(self.departure(path, None));
+            return Some(path);
         }
         if self.probe_is_due(now)
             && let Some((path, probe)) = self.poll_probe(now, shared)
         {
             *packet = Packet::Data(probe, None);
-            return Some(self.departure(path, None));
+            return Some(path);
         }
-        self.poll_payload(now, shared, packet)
+        None
     }
 
-    #[inline]
-    fn departure(&self, path: PathId, payload: Option<Payload>) -> Departure {
-        Departure { connection: Some(self.id), to: self.peer, path, payload }
-    }
-
+    /// Sends payload as long as pacing, windows and paths let it.
     #[inline]
     fn poll_payload(
         &mut self,
         now: Instant,
+        most: usize,
         shared: &mut Shared,
         packet: &mut Packet,
-    ) -> Option<Departure> {
-        let window = self.send_window;
-        let sender = self.sender.as_deref_mut()?;
-        if sender.paced_until > now {
-            self.timers.arm(Timer::Pacing, sender.paced_until);
-            return None;
-        }
+        send: &mut impl FnMut(&Departure, &Packet),
+    ) -> usize {
+        let Some(sender) = self.sender.as_deref_mut() else { return 0 };
         let was_waiting = sender.is_waiting();
-        let picked = sender.poll_data(now, window, shared)?;
+        let (mut sent, mut repeats) = (0, u8::MAX);
+        while sent < most {
+            if sender.paced_until > now {
+                self.timers.arm(Timer::Pacing, sender.paced_until);
+                break;
+            }
+            let Some(picked) = sender.poll_data(now, self.send_window, shared) else { break };
+            repeats = repeats.min(picked.packet.repeats);
+            let header = DataHeader {
+                version: self.version,
+                cc_type: shared.cc_type(),
+                from_acceptor: !self.initiator,
+                destination_cid: self.remote_cid,
+                ..picked.header()
+            };
+            *packet = Packet::Data(header, Some(picked.extension()));
+            let (connection, to) = (Some(self.id), self.peer);
+            let (path, payload) = (picked.packet.path, Some(picked.payload()));
+            send(&Departure { connection, to, path, payload }, packet);
+            sent += 1;
+        }
+        if sent == 0 {
+            return 0;
+        }
         if !was_waiting {
             sender.waiting_since = now;
             // Once a flight, not once a packet: whether there was silence is seen when it fires.
@@ -81,42 +124,45 @@ impl Connection {
         }
         // No timeout is shorter, so a timer that is armed by then stays.
         if self.timers.at(Timer::Loss) > now + shared.config.retransmission.rto_min {
-            let timeout = sender.timeout(shared, picked.packet.repeats);
-            self.timers.arm_by(Timer::Loss, now + timeout);
+            self.timers.arm_by(Timer::Loss, now + sender.timeout(shared, repeats));
         }
         if !self.timers.is_armed(Timer::PathProbe) && sender.policy.compares_paths() {
             self.timers.arm(Timer::PathProbe, now + shared.config.probe_interval);
         }
-        shared.stats.data_sent += 1;
+        shared.stats.data_sent += sent as u64;
         self.sent_anything_at = now;
-        let payload = self.write_header(&picked, shared, packet);
-        Some(self.departure(picked.packet.path, Some(payload)))
+        sent
+    }
+}
+
+impl Picked {
+    /// What its header says of this packet.
+    #[inline]
+    fn header(&self) -> DataHeader {
+        DataHeader {
+            ece: true,
+            retransmitted: self.packet.repeats > 0,
+            path_id: U3::truncate(self.packet.path.0.into()),
+            next: Next::Message,
+            psn: self.psn,
+            timestamp: self.packet.sent_at,
+            ..DataHeader::default()
+        }
     }
 
     #[inline]
-    fn write_header(&self, picked: &Picked, shared: &Shared, out: &mut Packet) -> Payload {
-        let Picked { psn, packet, message, len } = picked;
-        let header = DataHeader {
-            version: self.version,
-            cc_type: shared.cc_type(),
-            from_acceptor: !self.initiator,
-            ece: true,
-            retransmitted: packet.repeats > 0,
-            path_id: U3::truncate(packet.path.0.into()),
-            next: Next::Message,
-            psn: *psn,
-            destination_cid: self.remote_cid,
-            timestamp: packet.sent_at,
-            ..DataHeader::default()
-        };
-        let extension = MessageHeader {
-            opcode: message.opcode,
-            id: packet.message,
-            offset: packet.offset,
-            length: message.length,
-        };
-        *out = Packet::Data(header, Some(extension));
-        Payload { token: message.token, offset: packet.offset, len: *len }
+    fn extension(&self) -> MessageHeader {
+        MessageHeader {
+            opcode: self.message.opcode,
+            id: self.packet.message,
+            offset: self.packet.offset,
+            length: self.message.length,
+        }
+    }
+
+    #[inline]
+    fn payload(&self) -> Payload {
+        Payload { token: self.message.token, offset: self.packet.offset, len: self.len }
     }
 }
 

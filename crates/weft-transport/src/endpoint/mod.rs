@@ -133,7 +133,7 @@ pub struct Endpoint {
     /// Connections that may have something to send, in turn.
     ready: VecDeque<u32>,
     /// Packets the connection at the front of `ready` has sent in its turn.
-    turn: u16,
+    turn: usize,
     /// When to look at which connection: at the latest at its earliest deadline.
     schedule: Schedule,
     /// Answers that belong to no connection.
@@ -359,35 +359,52 @@ impl Endpoint {
     /// each time they are passed on costs.
     #[inline]
     pub fn poll_transmit_into(&mut self, now: Instant, packet: &mut Packet) -> Option<Departure> {
-        if let Some(answer) = self.answers.pop_front() {
-            let Transmit { to, connection, path, payload, .. } = answer;
-            *packet = answer.packet;
-            return Some(Departure { to, connection, path, payload });
-        }
-        while let Some(&slot) = self.ready.front() {
+        let mut departure = None;
+        self.poll_burst(now, 1, packet, |only, _| departure = Some(*only));
+        departure
+    }
+
+    /// Hands the packets that may be sent now to `send`, at most `most` of them, and says how many
+    /// there were. They are what [`Self::poll_transmit_into`] would say in turn, but what stays the
+    /// same from packet to packet is asked for once. Each one's headers are put into `packet`.
+    #[inline]
+    pub fn poll_burst(
+        &mut self,
+        now: Instant,
+        most: usize,
+        packet: &mut Packet,
+        mut send: impl FnMut(&Departure, &Packet),
+    ) -> usize {
+        let mut sent = 0;
+        while sent < most {
+            if let Some(answer) = self.answers.pop_front() {
+                let Transmit { to, connection, path, payload, .. } = answer;
+                *packet = answer.packet;
+                send(&Departure { to, connection, path, payload }, packet);
+                sent += 1;
+                continue;
+            }
+            let Some(&slot) = self.ready.front() else { break };
             let connection = self.connections.get_mut(slot);
             let Some(connection) = connection.filter(|connection| connection.queued) else {
                 self.end_turn();
                 continue;
             };
-            let departure = connection.poll_transmit(now, &mut self.shared, packet);
-            let reschedules = connection.timers.next() < connection.scheduled;
-            if departure.is_some() {
-                self.turn += 1;
-                if reschedules {
-                    self.reschedule(slot);
-                }
-                if self.turn >= self.shared.config.spray_unit {
-                    self.end_turn();
-                    self.ready.push_back(slot);
-                }
-                return departure;
+            let unit = usize::from(self.shared.config.spray_unit);
+            let room = (unit - self.turn).min(most - sent);
+            let burst = connection.poll_burst(now, room, &mut self.shared, packet, &mut send);
+            sent += burst;
+            self.turn += burst;
+            if burst < room {
+                connection.queued = false;
+                self.end_turn();
+            } else if self.turn == unit {
+                self.end_turn();
+                self.ready.push_back(slot);
             }
-            connection.queued = false;
-            self.end_turn();
             self.reschedule(slot);
         }
-        None
+        sent
     }
 
     /// When [`Self::handle_timeout`] must be called next. It may turn out that nothing was due.
