@@ -153,7 +153,7 @@ impl Sender {
             self.acknowledge_packet(first.wrapping_add(index), now, &mut gained);
         }
         self.end_run(now, None, &mut gained);
-        self.advance(shared);
+        self.advance(ack.psn_base, shared);
         gained
     }
 
@@ -299,9 +299,12 @@ impl Sender {
         self.controllers.on_ack(PathId(0), &sample, &mut self.paths);
     }
 
-    /// Moves the window past what is acknowledged.
+    /// Moves the window past what is acknowledged: everything before `psn_base`, and what follows.
     #[inline]
-    fn advance(&mut self, shared: &mut Shared) {
+    fn advance(&mut self, psn_base: u32, shared: &mut Shared) {
+        if before(self.base, psn_base) {
+            self.base = psn_base;
+        }
         while self.base != self.next {
             let slot = self.sent.slot(self.base).expect("a sent packet has a slot");
             if slot.fate != Fate::Acked {

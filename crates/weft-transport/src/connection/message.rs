@@ -107,7 +107,8 @@ impl Outbox {
 /// Length of the piece of a message that begins at `offset`.
 #[inline]
 pub(crate) fn piece(length: u32, offset: u32, mtu: u16) -> u16 {
-    u16::try_from(length.saturating_sub(offset)).unwrap_or(u16::MAX).min(mtu)
+    let rest = length.saturating_sub(offset).min(mtu.into());
+    u16::try_from(rest).expect("at most the MTU")
 }
 
 #[cfg(test)]

@@ -118,7 +118,7 @@ macro_rules! path_policies {
                     Self::External(policy) => policy.select(paths, now, rng),
                 }
             }
-            #[inline]
+            #[inline(always)] // Most policies do nothing here.
             fn on_feedback(&mut self, path: PathId, feedback: Feedback, paths: &Paths, now: Instant) {
                 match self {
                     $(Self::$kind(policy) => policy.on_feedback(path, feedback, paths, now),)+
