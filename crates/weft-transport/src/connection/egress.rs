@@ -114,9 +114,19 @@ impl Connection {
             send(&Departure { connection, to, path, payload }, packet);
             sent += 1;
         }
-        if sent == 0 {
-            return 0;
+        if sent > 0 {
+            shared.stats.data_sent += sent as u64;
+            self.sent_anything_at = now;
+            self.watch(now, was_waiting, repeats, shared);
         }
+        sent
+    }
+
+    /// Arms the timers of payload that leaves now; `repeats` is how often that of its packets was
+    /// sent before that was sent least.
+    #[inline]
+    fn watch(&mut self, now: Instant, was_waiting: bool, repeats: u8, shared: &Shared) {
+        let Some(sender) = self.sender.as_deref_mut() else { return };
         if !was_waiting {
             sender.waiting_since = now;
             // Once a flight, not once a packet: whether there was silence is seen when it fires.
@@ -129,9 +139,6 @@ impl Connection {
         if !self.timers.is_armed(Timer::PathProbe) && sender.policy.compares_paths() {
             self.timers.arm(Timer::PathProbe, now + shared.config.probe_interval);
         }
-        shared.stats.data_sent += sent as u64;
-        self.sent_anything_at = now;
-        sent
     }
 }
 

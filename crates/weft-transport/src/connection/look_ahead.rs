@@ -45,7 +45,7 @@ impl Connection {
         }
     }
 
-    /// For [`Self::poll_transmit`].
+    /// For [`Self::poll_burst`].
     #[inline]
     pub(crate) fn look_ahead_to_transmit(&self, step: Step) {
         match (step, self.sender.as_deref()) {

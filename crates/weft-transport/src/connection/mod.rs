@@ -185,7 +185,7 @@ impl Connection {
         self.arm_idle(now, config);
     }
 
-    /// Whether `poll_transmit` may have something to say.
+    /// Whether `poll_burst` may have something to say.
     #[inline]
     pub(crate) fn wants_transmit(&self, now: Instant) -> bool {
         self.receiver.acks.is_due()
@@ -280,7 +280,7 @@ impl Connection {
                 Timer::Loss => self.on_loss_timer(now, shared),
                 Timer::Tail => self.on_tail_timer(now, shared),
                 Timer::DelayedAck => self.on_ack_timer(),
-                // The pacer only wanted `poll_transmit` to be asked again.
+                // The pacer only wanted `poll_burst` to be asked again.
                 Timer::Pacing => {}
                 Timer::Congestion => self.on_congestion_timer(now),
                 Timer::PathProbe => self.on_probe_timer(now, shared),

@@ -193,7 +193,7 @@ impl Connection {
             }
         }
         let tick = compares.then(|| now + interval);
-        // A probe that is due leaves with the next `poll_transmit`, which arms the timer again.
+        // A probe that is due leaves with the next `poll_burst`, which arms the timer again.
         let later = sender.health.next().filter(|&at| at > now);
         if let Some(at) = later.into_iter().chain(tick).min() {
             self.timers.arm(Timer::PathProbe, at);
