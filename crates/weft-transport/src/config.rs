@@ -5,6 +5,10 @@ use weft_units::{BitRate, ByteCount, Duration};
 use crate::congestion;
 use crate::path;
 
+mod recovery;
+
+pub use recovery::RecoveryConfig;
+
 /// How a connection behaves. The papers' systems are values of this struct: [`Self::stellar`],
 /// [`Self::bifrost`], [`Self::ecmp`].
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +45,8 @@ pub struct TransportConfig {
     pub ack_delay: Duration,
     /// When an unacknowledged packet is sent again.
     pub retransmission: Retransmission,
+    /// How losses are found before that.
+    pub recovery: RecoveryConfig,
     /// Losses in a row on one path, with nothing acknowledged between, before the path is down.
     pub path_down_after: u8,
     /// How often a path that is down, or idle under a policy that compares paths, is probed.
@@ -122,6 +128,7 @@ impl TransportConfig {
                 backoff: false,
                 reorder_bound: Duration::from_micros(10),
             },
+            recovery: RecoveryConfig::default(),
             path_down_after: 3,
             probe_interval: Duration::from_millis(1),
             idle_timeout: Duration::from_secs(60),
@@ -168,6 +175,15 @@ impl TransportConfig {
         self.line_rate.bytes_in(self.base_rtt)
     }
 
+    /// No packet is given up sooner.
+    #[inline]
+    pub(crate) fn shortest_timeout(&self) -> Duration {
+        match self.recovery.kind {
+            crate::recovery::Kind::Irn => self.retransmission.rto_min.min(self.recovery.rto_low),
+            _ => self.retransmission.rto_min,
+        }
+    }
+
     /// Checks every range.
     ///
     /// # Errors
@@ -197,6 +213,27 @@ impl TransportConfig {
                 nanos(self.retransmission.rto_min),
                 2_000_000_000,
                 "at least rto_min, at most 2s",
+            ),
+            (
+                "recovery.out_of_order",
+                self.recovery.out_of_order.into(),
+                0,
+                8192,
+                "at most 8192 packets",
+            ),
+            (
+                "recovery.nack_interval",
+                nanos(self.recovery.nack_interval),
+                0,
+                1_000_000_000,
+                "at most 1s",
+            ),
+            (
+                "recovery.rto_low",
+                nanos(self.recovery.rto_low),
+                1_000,
+                nanos(self.retransmission.rto_max),
+                "1us to retransmission.rto_max",
             ),
             ("path_down_after", self.path_down_after.into(), 1, 255, "at least 1"),
             ("probe_interval", nanos(self.probe_interval), 1_000, u64::MAX, "at least 1us"),

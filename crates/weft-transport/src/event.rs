@@ -143,6 +143,8 @@ drop_reasons! {
     Duplicate => "duplicate";
     /// Past the window this end agreed to keep.
     OutsideWindow => "outside_window";
+    /// Not the next packet, under go-back-N.
+    OutOfOrder => "out_of_order";
     /// Offset and length do not fit the message, or the message changed its length.
     BadExtent => "bad_extent";
     /// Acknowledges packets that were never sent.

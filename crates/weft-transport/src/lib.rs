@@ -86,6 +86,7 @@ extern crate alloc;
 
 pub mod congestion;
 pub mod path;
+pub mod recovery;
 
 mod config;
 mod connection;
@@ -100,7 +101,7 @@ mod timers;
 #[cfg(test)]
 mod tests;
 
-pub use config::{ConfigError, Retransmission, TransportConfig};
+pub use config::{ConfigError, RecoveryConfig, Retransmission, TransportConfig};
 pub use connection::Step;
 pub use endpoint::{
     Arrival, ConnectionId, Departure, Endpoint, EndpointConfig, Message, Payload, Peer, Secret,

@@ -93,6 +93,11 @@ pub(crate) const ACK_TYPES: &[spec::Number] = &[
         name: "duplicate",
         meaning: "the echoed packet had been placed before: sending it again was needless",
     },
+    spec::Number {
+        value: 2,
+        name: "nack",
+        meaning: "the echoed packet came too far before PSN_base: what is missing is asked for",
+    },
 ];
 
 const ROWS: usize = 8;
@@ -239,6 +244,8 @@ pub enum AckType {
     Plain,
     /// The echoed packet had been placed before: sending it again was needless.
     Duplicate,
+    /// The echoed packet came too far before `psn_base`: what is missing is asked for.
+    Nack,
     /// A number this version gives no meaning to; treated as plain.
     Other(U3),
 }
@@ -345,6 +352,7 @@ impl AckType {
         match self {
             Self::Plain => U3::truncate(0),
             Self::Duplicate => U3::truncate(1),
+            Self::Nack => U3::truncate(2),
             Self::Other(number) => number,
         }
     }
@@ -355,6 +363,7 @@ impl AckType {
         match number.get() {
             0 => Self::Plain,
             1 => Self::Duplicate,
+            2 => Self::Nack,
             _ => Self::Other(number),
         }
     }

@@ -66,6 +66,7 @@ impl Display for AckHeader {
         match self.ack_type {
             AckType::Plain => Ok(()),
             AckType::Duplicate => f.write_str(" duplicate"),
+            AckType::Nack => f.write_str(" nack"),
             AckType::Other(number) => write!(f, " type {}", number.get()),
         }
     }

@@ -134,7 +134,7 @@ fn ack_with_everything_set() {
         path_id: U3::MAX,
         hop_count: U4::MAX,
         block: U5::MAX,
-        ack_type: AckType::Other(U3::truncate(2)),
+        ack_type: AckType::Nack,
         psn: u32::MAX,
         destination_cid: 1,
         timestamp: 0,

@@ -13,11 +13,12 @@ pub(super) struct Check;
 /// Reasons that the network alone, or the end of a connection, can cause.
 fn is_excused(reason: DropReason) -> bool {
     use DropReason::{
-        AckOfUnsent, BadExtent, BadTimestamp, BadToken, Duplicate, Malformed, OutsideWindow,
-        StaleAck, TooManyConnections, UnexpectedSetup, UnknownConnection, UnknownVersion,
+        AckOfUnsent, BadExtent, BadTimestamp, BadToken, Duplicate, Malformed, OutOfOrder,
+        OutsideWindow, StaleAck, TooManyConnections, UnexpectedSetup, UnknownConnection,
+        UnknownVersion,
     };
     match reason {
-        Duplicate | StaleAck | UnknownConnection | UnexpectedSetup => true,
+        Duplicate | OutOfOrder | StaleAck | UnknownConnection | UnexpectedSetup => true,
         // A token from before its maker restarted.
         BadToken => true,
         Malformed | UnknownVersion | OutsideWindow | BadExtent | AckOfUnsent | BadTimestamp

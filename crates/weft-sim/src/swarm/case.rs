@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use weft_topo::build::{FatTree, Hpn, LeafSpine, TopologyConfig};
 use weft_topo::{LinkId, NodeId};
-use weft_transport::{Retransmission, TransportConfig, congestion, path};
+use weft_transport::{RecoveryConfig, Retransmission, TransportConfig, congestion, path, recovery};
 use weft_units::{BitRate, ByteCount, Duration, Rng, Seed};
 
 use super::chatter::{Chatter, Deed, What};
@@ -68,6 +68,7 @@ impl Case {
         if let Some(base_rtt) = base_round_trip(&built, &world.transport) {
             world.transport.base_rtt = base_rtt;
         }
+        world.transport.recovery = recovery(&mut rng("recovery"), &world);
         let restarts = faults.iter().any(|fault| fault.kind() == FaultKind::Restart);
         let scar = if restarts || hostile {
             None
@@ -240,6 +241,21 @@ fn transport(rng: &mut Rng) -> TransportConfig {
         message_queue: pick(rng, &[1, 3, 1000]),
         ..base
     }
+}
+
+/// In some cases losses are found as RDMA NICs find them. Both ends do alike, and go-back-N only where
+/// the network keeps the order: it gets nowhere elsewhere.
+fn recovery(rng: &mut Rng, world: &WorldConfig) -> RecoveryConfig {
+    let keeps_order = world.transport.policy.spread() == path::Spread::One
+        && world.fabric.forwarding.kind == switch::Kind::Ecmp;
+    let kind = match rng.below(8) {
+        0 => recovery::Kind::Irn,
+        1 | 2 if keeps_order => recovery::Kind::GoBackN,
+        _ => recovery::Kind::PerPath,
+    };
+    let nack_interval = Duration::from_micros(pick(rng, &[0, 4, 100]));
+    let out_of_order = pick(rng, &[0, 1, 64]);
+    RecoveryConfig { kind, out_of_order, nack_interval, ..RecoveryConfig::default() }
 }
 
 /// In one case of three an engine that keeps and sends other amounts than its peers.

@@ -7,6 +7,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use weft_transport::recovery;
 use weft_units::{Duration, Rng};
 
 use super::case::{paths_return, pick};
@@ -91,8 +92,12 @@ impl LastWords {
         let timeouts = transport.retransmission;
         // A switch that chooses anew for each packet reorders paths too.
         let keeps_order = world.fabric.forwarding.kind == switch::Kind::Ecmp;
-        let is_order_fair = keeps_order && timeouts.reorder_bound > prompt;
-        let is_timeout_fair = timeouts.rto_max >= prompt && timeouts.rto_min > held;
+        // NICs take every packet that is overtaken for lost, on whatever path.
+        let by_path = transport.recovery.kind == recovery::Kind::PerPath;
+        let is_order_fair = by_path && keeps_order && timeouts.reorder_bound > prompt;
+        let shortest = timeouts.rto_min.min(transport.recovery.rto_low);
+        let is_timeout_fair =
+            timeouts.rto_max >= prompt && if by_path { timeouts.rto_min } else { shortest } > held;
         Self {
             from,
             rest: rest.max(paths_return).into(),

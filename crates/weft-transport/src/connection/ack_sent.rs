@@ -4,6 +4,7 @@
 use weft_units::Instant;
 use weft_wire::{AckHeader, AckType, BITMAP_PACKETS, Bitmap, U4, U5, U11};
 
+use super::nack::Nacked;
 use super::reassembly::{Echo, Receiver, Stage};
 use super::{Connection, Shared};
 use crate::path::PathId;
@@ -18,8 +19,10 @@ pub(crate) struct AckState {
     /// An ACK echoed it already. A packet that is placed late may find no other: the owner placed
     /// it after an ACK for its neighbours had left, and it needs its ACK all the same.
     echoed: bool,
-    /// A packet that came though it was placed.
-    pub(crate) duplicate: Option<Echo>,
+    /// A packet that is answered at once: it came though it was placed, or too early.
+    pub(super) answer: Option<(Echo, AckType)>,
+    /// The last NACK.
+    pub(super) nacked: Nacked,
     /// Packets placed since the last ACK.
     placed: u16,
     /// A packet asked for an ACK at once.
@@ -44,7 +47,8 @@ impl AckState {
         Self {
             echo: None,
             echoed: false,
-            duplicate: None,
+            answer: None,
+            nacked: Nacked::NONE,
             placed: 0,
             at_once: false,
             due: false,
@@ -69,7 +73,7 @@ impl AckState {
     /// Whether an ACK is to leave now.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
-        self.due || self.sweep > 0 || self.duplicate.is_some()
+        self.due || self.sweep > 0 || self.answer.is_some()
     }
 }
 
@@ -109,11 +113,11 @@ impl Connection {
             return self.poll_probe_answer(now, shared);
         }
         let acks = &mut self.receiver.acks;
-        let (echo, ack_type) = match (acks.due, acks.duplicate.take()) {
-            (_, Some(echo)) => (echo, AckType::Duplicate),
-            (_, None) => (acks.echo?, AckType::Plain),
+        let (echo, ack_type) = match acks.answer.take() {
+            Some(answer) => answer,
+            None => (acks.echo?, AckType::Plain),
         };
-        if ack_type == AckType::Plain {
+        if ack_type != AckType::Duplicate {
             acks.echoed = true;
             acks.placed = 0;
             acks.at_once = false;
@@ -121,10 +125,10 @@ impl Connection {
         }
         shared.stats.acks_sent += 1;
         self.sent_anything_at = now;
-        let block = if ack_type == AckType::Duplicate {
-            self.receiver.block_of(echo.psn)
-        } else {
-            self.receiver.next_block(echo.psn)
+        let block = match ack_type {
+            AckType::Duplicate => self.receiver.block_of(echo.psn),
+            AckType::Nack => 0,
+            _ => self.receiver.next_block(echo.psn),
         };
         if self.receiver.acks.owes_sweep {
             self.timers.arm(Timer::DelayedAck, now + shared.config.ack_delay);

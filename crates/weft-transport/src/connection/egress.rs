@@ -12,6 +12,7 @@ use super::{Connection, Shared};
 use crate::congestion::Congestion;
 use crate::path::{PathId, PathPolicy};
 use crate::pool::before;
+use crate::recovery::Kind;
 use crate::timers::Timer;
 use crate::{Departure, Message, Payload};
 
@@ -133,7 +134,7 @@ impl Connection {
             self.timers.arm(Timer::Tail, now + sender.probe_timeout(shared));
         }
         // No timeout is shorter, so a timer that is armed by then stays.
-        if self.timers.at(Timer::Loss) > now + shared.config.retransmission.rto_min {
+        if self.timers.at(Timer::Loss) > now + shared.config.shortest_timeout() {
             self.timers.arm_by(Timer::Loss, now + sender.timeout(shared, repeats));
         }
         if !self.timers.is_armed(Timer::PathProbe) && sender.policy.compares_paths() {
@@ -209,19 +210,16 @@ impl Sender {
         picked
     }
 
-    /// Sends a lost packet again, on another path if one is open: the first time as the policy says;
-    /// after that, or where everything waits for it, on the likeliest to work.
+    /// Sends a lost packet again.
     #[cold]
     fn repeat(&mut self, psn: u32, now: Instant, shared: &mut Shared) -> Option<Picked> {
         let mut packet = *self.packet(psn).expect("a lost packet is not acknowledged");
-        self.paths.set_avoid(Some(packet.path));
-        let mut other = self.policy.select(&self.paths, now, &mut self.rng);
-        if other.is_some() && (packet.repeats > 0 || self.paths.are_windows_lifted()) {
-            other = self.paths.likeliest(packet.repeats, &mut self.rng);
-        }
-        self.paths.set_avoid(None);
-        let Some(path) = other.or_else(|| self.policy.select(&self.paths, now, &mut self.rng))
-        else {
+        let path = match shared.config.recovery.kind {
+            // The peer wants them in order, and one path keeps it.
+            Kind::GoBackN => self.next_path(now, shared.config.spray_unit),
+            Kind::PerPath | Kind::Irn => self.path_of_repeat(&packet, now),
+        };
+        let Some(path) = path else {
             self.lost.push_front(psn);
             return None;
         };
@@ -232,6 +230,18 @@ impl Sender {
         *self.sent.enter(psn, self.base, &mut shared.send_pool) = packet;
         let message = *self.outbox.message(packet.message);
         Some(Picked { psn, packet, message, len: self.payload_len(&packet) })
+    }
+
+    /// Another path than last time if one is open: first as the policy says; after that, or where
+    /// everything waits for it, the likeliest to work.
+    fn path_of_repeat(&mut self, packet: &SentPacket, now: Instant) -> Option<PathId> {
+        self.paths.set_avoid(Some(packet.path));
+        let mut other = self.policy.select(&self.paths, now, &mut self.rng);
+        if other.is_some() && (packet.repeats > 0 || self.paths.are_windows_lifted()) {
+            other = self.paths.likeliest(packet.repeats, &mut self.rng);
+        }
+        self.paths.set_avoid(None);
+        other.or_else(|| self.policy.select(&self.paths, now, &mut self.rng))
     }
 
     /// Cuts a new packet from the messages.

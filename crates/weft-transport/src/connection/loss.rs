@@ -14,14 +14,16 @@ use super::ack_received::{circle, first_described};
 use super::in_flight::{Fate, SentPacket};
 use super::sender::Sender;
 use super::{Connection, Shared};
-use crate::path::{Feedback, PathPolicy};
+use crate::congestion::Controllers;
+use crate::path::{Feedback, PathId, PathPolicy, Paths};
 use crate::pool::before;
+use crate::recovery::Kind;
 use crate::timers::Timer;
-use crate::{ConnectionId, Event, Retransmission};
+use crate::{ConnectionId, Event, Retransmission, Stats, TransportConfig};
 
 /// Why a packet is taken for lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
+pub(super) enum Cause {
     /// Overtaken on its own path, or for too long by other paths.
     Overtaken,
     /// The peer had not got it at the end of the retransmission timeout.
@@ -31,26 +33,65 @@ enum Cause {
     Unheard,
 }
 
+impl Cause {
+    /// Counts packets that are sent again for it.
+    pub(super) fn count(self, packets: u64, stats: &mut Stats) {
+        match self {
+            Self::Overtaken => stats.fast_retransmits += packets,
+            Self::Timeout | Self::Unheard => stats.timeout_retransmits += packets,
+        }
+    }
+
+    /// Tells congestion control of it; returns what the path policy is to hear.
+    pub(super) fn tell(
+        self,
+        path: PathId,
+        now: Instant,
+        controllers: &mut Controllers,
+        paths: &mut Paths,
+    ) -> Feedback {
+        match self {
+            Self::Overtaken => {
+                controllers.on_loss(path, now, paths);
+                Feedback::Lost
+            }
+            Self::Timeout | Self::Unheard => {
+                controllers.on_timeout(path, now, paths);
+                Feedback::TimedOut
+            }
+        }
+    }
+}
+
 impl Sender {
     /// How long a packet sent now may stay unacknowledged.
     pub(crate) fn timeout(&self, shared: &Shared, repeats: u8) -> Duration {
         let config = &shared.config;
-        let first = self.round_trip.timeout(&config.retransmission, config.ack_delay);
-        config.retransmission.backed_off(first, repeats)
+        config.retransmission.backed_off(self.first_timeout(shared), repeats)
+    }
+
+    /// Likewise for a packet that was sent once. Where few packets are out no NACK may come, so IRN
+    /// waits for less.
+    fn first_timeout(&self, shared: &Shared) -> Duration {
+        let TransportConfig { retransmission, recovery, ack_delay, .. } = &shared.config;
+        let few = self.next.wrapping_sub(self.base) <= FEW;
+        let low = (recovery.kind == Kind::Irn && few).then_some(recovery.rto_low);
+        self.round_trip.timeout(low.unwrap_or(retransmission.rto_min), retransmission, *ack_delay)
     }
 
     /// Why `packet` is lost, or when to look again.
     fn judge(&self, packet: &SentPacket, now: Instant, limits: &Limits) -> Result<Cause, Instant> {
         let sent_at = self.last_stamp.from_wire(packet.sent_at);
         let missing = packet.fate == Fate::Missing;
-        if missing && sent_at < self.paths.state(packet.path).acked_sent_at {
+        let by_path = limits.by_path;
+        if by_path && missing && sent_at < self.paths.state(packet.path).acked_sent_at {
             return Ok(Cause::Overtaken);
         }
         let timeout = sent_at + limits.timeout(packet.repeats);
         if timeout <= now {
             return Ok(if missing { Cause::Timeout } else { Cause::Unheard });
         }
-        if !missing {
+        if !(by_path && missing) {
             return Err(timeout);
         }
         let overdue = sent_at + limits.reordering;
@@ -64,14 +105,16 @@ struct Limits {
     /// The timeout of a packet that was sent once.
     timeout: Duration,
     config: Retransmission,
+    /// Whether a packet that was overtaken is lost for that.
+    by_path: bool,
 }
 
 impl Limits {
     fn new(sender: &Sender, shared: &Shared) -> Self {
         let config = shared.config.retransmission;
         let reordering = sender.round_trip.reordering(&config, sender.patience);
-        let timeout = sender.round_trip.timeout(&config, shared.config.ack_delay);
-        Self { reordering, timeout, config }
+        let by_path = shared.config.recovery.kind == Kind::PerPath;
+        Self { reordering, timeout: sender.first_timeout(shared), config, by_path }
     }
 
     fn timeout(&self, repeats: u8) -> Duration {
@@ -86,6 +129,12 @@ impl Connection {
     pub(crate) fn detect_loss(&mut self, now: Instant, ack: &AckHeader, shared: &mut Shared) {
         let Some(sender) = self.sender.as_deref_mut() else { return };
         sender.hear_answer(self.id, ack, now, shared);
+        if shared.config.recovery.kind != Kind::PerPath {
+            if ack.ack_type == AckType::Nack {
+                self.handle_nack(now, ack, shared);
+            }
+            return;
+        }
         let first = first_described(ack);
         if sender.acked_end != sender.base {
             sender.note_missing(first);
@@ -96,6 +145,9 @@ impl Connection {
 
     /// The loss timer fired: looks at everything in flight.
     pub(crate) fn on_loss_timer(&mut self, now: Instant, shared: &mut Shared) {
+        if shared.config.recovery.kind == Kind::GoBackN {
+            return self.go_back_on_timeout(now, shared);
+        }
         let Some(sender) = self.sender.as_deref_mut() else { return };
         let all = (sender.base, sender.next);
         let next = sender.look_for_losses(self.id, all, now, shared);
@@ -103,7 +155,7 @@ impl Connection {
     }
 
     /// Arms the timers for what comes next.
-    fn after_look(&mut self, next: Option<Instant>) {
+    pub(super) fn after_look(&mut self, next: Option<Instant>) {
         if let Some(at) = next {
             self.timers.arm_by(Timer::Loss, at);
         }
@@ -117,7 +169,7 @@ impl Connection {
 impl Sender {
     /// The packets that an ACK can have described as missing, where it described 256 from `first`
     /// on: from the first unacknowledged one to the last acknowledged one.
-    fn described(&self, first: u32) -> (u32, u32) {
+    pub(super) fn described(&self, first: u32) -> (u32, u32) {
         let last = first.wrapping_add(BITMAP_PACKETS);
         let first = if before(first, self.base) { self.base } else { first };
         let end = if before(last, self.acked_end) { last } else { self.acked_end };
@@ -126,7 +178,7 @@ impl Sender {
 
     /// The newest ACK described packets from `first` on: those that were sent before others which
     /// arrived and did not arrive themselves are missing.
-    fn note_missing(&mut self, first: u32) {
+    pub(super) fn note_missing(&mut self, first: u32) {
         let (first, end) = self.described(first);
         for psn in circle(first, end) {
             let packet = self.sent.slot_mut(psn).expect("a sent packet has a slot");
@@ -169,7 +221,7 @@ impl Sender {
                 Ok(Cause::Unheard) => {
                     asked = Some(psn);
                     self.ask(psn, &packet);
-                    shared.stats.timeout_retransmits += 1;
+                    Cause::Unheard.count(1, &mut shared.stats);
                 }
                 Ok(cause) => {
                     self.lose(psn, &packet, cause, now, shared);
@@ -216,7 +268,7 @@ impl Sender {
 
     /// Takes a packet for lost: it is out of the network, will be sent again, and everybody who
     /// decides hears of it.
-    fn lose(
+    pub(super) fn lose(
         &mut self,
         psn: u32,
         packet: &SentPacket,
@@ -227,25 +279,15 @@ impl Sender {
         self.leave_flight(packet.path, self.payload_len(packet));
         self.sent.slot_mut(psn).expect("a sent packet has a slot").fate = Fate::Lost;
         self.lost.push_back(psn);
-        let feedback = match cause {
-            Cause::Overtaken => {
-                shared.stats.fast_retransmits += 1;
-                self.controllers.on_loss(packet.path, now, &mut self.paths);
-                Feedback::Lost
-            }
-            Cause::Timeout | Cause::Unheard => {
-                shared.stats.timeout_retransmits += 1;
-                self.controllers.on_timeout(packet.path, now, &mut self.paths);
-                Feedback::TimedOut
-            }
-        };
+        cause.count(1, &mut shared.stats);
+        let feedback = cause.tell(packet.path, now, &mut self.controllers, &mut self.paths);
         self.policy.on_feedback(packet.path, feedback, &self.paths, now);
     }
 
     /// Counts a loss against its path. A path is down after several losses in a row, each of a packet
     /// sent after the one before was noticed, *and* two round trips of silence. Packets lost together
     /// count once: a full queue, or ACKs lost on another path, take several at a time.
-    fn suspect(
+    pub(super) fn suspect(
         &mut self,
         id: ConnectionId,
         packet: &SentPacket,
@@ -270,6 +312,9 @@ impl Sender {
         }
     }
 }
+
+/// With so many packets unacknowledged IRN takes its low timeout (Mittal et al., section 4.2).
+const FEW: u32 = 3;
 
 /// Shortest silence that takes a path down: scheduling alone can keep a host quiet this long.
 const MIN_SILENCE: Duration = Duration::from_micros(20);

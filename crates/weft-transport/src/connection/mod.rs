@@ -25,6 +25,7 @@ mod in_flight;
 mod look_ahead;
 mod loss;
 mod message;
+mod nack;
 mod probe;
 mod reassembly;
 mod rtt;

@@ -2,7 +2,7 @@
 //! order. Only 16 bytes a packet wait, never payload.
 
 use weft_units::Instant;
-use weft_wire::{DataHeader, MessageHeader, U3};
+use weft_wire::{AckType, DataHeader, MessageHeader, U3};
 
 use super::idle::REST_AFTER;
 use super::{Connection, Shared};
@@ -76,7 +76,7 @@ pub(crate) struct Receiver {
     /// The message that the packet at `base` belongs to, and how much of it came before.
     expected: (u32, u32),
     /// Packets the owner was told to place and has not.
-    waiting: u32,
+    pub(super) waiting: u32,
     /// Packets placed, and congestion marks among them; the wire carries them modulo 2^11.
     pub(crate) placed: u32,
     pub(crate) marked: u32,
@@ -172,7 +172,7 @@ impl Connection {
             marked: arrival.congestion_experienced,
         };
         if receiver.is_placed(header.psn) {
-            receiver.acks.duplicate = Some(echo);
+            receiver.acks.answer = Some((echo, AckType::Duplicate));
             return shared.refuse(DropReason::Duplicate);
         }
         if header.psn.wrapping_sub(receiver.base) >= u32::from(shared.config.reorder_window) {
@@ -180,6 +180,9 @@ impl Connection {
         }
         if !fits(message, payload_len) || payload_len > self.mtu {
             return shared.refuse(DropReason::BadExtent);
+        }
+        if let Err(reason) = receiver.note_order(&echo, now, &shared.config.recovery) {
+            return shared.refuse(reason);
         }
         let base = receiver.base;
         if receiver.received.is_empty() {

@@ -30,11 +30,16 @@ impl RoundTrip {
         self.smoothed
     }
 
-    /// How long a packet that was sent once may stay unacknowledged. `wait` is how long the peer may
-    /// hold an ACK back.
-    pub(crate) fn timeout(&self, config: &Retransmission, wait: Duration) -> Duration {
+    /// How long a packet that was sent once may stay unacknowledged, at least `least`. `wait` is how
+    /// long the peer may hold an ACK back.
+    pub(crate) fn timeout(
+        &self,
+        least: Duration,
+        config: &Retransmission,
+        wait: Duration,
+    ) -> Duration {
         let measured = self.smoothed + self.variation * 4 + wait;
-        measured.clamp(config.rto_min, config.rto_max)
+        measured.clamp(least, config.rto_max)
     }
 
     /// How long nothing is heard before that means loss, where the peer may hold an ACK back for
@@ -61,7 +66,7 @@ mod tests {
         let config = TransportConfig::bifrost().retransmission;
         let rtt = RoundTrip::default();
         // 4 ms, 8 ms, 16 ms (BIFROST, section 4.3).
-        let first = rtt.timeout(&config, Duration::ZERO);
+        let first = rtt.timeout(config.rto_min, &config, Duration::ZERO);
         let timeouts: Vec<_> = (0..3).map(|n| config.backed_off(first, n)).collect();
         assert_eq!(timeouts, [4, 8, 16].map(Duration::from_millis));
         assert_eq!(config.backed_off(first, 200), config.rto_max);
@@ -72,7 +77,7 @@ mod tests {
         let config = TransportConfig::stellar().retransmission;
         let mut rtt = RoundTrip::default();
         (0..20).for_each(|_| rtt.sample(Duration::from_micros(12)));
-        let first = rtt.timeout(&config, Duration::ZERO);
+        let first = rtt.timeout(config.rto_min, &config, Duration::ZERO);
         assert_eq!(config.backed_off(first, 3), Duration::from_micros(250));
     }
 
@@ -82,6 +87,9 @@ mod tests {
         let mut rtt = RoundTrip::default();
         rtt.sample(Duration::from_micros(400));
         // First sample: smoothed R, variation R/2, timeout R + 4 * R/2 (RFC 6298, 2.2).
-        assert_eq!(rtt.timeout(&config, Duration::ZERO), Duration::from_micros(1200));
+        assert_eq!(
+            rtt.timeout(config.rto_min, &config, Duration::ZERO),
+            Duration::from_micros(1200)
+        );
     }
 }

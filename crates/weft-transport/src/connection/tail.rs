@@ -9,6 +9,7 @@ use weft_units::{Duration, Instant};
 
 use super::sender::Sender;
 use super::{Connection, Shared};
+use crate::recovery::Kind;
 use crate::timers::Timer;
 
 /// The probes of one silence.
@@ -31,7 +32,8 @@ const MAX_PROBES: u8 = 3;
 impl Connection {
     /// The tail timer fired: probes if there was silence, or looks again when there may have been.
     pub(super) fn on_tail_timer(&mut self, now: Instant, shared: &mut Shared) {
-        let waiting = self.sender.as_deref_mut().filter(|sender| sender.is_waiting());
+        let asks = shared.config.recovery.kind == Kind::PerPath;
+        let waiting = self.sender.as_deref_mut().filter(|sender| asks && sender.is_waiting());
         let Some(sender) = waiting else { return };
         let mut due = sender.tail_probe_at(shared);
         if due <= now {

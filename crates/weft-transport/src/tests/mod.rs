@@ -6,4 +6,5 @@ mod hostile;
 mod idle;
 mod operations;
 mod pair;
+mod recovery;
 mod transfer;

@@ -1,0 +1,34 @@
+//! How losses are found, beside the retransmission timeout.
+
+use weft_units::Duration;
+
+use crate::recovery;
+
+/// How losses are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
+pub struct RecoveryConfig {
+    /// Which way.
+    pub kind: recovery::Kind,
+    /// For `irn`: packets beyond the first missing one that are acknowledged as usual, before one more
+    /// is answered with a NACK. Zero in IRN itself; Hopper allows some (section 4.1.1).
+    pub out_of_order: u16,
+    /// For `irn` and `go-back-n`: a NACK about the same missing packet is repeated no sooner. 4 us in
+    /// the ns-3 models.
+    pub nack_interval: Duration,
+    /// For `irn`: the shortest timeout while at most three packets are unacknowledged, so that a NACK
+    /// cannot come (IRN's `RTO_low`).
+    pub rto_low: Duration,
+}
+
+impl Default for RecoveryConfig {
+    fn default() -> Self {
+        Self {
+            kind: recovery::Kind::PerPath,
+            out_of_order: 0,
+            nack_interval: Duration::from_micros(4),
+            rto_low: Duration::from_micros(100),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Losses that the receiver reports: IRN's selective repeat and go-back-N.
+//!
+//! A receiver that gets a packet too far before the first one missing says so with a NACK: an ACK that
+//! asks. IRN places the packet all the same, and the sender repeats what the ACK's bitmap lacks.
+//! Go-back-N refuses it, and the sender begins again at the first one missing.
+
+use weft_units::{Duration, Instant};
+use weft_wire::{AckHeader, AckType};
+
+use super::ack_received::{circle, first_described};
+use super::in_flight::Fate;
+use super::loss::Cause;
+use super::reassembly::{Echo, Receiver};
+use super::sender::Sender;
+use super::{Connection, Shared};
+use crate::path::PathPolicy;
+use crate::recovery::Kind;
+use crate::{ConnectionId, DropReason, RecoveryConfig};
+
+/// What the last NACK asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Nacked {
+    /// The first packet missing.
+    psn: u32,
+    /// It is not asked for again before.
+    until: Instant,
+}
+
+impl Nacked {
+    pub(crate) const NONE: Self = Self { psn: 0, until: Instant::EPOCH };
+}
+
+impl Receiver {
+    /// Looks at how early a packet comes: it may call for a NACK.
+    ///
+    /// # Errors
+    /// `OutOfOrder` under go-back-N unless it is the next packet.
+    #[inline]
+    pub(super) fn note_order(
+        &mut self,
+        echo: &Echo,
+        now: Instant,
+        config: &RecoveryConfig,
+    ) -> Result<(), DropReason> {
+        match config.kind {
+            Kind::PerPath => Ok(()),
+            Kind::Irn => {
+                if echo.psn.wrapping_sub(self.base) > config.out_of_order.into() {
+                    self.ask_for_missing(echo, self.base, now, config.nack_interval);
+                }
+                Ok(())
+            }
+            Kind::GoBackN => {
+                let expected = self.base.wrapping_add(self.waiting);
+                if echo.psn == expected {
+                    return Ok(());
+                }
+                self.ask_for_missing(echo, expected, now, config.nack_interval);
+                Err(DropReason::OutOfOrder)
+            }
+        }
+    }
+
+    fn ask_for_missing(&mut self, echo: &Echo, missing: u32, now: Instant, interval: Duration) {
+        let acks = &mut self.acks;
+        if missing != acks.nacked.psn || now >= acks.nacked.until {
+            acks.nacked = Nacked { psn: missing, until: now + interval };
+            acks.answer = Some((*echo, AckType::Nack));
+        }
+    }
+}
+
+impl Connection {
+    /// Likewise at the sender: repeats what the peer asks for.
+    pub(super) fn handle_nack(&mut self, now: Instant, ack: &AckHeader, shared: &mut Shared) {
+        let Some(sender) = self.sender.as_deref_mut() else { return };
+        if shared.config.recovery.kind == Kind::GoBackN {
+            sender.go_back_if_overtaken(self.id, ack, now, shared);
+        } else {
+            sender.repeat_missing(self.id, first_described(ack), now, shared);
+        }
+        self.arm_congestion();
+    }
+
+    /// The loss timer fired under go-back-N: the first packet's timeout decides.
+    pub(super) fn go_back_on_timeout(&mut self, now: Instant, shared: &mut Shared) {
+        let Some(sender) = self.sender.as_deref_mut().filter(|sender| sender.is_waiting()) else {
+            return;
+        };
+        let first = *sender.packet(sender.base).expect("a packet waits for its ACK");
+        let due = sender.last_stamp.from_wire(first.sent_at) + sender.timeout(shared, 0);
+        if first.is_in_flight() && due <= now {
+            sender.go_back(self.id, Cause::Timeout, now, shared);
+        }
+        let next = if due > now { due } else { now + sender.timeout(shared, 0) };
+        self.after_look(Some(next));
+    }
+}
+
+impl Sender {
+    /// Repeats the packets that an ACK says are missing, where it described 256 from `first` on.
+    fn repeat_missing(&mut self, id: ConnectionId, first: u32, now: Instant, shared: &mut Shared) {
+        self.note_missing(first);
+        let (first, end) = self.described(first);
+        for psn in circle(first, end) {
+            let packet = *self.sent.slot(psn).expect("a sent packet has a slot");
+            if packet.fate == Fate::Missing {
+                self.lose(psn, &packet, Cause::Overtaken, now, shared);
+                self.suspect(id, &packet, now, shared);
+            }
+        }
+    }
+
+    /// Begins again, unless the NACK is about packets that left before the last beginning did.
+    fn go_back_if_overtaken(
+        &mut self,
+        id: ConnectionId,
+        ack: &AckHeader,
+        now: Instant,
+        shared: &mut Shared,
+    ) {
+        let Some(&first) = self.packet(self.base) else { return };
+        let overtook = self.last_stamp.from_wire(ack.timestamp_echo);
+        if ack.psn_base == self.base && self.last_stamp.from_wire(first.sent_at) < overtook {
+            self.go_back(id, Cause::Overtaken, now, shared);
+        }
+    }
+
+    /// Sends everything from the first unacknowledged packet on again. Who decides hears of the first.
+    fn go_back(&mut self, id: ConnectionId, cause: Cause, now: Instant, shared: &mut Shared) {
+        let first = *self.sent.slot(self.base).expect("a packet waits for its ACK");
+        self.lost.clear();
+        for psn in circle(self.base, self.next) {
+            let packet = *self.sent.slot(psn).expect("a sent packet has a slot");
+            if packet.fate == Fate::Acked {
+                continue;
+            }
+            if packet.is_in_flight() {
+                self.leave_flight(packet.path, self.payload_len(&packet));
+                cause.count(1, &mut shared.stats);
+            }
+            self.sent.slot_mut(psn).expect("a sent packet has a slot").fate = Fate::Lost;
+            self.lost.push_back(psn);
+        }
+        let feedback = cause.tell(first.path, now, &mut self.controllers, &mut self.paths);
+        self.policy.on_feedback(first.path, feedback, &self.paths, now);
+        self.suspect(id, &first, now, shared);
+    }
+}

@@ -1,0 +1,137 @@
+//! IRN and go-back-N on one path: what is sent again, and that it suffices.
+
+use alloc::boxed::Box;
+
+use weft_units::{Duration, Seed};
+use weft_wire::Packet;
+
+use super::pair::{Fate, OnLink, Pair};
+use crate::recovery::Kind;
+use crate::{DropReason, RecoveryConfig, Retransmission, Stats, TransportConfig, congestion};
+
+const LIMIT: Duration = Duration::from_secs(20);
+const PACKETS: u32 = 200;
+
+/// The ns-3 models' RoCE: 1000-byte packets, an ACK each, fixed timeouts.
+fn roce(kind: Kind, out_of_order: u16) -> TransportConfig {
+    let ecmp = TransportConfig::ecmp();
+    TransportConfig {
+        mtu: 1000,
+        ack_every: 1,
+        congestion: congestion::Kind::FixedWindow,
+        retransmission: Retransmission {
+            rto_min: Duration::from_micros(320),
+            ..ecmp.retransmission
+        },
+        recovery: RecoveryConfig { kind, out_of_order, ..RecoveryConfig::default() },
+        ..ecmp
+    }
+}
+
+/// Sends [`PACKETS`] packets past `rule`; returns how long it took and what both ends counted.
+fn transfer(
+    config: &TransportConfig,
+    rule: impl FnMut(&OnLink<'_>) -> Fate + 'static,
+) -> (Duration, [Stats; 2]) {
+    let (mut pair, ids) = Pair::joined(config);
+    pair.rule = Box::new(rule);
+    let began = pair.now;
+    pair.submit(0, ids[0], 1, PACKETS * 1000);
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    assert_eq!(pair.bytes_placed(1), u64::from(PACKETS) * 1000);
+    (pair.now.since(began), [0, 1].map(|end| pair.ends[end].stats().clone()))
+}
+
+/// Which first transmission of a data packet this is, from zero.
+fn first_transmissions() -> impl FnMut(&OnLink<'_>) -> Option<u32> {
+    let mut count = 0;
+    move |on_link| match on_link.packet {
+        Packet::Data(header, Some(_)) if !header.retransmitted => {
+            count += 1;
+            Some(count - 1)
+        }
+        _ => None,
+    }
+}
+
+fn losing(lost: &'static [u32]) -> impl FnMut(&OnLink<'_>) -> Fate {
+    let mut number = first_transmissions();
+    move |on_link| match number(on_link) {
+        Some(number) if lost.contains(&number) => Fate::Drop,
+        _ => Fate::Pass,
+    }
+}
+
+#[test]
+fn nothing_is_sent_again_where_nothing_is_lost() {
+    for kind in Kind::ALL {
+        let (_, [sender, receiver]) = transfer(&roce(*kind, 0), |_| Fate::Pass);
+        assert_eq!((sender.repeats(), receiver.out_of_order), (0, 0), "{kind}");
+    }
+}
+
+#[test]
+fn irn_sends_what_was_lost_again_and_nothing_else() {
+    let (took, [sender, receiver]) = transfer(&roce(Kind::Irn, 0), losing(&[20, 21, 90]));
+    assert_eq!((sender.fast_retransmits, sender.timeout_retransmits), (3, 0));
+    assert_eq!(receiver.dropped_for(DropReason::Duplicate), 0);
+    assert!(took < Duration::from_micros(200), "{took}: no timeout was needed");
+}
+
+#[test]
+fn go_back_n_begins_again_at_what_was_lost() {
+    let (took, [sender, receiver]) = transfer(&roce(Kind::GoBackN, 0), losing(&[20]));
+    let refused = receiver.dropped_for(DropReason::OutOfOrder);
+    assert!(refused > 0, "packets after the lost one are refused");
+    assert_eq!(sender.fast_retransmits, refused + 1, "they and the lost one are sent again");
+    assert_eq!((sender.timeout_retransmits, receiver.out_of_order), (0, 0));
+    assert!(took < Duration::from_micros(200), "{took}: no timeout was needed");
+}
+
+#[test]
+fn a_lost_tail_meets_the_low_timeout_under_irn_and_the_high_one_under_go_back_n() {
+    for (kind, least) in [(Kind::Irn, 100), (Kind::GoBackN, 320)] {
+        let (took, [sender, _]) = transfer(&roce(kind, 0), losing(&[PACKETS - 1]));
+        assert_eq!((sender.timeout_retransmits, sender.tail_loss_probes), (1, 0), "{kind}");
+        let least = Duration::from_micros(least);
+        assert!(took > least && took < least + Duration::from_micros(60), "{kind}: {took}");
+    }
+}
+
+#[test]
+fn a_late_packet_is_asked_for_only_beyond_the_bound() {
+    // Packet 50 is overtaken by those that leave within two microseconds after it.
+    let late = |by: u64| {
+        let mut number = first_transmissions();
+        move |on_link: &OnLink<'_>| match number(on_link) {
+            Some(50) => Fate::Delay(Duration::from_micros(by)),
+            _ => Fate::Pass,
+        }
+    };
+    let repeats = |bound, by| {
+        let (_, [sender, receiver]) = transfer(&roce(Kind::Irn, bound), late(by));
+        assert!(receiver.out_of_order > 0, "nothing overtook it");
+        sender.repeats()
+    };
+    assert_eq!(repeats(0, 2), 1, "IRN takes it for lost");
+    assert_eq!(repeats(500, 2), 0, "within the bound it is waited for");
+    assert_eq!(repeats(20, 400), 1, "beyond the bound it is asked for");
+}
+
+#[test]
+fn heavy_random_loss_and_reordering_lose_nothing() {
+    for kind in [Kind::Irn, Kind::GoBackN] {
+        for bound in [0, 16] {
+            for seed in 0..20 {
+                let mut rng = Seed(seed).child("recovery", 0).rng();
+                let (_, [sender, _]) = transfer(&roce(kind, bound), move |_| match rng.below(20) {
+                    0 => Fate::Drop,
+                    1 => Fate::Delay(Duration::from_micros(rng.below(30))),
+                    2 => Fate::Twice,
+                    _ => Fate::Pass,
+                });
+                assert!(sender.repeats() > 0);
+            }
+        }
+    }
+}
