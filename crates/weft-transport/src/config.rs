@@ -5,9 +5,14 @@ use weft_units::{BitRate, ByteCount, Duration};
 use crate::congestion;
 use crate::path;
 
+mod hopper;
 mod recovery;
 
+pub use hopper::HopperConfig;
 pub use recovery::RecoveryConfig;
+
+/// A field's name, its value, the least and the most it may be, and that in words.
+type Range = (&'static str, u64, u64, u64, &'static str);
 
 /// How a connection behaves. The papers' systems are values of this struct: [`Self::stellar`],
 /// [`Self::bifrost`], [`Self::ecmp`].
@@ -59,6 +64,8 @@ pub struct TransportConfig {
     pub peer_timeout: Duration,
     /// Messages that may wait on one connection.
     pub message_queue: u32,
+    /// For the `hopper` policy: when it probes and switches.
+    pub hopper: HopperConfig,
 }
 
 /// When an unacknowledged packet is sent again.
@@ -135,6 +142,7 @@ impl TransportConfig {
             keepalive_interval: Duration::ZERO,
             peer_timeout: Duration::from_secs(2),
             message_queue: 65_536,
+            hopper: HopperConfig::default(),
         }
     }
 
@@ -190,7 +198,7 @@ impl TransportConfig {
     /// The first field that is out of its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let nanos = |duration: Duration| duration.as_nanos();
-        let ranges: &[(&'static str, u64, u64, u64, &'static str)] = &[
+        let ranges: &[Range] = &[
             ("mtu", self.mtu.into(), 64, 9000, "64 to 9000 bytes"),
             ("paths", self.paths.into(), 1, 4096, "1 to 4096"),
             ("spray_unit", self.spray_unit.into(), 1, 65_535, "at least 1 packet"),
@@ -241,7 +249,8 @@ impl TransportConfig {
             ("peer_timeout", nanos(self.peer_timeout), 1_000_000, u64::MAX, "at least 1ms"),
             ("message_queue", self.message_queue.into(), 1, 1 << 24, "1 to 16777216"),
         ];
-        for &(field, got, low, high, expected) in ranges {
+        let groups = self.hopper.ranges();
+        for &(field, got, low, high, expected) in ranges.iter().chain(&groups) {
             if !(low..=high).contains(&got) {
                 return Err(ConfigError { field, got, expected });
             }
@@ -268,5 +277,14 @@ mod tests {
         let config = TransportConfig { ack_every: 0, ..TransportConfig::stellar() };
         let message = config.validate().unwrap_err().to_string();
         assert_eq!(message, "ack_every is 0, expected 1 to 256 packets");
+    }
+
+    #[test]
+    fn a_bad_field_of_a_group_is_named_with_its_group() {
+        let hopper = HopperConfig { th_cong_percent: 120, ..HopperConfig::default() };
+        let config = TransportConfig { hopper, ..TransportConfig::stellar() };
+        let message = config.validate().unwrap_err().to_string();
+        let expected = "hopper.th_cong_percent is 120, expected th_probe_percent to 10000";
+        assert_eq!(message, expected);
     }
 }

@@ -101,7 +101,9 @@ mod timers;
 #[cfg(test)]
 mod tests;
 
-pub use config::{ConfigError, RecoveryConfig, Retransmission, TransportConfig};
+pub use config::{
+    ConfigError, HopperConfig, RecoveryConfig, Retransmission, TransportConfig,
+};
 pub use connection::Step;
 pub use endpoint::{
     Arrival, ConnectionId, Departure, Endpoint, EndpointConfig, Message, Payload, Peer, Secret,

@@ -92,6 +92,7 @@ impl Connection {
         }
         sender.waiting_since = now;
         sender.steer(now, &gained);
+        sender.probe_as_asked(now, shared.config.probe_interval);
         if newest {
             self.detect_loss(now, ack, shared);
         }

@@ -100,7 +100,12 @@ impl Connection {
                 self.timers.arm(Timer::Pacing, sender.paced_until);
                 break;
             }
-            let Some(picked) = sender.poll_data(now, self.send_window, shared) else { break };
+            let Some(picked) = sender.poll_data(now, self.send_window, shared) else {
+                if let Some(at) = sender.policy.holds_until().filter(|&at| at > now) {
+                    self.timers.arm(Timer::Pacing, at);
+                }
+                break;
+            };
             repeats = repeats.min(picked.packet.repeats);
             let header = DataHeader {
                 version: self.version,

@@ -3,11 +3,12 @@
 
 use alloc::collections::VecDeque;
 
-use weft_units::Instant;
+use weft_units::{Duration, Instant};
 use weft_wire::{AckHeader, DataHeader, U3, U4};
 
 use super::ack_received::Delays;
 use super::ack_sent::next_path;
+use super::sender::Sender;
 use super::{Connection, Shared};
 use crate::path::{Feedback, PathId, PathPolicy};
 use crate::timers::Timer;
@@ -206,5 +207,15 @@ impl Connection {
             sender.controllers.on_timer(now, &mut sender.paths);
         }
         self.arm_congestion();
+    }
+}
+
+impl Sender {
+    /// Begins to probe the paths that the policy wants measured.
+    #[inline]
+    pub(super) fn probe_as_asked(&mut self, now: Instant, interval: Duration) {
+        while let Some(path) = self.policy.probe(&self.paths, now, &mut self.rng) {
+            self.health.watch(path, now, interval);
+        }
     }
 }

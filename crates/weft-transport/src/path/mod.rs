@@ -49,14 +49,23 @@ pub enum Spread {
 /// Chooses the path of each spray unit.
 pub trait PathPolicy: Debug {
     /// The path for the next packet. It is open ([`Paths::is_open`]). `None` when no path is, or
-    /// when the policy waits for a path that has packets in flight: ask again after feedback.
+    /// when the policy waits for a path that has packets in flight: ask again after feedback, or at
+    /// [`Self::holds_until`].
     fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId>;
 
     /// Learns what became of a packet; `paths` has counted it already.
     fn on_feedback(&mut self, path: PathId, feedback: Feedback, paths: &Paths, now: Instant);
 
-    /// A path the policy wants measured now. Asked whenever feedback arrived.
+    /// A path the policy wants measured now. Asked after feedback, until the answer is `None`.
+    #[inline]
     fn probe(&mut self, _paths: &Paths, _now: Instant, _rng: &mut Rng) -> Option<PathId> {
+        None
+    }
+
+    /// Until when [`Self::select`] holds packets back though its path is open; `None` when it does
+    /// not.
+    #[inline]
+    fn holds_until(&self) -> Option<Instant> {
         None
     }
 
@@ -66,8 +75,12 @@ pub trait PathPolicy: Debug {
     }
 }
 
+mod current;
+mod trend;
+
 mod best_rtt;
 mod dwrr;
+mod hopper;
 mod mp_rdma;
 mod oblivious;
 mod round_robin;
@@ -132,6 +145,13 @@ macro_rules! path_policies {
                     Self::External(policy) => policy.probe(paths, now, rng),
                 }
             }
+            #[inline]
+            fn holds_until(&self) -> Option<Instant> {
+                match self {
+                    $(Self::$kind(policy) => policy.holds_until(),)+
+                    Self::External(policy) => policy.holds_until(),
+                }
+            }
             fn compares_paths(&self) -> bool {
                 match self {
                     $(Self::$kind(policy) => policy.compares_paths(),)+
@@ -150,6 +170,7 @@ path_policies! {
     BestRtt => best_rtt, "best-rtt", One, "the path with the lowest smoothed round-trip time (BestRTT; STELLAR, section 7.2)";
     MpRdma => mp_rdma, "mp-rdma", All, "paths whose ACKs come back unmarked, again (MP-RDMA; Lu et al., NSDI 2018)";
     RttGroups => rtt_groups, "rtt-groups", TopK, "groups of packets over the top-k lowest round-trip times (BIFROST, section 4.1)";
+    Hopper => hopper, "hopper", One, "one path, left when congested for one that probes found better (Nosrati and Ghaderi 2025)";
 }
 
 crate::registry::named!(Kind, "path policy");

@@ -140,6 +140,11 @@ impl Paths {
         self.state(path).in_flight
     }
 
+    /// The same in packets of the usual size.
+    pub fn packets_in_flight(&self, path: PathId) -> u32 {
+        self.in_flight(path).div_ceil(self.mtu)
+    }
+
     /// Bytes that may be in flight on this path; `u32::MAX` where one window covers all paths.
     pub fn window(&self, path: PathId) -> u32 {
         self.state(path).window

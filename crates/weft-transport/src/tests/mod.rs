@@ -1,5 +1,6 @@
 //! Behaviour of two endpoints on an in-memory link.
 
+mod balancing;
 mod failure;
 mod handshake;
 mod hostile;

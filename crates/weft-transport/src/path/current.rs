@@ -1,0 +1,56 @@
+//! The one path of a flow, for every policy that keeps to one: drawn at random, kept until the
+//! policy leaves it or it goes down.
+
+use weft_units::Rng;
+
+use super::{PathId, Paths};
+
+/// A flow's path.
+#[derive(Debug, Default)]
+pub(super) struct Current {
+    path: Option<PathId>,
+    /// The path left last, which the next draw passes over.
+    left: Option<PathId>,
+}
+
+impl Current {
+    /// The path, drawn first where there is none or it is down. `None` while it is closed: a flow
+    /// waits for its path.
+    #[inline]
+    pub(super) fn select(&mut self, paths: &Paths, rng: &mut Rng) -> Option<PathId> {
+        match self.path {
+            Some(path) if paths.is_up(path) => paths.is_open(path).then_some(path),
+            _ => {
+                self.path = self.draw(paths, rng);
+                self.path
+            }
+        }
+    }
+
+    fn draw(&mut self, paths: &Paths, rng: &mut Rng) -> Option<PathId> {
+        let drawn = paths.draw(rng);
+        let start = if self.left.take() == Some(drawn) { paths.after(drawn) } else { drawn };
+        paths.open_from(start)
+    }
+
+    /// The path, if one is chosen.
+    #[inline]
+    pub(super) fn path(&self) -> Option<PathId> {
+        self.path
+    }
+
+    #[inline]
+    pub(super) fn is(&self, path: PathId) -> bool {
+        self.path == Some(path)
+    }
+
+    /// Leaves the path for another, drawn when the next packet leaves.
+    pub(super) fn leave(&mut self) {
+        self.left = self.path.take();
+    }
+
+    /// Goes to `path`.
+    pub(super) fn move_to(&mut self, path: PathId) {
+        self.path = Some(path);
+    }
+}

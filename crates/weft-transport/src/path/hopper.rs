@@ -1,0 +1,442 @@
+//! Hopper (Nosrati and Ghaderi 2025): one path, watched by its round-trip time and left only for
+//! one that was probed and found clearly better.
+//!
+//! An epoch is one round trip. At its end the moving average of the round-trip times decides: above
+//! th_probe two random paths that were not probed lately are probed; above th_cong, where one of
+//! the two probed before is below the margin, the flow goes there. Packets on the new path must not
+//! overtake those under way on the old, so it goes there late: the last packet of the old path
+//! left at `t` and its round trip will take `r`, extrapolated by the packets in flight; the new
+//! path's takes `n`; nothing leaves before `t + (r - n)`, unless the old path is empty before.
+//!
+//! The paper gives the parts and no closed formula; `docs/design/hopper.md` derives this one and
+//! says where else it had to decide.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+
+use weft_units::{Duration, Instant, Rng};
+
+use super::current::Current;
+use super::trend::Trend;
+use super::{Feedback, PathId, PathPolicy, Paths};
+use crate::{HopperConfig, TransportConfig};
+
+/// Paths probed in an epoch: the power of two choices (section 3.2).
+const CHOICES: u8 = 2;
+
+/// A path that was probed, or left.
+#[derive(Clone, Copy, Debug)]
+struct Explored {
+    path: PathId,
+    at: Instant,
+    /// What the probe found; `None` until it is answered.
+    rtt: Option<Duration>,
+}
+
+/// A change of path that waits for the packets under way.
+#[derive(Clone, Copy, Debug)]
+struct Switch {
+    to: PathId,
+    rtt: Duration,
+    at: Instant,
+}
+
+/// Hops over congested paths.
+#[derive(Debug)]
+pub struct Policy {
+    config: HopperConfig,
+    current: Current,
+    /// Paths still to be probed in this epoch.
+    to_probe: u8,
+    switch: Option<Switch>,
+    flow: Box<Flow>,
+}
+
+/// What is known of the flow and its paths.
+#[derive(Debug)]
+struct Flow {
+    /// The shortest round trip seen, at first the configured one.
+    base: Duration,
+    /// Moving average over epochs; zero before the first.
+    average: Duration,
+    epoch_began: Instant,
+    /// Packets of the current path acknowledged in this epoch.
+    acked: u32,
+    trend: Trend,
+    /// When the latest packet of the current path left.
+    last_sent: Instant,
+    /// Oldest first; none was older than ttl_probe when the epoch began.
+    explored: VecDeque<Explored>,
+}
+
+impl Policy {
+    pub(super) fn new(config: &TransportConfig) -> Self {
+        let flow = Flow {
+            base: config.base_rtt,
+            average: Duration::ZERO,
+            epoch_began: Instant::EPOCH,
+            acked: 0,
+            trend: Trend::default(),
+            last_sent: Instant::EPOCH,
+            explored: VecDeque::new(),
+        };
+        Self {
+            config: config.hopper,
+            current: Current::default(),
+            to_probe: 0,
+            switch: None,
+            flow: Box::new(flow),
+        }
+    }
+
+    /// Forgets a change of path that is overtaken by events, and makes one whose time has come.
+    fn settle_switch(&mut self, switch: Switch, paths: &Paths, now: Instant) {
+        let old = self.current.path().filter(|&path| paths.is_up(path));
+        if !paths.is_up(switch.to) {
+            self.switch = None;
+        } else if old.is_none_or(|old| now >= switch.at || paths.in_flight(old) == 0) {
+            self.switch = None;
+            if let Some(old) = old {
+                self.flow.explored.push_back(Explored { path: old, at: now, rtt: None });
+            }
+            self.current.move_to(switch.to);
+            self.flow.begin_epoch(now);
+            self.flow.average = switch.rtt;
+        }
+    }
+
+    /// Algorithm 1 at the end of an epoch.
+    fn decide(&mut self, path: PathId, paths: &Paths, now: Instant) {
+        let HopperConfig { th_probe_percent, th_cong_percent, margin_percent, .. } = self.config;
+        let flow = &mut *self.flow;
+        flow.end_epoch(self.config.gain_percent);
+        if flow.average > per_cent(flow.base, th_cong_percent)
+            && let Some((to, rtt)) = flow.alternative(path, paths)
+            && rtt < per_cent(flow.average, margin_percent)
+        {
+            let last = flow.trend.at(flow.acked + paths.packets_in_flight(path));
+            let slower = last.unwrap_or(flow.average).saturating_sub(rtt);
+            self.switch = Some(Switch { to, rtt, at: flow.last_sent + slower });
+        } else if flow.average > per_cent(flow.base, th_probe_percent) {
+            self.to_probe = CHOICES;
+        }
+        flow.begin_epoch(now);
+        let ttl = per_cent(flow.base, self.config.ttl_probe_percent);
+        flow.explored.retain(|explored| now.since(explored.at) < ttl);
+    }
+}
+
+impl Flow {
+    fn begin_epoch(&mut self, now: Instant) {
+        self.epoch_began = now;
+        self.acked = 0;
+        self.trend = Trend::default();
+    }
+
+    /// Moves the average by the epoch's mean.
+    fn end_epoch(&mut self, gain_percent: u16) {
+        let Some(mean) = self.trend.mean() else { return };
+        self.average = if self.average == Duration::ZERO {
+            mean
+        } else {
+            per_cent(mean, gain_percent) + per_cent(self.average, 100 - gain_percent)
+        };
+    }
+
+    /// The better of the two paths probed in this epoch, of those that answered and work.
+    fn alternative(&self, current: PathId, paths: &Paths) -> Option<(PathId, Duration)> {
+        let latest = self.explored.iter().filter(|explored| explored.at >= self.epoch_began);
+        let known = latest.filter_map(|explored| Some((explored.path, explored.rtt?)));
+        known.filter(|&(path, _)| path != current && paths.is_up(path)).min_by_key(|&(_, rtt)| rtt)
+    }
+
+    /// A probe of `path` was answered.
+    fn note_probe(&mut self, path: PathId, rtt: Duration) {
+        let waits = |explored: &&mut Explored| explored.path == path && explored.rtt.is_none();
+        if let Some(explored) = self.explored.iter_mut().find(waits) {
+            explored.rtt = Some(rtt);
+        }
+    }
+}
+
+impl PathPolicy for Policy {
+    #[inline]
+    fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
+        if let Some(switch) = self.switch {
+            self.settle_switch(switch, paths, now);
+            if self.switch.is_some() {
+                return None;
+            }
+        }
+        let path = self.current.select(paths, rng)?;
+        if self.flow.last_sent == Instant::EPOCH {
+            self.flow.begin_epoch(now);
+        }
+        self.flow.last_sent = now;
+        Some(path)
+    }
+
+    fn on_feedback(&mut self, path: PathId, feedback: Feedback, paths: &Paths, now: Instant) {
+        let rtt = match feedback {
+            Feedback::Acked { rtt, .. } => rtt,
+            Feedback::TimedOut if self.current.is(path) => {
+                // Silence is the longest round trip of all, and there is nothing to compare.
+                self.switch = None;
+                self.current.leave();
+                self.flow.begin_epoch(now);
+                return;
+            }
+            Feedback::Lost | Feedback::TimedOut => return,
+        };
+        if let Some(rtt) = rtt {
+            self.flow.base = self.flow.base.min(rtt);
+        }
+        if !self.current.is(path) {
+            if let Some(rtt) = rtt {
+                self.flow.note_probe(path, rtt);
+            }
+            return;
+        }
+        self.flow.acked += 1;
+        if let Some(rtt) = rtt {
+            self.flow.trend.add(self.flow.acked, rtt);
+        }
+        let epoch = self.flow.average.max(self.flow.base);
+        if self.switch.is_none() && now.since(self.flow.epoch_began) >= epoch {
+            self.decide(path, paths, now);
+        }
+    }
+
+    fn probe(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
+        let left = self.to_probe.checked_sub(1)?;
+        self.to_probe = left;
+        let explored = &self.flow.explored;
+        let fresh = |path: &PathId| {
+            let known = explored.iter().any(|explored| explored.path == *path);
+            !known && !self.current.is(*path) && paths.is_up(*path)
+        };
+        let count = paths.ids().filter(fresh).count();
+        let path = (count > 0).then(|| paths.ids().filter(fresh).nth(rng.index(count)))??;
+        self.flow.explored.push_back(Explored { path, at: now, rtt: None });
+        Some(path)
+    }
+
+    fn holds_until(&self) -> Option<Instant> {
+        self.switch.map(|switch| switch.at)
+    }
+}
+
+fn per_cent(span: Duration, percent: u16) -> Duration {
+    span * u64::from(percent) / 100
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use weft_units::Seed;
+
+    use super::*;
+
+    const BASE: Duration = Duration::from_micros(10);
+    const PACKET: u32 = 1000;
+    /// Packets are acknowledged this far apart.
+    const GAP: Duration = Duration::from_micros(1);
+
+    fn micros(span: u64) -> Duration {
+        Duration::from_micros(span)
+    }
+
+    /// A flow with `window` packets in flight. Probes are answered after their round trip.
+    struct Rig {
+        policy: Policy,
+        paths: Paths,
+        rng: Rng,
+        now: Instant,
+        in_flight: VecDeque<PathId>,
+        probes: Vec<(PathId, Instant)>,
+        answers: VecDeque<(Instant, PathId, Duration)>,
+        hops: Vec<(PathId, Instant)>,
+    }
+
+    impl Rig {
+        fn new(count: u16) -> Self {
+            let config = TransportConfig { base_rtt: BASE, ..TransportConfig::stellar() };
+            Self {
+                policy: Policy::new(&config),
+                paths: Paths::new(count, 1000, Instant::EPOCH),
+                rng: Seed(3).rng(),
+                now: Instant::EPOCH + micros(1),
+                in_flight: VecDeque::new(),
+                probes: Vec::new(),
+                answers: VecDeque::new(),
+                hops: Vec::new(),
+            }
+        }
+
+        fn send(&mut self, window: usize) {
+            while self.in_flight.len() < window {
+                let Some(path) = self.policy.select(&self.paths, self.now, &mut self.rng) else {
+                    return;
+                };
+                if self.hops.last().is_none_or(|&(last, _)| last != path) {
+                    self.hops.push((path, self.now));
+                }
+                self.paths.state_mut(path).in_flight += PACKET;
+                self.in_flight.push_back(path);
+            }
+        }
+
+        fn feed(&mut self, path: PathId, rtt: Duration) {
+            let feedback = Feedback::Acked { marked: false, rtt: Some(rtt) };
+            self.policy.on_feedback(path, feedback, &self.paths, self.now);
+        }
+
+        /// Acknowledges a packet each [`GAP`] for `span`.
+        fn run(&mut self, span: Duration, window: usize, rtt: impl Fn(PathId) -> Duration) {
+            let until = self.now + span;
+            while self.now < until {
+                self.now += GAP;
+                while let Some(&(at, path, rtt)) = self.answers.front()
+                    && at <= self.now
+                {
+                    self.answers.pop_front();
+                    self.feed(path, rtt);
+                }
+                if let Some(path) = self.in_flight.pop_front() {
+                    self.paths.state_mut(path).in_flight -= PACKET;
+                    self.feed(path, rtt(path));
+                }
+                while let Some(path) = self.policy.probe(&self.paths, self.now, &mut self.rng) {
+                    self.probes.push((path, self.now));
+                    self.answers.push_back((self.now + rtt(path), path, rtt(path)));
+                }
+                self.send(window);
+            }
+        }
+
+        fn path(&self) -> PathId {
+            self.hops.last().expect("it sent").0
+        }
+    }
+
+    /// A rig whose flow is on its first path.
+    fn started(count: u16) -> (Rig, PathId) {
+        let mut rig = Rig::new(count);
+        rig.send(8);
+        let first = rig.path();
+        (rig, first)
+    }
+
+    #[test]
+    fn a_congested_path_is_left_once_for_one_of_two_that_were_probed() {
+        let (mut rig, first) = started(8);
+        rig.run(micros(300), 8, |path| if path == first { micros(30) } else { micros(12) });
+        assert_eq!(rig.probes.len(), 2, "{:?}", rig.probes);
+        assert_eq!(rig.hops.len(), 2, "{:?}", rig.hops);
+        assert!(rig.probes.iter().any(|&(path, _)| path == rig.path()));
+    }
+
+    #[test]
+    fn the_better_of_the_two_is_taken() {
+        let (mut rig, first) = started(3);
+        let better = PathId((first.0 + 2) % 3);
+        let rtt = |path| {
+            let others = if path == better { micros(11) } else { micros(17) };
+            if path == first { micros(30) } else { others }
+        };
+        rig.run(micros(300), 8, rtt);
+        assert_eq!(rig.path(), better);
+    }
+
+    #[test]
+    fn where_all_paths_are_alike_none_is_left_and_two_are_probed_an_epoch() {
+        let (mut rig, _) = started(64);
+        rig.run(micros(3_000), 8, |_| micros(30));
+        assert_eq!(rig.hops.len(), 1, "{:?}", rig.hops);
+        // An epoch is 30 us.
+        assert!((180..=200).contains(&rig.probes.len()), "{}", rig.probes.len());
+    }
+
+    /// Table 1: probes above 1.5 times the base, congestion above 2.5 times, margin 80 %.
+    #[test]
+    fn the_thresholds_are_those_of_table_1() {
+        let outcome = |current: u64, others: u64| {
+            let (mut rig, first) = started(8);
+            let (current, others) = (micros(current), micros(others));
+            rig.run(micros(400), 8, |path| if path == first { current } else { others });
+            (!rig.probes.is_empty(), rig.hops.len() > 1)
+        };
+        assert_eq!(outcome(15, 10), (false, false));
+        assert_eq!(outcome(16, 10), (true, false));
+        assert_eq!(outcome(25, 10), (true, false));
+        assert_eq!(outcome(26, 20), (true, true));
+        assert_eq!(outcome(26, 21), (true, false));
+    }
+
+    #[test]
+    fn no_path_is_probed_twice_within_four_base_round_trips() {
+        let (mut rig, _) = started(6);
+        rig.run(micros(2_000), 8, |_| micros(20));
+        assert!(rig.probes.len() > 40, "{}", rig.probes.len());
+        for (index, &(path, at)) in rig.probes.iter().enumerate() {
+            let again = rig.probes[index + 1..].iter().find(|probe| probe.0 == path);
+            assert!(again.is_none_or(|&(_, again)| again.since(at) >= BASE * 4), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn a_pair_that_is_closer_than_the_configured_base_is_measured_by_its_own() {
+        let (mut rig, first) = started(8);
+        rig.run(micros(50), 8, |_| micros(4));
+        rig.run(micros(200), 8, |path| if path == first { micros(11) } else { micros(4) });
+        assert_eq!(rig.hops.len(), 2, "11 us is more than 2.5 times 4 us");
+    }
+
+    /// Section 3.3: the rise of the epoch, extended by the packets in flight, less the new path's.
+    #[test]
+    fn the_first_packet_on_the_new_path_waits_for_the_last_on_the_old() {
+        let (mut rig, first) = started(2);
+        let other = PathId(1 - first.0);
+        rig.now += micros(60);
+        rig.policy.flow.average = micros(24);
+        rig.policy.flow.begin_epoch(rig.now);
+        let probed = Explored { path: other, at: rig.now, rtt: Some(micros(12)) };
+        rig.policy.flow.explored.push_back(probed);
+        let last_sent = rig.now;
+        rig.policy.flow.last_sent = last_sent;
+        rig.in_flight.iter().for_each(|&path| assert_eq!(path, first));
+        for sample in 1..=24 {
+            rig.now += GAP;
+            rig.feed(first, Duration::from_nanos(26_000 + sample * 100));
+        }
+        // 28.4 us for the latest, 0.1 us more for each of the eight under way.
+        assert_eq!(rig.policy.holds_until(), Some(last_sent + Duration::from_nanos(17_200)));
+    }
+
+    #[test]
+    fn nothing_is_sent_while_the_switch_waits_and_no_longer_than_the_old_path_holds_packets() {
+        let rtt = |first, path| if path == first { micros(60) } else { micros(12) };
+        let (mut rig, first) = started(8);
+        rig.run(micros(1_000), 8, |path| rtt(first, path));
+        let &[(_, _), (_, late)] = &rig.hops[..] else { panic!("{:?}", rig.hops) };
+        // Eight packets under way are acknowledged in 8 us; the delay alone would be 48 us.
+        let decided = rig.probes[1].1 + micros(60);
+        assert!(late.since(decided) <= micros(10), "{late:?} after {decided:?}");
+
+        let (mut rig, first) = started(80);
+        rig.send(80);
+        rig.run(micros(1_000), 80, |path| rtt(first, path));
+        let (_, late) = rig.hops[1];
+        let waited = late.since(rig.probes[1].1 + micros(60));
+        assert!((micros(46)..=micros(52)).contains(&waited), "{waited}");
+    }
+
+    #[test]
+    fn a_timeout_leaves_the_path_without_a_probe() {
+        let (mut rig, first) = started(8);
+        rig.policy.on_feedback(first, Feedback::TimedOut, &rig.paths, rig.now);
+        let next = rig.policy.select(&rig.paths, rig.now, &mut rig.rng);
+        assert!(next.is_some_and(|path| path != first), "{next:?}");
+    }
+}

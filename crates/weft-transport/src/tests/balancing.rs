@@ -1,0 +1,85 @@
+//! Policies that keep to one path, on an in-memory link: whether they leave it, and for what.
+
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+
+use weft_units::{BitRate, Duration};
+use weft_wire::Packet;
+
+use super::pair::{Fate, OnLink, Pair};
+use crate::path::{Kind, PathId};
+use crate::{TransportConfig, congestion};
+
+/// Eight paths, a bandwidth-delay product of 100 packets that nothing but its own fullness stops.
+fn config(policy: Kind) -> TransportConfig {
+    TransportConfig {
+        mtu: 1000,
+        paths: 8,
+        policy,
+        congestion: congestion::Kind::FixedWindow,
+        line_rate: BitRate::gbps(80).expect("not zero"),
+        base_rtt: Duration::from_micros(10),
+        ack_every: 1,
+        ..TransportConfig::stellar()
+    }
+}
+
+/// Sends a megabyte; `fate` says what a path does to its data packets. Returns the paths taken, each
+/// with its number of packets, in the order of their first use.
+fn paths_taken(
+    config: &TransportConfig,
+    fate: impl Fn(PathId) -> Fate + 'static,
+) -> (Vec<(PathId, u32)>, Pair) {
+    let (mut pair, ids) = Pair::joined(config);
+    let taken = Rc::new(RefCell::new(Vec::<(PathId, u32)>::new()));
+    let log = taken.clone();
+    pair.rule = Box::new(move |packet: &OnLink<'_>| {
+        let Packet::Data(header, _) = packet.packet else { return Fate::Pass };
+        if !header.special {
+            let mut log = log.borrow_mut();
+            match log.iter_mut().find(|(path, _)| *path == packet.path) {
+                Some((_, count)) => *count += 1,
+                None => log.push((packet.path, 1)),
+            }
+        }
+        fate(packet.path)
+    });
+    pair.submit(0, ids[0], 1, 1_000_000);
+    pair.run_until(Duration::from_millis(20), |pair| pair.sent_tokens(0) == [1]);
+    let taken = taken.borrow().clone();
+    (taken, pair)
+}
+
+fn first_path(policy: Kind) -> PathId {
+    paths_taken(&config(policy), |_| Fate::Pass).0[0].0
+}
+
+#[test]
+fn hopper_leaves_a_slow_path_for_one_that_it_probed() {
+    let slow = first_path(Kind::Hopper);
+    let delay = move |path| {
+        if path == slow { Fate::Delay(Duration::from_micros(30)) } else { Fate::Pass }
+    };
+    let (taken, pair) = paths_taken(&config(Kind::Hopper), delay);
+    let &[(from, few), (_, most)] = &taken[..] else { panic!("{taken:?}") };
+    assert_eq!(from, slow);
+    assert!(few < 400 && most > 600, "{taken:?}");
+    assert_eq!(pair.ends[0].stats().probes_sent, 2);
+    assert_eq!(pair.ends[1].stats().out_of_order, 0, "the new path's packets waited");
+}
+
+#[test]
+fn hopper_probes_and_stays_where_every_path_is_as_slow() {
+    let delay = |_| Fate::Delay(Duration::from_micros(30));
+    let (taken, pair) = paths_taken(&config(Kind::Hopper), delay);
+    assert_eq!(taken.len(), 1, "{taken:?}");
+    assert!(pair.ends[0].stats().probes_sent > 4);
+}
+
+#[test]
+fn hopper_leaves_a_fast_path_alone() {
+    let (taken, pair) = paths_taken(&config(Kind::Hopper), |_| Fate::Pass);
+    assert_eq!(taken.len(), 1, "{taken:?}");
+    assert_eq!(pair.ends[0].stats().probes_sent, 0);
+}
