@@ -121,7 +121,7 @@ fn the_policies_that_compare_paths_ask_for_probes() {
 
 /// Those that send a flow's packets, repeats among them, on one path while it is up.
 fn keeps_to_one(kind: Kind) -> bool {
-    matches!(kind, Kind::Single | Kind::Hopper)
+    matches!(kind, Kind::Single | Kind::Hopper | Kind::FlowBender | Kind::Plb)
 }
 
 /// Paths fail and return, windows close and open, packets are lost, marked and timed out.
@@ -182,7 +182,9 @@ fn a_path_that_is_down_is_left_at_once_and_taken_again_when_it_returns() {
         let sent = fabric.run(2_000, 32, |path, _| {
             acked(if path == dead { Duration::from_micros(1) } else { BASE_RTT })
         });
-        assert_eq!(sent[usize::from(dead.0)] > 0, !keeps_to_one(kind), "{kind}: {sent:?}");
+        // REPS looks for paths only where marks leave it none.
+        let looks = !keeps_to_one(kind) && kind != Kind::Reps;
+        assert_eq!(sent[usize::from(dead.0)] > 0, looks, "{kind}: {sent:?}");
     }
 }
 
@@ -203,10 +205,13 @@ fn every_policy_but_single_spreads_over_several_paths() {
         let mut fabric = Fabric::new(kind, 8, 2);
         // A path's queue is what is in flight on it: using one alone makes it the worst.
         let rtt = |path, paths: &Paths| {
-            acked(BASE_RTT + Duration::from_nanos(paths.in_flight(path).into()))
+            let queue = paths.in_flight(path);
+            let rtt = BASE_RTT + Duration::from_nanos(queue.into());
+            Feedback::Acked { marked: queue > 16 * u32::from(MTU), rtt: Some(rtt) }
         };
         fabric.run(1_000, 32, rtt);
-        let sent = fabric.run(1_000, 32, rtt);
+        // A millisecond: twelve congested round trips, after which PLB moves at the latest.
+        let sent = fabric.run(10_000, 32, rtt);
         let used: Vec<_> = (0..8).filter(|&path| sent[path] > 50).collect();
         assert_eq!(used.len() > 1, kind != Kind::Single, "{kind} used {used:?}");
     }
@@ -245,4 +250,16 @@ fn best_rtt_and_dwrr_concentrate_where_some_paths_are_better() {
 fn a_policy_by_value_stays_small() {
     // A connection holds one, and an idle connection may hold 2 KiB in all.
     assert!(size_of::<Policy>() <= 128, "{} bytes", size_of::<Policy>());
+}
+
+#[test]
+fn the_example_of_contributing_is_what_was_written() {
+    let page = include_str!("../../../../CONTRIBUTING.md").replace("\n   ", "\n");
+    let (code, _) = include_str!("strack.rs").split_once("\n#[cfg(test)]").expect("it has tests");
+    assert!(page.contains(code.trim()), "show strack.rs as it is");
+    let table = include_str!("mod.rs");
+    let (_, shown) = page.split_once("```diff\n").expect("the row");
+    let (shown, _) = shown.split_once("```").expect("ends");
+    let mut lines = shown.lines();
+    assert!(lines.all(|line| table.contains(line.trim_start_matches('+'))), "{shown}");
 }

@@ -76,16 +76,21 @@ pub trait PathPolicy: Debug {
 }
 
 mod current;
+mod rounds;
 mod trend;
 
 mod best_rtt;
 mod dwrr;
+mod flowbender;
 mod hopper;
 mod mp_rdma;
 mod oblivious;
+mod plb;
+mod reps;
 mod round_robin;
 mod rtt_groups;
 mod single;
+mod strack;
 
 #[cfg(test)]
 mod conformance;
@@ -171,6 +176,10 @@ path_policies! {
     MpRdma => mp_rdma, "mp-rdma", All, "paths whose ACKs come back unmarked, again (MP-RDMA; Lu et al., NSDI 2018)";
     RttGroups => rtt_groups, "rtt-groups", TopK, "groups of packets over the top-k lowest round-trip times (BIFROST, section 4.1)";
     Hopper => hopper, "hopper", One, "one path, left when congested for one that probes found better (Nosrati and Ghaderi 2025)";
+    FlowBender => flowbender, "flowbender", One, "one path, left for a random one when over 5 % of a round trip is marked (Kabbani et al., CoNEXT 2014)";
+    Plb => plb, "plb", One, "one path, left after congested round trips, in a pause if there is one (PLB; Qureshi et al., SIGCOMM 2022)";
+    Reps => reps, "reps", All, "the paths of unmarked ACKs again, frozen to them when packets time out (REPS; Bonato et al. 2024)";
+    Strack => strack, "strack", All, "every path in turn, passing once over each that was marked (STrack; Le et al. 2024)";
 }
 
 crate::registry::named!(Kind, "path policy");

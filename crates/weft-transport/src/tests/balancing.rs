@@ -83,3 +83,25 @@ fn hopper_leaves_a_fast_path_alone() {
     assert_eq!(taken.len(), 1, "{taken:?}");
     assert_eq!(pair.ends[0].stats().probes_sent, 0);
 }
+
+#[test]
+fn flowbender_and_plb_leave_a_marked_path_and_stay_on_a_clean_one() {
+    for (policy, at_most) in [(Kind::FlowBender, 300), (Kind::Plb, 990)] {
+        let bad = first_path(policy);
+        let mark = move |path| if path == bad { Fate::Mark(Duration::ZERO) } else { Fate::Pass };
+        // A window of 50 packets: a transfer lasts 20 round trips.
+        let config = TransportConfig { send_window: 50, ..config(policy) };
+        let (taken, _) = paths_taken(&config, mark);
+        let &[(from, few), (_, most)] = &taken[..] else { panic!("{policy}: {taken:?}") };
+        assert_eq!((from, few + most), (bad, 1000), "{policy}");
+        assert!(few < at_most, "{policy}: {taken:?}");
+    }
+}
+
+#[test]
+fn flowbender_tries_one_path_after_another_where_all_are_marked_and_hopper_stays() {
+    let mark = |_| Fate::Mark(Duration::ZERO);
+    let config = |policy| TransportConfig { send_window: 50, ..config(policy) };
+    assert!(paths_taken(&config(Kind::FlowBender), mark).0.len() > 3);
+    assert_eq!(paths_taken(&config(Kind::Hopper), mark).0.len(), 1);
+}

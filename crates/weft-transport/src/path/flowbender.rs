@@ -1,0 +1,146 @@
+//! FlowBender (Kabbani et al., CoNEXT 2014): one path, left for a random one when too many of a
+//! round trip's ACKs report marks, or when a packet times out.
+
+use weft_units::{Duration, Instant, Rng};
+
+use super::current::Current;
+use super::rounds::Rounds;
+use super::{Feedback, PathId, PathPolicy, Paths};
+use crate::TransportConfig;
+
+/// T: a round trip is congested when more than this part of its ACKs are marked, per cent. The
+/// paper's value, as the next.
+const MARKED_PERCENT: u32 = 5;
+
+/// N: congested round trips in a row before the flow moves.
+const CONGESTED_ROUNDS: u8 = 1;
+
+/// Bends away from marks.
+#[derive(Debug)]
+pub struct Policy {
+    current: Current,
+    rounds: Rounds,
+    congested: u8,
+    base_rtt: Duration,
+}
+
+impl Policy {
+    pub(super) fn new(config: &TransportConfig) -> Self {
+        Self {
+            current: Current::default(),
+            rounds: Rounds::default(),
+            congested: 0,
+            base_rtt: config.base_rtt,
+        }
+    }
+
+    fn leave(&mut self, now: Instant) {
+        self.current.leave();
+        self.congested = 0;
+        self.rounds.begin(now);
+    }
+}
+
+impl PathPolicy for Policy {
+    #[inline]
+    fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
+        let path = self.current.select(paths, rng);
+        self.rounds.begin_first(now);
+        path
+    }
+
+    fn on_feedback(&mut self, path: PathId, feedback: Feedback, paths: &Paths, now: Instant) {
+        // What is still heard of a path that was left says nothing of the one taken since.
+        if !self.current.is(path) {
+            return;
+        }
+        match feedback {
+            Feedback::Acked { marked, .. } => {
+                let round = paths.rtt(path).unwrap_or(self.base_rtt);
+                let Some(share) = self.rounds.count(marked, round, now) else { return };
+                self.congested = if share.exceeds(MARKED_PERCENT) { self.congested + 1 } else { 0 };
+                if self.congested >= CONGESTED_ROUNDS {
+                    self.leave(now);
+                }
+            }
+            Feedback::TimedOut => self.leave(now),
+            Feedback::Lost => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_units::Seed;
+
+    use super::*;
+
+    const RTT: Duration = Duration::from_micros(10);
+
+    struct Flow {
+        policy: Policy,
+        paths: Paths,
+        rng: Rng,
+        now: Instant,
+    }
+
+    impl Flow {
+        fn new() -> Self {
+            let config = TransportConfig { base_rtt: RTT, ..TransportConfig::stellar() };
+            Self {
+                policy: Policy::new(&config),
+                paths: Paths::new(8, 1000, Instant::EPOCH),
+                rng: Seed(1).rng(),
+                now: Instant::EPOCH + RTT,
+            }
+        }
+
+        fn path(&mut self) -> PathId {
+            self.policy.select(&self.paths, self.now, &mut self.rng).expect("all open")
+        }
+
+        /// A round trip of a hundred ACKs on the present path, of which the first `marked` are
+        /// marked; returns the path after it.
+        fn round(&mut self, marked: u32) -> PathId {
+            let path = self.path();
+            for ack in 0..100 {
+                self.now += RTT / 100;
+                let feedback = Feedback::Acked { marked: ack < marked, rtt: None };
+                self.policy.on_feedback(path, feedback, &self.paths, self.now);
+            }
+            self.path()
+        }
+    }
+
+    #[test]
+    fn more_than_five_per_cent_of_marks_in_one_round_trip_move_the_flow() {
+        let mut flow = Flow::new();
+        let first = flow.path();
+        assert_eq!(flow.round(0), first);
+        assert_eq!(flow.round(5), first, "5 % is not more than 5 %");
+        let second = flow.round(6);
+        assert_ne!(second, first);
+        assert_ne!(flow.round(100), second);
+    }
+
+    #[test]
+    fn marks_of_the_path_that_was_left_do_not_move_it_again() {
+        let mut flow = Flow::new();
+        let first = flow.path();
+        let second = flow.round(100);
+        for _ in 0..300 {
+            flow.now += RTT / 100;
+            let marked = Feedback::Acked { marked: true, rtt: None };
+            flow.policy.on_feedback(first, marked, &flow.paths, flow.now);
+        }
+        assert_eq!(flow.path(), second);
+    }
+
+    #[test]
+    fn a_timeout_moves_it_at_once() {
+        let mut flow = Flow::new();
+        let first = flow.path();
+        flow.policy.on_feedback(first, Feedback::TimedOut, &flow.paths, flow.now);
+        assert_ne!(flow.path(), first);
+    }
+}

@@ -1,0 +1,161 @@
+//! PLB, protective load balancing (Qureshi et al., SIGCOMM 2022): one path, left for a random one
+//! after several congested round trips in a row, preferably in a pause of the flow, when nothing can
+//! be reordered.
+//!
+//! The constants are those of Linux (`tcp_plb_*`). There a timeout also keeps PLB quiet for a minute,
+//! because TCP's own timeout has already changed the path; here the timeout is what changes it, and
+//! path health keeps the flow off a path that is dead.
+
+use weft_units::{Duration, Instant, Rng};
+
+use super::current::Current;
+use super::rounds::Rounds;
+use super::{Feedback, PathId, PathPolicy, Paths};
+use crate::TransportConfig;
+
+/// K: a round trip is congested when at least half of its ACKs are marked.
+const MARKED_PERCENT: u32 = 50;
+
+/// Congested round trips in a row after which the flow moves in its next pause.
+const ROUNDS_TO_PAUSE: u8 = 3;
+
+/// Congested round trips in a row after which it moves, pause or not.
+const ROUNDS_TO_FORCE: u8 = 12;
+
+/// Moves in pauses, or when it must.
+#[derive(Debug)]
+pub struct Policy {
+    current: Current,
+    rounds: Rounds,
+    congested: u8,
+    base_rtt: Duration,
+}
+
+impl Policy {
+    pub(super) fn new(config: &TransportConfig) -> Self {
+        Self {
+            current: Current::default(),
+            rounds: Rounds::default(),
+            congested: 0,
+            base_rtt: config.base_rtt,
+        }
+    }
+
+    fn leave(&mut self, now: Instant) {
+        self.current.leave();
+        self.congested = 0;
+        self.rounds.begin(now);
+    }
+}
+
+impl PathPolicy for Policy {
+    #[inline]
+    fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
+        let pauses = |path| paths.in_flight(path) == 0;
+        if self.congested >= ROUNDS_TO_PAUSE && self.current.path().is_some_and(pauses) {
+            self.leave(now);
+        }
+        self.rounds.begin_first(now);
+        self.current.select(paths, rng)
+    }
+
+    fn on_feedback(&mut self, path: PathId, feedback: Feedback, paths: &Paths, now: Instant) {
+        if !self.current.is(path) {
+            return;
+        }
+        match feedback {
+            Feedback::Acked { marked, .. } => {
+                let round = paths.rtt(path).unwrap_or(self.base_rtt);
+                let Some(share) = self.rounds.count(marked, round, now) else { return };
+                let congested = share.reaches(MARKED_PERCENT);
+                self.congested = if congested { self.congested + 1 } else { 0 };
+                if self.congested >= ROUNDS_TO_FORCE {
+                    self.leave(now);
+                }
+            }
+            Feedback::TimedOut => self.leave(now),
+            Feedback::Lost => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_units::Seed;
+
+    use super::*;
+
+    const RTT: Duration = Duration::from_micros(10);
+
+    struct Flow {
+        policy: Policy,
+        paths: Paths,
+        rng: Rng,
+        now: Instant,
+    }
+
+    impl Flow {
+        /// A flow with a packet in flight on its first path.
+        fn started() -> (Self, PathId) {
+            let config = TransportConfig { base_rtt: RTT, ..TransportConfig::stellar() };
+            let mut flow = Self {
+                policy: Policy::new(&config),
+                paths: Paths::new(8, 1000, Instant::EPOCH),
+                rng: Seed(2).rng(),
+                now: Instant::EPOCH + RTT,
+            };
+            let path = flow.path();
+            flow.paths.state_mut(path).in_flight = 1000;
+            (flow, path)
+        }
+
+        fn path(&mut self) -> PathId {
+            self.policy.select(&self.paths, self.now, &mut self.rng).expect("all open")
+        }
+
+        /// Round trips of ten ACKs, of which `marked` are marked.
+        fn rounds(&mut self, rounds: u32, marked: u32) {
+            let path = self.policy.current.path().expect("started");
+            for ack in 0..rounds * 10 {
+                self.now += RTT / 10;
+                let feedback = Feedback::Acked { marked: ack % 10 < marked, rtt: None };
+                self.policy.on_feedback(path, feedback, &self.paths, self.now);
+            }
+        }
+    }
+
+    #[test]
+    fn three_congested_round_trips_move_a_flow_in_its_next_pause_only() {
+        let (mut flow, first) = Flow::started();
+        flow.rounds(3, 5);
+        assert_eq!(flow.path(), first, "packets are in flight");
+        flow.paths.state_mut(first).in_flight = 0;
+        assert_ne!(flow.path(), first);
+    }
+
+    #[test]
+    fn two_are_not_enough_and_a_clean_one_begins_the_count_again() {
+        let (mut flow, first) = Flow::started();
+        flow.rounds(2, 10);
+        flow.rounds(1, 4);
+        flow.rounds(2, 10);
+        flow.paths.state_mut(first).in_flight = 0;
+        assert_eq!(flow.path(), first);
+    }
+
+    #[test]
+    fn twelve_move_it_whatever_is_in_flight() {
+        let (mut flow, first) = Flow::started();
+        flow.rounds(11, 10);
+        assert_eq!(flow.path(), first);
+        flow.rounds(1, 10);
+        assert_ne!(flow.path(), first);
+    }
+
+    #[test]
+    fn a_timeout_moves_it_at_once() {
+        let (mut flow, first) = Flow::started();
+        flow.policy.on_feedback(first, Feedback::TimedOut, &flow.paths, flow.now);
+        assert_ne!(flow.path(), first);
+    }
+}

@@ -1,0 +1,238 @@
+//! REPS, recycled entropies packet spraying (Bonato et al. 2024): the path of a packet whose ACK came
+//! back unmarked is kept in a small circular buffer and taken again, once; where the buffer has none
+//! left the path is random. So load settles on paths without congestion, with no state for each.
+//!
+//! When a packet times out, random paths may be dead, so for a while (*freezing*) the buffer's paths
+//! are taken over and over instead, valid or not. Afterwards, and in the beginning, a
+//! bandwidth-delay product of packets explores.
+//!
+//! Where this leaves the paper: freezing lasts `path_down_after` timeouts, which it needs to bridge
+//! until the shared path health has taken the dead path down; and with spray units of several
+//! packets a unit's ACKs keep its path once, or one path would fill the buffer.
+
+use weft_units::{Duration, Instant, Rng};
+
+use super::{Feedback, PathId, PathPolicy, Paths};
+use crate::TransportConfig;
+
+/// Entries of the circular buffer, as in the paper.
+const ENTRIES: u8 = 8;
+
+/// A kept path, good for one packet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    path: PathId,
+    valid: bool,
+}
+
+/// Takes paths again whose ACKs were clean.
+#[derive(Debug)]
+pub struct Policy {
+    entries: [Entry; ENTRIES as usize],
+    /// Where the next path is kept.
+    head: u8,
+    /// Entries ever filled.
+    filled: u8,
+    /// Valid entries; the oldest is that many before `head`.
+    valid: u8,
+    /// The next entry to be taken whether valid or not.
+    again: u8,
+    /// Units still to be sent at random before kept paths are taken.
+    explore: u32,
+    frozen_until: Option<Instant>,
+    /// What `explore` starts from.
+    product: u32,
+    freeze_for: Duration,
+    units_of_many: bool,
+}
+
+impl Policy {
+    pub(super) fn new(config: &TransportConfig) -> Self {
+        let unit = u64::from(config.mtu) * u64::from(config.spray_unit.max(1));
+        let product = u32::try_from(config.bdp().0.div_ceil(unit.max(1))).unwrap_or(u32::MAX);
+        Self {
+            entries: [Entry::default(); ENTRIES as usize],
+            head: 0,
+            filled: 0,
+            valid: 0,
+            again: 0,
+            explore: product,
+            frozen_until: None,
+            product,
+            freeze_for: config.retransmission.rto_min * u64::from(config.path_down_after),
+            units_of_many: config.spray_unit > 1,
+        }
+    }
+
+    fn keep(&mut self, path: PathId) {
+        let newest = self.entries[self.back(1)];
+        if self.units_of_many && newest.valid && newest.path == path {
+            return;
+        }
+        self.entries[usize::from(self.head)] = Entry { path, valid: true };
+        self.head = (self.head + 1) % ENTRIES;
+        self.filled = (self.filled + 1).min(ENTRIES);
+        self.valid = (self.valid + 1).min(ENTRIES);
+    }
+
+    /// The index so many entries before `head`.
+    fn back(&self, entries: u8) -> usize {
+        usize::from((self.head + ENTRIES - entries) % ENTRIES)
+    }
+
+    /// Takes the oldest valid path.
+    fn recycle(&mut self) -> Option<PathId> {
+        let oldest = self.back(self.valid);
+        self.valid = self.valid.checked_sub(1)?;
+        self.entries[oldest].valid = false;
+        Some(self.entries[oldest].path)
+    }
+
+    /// Takes the buffer's paths in turn, valid or not.
+    fn reuse(&mut self) -> Option<PathId> {
+        let index = self.again.checked_rem(self.filled)?;
+        self.again = index + 1;
+        Some(self.entries[usize::from(index)].path)
+    }
+
+    fn is_frozen(&self, now: Instant) -> bool {
+        self.frozen_until.is_some_and(|until| now < until)
+    }
+
+    fn thaw(&mut self) {
+        self.frozen_until = None;
+        self.explore = self.product;
+    }
+}
+
+impl PathPolicy for Policy {
+    #[inline]
+    fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
+        if self.frozen_until.is_some_and(|until| until <= now) {
+            self.thaw();
+        }
+        if self.explore > 0 {
+            self.explore -= 1;
+            return paths.open_from(paths.draw(rng));
+        }
+        for _ in 0..ENTRIES {
+            let kept = match self.recycle() {
+                None if self.is_frozen(now) => self.reuse(),
+                kept => kept,
+            };
+            match kept {
+                Some(path) if paths.is_open(path) => return Some(path),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        paths.open_from(paths.draw(rng))
+    }
+
+    #[inline]
+    fn on_feedback(&mut self, path: PathId, feedback: Feedback, _paths: &Paths, now: Instant) {
+        match feedback {
+            Feedback::Acked { marked: false, .. } => self.keep(path),
+            Feedback::TimedOut if self.frozen_until.is_none() && self.explore == 0 => {
+                self.frozen_until = Some(now + self.freeze_for);
+            }
+            Feedback::Acked { marked: true, .. } | Feedback::Lost | Feedback::TimedOut => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use weft_units::{BitRate, Seed};
+
+    use super::*;
+
+    const CLEAN: Feedback = Feedback::Acked { marked: false, rtt: None };
+    const MARKED: Feedback = Feedback::Acked { marked: true, rtt: None };
+
+    struct Rig {
+        policy: Policy,
+        paths: Paths,
+        rng: Rng,
+        now: Instant,
+    }
+
+    impl Rig {
+        /// A bandwidth-delay product of 10 packets, timeouts of 100 us, three of them frozen.
+        fn new() -> Self {
+            let mut config = TransportConfig {
+                mtu: 1000,
+                line_rate: BitRate::gbps(8).expect("not zero"),
+                base_rtt: Duration::from_micros(10),
+                ..TransportConfig::stellar()
+            };
+            config.retransmission.rto_min = Duration::from_micros(100);
+            Self {
+                policy: Policy::new(&config),
+                paths: Paths::new(1000, 1000, Instant::EPOCH),
+                rng: Seed(4).rng(),
+                now: Instant::EPOCH,
+            }
+        }
+
+        fn send(&mut self, count: usize) -> Vec<u16> {
+            let Self { policy, paths, rng, now } = self;
+            (0..count).map(|_| policy.select(paths, *now, rng).expect("all open").0).collect()
+        }
+
+        fn feed(&mut self, path: u16, feedback: Feedback) {
+            self.policy.on_feedback(PathId(path), feedback, &self.paths, self.now);
+        }
+    }
+
+    #[test]
+    fn after_a_bandwidth_delay_product_clean_paths_are_taken_again_oldest_first_and_once() {
+        let mut rig = Rig::new();
+        (1..=4).for_each(|path| rig.feed(path, CLEAN));
+        let explored = rig.send(10);
+        assert!(explored.iter().all(|path| *path > 4), "{explored:?} are random");
+        rig.feed(5, MARKED);
+        rig.feed(6, CLEAN);
+        assert_eq!(rig.send(5), [1, 2, 3, 4, 6]);
+        let random = rig.send(4);
+        assert!(random.iter().all(|path| *path > 6), "{random:?}");
+    }
+
+    #[test]
+    fn the_buffer_keeps_the_latest_eight() {
+        let mut rig = Rig::new();
+        rig.send(10);
+        (1..=11).for_each(|path| rig.feed(path, CLEAN));
+        assert_eq!(rig.send(8), [4, 5, 6, 7, 8, 9, 10, 11]);
+    }
+
+    #[test]
+    fn a_timeout_freezes_to_what_is_kept_and_thawing_explores() {
+        let mut rig = Rig::new();
+        rig.send(10);
+        (1..=3).for_each(|path| rig.feed(path, CLEAN));
+        rig.feed(900, Feedback::TimedOut);
+        let sent = rig.send(9);
+        assert!(sent.iter().all(|path| (1..=3).contains(path)), "{sent:?}");
+        assert_eq!(sent[..3], [1, 2, 3]);
+
+        rig.now += Duration::from_micros(300);
+        rig.feed(7, CLEAN);
+        let explored = rig.send(10);
+        assert!(explored.iter().all(|path| *path > 7), "{explored:?} are random");
+        assert_eq!(rig.send(1), [7]);
+    }
+
+    #[test]
+    fn a_timeout_while_exploring_freezes_nothing() {
+        let mut rig = Rig::new();
+        rig.feed(1, CLEAN);
+        rig.feed(900, Feedback::TimedOut);
+        rig.send(10);
+        rig.send(1);
+        let random = rig.send(5);
+        assert!(random.iter().all(|path| *path > 1), "{random:?}");
+    }
+}
