@@ -91,8 +91,12 @@ pub struct TransportReport {
     pub paths_down: u64,
     /// Times a path came back.
     pub paths_up: u64,
+    /// Times a new packet took another path than the one before it.
+    pub path_switches: u64,
     /// Probes sent.
     pub probes_sent: u64,
+    /// Bytes of probes and their answers, as UDP carries them.
+    pub probe_bytes: u64,
     /// Repeats as a share of all data packets.
     pub retransmit_share: f64,
     /// Probes as a share of all packets sent.
@@ -118,7 +122,9 @@ impl From<&Stats> for TransportReport {
             out_of_order,
             paths_down,
             paths_up,
+            path_switches,
             probes_sent,
+            probe_bytes,
             dropped: _,
         } = stats;
         let refused =
@@ -138,7 +144,9 @@ impl From<&Stats> for TransportReport {
             out_of_order_share: share(out_of_order, data_received),
             paths_down,
             paths_up,
+            path_switches,
             probes_sent,
+            probe_bytes,
             retransmit_share: share(fast_retransmits + timeout_retransmits, data_sent),
             probe_share: share(probes_sent, data_sent + acks_sent + probes_sent),
             refused: refused.collect(),
@@ -409,7 +417,9 @@ impl Report {
             ("out of order", transport.out_of_order),
             ("paths down", transport.paths_down),
             ("paths up", transport.paths_up),
+            ("path switches", transport.path_switches),
             ("probes", transport.probes_sent),
+            ("probe bytes", transport.probe_bytes),
         ];
         let named = |kind: &'static str, counts: &BTreeMap<&'static str, u64>| {
             let text = move |(&name, &count): (&&str, &u64)| {

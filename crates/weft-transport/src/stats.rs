@@ -34,8 +34,12 @@ pub struct Stats {
     pub paths_down: u64,
     /// Times a path came back.
     pub paths_up: u64,
+    /// Times a new packet took another path than the new packet before it of its connection.
+    pub path_switches: u64,
     /// Probes sent.
     pub probes_sent: u64,
+    /// Bytes of probes and of answers to probes sent, as UDP carries them.
+    pub probe_bytes: u64,
     /// Packets refused, by [`DropReason`] in the order of [`DropReason::ALL`].
     pub dropped: [u64; DropReason::ALL.len()],
 }
@@ -74,7 +78,9 @@ impl AddAssign<&Self> for Stats {
             out_of_order,
             paths_down,
             paths_up,
+            path_switches,
             probes_sent,
+            probe_bytes,
             dropped,
         } = other;
         self.data_sent += data_sent;
@@ -90,7 +96,9 @@ impl AddAssign<&Self> for Stats {
         self.out_of_order += out_of_order;
         self.paths_down += paths_down;
         self.paths_up += paths_up;
+        self.path_switches += path_switches;
         self.probes_sent += probes_sent;
+        self.probe_bytes += probe_bytes;
         for (sum, count) in self.dropped.iter_mut().zip(dropped) {
             *sum += count;
         }

@@ -83,8 +83,12 @@ pub struct TransportCounters {
     pub paths_down: u64,
     /// Times a path came back.
     pub paths_up: u64,
+    /// Times a new packet took another path than the one before it.
+    pub path_switches: u64,
     /// Probes sent.
     pub probes_sent: u64,
+    /// Bytes of probes and their answers, as UDP carries them.
+    pub probe_bytes: u64,
     /// Packets refused, by reason; reasons with none are left out.
     pub dropped: BTreeMap<String, u64>,
     /// What each path carried, by its index.
@@ -132,7 +136,9 @@ impl TransportCounters {
             out_of_order,
             paths_down,
             paths_up,
+            path_switches,
             probes_sent,
+            probe_bytes,
             dropped: _,
         } = stats;
         Self {
@@ -149,7 +155,9 @@ impl TransportCounters {
             out_of_order,
             paths_down,
             paths_up,
+            path_switches,
             probes_sent,
+            probe_bytes,
             dropped,
             paths: Vec::new(),
             sockets: SendCounters::default(),

@@ -7,7 +7,7 @@ use weft_units::{ByteCount, Instant};
 use weft_wire::{DataHeader, MessageHeader, Next, Packet, U3};
 
 use super::in_flight::{Fate, SentPacket};
-use super::sender::{Sender, charge};
+use super::sender::{NO_PATH, Sender, charge};
 use super::{Connection, Shared};
 use crate::congestion::Congestion;
 use crate::path::{PathId, PathPolicy};
@@ -221,7 +221,7 @@ impl Sender {
         let mut packet = *self.packet(psn).expect("a lost packet is not acknowledged");
         let path = match shared.config.recovery.kind {
             // The peer wants them in order, and one path keeps it.
-            Kind::GoBackN => self.next_path(now, shared.config.spray_unit),
+            Kind::GoBackN => self.next_path(now, shared),
             Kind::PerPath | Kind::Irn => self.path_of_repeat(&packet, now),
         };
         let Some(path) = path else {
@@ -257,7 +257,7 @@ impl Sender {
         if full || !self.outbox.has_segment() {
             return None;
         }
-        let path = self.next_path(now, shared.config.spray_unit)?;
+        let path = self.next_path(now, shared)?;
         let segment = self.outbox.cut(self.mtu, psn)?;
         let packet = SentPacket {
             message: segment.number,
@@ -275,14 +275,15 @@ impl Sender {
 
     /// The path of the next packet: the spray unit's, until the unit is used up or its path closed.
     #[inline]
-    fn next_path(&mut self, now: Instant, spray_unit: u16) -> Option<PathId> {
-        let (path, left) = self.unit;
-        if left > 0 && self.paths.is_open(path) {
+    fn next_path(&mut self, now: Instant, shared: &mut Shared) -> Option<PathId> {
+        let (before, left) = self.unit;
+        if left > 0 && self.paths.is_open(before) {
             self.unit.1 -= 1;
-            return Some(path);
+            return Some(before);
         }
         let path = self.policy.select(&self.paths, now, &mut self.rng)?;
-        self.unit = (path, spray_unit - 1);
+        shared.stats.path_switches += u64::from(path != before && before != NO_PATH);
+        self.unit = (path, shared.config.spray_unit - 1);
         Some(path)
     }
 }

@@ -55,9 +55,10 @@ impl Connection {
     pub(crate) fn poll_probe_answer(
         &mut self,
         now: Instant,
-        shared: &Shared,
+        shared: &mut Shared,
     ) -> Option<(PathId, AckHeader)> {
         let probed = self.probed.pop_front()?;
+        shared.stats.probe_bytes += AckHeader::LEN as u64;
         Some(self.answer(&probed, now, shared))
     }
 
@@ -107,6 +108,7 @@ impl Connection {
             self.count_silence(path, shared);
         }
         shared.stats.probes_sent += 1;
+        shared.stats.probe_bytes += DataHeader::LEN as u64;
         Some((path, self.probe_header(path, path.0.into(), stamp, shared)))
     }
 

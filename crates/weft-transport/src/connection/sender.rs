@@ -44,6 +44,9 @@ pub(crate) struct NewestAck {
 }
 
 /// The sending half of an active connection.
+/// The path of the spray unit before the first.
+pub(crate) const NO_PATH: PathId = PathId(u16::MAX);
+
 #[derive(Debug)]
 pub(crate) struct Sender {
     /// Largest payload of one packet, as agreed, bytes.
@@ -126,7 +129,7 @@ impl Sender {
             // Each burst of activity draws anew, or a restarted spray would repeat the last one's
             // paths; and each begins with another message.
             rng: seed.child("paths", cursor.message.into()).rng(),
-            unit: (PathId(0), 0),
+            unit: (NO_PATH, 0),
             round_trip: RoundTrip::default(),
             patience: 1,
             answer_by: Instant::EPOCH,

@@ -65,7 +65,11 @@ fn hopper_leaves_a_slow_path_for_one_that_it_probed() {
     let &[(from, few), (_, most)] = &taken[..] else { panic!("{taken:?}") };
     assert_eq!(from, slow);
     assert!(few < 400 && most > 600, "{taken:?}");
-    assert_eq!(pair.ends[0].stats().probes_sent, 2);
+    let stats = pair.ends[0].stats();
+    assert_eq!((stats.probes_sent, stats.path_switches), (2, 1));
+    // Headers of 16 and 32 bytes and nothing else.
+    let answers = pair.ends[1].stats().probe_bytes;
+    assert_eq!((stats.probe_bytes, answers), (2 * 16, 2 * 32));
     assert_eq!(pair.ends[1].stats().out_of_order, 0, "the new path's packets waited");
 }
 
@@ -81,7 +85,8 @@ fn hopper_probes_and_stays_where_every_path_is_as_slow() {
 fn hopper_leaves_a_fast_path_alone() {
     let (taken, pair) = paths_taken(&config(Kind::Hopper), |_| Fate::Pass);
     assert_eq!(taken.len(), 1, "{taken:?}");
-    assert_eq!(pair.ends[0].stats().probes_sent, 0);
+    let stats = pair.ends[0].stats();
+    assert_eq!((stats.probes_sent, stats.probe_bytes, stats.path_switches), (0, 0, 0));
 }
 
 #[test]

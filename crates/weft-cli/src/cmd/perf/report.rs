@@ -47,6 +47,9 @@ fn summary(report: &Report) -> Table {
     if client.paths_down > 0 {
         row("paths lost and found", format!("{} down, {} up", client.paths_down, client.paths_up));
     }
+    if client.probes_sent > 0 {
+        row("probes", format!("{} ({} bytes)", client.probes_sent, client.probe_bytes));
+    }
     if report.plan.verify {
         row("wrong messages", report.corrupt.to_string());
     }
