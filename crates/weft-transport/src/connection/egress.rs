@@ -3,7 +3,7 @@
 //! Three levels: [`Connection::poll_burst`] decides what kind of packets are due,
 //! [`Sender::poll_data`] which packet and path, [`Picked::header`] what is said of it.
 
-use weft_units::{ByteCount, Instant};
+use weft_units::Instant;
 use weft_wire::{DataHeader, MessageHeader, Next, Packet, U3};
 
 use super::in_flight::{Fate, SentPacket};
@@ -96,8 +96,8 @@ impl Connection {
         let was_waiting = sender.is_waiting();
         let (mut sent, mut repeats) = (0, u8::MAX);
         while sent < most {
-            if sender.paced_until > now {
-                self.timers.arm(Timer::Pacing, sender.paced_until);
+            if let Some(at) = sender.paced_until(now) {
+                self.timers.arm(Timer::Pacing, at);
                 break;
             }
             let Some(picked) = sender.poll_data(now, self.send_window, shared) else {
@@ -209,8 +209,7 @@ impl Sender {
         self.in_flight += bytes;
         self.paths.state_mut(picked.packet.path).in_flight += bytes;
         if let Some(rate) = self.controllers.of(picked.packet.path).rate() {
-            let gap = rate.serialization_delay(ByteCount(bytes.into()));
-            self.paced_until = self.paced_until.max(now) + gap;
+            self.pacer.note_sent(now, picked.len.into(), picked.packet.path, rate);
         }
         picked
     }

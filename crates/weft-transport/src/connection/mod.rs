@@ -26,6 +26,7 @@ mod look_ahead;
 mod loss;
 mod message;
 mod nack;
+mod pacing;
 mod probe;
 mod reassembly;
 mod rtt;
@@ -281,8 +282,12 @@ impl Connection {
                 Timer::Loss => self.on_loss_timer(now, shared),
                 Timer::Tail => self.on_tail_timer(now, shared),
                 Timer::DelayedAck => self.on_ack_timer(),
-                // The pacer only wanted `poll_burst` to be asked again.
-                Timer::Pacing => {}
+                // What is due, `poll_burst` finds when it is asked again.
+                Timer::Pacing => {
+                    if let Some(sender) = self.sender.as_deref_mut() {
+                        sender.on_pacing_timer(now);
+                    }
+                }
                 Timer::Congestion => self.on_congestion_timer(now),
                 Timer::PathProbe => self.on_probe_timer(now, shared),
                 Timer::Handshake => self.on_handshake_timer(now, &shared.config),

@@ -3,15 +3,16 @@
 
 use alloc::collections::VecDeque;
 
-use weft_units::{Duration, Instant, Rng, Seed};
+use weft_units::{BitRate, Duration, Instant, Rng, Seed};
 use weft_wire::U11;
 
 use super::in_flight::{Fate, SentPacket};
 use super::message::{Outbox, piece};
+use super::pacing::Pacer;
 use super::rtt::RoundTrip;
 use super::tail::TailProbes;
 use crate::TransportConfig;
-use crate::congestion::Controllers;
+use crate::congestion::{Congestion, Controllers};
 use crate::path::{Health, PathId, Paths, Policy};
 use crate::pool::{Pool, Window};
 
@@ -43,10 +44,10 @@ pub(crate) struct NewestAck {
     pub(crate) heard_at: Instant,
 }
 
-/// The sending half of an active connection.
 /// The path of the spray unit before the first.
 pub(crate) const NO_PATH: PathId = PathId(u16::MAX);
 
+/// The sending half of an active connection.
 #[derive(Debug)]
 pub(crate) struct Sender {
     /// Largest payload of one packet, as agreed, bytes.
@@ -94,8 +95,7 @@ pub(crate) struct Sender {
     pub(crate) acked_sent_at: Instant,
     /// Since when the peer owes an answer, or when it gave the last where it owes none.
     pub(crate) waiting_since: Instant,
-    /// The pacer holds the next packet until then.
-    pub(crate) paced_until: Instant,
+    pub(crate) pacer: Pacer,
 }
 
 impl Sender {
@@ -138,7 +138,7 @@ impl Sender {
             last_stamp: now,
             acked_sent_at: Instant::EPOCH,
             waiting_since: now,
-            paced_until: Instant::EPOCH,
+            pacer: Pacer::default(),
         }
     }
 
@@ -179,6 +179,27 @@ impl Sender {
         assert!(counted, "a packet leaves the network once");
         *of_path -= bytes;
         self.in_flight -= bytes;
+    }
+
+    /// The rate that holds back the next packet, if one does.
+    #[inline]
+    fn rate(&mut self) -> Option<BitRate> {
+        let path = self.pacer.path()?;
+        self.controllers.of(path).rate()
+    }
+
+    /// When the next packet may leave, if not now.
+    #[inline]
+    pub(crate) fn paced_until(&mut self, now: Instant) -> Option<Instant> {
+        let rate = self.rate()?;
+        Some(self.pacer.due(rate)).filter(|&due| due > now)
+    }
+
+    /// The timer armed for [`Self::paced_until`] fired.
+    pub(crate) fn on_pacing_timer(&mut self, now: Instant) {
+        if let Some(rate) = self.rate() {
+            self.pacer.note_timer(now, rate);
+        }
     }
 
     /// A stamp for a packet leaving now: unique and growing, so that its echo names it.

@@ -1,0 +1,150 @@
+//! When the next packet may leave, at the rate that congestion control sets.
+//!
+//! A packet takes as long as its bytes on the wire take at the rate, and the next leaves after it. The
+//! rate may change meanwhile, so not the end of that time is kept but its beginning. Fractions of a
+//! nanosecond are carried on: at 100 Gb/s rounding each packet up would cost a per cent.
+//!
+//! Who is late loses its turn, as in a NIC that has other connections to serve. Only where the owner's
+//! timer was late, as an operating system's is, the packets it held up leave at once.
+
+use weft_units::{BitRate, Duration, Instant};
+use weft_wire::{DataHeader, MessageHeader};
+
+use crate::path::PathId;
+
+/// Bytes around a payload: our headers, Ethernet with its checksum 18, IPv4 20, UDP 8. A rate is of the
+/// port.
+#[expect(clippy::cast_possible_truncation, reason = "header lengths")]
+const OVERHEAD: u32 = (DataHeader::LEN + MessageHeader::LEN) as u32 + 46;
+
+/// A timer that is later than this makes nothing good: a burst of what was held up would fill a queue.
+const MOST_LATE: Duration = Duration::from_micros(100);
+
+const PICOS: u64 = 1_000;
+
+/// The packet that occupies the port.
+#[derive(Debug, Default)]
+pub(crate) struct Pacer {
+    began: Instant,
+    /// Picoseconds on top of `began`, below a thousand.
+    fraction: u64,
+    /// Its length on the wire; zero before the first.
+    bytes: u32,
+    path: PathId,
+    /// How late the timer was that let the next packet leave.
+    late: Duration,
+}
+
+impl Pacer {
+    /// The path that the latest packet took; `None` where no packet was paced.
+    #[inline]
+    pub(crate) fn path(&self) -> Option<PathId> {
+        (self.bytes > 0).then_some(self.path)
+    }
+
+    /// When the next packet may leave at this rate.
+    pub(crate) fn due(&self, rate: BitRate) -> Instant {
+        let (at, fraction) = self.end(rate);
+        at + Duration::from_nanos(u64::from(fraction > 0))
+    }
+
+    /// The end of the latest packet, and picoseconds on top of it.
+    fn end(&self, rate: BitRate) -> (Instant, u64) {
+        let bit_picos = u64::from(self.bytes) * 8 * 1_000_000_000_000;
+        let picos = self.fraction + bit_picos / rate.as_bps();
+        (self.began + Duration::from_nanos(picos / PICOS), picos % PICOS)
+    }
+
+    /// The timer that was armed for [`Self::due`] fired.
+    pub(crate) fn note_timer(&mut self, now: Instant, rate: BitRate) {
+        self.late = now.since(self.due(rate)).min(MOST_LATE);
+    }
+
+    /// A packet with this much payload leaves on `path`.
+    pub(crate) fn note_sent(&mut self, now: Instant, payload: u32, path: PathId, rate: BitRate) {
+        let (at, fraction) = self.end(rate);
+        // Less than a nanosecond late is only `due` rounded up.
+        let in_time = at + Duration::from_nanos(u64::from(fraction > 0)) + self.late >= now;
+        (self.began, self.fraction) = if in_time { (at, fraction) } else { (now, 0) };
+        if self.began >= now {
+            self.late = Duration::ZERO;
+        }
+        self.bytes = payload + OVERHEAD;
+        self.path = path;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATH: PathId = PathId(0);
+    /// With [`OVERHEAD`], 1000 bytes.
+    const PAYLOAD: u32 = 1000 - OVERHEAD;
+
+    fn gbps(rate: u64) -> BitRate {
+        BitRate::gbps(rate).expect("not zero")
+    }
+
+    /// Sends whenever it may; returns how long `packets` took.
+    fn paced(rate: BitRate, packets: u32) -> Duration {
+        let begin = Instant::from_nanos(1_000);
+        let mut pacer = Pacer::default();
+        let mut now = begin;
+        for _ in 0..packets {
+            pacer.note_sent(now, PAYLOAD, PATH, rate);
+            now = pacer.due(rate);
+        }
+        now.since(begin)
+    }
+
+    #[test]
+    fn a_thousand_packets_take_a_thousand_times_as_long_as_one() {
+        assert_eq!(paced(gbps(100), 1), Duration::from_nanos(80));
+        assert_eq!(paced(gbps(100), 1_000), Duration::from_nanos(80_000));
+        // 85.106 ns; rounded up they would be 86.
+        assert_eq!(paced(gbps(94), 1), Duration::from_nanos(86));
+        assert_eq!(paced(gbps(94), 1_000), Duration::from_nanos(85_106));
+    }
+
+    #[test]
+    fn a_new_rate_counts_for_the_packet_under_way() {
+        let mut pacer = Pacer::default();
+        let now = Instant::from_nanos(1_000);
+        pacer.note_sent(now, PAYLOAD, PATH, gbps(1));
+        assert_eq!(pacer.due(gbps(1)), now + Duration::from_nanos(8_000));
+        assert_eq!(pacer.due(gbps(10)), now + Duration::from_nanos(800));
+        assert_eq!(pacer.due(gbps(100)), now + Duration::from_nanos(80));
+    }
+
+    #[test]
+    fn who_waited_for_others_does_not_catch_up() {
+        let mut pacer = Pacer::default();
+        let now = Instant::from_nanos(1_000);
+        pacer.note_sent(now, PAYLOAD, PATH, gbps(1));
+        let late = now + Duration::from_micros(50);
+        pacer.note_sent(late, PAYLOAD, PATH, gbps(1));
+        assert_eq!(pacer.due(gbps(1)), late + Duration::from_micros(8));
+    }
+
+    #[test]
+    fn what_a_late_timer_held_up_leaves_at_once_and_only_that() {
+        let mut pacer = Pacer::default();
+        let begin = Instant::from_nanos(1_000);
+        pacer.note_sent(begin, PAYLOAD, PATH, gbps(1));
+        // Due after 8 us; the timer fires after 50.
+        let now = begin + Duration::from_micros(50);
+        pacer.note_timer(now, gbps(1));
+        let mut sent = 0;
+        while pacer.due(gbps(1)) <= now {
+            pacer.note_sent(now, PAYLOAD, PATH, gbps(1));
+            sent += 1;
+        }
+        assert_eq!((sent, pacer.due(gbps(1))), (6, begin + Duration::from_micros(56)));
+
+        let now = begin + Duration::from_millis(10);
+        pacer.note_timer(now, gbps(1));
+        pacer.note_sent(now, PAYLOAD, PATH, gbps(1));
+        assert_eq!(pacer.due(gbps(1)), now + Duration::from_micros(8), "too late to make good");
+    }
+}
