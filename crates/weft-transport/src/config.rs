@@ -5,11 +5,15 @@ use weft_units::{BitRate, ByteCount, Duration};
 use crate::congestion;
 use crate::path;
 
+mod dcqcn;
 mod hopper;
 mod recovery;
+mod timely;
 
+pub use dcqcn::DcqcnConfig;
 pub use hopper::HopperConfig;
 pub use recovery::RecoveryConfig;
+pub use timely::TimelyConfig;
 
 /// A field's name, its value, the least and the most it may be, and that in words.
 type Range = (&'static str, u64, u64, u64, &'static str);
@@ -66,6 +70,10 @@ pub struct TransportConfig {
     pub message_queue: u32,
     /// For the `hopper` policy: when it probes and switches.
     pub hopper: HopperConfig,
+    /// For the `dcqcn` congestion control: how it cuts and raises its rate.
+    pub dcqcn: DcqcnConfig,
+    /// For the `timely` congestion control: what it answers to.
+    pub timely: TimelyConfig,
 }
 
 /// When an unacknowledged packet is sent again.
@@ -143,6 +151,8 @@ impl TransportConfig {
             peer_timeout: Duration::from_secs(2),
             message_queue: 65_536,
             hopper: HopperConfig::default(),
+            dcqcn: DcqcnConfig::default(),
+            timely: TimelyConfig::default(),
         }
     }
 
@@ -249,8 +259,9 @@ impl TransportConfig {
             ("peer_timeout", nanos(self.peer_timeout), 1_000_000, u64::MAX, "at least 1ms"),
             ("message_queue", self.message_queue.into(), 1, 1 << 24, "1 to 16777216"),
         ];
-        let groups = self.hopper.ranges();
-        for &(field, got, low, high, expected) in ranges.iter().chain(&groups) {
+        let groups = (self.hopper.ranges(), self.dcqcn.ranges(), self.timely.ranges());
+        let all = ranges.iter().chain(&groups.0).chain(&groups.1).chain(&groups.2);
+        for &(field, got, low, high, expected) in all {
             if !(low..=high).contains(&got) {
                 return Err(ConfigError { field, got, expected });
             }

@@ -102,7 +102,8 @@ mod timers;
 mod tests;
 
 pub use config::{
-    ConfigError, HopperConfig, RecoveryConfig, Retransmission, TransportConfig,
+    ConfigError, DcqcnConfig, HopperConfig, RecoveryConfig, Retransmission, TimelyConfig,
+    TransportConfig,
 };
 pub use connection::Step;
 pub use endpoint::{

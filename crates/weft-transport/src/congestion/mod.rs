@@ -53,7 +53,8 @@ impl AckSample {
 }
 
 /// Decides how much may be in flight: at least one packet, at most two bandwidth-delay products
-/// ([`crate::TransportConfig::bdp`], or a packet where that is more).
+/// ([`crate::TransportConfig::bdp`], or a packet where that is more); or how fast packets leave, at
+/// most the port's rate, and then the window may be any.
 pub trait Congestion: Debug {
     /// Packets were acknowledged.
     fn on_ack(&mut self, ack: &AckSample);
@@ -65,10 +66,10 @@ pub trait Congestion: Debug {
     /// time out at once.
     fn on_timeout(&mut self, now: Instant);
 
-    /// Bytes that may be in flight.
+    /// Bytes that may be in flight; `u32::MAX` where only the rate holds back.
     fn window(&self) -> u32;
 
-    /// The rate packets leave at; `None` sends as fast as the window opens.
+    /// The rate packets leave at, with their headers; `None` sends as fast as the window opens.
     fn rate(&self) -> Option<BitRate> {
         None
     }
@@ -83,11 +84,13 @@ pub trait Congestion: Debug {
 }
 
 mod controllers;
+mod dcqcn;
 mod dctcp;
 mod fixed_window;
 mod marked_fraction;
 mod stellar;
 mod swift;
+mod timely;
 
 #[cfg(test)]
 mod conformance;
@@ -187,6 +190,8 @@ congestion_controls! {
     Stellar = 1 => stellar, "stellar", Connection, "one window for all paths from marks and round trips (STELLAR, section 7.2; docs/design/stellar-window.md)";
     Swift = 2 => swift, "swift", Path, "a window for each path from fabric and host delay (Swift, SIGCOMM 2020; BIFROST, appendix D)";
     Dctcp = 3 => dctcp, "dctcp", Connection, "one window that shrinks by the fraction of marked packets (RFC 8257)";
+    Dcqcn = 4 => dcqcn, "dcqcn", Connection, "a rate that marks cut and timers raise, over one window (DCQCN; Zhu et al., SIGCOMM 2015)";
+    Timely = 5 => timely, "timely", Connection, "a rate that follows the gradient of the round-trip time (TIMELY; Mittal et al., SIGCOMM 2015)";
 }
 
 crate::registry::named!(Kind, "congestion control");

@@ -7,5 +7,6 @@ mod hostile;
 mod idle;
 mod operations;
 mod pair;
+mod rates;
 mod recovery;
 mod transfer;

@@ -1,0 +1,332 @@
+//! DCQCN (Zhu et al., SIGCOMM 2015): a rate that starts at the port's, is cut by an estimate of
+//! congestion when notifications come, and climbs back on a timer.
+//!
+//! A congestion notification (CNP) is an ACK that reports a mark. This is the NIC's variant that the
+//! ns-3 models of HPCC, ConWeave and Hopper have: alpha is updated at fixed intervals, a cut is made
+//! at most once in `decrease_interval`, and no byte counter raises the rate.
+//!
+//! What those models do with a timer every microsecond is computed when it is asked for: between
+//! notifications alpha only decays, `alpha * (1 - g)^n` over `n` intervals. So only a cut and an
+//! increase need a timer.
+//!
+//! Where this leaves the models: a lost packet counts as a notification, as a packet out of order
+//! does there; a timeout sets alpha to one besides, so that a silent network is left with a small
+//! rate.
+
+use alloc::boxed::Box;
+
+use weft_units::{BitRate, Duration, Instant};
+
+use super::{AckSample, Congestion, bandwidth_delay_product};
+use crate::{DcqcnConfig, TransportConfig};
+
+/// DCQCN's reaction point. Rates are bits per second.
+#[derive(Debug)]
+pub struct Controller {
+    config: Box<DcqcnConfig>,
+    rate: f64,
+    target: f64,
+    line_rate: f64,
+    /// The estimate of congestion, as of the latest multiple of its interval since `began`.
+    alpha: f64,
+    alpha_at: Instant,
+    /// A notification came since `alpha_at`.
+    notified: bool,
+    /// The first notification: intervals count from it. `FAR_FUTURE` before.
+    began: Instant,
+    /// When the rate is cut; `FAR_FUTURE` where no notification came.
+    cut_at: Instant,
+    /// When the rate increases; `FAR_FUTURE` at the port's rate.
+    increase_at: Instant,
+    /// Increases since the cut.
+    increases: u8,
+    window: u32,
+}
+
+impl Controller {
+    pub(super) fn new(config: &TransportConfig) -> Self {
+        let line_rate = bps(config.line_rate);
+        let window = if config.dcqcn.bdp_cap { bandwidth_delay_product(config) } else { u32::MAX };
+        Self {
+            config: Box::new(config.dcqcn),
+            rate: line_rate,
+            target: line_rate,
+            line_rate,
+            alpha: 1.0,
+            alpha_at: Instant::EPOCH,
+            notified: false,
+            began: Instant::FAR_FUTURE,
+            cut_at: Instant::FAR_FUTURE,
+            increase_at: Instant::FAR_FUTURE,
+            increases: 0,
+            window,
+        }
+    }
+
+    /// A congestion notification came.
+    fn notify(&mut self, now: Instant) {
+        if self.began == Instant::FAR_FUTURE {
+            (self.began, self.alpha_at) = (now, now);
+        } else {
+            self.update_alpha(now);
+            self.notified = true;
+        }
+        if self.cut_at == Instant::FAR_FUTURE {
+            let interval = self.config.decrease_interval;
+            let passed = intervals(now.since(self.began), interval);
+            self.cut_at = self.began + interval * (passed + 1);
+        }
+    }
+
+    /// Brings alpha up to `now`: once with what came, then as often as nothing did.
+    fn update_alpha(&mut self, now: Instant) {
+        let interval = self.config.alpha_interval;
+        let passed = intervals(now.since(self.alpha_at), interval);
+        if passed == 0 {
+            return;
+        }
+        self.alpha_at += interval * passed;
+        let g = 1.0 / f64::from(self.config.g_inverse);
+        self.alpha *= libm::pow(1.0 - g, float(passed));
+        if core::mem::take(&mut self.notified) {
+            self.alpha += g * libm::pow(1.0 - g, float(passed - 1));
+        }
+    }
+
+    fn cut(&mut self, now: Instant) {
+        self.update_alpha(now);
+        if self.increases > 0 {
+            self.target = self.rate;
+        }
+        let least = bps(self.config.min_rate).min(self.line_rate);
+        self.rate = (self.rate * (1.0 - self.alpha / 2.0)).max(least);
+        self.increases = 0;
+        self.cut_at = Instant::FAR_FUTURE;
+        self.increase_at = now + self.config.increase_interval;
+    }
+
+    fn increase(&mut self) {
+        let DcqcnConfig { fast_recovery, additive_increase, hyper_increase, .. } = *self.config;
+        let more = match self.increases.cmp(&fast_recovery) {
+            core::cmp::Ordering::Less => 0.0,
+            core::cmp::Ordering::Equal => bps(additive_increase),
+            core::cmp::Ordering::Greater => bps(hyper_increase),
+        };
+        self.increases = self.increases.saturating_add(1);
+        self.target = (self.target + more).min(self.line_rate);
+        self.rate = f64::midpoint(self.rate, self.target);
+        self.increase_at += self.config.increase_interval;
+        // Halving the distance never arrives; less than a bit per second is none.
+        if self.line_rate - self.rate < 1.0 {
+            self.rate = self.line_rate;
+            self.increase_at = Instant::FAR_FUTURE;
+        }
+    }
+}
+
+impl Congestion for Controller {
+    #[inline]
+    fn on_ack(&mut self, ack: &AckSample) {
+        if ack.marked_packets > 0 {
+            self.notify(ack.now);
+        }
+    }
+
+    fn on_loss(&mut self, now: Instant) {
+        self.notify(now);
+    }
+
+    fn on_timeout(&mut self, now: Instant) {
+        self.notify(now);
+        self.alpha = 1.0;
+    }
+
+    fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// At the port's rate the port paces, unless nothing else holds back what would wait before it.
+    fn rate(&self) -> Option<BitRate> {
+        let held = self.rate < self.line_rate || self.window == u32::MAX;
+        if held { BitRate::bps(whole(self.rate)) } else { None }
+    }
+
+    fn timer(&self) -> Option<Instant> {
+        let next = self.cut_at.min(self.increase_at);
+        (next != Instant::FAR_FUTURE).then_some(next)
+    }
+
+    fn on_timer(&mut self, now: Instant) {
+        if self.cut_at <= now {
+            self.cut(now);
+        }
+        while self.increase_at <= now {
+            self.increase();
+        }
+    }
+}
+
+/// Whole intervals in a span.
+fn intervals(span: Duration, interval: Duration) -> u64 {
+    span.as_nanos() / interval.as_nanos()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count of intervals, or a rate below 2^53")]
+fn float(count: u64) -> f64 {
+    count as f64
+}
+
+fn bps(rate: BitRate) -> f64 {
+    float(rate.as_bps())
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "between the least rate and the port's"
+)]
+fn whole(rate: f64) -> u64 {
+    rate as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: f64 = 100e9;
+
+    /// The reference fabric: 100 Gb/s, 8.32 us.
+    fn controller() -> Controller {
+        Controller::new(&TransportConfig {
+            mtu: 1000,
+            line_rate: BitRate::gbps(100).expect("not zero"),
+            base_rtt: Duration::from_nanos(8320),
+            ..TransportConfig::stellar()
+        })
+    }
+
+    fn at(micros: u64) -> Instant {
+        Instant::EPOCH + Duration::from_micros(1_000 + micros)
+    }
+
+    fn mark(controller: &mut Controller, now: Instant) {
+        let ack = AckSample::of_packets(1, 1000);
+        controller.on_ack(&AckSample { now, marked_packets: 1, ..ack });
+    }
+
+    /// Serves every timer up to `until`.
+    fn run(controller: &mut Controller, until: Instant) {
+        while let Some(next) = controller.timer().filter(|&next| next <= until) {
+            controller.on_timer(next);
+        }
+    }
+
+    #[track_caller]
+    fn close(got: f64, expected: f64) {
+        assert!((got - expected).abs() <= expected * 1e-9, "{got}, expected {expected}");
+    }
+
+    #[test]
+    fn it_starts_at_the_ports_rate_under_a_bandwidth_delay_product() {
+        let controller = controller();
+        assert_eq!((controller.rate(), controller.window()), (None, 104_000));
+        assert_eq!(controller.timer(), None);
+    }
+
+    #[test]
+    fn without_the_cap_the_rate_alone_holds_back() {
+        let config = TransportConfig::stellar();
+        let dcqcn = DcqcnConfig { bdp_cap: false, ..config.dcqcn };
+        let controller = Controller::new(&TransportConfig { dcqcn, ..config });
+        assert_eq!((controller.rate(), controller.window()), (BitRate::gbps(200), u32::MAX));
+    }
+
+    /// With g = 1/256: one notification, then 4 updates of 1 us with none: alpha = (255/256)^4.
+    #[test]
+    fn the_first_cut_takes_half_of_alpha_after_four_microseconds() {
+        let mut controller = controller();
+        mark(&mut controller, at(0));
+        assert_eq!(controller.timer(), Some(at(4)));
+        run(&mut controller, at(4));
+        let alpha = (255.0f64 / 256.0).powi(4);
+        close(controller.alpha, alpha);
+        close(controller.rate, LINE * (1.0 - alpha / 2.0));
+        close(controller.target, LINE);
+    }
+
+    /// A notification every microsecond: alpha stays as near to one as the updates that saw none
+    /// left it, and each cut takes about half.
+    #[test]
+    fn alpha_follows_its_recurrence_step_by_step() {
+        let mut controller = controller();
+        let pattern =
+            [true, false, false, true, true, false, true, false, false, false, true, true];
+        let (mut alpha, mut came) = (1.0, false);
+        mark(&mut controller, at(0));
+        for (micros, &marked) in (1..).zip(&pattern) {
+            alpha = alpha * 255.0 / 256.0 + f64::from(u8::from(came)) / 256.0;
+            came = marked;
+            controller.update_alpha(at(micros));
+            close(controller.alpha, alpha);
+            if marked {
+                mark(&mut controller, at(micros));
+            }
+        }
+        // And 300 at once: one with the notification, the others without.
+        let expected = (alpha * 255.0 / 256.0 + 1.0 / 256.0) * (255.0f64 / 256.0).powi(299);
+        controller.update_alpha(at(12 + 300));
+        close(controller.alpha, expected);
+    }
+
+    #[test]
+    fn notifications_within_four_microseconds_cut_once() {
+        let mut controller = controller();
+        (0..4).for_each(|micros| mark(&mut controller, at(micros)));
+        run(&mut controller, at(7));
+        let once = controller.rate;
+        assert!(once > 0.5 * LINE && once < 0.51 * LINE, "{once}");
+        mark(&mut controller, at(7));
+        assert_eq!(controller.timer(), Some(at(8)));
+        run(&mut controller, at(8));
+        assert!(controller.rate < 0.27 * LINE);
+        close(controller.target, LINE);
+    }
+
+    /// Every 300 us: halfway back, then R_AI = 40 Mb/s, then R_HAI = 100 Mb/s more each time.
+    #[test]
+    fn the_rate_climbs_back_in_three_stages() {
+        let mut controller = controller();
+        // Two cuts with an increase between, so that the target is below the port's rate.
+        mark(&mut controller, at(0));
+        run(&mut controller, at(304));
+        mark(&mut controller, at(310));
+        run(&mut controller, at(312));
+        let (mut rate, mut target) = (controller.rate, controller.target);
+        assert!(target < 0.76 * LINE, "{target}");
+        for (step, more) in [(1, 0.0), (2, 40e6), (3, 100e6), (4, 100e6)] {
+            run(&mut controller, at(312 + 300 * step));
+            target += more;
+            rate = f64::midpoint(rate, target);
+            close(controller.target, target);
+            close(controller.rate, rate);
+        }
+    }
+
+    #[test]
+    fn back_at_the_ports_rate_it_needs_no_timer() {
+        let mut controller = controller();
+        mark(&mut controller, at(0));
+        run(&mut controller, at(100_000));
+        assert_eq!((controller.timer(), controller.rate()), (None, None));
+    }
+
+    #[test]
+    fn the_rate_is_never_below_the_least() {
+        let mut controller = controller();
+        for micros in 0..1_000 {
+            mark(&mut controller, at(micros));
+            run(&mut controller, at(micros));
+        }
+        assert_eq!(controller.rate(), BitRate::bps(100_000_000));
+    }
+}
