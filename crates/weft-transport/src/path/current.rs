@@ -27,6 +27,18 @@ impl Current {
         }
     }
 
+    /// Likewise, but a packet that was just lost on the path is offered another: where the path is
+    /// dead, nothing else finds out.
+    #[inline]
+    pub(super) fn select_or_other(&mut self, paths: &Paths, rng: &mut Rng) -> Option<PathId> {
+        match self.select(paths, rng) {
+            None if self.path.is_some_and(|path| paths.is_avoided(path)) => {
+                paths.open_from(paths.draw(rng))
+            }
+            chosen => chosen,
+        }
+    }
+
     fn draw(&mut self, paths: &Paths, rng: &mut Rng) -> Option<PathId> {
         let drawn = paths.draw(rng);
         let start = if self.left.take() == Some(drawn) { paths.after(drawn) } else { drawn };

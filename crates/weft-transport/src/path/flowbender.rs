@@ -44,7 +44,7 @@ impl Policy {
 impl PathPolicy for Policy {
     #[inline]
     fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
-        let path = self.current.select(paths, rng);
+        let path = self.current.select_or_other(paths, rng);
         self.rounds.begin_first(now);
         path
     }

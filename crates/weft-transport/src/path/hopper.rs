@@ -168,11 +168,13 @@ impl PathPolicy for Policy {
                 return None;
             }
         }
-        let path = self.current.select(paths, rng)?;
+        let path = self.current.select_or_other(paths, rng)?;
         if self.flow.last_sent == Instant::EPOCH {
             self.flow.begin_epoch(now);
         }
-        self.flow.last_sent = now;
+        if self.current.is(path) {
+            self.flow.last_sent = now;
+        }
         Some(path)
     }
 

@@ -56,7 +56,7 @@ impl PathPolicy for Policy {
             self.leave(now);
         }
         self.rounds.begin_first(now);
-        self.current.select(paths, rng)
+        self.current.select_or_other(paths, rng)
     }
 
     fn on_feedback(&mut self, path: PathId, feedback: Feedback, paths: &Paths, now: Instant) {
