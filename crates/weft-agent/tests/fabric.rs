@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use weft_agent::emulator::{Emulator, EmulatorConfig, PathModel};
 use weft_agent::perf::{Client, ClientConfig, PerfError, Plan, Progress, Report, TestKind};
 use weft_agent::{AgentConfig, Clock, WaitMode};
-use weft_transport::{CloseReason, TransportConfig};
+use weft_transport::{CloseReason, TransportConfig, congestion, path};
 use weft_units::{BitRate, ByteCount, Duration, Seed};
 
 mod server;
@@ -36,7 +36,12 @@ fn path() -> PathModel {
 
 /// A client whose packets pass an emulator with these paths.
 fn through(server: SocketAddr, paths: Vec<PathModel>, milliseconds: u64) -> (Client, Emulator) {
-    let mut client = Client::open(config(server, milliseconds)).unwrap();
+    through_with(config(server, milliseconds), paths)
+}
+
+fn through_with(config: ClientConfig, paths: Vec<PathModel>) -> (Client, Emulator) {
+    let server = config.server;
+    let mut client = Client::open(config).unwrap();
     let emulator = Emulator::start(&EmulatorConfig {
         client: client.agent().local(),
         server,
@@ -82,6 +87,45 @@ fn a_path_that_dies_is_avoided_and_used_again_when_it_returns() {
     assert!(victim.counters().lost > 0, "{:?}", victim.counters());
     assert!(report.client.paths_down > 0, "{:?}", report.client);
     assert!(report.client.paths_up > 0, "{:?}", report.client);
+}
+
+/// One flow of 20 Mb/s on paths of 100 Mb/s and 2 ms; then its path carries only 2 Mb/s.
+#[test]
+fn hopper_leaves_a_path_that_becomes_slow() {
+    let server = RunningServer::start("127.0.0.1:0");
+    let mut config = config(server.address, 1_500);
+    config.transport = TransportConfig {
+        policy: path::Kind::Hopper,
+        congestion: congestion::Kind::FixedWindow,
+        line_rate: BitRate::bps(20_000_000).unwrap(),
+        base_rtt: Duration::from_millis(5),
+        spray_unit: 1,
+        ack_every: 1,
+        ..transport()
+    };
+    let model = PathModel::new(BitRate::bps(100_000_000).unwrap(), Duration::from_millis(2));
+    let (client, emulator) = through_with(config, vec![model; 4]);
+    let delivered =
+        || -> Vec<u64> { emulator.paths().iter().map(|path| path.counters().delivered).collect() };
+    let slowed = Cell::new(None);
+    let report = client
+        .run(|progress: &Progress| {
+            if progress.seconds > 0.5 && slowed.get().is_none() {
+                let before = delivered();
+                let used = (0..4).max_by_key(|&path| before[path]).unwrap();
+                emulator.paths()[used].set_rate(BitRate::bps(2_000_000).unwrap());
+                slowed.set(Some((used, before[used], before.iter().sum::<u64>())));
+            }
+        })
+        .unwrap();
+    let (used, on_it, in_all) =
+        slowed.get().expect("a second and a half is longer than half of one");
+    let after = delivered();
+    let (on_it, in_all) = (after[used] - on_it, after.iter().sum::<u64>() - in_all);
+    assert!(report.client.path_switches > 0 && report.client.probes_sent > 1, "{report:?}");
+    // ACKs take every path; of the data a window and what left before the probes were answered.
+    assert!(in_all > 500 && on_it * 3 < in_all, "{on_it} of {in_all}: {:?}", report.client);
+    assert_eq!(report.corrupt, 0);
 }
 
 #[test]

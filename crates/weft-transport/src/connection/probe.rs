@@ -58,7 +58,9 @@ impl Connection {
         shared: &mut Shared,
     ) -> Option<(PathId, AckHeader)> {
         let probed = self.probed.pop_front()?;
-        shared.stats.probe_bytes += AckHeader::LEN as u64;
+        if probed.psn != KEEPALIVE {
+            shared.stats.probe_bytes += AckHeader::LEN as u64;
+        }
         Some(self.answer(&probed, now, shared))
     }
 
