@@ -101,9 +101,7 @@ impl Connection {
                 break;
             }
             let Some(picked) = sender.poll_data(now, self.send_window, shared) else {
-                if let Some(at) = sender.policy.holds_until().filter(|&at| at > now) {
-                    self.timers.arm(Timer::Pacing, at);
-                }
+                self.wait_for_policy(now);
                 break;
             };
             repeats = repeats.min(picked.packet.repeats);
@@ -126,6 +124,16 @@ impl Connection {
             self.watch(now, was_waiting, repeats, shared);
         }
         sent
+    }
+
+    /// Arms the timer for the end of a policy's hold.
+    #[cold]
+    fn wait_for_policy(&mut self, now: Instant) {
+        let sender = self.sender.as_deref();
+        let until = sender.and_then(|sender| sender.policy.holds_until());
+        if let Some(at) = until.filter(|&at| at > now) {
+            self.timers.arm(Timer::Pacing, at);
+        }
     }
 
     /// Arms the timers of payload that leaves now; `repeats` is how often that of its packets was

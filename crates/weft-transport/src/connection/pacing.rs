@@ -6,6 +6,8 @@
 //!
 //! Who is late loses its turn, as in a NIC that has other connections to serve. Only where the owner's
 //! timer was late, as an operating system's is, the packets it held up leave at once.
+//!
+//! Where no rate is set this costs a look at one number; the rest is out of the way of such packets.
 
 use weft_units::{BitRate, Duration, Instant};
 use weft_wire::{DataHeader, MessageHeader};
@@ -36,10 +38,15 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// The path that the latest packet took; `None` where no packet was paced.
+    /// Whether no packet was paced yet.
     #[inline]
-    pub(crate) fn path(&self) -> Option<PathId> {
-        (self.bytes > 0).then_some(self.path)
+    pub(crate) fn is_idle(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// The path that the latest packet took.
+    pub(crate) fn path(&self) -> PathId {
+        self.path
     }
 
     /// When the next packet may leave at this rate.
@@ -61,6 +68,7 @@ impl Pacer {
     }
 
     /// A packet with this much payload leaves on `path`.
+    #[cold]
     pub(crate) fn note_sent(&mut self, now: Instant, payload: u32, path: PathId, rate: BitRate) {
         let (at, fraction) = self.end(rate);
         // Less than a nanosecond late is only `due` rounded up.

@@ -3,7 +3,7 @@
 
 use alloc::collections::VecDeque;
 
-use weft_units::{BitRate, Duration, Instant, Rng, Seed};
+use weft_units::{Duration, Instant, Rng, Seed};
 use weft_wire::U11;
 
 use super::in_flight::{Fate, SentPacket};
@@ -181,23 +181,23 @@ impl Sender {
         self.in_flight -= bytes;
     }
 
-    /// The rate that holds back the next packet, if one does.
-    #[inline]
-    fn rate(&mut self) -> Option<BitRate> {
-        let path = self.pacer.path()?;
-        self.controllers.of(path).rate()
-    }
-
     /// When the next packet may leave, if not now.
     #[inline]
     pub(crate) fn paced_until(&mut self, now: Instant) -> Option<Instant> {
-        let rate = self.rate()?;
+        if self.pacer.is_idle() { None } else { self.due(now) }
+    }
+
+    #[cold]
+    fn due(&mut self, now: Instant) -> Option<Instant> {
+        let rate = self.controllers.of(self.pacer.path()).rate()?;
         Some(self.pacer.due(rate)).filter(|&due| due > now)
     }
 
     /// The timer armed for [`Self::paced_until`] fired.
     pub(crate) fn on_pacing_timer(&mut self, now: Instant) {
-        if let Some(rate) = self.rate() {
+        if !self.pacer.is_idle()
+            && let Some(rate) = self.controllers.of(self.pacer.path()).rate()
+        {
             self.pacer.note_timer(now, rate);
         }
     }

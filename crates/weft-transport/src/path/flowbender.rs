@@ -42,13 +42,14 @@ impl Policy {
 }
 
 impl PathPolicy for Policy {
-    #[inline]
+    #[inline(never)]
     fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
         let path = self.current.select_or_other(paths, rng);
         self.rounds.begin_first(now);
         path
     }
 
+    #[inline(never)]
     fn on_feedback(&mut self, path: PathId, feedback: Feedback, paths: &Paths, now: Instant) {
         // What is still heard of a path that was left says nothing of the one taken since.
         if !self.current.is(path) {

@@ -160,7 +160,7 @@ impl Flow {
 }
 
 impl PathPolicy for Policy {
-    #[inline]
+    #[inline(never)]
     fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
         if let Some(switch) = self.switch {
             self.settle_switch(switch, paths, now);
@@ -178,6 +178,7 @@ impl PathPolicy for Policy {
         Some(path)
     }
 
+    #[inline(never)]
     fn on_feedback(&mut self, path: PathId, feedback: Feedback, paths: &Paths, now: Instant) {
         let rtt = match feedback {
             Feedback::Acked { rtt, .. } => rtt,
@@ -209,6 +210,7 @@ impl PathPolicy for Policy {
         }
     }
 
+    #[inline(never)]
     fn probe(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
         let left = self.to_probe.checked_sub(1)?;
         self.to_probe = left;

@@ -119,7 +119,8 @@ macro_rules! path_policies {
             }
         }
 
-        /// A policy by value: no allocation and no indirect call on the hot path.
+        /// A policy by value: no allocation and no indirect call on the hot path. Those that do more
+        /// than draw or count are not inlined into it, or every policy would pay for them.
         #[derive(Debug)]
         #[non_exhaustive]
         pub enum Policy {

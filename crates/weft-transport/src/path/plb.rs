@@ -49,7 +49,7 @@ impl Policy {
 }
 
 impl PathPolicy for Policy {
-    #[inline]
+    #[inline(never)]
     fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
         let pauses = |path| paths.in_flight(path) == 0;
         if self.congested >= ROUNDS_TO_PAUSE && self.current.path().is_some_and(pauses) {
@@ -59,6 +59,7 @@ impl PathPolicy for Policy {
         self.current.select_or_other(paths, rng)
     }
 
+    #[inline(never)]
     fn on_feedback(&mut self, path: PathId, feedback: Feedback, paths: &Paths, now: Instant) {
         if !self.current.is(path) {
             return;

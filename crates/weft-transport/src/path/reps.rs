@@ -106,7 +106,7 @@ impl Policy {
 }
 
 impl PathPolicy for Policy {
-    #[inline]
+    #[inline(never)]
     fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
         if self.frozen_until.is_some_and(|until| until <= now) {
             self.thaw();
@@ -129,7 +129,7 @@ impl PathPolicy for Policy {
         paths.open_from(paths.draw(rng))
     }
 
-    #[inline]
+    #[inline(never)]
     fn on_feedback(&mut self, path: PathId, feedback: Feedback, _paths: &Paths, now: Instant) {
         match feedback {
             Feedback::Acked { marked: false, .. } => self.keep(path),

@@ -39,7 +39,7 @@ impl Policy {
 }
 
 impl PathPolicy for Policy {
-    #[inline]
+    #[inline(never)]
     fn select(&mut self, paths: &Paths, _now: Instant, rng: &mut Rng) -> Option<PathId> {
         if self.congested.is_empty() {
             self.congested.resize(usize::from(paths.count()).div_ceil(64), 0);
@@ -56,7 +56,7 @@ impl PathPolicy for Policy {
         paths.open_from(self.next)
     }
 
-    #[inline]
+    #[inline(never)]
     fn on_feedback(&mut self, path: PathId, feedback: Feedback, _paths: &Paths, _now: Instant) {
         let clean = matches!(feedback, Feedback::Acked { marked: false, .. });
         let (word, bit) = bit(path);
