@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use weft_agent::emulator::{Emulator, EmulatorConfig, PathModel};
 use weft_agent::perf::{Client, ClientConfig, PerfError, Plan, Progress, Report, TestKind};
 use weft_agent::{AgentConfig, Clock, WaitMode};
-use weft_transport::{CloseReason, TransportConfig, congestion, path};
+use weft_transport::{CloseReason, TimelyConfig, TransportConfig, congestion, path};
 use weft_units::{BitRate, ByteCount, Duration, Seed};
 
 mod server;
@@ -126,6 +126,27 @@ fn hopper_leaves_a_path_that_becomes_slow() {
     // ACKs take every path; of the data a window and what left before the probes were answered.
     assert!(in_all > 500 && on_it * 3 < in_all, "{on_it} of {in_all}: {:?}", report.client);
     assert_eq!(report.corrupt, 0);
+}
+
+/// TIMELY at 100 Mb/s: 1440 bytes and 78 of headers every 121 us.
+#[test]
+fn packets_leave_no_faster_than_their_rate() {
+    let server = RunningServer::start("127.0.0.1:0");
+    let mut config = config(server.address, 500);
+    config.transport = TransportConfig {
+        congestion: congestion::Kind::Timely,
+        line_rate: BitRate::bps(100_000_000).unwrap(),
+        timely: TimelyConfig {
+            t_low: Duration::from_secs(1),
+            t_high: Duration::from_secs(1),
+            ..TimelyConfig::default()
+        },
+        ..transport()
+    };
+    let report = Client::open(config).unwrap().run(|_| {}).unwrap();
+    // A process that gets no processor is slower: what it misses is made good only up to a bound.
+    let most = 100e6 * 1440.0 / 1518.0 * 1.01;
+    assert!((0.05 * most..most).contains(&report.goodput_bps), "{report:?}");
 }
 
 #[test]

@@ -19,8 +19,9 @@ use crate::path::PathId;
 #[expect(clippy::cast_possible_truncation, reason = "header lengths")]
 const OVERHEAD: u32 = (DataHeader::LEN + MessageHeader::LEN) as u32 + 46;
 
-/// A timer that is later than this makes nothing good: a burst of what was held up would fill a queue.
-const MOST_LATE: Duration = Duration::from_micros(100);
+/// What a timer is late beyond this is not made good, or a burst would fill a queue. A process that
+/// shares its processor waits about as long for its turn.
+const MOST_LATE: Duration = Duration::from_millis(1);
 
 const PICOS: u64 = 1_000;
 
