@@ -14,6 +14,9 @@ use crate::time::{SimSpan, SimTime};
 /// by less than 10^-9 of a packet.
 const FRACTION_BITS: u32 = 16;
 
+/// Added before a fraction is cut off.
+const ROUND_UP: u64 = (1 << FRACTION_BITS) - 1;
+
 /// How fast a link sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
@@ -22,17 +25,19 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// The pace of a link of this rate.
+    /// The pace of a link of this rate. One below 2 kb/s has the pace at which the longest packet's
+    /// time still fits its 64 bits.
     pub fn new(rate: BitRate) -> Self {
+        const SLOWEST: u64 = (u64::MAX - ROUND_UP) / u16::MAX as u64;
         let exact = (8_000_000_000_000_u128 << FRACTION_BITS) / u128::from(rate.as_bps());
-        Self { per_byte: u64::try_from(exact).expect("a byte at 1 bit/s takes 8 seconds").max(1) }
+        let exact = u64::try_from(exact).expect("a byte at 1 bit/s takes 8 seconds");
+        Self { per_byte: exact.clamp(1, SLOWEST) }
     }
 
     /// How long `bytes` take, rounded up.
     #[inline]
     pub fn serialisation(self, bytes: u16) -> SimSpan {
-        let round_up = (1 << FRACTION_BITS) - 1;
-        SimSpan::from_picos((u64::from(bytes) * self.per_byte + round_up) >> FRACTION_BITS)
+        SimSpan::from_picos((u64::from(bytes) * self.per_byte + ROUND_UP) >> FRACTION_BITS)
     }
 
     /// How long any number of bytes take, rounded down: a threshold in bytes as a time.
@@ -160,6 +165,13 @@ mod tests {
         for bytes in [0u16, 1, 999, 1500, 9000] {
             assert_eq!(pace.bytes(pace.serialisation(bytes)), u64::from(bytes));
         }
+    }
+
+    #[test]
+    fn the_longest_packet_on_the_slowest_link_takes_a_time_that_fits() {
+        let of = |bps| Pace::new(BitRate::bps(bps).unwrap()).serialisation(u16::MAX);
+        assert_eq!(of(2_000), SimSpan::from_picos(65_535 * 4_000_000_000));
+        assert!(of(1) > of(2_000));
     }
 
     #[test]
