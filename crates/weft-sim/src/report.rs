@@ -320,14 +320,20 @@ impl Report {
         let mut table = Table::new(vec![
             Column::text("workload", "workload"),
             Column::number("operations", "operations"),
+            Column::number("mean us", "time_mean_us"),
+            Column::number("max us", "time_max_us"),
             Column::number("bus Gb/s", "bus_mean_gbps"),
             Column::number("min", "bus_min_gbps"),
             Column::number("max", "bus_max_gbps"),
         ]);
         for workload in self.workloads.iter().filter(|workload| !workload.iterations.is_empty()) {
+            let times = workload.iterations.iter().map(|done| done.time_us);
+            let times = Distribution::of(&mut times.collect::<Vec<_>>());
             table.push(vec![
                 workload.kind.into(),
                 workload.iterations.len().into(),
+                decimal(times.mean, 1),
+                decimal(times.max, 1),
                 decimal(workload.bus_gbps.mean, 2),
                 decimal(workload.bus_gbps.min, 2),
                 decimal(workload.bus_gbps.max, 2),

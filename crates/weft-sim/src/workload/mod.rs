@@ -16,6 +16,7 @@ use crate::world::Session;
 
 mod all_to_all;
 mod background;
+mod collective_mix;
 mod flow_list;
 mod flows;
 mod hosts;
@@ -24,10 +25,13 @@ mod pairs;
 mod permutation;
 mod poisson;
 mod ring_all_reduce;
+mod rings;
 pub mod sizes;
+mod training;
 
 pub use all_to_all::Config as AllToAll;
 pub use background::Config as Background;
+pub use collective_mix::{Config as CollectiveMix, Mix};
 pub use flow_list::{Config as FlowList, parse_flow_list, read_flow_list};
 pub use flows::{Connections, Flow, Flows};
 pub use hosts::HostSet;
@@ -36,6 +40,8 @@ pub use pairs::Config as Pairs;
 pub use permutation::Config as Permutation;
 pub use poisson::{Config as Poisson, LoadOf};
 pub use ring_all_reduce::{Config as RingAllReduce, Iteration, RingOrder};
+pub use rings::{Grouping, Operation};
+pub use training::{Collective, Config as Training};
 
 /// Decides what is sent, and reacts to what arrives.
 pub trait Workload: Debug + Send {
@@ -201,6 +207,8 @@ workloads! {
     Incast => incast, "incast", "many hosts send to one at the same time";
     AllToAll => all_to_all, "all-to-all", "every host sends to every other";
     RingAllReduce => ring_all_reduce, "ring-all-reduce", "2(N-1) steps around a ring, each waiting for the one before";
+    Training => training, "training", "rounds of computing and collectives, with a barrier after each";
+    CollectiveMix => collective_mix, "collective-mix", "groups that all-reduce, all-gather and reduce-scatter at random times, of random sizes";
     Background => background, "background", "steady or bursty load between random pairs, for as long as the run lasts";
     Poisson => poisson, "poisson", "flows at random times between random hosts, at a given load, of sizes from a distribution";
     FlowList => flow_list, "flow-list", "replays a file of flows (.cm of htsim, or ns-3's; plain or .gz)";

@@ -158,7 +158,7 @@ fn moment(picos: f64) -> SimTime {
 }
 
 /// A gap with this mean. The logarithm is `libm`'s, so that every machine draws the same.
-fn exponential(rng: &mut Rng, mean: f64) -> f64 {
+pub(super) fn exponential(rng: &mut Rng, mean: f64) -> f64 {
     -libm::log(1.0 - rng.unit()) * mean
 }
 

@@ -72,14 +72,15 @@ pub enum RingOrder {
     Alternating,
 }
 
-/// One finished all-reduce.
+/// One finished collective, or a round of several.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Iteration {
     /// When it started, microseconds of simulated time.
     pub start_us: f64,
     /// How long the slowest rank took, microseconds.
     pub time_us: f64,
-    /// 2(N-1)/N times size by time, as nccl-tests reports it, Gb/s.
+    /// What each rank sent by time, Gb/s: of an all-reduce 2(N-1)/N times its size, as nccl-tests
+    /// reports it.
     pub bus_gbps: f64,
 }
 

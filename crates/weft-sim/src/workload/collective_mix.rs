@@ -1,0 +1,299 @@
+//! A mix of collectives, as jobs that share a fabric make: each group of hosts does one after
+//! another, of random kind and size, at random times.
+
+use serde::{Deserialize, Serialize};
+use weft_units::{ByteCount, Duration, Rng};
+
+use super::poisson::exponential;
+use super::rings::{Grouping, Operation, Part, Rings};
+use super::sizes::Sizes;
+use super::{HostSet, Iteration, Recipe, Setting, Workload, WorkloadError};
+use crate::time::{SimSpan, SimTime};
+use crate::traffic::Notice;
+use crate::world::Session;
+
+/// A mix of collectives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Who takes part.
+    pub hosts: HostSet,
+    /// Ranks of each group; zero is one group of all.
+    pub ranks: u32,
+    /// Which hosts form a group.
+    pub groups: Grouping,
+    /// How often each operation is drawn, compared with the others.
+    pub mix: Mix,
+    /// What one rank sends in one step: a published distribution, a file of one, or one size.
+    pub sizes: String,
+    /// That is cut into messages of at most so many bytes; zero never.
+    pub chunk: ByteCount,
+    /// Mean of the exponential pause of a group between two collectives.
+    pub pause: Duration,
+    /// When it starts.
+    pub start: Duration,
+    /// No collective begins later than this after the start; those that have begun are finished.
+    pub duration: Duration,
+}
+
+/// How often each operation is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Mix {
+    /// All-reduce, as in data-parallel training.
+    pub all_reduce: f64,
+    /// All-gather, as in fully sharded training.
+    pub all_gather: f64,
+    /// Reduce-scatter, likewise.
+    pub reduce_scatter: f64,
+}
+
+impl Default for Mix {
+    fn default() -> Self {
+        Self { all_reduce: 1.0, all_gather: 1.0, reduce_scatter: 1.0 }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            hosts: HostSet::all(),
+            ranks: 8,
+            groups: Grouping::Strided,
+            mix: Mix::default(),
+            sizes: "ai-collectives".into(),
+            chunk: ByteCount(1_000_000),
+            pause: Duration::from_micros(100),
+            start: Duration::ZERO,
+            duration: Duration::from_millis(10),
+        }
+    }
+}
+
+impl Mix {
+    fn weights(self) -> [(Operation, f64); 3] {
+        [
+            (Operation::AllReduce, self.all_reduce),
+            (Operation::AllGather, self.all_gather),
+            (Operation::ReduceScatter, self.reduce_scatter),
+        ]
+    }
+
+    fn draw(self, rng: &mut Rng) -> Operation {
+        let all: f64 = self.weights().iter().map(|(_, weight)| weight).sum();
+        let mut left = rng.unit() * all;
+        let drawn =
+            self.weights().into_iter().filter(|(_, weight)| *weight > 0.0).find(|(_, w)| {
+                left -= w;
+                left < 0.0
+            });
+        // Rounding may leave a hair over: then it is the last.
+        drawn.map_or(Operation::ReduceScatter, |(operation, _)| operation)
+    }
+}
+
+impl Recipe for Config {
+    fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
+        self.check()?;
+        let hosts = self.hosts.resolve(setting.topology.hosts(), 2)?;
+        let sizes = Sizes::find(&self.sizes, setting.folder)?;
+        Part::new(u64::from(sizes.at(1.0)), self.chunk)?;
+        let rings = Rings::new(self.groups.divide(&hosts, self.ranks)?)?;
+        let groups = (0..).take(rings.len());
+        let jobs = groups.map(|group| Job {
+            rng: setting.seed.child("group", group).rng(),
+            began: SimTime::EPOCH,
+            bits: 0.0,
+            over: false,
+        });
+        let (config, jobs) = (self.clone(), jobs.collect());
+        Ok(Box::new(CollectiveMix {
+            config,
+            sizes,
+            rings,
+            jobs,
+            finished: Vec::new(),
+            acknowledged: 0,
+            broken: false,
+        }))
+    }
+
+    fn check(&self) -> Result<(), WorkloadError> {
+        let weights = self.mix.weights().map(|(_, weight)| weight);
+        let fits = weights.iter().all(|weight| *weight >= 0.0 && weight.is_finite());
+        if fits && weights.iter().sum::<f64>() > 0.0 {
+            return Ok(());
+        }
+        let (key, got) = ("mix", format!("{weights:?}"));
+        let expected = "weights of at least 0, not all of them 0";
+        Err(WorkloadError::OutOfRange { key, got, expected })
+    }
+}
+
+#[derive(Debug)]
+struct CollectiveMix {
+    config: Config,
+    sizes: Sizes,
+    rings: Rings,
+    jobs: Vec<Job>,
+    finished: Vec<Iteration>,
+    /// Messages whose senders know that they arrived.
+    acknowledged: u64,
+    /// A channel closed: what was on it will never arrive.
+    broken: bool,
+}
+
+/// One group's collectives.
+#[derive(Debug)]
+struct Job {
+    rng: Rng,
+    /// When the one that is on began.
+    began: SimTime,
+    /// Bits each rank sends in it.
+    bits: f64,
+    /// No other will begin.
+    over: bool,
+}
+
+impl CollectiveMix {
+    fn begin(&mut self, group: usize, session: &mut Session<'_>) {
+        let job = &mut self.jobs[group];
+        let operation = self.config.mix.draw(&mut job.rng);
+        let bytes = u64::from(self.sizes.draw(&mut job.rng));
+        let part = Part::new(bytes, self.config.chunk).expect("the largest size fits");
+        job.began = session.now();
+        job.bits = bits(operation.steps(self.rings.ranks(group)), part);
+        self.rings.begin(group, operation, part, session);
+    }
+
+    /// Has a group begin its next collective a pause after `from`, if it is not too late for one.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a positive time of at most days"
+    )]
+    fn pause(&mut self, group: usize, from: SimTime, session: &mut Session<'_>) {
+        let pause = self.config.pause.as_nanos() as f64 * 1e3;
+        let pause = exponential(&mut self.jobs[group].rng, pause);
+        let at = from + SimSpan::from_picos(pause as u64);
+        let last = self.first() + SimSpan::from(self.config.duration);
+        if at > last {
+            self.jobs[group].over = true;
+        } else {
+            session.wake_at(self.rings.leader(group), at, group as u64);
+        }
+    }
+
+    fn first(&self) -> SimTime {
+        SimTime::EPOCH + SimSpan::from(self.config.start)
+    }
+
+    fn finish(&mut self, group: usize, session: &mut Session<'_>) {
+        let Job { began, bits, .. } = self.jobs[group];
+        let took = session.now().since(began);
+        self.finished.push(Iteration {
+            start_us: began.since(SimTime::EPOCH).as_micros_f64(),
+            time_us: took.as_micros_f64(),
+            bus_gbps: bits / took.as_secs_f64() / 1e9,
+        });
+        self.pause(group, session.now(), session);
+    }
+}
+
+/// Bits each rank sends.
+#[expect(clippy::cast_precision_loss, reason = "sizes of a report")]
+fn bits(steps: u64, part: Part) -> f64 {
+    (steps * part.bytes() * 8) as f64
+}
+
+impl Workload for CollectiveMix {
+    fn start(&mut self, session: &mut Session<'_>) {
+        self.rings.open(session);
+        for group in 0..self.jobs.len() {
+            self.pause(group, self.first(), session);
+        }
+    }
+
+    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+        match notice {
+            Notice::Woken { token } => {
+                self.begin(usize::try_from(*token).expect("a group of ours"), session);
+            }
+            Notice::Delivered { order } => {
+                if let Some(group) = self.rings.received(order.tag, session) {
+                    self.finish(group, session);
+                }
+            }
+            // A group that lost a channel will never finish what it is at.
+            Notice::Closed { channel, .. } => {
+                self.broken = true;
+                if let Some(group) = self.rings.of_channel(*channel) {
+                    self.jobs[group].over = true;
+                }
+            }
+            Notice::Sent { .. } => self.acknowledged += 1,
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let over = self.jobs.iter().all(|job| job.over);
+        over && (self.broken || self.acknowledged == self.rings.sent())
+    }
+
+    fn iterations(&self) -> &[Iteration] {
+        &self.finished
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use weft_units::Seed;
+
+    use super::*;
+    use crate::scenario::Scenario;
+
+    #[test]
+    fn operations_are_drawn_as_often_as_they_weigh() {
+        let mix = Mix { all_reduce: 3.0, all_gather: 0.0, reduce_scatter: 1.0 };
+        let mut rng = Seed(1).rng();
+        let drawn: Vec<Operation> = (0..10_000).map(|_| mix.draw(&mut rng)).collect();
+        let count = |wanted| drawn.iter().filter(|&&operation| operation == wanted).count();
+        assert!(count(Operation::AllReduce).abs_diff(7_500) < 150);
+        assert_eq!(count(Operation::AllGather), 0);
+    }
+
+    #[test]
+    fn each_group_does_one_collective_after_another_and_finishes_the_last() {
+        let text = r#"
+            topology = { kind = "leaf-spine", leaves = 2, spines = 4, hosts_per_leaf = 4 }
+            [[workload]]
+            kind = "collective-mix"
+            ranks = 4
+            sizes = "250KB"
+            pause = "20us"
+            duration = "1ms"
+            mix = { all-reduce = 0, reduce-scatter = 0 }
+        "#;
+        let scenario = Scenario::parse(text, Path::new("")).unwrap();
+        let report = crate::run(&scenario, Seed(1)).unwrap();
+        let workload = &report.workloads[0];
+        assert!(report.finished && workload.done);
+        // All-gathers of 3 steps and 61 us and pauses of 20 us, in two groups, for a millisecond.
+        let count = workload.iterations.len();
+        assert!((16..30).contains(&count), "{count}");
+        assert_eq!(workload.flows.finished, count as u64 * 4 * 3);
+        let in_time = |done: &Iteration| done.start_us <= 1000.0 && done.time_us > 61.0;
+        assert!(workload.iterations.iter().all(in_time), "{:?}", workload.iterations);
+    }
+
+    #[test]
+    fn a_mix_of_nothing_is_refused_with_its_line() {
+        let text = "topology = { kind = \"leaf-spine\" }\n[[workload]]\nkind = \"collective-mix\"\n\
+                    mix = { all-reduce = 0, all-gather = 0, reduce-scatter = 0 }\n";
+        let error = Scenario::parse(text, Path::new("")).unwrap_err().to_string();
+        assert!(error.starts_with("line 4: workload 1 (collective-mix): mix is "), "{error}");
+    }
+}
