@@ -27,6 +27,12 @@ fn no_garbled_list_of_flows_breaks_a_promise() {
 }
 
 #[test]
+fn no_garbled_distribution_of_sizes_breaks_a_promise() {
+    let taken = garble::survive(&golden("tests/golden/sizes"), 50_000, properties::sizes);
+    assert!(taken > 1_000, "only {taken} were distributions: the garbling is too wild");
+}
+
+#[test]
 fn no_garbled_experiment_breaks_a_promise() {
     let taken = garble::survive(&golden("../../experiments"), 5_000, properties::experiment);
     assert!(taken > 100, "only {taken} were experiments: the garbling is too wild");

@@ -24,6 +24,7 @@ const SEEDS: &[(&[&str], &str)] = &[
     (&["topology"], "crates/weft-topo/tests/golden"),
     (&["scenario"], "crates/weft-sim/tests/golden/scenario"),
     (&["flows"], "crates/weft-sim/tests/golden/flows"),
+    (&["sizes"], "crates/weft-sim/tests/golden/sizes"),
     (&["experiment"], "experiments"),
 ];
 

@@ -9,10 +9,11 @@ use toml::Value;
 use weft_sim::experiment::Experiment;
 use weft_sim::fault::LinkSelector;
 use weft_sim::scenario::{Scenario, TopologySource};
+use weft_sim::workload::sizes::{Published, Sizes};
 use weft_sim::workload::{Flow, HostSet, parse_flow_list};
 use weft_sim::{SimSpan, SimTime, build};
 use weft_topo::build::LeafSpine;
-use weft_units::{BitRate, Seed};
+use weft_units::{BitRate, Duration, Seed};
 
 /// Reads a scenario. One that was taken is the same when it is written and read again; a small one
 /// is built, and runs for a moment, or says why it does not.
@@ -52,7 +53,13 @@ fn is_small(value: &Value) -> bool {
         Value::Array(items) => items.len() < 9 && items.iter().all(is_small),
         Value::Table(table) => {
             let free = ["mtu", "send_window", "reorder_window", "top_k", "ack_every"];
-            table.iter().all(|(key, value)| free.contains(&key.as_str()) || is_small(value))
+            table.iter().all(|(key, value)| match (key.as_str(), value) {
+                ("duration", Value::String(text)) => {
+                    text.parse::<Duration>().is_ok_and(|time| time < Duration::from_millis(1))
+                }
+                ("sizes", Value::String(text)) => text.parse::<Published>().is_ok(),
+                (key, value) => free.contains(&key) || is_small(value),
+            })
         }
         Value::String(text) => {
             text.parse::<BitRate>().map_or(true, |rate| rate.as_bps() <= 1_000_000_000_000)
@@ -91,6 +98,24 @@ pub fn flows(bytes: &[u8]) -> bool {
         writeln!(matrix, "{from}->{to} start {start} size {length}").expect("a string takes all");
     }
     assert_eq!(read(matrix.as_bytes()).as_ref(), Ok(&flows));
+    true
+}
+
+/// Reads a distribution of flow sizes. Of one that was taken every draw lies within it.
+pub fn sizes(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let sizes = match Sizes::parse(&text, Path::new("sizes")) {
+        Ok(sizes) => sizes,
+        Err(error) => {
+            assert!(error.to_string().starts_with("sizes:"), "{error}");
+            return false;
+        }
+    };
+    let largest = sizes.at(1.0);
+    assert!((0.0..=f64::from(largest)).contains(&sizes.mean()), "{text:?}");
+    let mut rng = Seed(1).rng();
+    let draws: Vec<u32> = (0..16).map(|_| sizes.draw(&mut rng)).collect();
+    assert!(draws.iter().all(|draw| (1..=largest).contains(draw)), "{draws:?} of {text:?}");
     true
 }
 
