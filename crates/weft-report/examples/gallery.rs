@@ -1,8 +1,8 @@
 //! Writes a page with every kind of section, to look at: `cargo run -p weft-report --example
 //! gallery > gallery.html`.
 use weft_report::{
-    Axis, BarPlot, Body, CdfPlot, Cell, Column, LinePlot, Mark, PercentilePlot, Report, Section,
-    Series, Table, Unit,
+    Axis, BarPlot, Body, CdfPlot, Cell, Column, LinePlot, Mark, OrdinalPlot, PercentilePlot,
+    Report, Section, Series, Table, Unit,
 };
 
 fn main() {
@@ -96,6 +96,22 @@ fn main() {
                     series: vec![
                         Series::new("single path", tail(5e-4)),
                         Series::new("Weft", tail(8e-5)),
+                    ],
+                }),
+            ),
+            section(
+                "Ordered places",
+                "With whiskers where a value is uncertain.",
+                Body::Ordinal(OrdinalPlot {
+                    x: "flow size".into(),
+                    places: ["1 KB", "10 KB", "100 KB", "more"].map(str::to_owned).to_vec(),
+                    y: Axis::new("slowdown", Unit::Ratio),
+                    series: vec![
+                        (
+                            "single path".into(),
+                            vec![(1.2, 0.1), (1.5, 0.1), (3.0, 0.4), (9.5, 2.0)],
+                        ),
+                        ("Weft".into(), vec![(1.1, 0.0), (1.2, 0.1), (1.6, 0.2), (2.5, 0.5)]),
                     ],
                 }),
             ),

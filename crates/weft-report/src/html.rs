@@ -3,7 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::theme::STYLE;
-use crate::{BarPlot, CdfPlot, LinePlot, PercentilePlot, Table};
+use crate::{BarPlot, CdfPlot, LinePlot, OrdinalPlot, PercentilePlot, Table};
 
 /// A page of results.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,6 +48,8 @@ pub enum Body {
     Bars(BarPlot),
     /// Values at percentiles, with room for the last thousandth.
     Percentiles(PercentilePlot),
+    /// Values at places that have an order but no distance.
+    Ordinal(OrdinalPlot),
 }
 
 impl Report {
@@ -106,6 +108,7 @@ impl Body {
             Self::Cdf(plot) => plot.to_markup(),
             Self::Bars(plot) => plot.to_markup(),
             Self::Percentiles(plot) => plot.to_markup(),
+            Self::Ordinal(plot) => plot.to_markup(),
         }
     }
 }
@@ -132,7 +135,13 @@ mod tests {
                 groups: vec![hostile.into()],
                 series: vec![(hostile.into(), vec![4.0])],
             }),
-            Body::Percentiles(PercentilePlot { y, series: series() }),
+            Body::Percentiles(PercentilePlot { y: y.clone(), series: series() }),
+            Body::Ordinal(OrdinalPlot {
+                x: hostile.into(),
+                places: vec![hostile.into()],
+                y,
+                series: vec![(hostile.into(), vec![(4.0, 1.0)])],
+            }),
         ];
         let section = |body| Section { heading: hostile.into(), text: hostile.into(), body };
         Report {
@@ -166,7 +175,7 @@ mod tests {
     #[test]
     fn every_plot_is_drawn_with_the_pages_colours_only() {
         let html = every_kind().to_html();
-        assert_eq!(html.matches("<svg").count(), 4);
+        assert_eq!(html.matches("<svg").count(), 5);
         let body = html.split("</style>").nth(1).unwrap();
         assert!(!body.contains("fill=\"#") && !body.contains("stroke=\"#"), "{body}");
     }

@@ -1,5 +1,5 @@
-//! Results for people and for programs: aligned text tables, JSON, CSV, and HTML reports that are
-//! one file without any external resource, readable on a light or dark screen and on paper.
+//! Results for people and for programs: aligned text tables, JSON, CSV, Parquet, and HTML reports
+//! that are one file without any external resource, readable on a light or dark screen and on paper.
 //!
 //! Callers hand over plain data; nothing here knows what was measured.
 //!
@@ -26,13 +26,15 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod frame;
 mod html;
 mod plot;
 mod scale;
 mod table;
 mod theme;
 
+pub use frame::{Frame, Values};
 pub use html::{Body, Report, Section};
-pub use plot::{BarPlot, CdfPlot, LinePlot, Mark, PercentilePlot, Series};
+pub use plot::{BarPlot, CdfPlot, LinePlot, Mark, OrdinalPlot, PercentilePlot, Series};
 pub use scale::{Axis, Unit};
 pub use table::{Align, Cell, Column, Table};

@@ -4,6 +4,7 @@ mod axes;
 mod bar;
 mod cdf;
 mod line;
+mod ordinal;
 mod percentile;
 mod thin;
 
@@ -17,6 +18,7 @@ use plotters::style::Color;
 pub use bar::BarPlot;
 pub use cdf::CdfPlot;
 pub use line::{LinePlot, Mark};
+pub use ordinal::OrdinalPlot;
 pub use percentile::PercentilePlot;
 
 use crate::theme::{INK, SERIES, resolve};

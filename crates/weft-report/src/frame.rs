@@ -1,0 +1,188 @@
+//! Columns for programs: many rows of numbers, as CSV or Parquet.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use parquet::basic::{LogicalType, Repetition, Type as Physical};
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::schema::types::Type;
+
+/// Columns of equal length.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Frame {
+    columns: Vec<(String, Values)>,
+    rows: usize,
+}
+
+/// The values of one column.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Values {
+    /// Names.
+    Text(Vec<String>),
+    /// Counts and numbers of things.
+    Whole(Vec<i64>),
+    /// Measured values; NaN where there is none.
+    Real(Vec<f64>),
+}
+
+impl Values {
+    fn len(&self) -> usize {
+        match self {
+            Self::Text(values) => values.len(),
+            Self::Whole(values) => values.len(),
+            Self::Real(values) => values.len(),
+        }
+    }
+}
+
+/// Rows that a reader has to hold at once.
+const ROW_GROUP: usize = 1 << 20;
+
+impl Frame {
+    /// A frame of these columns; names are keys, with the unit as the last word.
+    ///
+    /// # Panics
+    /// Unless the columns are of equal length.
+    pub fn new(columns: Vec<(String, Values)>) -> Self {
+        let rows = columns.first().map_or(0, |(_, values)| values.len());
+        let equal = columns.iter().all(|(_, values)| values.len() == rows);
+        assert!(equal, "columns are of equal length");
+        Self { columns, rows }
+    }
+
+    /// Comma-separated values (RFC 4180); nothing stands where there is no value.
+    ///
+    /// # Panics
+    /// Never: writing to memory cannot fail.
+    pub fn to_csv(&self) -> String {
+        let mut writer = csv::Writer::from_writer(vec![]);
+        let in_memory = "writing to memory cannot fail";
+        writer.write_record(self.columns.iter().map(|(name, _)| name)).expect(in_memory);
+        for row in 0..self.rows {
+            let field = |values: &Values| match values {
+                Values::Text(values) => values[row].clone(),
+                Values::Whole(values) => values[row].to_string(),
+                Values::Real(values) if values[row].is_nan() => String::new(),
+                Values::Real(values) => values[row].to_string(),
+            };
+            let fields = self.columns.iter().map(|(_, values)| field(values));
+            writer.write_record(fields).expect(in_memory);
+        }
+        let bytes = writer.into_inner().expect(in_memory);
+        String::from_utf8(bytes).expect("every field was a string")
+    }
+
+    /// A Parquet file, uncompressed, names in dictionaries.
+    ///
+    /// # Panics
+    /// Never: writing to memory cannot fail.
+    pub fn to_parquet(&self) -> Vec<u8> {
+        let mut file = vec![];
+        self.write_parquet(&mut file).expect("the columns fit the schema made from them");
+        file
+    }
+
+    fn write_parquet(&self, file: &mut Vec<u8>) -> Result<(), ParquetError> {
+        let properties = Arc::new(WriterProperties::builder().build());
+        let mut writer = SerializedFileWriter::new(file, Arc::new(self.schema()?), properties)?;
+        for first in (0..self.rows).step_by(ROW_GROUP) {
+            let rows = first..self.rows.min(first + ROW_GROUP);
+            let mut group = writer.next_row_group()?;
+            for (_, values) in &self.columns {
+                let mut column = group.next_column()?.expect("one for each of the schema");
+                write_column(&mut column, values, rows.clone())?;
+                column.close()?;
+            }
+            group.close()?;
+        }
+        writer.close().map(|_| ())
+    }
+
+    fn schema(&self) -> Result<Type, ParquetError> {
+        let field = |(name, values): &(String, Values)| {
+            let (physical, logical, repetition) = match values {
+                Values::Text(_) => {
+                    (Physical::BYTE_ARRAY, Some(LogicalType::String), Repetition::REQUIRED)
+                }
+                Values::Whole(_) => (Physical::INT64, None, Repetition::REQUIRED),
+                Values::Real(_) => (Physical::DOUBLE, None, Repetition::OPTIONAL),
+            };
+            let field = Type::primitive_type_builder(name, physical);
+            field.with_logical_type(logical).with_repetition(repetition).build().map(Arc::new)
+        };
+        let fields = self.columns.iter().map(field).collect::<Result<_, _>>()?;
+        Type::group_type_builder("rows").with_fields(fields).build()
+    }
+}
+
+fn write_column(
+    column: &mut SerializedColumnWriter<'_>,
+    values: &Values,
+    rows: Range<usize>,
+) -> Result<(), ParquetError> {
+    match values {
+        Values::Text(values) => {
+            let texts = values[rows].iter().map(|text| ByteArray::from(text.as_str()));
+            let texts: Vec<ByteArray> = texts.collect();
+            column.typed::<ByteArrayType>().write_batch(&texts, None, None)?;
+        }
+        Values::Whole(values) => {
+            column.typed::<Int64Type>().write_batch(&values[rows], None, None)?;
+        }
+        Values::Real(values) => {
+            // A value that is there is at level 1.
+            let levels = values[rows.clone()].iter().map(|value| i16::from(!value.is_nan()));
+            let levels: Vec<i16> = levels.collect();
+            let there = values[rows].iter().copied().filter(|value| !value.is_nan());
+            let there: Vec<f64> = there.collect();
+            column.typed::<DoubleType>().write_batch(&there, Some(&levels), None)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+
+    use super::*;
+
+    fn frame() -> Frame {
+        Frame::new(vec![
+            ("balancer".into(), Values::Text(vec!["ecmp".into(), "a, \"b\"".into()])),
+            ("bytes".into(), Values::Whole(vec![1, -2])),
+            ("slowdown".into(), Values::Real(vec![1.5, f64::NAN])),
+        ])
+    }
+
+    #[test]
+    fn csv_quotes_what_needs_it_and_leaves_out_what_is_not_there() {
+        let want = "balancer,bytes,slowdown\necmp,1,1.5\n\"a, \"\"b\"\"\",-2,\n";
+        assert_eq!(frame().to_csv(), want);
+    }
+
+    #[test]
+    fn a_parquet_file_reads_back_and_is_the_same_bytes_each_time() {
+        let file = frame().to_parquet();
+        assert_eq!(file, frame().to_parquet());
+        let reader = SerializedFileReader::new(Bytes::from(file)).unwrap();
+        let rows: Vec<String> =
+            reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect();
+        let want = [
+            "{balancer: \"ecmp\", bytes: 1, slowdown: 1.5}",
+            "{balancer: \"a, \"b\"\", bytes: -2, slowdown: null}",
+        ];
+        assert_eq!(rows, want);
+    }
+
+    #[test]
+    fn a_frame_without_rows_is_a_file_too() {
+        let frame = Frame::new(vec![("bytes".into(), Values::Whole(vec![]))]);
+        let reader = SerializedFileReader::new(Bytes::from(frame.to_parquet())).unwrap();
+        assert_eq!(reader.get_row_iter(None).unwrap().count(), 0);
+    }
+}
