@@ -7,6 +7,7 @@
 
 mod cmd;
 mod demo;
+mod destination;
 mod files;
 mod output;
 mod overrides;

@@ -1,14 +1,15 @@
 //! Text for people and JSON for programs, from one value.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use terminal_size::{Width, terminal_size};
 use weft_report::Table;
+
+use crate::destination::Destination;
 
 /// Where a command's results go, and in which form.
 #[derive(Clone, Copy, Debug)]
@@ -56,10 +57,7 @@ pub(crate) fn render(table: &Table) -> String {
 
 /// Writes a file, and the folders above it.
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<()> {
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    }
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    Destination::open(path)?.write(text)
 }
 
 /// Prints the whole chain of causes in one line; libraries put the fix into theirs.

@@ -1,0 +1,66 @@
+//! A file that a command will write when its work is done. That it cannot is found before the work
+//! begins, and what stood there stays until the new content is whole.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// A file to be written.
+#[derive(Debug)]
+pub(crate) struct Destination {
+    path: PathBuf,
+    file: File,
+    /// Where the content is written first; `None` for pipes and devices.
+    partial: Option<PathBuf>,
+}
+
+impl Destination {
+    /// Makes the folders above the file and finds out whether it can be written.
+    ///
+    /// # Errors
+    /// It cannot; the path and the reason.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let cannot = || format!("cannot write {}", path.display());
+        if path.is_dir() {
+            bail!("{}: it is a folder", cannot());
+        }
+        if path.exists() && !path.is_file() {
+            let file = OpenOptions::new().write(true).open(path).with_context(cannot)?;
+            return Ok(Self { path: path.into(), file, partial: None });
+        }
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::create_dir_all(folder)
+                .with_context(|| format!("cannot make {}", folder.display()))?;
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let partial = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
+        let file = File::create(&partial).with_context(cannot)?;
+        Ok(Self { path: path.into(), file, partial: Some(partial) })
+    }
+
+    /// Puts `content` where it belongs.
+    ///
+    /// # Errors
+    /// The disk is full, or something else is wrong with it; what stood there still does.
+    pub(crate) fn write(mut self, content: impl AsRef<[u8]>) -> Result<()> {
+        let cannot = || format!("cannot write {}", self.path.display());
+        self.file.write_all(content.as_ref()).with_context(cannot)?;
+        if let Some(partial) = &self.partial {
+            // A full disk may only be noticed when the content reaches it.
+            self.file.sync_all().with_context(cannot)?;
+            fs::rename(partial, &self.path).with_context(cannot)?;
+            self.partial = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Destination {
+    fn drop(&mut self) {
+        if let Some(partial) = &self.partial {
+            let _ = fs::remove_file(partial);
+        }
+    }
+}
