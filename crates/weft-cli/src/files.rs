@@ -20,21 +20,34 @@ pub(crate) const FOLDERS: [&str; 2] = ["scenarios", "experiments"];
 /// # Errors
 /// The file, line and key that is wrong.
 pub(crate) fn read_scenario(file: &Path, sets: &[String]) -> Result<Scenario> {
+    read_table(file, sets).map(|(scenario, ..)| scenario)
+}
+
+/// Likewise, with the table it was made from and the folder that its file names are relative to.
+///
+/// # Errors
+/// The file, line and key that is wrong.
+pub(crate) fn read_table(file: &Path, sets: &[String]) -> Result<(Scenario, Table, PathBuf)> {
     let text = read(file)?;
     let folder = file.parent().unwrap_or_else(|| Path::new(""));
     let table: Option<Table> = toml::from_str(&text).ok();
     let of_experiment = table.as_ref().and_then(|table| table.get("scenario")?.as_table().cloned());
-    if sets.is_empty() && of_experiment.is_none() {
+    let is_scenario = of_experiment.is_none();
+    let Some(mut table) = of_experiment.or(table) else {
+        // What is not TOML is no scenario either, and its error names the line.
+        return Ok((Scenario::read(file)?, Table::new(), folder.into()));
+    };
+    if sets.is_empty() && is_scenario {
         // From the text itself, errors name the line.
-        return Ok(Scenario::read(file)?);
+        return Ok((Scenario::read(file)?, table, folder.into()));
     }
-    let Some(mut table) = of_experiment.or(table) else { return Ok(Scenario::read(file)?) };
     overrides::set(&mut table, sets)?;
     let name = file.display();
-    Scenario::from_table(table, folder).with_context(|| match sets {
+    let scenario = Scenario::from_table(table.clone(), folder).with_context(|| match sets {
         [] => name.to_string(),
         sets => format!("{name} with --set {}", sets.join(" --set ")),
-    })
+    })?;
+    Ok((scenario, table, folder.into()))
 }
 
 /// Reads an experiment.

@@ -27,9 +27,20 @@ pub fn run_all(
     workers: usize,
     progress: impl Fn(usize) + Sync,
 ) -> Vec<Result<Report, RunError>> {
+    run_each(jobs, workers, progress, |_, report| report)
+}
+
+/// Likewise, but keeps of each report only what `keep` makes of it, on the thread that ran it: of
+/// many runs with many flows each, not all is held at once.
+pub fn run_each<T: Send>(
+    jobs: &[Job],
+    workers: usize,
+    progress: impl Fn(usize) + Sync,
+    keep: impl Fn(usize, Report) -> T + Sync,
+) -> Vec<Result<T, RunError>> {
     for_each_index(jobs.len(), workers, progress, |index| {
         let job = &jobs[index];
-        run(&job.scenario, job.seed)
+        run(&job.scenario, job.seed).map(|report| keep(index, report))
     })
 }
 

@@ -25,8 +25,9 @@
 //!
 //! [`world`] is the loop: it pops events and calls hosts' engines and the [`fabric`], which is every
 //! link and switch. [`workload`] says what hosts send, [`fault`] what goes wrong, [`check`] watches
-//! invariants, [`measure`] watches the rest. [`experiment`] varies scenarios and holds them to a
-//! paper's claims, [`swarm`] draws worlds at random. It knows no insides of the transport, no clock
+//! invariants, [`measure`] watches the rest. [`compare`] runs balancers on the same arrivals,
+//! [`experiment`] varies scenarios and holds them to a paper's claims, [`swarm`] draws worlds at
+//! random. It knows no insides of the transport, no clock
 //! and no thread but those of [`batch`], which runs whole simulations side by side.
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -34,6 +35,7 @@
 pub mod batch;
 pub mod bench;
 pub mod check;
+pub mod compare;
 pub mod event;
 mod event_queue;
 pub mod experiment;

@@ -11,6 +11,7 @@ use clap::Subcommand;
 use crate::files::{FOLDERS, read_scenario};
 use crate::output::Output;
 
+mod compare;
 mod list;
 mod page;
 mod run;
@@ -25,6 +26,7 @@ Examples:
   weft sim list                                           scenarios in this folder
   weft sim run experiments/stellar-fig9.toml              tables of what happened
   weft sim run mine.toml --set transport.paths=16 --html out/mine.html
+  weft sim compare mine.toml --balancers ecmp,oblivious --seeds 5
   weft sim show mine.toml                                 with every default filled in
   weft sim swarm --seeds 10000                            random worlds, every invariant checked"
 )]
@@ -46,6 +48,23 @@ Examples:
 
 The result names the scenario with every default filled in, so that it can be run again.")]
     Run(run::RunArgs),
+    /// Run several balancers on the same arrivals and compare what flows see of them
+    #[command(after_help = "\
+Examples:
+  weft sim compare scenarios/balancers.toml                   the variants the file names
+  weft sim compare mine.toml --balancers ecmp,least-queued,oblivious
+  weft sim compare mine.toml --balancers single,oblivious+dctcp   a policy with another control
+  weft sim compare mine.toml --loads 50%,80% --seeds 5 --html out/mine.html
+  weft sim compare mine.toml --topologies leaf-spine,leaf-spine:spines=4
+  weft sim compare mine.toml --runs out/runs.csv --flows out/flows.parquet
+  weft sim compare mine.toml --json > result.json             the same bytes every time
+
+A balancer is a [[variant]] of the scenario, a path policy (weft list policies), a switch model
+(weft list switches; hosts then keep each connection on one path), a congestion control
+(weft list congestion), or several joined by `+`. Everything else is the same for all: with the same
+seed each carries the same flows. With several seeds, ± is half of the 95 % confidence interval of
+the mean over them (Student's t).")]
+    Compare(compare::CompareArgs),
     /// Print a scenario with every default filled in
     #[command(after_help = "\
 Example:
@@ -80,6 +99,7 @@ Exit code 1 when a case fails; each is printed with the command that runs it aga
 pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     match arguments.verb {
         Verb::Run(arguments) => run::run(&arguments, output)?,
+        Verb::Compare(arguments) => compare::run(&arguments, output)?,
         Verb::Show { scenario, set } => {
             let expanded = read_scenario(&scenario, &set)?.expanded()?;
             output.value(&expanded, || expanded.clone())?;

@@ -108,20 +108,31 @@ fn took(flow: &FinishedFlow) -> f64 {
 }
 
 fn by_size(counted: &[&FinishedFlow], slowdowns: &[f64], edges: &[u64]) -> Vec<SizeBin> {
-    let mut bins: Vec<Vec<f64>> = vec![Vec::new(); edges.len() + 1];
-    for (flow, &slowdown) in counted.iter().zip(slowdowns) {
-        let bin = edges.partition_point(|&edge| edge < u64::from(flow.length));
-        bins[bin].push(slowdown);
-    }
-    let largest = counted.iter().map(|flow| u64::from(flow.length)).max().unwrap_or(0);
+    let sizes = counted.iter().map(|flow| u64::from(flow.length));
+    let largest = sizes.clone().max().unwrap_or(0);
+    let bins = binned(sizes.zip(slowdowns.iter().copied()), edges);
     let edges = edges.iter().copied().chain([u64::MAX]);
-    let filled = edges.zip(&mut bins).filter(|(_, values)| !values.is_empty());
+    let filled = edges.zip(bins).filter(|(_, bin)| bin.count > 0);
     filled
-        .map(|(edge, values)| {
-            let Distribution { count, mean, p50, p95, p99, p999, .. } = Distribution::of(values);
-            SizeBin { up_to_bytes: edge.min(largest), flows: count, mean, p50, p95, p99, p999 }
+        .map(|(edge, Distribution { count, mean, p50, p95, p99, p999, .. })| SizeBin {
+            up_to_bytes: edge.min(largest),
+            flows: count,
+            mean,
+            p50,
+            p95,
+            p99,
+            p999,
         })
         .collect()
+}
+
+/// The distribution of the values of each size bin; there is one bin more than edges.
+pub fn binned(values: impl Iterator<Item = (u64, f64)>, edges: &[u64]) -> Vec<Distribution> {
+    let mut bins: Vec<Vec<f64>> = vec![Vec::new(); edges.len() + 1];
+    for (bytes, value) in values {
+        bins[edges.partition_point(|&edge| edge < bytes)].push(value);
+    }
+    bins.iter_mut().map(|values| Distribution::of(values)).collect()
 }
 
 /// The time a flow takes alone: its first packet's way through an idle network, the rest of its

@@ -8,7 +8,7 @@ mod ports;
 mod queues;
 
 pub use distribution::Distribution;
-pub use flows::{FlowReport, REFERENCE_BINS, SizeBin, Yardstick, ideal_time};
+pub use flows::{FlowReport, REFERENCE_BINS, SizeBin, Yardstick, binned, ideal_time};
 pub use goodput::Goodput;
 pub use ports::{PortReport, PortWatch, TierLoad};
 pub use queues::{QueuePoint, QueueReport, QueueWatch};

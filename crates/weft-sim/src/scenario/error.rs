@@ -83,6 +83,15 @@ impl ScenarioError {
         Self { file: None, line: line.or_else(|| start.map(|line| line + 1)), message }
     }
 
+    /// What is wrong with the last variant of this name.
+    pub(super) fn variant(name: &str, message: &str, text: &str) -> Self {
+        let named = (1..).zip(text.lines()).filter(|(_, line)| {
+            find_value(line, name, 1).is_some_and(|(_, key)| key.trim_start_matches('{') == "name")
+        });
+        let line = named.last().map(|(line, _)| line);
+        Self { file: None, line, message: format!("variant {name:?}: {message}") }
+    }
+
     /// What is wrong with the workload at `index`.
     pub(super) fn workload(index: usize, kind: &str, error: &WorkloadError, text: &str) -> Self {
         let lines = (1..).zip(text.lines());

@@ -25,10 +25,12 @@ use crate::world::WorldConfig;
 mod error;
 mod topology;
 mod transport;
+mod variant;
 
 pub use error::ScenarioError;
 pub use topology::TopologySource;
 pub use transport::{Profile, TransportSection};
+pub use variant::Variant;
 
 /// Everything a run depends on but its seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,6 +71,9 @@ pub struct Scenario {
     /// What goes wrong.
     #[serde(default, rename = "fault", skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultConfig>,
+    /// What `weft sim compare` compares; a run knows nothing of them.
+    #[serde(default, rename = "variant", skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<Variant>,
     /// The folder that file names are relative to.
     #[serde(skip)]
     pub folder: PathBuf,
@@ -197,11 +202,38 @@ impl Scenario {
             let message = "size_bins are not ascending";
             return Err(ScenarioError::section("measure", message, text));
         }
+        self.check_variants(folder, text)?;
         for (index, workload) in self.workloads.iter().enumerate() {
             let kind = workload.kind().name();
             workload.check().map_err(|error| ScenarioError::workload(index, kind, &error, text))?;
         }
         Ok(self)
+    }
+
+    /// Each variant must give a scenario, and have a name of its own.
+    fn check_variants(&self, folder: &Path, text: &str) -> Result<(), ScenarioError> {
+        if self.variants.is_empty() {
+            return Ok(());
+        }
+        // Numbers that a scenario may have need not fit a table.
+        let table: Table =
+            toml::from_str(text).map_err(|error| ScenarioError::syntax(&error, text))?;
+        for (index, variant) in self.variants.iter().enumerate() {
+            let name = &variant.name;
+            let wrong = |message: String| ScenarioError::variant(name, &message, text);
+            if self.variants[..index].iter().any(|other| &other.name == name) {
+                return Err(wrong("there is another of this name".into()));
+            }
+            if let Some(section) = variant.foreign_section() {
+                let known = variant::SECTIONS.join(", ");
+                return Err(wrong(format!(
+                    "{section:?} is not what a variant may change ({known})"
+                )));
+            }
+            Self::from_table(variant.apply(&table), folder)
+                .map_err(|error| wrong(error.to_string()))?;
+        }
+        Ok(())
     }
 
     /// The scenario with every default filled in, as TOML.

@@ -92,7 +92,7 @@ impl TransportSection {
 }
 
 /// Puts `overrides` over `base`, tables key by key.
-fn merge(base: &mut Table, overrides: &Table) {
+pub(super) fn merge(base: &mut Table, overrides: &Table) {
     for (key, value) in overrides {
         match (base.get_mut(key), value) {
             (Some(Value::Table(old)), Value::Table(new)) => merge(old, new),

@@ -1,0 +1,203 @@
+//! `weft sim compare`.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use weft_report::Frame;
+use weft_sim::compare::{Plan, Row, resolve};
+use weft_sim::scenario::Variant;
+
+use super::workers;
+use crate::destination::Destination;
+use crate::files::read_table;
+use crate::output::{Output, render};
+use crate::progress;
+
+mod axes;
+mod frames;
+mod page;
+mod table;
+
+/// What to compare and how to report it.
+#[derive(Debug, clap::Args)]
+pub(super) struct CompareArgs {
+    /// The scenario file; of an experiment, the scenario its runs start from
+    scenario: PathBuf,
+    /// Balancers, the first being what the others are held against: variants of the scenario, path
+    /// policies, switch models, congestion controls, or several of these joined by `+`
+    /// [default: the scenario's variants]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    balancers: Vec<String>,
+    /// Loads of the workloads that have one, such as 0.5 or 50%
+    #[arg(long, value_name = "LOAD,…", value_delimiter = ',', value_parser = axes::load)]
+    loads: Vec<f64>,
+    /// Networks: shapes such as leaf-spine or leaf-spine:spines=4, or topology files
+    #[arg(long, value_name = "TOPOLOGY,…", value_delimiter = ',')]
+    topologies: Vec<String>,
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Seeds to run everything with, for confidence intervals
+    #[arg(long, default_value_t = NonZeroUsize::MIN)]
+    seeds: NonZeroUsize,
+    /// Runs at a time [default: one for each processor]
+    #[arg(long)]
+    threads: Option<NonZeroUsize>,
+    /// Replace a value for all, such as transport.mtu=1000; may be given again
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Print comma-separated values instead of a table
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+    /// Write a page with plots
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write a row for each run; .csv or .parquet
+    #[arg(long, value_name = "FILE")]
+    runs: Option<PathBuf>,
+    /// Write a row for each flow of each run; .csv or .parquet
+    #[arg(long, value_name = "FILE")]
+    flows: Option<PathBuf>,
+}
+
+/// A comparison that was made.
+#[derive(Debug)]
+struct Made {
+    plan: Plan,
+    name: String,
+    about: String,
+    rows: Vec<Row>,
+}
+
+pub(super) fn run(arguments: &CompareArgs, output: Output) -> Result<()> {
+    let plan = plan(arguments)?;
+    let page = arguments.html.as_deref().map(Destination::open).transpose()?;
+    let runs = arguments.runs.as_deref().map(FrameFile::open).transpose()?;
+    let flows = arguments.flows.as_deref().map(FrameFile::open).transpose()?;
+    let made = make(plan, arguments)?;
+    if let Some(page) = page {
+        page.write(page::page(&made).to_html())?;
+    }
+    if let Some(runs) = runs {
+        runs.write(&frames::runs(&made.rows))?;
+    }
+    if let Some(flows) = flows {
+        flows.write(&frames::flows(&made.rows))?;
+    }
+    if arguments.csv {
+        return output.raw(&frames::rows(&made.rows).to_csv());
+    }
+    output.value(&frames::value(&made), || text(&made, arguments))
+}
+
+fn plan(arguments: &CompareArgs) -> Result<Plan> {
+    let file = &arguments.scenario;
+    let (scenario, table, folder) = read_table(file, &arguments.set)?;
+    let variants: Vec<Variant> = match arguments.balancers.as_slice() {
+        [] => scenario.variants,
+        names => {
+            names.iter().map(|name| resolve(name, &scenario.variants)).collect::<Result<_, _>>()?
+        }
+    };
+    if variants.is_empty() {
+        bail!(
+            "{} has no [[variant]] to compare; name balancers, as in --balancers ecmp,oblivious",
+            file.display()
+        );
+    }
+    let first_twice = variants
+        .iter()
+        .enumerate()
+        .find(|(index, variant)| variants[..*index].iter().any(|other| other.name == variant.name));
+    if let Some((_, twice)) = first_twice {
+        bail!("--balancers names {:?} twice", twice.name);
+    }
+    let topologies = arguments.topologies.iter().map(|text| axes::topology(text));
+    Ok(Plan {
+        scenario: table,
+        folder,
+        variants,
+        loads: arguments.loads.clone(),
+        topologies: topologies.collect::<Result<_>>()?,
+        seeds: (0..arguments.seeds.get() as u64).map(|n| arguments.seed.wrapping_add(n)).collect(),
+        flows: arguments.flows.is_some(),
+    })
+}
+
+fn make(plan: Plan, arguments: &CompareArgs) -> Result<Made> {
+    let text = |key: &str| {
+        let value = plan.scenario.get(key).and_then(|value| value.as_str());
+        value.unwrap_or_default().to_owned()
+    };
+    let (name, about) = (text("name"), text("about"));
+    let bar = progress::counting(plan.runs(), "comparing");
+    let rows = plan.run(workers(arguments.threads), |done| bar.set_position(done as u64));
+    bar.finish_and_clear();
+    let rows = rows.with_context(|| arguments.scenario.display().to_string())?;
+    Ok(Made { plan, name, about, rows })
+}
+
+fn text(made: &Made, arguments: &CompareArgs) -> String {
+    let mut text = format!("{}\n\n", headline(made));
+    text += &render(&table::rows(made));
+    if made.plan.seeds.len() > 1 {
+        text += &format!("\n{}\n", table::INTERVAL);
+    }
+    if let Some(file) = &arguments.html {
+        text += &format!("\nThe page: {}\n", file.display());
+    }
+    text
+}
+
+/// `hopper-fig3: 4 balancers, 2 loads, 5 seeds`.
+fn headline(made: &Made) -> String {
+    let Plan { variants, loads, topologies, seeds, .. } = &made.plan;
+    let counted = [
+        (variants.len(), "balancer"),
+        (loads.len(), "load"),
+        (topologies.len(), "topology"),
+        (seeds.len(), "seed"),
+    ];
+    let parts = counted.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| {
+        let what = match (count, what) {
+            (1, _) => what.to_owned(),
+            (_, "topology") => "topologies".to_owned(),
+            _ => format!("{what}s"),
+        };
+        format!("{count} {what}")
+    });
+    let name = if made.name.is_empty() { "unnamed" } else { &made.name };
+    format!("{name}: {}", parts.collect::<Vec<_>>().join(", "))
+}
+
+/// A file of rows for programs, in the form that its name says.
+#[derive(Debug)]
+struct FrameFile {
+    destination: Destination,
+    form: Form,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Csv,
+    Parquet,
+}
+
+impl FrameFile {
+    fn open(path: &Path) -> Result<Self> {
+        let form = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("csv") => Form::Csv,
+            Some("parquet") => Form::Parquet,
+            _ => bail!("{}: expected a name that ends in .csv or .parquet", path.display()),
+        };
+        Ok(Self { destination: Destination::open(path)?, form })
+    }
+
+    fn write(self, frame: &Frame) -> Result<()> {
+        match self.form {
+            Form::Csv => self.destination.write(frame.to_csv()),
+            Form::Parquet => self.destination.write(frame.to_parquet()),
+        }
+    }
+}

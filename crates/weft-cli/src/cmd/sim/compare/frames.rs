@@ -1,0 +1,99 @@
+//! A comparison for programs: JSON, and rows for CSV and Parquet.
+
+use serde_json::{Value, json};
+use weft_report::{Frame, Values};
+use weft_sim::compare::{CONFIDENCE, METRICS, Row, Summary};
+use weft_sim::report::FlowLine;
+
+use super::Made;
+
+/// Everything but the flows.
+pub(super) fn value(made: &Made) -> Value {
+    let Made { plan, rows, .. } = made;
+    json!({
+        "scenario": plan.scenario.to_string(),
+        "seeds": plan.seeds,
+        "confidence": CONFIDENCE,
+        "balancers": plan.variants,
+        "rows": rows,
+    })
+}
+
+/// One row for each cell: each metric's mean over the seeds and half its confidence interval.
+pub(super) fn rows(rows: &[Row]) -> Frame {
+    let mut columns = places(rows, |_| 1);
+    let estimates = |value: &dyn Fn(&Row) -> Option<weft_sim::compare::Estimate>, key: &str| {
+        let all: Vec<_> = rows.iter().map(value).collect();
+        let mean = |estimate: &Option<weft_sim::compare::Estimate>| {
+            estimate.map_or(f64::NAN, |estimate| estimate.mean)
+        };
+        let half = |estimate: &Option<weft_sim::compare::Estimate>| {
+            estimate.and_then(|estimate| estimate.half_width).unwrap_or(f64::NAN)
+        };
+        [
+            (key.to_owned(), Values::Real(all.iter().map(mean).collect())),
+            (format!("{key}_half_width"), Values::Real(all.iter().map(half).collect())),
+        ]
+    };
+    for metric in METRICS {
+        columns.extend(estimates(&|row| row.metrics.get(metric.key).copied(), metric.key));
+    }
+    columns.extend(estimates(&|row| row.over_first, "slowdown_over_first"));
+    Frame::new(columns)
+}
+
+/// One row for each run.
+pub(super) fn runs(rows: &[Row]) -> Frame {
+    let mut columns = places(rows, |row| row.runs.len());
+    let runs = || rows.iter().flat_map(|row| &row.runs);
+    columns.push(("seed".into(), Values::Whole(runs().map(|run| whole(run.seed)).collect())));
+    for metric in METRICS {
+        let value = |run: &Summary| run.metrics.get(metric.key).copied().unwrap_or(f64::NAN);
+        columns.push((metric.key.into(), Values::Real(runs().map(value).collect())));
+    }
+    Frame::new(columns)
+}
+
+/// One row for each flow.
+pub(super) fn flows(rows: &[Row]) -> Frame {
+    let count = |row: &Row| row.runs.iter().map(|run| run.flows.len()).sum();
+    let mut columns = places(rows, count);
+    let runs = || rows.iter().flat_map(|row| &row.runs);
+    let seeds = runs().flat_map(|run| run.flows.iter().map(|_| whole(run.seed)));
+    columns.push(("seed".into(), Values::Whole(seeds.collect())));
+    let each = || runs().flat_map(|run| &run.flows);
+    let mut wholes = |key: &str, value: fn(&FlowLine) -> i64| {
+        columns.push((key.to_owned(), Values::Whole(each().map(value).collect())));
+    };
+    wholes("workload", |flow| flow.workload.into());
+    wholes("tag", |flow| whole(flow.tag));
+    wholes("source", |flow| flow.source.into());
+    wholes("destination", |flow| flow.destination.into());
+    wholes("bytes", |flow| flow.bytes.into());
+    let mut reals = |key: &str, value: fn(&FlowLine) -> f64| {
+        columns.push((key.to_owned(), Values::Real(each().map(value).collect())));
+    };
+    reals("start_us", |flow| flow.start_us);
+    reals("delivered_us", |flow| flow.delivered_us);
+    reals("acknowledged_us", |flow| flow.acknowledged_us);
+    reals("slowdown", |flow| flow.slowdown);
+    Frame::new(columns)
+}
+
+/// The columns that say where a row belongs, each row's as often as `times`.
+fn places(rows: &[Row], times: impl Fn(&Row) -> usize) -> Vec<(String, Values)> {
+    let repeated = || rows.iter().flat_map(|row| std::iter::repeat_n(&row.cell, times(row)));
+    let topologies = repeated().map(|cell| cell.topology.clone().unwrap_or_default());
+    let loads = repeated().map(|cell| cell.load.unwrap_or(f64::NAN));
+    let balancers = repeated().map(|cell| cell.balancer.clone());
+    vec![
+        ("topology".into(), Values::Text(topologies.collect())),
+        ("load".into(), Values::Real(loads.collect())),
+        ("balancer".into(), Values::Text(balancers.collect())),
+    ]
+}
+
+/// Seeds and tags are any 64 bits; a program sees the same ones.
+fn whole(number: u64) -> i64 {
+    number.cast_signed()
+}

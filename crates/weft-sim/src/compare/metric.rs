@@ -1,0 +1,93 @@
+//! What is read from each run of a comparison: a row each.
+
+use Show::{Decimals, Percent};
+use Shown::{Always, IfAny, Never};
+
+/// How a value is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// With so many decimals.
+    Decimals(usize),
+    /// A share of one, as a percentage.
+    Percent,
+}
+
+/// One number of each run.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Its key for programs, the unit as its last word.
+    pub key: &'static str,
+    /// Its heading for people.
+    pub heading: &'static str,
+    /// Where it stands in the run's report, dotted. A run that lacks it lacks the metric.
+    pub value: &'static str,
+    /// How it is shown.
+    pub show: Show,
+    /// Who sees it.
+    pub shown: Shown,
+}
+
+/// Whether people see a metric; programs always do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// They do.
+    Always,
+    /// They do, if it is not zero everywhere.
+    IfAny,
+    /// They do not.
+    Never,
+}
+
+const fn metric(
+    key: &'static str,
+    heading: &'static str,
+    value: &'static str,
+    show: Show,
+    shown: Shown,
+) -> Metric {
+    Metric { key, heading, value, show, shown }
+}
+
+/// Every one, in the order of columns.
+pub const METRICS: &[Metric] = &[
+    metric("flows", "flows", "slowdown.count", Decimals(0), Always),
+    metric("unfinished", "unfinished", "unfinished", Decimals(0), IfAny),
+    metric("slowdown_mean", "slowdown", "slowdown.mean", Decimals(3), Always),
+    metric("slowdown_p50", "p50", "slowdown.p50", Decimals(3), Always),
+    metric("slowdown_p95", "p95", "slowdown.p95", Decimals(3), Always),
+    metric("slowdown_p99", "p99", "slowdown.p99", Decimals(3), Always),
+    metric("slowdown_p999", "p99.9", "slowdown.p999", Decimals(2), Always),
+    metric("fct_mean_us", "FCT us", "fct_us.mean", Decimals(1), Never),
+    metric("fct_p99_us", "p99 us", "fct_us.p99", Decimals(1), Never),
+    metric("round_mean_us", "round us", "rounds.mean", Decimals(1), IfAny),
+    metric("retransmit_share", "repeats", "transport.retransmit_share", Percent, IfAny),
+    metric("out_of_order_share", "out of order", "transport.out_of_order_share", Percent, IfAny),
+    metric("path_switches", "switches", "transport.path_switches", Decimals(0), IfAny),
+    metric("probe_share", "probes", "transport.probe_share", Percent, IfAny),
+    metric("lost_packets", "lost", "lost", Decimals(0), IfAny),
+    metric("uplink_load_mean", "uplinks", "ports.tiers.leaf-up.mean", Percent, IfAny),
+    metric("uplink_load_max", "fullest", "ports.tiers.leaf-up.max", Percent, IfAny),
+];
+
+impl Metric {
+    /// The value for people.
+    pub fn text(&self, value: f64) -> String {
+        match self.show {
+            Decimals(places) => format!("{value:.places$}"),
+            Percent => format!("{:.2}%", value * 100.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_named_once() {
+        let mut keys: Vec<_> = METRICS.iter().map(|metric| metric.key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), METRICS.len());
+    }
+}

@@ -1,0 +1,197 @@
+//! Comparisons: several balancers on the same arrivals, at several loads, on several networks, with
+//! several seeds.
+//!
+//! A [`Plan`] says what varies; its cells are all combinations, and each is run with each seed. What
+//! is sent, when and by whom follows from the workloads, the network and the seed alone, so that cells
+//! that differ in the balancer carry the same flows.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use toml::{Table, Value};
+use weft_units::Seed;
+
+use crate::batch::{Job, run_each};
+use crate::run::RunError;
+use crate::scenario::{Scenario, ScenarioError, Variant};
+
+mod balancer;
+mod estimate;
+mod metric;
+mod outcome;
+
+pub use balancer::{UnknownBalancer, resolve};
+pub use estimate::{CONFIDENCE, Estimate};
+pub use metric::{METRICS, Metric, Show, Shown};
+pub use outcome::{Bin, Row, Summary};
+
+/// What is compared.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The scenario every run starts from.
+    pub scenario: Table,
+    /// The folder that its file names are relative to.
+    pub folder: PathBuf,
+    /// The balancers; others are held against the first.
+    pub variants: Vec<Variant>,
+    /// Loads of the workloads that have one; none leaves them as they are.
+    pub loads: Vec<f64>,
+    /// Networks by name; none leaves the scenario's.
+    pub topologies: Vec<(String, Table)>,
+    /// Each cell is run once with each.
+    pub seeds: Vec<u64>,
+    /// Whether results keep every flow.
+    pub flows: bool,
+}
+
+/// One combination of what varies.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cell {
+    /// The network, where several are compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology: Option<String>,
+    /// The load, where it is varied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load: Option<f64>,
+    /// The balancer.
+    pub balancer: String,
+}
+
+/// Why a comparison cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompareError {
+    /// A load was asked for that no workload takes.
+    #[error("no workload of the scenario has a load to vary; poisson has")]
+    NoLoad,
+    /// A combination is not a scenario.
+    #[error("{cell}: {error}")]
+    Scenario {
+        /// Which combination.
+        cell: String,
+        /// What is wrong.
+        error: ScenarioError,
+    },
+    /// A combination cannot be run.
+    #[error("{cell}, seed {seed}: {error}")]
+    Run {
+        /// Which combination.
+        cell: String,
+        /// With which seed.
+        seed: u64,
+        /// What is wrong.
+        error: Box<RunError>,
+    },
+}
+
+impl std::fmt::Display for Cell {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}", self.balancer)?;
+        if let Some(load) = self.load {
+            write!(out, " at load {load}")?;
+        }
+        if let Some(topology) = &self.topology {
+            write!(out, " on {topology}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    /// How many runs it takes.
+    pub fn runs(&self) -> usize {
+        let (loads, topologies) = (self.loads.len().max(1), self.topologies.len().max(1));
+        self.variants.len() * loads * topologies * self.seeds.len()
+    }
+
+    /// Does every run on up to `workers` threads; `progress` hears how many are done. One row for
+    /// each cell: networks, in them loads, in them balancers.
+    ///
+    /// # Errors
+    /// A combination cannot be made or run.
+    pub fn run(
+        &self,
+        workers: usize,
+        progress: impl Fn(usize) + Sync,
+    ) -> Result<Vec<Row>, CompareError> {
+        let cells = self.cells()?;
+        let job = |scenario: &Scenario, &seed| Job { scenario: scenario.clone(), seed: Seed(seed) };
+        let jobs = cells
+            .iter()
+            .flat_map(|(_, scenario)| self.seeds.iter().map(move |seed| job(scenario, seed)));
+        let jobs: Vec<Job> = jobs.collect();
+        let keep = |index: usize, report| Summary::new(&jobs[index].scenario, report, self.flows);
+        let mut results = run_each(&jobs, workers, progress, keep).into_iter();
+        let mut rows: Vec<Row> = Vec::with_capacity(cells.len());
+        for (index, (cell, scenario)) in cells.into_iter().enumerate() {
+            let mut runs = Vec::with_capacity(self.seeds.len());
+            for (&seed, result) in self.seeds.iter().zip(results.by_ref()) {
+                runs.push(result.map_err(|error| CompareError::Run {
+                    cell: cell.to_string(),
+                    seed,
+                    error: Box::new(error),
+                })?);
+            }
+            let first = (index / self.variants.len()) * self.variants.len();
+            let against = rows.get(first).map(|row| row.runs.as_slice());
+            rows.push(Row::new(cell, &scenario, runs, against));
+        }
+        Ok(rows)
+    }
+
+    /// Every combination, balancers varying fastest.
+    fn cells(&self) -> Result<Vec<(Cell, Scenario)>, CompareError> {
+        let unchanged = [None];
+        let topologies = self.topologies.iter().map(Some);
+        let topologies: Vec<_> =
+            if self.topologies.is_empty() { unchanged.to_vec() } else { topologies.collect() };
+        let loads: Vec<Option<f64>> = self.loads.iter().copied().map(Some).collect();
+        let loads = if loads.is_empty() { vec![None] } else { loads };
+        let mut cells = Vec::new();
+        for topology in &topologies {
+            for &load in &loads {
+                for variant in &self.variants {
+                    let name = topology.map(|(name, _)| name.clone());
+                    let cell = Cell { topology: name, load, balancer: variant.name.clone() };
+                    let mut table = variant.apply(&self.scenario);
+                    if let Some((_, topology)) = topology {
+                        table.insert("topology".into(), Value::Table(topology.clone()));
+                    }
+                    if let Some(load) = load {
+                        set_load(&mut table, load)?;
+                    }
+                    let scenario = scenario(table, &self.folder, &cell)?;
+                    cells.push((cell, scenario));
+                }
+            }
+        }
+        Ok(cells)
+    }
+}
+
+fn scenario(table: Table, folder: &Path, cell: &Cell) -> Result<Scenario, CompareError> {
+    let scenario = Scenario::from_table(table, folder);
+    let wrong = |error| CompareError::Scenario { cell: cell.to_string(), error };
+    let mut scenario = scenario.map_err(wrong)?;
+    // Slowdowns of all workloads together are made of the flows.
+    scenario.measure.flows = true;
+    Ok(scenario)
+}
+
+/// Sets the load of every workload that has one.
+fn set_load(scenario: &mut Table, load: f64) -> Result<(), CompareError> {
+    let workloads = scenario.get_mut("workload").and_then(Value::as_array_mut);
+    let tables = workloads.into_iter().flatten().filter_map(Value::as_table_mut);
+    let mut loaded = false;
+    for workload in tables {
+        let is_poisson = workload.get("kind").and_then(Value::as_str) == Some("poisson");
+        if is_poisson || workload.contains_key("load") {
+            workload.insert("load".into(), load.into());
+            loaded = true;
+        }
+    }
+    if loaded { Ok(()) } else { Err(CompareError::NoLoad) }
+}
+
+#[cfg(test)]
+mod tests;
