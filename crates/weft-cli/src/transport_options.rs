@@ -1,25 +1,48 @@
 //! The transport's knobs on the command line: a profile, the four that matter most, and `--set` for
 //! all others.
 
+use std::sync::LazyLock;
+
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use weft_agent::AgentConfig;
-use weft_transport::{TransportConfig, congestion, path};
+use weft_transport::{Profile, TransportConfig, congestion, path};
 
 use crate::overrides;
 
 /// Where a configuration starts from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Profile {
-    /// For real packets on an Ethernet of 1500 bytes: bursts spread over the paths
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// What the agent does by itself.
     #[default]
     Ethernet,
-    /// One path for all packets, as the fabric's hash chooses it
+    /// The same on one path.
     Single,
-    /// STELLAR's values: 128 paths, 4 KiB packets (needs a larger MTU), RTO 250 us
-    Stellar,
-    /// BIFROST's values: 8 paths, groups of 50 packets, Swift, RTO 4 ms
-    Bifrost,
+    /// A published system.
+    Published(Profile),
+}
+
+static STARTS: LazyLock<Vec<Start>> = LazyLock::new(|| {
+    let published = Profile::ALL.iter().copied().map(Start::Published);
+    [Start::Ethernet, Start::Single].into_iter().chain(published).collect()
+});
+
+impl ValueEnum for Start {
+    fn value_variants<'a>() -> &'a [Self] {
+        &STARTS
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (name, about) = match self {
+            Self::Ethernet => {
+                ("ethernet", "for real packets on an Ethernet of 1500 bytes: bursts over the paths")
+            }
+            Self::Single => ("single", "likewise on one path, as the fabric's hash chooses it"),
+            Self::Published(profile) => (profile.name(), profile.about()),
+        };
+        Some(PossibleValue::new(name).help(about))
+    }
 }
 
 /// How connections behave.
@@ -28,7 +51,7 @@ pub(crate) enum Profile {
 pub(crate) struct TransportOptions {
     /// Where the other values start from
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) profile: Profile,
+    pub(crate) profile: Start,
     /// Paths (source ports) of each connection
     #[arg(long)]
     pub(crate) paths: Option<u16>,
@@ -53,12 +76,11 @@ impl TransportOptions {
     /// An unknown key with the nearest known one, or a value out of its range.
     pub(crate) fn config(&self) -> Result<TransportConfig> {
         let mut config = match self.profile {
-            Profile::Ethernet => AgentConfig::ethernet(self.paths.unwrap_or(4)),
-            Profile::Single => single_path(),
-            Profile::Stellar => TransportConfig::stellar(),
-            Profile::Bifrost => TransportConfig::bifrost(),
+            Start::Ethernet => AgentConfig::ethernet(self.paths.unwrap_or(4)),
+            Start::Single => single_path(),
+            Start::Published(profile) => profile.config(),
         };
-        if self.profile == Profile::Single && self.paths.is_some_and(|paths| paths != 1) {
+        if self.profile == Start::Single && self.paths.is_some_and(|paths| paths != 1) {
             bail!("--profile single has one path; leave --paths out");
         }
         config.paths = self.paths.unwrap_or(config.paths);
@@ -82,7 +104,7 @@ mod tests {
 
     #[test]
     fn every_profile_is_valid() {
-        for &profile in Profile::value_variants() {
+        for &profile in Start::value_variants() {
             let options = TransportOptions { profile, ..TransportOptions::default() };
             assert!(options.config().is_ok(), "{profile:?}");
         }

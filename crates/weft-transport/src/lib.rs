@@ -94,6 +94,7 @@ mod endpoint;
 mod error;
 mod event;
 mod pool;
+mod profile;
 mod registry;
 mod stats;
 mod timers;
@@ -112,4 +113,5 @@ pub use endpoint::{
 };
 pub use error::{ConnectError, PlacedError, SubmitError};
 pub use event::{CloseReason, DropReason, Event, Placement, Verdict};
+pub use profile::Profile;
 pub use stats::Stats;

@@ -54,6 +54,16 @@ const KINDS: &[Kind] = &[
         entries: rows!(weft_transport::congestion::Kind),
     },
     Kind {
+        name: "recovery",
+        about: "how a connection finds what was lost",
+        entries: rows!(weft_transport::recovery::Kind),
+    },
+    Kind {
+        name: "profiles",
+        about: "published systems as configurations of the transport",
+        entries: rows!(weft_transport::Profile),
+    },
+    Kind {
         name: "topologies",
         about: "shapes of simulated networks",
         entries: rows!(weft_topo::build::TopologyKind),

@@ -29,7 +29,7 @@ mod variant;
 
 pub use error::ScenarioError;
 pub use topology::TopologySource;
-pub use transport::{Profile, TransportSection};
+pub use transport::TransportSection;
 pub use variant::Variant;
 
 /// Everything a run depends on but its seed.

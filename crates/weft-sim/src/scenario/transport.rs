@@ -3,32 +3,11 @@
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use weft_topo::{NodeId, Topology};
-use weft_transport::TransportConfig;
+use weft_transport::{Profile, TransportConfig};
 use weft_units::BitRate;
 
 use super::ScenarioError;
-use crate::registry::named_kinds;
 use crate::world::base_round_trip;
-
-named_kinds! {
-    /// A published system as a transport configuration.
-    Profile, "transport profile", {
-        Stellar, "stellar", "128 paths, oblivious spray, one window from ECN and RTT, RTO 250 us";
-        Bifrost, "bifrost", "groups of 50 packets over the best 4 of 8 paths, Swift per path";
-        Ecmp, "ecmp", "one path, chosen by the fabric's hash";
-    }
-}
-
-impl Profile {
-    /// Its configuration.
-    pub fn config(self) -> TransportConfig {
-        match self {
-            Self::Stellar => TransportConfig::stellar(),
-            Self::Bifrost => TransportConfig::bifrost(),
-            Self::Ecmp => TransportConfig::ecmp(),
-        }
-    }
-}
 
 /// A profile and what differs from it: any key of [`TransportConfig`]. Where `line_rate` and
 /// `base_rtt` are left out, they are those of the network.

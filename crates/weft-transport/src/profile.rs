@@ -1,0 +1,104 @@
+//! Published systems as configurations of the one engine.
+
+use weft_units::Duration;
+
+use crate::recovery;
+use crate::{RecoveryConfig, Retransmission, TransportConfig, congestion, path};
+
+/// Declares every profile once: constructor, name, one-line description.
+macro_rules! profiles {
+    ($($kind:ident => $constructor:ident, $name:literal, $about:literal;)+) => {
+        /// The name of a profile.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum Profile { $(#[doc = $about] $kind),+ }
+
+        impl Profile {
+            /// Every profile, in the order of the table.
+            pub const ALL: &[Self] = &[$(Self::$kind),+];
+            /// Its name on the command line and in scenarios.
+            pub const fn name(self) -> &'static str { match self { $(Self::$kind => $name),+ } }
+            /// What it is, in one line.
+            pub const fn about(self) -> &'static str { match self { $(Self::$kind => $about),+ } }
+            /// Its configuration.
+            pub fn config(self) -> TransportConfig {
+                match self { $(Self::$kind => TransportConfig::$constructor()),+ }
+            }
+        }
+    };
+}
+
+profiles! {
+    Stellar => stellar, "stellar", "128 paths, oblivious spray, one window from ECN and RTT, RTO 250 us (STELLAR)";
+    Bifrost => bifrost, "bifrost", "groups of 50 packets over the best 4 of 8 paths, Swift per path, RTO 4 ms (BIFROST)";
+    Ecmp => ecmp, "ecmp", "one path, chosen by the fabric's hash";
+    Irn => irn, "irn", "an RDMA NIC on one path: DCQCN, selective repeat after a NACK, packets of 1000 bytes (IRN)";
+    Roce => roce, "roce", "an RDMA NIC on one path of a lossless network: DCQCN, go-back-N, packets of 1000 bytes";
+    Hopper => hopper, "hopper", "irn that leaves a congested path for a better one and takes some reordering (Hopper)";
+}
+
+crate::registry::named!(Profile, "transport profile");
+
+impl TransportConfig {
+    /// An RDMA NIC with IRN's selective repeat and DCQCN, on the one path that the fabric's hash
+    /// chooses, as the ns-3 models of ConWeave and Hopper have it: packets of 1000 bytes, an ACK for
+    /// each, a bandwidth-delay product in flight, timeouts of 100 and 320 us.
+    pub fn irn() -> Self {
+        let ecmp = Self::ecmp();
+        Self {
+            mtu: 1000,
+            congestion: congestion::Kind::Dcqcn,
+            ack_every: 1,
+            ack_delay: Duration::ZERO,
+            retransmission: Retransmission {
+                rto_min: Duration::from_micros(320),
+                ..ecmp.retransmission
+            },
+            recovery: RecoveryConfig { kind: recovery::Kind::Irn, ..RecoveryConfig::default() },
+            ..ecmp
+        }
+    }
+
+    /// An RDMA NIC that only takes packets in order, for a network that loses none (PFC): go-back-N, a
+    /// timeout of 4 ms, and no window beside DCQCN's rate.
+    pub fn roce() -> Self {
+        let irn = Self::irn();
+        let timeout = Duration::from_millis(4);
+        Self {
+            retransmission: Retransmission {
+                rto_min: timeout,
+                rto_max: timeout,
+                ..irn.retransmission
+            },
+            recovery: RecoveryConfig { kind: recovery::Kind::GoBackN, ..irn.recovery },
+            dcqcn: crate::DcqcnConfig { bdp_cap: false, ..irn.dcqcn },
+            ..irn
+        }
+    }
+
+    /// Hopper (section 4.1.1): [`Self::irn`] over one path at a time of many, which it leaves when it is
+    /// congested and another is better. The paper's number for the packets that may come out of order is
+    /// lost in its text; half of what may be in flight at 100 Gb/s and 8 us stands in for it.
+    pub fn hopper() -> Self {
+        let irn = Self::irn();
+        Self {
+            paths: 64,
+            policy: path::Kind::Hopper,
+            recovery: RecoveryConfig { out_of_order: 50, ..irn.recovery },
+            ..irn
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_profile_is_valid_and_found_by_its_name() {
+        for &profile in Profile::ALL {
+            assert_eq!(profile.name().parse(), Ok(profile));
+            assert_eq!(profile.config().validate(), Ok(()), "{profile}");
+        }
+    }
+}
