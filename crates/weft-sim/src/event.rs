@@ -1,7 +1,7 @@
 //! Everything that can happen to one node of the simulated world. What concerns more than one is in
 //! the world's [agenda](crate::world).
 
-use weft_topo::NodeId;
+use weft_topo::{LinkId, NodeId};
 use weft_transport::ConnectionId;
 
 use crate::event_queue::{AtNode, EventQueue};
@@ -53,7 +53,8 @@ impl Events {
         self.0.pop().map(|(at, packed)| (at, Event::from(packed)))
     }
 
-    /// Like [`Self::pop`], at a switch: nothing but packets happens to it.
+    /// Like [`Self::pop`], at a switch to which nothing but packets happens: none has ports that hold
+    /// queues, or a forwarding model that keeps timers.
     #[inline]
     pub fn pop_arrival(&mut self) -> Option<(SimTime, Hop)> {
         self.0.pop().map(|(at, packed)| (at, Hop::from_words(packed.0)))
@@ -84,7 +85,9 @@ impl Events {
     }
 }
 
-/// One thing that happens at one node. Only [`Event::Arrive`] may be at a switch.
+/// One thing that happens at one node. What a switch does on its own, [`Event::Timer`] and
+/// [`Event::Port`], is only asked for where the fabric says so: see
+/// [`Fabric::only_forwards`](crate::fabric::Fabric::only_forwards).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A packet's last bit arrives at the end of a link.
@@ -126,6 +129,33 @@ pub enum Event {
         /// What.
         act: Act,
     },
+    /// A switch's forwarding model asked to be woken.
+    Timer {
+        /// The switch.
+        switch: NodeId,
+        /// What it asked for.
+        token: u64,
+    },
+    /// Something happens to a port that holds queues.
+    Port {
+        /// The node whose port it is.
+        node: NodeId,
+        /// The link it sends on; for [`PortEvent::Refresh`], the one it receives from.
+        link: LinkId,
+        /// What.
+        what: PortEvent,
+    },
+}
+
+/// What happens to a port that holds queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortEvent {
+    /// It may send again: the last packet has left, or a pause is over.
+    Wake,
+    /// A pause frame came: it sends no data for so long. Zero ends a pause.
+    Pause(SimSpan),
+    /// Time to say again that the neighbour must pause.
+    Refresh,
 }
 
 /// What a workload has a host do.
@@ -156,6 +186,10 @@ mod tag {
     pub(super) const PLACED: u64 = Hop::LAST_TAG + 3;
     pub(super) const WAKE: u64 = Hop::LAST_TAG + 4;
     pub(super) const ACT: u64 = Hop::LAST_TAG + 5;
+    pub(super) const TIMER: u64 = Hop::LAST_TAG + 6;
+    pub(super) const WAKE_PORT: u64 = Hop::LAST_TAG + 7;
+    pub(super) const PAUSE: u64 = Hop::LAST_TAG + 8;
+    pub(super) const REFRESH: u64 = Hop::LAST_TAG + 9;
 }
 
 impl AtNode for Packed {
@@ -174,18 +208,24 @@ impl AtNode for Packed {
 impl From<Event> for Packed {
     #[inline]
     fn from(event: Event) -> Self {
-        let at_host = |host: NodeId, tag: u64, number: u32, token: u64| {
-            Self([token, u64::from(host.0) | u64::from(number) << 32, tag << Hop::TAG_BITS])
+        let at_node = |node: NodeId, tag: u64, number: u32, token: u64| {
+            Self([token, u64::from(node.0) | u64::from(number) << 32, tag << Hop::TAG_BITS])
         };
         match event {
             Event::Arrive(hop) => Self(hop.to_words()),
-            Event::Pull { host } => at_host(host, tag::PULL, 0, 0),
-            Event::Deadline { host } => at_host(host, tag::DEADLINE, 0, 0),
+            Event::Pull { host } => at_node(host, tag::PULL, 0, 0),
+            Event::Deadline { host } => at_node(host, tag::DEADLINE, 0, 0),
             Event::Placed { host, connection, psn } => {
-                at_host(host, tag::PLACED, connection.0, psn.into())
+                at_node(host, tag::PLACED, connection.0, psn.into())
             }
-            Event::Wake { host, workload, token } => at_host(host, tag::WAKE, workload, token),
-            Event::Act { host, channel, act } => at_host(host, tag::ACT, channel.0, act as u64),
+            Event::Wake { host, workload, token } => at_node(host, tag::WAKE, workload, token),
+            Event::Act { host, channel, act } => at_node(host, tag::ACT, channel.0, act as u64),
+            Event::Timer { switch, token } => at_node(switch, tag::TIMER, 0, token),
+            Event::Port { node, link, what } => match what {
+                PortEvent::Wake => at_node(node, tag::WAKE_PORT, link.0, 0),
+                PortEvent::Pause(span) => at_node(node, tag::PAUSE, link.0, span.as_picos()),
+                PortEvent::Refresh => at_node(node, tag::REFRESH, link.0, 0),
+            },
         }
     }
 }
@@ -195,6 +235,7 @@ impl From<Packed> for Event {
     fn from(packed: Packed) -> Self {
         let Packed([token, way, state]) = packed;
         let (host, number) = (NodeId(low(way)), low(way >> 32));
+        let port = |what| Self::Port { node: host, link: LinkId(number), what };
         match state >> Hop::TAG_BITS {
             tag if tag <= Hop::LAST_TAG => Self::Arrive(Hop::from_words(packed.0)),
             tag::PULL => Self::Pull { host },
@@ -205,6 +246,10 @@ impl From<Packed> for Event {
                 let act = Act::ALL[low(token) as usize];
                 Self::Act { host, channel: ChannelId(number), act }
             }
+            tag::TIMER => Self::Timer { switch: host, token },
+            tag::WAKE_PORT => port(PortEvent::Wake),
+            tag::PAUSE => port(PortEvent::Pause(SimSpan::from_picos(token))),
+            tag::REFRESH => port(PortEvent::Refresh),
             unknown => unreachable!("no event has tag {unknown}"),
         }
     }
@@ -218,8 +263,6 @@ const fn low(word: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use weft_topo::LinkId;
-
     use super::*;
     use crate::packet::ParcelId;
 
@@ -228,6 +271,7 @@ mod tests {
         let hop = Hop::new(ParcelId::default(), NodeId(7), NodeId(u32::MAX), 0x8000_0001, 9216);
         let hop = hop.on(LinkId(0xffff_fffe), NodeId(8), 15).past_switch();
         let host = NodeId(12);
+        let port = |what| Event::Port { node: host, link: LinkId(0xffff_fffd), what };
         for event in [
             Event::Arrive(hop),
             Event::Arrive(hop.marked()),
@@ -238,6 +282,10 @@ mod tests {
             Event::Act { host, channel: ChannelId(9), act: Act::Connect },
             Event::Act { host, channel: ChannelId(9), act: Act::Submit },
             Event::Act { host, channel: ChannelId(9), act: Act::Close },
+            Event::Timer { switch: host, token: u64::MAX },
+            port(PortEvent::Wake),
+            port(PortEvent::Pause(SimSpan::from_picos(1 << 60))),
+            port(PortEvent::Refresh),
         ] {
             let packed = Packed::from(event);
             assert_eq!(Event::from(packed), event);

@@ -10,7 +10,7 @@ use weft_topo::hash::FabricHash;
 use weft_topo::{Failures, LinkId, NodeId, RouteError, Routes, Topology};
 use weft_units::{Duration, Rng, Seed, prefetch};
 
-use crate::event::Events;
+use crate::event::{Event, Events};
 use crate::fault::Change;
 use crate::fault::impairment::{Impairment, Outcome};
 use crate::link::{Condition, Link, LinkClass, Tally};
@@ -197,6 +197,24 @@ impl Fabric {
         self.routes.prefetch(switch);
         for link in self.topology.ports(switch) {
             prefetch(&self.links[link.index()]);
+        }
+    }
+
+    /// Whether switches do nothing but send on packets as they arrive; [`Self::forward`] is then all
+    /// they need, otherwise [`Self::serve`].
+    pub fn only_forwards(&self) -> bool {
+        !self.forwarding.keeps_timers()
+    }
+
+    /// Something happens at a switch.
+    #[inline]
+    pub fn serve(&mut self, now: SimTime, event: Event, events: &mut Events) {
+        match event {
+            Event::Arrive(hop) => self.forward(now, hop, events),
+            Event::Timer { switch, token } => {
+                self.forwarding.timer(now, (switch.0 - self.hosts) as usize, token);
+            }
+            other => unreachable!("{other:?} is no event of a switch"),
         }
     }
 

@@ -18,6 +18,15 @@ pub enum Ecn {
     CongestionExperienced,
 }
 
+/// What a port that holds queues tells packets apart by; the first goes before the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// ACKs, set-up, answers: few and small, never paused.
+    Control,
+    /// Payload, and probes, which are to see what payload sees.
+    Data,
+}
+
 /// A packet on its way over one link: what the switch at the far end needs.
 ///
 /// Three words that are taken apart by shifts. As a struct of small fields it has the same size, but
@@ -39,8 +48,8 @@ const EPOCH: u32 = 52;
 const TAG: u32 = 56;
 /// The wire's hop count has four bits.
 const MOST_SWITCHES: u64 = 15;
-const CAPABLE: u64 = 0;
 const EXPERIENCED: u64 = 1;
+const CONTROL: u64 = 2;
 
 /// Links that go down count their epochs modulo this.
 pub const EPOCHS: u8 = 16;
@@ -70,7 +79,7 @@ impl Hop {
         Self {
             freight: halves(packet.0, 0),
             way: halves(source.0, destination.0),
-            state: u64::from(hash) | u64::from(size) << SIZE | CAPABLE << TAG,
+            state: u64::from(hash) | u64::from(size) << SIZE,
         }
     }
 
@@ -128,7 +137,13 @@ impl Hop {
     /// Whether a switch marked it.
     #[inline]
     pub const fn ecn(self) -> Ecn {
-        if self.state >> TAG == CAPABLE { Ecn::Capable } else { Ecn::CongestionExperienced }
+        if self.state >> TAG & EXPERIENCED == 0 { Ecn::Capable } else { Ecn::CongestionExperienced }
+    }
+
+    /// Which of a port's queues it belongs in, where ports hold queues.
+    #[inline]
+    pub const fn class(self) -> Class {
+        if self.state >> TAG & CONTROL == 0 { Class::Data } else { Class::Control }
     }
 
     /// The same packet on `link`, which ends at `node`, in an epoch of that link.
@@ -157,6 +172,13 @@ impl Hop {
         Self { state: self.state | EXPERIENCED << TAG, ..self }
     }
 
+    /// The same packet in the class that goes before data.
+    #[inline]
+    #[must_use]
+    pub const fn as_control(self) -> Self {
+        Self { state: self.state | CONTROL << TAG, ..self }
+    }
+
     /// A copy of the packet with its own headers.
     #[must_use]
     pub const fn copied(self, packet: ParcelId) -> Self {
@@ -164,7 +186,7 @@ impl Hop {
     }
 
     /// The largest tag a hop has in its words; larger ones are other events'.
-    pub(crate) const LAST_TAG: u64 = EXPERIENCED;
+    pub(crate) const LAST_TAG: u64 = EXPERIENCED | CONTROL;
     /// Where the tag begins in the last word.
     pub(crate) const TAG_BITS: u32 = TAG;
 
@@ -305,6 +327,10 @@ mod tests {
             (again.switches(), again.epoch(), again.ecn()),
             (1, 0, Ecn::CongestionExperienced)
         );
+        assert_eq!((again.class(), again.as_control().class()), (Class::Data, Class::Control));
+        let unmarked = hop().as_control();
+        assert_eq!((unmarked.ecn(), unmarked.marked().class()), (Ecn::Capable, Class::Control));
+        assert_eq!(unmarked.marked().ecn(), Ecn::CongestionExperienced);
     }
 
     #[test]

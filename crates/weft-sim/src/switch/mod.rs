@@ -41,6 +41,15 @@ pub struct Decision<'a> {
 pub trait Forward {
     /// The chosen link: one of the candidates.
     fn choose(&mut self, decision: &Decision<'_>) -> LinkId;
+
+    /// Whether it asks for [`Event::Timer`](crate::event::Event::Timer)s. Switches of models that do
+    /// not, with ports that hold no queues, are served by a faster loop.
+    fn keeps_timers(&self) -> bool {
+        false
+    }
+
+    /// A timer of the switch has run out.
+    fn timer(&mut self, _now: SimTime, _switch: usize, _token: u64) {}
 }
 
 /// How switches choose among equal-cost links.
@@ -96,6 +105,20 @@ macro_rules! forwarding_models {
                 match self {
                     $(Self::$kind(model) => model.choose(decision),)+
                     Self::External(model) => model.choose(decision),
+                }
+            }
+
+            fn keeps_timers(&self) -> bool {
+                match self {
+                    $(Self::$kind(model) => model.keeps_timers(),)+
+                    Self::External(model) => model.keeps_timers(),
+                }
+            }
+
+            fn timer(&mut self, now: SimTime, switch: usize, token: u64) {
+                match self {
+                    $(Self::$kind(model) => model.timer(now, switch, token),)+
+                    Self::External(model) => model.timer(now, switch, token),
                 }
             }
         }

@@ -91,6 +91,8 @@ pub struct Network {
     /// The host that is being served. The others are up to [`Self::lookahead`] ahead or behind.
     here: Option<NodeId>,
     lookahead: SimSpan,
+    /// See [`Fabric::only_forwards`].
+    only_forwards: bool,
 }
 
 /// The simulated world.
@@ -124,7 +126,6 @@ impl World {
         let lookahead = fabric.lookahead();
         let network = Network {
             now: SimTime::EPOCH,
-            fabric,
             traffic: Traffic::default(),
             contradictions: Vec::new(),
             observer: None,
@@ -135,6 +136,8 @@ impl World {
             notices: VecDeque::new(),
             here: None,
             lookahead,
+            only_forwards: fabric.only_forwards(),
+            fabric,
             hosts,
             config,
         };
@@ -254,7 +257,10 @@ impl World {
     /// Lets a node handle what happens to it in this span.
     fn serve(&mut self, node: NodeId) {
         if node.index() >= self.network.hosts.len() {
-            return self.network.serve_switch();
+            return match self.network.only_forwards {
+                true => self.network.serve_switch(),
+                false => self.network.serve_busy_switch(),
+            };
         }
         self.network.here = Some(node);
         while let Some((at, event)) = self.network.events.pop() {
@@ -332,6 +338,15 @@ impl Network {
         while let Some((at, hop)) = self.events.pop_arrival() {
             self.events_handled += 1;
             self.fabric.forward(at, hop, &mut self.events);
+        }
+    }
+
+    /// The same for switches that do more than send on what arrives.
+    #[inline(never)]
+    fn serve_busy_switch(&mut self) {
+        while let Some((at, event)) = self.events.pop() {
+            self.events_handled += 1;
+            self.fabric.serve(at, event, &mut self.events);
         }
     }
 

@@ -65,6 +65,7 @@ impl Network {
                 self.notices.push_back((workload, Notice::Woken { token }));
             }
             Event::Act { host, channel, act } => self.act(host, channel, act),
+            Event::Timer { .. } | Event::Port { .. } => unreachable!("hosts have neither"),
         }
     }
 
