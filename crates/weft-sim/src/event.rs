@@ -60,6 +60,12 @@ impl Events {
         self.0.pop().map(|(at, packed)| (at, Hop::from_words(packed.0)))
     }
 
+    /// Like [`Self::pop`], at any other switch.
+    #[inline(always)] // A call would pass the event through memory.
+    pub fn pop_at_switch(&mut self) -> Option<(SimTime, Event)> {
+        self.0.pop().map(|(at, packed)| (at, Event::from(packed)))
+    }
+
     /// See [`EventQueue::upcoming`].
     #[inline]
     pub fn upcoming(&self, others: usize) -> Option<NodeId> {
@@ -147,7 +153,7 @@ pub enum Event {
     },
 }
 
-/// What happens to a port that holds queues.
+/// What happens to a port that holds queues; see [`port`](crate::port).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortEvent {
     /// It may send again: the last packet has left, or a pause is over.
@@ -235,7 +241,6 @@ impl From<Packed> for Event {
     fn from(packed: Packed) -> Self {
         let Packed([token, way, state]) = packed;
         let (host, number) = (NodeId(low(way)), low(way >> 32));
-        let port = |what| Self::Port { node: host, link: LinkId(number), what };
         match state >> Hop::TAG_BITS {
             tag if tag <= Hop::LAST_TAG => Self::Arrive(Hop::from_words(packed.0)),
             tag::PULL => Self::Pull { host },
@@ -246,7 +251,17 @@ impl From<Packed> for Event {
                 let act = Act::ALL[low(token) as usize];
                 Self::Act { host, channel: ChannelId(number), act }
             }
-            tag::TIMER => Self::Timer { switch: host, token },
+            tag => Self::of_port_or_switch(tag, host, number, token),
+        }
+    }
+}
+
+impl Event {
+    #[inline(never)] // Away from what happens to hosts where ports hold no queues.
+    fn of_port_or_switch(tag: u64, node: NodeId, number: u32, token: u64) -> Self {
+        let port = |what| Self::Port { node, link: LinkId(number), what };
+        match tag {
+            tag::TIMER => Self::Timer { switch: node, token },
             tag::WAKE_PORT => port(PortEvent::Wake),
             tag::PAUSE => port(PortEvent::Pause(SimSpan::from_picos(token))),
             tag::REFRESH => port(PortEvent::Refresh),

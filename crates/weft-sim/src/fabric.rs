@@ -16,10 +16,16 @@ use crate::fault::impairment::{Impairment, Outcome};
 use crate::link::{Condition, Link, LinkClass, Tally};
 use crate::nic::FRAME_OVERHEAD;
 use crate::packet::{EPOCHS, Ecn, Hop, ParcelId, ParcelPool};
+use crate::port::PortConfig;
+use crate::port::pfc::{PfcConfig, Sending};
 use crate::queue::{Admission, QueueConfig, QueueDiscipline};
 use crate::switch::buffer::{BufferConfig, Request, SharedBuffers};
 use crate::switch::{self, Decision, Forward, Forwarding, ForwardingConfig};
 use crate::time::{SimSpan, SimTime};
+
+mod queued;
+
+use queued::Ports;
 
 /// Why the network lost a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,7 +85,7 @@ pub struct Counters {
     pub marked: u64,
 }
 
-/// How switches are built.
+/// How switches and ports are built.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FabricConfig {
     /// How they choose among links.
@@ -88,6 +94,12 @@ pub struct FabricConfig {
     pub queue: QueueConfig,
     /// What their ports share.
     pub buffer: BufferConfig,
+    /// What a port is.
+    pub port: PortConfig,
+    /// Whether switches have their neighbours pause.
+    pub pfc: PfcConfig,
+    /// What hosts may send.
+    pub sending: Sending,
 }
 
 /// Every link and switch.
@@ -108,6 +120,8 @@ pub struct Fabric {
     forwarding: Forwarding,
     hash: FabricHash,
     buffers: SharedBuffers,
+    /// Where ports hold queues.
+    ports: Option<Ports>,
     impairments: BTreeMap<LinkId, Impairment>,
     /// Whether a link ever went down, so that arriving packets' epochs must be compared.
     epochs_matter: bool,
@@ -135,6 +149,7 @@ impl Fabric {
             forwarding: config.forwarding.kind.build(&config.forwarding, &topology, seed),
             hash: switch::fabric_hash(&config.forwarding),
             buffers: SharedBuffers::new(&config.buffer, &topology),
+            ports: Ports::new(config, &topology),
             impairments: BTreeMap::new(),
             epochs_matter: false,
             hops: 0,
@@ -183,7 +198,8 @@ impl Fabric {
 
     /// Bytes that wait at a port, with the unsent rest of the packet on the wire.
     pub fn queued_bytes(&self, link: LinkId, now: SimTime) -> u64 {
-        self.class(link).pace.bytes(self.link(link).backlog(now))
+        let by_time = || self.class(link).pace.bytes(self.link(link).backlog(now));
+        self.held_bytes(link, now).unwrap_or_else(by_time)
     }
 
     /// Where packets go at present.
@@ -197,20 +213,23 @@ impl Fabric {
         self.routes.prefetch(switch);
         for link in self.topology.ports(switch) {
             prefetch(&self.links[link.index()]);
+            self.prefetch_port(*link);
         }
     }
 
     /// Whether switches do nothing but send on packets as they arrive; [`Self::forward`] is then all
     /// they need, otherwise [`Self::serve`].
     pub fn only_forwards(&self) -> bool {
-        !self.forwarding.keeps_timers()
+        !self.forwarding.keeps_timers() && !self.holds_queues()
     }
 
     /// Something happens at a switch.
     #[inline]
     pub fn serve(&mut self, now: SimTime, event: Event, events: &mut Events) {
         match event {
+            Event::Arrive(hop) if self.holds_queues() => self.forward_to_queue(now, hop, events),
             Event::Arrive(hop) => self.forward(now, hop, events),
+            Event::Port { link, what, .. } => self.port_event(now, link, what, events),
             Event::Timer { switch, token } => {
                 self.forwarding.timer(now, (switch.0 - self.hosts) as usize, token);
             }
@@ -286,9 +305,9 @@ impl Fabric {
         self.send(now, link, serialisation, propagation, hop.past_switch(), events);
     }
 
-    /// A host puts a packet on one of its own links. `jitter` is added to its way, and must not let
+    /// A host puts a packet on one of its own links, if ports hold no queues. `jitter` is added to its way, and must not let
     /// it overtake the host's earlier packets.
-    #[inline]
+    #[inline(always)] // Likewise.
     pub fn inject(
         &mut self,
         now: SimTime,
@@ -402,6 +421,7 @@ impl Fabric {
             if was_up && !up {
                 link.epoch = (link.epoch + 1) % EPOCHS;
                 link.busy_until = link.busy_until.min(now);
+                self.flush(id);
             }
         }
     }

@@ -46,6 +46,7 @@ pub mod link;
 pub mod measure;
 pub mod nic;
 pub mod packet;
+pub mod port;
 pub mod queue;
 mod registry;
 pub mod report;

@@ -6,7 +6,7 @@ use serde::Serialize;
 use weft_report::{Cell, Column, Table};
 use weft_transport::{DropReason, Stats};
 
-use crate::measure::{Distribution, FlowReport, Goodput, PortReport, QueueReport};
+use crate::measure::{Distribution, FlowReport, Goodput, PfcReport, PortReport, QueueReport};
 use crate::workload::Iteration;
 
 /// What a run found.
@@ -32,6 +32,9 @@ pub struct Report {
     pub queues: BTreeMap<String, QueueReport>,
     /// Load of the leaves' ports.
     pub ports: PortReport,
+    /// Pauses, where switches ask for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pfc: Option<PfcReport>,
     /// Every finished flow, if asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowLine>,
@@ -212,6 +215,7 @@ impl Report {
             ("Queues", self.queue_table()),
             ("Links", self.tier_table()),
             ("Leaf uplinks", self.port_table()),
+            ("Pauses", self.pause_table()),
             ("Counters", self.counter_table()),
         ];
         tables.into_iter().filter(|(_, table)| !table.is_empty()).collect()
@@ -377,6 +381,26 @@ impl Report {
                 load.links.into(),
                 decimal(load.mean, 4),
                 decimal(load.max, 4),
+            ]);
+        }
+        table
+    }
+
+    fn pause_table(&self) -> Table {
+        let mut table = Table::new(vec![
+            Column::text("tier", "tier"),
+            Column::number("ports paused", "ports"),
+            Column::number("frames", "frames"),
+            Column::number("paused us", "paused_us"),
+            Column::number("longest", "max_paused_us"),
+        ]);
+        for (kind, tier) in self.pfc.iter().flat_map(|pfc| &pfc.tiers) {
+            table.push(vec![
+                kind.clone().into(),
+                tier.ports.into(),
+                tier.frames.into(),
+                decimal(tier.paused_us, 1),
+                decimal(tier.max_paused_us, 1),
             ]);
         }
         table

@@ -6,7 +6,7 @@ use weft_units::Seed;
 
 use crate::fabric::Loss;
 use crate::fault::{FaultError, Plan, Scheduler};
-use crate::measure::{FlowReport, Goodput, PortReport, Yardstick};
+use crate::measure::{FlowReport, Goodput, PfcReport, PortReport, Yardstick};
 use crate::report::{FlowLine, NetworkReport, Report, TransportReport, WorkloadReport};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::time::{SimSpan, SimTime};
@@ -135,6 +135,7 @@ fn report(
         ports: world
             .port_watch()
             .map_or_else(PortReport::default, |watch| watch.report(fabric, world.ended_at())),
+        pfc: PfcReport::new(fabric, world.ended_at()),
         flows: listed.iter().map(|flow| line(flow, &yardstick)).collect(),
     })
 }

@@ -105,7 +105,7 @@ impl Routes {
     ///
     /// # Panics
     /// If `switch` is not a switch or `destination` not a host of the topology.
-    #[inline]
+    #[inline(always)] // Every hop of a simulation.
     pub fn next_links(&self, switch: NodeId, destination: NodeId) -> &[LinkId] {
         let Destination { group, place } = self.destinations[destination.index()];
         let row = (switch.0 - self.hosts) as usize * self.groups as usize;

@@ -4,11 +4,13 @@
 mod distribution;
 mod flows;
 mod goodput;
+mod pauses;
 mod ports;
 mod queues;
 
 pub use distribution::Distribution;
 pub use flows::{FlowReport, REFERENCE_BINS, SizeBin, Yardstick, binned, ideal_time};
 pub use goodput::Goodput;
+pub use pauses::{PfcReport, PortPauses, TierPauses};
 pub use ports::{PortReport, PortWatch, TierLoad};
 pub use queues::{QueuePoint, QueueReport, QueueWatch};

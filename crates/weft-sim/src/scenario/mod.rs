@@ -15,6 +15,8 @@ use weft_units::{ByteCount, Duration};
 use crate::fabric::FabricConfig;
 use crate::fault::FaultConfig;
 use crate::measure::REFERENCE_BINS;
+use crate::port::pfc::{PfcConfig, Sending};
+use crate::port::{PortConfig, PortError};
 use crate::queue::QueueConfig;
 use crate::switch::ForwardingConfig;
 use crate::switch::buffer::BufferConfig;
@@ -56,6 +58,12 @@ pub struct Scenario {
     /// What their ports share.
     #[serde(default)]
     pub buffer: BufferConfig,
+    /// What a port is.
+    #[serde(default)]
+    pub port: PortConfig,
+    /// Whether switches have their neighbours pause instead of losing packets.
+    #[serde(default)]
+    pub pfc: PfcConfig,
     /// The hosts around the engines.
     #[serde(default)]
     pub host: HostConfig,
@@ -198,6 +206,9 @@ impl Scenario {
             let message = "nic_packets is 0, expected at least 1";
             return Err(ScenarioError::section("host", message, text));
         }
+        if self.pfc.enabled && self.port.kind == crate::port::Kind::Fifo {
+            return Err(ScenarioError::section("pfc", &PortError::CannotPause.to_string(), text));
+        }
         if !self.measure.size_bins.is_sorted_by(|a, b| a < b) {
             let message = "size_bins are not ascending";
             return Err(ScenarioError::section("measure", message, text));
@@ -267,6 +278,9 @@ impl Scenario {
                 forwarding: self.forwarding.clone(),
                 queue: self.queue.clone(),
                 buffer: self.buffer.clone(),
+                port: self.port.clone(),
+                pfc: self.pfc.clone(),
+                sending: Sending::default(),
             },
             handshake,
             place_delay,

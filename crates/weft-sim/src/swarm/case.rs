@@ -10,6 +10,7 @@ use weft_units::{BitRate, ByteCount, Duration, Rng, Seed};
 use super::chatter::{Chatter, Deed, What};
 use super::faults::Faults;
 use super::last_words::LastWords;
+use super::ports;
 use super::scar;
 use crate::fabric::FabricConfig;
 use crate::fault::{FaultConfig, Kind as FaultKind};
@@ -79,6 +80,7 @@ impl Case {
             Some(_) => world.transport.clone(),
             None => odd(&mut rng("odd"), &world.transport),
         };
+        ports::draw(&mut rng("kind of port"), &built, &faults, &mut world);
         let mut chatter = chatter(&mut rng("chatter"), built.hosts(), &storm);
         if !world.handshake {
             chatter.greet();
@@ -296,6 +298,7 @@ fn fabric(rng: &mut Rng, mtu: u16) -> FabricConfig {
             size: ByteCount(pick(rng, &[30_000, 300_000, 64_000_000]).max(room)),
             alpha,
         },
+        ..FabricConfig::default()
     }
 }
 

@@ -17,6 +17,7 @@ use weft_units::Seed;
 
 use crate::batch::for_each_index;
 use crate::check::Checks;
+use crate::fabric::Loss;
 use crate::fault::{Kind as FaultKind, Plan, Scheduler};
 use crate::host::Host;
 use crate::nic::RECEIVE_PORT;
@@ -28,6 +29,7 @@ mod case;
 mod chatter;
 mod faults;
 mod last_words;
+mod ports;
 mod reach;
 mod scar;
 mod watchdog;
@@ -214,6 +216,7 @@ fn judge(case: &Case, seed: u64, world: &World, done: bool) -> Verdict {
             violations.push(format!("liveness: not everything finished: {}", unfinished(world)));
         }
     }
+    violations.extend(lost_despite_pauses(case, world));
     let counters = network.fabric.counters;
     Verdict {
         seed,
@@ -245,6 +248,14 @@ fn unexpected_closures(case: &Case, world: &World) -> Vec<String> {
         .filter(|(_, channel)| !allowed(channel.closed_because))
         .map(|(id, channel)| format!("closed-unasked: {id:?}: {:?}", channel.closed_because))
         .collect()
+}
+
+/// Packets for which there was no room where nothing may be lost for want of room.
+fn lost_despite_pauses(case: &Case, world: &World) -> Option<String> {
+    let fabric = &world.network.fabric;
+    let holds = fabric.is_lossless() && !case.faults.iter().any(ports::may_overflow);
+    let refused = fabric.counters.lost[Loss::QueueFull as usize];
+    (holds && refused > 0).then(|| format!("lossless: no room for {refused} packets"))
 }
 
 fn unfinished(world: &World) -> String {

@@ -100,7 +100,7 @@ macro_rules! forwarding_models {
         }
 
         impl Forward for Forwarding {
-            #[inline]
+            #[inline(always)] // In the simulator's loop; its other caller is slower anyway.
             fn choose(&mut self, decision: &Decision<'_>) -> LinkId {
                 match self {
                     $(Self::$kind(model) => model.choose(decision),)+

@@ -19,6 +19,8 @@ use crate::fault::Action;
 use crate::host::{Host, Port};
 use crate::measure::{PortWatch, QueueWatch};
 use crate::nic::FRAME_OVERHEAD;
+use crate::port::PortError;
+use crate::port::pfc::Sending;
 use crate::scenario::MeasureConfig;
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{Contradiction, Notice, Traffic};
@@ -51,6 +53,13 @@ pub struct WorldConfig {
     pub reroute_after: Option<Duration>,
 }
 
+impl WorldConfig {
+    /// What hosts may send.
+    pub(crate) fn sending(&self) -> Sending {
+        Sending { largest: largest_frame(&self.transport), jitter: self.jitter }
+    }
+}
+
 /// Why a world cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
@@ -60,6 +69,9 @@ pub enum BuildError {
     /// The topology cannot be routed.
     #[error("routes: {0}")]
     Routes(#[from] RouteError),
+    /// The ports do not fit.
+    #[error(transparent)]
+    Port(#[from] PortError),
     /// A workload does not fit the topology.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
@@ -122,7 +134,9 @@ impl World {
         let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
         let count = topology.hosts();
         let nodes = count + topology.switches();
-        let fabric = Fabric::new(topology, &config.fabric, seed.child("fabric", 0))?;
+        let fabric = FabricConfig { sending: config.sending(), ..config.fabric.clone() };
+        fabric.pfc.check(&topology, &fabric.port, fabric.buffer.size, fabric.sending)?;
+        let fabric = Fabric::new(topology, &fabric, seed.child("fabric", 0))?;
         let lookahead = fabric.lookahead();
         let network = Network {
             now: SimTime::EPOCH,
@@ -344,7 +358,7 @@ impl Network {
     /// The same for switches that do more than send on what arrives.
     #[inline(never)]
     fn serve_busy_switch(&mut self) {
-        while let Some((at, event)) = self.events.pop() {
+        while let Some((at, event)) = self.events.pop_at_switch() {
             self.events_handled += 1;
             self.fabric.serve(at, event, &mut self.events);
         }
@@ -359,13 +373,18 @@ impl Network {
 /// What so few hosts know stays in the processor's cache without being looked ahead for.
 const NEARBY_HOSTS: usize = 256;
 
+/// Bytes on the wire of a packet that is full of payload.
+fn largest_frame(transport: &TransportConfig) -> u16 {
+    transport.mtu.saturating_add(FRAME_OVERHEAD + 32)
+}
+
 fn new_host(
     topology: &Topology,
     id: NodeId,
     config: &WorldConfig,
     seed: Seed,
 ) -> Result<Host, ConfigError> {
-    let frame = config.transport.mtu.saturating_add(FRAME_OVERHEAD + 32);
+    let frame = largest_frame(&config.transport);
     let ports = topology.ports(id).iter().map(|&link| {
         let pace = crate::link::Pace::new(topology.link(link).rate);
         let ahead = pace.serialisation(frame).as_picos() * u64::from(config.nic_packets);
@@ -380,7 +399,7 @@ fn new_host(
 /// hosts decides.
 pub fn base_round_trip(topology: &Topology, transport: &TransportConfig) -> Option<Duration> {
     let routes = Routes::compute(topology, &Failures::none()).ok()?;
-    let data = transport.mtu.saturating_add(FRAME_OVERHEAD + 32);
+    let data = largest_frame(transport);
     let acknowledgement = FRAME_OVERHEAD + 32;
     let source = NodeId(0);
     let way = |to: NodeId, size| idle_latency(topology, &routes, source, to, size);

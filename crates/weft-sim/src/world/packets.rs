@@ -1,11 +1,12 @@
 //! What happens to packets at hosts: they arrive, are placed, and others leave.
 
-use weft_topo::NodeId;
+use weft_topo::{LinkId, NodeId};
 use weft_transport::{Arrival, ConnectionId, Departure, Placement, Step, Verdict};
 use weft_units::{Duration, prefetch_all};
+use weft_wire::Packet;
 
 use super::Network;
-use crate::event::Event;
+use crate::event::{Event, PortEvent};
 use crate::fabric::Loss;
 use crate::nic::{self, FRAME_OVERHEAD};
 use crate::packet::{Ecn, Hop, Integrity, ParcelId};
@@ -65,8 +66,16 @@ impl Network {
                 self.notices.push_back((workload, Notice::Woken { token }));
             }
             Event::Act { host, channel, act } => self.act(host, channel, act),
-            Event::Timer { .. } | Event::Port { .. } => unreachable!("hosts have neither"),
+            Event::Port { node, link, what } => self.port_event(node, link, what),
+            Event::Timer { .. } => unreachable!("hosts ask for deadlines"),
         }
+    }
+
+    /// Something happens to a host's port that holds queues: there may be room for more.
+    #[inline(never)]
+    fn port_event(&mut self, node: NodeId, link: LinkId, what: PortEvent) {
+        self.fabric.port_event(self.now, link, what, &mut self.events);
+        self.pull(node);
     }
 
     /// A packet reached its host.
@@ -170,8 +179,7 @@ impl Network {
         let now = self.now.engine_clock();
         loop {
             if let Some(at) = self.full_until(node) {
-                self.hosts[node.index()].pull_scheduled = true;
-                self.events.schedule(at, Event::Pull { host: node });
+                self.wait_for_room(node, at);
                 break;
             }
             let packet = self.fabric.parcels.reserve();
@@ -184,6 +192,38 @@ impl Network {
             self.put_on_wire(node, packet, &departure);
         }
         self.rearm(node);
+    }
+
+    /// No packet is taken from the engine before a port has room. Ports that hold queues tell when a
+    /// packet has left; while one is paused, what carries no payload passes by what waits.
+    #[inline]
+    fn wait_for_room(&mut self, node: NodeId, at: SimTime) {
+        if !self.fabric.holds_queues() {
+            self.hosts[node.index()].pull_scheduled = true;
+            self.events.schedule(at, Event::Pull { host: node });
+        } else if self.is_paused(node) {
+            self.pull_control(node);
+        }
+    }
+
+    #[cold]
+    fn pull_control(&mut self, node: NodeId) {
+        let now = self.now.engine_clock();
+        loop {
+            let packet = self.fabric.parcels.reserve();
+            let parcel = self.fabric.parcels.get_mut(packet);
+            let engine = &mut self.hosts[node.index()].endpoint;
+            let Some(departure) = engine.poll_control_into(now, &mut parcel.packet) else {
+                return self.fabric.parcels.remove(packet);
+            };
+            self.put_on_wire(node, packet, &departure);
+        }
+    }
+
+    /// Whether a port of a host was told to pause.
+    fn is_paused(&self, node: NodeId) -> bool {
+        let mut ports = self.hosts[node.index()].ports.iter();
+        ports.any(|port| self.fabric.pause(port.link).holds(self.now))
     }
 
     /// When the fullest port will be half empty again; `None` while all have room.
@@ -201,7 +241,7 @@ impl Network {
     }
 
     /// A packet leaves its engine.
-    #[inline]
+    #[inline(always)] // Once for every packet; the other caller is cold.
     fn put_on_wire(&mut self, node: NodeId, packet: ParcelId, departure: &Departure) {
         let host = &mut self.hosts[node.index()];
         let source_port = host.entropy.source_port(departure.connection, departure.path);
@@ -220,12 +260,24 @@ impl Network {
         let index = usize::from(departure.path.0) % host.ports.len();
         let link = host.ports[index].link;
         let hop = Hop::new(packet, node, destination, hash, size);
+        if self.fabric.holds_queues() {
+            return self.put_in_queue(node, link, hop);
+        }
         let extra = self.irregularity(node, index, size);
         self.fabric.inject(self.now, link, extra, hop, &mut self.events);
     }
 
+    /// The same for a port that holds queues.
+    #[inline(never)]
+    fn put_in_queue(&mut self, node: NodeId, link: LinkId, hop: Hop) {
+        let jitter = SimSpan::from_picos(self.hosts[node.index()].jitter.draw());
+        let is_data = matches!(self.fabric.parcels.get(hop.packet()).packet, Packet::Data(..));
+        let hop = if is_data { hop } else { hop.as_control() };
+        self.fabric.inject_into_queue(self.now, link, jitter, hop, &mut self.events);
+    }
+
     /// How much later than its port alone would make it a packet arrives, without overtaking.
-    #[inline]
+    #[inline(always)] // As its only caller.
     fn irregularity(&mut self, node: NodeId, index: usize, size: u16) -> SimSpan {
         let host = &mut self.hosts[node.index()];
         let port = &mut host.ports[index];

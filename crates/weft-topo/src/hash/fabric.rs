@@ -85,7 +85,7 @@ impl FabricHash {
     ///
     /// # Panics
     /// If `count` is zero.
-    #[inline]
+    #[inline(always)] // Every hop of a simulation.
     pub fn select(
         &self,
         base: u32,

@@ -49,14 +49,14 @@ impl Connection {
     }
 
     #[inline]
-    fn departure(&self, path: PathId) -> Departure {
+    pub(crate) fn departure(&self, path: PathId) -> Departure {
         Departure { connection: Some(self.id), to: self.peer, path, payload: None }
     }
 
     /// The next packet without payload, and its path: set-up first, then what the peer waits for
     /// (ACKs, answers to probes), then our probes.
     #[inline]
-    fn poll_control(
+    pub(crate) fn poll_control(
         &mut self,
         now: Instant,
         shared: &mut Shared,

@@ -407,6 +407,24 @@ impl Endpoint {
         sent
     }
 
+    /// Like [`Self::poll_transmit_into`] for an owner whose port must hold payload back (priority flow
+    /// control): only what carries none.
+    pub fn poll_control_into(&mut self, now: Instant, packet: &mut Packet) -> Option<Departure> {
+        if let Some(answer) = self.answers.pop_front() {
+            let Transmit { to, connection, path, payload, .. } = answer;
+            *packet = answer.packet;
+            return Some(Departure { to, connection, path, payload });
+        }
+        let (connections, shared) = (&mut self.connections, &mut self.shared);
+        let (slot, departure) = self.ready.iter().find_map(|&slot| {
+            let connection = connections.get_mut(slot).filter(|connection| connection.queued)?;
+            let path = connection.poll_control(now, shared, packet)?;
+            Some((slot, connection.departure(path)))
+        })?;
+        self.settle(now, slot);
+        Some(departure)
+    }
+
     /// When [`Self::handle_timeout`] must be called next. It may turn out that nothing was due.
     #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {

@@ -1,0 +1,363 @@
+//! The way of a packet through ports that hold queues: see [`port`](crate::port).
+
+use weft_topo::{LinkId, NodeId};
+use weft_units::prefetch_all;
+
+use super::{Fabric, FabricConfig, Loss};
+use crate::event::{Event, Events, PortEvent};
+use crate::link::{Condition, Link, LinkClass, Pace};
+use crate::packet::{Class, Ecn, Hop};
+use crate::port::buffer::Accounts;
+use crate::port::pfc::{self, Asking, Pause};
+use crate::port::{Kind, MarkAt, Port, Waiting};
+use crate::queue::{Admission, QueueDiscipline};
+use crate::time::{SimSpan, SimTime};
+
+/// Every port, and what switches know of them.
+#[derive(Debug)]
+pub(super) struct Ports {
+    /// By the link they send on.
+    list: Vec<Port>,
+    accounts: Accounts,
+    asking: Asking,
+    mark_at: MarkAt,
+}
+
+impl Ports {
+    /// Idle ports; `None` where ports hold no queues.
+    pub(super) fn new(config: &FabricConfig, topology: &weft_topo::Topology) -> Option<Self> {
+        let FabricConfig { port, buffer, pfc, sending, .. } = config;
+        let lossy = || Accounts::new(topology, buffer.size.0, buffer.alpha, port.reserved.0, None);
+        (port.kind == Kind::Priority).then(|| Self {
+            list: topology
+                .link_ids()
+                .map(|link| topology.link(link).from)
+                .map(|node| Port::new(node, topology.is_host(node)))
+                .collect(),
+            accounts: pfc.accounts(topology, port, buffer.size, *sending).unwrap_or_else(lossy),
+            asking: Asking::new(pfc, topology),
+            mark_at: port.mark_at,
+        })
+    }
+}
+
+impl Fabric {
+    /// Whether ports hold queues.
+    #[inline]
+    pub fn holds_queues(&self) -> bool {
+        self.ports.is_some()
+    }
+
+    /// Whether switches have their neighbours pause.
+    pub fn is_lossless(&self) -> bool {
+        self.ports.as_ref().is_some_and(|ports| ports.accounts.are_lossless())
+    }
+
+    /// What a port was told by the other end of its link; nothing, where ports hold no queues.
+    pub fn pause(&self, link: LinkId) -> Pause {
+        self.ports.as_ref().map_or_else(Pause::default, |ports| ports.list[link.index()].pause)
+    }
+
+    /// Begins to fetch what a port needs that holds queues.
+    #[inline]
+    pub(super) fn prefetch_port(&self, link: LinkId) {
+        if let Some(ports) = &self.ports {
+            prefetch_all(&ports.list[link.index()]);
+        }
+    }
+
+    /// Bytes that a port holds, with the unsent rest of the packet on the wire.
+    pub(super) fn held_bytes(&self, link: LinkId, now: SimTime) -> Option<u64> {
+        let port = &self.ports.as_ref()?.list[link.index()];
+        Some(port.waiting_in_all() + self.class(link).pace.bytes(port.free_at.since(now)))
+    }
+
+    #[inline]
+    fn ports(&mut self) -> &mut Ports {
+        self.ports.as_mut().expect("only ports that hold queues have events")
+    }
+
+    #[inline]
+    fn port(&mut self, link: LinkId) -> &mut Port {
+        &mut self.ports().list[link.index()]
+    }
+
+    /// Something happens to a port.
+    pub fn port_event(&mut self, now: SimTime, link: LinkId, what: PortEvent, events: &mut Events) {
+        match what {
+            PortEvent::Wake if self.port(link).wake_at == now => {
+                self.port(link).wake_at = SimTime::FAR_FUTURE;
+                self.attend_to(now, link, events);
+            }
+            PortEvent::Pause(span) if self.links[link.index()].condition != Condition::Down => {
+                self.port(link).pause.set(now, span);
+                self.attend_to(now, link, events);
+            }
+            PortEvent::Refresh if self.ports().asking.again_at(link) == now => {
+                self.ask_again(now, link, events);
+            }
+            // Meant for what has changed since.
+            PortEvent::Wake | PortEvent::Pause(_) | PortEvent::Refresh => {}
+        }
+    }
+
+    /// A packet arrived at a switch: puts it into a port's queue, or loses it.
+    pub(super) fn forward_to_queue(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
+        if !self.survived_the_link(hop) {
+            return self.lose(hop.packet(), Loss::LinkDown);
+        }
+        let Some(link) = self.next_link(now, hop) else {
+            return self.lose(hop.packet(), Loss::NoRoute);
+        };
+        if self.links[link.index()].condition == Condition::Down {
+            return self.lose(hop.packet(), Loss::LinkDown);
+        }
+        let Some(admitted) = self.admit(link, hop) else {
+            self.tallies[link.index()].refused += 1;
+            return self.lose(hop.packet(), Loss::QueueFull);
+        };
+        self.join(now, link, admitted.past_switch(), SimSpan::ZERO, events);
+        self.ask_for_pause(now, hop, events);
+    }
+
+    /// The packet as it joins a queue; `None` where there is no room.
+    fn admit(&mut self, link: LinkId, hop: Hop) -> Option<Hop> {
+        let switch = (hop.node().0 - self.hosts) as usize;
+        let ports = self.ports.as_mut().expect("the caller knows");
+        let lossless = ports.accounts.are_lossless();
+        let class = &self.classes[usize::from(self.links[link.index()].class)];
+        let waiting = ports.list[link.index()].waiting(hop.class());
+        let admission = class.discipline.as_ref().map_or(Admission::Accept, |queue| {
+            let size = class.pace.serialisation(hop.size());
+            queue.admit(class.pace.span(waiting), size, &mut self.rng)
+        });
+        if hop.class() == Class::Control {
+            return (admission != Admission::Refuse).then_some(hop);
+        }
+        let account = if lossless { hop.link() } else { link };
+        let refused = admission == Admission::Refuse && !lossless;
+        if refused || !ports.accounts.charge(switch, account, hop.size()) {
+            return None;
+        }
+        let marks = admission == Admission::Mark && ports.mark_at == MarkAt::Enqueue;
+        Some(if marks { self.mark(link, hop) } else { hop })
+    }
+
+    fn mark(&mut self, link: LinkId, hop: Hop) -> Hop {
+        if hop.ecn() == Ecn::Capable {
+            self.tallies[link.index()].marked += 1;
+            self.counters.marked += 1;
+        }
+        hop.marked()
+    }
+
+    /// A host gives a packet to a port that holds queues. `jitter` is added to its way, but lets no
+    /// packet overtake another.
+    pub fn inject_into_queue(
+        &mut self,
+        now: SimTime,
+        link: LinkId,
+        jitter: SimSpan,
+        hop: Hop,
+        events: &mut Events,
+    ) {
+        self.counters.injected += 1;
+        if self.links[link.index()].condition == Condition::Down {
+            return self.lose(hop.packet(), Loss::LinkDown);
+        }
+        self.join(now, link, hop, jitter, events);
+    }
+
+    #[inline]
+    fn join(&mut self, now: SimTime, link: LinkId, hop: Hop, jitter: SimSpan, events: &mut Events) {
+        let waiting = Waiting { hop, jitter };
+        let port = self.port(link);
+        if port.is_free(now, hop.class()) {
+            return self.transmit(now, link, waiting, events);
+        }
+        let (deeper, will_wake) = (port.push(waiting), port.wake_at <= port.free_at);
+        if deeper {
+            self.note_depth(now, link);
+        }
+        if !will_wake {
+            return self.attend_to(now, link, events);
+        }
+        let size = self.class(link).pace.serialisation(hop.size());
+        self.links[link.index()].busy_until += size;
+    }
+
+    /// Keeps account of the deepest queue.
+    fn note_depth(&mut self, now: SimTime, link: LinkId) {
+        let port = self.port(link);
+        let (waiting, sending) = (port.waiting_in_all(), port.free_at.since(now));
+        let backlog = self.class(link).pace.span(waiting) + sending;
+        let state = &mut self.links[link.index()];
+        state.max_backlog = state.max_backlog.max(backlog);
+    }
+
+    /// Has a port send if it can, and otherwise wakes it when it can.
+    #[inline]
+    fn attend_to(&mut self, now: SimTime, link: LinkId, events: &mut Events) {
+        let port = self.port(link);
+        if port.free_at <= now {
+            if let Some(span) = port.frame.take() {
+                return self.send_pause_frame(now, link, span, events);
+            }
+            if let Some(waiting) = port.pop(now) {
+                return self.transmit(now, link, waiting, events);
+            }
+        }
+        self.wake_when_due(now, link, events);
+    }
+
+    /// Puts a packet on the wire, which is free.
+    fn transmit(&mut self, now: SimTime, link: LinkId, waiting: Waiting, events: &mut Events) {
+        let Waiting { mut hop, jitter } = waiting;
+        let Ports { list, accounts, mark_at, .. } = self.ports.as_mut().expect("it has queues");
+        let (port, state) = (&mut list[link.index()], &mut self.links[link.index()]);
+        let class = &self.classes[usize::from(state.class)];
+        let departure = now + class.pace.serialisation(hop.size());
+        port.free_at = departure;
+        port.last_arrival = port.last_arrival.max(departure + class.propagation + jitter);
+        let arrival = port.last_arrival;
+        self.hops += 1;
+        state.bytes += u64::from(hop.size());
+        wake(port, state, class.pace, now, link, events);
+        let (came_by, in_buffer) = (hop.link(), hop.class() == Class::Data && !port.of_host);
+        let (lossless, mut marks) = (accounts.are_lossless(), false);
+        if in_buffer {
+            let switch = (port.node.0 - self.hosts) as usize;
+            accounts.release(switch, if lossless { came_by } else { link }, hop.size());
+            if *mark_at == MarkAt::Dequeue
+                && let Some(queue) = &class.discipline
+            {
+                let behind = class.pace.span(port.waiting(Class::Data));
+                marks = queue.admit(behind, SimSpan::ZERO, &mut self.rng) == Admission::Mark;
+            }
+        }
+        let (to, epoch, condition) = (NodeId(state.to), state.epoch, state.condition);
+        if marks {
+            hop = self.mark(link, hop);
+        }
+        let hop = hop.on(link, to, epoch);
+        match condition {
+            Condition::Impaired => self.send_impaired(arrival, hop, events),
+            _ => events.schedule_arrival(arrival, hop),
+        }
+        if in_buffer && lossless {
+            self.end_pause(now, came_by, events);
+        }
+    }
+
+    fn wake_when_due(&mut self, now: SimTime, link: LinkId, events: &mut Events) {
+        let Ports { list, .. } = self.ports.as_mut().expect("it has queues");
+        let (port, state) = (&mut list[link.index()], &mut self.links[link.index()]);
+        let pace = self.classes[usize::from(state.class)].pace;
+        wake(port, state, pace, now, link, events);
+    }
+
+    /// Takes a packet that leaves by `link` off the account it is on.
+    fn release(&mut self, link: LinkId, hop: Hop) {
+        let hosts = self.hosts;
+        let Ports { list, accounts, .. } = self.ports();
+        let switch = (list[link.index()].node.0 - hosts) as usize;
+        let account = if accounts.are_lossless() { hop.link() } else { link };
+        accounts.release(switch, account, hop.size());
+    }
+
+    /// Loses everything that waits for a link that went down.
+    #[cold]
+    pub(super) fn flush(&mut self, link: LinkId) {
+        if self.ports.is_none() {
+            return;
+        }
+        let of_switch = !self.port(link).of_host;
+        while let Some(Waiting { hop, .. }) = self.port(link).pop_any() {
+            if of_switch && hop.class() == Class::Data {
+                self.release(link, hop);
+            }
+            self.lose(hop.packet(), Loss::LinkDown);
+        }
+    }
+
+    // Pauses.
+
+    /// A packet came that may have been too much: the other end of its link must pause.
+    fn ask_for_pause(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
+        let (switch, from) = ((hop.node().0 - self.hosts) as usize, hop.link());
+        let Ports { accounts, asking, .. } = self.ports();
+        if accounts.are_lossless() && !asking.asks(from) && accounts.is_over(switch, from) {
+            self.pause_neighbour(now, from, events);
+        }
+    }
+
+    fn pause_neighbour(&mut self, now: SimTime, from: LinkId, events: &mut Events) {
+        let pace = self.class(from).pace;
+        let (span, again) = self.ports().asking.ask(now, from, pace);
+        let node = NodeId(self.links[from.index()].to);
+        events.schedule(again, Event::Port { node, link: from, what: PortEvent::Refresh });
+        self.tell_neighbour(now, from, span, events);
+    }
+
+    /// Half of a pause is over: asks for another if there is still need.
+    fn ask_again(&mut self, now: SimTime, from: LinkId, events: &mut Events) {
+        let switch = (self.links[from.index()].to - self.hosts) as usize;
+        if self.ports().accounts.is_over(switch, from) {
+            self.pause_neighbour(now, from, events);
+        } else {
+            self.end_pause(now, from, events);
+        }
+    }
+
+    /// Ends a pause that is no longer needed.
+    fn end_pause(&mut self, now: SimTime, from: LinkId, events: &mut Events) {
+        let switch = (self.links[from.index()].to - self.hosts) as usize;
+        let Ports { accounts, asking, .. } = self.ports();
+        if asking.asks(from) && !accounts.is_over(switch, from) {
+            asking.stop(from);
+            self.tell_neighbour(now, from, SimSpan::ZERO, events);
+        }
+    }
+
+    /// Sends a frame to the other end of the link `from`.
+    fn tell_neighbour(&mut self, now: SimTime, from: LinkId, span: SimSpan, events: &mut Events) {
+        let back = from.reverse();
+        self.port(back).frame = Some(span);
+        self.attend_to(now, back, events);
+    }
+
+    fn send_pause_frame(&mut self, now: SimTime, link: LinkId, span: SimSpan, events: &mut Events) {
+        let LinkClass { pace, propagation, .. } = *self.class(link);
+        let departure = now + pace.serialisation(pfc::FRAME);
+        self.port(link).free_at = departure;
+        let state = &mut self.links[link.index()];
+        state.bytes += u64::from(pfc::FRAME);
+        let (node, to_pause) = (NodeId(state.to), link.reverse());
+        let what = PortEvent::Pause(span);
+        events.schedule(departure + propagation, Event::Port { node, link: to_pause, what });
+        self.wake_when_due(now, link, events);
+    }
+}
+
+/// Sees to it that a port is woken when it can send what waits, or has room for a host's next.
+#[inline]
+fn wake(
+    port: &mut Port,
+    state: &mut Link,
+    pace: Pace,
+    now: SimTime,
+    link: LinkId,
+    events: &mut Events,
+) {
+    let next = port.next_departure();
+    state.busy_until = match next {
+        Some(next) => next + pace.span(port.waiting_in_all()),
+        None => port.free_at,
+    };
+    let sent = (port.of_host && port.free_at > now).then_some(port.free_at);
+    if let Some(at) = sent.or(next).filter(|&at| at < port.wake_at) {
+        port.wake_at = at;
+        let (node, what) = (port.node, PortEvent::Wake);
+        events.schedule(at, Event::Port { node, link, what });
+    }
+}

@@ -1,0 +1,205 @@
+//! The exact account of the buffer that a switch's ports share.
+//!
+//! Each port has some bytes of its own; what it holds beyond comes from a pool. Without pauses the
+//! account is by the port a packet leaves by, which may take `alpha` times what is left of the pool
+//! (Choudhury and Hahne 1998), and refuses more. With pauses it is by the port a packet came by: past
+//! the same kind of threshold the neighbour must pause, and when the pool is used up what was on its
+//! way still fits into the port's headroom. (ns-3's HPCC and ConWeave keep both accounts at once;
+//! queues that must not lose anything are limited by where they come from on real switches too.)
+//!
+//! Control packets are not on the account: they are small, and none may be paused.
+
+use weft_topo::{LinkId, Topology};
+
+/// What the ports of all switches hold.
+#[derive(Debug)]
+pub struct Accounts {
+    lossless: bool,
+    /// Alpha in units of 2^-16.
+    alpha: u64,
+    reserved: u64,
+    /// By switch.
+    pools: Vec<Pool>,
+    /// By link: the one a packet leaves by, or came by.
+    ports: Vec<Account>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pool {
+    size: u64,
+    used: u64,
+}
+
+impl Pool {
+    fn free(self) -> u64 {
+        self.size - self.used
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    /// Bytes held, those in the headroom left out.
+    held: u64,
+    in_headroom: u64,
+    headroom: u64,
+}
+
+impl Accounts {
+    /// Empty buffers of `size` for every switch. `headroom` says how much of it each link into a
+    /// switch has for itself; without, packets are lost.
+    pub fn new(
+        topology: &Topology,
+        size: u64,
+        alpha: f64,
+        reserved: u64,
+        headroom: Option<&dyn Fn(LinkId) -> u64>,
+    ) -> Self {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+        let alpha = (alpha.clamp(0.0, 1024.0) * 65_536.0) as u64;
+        let of = |link| headroom.map_or(0, |headroom| headroom(link));
+        let ports =
+            topology.link_ids().map(|link| Account { headroom: of(link), ..Account::default() });
+        let pools = topology.switch_ids().map(|switch| {
+            let ports = topology.ports(switch).iter();
+            let set_aside: u64 = ports.map(|link| reserved + of(link.reverse())).sum();
+            // Small enough to be multiplied by alpha.
+            Pool { size: size.saturating_sub(set_aside).min(u64::MAX >> 32), used: 0 }
+        });
+        let (pools, ports) = (pools.collect(), ports.collect());
+        Self { lossless: headroom.is_some(), alpha, reserved, pools, ports }
+    }
+
+    /// Whether accounts are by the link a packet came by and their owners are to pause.
+    pub fn are_lossless(&self) -> bool {
+        self.lossless
+    }
+
+    fn beyond(&self, held: u64) -> u64 {
+        held.saturating_sub(self.reserved)
+    }
+
+    fn threshold(&self, pool: Pool) -> u64 {
+        (pool.free() * self.alpha) >> 16
+    }
+
+    /// Charges a packet to a link's account in a switch; false where there is no room for it.
+    #[inline]
+    pub fn charge(&mut self, switch: usize, link: LinkId, size: u16) -> bool {
+        let (pool, size) = (self.pools[switch], u64::from(size));
+        let account = self.ports[link.index()];
+        let after = self.beyond(account.held + size);
+        let more = after - self.beyond(account.held);
+        let is_within = self.lossless || more == 0 || after <= self.threshold(pool);
+        let port = &mut self.ports[link.index()];
+        if is_within && more <= pool.free() {
+            port.held += size;
+            self.pools[switch].used += more;
+            return true;
+        }
+        let fits = port.in_headroom + size <= port.headroom;
+        port.in_headroom += if fits { size } else { 0 };
+        fits
+    }
+
+    /// Takes a packet off a link's account.
+    #[inline]
+    pub fn release(&mut self, switch: usize, link: LinkId, size: u16) {
+        let account = self.ports[link.index()];
+        let from_headroom = account.in_headroom.min(u64::from(size));
+        let held = account.held - (u64::from(size) - from_headroom);
+        self.pools[switch].used -= self.beyond(account.held) - self.beyond(held);
+        let in_headroom = account.in_headroom - from_headroom;
+        self.ports[link.index()] = Account { held, in_headroom, ..account };
+    }
+
+    /// Whether a link has brought more than it may, so that its other end must pause.
+    #[inline]
+    pub fn is_over(&self, switch: usize, link: LinkId) -> bool {
+        let Account { held, in_headroom, .. } = self.ports[link.index()];
+        in_headroom > 0 || self.beyond(held) > self.threshold(self.pools[switch])
+    }
+
+    /// Bytes on all accounts.
+    #[cfg(test)]
+    fn total(&self) -> u64 {
+        self.ports.iter().map(|port| port.held + port.in_headroom).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_topo::NodeId;
+    use weft_topo::build::LeafSpine;
+    use weft_units::Seed;
+
+    use super::*;
+
+    /// One leaf with eight hosts.
+    fn topology() -> Topology {
+        let shape = LeafSpine { leaves: 1, spines: 1, hosts_per_leaf: 8, ..LeafSpine::default() };
+        shape.build().unwrap()
+    }
+
+    #[test]
+    fn a_port_alone_holds_alpha_of_what_is_left_and_its_own() {
+        let topology = topology();
+        let ports = topology.ports(NodeId(8));
+        let own = 1_000 * ports.len() as u64;
+        for (alpha, most) in [(1.0, 50_000_u64), (0.25, 20_000), (3.0, 75_000)] {
+            let mut accounts = Accounts::new(&topology, 100_000 + own, alpha, 1_000, None);
+            let accepted = (0..1_000).filter(|_| accounts.charge(0, ports[2], 100)).count() as u64;
+            assert!((most + 1_000).abs_diff(accepted * 100) <= 100, "{alpha}: {accepted}");
+            // The others still have their own bytes, and a share of the rest.
+            assert!((0..11).all(|_| accounts.charge(0, ports[3], 100)));
+        }
+    }
+
+    #[test]
+    fn what_is_charged_is_released_to_the_byte() {
+        let topology = topology();
+        let ports = topology.ports(NodeId(8));
+        let headroom = |_| 5_000;
+        for lossless in [false, true] {
+            let headroom: Option<&dyn Fn(LinkId) -> u64> = lossless.then_some(&headroom);
+            let mut accounts = Accounts::new(&topology, 150_000, 0.5, 700, headroom);
+            let mut rng = Seed(9).rng();
+            let (mut held, mut refused) = (Vec::new(), 0);
+            for _ in 0..20_000 {
+                if rng.chance(11, 20) {
+                    let link = ports[rng.index(ports.len())];
+                    let size = 64 + u16::try_from(rng.below(4_000)).unwrap();
+                    match accounts.charge(0, link, size) {
+                        true => held.push((link, size)),
+                        false => refused += 1,
+                    }
+                } else if !held.is_empty() {
+                    let (link, size) = held.swap_remove(rng.index(held.len()));
+                    accounts.release(0, link, size);
+                }
+                let bytes: u64 = held.iter().map(|&(_, size)| u64::from(size)).sum();
+                assert_eq!(accounts.total(), bytes);
+                assert!(bytes <= 150_000);
+            }
+            assert!(refused > 100, "{refused} refused: the load tests nothing");
+            held.into_iter().for_each(|(link, size)| accounts.release(0, link, size));
+            assert_eq!((accounts.total(), accounts.pools[0].used), (0, 0));
+        }
+    }
+
+    #[test]
+    fn who_is_over_the_threshold_still_has_the_pool_and_then_its_headroom() {
+        let topology = topology();
+        let ports = topology.ports(NodeId(8));
+        let size = 64_000 + 9 * 10_000;
+        let mut accounts = Accounts::new(&topology, size, 0.0625, 0, Some(&|_| 10_000));
+        let mut taken = 0;
+        while !accounts.is_over(0, ports[0]) {
+            assert!(accounts.charge(0, ports[0], 100));
+            taken += 100;
+        }
+        assert!((3_700..3_900).contains(&taken), "a 17th of 64,000: {taken}");
+        let all = 100 * (0..10_000).take_while(|_| accounts.charge(0, ports[0], 100)).count();
+        assert_eq!(all + taken, 64_000 + 10_000);
+        assert!(accounts.charge(0, ports[1], 100) && accounts.is_over(0, ports[1]));
+    }
+}
