@@ -1,7 +1,7 @@
 //! Simulator speed: permutation traffic of 2 MB flows in 4 KB packets over non-blocking fat trees,
 //! with the transport as shipped on every host.
 //!
-//! `cargo bench -p weft-sim --bench permutation -- [hosts …]`
+//! `cargo bench -p weft-sim --bench permutation -- [priority] [hosts …]`; with `priority`, ports hold queues.
 //!
 //! A packet-hop is one packet (data or ACK) serialised on one link. Time is the process's own
 //! processor time, set-up included, so that other work on the machine counts as little as it can.
@@ -13,6 +13,7 @@ use std::process::{Command, ExitCode};
 use weft_sim::bench::{peak_resident_bytes, process_cpu_nanos};
 use weft_sim::fabric::FabricConfig;
 use weft_sim::measure::Distribution;
+use weft_sim::port::{Kind, PortConfig};
 use weft_sim::workload::{Flows, read_flow_list};
 use weft_sim::world::{World, WorldConfig, base_round_trip};
 use weft_sim::{SimSpan, SimTime};
@@ -24,11 +25,12 @@ use weft_units::{BitRate, Duration, Seed};
 const SIZES: [(u32, u32, u64); 3] = [(128, 3, 100), (1024, 3, 200), (8192, 2, 400)];
 
 fn main() -> ExitCode {
+    let kind = std::env::args().find_map(|arg| arg.parse().ok()).unwrap_or(Kind::Fifo);
     let asked: Vec<u32> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
     if let [hosts] = asked.as_slice() {
         return match SIZES.iter().find(|(known, ..)| known == hosts) {
             Some(&(hosts, tiers, gbps)) => {
-                run(hosts, tiers, gbps);
+                run(hosts, tiers, gbps, kind);
                 ExitCode::SUCCESS
             }
             None => {
@@ -56,7 +58,7 @@ fn main() -> ExitCode {
     let sizes = SIZES.iter().map(|(hosts, ..)| *hosts);
     let program = std::env::current_exe().expect("a benchmark is a program");
     for hosts in sizes.filter(|hosts| asked.is_empty() || asked.contains(hosts)) {
-        let status = Command::new(&program).arg(hosts.to_string()).status();
+        let status = Command::new(&program).args([kind.name(), &hosts.to_string()]).status();
         if !status.is_ok_and(|status| status.success()) {
             return ExitCode::FAILURE;
         }
@@ -64,7 +66,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn run(hosts: u32, tiers: u32, gbps: u64) {
+fn run(hosts: u32, tiers: u32, gbps: u64, kind: Kind) {
     let matrix = format!("data/permutation-{hosts}-2MB.cm.gz");
     let matrix = Path::new(env!("CARGO_MANIFEST_DIR")).join(matrix);
     let flows = read_flow_list(&matrix, hosts).expect("the matrix is in the repository");
@@ -73,9 +75,10 @@ fn run(hosts: u32, tiers: u32, gbps: u64) {
     let topology = FatTree { hosts, tiers, rate, ..FatTree::default() }.build().expect("valid");
     let transport = TransportConfig { line_rate: rate, ..TransportConfig::stellar() };
     let base_rtt = base_round_trip(&topology, &transport).expect("connected");
+    let port = PortConfig { kind, ..PortConfig::default() };
     let config = WorldConfig {
         transport: TransportConfig { base_rtt, ..transport },
-        fabric: FabricConfig::default(),
+        fabric: FabricConfig { port, ..FabricConfig::default() },
         handshake: false,
         place_delay: Duration::ZERO,
         jitter: SimSpan::from_picos(100_000),
