@@ -20,9 +20,10 @@ use crate::port::PortConfig;
 use crate::port::pfc::{PfcConfig, Sending};
 use crate::queue::{Admission, QueueConfig, QueueDiscipline};
 use crate::switch::buffer::{BufferConfig, Request, SharedBuffers};
-use crate::switch::{self, Decision, Forward, Forwarding, ForwardingConfig};
+use crate::switch::{self, Decision, Forward, Forwarding, ForwardingConfig, Labels, Order};
 use crate::time::{SimSpan, SimTime};
 
+mod attend;
 mod queued;
 
 use queued::Ports;
@@ -75,8 +76,12 @@ pub struct Counters {
     pub injected: u64,
     /// Packets faulty links made.
     pub duplicated: u64,
+    /// Control packets switches made.
+    pub switch_made: u64,
     /// Packets given to hosts.
     pub delivered: u64,
+    /// Control packets that reached the switch they were for.
+    pub switch_taken: u64,
     /// Packets lost, by [`Loss`].
     pub lost: [u64; Loss::ALL.len()],
     /// Packets damaged so that their receivers cannot tell.
@@ -118,6 +123,9 @@ pub struct Fabric {
     tallies: Vec<Tally>,
     classes: Vec<LinkClass>,
     forwarding: Forwarding,
+    /// What switches wrote on packets, and what they have yet to do: only where they attend.
+    labels: Labels,
+    orders: Vec<Order>,
     hash: FabricHash,
     buffers: SharedBuffers,
     /// Where ports hold queues.
@@ -147,6 +155,8 @@ impl Fabric {
             links,
             classes: classes.list,
             forwarding: config.forwarding.kind.build(&config.forwarding, &topology, seed),
+            labels: Labels::default(),
+            orders: Vec::new(),
             hash: switch::fabric_hash(&config.forwarding),
             buffers: SharedBuffers::new(&config.buffer, &topology),
             ports: Ports::new(config, &topology),
@@ -220,19 +230,18 @@ impl Fabric {
     /// Whether switches do nothing but send on packets as they arrive; [`Self::forward`] is then all
     /// they need, otherwise [`Self::serve`].
     pub fn only_forwards(&self) -> bool {
-        !self.forwarding.keeps_timers() && !self.holds_queues()
+        !self.forwarding.attends() && !self.holds_queues()
     }
 
     /// Something happens at a switch.
     #[inline]
     pub fn serve(&mut self, now: SimTime, event: Event, events: &mut Events) {
         match event {
+            Event::Arrive(hop) if self.forwarding.attends() => self.attend(now, hop, events),
             Event::Arrive(hop) if self.holds_queues() => self.forward_to_queue(now, hop, events),
             Event::Arrive(hop) => self.forward(now, hop, events),
             Event::Port { link, what, .. } => self.port_event(now, link, what, events),
-            Event::Timer { switch, token } => {
-                self.forwarding.timer(now, (switch.0 - self.hosts) as usize, token);
-            }
+            Event::Timer { switch, token } => self.timer(now, switch, token, events),
             other => unreachable!("{other:?} is no event of a switch"),
         }
     }
@@ -255,9 +264,17 @@ impl Fabric {
         if candidates.is_empty() {
             return None;
         }
-        let (links, parcels) = (self.links.as_slice(), &self.parcels);
-        let switch = (hop.node().0 - self.hosts) as usize;
-        let decision = Decision { now, switch, hop, candidates, links, parcels };
+        let decision = Decision {
+            now,
+            switch: (hop.node().0 - self.hosts) as usize,
+            hop,
+            candidates,
+            links: &self.links,
+            classes: &self.classes,
+            parcels: &self.parcels,
+            topology: &self.topology,
+            routes: &self.routes,
+        };
         Some(self.forwarding.choose(&decision))
     }
 
@@ -364,6 +381,7 @@ impl Fabric {
         if let Some(late) = copy {
             self.counters.duplicated += 1;
             let packet = self.parcels.insert(sent);
+            self.labels.copy(hop.packet(), packet);
             events.schedule_arrival(arrival + late, hop.copied(packet));
         }
     }
@@ -460,6 +478,7 @@ impl Fabric {
     /// The new routes would not fit: failed host cables split groups of hosts.
     pub fn reroute(&mut self) -> Result<(), RouteError> {
         self.routes = Routes::compute(&self.topology, &self.failures)?;
+        self.forwarding.rerouted();
         Ok(())
     }
 }

@@ -205,6 +205,13 @@ impl Hop {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ParcelId(u32);
 
+impl ParcelId {
+    /// The position in an array with one entry a place in the pool.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// What happened to a packet's bytes on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Integrity {

@@ -51,8 +51,12 @@ pub struct NetworkReport {
     pub injected: u64,
     /// Packets faulty links made.
     pub duplicated: u64,
+    /// Control packets switches made for each other.
+    pub switch_made: u64,
     /// Packets given to hosts.
     pub delivered: u64,
+    /// Control packets that reached the switch they were for.
+    pub switch_taken: u64,
     /// Packets on their way when the run ended.
     pub in_flight: u64,
     /// Packets damaged so that their receivers cannot tell.

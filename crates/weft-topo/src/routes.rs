@@ -116,6 +116,15 @@ impl Routes {
         &self.sets[start + 1..][..len]
     }
 
+    /// The number of the group that shares its routes with `destination`.
+    ///
+    /// # Panics
+    /// If `destination` is not a host of the topology.
+    #[inline]
+    pub fn group(&self, destination: NodeId) -> u32 {
+        self.destinations[destination.index()].group
+    }
+
     /// Begins to fetch what [`Self::next_links`] needs at `switch`.
     #[inline]
     pub fn prefetch(&self, switch: NodeId) {

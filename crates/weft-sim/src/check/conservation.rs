@@ -1,4 +1,5 @@
-//! Every packet put in is delivered, lost for a reason, or on its way; links' duplicates likewise.
+//! Every packet put in is delivered, lost for a reason, or on its way; links' duplicates and what
+//! switches make for each other likewise.
 
 use super::Observer;
 use crate::world::Network;
@@ -10,10 +11,10 @@ pub(super) struct Check;
 impl Observer for Check {
     fn violations(&self, network: &Network) -> Vec<String> {
         let counters = network.fabric.counters;
-        let entered = counters.injected + counters.duplicated;
+        let entered = counters.injected + counters.duplicated + counters.switch_made;
         let lost: u64 = counters.lost.iter().sum();
         let in_flight = network.fabric.parcels.live();
-        let left = counters.delivered + lost + in_flight;
+        let left = counters.delivered + counters.switch_taken + lost + in_flight;
         if entered == left {
             return Vec::new();
         }

@@ -106,9 +106,20 @@ impl Fabric {
         if !self.survived_the_link(hop) {
             return self.lose(hop.packet(), Loss::LinkDown);
         }
-        let Some(link) = self.next_link(now, hop) else {
-            return self.lose(hop.packet(), Loss::NoRoute);
-        };
+        match self.next_link(now, hop) {
+            Some(link) => self.enter_queue(now, link, hop, events),
+            None => self.lose(hop.packet(), Loss::NoRoute),
+        }
+    }
+
+    /// Puts a packet that is at a switch into one of its ports' queues, or loses it.
+    pub(super) fn enter_queue(
+        &mut self,
+        now: SimTime,
+        link: LinkId,
+        hop: Hop,
+        events: &mut Events,
+    ) {
         if self.links[link.index()].condition == Condition::Down {
             return self.lose(hop.packet(), Loss::LinkDown);
         }

@@ -202,6 +202,9 @@ impl Scenario {
         self.transport
             .check()
             .map_err(|message| ScenarioError::section("transport", &message, text))?;
+        self.forwarding.check().map_err(|(group, message)| {
+            ScenarioError::section(&format!("forwarding.{group}"), &message, text)
+        })?;
         if self.host.nic_packets == 0 {
             let message = "nic_packets is 0, expected at least 1";
             return Err(ScenarioError::section("host", message, text));

@@ -28,13 +28,18 @@ impl Forwarding {
         let salts = (0..).zip(topology.switch_ids()).map(salt).collect();
         Self { hash, salts }
     }
+
+    /// Which of `count` equal entries the packet's flow has at this switch.
+    #[inline(always)]
+    pub(super) fn entry(&self, decision: &Decision<'_>, count: usize) -> usize {
+        let &Decision { hop, switch, parcels, .. } = decision;
+        self.hash.select(hop.hash(), || five_tuple(hop, parcels), self.salts[switch], count)
+    }
 }
 
 impl Forward for Forwarding {
     #[inline(always)]
     fn choose(&mut self, decision: &Decision<'_>) -> LinkId {
-        let &Decision { hop, candidates, switch, parcels, .. } = decision;
-        let tuple = || five_tuple(hop, parcels);
-        candidates[self.hash.select(hop.hash(), tuple, self.salts[switch], candidates.len())]
+        decision.candidates[self.entry(decision, decision.candidates.len())]
     }
 }

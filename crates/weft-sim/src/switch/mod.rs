@@ -2,23 +2,42 @@
 //!
 //! A forwarding model is one value for the whole fabric that keeps what state it needs for each
 //! switch, by [`Decision::switch`]. It sees the packet, the candidates, the time and the ports'
-//! queues; what a switch would write into a packet for the next one (CONGA's path metric) would
-//! travel in the [`Parcel`](crate::packet::Parcel).
+//! queues. Most only [choose](Forward::choose). Those that [attend](Forward::attend) see every packet
+//! at every switch: they may write a [`Label`] on it for the next switch, hold it, make packets of
+//! their own and keep timers. Where the model only chooses, none of that costs anything.
+//!
+//! Balancers steer data. Control packets (ACKs, set-up, what switches tell each other) take the
+//! flow's hash, as in the public simulators: [`Decision::is_control`]. `random` and `least-queued`
+//! are older than the rule and steer all.
 
 use serde::{Deserialize, Serialize};
 use weft_topo::hash::{FabricHash, FiveTuple, HashAlgorithm};
-use weft_topo::{LinkId, Topology};
-use weft_units::Seed;
+use weft_topo::{LinkId, NodeId, Routes, Topology};
+use weft_units::{Duration, Rng, Seed};
 
-use crate::link::Link;
-use crate::packet::{Hop, ParcelPool};
+use crate::link::{Link, LinkClass};
+use crate::packet::{Class, Hop, ParcelPool};
 use crate::registry::named_kinds;
 use crate::time::SimTime;
 
+mod adaptive;
+#[cfg(test)]
+mod bench;
 pub mod buffer;
+mod drill;
 mod ecmp;
+pub mod flow;
+mod label;
 mod least_queued;
+mod letflow;
 mod random;
+mod weighted;
+
+pub use adaptive::Config as AdaptiveConfig;
+pub use drill::Config as DrillConfig;
+pub use label::{Label, Labels};
+pub use letflow::Config as LetFlowConfig;
+pub use weighted::Config as WeightedConfig;
 
 /// What a forwarding model decides from.
 #[derive(Debug)]
@@ -33,8 +52,100 @@ pub struct Decision<'a> {
     pub candidates: &'a [LinkId],
     /// Every link of the fabric by [`LinkId`], for their queues.
     pub links: &'a [Link],
+    /// What kinds of link there are.
+    pub classes: &'a [LinkClass],
     /// Every packet's headers, for models that look into them.
     pub parcels: &'a ParcelPool,
+    /// What is connected.
+    pub topology: &'a Topology,
+    /// Where packets go at present.
+    pub routes: &'a Routes,
+}
+
+/// Where on its way a packet is, for models in which leaves do more than other switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// At the first switch, which is not the last.
+    SourceLeaf,
+    /// Between the first and the last.
+    Between,
+    /// At the last switch, which was not the first.
+    DestinationLeaf,
+    /// At the only one.
+    OnlyLeaf,
+}
+
+impl Decision<'_> {
+    /// Whether the packet is none that balancers steer.
+    pub const fn is_control(&self) -> bool {
+        matches!(self.hop.class(), Class::Control)
+    }
+
+    /// Bytes that wait at one of the switch's ports.
+    pub fn queued(&self, link: LinkId) -> u64 {
+        let link = &self.links[link.index()];
+        self.classes[usize::from(link.class)].pace.bytes(link.backlog(self.now))
+    }
+
+    /// Whether the candidates are cables to the destination itself.
+    pub fn leads_to_host(&self) -> bool {
+        self.topology.is_host(NodeId(self.links[self.candidates[0].index()].to))
+    }
+
+    /// Where on its way the packet is.
+    pub fn place(&self) -> Place {
+        match (self.hop.switches() == 0, self.leads_to_host()) {
+            (true, false) => Place::SourceLeaf,
+            (false, false) => Place::Between,
+            (false, true) => Place::DestinationLeaf,
+            (true, true) => Place::OnlyLeaf,
+        }
+    }
+
+    /// The leaf of `host` in the plane of this switch, as a number among switches.
+    pub fn leaf_of(&self, host: NodeId) -> u32 {
+        let Decision { topology, hop, .. } = self;
+        let mut leaves = topology.ports(host).iter().map(|&port| topology.link(port).to);
+        let first = leaves.clone().next().expect("a host has a port");
+        let plane = topology.plane(hop.node());
+        leaves.find(|&leaf| topology.plane(leaf) == plane).unwrap_or(first).0 - topology.hosts()
+    }
+}
+
+/// What becomes of a packet that a model attended to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It goes on by this link, one of the candidates.
+    Forward(LinkId),
+    /// The model has it. It comes back as an [`Order::Send`], perhaps one given just now.
+    Hold,
+    /// It was for the switch.
+    Take,
+}
+
+/// What a model that attends has its switch do, in order, after the packet or timer at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Send on a packet that was held.
+    Send(Hop),
+    /// Make a control packet and send it.
+    Emit {
+        /// In whose name.
+        source: NodeId,
+        /// For whom; that host's leaf takes it.
+        destination: NodeId,
+        /// UDP source port.
+        port: u16,
+        /// What it says.
+        label: Label,
+    },
+    /// Call [`Forward::timer`].
+    Wake {
+        /// When; not before now.
+        at: SimTime,
+        /// With what.
+        token: u64,
+    },
 }
 
 /// Chooses the next link of each packet.
@@ -42,14 +153,22 @@ pub trait Forward {
     /// The chosen link: one of the candidates.
     fn choose(&mut self, decision: &Decision<'_>) -> LinkId;
 
-    /// Whether it asks for [`Event::Timer`](crate::event::Event::Timer)s. Switches of models that do
-    /// not, with ports that hold no queues, are served by a faster loop.
-    fn keeps_timers(&self) -> bool {
+    /// Whether every packet at every switch is to come by [`Self::attend`]. Switches of models that do
+    /// not attend, with ports that hold no queues, are served by a faster loop.
+    fn attends(&self) -> bool {
         false
     }
 
-    /// A timer of the switch has run out.
-    fn timer(&mut self, _now: SimTime, _switch: usize, _token: u64) {}
+    /// A packet is at a switch.
+    fn attend(&mut self, decision: &Decision<'_>, _: &mut Labels, _: &mut Vec<Order>) -> Fate {
+        Fate::Forward(self.choose(decision))
+    }
+
+    /// A timer of a switch has run out.
+    fn timer(&mut self, _now: SimTime, _switch: usize, _token: u64, _: &mut Vec<Order>) {}
+
+    /// Routes have changed.
+    fn rerouted(&mut self) {}
 }
 
 /// How switches choose among equal-cost links.
@@ -63,12 +182,59 @@ pub struct ForwardingConfig {
     /// By how many bits more each tier turns its hash. Tiers that use the same bits of the same
     /// function polarise, whatever their seeds (Broadcom's RTAG7 has this offset for it).
     pub rotate_by_tier: u32,
+    /// For `weighted-ecmp`.
+    pub weighted: WeightedConfig,
+    /// For `letflow`.
+    pub letflow: LetFlowConfig,
+    /// For `drill`.
+    pub drill: DrillConfig,
+    /// For `adaptive`.
+    pub adaptive: AdaptiveConfig,
 }
 
 impl Default for ForwardingConfig {
     fn default() -> Self {
-        Self { kind: Kind::Ecmp, hash: HashAlgorithm::Crc32, rotate_by_tier: 8 }
+        Self {
+            kind: Kind::Ecmp,
+            hash: HashAlgorithm::Crc32,
+            rotate_by_tier: 8,
+            weighted: WeightedConfig::default(),
+            letflow: LetFlowConfig::default(),
+            drill: DrillConfig::default(),
+            adaptive: AdaptiveConfig::default(),
+        }
     }
+}
+
+impl ForwardingConfig {
+    /// Whether every parameter is within its range.
+    ///
+    /// # Errors
+    /// The group that is wrong and what is wrong in it.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        let groups = [
+            ("weighted", self.weighted.check()),
+            ("letflow", self.letflow.check()),
+            ("drill", self.drill.check()),
+            ("adaptive", self.adaptive.check()),
+        ];
+        groups.into_iter().try_for_each(|(group, found)| found.map_err(|message| (group, message)))
+    }
+}
+
+fn not_zero(key: &str, value: Duration) -> Result<(), String> {
+    at_least_one(key, value.as_nanos()).map_err(|_| format!("{key} is 0, expected more"))
+}
+
+fn at_least_one(key: &str, value: u64) -> Result<(), String> {
+    if value == 0 { Err(format!("{key} is 0, expected at least 1")) } else { Ok(()) }
+}
+
+/// The candidate with the least cost, drawn from those that are alike.
+fn least<C: Ord>(candidates: &[LinkId], cost: impl Fn(LinkId) -> C, rng: &mut Rng) -> LinkId {
+    let least = candidates.iter().map(|&link| cost(link)).min().expect("there are candidates");
+    let best = || candidates.iter().filter(|&&link| cost(link) == least);
+    *best().nth(rng.index(best().count())).expect("below their number")
 }
 
 /// Declares every forwarding model once: module, name, one-line description.
@@ -108,17 +274,36 @@ macro_rules! forwarding_models {
                 }
             }
 
-            fn keeps_timers(&self) -> bool {
+            fn attends(&self) -> bool {
                 match self {
-                    $(Self::$kind(model) => model.keeps_timers(),)+
-                    Self::External(model) => model.keeps_timers(),
+                    $(Self::$kind(model) => model.attends(),)+
+                    Self::External(model) => model.attends(),
                 }
             }
 
-            fn timer(&mut self, now: SimTime, switch: usize, token: u64) {
+            fn attend(
+                &mut self,
+                decision: &Decision<'_>,
+                labels: &mut Labels,
+                orders: &mut Vec<Order>,
+            ) -> Fate {
                 match self {
-                    $(Self::$kind(model) => model.timer(now, switch, token),)+
-                    Self::External(model) => model.timer(now, switch, token),
+                    $(Self::$kind(model) => model.attend(decision, labels, orders),)+
+                    Self::External(model) => model.attend(decision, labels, orders),
+                }
+            }
+
+            fn timer(&mut self, now: SimTime, switch: usize, token: u64, orders: &mut Vec<Order>) {
+                match self {
+                    $(Self::$kind(model) => model.timer(now, switch, token, orders),)+
+                    Self::External(model) => model.timer(now, switch, token, orders),
+                }
+            }
+
+            fn rerouted(&mut self) {
+                match self {
+                    $(Self::$kind(model) => model.rerouted(),)+
+                    Self::External(model) => model.rerouted(),
                 }
             }
         }
@@ -133,6 +318,10 @@ forwarding_models! {
     Ecmp => ecmp, "ecmp", "a hash of the five-tuple, with a seed for each switch";
     Random => random, "random", "a random link for each packet, whatever its entropy";
     LeastQueued => least_queued, "least-queued", "the shortest queue of all candidates for each packet (ideal adaptive routing)";
+    Adaptive => adaptive, "adaptive", "a random link of those with the best grade of queue for each packet, as switch chips do it";
+    Weighted => weighted, "weighted-ecmp", "the hash, over a table in which links stand by capacity downstream (WCMP)";
+    LetFlow => letflow, "letflow", "a random link for each flowlet (Vanini 2017)";
+    Drill => drill, "drill", "the shortest queue of two random links and the last best one for each packet (Ghorbani 2017)";
 }
 
 /// The five-tuple a switch sees. Host `h` has address 10.0.0.0 + `h`, which is also how

@@ -252,6 +252,7 @@ impl Network {
         parcel.integrity = Integrity::Sound;
         let header_len = u16::try_from(parcel.packet.len()).expect("headers are short");
         let size = FRAME_OVERHEAD + header_len + parcel.payload_len;
+        let is_data = matches!(parcel.packet, Packet::Data(..));
         let destination = nic::host_at(departure.to, self.fabric.topology.hosts());
         // An answer to a stranger's made-up address goes nowhere.
         let destination = destination.unwrap_or(node);
@@ -260,6 +261,7 @@ impl Network {
         let index = usize::from(departure.path.0) % host.ports.len();
         let link = host.ports[index].link;
         let hop = Hop::new(packet, node, destination, hash, size);
+        let hop = if is_data { hop } else { hop.as_control() };
         if self.fabric.holds_queues() {
             return self.put_in_queue(node, link, hop);
         }

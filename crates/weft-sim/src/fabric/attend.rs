@@ -1,0 +1,95 @@
+//! Switches whose forwarding model attends to every packet, and what such a model has them do.
+
+use weft_topo::{LinkId, NodeId};
+
+use super::{Fabric, Loss};
+use crate::event::{Event, Events};
+use crate::nic::{self, FRAME_OVERHEAD};
+use crate::packet::{Hop, Parcel};
+use crate::switch::{Decision, Fate, Forward, Label, Order};
+use crate::time::SimTime;
+
+/// Bytes of a control packet of switches: the shortest frame.
+const CONTROL_SIZE: u16 = 64;
+const _: () = assert!(CONTROL_SIZE > FRAME_OVERHEAD);
+
+impl Fabric {
+    /// A packet arrived at a switch that attends to it.
+    pub(super) fn attend(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
+        if !self.survived_the_link(hop) {
+            return self.lose(hop.packet(), Loss::LinkDown);
+        }
+        let candidates = self.routes.next_links(hop.node(), hop.destination());
+        if candidates.is_empty() {
+            return self.lose(hop.packet(), Loss::NoRoute);
+        }
+        let decision = Decision {
+            now,
+            switch: (hop.node().0 - self.hosts) as usize,
+            hop,
+            candidates,
+            links: &self.links,
+            classes: &self.classes,
+            parcels: &self.parcels,
+            topology: &self.topology,
+            routes: &self.routes,
+        };
+        match self.forwarding.attend(&decision, &mut self.labels, &mut self.orders) {
+            Fate::Forward(link) => self.put(now, link, hop, events),
+            Fate::Hold => {}
+            Fate::Take => {
+                self.counters.switch_taken += 1;
+                self.parcels.remove(hop.packet());
+            }
+        }
+        self.carry_out(now, hop.node(), events);
+    }
+
+    pub(super) fn timer(&mut self, now: SimTime, switch: NodeId, token: u64, events: &mut Events) {
+        let index = (switch.0 - self.hosts) as usize;
+        self.forwarding.timer(now, index, token, &mut self.orders);
+        self.carry_out(now, switch, events);
+    }
+
+    /// Does what the model ordered.
+    fn carry_out(&mut self, now: SimTime, switch: NodeId, events: &mut Events) {
+        let mut orders = std::mem::take(&mut self.orders);
+        for order in orders.drain(..) {
+            match order {
+                Order::Send(hop) => self.send_on(now, hop, events),
+                Order::Emit { source, destination, port, label } => {
+                    let parcel = Parcel { source, source_port: port, ..Parcel::default() };
+                    let hop = self.control_packet(switch, destination, parcel, label);
+                    self.send_on(now, hop, events);
+                }
+                Order::Wake { at, token } => events.schedule(at, Event::Timer { switch, token }),
+            }
+        }
+        self.orders = orders;
+    }
+
+    fn send_on(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
+        match self.next_link(now, hop) {
+            Some(link) => self.put(now, link, hop, events),
+            None => self.lose(hop.packet(), Loss::NoRoute),
+        }
+    }
+
+    fn put(&mut self, now: SimTime, link: LinkId, hop: Hop, events: &mut Events) {
+        if self.holds_queues() {
+            self.enter_queue(now, link, hop, events);
+        } else {
+            self.enqueue(now, link, hop, events);
+        }
+    }
+
+    fn control_packet(&mut self, at: NodeId, to: NodeId, parcel: Parcel, label: Label) -> Hop {
+        self.counters.switch_made += 1;
+        let tuple = nic::five_tuple(parcel.source, to, parcel.source_port);
+        let packet = self.parcels.insert(parcel);
+        self.labels.set(packet, label);
+        let hop = Hop::new(packet, at, to, self.hash.base(&tuple), CONTROL_SIZE).as_control();
+        // As if it had come by the first of the switch's cables.
+        hop.on(self.topology.ports(at)[0].reverse(), at, 0)
+    }
+}

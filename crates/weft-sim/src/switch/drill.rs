@@ -1,0 +1,133 @@
+//! DRILL: for each packet the shorter queue of two random links and the one remembered
+//! (Ghorbani et al. 2017).
+//!
+//! DRILL(d, m) looks at `d` links at random and the `m` that were best the last time, takes the
+//! shortest queue and remembers the `m` shortest. Its paper has several forwarding engines in a
+//! switch, each with a memory of its own; these switches have one.
+
+use serde::{Deserialize, Serialize};
+use weft_topo::{LinkId, Topology};
+use weft_units::{Rng, Seed};
+
+use super::{Decision, Forward, ForwardingConfig, ecmp};
+
+/// DRILL's parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Random links that are looked at for each packet: `d`.
+    pub samples: u8,
+    /// Links that are remembered: `m`.
+    pub memory: u8,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { samples: 2, memory: 1 }
+    }
+}
+
+impl Config {
+    pub(super) fn check(&self) -> Result<(), String> {
+        super::at_least_one("samples", self.samples.into())
+    }
+}
+
+/// What each switch remembers.
+#[derive(Debug)]
+pub struct Forwarding {
+    config: Config,
+    /// By switch, best first.
+    remembered: Vec<Vec<LinkId>>,
+    /// The links that are looked at and the bytes queued there.
+    contenders: Vec<(u64, LinkId)>,
+    /// The candidates, as far as needed in random order.
+    shuffled: Vec<LinkId>,
+    control: ecmp::Forwarding,
+    rng: Rng,
+}
+
+impl Forwarding {
+    pub(super) fn new(config: &ForwardingConfig, topology: &Topology, seed: Seed) -> Self {
+        Self {
+            config: config.drill.clone(),
+            remembered: topology.switch_ids().map(|_| Vec::new()).collect(),
+            contenders: Vec::new(),
+            shuffled: Vec::new(),
+            control: ecmp::Forwarding::new(config, topology, seed),
+            rng: seed.child("samples", 0).rng(),
+        }
+    }
+
+    /// Looks at what is remembered, then at random links.
+    fn look(&mut self, decision: &Decision<'_>) {
+        let candidates = decision.candidates;
+        self.contenders.clear();
+        let remembered = self.remembered[decision.switch].iter().copied();
+        let usable = remembered.filter(|link| candidates.contains(link));
+        self.contenders.extend(usable.map(|link| (decision.queued(link), link)));
+        self.shuffled.clear();
+        self.shuffled.extend_from_slice(candidates);
+        for drawn in 0..candidates.len().min(self.config.samples.into()) {
+            self.shuffled.swap(drawn, drawn + self.rng.index(candidates.len() - drawn));
+            let link = self.shuffled[drawn];
+            if !self.contenders.iter().any(|&(_, other)| other == link) {
+                self.contenders.push((decision.queued(link), link));
+            }
+        }
+    }
+}
+
+impl Forward for Forwarding {
+    #[inline(never)] // The simulator's loop stays small for those who hash.
+    fn choose(&mut self, decision: &Decision<'_>) -> LinkId {
+        if decision.is_control() {
+            return self.control.choose(decision);
+        }
+        self.look(decision);
+        // Of equal queues what is remembered comes first.
+        self.contenders.sort_by_key(|&(queued, _)| queued);
+        let best = self.contenders.iter().map(|&(_, link)| link);
+        let remembered = &mut self.remembered[decision.switch];
+        remembered.clear();
+        remembered.extend(best.take(self.config.memory.into()));
+        self.contenders[0].1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Kind;
+    use super::super::bench::{Bench, micros};
+
+    /// With as many samples as links nothing is left to chance.
+    #[test]
+    fn the_shortest_of_all_samples_is_taken_and_wins_the_next_tie() {
+        let mut bench = Bench::configured(Kind::Drill, |config| config.drill.samples = 8);
+        let links = bench.candidates(0, 16);
+        for (&link, bytes) in
+            links.iter().zip([4_000, 5_000, 6_000, 1_000, 2_000, 9_000, 3_000, 7_000])
+        {
+            bench.queue(link, bytes);
+        }
+        assert_eq!(bench.send(micros(0), 0, 16, 1), links[3]);
+        bench.queue(links[3], 1_000);
+        assert_eq!(bench.send(micros(0), 0, 16, 1), links[3], "as short as the fifth link's");
+        bench.queue(links[3], 1_000);
+        assert_eq!(bench.send(micros(0), 0, 16, 1), links[4]);
+    }
+
+    /// Two of eight links are looked at: the only empty one is found by one packet in four, and kept
+    /// from then on.
+    #[test]
+    fn the_memory_keeps_what_the_samples_found() {
+        for (memory, want) in [(0, 200..300), (1, 980..1001)] {
+            let mut bench = Bench::configured(Kind::Drill, |config| config.drill.memory = memory);
+            let links = bench.candidates(0, 16);
+            links[1..].iter().for_each(|&link| bench.queue(link, 10_000));
+            let found = (0..1000).filter(|&port| bench.send(micros(0), 0, 16, port) == links[0]);
+            let found = found.count();
+            assert!(want.contains(&found), "memory {memory}: {found} of 1000");
+        }
+    }
+}

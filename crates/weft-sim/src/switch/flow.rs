@@ -1,0 +1,118 @@
+//! Flows as switches know them, and what they remember of each.
+
+use std::collections::BTreeMap;
+
+use weft_topo::NodeId;
+
+use crate::packet::{Hop, ParcelPool};
+use crate::time::{SimSpan, SimTime};
+
+/// A five-tuple, less what all of ours have in common: source, destination, UDP source port. A host
+/// that changes the entropy of a connection makes another flow of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Flow(u64);
+
+impl Flow {
+    /// The flow a packet belongs to.
+    #[inline]
+    pub fn of(hop: Hop, parcels: &ParcelPool) -> Self {
+        let parcel = parcels.get(hop.packet());
+        Self::between(parcel.source, hop.destination(), parcel.source_port)
+    }
+
+    /// The flow between two hosts that leaves by `port`. Node numbers have fewer than 24 bits.
+    pub const fn between(source: NodeId, destination: NodeId, port: u16) -> Self {
+        Self((source.0 as u64) << 40 | (destination.0 as u64) << 16 | port as u64)
+    }
+
+    /// It as a number, for timers.
+    pub const fn token(self) -> u64 {
+        self.0
+    }
+
+    /// What [`Self::token`] gave.
+    pub const fn from_token(token: u64) -> Self {
+        Self(token)
+    }
+}
+
+/// What one switch remembers of each flow until it has not seen it for a while.
+#[derive(Debug)]
+pub struct FlowTable<T> {
+    entries: BTreeMap<Flow, Entry<T>>,
+    aging: SimSpan,
+    sweep_at: SimTime,
+}
+
+#[derive(Debug, Default)]
+struct Entry<T> {
+    last_seen: SimTime,
+    state: T,
+}
+
+impl<T: Default> FlowTable<T> {
+    /// A table that forgets flows of which it saw nothing for between once and twice `aging`.
+    pub const fn new(aging: SimSpan) -> Self {
+        Self { entries: BTreeMap::new(), aging, sweep_at: SimTime::EPOCH }
+    }
+
+    /// A packet of `flow` passes: how long ago the one before did, and what is remembered of the
+    /// flow. A flow that is new was never seen and has the default.
+    pub fn pass(&mut self, flow: Flow, now: SimTime) -> (SimSpan, &mut T) {
+        if now >= self.sweep_at {
+            self.sweep(now);
+        }
+        let mut idle = SimSpan::MAX;
+        let entry = self.entries.entry(flow);
+        let entry = entry.and_modify(|entry| idle = now.since(entry.last_seen)).or_default();
+        entry.last_seen = now;
+        (idle, &mut entry.state)
+    }
+
+    /// What is remembered of a flow, without taking it for seen.
+    pub fn recall(&mut self, flow: Flow) -> Option<&mut T> {
+        self.entries.get_mut(&flow).map(|entry| &mut entry.state)
+    }
+
+    fn sweep(&mut self, now: SimTime) {
+        self.sweep_at = now + self.aging;
+        self.entries.retain(|_, entry| now.since(entry.last_seen) <= self.aging);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGING: SimSpan = SimSpan::from_picos(100);
+
+    fn at(picos: u64) -> SimTime {
+        SimTime::from_picos(picos)
+    }
+
+    #[test]
+    fn hosts_and_ports_make_flows_that_differ() {
+        let flow =
+            |source, destination, port| Flow::between(NodeId(source), NodeId(destination), port);
+        let all = [flow(1, 2, 3), flow(2, 1, 3), flow(1, 2, 4), flow(1, 3, 3), flow(0, 2, 3)];
+        for (index, one) in all.iter().enumerate() {
+            assert!(all[..index].iter().all(|other| other != one), "{one:?}");
+        }
+    }
+
+    #[test]
+    fn a_table_says_how_long_a_flow_was_silent_and_forgets_it_when_that_is_long() {
+        let mut table = FlowTable::<u32>::new(AGING);
+        let [one, other] = [3, 4].map(|port| Flow::between(NodeId(1), NodeId(2), port));
+        assert_eq!(table.pass(one, at(10)), (SimSpan::MAX, &mut 0));
+        *table.pass(one, at(30)).1 = 7;
+        assert_eq!(table.pass(one, at(60)), (SimSpan::from_picos(30), &mut 7));
+        assert_eq!(table.recall(one), Some(&mut 7));
+        // The sweep at 110 spares it, the next does not.
+        table.pass(other, at(110));
+        assert_eq!(table.recall(one), Some(&mut 7));
+        table.pass(other, at(210));
+        assert_eq!(table.recall(one), None);
+        assert_eq!(table.pass(one, at(215)), (SimSpan::MAX, &mut 0));
+    }
+}

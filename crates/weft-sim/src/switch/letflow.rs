@@ -1,0 +1,114 @@
+//! LetFlow: a random link for each flowlet (Vanini et al. 2017).
+//!
+//! A flow that was silent for longer than its packets could differ in delay may go on elsewhere
+//! without being reordered. Packets are sent further apart on slow paths, so flows leave those more
+//! often than fast ones; that is all the balancing there is.
+
+use serde::{Deserialize, Serialize};
+use weft_topo::{LinkId, Topology};
+use weft_units::{Duration, Rng, Seed};
+
+use super::flow::{Flow, FlowTable};
+use super::{Decision, Forward, ForwardingConfig, ecmp};
+use crate::time::SimSpan;
+
+/// LetFlow's parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Silence that ends a flowlet.
+    pub flowlet_timeout: Duration,
+    /// Silence after which a switch forgets a flow.
+    pub aging: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { flowlet_timeout: Duration::from_micros(100), aging: Duration::from_millis(2) }
+    }
+}
+
+impl Config {
+    pub(super) fn check(&self) -> Result<(), String> {
+        super::not_zero("flowlet_timeout", self.flowlet_timeout)?;
+        super::not_zero("aging", self.aging)
+    }
+}
+
+/// Where each switch's flowlets go.
+#[derive(Debug)]
+pub struct Forwarding {
+    timeout: SimSpan,
+    /// By switch; a flow that has no flowlet yet has no link.
+    flowlets: Vec<FlowTable<Option<LinkId>>>,
+    control: ecmp::Forwarding,
+    rng: Rng,
+}
+
+impl Forwarding {
+    pub(super) fn new(config: &ForwardingConfig, topology: &Topology, seed: Seed) -> Self {
+        let aging = SimSpan::from(config.letflow.aging);
+        Self {
+            timeout: config.letflow.flowlet_timeout.into(),
+            flowlets: topology.switch_ids().map(|_| FlowTable::new(aging)).collect(),
+            control: ecmp::Forwarding::new(config, topology, seed),
+            rng: seed.child("flowlets", 0).rng(),
+        }
+    }
+}
+
+impl Forward for Forwarding {
+    #[inline(never)] // The simulator's loop stays small for those who hash.
+    fn choose(&mut self, decision: &Decision<'_>) -> LinkId {
+        if decision.is_control() {
+            return self.control.choose(decision);
+        }
+        let &Decision { now, switch, hop, candidates, parcels, .. } = decision;
+        let (idle, link) = self.flowlets[switch].pass(Flow::of(hop, parcels), now);
+        match *link {
+            Some(link) if idle <= self.timeout && candidates.contains(&link) => link,
+            _ => *link.insert(candidates[self.rng.index(candidates.len())]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Kind;
+    use super::super::bench::{Bench, micros};
+
+    #[test]
+    fn a_flowlet_keeps_its_link_and_a_gap_begins_another() {
+        let mut bench = Bench::new(Kind::LetFlow);
+        let mut now = 0;
+        let first = bench.send(micros(now), 0, 16, 1);
+        for gap in [1, 50, 100, 100] {
+            now += gap;
+            assert_eq!(bench.send(micros(now), 0, 16, 1), first, "at {now} us");
+        }
+        // Eight links: sixteen flowlets on the same one are one chance in 8^16.
+        let moved = (0..16).any(|_| {
+            now += 101;
+            bench.send(micros(now), 0, 16, 1) != first
+        });
+        assert!(moved);
+    }
+
+    #[test]
+    fn new_flowlets_use_all_links_alike() {
+        let mut bench = Bench::new(Kind::LetFlow);
+        let mut used = [0; 8];
+        for port in 0..8000 {
+            used[bench.uplink(micros(0), 0, 16, port)] += 1;
+        }
+        assert!(used.iter().all(|count| (850..1150).contains(count)), "{used:?}");
+    }
+
+    #[test]
+    fn a_flowlet_leaves_a_link_that_leads_nowhere_any_more() {
+        let mut bench = Bench::new(Kind::LetFlow);
+        let first = bench.send(micros(0), 0, 16, 1);
+        bench.fail(first);
+        assert_ne!(bench.send(micros(1), 0, 16, 1), first);
+    }
+}

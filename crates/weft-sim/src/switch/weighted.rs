@@ -1,0 +1,197 @@
+//! Weighted ECMP: the hash of the five-tuple picks an entry of a table in which each link stands as
+//! often as its weight says (WCMP, Zhou et al. 2014).
+//!
+//! Where weights are not given they follow from the network: a link's is the capacity that leads
+//! from it to the destination's leaf. So a spine that lost half of its cables to that leaf gets half
+//! the flows, as soon as routes know of it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use weft_topo::{LinkId, Topology};
+use weft_units::Seed;
+
+use super::{Decision, Forward, ForwardingConfig, ecmp};
+
+/// The weights.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Weights of a switch's uplinks in port order, from the start again when there are more
+    /// uplinks. Without any they are the capacities downstream.
+    pub weights: Vec<u32>,
+}
+
+impl Config {
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.weights.iter().try_for_each(|&weight| super::at_least_one("weights", weight.into()))
+    }
+}
+
+/// Entries of a table at most; chips have a few thousand for all of them.
+const MOST_ENTRIES: u64 = 1024;
+
+/// The tables in use.
+#[derive(Debug)]
+pub struct Forwarding {
+    weights: Vec<u32>,
+    hash: ecmp::Forwarding,
+    /// By switch and group of destinations: for each candidate, one past its last entry.
+    tables: Vec<BTreeMap<u32, Vec<usize>>>,
+}
+
+impl Forwarding {
+    pub(super) fn new(config: &ForwardingConfig, topology: &Topology, seed: Seed) -> Self {
+        Self {
+            weights: config.weighted.weights.clone(),
+            hash: ecmp::Forwarding::new(config, topology, seed),
+            tables: topology.switch_ids().map(|_| BTreeMap::new()).collect(),
+        }
+    }
+
+    fn weight(&self, link: LinkId, decision: &Decision<'_>) -> u64 {
+        let topology = decision.topology;
+        let ends = topology.link(link);
+        let is_up = |link: LinkId| topology.tier(topology.link(link).to) > topology.tier(ends.from);
+        if self.weights.is_empty() || !is_up(link) {
+            return capacity(link, decision.candidates, decision);
+        }
+        let uplinks = topology.ports(ends.from).iter().filter(|&&port| is_up(port));
+        let place = uplinks.take_while(|&&port| port != link).count();
+        self.weights[place % self.weights.len()].into()
+    }
+}
+
+impl Forward for Forwarding {
+    #[inline(never)] // The simulator's loop stays small for those who hash.
+    fn choose(&mut self, decision: &Decision<'_>) -> LinkId {
+        let candidates = decision.candidates;
+        let group = decision.routes.group(decision.hop.destination());
+        if decision.leads_to_host() {
+            // A host's own cables.
+            return self.hash.choose(decision);
+        }
+        let known = self.tables[decision.switch].get(&group);
+        let ends = match known {
+            Some(ends) => ends,
+            None => {
+                let weights = candidates.iter().map(|&link| self.weight(link, decision));
+                let ends = entries(weights.collect());
+                self.tables[decision.switch].entry(group).or_insert(ends)
+            }
+        };
+        let entry = self.hash.entry(decision, ends.last().copied().unwrap_or(0));
+        candidates[ends.partition_point(|&end| end <= entry)]
+    }
+
+    fn rerouted(&mut self) {
+        self.tables.iter_mut().for_each(BTreeMap::clear);
+    }
+}
+
+/// Bits a second that `link`, one of `links`, leads to the destination's leaf. What the switch at its
+/// end has is shared by the links to that switch.
+fn capacity(link: LinkId, links: &[LinkId], decision: &Decision<'_>) -> u64 {
+    let Decision { topology, routes, hop, .. } = decision;
+    let ends = topology.link(link);
+    let next = routes.next_links(ends.to, hop.destination());
+    let leads_to_host = |link: &LinkId| topology.is_host(topology.link(*link).to);
+    if next.first().is_some_and(leads_to_host) {
+        return ends.rate.as_bps();
+    }
+    let onward = next.iter().map(|&link| capacity(link, next, decision));
+    let parallel = links.iter().filter(|&&link| topology.link(link).to == ends.to).count() as u64;
+    ends.rate.as_bps().min(onward.fold(0, u64::saturating_add) / parallel)
+}
+
+/// For each weight, one past its last entry in a table as small as the weights allow.
+fn entries(weights: Vec<u64>) -> Vec<usize> {
+    let divisor = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
+    let sum: u64 = weights.iter().map(|weight| weight / divisor).sum();
+    let entries = |weight: u64| match sum {
+        0..=MOST_ENTRIES => weight / divisor,
+        _ => weight / divisor * MOST_ENTRIES / sum,
+    };
+    let end = |end: &mut usize, weight| {
+        *end += usize::try_from(entries(weight).max(1)).expect("at most the table's length");
+        Some(*end)
+    };
+    weights.into_iter().scan(0, end).collect()
+}
+
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_topo::NodeId;
+    use weft_topo::build::LeafSpine;
+    use weft_units::BitRate;
+
+    use super::super::Kind;
+    use super::super::bench::{Bench, micros};
+    use super::*;
+
+    fn shares(bench: &mut Bench) -> Vec<u32> {
+        let mut used = vec![0; bench.candidates(0, 16).len()];
+        for port in 0..42_000 {
+            used[bench.uplink(micros(0), 0, 16, port)] += 1;
+        }
+        used
+    }
+
+    fn near(got: &[u32], want: &[u32]) {
+        let close = |(&got, &want): (&u32, &u32)| got.abs_diff(want) * 10 < want.max(10) * 2;
+        assert!(got.iter().zip(want).all(close), "{got:?}, expected about {want:?}");
+    }
+
+    /// The testbed of Hopper's section 4.2: four spines at 10 Gb/s, two at 1 Gb/s.
+    fn testbed() -> Topology {
+        let rates = [10, 10, 10, 10, 1, 1].map(|rate| BitRate::gbps(rate).unwrap());
+        let shape = LeafSpine {
+            leaves: 2,
+            spines: 6,
+            uplink_rates: rates.to_vec(),
+            ..LeafSpine::default()
+        };
+        shape.build().unwrap()
+    }
+
+    #[test]
+    fn flows_are_spread_by_rate() {
+        let mut bench = Bench::on(testbed(), Kind::Weighted, |_| {});
+        near(&shares(&mut bench), &[10_000, 10_000, 10_000, 10_000, 1_000, 1_000]);
+    }
+
+    #[test]
+    fn given_weights_go_before_rates_and_begin_again() {
+        let mut bench =
+            Bench::on(testbed(), Kind::Weighted, |config| config.weighted.weights = vec![2, 1, 4]);
+        near(&shares(&mut bench), &[6_000, 3_000, 12_000, 6_000, 3_000, 12_000]);
+    }
+
+    #[test]
+    fn a_spine_that_lost_one_of_two_cables_to_the_destination_gets_half() {
+        let shape = LeafSpine { leaves: 2, spines: 3, parallel_links: 2, ..LeafSpine::default() };
+        let mut bench = Bench::on(shape.build().unwrap(), Kind::Weighted, |_| {});
+        let leaf = bench.topology.hosts();
+        let first_spine = leaf + 2;
+        let down = bench.topology.ports(NodeId(first_spine))[2];
+        assert_eq!(bench.topology.link(down).to, NodeId(leaf + 1));
+        bench.fail(down);
+        near(&shares(&mut bench), &[4_200, 4_200, 8_400, 8_400, 8_400, 8_400]);
+        let up = bench.candidates(0, 16)[0];
+        assert_eq!(bench.topology.link(up).to, NodeId(first_spine));
+        bench.fail(up);
+        near(&shares(&mut bench), &[8_400; 5]);
+    }
+
+    #[test]
+    fn tables_are_as_short_as_weights_allow_and_never_too_long() {
+        assert_eq!(entries(vec![10_000, 10_000, 1_000]), [10, 20, 21]);
+        assert_eq!(entries(vec![0, 0]), [1, 2]);
+        let long = entries(vec![1_000_003, 2_000_003, 7]);
+        assert_eq!(long, [341, 1023, 1024]);
+    }
+}
