@@ -136,18 +136,20 @@ fn an_impossible_load_is_named_with_its_line() {
 
 #[test]
 fn a_balancer_s_parameter_is_named_with_its_group_and_line() {
-    let head = "[topology]\nkind = \"leaf-spine\"\n\n[buffer]\nalpha = 1.0\n\n[forwarding]\nkind = \"drill\"\n";
+    let head = "[topology]\nkind = \"leaf-spine\"\n\n[buffer]\nalpha = 1.0\n\n[forwarding]\nkind = \"conga\"\n";
     for (group, key, want) in [
         ("weighted", "weights = [4, 0]", "weights is 0, expected at least 1"),
         ("letflow", "flowlet_timeout = \"0s\"", "flowlet_timeout is 0, expected more"),
+        ("conga", "dre_alpha = 1.5", "dre_alpha is 1.5, expected above 0 and at most 1"),
+        ("conga", "bits = 9", "bits is 9, expected 1 to 8"),
         ("drill", "samples = 0", "samples is 0, expected at least 1"),
         ("adaptive", "grades = 0", "grades is 0, expected at least 1"),
     ] {
         let error = parse(&format!("{head}\n[forwarding.{group}]\n{key}\n")).unwrap_err();
         assert_eq!(error, format!("line 11: [forwarding.{group}]: {want}"));
     }
-    let error = parse(&format!("{head}\n[forwarding.drill]\nsampels = 1\n")).unwrap_err();
-    let want = "line 11: unknown key \"sampels\", did you mean \"samples\"?";
+    let error = parse(&format!("{head}\n[forwarding.conga]\ndre_alfa = 1\n")).unwrap_err();
+    let want = "line 11: unknown key \"dre_alfa\", did you mean \"dre_alpha\"?";
     assert!(error.starts_with(want), "{error}");
 }
 

@@ -135,6 +135,16 @@ impl Bench {
         let Fate::Forward(link) = self.attend(now, hop) else { panic!("the model kept {hop:?}") };
         hop.on(link, NodeId(self.links[link.index()].to), 0).past_switch()
     }
+
+    /// Takes a packet all the way at one instant; gives the links.
+    pub(super) fn carry(&mut self, now: SimTime, mut hop: Hop) -> Vec<LinkId> {
+        let mut way = Vec::new();
+        while !self.topology.is_host(hop.node()) {
+            hop = self.step(now, hop);
+            way.push(hop.link());
+        }
+        way
+    }
 }
 
 /// Whatever the queues and failures, a model takes a candidate, and the same ones for the same seed.

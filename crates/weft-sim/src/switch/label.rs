@@ -1,5 +1,6 @@
 //! What switches write on packets for each other.
 
+use super::conga;
 use crate::packet::ParcelId;
 
 /// What one switch wrote for the next. In a fabric it would be in an encapsulation header, whose bytes
@@ -9,6 +10,8 @@ pub enum Label {
     /// Nothing.
     #[default]
     Blank,
+    /// CONGA's metrics.
+    Conga(conga::Tag),
 }
 
 /// The labels of packets in flight. They are kept apart from the parcels, so that those are no larger

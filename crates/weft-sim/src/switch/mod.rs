@@ -24,6 +24,7 @@ mod adaptive;
 #[cfg(test)]
 mod bench;
 pub mod buffer;
+mod conga;
 mod drill;
 mod ecmp;
 pub mod flow;
@@ -34,6 +35,7 @@ mod random;
 mod weighted;
 
 pub use adaptive::Config as AdaptiveConfig;
+pub use conga::Config as CongaConfig;
 pub use drill::Config as DrillConfig;
 pub use label::{Label, Labels};
 pub use letflow::Config as LetFlowConfig;
@@ -186,6 +188,8 @@ pub struct ForwardingConfig {
     pub weighted: WeightedConfig,
     /// For `letflow`.
     pub letflow: LetFlowConfig,
+    /// For `conga`.
+    pub conga: CongaConfig,
     /// For `drill`.
     pub drill: DrillConfig,
     /// For `adaptive`.
@@ -200,6 +204,7 @@ impl Default for ForwardingConfig {
             rotate_by_tier: 8,
             weighted: WeightedConfig::default(),
             letflow: LetFlowConfig::default(),
+            conga: CongaConfig::default(),
             drill: DrillConfig::default(),
             adaptive: AdaptiveConfig::default(),
         }
@@ -215,6 +220,7 @@ impl ForwardingConfig {
         let groups = [
             ("weighted", self.weighted.check()),
             ("letflow", self.letflow.check()),
+            ("conga", self.conga.check()),
             ("drill", self.drill.check()),
             ("adaptive", self.adaptive.check()),
         ];
@@ -321,6 +327,7 @@ forwarding_models! {
     Adaptive => adaptive, "adaptive", "a random link of those with the best grade of queue for each packet, as switch chips do it";
     Weighted => weighted, "weighted-ecmp", "the hash, over a table in which links stand by capacity downstream (WCMP)";
     LetFlow => letflow, "letflow", "a random link for each flowlet (Vanini 2017)";
+    Conga => conga, "conga", "the least congested path for each flowlet, by what leaves tell each other (Alizadeh 2014)";
     Drill => drill, "drill", "the shortest queue of two random links and the last best one for each packet (Ghorbani 2017)";
 }
 

@@ -1,0 +1,215 @@
+//! CONGA: each flowlet takes the path whose busiest link is least busy (Alizadeh et al. 2014).
+//!
+//! Every switch estimates how busy its links are ([`dre`]). A packet carries which uplink its leaf
+//! chose and the largest estimate on its way; the leaf it goes to keeps that and tells the first leaf
+//! on packets of the other direction ([`tables`]). A new flowlet takes the uplink with the least of
+//! the larger of its own estimate and what the other leaf told. Switches past the leaf, where they
+//! have a choice, hash.
+
+use serde::{Deserialize, Serialize};
+use weft_topo::{LinkId, Topology};
+use weft_units::{Duration, Rng, Seed};
+
+use self::dre::Estimators;
+use self::tables::Tables;
+use super::flow::{Flow, FlowTable};
+use super::{Decision, Fate, Forward, ForwardingConfig, Label, Labels, Order, Place, ecmp};
+use crate::time::SimSpan;
+
+mod dre;
+mod tables;
+
+/// CONGA's parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Silence that ends a flowlet.
+    pub flowlet_timeout: Duration,
+    /// How often the estimators are discounted.
+    pub dre_period: Duration,
+    /// By what share.
+    pub dre_alpha: f64,
+    /// Bits of an estimate.
+    pub bits: u8,
+    /// How long a leaf believes what it heard or saw, and remembers a silent flow.
+    pub aging: Duration,
+}
+
+impl Default for Config {
+    /// The values of ConWeave's simulations.
+    fn default() -> Self {
+        Self {
+            flowlet_timeout: Duration::from_micros(100),
+            dre_period: Duration::from_micros(50),
+            dre_alpha: 0.2,
+            bits: 3,
+            aging: Duration::from_micros(500),
+        }
+    }
+}
+
+impl Config {
+    pub(super) fn check(&self) -> Result<(), String> {
+        super::not_zero("flowlet_timeout", self.flowlet_timeout)?;
+        super::not_zero("dre_period", self.dre_period)?;
+        super::not_zero("aging", self.aging)?;
+        if !(self.dre_alpha > 0.0 && self.dre_alpha <= 1.0) {
+            return Err(format!("dre_alpha is {}, expected above 0 and at most 1", self.dre_alpha));
+        }
+        if !(1..=8).contains(&self.bits) {
+            return Err(format!("bits is {}, expected 1 to 8", self.bits));
+        }
+        Ok(())
+    }
+}
+
+/// How congested the way by an uplink is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Metric {
+    /// The first leaf's port: the paper's `LBTag`.
+    uplink: u16,
+    /// The largest estimate on the way: `CE`.
+    congestion: u8,
+}
+
+/// What leaves write on packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// Who wrote it, as a number among switches.
+    leaf: u32,
+    /// What the packet met so far; control packets are not measured.
+    met: Option<Metric>,
+    /// About a way in the other direction.
+    feedback: Option<Metric>,
+}
+
+/// What every switch keeps.
+#[derive(Debug)]
+pub struct Forwarding {
+    flowlet_timeout: SimSpan,
+    aging: SimSpan,
+    estimators: Estimators,
+    /// By switch; only leaves have any.
+    tables: Vec<Tables>,
+    flowlets: Vec<FlowTable<Option<LinkId>>>,
+    /// By link, the number of the port it leaves by.
+    ports: Vec<u16>,
+    hash: ecmp::Forwarding,
+    rng: Rng,
+}
+
+impl Forwarding {
+    pub(super) fn new(config: &ForwardingConfig, topology: &Topology, seed: Seed) -> Self {
+        let aging = SimSpan::from(config.conga.aging);
+        let mut ports = vec![0; topology.links() as usize];
+        for switch in topology.switch_ids() {
+            (0..).zip(topology.ports(switch)).for_each(|(port, link)| ports[link.index()] = port);
+        }
+        Self {
+            flowlet_timeout: config.conga.flowlet_timeout.into(),
+            aging,
+            estimators: Estimators::new(&config.conga, topology),
+            tables: topology.switch_ids().map(|_| Tables::default()).collect(),
+            flowlets: topology.switch_ids().map(|_| FlowTable::new(aging)).collect(),
+            ports,
+            hash: ecmp::Forwarding::new(config, topology, seed),
+            rng: seed.child("equal paths", 0).rng(),
+        }
+    }
+
+    /// A packet leaves its first leaf.
+    fn set_out(&mut self, decision: &Decision<'_>, labels: &mut Labels) -> LinkId {
+        let &Decision { now, switch, hop, .. } = decision;
+        let leaf = decision.leaf_of(hop.destination());
+        let link = match decision.is_control() {
+            true => self.hash.choose(decision),
+            false => self.flowlet(decision, leaf),
+        };
+        let congestion = self.estimators.count(link, hop.size(), now);
+        let met = Metric { uplink: self.ports[link.index()], congestion };
+        let tag = Tag {
+            leaf: u32::try_from(switch).expect("few switches"),
+            met: (!decision.is_control()).then_some(met),
+            feedback: self.tables[switch].tell(leaf, now, self.aging),
+        };
+        labels.set(hop.packet(), Label::Conga(tag));
+        link
+    }
+
+    /// The uplink of the packet's flowlet.
+    fn flowlet(&mut self, decision: &Decision<'_>, leaf: u32) -> LinkId {
+        let &Decision { now, switch, hop, candidates, parcels, .. } = decision;
+        let (idle, known) = self.flowlets[switch].pass(Flow::of(hop, parcels), now);
+        let old = known.filter(|link| candidates.contains(link));
+        if let Some(link) = old
+            && idle <= self.flowlet_timeout
+        {
+            return link;
+        }
+        let mut congestion = |link: LinkId| {
+            let uplink = self.ports[link.index()];
+            let remote = self.tables[switch].congestion_to(leaf, uplink, now, self.aging);
+            remote.max(self.estimators.grade(link, now))
+        };
+        let congestion: Vec<_> = candidates.iter().map(|&link| (congestion(link), link)).collect();
+        let least = congestion.iter().map(|&(congestion, _)| congestion).min();
+        let best = congestion.iter().filter(|&&(congestion, _)| Some(congestion) == least);
+        let best: Vec<_> = best.map(|&(_, link)| link).collect();
+        // A flow moves only to gain by it.
+        let old = old.filter(|link| best.contains(link));
+        let link = old.unwrap_or_else(|| best[self.rng.index(best.len())]);
+        *known = Some(link);
+        link
+    }
+
+    /// A packet passes a switch between leaves.
+    fn pass_on(&mut self, decision: &Decision<'_>, labels: &mut Labels) -> LinkId {
+        let hop = decision.hop;
+        let link = self.hash.choose(decision);
+        let congestion = self.estimators.count(link, hop.size(), decision.now);
+        if let Label::Conga(mut tag) = labels.get(hop.packet()) {
+            if let Some(met) = &mut tag.met {
+                met.congestion = met.congestion.max(congestion);
+            }
+            labels.set(hop.packet(), Label::Conga(tag));
+        }
+        link
+    }
+
+    /// A packet reached its last leaf.
+    fn take_note(&mut self, decision: &Decision<'_>, labels: &Labels) {
+        let Label::Conga(tag) = labels.get(decision.hop.packet()) else { return };
+        let tables = &mut self.tables[decision.switch];
+        if let Some(met) = tag.met {
+            tables.see(tag.leaf, met, decision.now);
+        }
+        if let Some(feedback) = tag.feedback {
+            tables.hear(tag.leaf, feedback, decision.now);
+        }
+    }
+}
+
+impl Forward for Forwarding {
+    fn choose(&mut self, decision: &Decision<'_>) -> LinkId {
+        self.hash.choose(decision)
+    }
+
+    fn attends(&self) -> bool {
+        true
+    }
+
+    fn attend(&mut self, decision: &Decision<'_>, labels: &mut Labels, _: &mut Vec<Order>) -> Fate {
+        Fate::Forward(match decision.place() {
+            Place::SourceLeaf => self.set_out(decision, labels),
+            Place::Between => self.pass_on(decision, labels),
+            Place::DestinationLeaf => {
+                self.take_note(decision, labels);
+                self.hash.choose(decision)
+            }
+            Place::OnlyLeaf => self.hash.choose(decision),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
