@@ -144,6 +144,7 @@ fn a_balancer_s_parameter_is_named_with_its_group_and_line() {
         ("conga", "bits = 9", "bits is 9, expected 1 to 8"),
         ("drill", "samples = 0", "samples is 0, expected at least 1"),
         ("adaptive", "grades = 0", "grades is 0, expected at least 1"),
+        ("conweave", "aging = \"10us\"", "aging is 10us, expected at least the expiry, 300us"),
     ] {
         let error = parse(&format!("{head}\n[forwarding.{group}]\n{key}\n")).unwrap_err();
         assert_eq!(error, format!("line 11: [forwarding.{group}]: {want}"));

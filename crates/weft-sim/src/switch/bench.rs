@@ -118,6 +118,23 @@ impl Bench {
         fate
     }
 
+    pub(super) fn timer(&mut self, now: SimTime, switch: NodeId, token: u64) {
+        let index = (switch.0 - self.topology.hosts()) as usize;
+        self.model.timer(now, index, token, &mut self.orders);
+    }
+
+    /// A control packet that a switch was ordered to emit, where it reaches the leaf it is for.
+    pub(super) fn emitted(&mut self, order: Order) -> Hop {
+        let Order::Emit { source, destination, port, label } = order else {
+            panic!("{order:?} emits nothing")
+        };
+        let parcel = Parcel { source, source_port: port, ..Parcel::default() };
+        let packet = self.parcels.insert(parcel);
+        self.labels.set(packet, label);
+        let leaf = self.leaf_of(destination.0);
+        Hop::new(packet, leaf, destination, 0, 64).as_control().past_switch()
+    }
+
     /// Where the first leaf sends a host's data packet.
     pub(super) fn send(&mut self, now: SimTime, from: u32, to: u32, port: u16) -> LinkId {
         let hop = self.packet(from, to, port);

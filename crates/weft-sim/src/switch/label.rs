@@ -1,6 +1,6 @@
 //! What switches write on packets for each other.
 
-use super::conga;
+use super::{conga, conweave};
 use crate::packet::ParcelId;
 
 /// What one switch wrote for the next. In a fabric it would be in an encapsulation header, whose bytes
@@ -12,6 +12,8 @@ pub enum Label {
     Blank,
     /// CONGA's metrics.
     Conga(conga::Tag),
+    /// ConWeave's header.
+    ConWeave(conweave::Tag),
 }
 
 /// The labels of packets in flight. They are kept apart from the parcels, so that those are no larger

@@ -25,6 +25,7 @@ mod adaptive;
 mod bench;
 pub mod buffer;
 mod conga;
+mod conweave;
 mod drill;
 mod ecmp;
 pub mod flow;
@@ -36,6 +37,7 @@ mod weighted;
 
 pub use adaptive::Config as AdaptiveConfig;
 pub use conga::Config as CongaConfig;
+pub use conweave::Config as ConWeaveConfig;
 pub use drill::Config as DrillConfig;
 pub use label::{Label, Labels};
 pub use letflow::Config as LetFlowConfig;
@@ -194,6 +196,8 @@ pub struct ForwardingConfig {
     pub drill: DrillConfig,
     /// For `adaptive`.
     pub adaptive: AdaptiveConfig,
+    /// For `conweave`.
+    pub conweave: ConWeaveConfig,
 }
 
 impl Default for ForwardingConfig {
@@ -207,6 +211,7 @@ impl Default for ForwardingConfig {
             conga: CongaConfig::default(),
             drill: DrillConfig::default(),
             adaptive: AdaptiveConfig::default(),
+            conweave: ConWeaveConfig::default(),
         }
     }
 }
@@ -223,6 +228,7 @@ impl ForwardingConfig {
             ("conga", self.conga.check()),
             ("drill", self.drill.check()),
             ("adaptive", self.adaptive.check()),
+            ("conweave", self.conweave.check()),
         ];
         groups.into_iter().try_for_each(|(group, found)| found.map_err(|message| (group, message)))
     }
@@ -329,6 +335,7 @@ forwarding_models! {
     LetFlow => letflow, "letflow", "a random link for each flowlet (Vanini 2017)";
     Conga => conga, "conga", "the least congested path for each flowlet, by what leaves tell each other (Alizadeh 2014)";
     Drill => drill, "drill", "the shortest queue of two random links and the last best one for each packet (Ghorbani 2017)";
+    ConWeave => conweave, "conweave", "flows leave paths whose round trip is late; the last leaf puts them in order (Song 2023)";
 }
 
 /// The five-tuple a switch sees. Host `h` has address 10.0.0.0 + `h`, which is also how

@@ -1,0 +1,178 @@
+//! The last leaf: answers, and holds what overtook.
+
+use std::collections::BTreeMap;
+
+use super::{Config, Header, Mark, Tag};
+use crate::packet::{Ecn, Hop};
+use crate::switch::flow::{Flow, FlowTable};
+use crate::switch::{Decision, Label, Order};
+use crate::time::{SimSpan, SimTime};
+
+/// What one leaf keeps of what it receives.
+#[derive(Debug)]
+pub(super) struct Destination {
+    flush_slack: SimSpan,
+    default_wait: SimSpan,
+    flows: FlowTable<Receiving>,
+    /// The queues of flows that were rerouted.
+    held: BTreeMap<Flow, Held>,
+}
+
+#[derive(Debug, Default)]
+struct Receiving {
+    epoch: SimTime,
+    /// Whether the TAIL of this epoch has come, or was given up.
+    is_cleared: bool,
+    /// When the latest packet of the old path left the first leaf, and when it came.
+    latest: Option<(SimTime, SimTime)>,
+    /// When the TAIL left the first leaf, once that is known.
+    tail_at: SimTime,
+}
+
+#[derive(Debug)]
+struct Held {
+    packets: Vec<Hop>,
+    /// When they are let go, TAIL or not.
+    flush_at: SimTime,
+    /// The earliest timer that has been asked for.
+    wake_at: SimTime,
+}
+
+impl Destination {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            flush_slack: config.flush_slack.into(),
+            default_wait: config.default_wait.into(),
+            flows: FlowTable::new(config.aging.into()),
+            held: BTreeMap::new(),
+        }
+    }
+
+    /// A data packet is here: orders it to be sent on, or holds it.
+    pub(super) fn arrive(
+        &mut self,
+        decision: &Decision<'_>,
+        header: &Header,
+        orders: &mut Vec<Order>,
+    ) {
+        let &Decision { now, hop, parcels, .. } = decision;
+        let flow = Flow::of(hop, parcels);
+        let (_, receiving) = self.flows.pass(flow, now);
+        if header.epoch < receiving.epoch {
+            return orders.push(Order::Send(hop));
+        }
+        let is_new_epoch = header.epoch > receiving.epoch;
+        if is_new_epoch {
+            *receiving = Receiving { epoch: header.epoch, ..Receiving::default() };
+        }
+        receiving.note(header, now);
+        let flush_at = receiving.expected_tail(now, self.default_wait) + self.flush_slack;
+        let overtook = header.is_rerouted && !receiving.is_cleared;
+        receiving.is_cleared |= header.mark == Mark::Tail;
+        if is_new_epoch {
+            // What an earlier epoch left comes first.
+            self.release(flow, orders);
+        }
+        answer(decision, header, orders);
+        if overtook {
+            return self.hold(flow, decision, flush_at, orders);
+        }
+        orders.push(Order::Send(hop));
+        if header.mark == Mark::Tail {
+            self.release(flow, orders);
+        } else if let Some(held) = self.held.get_mut(&flow) {
+            held.let_go_at(flush_at, flow, now, orders);
+        }
+    }
+
+    fn hold(
+        &mut self,
+        flow: Flow,
+        decision: &Decision<'_>,
+        flush_at: SimTime,
+        orders: &mut Vec<Order>,
+    ) {
+        let never = SimTime::FAR_FUTURE;
+        let new = || Held { packets: Vec::new(), flush_at: never, wake_at: never };
+        let held = self.held.entry(flow).or_insert_with(new);
+        held.packets.push(decision.hop);
+        if held.packets.len() == 1 {
+            held.let_go_at(flush_at, flow, decision.now, orders);
+        }
+    }
+
+    fn release(&mut self, flow: Flow, orders: &mut Vec<Order>) {
+        if let Some(held) = self.held.remove(&flow) {
+            orders.extend(held.packets.into_iter().map(Order::Send));
+        }
+    }
+
+    pub(super) fn timer(&mut self, now: SimTime, flow: Flow, orders: &mut Vec<Order>) {
+        let Some(held) = self.held.get_mut(&flow) else { return };
+        if now < held.wake_at {
+            return; // An earlier queue of this flow asked for it.
+        }
+        held.wake_at = SimTime::FAR_FUTURE;
+        if now < held.flush_at {
+            let flush_at = held.flush_at;
+            return held.let_go_at(flush_at, flow, now, orders);
+        }
+        if let Some(receiving) = self.flows.recall(flow) {
+            receiving.is_cleared = true;
+        }
+        self.release(flow, orders);
+    }
+}
+
+impl Receiving {
+    fn note(&mut self, header: &Header, now: SimTime) {
+        if header.is_rerouted || header.mark == Mark::Tail {
+            self.tail_at = header.tail_at;
+        }
+        if !header.is_rerouted {
+            self.latest = Some((header.sent_at, now));
+        }
+    }
+
+    /// As long after the latest packet of the old path as the TAIL was sent after that one.
+    fn expected_tail(&self, now: SimTime, default_wait: SimSpan) -> SimTime {
+        match self.latest {
+            Some((sent_at, received_at)) => received_at + self.tail_at.since(sent_at),
+            None => now + default_wait,
+        }
+    }
+}
+
+impl Held {
+    /// Sets when the packets are let go, and asks for a timer if none is early enough.
+    fn let_go_at(&mut self, at: SimTime, flow: Flow, now: SimTime, orders: &mut Vec<Order>) {
+        self.flush_at = at;
+        if at < self.wake_at {
+            self.wake_at = at.max(now);
+            orders.push(Order::Wake { at: self.wake_at, token: flow.token() });
+        }
+    }
+}
+
+/// Tells the first leaf what this packet tells this one.
+fn answer(decision: &Decision<'_>, header: &Header, orders: &mut Vec<Order>) {
+    let hop = decision.hop;
+    let parcel = decision.parcels.get(hop.packet());
+    let mut tell = |tag| {
+        orders.push(Order::Emit {
+            source: hop.destination(),
+            destination: parcel.source,
+            port: parcel.source_port,
+            label: Label::ConWeave(tag),
+        });
+    };
+    if hop.ecn() == Ecn::CongestionExperienced {
+        tell(Tag::Notify { uplink: header.uplink });
+    }
+    let epoch = header.epoch;
+    match header.mark {
+        Mark::None => {}
+        Mark::Request => tell(Tag::Reply { epoch, is_clear: false }),
+        Mark::Tail => tell(Tag::Reply { epoch, is_clear: true }),
+    }
+}

@@ -1,0 +1,149 @@
+//! The first leaf: which uplink a flow takes, and when it leaves it.
+
+use std::collections::BTreeMap;
+
+use weft_topo::LinkId;
+use weft_units::{Duration, Rng, Seed};
+
+use super::{Config, Header, Mark, Tag};
+use crate::packet::Integrity;
+use crate::switch::Decision;
+use crate::switch::flow::{Flow, FlowTable};
+use crate::time::{SimSpan, SimTime};
+
+/// What one leaf keeps of what it sends.
+#[derive(Debug)]
+pub(super) struct Source {
+    reply_slack: SimSpan,
+    path_pause: SimSpan,
+    expiry: SimSpan,
+    flows: FlowTable<Sending>,
+    /// By leaf and uplink, until when nothing moves there.
+    paused: BTreeMap<(u32, LinkId), SimTime>,
+    rng: Rng,
+}
+
+#[derive(Debug)]
+struct Sending {
+    epoch: SimTime,
+    /// `None` before the first packet.
+    uplink: Option<LinkId>,
+    /// Whether the TAIL of this epoch has been sent.
+    is_rerouted: bool,
+    tail_at: SimTime,
+    /// When the answer must have come; the far future if none is awaited.
+    answer_by: SimTime,
+    /// Whether the next packet begins a new epoch on the same path.
+    is_settled: bool,
+}
+
+impl Default for Sending {
+    fn default() -> Self {
+        Self {
+            epoch: SimTime::EPOCH,
+            uplink: None,
+            is_rerouted: false,
+            tail_at: SimTime::EPOCH,
+            answer_by: SimTime::FAR_FUTURE,
+            is_settled: false,
+        }
+    }
+}
+
+impl Source {
+    pub(super) fn new(config: &Config, seed: Seed) -> Self {
+        Self {
+            reply_slack: config.reply_slack.into(),
+            path_pause: config.path_pause.into(),
+            expiry: config.expiry.into(),
+            flows: FlowTable::new(config.aging.into()),
+            paused: BTreeMap::new(),
+            rng: seed.rng(),
+        }
+    }
+
+    /// Decides about a data packet of a host.
+    pub(super) fn send(&mut self, decision: &Decision<'_>) -> Header {
+        let &Decision { now, hop, candidates, parcels, .. } = decision;
+        let (idle, flow) = self.flows.pass(Flow::of(hop, parcels), now);
+        let known = flow.uplink.filter(|link| candidates.contains(link));
+        let begins_anew = idle > self.expiry || known.is_none();
+        let is_late = flow.answer_by < now;
+        let mut path = || {
+            let leaf = decision.leaf_of(hop.destination());
+            // Where both draws are paused the flow stays, if it has where.
+            draw(&mut self.rng, candidates, |link| {
+                self.paused.get(&(leaf, link)).is_none_or(|&until| until <= now)
+            })
+        };
+        if begins_anew || flow.is_settled {
+            let moved = if begins_anew { path() } else { None };
+            let uplink =
+                moved.or(known).unwrap_or_else(|| candidates[self.rng.index(candidates.len())]);
+            let answer_by = now + round_trip(decision) + self.reply_slack;
+            *flow = Sending { epoch: now, uplink: Some(uplink), answer_by, ..Sending::default() };
+            flow.header(uplink, now, Mark::Request)
+        } else if let Some(uplink) = known.filter(|_| is_late) {
+            flow.uplink = path().or(known);
+            flow.answer_by = SimTime::FAR_FUTURE;
+            flow.tail_at = now;
+            let tail = flow.header(uplink, now, Mark::Tail);
+            flow.is_rerouted = true;
+            tail
+        } else {
+            flow.header(known.unwrap_or(candidates[0]), now, Mark::None)
+        }
+    }
+
+    /// Another leaf says something about a flow from here.
+    pub(super) fn hear(&mut self, decision: &Decision<'_>, tag: Tag) {
+        let &Decision { now, hop, parcels, .. } = decision;
+        let parcel = parcels.get(hop.packet());
+        if parcel.integrity != Integrity::Sound {
+            return;
+        }
+        match tag {
+            Tag::Reply { epoch, is_clear } => {
+                let flow = Flow::between(hop.destination(), parcel.source, parcel.source_port);
+                let Some(flow) = self.flows.recall(flow) else { return };
+                let is_answer = epoch == flow.epoch && is_clear == flow.is_rerouted;
+                if is_answer && (is_clear || now < flow.answer_by) {
+                    flow.is_settled = true;
+                    flow.answer_by = SimTime::FAR_FUTURE;
+                }
+            }
+            Tag::Notify { uplink } => {
+                let leaf = decision.leaf_of(parcel.source);
+                self.paused.insert((leaf, uplink), now + self.path_pause);
+            }
+            Tag::Data(_) => {}
+        }
+    }
+}
+
+impl Sending {
+    fn header(&self, uplink: LinkId, now: SimTime, mark: Mark) -> Header {
+        let &Self { epoch, is_rerouted, tail_at, .. } = self;
+        Header { uplink, epoch, is_rerouted, mark, sent_at: now, tail_at }
+    }
+}
+
+/// The first of two random uplinks that is good.
+fn draw(rng: &mut Rng, among: &[LinkId], is_good: impl Fn(LinkId) -> bool) -> Option<LinkId> {
+    let both = [(); 2].map(|()| among[rng.index(among.len())]);
+    both.into_iter().find(|&link| is_good(link))
+}
+
+/// The cables' latency from this leaf to the destination's and back.
+fn round_trip(decision: &Decision<'_>) -> SimSpan {
+    let Decision { topology, routes, hop, .. } = decision;
+    let (mut at, mut way) = (hop.node(), Duration::ZERO);
+    while let Some(&link) = routes.next_links(at, hop.destination()).first() {
+        let link = topology.link(link);
+        if topology.is_host(link.to) {
+            break;
+        }
+        (at, way) = (link.to, way + link.propagation);
+    }
+    (way + way).into()
+}
