@@ -23,6 +23,23 @@ use crate::switch::buffer::{BufferConfig, Request, SharedBuffers};
 use crate::switch::{self, Decision, Forward, Forwarding, ForwardingConfig, Labels, Order};
 use crate::time::{SimSpan, SimTime};
 
+/// What a forwarding model decides from. A function would borrow the model with the rest.
+macro_rules! decision {
+    ($fabric:ident, $now:expr, $hop:expr, $candidates:expr) => {
+        Decision {
+            now: $now,
+            switch: ($hop.node().0 - $fabric.hosts) as usize,
+            hop: $hop,
+            candidates: $candidates,
+            links: &$fabric.links,
+            classes: &$fabric.classes,
+            parcels: &$fabric.parcels,
+            topology: &$fabric.topology,
+            routes: &$fabric.routes,
+        }
+    };
+}
+
 mod attend;
 mod queued;
 
@@ -264,18 +281,17 @@ impl Fabric {
         if candidates.is_empty() {
             return None;
         }
-        let decision = Decision {
-            now,
-            switch: (hop.node().0 - self.hosts) as usize,
-            hop,
-            candidates,
-            links: &self.links,
-            classes: &self.classes,
-            parcels: &self.parcels,
-            topology: &self.topology,
-            routes: &self.routes,
-        };
-        Some(self.forwarding.choose(&decision))
+        match &mut self.forwarding {
+            // A model that is called apart has its decision in memory; the hash shall not pay for it.
+            Forwarding::Ecmp(hash) => Some(hash.choose(&decision!(self, now, hop, candidates))),
+            _ => self.choose_apart(now, hop),
+        }
+    }
+
+    #[inline(never)]
+    fn choose_apart(&mut self, now: SimTime, hop: Hop) -> Option<LinkId> {
+        let candidates = self.routes.next_links(hop.node(), hop.destination());
+        Some(self.forwarding.choose(&decision!(self, now, hop, candidates)))
     }
 
     /// A packet that leaves a node is nowhere else before this long, whatever link it takes.

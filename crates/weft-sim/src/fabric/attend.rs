@@ -23,17 +23,7 @@ impl Fabric {
         if candidates.is_empty() {
             return self.lose(hop.packet(), Loss::NoRoute);
         }
-        let decision = Decision {
-            now,
-            switch: (hop.node().0 - self.hosts) as usize,
-            hop,
-            candidates,
-            links: &self.links,
-            classes: &self.classes,
-            parcels: &self.parcels,
-            topology: &self.topology,
-            routes: &self.routes,
-        };
+        let decision = decision!(self, now, hop, candidates);
         match self.forwarding.attend(&decision, &mut self.labels, &mut self.orders) {
             Fate::Forward(link) => self.put(now, link, hop, events),
             Fate::Hold => {}

@@ -59,7 +59,6 @@ impl Forwarding {
 }
 
 impl Forward for Forwarding {
-    #[inline(never)] // The simulator's loop stays small for those who hash.
     fn choose(&mut self, decision: &Decision<'_>) -> LinkId {
         if decision.is_control() {
             return self.control.choose(decision);

@@ -63,7 +63,6 @@ impl Forwarding {
 }
 
 impl Forward for Forwarding {
-    #[inline(never)] // The simulator's loop stays small for those who hash.
     fn choose(&mut self, decision: &Decision<'_>) -> LinkId {
         let candidates = decision.candidates;
         let group = decision.routes.group(decision.hop.destination());
