@@ -273,8 +273,6 @@ impl Network {
     #[inline(never)]
     fn put_in_queue(&mut self, node: NodeId, link: LinkId, hop: Hop) {
         let jitter = SimSpan::from_picos(self.hosts[node.index()].jitter.draw());
-        let is_data = matches!(self.fabric.parcels.get(hop.packet()).packet, Packet::Data(..));
-        let hop = if is_data { hop } else { hop.as_control() };
         self.fabric.inject_into_queue(self.now, link, jitter, hop, &mut self.events);
     }
 
