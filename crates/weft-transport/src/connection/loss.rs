@@ -297,12 +297,11 @@ impl Sender {
         let path = packet.path;
         let sent_at = self.last_stamp.from_wire(packet.sent_at);
         let silence = (self.round_trip.smoothed() * 2).max(MIN_SILENCE);
-        let state = self.paths.state_mut(path);
-        if sent_at <= state.suspected_at {
+        if sent_at <= self.paths.suspected_at(path) {
             return;
         }
-        state.suspected_at = now;
-        state.losses = state.losses.saturating_add(1);
+        self.paths.suspect(path, now);
+        let state = self.paths.state(path);
         let silent = now.since(state.heard_at) >= silence;
         if state.up && silent && state.losses >= shared.config.path_down_after {
             self.paths.set_up(path, false);

@@ -1,6 +1,7 @@
 //! What is known of each path of one connection: how long a round trip takes, what is in flight,
 //! whether it carries packets at all.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -12,14 +13,18 @@ use super::PathId;
 #[derive(Debug)]
 pub struct Paths {
     table: Vec<PathState>,
+    /// When a loss was last counted against a path, where one was.
+    suspected_at: BTreeMap<PathId, Instant>,
     up: u16,
     avoid: Option<PathId>,
     lifted: bool,
     mtu: u32,
 }
 
-/// One path. Times are nanoseconds; 32 bits hold 4.29 s, longer than any timeout.
+/// What every packet may change of its path. Times are nanoseconds; 32 bits hold 4.29 s, longer than
+/// any timeout.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(32))] // In one cache line: a sprayed packet's path is in no cache.
 pub(crate) struct PathState {
     /// Smoothed round-trip time; zero until measured.
     srtt_ns: u32,
@@ -31,8 +36,6 @@ pub(crate) struct PathState {
     pub(crate) acked_sent_at: Instant,
     /// When anything was last heard of this path.
     pub(crate) heard_at: Instant,
-    /// When a loss was last counted against it.
-    pub(crate) suspected_at: Instant,
     /// Losses counted in a row with nothing acknowledged between.
     pub(crate) losses: u8,
     /// Whether it carries packets, as far as known.
@@ -50,12 +53,12 @@ impl Paths {
             window: u32::MAX,
             acked_sent_at: Instant::EPOCH,
             heard_at: now,
-            suspected_at: Instant::EPOCH,
             losses: 0,
             up: true,
         };
         let table = alloc::vec![path; usize::from(count)];
-        Self { table, up: count, avoid: None, lifted: false, mtu: mtu.into() }
+        let suspected_at = BTreeMap::new();
+        Self { table, suspected_at, up: count, avoid: None, lifted: false, mtu: mtu.into() }
     }
 
     /// How many paths there are; at least one.
@@ -117,7 +120,7 @@ impl Paths {
             return self.open_from(self.draw(rng));
         }
         let rank = |path: &PathId| {
-            let PathState { heard_at, suspected_at, .. } = *self.state(*path);
+            let (heard_at, suspected_at) = (self.state(*path).heard_at, self.suspected_at(*path));
             let works = heard_at >= suspected_at;
             let heard_at = if works { heard_at } else { Instant::EPOCH };
             (heard_at, Reverse(suspected_at))
@@ -125,6 +128,18 @@ impl Paths {
         let start = self.draw(rng).0;
         let ids = (start..self.count()).chain(0..start).map(PathId);
         ids.filter(|&path| self.is_open(path)).max_by_key(rank)
+    }
+
+    /// When a loss was last counted against the path; the beginning of time where none was.
+    pub(crate) fn suspected_at(&self, path: PathId) -> Instant {
+        self.suspected_at.get(&path).copied().unwrap_or(Instant::EPOCH)
+    }
+
+    /// Counts a loss against the path.
+    pub(crate) fn suspect(&mut self, path: PathId, now: Instant) {
+        self.suspected_at.insert(path, now);
+        let losses = &mut self.state_mut(path).losses;
+        *losses = losses.saturating_add(1);
     }
 
     /// Smoothed round-trip time; `None` until measured.
