@@ -5,6 +5,8 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use weft_units::prefetch;
+
 /// Slots of one chunk: with 16 bytes a slot, a chunk is 1 KiB.
 const CHUNK: u32 = 64;
 
@@ -56,6 +58,14 @@ impl<T: Copy + Default> Window<T> {
     #[inline]
     fn position(&self, psn: u32) -> usize {
         ((psn / CHUNK).wrapping_sub(self.first) % CHUNK_NUMBERS) as usize
+    }
+
+    /// Begins to fetch where the first chunk is.
+    #[inline]
+    pub(crate) fn look_ahead(&self) {
+        if let Some(chunk) = self.chunks.front() {
+            prefetch(chunk);
+        }
     }
 
     /// The slot of `psn`; `None` where no packet from there on was ever entered.

@@ -2,7 +2,7 @@
 
 use weft_topo::{LinkId, NodeId};
 use weft_transport::{Arrival, ConnectionId, Departure, Placement, Step, Verdict};
-use weft_units::{Duration, prefetch_all};
+use weft_units::{Duration, prefetch, prefetch_all};
 use weft_wire::Packet;
 
 use super::Network;
@@ -30,13 +30,20 @@ impl Network {
             }
         }
         if let Some(node) = events.upcoming(4)
-            && node.index() < hosts.len()
+            && let Some(host) = hosts.get(node.index())
         {
+            host.endpoint.prefetch_tables();
+            prefetch(host.ports.as_slice());
             for event in events.of(node) {
                 if let Event::Arrive(hop) = event {
                     prefetch_all(fabric.parcels.get(hop.packet()));
                 }
             }
+        }
+        if let Some(node) = events.upcoming(3)
+            && let Some(host) = hosts.get(node.index())
+        {
+            host.ports.iter().for_each(|port| prefetch(fabric.link(port.link)));
         }
         for (others, step) in [(3, Step::Connections), (2, Step::Senders), (1, Step::Packets)] {
             if let Some(node) = events.upcoming(others)

@@ -20,7 +20,7 @@ const PACKETS: usize = 8;
 pub enum Step {
     /// First: what is known of connections.
     Connections,
-    /// Second: their sending halves.
+    /// Second: their sending halves, and where what was received is kept.
     Senders,
     /// Last: what is known of packets and paths.
     Packets,
@@ -30,9 +30,12 @@ impl Connection {
     /// For [`Self::handle_packet`].
     #[inline]
     pub(crate) fn look_ahead(&self, packet: &Packet, step: Step) {
+        if step == Step::Connections {
+            return prefetch_all(self);
+        }
         match (step, packet, self.sender.as_deref()) {
-            (Step::Connections, ..) => prefetch_all(self),
             (Step::Senders, Packet::Ack(_), Some(sender)) => prefetch_all(sender),
+            (Step::Senders, Packet::Data(..), _) => self.receiver.received.look_ahead(),
             (Step::Packets, Packet::Ack(ack), Some(sender)) => {
                 sender.look_ahead_to_acknowledge(ack)
             }
@@ -48,8 +51,10 @@ impl Connection {
     /// For [`Self::poll_burst`].
     #[inline]
     pub(crate) fn look_ahead_to_transmit(&self, step: Step) {
+        if step == Step::Connections {
+            return prefetch_all(self);
+        }
         match (step, self.sender.as_deref()) {
-            (Step::Connections, _) => prefetch_all(self),
             (Step::Senders, Some(sender)) => prefetch_all(sender),
             (Step::Packets, Some(sender)) => sender.look_ahead_to_send(),
             _ => {}

@@ -4,6 +4,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use weft_units::prefetch;
+
 use super::secret::{Purpose, Secret};
 use crate::ConnectionId;
 use crate::connection::Connection;
@@ -75,6 +77,19 @@ impl Connections {
         let slot = self.slot_of(id);
         let connection = self.slots.get(slot as usize)?.as_deref()?;
         (connection.id.0 == id).then_some(slot)
+    }
+
+    /// The connection that an id would name, whether it is still the same one or not. Does not read
+    /// it.
+    #[inline]
+    pub(super) fn guess(&self, id: u32) -> Option<&Connection> {
+        self.get(self.slot_of(id))
+    }
+
+    /// Begins to fetch the table.
+    #[inline]
+    pub(super) fn look_ahead(&self) {
+        prefetch(self.slots.as_slice());
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-use weft_units::{Instant, Seed};
+use weft_units::{Instant, Seed, prefetch};
 use weft_wire::{Packet, SetupHeader, SetupKind, Terms};
 
 use ids::Connections;
@@ -304,6 +304,17 @@ impl Endpoint {
         verdict
     }
 
+    /// Begins to fetch what [`Self::look_ahead`] reads to find connections, and when the next deadline
+    /// is.
+    #[inline]
+    pub fn prefetch_tables(&self) {
+        self.connections.look_ahead();
+        self.schedule.look_ahead();
+        if let Some(slot) = self.ready.front() {
+            prefetch(slot);
+        }
+    }
+
     /// Begins to fetch what [`Self::handle_packet`] will need for these packets, and
     /// [`Self::poll_transmit`] for the next. Changes nothing: owners of many endpoints call it for
     /// one that will soon be busy, each [`Step`] in its turn with other work between, and need not
@@ -318,9 +329,8 @@ impl Endpoint {
                 Packet::Setup(_) => continue,
             };
             if (step == Step::Packets || before != Some(cid))
-                && let Some(connection) = self.connections.find(cid)
+                && let Some(connection) = self.connections.guess(cid)
             {
-                let connection = self.connections.get(connection).expect("found just now");
                 connection.look_ahead(packet, step);
             }
             before = Some(cid);

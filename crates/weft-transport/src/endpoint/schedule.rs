@@ -7,7 +7,7 @@
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
 
-use weft_units::Instant;
+use weft_units::{Instant, prefetch};
 
 use super::ids::Connections;
 
@@ -29,6 +29,14 @@ impl Schedule {
     #[inline]
     pub(super) fn next(&self) -> Option<Instant> {
         self.entries.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Begins to fetch what [`Self::next`] reads.
+    #[inline]
+    pub(super) fn look_ahead(&self) {
+        if let Some(entry) = self.entries.peek() {
+            prefetch(entry);
+        }
     }
 
     /// Enters the time that the connection in `slot` now has.
