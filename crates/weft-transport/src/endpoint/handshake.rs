@@ -131,7 +131,9 @@ impl Endpoint {
 
     /// Tells the sender of a packet for a connection that is not here that it is not.
     pub(super) fn reset(&mut self, to: SocketAddr, unknown_cid: u32) {
-        self.answer(to, 0, SetupKind::Reset, unknown_cid, 0, None);
+        if self.connections.find(unknown_cid).is_none() {
+            self.answer(to, 0, SetupKind::Reset, unknown_cid, 0, None);
+        }
     }
 
     /// Queues an answer that belongs to no connection; drops it when too many wait.
@@ -164,7 +166,8 @@ impl Endpoint {
     }
 
     /// The peer accepted: remember its id, for a reset names it by that. An id that stands for
-    /// another connection already is refused, or ending one would forget the other.
+    /// another connection already is refused, or ending one would forget the other. Who accepts what
+    /// is no longer wanted, or was asked for by a late duplicate, is told, or it would wait for long.
     fn handle_accepted(
         &mut self,
         now: Instant,
@@ -173,15 +176,19 @@ impl Endpoint {
         theirs: &Terms,
     ) -> Result<(), DropReason> {
         let version = u32::from(header.version.get());
-        let slot = self.find(arrival, header.destination_cid)?;
-        let key = (arrival.from.ip(), header.local_cid, theirs.receive_port);
-        let is_taken = self.by_peer.get(&key).is_some_and(|&owner| owner != slot);
         if header.local_cid == 0
             || theirs.receive_port == 0
             || !(MIN_VERSION..=VERSION).contains(&version)
             || !is_usable(theirs)
-            || is_taken
         {
+            return Err(DropReason::UnexpectedSetup);
+        }
+        let ip = arrival.from.ip();
+        let slot = self.find(arrival, header.destination_cid).inspect_err(|_| {
+            self.reset(SocketAddr::new(ip, theirs.receive_port), header.destination_cid);
+        })?;
+        let key = (ip, header.local_cid, theirs.receive_port);
+        if self.by_peer.get(&key).is_some_and(|&owner| owner != slot) {
             return Err(DropReason::UnexpectedSetup);
         }
         let connection = self.connections.get_mut(slot).expect("found just now");

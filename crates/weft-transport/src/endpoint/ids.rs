@@ -1,5 +1,5 @@
-//! Which connection a CID names: a slot number, hidden, and random bits that change with every use
-//! of the slot, so that ids cannot be guessed and an old id never finds a new connection.
+//! Which connection a CID names: a slot number, hidden, and bits that nobody can foretell and that
+//! change with every use of the slot, so that an old id finds no new connection.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,21 +10,21 @@ use super::secret::{Purpose, Secret};
 use crate::ConnectionId;
 use crate::connection::Connection;
 
-/// At least this many bits of an id are random.
+/// At least this many bits of an id cannot be foretold.
 const RANDOM_BITS: u32 = 8;
 
 /// The connections of an endpoint by id.
 #[derive(Debug)]
 pub(super) struct Connections {
     slots: Vec<Option<Box<Connection>>>,
+    /// Ids each slot has had.
+    uses: Vec<u32>,
     free: Vec<u32>,
     /// Low bits of an id that hold the slot number.
     slot_bits: u32,
     /// Hides the slot number, and how many connections there are.
     mask: u32,
     secret: Secret,
-    /// Ids given out.
-    issued: u64,
     limit: u32,
 }
 
@@ -33,8 +33,8 @@ impl Connections {
         let slot_bits = u32::BITS - limit.saturating_sub(1).leading_zeros();
         let slot_bits = slot_bits.clamp(1, u32::BITS - RANDOM_BITS);
         let mask = secret.draw_u32(Purpose::SlotMask, 0) & ((1 << slot_bits) - 1);
-        let (slots, free) = (Vec::new(), Vec::new());
-        Self { slots, free, slot_bits, mask, secret, issued: 0, limit }
+        let (slots, uses, free) = (Vec::new(), Vec::new(), Vec::new());
+        Self { slots, uses, free, slot_bits, mask, secret, limit }
     }
 
     /// Number of connections held.
@@ -54,16 +54,26 @@ impl Connections {
         }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
+            self.uses.push(0);
             u32::try_from(self.slots.len() - 1).expect("at most 2^24")
         });
-        let random = self.secret.draw_u32(Purpose::ConnectionId, self.issued) << self.slot_bits;
-        self.issued += 1;
-        // Zero is never an id: it stands for "not known yet" in set-up packets.
-        let id = ((slot ^ self.mask) | random).max(1);
-        let id =
-            if self.slot_of(id) == slot { id } else { 1 << self.slot_bits | (slot ^ self.mask) };
-        self.slots[slot as usize] = Some(Box::new(make(ConnectionId(id))));
+        let id = self.next_id(slot);
+        self.slots[slot as usize] = Some(Box::new(make(id)));
         Some(slot)
+    }
+
+    /// An id for this slot that it has not had for as long as there are others. Zero is never one: it
+    /// stands for "not known yet" in set-up packets.
+    fn next_id(&mut self, slot: u32) -> ConnectionId {
+        let uses = &mut self.uses[slot as usize];
+        loop {
+            let random = self.secret.shuffle(u32::BITS - self.slot_bits, slot, *uses);
+            *uses = uses.wrapping_add(1);
+            let id = random << self.slot_bits | (slot ^ self.mask);
+            if id != 0 {
+                return ConnectionId(id);
+            }
+        }
     }
 
     #[inline]
@@ -106,5 +116,24 @@ impl Connections {
         let connection = self.slots.get_mut(slot as usize)?.take()?;
         self.free.push(slot);
         Some(connection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_slot_has_every_id_once_before_any_comes_back() {
+        let mut connections = Connections::new(1 << 24, Secret::new([7; 16]));
+        for slot in [0, connections.mask] {
+            connections.uses.resize(slot as usize + 1, 0);
+            let mut ids = || connections.next_id(slot).0;
+            let first: BTreeSet<u32> = (0..255).map(|_| ids()).collect();
+            assert_eq!(first.len(), 255);
+            assert!(!first.contains(&0));
+        }
     }
 }

@@ -292,9 +292,7 @@ impl Endpoint {
         let slot = match self.find(arrival, cid) {
             Ok(slot) => slot,
             Err(reason) => {
-                if self.connections.find(cid).is_none() {
-                    self.reset(arrival.from, cid);
-                }
+                self.reset(arrival.from, cid);
                 return self.shared.refuse(reason);
             }
         };

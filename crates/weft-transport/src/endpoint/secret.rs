@@ -18,7 +18,7 @@ pub struct Secret([u8; 16]);
 /// What is drawn; no two purposes share a draw.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
-    ConnectionId = 1,
+    Shuffle = 1,
     SlotMask = 2,
     FirstPsn = 3,
     TokenKey = 4,
@@ -53,6 +53,28 @@ impl Secret {
     pub(super) fn draw_u32(&self, purpose: Purpose, counter: u64) -> u32 {
         self.draw(purpose, counter) as u32
     }
+
+    /// Where `number` comes in a shuffle of all numbers of `bits` bits (2 to 32). Each deck has a shuffle
+    /// of its own. Feistel's network with as many rounds as NIST's FF1 has (SP 800-38G).
+    pub(super) fn shuffle(&self, bits: u32, deck: u32, number: u32) -> u32 {
+        let low_bits = bits / 2;
+        let (low_mask, high_mask) = (ones(low_bits), ones(bits - low_bits));
+        let (mut high, mut low) = (number >> low_bits & high_mask, number & low_mask);
+        let scramble = |round: u32, half: u32| {
+            let counter = u64::from(deck) << 32 | u64::from(round) << 16 | u64::from(half);
+            self.draw_u32(Purpose::Shuffle, counter)
+        };
+        for round in 0..5 {
+            high ^= scramble(2 * round, low) & high_mask;
+            low ^= scramble(2 * round + 1, high) & low_mask;
+        }
+        high << low_bits | low
+    }
+}
+
+/// The lowest `bits` bits, at most 31.
+const fn ones(bits: u32) -> u32 {
+    (1 << bits) - 1
 }
 
 impl fmt::Debug for Secret {
@@ -70,7 +92,7 @@ mod tests {
     use super::*;
 
     const PURPOSES: [Purpose; 4] =
-        [Purpose::ConnectionId, Purpose::SlotMask, Purpose::FirstPsn, Purpose::TokenKey];
+        [Purpose::Shuffle, Purpose::SlotMask, Purpose::FirstPsn, Purpose::TokenKey];
 
     #[test]
     fn draws_do_not_repeat() {
@@ -91,6 +113,21 @@ mod tests {
         let mut hasher = SipHasher24::new_with_key(&key);
         hasher.write(&[3, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(Secret::new(key).draw(Purpose::FirstPsn, 5), hasher.finish());
+    }
+
+    #[test]
+    fn a_shuffle_has_every_number_once_and_each_deck_its_own() {
+        for bits in [2, 3, 8, 15] {
+            let shuffled = |deck| {
+                (0..1 << bits)
+                    .map(|n| Secret::new([7; 16]).shuffle(bits, deck, n))
+                    .collect::<Vec<_>>()
+            };
+            let mut sorted = shuffled(1);
+            sorted.sort_unstable();
+            assert!(sorted.into_iter().eq(0..1 << bits));
+            assert!(bits < 8 || shuffled(1) != shuffled(2));
+        }
     }
 
     #[test]

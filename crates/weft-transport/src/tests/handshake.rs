@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::rc::Rc;
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 
 use weft_units::{Duration, Instant, Seed};
 use weft_wire::{Packet, SetupKind};
@@ -247,6 +247,39 @@ fn a_peer_that_restarts_during_set_up_asks_for_a_new_proof() {
     let _ = pair.inject(0, &challenge.packet, 0);
     pair.run_until(Duration::from_millis(1), connected);
     assert_eq!(pair.ends[1].stats().dropped_for(DropReason::BadToken), 1);
+}
+
+/// Found by the simulator's swarm: the end that accepted waited for a peer that had hung up.
+#[test]
+fn an_accept_that_nobody_waits_for_any_more_is_taken_back() {
+    let mut pair = Pair::new(&TransportConfig::stellar());
+    let id = pair.ends[0].connect(pair.now, address(1), 0).unwrap();
+    pair.run_until(Duration::from_millis(1), |pair| pair.ends[1].connections() == 1);
+    pair.ends[0].close(pair.now, id);
+    pair.run_until(Duration::from_millis(1), |pair| closed(pair, 1) == Some(CloseReason::Reset));
+}
+
+#[test]
+fn a_late_copy_of_a_request_makes_no_connection_that_lasts() {
+    let mut pair = Pair::new(&TransportConfig::stellar());
+    let proven = Rc::new(Cell::new(None));
+    let heard = proven.clone();
+    pair.rule = Box::new(move |seen| {
+        if let Packet::Setup(header) = seen.packet
+            && header.kind == SetupKind::Request
+        {
+            heard.set(Some(*seen.packet));
+        }
+        Fate::Pass
+    });
+    let id = pair.ends[0].connect(pair.now, address(1), 0).unwrap();
+    pair.run_until(Duration::from_millis(1), connected);
+    pair.ends[0].close(pair.now, id);
+    pair.run_until(Duration::from_millis(1), |pair| closed(pair, 1) == Some(CloseReason::Peer));
+    pair.events[1].clear();
+    let _ = pair.inject(1, &proven.get().unwrap(), 0);
+    assert_eq!(pair.ends[1].connections(), 1);
+    pair.run_until(Duration::from_millis(1), |pair| closed(pair, 1) == Some(CloseReason::Reset));
 }
 
 #[test]
