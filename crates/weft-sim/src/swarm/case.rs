@@ -87,7 +87,7 @@ impl Case {
         }
         let heal_at = at_micros(storm.end);
         Self {
-            last_words: LastWords::new(heal_at, &world, odd.mtu, &mut rng("last words")),
+            last_words: LastWords::new(heal_at, &world, &odd, &mut rng("last words")),
             first_psn: first_psn(&mut rng("first psn")),
             start_at: at_micros(storm.start),
             topology,

@@ -7,8 +7,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weft_transport::recovery;
-use weft_units::{Duration, Rng};
+use weft_transport::congestion::Congestion as _;
+use weft_transport::{TransportConfig, recovery};
+use weft_units::{ByteCount, Duration, Rng};
 
 use super::case::{paths_return, pick};
 use crate::switch;
@@ -23,6 +24,9 @@ const WORDS: u32 = 4;
 
 /// Packets of a long word.
 const LONG_WORD: u32 = 30;
+
+/// More than a packet has around its payload, bytes.
+const HEADERS: u32 = 100;
 
 /// How often a speaker looks whether its channel still exists.
 const GLANCE: SimSpan = SimSpan::from_picos(100_000_000_000);
@@ -42,6 +46,8 @@ pub(super) struct LastWords {
     packets: u32,
     /// A packet is acknowledged by then, unless something is wrong.
     prompt: Duration,
+    /// How long one packet keeps the next from leaving at most.
+    pace: Duration,
     /// Whether the timeout can adapt to that.
     is_timeout_fair: bool,
     /// Whether the reordering bound is longer than that: then no path is so much faster than another
@@ -76,9 +82,15 @@ struct Word {
 }
 
 impl LastWords {
-    /// Words after `from` in a world of this kind. `mtu` is the smallest of any host, bytes.
-    pub(super) fn new(from: SimTime, world: &WorldConfig, mtu: u16, rng: &mut Rng) -> Self {
-        let transport = &world.transport;
+    /// Words after `from` in a world of this kind. `odd` is the configuration of some of its hosts, and
+    /// has the smallest MTU of any.
+    pub(super) fn new(
+        from: SimTime,
+        world: &WorldConfig,
+        odd: &TransportConfig,
+        rng: &mut Rng,
+    ) -> Self {
+        let (transport, mtu) = (&world.transport, odd.mtu);
         let length = pick(rng, &[0, 1, 64, LONG_WORD * u32::from(mtu)]);
         let paths_return = paths_return(transport);
         // By then an idle connection has given its memory back.
@@ -105,6 +117,7 @@ impl LastWords {
             length,
             packets: length.div_ceil(mtu.into()).max(1),
             prompt,
+            pace: pace(transport, length).max(pace(odd, length)),
             is_timeout_fair,
             is_order_fair,
             state: State::Waiting { quiet_since: None },
@@ -208,7 +221,7 @@ impl LastWords {
             ));
         }
         // Even one packet at a time it is said by then.
-        let limit = self.prompt * self.packets.into();
+        let limit = (self.prompt + self.pace) * self.packets.into();
         if took > limit.into() {
             self.complain(format!(
                 "{channel:?}, {side:?}: the last word took {} us in an idle network, expected at \
@@ -217,6 +230,15 @@ impl LastWords {
             ));
         }
     }
+}
+
+/// How long a packet with up to `length` bytes keeps the next from leaving at the lowest rate: what held
+/// a sender back in a storm may let it go only slowly.
+fn pace(transport: &TransportConfig, length: u32) -> Duration {
+    let paces = transport.congestion.build(transport).rate().is_some();
+    let slowest = transport.dcqcn.min_rate.min(transport.timely.min_rate);
+    let bytes = u64::from(length.min(transport.mtu.into()) + HEADERS);
+    if paces { slowest.serialization_delay(ByteCount(bytes)) } else { Duration::ZERO }
 }
 
 fn every_end(session: &Session<'_>) -> Vec<(ChannelId, Side)> {
