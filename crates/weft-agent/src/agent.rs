@@ -89,7 +89,7 @@ pub enum OpenError {
 pub struct AgentCounters {
     /// Datagrams received, of any kind.
     pub datagrams_received: u64,
-    /// Of those, datagrams that are no packet of this protocol.
+    /// Datagrams that are no packet of this protocol, or none that belongs where it arrived.
     pub malformed: u64,
     /// Receive calls that failed.
     pub receive_errors: u64,
@@ -103,6 +103,8 @@ pub struct Agent {
     pub(crate) clock: Clock,
     pub(crate) counters: AgentCounters,
     pub(crate) kernel_timestamps: bool,
+    /// When the sockets that only send are looked at next.
+    pub(crate) look_for_strays: Instant,
     waiter: Waiter,
 }
 
@@ -134,6 +136,7 @@ impl Agent {
             clock,
             counters: AgentCounters::default(),
             kernel_timestamps: config.sockets.kernel_timestamps,
+            look_for_strays: Instant::EPOCH,
             waiter: Waiter::new(config.wait, clock),
         })
     }

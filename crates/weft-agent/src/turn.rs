@@ -5,8 +5,8 @@
 use weft_transport::{
     Arrival, ConnectionId, Departure, Endpoint, Event, Payload, Placement, Verdict,
 };
-use weft_units::Instant;
-use weft_wire::Packet;
+use weft_units::{Duration, Instant};
+use weft_wire::{Packet, SetupKind};
 
 use crate::Agent;
 
@@ -16,6 +16,13 @@ const TRANSMIT_BUDGET: usize = 176;
 
 /// Datagrams between the one that is parsed and the one whose header is fetched into the cache.
 const TOUCH_AHEAD: usize = 4;
+
+/// How often sockets that only send are looked at. What arrives there says that a connection is no
+/// more, which without it would take a peer timeout to find out.
+const STRAYS_EVERY: Duration = Duration::from_millis(1);
+
+/// Strays taken at a time.
+const STRAYS: usize = 16;
 
 /// What the owner of an [`Agent`] does: it keeps the bytes of messages and hears what happened.
 pub trait Application {
@@ -58,6 +65,10 @@ impl Agent {
     pub fn turn(&mut self, application: &mut impl Application) -> Turn {
         let received = self.take_arrivals(application);
         let now = self.clock.now();
+        if self.look_for_strays <= now {
+            self.look_for_strays = now + STRAYS_EVERY;
+            self.take_strays(now);
+        }
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
             self.endpoint.handle_timeout(now);
         }
@@ -106,6 +117,21 @@ impl Agent {
         }
         self.counters.datagrams_received += datagrams as u64;
         datagrams
+    }
+
+    fn take_strays(&mut self, now: Instant) {
+        for _ in 0..STRAYS {
+            let Some((from, datagram)) = self.sockets.stray() else { return };
+            let (congestion_experienced, hops) = (false, 0);
+            let arrival = Arrival { from, received_at: now, congestion_experienced, hops };
+            match &Packet::parse(datagram) {
+                Ok((packet @ Packet::Setup(header), _)) if header.kind == SetupKind::Reset => {
+                    self.counters.datagrams_received += 1;
+                    let _ = self.endpoint.handle_packet(now, &arrival, packet, 0);
+                }
+                _ => self.counters.malformed += 1,
+            }
+        }
     }
 
     fn send_departures(&mut self, application: &mut impl Application, now: Instant) -> usize {

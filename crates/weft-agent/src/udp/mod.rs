@@ -9,6 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 mod inbox;
 mod outbox;
+mod strays;
 #[expect(unsafe_code, reason = "sendmmsg and recvmmsg have no safe form")]
 mod syscall;
 
@@ -17,6 +18,7 @@ pub use inbox::{Inbox, Received};
 mod tests;
 
 pub use outbox::{Outbox, PathCount, SendCounters};
+use strays::Strays;
 
 /// Hops a packet may take; receivers subtract what is left from it (BIFROST, appendix D).
 pub(crate) const HOP_LIMIT: u8 = 64;
@@ -113,6 +115,7 @@ pub struct Sockets {
     pub inbox: Inbox,
     /// Where packets leave.
     pub outbox: Outbox,
+    strays: Strays,
     local: SocketAddr,
     granted: Granted,
 }
@@ -140,12 +143,21 @@ impl Sockets {
     fn with_senders(config: &SocketConfig, senders: Vec<Socket>) -> Result<Self, SocketError> {
         let receiver = open_bound(config.local)?;
         let granted = prepare_receiver(&receiver, config)?;
+        let strays = Strays::watch(&senders)
+            .map_err(io::Error::from)
+            .map_err(refused("watch the sockets to send from"))?;
         Ok(Self {
+            strays,
             local: address_of(&receiver)?,
             inbox: Inbox::new(receiver, config.receive_batch),
             outbox: Outbox::new(senders, config.offload),
             granted,
         })
+    }
+
+    /// What arrived on a socket that only sends, if anything: who sent it, and what.
+    pub fn stray(&mut self) -> Option<(SocketAddr, &[u8])> {
+        self.strays.next(&self.outbox.sockets)
     }
 
     /// Address and port that packets arrive on.
@@ -238,7 +250,7 @@ fn open_sender(config: &SocketConfig, path: u16) -> Result<Socket, SocketError> 
     };
     syscall::set_option(socket.as_fd(), level, discover, probe)
         .map_err(refused("forbid fragments"))?;
-    // Nothing is ever read from a sending socket; the smallest buffer keeps strays cheap.
+    // What arrives here is answers to packets that no connection expects, and strays: one is enough.
     socket.set_recv_buffer_size(0).map_err(refused("shrink a sender's receive buffer"))?;
     socket.set_send_buffer_size(4 << 20).map_err(refused("set the send buffer's size"))?;
     Ok(socket)
