@@ -1,10 +1,9 @@
 //! FlowBender (Kabbani et al., CoNEXT 2014): one path, left for a random one when too many of a
 //! round trip's ACKs report marks, or when a packet times out.
 
-use weft_units::{Duration, Instant, Rng};
+use weft_units::{Instant, Rng};
 
-use super::current::Current;
-use super::rounds::Rounds;
+use super::marked_flow::MarkedFlow;
 use super::{Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 
@@ -18,61 +17,33 @@ const CONGESTED_ROUNDS: u8 = 1;
 /// Bends away from marks.
 #[derive(Debug)]
 pub struct Policy {
-    current: Current,
-    rounds: Rounds,
-    congested: u8,
-    base_rtt: Duration,
+    flow: MarkedFlow,
 }
 
 impl Policy {
     pub(super) fn new(config: &TransportConfig) -> Self {
-        Self {
-            current: Current::default(),
-            rounds: Rounds::default(),
-            congested: 0,
-            base_rtt: config.base_rtt,
-        }
-    }
-
-    fn leave(&mut self, now: Instant) {
-        self.current.leave();
-        self.congested = 0;
-        self.rounds.begin(now);
+        Self { flow: MarkedFlow::new(config) }
     }
 }
 
 impl PathPolicy for Policy {
     #[inline(never)]
     fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
-        let path = self.current.select_or_other(paths, rng);
-        self.rounds.begin_first(now);
-        path
+        self.flow.select(paths, now, rng)
     }
 
     #[inline(never)]
     fn on_feedback(&mut self, path: PathId, feedback: Feedback, paths: &Paths, now: Instant) {
-        // What is still heard of a path that was left says nothing of the one taken since.
-        if !self.current.is(path) {
-            return;
-        }
-        match feedback {
-            Feedback::Acked { marked, .. } => {
-                let round = paths.rtt(path).unwrap_or(self.base_rtt);
-                let Some(share) = self.rounds.count(marked, round, now) else { return };
-                self.congested = if share.exceeds(MARKED_PERCENT) { self.congested + 1 } else { 0 };
-                if self.congested >= CONGESTED_ROUNDS {
-                    self.leave(now);
-                }
-            }
-            Feedback::TimedOut => self.leave(now),
-            Feedback::Lost => {}
+        self.flow.hear(path, feedback, paths, now, |share| share.exceeds(MARKED_PERCENT));
+        if self.flow.congested_rounds() >= CONGESTED_ROUNDS {
+            self.flow.leave(now);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use weft_units::Seed;
+    use weft_units::{Duration, Seed};
 
     use super::*;
 

@@ -76,7 +76,7 @@ pub trait PathPolicy: Debug {
 }
 
 mod current;
-mod rounds;
+mod marked_flow;
 mod trend;
 
 mod best_rtt;

@@ -6,10 +6,9 @@
 //! because TCP's own timeout has already changed the path; here the timeout is what changes it, and
 //! path health keeps the flow off a path that is dead.
 
-use weft_units::{Duration, Instant, Rng};
+use weft_units::{Instant, Rng};
 
-use super::current::Current;
-use super::rounds::Rounds;
+use super::marked_flow::MarkedFlow;
 use super::{Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 
@@ -25,26 +24,12 @@ const ROUNDS_TO_FORCE: u8 = 12;
 /// Moves in pauses, or when it must.
 #[derive(Debug)]
 pub struct Policy {
-    current: Current,
-    rounds: Rounds,
-    congested: u8,
-    base_rtt: Duration,
+    flow: MarkedFlow,
 }
 
 impl Policy {
     pub(super) fn new(config: &TransportConfig) -> Self {
-        Self {
-            current: Current::default(),
-            rounds: Rounds::default(),
-            congested: 0,
-            base_rtt: config.base_rtt,
-        }
-    }
-
-    fn leave(&mut self, now: Instant) {
-        self.current.leave();
-        self.congested = 0;
-        self.rounds.begin(now);
+        Self { flow: MarkedFlow::new(config) }
     }
 }
 
@@ -52,37 +37,24 @@ impl PathPolicy for Policy {
     #[inline(never)]
     fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
         let pauses = |path| paths.in_flight(path) == 0;
-        if self.congested >= ROUNDS_TO_PAUSE && self.current.path().is_some_and(pauses) {
-            self.leave(now);
+        if self.flow.congested_rounds() >= ROUNDS_TO_PAUSE && self.flow.path().is_some_and(pauses) {
+            self.flow.leave(now);
         }
-        self.rounds.begin_first(now);
-        self.current.select_or_other(paths, rng)
+        self.flow.select(paths, now, rng)
     }
 
     #[inline(never)]
     fn on_feedback(&mut self, path: PathId, feedback: Feedback, paths: &Paths, now: Instant) {
-        if !self.current.is(path) {
-            return;
-        }
-        match feedback {
-            Feedback::Acked { marked, .. } => {
-                let round = paths.rtt(path).unwrap_or(self.base_rtt);
-                let Some(share) = self.rounds.count(marked, round, now) else { return };
-                let congested = share.reaches(MARKED_PERCENT);
-                self.congested = if congested { self.congested + 1 } else { 0 };
-                if self.congested >= ROUNDS_TO_FORCE {
-                    self.leave(now);
-                }
-            }
-            Feedback::TimedOut => self.leave(now),
-            Feedback::Lost => {}
+        self.flow.hear(path, feedback, paths, now, |share| share.reaches(MARKED_PERCENT));
+        if self.flow.congested_rounds() >= ROUNDS_TO_FORCE {
+            self.flow.leave(now);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use weft_units::Seed;
+    use weft_units::{Duration, Seed};
 
     use super::*;
 
@@ -116,7 +88,7 @@ mod tests {
 
         /// Round trips of ten ACKs, of which `marked` are marked.
         fn rounds(&mut self, rounds: u32, marked: u32) {
-            let path = self.policy.current.path().expect("started");
+            let path = self.policy.flow.path().expect("started");
             for ack in 0..rounds * 10 {
                 self.now += RTT / 10;
                 let feedback = Feedback::Acked { marked: ack % 10 < marked, rtt: None };

@@ -1,0 +1,113 @@
+//! A flow on one path that counts how many of its round trips in a row were congested, by the share
+//! of their ACKs that report marks. Policies decide what share that is, and when to leave.
+
+use weft_units::{Duration, Instant, Rng};
+
+use super::current::Current;
+use super::{Feedback, PathId, Paths};
+use crate::TransportConfig;
+
+/// A flow and the round trip under way.
+#[derive(Debug, Default)]
+pub(super) struct MarkedFlow {
+    current: Current,
+    base_rtt: Duration,
+    began: Option<Instant>,
+    acked: u32,
+    marked: u32,
+    congested_rounds: u8,
+}
+
+/// Of how many ACKs of a round trip how many were marked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MarkedShare {
+    acked: u32,
+    marked: u32,
+}
+
+impl MarkedShare {
+    /// Whether it is more than this many per cent.
+    pub(super) fn exceeds(self, percent: u32) -> bool {
+        u64::from(self.marked) * 100 > u64::from(self.acked) * u64::from(percent)
+    }
+
+    /// Whether it is at least this many per cent.
+    pub(super) fn reaches(self, percent: u32) -> bool {
+        u64::from(self.marked) * 100 >= u64::from(self.acked) * u64::from(percent)
+    }
+}
+
+impl MarkedFlow {
+    pub(super) fn new(config: &TransportConfig) -> Self {
+        Self { base_rtt: config.base_rtt, ..Self::default() }
+    }
+
+    /// The path of the next packet.
+    #[inline]
+    pub(super) fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
+        self.began.get_or_insert(now);
+        self.current.select_or_other(paths, rng)
+    }
+
+    /// The path, if one is chosen.
+    pub(super) fn path(&self) -> Option<PathId> {
+        self.current.path()
+    }
+
+    /// Congested round trips in a row on this path.
+    pub(super) fn congested_rounds(&self) -> u8 {
+        self.congested_rounds
+    }
+
+    /// Takes another path for the next packet.
+    pub(super) fn leave(&mut self, now: Instant) {
+        self.current.leave();
+        self.congested_rounds = 0;
+        self.begin(now);
+    }
+
+    /// Takes in what became of a packet: a round trip in which `is_congested` says so counts, a timeout
+    /// leaves the path. What is still heard of a path that was left says nothing of the one taken since.
+    #[inline]
+    pub(super) fn hear(
+        &mut self,
+        path: PathId,
+        feedback: Feedback,
+        paths: &Paths,
+        now: Instant,
+        is_congested: impl Fn(MarkedShare) -> bool,
+    ) {
+        if !self.current.is(path) {
+            return;
+        }
+        match feedback {
+            Feedback::Acked { marked, .. } => {
+                let length = paths.rtt(path).unwrap_or(self.base_rtt);
+                if let Some(share) = self.count(marked, length, now) {
+                    let congested = is_congested(share);
+                    self.congested_rounds = if congested { self.congested_rounds + 1 } else { 0 };
+                }
+            }
+            Feedback::TimedOut => self.leave(now),
+            Feedback::Lost => {}
+        }
+    }
+
+    /// Counts an ACK; what was counted, once a round trip of this length has passed.
+    #[inline]
+    fn count(&mut self, marked: bool, length: Duration, now: Instant) -> Option<MarkedShare> {
+        self.acked += 1;
+        self.marked += u32::from(marked);
+        if self.began.is_some_and(|began| now.since(began) < length) {
+            return None;
+        }
+        let share = MarkedShare { acked: self.acked, marked: self.marked };
+        self.begin(now);
+        Some(share)
+    }
+
+    fn begin(&mut self, now: Instant) {
+        self.began = Some(now);
+        (self.acked, self.marked) = (0, 0);
+    }
+}
