@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use weft_topo::build::{FatTree, Hpn, LeafSpine, TopologyConfig};
+use weft_topo::hash::HashAlgorithm;
 use weft_topo::{LinkId, NodeId};
 use weft_transport::{RecoveryConfig, Retransmission, TransportConfig, congestion, path, recovery};
 use weft_units::{BitRate, ByteCount, Duration, Rng, Seed};
@@ -154,6 +155,14 @@ pub(super) fn pick<T: Copy>(rng: &mut Rng, among: &[T]) -> T {
     among[rng.index(among.len())]
 }
 
+/// A row of a registry. One that is added takes its share of the draws and leaves the others as they
+/// were, so that most seeds stay what they are.
+fn pick_row<T: Copy>(rng: &mut Rng, rows: &[T], name: fn(T) -> &'static str) -> T {
+    let draw = Seed(rng.next_u64());
+    let chosen = rows.iter().max_by_key(|&&row| draw.child(name(row), 0).0);
+    *chosen.expect("registries have rows")
+}
+
 /// A number in `1..=most`.
 pub(super) fn up_to(rng: &mut Rng, most: u32) -> u32 {
     1 + rng.next_u32() % most
@@ -226,10 +235,10 @@ fn transport(rng: &mut Rng) -> TransportConfig {
     TransportConfig {
         mtu: pick(rng, &[64, 1000, 1440, 4096, 9000]),
         paths: pick(rng, &[1, 2, 4, 8, 32]),
-        policy: pick(rng, path::Kind::ALL),
+        policy: pick_row(rng, path::Kind::ALL, path::Kind::name),
         spray_unit: pick(rng, &[1, 1, 2, 50]),
         top_k: pick(rng, &[1, 2, 4]),
-        congestion: pick(rng, congestion::Kind::ALL),
+        congestion: pick_row(rng, congestion::Kind::ALL, congestion::Kind::name),
         send_window,
         reorder_window: pick(rng, &[send_window, 1, 33, 300]),
         ack_every: pick(rng, &[1, 4, 16]),
@@ -268,8 +277,8 @@ fn odd(rng: &mut Rng, others: &TransportConfig) -> TransportConfig {
     TransportConfig {
         mtu: pick(rng, &[256, 1440, 9000]).min(others.mtu),
         paths: pick(rng, &[1, 3, 16]),
-        policy: pick(rng, path::Kind::ALL),
-        congestion: pick(rng, congestion::Kind::ALL),
+        policy: pick_row(rng, path::Kind::ALL, path::Kind::name),
+        congestion: pick_row(rng, congestion::Kind::ALL, congestion::Kind::name),
         send_window: pick(rng, &[1, 100, 1000]),
         reorder_window: pick(rng, &[1, 5, 200]),
         ack_every: pick(rng, &[1, 8]),
@@ -284,12 +293,12 @@ fn fabric(rng: &mut Rng, mtu: u16) -> FabricConfig {
     let room = if alpha < 1.0 { 8 } else { 2 } * (u64::from(mtu) + 100);
     FabricConfig {
         forwarding: ForwardingConfig {
-            kind: pick(rng, switch::Kind::ALL),
-            hash: pick(rng, weft_topo::hash::HashAlgorithm::ALL),
+            kind: pick_row(rng, switch::Kind::ALL, switch::Kind::name),
+            hash: pick_row(rng, HashAlgorithm::ALL, HashAlgorithm::name),
             ..ForwardingConfig::default()
         },
         queue: QueueConfig {
-            kind: pick(rng, queue::Kind::ALL),
+            kind: pick_row(rng, queue::Kind::ALL, queue::Kind::name),
             limit,
             ecn_min: ByteCount(pick(rng, &[0, 10_000, 100_000])),
             ..QueueConfig::default()
