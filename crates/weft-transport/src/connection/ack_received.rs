@@ -160,14 +160,19 @@ impl Sender {
 
     /// Takes the round trip of the packet that this ACK echoes. An echo of an earlier transmission
     /// of it says nothing about the path of the last, but is a round trip all the same: where every
-    /// round trip is longer than the shortest timeout there is no other (RFC 7323, section 4).
+    /// round trip is longer than the shortest timeout there is no other (RFC 7323, section 4). What
+    /// comes twice is answered at once, without the time that placing takes and an ACK may wait: that
+    /// is how long the network takes, but not how long an ACK does.
     fn read_echo(&mut self, now: Instant, arrival: &Arrival, ack: &AckHeader, gained: &mut Gained) {
         let Some(&packet) = self.packet(ack.psn) else { return };
         let sent_at = self.last_stamp.from_wire(ack.timestamp_echo);
-        if packet.sent_at == ack.timestamp_echo {
+        let of_last = packet.sent_at == ack.timestamp_echo;
+        if of_last {
             gained.echo = Some((ack.psn, Delays::read(now, sent_at, arrival, ack)));
-        } else if packet.repeats > 0 && packet.fate != Fate::Acked && self.is_reported(ack, ack.psn)
-        {
+        }
+        let first_heard = packet.fate != Fate::Acked && self.is_reported(ack, ack.psn);
+        let tells = first_heard && (of_last || packet.repeats > 0);
+        if tells && ack.ack_type != AckType::Duplicate {
             self.round_trip.sample(now.since(sent_at));
         }
     }
@@ -241,7 +246,6 @@ impl Sender {
         gained.marks_left -= u32::from(marked);
         let delays = gained.echo.filter(|(echoed, _)| *echoed == psn).map(|(_, delays)| delays);
         if let Some(delays) = delays {
-            self.round_trip.sample(delays.round_trip);
             self.paths.sample_rtt(path, delays.fabric());
         }
         let feedback = Feedback::Acked { marked, rtt: delays.map(|delays| delays.fabric()) };
