@@ -3,6 +3,7 @@
 //! the same: a transport that only ever recovers with its network is no multipath transport.
 
 use weft_topo::build::TopologyConfig;
+use weft_topo::hash::HashAlgorithm;
 use weft_topo::{LinkId, Topology};
 use weft_transport::path;
 use weft_units::{Duration, Rng};
@@ -43,6 +44,9 @@ pub(super) fn draw(
     if !chosen || links.is_empty() {
         return None;
     }
+    // Of CRCs, XORs and Toeplitz a change of a few bits changes the same few bits, whatever the others
+    // are: all ports of one connection can take the one link.
+    world.fabric.forwarding.hash = HashAlgorithm::Linux;
     let transport = &mut world.transport;
     transport.paths = PATHS;
     if transport.policy == path::Kind::Single {
