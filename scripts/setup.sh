@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab ...`.
+# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs ...`.
 # As root on Debian, missing packages are installed. What is optional is only mentioned.
 set -euo pipefail
 
@@ -56,9 +56,8 @@ need_build() {
     done
 }
 
-# Without these the lab's tests are skipped and the demo runs on loopback.
-want_lab() {
-    find_absent ip:iproute2 tc:iproute2 nft:nftables ethtool:ethtool iperf3:iperf3 ping:iputils-ping
+# Installs the packages of absent programs, or says that this, `$1`, goes without them.
+want_absent() {
     [ "${#absent[@]}" -gt 0 ] || return 0
     local packages
     packages=$(printf '%s\n' "${absent[@]}" | sort -u | tr '\n' ' ')
@@ -67,14 +66,28 @@ want_lab() {
         install_packages $packages && return 0
         say "warning: apt-get could not install $packages; going on without"
     else
-        say "optional packages are missing (labs of network namespaces): sudo apt-get install $packages"
+        say "packages are missing ($1): sudo apt-get install $packages"
     fi
+}
+
+# Without these the lab's tests are skipped and the demo runs on loopback.
+want_lab() {
+    find_absent ip:iproute2 tc:iproute2 nft:nftables ethtool:ethtool iperf3:iperf3 ping:iputils-ping
+    want_absent "labs of network namespaces"
+}
+
+# RDMA programs to run on our device, and the header they were compiled with.
+want_verbs() {
+    find_absent ibv_devinfo:ibverbs-utils ib_write_bw:perftest
+    [ -e /usr/include/infiniband/verbs.h ] || absent+=(libibverbs-dev)
+    want_absent "tests with RDMA programs"
 }
 
 for group in "$@"; do
     case "$group" in
     build) need_build ;;
     lab) want_lab ;;
-    *) die "no group '$group' (known: build, lab)" ;;
+    verbs) want_verbs ;;
+    *) die "no group '$group' (known: build, lab, verbs)" ;;
     esac
 done

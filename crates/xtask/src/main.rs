@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 mod docs;
 mod fuzz;
 mod layers;
+mod verbs;
 
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask", about, arg_required_else_help = true)]
@@ -28,6 +29,8 @@ enum Command {
     Layers,
     /// Run fuzz targets, each from the golden inputs of its parser.
     Fuzz(fuzz::Args),
+    /// Link libibverbs.so.1, by default of a release and into target/release/verbs.
+    Verbs(verbs::Args),
 }
 
 fn main() -> ExitCode {
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         Command::Docs { check: true } => docs::check(&root),
         Command::Layers => layers::check(&root),
         Command::Fuzz(args) => fuzz::run(&root, &args),
+        Command::Verbs(args) => verbs::link(&root, &args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,178 @@
+//! The device that programs find: its name, its addresses, what it can do.
+
+use core::ffi::{c_char, c_int};
+use std::net::IpAddr;
+use std::sync::LazyLock;
+
+use crate::abi::*;
+
+/// Its name, unless `WEFT_DEVICE` says otherwise.
+const NAME: &str = "weft0";
+
+/// Queue pairs, and the other limits that are enforced. libfabric finds limits by asking for more and
+/// more until it is refused.
+pub mod limits {
+    #![allow(missing_docs, reason = "each is the field of ibv_device_attr of its name")]
+    pub const QP: i32 = 4_096;
+    pub const QP_WR: i32 = 16_384;
+    pub const SGE: i32 = 32;
+    pub const CQ: i32 = 8_192;
+    pub const CQE: i32 = 1 << 22;
+    pub const MR: i32 = 1 << 20;
+    pub const PD: i32 = 4_096;
+    pub const RD_ATOM: i32 = 16;
+    pub const MW: i32 = 1 << 16;
+    pub const AH: i32 = 1 << 16;
+    pub const SRQ: i32 = 4_096;
+    pub const SRQ_WR: i32 = 16_384;
+    /// Bytes of a message (IBTA, section 9.4.6.5).
+    pub const MESSAGE: u32 = 1 << 31;
+}
+
+/// An address of this host, and the interface that has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) ip: IpAddr,
+    pub(crate) interface: u32,
+}
+
+impl Address {
+    /// As a RoCE v2 GID (IBTA annex A17: an IPv4 address is mapped into IPv6).
+    pub(crate) fn gid(&self) -> ibv_gid {
+        let raw = match self.ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+            IpAddr::V6(ip) => ip.octets(),
+        };
+        ibv_gid { raw, align: [] }
+    }
+}
+
+/// The device as programs hold it, and what they may ask of it.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) public: ibv_device,
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) guid: [u8; 8],
+}
+
+// SAFETY: the pointers of the public part are never followed.
+unsafe impl Send for Device {}
+// SAFETY: nothing of it changes.
+unsafe impl Sync for Device {}
+
+/// The one device of this process.
+pub(crate) static DEVICE: LazyLock<Device> = LazyLock::new(Device::find);
+
+impl Device {
+    fn find() -> Self {
+        let name = std::env::var("WEFT_DEVICE").unwrap_or_else(|_| NAME.into());
+        let addresses = addresses();
+        Self {
+            public: ibv_device {
+                _ops: [core::ptr::null(); 2],
+                node_type: IBV_NODE_CA,
+                transport_type: IBV_TRANSPORT_IB,
+                name: text(&name),
+                dev_name: text(&name),
+                dev_path: text(""),
+                ibdev_path: text(&format!("/sys/class/infiniband/{name}")),
+            },
+            guid: guid(&addresses),
+            addresses,
+        }
+    }
+
+    /// What the device can do.
+    pub(crate) fn attributes(&self) -> ibv_device_attr {
+        // SAFETY: numbers only, of which zero is one.
+        let zero: ibv_device_attr = unsafe { core::mem::zeroed() };
+        ibv_device_attr {
+            fw_ver: text(env!("CARGO_PKG_VERSION")),
+            node_guid: be64::from_ne_bytes(self.guid),
+            sys_image_guid: be64::from_ne_bytes(self.guid),
+            max_mr_size: u64::MAX,
+            page_size_cap: !0 << 12,
+            max_qp: limits::QP,
+            max_qp_wr: limits::QP_WR,
+            device_cap_flags: device_cap::RC_RNR_NAK_GEN
+                | device_cap::SRQ_RESIZE
+                | device_cap::MEM_WINDOW
+                | device_cap::MEM_MGT_EXTENSIONS
+                | device_cap::MEM_WINDOW_TYPE_2B,
+            max_sge: limits::SGE,
+            max_sge_rd: limits::SGE,
+            max_cq: limits::CQ,
+            max_cqe: limits::CQE,
+            max_mr: limits::MR,
+            max_pd: limits::PD,
+            max_qp_rd_atom: limits::RD_ATOM,
+            max_res_rd_atom: limits::RD_ATOM * limits::QP,
+            max_qp_init_rd_atom: limits::RD_ATOM,
+            atomic_cap: IBV_ATOMIC_HCA,
+            max_mw: limits::MW,
+            max_ah: limits::AH,
+            max_srq: limits::SRQ,
+            max_srq_wr: limits::SRQ_WR,
+            max_srq_sge: limits::SGE,
+            max_pkeys: 1,
+            phys_port_cnt: 1,
+            ..zero
+        }
+    }
+
+    /// Its only port.
+    pub(crate) fn port(&self) -> ibv_port_attr {
+        ibv_port_attr {
+            state: IBV_PORT_ACTIVE,
+            max_mtu: IBV_MTU_4096,
+            active_mtu: IBV_MTU_4096,
+            gid_tbl_len: c_int::try_from(self.addresses.len()).unwrap_or(c_int::MAX),
+            port_cap_flags: port_cap::CM_SUP | port_cap::IP_BASED_GIDS,
+            max_msg_sz: limits::MESSAGE,
+            bad_pkey_cntr: 0,
+            qkey_viol_cntr: 0,
+            pkey_tbl_len: 1,
+            lid: 0,
+            sm_lid: 0,
+            lmc: 0,
+            max_vl_num: 1,
+            sm_sl: 0,
+            subnet_timeout: 0,
+            init_type_reply: 0,
+            // 4x at 25 Gb/s each, for programs that print it: the wire is UDP.
+            active_width: 2,
+            active_speed: 32,
+            phys_state: PHYS_STATE_LINK_UP,
+            link_layer: IBV_LINK_LAYER_ETHERNET,
+            flags: 0,
+            port_cap_flags2: 0,
+        }
+    }
+}
+
+/// A string in a field of `N` bytes, with a zero at its end.
+pub(crate) fn text<const N: usize>(string: &str) -> [c_char; N] {
+    let mut field = [0; N];
+    for (to, from) in field[..N - 1].iter_mut().zip(string.bytes()) {
+        *to = from.cast_signed();
+    }
+    field
+}
+
+/// The addresses of this host that others can reach, then those that only itself can.
+fn addresses() -> Vec<Address> {
+    let mut found: Vec<Address> = crate::interfaces::addresses();
+    found.sort_by_key(|address| (address.ip.is_loopback(), address.ip.is_ipv6()));
+    found
+}
+
+/// A locally administered EUI-64 that stays the same while the first address does.
+fn guid(addresses: &[Address]) -> [u8; 8] {
+    let octets = addresses.first().map_or([0; 16], |address| address.gid().raw);
+    let mut guid = [0; 8];
+    for (index, octet) in octets.into_iter().enumerate() {
+        guid[index % 8] ^= octet;
+    }
+    guid[0] = 0x02;
+    guid
+}

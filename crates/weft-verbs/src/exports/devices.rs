@@ -1,0 +1,72 @@
+//! Finding and opening devices.
+
+use core::ffi::{c_char, c_int};
+
+use crate::abi::*;
+use crate::context::Context;
+use crate::device::DEVICE;
+
+/// Says why through `errno`, which is how functions that return pointers do.
+pub(crate) fn set_errno(number: c_int) {
+    // SAFETY: every thread has one.
+    unsafe { *libc::__errno_location() = number };
+}
+
+/// # Safety
+/// `count` is null or a place for a number.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    let device = (&raw const DEVICE.public).cast_mut();
+    let list = Box::new([device, core::ptr::null_mut()]);
+    // SAFETY: as the caller says.
+    if let Some(count) = unsafe { count.as_mut() } {
+        *count = 1;
+    }
+    Box::into_raw(list).cast()
+}
+
+/// # Safety
+/// `list` is null or from [`ibv_get_device_list`] and not freed yet.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    if !list.is_null() {
+        // SAFETY: it was made from such a box.
+        drop(unsafe { Box::from_raw(list.cast::<[*mut ibv_device; 2]>()) });
+    }
+}
+
+/// # Safety
+/// `device` is from the list.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    // SAFETY: devices live as long as the program.
+    unsafe { (&raw const (*device).name).cast() }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
+    // The kernel's number of the device, which it does not know.
+    -1
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> be64 {
+    be64::from_ne_bytes(DEVICE.guid)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_open_device(_device: *mut ibv_device) -> *mut ibv_context {
+    Context::open().unwrap_or_else(|error| {
+        set_errno(error.raw_os_error().unwrap_or(libc::EIO));
+        core::ptr::null_mut()
+    })
+}
+
+/// # Safety
+/// `context` is open, and nobody uses it any more.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { Context::close(context) };
+    0
+}

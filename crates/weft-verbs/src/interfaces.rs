@@ -1,0 +1,51 @@
+//! Addresses of this host's interfaces.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::device::Address;
+
+/// Every address of every interface that is up, but link-local ones: they mean nothing without an
+/// interface, which a GID does not name.
+pub(crate) fn addresses() -> Vec<Address> {
+    let mut list = core::ptr::null_mut();
+    // SAFETY: `list` is a place for the result.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let mut next = list;
+    // SAFETY: entries are valid until they are freed below, and the last one's next is null.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        next = entry.ifa_next;
+        if entry.ifa_flags & libc::IFF_UP as libc::c_uint == 0 {
+            continue;
+        }
+        // SAFETY: an entry's name is a string, and its address of the family it says, or null.
+        let (ip, interface) = unsafe { (ip(entry.ifa_addr), libc::if_nametoindex(entry.ifa_name)) };
+        found.extend(ip.map(|ip| Address { ip, interface }));
+    }
+    // SAFETY: the list is not used any more.
+    unsafe { libc::freeifaddrs(list) };
+    found
+}
+
+/// # Safety
+/// `address` is null or an address of the family it says.
+unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: as the caller says.
+    let family = i32::from(unsafe { address.as_ref() }?.sa_family);
+    match family {
+        libc::AF_INET => {
+            // SAFETY: an address of this family is of this type.
+            let address = unsafe { &*address.cast::<libc::sockaddr_in>() };
+            Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: likewise.
+            let address = unsafe { &*address.cast::<libc::sockaddr_in6>() };
+            let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
+            (!ip.is_unicast_link_local()).then_some(ip.into())
+        }
+        _ => None,
+    }
+}

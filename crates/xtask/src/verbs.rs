@@ -1,0 +1,193 @@
+//! Links `libibverbs.so.1`: the crate's archive, the symbols that it lacks, and the versions that
+//! programs ask for. Cargo can link neither versions nor a soname portably.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// Where the table of symbols is, from the workspace's root.
+const SYMBOLS: &str = "crates/weft-verbs/symbols/libibverbs.txt";
+
+/// A row of the table.
+#[derive(Debug, PartialEq, Eq)]
+struct Symbol<'a> {
+    version: &'a str,
+    name: &'a str,
+    answer: Answer,
+}
+
+/// Who answers a symbol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Ours,
+    Errno,
+    Pointer,
+    Nothing,
+    Data,
+}
+
+/// What to link, and where to.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The archive of weft-verbs; without it the release is built.
+    #[arg(long)]
+    archive: Option<PathBuf>,
+    /// The folder for the library.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// Links the library, by default into a folder `verbs` beside the release's programs.
+///
+/// # Errors
+/// What the compiler said, or what is wrong with the table.
+pub(crate) fn link(root: &Path, args: &Args) -> Result<()> {
+    let release = target(root)?.join("release");
+    let archive = match &args.archive {
+        Some(archive) => archive.clone(),
+        None => {
+            let build = ["build", "--release", "--package", "weft-verbs", "--lib"];
+            run(Command::new(env!("CARGO")).current_dir(root).args(build))?;
+            release.join("libweft_verbs.a")
+        }
+    };
+    let folder = args.out.clone().unwrap_or_else(|| release.join("verbs"));
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot make {}", folder.display()))?;
+
+    let text = read(&root.join(SYMBOLS))?;
+    let symbols = parse(&text).with_context(|| format!("in {SYMBOLS}"))?;
+    let (map, stubs) = (folder.join("libibverbs.map"), folder.join("libibverbs.c"));
+    write(&map, &version_map(&symbols))?;
+    write(&stubs, &definitions(&symbols))?;
+    let library = folder.join("libibverbs.so.1");
+    run(Command::new("cc")
+        .args(["-shared", "-fPIC", "-O2", "-Wl,-soname,libibverbs.so.1", "-Wl,--gc-sections"])
+        .arg(format!("-Wl,--version-script={}", map.display()))
+        .arg(&stubs)
+        .arg("-Wl,--whole-archive")
+        .arg(&archive)
+        .args(["-Wl,--no-whole-archive", "-lpthread", "-ldl", "-lm", "-o"])
+        .arg(&library))?;
+    println!("verbs: {}", library.display());
+    Ok(())
+}
+
+fn target(root: &Path) -> Result<PathBuf> {
+    let metadata = cargo_metadata::MetadataCommand::new()
+        .manifest_path(root.join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .context("`cargo metadata` cannot read the workspace")?;
+    Ok(metadata.target_directory.into())
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
+    ensure!(status.success(), "{command:?} failed");
+    Ok(())
+}
+
+fn parse(text: &str) -> Result<Vec<Symbol<'_>>> {
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#'));
+    lines.map(|(index, line)| symbol(line).with_context(|| format!("line {}", index + 1))).collect()
+}
+
+fn symbol(line: &str) -> Result<Symbol<'_>> {
+    let [version, name, answer] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+        bail!("expected a version, a name and who answers, got {line:?}");
+    };
+    let answer = match answer {
+        "ours" => Answer::Ours,
+        "errno" => Answer::Errno,
+        "pointer" => Answer::Pointer,
+        "nothing" => Answer::Nothing,
+        "data" => Answer::Data,
+        _ => bail!("{answer:?} is none of ours, errno, pointer, nothing, data"),
+    };
+    Ok(Symbol { version, name, answer })
+}
+
+/// A linker's version script: each version with its symbols, and nothing else exported.
+fn version_map(symbols: &[Symbol<'_>]) -> String {
+    let mut map = String::new();
+    for of_version in symbols.chunk_by(|a, b| a.version == b.version) {
+        let names = of_version.iter().fold(String::new(), |mut names, symbol| {
+            let _ = writeln!(names, "    {};", symbol.name);
+            names
+        });
+        let rest = if map.is_empty() { "  local:\n    *;\n" } else { "" };
+        let _ = write!(map, "{} {{\n  global:\n{names}{rest}}};\n", of_version[0].version);
+    }
+    map
+}
+
+/// C for what is not ours. Callers pass arguments that nobody looks at.
+fn definitions(symbols: &[Symbol<'_>]) -> String {
+    let mut source = String::from("#include <errno.h>\n#include <stddef.h>\n\n");
+    for Symbol { name, answer, .. } in symbols {
+        let _ = match answer {
+            Answer::Ours => Ok(()),
+            Answer::Errno => writeln!(source, "int {name}(void) {{ return ENOSYS; }}"),
+            Answer::Pointer => {
+                writeln!(source, "void *{name}(void) {{ errno = ENOSYS; return NULL; }}")
+            }
+            Answer::Nothing => writeln!(source, "void {name}(void) {{}}"),
+            Answer::Data => writeln!(source, "char {name}[8];"),
+        };
+    }
+    source
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "# words\nV_1 a ours\nV_1 b errno\nV_2 c pointer\n";
+
+    #[test]
+    fn versions_have_their_symbols_and_nothing_else_is_exported() {
+        let symbols = parse(TABLE).unwrap();
+        let map = version_map(&symbols);
+        let expected = "V_1 {\n  global:\n    a;\n    b;\n  local:\n    *;\n};\n\
+                        V_2 {\n  global:\n    c;\n};\n";
+        assert_eq!(map, expected);
+    }
+
+    #[test]
+    fn what_is_not_ours_is_defined_by_what_it_returns() {
+        let source = definitions(&parse(TABLE).unwrap());
+        assert!(!source.contains(" a("), "{source}");
+        assert!(source.contains("int b(void) { return ENOSYS; }"), "{source}");
+        assert!(source.contains("void *c(void) { errno = ENOSYS; return NULL; }"), "{source}");
+    }
+
+    #[test]
+    fn a_bad_row_is_named() {
+        for (table, expected) in [("# x\nV_1 a\n", "line 2"), ("V_1 a mine\n", "line 1")] {
+            let error = format!("{:#}", parse(table).unwrap_err());
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_table_names_every_symbol_once() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let text = read(&root.join(SYMBOLS)).unwrap();
+        let symbols = parse(&text).unwrap();
+        let mut names: Vec<_> = symbols.iter().map(|symbol| symbol.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), symbols.len());
+    }
+}
