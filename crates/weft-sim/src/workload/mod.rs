@@ -26,6 +26,7 @@ mod permutation;
 mod poisson;
 mod ring_all_reduce;
 mod rings;
+mod rounds;
 pub mod sizes;
 mod training;
 
@@ -41,6 +42,7 @@ pub use permutation::Config as Permutation;
 pub use poisson::{Config as Poisson, LoadOf};
 pub use ring_all_reduce::{Config as RingAllReduce, Iteration, RingOrder};
 pub use rings::{Grouping, Operation};
+pub use rounds::Config as Rounds;
 pub use training::{Collective, Config as Training};
 
 /// Decides what is sent, and reacts to what arrives.
@@ -208,6 +210,7 @@ workloads! {
     AllToAll => all_to_all, "all-to-all", "every host sends to every other";
     RingAllReduce => ring_all_reduce, "ring-all-reduce", "2(N-1) steps around a ring, each waiting for the one before";
     Training => training, "training", "rounds of computing and collectives, with a barrier after each";
+    Rounds => rounds, "rounds", "chosen pairs exchange flows, round after round, with a barrier after each";
     CollectiveMix => collective_mix, "collective-mix", "groups that all-reduce, all-gather and reduce-scatter at random times, of random sizes";
     Background => background, "background", "steady or bursty load between random pairs, for as long as the run lasts";
     Poisson => poisson, "poisson", "flows at random times between random hosts, at a given load, of sizes from a distribution";
@@ -219,6 +222,18 @@ fn message_size(key: &'static str, size: weft_units::ByteCount) -> Result<u32, W
     let most = u64::from(u32::MAX);
     let got = size.0;
     u32::try_from(got).ok().filter(|&bytes| bytes > 0).ok_or(WorkloadError::Size { key, got, most })
+}
+
+/// Two different hosts of `hosts`, who sends and who receives.
+fn checked_pair(pair: [u32; 2], hosts: u32) -> Result<(NodeId, NodeId), WorkloadError> {
+    let [source, destination] = pair;
+    if let Some(&got) = pair.iter().find(|&&host| host >= hosts) {
+        return Err(WorkloadError::NoSuchHost { got, hosts });
+    }
+    if source == destination {
+        return Err(WorkloadError::TwiceNamed { host: source });
+    }
+    Ok((NodeId(source), NodeId(destination)))
 }
 
 /// A number that must not be zero.

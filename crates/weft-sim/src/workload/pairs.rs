@@ -2,10 +2,11 @@
 //! 16 connections; figure 12).
 
 use serde::{Deserialize, Serialize};
-use weft_topo::NodeId;
 use weft_units::{ByteCount, Duration};
 
-use super::{Flow, Flows, Recipe, Setting, Workload, WorkloadError, at_least_one, message_size};
+use super::{
+    Flow, Flows, Recipe, Setting, Workload, WorkloadError, at_least_one, checked_pair, message_size,
+};
 use crate::time::{SimSpan, SimTime};
 
 /// Flows between chosen hosts.
@@ -40,14 +41,8 @@ impl Recipe for Config {
         let start = SimTime::EPOCH + SimSpan::from(self.start);
         let connections = at_least_one("connections", self.connections)?;
         let mut flows = Vec::new();
-        for &[source, destination] in &self.pairs {
-            if let Some(&got) = [source, destination].iter().find(|&&host| host >= hosts) {
-                return Err(WorkloadError::NoSuchHost { got, hosts });
-            }
-            if source == destination {
-                return Err(WorkloadError::TwiceNamed { host: source });
-            }
-            let (source, destination) = (NodeId(source), NodeId(destination));
+        for &pair in &self.pairs {
+            let (source, destination) = checked_pair(pair, hosts)?;
             let flow = Flow { source, destination, length, start };
             flows.extend((0..connections).map(|_| flow));
         }
