@@ -9,6 +9,7 @@ use super::{Cell, Estimate, METRICS};
 use crate::measure::{Distribution, binned};
 use crate::report::{FlowLine, Report};
 use crate::scenario::Scenario;
+use crate::workload::Iteration;
 
 /// Quantiles that stand for a run's distribution of slowdowns; the last is its maximum.
 const QUANTILES: usize = 2_000;
@@ -96,18 +97,30 @@ fn metrics(
         "slowdown": Distribution::of(slowdowns),
         "fct_us": Distribution::of(&mut flows.iter().map(took).collect::<Vec<_>>()),
         "unfinished": all().map(|workload| workload.flows.started - workload.flows.finished).sum::<u64>(),
+        "marked": report.network.marked,
         "lost": report.network.lost.values().sum::<u64>(),
         "transport": report.transport,
         "ports": report.ports,
     });
     if !rounds.is_empty() {
         value["rounds"] = json!(Distribution::of(&mut rounds));
+        value["training_ms"] = json!(training_us(report) / 1e3);
     }
     let step = |value: &Value, part: &str| value.get(part).cloned();
     let read = |path: &str| path.split('.').try_fold(value.clone(), |at, part| step(&at, part));
     let found =
         METRICS.iter().filter_map(|metric| Some((metric.key, read(metric.value)?.as_f64()?)));
     found.collect()
+}
+
+/// From the first collective's start to the last one's end, the longest of the workloads.
+fn training_us(report: &Report) -> f64 {
+    let length = |rounds: &[Iteration]| match (rounds.first(), rounds.last()) {
+        (Some(first), Some(last)) => last.start_us + last.time_us - first.start_us,
+        _ => 0.0,
+    };
+    let lengths = report.workloads.iter().map(|workload| length(&workload.iterations));
+    lengths.fold(0.0, f64::max)
 }
 
 fn quantiles(sorted: &[f64]) -> Vec<f64> {
@@ -117,7 +130,7 @@ fn quantiles(sorted: &[f64]) -> Vec<f64> {
 
 impl Row {
     /// The row of a cell's runs; `first` are those of the first balancer in the same place.
-    pub(super) fn new(
+    pub fn new(
         cell: Cell,
         scenario: &Scenario,
         runs: Vec<Summary>,

@@ -12,5 +12,5 @@ pub use distribution::Distribution;
 pub use flows::{FlowReport, REFERENCE_BINS, SizeBin, Yardstick, binned, ideal_time};
 pub use goodput::Goodput;
 pub use pauses::{PfcReport, PortPauses, TierPauses};
-pub use ports::{PortReport, PortWatch, TierLoad};
+pub use ports::{PortReport, PortWatch, SlowUplinks, TierLoad};
 pub use queues::{QueuePoint, QueueReport, QueueWatch};

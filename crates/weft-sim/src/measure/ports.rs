@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use weft_topo::{LinkId, NodeId};
+use weft_topo::{LinkId, Topology};
 
 use super::Distribution;
 use super::queues::kind_of_port;
@@ -22,6 +22,9 @@ pub struct PortReport {
     pub downlink_load: Distribution,
     /// Load of all links, by tier and direction: `host-up`, `leaf-up`, `leaf-down`, `spine-down`, …
     pub tiers: BTreeMap<String, TierLoad>,
+    /// The slower uplinks, where they are not all alike.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slow_uplinks: Option<SlowUplinks>,
 }
 
 /// How full the links of one tier and direction are, idle ones included.
@@ -35,77 +38,113 @@ pub struct TierLoad {
     pub max: f64,
 }
 
-/// Watches the leaves' ports from a moment on.
+/// Uplinks of leaves that are slower than the fastest ones, together: what a good balancer avoids
+/// (Hopper, section 4.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct SlowUplinks {
+    /// How many.
+    pub links: usize,
+    /// Mean load, as a share of their rate.
+    pub load: f64,
+    /// Mean load of the fastest uplinks.
+    pub fast_load: f64,
+    /// Their part of the bytes that all uplinks carried.
+    pub share: f64,
+}
+
+/// Watches the ports from a moment on.
 #[derive(Debug)]
 pub struct PortWatch {
     since: SimTime,
-    /// The uplinks of each leaf, with the bytes each had sent before.
-    leaves: Vec<Vec<(LinkId, u64)>>,
-    /// The links to hosts, likewise.
-    downlinks: Vec<(LinkId, u64)>,
-    /// All links by kind, likewise.
-    tiers: BTreeMap<String, Vec<(LinkId, u64)>>,
+    /// The bytes each link had carried before, by number.
+    before: Vec<u64>,
 }
 
 impl PortWatch {
     /// Begins now.
     pub fn new(fabric: &Fabric, now: SimTime) -> Self {
-        let topology = &fabric.topology;
-        let up = |leaf: NodeId, link: &&LinkId| {
-            topology.tier(topology.link(**link).to) > topology.tier(leaf)
-        };
-        let leaves = topology.switch_ids().filter(|&switch| topology.tier(switch) == 1);
-        let so_far = |&link: &LinkId| (link, fabric.link(link).bytes);
-        let uplinks = |leaf| {
-            let ports = topology.ports(leaf).iter().filter(move |link| up(leaf, link));
-            ports.map(so_far).collect()
-        };
-        let at_host = |link: &LinkId| topology.is_host(topology.link(*link).to);
-        let downlinks = topology.link_ids().filter(at_host).map(|link| so_far(&link)).collect();
-        let mut tiers: BTreeMap<String, Vec<(LinkId, u64)>> = BTreeMap::new();
-        for link in topology.link_ids() {
-            tiers.entry(kind_of_port(topology, link)).or_default().push(so_far(&link));
-        }
-        Self { since: now, leaves: leaves.map(uplinks).collect(), downlinks, tiers }
+        let before = fabric.topology.link_ids().map(|link| fabric.link(link).bytes).collect();
+        Self { since: now, before }
     }
 
     /// What was sent since.
     pub fn report(&self, fabric: &Fabric, now: SimTime) -> PortReport {
-        let elapsed = now.since(self.since);
-        let load = |&(link, before): &(LinkId, u64)| {
-            share(fabric, link, fabric.link(link).bytes - before, elapsed)
-        };
+        let carried = |link: LinkId| fabric.link(link).bytes - self.before[link.index()];
+        PortReport::new(&fabric.topology, carried, now.since(self.since))
+    }
+}
+
+impl PortReport {
+    /// The load of ports that `carried` so many bytes in `elapsed`.
+    pub fn new(topology: &Topology, carried: impl Fn(LinkId) -> u64, elapsed: SimSpan) -> Self {
+        let load = |link: LinkId| share(topology, link, carried(link), elapsed);
         let (mut loads, mut imbalances) = (Vec::new(), Vec::new());
-        for uplinks in &self.leaves {
-            let leaf: Vec<f64> = uplinks.iter().map(load).collect();
+        for uplinks in uplinks_of_leaves(topology) {
+            let leaf: Vec<f64> = uplinks.into_iter().map(load).collect();
             let most = leaf.iter().copied().fold(0.0, f64::max);
             if most > 0.0 {
                 imbalances.push(most - leaf.iter().copied().fold(f64::INFINITY, f64::min));
                 loads.extend(leaf);
             }
         }
-        let downlinks = self.downlinks.iter().map(load).filter(|&load| load > 0.0);
-        PortReport {
+        let at_host = |link: &LinkId| topology.is_host(topology.link(*link).to);
+        let downlinks = topology.link_ids().filter(at_host).map(load).filter(|&load| load > 0.0);
+        let mut tiers: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for link in topology.link_ids() {
+            tiers.entry(kind_of_port(topology, link)).or_default().push(load(link));
+        }
+        Self {
             uplink_load: Distribution::of(&mut loads),
             imbalance: Distribution::of(&mut imbalances),
             downlink_load: Distribution::of(&mut downlinks.collect::<Vec<_>>()),
-            tiers: self
-                .tiers
-                .iter()
-                .map(|(kind, links)| (kind.clone(), tier(links, load)))
-                .collect(),
+            slow_uplinks: slow_uplinks(topology, &carried, elapsed),
+            tiers: tiers.into_iter().map(|(kind, mut loads)| (kind, tier(&mut loads))).collect(),
         }
     }
 }
 
-fn tier(links: &[(LinkId, u64)], load: impl Fn(&(LinkId, u64)) -> f64) -> TierLoad {
-    let Distribution { count, mean, max, .. } =
-        Distribution::of(&mut links.iter().map(load).collect::<Vec<_>>());
+/// The uplinks of each leaf.
+fn uplinks_of_leaves(topology: &Topology) -> impl Iterator<Item = Vec<LinkId>> {
+    let leaves = topology.switch_ids().filter(|&switch| topology.tier(switch) == 1);
+    leaves.map(|leaf| {
+        let up = |link: &LinkId| topology.tier(topology.link(*link).to) > topology.tier(leaf);
+        topology.ports(leaf).iter().copied().filter(up).collect()
+    })
+}
+
+/// `None` where all uplinks are alike.
+#[expect(clippy::cast_precision_loss, reason = "bytes of a run")]
+fn slow_uplinks(
+    topology: &Topology,
+    carried: &impl Fn(LinkId) -> u64,
+    elapsed: SimSpan,
+) -> Option<SlowUplinks> {
+    let uplinks: Vec<LinkId> = uplinks_of_leaves(topology).flatten().collect();
+    let rate = |link: LinkId| topology.link(link).rate;
+    let fastest = uplinks.iter().map(|&link| rate(link)).max()?;
+    let (fast, slow): (Vec<LinkId>, Vec<LinkId>) =
+        uplinks.into_iter().partition(|&link| rate(link) == fastest);
+    let bytes = |links: &[LinkId]| links.iter().map(|&link| carried(link)).sum::<u64>() as f64;
+    let load = |links: &[LinkId]| {
+        let loads = links.iter().map(|&link| share(topology, link, carried(link), elapsed));
+        Distribution::of(&mut loads.collect::<Vec<_>>()).mean
+    };
+    let all = bytes(&fast) + bytes(&slow);
+    (!slow.is_empty()).then(|| SlowUplinks {
+        links: slow.len(),
+        load: load(&slow),
+        fast_load: load(&fast),
+        share: if all > 0.0 { bytes(&slow) / all } else { 0.0 },
+    })
+}
+
+fn tier(loads: &mut [f64]) -> TierLoad {
+    let Distribution { count, mean, max, .. } = Distribution::of(loads);
     TierLoad { links: count, mean, max }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "bytes and rates of a simulation")]
-fn share(fabric: &Fabric, link: LinkId, bytes: u64, elapsed: SimSpan) -> f64 {
-    let capacity = fabric.class(link).rate.as_bps() as f64 * elapsed.as_secs_f64();
+#[expect(clippy::cast_precision_loss, reason = "bytes and rates of a run")]
+fn share(topology: &Topology, link: LinkId, bytes: u64, elapsed: SimSpan) -> f64 {
+    let capacity = topology.link(link).rate.as_bps() as f64 * elapsed.as_secs_f64();
     if capacity > 0.0 { bytes as f64 * 8.0 / capacity } else { 0.0 }
 }
