@@ -25,6 +25,7 @@ use crate::workload::{Recipe, WorkloadConfig};
 use crate::world::WorldConfig;
 
 mod error;
+mod slow;
 mod topology;
 mod transport;
 mod variant;
