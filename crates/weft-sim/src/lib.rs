@@ -62,6 +62,6 @@ pub mod world;
 pub use batch::run_all;
 pub use event_queue::EventQueue;
 pub use report::Report;
-pub use run::{RunError, build, run};
+pub use run::{Outcome, RunError, build, run, workloads};
 pub use scenario::Scenario;
 pub use time::{SimSpan, SimTime};

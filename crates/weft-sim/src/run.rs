@@ -1,6 +1,8 @@
 //! One run: a scenario and a seed give a report, the same bytes every time.
 
-use weft_topo::{RouteError, Topology};
+use std::collections::BTreeMap;
+
+use weft_topo::{RouteError, Routes, Topology};
 use weft_transport::Stats;
 use weft_units::Seed;
 
@@ -10,8 +12,8 @@ use crate::measure::{FlowReport, Goodput, PfcReport, PortReport, Yardstick};
 use crate::report::{FlowLine, NetworkReport, Report, TransportReport, WorkloadReport};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::time::{SimSpan, SimTime};
-use crate::traffic::FinishedFlow;
-use crate::workload::{Recipe, Setting, WorkloadError};
+use crate::traffic::{FinishedFlow, Traffic};
+use crate::workload::{Recipe, Setting, Workload, WorkloadConfig, WorkloadError};
 use crate::world::{BuildError, Network, World};
 
 /// Why a scenario cannot be run.
@@ -68,21 +70,33 @@ pub fn build(scenario: &Scenario, seed: Seed) -> Result<World, RunError> {
     let topology = scenario.build_topology()?;
     let config = scenario.world_config(&topology)?;
     let plan = fault_plan(scenario, &topology, seed)?;
-    let mut workloads = Vec::with_capacity(scenario.workloads.len());
-    for (index, workload) in (0..).zip(&scenario.workloads) {
-        let seed = seed.child("workload", index);
-        let setting = Setting { topology: &topology, seed, folder: &scenario.folder };
-        workloads.push(workload.build(&setting).map_err(|error| RunError::Workload {
-            number: workloads.len() + 1,
-            kind: workload.kind().name(),
-            error,
-        })?);
-    }
+    let workloads = workloads(scenario, &topology, seed)?;
     let mut world = World::new(topology, config, seed)?;
     world.set_plan(plan);
     workloads.into_iter().for_each(|workload| world.add_workload(workload));
     world.watch(&scenario.measure);
     Ok(world)
+}
+
+/// The workloads of a scenario: the same flows in every world.
+///
+/// # Errors
+/// One does not fit the topology.
+pub fn workloads(
+    scenario: &Scenario,
+    topology: &Topology,
+    seed: Seed,
+) -> Result<Vec<Box<dyn Workload>>, RunError> {
+    let build = |(index, workload): (usize, &WorkloadConfig)| {
+        let seed = seed.child("workload", index as u64);
+        let setting = Setting { topology, seed, folder: &scenario.folder };
+        workload.build(&setting).map_err(|error| RunError::Workload {
+            number: index + 1,
+            kind: workload.kind().name(),
+            error,
+        })
+    };
+    scenario.workloads.iter().enumerate().map(build).collect()
 }
 
 fn fault_plan(
@@ -101,6 +115,64 @@ fn fault_plan(
     Ok(plan.into_actions())
 }
 
+/// What is known of a run when it is over, in whatever world it was.
+#[derive(Debug)]
+pub struct Outcome<'a> {
+    /// The network as it was built; ideal times are its, whatever failed since.
+    pub topology: &'a Topology,
+    /// Payload of a full packet.
+    pub mtu: u16,
+    /// Whether every workload had all it waited for.
+    pub finished: bool,
+    /// How long it took.
+    pub elapsed: SimSpan,
+    /// What was sent.
+    pub traffic: &'a Traffic,
+    /// Who had it sent.
+    pub workloads: &'a [Box<dyn Workload>],
+    /// What the engines counted, all together.
+    pub transport: Stats,
+    /// Bytes each host received.
+    pub received: Vec<u64>,
+    /// What the network counted.
+    pub network: NetworkReport,
+    /// How full its ports were.
+    pub ports: PortReport,
+}
+
+impl Outcome<'_> {
+    /// The report.
+    ///
+    /// # Errors
+    /// Routes cannot be computed.
+    pub fn report(self, scenario: &Scenario, seed: Seed) -> Result<Report, RunError> {
+        let routes = Routes::compute(self.topology, &weft_topo::Failures::none())?;
+        let bins: Vec<u64> = scenario.measure.size_bins.iter().map(|bin| bin.0).collect();
+        let yardstick = Yardstick {
+            topology: self.topology,
+            routes: &routes,
+            mtu: self.mtu,
+            warm_up: SimTime::EPOCH + SimSpan::from(scenario.measure.warm_up),
+            bins: &bins,
+        };
+        let listed = if scenario.measure.flows { &self.traffic.finished[..] } else { &[] };
+        Ok(Report {
+            scenario: scenario.name.clone(),
+            seed: seed.0,
+            finished: self.finished,
+            simulated_us: self.elapsed.as_micros_f64(),
+            transport: TransportReport::from(&self.transport),
+            goodput: Goodput::new(&self.received, self.elapsed),
+            workloads: workload_reports(scenario, &self, &yardstick),
+            network: self.network,
+            queues: BTreeMap::new(),
+            ports: self.ports,
+            pfc: None,
+            flows: listed.iter().map(|flow| line(flow, &yardstick)).collect(),
+        })
+    }
+}
+
 fn report(
     scenario: &Scenario,
     seed: Seed,
@@ -108,35 +180,24 @@ fn report(
     finished: bool,
 ) -> Result<Report, RunError> {
     let network = &world.network;
-    let fabric = &network.fabric;
-    let elapsed = world.ended_at().since(SimTime::EPOCH);
-    // Ideal times are those of the network as it was built, whatever failed since.
-    let routes = weft_topo::Routes::compute(&fabric.topology, &weft_topo::Failures::none())?;
-    let bins: Vec<u64> = scenario.measure.size_bins.iter().map(|bin| bin.0).collect();
-    let yardstick = Yardstick {
+    let (fabric, ended_at) = (&network.fabric, world.ended_at());
+    let watch = world.port_watch();
+    let outcome = Outcome {
         topology: &fabric.topology,
-        routes: &routes,
         mtu: network.hosts[0].endpoint.config().mtu,
-        warm_up: SimTime::EPOCH + SimSpan::from(scenario.measure.warm_up),
-        bins: &bins,
-    };
-    let listed = if scenario.measure.flows { &network.traffic.finished[..] } else { &[] };
-    let received: Vec<u64> = network.hosts.iter().map(|host| host.received_bytes).collect();
-    Ok(Report {
-        scenario: scenario.name.clone(),
-        seed: seed.0,
         finished,
-        simulated_us: elapsed.as_micros_f64(),
+        elapsed: ended_at.since(SimTime::EPOCH),
+        traffic: &network.traffic,
+        workloads: world.workloads(),
+        transport: engine_counters(network),
+        received: network.hosts.iter().map(|host| host.received_bytes).collect(),
         network: network_report(network),
-        transport: transport_report(network),
-        goodput: Goodput::new(&received, elapsed),
-        workloads: workload_reports(scenario, world, &yardstick),
+        ports: watch.map_or_else(PortReport::default, |watch| watch.report(fabric, ended_at)),
+    };
+    Ok(Report {
         queues: world.queue_watch().map(|watch| watch.report(fabric)).unwrap_or_default(),
-        ports: world
-            .port_watch()
-            .map_or_else(PortReport::default, |watch| watch.report(fabric, world.ended_at())),
-        pfc: PfcReport::new(fabric, world.ended_at()),
-        flows: listed.iter().map(|flow| line(flow, &yardstick)).collect(),
+        pfc: PfcReport::new(fabric, ended_at),
+        ..outcome.report(scenario, seed)?
     })
 }
 
@@ -159,25 +220,25 @@ fn network_report(network: &Network) -> NetworkReport {
     }
 }
 
-fn transport_report(network: &Network) -> TransportReport {
+fn engine_counters(network: &Network) -> Stats {
     let mut total = Stats::default();
     for host in &network.hosts {
         total += host.endpoint.stats();
     }
-    TransportReport::from(&total)
+    total
 }
 
 fn workload_reports(
     scenario: &Scenario,
-    world: &World,
+    outcome: &Outcome<'_>,
     yardstick: &Yardstick<'_>,
 ) -> Vec<WorkloadReport> {
-    let traffic = &world.network.traffic;
+    let traffic = outcome.traffic;
     let mut of_workload: Vec<Vec<FinishedFlow>> = vec![Vec::new(); scenario.workloads.len()];
     for flow in &traffic.finished {
         of_workload[flow.workload as usize].push(*flow);
     }
-    let reports = scenario.workloads.iter().zip(world.workloads()).zip(of_workload).enumerate();
+    let reports = scenario.workloads.iter().zip(outcome.workloads).zip(of_workload).enumerate();
     reports
         .map(|(index, ((config, workload), flows))| {
             let iterations = workload.iterations().to_vec();

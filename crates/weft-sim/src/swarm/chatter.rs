@@ -98,7 +98,7 @@ impl Chatter {
 }
 
 fn is_closed(channel: ChannelId, session: &Session<'_>) -> bool {
-    let channel = session.network.traffic.channel(channel);
+    let channel = super::network(session).traffic.channel(channel);
     channel.is_none_or(|channel| channel.state == ChannelState::Closed)
 }
 

@@ -139,7 +139,7 @@ impl LastWords {
         let now = session.now();
         match &mut self.state {
             State::Waiting { quiet_since } => {
-                let quiet = session.network.traffic.in_progress() == 0;
+                let quiet = super::network(session).traffic.in_progress() == 0;
                 *quiet_since = quiet.then(|| quiet_since.unwrap_or(now));
                 let rested = quiet_since.is_some_and(|since| now.since(since) >= self.rest);
                 if rested {
@@ -242,23 +242,23 @@ fn pace(transport: &TransportConfig, length: u32) -> Duration {
 }
 
 fn every_end(session: &Session<'_>) -> Vec<(ChannelId, Side)> {
-    let channels = session.network.traffic.channels();
+    let channels = super::network(session).traffic.channels();
     channels.flat_map(|(id, _)| [(id, Side::Peer), (id, Side::Opener)]).collect()
 }
 
 fn is_open(channel: ChannelId, session: &Session<'_>) -> bool {
-    let channel = session.network.traffic.channel(channel);
+    let channel = super::network(session).traffic.channel(channel);
     channel.is_some_and(|channel| channel.state == ChannelState::Open)
 }
 
 /// Packets that the network has lost.
 fn lost(session: &Session<'_>) -> u64 {
-    session.network.fabric.counters.lost.iter().sum()
+    super::network(session).fabric.counters.lost.iter().sum()
 }
 
 /// Packets that the host of this end has sent again, and how many of them for being overtaken.
 fn repeats(channel: ChannelId, side: Side, session: &Session<'_>) -> (u64, u64) {
-    let network = &session.network;
+    let network = super::network(session);
     let channel = network.traffic.channel(channel).expect("only known channels speak");
     let stats = network.hosts[channel.hosts[side.index()].index()].endpoint.stats();
     (stats.repeats(), stats.fast_retransmits)

@@ -23,7 +23,7 @@ use crate::host::Host;
 use crate::nic::RECEIVE_PORT;
 use crate::time::SimSpan;
 use crate::traffic::ChannelState;
-use crate::world::{BuildError, World};
+use crate::world::{BuildError, Network, Session, World};
 
 mod case;
 mod chatter;
@@ -177,6 +177,11 @@ fn play(case: &Case, seed: u64) -> Result<Verdict, BuildError> {
         world.run_to(world.network.now + aftermath);
     }
     Ok(judge(case, seed, &world, done))
+}
+
+/// The network that a workload of the swarm looks into.
+fn network<'a>(session: &'a Session<'_>) -> &'a Network {
+    session.network().expect("the swarm is simulated")
 }
 
 /// Makes the engines differ from those that the world makes.

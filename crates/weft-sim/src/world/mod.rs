@@ -32,7 +32,7 @@ mod packets;
 mod session;
 
 use agenda::{Agenda, Item};
-pub use session::Session;
+pub use session::{Session, Stage};
 
 /// How the world is built.
 #[derive(Clone, Debug)]

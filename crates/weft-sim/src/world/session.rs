@@ -5,6 +5,8 @@
 //! happened to it already. What a workload decides at the start, or woken by [`Session::wake`],
 //! every host does at once.
 
+use std::fmt::Debug;
+
 use weft_topo::NodeId;
 use weft_transport::{ConnectionId, Endpoint, Message};
 
@@ -15,56 +17,120 @@ use crate::nic;
 use crate::time::SimTime;
 use crate::traffic::{ChannelId, ChannelState, MessageId, Order, Side};
 
+/// What carries a workload's messages: the simulated network, or a real one.
+pub trait Stage: Debug {
+    /// The time.
+    fn now(&self) -> SimTime;
+    /// See [`Session::open`].
+    fn open(&mut self, workload: u32, from: NodeId, to: NodeId) -> ChannelId;
+    /// See [`Session::send`].
+    fn send(&mut self, workload: u32, order: Order);
+    /// See [`Session::close`].
+    fn close(&mut self, channel: ChannelId);
+    /// See [`Session::wake`].
+    fn wake(&mut self, workload: u32, at: SimTime, token: u64);
+    /// See [`Session::wake_at`].
+    fn wake_at(&mut self, workload: u32, host: NodeId, at: SimTime, token: u64);
+    /// The simulated network, where it is one.
+    fn network(&self) -> Option<&Network> {
+        None
+    }
+}
+
 /// What a workload may do.
 #[derive(Debug)]
 pub struct Session<'a> {
-    /// The network it acts on.
-    pub network: &'a mut Network,
+    stage: &'a mut dyn Stage,
     number: u32,
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(network: &'a mut Network, number: u32) -> Self {
-        Self { network, number }
+    /// What the workload with this number may do on `stage`.
+    pub fn new(stage: &'a mut dyn Stage, number: u32) -> Self {
+        Self { stage, number }
+    }
+
+    /// The simulated network, where it is one.
+    pub fn network(&self) -> Option<&Network> {
+        self.stage.network()
     }
 
     /// The time.
     pub fn now(&self) -> SimTime {
-        self.network.now
+        self.stage.now()
     }
 
     /// Opens a channel between two different hosts; messages may be sent on it at once.
     pub fn open(&mut self, from: NodeId, to: NodeId) -> ChannelId {
-        self.network.open(self.number, from, to)
+        self.stage.open(self.number, from, to)
     }
 
     /// Sends a message.
     pub fn send(&mut self, order: Order) {
-        self.network.send(self.number, order);
+        self.stage.send(self.number, order);
     }
 
     /// Ends a channel; what is still on it may or may not arrive.
     /// [`Notice::Closed`](crate::traffic::Notice::Closed) follows.
     pub fn close(&mut self, channel: ChannelId) {
-        let opener = self.network.traffic.channel(channel).map(|channel| channel.hosts[0]);
-        if let Some(opener) = opener {
-            self.network.tell(opener, channel, Act::Close);
-        }
+        self.stage.close(channel);
     }
 
     /// Asks for [`Notice::Woken`](crate::traffic::Notice::Woken) with `token` at `at`, when every
     /// host is there.
     pub fn wake(&mut self, at: SimTime, token: u64) {
-        let at = at.max(self.network.soonest(None));
-        self.network.agenda.add(at, Item::Wake { workload: self.number, token });
+        self.stage.wake(self.number, at, token);
     }
 
     /// Likewise at a host: what is then decided is for that host. The thing to use where it happens
     /// often, as the others need not come together for it.
     pub fn wake_at(&mut self, host: NodeId, at: SimTime, token: u64) {
-        let at = at.max(self.network.soonest(Some(host)));
-        let event = Event::Wake { host, workload: self.number, token };
-        self.network.events.schedule(at, event);
+        self.stage.wake_at(self.number, host, at, token);
+    }
+}
+
+impl Stage for Network {
+    fn now(&self) -> SimTime {
+        self.now
+    }
+
+    fn open(&mut self, workload: u32, from: NodeId, to: NodeId) -> ChannelId {
+        let channel = self.traffic.add(workload, [from, to]);
+        if self.config.handshake {
+            self.tell(from, channel, Act::Connect);
+        } else {
+            self.join(channel, from, to);
+        }
+        channel
+    }
+
+    fn send(&mut self, workload: u32, order: Order) {
+        let message = self.traffic.begin(order, workload, self.now);
+        let channel = self.traffic.channel_mut(order.channel).expect("workloads name their own");
+        channel.waiting[order.from.index()].push(message);
+        let host = channel.hosts[order.from.index()];
+        self.tell(host, order.channel, Act::Submit);
+    }
+
+    fn close(&mut self, channel: ChannelId) {
+        let opener = self.traffic.channel(channel).map(|channel| channel.hosts[0]);
+        if let Some(opener) = opener {
+            self.tell(opener, channel, Act::Close);
+        }
+    }
+
+    fn wake(&mut self, workload: u32, at: SimTime, token: u64) {
+        let at = at.max(self.soonest(None));
+        self.agenda.add(at, Item::Wake { workload, token });
+    }
+
+    fn wake_at(&mut self, workload: u32, host: NodeId, at: SimTime, token: u64) {
+        let at = at.max(self.soonest(Some(host)));
+        self.events.schedule(at, Event::Wake { host, workload, token });
+    }
+
+    fn network(&self) -> Option<&Network> {
+        Some(self)
     }
 }
 
@@ -89,16 +155,12 @@ impl Network {
         match act {
             Act::Connect => self.connect(host, channel),
             Act::Submit => self.submit_waiting(channel, host),
-            Act::Close => self.close(host, channel),
+            Act::Close => self.close_at(host, channel),
         }
     }
 
-    fn open(&mut self, workload: u32, from: NodeId, to: NodeId) -> ChannelId {
-        let channel = self.traffic.add(workload, [from, to]);
-        if self.config.handshake {
-            self.tell(from, channel, Act::Connect);
-            return channel;
-        }
+    /// Makes both ends know a channel, as over another network.
+    fn join(&mut self, channel: ChannelId, from: NodeId, to: NodeId) {
         let now = self.now.engine_clock();
         let pair = [from.index(), to.index()];
         let [a, b] = self.hosts.get_disjoint_mut(pair).expect("the ends are different hosts");
@@ -110,7 +172,6 @@ impl Network {
             self.bind(channel, Side::Peer, peer);
             self.set_state(channel, ChannelState::Open);
         }
-        channel
     }
 
     fn connect(&mut self, host: NodeId, channel: ChannelId) {
@@ -138,15 +199,7 @@ impl Network {
         }
     }
 
-    fn send(&mut self, workload: u32, order: Order) {
-        let message = self.traffic.begin(order, workload, self.now);
-        let channel = self.traffic.channel_mut(order.channel).expect("workloads name their own");
-        channel.waiting[order.from.index()].push(message);
-        let host = channel.hosts[order.from.index()];
-        self.tell(host, order.channel, Act::Submit);
-    }
-
-    fn close(&mut self, host: NodeId, id: ChannelId) {
+    fn close_at(&mut self, host: NodeId, id: ChannelId) {
         let Some(channel) = self.traffic.channel(id) else { return };
         if let Some(connection) = channel.connections[Side::Opener.index()] {
             let now = self.now.engine_clock();
