@@ -1,16 +1,19 @@
 //! An endpoint with sockets, a clock and a way to wait.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 
 use weft_transport::{ConfigError, Endpoint, EndpointConfig, Secret, TransportConfig};
 use weft_units::{Duration, Instant, Seed};
 
+use crate::delay_line::DelayLine;
+use crate::port::{Port, PortConfig};
 use crate::udp::{SocketConfig, SocketError, Sockets};
 use crate::wait::Waiter;
 use crate::{Application, Clock, Turn, WaitMode};
 
 /// Longest sleep, so that a thread that is asked to stop hears of it.
-const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// How an agent is opened.
 #[derive(Clone, Debug)]
@@ -28,6 +31,11 @@ pub struct AgentConfig {
     pub max_connections: u32,
     /// How to wait between turns.
     pub wait: WaitMode,
+    /// What arrives from these addresses is handled so much later, as over longer cables. Empty,
+    /// and no packet waits.
+    pub delays: BTreeMap<IpAddr, Duration>,
+    /// The port, where the kernel does not tell when it is full; `None` sends as the kernel takes.
+    pub port: Option<PortConfig>,
 }
 
 impl AgentConfig {
@@ -40,6 +48,8 @@ impl AgentConfig {
             accept: false,
             max_connections: 1 << 17,
             wait: WaitMode::default(),
+            delays: BTreeMap::new(),
+            port: None,
         }
     }
 
@@ -105,6 +115,8 @@ pub struct Agent {
     pub(crate) kernel_timestamps: bool,
     /// When the sockets that only send are looked at next.
     pub(crate) look_for_strays: Instant,
+    pub(crate) delay_line: DelayLine,
+    pub(crate) port: Option<Port>,
     waiter: Waiter,
 }
 
@@ -137,6 +149,8 @@ impl Agent {
             counters: AgentCounters::default(),
             kernel_timestamps: config.sockets.kernel_timestamps,
             look_for_strays: Instant::EPOCH,
+            delay_line: DelayLine::new(config.delays.clone()),
+            port: config.port.map(|port| Port::new(port, config.transport.mtu)),
             waiter: Waiter::new(config.wait, clock),
         })
     }
@@ -174,10 +188,16 @@ impl Agent {
             self.waiter.worked();
             return turn;
         }
-        let due = self.endpoint.poll_timeout().unwrap_or(Instant::FAR_FUTURE);
-        let until = until.min(due).min(self.clock.now() + LONGEST_SLEEP);
+        let until = until.min(self.next_due()).min(self.clock.now() + LONGEST_SLEEP);
         self.waiter.wait(self.sockets.readable(), self.sockets.outbox.blocked(), until);
         turn
+    }
+
+    /// When there is something to do though nothing arrives.
+    pub(crate) fn next_due(&self) -> Instant {
+        let room_at = self.port.as_ref().and_then(Port::room_at);
+        let due = [self.endpoint.poll_timeout(), self.delay_line.next_due(), room_at];
+        due.into_iter().flatten().min().unwrap_or(Instant::FAR_FUTURE)
     }
 
     /// Takes turns until `done` says so; false when `deadline` came first.

@@ -67,20 +67,26 @@
 //! ```
 //!
 //! [`perf`] measures it, [`emulator`] puts a fabric of several paths between two agents on machines
-//! where nobody is root, [`idle`] counts what a connection costs that does nothing.
+//! where nobody is root, a [`Crew`] is several agents on one thread, [`idle`] counts what a connection
+//! costs that does nothing.
 #![deny(unsafe_code)]
 
 mod agent;
 mod clock;
+mod crew;
+mod delay_line;
 pub mod emulator;
 pub mod idle;
 pub mod perf;
+mod port;
 mod turn;
 pub mod udp;
 mod wait;
 
 pub use agent::{Agent, AgentConfig, AgentCounters, OpenError};
 pub use clock::Clock;
+pub use crew::Crew;
+pub use port::PortConfig;
 pub use turn::{Application, Turn};
 pub use wait::WaitMode;
 pub use weft_transport::Endpoint;

@@ -63,7 +63,10 @@ impl Turn {
 impl Agent {
     /// Takes one turn without blocking.
     pub fn turn(&mut self, application: &mut impl Application) -> Turn {
-        let received = self.take_arrivals(application);
+        let mut received = self.take_arrivals(application);
+        if !self.delay_line.is_short() {
+            received = self.take_delayed(application);
+        }
         let now = self.clock.now();
         if self.look_for_strays <= now {
             self.look_for_strays = now + STRAYS_EVERY;
@@ -104,6 +107,10 @@ impl Agent {
             };
             for (index, datagram) in received.datagrams().enumerate() {
                 datagrams += 1;
+                if !self.delay_line.is_short() {
+                    self.delay_line.put(&arrival, datagram);
+                    continue;
+                }
                 received.touch_header_of(index + TOUCH_AHEAD);
                 // By reference: a packet moved right after it was parsed waits for its own stores.
                 match &Packet::parse(datagram) {
@@ -134,16 +141,42 @@ impl Agent {
         }
     }
 
+    /// Takes in what has come to the end of the delay line.
+    #[cold]
+    fn take_delayed(&mut self, application: &mut impl Application) -> usize {
+        let now = self.clock.now();
+        let mut datagrams = 0;
+        while let Some((arrival, datagram)) = self.delay_line.take(now) {
+            datagrams += 1;
+            match &Packet::parse(&datagram) {
+                Ok((packet, payload)) => {
+                    let endpoint = &mut self.endpoint;
+                    take_in(endpoint, application, now, &arrival, packet, payload);
+                }
+                Err(_) => self.counters.malformed += 1,
+            }
+            self.delay_line.recycle(datagram);
+        }
+        datagrams
+    }
+
     fn send_departures(&mut self, application: &mut impl Application, now: Instant) -> usize {
         let outbox = &mut self.sockets.outbox;
         // What the kernel has no room for waits; asking the engine for more would only let it
         // pile up and grow old.
-        let room = TRANSMIT_BUDGET.saturating_sub(outbox.waiting());
+        let mut room = TRANSMIT_BUDGET.saturating_sub(outbox.waiting());
+        let port = &mut self.port;
+        if let Some(port) = port {
+            room = room.min(port.room(now));
+        }
         let mut packet = Packet::default();
         let sent = self.endpoint.poll_burst(now, room, &mut packet, |departure, packet| {
             let payload_len = departure.payload.map_or(0, |payload| payload.len);
             let size = packet.len() + usize::from(payload_len);
             let size = u16::try_from(size).expect("an MTU of at most 9000 bytes and a header");
+            if let Some(port) = port {
+                port.take(size);
+            }
             outbox.push(&departure.to, departure.path.0, size, |out| {
                 write(departure, packet, application, out);
             });

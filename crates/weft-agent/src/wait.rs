@@ -145,10 +145,7 @@ impl Waiter {
     fn sleep<'a>(&mut self, mut sockets: impl Iterator<Item = PollFd<'a>>, span: Option<Duration>) {
         if !self.slack_set {
             self.slack_set = true;
-            // Timers of ordinary threads may be 50 us late (prctl(2), PR_SET_TIMERSLACK), as long
-            // as a delayed ACK waits. Where this is refused they stay late and nothing else
-            // changes.
-            let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+            sharpen_timers();
         }
         let Some(first) = sockets.next() else { return };
         let mut watched: [_; WATCHED] = std::array::from_fn(|_| first.clone());
@@ -166,7 +163,13 @@ impl Waiter {
 /// first with room wakes the thread, and then all are tried.
 const WATCHED: usize = 8;
 
-fn timespec(span: Duration) -> Timespec {
+/// Timers of ordinary threads may be 50 us late (prctl(2), PR_SET_TIMERSLACK), as long as a delayed
+/// ACK waits. Where this is refused they stay late and nothing else changes.
+pub(crate) fn sharpen_timers() {
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+}
+
+pub(crate) fn timespec(span: Duration) -> Timespec {
     let (seconds, nanos) = (span.as_nanos() / 1_000_000_000, span.as_nanos() % 1_000_000_000);
     Timespec {
         tv_sec: i64::try_from(seconds).unwrap_or(i64::MAX),

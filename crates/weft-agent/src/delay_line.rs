@@ -1,0 +1,89 @@
+//! Longer cables than this machine has: what arrives is handled some time later, as if it had been
+//! under way for that long. Kernels without netem cannot do it (`weft-lab`'s front page).
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use weft_transport::Arrival;
+use weft_units::{Duration, Instant};
+
+/// Datagrams under way.
+#[derive(Debug, Default)]
+pub(crate) struct DelayLine {
+    /// How long from where.
+    delays: BTreeMap<IpAddr, Duration>,
+    /// By when they arrive, then in the order they came.
+    under_way: BTreeMap<(Instant, u64), (Arrival, Vec<u8>)>,
+    count: u64,
+    /// Buffers to be used again.
+    spare: Vec<Vec<u8>>,
+}
+
+impl DelayLine {
+    pub(crate) fn new(delays: BTreeMap<IpAddr, Duration>) -> Self {
+        Self { delays, ..Self::default() }
+    }
+
+    /// Whether every packet passes at once.
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        self.delays.is_empty()
+    }
+
+    /// Puts in what the socket gave.
+    pub(crate) fn put(&mut self, arrival: &Arrival, datagram: &[u8]) {
+        let delay = self.delays.get(&arrival.from.ip()).copied().unwrap_or(Duration::ZERO);
+        let due = arrival.received_at + delay;
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(datagram);
+        self.count += 1;
+        let arrival = Arrival { received_at: due, ..*arrival };
+        self.under_way.insert((due, self.count), (arrival, bytes));
+    }
+
+    /// When the next one arrives.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.under_way.first_key_value().map(|(&(due, _), _)| due)
+    }
+
+    /// Takes one that has arrived by now.
+    pub(crate) fn take(&mut self, now: Instant) -> Option<(Arrival, Vec<u8>)> {
+        let first = self.under_way.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
+    }
+
+    /// Gives a buffer back.
+    pub(crate) fn recycle(&mut self, buffer: Vec<u8>) {
+        self.spare.push(buffer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_arrive_late_in_order_and_from_each_host_by_its_own_distance() {
+        let [near, far]: [IpAddr; 2] = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
+        let micros = Duration::from_micros;
+        let mut line = DelayLine::new([(near, micros(2)), (far, micros(5))].into());
+        let start = Instant::EPOCH;
+        let arrival = |from: IpAddr, at| Arrival {
+            from: (from, 1).into(),
+            received_at: start + micros(at),
+            congestion_experienced: false,
+            hops: 3,
+        };
+        line.put(&arrival(far, 0), b"far");
+        line.put(&arrival(near, 1), b"near");
+        line.put(&arrival(near, 3), b"near again");
+        assert_eq!(line.next_due(), Some(start + micros(3)));
+        assert!(line.take(start + micros(2)).is_none());
+        let order: Vec<_> = std::iter::from_fn(|| line.take(start + micros(9))).collect();
+        let bytes: Vec<&[u8]> = order.iter().map(|(_, bytes)| &bytes[..]).collect();
+        assert_eq!(bytes, [&b"near"[..], b"far", b"near again"]);
+        assert_eq!(order[1].0.received_at, start + micros(5));
+        assert_eq!(line.next_due(), None);
+    }
+}

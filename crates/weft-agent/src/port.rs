@@ -1,0 +1,74 @@
+//! A port of a known rate: the agent gives the kernel no more than it can send, so that what waits
+//! waits in the engine, as behind a NIC that asks for packets when it has room.
+
+use weft_units::{BitRate, ByteCount, Duration, Instant};
+
+/// Ethernet, IPv4 and UDP headers.
+const HEADERS: u64 = 14 + 20 + 8;
+
+/// How fast a host sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Its rate.
+    pub rate: BitRate,
+    /// Full packets it takes ahead.
+    pub packets: u16,
+}
+
+/// A port, and what it has been given.
+#[derive(Debug)]
+pub(crate) struct Port {
+    rate: BitRate,
+    /// How long a full packet takes.
+    full: Duration,
+    ahead: Duration,
+    /// When all of it has been sent.
+    free_at: Instant,
+    /// When there is room again, if somebody asked in vain.
+    room_at: Option<Instant>,
+}
+
+impl Port {
+    pub(crate) fn new(config: PortConfig, mtu: u16) -> Self {
+        let full = config.rate.serialization_delay(ByteCount(u64::from(mtu) + 64 + HEADERS));
+        let ahead = full * u64::from(config.packets.max(1));
+        Self { rate: config.rate, full, ahead, free_at: Instant::EPOCH, room_at: None }
+    }
+
+    /// Full packets that it has room for.
+    pub(crate) fn room(&mut self, now: Instant) -> usize {
+        self.free_at = self.free_at.max(now);
+        let left = (now + self.ahead).since(self.free_at).as_nanos() / self.full.as_nanos().max(1);
+        self.room_at = (left == 0).then(|| self.free_at + self.full - self.ahead);
+        usize::try_from(left).unwrap_or(usize::MAX)
+    }
+
+    /// A datagram was given to it.
+    pub(crate) fn take(&mut self, datagram: u16) {
+        self.free_at += self.rate.serialization_delay(ByteCount(u64::from(datagram) + HEADERS));
+    }
+
+    pub(crate) fn room_at(&self) -> Option<Instant> {
+        self.room_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_has_room_for_some_packets_and_again_when_one_has_left() {
+        let rate = BitRate::bps(80_000_000).unwrap();
+        // 894 + 64 + 42 bytes are 100 us.
+        let mut port = Port::new(PortConfig { rate, packets: 4 }, 894);
+        let start = Instant::EPOCH + Duration::from_millis(1);
+        assert_eq!((port.room(start), port.room_at()), (4, None));
+        (0..4).for_each(|_| port.take(958));
+        assert_eq!(port.room(start), 0);
+        assert_eq!(port.room_at(), Some(start + Duration::from_micros(100)));
+        assert_eq!(port.room(start + Duration::from_micros(250)), 2);
+        // Rest is not saved up.
+        assert_eq!(port.room(start + Duration::from_secs(1)), 4);
+    }
+}
