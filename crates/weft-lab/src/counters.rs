@@ -58,7 +58,8 @@ impl Lab {
                 packets,
                 bytes,
                 dropped: swallowed + rule(receiver, &to.device, "ingress-dropped"),
-                marked: rule(receiver, &to.device, "ingress-marked"),
+                marked: rule(receiver, &to.device, "ingress-marked")
+                    + rule(sender, &from.device, "egress-marked"),
                 queue_dropped: sender.queue_dropped.get(&from.device).copied().unwrap_or(0),
             }
         };

@@ -8,14 +8,14 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use weft_units::BitRate;
+use weft_units::{BitRate, ByteCount};
 
-use crate::LabError;
 use crate::build::set_segmentation;
 use crate::fabric::{Fabric, Link, Port};
 use crate::namespace::enter;
 use crate::state::LinkState;
 use crate::tool::{NFT, TC};
+use crate::{LabError, LabSpec};
 
 /// A probability in millionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -85,8 +85,17 @@ pub struct Impairment {
     pub loss: Loss,
     /// ECN-capable packets marked "congestion experienced" at random.
     pub mark: Loss,
-    /// Rate limit, with a burst of 1 ms and a queue of 5 ms, drop-tail.
+    /// Rate limit, drop-tail. What the link would send in 200 us, at least two full packets, passes
+    /// at once.
     pub rate: Option<BitRate>,
+    /// What may wait for the rate limit; 5 ms of it where not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<ByteCount>,
+    /// With a rate limit: ECN-capable packets beyond this backlog are marked "congestion
+    /// experienced". The backlog is that of a virtual queue, in full packets, which marked ones do
+    /// not enter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mark_above: Option<ByteCount>,
     /// Everything is lost and nobody is told: both ports stay up.
     pub black_hole: bool,
 }
@@ -110,8 +119,9 @@ pub(crate) fn apply(
     link: &Link,
     old: &LinkState,
     new: &LinkState,
-    offloads: bool,
+    spec: &LabSpec,
 ) -> Result<(), LabError> {
+    let LabSpec { offloads, mtu, .. } = *spec;
     for (port, old, new) in
         [(&link.near, &old.forward, &new.forward), (&link.far, &old.backward, &new.backward)]
     {
@@ -121,12 +131,12 @@ pub(crate) fn apply(
         if offloads && random(old) != random(new) {
             set_segmentation(fabric, port, !random(new))?;
         }
-        if old.rate != new.rate {
-            set_rate(fabric, port, new.rate)?;
+        if (old.rate, old.queue) != (new.rate, new.queue) {
+            set_rate(fabric, port, new, mtu)?;
         }
     }
-    set_rules(fabric, &link.near, near_rules(new), near_rules(old))?;
-    set_rules(fabric, &link.far, far_rules(new), far_rules(old))
+    set_rules(fabric, &link.near, near_rules(new, mtu), near_rules(old, mtu))?;
+    set_rules(fabric, &link.far, far_rules(new, mtu), far_rules(old, mtu))
 }
 
 /// The rules at one port, for packets that arrive and that leave.
@@ -136,15 +146,40 @@ struct Rules {
     egress: Vec<String>,
 }
 
-fn near_rules(state: &LinkState) -> Rules {
+fn near_rules(state: &LinkState, mtu: u16) -> Rules {
     let drop_all = |hole: bool| hole.then_some(String::from("counter name @dropped drop"));
     let mut ingress: Vec<String> = drop_all(state.backward.black_hole).into_iter().collect();
     ingress.extend(random_rules(&state.backward));
-    Rules { ingress, egress: drop_all(state.forward.black_hole).into_iter().collect() }
+    let egress =
+        drop_all(state.forward.black_hole).into_iter().chain(marking_rule(&state.forward, mtu));
+    Rules { ingress, egress: egress.collect() }
 }
 
-fn far_rules(state: &LinkState) -> Rules {
-    Rules { ingress: random_rules(&state.forward), egress: vec![] }
+fn far_rules(state: &LinkState, mtu: u16) -> Rules {
+    let egress = marking_rule(&state.backward, mtu).into_iter().collect();
+    Rules { ingress: random_rules(&state.forward), egress }
+}
+
+/// Marks where packets leave, before they wait. Counts full packets, since a bucket of bytes holds a
+/// second's worth in the kernel; what is smaller than half of one, an ACK as a rule, passes. The
+/// virtual queue is a tenth slower than the link: senders that only keep a queue as long as it is send
+/// as fast as the link, and would never be marked.
+fn marking_rule(impairment: &Impairment, mtu: u16) -> Option<String> {
+    let (rate, backlog) = (impairment.rate?.as_bps(), impairment.mark_above?.0);
+    let frame = largest_frame(mtu);
+    let a_minute = (60 * rate / 8 / frame * 9 / 10).max(1);
+    // The packet itself, and those that may wait before it.
+    let bucket = 1 + (backlog + frame / 2) / frame;
+    Some(format!(
+        "ip ecn != not-ect meta length > {} limit rate over {a_minute}/minute burst {bucket} packets \
+         counter name @marked ip ecn set ce",
+        mtu / 2
+    ))
+}
+
+/// Bytes of a full packet with its Ethernet header.
+fn largest_frame(mtu: u16) -> u64 {
+    u64::from(mtu) + 14
 }
 
 fn random_rules(impairment: &Impairment) -> Vec<String> {
@@ -195,19 +230,27 @@ fn ruleset(device: &str, rules: &Rules) -> String {
     script
 }
 
-fn set_rate(fabric: &Fabric, port: &Port, rate: Option<BitRate>) -> Result<(), LabError> {
+fn set_rate(
+    fabric: &Fabric,
+    port: &Port,
+    impairment: &Impairment,
+    mtu: u16,
+) -> Result<(), LabError> {
     let namespace = &fabric.nodes[port.node].namespace;
-    let Some(rate) = rate else {
+    let Some(rate) = impairment.rate else {
         let arguments = ["qdisc", "del", "dev", &port.device, "root"];
         enter(namespace, || TC.run(&arguments, ""))??;
         return Ok(());
     };
-    // Ten full packets, or what the link sends in a millisecond: below that the timer, not the
-    // rate, decides.
-    let burst = (rate.as_bps() / 8_000).max(15_000).to_string();
-    let rate = format!("{}bit", rate.as_bps());
+    // Below two packets and 200 us the timer, not the rate, decides. Offloads may make a packet
+    // larger than that; the kernel cuts it.
+    let bytes_per_second = rate.as_bps() / 8;
+    let burst = (bytes_per_second / 5_000).max(2 * largest_frame(mtu));
+    let limit = impairment.queue.map_or(bytes_per_second / 200, |queue| queue.0) + burst;
+    let (rate, burst, limit) =
+        (format!("{}bit", rate.as_bps()), burst.to_string(), limit.to_string());
     let mut arguments = vec!["qdisc", "replace", "dev", &port.device, "root"];
-    arguments.extend(["tbf", "rate", &rate, "burst", &burst, "latency", "5ms"]);
+    arguments.extend(["tbf", "rate", &rate, "burst", &burst, "limit", &limit]);
     enter(namespace, || TC.run(&arguments, ""))??;
     Ok(())
 }
@@ -235,11 +278,29 @@ mod tests {
     }
 
     #[test]
+    fn a_limited_port_marks_what_exceeds_the_backlog_where_it_leaves() {
+        let limited = Impairment {
+            rate: "80Mbps".parse().ok(),
+            mark_above: Some(ByteCount(10_000)),
+            ..Impairment::default()
+        };
+        let state = LinkState { backward: limited, ..LinkState::default() };
+        assert_eq!(near_rules(&state, 1500), Rules::default());
+        let [rule] = far_rules(&state, 1500).egress.try_into().unwrap();
+        // 10 MB/s are 396,301 packets of 1514 bytes a minute, nine tenths of that 356,670; 10,000
+        // bytes are nearly 7.
+        let wanted = "meta length > 750 limit rate over 356670/minute burst 8 packets";
+        assert!(rule.contains(wanted), "{rule}");
+        let unlimited = Impairment { rate: None, ..limited };
+        assert_eq!(marking_rule(&unlimited, 1500), None);
+    }
+
+    #[test]
     fn a_black_hole_sits_wholly_at_the_near_port() {
         let hole = Impairment { black_hole: true, ..Impairment::default() };
         let state = LinkState { forward: hole, backward: hole, ..LinkState::default() };
-        let near = near_rules(&state);
+        let near = near_rules(&state, 1500);
         assert_eq!((near.ingress.len(), near.egress.len()), (1, 1));
-        assert_eq!(far_rules(&state), Rules::default());
+        assert_eq!(far_rules(&state, 1500), Rules::default());
     }
 }

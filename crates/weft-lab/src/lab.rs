@@ -196,7 +196,7 @@ impl Lab {
                 return Err(LabError::Unknown(message));
             }
         }
-        impair::apply(&self.fabric, cable, &old, &new, self.state.spec.offloads)?;
+        impair::apply(&self.fabric, cable, &old, &new, &self.state.spec)?;
         self.state.links[index] = new;
         self.state.save()
     }
@@ -212,7 +212,7 @@ impl Lab {
         let mut new = old;
         (new.forward.black_hole, new.backward.black_hole) = (black_hole, black_hole);
         let cable = &self.fabric.links[index];
-        impair::apply(&self.fabric, cable, &old, &new, self.state.spec.offloads)?;
+        impair::apply(&self.fabric, cable, &old, &new, &self.state.spec)?;
         self.state.links[index] = new;
         self.state.save()
     }
