@@ -12,6 +12,7 @@ mod files;
 mod output;
 mod overrides;
 mod progress;
+mod testbed;
 mod transport_options;
 
 use std::process::ExitCode;

@@ -7,11 +7,13 @@ use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use serde_json::json;
 use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss};
-use weft_units::BitRate;
+use weft_units::{BitRate, ByteCount};
 
 use crate::output::{Output, render};
 
 mod ports;
+mod rates;
+mod run;
 mod status;
 
 /// Build a real leaf–spine fabric on this machine: network namespaces, kernel ECMP, faults
@@ -26,6 +28,7 @@ Examples:
   sudo weft lab exec h0 -- iperf3 -c 10.2.0.2        another one, across the fabric
   sudo weft lab set l0-s1 --loss 1%                  one path loses packets
   sudo weft lab set l0-s2 --silent                   another swallows everything, unnoticed
+  sudo weft lab run scenarios/testbed.toml           a scenario of the simulator on real packets
   sudo weft lab down
 
 Hosts are h0, h1, …; leaves l0, …; spines s0, …; a link is named after its ends, as l0-s1."
@@ -45,8 +48,21 @@ enum Verb {
 Examples:
   sudo weft lab up                                  two hosts behind two leaves, four spines
   sudo weft lab up --leaves 4 --spines 8 --hosts 2
+  sudo weft lab up --spines 6 --hosts 4 --rate 100Mbps --spine-rate 4=10Mbps,5=10Mbps
   sudo weft lab up --name other --spines 2          beside the first one")]
     Up(Up),
+    /// Run a scenario on real packets, beside the simulator: the same network, flows and engine
+    #[command(after_help = "\
+Examples:
+  sudo weft lab run scenarios/testbed.toml                       its variants, one seed
+  sudo weft lab run scenarios/testbed.toml --seeds 5 --json > result.json
+  sudo weft lab run scenarios/asymmetry.toml --balancers hopper,flowbender,single
+
+A lab of the scenario's leaf–spine network comes up, and goes when the run ends or is interrupted. Its
+machine carries far less than the network would, so the scenario is run in slow motion, in both worlds:
+with --slower 100, 10 Gb/s are 100 Mb/s, and 1 us is 100 us. Sizes stay, and so do slowdowns, shares and
+loads. The simulator's switches must do ecmp, as a lab's do. Needs root.")]
+    Run(run::RunArgs),
     /// Remove a lab and every process in it
     #[command(after_help = "\
 Examples:
@@ -136,6 +152,8 @@ struct Up {
     /// Put single packets on every link instead of large segments: slower, and more like a cable
     #[arg(long)]
     no_offloads: bool,
+    #[command(flatten)]
+    rates: rates::Rates,
 }
 
 #[derive(Debug, clap::Args)]
@@ -154,6 +172,12 @@ struct Set {
     /// Rate limit, such as 1Gbps
     #[arg(long)]
     rate: Option<BitRate>,
+    /// What may wait for the rate limit [default: 5 ms of it]
+    #[arg(long)]
+    queue: Option<ByteCount>,
+    /// Backlog at the rate limit beyond which ECN-capable packets are marked, such as 30KB
+    #[arg(long)]
+    mark_above: Option<ByteCount>,
     /// Swallow everything and tell nobody
     #[arg(long)]
     silent: bool,
@@ -172,6 +196,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     let name = arguments.name.as_str();
     match arguments.verb {
         Verb::Up(size) => up(name, &size, output)?,
+        Verb::Run(arguments) => run::run(&arguments, output)?,
         Verb::Down { all } => down(name, all, output)?,
         Verb::Status => status::show(&Lab::open(name)?, output)?,
         Verb::Exec { node, command } => return exec(&Lab::open(name)?, &node, &command),
@@ -196,7 +221,9 @@ fn up(name: &str, size: &Up, output: Output) -> Result<()> {
         offloads: !size.no_offloads,
         ..LabSpec::named(name)
     };
+    size.rates.check(&spec)?;
     let mut lab = Lab::up(&spec)?;
+    size.rates.apply(&mut lab)?;
     lab.keep()?;
     output.value(&status::describe(&lab)?, || {
         let fabric = lab.fabric();
@@ -268,6 +295,8 @@ fn changed(old: &Impairment, change: &Set) -> Impairment {
         loss: change.loss.unwrap_or(base.loss),
         mark: change.mark.unwrap_or(base.mark),
         rate: change.rate.or(base.rate),
+        queue: change.queue.or(base.queue),
+        mark_above: change.mark_above.or(base.mark_above),
         black_hole: change.silent || base.black_hole,
     }
 }

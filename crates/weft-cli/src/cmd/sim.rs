@@ -111,6 +111,6 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
 }
 
 /// Threads for independent runs: as asked, or one for each processor.
-pub(super) fn workers(asked: Option<NonZeroUsize>) -> usize {
+pub(crate) fn workers(asked: Option<NonZeroUsize>) -> usize {
     asked.or_else(|| available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }

@@ -167,7 +167,12 @@ fn condition(down: bool, impairment: &Impairment) -> String {
         said.push(format!("marks {}", impairment.mark));
     }
     if let Some(rate) = impairment.rate {
-        said.push(format!("limited to {rate}"));
+        let queue =
+            impairment.queue.map_or_else(String::new, |queue| format!(", {queue} may wait"));
+        said.push(format!("limited to {rate}{queue}"));
+        if let Some(backlog) = impairment.mark_above {
+            said.push(format!("marks above {backlog}"));
+        }
     }
     if said.is_empty() { "healthy".into() } else { said.join(", ") }
 }

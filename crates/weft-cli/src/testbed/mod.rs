@@ -1,0 +1,165 @@
+//! Scenarios on real packets: the workloads of the simulator, the same flows, over agents in a lab's
+//! namespaces.
+//!
+//! One thread drives every host, so that a host's answer never waits for another's to be scheduled.
+//! What the kernel cannot do is done around it: cables' latency at the receiving agent, a port's back
+//! pressure at the sending one. What it does itself is what the experiment is about: ECMP by its own
+//! hash, queues, rates, ECN marks.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, bail};
+use weft_agent::{Application, Crew, Endpoint};
+use weft_sim::workload::Workload;
+use weft_sim::world::Session;
+use weft_sim::{Outcome, Report, Scenario, SimSpan, SimTime};
+use weft_transport::{ConnectionId, Event, Payload, Placement};
+use weft_units::{Duration, Instant, Seed};
+
+mod network;
+mod stage;
+
+pub(crate) use network::{Network, shape_of};
+use stage::Wire;
+
+/// What every byte of a message is.
+const FILL: u8 = 0x5a;
+
+/// A host's end of the transport.
+#[derive(Debug, Default)]
+struct Host {
+    events: Vec<(Instant, Event)>,
+    received: u64,
+    corrupt: u64,
+}
+
+impl Application for Host {
+    fn read(&mut self, _: ConnectionId, _: Payload, out: &mut [u8]) {
+        out.fill(FILL);
+    }
+
+    fn place(&mut self, _: Instant, _: &Placement, bytes: &[u8]) {
+        self.received += bytes.len() as u64;
+        self.corrupt += u64::from(bytes.iter().any(|&byte| byte != FILL));
+    }
+
+    fn on_event(&mut self, _: &mut Endpoint, now: Instant, event: Event) {
+        self.events.push((now, event));
+    }
+}
+
+/// A run in which nothing moved for so long says nothing, and is made again: the machine was busy with
+/// something else, or asleep.
+const STANDSTILL: Duration = Duration::from_secs(1);
+const ATTEMPTS: u32 = 4;
+
+/// Runs `scenario` over `network`, until its workloads are done, its limit, or `stop`. Says also how long
+/// the machine kept the hosts waiting at most.
+///
+/// # Errors
+/// Sockets cannot be opened, counters not be read, the scenario has a workload that does not fit, it
+/// was stopped, or the transport did what it must not.
+pub(crate) fn run(
+    network: &Network,
+    scenario: &Scenario,
+    seed: Seed,
+    stop: &AtomicBool,
+) -> Result<(Report, Duration)> {
+    for _ in 0..ATTEMPTS {
+        let (report, pause) = run_once(network, scenario, seed, stop)?;
+        if pause < STANDSTILL {
+            return Ok((report, pause));
+        }
+    }
+    bail!("the machine stood still for more than {STANDSTILL} in each of {ATTEMPTS} attempts")
+}
+
+fn run_once(
+    network: &Network,
+    scenario: &Scenario,
+    seed: Seed,
+    stop: &AtomicBool,
+) -> Result<(Report, Duration)> {
+    let topology = scenario.build_topology()?;
+    let transport = scenario.transport.resolve(&topology)?;
+    let agents = network.agents(scenario, &transport)?;
+    let before = network.counters()?;
+    let mut run = Run {
+        hosts: agents.iter().map(|_| Host::default()).collect(),
+        wire: Wire::new(Crew::new(agents), scenario.host.handshake),
+        workloads: weft_sim::workloads(scenario, &topology, seed)?,
+    };
+    let limit = SimTime::EPOCH + SimSpan::from(scenario.run.limit);
+    let finished = run.until_done(limit, stop)?;
+    let elapsed = run.wire.elapsed();
+    let carried = network.counters()?.since(&before);
+    let outcome = Outcome {
+        topology: &topology,
+        mtu: transport.mtu,
+        finished,
+        elapsed,
+        traffic: &run.wire.traffic,
+        workloads: &run.workloads,
+        transport: run.wire.stats,
+        received: run.hosts.iter().map(|host| host.received).collect(),
+        network: carried.network_report(network),
+        ports: carried.port_report(network, &topology, elapsed),
+    };
+    Ok((outcome.report(scenario, seed)?, run.wire.crew.longest_pause()))
+}
+
+/// A run that is under way.
+struct Run {
+    wire: Wire,
+    hosts: Vec<Host>,
+    workloads: Vec<Box<dyn Workload>>,
+}
+
+impl Run {
+    /// Whether the workloads were done before `limit`.
+    fn until_done(&mut self, limit: SimTime, stop: &AtomicBool) -> Result<bool> {
+        for (workload, number) in self.workloads.iter_mut().zip(0..) {
+            workload.start(&mut Session::new(&mut self.wire, number));
+        }
+        loop {
+            self.give_notices();
+            let done = self.workloads.iter().all(|workload| workload.is_done());
+            if done || self.wire.elapsed() >= limit.since(SimTime::EPOCH) {
+                self.check()?;
+                return Ok(done);
+            }
+            if stop.load(Ordering::Relaxed) {
+                bail!("interrupted");
+            }
+            self.wire.step(&mut self.hosts, limit);
+            for host in 0..self.hosts.len() {
+                for (at, event) in std::mem::take(&mut self.hosts[host].events) {
+                    self.wire.hear(host, at, event);
+                }
+            }
+            self.wire.ring();
+        }
+    }
+
+    fn give_notices(&mut self) {
+        while let Some((number, notice)) = self.wire.notices.pop_front() {
+            let mut session = Session::new(&mut self.wire, number);
+            self.workloads[number as usize].notice(&notice, &mut session);
+        }
+    }
+
+    /// Real packets are held to what simulated ones are.
+    fn check(&mut self) -> Result<()> {
+        for agent in self.wire.crew.agents() {
+            self.wire.stats += agent.endpoint().stats();
+        }
+        let corrupt: u64 = self.hosts.iter().map(|host| host.corrupt).sum();
+        if corrupt > 0 {
+            bail!("{corrupt} packets arrived with other bytes than were sent");
+        }
+        match self.wire.contradictions.first() {
+            None => Ok(()),
+            Some(first) => Err(*first).context("the transport contradicted what was sent"),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The network of a scenario, built of namespaces.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use anyhow::{Result, bail};
+use weft_agent::{Agent, AgentConfig, PortConfig, WaitMode};
+use weft_lab::{Direction, Impairment, Lab, LabSpec, LinkCounters, PortCounters};
+use weft_sim::fabric::Loss;
+use weft_sim::measure::PortReport;
+use weft_sim::report::NetworkReport;
+use weft_sim::scenario::TopologySource;
+use weft_sim::{Scenario, SimSpan, queue, switch};
+use weft_topo::build::{LeafSpine, TopologyConfig};
+use weft_topo::{LinkId, Topology};
+use weft_transport::TransportConfig;
+use weft_units::{BitRate, ByteCount, Duration};
+
+/// Where agents receive: RoCE's port.
+const PORT: u16 = 4791;
+
+/// IP, UDP and transport headers of a packet, and some to spare.
+const HEADERS: u16 = 128;
+
+/// A lab that is built as a scenario says.
+#[derive(Debug)]
+pub(crate) struct Network {
+    lab: Lab,
+    shape: LeafSpine,
+}
+
+impl Network {
+    /// Builds it for packets of up to `mtu` bytes of payload; dropping it takes it down.
+    ///
+    /// # Errors
+    /// The scenario needs what no lab has, or the lab does not come up.
+    pub(crate) fn up(scenario: &Scenario, mtu: u16, seed: u64) -> Result<Self> {
+        let shape = shape_of(scenario)?;
+        let size = |count: u32| usize::try_from(count).expect("a count of nodes");
+        let spec = LabSpec {
+            leaves: size(shape.leaves),
+            spines: size(shape.spines),
+            hosts_per_leaf: size(shape.hosts_per_leaf),
+            seed,
+            mtu: mtu.saturating_add(HEADERS),
+            offloads: false,
+            ..LabSpec::named(format!("run-{}", std::process::id()))
+        };
+        let mut network = Self { lab: Lab::up(&spec)?, shape };
+        network.limit_rates(scenario)?;
+        Ok(network)
+    }
+
+    /// Gives each link its rate, and each router's port the scenario's queue.
+    fn limit_rates(&mut self, scenario: &Scenario) -> Result<()> {
+        let fabric = self.lab.fabric().clone();
+        for (index, link) in fabric.links.iter().enumerate() {
+            let rate = match index.checked_sub(fabric.hosts()) {
+                None => self.shape.host_rate,
+                Some(uplink) => self.uplink_rate(uplink % fabric.spines()),
+            };
+            let port = Impairment {
+                rate: Some(rate),
+                queue: Some(scenario.queue.limit),
+                mark_above: mark_above(scenario, rate),
+                ..Impairment::default()
+            };
+            // What waits at a host's own port waits in its engine.
+            let is_host = index < fabric.hosts();
+            let near = if is_host { Impairment { mark_above: None, ..port } } else { port };
+            for (end, port) in [(&link.near, near), (&link.far, port)] {
+                let from = fabric.nodes[end.node].name.clone();
+                self.lab.impair(&link.name, Direction::From(from), &port)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn uplink_rate(&self, spine: usize) -> BitRate {
+        self.shape.uplink_rates[spine % self.shape.uplink_rates.len()]
+    }
+
+    /// One agent on each host.
+    ///
+    /// # Errors
+    /// Its sockets cannot be opened.
+    pub(super) fn agents(
+        &self,
+        scenario: &Scenario,
+        transport: &TransportConfig,
+    ) -> Result<Vec<Agent>> {
+        let hosts = 0..self.lab.fabric().hosts();
+        hosts.map(|host| self.agent(host, scenario, transport)).collect()
+    }
+
+    fn agent(
+        &self,
+        host: usize,
+        scenario: &Scenario,
+        transport: &TransportConfig,
+    ) -> Result<Agent> {
+        let fabric = self.lab.fabric();
+        let local = (fabric.address(host), PORT).into();
+        let mut config = AgentConfig::new(local, transport.clone()).accepting();
+        config.wait = WaitMode::Block;
+        // Single packets, as they are paced.
+        config.sockets.offload = false;
+        config.port =
+            Some(PortConfig { rate: self.shape.host_rate, packets: scenario.host.nic_packets });
+        config.delays = self.latencies(host);
+        Ok(self.lab.enter(&fabric.nodes[host].name, || Agent::open(&config))??)
+    }
+
+    /// What the cables between `host` and each other take.
+    fn latencies(&self, host: usize) -> BTreeMap<IpAddr, Duration> {
+        let fabric = self.lab.fabric();
+        let leaf = fabric.leaf_of(host);
+        let cables = |other| if fabric.leaf_of(other) == leaf { 2 } else { 4 };
+        let latency =
+            |other| (fabric.address(other).into(), self.shape.propagation * cables(other));
+        let others = (0..fabric.hosts()).filter(|&other| other != host);
+        others.map(latency).filter(|&(_, latency)| latency > Duration::ZERO).collect()
+    }
+
+    /// What every link has carried so far.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub(super) fn counters(&self) -> Result<Carried> {
+        Ok(Carried(self.lab.counters()?))
+    }
+}
+
+/// The shape of a scenario whose every part a lab has.
+///
+/// # Errors
+/// It has something that kernel routers do not do.
+pub(crate) fn shape_of(scenario: &Scenario) -> Result<LeafSpine> {
+    let TopologySource::Shape(TopologyConfig::LeafSpine(shape)) = &scenario.topology else {
+        bail!("a lab is a leaf–spine fabric; the scenario's topology is another");
+    };
+    if shape.parallel_links != 1 {
+        bail!(
+            "parallel_links is {}; a lab has one cable between two switches",
+            shape.parallel_links
+        );
+    }
+    if scenario.forwarding.kind != switch::Kind::Ecmp {
+        let kind = scenario.forwarding.kind;
+        bail!("forwarding.kind is {kind}; the routers of a lab do ecmp");
+    }
+    if scenario.pfc.enabled {
+        bail!("pfc is enabled; the routers of a lab do not pause each other");
+    }
+    if !scenario.faults.is_empty() {
+        bail!(
+            "faults are not carried over to a lab; `weft lab set` makes them in one that is kept"
+        );
+    }
+    Ok(shape.clone())
+}
+
+/// The middle of the slope on which the simulator's ports mark, for a port of `rate`.
+fn mark_above(scenario: &Scenario, rate: BitRate) -> Option<ByteCount> {
+    let queue = &scenario.queue;
+    let middle = u128::from(queue.ecn_min.0.midpoint(queue.ecn_max.0));
+    let bytes = middle * u128::from(rate.as_bps()) / 100_000_000_000;
+    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+    (queue.kind == queue::Kind::Ecn).then_some(ByteCount(bytes))
+}
+
+/// What every link has carried, by its number in the lab.
+#[derive(Debug)]
+pub(super) struct Carried(Vec<LinkCounters>);
+
+impl Carried {
+    pub(super) fn since(self, before: &Self) -> Self {
+        let port = |now: PortCounters, was: PortCounters| PortCounters {
+            packets: now.packets - was.packets,
+            bytes: now.bytes - was.bytes,
+            dropped: now.dropped - was.dropped,
+            marked: now.marked - was.marked,
+            queue_dropped: now.queue_dropped - was.queue_dropped,
+        };
+        let links = self.0.into_iter().zip(&before.0);
+        let both = links.map(|(now, was)| LinkCounters {
+            forward: port(now.forward, was.forward),
+            backward: port(now.backward, was.backward),
+        });
+        Self(both.collect())
+    }
+
+    pub(super) fn network_report(&self, network: &Network) -> NetworkReport {
+        let sum = |count: fn(&PortCounters) -> u64| {
+            self.0.iter().map(|link| count(&link.forward) + count(&link.backward)).sum::<u64>()
+        };
+        let at_hosts = &self.0[..network.lab.fabric().hosts()];
+        let lost = [
+            (Loss::QueueFull.name(), sum(|port| port.queue_dropped)),
+            (Loss::LossyLink.name(), sum(|port| port.dropped)),
+        ];
+        NetworkReport {
+            packet_hops: sum(|port| port.packets),
+            injected: at_hosts.iter().map(|link| link.forward.packets).sum(),
+            delivered: at_hosts.iter().map(|link| link.backward.packets).sum(),
+            marked: sum(|port| port.marked),
+            lost: lost.into(),
+            ..NetworkReport::default()
+        }
+    }
+
+    /// Nodes have the same numbers in the topology and in the lab.
+    pub(super) fn port_report(
+        &self,
+        network: &Network,
+        topology: &Topology,
+        elapsed: SimSpan,
+    ) -> PortReport {
+        let links = network.lab.fabric().links.iter().zip(&self.0);
+        let directions = links.flat_map(|(link, carried)| {
+            let (near, far) = (link.near.node, link.far.node);
+            [((near, far), carried.forward.bytes), ((far, near), carried.backward.bytes)]
+        });
+        let bytes: BTreeMap<(usize, usize), u64> = directions.collect();
+        let carried = |link: LinkId| {
+            let ends = topology.link(link);
+            bytes.get(&(ends.from.index(), ends.to.index())).copied().unwrap_or(0)
+        };
+        PortReport::new(topology, carried, elapsed)
+    }
+}
