@@ -66,22 +66,43 @@ pub struct Channel {
     pub hosts: [NodeId; 2],
     /// Its connection ids, by [`Side`], where they are known.
     pub connections: [Option<ConnectionId>; 2],
-    /// Messages submitted by each side and not yet delivered, oldest first.
-    undelivered: [VecDeque<MessageId>; 2],
-    /// Number of the next message of each side to be delivered.
-    next_delivery: [u32; 2],
-    /// Messages that wait for the handshake or for word to reach their sender, by [`Side`].
-    pub(crate) waiting: [Vec<MessageId>; 2],
+    /// Its messages, none once it is closed: of millions of flows most are over.
+    queues: Option<Box<Queues>>,
     /// Why it closed, as the end that noticed first saw it; `None` where a host restarted.
     pub closed_because: Option<CloseReason>,
     /// Messages on it that are not finished.
     unfinished: u32,
 }
 
+/// Messages on a channel, by [`Side`].
+#[derive(Debug, Default)]
+struct Queues {
+    /// Submitted and not yet delivered, oldest first.
+    undelivered: [VecDeque<MessageId>; 2],
+    /// Number of the next to be delivered.
+    next_delivery: [u32; 2],
+    /// Those that wait for the handshake or for word to reach their sender.
+    waiting: [Vec<MessageId>; 2],
+}
+
 impl Channel {
     /// Whether a side sent something that was not delivered yet.
     pub fn has_undelivered(&self, from: Side) -> bool {
-        !self.undelivered[from.index()].is_empty()
+        self.queues.as_ref().is_some_and(|queues| !queues.undelivered[from.index()].is_empty())
+    }
+
+    /// Messages of a side that wait for the handshake or for word to reach their sender.
+    pub(crate) fn waiting(&self, side: Side) -> &[MessageId] {
+        self.queues.as_ref().map_or(&[], |queues| &queues.waiting[side.index()])
+    }
+
+    /// Likewise, to be changed.
+    pub(crate) fn waiting_mut(&mut self, side: Side) -> &mut Vec<MessageId> {
+        &mut self.queues().waiting[side.index()]
+    }
+
+    fn queues(&mut self) -> &mut Queues {
+        self.queues.get_or_insert_default()
     }
 
     /// Messages on it that were not both delivered and acknowledged yet.
@@ -225,9 +246,7 @@ impl Traffic {
             state: ChannelState::Opening,
             hosts,
             connections: [None; 2],
-            undelivered: Default::default(),
-            next_delivery: [0; 2],
-            waiting: Default::default(),
+            queues: None,
             closed_because: None,
             unfinished: 0,
         });
@@ -274,7 +293,7 @@ impl Traffic {
         });
         self.messages[id.0 as usize] = record;
         let channel = &mut self.channels[order.channel.0 as usize];
-        channel.undelivered[order.from.index()].push_back(id);
+        channel.queues().undelivered[order.from.index()].push_back(id);
         channel.unfinished += 1;
         id
     }
@@ -298,16 +317,16 @@ impl Traffic {
         now: SimTime,
     ) -> Result<MessageRecord, Contradiction> {
         let from = to.other().index();
-        let channel = &mut self.channels[id.0 as usize];
-        let expected = channel.next_delivery[from];
+        let queues = self.channels[id.0 as usize].queues();
+        let expected = queues.next_delivery[from];
         let contradiction = Contradiction::Delivery { channel: id, to, got, length, expected };
-        let message = *channel.undelivered[from].front().ok_or(contradiction)?;
+        let message = *queues.undelivered[from].front().ok_or(contradiction)?;
         let record = self.messages[message.0 as usize].as_mut().ok_or(contradiction)?;
         if got != expected || length != record.order.length {
             return Err(contradiction);
         }
-        channel.undelivered[from].pop_front();
-        channel.next_delivery[from] = expected.wrapping_add(1);
+        queues.undelivered[from].pop_front();
+        queues.next_delivery[from] = expected.wrapping_add(1);
         record.delivered = Some(now);
         let record = *record;
         self.finish(message);
@@ -373,8 +392,7 @@ impl Traffic {
         }
         channel.state = ChannelState::Closed;
         channel.closed_because = reason;
-        channel.undelivered = Default::default();
-        channel.waiting = Default::default();
+        channel.queues = None;
         if std::mem::take(&mut channel.unfinished) == 0 {
             return true;
         }

@@ -45,7 +45,7 @@ impl Observer for Check {
         for &id in ended {
             let Some(channel) = traffic.channel(id) else { continue };
             // What waits for room in the engine is not the engine's to send yet.
-            let queued = |side: Side| !channel.waiting[side.index()].is_empty();
+            let queued = |side: Side| !channel.waiting(side).is_empty();
             for side in [Side::Opener, Side::Peer] {
                 let end = (channel.hosts[side.index()], channel.connections[side.index()]);
                 if let (other, Some(connection)) = end

@@ -107,7 +107,7 @@ impl Stage for Network {
     fn send(&mut self, workload: u32, order: Order) {
         let message = self.traffic.begin(order, workload, self.now);
         let channel = self.traffic.channel_mut(order.channel).expect("workloads name their own");
-        channel.waiting[order.from.index()].push(message);
+        channel.waiting_mut(order.from).push(message);
         let host = channel.hosts[order.from.index()];
         self.tell(host, order.channel, Act::Submit);
     }
@@ -211,12 +211,13 @@ impl Network {
     /// Gives a host's engine what waits on a channel, as far as it takes it.
     pub(super) fn submit_waiting(&mut self, id: ChannelId, host: NodeId) {
         let Some(channel) = self.traffic.channel_mut(id) else { return };
-        let side = usize::from(channel.hosts[Side::Opener.index()] != host);
-        let Some(connection) = channel.connections[side] else { return };
-        if channel.waiting[side].is_empty() {
+        let opened = channel.hosts[Side::Opener.index()] == host;
+        let side = if opened { Side::Opener } else { Side::Peer };
+        let Some(connection) = channel.connections[side.index()] else { return };
+        if channel.waiting(side).is_empty() {
             return;
         }
-        let waiting = std::mem::take(&mut channel.waiting[side]);
+        let waiting = std::mem::take(channel.waiting_mut(side));
         let mut refused = Vec::new();
         for message in waiting {
             if !self.submit(host, connection, message) {
@@ -224,7 +225,7 @@ impl Network {
             }
         }
         if let Some(channel) = self.traffic.channel_mut(id) {
-            channel.waiting[side] = refused;
+            *channel.waiting_mut(side) = refused;
         }
         self.attend(host);
     }
