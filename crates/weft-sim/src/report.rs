@@ -307,8 +307,12 @@ impl Report {
             Column::number("p99", "slowdown_p99"),
             Column::number("p99.9", "slowdown_p999"),
         ]);
-        for workload in self.workloads.iter().filter(|workload| workload.flows.by_size.len() > 1) {
-            for bin in &workload.flows.by_size {
+        for workload in &self.workloads {
+            let filled = || workload.flows.by_size.iter().filter(|bin| bin.flows > 0);
+            if filled().count() < 2 {
+                continue;
+            }
+            for bin in filled() {
                 table.push(vec![
                     workload.kind.into(),
                     bin.up_to_bytes.into(),

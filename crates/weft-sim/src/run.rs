@@ -234,9 +234,9 @@ fn workload_reports(
     yardstick: &Yardstick<'_>,
 ) -> Vec<WorkloadReport> {
     let traffic = outcome.traffic;
-    let mut of_workload: Vec<Vec<FinishedFlow>> = vec![Vec::new(); scenario.workloads.len()];
+    let mut of_workload: Vec<Vec<&FinishedFlow>> = vec![Vec::new(); scenario.workloads.len()];
     for flow in &traffic.finished {
-        of_workload[flow.workload as usize].push(*flow);
+        of_workload[flow.workload as usize].push(flow);
     }
     let reports = scenario.workloads.iter().zip(outcome.workloads).zip(of_workload).enumerate();
     reports
@@ -313,6 +313,31 @@ mod tests {
             let slowdown = report.workloads[0].flows.slowdown.mean;
             assert!((1.0..1.01).contains(&slowdown), "{size}: {slowdown}");
         }
+    }
+
+    #[test]
+    fn links_of_one_tier_and_several_rates_are_told_apart() {
+        let text = r#"
+            transport = { policy = "oblivious", congestion = "fixed-window" }
+            run = { limit = "1ms" }
+            [topology]
+            kind = "leaf-spine"
+            leaves = 2
+            spines = 2
+            hosts_per_leaf = 1
+            uplink_rates = ["100Gbps", "10Gbps"]
+            [[workload]]
+            kind = "pairs"
+            pairs = [[0, 1]]
+            size = "100MB"
+        "#;
+        let scenario = Scenario::parse(text, Path::new("")).unwrap();
+        let tiers = run(&scenario, Seed(1)).unwrap().ports.tiers;
+        let (slow, fast) = (tiers["leaf-up at 10Gbps"], tiers["leaf-up at 100Gbps"]);
+        assert_eq!((slow.links, fast.links, tiers["leaf-up"].links), (2, 2, 4));
+        // Half of the packets each: the slow link is full, and the other carries no more bytes.
+        assert!(slow.max > 0.9 && fast.max < 0.2, "{slow:?} {fast:?}");
+        assert!(!tiers.contains_key("host-up at 100Gbps"), "all are alike");
     }
 
     #[test]

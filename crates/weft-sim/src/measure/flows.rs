@@ -28,7 +28,8 @@ pub struct FlowReport {
     pub delivery_us: Distribution,
     /// `fct_us` over [`ideal_time`], at least 1.
     pub slowdown: Distribution,
-    /// Slowdown by size of flow; a flow of exactly an edge's size belongs below it.
+    /// Slowdown by size of flow, every bin, with zeros where it has none; a flow of exactly an edge's
+    /// size belongs below it.
     pub by_size: Vec<SizeBin>,
 }
 
@@ -74,13 +75,13 @@ const HEADERS: u16 = FRAME_OVERHEAD + 32;
 
 impl FlowReport {
     /// The report about `finished` of `started` flows.
-    pub fn new(started: u64, finished: &[FinishedFlow], yardstick: &Yardstick<'_>) -> Self {
+    pub fn new(started: u64, finished: &[&FinishedFlow], yardstick: &Yardstick<'_>) -> Self {
         let counted = finished.iter().filter(|flow| flow.submitted >= yardstick.warm_up);
-        let counted: Vec<&FinishedFlow> = counted.collect();
+        let counted: Vec<&FinishedFlow> = counted.copied().collect();
         let each = |value: &dyn Fn(&FinishedFlow) -> f64| -> Vec<f64> {
             counted.iter().map(|flow| value(flow)).collect()
         };
-        let slowdowns = each(&|flow| yardstick.slowdown(flow));
+        let mut slowdowns = each(&|flow| yardstick.slowdown(flow));
         let delivered = |flow: &FinishedFlow| flow.delivered.since(flow.submitted).as_micros_f64();
         Self {
             started,
@@ -89,7 +90,7 @@ impl FlowReport {
             fct_us: Distribution::of(&mut each(&took)),
             delivery_us: Distribution::of(&mut each(&delivered)),
             by_size: by_size(&counted, &slowdowns, yardstick.bins),
-            slowdown: Distribution::of(&mut slowdowns.clone()),
+            slowdown: Distribution::of(&mut slowdowns),
         }
     }
 }
@@ -112,8 +113,8 @@ fn by_size(counted: &[&FinishedFlow], slowdowns: &[f64], edges: &[u64]) -> Vec<S
     let largest = sizes.clone().max().unwrap_or(0);
     let bins = binned(sizes.zip(slowdowns.iter().copied()), edges);
     let edges = edges.iter().copied().chain([u64::MAX]);
-    let filled = edges.zip(bins).filter(|(_, bin)| bin.count > 0);
-    filled
+    edges
+        .zip(bins)
         .map(|(edge, Distribution { count, mean, p50, p95, p99, p999, .. })| SizeBin {
             up_to_bytes: edge.min(largest),
             flows: count,
@@ -218,10 +219,12 @@ mod tests {
         let (routes, bins) = (&routes, &REFERENCE_BINS[..]);
         let yardstick =
             Yardstick { topology: &topology, routes, mtu: 1000, warm_up: SimTime::EPOCH, bins };
-        let report = FlowReport::new(4, &flows, &yardstick);
+        let report = FlowReport::new(4, &flows.each_ref(), &yardstick);
         assert_eq!((report.started, report.finished, report.bytes), (4, 3, 602_001));
-        let bins: Vec<_> = report.by_size.iter().map(|bin| (bin.up_to_bytes, bin.flows)).collect();
+        let filled = report.by_size.iter().filter(|bin| bin.flows > 0);
+        let bins: Vec<_> = filled.map(|bin| (bin.up_to_bytes, bin.flows)).collect();
         assert_eq!(bins, [(1_000, 1), (4_000, 1), (600_000, 1)]);
+        assert_eq!(report.by_size.len(), 7, "a bin's place does not depend on what was sent");
         assert!((report.by_size[0].mean - 20.0 / 8.37).abs() < 0.01, "{:?}", report.by_size);
         assert_eq!(report.fct_us.max, 20.0);
         assert_eq!(report.delivery_us.max, 9.0);
@@ -230,8 +233,8 @@ mod tests {
 
         let late = FinishedFlow { submitted: SimTime::from_picos(2_000_000), ..flow(127, 5000) };
         let yardstick = Yardstick { warm_up: SimTime::from_picos(1_000_000), ..yardstick };
-        let report = FlowReport::new(4, &[flows[0], late], &yardstick);
+        let report = FlowReport::new(4, &[&flows[0], &late], &yardstick);
         assert_eq!((report.finished, report.fct_us.count, report.fct_us.mean), (2, 1, 18.0));
-        assert_eq!(report.by_size.len(), 1);
+        assert_eq!(report.by_size.iter().filter(|bin| bin.flows > 0).count(), 1);
     }
 }

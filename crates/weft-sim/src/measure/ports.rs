@@ -20,7 +20,8 @@ pub struct PortReport {
     pub imbalance: Distribution,
     /// Load of each link down to a host that carried anything, as a share of its rate.
     pub downlink_load: Distribution,
-    /// Load of all links, by tier and direction: `host-up`, `leaf-up`, `leaf-down`, `spine-down`, …
+    /// Load of all links, by tier and direction: `host-up`, `leaf-up`, `leaf-down`, `spine-down`, …;
+    /// where those of one have several rates, by rate besides: `leaf-up at 1Gbps`.
     pub tiers: BTreeMap<String, TierLoad>,
     /// The slower uplinks, where they are not all alike.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,18 +90,35 @@ impl PortReport {
         }
         let at_host = |link: &LinkId| topology.is_host(topology.link(*link).to);
         let downlinks = topology.link_ids().filter(at_host).map(load).filter(|&load| load > 0.0);
-        let mut tiers: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-        for link in topology.link_ids() {
-            tiers.entry(kind_of_port(topology, link)).or_default().push(load(link));
-        }
+        let tiers = tiers(topology);
+        let tier = |links: Vec<LinkId>| tier(&mut links.into_iter().map(load).collect::<Vec<_>>());
         Self {
             uplink_load: Distribution::of(&mut loads),
             imbalance: Distribution::of(&mut imbalances),
             downlink_load: Distribution::of(&mut downlinks.collect::<Vec<_>>()),
             slow_uplinks: slow_uplinks(topology, &carried, elapsed),
-            tiers: tiers.into_iter().map(|(kind, mut loads)| (kind, tier(&mut loads))).collect(),
+            tiers: tiers.into_iter().map(|(kind, links)| (kind, tier(links))).collect(),
         }
     }
+}
+
+/// All links by tier and direction, and by rate those of one that has several.
+fn tiers(topology: &Topology) -> BTreeMap<String, Vec<LinkId>> {
+    let mut tiers: BTreeMap<String, Vec<LinkId>> = BTreeMap::new();
+    for link in topology.link_ids() {
+        tiers.entry(kind_of_port(topology, link)).or_default().push(link);
+    }
+    let rate = |link: LinkId| topology.link(link).rate;
+    let mut by_rate: BTreeMap<String, Vec<LinkId>> = BTreeMap::new();
+    for (kind, links) in &tiers {
+        if links.iter().any(|&link| rate(link) != rate(links[0])) {
+            for &link in links {
+                by_rate.entry(format!("{kind} at {}", rate(link))).or_default().push(link);
+            }
+        }
+    }
+    tiers.extend(by_rate);
+    tiers
 }
 
 /// The uplinks of each leaf.
