@@ -1,6 +1,5 @@
 //! `weft experiment`: the papers' figures, and their values beside ours.
 
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,7 +12,7 @@ use weft_sim::experiment::{Experiment, Findings, Outcome, Point};
 use weft_sim::{Scenario, run_all};
 use weft_units::Seed;
 
-use crate::cmd::sim::workers;
+use crate::cmd::sim::Batch;
 use crate::files::{experiments_folder, find_experiment, read_experiment, toml_files};
 use crate::output::{Output, write_file};
 use crate::{overrides, progress};
@@ -60,12 +59,8 @@ struct RunArgs {
     /// Names, as `weft experiment list` gives them, or files
     #[arg(required = true)]
     experiments: Vec<String>,
-    /// Runs at a time [default: one for each processor]
-    #[arg(long)]
-    threads: Option<NonZeroUsize>,
-    /// Replace a value of the scenario that all runs start from; may be given again
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    batch: Batch,
     /// Print the rows as comma-separated values
     #[arg(long, conflicts_with = "json")]
     csv: bool,
@@ -106,7 +101,7 @@ fn run_all_of(arguments: &RunArgs, output: Output) -> Result<ExitCode> {
     let mut done: Vec<(String, Experiment, Findings)> = vec![];
     for file in files_of(&arguments.experiments)? {
         let mut experiment = read_experiment(&file)?;
-        overrides::set(&mut experiment.scenario, &arguments.set)?;
+        overrides::set(&mut experiment.scenario, &arguments.batch.set)?;
         let findings =
             perform(&file, &experiment, arguments).with_context(|| file.display().to_string())?;
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -157,7 +152,7 @@ fn perform(file: &Path, experiment: &Experiment, arguments: &RunArgs) -> Result<
         );
     }
     let bar = progress::counting(jobs.len(), &experiment.title);
-    let results = run_all(&jobs, workers(arguments.threads), |done| bar.set_position(done as u64));
+    let results = run_all(&jobs, arguments.batch.workers(), |done| bar.set_position(done as u64));
     bar.finish_and_clear();
     let mut results = results.into_iter();
     let mut rows = vec![];

@@ -11,11 +11,14 @@ use clap::Subcommand;
 use crate::files::{FOLDERS, read_scenario};
 use crate::output::Output;
 
+mod batch;
 mod compare;
 mod list;
 mod page;
 mod run;
 mod swarm;
+
+pub(crate) use batch::Batch;
 
 /// Simulate a fabric, packet by packet, with the engine that ships
 #[derive(Debug, clap::Args)]

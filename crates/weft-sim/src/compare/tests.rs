@@ -73,13 +73,6 @@ fn a_row_is_what_its_runs_have_in_common() {
 }
 
 #[test]
-fn the_number_of_threads_changes_nothing() {
-    let plan = Plan { flows: false, ..plan() };
-    let text = |workers| format!("{:?}", plan.run(workers, |_| {}).unwrap());
-    assert_eq!(text(1), text(4));
-}
-
-#[test]
 fn networks_are_exchanged_and_what_does_not_fit_is_named_with_its_place() {
     let small = "kind = \"leaf-spine\"\nleaves = 2\nspines = 1\nhosts_per_leaf = 2";
     let small = vec![("small".to_owned(), toml::from_str(small).unwrap())];

@@ -1,6 +1,5 @@
 //! `weft sim compare`.
 
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -8,7 +7,7 @@ use weft_report::Frame;
 use weft_sim::compare::{Plan, Row, resolve};
 use weft_sim::scenario::Variant;
 
-use super::workers;
+use super::batch::{Batch, Seeds};
 use crate::destination::Destination;
 use crate::files::read_table;
 use crate::output::{Output, render};
@@ -35,18 +34,10 @@ pub(super) struct CompareArgs {
     /// Networks: shapes such as leaf-spine or leaf-spine:spines=4, or topology files
     #[arg(long, value_name = "TOPOLOGY,…", value_delimiter = ',')]
     topologies: Vec<String>,
-    /// The first seed
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Seeds to run everything with, for confidence intervals
-    #[arg(long, default_value_t = NonZeroUsize::MIN)]
-    seeds: NonZeroUsize,
-    /// Runs at a time [default: one for each processor]
-    #[arg(long)]
-    threads: Option<NonZeroUsize>,
-    /// Replace a value for all, such as transport.mtu=1000; may be given again
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    seeds: Seeds,
+    #[command(flatten)]
+    batch: Batch,
     /// Print comma-separated values instead of a table
     #[arg(long, conflicts_with = "json")]
     csv: bool,
@@ -93,7 +84,7 @@ pub(super) fn run(arguments: &CompareArgs, output: Output) -> Result<()> {
 
 fn plan(arguments: &CompareArgs) -> Result<Plan> {
     let file = &arguments.scenario;
-    let (scenario, table, folder) = read_table(file, &arguments.set)?;
+    let (scenario, table, folder) = read_table(file, &arguments.batch.set)?;
     let variants: Vec<Variant> = match arguments.balancers.as_slice() {
         [] => scenario.variants,
         names => {
@@ -120,7 +111,7 @@ fn plan(arguments: &CompareArgs) -> Result<Plan> {
         variants,
         loads: arguments.loads.clone(),
         topologies: topologies.collect::<Result<_>>()?,
-        seeds: (0..arguments.seeds.get() as u64).map(|n| arguments.seed.wrapping_add(n)).collect(),
+        seeds: arguments.seeds.each().collect(),
         flows: arguments.flows.is_some(),
     })
 }
@@ -132,7 +123,7 @@ fn make(plan: Plan, arguments: &CompareArgs) -> Result<Made> {
     };
     let (name, about) = (text("name"), text("about"));
     let bar = progress::counting(plan.runs(), "comparing");
-    let rows = plan.run(workers(arguments.threads), |done| bar.set_position(done as u64));
+    let rows = plan.run(arguments.batch.workers(), |done| bar.set_position(done as u64));
     bar.finish_and_clear();
     let rows = rows.with_context(|| arguments.scenario.display().to_string())?;
     Ok(Made { plan, name, about, rows })

@@ -1,6 +1,5 @@
 //! `weft sim run`.
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,8 @@ use weft_sim::batch::Job;
 use weft_sim::{Report, Scenario, run_all};
 use weft_units::Seed;
 
-use super::{page, workers};
+use super::batch::{Batch, Seeds};
+use super::page;
 use crate::files::read_scenario;
 use crate::output::{Output, render, write_file};
 use crate::progress;
@@ -21,18 +21,10 @@ use crate::progress;
 pub(super) struct RunArgs {
     /// The scenario file; of an experiment, the scenario its runs start from
     scenario: PathBuf,
-    /// Seed of the first run
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// How many runs, each with the next seed
-    #[arg(long, default_value_t = NonZeroUsize::MIN)]
-    seeds: NonZeroUsize,
-    /// Runs at a time [default: one for each processor]
-    #[arg(long)]
-    threads: Option<NonZeroUsize>,
-    /// Replace a value, such as transport.paths=16 or workload.0.size=1MB; may be given again
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    seeds: Seeds,
+    #[command(flatten)]
+    batch: Batch,
     /// Print one line for each flow instead of tables
     #[arg(long, conflicts_with_all = ["json", "seeds"])]
     csv: bool,
@@ -42,7 +34,7 @@ pub(super) struct RunArgs {
 }
 
 pub(super) fn run(arguments: &RunArgs, output: Output) -> Result<()> {
-    let mut scenario = read_scenario(&arguments.scenario, &arguments.set)?;
+    let mut scenario = read_scenario(&arguments.scenario, &arguments.batch.set)?;
     // Distributions and CSV need every flow.
     scenario.measure.flows |= arguments.csv || arguments.html.is_some();
     let expanded = scenario.expanded()?;
@@ -60,13 +52,10 @@ pub(super) fn run(arguments: &RunArgs, output: Output) -> Result<()> {
 }
 
 fn run_seeds(scenario: &Scenario, arguments: &RunArgs) -> Result<Vec<Report>> {
-    let job = |index: usize| Job {
-        scenario: scenario.clone(),
-        seed: Seed(arguments.seed.wrapping_add(index as u64)),
-    };
-    let jobs: Vec<Job> = (0..arguments.seeds.get()).map(job).collect();
+    let job = |seed| Job { scenario: scenario.clone(), seed: Seed(seed) };
+    let jobs: Vec<Job> = arguments.seeds.each().map(job).collect();
     let bar = progress::counting(jobs.len(), &format!("simulating {}", scenario.name));
-    let results = run_all(&jobs, workers(arguments.threads), |done| bar.set_position(done as u64));
+    let results = run_all(&jobs, arguments.batch.workers(), |done| bar.set_position(done as u64));
     bar.finish_and_clear();
     let results: Result<Vec<Report>, _> = results.into_iter().collect();
     results.with_context(|| arguments.scenario.display().to_string())

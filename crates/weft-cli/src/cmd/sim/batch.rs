@@ -1,0 +1,39 @@
+//! What commands that do many runs have in common.
+
+use std::num::NonZeroUsize;
+
+use super::workers;
+
+/// Runs, side by side.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Batch {
+    /// Runs at a time [default: one for each processor]
+    #[arg(long)]
+    threads: Option<NonZeroUsize>,
+    /// Replace a value for all, such as transport.mtu=1000 or workload.0.size=1MB; may be given again
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
+impl Batch {
+    pub(crate) fn workers(&self) -> usize {
+        workers(self.threads)
+    }
+}
+
+/// With which seeds everything is run.
+#[derive(Debug, clap::Args)]
+pub(super) struct Seeds {
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many runs, each with the next seed
+    #[arg(long, default_value_t = NonZeroUsize::MIN)]
+    seeds: NonZeroUsize,
+}
+
+impl Seeds {
+    pub(super) fn each(&self) -> impl Iterator<Item = u64> {
+        (0..self.seeds.get() as u64).map(|index| self.seed.wrapping_add(index))
+    }
+}
