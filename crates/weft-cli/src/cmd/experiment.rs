@@ -8,7 +8,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 use weft_report::{Column, Table};
 use weft_sim::batch::Job;
-use weft_sim::experiment::{Experiment, Findings, Outcome, Point};
+use weft_sim::experiment::{self, Experiment, Findings, Outcome, Point};
 use weft_sim::{Scenario, run_all};
 use weft_units::Seed;
 
@@ -165,9 +165,7 @@ fn perform(file: &Path, experiment: &Experiment, arguments: &RunArgs) -> Result<
     Ok(experiment.judge(rows)?)
 }
 
-/// Where in the experiment: `paths = 4, policy = dwrr`.
+/// Where in the experiment a run belongs.
 fn place(point: &Point) -> String {
-    let parts: Vec<String> =
-        point.at.iter().map(|(axis, value)| format!("{axis} = {value}")).collect();
-    if parts.is_empty() { "the only run".into() } else { parts.join(", ") }
+    if point.at.is_empty() { "the only run".into() } else { experiment::place(&point.at) }
 }

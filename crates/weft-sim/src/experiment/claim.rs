@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ExperimentError, Reduce, Row};
+use super::{ExperimentError, Reduce, Row, place};
 
 /// What must hold between two numbers.
 #[derive(Clone, Debug, Deserialize)]
@@ -53,14 +53,18 @@ pub struct Measured {
     /// any.
     #[serde(default)]
     at: BTreeMap<String, Values>,
-    /// Which measure.
-    measure: String,
-    /// What is taken of several rows; without it, exactly one must fit.
+    /// Which measure, or measures.
+    measure: Values,
+    /// Each is divided by the same measure of the row that has these values instead, axis name to
+    /// value: `balancer = "flowbender"` is what a row has over FlowBender's.
+    #[serde(default)]
+    over: BTreeMap<String, String>,
+    /// What is taken of several numbers; without it, there must be exactly one.
     #[serde(default)]
     of: Option<Reduce>,
 }
 
-/// One value of an axis, or several.
+/// One value of an axis, or one measure, or several.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 enum Values {
@@ -166,16 +170,37 @@ impl Measured {
                 row.at.get(axis).is_some_and(|at| values.as_slice().contains(at))
             })
         };
-        let value = |row: &Row| row.measured.get(&self.measure).copied();
-        let found: Option<Vec<f64>> = rows.iter().filter(fits).map(value).collect();
-        let found = found.ok_or_else(|| format!("a measure {:?}", self.measure))?;
+        let mut found = vec![];
+        for row in rows.iter().filter(fits) {
+            for measure in self.measure.as_slice() {
+                found.push(self.value(row, measure, rows)?);
+            }
+        }
         match found.as_slice() {
             [only] => Ok(*only),
             several => self.of.and_then(|reduce| reduce.of(several)).ok_or_else(|| {
                 let count = several.len();
-                format!("one run with these values but {count}; `of` says what to take of several")
+                format!(
+                    "one number with these values but {count}; `of` says what to take of several"
+                )
             }),
         }
+    }
+}
+
+impl Measured {
+    /// A measure of a row, over that of the row it is held against.
+    fn value(&self, row: &Row, measure: &str, rows: &[Row]) -> Result<f64, String> {
+        let of = |row: &Row| {
+            row.measured.get(measure).copied().ok_or_else(|| format!("a measure {measure:?}"))
+        };
+        if self.over.is_empty() {
+            return of(row);
+        }
+        let mut at = row.at.clone();
+        at.extend(self.over.clone());
+        let reference = rows.iter().find(|row| row.at == at);
+        Ok(of(row)? / of(reference.ok_or_else(|| format!("a run with {}", place(&at)))?)?)
     }
 }
 

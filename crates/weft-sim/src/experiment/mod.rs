@@ -7,11 +7,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toml::Table;
 
-use crate::scenario::ScenarioError;
+use crate::compare::{Estimate, UnknownBalancer};
+use crate::scenario::{ScenarioError, Variant};
 
+mod axis;
 mod claim;
 mod reduce;
 
+pub use axis::Axis;
 pub use claim::{Claim, Comparison, Measured, Operand, Outcome};
 pub use reduce::Reduce;
 
@@ -45,21 +48,6 @@ pub struct Experiment {
 
 fn one_seed() -> Vec<u64> {
     vec![1]
-}
-
-/// One thing that varies.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Axis {
-    /// Its name in tables and claims.
-    pub name: String,
-    /// Where its value goes in the scenario, dotted: `transport.paths`, `workload.0.size`.
-    pub key: String,
-    /// The values.
-    pub values: Vec<toml::Value>,
-    /// What each value is called, where its own text does not do.
-    #[serde(default)]
-    pub labels: Vec<String>,
 }
 
 /// One number read from each run.
@@ -99,12 +87,37 @@ pub struct Point {
 }
 
 /// What a point measured.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
     /// Axis name to value, as text.
     pub at: BTreeMap<String, String>,
     /// Measure name to its value over the seeds.
     pub measured: BTreeMap<String, f64>,
+    /// Measure name to half of the 95 % confidence interval of its mean, where it is one.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub spread: BTreeMap<String, f64>,
+    /// Measure name to each seed's value.
+    #[serde(skip)]
+    pub seeds: BTreeMap<String, Vec<f64>>,
+}
+
+impl Row {
+    /// Notes what the seeds measured.
+    fn note(&mut self, measure: &Measure, values: Vec<f64>) -> Option<()> {
+        let name = &measure.name;
+        self.measured.insert(name.clone(), measure.of_seeds.of(&values)?);
+        self.note_spread(measure, &values);
+        self.seeds.insert(name.clone(), values);
+        Some(())
+    }
+
+    fn note_spread(&mut self, measure: &Measure, values: &[f64]) {
+        let is_mean = measure.of_seeds == Reduce::Mean;
+        let estimate = Estimate::of(values).filter(|_| is_mean);
+        if let Some(half_width) = estimate.and_then(|estimate| estimate.half_width) {
+            self.spread.insert(measure.name.clone(), half_width);
+        }
+    }
 }
 
 /// What an experiment found.
@@ -131,6 +144,17 @@ pub enum ExperimentError {
         key: String,
         /// The part below which there is nothing.
         part: String,
+    },
+    /// The scenario's variants are not a list of them.
+    #[error("[[scenario.variant]]: {}", .0.message())]
+    Variants(toml::de::Error),
+    /// An axis names a balancer that does not exist.
+    #[error("axis {axis:?}: {error}")]
+    Balancer {
+        /// The axis.
+        axis: String,
+        /// What it names.
+        error: UnknownBalancer,
     },
     /// More combinations than anybody would wait for.
     #[error("the axes have {got} combinations, expected at most {MAX_POINTS}")]
@@ -187,15 +211,16 @@ impl Experiment {
         if got > MAX_POINTS {
             return Err(ExperimentError::TooMany { got });
         }
+        let variants = self.variants()?;
         let mut points = vec![Point { at: BTreeMap::new(), scenario: self.scenario.clone() }];
         for axis in &self.axes {
             let mut varied = Vec::with_capacity(points.len() * axis.values.len());
             for point in &points {
                 for (index, value) in axis.values.iter().enumerate() {
-                    let mut point = point.clone();
-                    point.at.insert(axis.name.clone(), axis.label(index));
-                    axis.write(&mut point.scenario, value)?;
-                    varied.push(point);
+                    let mut at = point.at.clone();
+                    at.insert(axis.name.clone(), axis.label(index));
+                    let scenario = axis.apply(&point.scenario, value, &variants)?;
+                    varied.push(Point { at, scenario });
                 }
             }
             points = varied;
@@ -203,19 +228,25 @@ impl Experiment {
         Ok(points)
     }
 
+    /// The balancers that the scenario itself names.
+    fn variants(&self) -> Result<Vec<Variant>, ExperimentError> {
+        let listed = self.scenario.get("variant").cloned();
+        let read = |list: toml::Value| list.try_into().map_err(ExperimentError::Variants);
+        listed.map_or_else(|| Ok(vec![]), read)
+    }
+
     /// Reads the measures of one point from its reports, one for each seed.
     ///
     /// # Errors
     /// A report lacks a measure.
     pub fn measure(&self, point: &Point, reports: &[Value]) -> Result<Row, ExperimentError> {
-        let mut measured = BTreeMap::new();
+        let mut row = Row { at: point.at.clone(), ..Row::default() };
         for measure in &self.measures {
             let values = reports.iter().map(|report| measure.read(report));
             let values = values.collect::<Result<Vec<_>, _>>()?;
-            let value = measure.of_seeds.of(&values).ok_or_else(|| measure.missing())?;
-            measured.insert(measure.name.clone(), value);
+            row.note(measure, values).ok_or_else(|| measure.missing())?;
         }
-        Ok(Row { at: point.at.clone(), measured })
+        Ok(row)
     }
 
     /// Relates rows to each other where measures ask for it, and holds the claims against them.
@@ -232,43 +263,9 @@ impl Experiment {
     }
 }
 
-impl Axis {
-    fn label(&self, index: usize) -> String {
-        let value = || match &self.values[index] {
-            toml::Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        self.labels.get(index).cloned().unwrap_or_else(value)
-    }
-
-    /// Writes `value` where the key leads. A table is merged into the one that is there.
-    fn write(&self, scenario: &mut Table, value: &toml::Value) -> Result<(), ExperimentError> {
-        let mut parts = self.key.split('.');
-        let mut part = parts.next().unwrap_or_default();
-        let mut slot = scenario.entry(part).or_insert_with(|| Table::new().into());
-        for next in parts {
-            slot = step_into(slot, next).ok_or_else(|| ExperimentError::Key {
-                axis: self.name.clone(),
-                key: self.key.clone(),
-                part: part.to_owned(),
-            })?;
-            part = next;
-        }
-        match (slot, value) {
-            (toml::Value::Table(old), toml::Value::Table(new)) => old.extend(new.clone()),
-            (slot, value) => *slot = value.clone(),
-        }
-        Ok(())
-    }
-}
-
-/// What `part` names in a table, made where it is not there yet, or in a list, counting from zero.
-fn step_into<'a>(value: &'a mut toml::Value, part: &str) -> Option<&'a mut toml::Value> {
-    match value {
-        toml::Value::Table(table) => Some(table.entry(part).or_insert_with(|| Table::new().into())),
-        toml::Value::Array(items) => items.get_mut(part.parse::<usize>().ok()?),
-        _ => None,
-    }
+/// Values of axes in words: `paths = 4, policy = dwrr`.
+pub fn place(at: &BTreeMap<String, String>) -> String {
+    at.iter().map(|(axis, value)| format!("{axis} = {value}")).collect::<Vec<_>>().join(", ")
 }
 
 impl Measure {
@@ -283,26 +280,27 @@ impl Measure {
         Ok(number * self.scale)
     }
 
-    /// Makes each row's value the share of its reference row's.
+    /// Makes each row's value the share of its reference row's; how far it may be off is that of the
+    /// seeds' own shares, which had the same arrivals.
     fn relate(&self, rows: &mut [Row]) -> Result<(), ExperimentError> {
         let shares = rows.iter().map(|row| {
             let mut at = row.at.clone();
             at.extend(self.over.clone());
             let reference = rows.iter().find(|row| row.at == at).ok_or_else(|| self.unrelated())?;
-            let value = |row: &Row| row.measured.get(&self.name).copied().unwrap_or(f64::NAN);
-            Ok(value(row) / value(reference) * self.scale)
+            let share = row.measured[&self.name] / reference.measured[&self.name] * self.scale;
+            let seeds = row.seeds[&self.name].iter().zip(&reference.seeds[&self.name]);
+            Ok((share, seeds.map(|(value, of)| value / of * self.scale).collect::<Vec<_>>()))
         });
-        let shares = shares.collect::<Result<Vec<f64>, ExperimentError>>()?;
-        for (row, share) in rows.iter_mut().zip(shares) {
+        let shares = shares.collect::<Result<Vec<_>, ExperimentError>>()?;
+        for (row, (share, seeds)) in rows.iter_mut().zip(shares) {
             row.measured.insert(self.name.clone(), share);
+            row.note_spread(self, &seeds);
         }
         Ok(())
     }
 
     fn unrelated(&self) -> ExperimentError {
-        let parts = self.over.iter().map(|(axis, value)| format!("{axis} = {value}"));
-        let over = parts.collect::<Vec<_>>().join(", ");
-        ExperimentError::Unrelated { measure: self.name.clone(), over }
+        ExperimentError::Unrelated { measure: self.name.clone(), over: place(&self.over) }
     }
 
     fn missing(&self) -> ExperimentError {

@@ -53,6 +53,33 @@ fn an_axis_reaches_into_lists() {
     assert!(at("transport.policy.paths").is_err());
 }
 
+#[test]
+fn an_axis_of_balancers_changes_all_the_keys_that_a_variant_names() {
+    let variant = |text: &str| {
+        let mut experiment = Experiment::parse(TEXT).unwrap();
+        let two = "[[variant]]\nname = \"two\"\ntransport = { paths = 2, mtu = 1000 }\n\
+                   forwarding = { kind = \"conga\" }";
+        experiment.scenario.extend(toml::from_str::<Table>(two).unwrap());
+        experiment.axes[0].key = "variant".into();
+        experiment.axes[0].values[1] = text.into();
+        experiment.axes.truncate(1);
+        experiment.points().map(|points| (points[1].at["policy"].clone(), points[1].clone()))
+    };
+    let (label, two) = variant("two").unwrap();
+    assert_eq!(label, "two");
+    assert_eq!(two.scenario["transport"]["paths"].as_integer(), Some(2));
+    assert_eq!(two.scenario["forwarding"]["kind"].as_str(), Some("conga"));
+    assert!(!two.scenario.contains_key("variant"), "a run needs no variants");
+    let (_, policy) = variant("two+oblivious").unwrap();
+    assert_eq!(policy.scenario["transport"]["policy"].as_str(), Some("oblivious"));
+    let error = variant("twp").unwrap_err().to_string();
+    assert!(error.starts_with("axis \"policy\": no balancer \"twp\", did you mean"), "{error}");
+    let mut experiment = Experiment::parse(TEXT).unwrap();
+    experiment.scenario.insert("variant".into(), 3.into());
+    let error = experiment.points().unwrap_err().to_string();
+    assert!(error.starts_with("[[scenario.variant]]: invalid type"), "{error}");
+}
+
 fn rows(experiment: &Experiment) -> Vec<Row> {
     let points = experiment.points().unwrap();
     let values = [(9.0, 9.0), (9.0, 9.0), (4.0, 8.0), (1.0, 3.0)];
@@ -67,7 +94,10 @@ fn measures_are_means_over_the_seeds_and_claims_compare_them() {
     assert_eq!(findings.rows[2].measured["queue"], 3.0);
     assert!(findings.claims[0].holds);
     assert_eq!((findings.claims[0].left, findings.claims[0].right), (1.0, 3.0));
+    // Of 4 and 8, halved: a deviation of the root of 2, over the root of 2, times 12.706.
+    assert!((findings.rows[2].spread["queue"] - 12.706).abs() < 1e-9, "{findings:?}");
     experiment.measures[0].of_seeds = Reduce::Max;
+    assert!(rows(&experiment)[2].spread.is_empty(), "only means have one");
     assert_eq!(rows(&experiment)[2].measured["queue"], 4.0);
 }
 
@@ -80,6 +110,8 @@ fn a_measure_may_be_a_share_of_another_row() {
     let shares: Vec<_> = findings.rows.iter().map(|row| row.measured["queue"]).collect();
     assert_eq!(shares[..3], [100.0; 3]);
     assert!((shares[3] - 100.0 / 3.0).abs() < 1e-9, "{shares:?}");
+    // The seeds' own are 25 and 37.5 %: half of that apart, times 12.706.
+    assert!((findings.rows[3].spread["queue"] - 6.25 * 12.706).abs() < 1e-9, "{findings:?}");
     experiment.measures[0].over = BTreeMap::from([("paths".into(), "5".into())]);
     let error = experiment.judge(rows(&experiment)).unwrap_err().to_string();
     assert!(error.contains("paths = 5"), "{error}");
@@ -98,9 +130,34 @@ fn a_claim_may_be_about_several_rows_and_says_what_is_taken_of_them() {
     assert_eq!(judge(r#"at = { paths = "128" }, of = "max""#).unwrap(), 4.5);
     assert_eq!(judge(r#"at = { policy = ["single", "oblivious"] }, of = "mean""#).unwrap(), 3.25);
     let error = judge(r#"at = { paths = "128" }"#).unwrap_err().to_string();
-    assert!(error.contains("not one run with these values but 2"), "{error}");
+    assert!(error.contains("not one number with these values but 2"), "{error}");
     let error = judge(r#"at = { policy = ["single", "dwrr"] }, of = "min""#).unwrap_err();
     assert!(error.to_string().contains("policy = dwrr"), "{error}");
+}
+
+#[test]
+fn a_claim_may_be_about_several_measures() {
+    let two = r#"measures = [{ name = "twice", value = "queues.0.mean" }, { name"#;
+    let text = TEXT.replace("measures = [{ name", two).replace(
+        r#"paths = "128" }, measure = "queue""#,
+        r#"paths = "128" }, measure = ["queue", "twice"], of = "max""#,
+    );
+    let experiment = Experiment::parse(&text).unwrap();
+    assert_eq!(experiment.judge(rows(&experiment)).unwrap().claims[0].left, 2.0);
+}
+
+#[test]
+fn a_claim_may_hold_rows_over_others() {
+    let judge = |over: &str| {
+        let text = TEXT.replacen("measure = \"queue\"", &format!("measure = \"queue\", {over}"), 1);
+        let experiment = Experiment::parse(&text).unwrap();
+        experiment.judge(rows(&experiment)).map(|findings| findings.claims[0].left)
+    };
+    // 1 and 3 over 4 and 8, and over 9 and 9.
+    assert_eq!(judge("over = { paths = \"4\" }").unwrap(), 4.0 / 12.0);
+    assert_eq!(judge("over = { policy = \"single\" }").unwrap(), 4.0 / 18.0);
+    let error = judge("over = { paths = \"5\" }").unwrap_err().to_string();
+    assert!(error.contains("there is not a run with paths = 5, policy = oblivious"), "{error}");
 }
 
 #[test]

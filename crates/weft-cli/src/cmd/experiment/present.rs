@@ -67,7 +67,7 @@ pub(super) fn rows(experiment: &Experiment, findings: &Findings) -> Table {
     for row in &findings.rows {
         let at = experiment.axes.iter().map(|axis| Cell::from(at(row, &axis.name)));
         let measured = experiment.measures.iter().map(|measure| match measured(row, measure) {
-            Some(value) => Cell::new(number(value), value),
+            Some(value) => Cell::new(number(value) + &spread(row, measure), value),
             None => Cell::missing(),
         });
         table.push(at.chain(measured).collect());
@@ -164,6 +164,12 @@ fn at(row: &Row, axis: &str) -> String {
 
 fn measured(row: &Row, measure: &Measure) -> Option<f64> {
     row.measured.get(&measure.name).copied()
+}
+
+/// ` ±0.1` after a mean of several seeds.
+fn spread(row: &Row, measure: &Measure) -> String {
+    let spread = row.spread.get(&measure.name);
+    spread.map_or_else(String::new, |half_width| format!(" ±{}", Unit::Ratio.format(*half_width)))
 }
 
 fn label(measure: &Measure) -> String {

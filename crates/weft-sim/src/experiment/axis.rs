@@ -1,0 +1,86 @@
+//! Axes: what varies, and where its values go.
+
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use super::ExperimentError;
+use crate::compare::resolve;
+use crate::scenario::Variant;
+
+/// The key of an axis whose values are names of balancers, each a set of keys.
+const VARIANT: &str = "variant";
+
+/// One thing that varies.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Axis {
+    /// Its name in tables and claims.
+    pub name: String,
+    /// Where its value goes in the scenario, dotted: `transport.paths`, `workload.0.size`. Values of
+    /// `variant` are balancers by name, as [`resolve`] knows them: the scenario's own variants first.
+    pub key: String,
+    /// The values.
+    pub values: Vec<Value>,
+    /// What each value is called, where its own text does not do.
+    #[serde(default)]
+    pub labels: Vec<String>,
+}
+
+impl Axis {
+    /// What the value of this index is called.
+    pub(super) fn label(&self, index: usize) -> String {
+        let value = || match &self.values[index] {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        self.labels.get(index).cloned().unwrap_or_else(value)
+    }
+
+    /// The scenario with `value` in it.
+    pub(super) fn apply(
+        &self,
+        scenario: &Table,
+        value: &Value,
+        variants: &[Variant],
+    ) -> Result<Table, ExperimentError> {
+        if self.key == VARIANT {
+            let name = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let variant = resolve(&name, variants);
+            let axis = self.name.clone();
+            let variant = variant.map_err(|error| ExperimentError::Balancer { axis, error })?;
+            return Ok(variant.apply(scenario));
+        }
+        let mut changed = scenario.clone();
+        self.write(&mut changed, value)?;
+        Ok(changed)
+    }
+
+    /// Writes `value` where the key leads. A table is merged into the one that is there.
+    fn write(&self, scenario: &mut Table, value: &Value) -> Result<(), ExperimentError> {
+        let mut parts = self.key.split('.');
+        let mut part = parts.next().unwrap_or_default();
+        let mut slot = scenario.entry(part).or_insert_with(|| Table::new().into());
+        for next in parts {
+            slot = step_into(slot, next).ok_or_else(|| ExperimentError::Key {
+                axis: self.name.clone(),
+                key: self.key.clone(),
+                part: part.to_owned(),
+            })?;
+            part = next;
+        }
+        match (slot, value) {
+            (Value::Table(old), Value::Table(new)) => old.extend(new.clone()),
+            (slot, value) => *slot = value.clone(),
+        }
+        Ok(())
+    }
+}
+
+/// What `part` names in a table, made where it is not there yet, or in a list, counting from zero.
+fn step_into<'a>(value: &'a mut Value, part: &str) -> Option<&'a mut Value> {
+    match value {
+        Value::Table(table) => Some(table.entry(part).or_insert_with(|| Table::new().into())),
+        Value::Array(items) => items.get_mut(part.parse::<usize>().ok()?),
+        _ => None,
+    }
+}
