@@ -27,6 +27,7 @@ test: ## Everything CI checks: format, clippy, layers, generated pages, tests, 2
 bench: ## Measure: simulator speed and memory, real packets beside bare sockets and TCP, failover
 	@scripts/setup.sh build lab
 	$(CARGO) bench --package weft-sim --bench permutation
+	$(CARGO) bench --package weft-sim --bench leaf_spine
 	$(CARGO) bench --package weft-transport --bench engine
 	$(CARGO) bench --package weft-agent
 
