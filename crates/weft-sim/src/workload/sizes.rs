@@ -31,7 +31,7 @@ published! {
     MetaHadoop, "meta-hadoop", "Meta's Hadoop clusters (Roy et al. 2015): 122 KB in the mean, 10 MB at most";
     GoogleRpc, "google-rpc", "Google's RPCs before 2008: 3 KB in the mean, 15 MB at most";
     Solar, "solar", "Alibaba's Solar storage (Miao et al. 2022): 39 KB in the mean, 256 KB at most";
-    AiCollectives, "ai-collectives", "ring steps of twelve training jobs: 19 MB in the mean, 162 MB at most";
+    AiCollectives, "ai-collectives", "ring steps of twelve training jobs: 19 MB in the mean, 401 MB at most";
 }
 
 /// A distribution of flow sizes.
