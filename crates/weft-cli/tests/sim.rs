@@ -148,6 +148,29 @@ fn an_unknown_key_is_exit_code_1_with_file_line_and_the_nearest_key() {
     assert!(text(&output.stderr).contains("did you mean \"paths\""), "{}", text(&output.stderr));
 }
 
+/// Loads, sizes and flows that make no sense, each named with the file and line it stands in.
+#[test]
+fn traffic_that_makes_no_sense_is_exit_code_1_with_file_and_line() {
+    let folder = Folder::new("traffic");
+    let write = |name: &str, text: &str| std::fs::write(folder.0.join(name), text).unwrap();
+    let network = SCENARIO.split("[[workload]]").next().unwrap();
+    write("short.txt", "0 0\n1000 50\n2000 90\n");
+    write("far.flows", "2\n0 1 3 1000 0.0\n0 8 3 1000 0.0\n");
+    write("cut.flows", "3\n0 1 3 1000 0.0\n0 2 3 1000 0.0\n");
+    for (workload, want) in [
+        ("kind = \"poisson\"\nload = 1.5", "wrong.toml:8: workload 1 (poisson): load is 1.5"),
+        ("kind = \"poisson\"\nload = 0.0", "wrong.toml:8: workload 1 (poisson): load is 0"),
+        ("kind = \"poisson\"\nsizes = \"short.txt\"", "short.txt:3: expected a last line that"),
+        ("kind = \"flow-list\"\nfile = \"far.flows\"", "far.flows:3: expected a host, 0 to 7"),
+        ("kind = \"flow-list\"\nfile = \"cut.flows\"", "cut.flows:1: expected as many flows"),
+    ] {
+        write("wrong.toml", &format!("{network}[[workload]]\n{workload}\n"));
+        let output = folder.weft(&["sim", "run", "wrong.toml"]);
+        assert_eq!(output.status.code(), Some(1), "{workload}");
+        assert!(text(&output.stderr).contains(want), "{workload}: {}", text(&output.stderr));
+    }
+}
+
 #[test]
 fn scenario_files_are_listed_with_what_they_show() {
     let folder = Folder::new("list");
