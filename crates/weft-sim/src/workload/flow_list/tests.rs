@@ -57,7 +57,7 @@ fn a_bad_line_is_named_with_what_was_expected() {
         ("g.flows", "", ":1: expected a number of flows, or"),
         ("h.flows", "1\n0 1 3 5\n", ":2: expected src dst priority bytes start_seconds"),
         ("i.flows", "1\n0 128 3 5 1.0\n", ":2: expected a host, 0 to 127, found \"128\""),
-        ("k.flows", "3\n0 1 3 5 1.0\n1 0 3 5 1.0\n", ":1: expected as many flows as follow"),
+        ("k.flows", "3\n0 1 3 5 1.0\n1 0 3 5 1.0\n", ":1: expected as many flows as announced: 3"),
         ("l.flows", "2\n0 1 3 5 1.0\n1 0 3\n", ":3: expected src dst priority bytes start"),
         ("j.flows", "1\n0 1 3 5 -1.0\n", ":2: expected a start in seconds"),
     ] {
