@@ -114,11 +114,12 @@ impl Agent {
                 received.touch_header_of(index + TOUCH_AHEAD);
                 // By reference: a packet moved right after it was parsed waits for its own stores.
                 match &Packet::parse(datagram) {
-                    Ok((packet, payload)) => {
+                    // Applications know no memory that an RDMA header could name.
+                    Ok((packet, payload)) if !packet.announces_rdma() => {
                         let endpoint = &mut self.endpoint;
                         take_in(endpoint, application, now, &arrival, packet, payload);
                     }
-                    Err(_) => self.counters.malformed += 1,
+                    _ => self.counters.malformed += 1,
                 }
             }
         }

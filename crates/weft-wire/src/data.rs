@@ -21,8 +21,12 @@ mod field {
     pub(super) const RET: Field = Field::new("ret", 20, 1, "sent before");
     pub(super) const PATH_ID: Field =
         Field::new("Path ID", 21, 3, "low three bits of the path's index");
-    pub(super) const NEXT: Field =
-        Field::new("Reserved", 24, 8, "what follows: 0 a tenant's frame, 1 a message header");
+    pub(super) const NEXT: Field = Field::new(
+        "Reserved",
+        24,
+        8,
+        "what follows: 0 a tenant's frame, 1 a message header, 2 that and an RDMA header",
+    );
     pub(super) const PSN: Field =
         Field::new("Packet Sequence Number", 32, 32, "place in the sequence, modulo 2^32");
     pub(super) const DESTINATION_CID: Field =
@@ -64,6 +68,8 @@ pub enum Next {
     Frame,
     /// A [`MessageHeader`](crate::MessageHeader), then payload.
     Message,
+    /// A [`MessageHeader`](crate::MessageHeader), an [`RdmaHeader`](crate::RdmaHeader), then payload.
+    Rdma,
 }
 
 /// The header of a data packet, in the host's own types.
@@ -169,6 +175,7 @@ impl Next {
         match self {
             Self::Frame => 0,
             Self::Message => 1,
+            Self::Rdma => 2,
         }
     }
 
@@ -177,6 +184,7 @@ impl Next {
         match number {
             0 => Ok(Self::Frame),
             1 => Ok(Self::Message),
+            2 => Ok(Self::Rdma),
             got => Err(ParseError::UnknownNext { got }),
         }
     }
@@ -235,8 +243,8 @@ pub(crate) mod tests {
             let truncated = ParseError::Truncated { needed: 16, got };
             assert_eq!(DataHeader::parse(&bytes[..got]), Err(truncated));
         }
-        bytes[3] = 2;
-        assert_eq!(DataHeader::parse(&bytes), Err(ParseError::UnknownNext { got: 2 }));
+        bytes[3] = 3;
+        assert_eq!(DataHeader::parse(&bytes), Err(ParseError::UnknownNext { got: 3 }));
         bytes[0] = 2;
         assert_eq!(DataHeader::parse(&bytes), Err(ParseError::UnknownPacketType { got: 2 }));
     }

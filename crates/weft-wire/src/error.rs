@@ -23,7 +23,7 @@ pub enum ParseError {
         got: u8,
     },
     /// A data header announces something this version does not know.
-    #[error("unknown header {got} after the data header; known: 0 (frame), 1 (message)")]
+    #[error("unknown header {got} after the data header; known: 0 (frame), 1 (message), 2 (RDMA)")]
     UnknownNext {
         /// The number in the packet.
         got: u8,

@@ -5,13 +5,14 @@
 //! and messages travel directly over UDP, tenants' frames inside VXLAN:
 //!
 //! ```text
-//! Ethernet | IPv4 or IPv6 | UDP | data header | message header | payload      messages, RDMA
+//! Ethernet | IPv4 or IPv6 | UDP | data header | message header | payload      messages
+//! Ethernet | IPv4 or IPv6 | UDP | data header | message header | RDMA header | payload
 //! Ethernet | IPv4 or IPv6 | UDP | VXLAN | data header | tenant's frame        VPC (BIFROST)
 //!                                         ACK header | bitmap words
 //!                                         set-up header | terms
 //! ```
 //!
-//! [`Packet`] is the transport's part of that. Every header is a plain struct in the host's own
+//! [`Packet`] is the transport's part of that; an [`RdmaHeader`] is payload to the transport. Every header is a plain struct in the host's own
 //! types with `parse`, which splits bytes into header and rest, and `emit`, which writes it. What
 //! can be built can be emitted, and parsing gives it back. Bytes come from anybody: what is not a
 //! header is a [`ParseError`] with its numbers, never a panic.
@@ -53,6 +54,7 @@ mod ipv4;
 mod ipv6;
 mod message;
 mod packet;
+mod rdma;
 mod setup;
 pub mod spec;
 mod udp;
@@ -68,6 +70,7 @@ pub use ipv4::{Ipv4Header, Ipv4Options};
 pub use ipv6::Ipv6Header;
 pub use message::MessageHeader;
 pub use packet::{PACKET_TYPES, Packet};
+pub use rdma::{AtomicOperands, RdmaHeader, RdmaOperation};
 pub use setup::{SetupHeader, SetupKind, Terms};
 pub use udp::UdpHeader;
 pub use vxlan::VxlanHeader;

@@ -20,7 +20,7 @@ mod field {
 pub(crate) const SPEC: spec::Header = spec::Header {
     name: "Message extension",
     source: "Weft's own, not in the paper",
-    about: "Follows a data header whose reserved byte is 1 and says where the payload belongs, so \
+    about: "Follows a data header whose reserved byte is 1 or 2 and says where the payload belongs, so \
             that it can be placed before its neighbours arrive.",
     fields: &[field::OPCODE, field::RESERVED, field::ID, field::OFFSET, field::LENGTH],
 };

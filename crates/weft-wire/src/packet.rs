@@ -69,6 +69,26 @@ impl Packet {
         Self::Data(header, message)
     }
 
+    /// The same data packet with an [`RdmaHeader`](crate::RdmaHeader) before its payload; the owner
+    /// emits that header itself, after this one.
+    ///
+    /// # Panics
+    /// If the packet carries no message.
+    #[inline]
+    pub const fn with_rdma(mut self) -> Self {
+        let Self::Data(header, Some(_)) = &mut self else {
+            panic!("an RDMA header follows a message header")
+        };
+        header.next = Next::Rdma;
+        self
+    }
+
+    /// Whether an [`RdmaHeader`](crate::RdmaHeader) follows these headers.
+    #[inline]
+    pub const fn announces_rdma(&self) -> bool {
+        matches!(self, Self::Data(DataHeader { next: Next::Rdma, .. }, _))
+    }
+
     /// The version its header names.
     #[inline]
     pub const fn version(&self) -> U4 {
@@ -92,7 +112,7 @@ impl Packet {
                 let (header, rest) = DataHeader::parse(bytes)?;
                 match header.next {
                     Next::Frame => Ok((Self::Data(header, None), rest)),
-                    Next::Message => {
+                    Next::Message | Next::Rdma => {
                         let (message, payload) = MessageHeader::parse(rest)
                             .map_err(|error| error.after(DataHeader::LEN))?;
                         Ok((Self::Data(header, Some(message)), payload))
@@ -123,7 +143,7 @@ impl Packet {
         match self {
             Self::Data(header, message) => {
                 assert_eq!(
-                    header.next == Next::Message,
+                    header.next != Next::Frame,
                     message.is_some(),
                     "a data header announces the message header that follows, and only that"
                 );
@@ -161,13 +181,14 @@ mod tests {
         let mut rng = Seed(1).child("packet", 0).rng();
         (0..100_000).map(move |_| {
             let bits = rng.next_u32();
-            match rng.below(4) {
+            match rng.below(5) {
                 0 => Packet::data(DataHeader::sample(bits, &mut rng), None),
-                1 => {
+                kind @ 1..=2 => {
                     let message = MessageHeader::sample(7, &mut rng);
-                    Packet::data(DataHeader::sample(bits, &mut rng), Some(message))
+                    let packet = Packet::data(DataHeader::sample(bits, &mut rng), Some(message));
+                    if kind == 1 { packet } else { packet.with_rdma() }
                 }
-                2 => Packet::Ack(AckHeader::sample(bits, &mut rng)),
+                3 => Packet::Ack(AckHeader::sample(bits, &mut rng)),
                 _ => {
                     let kind = SetupKind::ALL[rng.index(6)];
                     Packet::Setup(SetupHeader::sample(kind, bits, &mut rng))

@@ -49,6 +49,8 @@ pub struct Number {
 pub const HEADERS: &[Header] = &[
     crate::data::SPEC,
     crate::message::SPEC,
+    crate::rdma::SPEC,
+    crate::rdma::OPERANDS_SPEC,
     crate::setup::SPEC,
     crate::setup::TERMS_SPEC,
     crate::ack::SPEC,
@@ -60,8 +62,11 @@ pub const HEADERS: &[Header] = &[
 ];
 
 /// Every list of numbers with names.
-pub const NUMBERS: &[(&str, &[Number])] =
-    &[("Packet types", crate::PACKET_TYPES), ("ACK types", crate::ack::ACK_TYPES)];
+pub const NUMBERS: &[(&str, &[Number])] = &[
+    ("Packet types", crate::PACKET_TYPES),
+    ("ACK types", crate::ack::ACK_TYPES),
+    ("RDMA operations", crate::rdma::OPERATIONS),
+];
 
 impl Header {
     /// The header's length, bits: up to the end of its last field.

@@ -4,9 +4,10 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use weft_wire::{
-    AckHeader, AckType, Bitmap, DataHeader, Ecn, EtherType, EthernetHeader, Ipv4Header,
-    Ipv4Options, Ipv6Header, MacAddr, MessageHeader, Next, Packet, SetupHeader, SetupKind, Terms,
-    U3, U4, U5, U6, U11, U13, U20, U24, UdpHeader, VxlanHeader,
+    AckHeader, AckType, AtomicOperands, Bitmap, DataHeader, Ecn, EtherType, EthernetHeader,
+    Ipv4Header, Ipv4Options, Ipv6Header, MacAddr, MessageHeader, Next, Packet, RdmaHeader,
+    RdmaOperation, SetupHeader, SetupKind, Terms, U3, U4, U5, U6, U11, U13, U20, U24, UdpHeader,
+    VxlanHeader,
 };
 
 mod files;
@@ -58,6 +59,38 @@ fn data_packet_with_message() {
     };
     let message = MessageHeader { opcode: 0x81, id: 256, offset: 4096, length: 4098 };
     assert_packet("data_message", Packet::Data(header, Some(message)), b"ok");
+}
+
+#[test]
+fn data_packet_with_rdma() {
+    let header = DataHeader {
+        ece: true,
+        next: Next::Rdma,
+        psn: 5,
+        destination_cid: 0x89ab_cdef,
+        timestamp: 42,
+        ..DataHeader::default()
+    };
+    let opcode = RdmaOperation::RcFetchAdd as u8;
+    let message = MessageHeader { opcode, id: 3, offset: 0, length: 0 };
+    let rdma = RdmaHeader {
+        solicited: true,
+        destination_qp: U24::truncate(17),
+        psn: U24::MAX,
+        address: 0x7f00_1234_5678,
+        key: 0x10a,
+        immediate: 0,
+        operands: Some(AtomicOperands { swap_or_add: 2, compare: 0 }),
+    };
+    let bytes = golden("data_rdma");
+    let (packet, rest) = Packet::parse(&bytes).unwrap();
+    assert!(packet.announces_rdma());
+    assert_eq!(packet, Packet::data(header, Some(message)).with_rdma());
+    assert_eq!(RdmaHeader::parse(rest), Ok((rdma, &[][..])));
+    let mut out = [0; 72];
+    let len = packet.emit(&mut out);
+    assert_eq!(len + rdma.emit(&mut out[len..]), out.len());
+    assert_eq!(out[..], bytes[..]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ macro_rules! golden {
 pub(crate) const FILES: &[(&str, &str)] = golden![
     "data",
     "data_message",
+    "data_rdma",
     "request",
     "close",
     "ack",

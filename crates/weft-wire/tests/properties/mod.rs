@@ -4,7 +4,7 @@
 
 use weft_wire::checksum::Checksum;
 use weft_wire::{
-    EthernetHeader, Ipv4Header, Ipv6Header, Packet, ParseError, UdpHeader, VxlanHeader,
+    EthernetHeader, Ipv4Header, Ipv6Header, Packet, ParseError, RdmaHeader, UdpHeader, VxlanHeader,
 };
 
 /// Feeds bytes to a parser, holds its promises, and says whether the bytes were accepted.
@@ -13,6 +13,7 @@ pub type Property = fn(&[u8]) -> Result<(), ParseError>;
 /// Every parser by the name of its fuzz target.
 pub const PARSERS: &[(&str, Property)] = &[
     ("packet", packet),
+    ("rdma", rdma),
     ("eth", eth),
     ("ipv4", ipv4),
     ("ipv6", ipv6),
@@ -65,6 +66,15 @@ pub fn packet(bytes: &[u8]) -> Result<(), ParseError> {
     assert_eq!(len + again.rest.len(), bytes.len(), "every byte is header or payload");
     assert_stable(&again, &out[..len], Packet::parse);
     assert!(!again.header.to_string().contains('\n'), "a packet is one line");
+    Ok(())
+}
+
+pub fn rdma(bytes: &[u8]) -> Result<(), ParseError> {
+    let again = parsed(bytes, RdmaHeader::parse)?;
+    let mut out = [0; RdmaHeader::MAX_LEN];
+    let len = again.header.emit(&mut out);
+    assert_eq!(len + again.rest.len(), bytes.len(), "every byte is header or payload");
+    assert_stable(&again, &out[..len], RdmaHeader::parse);
     Ok(())
 }
 

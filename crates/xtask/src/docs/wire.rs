@@ -15,7 +15,8 @@ in RFCs and in BIFROST's figures. A datagram of the transport begins with a data
 header; its first byte says which.
 
 ```text
-Ethernet | IPv4 or IPv6 | UDP | data header | message extension | payload   messages, RDMA
+Ethernet | IPv4 or IPv6 | UDP | data header | message extension | payload   messages
+Ethernet | IPv4 or IPv6 | UDP | data header | message extension | RDMA extension | payload
 Ethernet | IPv4 or IPv6 | UDP | VXLAN | data header | tenant's frame        VPC (BIFROST)
                                         ACK header | bitmap words
                                         set-up header | terms

@@ -1,0 +1,305 @@
+//! RDMA extension header: which memory of which queue pair a message is for. 24 bytes after the
+//! message header, and 16 more with an atomic's operands.
+
+use crate::ParseError;
+use crate::bits::U24;
+use crate::spec::{self, Field, Number, split_rows, write_rows};
+
+mod field {
+    use super::Field;
+
+    pub(super) const SE: Field =
+        Field::new("SE", 0, 1, "solicited event: the receiver's completion is worth waking up for");
+    pub(super) const ATOMIC: Field = Field::new("A", 1, 1, "an atomic's operands follow");
+    pub(super) const RESERVED: Field = Field::new("Reserved", 2, 6, "sent as zero, not read");
+    pub(super) const DESTINATION_QP: Field =
+        Field::new("DestQP", 8, 24, "the queue pair it is for");
+    pub(super) const RESERVED_PSN: Field = Field::new("Reserved", 32, 8, "sent as zero, not read");
+    pub(super) const PSN: Field = Field::new(
+        "PSN",
+        40,
+        24,
+        "number of the request among its queue pair's; an answer repeats its request's",
+    );
+    pub(super) const ADDRESS: Field = Field::new(
+        "Virtual Address",
+        64,
+        64,
+        "of the message's first byte; which receive request a SEND takes; an atomic's answer; \
+         where a datagram comes from",
+    );
+    pub(super) const KEY: Field =
+        Field::new("R_Key", 128, 32, "of the remote memory; a datagram's Q_Key");
+    pub(super) const IMMEDIATE: Field = Field::new(
+        "Immediate",
+        160,
+        32,
+        "immediate data; R_Key to invalidate; bytes to READ; an acknowledgement's syndrome",
+    );
+}
+
+mod operand {
+    use super::Field;
+
+    pub(super) const SWAP_OR_ADD: Field =
+        Field::new("Swap (or Add) Data", 0, 64, "what to store, or to add");
+    pub(super) const COMPARE: Field =
+        Field::new("Compare Data", 64, 64, "what must be there for the swap to happen");
+}
+
+pub(crate) const SPEC: spec::Header = spec::Header {
+    name: "RDMA extension",
+    source: "Weft's own, from the fields of IBTA volume 1, chapter 9",
+    about: "Follows the message extension when the data header's reserved byte is 2. It is in every \
+            packet of a message, so that each can be placed when it arrives. The message's opcode \
+            is an RDMA operation.",
+    fields: &[
+        field::SE,
+        field::ATOMIC,
+        field::RESERVED,
+        field::DESTINATION_QP,
+        field::RESERVED_PSN,
+        field::PSN,
+        field::ADDRESS,
+        field::KEY,
+        field::IMMEDIATE,
+    ],
+};
+
+pub(crate) const OPERANDS_SPEC: spec::Header = spec::Header {
+    name: "RDMA atomic operands",
+    source: "IBTA volume 1, section 9.2.9 (AtomicETH)",
+    about: "Follows the RDMA extension when its A bit is set.",
+    fields: &[operand::SWAP_OR_ADD, operand::COMPARE],
+};
+
+const ROWS: usize = 6;
+const OPERAND_ROWS: usize = 4;
+
+macro_rules! operations {
+    ($($operation:ident = $value:literal, $name:literal, $meaning:literal;)+) => {
+        /// What a message does, by the opcode that IBTA's base transport header has for a message of one
+        /// packet (volume 1, section 9.2.1, table 38). The service is in the three high bits.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum RdmaOperation { $(#[doc = $meaning] $operation = $value),+ }
+
+        impl RdmaOperation {
+            /// Every operation.
+            pub const ALL: &[Self] = &[$(Self::$operation),+];
+
+            /// What a number means.
+            #[inline]
+            pub const fn from_number(number: u8) -> Option<Self> {
+                match number { $($value => Some(Self::$operation),)+ _ => None }
+            }
+
+            /// Its name.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$operation => $name),+ }
+            }
+        }
+
+        /// Every RDMA operation, for the reference page.
+        pub(crate) const OPERATIONS: &[Number] =
+            &[$(Number { value: $value, name: $name, meaning: $meaning }),+];
+    };
+}
+
+operations! {
+    RcSend = 0x04, "RC SEND", "payload for the next receive request";
+    RcSendWithImmediate = 0x05, "RC SEND with immediate", "the same, and a word for its completion";
+    RcWrite = 0x0a, "RC RDMA WRITE", "payload for remote memory";
+    RcWriteWithImmediate = 0x0b, "RC RDMA WRITE with immediate", "the same, and a word for a completion";
+    RcReadRequest = 0x0c, "RC RDMA READ request", "asks for remote memory";
+    RcReadResponse = 0x10, "RC RDMA READ response", "the memory asked for";
+    RcAcknowledge = 0x11, "RC acknowledge", "a request was refused, or the queue pair is ready";
+    RcAtomicAcknowledge = 0x12, "RC atomic acknowledge", "what an atomic found";
+    RcCompareSwap = 0x13, "RC CmpSwap", "stores eight bytes if others are there";
+    RcFetchAdd = 0x14, "RC FetchAdd", "adds to eight bytes";
+    RcSendWithInvalidate = 0x17, "RC SEND with invalidate", "a SEND that ends the life of an R_Key";
+    UcSend = 0x24, "UC SEND", "payload for the next receive request";
+    UcSendWithImmediate = 0x25, "UC SEND with immediate", "the same, and a word for its completion";
+    UcWrite = 0x2a, "UC RDMA WRITE", "payload for remote memory";
+    UcWriteWithImmediate = 0x2b, "UC RDMA WRITE with immediate", "the same, and a word for a completion";
+    UdSend = 0x64, "UD SEND", "a datagram for the next receive request";
+    UdSendWithImmediate = 0x65, "UD SEND with immediate", "the same, and a word for its completion";
+}
+
+/// What an atomic computes with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct AtomicOperands {
+    /// What to store, or to add.
+    pub swap_or_add: u64,
+    /// What must be there for the swap to happen.
+    pub compare: u64,
+}
+
+/// Says which memory of which queue pair a message is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct RdmaHeader {
+    /// Whether the receiver's completion is solicited.
+    pub solicited: bool,
+    /// The queue pair it is for.
+    pub destination_qp: U24,
+    /// Number of the request among its queue pair's.
+    pub psn: U24,
+    /// Virtual address of the message's first byte, or what the operation has in its place.
+    pub address: u64,
+    /// Key of the remote memory, or a datagram's `Q_Key`.
+    pub key: u32,
+    /// Immediate data, or what the operation has in its place.
+    pub immediate: u32,
+    /// Of an atomic.
+    pub operands: Option<AtomicOperands>,
+}
+
+impl RdmaHeader {
+    /// The header's length without operands, bytes.
+    pub const LEN: usize = 4 * ROWS;
+
+    /// The longest header, bytes.
+    pub const MAX_LEN: usize = Self::LEN + 4 * OPERAND_ROWS;
+
+    /// Splits what follows a message header into this header and payload.
+    ///
+    /// # Errors
+    /// `Truncated` below the header's length.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
+        let (rows, rest) = split_rows::<ROWS>(bytes)?;
+        let (operands, payload) = if field::ATOMIC.flag(&rows) {
+            let (operands, payload) =
+                AtomicOperands::parse(rest).map_err(|error| error.after(Self::LEN))?;
+            (Some(operands), payload)
+        } else {
+            (None, rest)
+        };
+        let header = Self {
+            solicited: field::SE.flag(&rows),
+            destination_qp: U24::truncate(field::DESTINATION_QP.read(&rows)),
+            psn: U24::truncate(field::PSN.read(&rows)),
+            address: field::ADDRESS.read_u64(&rows),
+            key: field::KEY.read(&rows),
+            immediate: field::IMMEDIATE.read(&rows),
+            operands,
+        };
+        Ok((header, payload))
+    }
+
+    /// Writes the header over the start of `out` and says how many bytes it took.
+    ///
+    /// # Panics
+    /// If `out` is shorter.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let mut rows = [0; ROWS];
+        field::SE.write(&mut rows, self.solicited);
+        field::ATOMIC.write(&mut rows, self.operands.is_some());
+        field::DESTINATION_QP.write(&mut rows, self.destination_qp);
+        field::PSN.write(&mut rows, self.psn);
+        field::ADDRESS.write_u64(&mut rows, self.address);
+        field::KEY.write(&mut rows, self.key);
+        field::IMMEDIATE.write(&mut rows, self.immediate);
+        let rest = write_rows(out, &rows);
+        if let Some(operands) = &self.operands {
+            operands.emit(rest);
+        }
+        self.header_len()
+    }
+
+    /// The header's length, bytes.
+    #[inline]
+    pub const fn header_len(&self) -> usize {
+        if self.operands.is_some() { Self::MAX_LEN } else { Self::LEN }
+    }
+}
+
+impl AtomicOperands {
+    #[inline]
+    fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
+        let (rows, rest) = split_rows::<OPERAND_ROWS>(bytes)?;
+        let operands = Self {
+            swap_or_add: operand::SWAP_OR_ADD.read_u64(&rows),
+            compare: operand::COMPARE.read_u64(&rows),
+        };
+        Ok((operands, rest))
+    }
+
+    #[inline]
+    fn emit(&self, out: &mut [u8]) {
+        let mut rows = [0; OPERAND_ROWS];
+        operand::SWAP_OR_ADD.write_u64(&mut rows, self.swap_or_add);
+        operand::COMPARE.write_u64(&mut rows, self.compare);
+        write_rows(out, &rows);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_units::{Rng, Seed};
+
+    use super::*;
+
+    fn sample(rng: &mut Rng) -> RdmaHeader {
+        let operands = AtomicOperands { swap_or_add: rng.next_u64(), compare: rng.next_u64() };
+        RdmaHeader {
+            solicited: rng.chance(1, 2),
+            destination_qp: U24::truncate(rng.next_u32()),
+            psn: U24::truncate(rng.next_u32()),
+            address: rng.next_u64(),
+            key: rng.next_u32(),
+            immediate: rng.next_u32(),
+            operands: rng.chance(1, 2).then_some(operands),
+        }
+    }
+
+    #[test]
+    fn every_header_comes_back_with_its_payload() {
+        let mut rng = Seed(1).child("rdma header", 0).rng();
+        for _ in 0..10_000 {
+            let header = sample(&mut rng);
+            let mut bytes = [0x5a; RdmaHeader::MAX_LEN + 3];
+            let len = header.emit(&mut bytes);
+            assert_eq!(RdmaHeader::parse(&bytes[..len + 3]), Ok((header, &[0x5a; 3][..])));
+        }
+    }
+
+    #[test]
+    fn every_cut_header_is_truncated_with_its_numbers() {
+        for operands in [None, Some(AtomicOperands::default())] {
+            let header = RdmaHeader { operands, ..RdmaHeader::default() };
+            let mut bytes = [0; RdmaHeader::MAX_LEN];
+            let len = header.emit(&mut bytes);
+            for got in 0..len {
+                let needed = if got < RdmaHeader::LEN { RdmaHeader::LEN } else { len };
+                let truncated = ParseError::Truncated { needed, got };
+                assert_eq!(RdmaHeader::parse(&bytes[..got]), Err(truncated));
+            }
+        }
+    }
+
+    #[test]
+    fn reserved_bits_are_not_read() {
+        let mut bytes = [0; RdmaHeader::LEN];
+        RdmaHeader::default().emit(&mut bytes);
+        bytes[0] = 0x3f;
+        bytes[4] = 0xff;
+        assert_eq!(RdmaHeader::parse(&bytes), Ok((RdmaHeader::default(), &[][..])));
+    }
+
+    #[test]
+    fn an_operation_is_found_by_its_number_and_its_service_is_in_the_high_bits() {
+        for &operation in RdmaOperation::ALL {
+            assert_eq!(RdmaOperation::from_number(operation as u8), Some(operation));
+            let service = match operation as u8 >> 5 {
+                0 => "RC ",
+                1 => "UC ",
+                3 => "UD ",
+                other => panic!("service {other}"),
+            };
+            assert!(operation.name().starts_with(service), "{operation:?}");
+        }
+        assert_eq!(RdmaOperation::from_number(0), None);
+    }
+}
