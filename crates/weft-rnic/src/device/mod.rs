@@ -1,0 +1,126 @@
+//! One RDMA device: its objects, and the transport they share. Each file adds the methods for one
+//! thing that happens.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use weft_transport::{ConfigError, ConnectionId, Endpoint, EndpointConfig, Secret};
+use weft_units::{Duration, Instant, Seed};
+
+use crate::completion::Cq;
+use crate::memory::Emtt;
+use crate::queue_pair::{Part, QueuePair, Role};
+use crate::receive_queue::Srq;
+use crate::table::Table;
+use crate::{Completion, CompletionQueue, Event, Limits, Place, QueuePairNumber};
+
+mod objects;
+mod queue_pairs;
+mod requester;
+mod responder;
+mod transport;
+
+pub use transport::{Source, Transmit};
+
+/// Names a context: one virtual device, one process. Its objects are nobody else's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Context(pub u32);
+
+/// Names a protection domain: queue pairs of one reach the memory of the same one only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProtectionDomain(pub u32);
+
+/// How often a connection without traffic is heard of, where the transport's configuration says never:
+/// a queue pair may rest for ever, and a peer that is gone must be noticed.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// A protection domain.
+#[derive(Debug)]
+struct Domain {
+    context: Context,
+    /// Objects made in it.
+    users: u32,
+}
+
+/// An RDMA device.
+#[derive(Debug)]
+pub struct Device {
+    limits: Limits,
+    endpoint: Endpoint,
+    contexts: Table<()>,
+    domains: Table<Domain>,
+    emtt: Emtt,
+    cqs: Table<Cq>,
+    srqs: Table<Srq>,
+    qps: Table<QueuePair>,
+    /// Whose connection it is, and which end.
+    connections: BTreeMap<ConnectionId, (QueuePairNumber, Role)>,
+    /// When a queue pair has waited long enough.
+    waits: BTreeSet<(Instant, QueuePairNumber)>,
+    events: VecDeque<Event>,
+    /// Where the payload at hand is; kept for its memory.
+    places: Vec<Place>,
+    parts: Vec<Part>,
+}
+
+impl Device {
+    /// A device without objects. `seed` and `secret` are the transport's, as is `transport`, whose
+    /// connections this device keeps alive.
+    ///
+    /// # Errors
+    /// A field of the configuration is out of its range.
+    pub fn new(
+        limits: Limits,
+        mut transport: EndpointConfig,
+        seed: Seed,
+        secret: Secret,
+    ) -> Result<Self, ConfigError> {
+        if transport.transport.keepalive_interval == Duration::ZERO {
+            transport.transport.keepalive_interval = KEEPALIVE;
+        }
+        Ok(Self {
+            limits,
+            endpoint: Endpoint::new(transport, seed, secret)?,
+            contexts: Table::new(limits.contexts, 20, 32),
+            domains: Table::new(limits.protection_domains, 20, 32),
+            emtt: Emtt::new(limits.keys),
+            cqs: Table::new(limits.completion_queues, 20, 32),
+            srqs: Table::new(limits.shared_receive_queues, 20, 32),
+            qps: Table::new(limits.queue_pairs, 16, 24),
+            connections: BTreeMap::new(),
+            waits: BTreeSet::new(),
+            events: VecDeque::new(),
+            places: Vec::new(),
+            parts: Vec::new(),
+        })
+    }
+
+    /// What it can do.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// What its transport counted.
+    pub fn stats(&self) -> &weft_transport::Stats {
+        self.endpoint.stats()
+    }
+
+    /// The next thing that happened.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Adds a completion; a queue pair whose queue has no room is to be put in error by the caller.
+    fn complete(&mut self, cq: CompletionQueue, completion: Completion, solicited: bool) -> bool {
+        let queue = self.cqs.get_mut(cq.0).expect("queue pairs keep their completion queues");
+        queue.push(cq, completion, solicited, &mut self.events)
+    }
+}
+
+/// What tests look at.
+#[cfg(test)]
+impl Device {
+    pub(crate) fn service(&self, qp: QueuePairNumber) -> Option<crate::Service> {
+        self.qps.get(qp.0).map(|pair| pair.request.service)
+    }
+}

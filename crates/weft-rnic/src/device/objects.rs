@@ -1,0 +1,294 @@
+//! Contexts, protection domains, memory, completion queues, shared receive queues.
+
+use super::{Context, Device, Domain, ProtectionDomain};
+use crate::completion::Cq;
+use crate::error::Object;
+use crate::memory::{Access, Bind, WindowKind};
+use crate::receive_queue::{ReceiveQueue, Srq};
+use crate::{
+    Arm, Completion, CompletionQueue, Event, ReceiveRequest, RegionRequest, SharedReceiveQueue,
+    VerbsError,
+};
+
+fn at_most(field: &'static str, got: u64, limit: u64) -> Result<(), VerbsError> {
+    if got <= limit { Ok(()) } else { Err(VerbsError::OverLimit { field, got, limit }) }
+}
+
+impl Device {
+    /// Opens the device for one process (`ibv_open_device`).
+    ///
+    /// # Errors
+    /// There are as many as may be.
+    pub fn open(&mut self) -> Result<Context, VerbsError> {
+        let (object, limit) = (Object::Context, self.limits.contexts);
+        self.contexts.insert(()).map(Context).ok_or(VerbsError::TooMany { object, limit })
+    }
+
+    /// Closes a context (`ibv_close_device`).
+    ///
+    /// # Errors
+    /// It is not open, or something made in it still is there.
+    pub fn close(&mut self, context: Context) -> Result<(), VerbsError> {
+        self.contexts.get(context.0).ok_or(VerbsError::Unknown(Object::Context))?;
+        let users = self.domains.iter().filter(|(_, domain)| domain.context == context).count()
+            + self.cqs.iter().filter(|(_, cq)| cq.context == context).count();
+        if users > 0 {
+            return Err(VerbsError::Busy { users: u32::try_from(users).unwrap_or(u32::MAX) });
+        }
+        self.contexts.remove(context.0);
+        Ok(())
+    }
+
+    /// Makes a protection domain (`ibv_alloc_pd`).
+    ///
+    /// # Errors
+    /// The context is not open, or there are as many as may be.
+    pub fn allocate_domain(&mut self, context: Context) -> Result<ProtectionDomain, VerbsError> {
+        self.contexts.get(context.0).ok_or(VerbsError::Unknown(Object::Context))?;
+        let (object, limit) = (Object::ProtectionDomain, self.limits.protection_domains);
+        let number = self.domains.insert(Domain { context, users: 0 });
+        number.map(ProtectionDomain).ok_or(VerbsError::TooMany { object, limit })
+    }
+
+    /// Ends a protection domain (`ibv_dealloc_pd`).
+    ///
+    /// # Errors
+    /// There is none, or memory or queues still belong to it.
+    pub fn deallocate_domain(&mut self, domain: ProtectionDomain) -> Result<(), VerbsError> {
+        match self.domain(domain)?.users {
+            0 => {
+                self.domains.remove(domain.0);
+                Ok(())
+            }
+            users => Err(VerbsError::Busy { users }),
+        }
+    }
+
+    pub(super) fn domain(&mut self, domain: ProtectionDomain) -> Result<&mut Domain, VerbsError> {
+        self.domains.get_mut(domain.0).ok_or(VerbsError::Unknown(Object::ProtectionDomain))
+    }
+
+    /// Registers memory (`ibv_reg_mr`, `ibv_reg_mr_iova`); the key is both `lkey` and `rkey`.
+    ///
+    /// # Errors
+    /// Rights that make no sense together, an end past the address space, or too many keys.
+    pub fn register(
+        &mut self,
+        domain: ProtectionDomain,
+        request: &RegionRequest,
+    ) -> Result<u32, VerbsError> {
+        self.domain(domain)?;
+        let RegionRequest { address, length, iova, access, .. } = *request;
+        at_most("length", length, self.limits.region_bytes)?;
+        let writes =
+            access.contains(Access::REMOTE_WRITE) || access.contains(Access::REMOTE_ATOMIC);
+        if writes && !access.contains(Access::LOCAL_WRITE) {
+            return Err(VerbsError::Invalid("remote writing and atomics need local writing"));
+        }
+        if address.checked_add(length).is_none() || iova.checked_add(length).is_none() {
+            return Err(VerbsError::Invalid("the region ends past the address space"));
+        }
+        let (object, limit) = (Object::MemoryRegion, self.limits.keys);
+        let key =
+            self.emtt.register(domain, request).ok_or(VerbsError::TooMany { object, limit })?;
+        self.domain(domain)?.users += 1;
+        Ok(key)
+    }
+
+    /// Ends a registration (`ibv_dereg_mr`). From here on nothing is copied from or to the region; a
+    /// request that needs it fails.
+    ///
+    /// # Errors
+    /// There is none, or windows are bound to it.
+    pub fn deregister(&mut self, key: u32) -> Result<(), VerbsError> {
+        let unknown = VerbsError::Unknown(Object::MemoryRegion);
+        let (domain, users) = self.emtt.region_use(key).ok_or(unknown)?;
+        if users > 0 {
+            return Err(VerbsError::Busy { users });
+        }
+        self.emtt.deregister(key);
+        self.domain(domain)?.users -= 1;
+        Ok(())
+    }
+
+    /// Makes a memory window that shows nothing (`ibv_alloc_mw`); gives its key. It is bound by
+    /// [`Operation::BindWindow`](crate::Operation::BindWindow), which changes the key.
+    ///
+    /// # Errors
+    /// There is no such domain, or too many keys.
+    pub fn allocate_window(
+        &mut self,
+        domain: ProtectionDomain,
+        kind: WindowKind,
+    ) -> Result<u32, VerbsError> {
+        self.domain(domain)?;
+        let (object, limit) = (Object::MemoryWindow, self.limits.keys);
+        let key = self.emtt.allocate_window(domain, kind);
+        let key = key.ok_or(VerbsError::TooMany { object, limit })?;
+        self.domain(domain)?.users += 1;
+        Ok(key)
+    }
+
+    /// Ends a memory window (`ibv_dealloc_mw`), bound or not.
+    ///
+    /// # Errors
+    /// There is none with this key.
+    pub fn deallocate_window(&mut self, key: u32) -> Result<(), VerbsError> {
+        let unknown = VerbsError::Unknown(Object::MemoryWindow);
+        let domain = self.emtt.window_domain(key).ok_or(unknown)?;
+        self.emtt.deallocate_window(key);
+        self.domain(domain)?.users -= 1;
+        Ok(())
+    }
+
+    /// The key that a window of type 1 gets when it is bound next: programs are told it when they post the
+    /// bind (`ibv_bind_mw`), before it is carried out.
+    pub fn next_window_key(key: u32) -> u32 {
+        key & !0xff | u32::from(key.to_le_bytes()[0].wrapping_add(1))
+    }
+
+    /// Whether a bind asks for something that no window can show.
+    pub(super) fn bind_is_sensible(bind: &Bind) -> bool {
+        bind.address.checked_add(bind.length).is_some()
+    }
+
+    /// Makes a completion queue with room for `capacity` (`ibv_create_cq`).
+    ///
+    /// # Errors
+    /// The context is not open, none or too many entries, or too many queues.
+    pub fn create_cq(
+        &mut self,
+        context: Context,
+        capacity: u32,
+    ) -> Result<CompletionQueue, VerbsError> {
+        self.contexts.get(context.0).ok_or(VerbsError::Unknown(Object::Context))?;
+        self.check_capacity(capacity)?;
+        let (object, limit) = (Object::CompletionQueue, self.limits.completion_queues);
+        let number = self.cqs.insert(Cq::new(context, capacity));
+        number.map(CompletionQueue).ok_or(VerbsError::TooMany { object, limit })
+    }
+
+    fn check_capacity(&self, capacity: u32) -> Result<(), VerbsError> {
+        if capacity == 0 {
+            return Err(VerbsError::Invalid("a completion queue has at least one entry"));
+        }
+        at_most("cqe", capacity.into(), self.limits.completions.into())
+    }
+
+    fn cq(&mut self, cq: CompletionQueue) -> Result<&mut Cq, VerbsError> {
+        self.cqs.get_mut(cq.0).ok_or(VerbsError::Unknown(Object::CompletionQueue))
+    }
+
+    /// Gives a completion queue room for `capacity` (`ibv_resize_cq`).
+    ///
+    /// # Errors
+    /// None or too many entries, or fewer than wait.
+    pub fn resize_cq(&mut self, cq: CompletionQueue, capacity: u32) -> Result<(), VerbsError> {
+        self.check_capacity(capacity)?;
+        if self.cq(cq)?.resize(capacity) {
+            Ok(())
+        } else {
+            Err(VerbsError::Invalid("more completions wait than that"))
+        }
+    }
+
+    /// Ends a completion queue (`ibv_destroy_cq`).
+    ///
+    /// # Errors
+    /// There is none, or queue pairs complete there.
+    pub fn destroy_cq(&mut self, cq: CompletionQueue) -> Result<(), VerbsError> {
+        match self.cq(cq)?.users {
+            0 => {
+                self.cqs.remove(cq.0);
+                Ok(())
+            }
+            users => Err(VerbsError::Busy { users }),
+        }
+    }
+
+    /// The next completion (`ibv_poll_cq`).
+    ///
+    /// # Errors
+    /// There is no such queue, or it overran.
+    pub fn poll_cq(&mut self, cq: CompletionQueue) -> Result<Option<Completion>, VerbsError> {
+        let queue = self.cq(cq)?;
+        match queue.pop() {
+            None if queue.overrun => Err(VerbsError::Invalid("the completion queue overran")),
+            completion => Ok(completion),
+        }
+    }
+
+    /// Asks for one [`Event::Completion`] (`ibv_req_notify_cq`).
+    ///
+    /// # Errors
+    /// There is no such queue.
+    pub fn arm_cq(&mut self, cq: CompletionQueue, arm: Arm) -> Result<(), VerbsError> {
+        self.cq(cq)?.arm(arm);
+        Ok(())
+    }
+
+    /// Makes a shared receive queue (`ibv_create_srq`).
+    ///
+    /// # Errors
+    /// There is no such domain, too much is asked for, or there are too many.
+    pub fn create_srq(
+        &mut self,
+        domain: ProtectionDomain,
+        requests: u32,
+        pieces: u32,
+    ) -> Result<SharedReceiveQueue, VerbsError> {
+        at_most("max_wr", requests.into(), self.limits.work_requests.into())?;
+        at_most("max_sge", pieces.into(), self.limits.scatter_gather.into())?;
+        let context = self.domain(domain)?.context;
+        let queue = ReceiveQueue::new(requests, pieces);
+        let srq = Srq { context, domain, queue, low_water: 0, users: 0 };
+        let (object, limit) = (Object::SharedReceiveQueue, self.limits.shared_receive_queues);
+        let number = self.srqs.insert(srq).ok_or(VerbsError::TooMany { object, limit })?;
+        self.domain(domain)?.users += 1;
+        Ok(SharedReceiveQueue(number))
+    }
+
+    pub(super) fn srq(&mut self, srq: SharedReceiveQueue) -> Result<&mut Srq, VerbsError> {
+        self.srqs.get_mut(srq.0).ok_or(VerbsError::Unknown(Object::SharedReceiveQueue))
+    }
+
+    /// Asks for one [`Event::SrqLimitReached`] when fewer requests are left (`ibv_modify_srq`).
+    ///
+    /// # Errors
+    /// There is no such queue.
+    pub fn arm_srq(&mut self, srq: SharedReceiveQueue, limit: u32) -> Result<(), VerbsError> {
+        let queue = self.srq(srq)?;
+        queue.low_water = limit;
+        if queue.queue.len() < limit {
+            queue.low_water = 0;
+            self.events.push_back(Event::SrqLimitReached { srq });
+        }
+        Ok(())
+    }
+
+    /// Posts a receive request to a shared queue (`ibv_post_srq_recv`).
+    ///
+    /// # Errors
+    /// There is no such queue, no room, or too many pieces.
+    pub fn post_srq_receive(
+        &mut self,
+        srq: SharedReceiveQueue,
+        request: &ReceiveRequest<'_>,
+    ) -> Result<(), VerbsError> {
+        self.srq(srq)?.queue.post(request)
+    }
+
+    /// Ends a shared receive queue (`ibv_destroy_srq`).
+    ///
+    /// # Errors
+    /// There is none, or queue pairs receive from it.
+    pub fn destroy_srq(&mut self, srq: SharedReceiveQueue) -> Result<(), VerbsError> {
+        let Srq { domain, users, .. } = *self.srq(srq)?;
+        if users > 0 {
+            return Err(VerbsError::Busy { users });
+        }
+        self.srqs.remove(srq.0);
+        self.domain(domain)?.users -= 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,402 @@
+//! The half of a queue pair that sends requests: begins them in order, hears what became of them,
+//! completes them in order.
+
+use alloc::vec::Vec;
+
+use weft_transport::Message;
+use weft_units::{Duration, Instant};
+use weft_wire::RdmaOperation;
+
+use super::Device;
+use super::queue_pairs::failed;
+use crate::completion::{Completion, Status};
+use crate::memory::{Accessor, Emtt, Memory, Place, Right};
+use crate::queue_pair::{
+    ATOMIC, Flow, Incoming, Intake, QueuePair, Refusal, Role, Service, State, Syndrome, Token, Wqe,
+    rnr_delay,
+};
+use crate::work::parts;
+use crate::{Event, Operation, QueuePairNumber, Sge};
+
+/// What may be done with the next request.
+enum Next {
+    /// Nothing before something else happens.
+    Wait,
+    /// It was dealt with; look at the next.
+    Go,
+}
+
+impl Device {
+    /// Begins every request that may begin.
+    pub(super) fn pump(&mut self, now: Instant, qp: QueuePairNumber) {
+        while let Some(pair) = self.qps.get_mut(qp.0) {
+            let idle = pair.state != State::ReadyToSend || pair.requester.broken;
+            if idle || pair.requester.wait_until.is_some() {
+                break;
+            }
+            let Some((_, wqe)) = pair.send.upcoming() else { break };
+            let travels = wqe.operation.travels();
+            if travels && pair.requester.flow.is_none() {
+                self.connect(now, qp);
+                break;
+            }
+            if travels && !pair.requester.ready || matches!(self.begin(now, qp), Next::Wait) {
+                break;
+            }
+        }
+        self.retire(now, qp);
+    }
+
+    /// Asks the peer's host for a connection to the peer.
+    fn connect(&mut self, now: Instant, qp: QueuePairNumber) {
+        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+        let Some(peer) = pair.peer() else { return };
+        match self.endpoint.connect(now, peer, pair.dest_qp()) {
+            Ok(connection) => {
+                pair.requester.flow = Some(Flow::new(connection));
+                self.connections.insert(connection, (qp, Role::Requester));
+            }
+            // As many as there may be: another may have ended by then.
+            Err(_) => self.try_again(now, qp),
+        }
+    }
+
+    /// Begins the next request, if its turn has come.
+    fn begin(&mut self, now: Instant, qp: QueuePairNumber) -> Next {
+        let most = self.limits.message_bytes;
+        let Some(pair) = self.qps.get_mut(qp.0) else { return Next::Wait };
+        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
+        let (reads, at_most) = (pair.send.reads, pair.attributes.max_rd_atomic.unwrap_or(0));
+        let Some((number, wqe)) = pair.send.upcoming() else { return Next::Wait };
+        if wqe.outcome.is_some() {
+            pair.send.advance();
+            return Next::Go;
+        }
+        if wqe.fence && reads > 0
+            || wqe.operation.is_answered() && reads >= at_most.into() && at_most > 0
+        {
+            return Next::Wait;
+        }
+        let failure = if !wqe.operation.travels() {
+            let status = carry_out(&mut self.emtt, who, &wqe.operation);
+            wqe.outcome = Some(status);
+            (status != Status::Success).then_some(status)
+        } else if wqe.operation.is_answered() && at_most == 0 {
+            Some(Status::LocalQpOperation)
+        } else {
+            check_memory(&self.emtt, who, wqe, most)
+        };
+        if let Some(status) = failure {
+            wqe.outcome = Some(status);
+            pair.send.advance();
+            pair.requester.broken = true;
+            return Next::Wait;
+        }
+        if wqe.operation.travels() && !self.submit_request(now, qp, number) {
+            return Next::Wait;
+        }
+        self.qps.get_mut(qp.0).expect("found just now").send.advance();
+        Next::Go
+    }
+
+    /// Hands a request to the transport; whether it took it.
+    fn submit_request(&mut self, now: Instant, qp: QueuePairNumber, number: u32) -> bool {
+        let pair = self.qps.get_mut(qp.0).expect("the caller found it");
+        let connection = pair.requester.flow.as_ref().expect("the caller looked").connection;
+        let (service, round) = (pair.request.service, pair.requester.round);
+        let wqe = pair.send.numbered(number).expect("the caller found it");
+        let operation = wqe.operation.on_the_wire(service).expect("checked when it was posted");
+        let message = Message {
+            token: Token::Request { qp, round, number }.pack(),
+            opcode: operation as u8,
+            length: u32::try_from(wqe.payload()).expect("checked when it was begun"),
+        };
+        self.endpoint.submit(now, connection, message).is_ok()
+    }
+
+    /// The peer has everything of a request, and accepted it.
+    pub(super) fn on_request_sent(&mut self, now: Instant, token: Token) {
+        let Token::Request { qp, round, number } = token else { return };
+        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+        if round == pair.requester.round % crate::queue_pair::ROUNDS
+            && let Some(wqe) = pair.send.numbered(number)
+            && !wqe.operation.is_answered()
+        {
+            pair.send.finish_number(number, Status::Success);
+        }
+        self.pump(now, qp);
+    }
+
+    /// Completes requests in order, as far as it is known what became of them.
+    pub(super) fn retire(&mut self, now: Instant, qp: QueuePairNumber) {
+        while let Some(pair) = self.qps.get_mut(qp.0)
+            && let Some((wqe, status)) = pair.send.pop_finished()
+        {
+            let cq = pair.request.send_cq;
+            if status == Status::Success {
+                (pair.requester.rnr_tries, pair.requester.tries) = (0, 0);
+                if wqe.signaled && !self.complete(cq, succeeded(qp, &wqe), false) {
+                    self.events.push_back(Event::QpFatal { qp });
+                    self.fail_qp(now, qp);
+                }
+                continue;
+            }
+            let reliable = pair.is_reliable();
+            self.complete(cq, failed(qp, wqe.wr_id, status, wqe.operation.kind()), false);
+            if reliable {
+                self.fail_qp(now, qp);
+            } else {
+                self.fail_send_queue(qp);
+            }
+        }
+        self.note_drained(qp);
+    }
+
+    /// The send queue of a queue pair that is not reliable failed; it goes on receiving.
+    fn fail_send_queue(&mut self, qp: QueuePairNumber) {
+        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+        pair.state = State::SendQueueError;
+        pair.requester.broken = false;
+        self.flush_sends(qp);
+    }
+
+    fn note_drained(&mut self, qp: QueuePairNumber) {
+        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+        if pair.requester.draining && !pair.send.is_under_way() {
+            pair.requester.draining = false;
+            if pair.attributes.drained_event == Some(true) {
+                self.events.push_back(Event::SendQueueDrained { qp });
+            }
+        }
+    }
+
+    /// Nobody answers any more: what is under way has failed.
+    pub(super) fn on_peer_lost(&mut self, now: Instant, qp: QueuePairNumber) {
+        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+        let ready = pair.requester.ready;
+        self.end_flow(now, qp, Role::Requester);
+        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+        if !ready {
+            return self.try_again(now, qp);
+        }
+        if !pair.is_reliable() {
+            pair.send.finish_under_way();
+        } else if pair.send.is_under_way() {
+            pair.send.finish_first(Status::RetryExceeded);
+        }
+        self.pump(now, qp);
+    }
+
+    /// Waits before the peer is asked again, or gives up.
+    fn try_again(&mut self, now: Instant, qp: QueuePairNumber) {
+        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+        pair.requester.tries = pair.requester.tries.saturating_add(1);
+        if pair.is_reliable() && pair.requester.tries > pair.attributes.retry_count.unwrap_or(7) {
+            pair.send.finish_first(Status::RetryExceeded);
+            return self.retire(now, qp);
+        }
+        let delay = pair.ack_timeout();
+        self.wait(now, qp, delay);
+    }
+
+    fn wait(&mut self, now: Instant, qp: QueuePairNumber, delay: Duration) {
+        self.stop_waiting(qp);
+        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+        let until = now + delay;
+        pair.requester.wait_until = Some(until);
+        self.waits.insert((until, qp));
+    }
+
+    /// Whether an answer is to a request that was made.
+    pub(super) fn expects(
+        pair: &mut QueuePair,
+        header: &weft_wire::RdmaHeader,
+        operation: RdmaOperation,
+        length: u32,
+    ) -> Intake {
+        let wqe = pair.send.with_psn(header.psn.get()).filter(|wqe| wqe.outcome.is_none());
+        let fits = match operation {
+            RdmaOperation::RcReadResponse => wqe.is_some_and(|wqe| {
+                matches!(wqe.operation, Operation::Read(_)) && wqe.length == u64::from(length)
+            }),
+            RdmaOperation::RcAtomicAcknowledge => {
+                wqe.is_some_and(|wqe| wqe.operation.is_atomic()) && length == 0
+            }
+            RdmaOperation::RcAcknowledge => length == 0,
+            _ => false,
+        };
+        if fits { Intake::Place } else { Intake::Refuse(Refusal::InvalidRequest) }
+    }
+
+    /// An answer's turn has come.
+    pub(super) fn take_answer(
+        &mut self,
+        now: Instant,
+        qp: QueuePairNumber,
+        answer: &Incoming,
+        memory: &mut impl Memory,
+    ) {
+        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+        let psn = answer.header.psn.get();
+        let status = match answer.intake {
+            Intake::Refuse(Refusal::LocalProtection) => Status::LocalProtection,
+            Intake::Refuse(_) => Status::BadResponse,
+            Intake::Place => Status::Success,
+        };
+        if answer.operation == RdmaOperation::RcAcknowledge && status == Status::Success {
+            let syndrome = Syndrome::from_byte(answer.header.immediate.to_be_bytes()[0]);
+            return self.on_acknowledge(now, qp, psn, syndrome);
+        }
+        if status != Status::Success {
+            pair.send.finish_first(status);
+        } else {
+            let stored = answer.operation == RdmaOperation::RcReadResponse
+                || store(&self.emtt, qp, pair, &answer.header, &mut self.places, memory);
+            let status = if stored { Status::Success } else { Status::LocalProtection };
+            pair.send.finish_psn(psn, status);
+        }
+        self.pump(now, qp);
+    }
+
+    fn on_acknowledge(&mut self, now: Instant, qp: QueuePairNumber, psn: u32, syndrome: Syndrome) {
+        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+        match syndrome {
+            Syndrome::Ready => pair.requester.ready = true,
+            Syndrome::Refused(nak) => {
+                pair.send.acknowledge_before(psn);
+                pair.send.finish_psn(psn, nak.status());
+                self.retire(now, qp);
+            }
+            Syndrome::NotReady { timer } => {
+                pair.send.acknowledge_before(psn);
+                let limit = pair.attributes.rnr_retry.unwrap_or(0);
+                self.retire(now, qp);
+                let Some(pair) = self.qps.get_mut(qp.0) else { return };
+                if limit != 7 && pair.requester.rnr_tries >= limit {
+                    pair.send.finish_psn(psn, Status::RnrRetryExceeded);
+                } else {
+                    pair.requester.rnr_tries = pair.requester.rnr_tries.saturating_add(1);
+                    pair.requester.round = pair.requester.round.wrapping_add(1);
+                    pair.send.rewind(psn);
+                    self.wait(now, qp, rnr_delay(timer));
+                }
+            }
+        }
+        self.pump(now, qp);
+    }
+}
+
+/// Where a piece of the answer to a READ goes.
+pub(super) fn locate_answer(
+    emtt: &Emtt,
+    qp: QueuePairNumber,
+    pair: &mut QueuePair,
+    psn: u32,
+    piece: (u32, u32),
+    places: &mut Vec<Place>,
+) -> Result<(), Refusal> {
+    let who = Accessor { domain: pair.request.domain, qp: qp.0 };
+    let wqe = pair.send.with_psn(psn).ok_or(Refusal::InvalidRequest)?;
+    scatter(emtt, who, &wqe.sges, piece, Right::LocalWrite, places)
+        .map_err(|_| Refusal::LocalProtection)
+}
+
+/// Stores what an atomic found; whether its own memory allows it.
+fn store(
+    emtt: &Emtt,
+    qp: QueuePairNumber,
+    pair: &mut QueuePair,
+    header: &weft_wire::RdmaHeader,
+    places: &mut Vec<Place>,
+    memory: &mut impl Memory,
+) -> bool {
+    let psn = header.psn.get();
+    if locate_answer(emtt, qp, pair, psn, (0, ATOMIC), places).is_err() {
+        return false;
+    }
+    let (bytes, mut from) = (header.address.to_ne_bytes(), 0);
+    for &place in places.iter() {
+        let end = from + place.len as usize;
+        memory.write(place, &bytes[from..end]);
+        from = end;
+    }
+    true
+}
+
+/// Where the bytes `piece.0..piece.0 + piece.1` of a message lie in local memory.
+pub(super) fn scatter(
+    emtt: &Emtt,
+    who: Accessor,
+    sges: &[Sge],
+    piece: (u32, u32),
+    right: Right,
+    places: &mut Vec<Place>,
+) -> Result<(), crate::AccessError> {
+    places.clear();
+    for part in parts(sges, piece.0, piece.1) {
+        places.push(emtt.translate(who, part.lkey, part.address, part.length, right)?);
+    }
+    Ok(())
+}
+
+/// Why a request cannot begin, from its length and its own memory.
+fn check_memory(emtt: &Emtt, who: Accessor, wqe: &Wqe, most: u32) -> Option<Status> {
+    let right = if wqe.operation.is_answered() { Right::LocalWrite } else { Right::LocalRead };
+    if wqe.length > most.into() || wqe.operation.is_atomic() && wqe.length != ATOMIC.into() {
+        return Some(Status::LocalLength);
+    }
+    let allowed = wqe
+        .sges
+        .iter()
+        .filter(|sge| sge.length > 0)
+        .all(|sge| emtt.translate(who, sge.lkey, sge.address, sge.length, right).is_ok());
+    (!allowed).then_some(Status::LocalProtection)
+}
+
+/// Carries out what does not travel.
+fn carry_out(emtt: &mut Emtt, who: Accessor, operation: &Operation) -> Status {
+    let done = match operation {
+        Operation::LocalInvalidate(key) => emtt.invalidate(who, *key),
+        Operation::BindWindow { window, key, bind } => {
+            emtt.bind(who, *window, *key, bind).map(|_| ())
+        }
+        _ => unreachable!("it travels"),
+    };
+    if done.is_ok() { Status::Success } else { Status::MwBind }
+}
+
+fn succeeded(qp: QueuePairNumber, wqe: &Wqe) -> Completion {
+    let length = if wqe.operation.is_answered() { wqe.length } else { 0 };
+    Completion {
+        wr_id: wqe.wr_id,
+        status: Status::Success,
+        kind: wqe.operation.kind(),
+        length: u32::try_from(length).expect("checked when it was begun"),
+        extra: None,
+        qp,
+        source: None,
+    }
+}
+
+/// Whether an operation on the wire is one that a responder of this service answers.
+pub(super) fn is_request(operation: RdmaOperation, service: Service) -> bool {
+    use RdmaOperation as Op;
+    match service {
+        Service::ReliableConnected => matches!(
+            operation,
+            Op::RcSend
+                | Op::RcSendWithImmediate
+                | Op::RcSendWithInvalidate
+                | Op::RcWrite
+                | Op::RcWriteWithImmediate
+                | Op::RcReadRequest
+                | Op::RcFetchAdd
+                | Op::RcCompareSwap
+        ),
+        Service::UnreliableConnected => matches!(
+            operation,
+            Op::UcSend | Op::UcSendWithImmediate | Op::UcWrite | Op::UcWriteWithImmediate
+        ),
+        Service::UnreliableDatagram => matches!(operation, Op::UdSend | Op::UdSendWithImmediate),
+    }
+}

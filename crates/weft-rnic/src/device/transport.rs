@@ -1,0 +1,264 @@
+//! Between the queue pairs and the network: packets in, packets out, time, and what the transport tells.
+
+use weft_transport::path::PathId;
+use weft_transport::{
+    Arrival, CloseReason, ConnectionId, Departure, Event as TransportEvent, Payload, Verdict,
+};
+use weft_units::Instant;
+use weft_wire::{Packet, RdmaHeader, U24};
+
+use core::net::SocketAddr;
+
+use super::Device;
+use super::requester::scatter;
+use crate::memory::{Accessor, Memory, Right};
+use crate::queue_pair::{Answer, Flow, Role, Syndrome, Token};
+use crate::{Place, QueuePairNumber};
+
+/// A packet to send: its headers, then the RDMA header, then the payload.
+#[derive(Clone, Copy, Debug)]
+pub struct Transmit {
+    /// The peer's address and receive port.
+    pub to: SocketAddr,
+    /// Of which connection; `None` for an answer that has none.
+    pub connection: Option<ConnectionId>,
+    /// The path it must take: the owner maps it to a UDP source port.
+    pub path: PathId,
+    /// The transport's headers.
+    pub packet: Packet,
+    /// What follows them, if they announce it.
+    pub rdma: Option<RdmaHeader>,
+    /// Bytes of payload after that.
+    pub payload_len: u16,
+}
+
+/// Where the payload of a packet is.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// In pieces of owners' memory, one after the other.
+    Memory(&'a [Place]),
+    /// Here.
+    Inline(&'a [u8]),
+    /// Nowhere any more: the peer has it already, and will throw this repeat away. Any bytes will do.
+    Anything,
+}
+
+/// What a departing packet gets beside the transport's headers.
+enum Load {
+    Memory(RdmaHeader),
+    Inline(RdmaHeader, QueuePairNumber, u32),
+    /// The peer has it: it said so before the transport did.
+    Known,
+    /// Its memory is not to be had any more: the connection fails.
+    Gone(QueuePairNumber, Role),
+}
+
+impl Device {
+    /// Takes a packet in: the transport's headers, the RDMA header that follows them if they announce
+    /// one, and the length of the payload after that. Payload is placed through `memory` before this
+    /// returns, except what is to be held.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        packet: &Packet,
+        rdma: Option<&RdmaHeader>,
+        payload_len: u16,
+        memory: &mut impl Memory,
+    ) {
+        let verdict = self.endpoint.handle_packet(now, arrival, packet, payload_len);
+        if let Verdict::Place(placement) = verdict {
+            match rdma {
+                Some(header) => self.take_in(now, &placement, header, memory),
+                None => self.endpoint.close(now, placement.connection),
+            }
+        }
+        self.settle(now);
+    }
+
+    /// Does what is due. Call it at or after [`Self::poll_timeout`].
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.endpoint.handle_timeout(now);
+        while let Some(&(until, qp)) = self.waits.first().filter(|(until, _)| *until <= now) {
+            self.waits.remove(&(until, qp));
+            if let Some(pair) = self.qps.get_mut(qp.0) {
+                pair.requester.wait_until = None;
+            }
+            self.pump(now, qp);
+        }
+        self.settle(now);
+    }
+
+    /// When [`Self::handle_timeout`] must be called next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let wait = self.waits.first().map(|(until, _)| *until);
+        self.endpoint.poll_timeout().into_iter().chain(wait).min()
+    }
+
+    /// Hands the next packet that may be sent now to `send`, and where its payload is; false if there is
+    /// none. Call until false, or until the owner's budget is spent.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        send: impl FnOnce(&Transmit, Source<'_>),
+    ) -> bool {
+        let mut packet = Packet::default();
+        while let Some(departure) = self.endpoint.poll_transmit_into(now, &mut packet) {
+            let Departure { to, connection, path, payload } = departure;
+            let mut transmit =
+                Transmit { to, connection, path, packet, rdma: None, payload_len: 0 };
+            let Some(payload) = payload else {
+                send(&transmit, Source::Memory(&[]));
+                return true;
+            };
+            transmit.packet = packet.with_rdma();
+            transmit.payload_len = payload.len;
+            match self.load(&payload) {
+                Load::Memory(header) => {
+                    transmit.rdma = Some(header);
+                    send(&transmit, Source::Memory(&self.places));
+                    return true;
+                }
+                Load::Inline(header, qp, number) => {
+                    transmit.rdma = Some(header);
+                    let pair = self.qps.get_mut(qp.0).expect("it was found");
+                    let wqe = pair.send.numbered(number).expect("it was found");
+                    let bytes = wqe.inline.as_deref().expect("it was found");
+                    let from = payload.offset as usize;
+                    let piece = &bytes[from..from + usize::from(payload.len)];
+                    send(&transmit, Source::Inline(piece));
+                    return true;
+                }
+                Load::Known => {
+                    transmit.rdma = Some(RdmaHeader::default());
+                    send(&transmit, Source::Anything);
+                    return true;
+                }
+                Load::Gone(qp, role) => self.on_memory_gone(now, qp, role, &payload),
+            }
+        }
+        false
+    }
+
+    /// What a packet says and carries; its places are in `self.places`.
+    fn load(&mut self, payload: &Payload) -> Load {
+        self.places.clear();
+        match Token::unpack(payload.token) {
+            Token::Request { qp, number, .. } => self.load_request(qp, number, payload),
+            Token::Answer { qp, number } => self.load_answer(qp, number, payload),
+            Token::Acknowledge { qp, psn, syndrome } => {
+                let said = u32::from(syndrome.to_byte()) << 24;
+                let pair = self.qps.get(qp.0);
+                let Some(pair) = pair else { return Load::Gone(qp, Role::Responder) };
+                Load::Memory(RdmaHeader {
+                    destination_qp: U24::truncate(pair.dest_qp()),
+                    psn: U24::truncate(psn),
+                    immediate: said,
+                    ..RdmaHeader::default()
+                })
+            }
+        }
+    }
+
+    fn load_request(&mut self, qp: QueuePairNumber, number: u32, payload: &Payload) -> Load {
+        let gone = Load::Gone(qp, Role::Requester);
+        let Some(pair) = self.qps.get_mut(qp.0) else { return gone };
+        let (dest_qp, domain) = (pair.dest_qp(), pair.request.domain);
+        let Some(wqe) = pair.send.numbered(number) else { return Load::Known };
+        let header = wqe.header(dest_qp);
+        if wqe.inline.is_some() {
+            return Load::Inline(header, qp, number);
+        }
+        let who = Accessor { domain, qp: qp.0 };
+        let piece = (payload.offset, u32::from(payload.len));
+        match scatter(&self.emtt, who, &wqe.sges, piece, Right::LocalRead, &mut self.places) {
+            Ok(()) => Load::Memory(header),
+            Err(_) => gone,
+        }
+    }
+
+    fn load_answer(&mut self, qp: QueuePairNumber, number: u32, payload: &Payload) -> Load {
+        let gone = Load::Gone(qp, Role::Responder);
+        let Some(pair) = self.qps.get_mut(qp.0) else { return gone };
+        let index = number.wrapping_sub(pair.responder.first_answer) as usize;
+        let Some(&answer) = pair.responder.answers.get(index) else { return gone };
+        let destination_qp = U24::truncate(pair.dest_qp());
+        let common = RdmaHeader { destination_qp, ..RdmaHeader::default() };
+        match answer {
+            Answer::Atomic { psn, value } => {
+                Load::Memory(RdmaHeader { psn: U24::truncate(psn), address: value, ..common })
+            }
+            Answer::Read { psn, key, address } => {
+                let who = Accessor { domain: pair.request.domain, qp: qp.0 };
+                let (at, len) = (address.wrapping_add(payload.offset.into()), payload.len.into());
+                if len > 0 {
+                    match self.emtt.translate(who, key, at, len, Right::RemoteRead) {
+                        Ok(place) => self.places.push(place),
+                        Err(_) => return gone,
+                    }
+                }
+                Load::Memory(RdmaHeader { psn: U24::truncate(psn), ..common })
+            }
+        }
+    }
+
+    /// Memory that a message under way needs was taken away: what was begun cannot be finished.
+    fn on_memory_gone(&mut self, now: Instant, qp: QueuePairNumber, role: Role, payload: &Payload) {
+        if let (Role::Requester, Token::Request { number, .. }) =
+            (role, Token::unpack(payload.token))
+            && let Some(pair) = self.qps.get_mut(qp.0)
+        {
+            pair.send.fail_number(number, crate::Status::LocalProtection);
+        } else {
+            self.events.push_back(crate::Event::QpAccessError { qp });
+        }
+        self.retire(now, qp);
+        self.fail_qp(now, qp);
+        self.settle(now);
+    }
+
+    /// Sees to everything the transport tells.
+    pub(super) fn settle(&mut self, now: Instant) {
+        while let Some(event) = self.endpoint.poll_event() {
+            match event {
+                TransportEvent::Sent { token, .. } => match Token::unpack(token) {
+                    token @ Token::Request { .. } => self.on_request_sent(now, token),
+                    token => self.on_answer_sent(now, token),
+                },
+                TransportEvent::Accepted { connection, service } => {
+                    self.on_accepted(now, connection, QueuePairNumber(service));
+                }
+                TransportEvent::Closed { connection, reason } => {
+                    self.on_closed(now, connection, reason);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A peer's queue pair wants to send requests to one of ours.
+    fn on_accepted(&mut self, now: Instant, connection: ConnectionId, qp: QueuePairNumber) {
+        let from = self.endpoint.peer(connection).map(|peer| peer.address);
+        let pair = self
+            .qps
+            .get_mut(qp.0)
+            .filter(|pair| pair.receives() && pair.responder.flow.is_none() && pair.peer() == from);
+        let Some(pair) = pair else { return self.endpoint.close(now, connection) };
+        pair.responder.flow = Some(Flow::new(connection));
+        if !pair.is_reliable() && pair.responder.heard {
+            pair.responder.skipped = None;
+        }
+        pair.responder.heard = true;
+        let expected = pair.responder.expected;
+        self.connections.insert(connection, (qp, Role::Responder));
+        self.acknowledge(now, qp, expected, Syndrome::Ready, None);
+    }
+
+    fn on_closed(&mut self, now: Instant, connection: ConnectionId, _reason: CloseReason) {
+        let Some((qp, role)) = self.connections.remove(&connection) else { return };
+        match role {
+            Role::Requester => self.on_peer_lost(now, qp),
+            Role::Responder => self.end_flow(now, qp, Role::Responder),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Access rights (`enum ibv_access_flags`, with its numbers).
+
+use core::ops::BitOr;
+
+/// A set of access rights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Access(u32);
+
+impl Access {
+    /// Local reading only.
+    pub const NONE: Self = Self(0);
+    /// The device may write for its own process.
+    pub const LOCAL_WRITE: Self = Self(1);
+    /// Peers may write.
+    pub const REMOTE_WRITE: Self = Self(1 << 1);
+    /// Peers may read.
+    pub const REMOTE_READ: Self = Self(1 << 2);
+    /// Peers may use atomics.
+    pub const REMOTE_ATOMIC: Self = Self(1 << 3);
+    /// Memory windows may be bound.
+    pub const MW_BIND: Self = Self(1 << 4);
+    /// Addresses count from zero.
+    pub const ZERO_BASED: Self = Self(1 << 5);
+    /// Messages need not become visible in order; the bytes of one still end with the last.
+    pub const RELAXED_ORDERING: Self = Self(1 << 20);
+
+    const ALL: u32 = 0x3f | 1 << 20;
+
+    /// The set with this number; `None` if it holds what this device does not know.
+    pub const fn from_bits(bits: u32) -> Option<Self> {
+        if bits & !Self::ALL == 0 { Some(Self(bits)) } else { None }
+    }
+
+    /// The set's number.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Whether all of `other` is in it.
+    #[inline]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether any of `other` is in it.
+    pub(crate) const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+impl BitOr for Access {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}

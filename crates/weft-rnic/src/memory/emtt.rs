@@ -1,0 +1,440 @@
+//! The extended memory translation table (STELLAR, section 6): a key and an address become an owner
+//! and its address, or a refusal. Every access of every packet, local or remote, passes
+//! [`Emtt::translate`] and nothing else does.
+
+use alloc::vec::Vec;
+
+use super::{Access, Owner, Place};
+use crate::ProtectionDomain;
+
+/// Keys are 24 bits of index and 8 of key (IBTA volume 1, section 10.6.3.2).
+const KEY_BITS: u32 = 8;
+
+/// Memory to register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionRequest {
+    /// Whose memory it is.
+    pub owner: Owner,
+    /// Where it begins, as the owner counts.
+    pub address: u64,
+    /// How long it is, bytes.
+    pub length: u64,
+    /// Where it begins in work requests, usually `address`; not read for zero-based regions.
+    pub iova: u64,
+    /// What may be done with it.
+    pub access: Access,
+}
+
+/// How a window gets its key and whom it serves (IBTA volume 1, section 10.6.7.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowKind {
+    /// Bound by a command, which draws the key; serves every queue pair of its domain.
+    Type1,
+    /// Bound by a work request, which says the key; serves the queue pair it was bound on.
+    Type2,
+}
+
+/// What a window is to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// The region's key.
+    pub region: u32,
+    /// Where the window begins, as the region counts.
+    pub address: u64,
+    /// How long it is, bytes; zero unbinds a window of type 1.
+    pub length: u64,
+    /// What peers may do through it; zero-based windows count from zero.
+    pub access: Access,
+}
+
+/// What an access is for: it decides the right that is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// The device reads for its own process.
+    LocalRead,
+    /// The device writes for its own process.
+    LocalWrite,
+    /// A peer writes.
+    RemoteWrite,
+    /// A peer reads.
+    RemoteRead,
+    /// A peer uses an atomic.
+    RemoteAtomic,
+}
+
+impl Right {
+    const fn access(self) -> Access {
+        match self {
+            Self::LocalRead => Access::NONE,
+            Self::LocalWrite => Access::LOCAL_WRITE,
+            Self::RemoteWrite => Access::REMOTE_WRITE,
+            Self::RemoteRead => Access::REMOTE_READ,
+            Self::RemoteAtomic => Access::REMOTE_ATOMIC,
+        }
+    }
+
+    const fn is_remote(self) -> bool {
+        !matches!(self, Self::LocalRead | Self::LocalWrite)
+    }
+}
+
+/// Why an access is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AccessError {
+    /// The key names nothing, or not any more.
+    #[error("no such key")]
+    BadKey,
+    /// The key is of another protection domain.
+    #[error("another protection domain's key")]
+    WrongDomain,
+    /// The key is a window's of type 2, bound on another queue pair.
+    #[error("another queue pair's window")]
+    WrongQueuePair,
+    /// Not all of it is inside.
+    #[error("outside the region")]
+    OutOfBounds,
+    /// The rights do not allow it.
+    #[error("not allowed")]
+    NotAllowed,
+    /// The window is bound already, or has the wrong type.
+    #[error("the window cannot be bound so")]
+    BadBind,
+}
+
+/// Who asks for an access.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Accessor {
+    pub(crate) domain: ProtectionDomain,
+    pub(crate) qp: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Region {
+    domain: ProtectionDomain,
+    owner: Owner,
+    address: u64,
+    iova: u64,
+    length: u64,
+    access: Access,
+    /// Windows bound to it.
+    windows: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    domain: ProtectionDomain,
+    kind: WindowKind,
+    bound: Option<Bound>,
+}
+
+/// What a window shows. The region outlives it: it is not deregistered while windows are bound.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    region: usize,
+    /// Where it begins, as the region counts.
+    address: u64,
+    length: u64,
+    access: Access,
+    /// For type 2.
+    qp: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Free,
+    Region(Region),
+    Window(Window),
+}
+
+/// Every key of one device.
+#[derive(Debug)]
+pub(crate) struct Emtt {
+    /// Entries and the key byte that their present or next user has.
+    entries: Vec<(u8, Entry)>,
+    free: Vec<usize>,
+    limit: usize,
+}
+
+/// Where `address..address + len` begins in `start..start + length`.
+#[inline]
+const fn offset_within(address: u64, len: u64, start: u64, length: u64) -> Option<u64> {
+    let Some(offset) = address.checked_sub(start) else { return None };
+    match offset.checked_add(len) {
+        Some(end) if end <= length => Some(offset),
+        _ => None,
+    }
+}
+
+impl Emtt {
+    pub(crate) fn new(limit: u32) -> Self {
+        // Index zero is never used, so that no key is below 256.
+        Self { entries: alloc::vec![(0, Entry::Free)], free: Vec::new(), limit: limit as usize }
+    }
+
+    fn insert(&mut self, entry: Entry) -> Option<u32> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.entries.len() > self.limit => return None,
+            None => {
+                self.entries.push((0, Entry::Free));
+                self.entries.len() - 1
+            }
+        };
+        self.entries[index].1 = entry;
+        Some(self.key(index))
+    }
+
+    fn key(&self, index: usize) -> u32 {
+        let index = u32::try_from(index).expect("keys have 24 bits of index");
+        index << KEY_BITS | u32::from(self.entries[index as usize].0)
+    }
+
+    #[inline]
+    fn find(&self, key: u32) -> Result<&Entry, AccessError> {
+        match self.entries.get((key >> KEY_BITS) as usize) {
+            Some((byte, entry)) if u32::from(*byte) == key & 0xff => Ok(entry),
+            _ => Err(AccessError::BadKey),
+        }
+    }
+
+    fn region(&self, key: u32) -> Option<&Region> {
+        match self.find(key) {
+            Ok(Entry::Region(region)) => Some(region),
+            _ => None,
+        }
+    }
+
+    fn window(&self, key: u32) -> Option<&Window> {
+        match self.find(key) {
+            Ok(Entry::Window(window)) => Some(window),
+            _ => None,
+        }
+    }
+
+    fn window_mut(&mut self, index: usize) -> &mut Window {
+        match &mut self.entries[index].1 {
+            Entry::Window(window) => window,
+            _ => unreachable!("the caller found a window there"),
+        }
+    }
+
+    fn remove(&mut self, key: u32) {
+        let index = (key >> KEY_BITS) as usize;
+        let (byte, entry) = &mut self.entries[index];
+        *byte = byte.wrapping_add(1);
+        *entry = Entry::Free;
+        self.free.push(index);
+    }
+
+    /// Enters memory whose bounds the caller has checked; `None` when there is no room.
+    pub(crate) fn register(
+        &mut self,
+        domain: ProtectionDomain,
+        request: &RegionRequest,
+    ) -> Option<u32> {
+        let RegionRequest { owner, address, length, access, .. } = *request;
+        let iova = if access.contains(Access::ZERO_BASED) { 0 } else { request.iova };
+        self.insert(Entry::Region(Region {
+            domain,
+            owner,
+            address,
+            iova,
+            length,
+            access,
+            windows: 0,
+        }))
+    }
+
+    /// The domain of a region, and the windows bound to it.
+    pub(crate) fn region_use(&self, key: u32) -> Option<(ProtectionDomain, u32)> {
+        self.region(key).map(|region| (region.domain, region.windows))
+    }
+
+    /// The domain of a window.
+    pub(crate) fn window_domain(&self, key: u32) -> Option<ProtectionDomain> {
+        self.window(key).map(|window| window.domain)
+    }
+
+    /// Forgets a region, which must have no windows.
+    pub(crate) fn deregister(&mut self, key: u32) {
+        assert_eq!(
+            self.region_use(key).map(|region| region.1),
+            Some(0),
+            "a region without windows"
+        );
+        self.remove(key);
+    }
+
+    pub(crate) fn allocate_window(
+        &mut self,
+        domain: ProtectionDomain,
+        kind: WindowKind,
+    ) -> Option<u32> {
+        self.insert(Entry::Window(Window { domain, kind, bound: None }))
+    }
+
+    /// Forgets a window, bound or not.
+    pub(crate) fn deallocate_window(&mut self, key: u32) {
+        self.unbind((key >> KEY_BITS) as usize);
+        self.remove(key);
+    }
+
+    fn unbind(&mut self, index: usize) {
+        let Some(bound) = self.window_mut(index).bound.take() else { return };
+        if let Entry::Region(region) = &mut self.entries[bound.region].1 {
+            region.windows -= 1;
+        }
+    }
+
+    /// Binds the window that now has key `window`; it then has the key that is returned. Type 2 says
+    /// which byte that has, type 1 draws the next.
+    pub(crate) fn bind(
+        &mut self,
+        who: Accessor,
+        window: u32,
+        new_key: Option<u32>,
+        bind: &Bind,
+    ) -> Result<u32, AccessError> {
+        let index = (window >> KEY_BITS) as usize;
+        let Window { domain, kind, bound } = *self.window(window).ok_or(AccessError::BadKey)?;
+        if domain != who.domain {
+            return Err(AccessError::WrongDomain);
+        }
+        let byte = match (kind, new_key) {
+            (WindowKind::Type1, None) => self.entries[index].0.wrapping_add(1),
+            (WindowKind::Type2, Some(key))
+                if (key >> KEY_BITS) as usize == index && bound.is_none() =>
+            {
+                key.to_le_bytes()[0]
+            }
+            _ => return Err(AccessError::BadBind),
+        };
+        let unbinds = kind == WindowKind::Type1 && bind.length == 0;
+        let target = if unbinds { None } else { Some(self.bound(who, kind, bind)?) };
+        self.unbind(index);
+        if let Some(Bound { region, .. }) = target
+            && let Entry::Region(region) = &mut self.entries[region].1
+        {
+            region.windows += 1;
+        }
+        self.window_mut(index).bound = target;
+        self.entries[index].0 = byte;
+        Ok(self.key(index))
+    }
+
+    fn bound(&self, who: Accessor, kind: WindowKind, bind: &Bind) -> Result<Bound, AccessError> {
+        let region = self.region(bind.region).ok_or(AccessError::BadKey)?;
+        if region.domain != who.domain {
+            return Err(AccessError::WrongDomain);
+        }
+        offset_within(bind.address, bind.length, region.iova, region.length)
+            .ok_or(AccessError::OutOfBounds)?;
+        let writes = bind.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        let writable = region.access.contains(Access::LOCAL_WRITE);
+        if !region.access.contains(Access::MW_BIND) || writes && !writable {
+            return Err(AccessError::NotAllowed);
+        }
+        Ok(Bound {
+            region: (bind.region >> KEY_BITS) as usize,
+            address: bind.address,
+            length: bind.length,
+            access: bind.access,
+            qp: (kind == WindowKind::Type2).then_some(who.qp),
+        })
+    }
+
+    /// Ends the binding of a window of type 2: its key means nothing until it is bound again.
+    pub(crate) fn invalidate(&mut self, who: Accessor, key: u32) -> Result<(), AccessError> {
+        let window = self.window(key).ok_or(AccessError::BadKey)?;
+        if window.domain != who.domain {
+            return Err(AccessError::WrongDomain);
+        }
+        let bound = window.bound.ok_or(AccessError::BadKey)?;
+        match bound.qp {
+            None => Err(AccessError::NotAllowed),
+            Some(qp) if qp != who.qp => Err(AccessError::WrongQueuePair),
+            Some(_) => {
+                self.unbind((key >> KEY_BITS) as usize);
+                Ok(())
+            }
+        }
+    }
+
+    /// Where `len` bytes at `address` are, if `who` may do that to them.
+    #[inline]
+    pub(crate) fn translate(
+        &self,
+        who: Accessor,
+        key: u32,
+        address: u64,
+        len: u32,
+        right: Right,
+    ) -> Result<Place, AccessError> {
+        match self.find(key)? {
+            Entry::Region(region) => {
+                let needed = right.access();
+                region.translate(who, address, len, region.access.contains(needed))
+            }
+            Entry::Window(window) if right.is_remote() => {
+                self.translate_window(window, who, address, len, right)
+            }
+            _ => Err(AccessError::BadKey),
+        }
+    }
+
+    fn translate_window(
+        &self,
+        window: &Window,
+        who: Accessor,
+        address: u64,
+        len: u32,
+        right: Right,
+    ) -> Result<Place, AccessError> {
+        let bound = window.bound.ok_or(AccessError::BadKey)?;
+        if bound.qp.is_some_and(|qp| qp != who.qp) {
+            return Err(AccessError::WrongQueuePair);
+        }
+        let start = if bound.access.contains(Access::ZERO_BASED) { 0 } else { bound.address };
+        let offset = offset_within(address, len.into(), start, bound.length)
+            .ok_or(AccessError::OutOfBounds)?;
+        let Entry::Region(region) = &self.entries[bound.region].1 else {
+            return Err(AccessError::BadKey);
+        };
+        let allowed = bound.access.contains(right.access());
+        region.translate(who, bound.address + offset, len, allowed)
+    }
+
+    /// Whether messages through this key may become visible out of order.
+    pub(crate) fn is_relaxed(&self, key: u32) -> bool {
+        let region = match self.find(key) {
+            Ok(Entry::Region(region)) => region,
+            Ok(Entry::Window(Window { bound: Some(bound), .. })) => {
+                let Entry::Region(region) = &self.entries[bound.region].1 else { return false };
+                region
+            }
+            _ => return false,
+        };
+        region.access.contains(Access::RELAXED_ORDERING)
+    }
+}
+
+impl Region {
+    #[inline]
+    fn translate(
+        &self,
+        who: Accessor,
+        address: u64,
+        len: u32,
+        allowed: bool,
+    ) -> Result<Place, AccessError> {
+        if self.domain != who.domain {
+            return Err(AccessError::WrongDomain);
+        }
+        let offset = offset_within(address, len.into(), self.iova, self.length)
+            .ok_or(AccessError::OutOfBounds)?;
+        if !allowed {
+            return Err(AccessError::NotAllowed);
+        }
+        Ok(Place { owner: self.owner, address: self.address + offset, len })
+    }
+}

@@ -1,0 +1,319 @@
+//! Messages of one connection that have begun to arrive and whose turn has not come. Payload is placed
+//! when it arrives; what a message means is seen to in order, when its turn comes.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use weft_transport::Placement;
+use weft_wire::{RdmaHeader, RdmaOperation};
+
+use crate::memory::{Held, Place};
+use crate::receive_queue::Receive;
+
+/// Messages that may begin before the first is whole. Each has a packet in the transport's window, which
+/// is no larger.
+const MOST: u32 = 8192;
+
+/// Why a request is refused (IBTA volume 1, section 9.7.5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// No receive request.
+    NotReady,
+    /// It makes no sense, or not here.
+    InvalidRequest,
+    /// More bytes than the receive request has room for.
+    TooLong,
+    /// Not with this key, or not there, or not that.
+    Access,
+    /// The receive request's own memory is not registered for it.
+    LocalProtection,
+}
+
+/// What happens to the payload of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intake {
+    /// It is placed.
+    Place,
+    /// It is dropped, and the message refused in its turn.
+    Refuse(Refusal),
+}
+
+/// The last packet of a message, whose payload waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeldPart {
+    pub(crate) packet: Held,
+    pub(crate) offset: u32,
+    pub(crate) len: u16,
+}
+
+/// A message that has begun to arrive.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) header: RdmaHeader,
+    pub(crate) operation: RdmaOperation,
+    pub(crate) length: u32,
+    /// Bytes that have arrived.
+    arrived: u32,
+    whole: bool,
+    pub(crate) intake: Intake,
+    /// The receive request it took from a shared queue.
+    pub(crate) receive: Option<Receive>,
+    pub(crate) held: Option<HeldPart>,
+    /// Where a WRITE goes, and which of its bytes are there while earlier messages are not whole.
+    target: Option<Place>,
+    early: Vec<(u32, u32)>,
+}
+
+impl Incoming {
+    pub(crate) const fn new(
+        header: RdmaHeader,
+        operation: RdmaOperation,
+        length: u32,
+        intake: Intake,
+        receive: Option<Receive>,
+    ) -> Self {
+        Self {
+            header,
+            operation,
+            length,
+            arrived: 0,
+            whole: false,
+            intake,
+            receive,
+            held: None,
+            target: None,
+            early: Vec::new(),
+        }
+    }
+
+    /// The same, of a WRITE that goes there.
+    pub(crate) fn into(self, target: Option<Place>) -> Self {
+        Self { target, ..self }
+    }
+
+    /// Bytes of a WRITE that were placed early, in the owner's memory.
+    fn early(&self) -> impl Iterator<Item = Place> {
+        let target = self.target.into_iter();
+        target.flat_map(|Place { owner, address, .. }| {
+            let place = move |&(from, to): &(u32, u32)| Place {
+                owner,
+                address: address + u64::from(from),
+                len: to - from,
+            };
+            self.early.iter().map(place)
+        })
+    }
+
+    /// Notes a packet's arrival; false if the packets hold more than the message.
+    pub(crate) fn note(&mut self, len: u16) -> bool {
+        let arrived = self.arrived.checked_add(len.into()).filter(|&bytes| bytes <= self.length);
+        let Some(arrived) = arrived.filter(|_| !self.whole) else { return false };
+        self.arrived = arrived;
+        self.whole = arrived == self.length;
+        true
+    }
+
+    /// Whether a packet of this length is all that is missing.
+    pub(crate) fn completes(&self, len: u16) -> bool {
+        self.length - self.arrived == len.into()
+    }
+}
+
+/// The messages, by their number in the connection.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    first: u32,
+    messages: VecDeque<Option<Incoming>>,
+    /// Messages with bytes that were placed early.
+    early: u32,
+}
+
+/// A part of a packet's payload: where it goes, and how much of the payload comes before it.
+pub(crate) type Part = (Place, u16);
+
+/// What is left of a part beside `newer`: nothing, one or two parts.
+fn beside(part: Part, newer: &Place) -> impl Iterator<Item = Part> {
+    let (place, from) = part;
+    let (start, end) = (place.address, place.address + u64::from(place.len));
+    let cut =
+        |address: u64| if place.owner == newer.owner { address.clamp(start, end) } else { end };
+    let cuts = [(start, cut(newer.address)), (cut(newer.address + u64::from(newer.len)), end)];
+    cuts.into_iter().filter(|(start, end)| start < end).map(move |(address, to)| {
+        let len = u32::try_from(to - address).expect("a part of a packet");
+        let skipped = u16::try_from(address - start).expect("a part of a packet");
+        (Place { address, len, ..place }, from + skipped)
+    })
+}
+
+/// The peer breaks the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nonsense;
+
+impl Inbox {
+    fn index(&self, message: u32) -> Result<usize, Nonsense> {
+        let distance = message.wrapping_sub(self.first);
+        if distance < MOST { Ok(distance as usize) } else { Err(Nonsense) }
+    }
+
+    /// Whether the message has begun; its packets must all say the same of it.
+    pub(crate) fn knows(
+        &self,
+        placement: &Placement,
+        header: &RdmaHeader,
+    ) -> Result<bool, Nonsense> {
+        match self.messages.get(self.index(placement.message)?) {
+            Some(Some(known)) => {
+                let (length, opcode) = (known.length, known.operation as u8);
+                let same = known.header == *header
+                    && (length, opcode) == (placement.length, placement.opcode);
+                if same { Ok(true) } else { Err(Nonsense) }
+            }
+            _ => Ok(false),
+        }
+    }
+
+    pub(crate) fn begin(&mut self, message: u32, incoming: Incoming) {
+        let index = self.index(message).expect("the caller asked whether it is known");
+        while self.messages.len() <= index {
+            self.messages.push_back(None);
+        }
+        self.messages[index] = Some(incoming);
+    }
+
+    #[inline]
+    pub(crate) fn message(&mut self, message: u32) -> &mut Incoming {
+        let index = self.index(message).expect("the caller asked whether it is known");
+        self.messages[index].as_mut().expect("it has begun")
+    }
+
+    /// How many messages come before this one.
+    pub(crate) fn ahead_of(&self, message: u32) -> u32 {
+        message.wrapping_sub(self.first)
+    }
+
+    /// Notes that a piece of a WRITE was placed, while messages before it may still write there.
+    pub(crate) fn note_early(&mut self, message: u32, offset: u32, len: u16) {
+        let incoming = self.message(message);
+        let end = offset + u32::from(len);
+        let first = incoming.early.is_empty();
+        match incoming.early.iter_mut().find(|(from, to)| *to == offset || *from == end) {
+            Some((_, to)) if *to == offset => *to = end,
+            Some((from, _)) => *from = offset,
+            None => incoming.early.push((offset, end)),
+        }
+        self.early += u32::from(first);
+    }
+
+    /// Cuts from `parts` what messages after `message` have written already: the newer bytes stay.
+    pub(crate) fn cut_newer(&self, message: u32, parts: &mut Vec<Part>) {
+        if self.early == 0 {
+            return;
+        }
+        let after = message.wrapping_sub(self.first).wrapping_add(1) as usize;
+        for newer in self.messages.iter().skip(after).flatten().flat_map(Incoming::early) {
+            let overlaps = |place: &Place| {
+                place.owner == newer.owner
+                    && place.address < newer.address + u64::from(newer.len)
+                    && newer.address < place.address + u64::from(place.len)
+            };
+            if parts.iter().any(|(place, _)| overlaps(place)) {
+                *parts = parts.iter().flat_map(|&part| beside(part, &newer)).collect();
+            }
+        }
+    }
+
+    /// The number of the message that was taken last.
+    pub(crate) fn last_taken(&self) -> u32 {
+        self.first.wrapping_sub(1)
+    }
+
+    /// Takes the first message if it is whole.
+    pub(crate) fn pop_whole(&mut self) -> Option<Incoming> {
+        self.messages.front()?.as_ref().filter(|incoming| incoming.whole)?;
+        self.first = self.first.wrapping_add(1);
+        let taken = self.messages.pop_front().flatten();
+        self.early -= u32::from(taken.as_ref().is_some_and(|incoming| !incoming.early.is_empty()));
+        taken
+    }
+
+    /// Takes what is left, when the connection ends.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Incoming> {
+        self.messages.drain(..).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_transport::ConnectionId;
+
+    use super::*;
+    use crate::Owner;
+
+    fn placement(message: u32, offset: u32, len: u16, length: u32) -> Placement {
+        let opcode = RdmaOperation::RcWrite as u8;
+        Placement { connection: ConnectionId(1), psn: 0, opcode, message, offset, len, length }
+    }
+
+    fn incoming(length: u32) -> Incoming {
+        let operation = RdmaOperation::RcWrite;
+        Incoming::new(RdmaHeader::default(), operation, length, Intake::Place, None)
+    }
+
+    #[test]
+    fn messages_leave_in_order_when_they_are_whole() {
+        let mut inbox = Inbox { first: u32::MAX, ..Inbox::default() };
+        inbox.begin(0, incoming(0));
+        assert!(inbox.message(0).note(0));
+        assert!(inbox.pop_whole().is_none(), "the one before has not begun");
+        inbox.begin(u32::MAX, incoming(10));
+        assert!(inbox.message(u32::MAX).note(4));
+        assert!(inbox.pop_whole().is_none());
+        assert!(inbox.message(u32::MAX).completes(6));
+        assert!(inbox.message(u32::MAX).note(6));
+        assert!(inbox.pop_whole().is_some() && inbox.pop_whole().is_some());
+        assert!(inbox.pop_whole().is_none());
+    }
+
+    #[test]
+    fn bytes_of_a_newer_write_are_not_written_over() {
+        let owner = Owner::Gpu(1);
+        let place = |address, len| Place { owner, address, len };
+        let mut inbox = Inbox::default();
+        for (message, address) in [(1, 100), (2, 400)] {
+            inbox.begin(message, incoming(300).into(Some(place(address, 300))));
+        }
+        inbox.note_early(1, 50, 50);
+        inbox.note_early(1, 100, 50);
+        inbox.note_early(2, 0, 300);
+        let cut = |message, address, len| {
+            let mut parts = alloc::vec![(place(address, len), 7)];
+            inbox.cut_newer(message, &mut parts);
+            parts
+        };
+        assert_eq!(cut(0, 100, 200), [(place(100, 50), 7), (place(250, 50), 157)]);
+        assert_eq!(cut(0, 160, 20), []);
+        assert_eq!(cut(0, 200, 1000), [(place(250, 150), 57), (place(700, 500), 507)]);
+        assert_eq!(cut(1, 100, 200), [(place(100, 200), 7)], "it is the newest there");
+        assert_eq!(cut(u32::MAX, 160, 20), [], "of a message that was taken");
+        let other = (Place { owner: Owner::Gpu(2), ..place(160, 20) }, 0);
+        let mut parts = alloc::vec![other];
+        inbox.cut_newer(0, &mut parts);
+        assert_eq!(parts, [other]);
+    }
+
+    #[test]
+    fn packets_that_contradict_each_other_or_lie_far_ahead_are_nonsense() {
+        let mut inbox = Inbox::default();
+        let header = RdmaHeader::default();
+        assert_eq!(inbox.knows(&placement(3, 0, 5, 10), &header), Ok(false));
+        inbox.begin(3, incoming(10));
+        assert_eq!(inbox.knows(&placement(3, 5, 5, 10), &header), Ok(true));
+        assert_eq!(inbox.knows(&placement(3, 5, 5, 11), &header), Err(Nonsense));
+        let other = RdmaHeader { key: 1, ..header };
+        assert_eq!(inbox.knows(&placement(3, 5, 5, 10), &other), Err(Nonsense));
+        assert_eq!(inbox.knows(&placement(MOST, 0, 5, 10), &header), Err(Nonsense));
+        assert_eq!(inbox.knows(&placement(u32::MAX, 0, 5, 10), &header), Err(Nonsense));
+        assert!(inbox.message(3).note(6));
+        assert!(!inbox.message(3).note(6), "more bytes than the message");
+    }
+}

@@ -1,0 +1,111 @@
+//! Receive requests that wait for messages: of one queue pair, or shared by several.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::work::total;
+use crate::{Context, ProtectionDomain, ReceiveRequest, Sge, VerbsError};
+
+/// Names a shared receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SharedReceiveQueue(pub u32);
+
+/// A receive request.
+#[derive(Clone, Debug)]
+pub(crate) struct Receive {
+    pub(crate) wr_id: u64,
+    pub(crate) sges: Vec<Sge>,
+}
+
+impl Receive {
+    /// Bytes it has room for.
+    pub(crate) fn room(&self) -> u64 {
+        total(&self.sges)
+    }
+}
+
+/// Receive requests in the order they were posted.
+#[derive(Debug)]
+pub(crate) struct ReceiveQueue {
+    requests: VecDeque<Receive>,
+    /// Number of the first of them, counted from the first that was ever posted.
+    head: u64,
+    limit: u32,
+    pieces: u32,
+}
+
+impl ReceiveQueue {
+    pub(crate) const fn new(limit: u32, pieces: u32) -> Self {
+        Self { requests: VecDeque::new(), head: 0, limit, pieces }
+    }
+
+    pub(crate) fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), VerbsError> {
+        if request.sges.len() > self.pieces as usize {
+            let (got, limit) = (request.sges.len() as u64, self.pieces.into());
+            return Err(VerbsError::OverLimit { field: "num_sge", got, limit });
+        }
+        if self.len() >= self.limit {
+            return Err(VerbsError::QueueFull { limit: self.limit });
+        }
+        self.requests.push_back(Receive { wr_id: request.wr_id, sges: request.sges.to_vec() });
+        Ok(())
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        u32::try_from(self.requests.len()).expect("at most the limit")
+    }
+
+    /// Number of the first request.
+    pub(crate) fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// The request with this number, if it was posted and not taken.
+    #[inline]
+    pub(crate) fn numbered(&self, number: u64) -> Option<&Receive> {
+        let index = usize::try_from(number.checked_sub(self.head)?).ok()?;
+        self.requests.get(index)
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Receive> {
+        let request = self.requests.pop_front()?;
+        self.head += 1;
+        Some(request)
+    }
+
+    /// Puts back what was taken last.
+    pub(crate) fn put_back(&mut self, request: Receive) {
+        self.requests.push_front(request);
+        self.head -= 1;
+    }
+
+    /// Forgets all requests and begins to count anew.
+    pub(crate) fn reset(&mut self) {
+        self.requests.clear();
+        self.head = 0;
+    }
+}
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub(crate) struct Srq {
+    pub(crate) context: Context,
+    pub(crate) domain: ProtectionDomain,
+    pub(crate) queue: ReceiveQueue,
+    /// With fewer requests than this its owner is told, once.
+    pub(crate) low_water: u32,
+    /// Queue pairs that receive from it.
+    pub(crate) users: u32,
+}
+
+impl Srq {
+    /// Takes a request; whether the owner is to be told that few are left.
+    pub(crate) fn take(&mut self) -> Option<(Receive, bool)> {
+        let request = self.queue.take()?;
+        let low = self.queue.len() < self.low_water;
+        if low {
+            self.low_water = 0;
+        }
+        Some((request, low))
+    }
+}

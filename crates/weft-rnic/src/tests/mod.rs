@@ -1,0 +1,7 @@
+//! Behaviour of several devices on an in-memory network, byte for byte.
+
+mod model;
+mod network;
+mod operations;
+mod ordering;
+mod refusals;
