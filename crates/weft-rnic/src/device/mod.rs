@@ -14,6 +14,8 @@ use crate::receive_queue::Srq;
 use crate::table::Table;
 use crate::{Completion, CompletionQueue, Event, Limits, Place, QueuePairNumber};
 
+mod answers;
+mod intake;
 mod objects;
 mod queue_pairs;
 mod requester;

@@ -1,25 +1,18 @@
 //! The half of a queue pair that answers: payload is placed when it arrives, requests are carried out
 //! in order.
 
-use weft_transport::{Message, Placement};
+use weft_transport::Placement;
 use weft_units::Instant;
 use weft_wire::{RdmaHeader, RdmaOperation};
 
 use super::Device;
+use super::intake::{is_send, is_write, is_write_with_immediate};
 use super::queue_pairs::failed;
-use super::requester::{locate_answer, scatter};
 use crate::completion::{Completion, Extra, Status, WorkKind};
-use crate::memory::{Access, Accessor, Held, Memory, Place, Right};
-use crate::queue_pair::{
-    ATOMIC, Answer, HeldPart, Incoming, Intake, QueuePair, Refusal, Role, State, Syndrome, Token,
-    after,
-};
+use crate::memory::{Accessor, Memory};
+use crate::queue_pair::{Incoming, Intake, QueuePair, Refusal, Role, State, Syndrome, after};
 use crate::receive_queue::Receive;
 use crate::{Event, QueuePairNumber};
-
-/// Answers under way on one queue pair at most. The requester's own limit is lower; what it knows to be
-/// answered may still wait to be acknowledged here, so that limit cannot be held to the number.
-const MOST_ANSWERS: usize = 1024;
 
 /// What became of a message in its turn.
 enum Turn {
@@ -27,26 +20,8 @@ enum Turn {
     /// Sent before the requester heard that an earlier one was refused; it will come again.
     Stale,
     Refused(Refusal),
-}
-
-const fn is_send(operation: RdmaOperation) -> bool {
-    matches!(
-        operation,
-        RdmaOperation::RcSend
-            | RdmaOperation::RcSendWithImmediate
-            | RdmaOperation::RcSendWithInvalidate
-            | RdmaOperation::UcSend
-            | RdmaOperation::UcSendWithImmediate
-    )
-}
-
-const fn is_write(operation: RdmaOperation) -> bool {
-    is_write_with_immediate(operation)
-        || matches!(operation, RdmaOperation::RcWrite | RdmaOperation::UcWrite)
-}
-
-const fn is_write_with_immediate(operation: RdmaOperation) -> bool {
-    matches!(operation, RdmaOperation::RcWriteWithImmediate | RdmaOperation::UcWriteWithImmediate)
+    /// Numbered otherwise than agreed: the queue pairs were not set up for each other.
+    OutOfStep,
 }
 
 impl Device {
@@ -78,256 +53,6 @@ impl Device {
         if let Some(psn) = gate {
             let _ = self.endpoint.placed(now, connection, psn);
         }
-    }
-
-    /// The queue pair a packet is for, if it came on its connection.
-    fn whose(&self, placement: &Placement, header: &RdmaHeader) -> Option<(QueuePairNumber, Role)> {
-        let qp = QueuePairNumber(header.destination_qp.get());
-        let pair = self.qps.get(qp.0)?;
-        let came_on = |flow: &Option<crate::queue_pair::Flow>| {
-            flow.as_ref().is_some_and(|flow| flow.connection == placement.connection)
-        };
-        if came_on(&pair.responder.flow) {
-            Some((qp, Role::Responder))
-        } else if came_on(&pair.requester.flow) {
-            Some((qp, Role::Requester))
-        } else {
-            None
-        }
-    }
-
-    /// Whether the queue pair answers nothing more, and only its last words are on their way.
-    fn is_over(&self, qp: QueuePairNumber, role: Role) -> bool {
-        let closing = |pair: &QueuePair| pair.responder.closing || !pair.receives();
-        role == Role::Responder && self.qps.get(qp.0).is_none_or(closing)
-    }
-
-    /// Enters the message a packet is part of, unless it is known; `None` for nonsense.
-    fn begin_message(
-        &mut self,
-        qp: QueuePairNumber,
-        role: Role,
-        placement: &Placement,
-        header: &RdmaHeader,
-    ) -> Option<RdmaOperation> {
-        let operation = RdmaOperation::from_number(placement.opcode)?;
-        let pair = self.qps.get_mut(qp.0)?;
-        let known = pair.flow(role)?.inbox.knows(placement, header);
-        if known.ok()? {
-            return Some(operation);
-        }
-        let (intake, receive, target) = match role {
-            Role::Requester => {
-                (Self::expects(pair, header, operation, placement.length), None, None)
-            }
-            Role::Responder => {
-                if !super::requester::is_request(operation, pair.request.service) {
-                    return None;
-                }
-                self.admit(qp, header, operation, placement.length)
-            }
-        };
-        let incoming =
-            Incoming::new(*header, operation, placement.length, intake, receive).into(target);
-        self.qps.get_mut(qp.0)?.flow(role)?.inbox.begin(placement.message, incoming);
-        Some(operation)
-    }
-
-    /// Whether a request's payload may be placed; the receive request it takes from a shared queue, or
-    /// where it goes.
-    fn admit(
-        &mut self,
-        qp: QueuePairNumber,
-        header: &RdmaHeader,
-        operation: RdmaOperation,
-        length: u32,
-    ) -> (Intake, Option<Receive>, Option<Place>) {
-        if is_send(operation) {
-            let (intake, receive) = self.admit_send(qp, header, length);
-            return (intake, receive, None);
-        }
-        let Some(pair) = self.qps.get_mut(qp.0) else {
-            return (Intake::Refuse(Refusal::InvalidRequest), None, None);
-        };
-        let mut target = None;
-        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
-        let refusal = if length > self.limits.message_bytes {
-            Some(Refusal::InvalidRequest)
-        } else if is_write(operation) {
-            let (key, address) = (header.key, header.address);
-            target = self.emtt.translate(who, key, address, length, Right::RemoteWrite).ok();
-            let allowed = pair.allows(Access::REMOTE_WRITE) && (length == 0 || target.is_some());
-            (!allowed).then_some(Refusal::Access)
-        } else {
-            (length > 0).then_some(Refusal::InvalidRequest)
-        };
-        (refusal.map_or(Intake::Place, Intake::Refuse), None, target)
-    }
-
-    fn admit_send(
-        &mut self,
-        qp: QueuePairNumber,
-        header: &RdmaHeader,
-        length: u32,
-    ) -> (Intake, Option<Receive>) {
-        let pair = self.qps.get_mut(qp.0).expect("the caller found it");
-        let Some(srq) = pair.request.srq else {
-            let number = pair.receive_number(header.address);
-            let refusal = match number.and_then(|number| pair.receive.numbered(number)) {
-                None => Some(Refusal::NotReady),
-                Some(receive) if receive.room() < length.into() => Some(Refusal::TooLong),
-                Some(_) => None,
-            };
-            return (refusal.map_or(Intake::Place, Intake::Refuse), None);
-        };
-        let taken = self.srqs.get_mut(srq.0).and_then(|queue| queue.take());
-        let Some((receive, low)) = taken else { return (Intake::Refuse(Refusal::NotReady), None) };
-        if low {
-            self.events.push_back(Event::SrqLimitReached { srq });
-        }
-        let fits = receive.room() >= length.into();
-        let intake = if fits { Intake::Place } else { Intake::Refuse(Refusal::TooLong) };
-        (intake, Some(receive))
-    }
-
-    /// Finds where a piece of a message goes: into `self.places`.
-    fn locate(
-        &mut self,
-        qp: QueuePairNumber,
-        role: Role,
-        incoming: &Piece<'_>,
-    ) -> Result<(), Refusal> {
-        let Piece { header, operation, receive, offset, len } = *incoming;
-        self.places.clear();
-        if len == 0 {
-            return Ok(());
-        }
-        let pair = self.qps.get_mut(qp.0).ok_or(Refusal::InvalidRequest)?;
-        let (piece, places) = ((offset, u32::from(len)), &mut self.places);
-        if role == Role::Requester {
-            return locate_answer(&self.emtt, qp, pair, header.psn.get(), piece, places);
-        }
-        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
-        if is_write(operation) {
-            let address = header.address.wrapping_add(offset.into());
-            let right = Right::RemoteWrite;
-            let place = self.emtt.translate(who, header.key, address, len.into(), right);
-            places.push(place.map_err(|_| Refusal::Access)?);
-            return Ok(());
-        }
-        let own = || pair.receive.numbered(pair.receive_number(header.address)?);
-        let receive = receive.or_else(own).ok_or(Refusal::NotReady)?;
-        scatter(&self.emtt, who, &receive.sges, piece, Right::LocalWrite, places)
-            .map_err(|_| Refusal::LocalProtection)
-    }
-
-    /// Places a packet's payload, or has it held; whether its message's turn has come with it. `None` for
-    /// nonsense.
-    fn put_payload(
-        &mut self,
-        qp: QueuePairNumber,
-        role: Role,
-        placement: &Placement,
-        operation: RdmaOperation,
-        memory: &mut impl Memory,
-    ) -> Option<bool> {
-        let Placement { connection, psn, message, offset, len, length, .. } = *placement;
-        let flow = self.qps.get_mut(qp.0)?.flow(role)?;
-        let first = flow.inbox.ahead_of(message) == 0;
-        let incoming = flow.inbox.message(message);
-        let completes = incoming.completes(len);
-        if !incoming.note(len) {
-            return None;
-        }
-        let (header, intake) = (incoming.header, incoming.intake);
-        if intake != Intake::Place {
-            return Some(first && completes);
-        }
-        let last = offset + u32::from(len) == length;
-        if is_write(operation) && last && len > 0 {
-            // Of a relaxed region only the message's own bytes must come before its last.
-            let in_order = completes && (first || self.emtt.is_relaxed(header.key));
-            if !in_order {
-                let packet = Held { connection, psn };
-                memory.hold(packet);
-                let incoming = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message);
-                incoming.held = Some(HeldPart { packet, offset, len });
-                return Some(first && completes);
-            }
-        }
-        let receive = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message).receive.take();
-        let piece = Piece { header: &header, operation, receive: receive.as_ref(), offset, len };
-        let located = self.locate(qp, role, &piece);
-        let incoming = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message);
-        incoming.receive = receive;
-        match located {
-            Ok(()) => {
-                self.lay_out(qp, role, message, operation);
-                self.parts.iter().for_each(|&(place, from)| memory.place(place, from));
-                if is_write(operation) && !first {
-                    self.qps.get_mut(qp.0)?.flow(role)?.inbox.note_early(message, offset, len);
-                }
-            }
-            Err(refusal) => incoming.intake = Intake::Refuse(refusal),
-        }
-        if completes && self.emtt.is_relaxed(header.key) {
-            self.place_held(qp, role, message, memory);
-        }
-        Some(first && completes)
-    }
-
-    /// Which part of the payload goes to which of `self.places`: into `self.parts`.
-    fn lay_out(&mut self, qp: QueuePairNumber, role: Role, message: u32, operation: RdmaOperation) {
-        self.parts.clear();
-        let mut from = 0;
-        for &place in &self.places {
-            self.parts.push((place, from));
-            from += u16::try_from(place.len).expect("a part of a packet");
-        }
-        let flow = self.qps.get_mut(qp.0).and_then(|pair| pair.flow(role));
-        if let Some(flow) = flow.filter(|_| is_write(operation)) {
-            flow.inbox.cut_newer(message, &mut self.parts);
-        }
-    }
-
-    /// Places what is held of a message in a relaxed region, whose other bytes have all come.
-    fn place_held(
-        &mut self,
-        qp: QueuePairNumber,
-        role: Role,
-        message: u32,
-        memory: &mut impl Memory,
-    ) {
-        let Some(flow) = self.qps.get_mut(qp.0).and_then(|pair| pair.flow(role)) else { return };
-        let incoming = flow.inbox.message(message);
-        let (header, operation) = (incoming.header, incoming.operation);
-        let Some(part) = incoming.held.take() else { return };
-        if let Err(refusal) = self.release(qp, message, &header, operation, part, memory) {
-            let pair = self.qps.get_mut(qp.0).expect("found just now");
-            let flow = pair.flow(role).expect("found just now");
-            flow.inbox.message(message).intake = Intake::Refuse(refusal);
-        }
-    }
-
-    /// Places a held part and lets its packet go.
-    fn release(
-        &mut self,
-        qp: QueuePairNumber,
-        message: u32,
-        header: &RdmaHeader,
-        operation: RdmaOperation,
-        part: HeldPart,
-        memory: &mut impl Memory,
-    ) -> Result<(), Refusal> {
-        let HeldPart { packet, offset, len } = part;
-        let piece = Piece { header, operation, receive: None, offset, len };
-        let located = self.locate(qp, Role::Responder, &piece);
-        if located.is_ok() {
-            self.lay_out(qp, Role::Responder, message, operation);
-            self.parts.iter().for_each(|&(place, from)| memory.place_held(packet, place, from));
-        }
-        memory.release(packet);
-        located
     }
 
     /// Carries out messages whose turn has come. The packet that made the first of them whole is the
@@ -380,6 +105,12 @@ impl Device {
                 self.refuse(now, qp, incoming, refusal, gate.take());
             }
             Turn::Refused(_) => self.drop_message(qp, incoming),
+            Turn::OutOfStep => {
+                // Nothing of it is acknowledged: the peer gives up in time.
+                *gate = None;
+                self.put_back(qp, incoming);
+                self.end_flow(now, qp, Role::Responder);
+            }
             Turn::Done => self.fail_if_overrun(now, qp),
         }
     }
@@ -433,8 +164,10 @@ impl Device {
             // Nothing is sent twice: what is missing was lost.
             pair.responder.expected = incoming.header.psn.get();
         } else if incoming.header.psn.get() != pair.responder.expected {
-            return Turn::Stale;
+            let rewinds = pair.responder.rewinds;
+            return if rewinds { Turn::Stale } else { Turn::OutOfStep };
         }
+        pair.responder.rewinds = false;
         if let Intake::Refuse(refusal) = incoming.intake {
             return Turn::Refused(refusal);
         }
@@ -540,80 +273,6 @@ impl Device {
         Some(receive)
     }
 
-    fn answer_read(
-        &mut self,
-        now: Instant,
-        qp: QueuePairNumber,
-        header: &RdmaHeader,
-    ) -> Result<(), Refusal> {
-        let RdmaHeader { key, address, immediate: length, .. } = *header;
-        let pair = self.qps.get_mut(qp.0).expect("the caller found it");
-        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
-        if length > self.limits.message_bytes {
-            return Err(Refusal::InvalidRequest);
-        }
-        let place = self.emtt.translate(who, key, address, length, Right::RemoteRead);
-        if !pair.allows(Access::REMOTE_READ) || length > 0 && place.is_err() {
-            return Err(Refusal::Access);
-        }
-        let psn = header.psn.get();
-        self.answer(now, qp, Answer::Read { psn, key, address }, length)
-    }
-
-    fn answer_atomic(
-        &mut self,
-        now: Instant,
-        qp: QueuePairNumber,
-        incoming: &Incoming,
-        memory: &mut impl Memory,
-    ) -> Result<(), Refusal> {
-        let RdmaHeader { key, address, operands, psn, .. } = incoming.header;
-        let pair = self.qps.get_mut(qp.0).expect("the caller found it");
-        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
-        let operands = operands.ok_or(Refusal::InvalidRequest)?;
-        if !address.is_multiple_of(ATOMIC.into()) {
-            return Err(Refusal::InvalidRequest);
-        }
-        let place = self.emtt.translate(who, key, address, ATOMIC, Right::RemoteAtomic);
-        let place = place.ok().filter(|_| pair.allows(Access::REMOTE_ATOMIC));
-        let place = place.ok_or(Refusal::Access)?;
-        if !has_room(pair) {
-            return Err(Refusal::InvalidRequest);
-        }
-        let value = if incoming.operation == RdmaOperation::RcFetchAdd {
-            memory.fetch_add(place, operands.swap_or_add)
-        } else {
-            memory.compare_swap(place, operands.compare, operands.swap_or_add)
-        };
-        self.answer(now, qp, Answer::Atomic { psn: psn.get(), value }, 0)
-    }
-
-    /// Sends an answer with data.
-    fn answer(
-        &mut self,
-        now: Instant,
-        qp: QueuePairNumber,
-        answer: Answer,
-        length: u32,
-    ) -> Result<(), Refusal> {
-        let pair = self.qps.get_mut(qp.0).expect("the caller found it");
-        if !has_room(pair) {
-            return Err(Refusal::InvalidRequest);
-        }
-        let responder = &mut pair.responder;
-        let waiting = u32::try_from(responder.answers.len()).expect("at most the limit");
-        let number = responder.first_answer.wrapping_add(waiting);
-        responder.answers.push_back(answer);
-        let connection = responder.flow.as_ref().expect("its turn came on it").connection;
-        let opcode = match answer {
-            Answer::Read { .. } => RdmaOperation::RcReadResponse,
-            Answer::Atomic { .. } => RdmaOperation::RcAtomicAcknowledge,
-        };
-        let token = Token::Answer { qp, number }.pack();
-        let message = Message { token, opcode: opcode as u8, length };
-        self.endpoint.submit(now, connection, message).map_err(|_| Refusal::InvalidRequest)
-    }
-
     /// Says why a request is refused; for good unless it is only too early.
     fn refuse(
         &mut self,
@@ -626,6 +285,7 @@ impl Device {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         let timer = pair.attributes.min_rnr_timer.unwrap_or(0);
         let (psn, syndrome) = (incoming.header.psn.get(), Syndrome::of(refusal, timer));
+        pair.responder.rewinds = refusal == Refusal::NotReady;
         self.acknowledge(now, qp, psn, syndrome, gate);
         if refusal == Refusal::NotReady {
             return self.put_back(qp, incoming);
@@ -653,68 +313,6 @@ impl Device {
             self.complete(cq, failed(qp, receive.wr_id, status, WorkKind::Receive), false);
         }
     }
-
-    /// Sends an acknowledgement; `withheld` is acknowledged by the transport only after it has arrived, so
-    /// that the peer hears the reason first.
-    pub(super) fn acknowledge(
-        &mut self,
-        now: Instant,
-        qp: QueuePairNumber,
-        psn: u32,
-        syndrome: Syndrome,
-        withheld: Option<u32>,
-    ) {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        let Some(flow) = pair.responder.flow.as_ref() else { return };
-        let connection = flow.connection;
-        let token = Token::Acknowledge { qp, psn, syndrome }.pack();
-        let opcode = RdmaOperation::RcAcknowledge as u8;
-        let message = Message { token, opcode, length: 0 };
-        if self.endpoint.submit(now, connection, message).is_ok() {
-            pair.responder.acknowledgements.push_back(withheld);
-        }
-    }
-
-    /// An answer or an acknowledgement has arrived.
-    pub(super) fn on_answer_sent(&mut self, now: Instant, token: Token) {
-        match token {
-            Token::Answer { qp, .. } => {
-                let Some(pair) = self.qps.get_mut(qp.0) else { return };
-                pair.responder.answers.pop_front();
-                pair.responder.first_answer = pair.responder.first_answer.wrapping_add(1);
-            }
-            Token::Acknowledge { qp, .. } => {
-                let Some(pair) = self.qps.get_mut(qp.0) else { return };
-                let Some(flow) = pair.responder.flow.as_ref() else { return };
-                let connection = flow.connection;
-                let withheld = pair.responder.acknowledgements.pop_front().flatten();
-                let over = pair.responder.closing && pair.responder.acknowledgements.is_empty();
-                if over {
-                    return self.end_flow(now, qp, Role::Responder);
-                }
-                if let Some(psn) = withheld.filter(|_| !pair.responder.closing) {
-                    let _ = self.endpoint.placed(now, connection, psn);
-                }
-            }
-            Token::Request { .. } => {}
-        }
-    }
-}
-
-/// A piece of a message that arrived.
-#[derive(Clone, Copy)]
-struct Piece<'a> {
-    header: &'a RdmaHeader,
-    operation: RdmaOperation,
-    /// The receive request it takes, if that is from a shared queue.
-    receive: Option<&'a Receive>,
-    offset: u32,
-    len: u16,
-}
-
-fn has_room(pair: &QueuePair) -> bool {
-    pair.attributes.max_dest_rd_atomic.unwrap_or(0) > 0
-        && pair.responder.answers.len() < MOST_ANSWERS
 }
 
 /// The PSN of the first request ever.

@@ -12,7 +12,7 @@ use core::net::SocketAddr;
 use super::Device;
 use super::requester::scatter;
 use crate::memory::{Accessor, Memory, Right};
-use crate::queue_pair::{Answer, Flow, Role, Syndrome, Token};
+use crate::queue_pair::{Answer, Flow, QueuePair, Role, Syndrome, Token};
 use crate::{Place, QueuePairNumber};
 
 /// A packet to send: its headers, then the RDMA header, then the payload.
@@ -239,11 +239,13 @@ impl Device {
     /// A peer's queue pair wants to send requests to one of ours.
     fn on_accepted(&mut self, now: Instant, connection: ConnectionId, qp: QueuePairNumber) {
         let from = self.endpoint.peer(connection).map(|peer| peer.address);
-        let pair = self
-            .qps
-            .get_mut(qp.0)
-            .filter(|pair| pair.receives() && pair.responder.flow.is_none() && pair.peer() == from);
-        let Some(pair) = pair else { return self.endpoint.close(now, connection) };
+        let meant = |pair: &QueuePair| pair.receives() && pair.peer() == from;
+        if !self.qps.get(qp.0).is_some_and(meant) {
+            return self.endpoint.close(now, connection);
+        }
+        // A peer that connects again has given up its former connection.
+        self.end_flow(now, qp, Role::Responder);
+        let Some(pair) = self.qps.get_mut(qp.0) else { return };
         pair.responder.flow = Some(Flow::new(connection));
         if !pair.is_reliable() && pair.responder.heard {
             pair.responder.skipped = None;

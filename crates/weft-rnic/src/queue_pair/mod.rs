@@ -109,6 +109,8 @@ pub(crate) struct Responder {
     pub(crate) flow: Option<Flow>,
     /// Number of the next request.
     pub(crate) expected: u32,
+    /// The peer was told to send again from that number: until it does, other numbers are old.
+    pub(crate) rewinds: bool,
     /// Messages the peer counted a receive request for and that were dropped (UC); `None` after a
     /// connection was lost with messages: the next one tells.
     pub(crate) skipped: Option<u64>,

@@ -1,0 +1,141 @@
+//! What a responder sends: READs' memory, what atomics found, and acknowledgements.
+
+use weft_transport::Message;
+use weft_units::Instant;
+use weft_wire::{RdmaHeader, RdmaOperation};
+
+use super::Device;
+use crate::QueuePairNumber;
+use crate::memory::{Access, Accessor, Memory, Right};
+use crate::queue_pair::{ATOMIC, Answer, Incoming, QueuePair, Refusal, Role, Syndrome, Token};
+
+/// Answers under way on one queue pair at most. The requester's own limit is lower; what it knows to be
+/// answered may still wait to be acknowledged here, so that limit cannot be held to the number.
+const MOST_ANSWERS: usize = 1024;
+
+impl Device {
+    pub(super) fn answer_read(
+        &mut self,
+        now: Instant,
+        qp: QueuePairNumber,
+        header: &RdmaHeader,
+    ) -> Result<(), Refusal> {
+        let RdmaHeader { key, address, immediate: length, .. } = *header;
+        let pair = self.qps.get_mut(qp.0).expect("the caller found it");
+        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
+        if length > self.limits.message_bytes {
+            return Err(Refusal::InvalidRequest);
+        }
+        let place = self.emtt.translate(who, key, address, length, Right::RemoteRead);
+        if !pair.allows(Access::REMOTE_READ) || length > 0 && place.is_err() {
+            return Err(Refusal::Access);
+        }
+        let psn = header.psn.get();
+        self.answer(now, qp, Answer::Read { psn, key, address }, length)
+    }
+
+    pub(super) fn answer_atomic(
+        &mut self,
+        now: Instant,
+        qp: QueuePairNumber,
+        incoming: &Incoming,
+        memory: &mut impl Memory,
+    ) -> Result<(), Refusal> {
+        let RdmaHeader { key, address, operands, psn, .. } = incoming.header;
+        let pair = self.qps.get_mut(qp.0).expect("the caller found it");
+        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
+        let operands = operands.ok_or(Refusal::InvalidRequest)?;
+        if !address.is_multiple_of(ATOMIC.into()) {
+            return Err(Refusal::InvalidRequest);
+        }
+        let place = self.emtt.translate(who, key, address, ATOMIC, Right::RemoteAtomic);
+        let place = place.ok().filter(|_| pair.allows(Access::REMOTE_ATOMIC));
+        let place = place.ok_or(Refusal::Access)?;
+        if !has_room(pair) {
+            return Err(Refusal::InvalidRequest);
+        }
+        let value = if incoming.operation == RdmaOperation::RcFetchAdd {
+            memory.fetch_add(place, operands.swap_or_add)
+        } else {
+            memory.compare_swap(place, operands.compare, operands.swap_or_add)
+        };
+        self.answer(now, qp, Answer::Atomic { psn: psn.get(), value }, 0)
+    }
+
+    /// Sends an answer with data.
+    fn answer(
+        &mut self,
+        now: Instant,
+        qp: QueuePairNumber,
+        answer: Answer,
+        length: u32,
+    ) -> Result<(), Refusal> {
+        let pair = self.qps.get_mut(qp.0).expect("the caller found it");
+        if !has_room(pair) {
+            return Err(Refusal::InvalidRequest);
+        }
+        let responder = &mut pair.responder;
+        let waiting = u32::try_from(responder.answers.len()).expect("at most the limit");
+        let number = responder.first_answer.wrapping_add(waiting);
+        responder.answers.push_back(answer);
+        let connection = responder.flow.as_ref().expect("its turn came on it").connection;
+        let opcode = match answer {
+            Answer::Read { .. } => RdmaOperation::RcReadResponse,
+            Answer::Atomic { .. } => RdmaOperation::RcAtomicAcknowledge,
+        };
+        let token = Token::Answer { qp, number }.pack();
+        let message = Message { token, opcode: opcode as u8, length };
+        self.endpoint.submit(now, connection, message).map_err(|_| Refusal::InvalidRequest)
+    }
+
+    /// Sends an acknowledgement; `withheld` is acknowledged by the transport only after it has arrived, so
+    /// that the peer hears the reason first.
+    pub(super) fn acknowledge(
+        &mut self,
+        now: Instant,
+        qp: QueuePairNumber,
+        psn: u32,
+        syndrome: Syndrome,
+        withheld: Option<u32>,
+    ) {
+        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+        let Some(flow) = pair.responder.flow.as_ref() else { return };
+        let connection = flow.connection;
+        let token = Token::Acknowledge { qp, psn, syndrome }.pack();
+        let opcode = RdmaOperation::RcAcknowledge as u8;
+        let message = Message { token, opcode, length: 0 };
+        if self.endpoint.submit(now, connection, message).is_ok() {
+            pair.responder.acknowledgements.push_back(withheld);
+        }
+    }
+
+    /// An answer or an acknowledgement has arrived.
+    pub(super) fn on_answer_sent(&mut self, now: Instant, token: Token) {
+        match token {
+            Token::Answer { qp, .. } => {
+                let Some(pair) = self.qps.get_mut(qp.0) else { return };
+                pair.responder.answers.pop_front();
+                pair.responder.first_answer = pair.responder.first_answer.wrapping_add(1);
+            }
+            Token::Acknowledge { qp, .. } => {
+                let Some(pair) = self.qps.get_mut(qp.0) else { return };
+                let Some(flow) = pair.responder.flow.as_ref() else { return };
+                let connection = flow.connection;
+                let withheld = pair.responder.acknowledgements.pop_front().flatten();
+                let over = pair.responder.closing && pair.responder.acknowledgements.is_empty();
+                if over {
+                    return self.end_flow(now, qp, Role::Responder);
+                }
+                if let Some(psn) = withheld.filter(|_| !pair.responder.closing) {
+                    let _ = self.endpoint.placed(now, connection, psn);
+                }
+            }
+            Token::Request { .. } => {}
+        }
+    }
+}
+
+fn has_room(pair: &QueuePair) -> bool {
+    pair.attributes.max_dest_rd_atomic.unwrap_or(0) > 0
+        && pair.responder.answers.len() < MOST_ANSWERS
+}

@@ -1,0 +1,145 @@
+//! Peers that break the protocol end their own connection and reach nothing.
+
+use alloc::boxed::Box;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+
+use weft_transport::Arrival;
+use weft_units::Duration;
+use weft_wire::{Packet, RdmaHeader, RdmaOperation, U24};
+
+use super::network::{End, Fate, Network, address};
+use crate::*;
+
+const RC: Service = Service::ReliableConnected;
+
+type Captured = (Packet, RdmaHeader);
+
+/// Has `a` post a request whose packets are all caught before they reach `b`.
+fn capture(network: &mut Network, a: &End, operation: Operation, length: u32) -> Vec<Captured> {
+    let (Operation::Write(remote) | Operation::FetchAdd { remote, .. }) = operation else {
+        unreachable!("no other is captured")
+    };
+    // Connected, and acknowledged to the last packet.
+    let sges = [a.sge(0, 8)];
+    let first = SendRequest::new(1, Operation::Write(remote), Data::Gather(&sges));
+    network.post(a, &first);
+    assert_eq!(network.outcomes(a, 1), [(1, Status::Success)]);
+    network.run_for(Duration::from_micros(100));
+    let caught = Rc::new(RefCell::new(Vec::new()));
+    let net = caught.clone();
+    network.rule = Box::new(move |on_link| match on_link.rdma {
+        Some(header) if on_link.from == 0 => {
+            net.borrow_mut().push((*on_link.packet, *header));
+            Fate::Drop
+        }
+        _ => Fate::Pass,
+    });
+    let sges = [a.sge(0, length)];
+    network.post(a, &SendRequest::new(2, operation, Data::Gather(&sges)));
+    network.run_for(Duration::from_micros(20));
+    caught.take()
+}
+
+fn inject(network: &mut Network, packet: &Packet, header: Option<&RdmaHeader>, payload: &[u8]) {
+    let (from, received_at) = (address(0), network.now);
+    let arrival = Arrival { from, received_at, congestion_experienced: false, hops: 1 };
+    network.inject(1, &arrival, packet, header, payload);
+}
+
+/// Holds that the forged packets change nothing at `b`, and that `a` is told.
+fn assert_harmless(network: &mut Network, a: &End, b: &End, forged: &[Captured]) {
+    let before = network.hosts[b.host].memory.bytes.clone();
+    for (packet, header) in forged {
+        let Packet::Data(_, Some(message)) = packet else { unreachable!("it is a message's") };
+        let len = (message.length - message.offset).min(256) as usize;
+        inject(network, packet, Some(header), &[0xbb; 256][..len]);
+    }
+    network.run_for(Duration::from_micros(20));
+    assert_eq!(network.hosts[b.host].memory.bytes, before);
+    assert_eq!(network.outcomes(a, 1), [(2, Status::RetryExceeded)]);
+    assert_eq!(network.hosts[b.host].device.query_qp(b.qp).unwrap().0, State::ReadyToSend);
+    assert!(network.hosts[b.host].memory.held.is_empty());
+}
+
+#[test]
+fn packets_of_one_message_that_name_different_memory_end_the_connection() {
+    let (mut network, a, b) = Network::pair(RC);
+    let mut caught = capture(&mut network, &a, Operation::Write(b.remote(0)), 600);
+    let (packet, header) = caught.remove(0);
+    inject(&mut network, &packet, Some(&header), &[0; 256]);
+    caught[0].1.address += 30_000;
+    assert_harmless(&mut network, &a, &b, &caught);
+}
+
+#[test]
+fn another_queue_pair_cannot_be_named() {
+    let (mut network, a, b) = Network::pair(RC);
+    let (other, tenant) = (network.end(0, RC), network.end(1, RC));
+    network.join(&other, &tenant, |_| ());
+    let mut caught = capture(&mut network, &a, Operation::Write(b.remote(0)), 600);
+    for (_, header) in &mut caught {
+        header.destination_qp = U24::truncate(tenant.qp.0);
+        header.key = tenant.key;
+    }
+    assert_harmless(&mut network, &a, &b, &caught);
+    network.rule = Box::new(|_| Fate::Pass);
+    let sges = [other.sge(0, 10)];
+    let write = SendRequest::new(1, Operation::Write(tenant.remote(0)), Data::Gather(&sges));
+    network.post(&other, &write);
+    assert_eq!(network.outcomes(&other, 1), [(1, Status::Success)], "the tenant noticed nothing");
+}
+
+#[test]
+fn answers_to_nothing_and_operations_of_other_services_end_the_connection() {
+    for operation in [
+        RdmaOperation::RcReadResponse,
+        RdmaOperation::RcAcknowledge,
+        RdmaOperation::UcWrite,
+        RdmaOperation::UdSend,
+    ] {
+        let (mut network, a, b) = Network::pair(RC);
+        let mut caught = capture(&mut network, &a, Operation::Write(b.remote(0)), 600);
+        for (packet, _) in &mut caught {
+            let Packet::Data(_, Some(message)) = packet else { unreachable!("it is a message's") };
+            message.opcode = operation as u8;
+        }
+        assert_harmless(&mut network, &a, &b, &caught);
+    }
+}
+
+#[test]
+fn an_atomic_without_operands_is_invalid() {
+    let (mut network, a, b) = Network::pair(RC);
+    let add = Operation::FetchAdd { remote: b.remote(0), add: 1 };
+    let caught = capture(&mut network, &a, add, 8);
+    let (packet, header) = caught[0];
+    let before = network.memory(&b).to_vec();
+    inject(&mut network, &packet, Some(&RdmaHeader { operands: None, ..header }), &[]);
+    assert_eq!(network.outcomes(&a, 1), [(2, Status::RemoteInvalidRequest)]);
+    assert_eq!(network.memory(&b), before);
+}
+
+#[test]
+fn a_packet_without_rdma_header_ends_the_connection() {
+    let (mut network, a, b) = Network::pair(RC);
+    let caught = capture(&mut network, &a, Operation::Write(b.remote(0)), 8);
+    inject(&mut network, &caught[0].0, None, &[0; 8]);
+    assert_eq!(network.outcomes(&a, 1), [(2, Status::RetryExceeded)]);
+}
+
+#[test]
+fn queue_pairs_that_disagree_about_their_first_number_never_report_a_success() {
+    let mut network = Network::new(2);
+    let (a, b) = (network.end(0, RC), network.end(1, RC));
+    network.join(&a, &b, |attributes| {
+        if let Some(psn) = &mut attributes.rq_psn {
+            *psn = 5;
+        }
+    });
+    let sges = [a.sge(0, 100)];
+    let write = SendRequest::new(1, Operation::Write(b.remote(0)), Data::Gather(&sges));
+    network.post(&a, &write);
+    assert_eq!(network.outcomes(&a, 1), [(1, Status::RetryExceeded)]);
+}
