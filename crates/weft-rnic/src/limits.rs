@@ -29,6 +29,8 @@ pub struct Limits {
     pub reads: u8,
     /// Longest message, bytes.
     pub message_bytes: u32,
+    /// Longest datagram, bytes: the port's MTU.
+    pub datagram_bytes: u32,
 }
 
 impl Default for Limits {
@@ -48,6 +50,7 @@ impl Default for Limits {
             inline_bytes: 1024,
             reads: 16,
             message_bytes: 1 << 30,
+            datagram_bytes: 4096,
         }
     }
 }

@@ -60,6 +60,11 @@ impl ReceiveQueue {
         self.head
     }
 
+    /// The request that is taken next.
+    pub(crate) fn first(&self) -> Option<&Receive> {
+        self.requests.front()
+    }
+
     /// The request with this number, if it was posted and not taken.
     #[inline]
     pub(crate) fn numbered(&self, number: u64) -> Option<&Receive> {

@@ -15,6 +15,7 @@ use crate::table::Table;
 use crate::{Completion, CompletionQueue, Event, Limits, Place, QueuePairNumber};
 
 mod answers;
+mod datagrams;
 mod intake;
 mod objects;
 mod queue_pairs;
@@ -22,6 +23,7 @@ mod requester;
 mod responder;
 mod transport;
 
+use datagrams::Datagrams;
 pub use transport::{Source, Transmit};
 
 /// Names a context: one virtual device, one process. Its objects are nobody else's.
@@ -60,6 +62,7 @@ pub struct Device {
     /// When a queue pair has waited long enough.
     waits: BTreeSet<(Instant, QueuePairNumber)>,
     events: VecDeque<Event>,
+    datagrams: Datagrams,
     /// Where the payload at hand is; kept for its memory.
     places: Vec<Place>,
     parts: Vec<Part>,
@@ -92,6 +95,7 @@ impl Device {
             connections: BTreeMap::new(),
             waits: BTreeSet::new(),
             events: VecDeque::new(),
+            datagrams: Datagrams::default(),
             places: Vec::new(),
             parts: Vec::new(),
         })

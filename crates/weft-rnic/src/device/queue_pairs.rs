@@ -38,9 +38,6 @@ impl Device {
     }
 
     fn check_sizes(&self, request: &QueuePairRequest) -> Result<(), VerbsError> {
-        if request.service == Service::UnreliableDatagram {
-            return Err(VerbsError::Invalid("datagram queue pairs are not served yet"));
-        }
         let Limits { work_requests, scatter_gather, inline_bytes, .. } = self.limits;
         for (field, got, limit) in [
             ("max_send_wr", request.max_send, work_requests),
@@ -297,8 +294,15 @@ pub(super) fn failed(
 /// Whether the queue pair can do that at all.
 fn check_send(pair: &QueuePair, request: &SendRequest<'_>) -> Result<(), VerbsError> {
     let operation = &request.operation;
+    if !operation.travels() && pair.request.service == Service::UnreliableDatagram {
+        return Err(VerbsError::Invalid("datagram queue pairs bind and invalidate nothing"));
+    }
     if operation.travels() && operation.on_the_wire(pair.request.service).is_none() {
         return Err(VerbsError::Invalid("the queue pair's service has no such operation"));
+    }
+    let datagram = pair.request.service == Service::UnreliableDatagram;
+    if operation.travels() && request.datagram.is_some() != datagram {
+        return Err(VerbsError::Invalid("a datagram has a destination, and nothing else has"));
     }
     let inline = matches!(request.data, Data::Inline(bytes) if !bytes.is_empty());
     let takes_inline = matches!(

@@ -29,6 +29,10 @@ enum Next {
 impl Device {
     /// Begins every request that may begin.
     pub(super) fn pump(&mut self, now: Instant, qp: QueuePairNumber) {
+        if self.is_datagram(qp) {
+            self.pump_datagrams(now, qp);
+            return self.retire(now, qp);
+        }
         while let Some(pair) = self.qps.get_mut(qp.0) {
             let idle = pair.state != State::ReadyToSend || pair.requester.broken;
             if idle || pair.requester.wait_until.is_some() {
@@ -45,6 +49,11 @@ impl Device {
             }
         }
         self.retire(now, qp);
+    }
+
+    fn is_datagram(&self, qp: QueuePairNumber) -> bool {
+        let pair = self.qps.get(qp.0);
+        pair.is_some_and(|pair| pair.request.service == Service::UnreliableDatagram)
     }
 
     /// Asks the peer's host for a connection to the peer.
@@ -340,7 +349,7 @@ pub(super) fn scatter(
 }
 
 /// Why a request cannot begin, from its length and its own memory.
-fn check_memory(emtt: &Emtt, who: Accessor, wqe: &Wqe, most: u32) -> Option<Status> {
+pub(super) fn check_memory(emtt: &Emtt, who: Accessor, wqe: &Wqe, most: u32) -> Option<Status> {
     let right = if wqe.operation.is_answered() { Right::LocalWrite } else { Right::LocalRead };
     if wqe.length > most.into() || wqe.operation.is_atomic() && wqe.length != ATOMIC.into() {
         return Some(Status::LocalLength);

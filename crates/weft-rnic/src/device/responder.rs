@@ -34,6 +34,9 @@ impl Device {
         memory: &mut impl Memory,
     ) {
         let connection = placement.connection;
+        if self.carries_datagrams(connection) {
+            return self.take_datagram(now, placement, header, memory);
+        }
         let Some((qp, role)) = self.whose(placement, header) else {
             return self.endpoint.close(now, connection);
         };
@@ -133,7 +136,7 @@ impl Device {
     }
 
     /// A completion was lost: the queue pair cannot go on.
-    fn fail_if_overrun(&mut self, now: Instant, qp: QueuePairNumber) {
+    pub(super) fn fail_if_overrun(&mut self, now: Instant, qp: QueuePairNumber) {
         let cq = self.qps.get(qp.0).map(|pair| pair.request.receive_cq);
         if cq.and_then(|cq| self.cqs.get(cq.0)).is_some_and(|cq| cq.overrun) {
             self.events.push_back(Event::QpFatal { qp });
@@ -263,7 +266,7 @@ impl Device {
     }
 
     /// Takes the next receive request, shared or not.
-    fn take_receive(&mut self, qp: QueuePairNumber) -> Option<Receive> {
+    pub(super) fn take_receive(&mut self, qp: QueuePairNumber) -> Option<Receive> {
         let pair = self.qps.get_mut(qp.0)?;
         let Some(srq) = pair.request.srq else { return pair.receive.take() };
         let (receive, low) = self.srqs.get_mut(srq.0)?.take()?;

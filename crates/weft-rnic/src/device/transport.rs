@@ -10,6 +10,7 @@ use weft_wire::{Packet, RdmaHeader, U24};
 use core::net::SocketAddr;
 
 use super::Device;
+use super::datagrams::{SERVICE, datagram_header};
 use super::requester::scatter;
 use crate::memory::{Accessor, Memory, Right};
 use crate::queue_pair::{Answer, Flow, QueuePair, Role, Syndrome, Token};
@@ -162,10 +163,14 @@ impl Device {
 
     fn load_request(&mut self, qp: QueuePairNumber, number: u32, payload: &Payload) -> Load {
         let gone = Load::Gone(qp, Role::Requester);
-        let Some(pair) = self.qps.get_mut(qp.0) else { return gone };
+        // Only datagrams outlive their queue pair: they share a connection.
+        let Some(pair) = self.qps.get_mut(qp.0) else { return Load::Known };
         let (dest_qp, domain) = (pair.dest_qp(), pair.request.domain);
+        let own_qkey = pair.attributes.qkey.unwrap_or_default();
         let Some(wqe) = pair.send.numbered(number) else { return Load::Known };
-        let header = wqe.header(dest_qp);
+        let is_datagram = wqe.datagram.is_some();
+        let header =
+            if is_datagram { datagram_header(wqe, qp, own_qkey) } else { wqe.header(dest_qp) };
         if wqe.inline.is_some() {
             return Load::Inline(header, qp, number);
         }
@@ -173,6 +178,11 @@ impl Device {
         let piece = (payload.offset, u32::from(payload.len));
         match scatter(&self.emtt, who, &wqe.sges, piece, Right::LocalRead, &mut self.places) {
             Ok(()) => Load::Memory(header),
+            Err(_) if is_datagram => {
+                // The connection goes on for others: this datagram goes on as nothing for nobody.
+                pair.send.finish_number(number, crate::Status::LocalProtection);
+                Load::Known
+            }
             Err(_) => gone,
         }
     }
@@ -221,14 +231,21 @@ impl Device {
     pub(super) fn settle(&mut self, now: Instant) {
         while let Some(event) = self.endpoint.poll_event() {
             match event {
+                TransportEvent::Connected { connection } => self.on_connected(now, connection),
+                TransportEvent::Sent { connection, .. }
+                    if self.on_datagram_sent(now, connection) => {}
                 TransportEvent::Sent { token, .. } => match Token::unpack(token) {
                     token @ Token::Request { .. } => self.on_request_sent(now, token),
                     token => self.on_answer_sent(now, token),
                 },
+                TransportEvent::Accepted { connection, service: SERVICE } => {
+                    self.accept_datagrams(connection);
+                }
                 TransportEvent::Accepted { connection, service } => {
                     self.on_accepted(now, connection, QueuePairNumber(service));
                 }
                 TransportEvent::Closed { connection, reason } => {
+                    self.on_datagrams_closed(now, connection);
                     self.on_closed(now, connection, reason);
                 }
                 _ => {}

@@ -172,6 +172,11 @@ impl Inbox {
         }
     }
 
+    /// Whether the message has begun, whatever its packets say of it.
+    pub(crate) fn holds(&self, message: u32) -> Result<bool, Nonsense> {
+        Ok(matches!(self.messages.get(self.index(message)?), Some(Some(_))))
+    }
+
     pub(crate) fn begin(&mut self, message: u32, incoming: Incoming) {
         let index = self.index(message).expect("the caller asked whether it is known");
         while self.messages.len() <= index {

@@ -8,7 +8,7 @@ use weft_wire::{AtomicOperands, RdmaHeader, RdmaOperation, U24};
 use super::Service;
 use crate::completion::WorkKind;
 use crate::work::total;
-use crate::{Data, Operation, Remote, SendRequest, Sge, Status, VerbsError};
+use crate::{Data, Datagram, Operation, Remote, SendRequest, Sge, Status, VerbsError};
 
 /// Bytes an atomic works on.
 pub(crate) const ATOMIC: u32 = 8;
@@ -25,6 +25,8 @@ pub(crate) struct Wqe {
     pub(crate) signaled: bool,
     pub(crate) solicited: bool,
     pub(crate) fence: bool,
+    /// Where a datagram goes.
+    pub(crate) datagram: Option<Datagram>,
     /// Number of the request on the wire. One that stays here has the number of the next.
     pub(crate) psn: u32,
     /// Which of the peer's receive requests it takes, counted from the first.
@@ -82,6 +84,8 @@ impl SendQueue {
 
     /// Forgets everything.
     pub(crate) fn reset(&mut self) {
+        // Datagrams of before may still be on their way: their numbers stay theirs.
+        self.head = self.head.wrapping_add(self.len());
         self.wqes.clear();
         (self.next, self.reads) = (0, 0);
     }
@@ -113,6 +117,7 @@ impl SendQueue {
             signaled: request.signaled,
             solicited: request.solicited,
             fence: request.fence,
+            datagram: request.datagram,
             psn: self.next_psn,
             receive: self.next_receive,
             outcome: None,

@@ -1,5 +1,6 @@
 //! Behaviour of several devices on an in-memory network, byte for byte.
 
+mod datagrams;
 mod hostile;
 mod model;
 mod network;
