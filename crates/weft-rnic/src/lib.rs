@@ -18,6 +18,147 @@
 //!
 //! What it is not: it does not choose paths or find losses (`weft-transport` does), reads no memory, and
 //! knows no file descriptors or C structures. Why it is so: `docs/design/rnic.md`.
+//!
+//! # Example
+//!
+//! An RDMA WRITE between two devices, over a network that is a function call:
+//!
+//! ```
+//! use std::net::SocketAddr;
+//! use weft_rnic::*;
+//! use weft_transport::{Arrival, EndpointConfig, Secret, TransportConfig};
+//! use weft_units::{Duration, Instant, Seed};
+//!
+//! /// A host's memory, and the payload of the packet at hand.
+//! struct Host(Vec<u8>, Vec<u8>);
+//!
+//! impl Host {
+//!     fn at(&mut self, place: Place) -> &mut [u8] {
+//!         &mut self.0[place.address as usize..][..place.len as usize]
+//!     }
+//! }
+//!
+//! impl Memory for Host {
+//!     fn place(&mut self, place: Place, from: u16) {
+//!         let bytes = self.1[from.into()..][..place.len as usize].to_vec();
+//!         self.at(place).copy_from_slice(&bytes);
+//!     }
+//!     fn write(&mut self, place: Place, bytes: &[u8]) {
+//!         self.at(place).copy_from_slice(bytes);
+//!     }
+//!     // This network keeps its order, and nobody uses atomics.
+//!     fn hold(&mut self, _: Held) { unreachable!() }
+//!     fn place_held(&mut self, _: Held, _: Place, _: u16) { unreachable!() }
+//!     fn release(&mut self, _: Held) { unreachable!() }
+//!     fn fetch_add(&mut self, _: Place, _: u64) -> u64 { unreachable!() }
+//!     fn compare_swap(&mut self, _: Place, _: u64, _: u64) -> u64 { unreachable!() }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let at: [SocketAddr; 2] = ["10.0.0.1:4791".parse()?, "10.0.0.2:4791".parse()?];
+//! let mut now = Instant::EPOCH;
+//! let mut hosts = [Host(b"how do you do?".to_vec(), vec![]), Host(vec![0; 14], vec![])];
+//! let (mut devices, mut ends) = (Vec::new(), Vec::new());
+//! for seed in [Seed(1), Seed(2)] {
+//!     let config = EndpointConfig {
+//!         transport: TransportConfig::stellar(),
+//!         receive_port: 4791,
+//!         thread_id: 0,
+//!         accept: true,
+//!         max_connections: 16,
+//!     };
+//!     let mut device = Device::new(Limits::default(), config, seed, Secret::repeatable(seed))?;
+//!     let context = device.open()?;
+//!     let (domain, cq) = (device.allocate_domain(context)?, device.create_cq(context, 16)?);
+//!     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+//!     let owner = Owner::Host(0);
+//!     let region = RegionRequest { owner, address: 0, length: 14, iova: 0x1000, access };
+//!     let key = device.register(domain, &region)?;
+//!     let qp = device.create_qp(&QueuePairRequest {
+//!         domain,
+//!         service: Service::ReliableConnected,
+//!         send_cq: cq,
+//!         receive_cq: cq,
+//!         srq: None,
+//!         max_send: 16,
+//!         max_receive: 16,
+//!         max_send_sge: 1,
+//!         max_receive_sge: 1,
+//!         max_inline: 0,
+//!         signal_all: true,
+//!     })?;
+//!     devices.push(device);
+//!     ends.push((qp, cq, key));
+//! }
+//! for (this, peer) in [(0, 1), (1, 0)] {
+//!     let to_init = Attributes {
+//!         state: Some(State::Init),
+//!         pkey_index: Some(0),
+//!         port: Some(1),
+//!         access: Some(Access::REMOTE_WRITE),
+//!         ..Attributes::default()
+//!     };
+//!     let to_receive = Attributes {
+//!         state: Some(State::ReadyToReceive),
+//!         destination: Some(at[peer]),
+//!         dest_qp: Some(ends[peer].0.0),
+//!         path_mtu: Some(4096),
+//!         rq_psn: Some(0),
+//!         max_dest_rd_atomic: Some(1),
+//!         min_rnr_timer: Some(12),
+//!         ..Attributes::default()
+//!     };
+//!     let to_send = Attributes {
+//!         state: Some(State::ReadyToSend),
+//!         timeout: Some(14),
+//!         retry_count: Some(7),
+//!         rnr_retry: Some(7),
+//!         sq_psn: Some(0),
+//!         max_rd_atomic: Some(1),
+//!         ..Attributes::default()
+//!     };
+//!     for attributes in [to_init, to_receive, to_send] {
+//!         devices[this].modify_qp(now, ends[this].0, &attributes)?;
+//!     }
+//! }
+//!
+//! let operation = Operation::Write(Remote { address: 0x1000, rkey: ends[1].2 });
+//! let sges = [Sge { address: 0x1000, length: 14, lkey: ends[0].2 }];
+//! devices[0].post_send(now, ends[0].0, &SendRequest::new(1, operation, Data::Gather(&sges)))?;
+//! let completion = loop {
+//!     now += Duration::from_micros(1);
+//!     for from in 0..2 {
+//!         let mut sent = Vec::new();
+//!         while devices[from].poll_transmit(now, |transmit, source| {
+//!             let mut payload = Vec::new();
+//!             if let Source::Memory(places) = source {
+//!                 places.iter().for_each(|&place| payload.extend_from_slice(hosts[from].at(place)));
+//!             }
+//!             sent.push((*transmit, payload));
+//!         }) {}
+//!         for (transmit, payload) in sent {
+//!             let arrival = Arrival {
+//!                 from: at[from],
+//!                 received_at: now,
+//!                 congestion_experienced: false,
+//!                 hops: 1,
+//!             };
+//!             let Transmit { packet, rdma, payload_len, .. } = transmit;
+//!             let to = &mut hosts[1 - from];
+//!             to.1 = payload;
+//!             devices[1 - from].handle_packet(now, &arrival, &packet, rdma.as_ref(), payload_len, to);
+//!         }
+//!         devices[from].handle_timeout(now);
+//!     }
+//!     if let Some(completion) = devices[0].poll_cq(ends[0].1)? {
+//!         break completion;
+//!     }
+//! };
+//! assert_eq!(completion.status, Status::Success);
+//! assert_eq!(hosts[1].0, b"how do you do?");
+//! # Ok(())
+//! # }
+//! ```
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,7 @@
 //! Packets of requests and answers as they arrive: each payload goes where it belongs, at once.
 
+use alloc::vec::Vec;
+
 use weft_transport::Placement;
 use weft_wire::{RdmaHeader, RdmaOperation};
 
@@ -138,8 +140,9 @@ impl Device {
     ) -> (Intake, Option<Receive>) {
         let pair = self.qps.get_mut(qp.0).expect("the caller found it");
         let Some(srq) = pair.request.srq else {
-            let number = pair.receive_number(header.address);
-            let refusal = match number.and_then(|number| pair.receive.numbered(number)) {
+            let refusal = match pair.receive.numbered(header.address) {
+                // What is not counted for certain finds its place in its turn.
+                _ if !pair.is_reliable() => None,
                 None => Some(Refusal::NotReady),
                 Some(receive) if receive.room() < length.into() => Some(Refusal::TooLong),
                 Some(_) => None,
@@ -181,7 +184,7 @@ impl Device {
             places.push(place.map_err(|_| Refusal::Access)?);
             return Ok(());
         }
-        let own = || pair.receive.numbered(pair.receive_number(header.address)?);
+        let own = || pair.own_receive(header.address);
         let receive = receive.or_else(own).ok_or(Refusal::NotReady)?;
         scatter(&self.emtt, who, &receive.sges, piece, Right::LocalWrite, places)
             .map_err(|_| Refusal::LocalProtection)
@@ -209,6 +212,22 @@ impl Device {
         if intake != Intake::Place {
             return Some(first && completes);
         }
+        if self.waits_for_turn(qp, operation) {
+            let incoming = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message);
+            if !first {
+                let packet = Held { connection, psn };
+                memory.hold(packet);
+                incoming.held.push(HeldPart { packet, offset, len });
+                return Some(false);
+            }
+            let held = core::mem::take(&mut incoming.held);
+            let placed = self.place_waiting(qp, &header, operation, length, held, memory);
+            if let Err(refusal) = placed {
+                let incoming = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message);
+                incoming.intake = Intake::Refuse(refusal);
+                return Some(completes);
+            }
+        }
         let last = offset + u32::from(len) == length;
         if is_write(operation) && last && len > 0 {
             // Of a relaxed region only the message's own bytes must come before its last.
@@ -217,7 +236,7 @@ impl Device {
                 let packet = Held { connection, psn };
                 memory.hold(packet);
                 let incoming = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message);
-                incoming.held = Some(HeldPart { packet, offset, len });
+                incoming.held.push(HeldPart { packet, offset, len });
                 return Some(first && completes);
             }
         }
@@ -240,6 +259,39 @@ impl Device {
             self.place_held(qp, role, message, memory);
         }
         Some(first && completes)
+    }
+
+    /// Whether it is known only in a message's turn which receive request it takes: where messages may be
+    /// dropped, the peer's count is not ours.
+    pub(super) fn waits_for_turn(&self, qp: QueuePairNumber, operation: RdmaOperation) -> bool {
+        let own = |pair: &QueuePair| !pair.is_reliable() && pair.request.srq.is_none();
+        is_send(operation) && self.qps.get(qp.0).is_some_and(own)
+    }
+
+    /// Places what is held of a message that waited for its turn.
+    pub(super) fn place_waiting(
+        &mut self,
+        qp: QueuePairNumber,
+        header: &RdmaHeader,
+        operation: RdmaOperation,
+        length: u32,
+        held: Vec<HeldPart>,
+        memory: &mut impl Memory,
+    ) -> Result<(), Refusal> {
+        let next = self.qps.get(qp.0).and_then(|pair| pair.receive.first());
+        let mut outcome = match next.map(Receive::room) {
+            None => Err(Refusal::NotReady),
+            Some(room) if room < length.into() => Err(Refusal::TooLong),
+            Some(_) => Ok(()),
+        };
+        for part in held {
+            if outcome.is_ok() {
+                outcome = self.release(qp, 0, header, operation, part, memory);
+            } else {
+                memory.release(part.packet);
+            }
+        }
+        outcome
     }
 
     /// Which part of the payload goes to which of `self.places`: into `self.parts`.
@@ -267,7 +319,7 @@ impl Device {
         let Some(flow) = self.qps.get_mut(qp.0).and_then(|pair| pair.flow(role)) else { return };
         let incoming = flow.inbox.message(message);
         let (header, operation) = (incoming.header, incoming.operation);
-        let Some(part) = incoming.held.take() else { return };
+        let Some(part) = incoming.held.pop() else { return };
         if let Err(refusal) = self.release(qp, message, &header, operation, part, memory) {
             let pair = self.qps.get_mut(qp.0).expect("found just now");
             let flow = pair.flow(role).expect("found just now");

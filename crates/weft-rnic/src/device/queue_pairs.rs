@@ -255,7 +255,7 @@ impl Device {
         }
         let mut held = false;
         for incoming in flow.inbox.drain() {
-            held |= incoming.held.is_some();
+            held |= !incoming.held.is_empty();
             // A request taken from a shared queue is lost with its message: it is completed.
             if let Some(receive) = incoming.receive
                 && srq.is_some()

@@ -94,9 +94,7 @@ impl Device {
             self.events.push_back(Event::CommunicationEstablished { qp });
         }
         let turn = self.carry_out(now, qp, incoming, memory);
-        if let Some(part) = incoming.held.take() {
-            memory.release(part.packet);
-        }
+        incoming.held.drain(..).for_each(|part| memory.release(part.packet));
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         let reliable = pair.is_reliable();
         if matches!(turn, Turn::Done) || matches!(turn, Turn::Refused(_)) && !reliable {
@@ -107,7 +105,7 @@ impl Device {
             Turn::Refused(refusal) if reliable => {
                 self.refuse(now, qp, incoming, refusal, gate.take());
             }
-            Turn::Refused(_) => self.drop_message(qp, incoming),
+            Turn::Refused(refusal) => self.drop_message(now, qp, incoming, refusal),
             Turn::OutOfStep => {
                 // Nothing of it is acknowledged: the peer gives up in time.
                 *gate = None;
@@ -118,20 +116,21 @@ impl Device {
         }
     }
 
-    /// Forgets a message of a service that does not tell (UC).
-    fn drop_message(&mut self, qp: QueuePairNumber, incoming: &mut Incoming) {
-        self.put_back(qp, incoming);
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        let (operation, head) = (incoming.operation, pair.receive.head());
-        let responder = &mut pair.responder;
-        if is_send(operation) {
-            let counted = incoming.header.address.wrapping_add(1);
-            responder.skipped = match responder.skipped {
-                Some(skipped) => Some(skipped + 1),
-                None => counted.checked_sub(head),
-            };
-        } else if is_write_with_immediate(operation) {
-            responder.skipped = responder.skipped.map(|skipped| skipped + 1);
+    /// Drops a message of a service that does not tell (UC).
+    fn drop_message(
+        &mut self,
+        now: Instant,
+        qp: QueuePairNumber,
+        incoming: &mut Incoming,
+        refusal: Refusal,
+    ) {
+        match refusal {
+            Refusal::TooLong | Refusal::LocalProtection => {
+                self.fail_responder(now, qp, incoming, refusal);
+            }
+            Refusal::NotReady | Refusal::InvalidRequest | Refusal::Access => {
+                self.put_back(qp, incoming);
+            }
         }
     }
 
@@ -176,7 +175,7 @@ impl Device {
         }
         let operation = incoming.operation;
         let done = if is_send(operation) {
-            self.receive_send(qp, incoming)
+            self.receive_send(qp, incoming, memory)
         } else if is_write(operation) {
             self.finish_write(qp, incoming, memory)
         } else if operation == RdmaOperation::RcReadRequest {
@@ -194,13 +193,18 @@ impl Device {
         &mut self,
         qp: QueuePairNumber,
         incoming: &mut Incoming,
+        memory: &mut impl Memory,
     ) -> Result<(), Refusal> {
         let Incoming { header, operation, length, .. } = *incoming;
         let pair = self.qps.get_mut(qp.0).expect("the caller found it");
         let who = Accessor { domain: pair.request.domain, qp: qp.0 };
-        let number = pair.receive_number(header.address);
-        if pair.request.srq.is_none() && number != Some(pair.receive.head()) {
+        let numbered = pair.is_reliable() && pair.request.srq.is_none();
+        if numbered && header.address != pair.receive.head() {
             return Err(Refusal::InvalidRequest);
+        }
+        if self.waits_for_turn(qp, operation) {
+            let held = core::mem::take(&mut incoming.held);
+            self.place_waiting(qp, &header, operation, length, held, memory)?;
         }
         let extra = match operation {
             RdmaOperation::RcSendWithInvalidate => {
@@ -213,6 +217,7 @@ impl Device {
             }
             _ => None,
         };
+        let pair = self.qps.get_mut(qp.0).expect("the caller found it");
         let receive = incoming.receive.take().or_else(|| pair.receive.take());
         let receive = receive.ok_or(Refusal::NotReady)?;
         self.complete_receive(qp, &receive, WorkKind::Receive, length, extra, header.solicited);
@@ -251,7 +256,7 @@ impl Device {
         if immediate && available == 0 {
             return Err(Refusal::NotReady);
         }
-        if let Some(part) = incoming.held.take() {
+        if let Some(part) = incoming.held.pop() {
             let flow = self.qps.get(qp.0).and_then(|pair| pair.responder.flow.as_ref());
             let message = flow.expect("its turn came on it").inbox.last_taken();
             self.release(qp, message, &header, operation, part, memory)?;
@@ -293,6 +298,17 @@ impl Device {
         if refusal == Refusal::NotReady {
             return self.put_back(qp, incoming);
         }
+        self.fail_responder(now, qp, incoming, refusal);
+    }
+
+    /// Puts a queue pair in error for what a peer's message did to it.
+    fn fail_responder(
+        &mut self,
+        now: Instant,
+        qp: QueuePairNumber,
+        incoming: &mut Incoming,
+        refusal: Refusal,
+    ) {
         if is_send(incoming.operation) {
             self.fail_receive(qp, incoming, refusal);
         }

@@ -264,10 +264,6 @@ impl Device {
         self.end_flow(now, qp, Role::Responder);
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         pair.responder.flow = Some(Flow::new(connection));
-        if !pair.is_reliable() && pair.responder.heard {
-            pair.responder.skipped = None;
-        }
-        pair.responder.heard = true;
         let expected = pair.responder.expected;
         self.connections.insert(connection, (qp, Role::Responder));
         self.acknowledge(now, qp, expected, Syndrome::Ready, None);

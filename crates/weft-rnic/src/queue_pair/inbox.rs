@@ -38,7 +38,7 @@ pub(crate) enum Intake {
     Refuse(Refusal),
 }
 
-/// The last packet of a message, whose payload waits.
+/// A packet whose payload waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldPart {
     pub(crate) packet: Held,
@@ -58,7 +58,8 @@ pub(crate) struct Incoming {
     pub(crate) intake: Intake,
     /// The receive request it took from a shared queue.
     pub(crate) receive: Option<Receive>,
-    pub(crate) held: Option<HeldPart>,
+    /// Packets whose payload waits with the owner.
+    pub(crate) held: Vec<HeldPart>,
     /// Where a WRITE goes, and which of its bytes are there while earlier messages are not whole.
     target: Option<Place>,
     early: Vec<(u32, u32)>,
@@ -80,7 +81,7 @@ impl Incoming {
             whole: false,
             intake,
             receive,
-            held: None,
+            held: Vec::new(),
             target: None,
             early: Vec::new(),
         }

@@ -7,7 +7,7 @@ use weft_transport::ConnectionId;
 use weft_units::{Duration, Instant};
 
 use crate::memory::Access;
-use crate::receive_queue::ReceiveQueue;
+use crate::receive_queue::{Receive, ReceiveQueue};
 use crate::{CompletionQueue, ProtectionDomain, SharedReceiveQueue};
 
 mod inbox;
@@ -111,16 +111,11 @@ pub(crate) struct Responder {
     pub(crate) expected: u32,
     /// The peer was told to send again from that number: until it does, other numbers are old.
     pub(crate) rewinds: bool,
-    /// Messages the peer counted a receive request for and that were dropped (UC); `None` after a
-    /// connection was lost with messages: the next one tells.
-    pub(crate) skipped: Option<u64>,
     pub(crate) answers: VecDeque<Answer>,
     /// Number of the first of them.
     pub(crate) first_answer: u32,
     /// For each acknowledgement under way, in order: the packet to be acknowledged after it.
     pub(crate) acknowledgements: VecDeque<Option<u32>>,
-    /// A peer has connected before.
-    pub(crate) heard: bool,
     /// The connection ends when they have arrived.
     pub(crate) closing: bool,
 }
@@ -170,9 +165,9 @@ impl QueuePair {
         self.attributes.access.unwrap_or_default().contains(access)
     }
 
-    /// Where in its own receive queue the request is that the peer gives this number.
-    pub(crate) fn receive_number(&self, number: u64) -> Option<u64> {
-        number.checked_sub(self.responder.skipped?)
+    /// The receive request of its own queue that a SEND takes, to which the peer gives this number.
+    pub(crate) fn own_receive(&self, number: u64) -> Option<&Receive> {
+        if self.is_reliable() { self.receive.numbered(number) } else { self.receive.first() }
     }
 
     pub(crate) fn dest_qp(&self) -> u32 {
@@ -223,7 +218,7 @@ impl QueuePair {
             self.send.number_from(psn);
         }
         if let Some(psn) = new.rq_psn {
-            (self.responder.expected, self.responder.skipped) = (psn, Some(0));
+            self.responder.expected = psn;
         }
     }
 }

@@ -6,4 +6,5 @@ mod model;
 mod network;
 mod operations;
 mod ordering;
+mod receives;
 mod refusals;
