@@ -19,6 +19,7 @@ mod datagrams;
 mod intake;
 mod objects;
 mod queue_pairs;
+mod reclaim;
 mod requester;
 mod responder;
 mod transport;

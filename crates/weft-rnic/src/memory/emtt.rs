@@ -245,6 +245,28 @@ impl Emtt {
         }))
     }
 
+    /// The keys of the windows that belong to one of these domains.
+    pub(crate) fn windows_of(&self, domains: &[ProtectionDomain]) -> Vec<u32> {
+        self.keys(
+            |entry| matches!(entry, Entry::Window(window) if domains.contains(&window.domain)),
+        )
+    }
+
+    /// The keys of the regions that belong to one of these domains.
+    pub(crate) fn regions_of(&self, domains: &[ProtectionDomain]) -> Vec<u32> {
+        self.keys(
+            |entry| matches!(entry, Entry::Region(region) if domains.contains(&region.domain)),
+        )
+    }
+
+    fn keys(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<u32> {
+        let indices = 0..self.entries.len();
+        indices
+            .filter(|&index| wanted(&self.entries[index].1))
+            .map(|index| self.key(index))
+            .collect()
+    }
+
     /// The domain of a region, and the windows bound to it.
     pub(crate) fn region_use(&self, key: u32) -> Option<(ProtectionDomain, u32)> {
         self.region(key).map(|region| (region.domain, region.windows))

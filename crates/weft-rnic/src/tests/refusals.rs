@@ -328,6 +328,33 @@ fn queue_pairs_end_in_any_order_and_the_other_side_is_told() {
 }
 
 #[test]
+fn what_a_process_leaves_behind_is_reclaimed_and_its_peer_is_told() {
+    let (mut network, a, b) = Network::pair(RC);
+    let (other, tenant) = (network.end(0, RC), network.end(1, RC));
+    network.join(&other, &tenant, |_| ());
+    let device = &mut network.hosts[1].device;
+    let window = device.allocate_window(b.domain, WindowKind::Type1).unwrap();
+    let srq = device.create_srq(b.domain, 4, 1).unwrap();
+    let bind = Bind { region: b.key, address: BASE, length: 9, access: Access::REMOTE_READ };
+    let operation = Operation::BindWindow { window, key: None, bind };
+    network.post(&b, &gather(1, operation, &[]));
+    network.post_receive(&b, 1, &[b.sge(0, 10)]);
+    network.post(&b, &gather(2, Operation::Read(a.remote(0)), &[b.sge(0, 30_000)]));
+    network.post(&a, &gather(1, Operation::Write(b.remote(0)), &[a.sge(0, 60_000)]));
+    network.post(&other, &gather(1, Operation::Write(tenant.remote(0)), &[other.sge(0, 60_000)]));
+    run_half(&mut network, 1);
+    let now = network.now;
+    let device = &mut network.hosts[1].device;
+    device.reclaim(now, b.context).unwrap();
+    assert_eq!(device.reclaim(now, b.context), Err(VerbsError::Unknown(Object::Context)));
+    assert!(device.query_qp(b.qp).is_err() && device.destroy_srq(srq).is_err());
+    assert!(device.deregister(b.key).is_err() && device.poll_cq(b.cq).is_err());
+    assert_eq!(network.outcomes(&a, 1), [(1, Status::RetryExceeded)]);
+    assert_eq!(network.outcomes(&other, 1), [(1, Status::Success)]);
+    assert!(network.hosts[1].memory.held.is_empty());
+}
+
+#[test]
 fn memory_taken_away_under_a_request_is_not_touched_again() {
     let (mut network, a, b) = Network::pair(RC);
     network.post(&a, &gather(1, Operation::Write(b.remote(0)), &[a.sge(0, 60_000)]));

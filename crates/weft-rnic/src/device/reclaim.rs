@@ -1,0 +1,53 @@
+//! What a process left behind when it ended without a word.
+
+use alloc::vec::Vec;
+
+use weft_units::Instant;
+
+use super::{Context, Device};
+use crate::error::Object;
+use crate::{CompletionQueue, ProtectionDomain, QueuePairNumber, SharedReceiveQueue, VerbsError};
+
+impl Device {
+    /// Ends everything of a context, whatever state it is in, and the context. Peers with requests under way
+    /// are told by their connections' end; nobody else notices.
+    ///
+    /// # Errors
+    /// The context is not open.
+    pub fn reclaim(&mut self, now: Instant, context: Context) -> Result<(), VerbsError> {
+        self.contexts.get(context.0).ok_or(VerbsError::Unknown(Object::Context))?;
+        let domains: Vec<_> = self
+            .domains
+            .iter()
+            .filter(|(_, domain)| domain.context == context)
+            .map(|(number, _)| ProtectionDomain(number))
+            .collect();
+        let qps: Vec<_> = self
+            .qps
+            .iter()
+            .filter(|(_, pair)| domains.contains(&pair.request.domain))
+            .map(|(number, _)| QueuePairNumber(number))
+            .collect();
+        for qp in qps {
+            self.destroy_qp(now, qp)?;
+        }
+        let srqs = self.srqs.iter().filter(|(_, srq)| srq.context == context);
+        for srq in srqs.map(|(number, _)| SharedReceiveQueue(number)).collect::<Vec<_>>() {
+            self.destroy_srq(srq)?;
+        }
+        let cqs = self.cqs.iter().filter(|(_, cq)| cq.context == context);
+        for cq in cqs.map(|(number, _)| CompletionQueue(number)).collect::<Vec<_>>() {
+            self.destroy_cq(cq)?;
+        }
+        for key in self.emtt.windows_of(&domains) {
+            self.deallocate_window(key)?;
+        }
+        for key in self.emtt.regions_of(&domains) {
+            self.deregister(key)?;
+        }
+        for domain in domains {
+            self.deallocate_domain(domain)?;
+        }
+        self.close(context)
+    }
+}
