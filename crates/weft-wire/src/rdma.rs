@@ -68,7 +68,7 @@ pub(crate) const SPEC: spec::Header = spec::Header {
 
 pub(crate) const OPERANDS_SPEC: spec::Header = spec::Header {
     name: "RDMA atomic operands",
-    source: "IBTA volume 1, section 9.2.9 (AtomicETH)",
+    source: "IBTA volume 1, chapter 9 (AtomicETH)",
     about: "Follows the RDMA extension when its A bit is set.",
     fields: &[operand::SWAP_OR_ADD, operand::COMPARE],
 };
@@ -79,7 +79,7 @@ const OPERAND_ROWS: usize = 4;
 macro_rules! operations {
     ($($operation:ident = $value:literal, $name:literal, $meaning:literal;)+) => {
         /// What a message does, by the opcode that IBTA's base transport header has for a message of one
-        /// packet (volume 1, section 9.2.1, table 38). The service is in the three high bits.
+        /// packet (volume 1, chapter 9). The service is in the three high bits.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum RdmaOperation { $(#[doc = $meaning] $operation = $value),+ }

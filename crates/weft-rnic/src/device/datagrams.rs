@@ -20,10 +20,10 @@ use crate::{Event, Operation, QueuePairNumber, Service};
 pub(super) const SERVICE: u32 = 1 << 31;
 
 /// Bytes of a receive request before the datagram, where verbs have its global route header (IBTA volume 1,
-/// section 10.2.5.1). The owner fills them: the completion says where the datagram came from.
+/// chapter 10). The owner fills them: the completion says where the datagram came from.
 pub(super) const ROUTE_HEADER: u32 = 40;
 
-/// With this bit, the sender's own key is sent (IBTA volume 1, section 10.2.4).
+/// With this bit, the sender's own key is sent (IBTA volume 1, chapter 10).
 const PRIVILEGED: u32 = 1 << 31;
 
 /// The connection to a host.

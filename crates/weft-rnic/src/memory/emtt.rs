@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::{Access, Owner, Place};
 use crate::ProtectionDomain;
 
-/// Keys are 24 bits of index and 8 of key (IBTA volume 1, section 10.6.3.2).
+/// Keys are 24 bits of index and 8 of key (IBTA volume 1, chapter 10).
 const KEY_BITS: u32 = 8;
 
 /// Memory to register.
@@ -25,7 +25,7 @@ pub struct RegionRequest {
     pub access: Access,
 }
 
-/// How a window gets its key and whom it serves (IBTA volume 1, section 10.6.7.2).
+/// How a window gets its key and whom it serves (IBTA volume 1, chapter 10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowKind {
     /// Bound by a command, which draws the key; serves every queue pair of its domain.

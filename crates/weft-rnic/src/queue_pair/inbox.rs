@@ -14,7 +14,7 @@ use crate::receive_queue::Receive;
 /// is no larger.
 const MOST: u32 = 8192;
 
-/// Why a request is refused (IBTA volume 1, section 9.7.5.2).
+/// Why a request is refused (IBTA volume 1, chapter 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// No receive request.

@@ -185,7 +185,7 @@ impl QueuePair {
         }
     }
 
-    /// How long to wait before the peer is tried again (IBTA volume 1, section 9.7.6.1.3).
+    /// How long to wait before the peer is tried again (IBTA volume 1, chapter 9).
     pub(crate) fn ack_timeout(&self) -> Duration {
         let exponent = self.attributes.timeout.filter(|&timeout| timeout > 0).unwrap_or(14);
         Duration::from_nanos(4096 << exponent.min(31))

@@ -1,11 +1,11 @@
-//! The queue pair's states and what each transition needs (IBTA volume 1, section 10.3.1, and
+//! The queue pair's states and what each transition needs (IBTA volume 1, chapter 10, and
 //! `ibv_modify_qp(3)`).
 
 use core::net::SocketAddr;
 
 use crate::{Access, VerbsError};
 
-/// What a queue pair offers (IBTA volume 1, section 9.7 to 9.8).
+/// What a queue pair offers (IBTA volume 1, chapter 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// RC: everything, in order, once.
@@ -16,7 +16,7 @@ pub enum Service {
     UnreliableDatagram,
 }
 
-/// States of a queue pair (IBTA volume 1, section 10.3.1).
+/// States of a queue pair (IBTA volume 1, chapter 10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// As created.
@@ -57,7 +57,8 @@ pub struct Attributes {
     /// Largest payload of a packet, bytes: 256 to 4096, a power of two. Connections agree on their own;
     /// it is kept for those who ask.
     pub path_mtu: Option<u16>,
-    /// Local ACK timeout: 4.096 us times two to this; zero waits for ever.
+    /// Local ACK timeout: 4.096 us times two to this is waited before a peer that is not ready is asked
+    /// again; zero counts as 14. Losses are the transport's matter.
     pub timeout: Option<u8>,
     /// How often the peer is tried again.
     pub retry_count: Option<u8>,

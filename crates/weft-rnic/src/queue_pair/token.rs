@@ -52,7 +52,7 @@ impl Token {
     }
 }
 
-/// What an acknowledgement says (IBTA volume 1, section 9.7.5.1.6).
+/// What an acknowledgement says (IBTA volume 1, chapter 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Syndrome {
     /// The responder answers from here on.
@@ -119,8 +119,8 @@ impl Nak {
     }
 }
 
-/// How long a requester waits, by the number in an RNR NAK, in units of 10 us (IBTA volume 1, section
-/// 9.7.5.2.8).
+/// How long a requester waits, by the number in an RNR NAK, in units of 10 us (IBTA volume 1,
+/// chapter 9).
 const RNR_TIMER: [u32; 32] = [
     65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
