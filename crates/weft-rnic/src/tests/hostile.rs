@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 use core::cell::RefCell;
 
 use weft_transport::Arrival;
-use weft_units::Duration;
+use weft_units::{Duration, Seed};
 use weft_wire::{Packet, RdmaHeader, RdmaOperation, U24};
 
-use super::network::{End, Fate, Network, address};
+use super::network::{BASE, End, Fate, LENGTH, Network, address};
 use crate::*;
 
 const RC: Service = Service::ReliableConnected;
@@ -142,4 +142,66 @@ fn queue_pairs_that_disagree_about_their_first_number_never_report_a_success() {
     let write = SendRequest::new(1, Operation::Write(b.remote(0)), Data::Gather(&sges));
     network.post(&a, &write);
     assert_eq!(network.outcomes(&a, 1), [(1, Status::RetryExceeded)]);
+}
+
+/// Changes a byte or two of the headers of some packets that carry RDMA.
+fn garble(seed: u64) -> super::network::Garble {
+    let mut rng = Seed(seed).child("garble", 0).rng();
+    Box::new(move |from, bytes| {
+        let rdma = Packet::parse(bytes).is_ok_and(|(packet, _)| packet.announces_rdma());
+        if from == 0 && rdma && rng.chance(1, 20) {
+            for _ in 0..=rng.below(2) {
+                let at = rng.index(bytes.len().min(80));
+                bytes[at] = rng.next_u64().to_le_bytes()[7];
+            }
+        }
+    })
+}
+
+#[test]
+fn whatever_a_peer_sends_only_what_it_may_write_is_written() {
+    let mut failed = 0;
+    for seed in 0..300 {
+        let mut network = Network::new(2);
+        let (a, b) = (network.end(0, RC), network.end(1, RC));
+        network.fill(&b, seed);
+        // The peer may reach the first quarter, receive requests are in the second.
+        let device = &mut network.hosts[1].device;
+        device.deregister(b.key).unwrap();
+        let quarter = LENGTH / 4;
+        let region = |from: u64, access| RegionRequest {
+            owner: b.owner,
+            address: from,
+            length: quarter,
+            iova: BASE + from,
+            access,
+        };
+        let rights = super::network::every_right();
+        let open = device.register(b.domain, &region(0, rights)).unwrap();
+        let own = device.register(b.domain, &region(quarter, Access::LOCAL_WRITE)).unwrap();
+        device.register(b.domain, &region(2 * quarter, Access::NONE)).unwrap();
+        let reach = usize::try_from(2 * quarter).unwrap();
+        let private = network.memory(&b)[reach..].to_vec();
+        network.join(&a, &b, |_| ());
+        network.garble = garble(seed);
+        let mut rng = Seed(seed).rng();
+        for wr_id in 0..30 {
+            let slot = Sge { lkey: own, ..b.sge(quarter + 500 * wr_id, 500) };
+            network.post_receive(&b, wr_id, &[slot]);
+            let remote = Remote { address: BASE + 8 * rng.below(1000), rkey: open };
+            let (operation, len) = match rng.below(5) {
+                0 => (Operation::Send, 500),
+                1 => (Operation::Read(remote), 700),
+                2 => (Operation::FetchAdd { remote, add: 1 }, 8),
+                3 => (Operation::WriteWithImmediate(remote, 5), 900),
+                _ => (Operation::Write(remote), 900),
+            };
+            let sges = [a.sge(0, len)];
+            network.post(&a, &SendRequest::new(wr_id, operation, Data::Gather(&sges)));
+        }
+        let outcomes = network.outcomes(&a, 30);
+        failed += usize::from(outcomes.iter().any(|(_, status)| *status != Status::Success));
+        assert!(network.memory(&b)[reach..] == private, "seed {seed}");
+    }
+    assert!(failed > 100, "most were found out: {failed}");
 }

@@ -41,6 +41,9 @@ impl OnLink<'_> {
 
 pub(super) type Rule = Box<dyn FnMut(&OnLink<'_>) -> Fate>;
 
+/// What an enemy on the link makes of a datagram from a host.
+pub(super) type Garble = Box<dyn FnMut(usize, &mut Vec<u8>)>;
+
 /// A host's memory: one piece for each owner.
 #[derive(Default)]
 pub(super) struct HostMemory {
@@ -128,6 +131,7 @@ pub(super) struct Network {
     pub(super) hosts: Vec<Host>,
     pub(super) now: Instant,
     pub(super) rule: Rule,
+    pub(super) garble: Garble,
     wire: BTreeMap<(Instant, u64), OnWire>,
     sequence: u64,
 }
@@ -176,6 +180,7 @@ impl Network {
             hosts: (0..hosts as u64).map(host).collect(),
             now: Instant::from_nanos(1_000_000_000),
             rule: Box::new(|_| Fate::Pass),
+            garble: Box::new(|_, _| ()),
             wire: BTreeMap::new(),
             sequence: 0,
         }
@@ -201,6 +206,7 @@ impl Network {
         }
         bytes.truncate(len);
         bytes.extend_from_slice(payload);
+        (self.garble)(from, &mut bytes);
         let Some(to) = (0..self.hosts.len()).find(|&host| address(host) == transmit.to) else {
             return;
         };
@@ -250,9 +256,9 @@ impl Network {
 
     fn deliver(&mut self, on_wire: OnWire) {
         let OnWire { to, arrival, bytes } = on_wire;
-        let (packet, rest) = Packet::parse(&bytes).unwrap();
+        let Ok((packet, rest)) = Packet::parse(&bytes) else { return };
         let (rdma, payload) = if packet.announces_rdma() {
-            let (header, payload) = RdmaHeader::parse(rest).unwrap();
+            let Ok((header, payload)) = RdmaHeader::parse(rest) else { return };
             (Some(header), payload)
         } else {
             (None, rest)
