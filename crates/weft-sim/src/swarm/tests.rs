@@ -20,12 +20,9 @@ fn a_case_is_the_same_every_time() {
 
 #[test]
 fn seeds_that_once_failed_hold() {
-    // 363: all repeats of a packet took the two paths that were heard of last, both dead.
-    // 393: a flow's path was dead, and PLB offered repeats no other.
-    // 1203, 13991: ACKs and answers to probes came in turn, so that ACKs kept to every other path.
-    // 6627: the policy's only path was dead, and repeats were not offered another.
-    // 18758: asking every timeout, where that is shorter than the round trip, kept a queue full.
-    for seed in [363, 393, 1203, 6627, 13_991, 18_758] {
+    // 43726: every port of a connection took the one broken cable; CRCs are linear, paths' ports a series.
+    // 52447: tail probes were timed by the answers to copies, which come at once.
+    for seed in [43_726, 52_447] {
         assert_eq!(run_case(seed).violations, [""; 0], "seed {seed}");
     }
 }
