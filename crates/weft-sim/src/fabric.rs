@@ -15,7 +15,7 @@ use crate::fault::Change;
 use crate::fault::impairment::{Impairment, Outcome};
 use crate::link::{Condition, Link, LinkClass, Tally};
 use crate::nic::FRAME_OVERHEAD;
-use crate::packet::{EPOCHS, Ecn, Hop, ParcelId, ParcelPool};
+use crate::packet::{EPOCHS, Hop, ParcelId, ParcelPool};
 use crate::port::PortConfig;
 use crate::port::pfc::{PfcConfig, Sending};
 use crate::queue::{Admission, QueueConfig, QueueDiscipline};
@@ -330,16 +330,14 @@ impl Fabric {
             self.tallies[link.index()].refused += 1;
             return self.lose(hop.packet(), Loss::QueueFull);
         }
-        if admission == Admission::Mark && hop.ecn() == Ecn::Capable {
-            hop = hop.marked();
-            self.tallies[link.index()].marked += 1;
-            self.counters.marked += 1;
+        if admission == Admission::Mark {
+            hop = self.mark(link, hop);
         }
         self.send(now, link, serialisation, propagation, hop.past_switch(), events);
     }
 
-    /// A host puts a packet on one of its own links, if ports hold no queues. `jitter` is added to its way, and must not let
-    /// it overtake the host's earlier packets.
+    /// A host puts a packet on one of its own links, if ports hold no queues. `jitter` is added to
+    /// its way, and must not let it overtake the host's earlier packets.
     #[inline(always)] // Likewise.
     pub fn inject(
         &mut self,

@@ -28,7 +28,7 @@ Examples:
   sudo weft lab exec h0 -- iperf3 -c 10.2.0.2        another one, across the fabric
   sudo weft lab set l0-s1 --loss 1%                  one path loses packets
   sudo weft lab set l0-s2 --silent                   another swallows everything, unnoticed
-  sudo weft lab run scenarios/testbed.toml           a scenario of the simulator on real packets
+  sudo weft lab run experiments/hopper-fig6.toml     a scenario of the simulator on real packets
   sudo weft lab down
 
 Hosts are h0, h1, …; leaves l0, …; spines s0, …; a link is named after its ends, as l0-s1."
@@ -54,8 +54,8 @@ Examples:
     /// Run a scenario on real packets, beside the simulator: the same network, flows and engine
     #[command(after_help = "\
 Examples:
-  sudo weft lab run scenarios/testbed.toml                       its variants, one seed
-  sudo weft lab run scenarios/testbed.toml --seeds 5 --json > result.json
+  sudo weft lab run experiments/hopper-fig6.toml                       its variants, one seed
+  sudo weft lab run experiments/hopper-fig6.toml --seeds 5 --json > result.json
   sudo weft lab run scenarios/asymmetry.toml --balancers hopper,flowbender,single
 
 A lab of the scenario's leaf–spine network comes up, and goes when the run ends or is interrupted. Its

@@ -18,7 +18,7 @@ mod page;
 mod run;
 mod swarm;
 
-pub(crate) use batch::Batch;
+pub(crate) use batch::{Batch, Seeds};
 
 /// Simulate a fabric, packet by packet, with the engine that ships
 #[derive(Debug, clap::Args)]

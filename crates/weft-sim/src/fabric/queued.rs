@@ -154,7 +154,8 @@ impl Fabric {
         Some(if marks { self.mark(link, hop) } else { hop })
     }
 
-    fn mark(&mut self, link: LinkId, hop: Hop) -> Hop {
+    #[inline]
+    pub(super) fn mark(&mut self, link: LinkId, hop: Hop) -> Hop {
         if hop.ecn() == Ecn::Capable {
             self.tallies[link.index()].marked += 1;
             self.counters.marked += 1;

@@ -20,8 +20,7 @@ pub struct PortReport {
     pub imbalance: Distribution,
     /// Load of each link down to a host that carried anything, as a share of its rate.
     pub downlink_load: Distribution,
-    /// Load of all links, by tier and direction: `host-up`, `leaf-up`, `leaf-down`, `spine-down`, …;
-    /// where those of one have several rates, by rate besides: `leaf-up at 1Gbps`.
+    /// Load of all links, by tier and direction: `host-up`, `leaf-up`, `leaf-down`, `spine-down`, ….
     pub tiers: BTreeMap<String, TierLoad>,
     /// The slower uplinks, where they are not all alike.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,22 +101,12 @@ impl PortReport {
     }
 }
 
-/// All links by tier and direction, and by rate those of one that has several.
+/// All links by tier and direction.
 fn tiers(topology: &Topology) -> BTreeMap<String, Vec<LinkId>> {
     let mut tiers: BTreeMap<String, Vec<LinkId>> = BTreeMap::new();
     for link in topology.link_ids() {
         tiers.entry(kind_of_port(topology, link)).or_default().push(link);
     }
-    let rate = |link: LinkId| topology.link(link).rate;
-    let mut by_rate: BTreeMap<String, Vec<LinkId>> = BTreeMap::new();
-    for (kind, links) in &tiers {
-        if links.iter().any(|&link| rate(link) != rate(links[0])) {
-            for &link in links {
-                by_rate.entry(format!("{kind} at {}", rate(link))).or_default().push(link);
-            }
-        }
-    }
-    tiers.extend(by_rate);
     tiers
 }
 

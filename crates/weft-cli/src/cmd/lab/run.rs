@@ -1,6 +1,5 @@
 //! `weft lab run`: a scenario on real packets, beside the simulator.
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +14,7 @@ use weft_sim::scenario::Variant;
 use weft_transport::TransportConfig;
 use weft_units::{Duration, Seed};
 
-use crate::cmd::sim::workers;
+use crate::cmd::sim::{Seeds, workers};
 use crate::files::read_table;
 use crate::output::{Output, render};
 use crate::progress;
@@ -34,12 +33,8 @@ pub(super) struct RunArgs {
     /// `+` [default: the scenario's variants, or the scenario as it is]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     balancers: Vec<String>,
-    /// The first seed
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Seeds to run everything with
-    #[arg(long, default_value_t = NonZeroUsize::MIN)]
-    seeds: NonZeroUsize,
+    #[command(flatten)]
+    seeds: Seeds,
     /// Replace a value for all, such as transport.mtu=1000; may be given again
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -80,8 +75,7 @@ pub(super) fn run(arguments: &RunArgs, output: Output) -> Result<()> {
     if let Some(missing) = weft_lab::requirements().into_iter().find(|r| r.essential && !r.met) {
         bail!("no {}: {}", missing.name, missing.fix);
     }
-    let seeds: Vec<u64> =
-        (0..arguments.seeds.get() as u64).map(|n| arguments.seed.wrapping_add(n)).collect();
+    let seeds: Vec<u64> = arguments.seeds.each().collect();
     let simulated = simulate(&contenders, &seeds)?;
     let (real, pause) = carry(&contenders, &seeds)?;
     let first = &contenders[0];

@@ -23,7 +23,7 @@ impl Batch {
 
 /// With which seeds everything is run.
 #[derive(Debug, clap::Args)]
-pub(super) struct Seeds {
+pub(crate) struct Seeds {
     /// The first seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -33,7 +33,7 @@ pub(super) struct Seeds {
 }
 
 impl Seeds {
-    pub(super) fn each(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn each(&self) -> impl Iterator<Item = u64> {
         (0..self.seeds.get() as u64).map(|index| self.seed.wrapping_add(index))
     }
 }
