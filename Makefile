@@ -21,7 +21,7 @@ run: ## Build, then show two hosts and four paths of which one loses packets and
 	$(TARGET)/release/weft demo
 
 test: ## Everything CI checks: format, clippy, layers, generated pages, tests, 2000 seeds, rustdoc
-	@scripts/setup.sh build lab verbs
+	@scripts/setup.sh build lab verbs capture
 	scripts/test.sh
 
 bench: ## Measure: simulator speed and memory, real packets beside bare sockets and TCP, failover

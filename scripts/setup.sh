@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs ...`.
+# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture ...`.
 # As root on Debian, missing packages are installed. What is optional is only mentioned.
 set -euo pipefail
 
@@ -83,11 +83,18 @@ want_verbs() {
     want_absent "tests with RDMA programs"
 }
 
+# Reads captures, with our dissector.
+want_capture() {
+    find_absent tshark:tshark
+    want_absent "tests of captures"
+}
+
 for group in "$@"; do
     case "$group" in
     build) need_build ;;
     lab) want_lab ;;
     verbs) want_verbs ;;
-    *) die "no group '$group' (known: build, lab, verbs)" ;;
+    capture) want_capture ;;
+    *) die "no group '$group' (known: build, lab, verbs, capture)" ;;
     esac
 done

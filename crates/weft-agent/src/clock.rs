@@ -15,6 +15,11 @@ impl Clock {
         Instant::from_nanos(nanos(ClockId::Monotonic))
     }
 
+    /// The wall clock, nanoseconds since 1970.
+    pub(crate) fn wall(self) -> u64 {
+        nanos(ClockId::Realtime)
+    }
+
     /// How far the wall clock is ahead of this one, nanoseconds. The kernel stamps packets by the
     /// wall clock; the two drift apart when it is stepped, so this is asked for each batch.
     #[inline]

@@ -79,6 +79,7 @@ pub mod emulator;
 pub mod idle;
 pub mod perf;
 mod port;
+pub mod sniffer;
 mod turn;
 pub mod udp;
 mod wait;

@@ -34,6 +34,7 @@
 
 pub mod batch;
 pub mod bench;
+pub mod capture;
 pub mod check;
 pub mod compare;
 pub mod event;
@@ -62,6 +63,6 @@ pub mod world;
 pub use batch::run_all;
 pub use event_queue::EventQueue;
 pub use report::Report;
-pub use run::{Outcome, RunError, build, run, workloads};
+pub use run::{Outcome, RunError, build, run, run_captured, workloads};
 pub use scenario::Scenario;
 pub use time::{SimSpan, SimTime};

@@ -6,6 +6,7 @@ use weft_topo::{RouteError, Routes, Topology};
 use weft_transport::Stats;
 use weft_units::Seed;
 
+use crate::capture::Capture;
 use crate::fabric::Loss;
 use crate::fault::{FaultError, Plan, Scheduler};
 use crate::measure::{FlowReport, Goodput, PfcReport, PortReport, Yardstick};
@@ -56,10 +57,29 @@ pub enum RunError {
 /// # Errors
 /// The scenario does not describe a world that can be built.
 pub fn run(scenario: &Scenario, seed: Seed) -> Result<Report, RunError> {
+    run_world(scenario, seed, &mut build(scenario, seed)?)
+}
+
+/// Runs a scenario and keeps the packets of its hosts.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_captured(
+    scenario: &Scenario,
+    seed: Seed,
+    capture: Capture,
+) -> Result<(Report, Capture), RunError> {
     let mut world = build(scenario, seed)?;
+    world.network.capture = Some(capture);
+    let report = run_world(scenario, seed, &mut world)?;
+    let capture = world.network.capture.take().expect("put there above");
+    Ok((report, capture))
+}
+
+fn run_world(scenario: &Scenario, seed: Seed, world: &mut World) -> Result<Report, RunError> {
     world.start();
     let finished = world.run(SimTime::EPOCH + SimSpan::from(scenario.run.limit));
-    report(scenario, seed, &world, finished)
+    report(scenario, seed, world, finished)
 }
 
 /// The world of a scenario, at rest.

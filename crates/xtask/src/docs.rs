@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+mod dissector;
 mod table;
 mod wire;
 
@@ -16,7 +17,10 @@ struct Document {
 }
 
 /// Every generated page.
-const DOCUMENTS: &[Document] = &[Document { path: "docs/reference/wire.md", render: wire::render }];
+const DOCUMENTS: &[Document] = &[
+    Document { path: "docs/reference/wire.md", render: wire::render },
+    Document { path: "dissector/weft.lua", render: dissector::render },
+];
 
 /// Writes every page that differs from what the code says.
 ///

@@ -31,8 +31,12 @@ const LAYERS: &[Layer] = &[
 ];
 
 /// The arrows drawn inside a layer.
-const WITHIN_A_LAYER: &[(&str, &str)] =
-    &[("weft-msg", "weft-rnic"), ("weft-rnic", "weft-transport"), ("weft-vpc", "weft-transport")];
+const WITHIN_A_LAYER: &[(&str, &str)] = &[
+    ("weft-msg", "weft-rnic"),
+    ("weft-rnic", "weft-transport"),
+    ("weft-trace", "weft-wire"),
+    ("weft-vpc", "weft-transport"),
+];
 
 /// Crates that never ship. They may depend on anything; nothing that ships may depend on them.
 const DEVELOPMENT: &[&str] = &["weft-testkit", "xtask"];

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use socket2::Socket;
 use weft_units::Instant;
 
-use super::{HOP_LIMIT, syscall};
+use super::{HOP_LIMIT, Tap, syscall};
 
 /// Congestion experienced (RFC 3168, section 5).
 const CE: u8 = 0b11;
@@ -60,11 +60,13 @@ impl<'a> Received<'a> {
 pub struct Inbox {
     socket: Socket,
     receiver: syscall::Receiver,
+    /// Where what arrives is written, and the port it arrives on.
+    pub(super) tap: Option<(Tap, u16)>,
 }
 
 impl Inbox {
     pub(super) fn new(socket: Socket, batch: usize) -> Self {
-        Self { socket, receiver: syscall::Receiver::new(batch) }
+        Self { socket, receiver: syscall::Receiver::new(batch), tap: None }
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
@@ -78,7 +80,19 @@ impl Inbox {
     /// not connected, so ICMP errors of one peer do not reach the others.
     #[inline]
     pub fn receive(&mut self) -> io::Result<usize> {
-        self.receiver.receive(self.socket.as_fd())
+        let messages = self.receiver.receive(self.socket.as_fd())?;
+        if self.tap.is_some() {
+            self.capture(messages);
+        }
+        Ok(messages)
+    }
+
+    #[cold]
+    fn capture(&mut self, messages: usize) {
+        let Some((mut tap, port)) = self.tap.take() else { return };
+        (0..messages).for_each(|index| tap.received(port, &self.message(index)));
+        tap.flush();
+        self.tap = Some((tap, port));
     }
 
     /// Message `index` of the last [`receive`](Self::receive).

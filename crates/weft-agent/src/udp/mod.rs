@@ -4,21 +4,26 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+mod capture;
 mod inbox;
 mod outbox;
 mod strays;
 #[expect(unsafe_code, reason = "sendmmsg and recvmmsg have no safe form")]
 mod syscall;
 
+pub use capture::CaptureConfig;
+use capture::Tap;
 pub use inbox::{Inbox, Received};
 #[cfg(test)]
 mod tests;
 
 pub use outbox::{Outbox, PathCount, SendCounters};
 use strays::Strays;
+pub(crate) use syscall::set_option;
 
 /// Hops a packet may take; receivers subtract what is left from it (BIFROST, appendix D).
 pub(crate) const HOP_LIMIT: u8 = 64;
@@ -48,10 +53,13 @@ pub struct SocketConfig {
     pub kernel_timestamps: bool,
     /// Messages of one receive call, 1 to 32; each takes 64 KiB.
     pub receive_batch: usize,
+    /// Write what is sent and received to a file.
+    pub capture: Option<CaptureConfig>,
 }
 
 impl SocketConfig {
-    /// Sockets on `local` with `paths` paths and everything else as is best on most machines.
+    /// Sockets on `local` with `paths` paths and everything else as is best on most machines. They
+    /// are captured where the environment asks for it.
     pub fn new(local: SocketAddr, paths: u16) -> Self {
         Self {
             local,
@@ -61,6 +69,7 @@ impl SocketConfig {
             offload: true,
             kernel_timestamps: false,
             receive_batch: 8,
+            capture: CaptureConfig::from_environment(),
         }
     }
 }
@@ -86,6 +95,14 @@ pub enum SocketError {
         first: u16,
         /// How many.
         paths: u16,
+    },
+    /// What was asked to be captured cannot be.
+    #[error("cannot capture to {}: {cause}", file.display())]
+    Capture {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        cause: io::Error,
     },
     /// Anything else the kernel refused.
     #[error("cannot {what}: {cause}")]
@@ -146,13 +163,21 @@ impl Sockets {
         let strays = Strays::watch(&senders)
             .map_err(io::Error::from)
             .map_err(refused("watch the sockets to send from"))?;
-        Ok(Self {
+        let local = address_of(&receiver)?;
+        let mut sockets = Self {
             strays,
-            local: address_of(&receiver)?,
+            local,
             inbox: Inbox::new(receiver, config.receive_batch),
             outbox: Outbox::new(senders, config.offload),
             granted,
-        })
+        };
+        if let Some(capture) = &config.capture {
+            let ports =
+                sockets.outbox.source_ports().map_err(refused("ask for a socket's port"))?;
+            sockets.inbox.tap = Some((Tap::new(capture, local.ip())?, local.port()));
+            sockets.outbox.tap = Some((Tap::new(capture, local.ip())?, ports));
+        }
+        Ok(sockets)
     }
 
     /// What arrived on a socket that only sends, if anything: who sent it, and what.
@@ -199,21 +224,20 @@ fn prepare_receiver(socket: &Socket, config: &SocketConfig) -> Result<Granted, S
     let fd = socket.as_fd();
     if config.local.is_ipv6() {
         socket.set_recv_tclass_v6(true).map_err(refused("ask for traffic classes"))?;
-        syscall::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1)
+        set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1)
             .map_err(refused("ask for hop limits"))?;
     } else {
         socket.set_recv_tos_v4(true).map_err(refused("ask for traffic classes"))?;
-        syscall::set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTTL, 1)
-            .map_err(refused("ask for TTLs"))?;
+        set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTTL, 1).map_err(refused("ask for TTLs"))?;
     }
     if config.kernel_timestamps {
-        syscall::set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
+        set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
             .map_err(refused("ask for receive times"))?;
     }
-    let gro = config.offload && syscall::set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+    let gro = config.offload && set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
     // With CAP_NET_ADMIN the cap of net.core.rmem_max does not apply.
     let wanted = i32::try_from(config.receive_buffer).unwrap_or(i32::MAX);
-    if syscall::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, wanted).is_err() {
+    if set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, wanted).is_err() {
         socket
             .set_recv_buffer_size(config.receive_buffer)
             .map_err(refused("set the receive buffer's size"))?;
@@ -248,8 +272,7 @@ fn open_sender(config: &SocketConfig, path: u16) -> Result<Socket, SocketError> 
             (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)
         }
     };
-    syscall::set_option(socket.as_fd(), level, discover, probe)
-        .map_err(refused("forbid fragments"))?;
+    set_option(socket.as_fd(), level, discover, probe).map_err(refused("forbid fragments"))?;
     // What arrives here is answers to packets that no connection expects, and strays: one is enough.
     socket.set_recv_buffer_size(0).map_err(refused("shrink a sender's receive buffer"))?;
     socket.set_send_buffer_size(4 << 20).map_err(refused("set the send buffer's size"))?;

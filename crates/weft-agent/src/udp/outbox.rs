@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::Socket;
 
+use super::Tap;
 use super::syscall::{self, BATCH, Outgoing};
 
 /// The largest UDP payload over IPv4, which is also GSO's limit.
@@ -73,6 +74,8 @@ pub struct Outbox {
     waiting: usize,
     counters: SendCounters,
     paths: Vec<PathCount>,
+    /// Where what leaves is written, and the port of each socket.
+    pub(super) tap: Option<(Tap, Vec<u16>)>,
 }
 
 enum Sent {
@@ -92,6 +95,7 @@ impl Outbox {
             waiting: 0,
             counters: SendCounters::default(),
             paths: vec![PathCount::default(); paths],
+            tap: None,
         }
     }
 
@@ -108,7 +112,11 @@ impl Outbox {
             _ => self.open_group(*to, socket, size),
         };
         let max_segments = if self.offload { MAX_SEGMENTS } else { 1 };
-        fill(self.groups[index].append(size, max_segments));
+        let datagram = self.groups[index].append(size, max_segments);
+        fill(&mut *datagram);
+        if let Some((tap, ports)) = &mut self.tap {
+            tap.sent(ports[socket], *to, datagram);
+        }
         self.waiting += 1;
     }
 
@@ -131,6 +139,9 @@ impl Outbox {
     ) {
         if self.groups.is_empty() {
             return;
+        }
+        if let Some((tap, _)) = &self.tap {
+            tap.flush();
         }
         self.latest.fill(None);
         // Stable within a path, so that what left first arrives first.

@@ -167,7 +167,7 @@ impl Receiver {
 ///
 /// # Errors
 /// What the kernel said: this kernel, or this kind of socket, does not have the option.
-pub(super) fn set_option(
+pub(crate) fn set_option(
     socket: BorrowedFd<'_>,
     level: c_int,
     option: c_int,

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::output::Output;
 
+mod capture;
 mod completions;
 mod demo;
 mod doctor;
@@ -78,6 +79,7 @@ commands! {
     List => list;
     Lab => lab;
     Perf => perf;
+    Capture => capture;
     Sim => sim;
     Experiment => experiment;
     Doctor => doctor;

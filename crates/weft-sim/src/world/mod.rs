@@ -12,6 +12,7 @@ use weft_topo::{Failures, LinkId, NodeId, RouteError, Routes, Topology};
 use weft_transport::{ConfigError, Event as EngineEvent, TransportConfig};
 use weft_units::{ByteCount, Duration, Seed};
 
+use crate::capture::Capture;
 use crate::check::Observer;
 use crate::event::Events;
 use crate::fabric::{Fabric, FabricConfig, idle_latency};
@@ -94,6 +95,8 @@ pub struct Network {
     pub observer: Option<Box<dyn Observer>>,
     /// What every engine said, in order, where somebody wants to know.
     pub record: Option<Vec<(NodeId, EngineEvent)>>,
+    /// The packets of hosts, where somebody wants to see them.
+    pub capture: Option<Capture>,
     /// Events handled.
     pub events_handled: u64,
     events: Events,
@@ -144,6 +147,7 @@ impl World {
             contradictions: Vec::new(),
             observer: None,
             record: None,
+            capture: None,
             events_handled: 0,
             events: Events::new(lookahead, nodes),
             agenda: Agenda::default(),

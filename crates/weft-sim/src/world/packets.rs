@@ -91,6 +91,9 @@ impl Network {
             return self.fabric.lose(hop.packet(), Loss::LinkDown);
         }
         let parcel = self.fabric.parcels.get(hop.packet());
+        if let Some(capture) = &mut self.capture {
+            capture.received(self.now, hop, parcel);
+        }
         match parcel.integrity {
             Integrity::Sound => {}
             Integrity::BadChecksum => return self.fabric.lose(hop.packet(), Loss::BadChecksum),
@@ -257,6 +260,9 @@ impl Network {
         parcel.source_port = source_port;
         parcel.payload_len = departure.payload.map_or(0, |payload| payload.len);
         parcel.integrity = Integrity::Sound;
+        if let Some(capture) = &mut self.capture {
+            capture.sent(self.now, node, departure.to, parcel);
+        }
         let header_len = u16::try_from(parcel.packet.len()).expect("headers are short");
         let size = FRAME_OVERHEAD + header_len + parcel.payload_len;
         let is_data = matches!(parcel.packet, Packet::Data(..));

@@ -1,17 +1,19 @@
 //! `weft sim run`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::json;
 use weft_report::Unit;
 use weft_sim::batch::Job;
+use weft_sim::capture::Capture;
 use weft_sim::{Report, Scenario, run_all};
 use weft_units::Seed;
 
 use super::batch::{Batch, Seeds};
 use super::page;
+use crate::destination::Destination;
 use crate::files::read_scenario;
 use crate::output::{Output, render, write_file};
 use crate::progress;
@@ -31,6 +33,12 @@ pub(super) struct RunArgs {
     /// Write a page with plots of the first run
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Write the packets of hosts to a file for Wireshark, without payloads
+    #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
+    capture: Option<PathBuf>,
+    /// How many packets to write at most; they are kept in memory until the run ends
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, requires = "capture")]
+    capture_packets: usize,
 }
 
 pub(super) fn run(arguments: &RunArgs, output: Output) -> Result<()> {
@@ -39,7 +47,10 @@ pub(super) fn run(arguments: &RunArgs, output: Output) -> Result<()> {
     scenario.measure.flows |= arguments.csv || arguments.html.is_some();
     let expanded = scenario.expanded()?;
     let began = Instant::now();
-    let reports = run_seeds(&scenario, arguments)?;
+    let reports = match &arguments.capture {
+        Some(file) => vec![run_captured(&scenario, arguments, file)?],
+        None => run_seeds(&scenario, arguments)?,
+    };
     let elapsed = began.elapsed();
     if let Some(file) = &arguments.html {
         write_file(file, &page::page(&scenario, &expanded, &reports[0]).to_html())?;
@@ -59,6 +70,23 @@ fn run_seeds(scenario: &Scenario, arguments: &RunArgs) -> Result<Vec<Report>> {
     bar.finish_and_clear();
     let results: Result<Vec<Report>, _> = results.into_iter().collect();
     results.with_context(|| arguments.scenario.display().to_string())
+}
+
+/// One run, its packets in `file`.
+fn run_captured(scenario: &Scenario, arguments: &RunArgs, file: &Path) -> Result<Report> {
+    let destination = Destination::open(file)?;
+    let seed = arguments.seeds.each().next().expect("at least one");
+    let capture = Capture::new(arguments.capture_packets);
+    let (report, capture) = weft_sim::run_captured(scenario, Seed(seed), capture)
+        .with_context(|| arguments.scenario.display().to_string())?;
+    if capture.left_out() > 0 {
+        let (kept, left) = (capture.len(), capture.left_out());
+        eprintln!("weft: {} has the first {kept} packets; {left} are left out", file.display());
+    }
+    let mut bytes = Vec::new();
+    capture.write(&mut bytes, &scenario.name).expect("memory takes everything");
+    destination.write(bytes)?;
+    Ok(report)
 }
 
 fn text(reports: &[Report], expanded: &str, elapsed: Duration, arguments: &RunArgs) -> String {

@@ -1,0 +1,290 @@
+//! The packets of an interface. Kernels pass on what is sent and received with segmentation offload as
+//! one packet of up to 64 KiB, in which only the first header can be read; here each datagram comes by
+//! itself, as it is on the wire.
+
+use std::fs;
+use std::io;
+
+use weft_units::Duration;
+use weft_wire::{EtherType, EthernetHeader, Ipv4Header, Ipv6Header, Packet, UdpHeader};
+
+#[expect(unsafe_code, reason = "packet sockets and their control messages have no safe form")]
+mod socket;
+
+use socket::PacketSocket;
+
+/// The longest headers: Ethernet, IPv4 with options or IPv6, UDP.
+const MAX_HEADERS: usize = EthernetHeader::LEN + Ipv4Header::MAX_LEN + UdpHeader::LEN;
+
+/// What `/sys/class/net/NAME/type` says of Ethernet and of the loopback, which has its headers
+/// (`if_arp.h`).
+const WITH_ETHERNET_HEADERS: [&str; 2] = ["1", "772"];
+
+/// Why an interface cannot be listened to.
+#[derive(Debug, thiserror::Error)]
+pub enum SnifferError {
+    /// No such interface.
+    #[error("no interface {name}; `ip -brief link` lists them")]
+    NoInterface {
+        /// What was asked for.
+        name: String,
+    },
+    /// Its packets begin with something else.
+    #[error("{name} carries no Ethernet frames; name an Ethernet interface, or lo")]
+    NoEthernet {
+        /// What was asked for.
+        name: String,
+    },
+    /// The kernel refused.
+    #[error("cannot listen to {name}: {cause}; it takes root or CAP_NET_RAW")]
+    Refused {
+        /// What was asked for.
+        name: String,
+        /// What the kernel said.
+        cause: io::Error,
+    },
+}
+
+/// A datagram of the transport, as it was on the wire.
+#[derive(Clone, Copy, Debug)]
+pub struct Sniffed<'a> {
+    /// When the kernel had it, wall clock, nanoseconds since 1970.
+    pub time_ns: u64,
+    /// Whether this machine sent it.
+    pub outgoing: bool,
+    /// Ethernet, IP and UDP headers.
+    pub headers: &'a [u8],
+    /// What follows them.
+    pub payload: &'a [u8],
+}
+
+/// Listens to an interface.
+#[derive(Debug)]
+pub struct Sniffer {
+    socket: PacketSocket,
+    /// Only packets from or to this UDP port, whatever they contain.
+    port: Option<u16>,
+    /// What leaves by the loopback arrives there again.
+    is_loopback: bool,
+}
+
+impl Sniffer {
+    /// Listens to the interface called `name`: for everything on a UDP port, or for what looks like
+    /// the transport's.
+    ///
+    /// # Errors
+    /// See [`SnifferError`].
+    pub fn open(name: &str, port: Option<u16>) -> Result<Self, SnifferError> {
+        let read = |file: &str| match name.contains('/') {
+            true => None,
+            false => fs::read_to_string(format!("/sys/class/net/{name}/{file}")).ok(),
+        };
+        let (kind, index) = (read("type"), read("ifindex"));
+        let index = index.and_then(|index| index.trim().parse().ok());
+        let (Some(kind), Some(index)) = (kind, index) else {
+            return Err(SnifferError::NoInterface { name: name.to_owned() });
+        };
+        if !WITH_ETHERNET_HEADERS.contains(&kind.trim()) {
+            return Err(SnifferError::NoEthernet { name: name.to_owned() });
+        }
+        let socket = PacketSocket::open(index)
+            .map_err(|cause| SnifferError::Refused { name: name.to_owned(), cause })?;
+        Ok(Self { socket, port, is_loopback: kind.trim() == WITH_ETHERNET_HEADERS[1] })
+    }
+
+    /// Takes what comes within a time, and gives each datagram of interest to `hear`.
+    ///
+    /// # Errors
+    /// What the kernel said, such as that the interface went down.
+    pub fn listen(
+        &mut self,
+        within: Duration,
+        mut hear: impl FnMut(Sniffed<'_>),
+    ) -> io::Result<()> {
+        if !self.socket.wait(within)? {
+            return Ok(());
+        }
+        while let Some(frame) = self.socket.receive()? {
+            if self.is_loopback && frame.outgoing {
+                continue;
+            }
+            let (time_ns, outgoing, port) = (frame.time_ns, frame.outgoing, self.port);
+            cut(frame.bytes, frame.segment, |headers, payload| {
+                if wants(port, headers, payload) {
+                    hear(Sniffed { time_ns, outgoing, headers, payload });
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Packets that the kernel had no room for since this was last asked.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn dropped(&self) -> io::Result<u32> {
+        self.socket.dropped()
+    }
+}
+
+fn wants(port: Option<u16>, headers: &[u8], payload: &[u8]) -> bool {
+    let Some(port) = port else { return Packet::parse(payload).is_ok() };
+    let udp = &headers[headers.len() - UdpHeader::LEN..];
+    udp[..4].as_chunks().0.iter().any(|bytes| u16::from_be_bytes(*bytes) == port)
+}
+
+/// Gives each datagram of a frame to `each`, under headers that fit it; nothing of a frame that is no
+/// UDP. `segment` is the length of the payload of each datagram but the last.
+fn cut(frame: &[u8], segment: Option<u16>, mut each: impl FnMut(&[u8], &[u8])) {
+    let Some(layers) = Layers::parse(frame) else { return };
+    let segment = segment.map_or(usize::MAX, usize::from).clamp(1, layers.payload.len().max(1));
+    let mut headers = [0; MAX_HEADERS];
+    let headers = &mut headers[..layers.headers_len()];
+    if layers.payload.len() <= segment {
+        return each(&frame[..layers.headers_len()], layers.payload);
+    }
+    for payload in layers.payload.chunks(segment) {
+        layers.emit(headers, payload);
+        each(headers, payload);
+    }
+}
+
+/// What is around a datagram.
+struct Layers<'a> {
+    ethernet: EthernetHeader,
+    ip: Ip,
+    udp: UdpHeader,
+    payload: &'a [u8],
+}
+
+enum Ip {
+    Four(Ipv4Header),
+    Six(Ipv6Header),
+}
+
+impl<'a> Layers<'a> {
+    fn parse(frame: &'a [u8]) -> Option<Self> {
+        let (ethernet, rest) = EthernetHeader::parse(frame).ok()?;
+        let (ip, protocol, rest) = if ethernet.ethertype == EtherType::IPV6 {
+            let (ip, rest) = Ipv6Header::parse(rest).ok()?;
+            (Ip::Six(ip), ip.next_header, rest)
+        } else {
+            // What is not IPv4 either says another version.
+            let (ip, rest) = Ipv4Header::parse(rest).ok()?;
+            (Ip::Four(ip), ip.protocol, rest)
+        };
+        if protocol != UdpHeader::PROTOCOL {
+            return None;
+        }
+        let (udp, payload) = UdpHeader::parse(rest).ok()?;
+        Some(Self { ethernet, ip, udp, payload })
+    }
+
+    fn headers_len(&self) -> usize {
+        let ip = match &self.ip {
+            Ip::Four(ip) => ip.header_len(),
+            Ip::Six(ip) => ip.header_len(),
+        };
+        EthernetHeader::LEN + ip + UdpHeader::LEN
+    }
+
+    /// Writes the headers that the NIC makes of these for one of the datagrams. Its UDP checksum is
+    /// left out: the NIC has not computed it yet.
+    fn emit(&self, out: &mut [u8], payload: &[u8]) {
+        let payload_len = u16::try_from(payload.len()).expect("a part of a datagram");
+        let ip_payload_len = payload_len + 8;
+        self.ethernet.emit(out);
+        let out = &mut out[EthernetHeader::LEN..];
+        let out = match self.ip {
+            Ip::Four(ip) => {
+                Ipv4Header { payload_len: ip_payload_len, ..ip }.emit(out);
+                &mut out[ip.header_len()..]
+            }
+            Ip::Six(ip) => {
+                Ipv6Header { payload_len: ip_payload_len, ..ip }.emit(out);
+                &mut out[ip.header_len()..]
+            }
+        };
+        UdpHeader { payload_len, checksum: 0, ..self.udp }.emit(out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_trace::Datagram;
+    use weft_wire::{Ecn, MacAddr};
+
+    /// A frame that carries `payload` to port 4791.
+    fn frame(ipv6: bool, payload: &[u8]) -> Vec<u8> {
+        let (from, to) = match ipv6 {
+            false => ("10.0.0.1:50000", "10.0.0.2:4791"),
+            true => ("[fd00::1]:50000", "[fd00::2]:4791"),
+        };
+        let ethertype = if ipv6 { EtherType::IPV6 } else { EtherType::IPV4 };
+        let ethernet =
+            EthernetHeader { destination: MacAddr([2; 6]), source: MacAddr([3; 6]), ethertype };
+        let datagram = Datagram {
+            from: from.parse().unwrap(),
+            to: to.parse().unwrap(),
+            ecn: Ecn::Capable0,
+            hop_limit: 64,
+            payload_len: payload.len().try_into().unwrap(),
+        };
+        let mut frame = vec![0; MAX_HEADERS];
+        ethernet.emit(&mut frame);
+        let len = EthernetHeader::LEN + datagram.emit(&mut frame[EthernetHeader::LEN..]);
+        frame.truncate(len);
+        frame.extend(payload);
+        frame
+    }
+
+    #[test]
+    fn a_large_packet_is_cut_into_the_datagrams_that_go_out() {
+        for ipv6 in [false, true] {
+            let payload: Vec<u8> = (0..250).collect();
+            let mut pieces = Vec::new();
+            cut(&frame(ipv6, &payload), Some(100), |headers, payload| {
+                // What came out is a whole frame again.
+                assert_eq!(Layers::parse(&[headers, payload].concat()).unwrap().payload, payload);
+                assert_eq!(headers, &frame(ipv6, payload)[..headers.len()]);
+                pieces.push(payload.to_vec());
+            });
+            assert_eq!(pieces, payload.chunks(100).map(<[u8]>::to_vec).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_small_packet_passes_as_it_is() {
+        let whole = frame(false, b"hello");
+        let mut heard = 0;
+        cut(&whole, None, |headers, payload| {
+            assert_eq!([headers, payload].concat(), whole);
+            heard += 1;
+        });
+        assert_eq!(heard, 1);
+    }
+
+    #[test]
+    fn no_frame_is_too_broken_to_be_looked_at() {
+        let whole = frame(false, &[7; 100]);
+        for len in 0..whole.len() {
+            cut(&whole[..len], Some(10), |_, _| panic!("{len} bytes are not the whole frame"));
+        }
+        for byte in 0..whole.len() {
+            for bit in 0..8 {
+                let mut broken = whole.clone();
+                broken[byte] ^= 1 << bit;
+                cut(&broken, Some(10), |_, payload| assert!(payload.len() <= 10));
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_listened_to_is_named() {
+        let error = Sniffer::open("no-such-0", None).unwrap_err().to_string();
+        assert!(error.contains("no interface no-such-0"), "{error}");
+        let error = Sniffer::open("../../etc", None).unwrap_err().to_string();
+        assert!(error.contains("no interface"), "{error}");
+    }
+}

@@ -1,0 +1,196 @@
+//! What a process's sockets send and receive, in a file for Wireshark. No privileges are needed, and
+//! datagrams that the kernel sends and receives gathered are there one by one.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use weft_trace::Datagram;
+use weft_trace::pcapng::{Direction, InterfaceId, LinkType, Record, Writer};
+use weft_wire::Ecn;
+
+use super::{HOP_LIMIT, Received, SocketError};
+use crate::clock::Clock;
+
+/// Where to write captures, and how much of each packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaptureConfig {
+    /// The file, which must not exist, or a pipe. A process that finds the file there adds its number.
+    pub file: PathBuf,
+    /// Bytes kept of each packet, headers included; zero keeps all.
+    pub snap: u32,
+}
+
+impl CaptureConfig {
+    /// Names the file, for a process and its children.
+    pub const FILE: &str = "WEFT_CAPTURE";
+
+    /// Bytes kept of each packet; all, if it is not set.
+    pub const SNAP: &str = "WEFT_CAPTURE_SNAP";
+
+    /// What the environment asks for, if anything. A length that is no number keeps all.
+    pub fn from_environment() -> Option<Self> {
+        let file = env::var_os(Self::FILE).filter(|file| !file.is_empty())?;
+        let snap = env::var(Self::SNAP).ok().and_then(|snap| snap.parse().ok()).unwrap_or(0);
+        Some(Self { file: file.into(), snap })
+    }
+}
+
+/// The process's capture, for all sockets of all threads.
+static CURRENT: Mutex<Weak<Capture>> = Mutex::new(Weak::new());
+
+/// A capture that is being written.
+#[derive(Debug)]
+pub(super) struct Capture {
+    config: CaptureConfig,
+    /// Nothing, once the file could not be written.
+    state: Mutex<Option<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    writer: Writer<BufWriter<File>>,
+    interface: InterfaceId,
+}
+
+impl Capture {
+    /// The process's capture; begins one if there is none.
+    fn open(config: &CaptureConfig) -> Result<Arc<Self>, SocketError> {
+        let mut current = lock(&CURRENT);
+        if let Some(capture) = current.upgrade().filter(|capture| capture.config == *config) {
+            return Ok(capture);
+        }
+        let state = State::create(config)
+            .map_err(|cause| SocketError::Capture { file: config.file.clone(), cause })?;
+        let capture = Arc::new(Self { config: config.clone(), state: Mutex::new(Some(state)) });
+        *current = Arc::downgrade(&capture);
+        Ok(capture)
+    }
+
+    /// Does something to the file; says once that it cannot be written, and stops.
+    fn with(&self, act: impl FnOnce(&mut State) -> io::Result<()>) {
+        let mut state = lock(&self.state);
+        let Some(current) = state.as_mut() else { return };
+        if let Err(error) = act(current) {
+            *state = None;
+            let file = self.config.file.display();
+            eprintln!("weft: the capture {file} ends here: {error}");
+        }
+    }
+}
+
+impl State {
+    fn create(config: &CaptureConfig) -> io::Result<Self> {
+        let file = match create_new(&config.file) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let mut name = config.file.clone().into_os_string();
+                name.push(format!(".{}", std::process::id()));
+                create_new(Path::new(&name))?
+            }
+            file => file?,
+        };
+        let process = env::current_exe().unwrap_or_default();
+        let source = format!("{}, process {}", process.display(), std::process::id());
+        let mut writer = Writer::new(BufWriter::with_capacity(1 << 18, file), &source)?;
+        let interface = writer.interface("weft sockets", LinkType::Raw, config.snap)?;
+        Ok(Self { writer, interface })
+    }
+}
+
+/// Opens a file that does not exist, or a pipe or device that does.
+fn create_new(file: &Path) -> io::Result<File> {
+    let stands = file.metadata().is_ok_and(|metadata| !metadata.is_file());
+    OpenOptions::new().write(true).create_new(!stands).open(file)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A capture that lost a packet to a panic elsewhere is still a capture.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One direction of a host's sockets, and the capture it is written to.
+#[derive(Debug)]
+pub(super) struct Tap {
+    capture: Arc<Capture>,
+    /// What the sockets are bound to.
+    local: IpAddr,
+    /// Our address as each peer sees it, where the sockets are bound to any.
+    addresses: BTreeMap<IpAddr, IpAddr>,
+}
+
+impl Tap {
+    /// # Errors
+    /// The file cannot be created.
+    pub(super) fn new(config: &CaptureConfig, local: IpAddr) -> Result<Self, SocketError> {
+        Ok(Self { capture: Capture::open(config)?, local, addresses: BTreeMap::new() })
+    }
+
+    /// A datagram leaves.
+    pub(super) fn sent(&mut self, port: u16, to: SocketAddr, bytes: &[u8]) {
+        let from = SocketAddr::new(self.address_towards(to), port);
+        self.record(Direction::Out, from, to, Ecn::Capable0, HOP_LIMIT, bytes);
+    }
+
+    /// Datagrams arrived.
+    pub(super) fn received(&mut self, port: u16, received: &Received<'_>) {
+        let to = SocketAddr::new(self.address_towards(received.from), port);
+        let ecn = if received.congestion_experienced {
+            Ecn::CongestionExperienced
+        } else {
+            Ecn::Capable0
+        };
+        for datagram in received.datagrams() {
+            let hop_limit = HOP_LIMIT - received.hops;
+            self.record(Direction::In, received.from, to, ecn, hop_limit, datagram);
+        }
+    }
+
+    /// What was recorded is in the file.
+    pub(super) fn flush(&self) {
+        self.capture.with(|state| state.writer.flush());
+    }
+
+    fn record(
+        &self,
+        direction: Direction,
+        from: SocketAddr,
+        to: SocketAddr,
+        ecn: Ecn,
+        hop_limit: u8,
+        bytes: &[u8],
+    ) {
+        // More than a datagram can carry comes from no socket.
+        let Ok(payload_len) = u16::try_from(bytes.len()) else { return };
+        let mut headers = [0; Datagram::MAX_LEN];
+        let len = Datagram { from, to, ecn, hop_limit, payload_len }.emit(&mut headers);
+        let length = len + bytes.len();
+        let kept = match self.capture.config.snap {
+            0 => bytes.len(),
+            snap => bytes.len().min((snap as usize).saturating_sub(len)),
+        };
+        let time_ns = Clock.wall();
+        self.capture.with(|State { writer, interface }| {
+            let bytes: &[&[u8]] = &[&headers[..len], &bytes[..kept]];
+            writer.packet(&Record { interface: *interface, time_ns, direction, bytes, length })
+        });
+    }
+
+    fn address_towards(&mut self, peer: SocketAddr) -> IpAddr {
+        if !self.local.is_unspecified() {
+            return self.local;
+        }
+        let local = self.local;
+        *self.addresses.entry(peer.ip()).or_insert_with(|| {
+            // Connecting a UDP socket sends nothing: it only asks for the route.
+            let routed = UdpSocket::bind((local, 0)).and_then(|socket| {
+                socket.connect(peer)?;
+                socket.local_addr()
+            });
+            routed.map_or(local, |address| address.ip())
+        })
+    }
+}

@@ -1,0 +1,139 @@
+//! What hosts sent and received, as a file for Wireshark: the same bytes that the agent would have put
+//! on a wire, without payloads, at simulated times.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+
+use weft_topo::NodeId;
+use weft_trace::Datagram;
+use weft_trace::pcapng::{Direction, InterfaceId, LinkType, Record, Writer};
+use weft_wire::{Ecn, Packet};
+
+use crate::nic;
+use crate::packet::{Hop, Integrity, Parcel};
+use crate::time::SimTime;
+
+/// TTL of packets that leave a host, as the agent's.
+const HOP_LIMIT: u8 = 64;
+
+/// One packet at one host.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    at: SimTime,
+    host: NodeId,
+    direction: Direction,
+    to: SocketAddr,
+    marked: bool,
+    switches: u8,
+    parcel: Parcel,
+}
+
+/// The packets of a run, up to a number of them.
+#[derive(Debug)]
+pub struct Capture {
+    seen: Vec<Seen>,
+    limit: usize,
+    left_out: u64,
+}
+
+impl Capture {
+    /// Keeps the first `limit` packets in memory, some 150 bytes each.
+    pub fn new(limit: usize) -> Self {
+        Self { seen: Vec::new(), limit, left_out: 0 }
+    }
+
+    /// Packets that are kept.
+    pub fn len(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// Whether nothing was sent.
+    pub fn is_empty(&self) -> bool {
+        self.seen.is_empty()
+    }
+
+    /// Packets past the limit.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    pub(crate) fn sent(&mut self, at: SimTime, host: NodeId, to: SocketAddr, parcel: &Parcel) {
+        let (direction, parcel) = (Direction::Out, *parcel);
+        self.keep(Seen { at, host, direction, to, marked: false, switches: 0, parcel });
+    }
+
+    pub(crate) fn received(&mut self, at: SimTime, hop: Hop, parcel: &Parcel) {
+        let marked = hop.ecn() == crate::packet::Ecn::CongestionExperienced;
+        self.keep(Seen {
+            at,
+            host: hop.node(),
+            direction: Direction::In,
+            to: nic::address(hop.node()),
+            marked,
+            switches: hop.switches(),
+            parcel: *parcel,
+        });
+    }
+
+    fn keep(&mut self, seen: Seen) {
+        if self.seen.len() < self.limit {
+            self.seen.push(seen);
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    /// Writes the file, in order of time; every host is an interface.
+    ///
+    /// # Errors
+    /// What `out` says.
+    pub fn write(mut self, out: impl Write, scenario: &str) -> io::Result<()> {
+        // Nodes are served one after the other, each a little ahead of the next.
+        self.seen.sort_by_key(|seen| seen.at);
+        let mut writer = Writer::new(out, &format!("simulation of {scenario}"))?;
+        let mut interfaces = BTreeMap::new();
+        for seen in &self.seen {
+            let interface = match interfaces.get(&seen.host) {
+                Some(&interface) => interface,
+                None => {
+                    let made = writer.interface(&format!("h{}", seen.host.0), LinkType::Raw, 0)?;
+                    interfaces.insert(seen.host, made);
+                    made
+                }
+            };
+            seen.write(&mut writer, interface)?;
+        }
+        writer.flush()
+    }
+}
+
+impl Seen {
+    fn write(&self, writer: &mut Writer<impl Write>, interface: InterfaceId) -> io::Result<()> {
+        let Parcel { source, source_port, payload_len, integrity, ref packet } = self.parcel;
+        let headers = u16::try_from(packet.len()).expect("headers are short");
+        let datagram = Datagram {
+            from: nic::address_on(source, source_port),
+            to: self.to,
+            ecn: if self.marked { Ecn::CongestionExperienced } else { Ecn::Capable0 },
+            hop_limit: HOP_LIMIT.saturating_sub(self.switches),
+            payload_len: headers + payload_len,
+        };
+        let mut bytes = [0; Datagram::MAX_LEN + Packet::MAX_LEN];
+        let ip = datagram.emit(&mut bytes);
+        let len = ip + packet.emit(&mut bytes[ip..]);
+        let record = Record {
+            interface,
+            time_ns: self.at.as_picos() / 1000,
+            direction: self.direction,
+            bytes: &[&bytes[..len]],
+            length: len + usize::from(payload_len),
+        };
+        let comment = match integrity {
+            Integrity::Sound => "",
+            Integrity::BadChecksum => "bits flipped on the way: the UDP checksum does not match",
+            Integrity::Malformed => "bits flipped on the way, unnoticed: the headers do not parse",
+        };
+        writer.packet_with(&record, comment)
+    }
+}
