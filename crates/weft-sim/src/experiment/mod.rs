@@ -64,11 +64,11 @@ pub struct Measure {
     /// Its unit after scaling.
     #[serde(default)]
     pub unit: String,
-    /// What is taken of the seeds' values.
+    /// What is taken of the seeds' values, or of their shares.
     #[serde(default)]
     pub of_seeds: Reduce,
-    /// Divided by the same measure of the point that has these values instead, axis name to value:
-    /// what it keeps of its own with `loss = "0"`.
+    /// Each seed's is divided by its own at the point that has these values instead, axis name to
+    /// value: what it keeps with a loss of what it has with `loss = "0"`.
     #[serde(default)]
     pub over: BTreeMap<String, String>,
 }
@@ -280,21 +280,19 @@ impl Measure {
         Ok(number * self.scale)
     }
 
-    /// Makes each row's value the share of its reference row's; how far it may be off is that of the
-    /// seeds' own shares, which had the same arrivals.
+    /// Makes each seed's value its share of the reference row's with the same seed, which had the same
+    /// arrivals: the worst seed is the one that kept least of its own, not the one that had least.
     fn relate(&self, rows: &mut [Row]) -> Result<(), ExperimentError> {
         let shares = rows.iter().map(|row| {
             let mut at = row.at.clone();
             at.extend(self.over.clone());
             let reference = rows.iter().find(|row| row.at == at).ok_or_else(|| self.unrelated())?;
-            let share = row.measured[&self.name] / reference.measured[&self.name] * self.scale;
             let seeds = row.seeds[&self.name].iter().zip(&reference.seeds[&self.name]);
-            Ok((share, seeds.map(|(value, of)| value / of * self.scale).collect::<Vec<_>>()))
+            Ok(seeds.map(|(value, of)| value / of * self.scale).collect())
         });
-        let shares = shares.collect::<Result<Vec<_>, ExperimentError>>()?;
-        for (row, (share, seeds)) in rows.iter_mut().zip(shares) {
-            row.measured.insert(self.name.clone(), share);
-            row.note_spread(self, &seeds);
+        let shares = shares.collect::<Result<Vec<Vec<f64>>, ExperimentError>>()?;
+        for (row, shares) in rows.iter_mut().zip(shares) {
+            row.note(self, shares).ok_or_else(|| self.missing())?;
         }
         Ok(())
     }

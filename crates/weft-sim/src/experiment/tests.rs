@@ -102,16 +102,24 @@ fn measures_are_means_over_the_seeds_and_claims_compare_them() {
 }
 
 #[test]
-fn a_measure_may_be_a_share_of_another_row() {
+fn a_measure_may_be_a_share_of_another_row_seed_by_seed() {
     let mut experiment = Experiment::parse(TEXT).unwrap();
     experiment.measures[0].over = BTreeMap::from([("paths".into(), "4".into())]);
     experiment.measures[0].scale = 100.0;
     let findings = experiment.judge(rows(&experiment)).unwrap();
     let shares: Vec<_> = findings.rows.iter().map(|row| row.measured["queue"]).collect();
-    assert_eq!(shares[..3], [100.0; 3]);
-    assert!((shares[3] - 100.0 / 3.0).abs() < 1e-9, "{shares:?}");
-    // The seeds' own are 25 and 37.5 %: half of that apart, times 12.706.
+    // The last row's are 1 of 4 and 3 of 8.
+    assert_eq!(shares, [100.0, 100.0, 100.0, 31.25]);
+    // Half of 12.5 apart, times 12.706.
     assert!((findings.rows[3].spread["queue"] - 6.25 * 12.706).abs() < 1e-9, "{findings:?}");
+    let of_seeds = |reduce| {
+        let mut experiment = experiment.clone();
+        experiment.measures[0].of_seeds = reduce;
+        experiment.judge(rows(&experiment)).unwrap().rows[3].clone()
+    };
+    assert_eq!(of_seeds(Reduce::Min).measured["queue"], 25.0);
+    assert_eq!(of_seeds(Reduce::Max).measured["queue"], 37.5);
+    assert!(of_seeds(Reduce::Max).spread.is_empty(), "only means have one");
     experiment.measures[0].over = BTreeMap::from([("paths".into(), "5".into())]);
     let error = experiment.judge(rows(&experiment)).unwrap_err().to_string();
     assert!(error.contains("paths = 5"), "{error}");
