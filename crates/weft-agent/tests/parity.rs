@@ -124,6 +124,7 @@ fn simulate(seed: u64) -> [Vec<Said>; 2] {
     world.network.record = Some(Vec::new());
     world.add_workload(Box::<Script>::default());
     let at = |millis| SimTime::EPOCH + Duration::from_millis(millis).into();
+    let uplink = uplink.into();
     world.set_plan(vec![(at(100), Action::LinkDown(uplink)), (at(300), Action::LinkUp(uplink))]);
     world.start();
     assert!(world.run(at(2_000)), "the script finishes");

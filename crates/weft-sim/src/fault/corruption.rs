@@ -38,7 +38,7 @@ fn in_use() -> bool {
 impl Scheduler for Fault {
     fn schedule(&self, plan: &mut Plan<'_>) -> Result<(), FaultError> {
         let (chance, checksum) = (probability(self.probability)?, self.checksum);
-        for link in plan.directions(&self.links)? {
+        for link in plan.directions(&self.links, self.at)? {
             let change = Change::Corruption { chance, checksum };
             plan.during(
                 Window { at: self.at, duration: self.duration },

@@ -25,7 +25,7 @@ pub struct Fault {
 impl Scheduler for Fault {
     fn schedule(&self, plan: &mut Plan<'_>) -> Result<(), FaultError> {
         let period = self.down.as_nanos().saturating_add(self.up.as_nanos());
-        for link in plan.cables(&self.links)? {
+        for link in plan.cables(&self.links, self.at)? {
             for turn in 0..u64::from(self.times) {
                 let at = self.at.as_nanos().saturating_add(period.saturating_mul(turn));
                 let window = Window { at: Duration::from_nanos(at), duration: Some(self.down) };

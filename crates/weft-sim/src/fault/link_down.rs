@@ -22,7 +22,7 @@ pub struct Fault {
 
 impl Scheduler for Fault {
     fn schedule(&self, plan: &mut Plan<'_>) -> Result<(), FaultError> {
-        for link in plan.cables(&self.links)? {
+        for link in plan.cables(&self.links, self.at)? {
             plan.during(Window { at: self.at, duration: self.duration }, Action::LinkDown(link));
         }
         Ok(())

@@ -25,7 +25,7 @@ pub struct Fault {
 impl Scheduler for Fault {
     fn schedule(&self, plan: &mut Plan<'_>) -> Result<(), FaultError> {
         let change = Change::Loss(probability(self.probability)?);
-        for link in plan.directions(&self.links)? {
+        for link in plan.directions(&self.links, self.at)? {
             plan.during(
                 Window { at: self.at, duration: self.duration },
                 Action::Impair { link, change },

@@ -4,7 +4,7 @@
 //! carries them out. The same faults serve scenarios and the swarm.
 
 use serde::{Deserialize, Serialize};
-use weft_topo::{LinkId, NodeId, Topology};
+use weft_topo::{NodeId, Topology};
 use weft_units::{Duration, Rng, Seed};
 
 use crate::registry::named_kinds;
@@ -16,12 +16,15 @@ mod flap;
 pub mod impairment;
 mod link_down;
 mod loss;
+mod place;
 mod reordering;
 mod restart;
 mod selector;
 mod switch_down;
 
 pub use impairment::Chance;
+pub use place::Place;
+pub(crate) use place::busiest;
 pub use selector::LinkSelector;
 
 /// Why a fault cannot be scheduled.
@@ -40,6 +43,11 @@ pub enum FaultError {
         /// The selector.
         selector: String,
     },
+    /// The busiest cable, before any has carried anything.
+    #[error(
+        "links \"busiest-uplink\" at 0s: nothing is busy before the run, expected a later `at`"
+    )]
+    NothingCarriedYet,
     /// A node that is not what the fault needs.
     #[error("node {got} is not a {expected} of this topology ({range})")]
     NoSuchNode {
@@ -100,9 +108,9 @@ impl Change {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
     /// Both directions of a cable go down.
-    LinkDown(LinkId),
+    LinkDown(Place),
     /// They come back.
-    LinkUp(LinkId),
+    LinkUp(Place),
     /// A switch and all its cables go down.
     SwitchDown(NodeId),
     /// They come back.
@@ -110,7 +118,7 @@ pub enum Action {
     /// One direction of a cable gets better or worse.
     Impair {
         /// Which.
-        link: LinkId,
+        link: Place,
         /// How.
         change: Change,
     },
@@ -164,16 +172,19 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The selected cables, each by its first direction.
-    fn cables(&mut self, links: &LinkSelector) -> Result<Vec<LinkId>, FaultError> {
-        let mut cables = links.select(self.topology, &mut self.rng)?;
-        cables.iter_mut().for_each(|link| *link = LinkId(link.0 & !1));
+    /// The selected cables, each by its first direction, for a fault that begins at `at`.
+    fn cables(&mut self, links: &LinkSelector, at: Duration) -> Result<Vec<Place>, FaultError> {
+        let mut cables = self.directions(links, at)?;
+        cables.iter_mut().for_each(|place| *place = place.cable());
         cables.dedup();
         Ok(cables)
     }
 
-    /// The selected links in every direction the selector means.
-    fn directions(&mut self, links: &LinkSelector) -> Result<Vec<LinkId>, FaultError> {
+    /// The selected links in every direction the selector means, for a fault that begins at `at`.
+    fn directions(&mut self, links: &LinkSelector, at: Duration) -> Result<Vec<Place>, FaultError> {
+        if *links == LinkSelector::BusiestUplink && at == Duration::ZERO {
+            return Err(FaultError::NothingCarriedYet);
+        }
         links.select(self.topology, &mut self.rng)
     }
 

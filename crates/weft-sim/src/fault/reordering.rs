@@ -27,7 +27,7 @@ impl Scheduler for Fault {
     fn schedule(&self, plan: &mut Plan<'_>) -> Result<(), FaultError> {
         let change =
             Change::Reordering { chance: probability(self.probability)?, by: self.by.into() };
-        for link in plan.directions(&self.links)? {
+        for link in plan.directions(&self.links, self.at)? {
             plan.during(
                 Window { at: self.at, duration: self.duration },
                 Action::Impair { link, change },

@@ -1,5 +1,5 @@
 //! How people say which links: `128-136`, `128>136`, `uplinks`, `host-links`, `all`,
-//! `random-uplink`.
+//! `random-uplink`, `busiest-uplink`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weft_topo::{LinkId, Topology};
 use weft_units::Rng;
 
-use super::FaultError;
+use super::{FaultError, Place};
 
 /// Some links of a topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,21 +21,23 @@ pub enum LinkSelector {
     Uplinks,
     /// One cable between switches, drawn by the run's seed.
     RandomUplink,
+    /// The cable between switches that has carried most when the first fault there begins.
+    BusiestUplink,
     /// Every cable between two nodes, in both directions.
     Between(u32, u32),
     /// Every link from one node to another.
     FromTo(u32, u32),
 }
 
-const EXPECTED: &str = "all, host-links, uplinks, random-uplink, two node numbers such as 128-136 \
-                        (both directions) or 128>136 (one)";
+const EXPECTED: &str = "all, host-links, uplinks, random-uplink, busiest-uplink, two node numbers \
+                        such as 128-136 (both directions) or 128>136 (one)";
 
 impl LinkSelector {
     /// The links it means, in the order of their numbers.
     ///
     /// # Errors
     /// `NoSuchLink` when there are none.
-    pub fn select(&self, topology: &Topology, rng: &mut Rng) -> Result<Vec<LinkId>, FaultError> {
+    pub fn select(&self, topology: &Topology, rng: &mut Rng) -> Result<Vec<Place>, FaultError> {
         let at_host = |link: &LinkId| {
             let ends = topology.link(*link);
             topology.is_host(ends.from) || topology.is_host(ends.to)
@@ -48,7 +50,9 @@ impl LinkSelector {
         let mut links: Vec<_> = match *self {
             Self::All => all.collect(),
             Self::HostLinks => all.filter(at_host).collect(),
-            Self::Uplinks | Self::RandomUplink => all.filter(|link| !at_host(link)).collect(),
+            Self::Uplinks | Self::RandomUplink | Self::BusiestUplink => {
+                all.filter(|link| !at_host(link)).collect()
+            }
             Self::Between(a, b) => {
                 all.filter(|link| joins(link, a, b) || joins(link, b, a)).collect()
             }
@@ -57,11 +61,14 @@ impl LinkSelector {
         if links.is_empty() {
             return Err(FaultError::NoSuchLink { selector: self.to_string() });
         }
+        if *self == Self::BusiestUplink {
+            return Ok(vec![Place::Busiest { back: false }, Place::Busiest { back: true }]);
+        }
         if *self == Self::RandomUplink {
             let link = links[rng.index(links.len())];
             links = vec![LinkId(link.0 & !1), LinkId(link.0 | 1)];
         }
-        Ok(links)
+        Ok(links.into_iter().map(Place::Link).collect())
     }
 }
 
@@ -72,6 +79,7 @@ impl fmt::Display for LinkSelector {
             Self::HostLinks => write!(out, "host-links"),
             Self::Uplinks => write!(out, "uplinks"),
             Self::RandomUplink => write!(out, "random-uplink"),
+            Self::BusiestUplink => write!(out, "busiest-uplink"),
             Self::Between(a, b) => write!(out, "{a}-{b}"),
             Self::FromTo(a, b) => write!(out, "{a}>{b}"),
         }
@@ -91,6 +99,7 @@ impl FromStr for LinkSelector {
             "host-links" => Ok(Self::HostLinks),
             "uplinks" => Ok(Self::Uplinks),
             "random-uplink" => Ok(Self::RandomUplink),
+            "busiest-uplink" => Ok(Self::BusiestUplink),
             _ => {
                 let between = pair('-').map(|(a, b)| Self::Between(a, b));
                 between
@@ -128,6 +137,7 @@ mod tests {
             ("host-links", 256),
             ("uplinks", 128),
             ("random-uplink", 2),
+            ("busiest-uplink", 2),
             ("128-136", 2),
             ("136>128", 1),
         ] {

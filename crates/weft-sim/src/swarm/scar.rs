@@ -61,5 +61,5 @@ pub(super) fn draw(
 
 /// Breaks it.
 pub(super) fn action(link: LinkId) -> Action {
-    Action::Impair { link, change: Change::Loss(Chance::new(1.0)) }
+    Action::Impair { link: link.into(), change: Change::Loss(Chance::new(1.0)) }
 }

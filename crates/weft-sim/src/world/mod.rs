@@ -28,6 +28,7 @@ use crate::traffic::{Contradiction, Notice, Traffic};
 use crate::workload::{Workload, WorkloadError};
 
 mod agenda;
+mod faults;
 mod hear;
 mod packets;
 mod session;
@@ -117,6 +118,8 @@ pub struct World {
     pub network: Network,
     workloads: Vec<Box<dyn Workload>>,
     plan: VecDeque<(SimTime, Action)>,
+    /// The cable that the plan means by the busiest, once it has been asked for.
+    busiest: Option<LinkId>,
     /// When this run ended: the workloads were done, or its time was up.
     ended_at: Option<SimTime>,
     /// Whether this run ends when the workloads are done.
@@ -163,6 +166,7 @@ impl World {
             network,
             workloads: Vec::new(),
             plan: VecDeque::new(),
+            busiest: None,
             ended_at: None,
             until_done: false,
             limit: SimTime::EPOCH,
@@ -179,14 +183,6 @@ impl World {
     /// The workloads, in the order they were added.
     pub fn workloads(&self) -> &[Box<dyn Workload>] {
         &self.workloads
-    }
-
-    /// What goes wrong and when, in order of time.
-    pub fn set_plan(&mut self, plan: Vec<(SimTime, Action)>) {
-        for (at, _) in &plan {
-            self.network.agenda.add(*at, Item::Fault);
-        }
-        self.plan = plan.into();
     }
 
     /// Looks at queues and ports during the run.
@@ -322,30 +318,6 @@ impl World {
             let now = self.network.now;
             self.ended_at = Some(self.ended_at.map_or(now, |ended| ended.max(now)));
         }
-    }
-
-    fn fault(&mut self) {
-        let Some((_, action)) = self.plan.pop_front() else { return };
-        let now = self.network.now;
-        let network = &mut self.network;
-        match action {
-            Action::LinkDown(link) => network.fabric.take_down(now, link),
-            Action::LinkUp(link) => network.fabric.bring_up(now, link),
-            Action::SwitchDown(switch) => network.fabric.take_down_switch(now, switch),
-            Action::SwitchUp(switch) => network.fabric.bring_up_switch(now, switch),
-            Action::Impair { link, change } => return network.fabric.impair(link, change),
-            Action::Restart(host) => return network.restart(host),
-        }
-        if let Some(after) = network.config.reroute_after {
-            network.agenda.add(now + after.into(), Item::Reroute);
-        }
-    }
-
-    /// Makes the network as good as new: no more faults happen.
-    pub fn heal(&mut self) {
-        self.plan.clear();
-        self.network.fabric.heal(self.network.now);
-        self.network.reroute();
     }
 }
 

@@ -1,0 +1,105 @@
+//! What goes wrong in the world, and when.
+
+use weft_topo::LinkId;
+
+use super::World;
+use super::agenda::Item;
+use crate::fault::{Action, Place, busiest};
+use crate::time::SimTime;
+
+impl World {
+    /// What goes wrong and when, in order of time.
+    pub fn set_plan(&mut self, plan: Vec<(SimTime, Action)>) {
+        for (at, _) in &plan {
+            self.network.agenda.add(*at, Item::Fault);
+        }
+        self.plan = plan.into();
+        self.busiest = None;
+    }
+
+    /// Makes the network as good as new: no more faults happen.
+    pub fn heal(&mut self) {
+        self.plan.clear();
+        self.network.fabric.heal(self.network.now);
+        self.network.reroute();
+    }
+
+    /// The plan's next action.
+    pub(super) fn fault(&mut self) {
+        let Some((_, action)) = self.plan.pop_front() else { return };
+        let now = self.network.now;
+        match action {
+            Action::LinkDown(place) => {
+                let link = self.link(place);
+                self.network.fabric.take_down(now, link);
+            }
+            Action::LinkUp(place) => {
+                let link = self.link(place);
+                self.network.fabric.bring_up(now, link);
+            }
+            Action::SwitchDown(switch) => self.network.fabric.take_down_switch(now, switch),
+            Action::SwitchUp(switch) => self.network.fabric.bring_up_switch(now, switch),
+            Action::Impair { link, change } => {
+                let link = self.link(link);
+                return self.network.fabric.impair(link, change);
+            }
+            Action::Restart(host) => return self.network.restart(host),
+        }
+        if let Some(after) = self.network.config.reroute_after {
+            self.network.agenda.add(now + after.into(), Item::Reroute);
+        }
+    }
+
+    fn link(&mut self, place: Place) -> LinkId {
+        let fabric = &self.network.fabric;
+        let carried = |link| fabric.link(link).bytes;
+        place.link(|| *self.busiest.get_or_insert_with(|| busiest(&fabric.topology, carried)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use weft_units::Seed;
+
+    use crate::{Report, RunError, Scenario};
+
+    /// Two flows, each on a single path of eight that the seed draws.
+    const TWO_FLOWS: &str = r#"
+        topology = { kind = "leaf-spine", leaves = 2, spines = 8, hosts_per_leaf = 2 }
+        transport = { policy = "single" }
+        run = { limit = "20ms" }
+        [[workload]]
+        kind = "pairs"
+        pairs = [[0, 2], [1, 3]]
+        size = "2MB"
+        [[fault]]
+        kind = "link-down"
+        links = "busiest-uplink"
+        at = "40us"
+        duration = "60us"
+    "#;
+
+    fn run(text: &str, seed: u64) -> Result<Report, RunError> {
+        crate::run(&Scenario::parse(text, Path::new("")).unwrap(), Seed(seed))
+    }
+
+    #[test]
+    fn the_busiest_uplink_is_one_that_is_used_and_the_same_until_the_fault_ends() {
+        for seed in 1..=8 {
+            let report = run(TWO_FLOWS, seed).unwrap();
+            assert!(report.network.lost["link_down"] > 0, "seed {seed}: nobody used it");
+            // Meanwhile the other flow's has become the busiest: it is not what comes back.
+            assert!(report.finished, "seed {seed}: it did not come back");
+        }
+    }
+
+    #[test]
+    fn nothing_is_busy_before_the_run() {
+        let error = run(&TWO_FLOWS.replace("40us", "0us"), 1).unwrap_err().to_string();
+        let text = "fault 1 (link-down): links \"busiest-uplink\" at 0s: nothing is busy before the \
+                    run, expected a later `at`";
+        assert_eq!(error, text);
+    }
+}
