@@ -53,7 +53,7 @@ fn table(key: &str, header: &Header) -> String {
 fn row(slug: &str, field: &Field) -> String {
     let bytes = field.bytes();
     let list = NAMED.iter().find(|(name, _)| *name == field.name);
-    let list = list.map_or("nil".into(), |(_, list)| format!("names[{list:?}]"));
+    let list = list.map_or_else(|| "nil".to_owned(), |(_, list)| format!("names[{list:?}]"));
     let after = 8 * bytes.end - field.first_bit - field.width;
     let mask = match field.width == 8 * bytes.len() {
         true => 0,
