@@ -112,12 +112,19 @@ impl Outbox {
             _ => self.open_group(*to, socket, size),
         };
         let max_segments = if self.offload { MAX_SEGMENTS } else { 1 };
-        let datagram = self.groups[index].append(size, max_segments);
-        fill(&mut *datagram);
-        if let Some((tap, ports)) = &mut self.tap {
-            tap.sent(ports[socket], *to, datagram);
+        fill(self.groups[index].append(size, max_segments));
+        if self.tap.is_some() {
+            self.capture(index, usize::from(size));
         }
         self.waiting += 1;
+    }
+
+    /// Writes the last datagram of a group, of `size` bytes, to the capture.
+    #[cold]
+    fn capture(&mut self, group: usize, size: usize) {
+        let Some((tap, ports)) = &mut self.tap else { return };
+        let Group { to, path, bytes, len, .. } = &self.groups[group];
+        tap.sent(ports[usize::from(*path)], *to, &bytes[len - size..*len]);
     }
 
     /// Datagrams laid out and not yet taken by the kernel.
