@@ -14,6 +14,7 @@
 //! | work request | `queue_pair/send_queue.rs` | `receive_queue.rs`, `completion.rs` |
 //! | in its turn | `device/requester.rs` | `device/responder.rs`, `queue_pair/inbox.rs` |
 //! | key, address → owner, address | `memory/emtt.rs` | `memory/emtt.rs` |
+//! | a guest's memory is pinned | `memory/pvdma.rs`, `memory/guest.rs` | the same |
 //! | message ↔ packets | `device/transport.rs`, then `weft-transport` | the same |
 //!
 //! What it is not: it does not choose paths or find losses (`weft-transport` does), reads no memory, and
@@ -185,7 +186,9 @@ pub use error::{Object, VerbsError};
 pub use event::Event;
 pub use limits::Limits;
 pub use memory::{
-    Access, AccessError, Bind, Held, Memory, Owner, Place, RegionRequest, Right, WindowKind,
+    Access, AccessError, AddressType, BLOCK_BYTES, Bind, Block, DmaError, DmaUser, Doorbell,
+    DoorbellSpace, GuestSpace, Held, MapError, Mapped, Meaning, Memory, Owner, PAGE_BYTES, Pinning,
+    Place, Pvdma, RegionRequest, Right, WindowKind,
 };
 pub use queue_pair::{Attributes, QueuePairNumber, QueuePairRequest, Service, State};
 pub use receive_queue::SharedReceiveQueue;

@@ -1,10 +1,12 @@
 //! Memory that others may reach: regions, windows, and the one place where an address and a key
-//! become an owner's address.
+//! become an owner's address; and of a guest's memory what is pinned for it.
 
 use weft_transport::ConnectionId;
 
 mod access;
 mod emtt;
+mod guest;
+mod pvdma;
 #[cfg(test)]
 mod tests;
 
@@ -12,9 +14,10 @@ pub use access::Access;
 pub(crate) use emtt::Accessor;
 pub(crate) use emtt::Emtt;
 pub use emtt::{AccessError, Bind, RegionRequest, Right, WindowKind};
+pub use guest::{Doorbell, DoorbellSpace, GuestSpace, MapError, Meaning, PAGE_BYTES};
+pub use pvdma::{BLOCK_BYTES, Block, DmaError, DmaUser, Mapped, Pinning, Pvdma};
 
-/// Who owns a piece of memory. Two owners are reached in two ways: host and guest memory through the
-/// root complex, GPU memory directly (STELLAR, figure 7).
+/// Who owns a piece of memory, which is what the table adds to an address (STELLAR, section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owner {
     /// A process of this host, by the owner's number.
@@ -23,6 +26,27 @@ pub enum Owner {
     Guest(u32),
     /// A GPU's memory.
     Gpu(u32),
+}
+
+/// What a request on the PCIe bus says of its address (PCIe Base Specification, section 2.2.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressType {
+    /// `00`: the IOMMU has to translate it, so it goes to the root complex.
+    Untranslated,
+    /// `10`: it is final, and a switch may pass it to the device it belongs to.
+    Translated,
+}
+
+impl Owner {
+    /// How memory of this owner is addressed on the bus (STELLAR, figure 7): the table has a GPU's final
+    /// addresses, which switches route to it directly; those of a host or a guest change when pages move,
+    /// and the IOMMU has the last word.
+    pub const fn address_type(self) -> AddressType {
+        match self {
+            Self::Host(_) | Self::Guest(_) => AddressType::Untranslated,
+            Self::Gpu(_) => AddressType::Translated,
+        }
+    }
 }
 
 /// A piece of an owner's memory.

@@ -35,6 +35,24 @@ fn an_address_and_a_key_become_the_owners_address() {
 }
 
 #[test]
+fn the_table_says_whose_memory_it_is_and_so_how_the_bus_reaches_it() {
+    use AddressType::{Translated, Untranslated};
+    let mut emtt = Emtt::new(10);
+    // The same number of three kinds: figure 7's root complex, and its switch.
+    for (owner, address_type) in [
+        (Owner::Host(4), Untranslated),
+        (Owner::Guest(4), Untranslated),
+        (Owner::Gpu(4), Translated),
+    ] {
+        let region = RegionRequest { owner, ..request(everything()) };
+        let key = emtt.register(WHO.domain, &region).unwrap();
+        let place = emtt.translate(WHO, key, 0x7010, 0x20, Right::RemoteWrite).unwrap();
+        assert_eq!(place, Place { owner, address: 0x10_0010, len: 0x20 });
+        assert_eq!(place.owner.address_type(), address_type);
+    }
+}
+
+#[test]
 fn bounds_hold_at_both_ends_and_where_numbers_wrap() {
     let mut emtt = Emtt::new(10);
     let key = region(&mut emtt, everything());

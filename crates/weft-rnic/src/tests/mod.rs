@@ -6,5 +6,6 @@ mod model;
 mod network;
 mod operations;
 mod ordering;
+mod pvdma;
 mod receives;
 mod refusals;
