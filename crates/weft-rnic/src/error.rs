@@ -1,6 +1,6 @@
 //! Why a command was refused; the device's state is as before.
 
-use crate::State;
+use crate::{Owner, State};
 
 /// What kind of object a number should name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,9 @@ pub enum VerbsError {
     /// A value that makes no sense, or not here.
     #[error("{0}")]
     Invalid(&'static str),
+    /// `EPERM`: a virtual device reaches the memory of its guest and its GPUs only.
+    #[error("memory of {0:?} is not this virtual device's")]
+    ForeignMemory(Owner),
     /// `EBUSY`: other objects still use it.
     #[error("{users} others still use it")]
     Busy {

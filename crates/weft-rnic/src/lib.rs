@@ -181,7 +181,7 @@ mod work;
 pub use completion::{
     Arm, Completion, CompletionQueue, Extra, Source as DatagramSource, Status, WorkKind,
 };
-pub use device::{Context, Device, ProtectionDomain, Source, Transmit};
+pub use device::{Context, Device, Handle, ProtectionDomain, Source, Transmit, VirtualDevice};
 pub use error::{Object, VerbsError};
 pub use event::Event;
 pub use limits::Limits;

@@ -31,8 +31,9 @@ impl<T> Table<T> {
         Self { slots: Vec::new(), free: VecDeque::new(), slot_bits, number_bits, limit, len: 0 }
     }
 
+    /// The slot of the object with this number: small, and no other object's as long as it is there.
     #[inline]
-    const fn slot_of(&self, number: u32) -> usize {
+    pub(crate) const fn slot_of(&self, number: u32) -> usize {
         (number & ((1 << self.slot_bits) - 1)) as usize
     }
 

@@ -23,9 +23,12 @@ mod reclaim;
 mod requester;
 mod responder;
 mod transport;
+mod virtual_devices;
 
 use datagrams::Datagrams;
 pub use transport::{Source, Transmit};
+use virtual_devices::Tenant;
+pub use virtual_devices::{Handle, VirtualDevice};
 
 /// Names a context: one virtual device, one process. Its objects are nobody else's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +41,16 @@ pub struct ProtectionDomain(pub u32);
 /// How often a connection without traffic is heard of, where the transport's configuration says never:
 /// a queue pair may rest for ever, and a peer that is gone must be noticed.
 const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// What there is of a context.
+#[derive(Debug, Default)]
+struct Opened {
+    /// For whom, where it is a virtual device.
+    tenant: Option<Tenant>,
+    domains: Vec<ProtectionDomain>,
+    /// Completion queues.
+    cqs: u32,
+}
 
 /// A protection domain.
 #[derive(Debug)]
@@ -52,7 +65,7 @@ struct Domain {
 pub struct Device {
     limits: Limits,
     endpoint: Endpoint,
-    contexts: Table<()>,
+    contexts: Table<Opened>,
     domains: Table<Domain>,
     emtt: Emtt,
     cqs: Table<Cq>,

@@ -1,6 +1,6 @@
 //! Contexts, protection domains, memory, completion queues, shared receive queues.
 
-use super::{Context, Device, Domain, ProtectionDomain};
+use super::{Context, Device, Domain, Opened, ProtectionDomain, Tenant};
 use crate::completion::Cq;
 use crate::error::Object;
 use crate::memory::{Access, Bind, WindowKind};
@@ -20,8 +20,17 @@ impl Device {
     /// # Errors
     /// There are as many as may be.
     pub fn open(&mut self) -> Result<Context, VerbsError> {
+        self.open_for(None)
+    }
+
+    pub(super) fn open_for(&mut self, tenant: Option<Tenant>) -> Result<Context, VerbsError> {
         let (object, limit) = (Object::Context, self.limits.contexts);
-        self.contexts.insert(()).map(Context).ok_or(VerbsError::TooMany { object, limit })
+        let number = self.contexts.insert(Opened { tenant, ..Opened::default() });
+        number.map(Context).ok_or(VerbsError::TooMany { object, limit })
+    }
+
+    pub(super) fn opened(&mut self, context: Context) -> Result<&mut Opened, VerbsError> {
+        self.contexts.get_mut(context.0).ok_or(VerbsError::Unknown(Object::Context))
     }
 
     /// Closes a context (`ibv_close_device`).
@@ -29,11 +38,10 @@ impl Device {
     /// # Errors
     /// It is not open, or something made in it still is there.
     pub fn close(&mut self, context: Context) -> Result<(), VerbsError> {
-        self.contexts.get(context.0).ok_or(VerbsError::Unknown(Object::Context))?;
-        let users = self.domains.iter().filter(|(_, domain)| domain.context == context).count()
-            + self.cqs.iter().filter(|(_, cq)| cq.context == context).count();
+        let Opened { domains, cqs, .. } = self.opened(context)?;
+        let users = cqs.saturating_add(u32::try_from(domains.len()).unwrap_or(u32::MAX));
         if users > 0 {
-            return Err(VerbsError::Busy { users: u32::try_from(users).unwrap_or(u32::MAX) });
+            return Err(VerbsError::Busy { users });
         }
         self.contexts.remove(context.0);
         Ok(())
@@ -44,10 +52,12 @@ impl Device {
     /// # Errors
     /// The context is not open, or there are as many as may be.
     pub fn allocate_domain(&mut self, context: Context) -> Result<ProtectionDomain, VerbsError> {
-        self.contexts.get(context.0).ok_or(VerbsError::Unknown(Object::Context))?;
+        self.opened(context)?;
         let (object, limit) = (Object::ProtectionDomain, self.limits.protection_domains);
         let number = self.domains.insert(Domain { context, users: 0 });
-        number.map(ProtectionDomain).ok_or(VerbsError::TooMany { object, limit })
+        let domain = number.map(ProtectionDomain).ok_or(VerbsError::TooMany { object, limit })?;
+        self.opened(context)?.domains.push(domain);
+        Ok(domain)
     }
 
     /// Ends a protection domain (`ibv_dealloc_pd`).
@@ -55,13 +65,15 @@ impl Device {
     /// # Errors
     /// There is none, or memory or queues still belong to it.
     pub fn deallocate_domain(&mut self, domain: ProtectionDomain) -> Result<(), VerbsError> {
-        match self.domain(domain)?.users {
-            0 => {
-                self.domains.remove(domain.0);
-                Ok(())
-            }
-            users => Err(VerbsError::Busy { users }),
+        let Domain { context, users } = *self.domain(domain)?;
+        if users > 0 {
+            return Err(VerbsError::Busy { users });
         }
+        self.domains.remove(domain.0);
+        let domains = &mut self.opened(context)?.domains;
+        let place = domains.iter().rposition(|&other| other == domain);
+        domains.swap_remove(place.expect("a context knows its domains"));
+        Ok(())
     }
 
     pub(super) fn domain(&mut self, domain: ProtectionDomain) -> Result<&mut Domain, VerbsError> {
@@ -71,12 +83,14 @@ impl Device {
     /// Registers memory (`ibv_reg_mr`, `ibv_reg_mr_iova`); the key is both `lkey` and `rkey`.
     ///
     /// # Errors
-    /// Rights that make no sense together, an end past the address space, or too many keys.
+    /// Rights that make no sense together, an end past the address space, memory that is not the virtual
+    /// device's, or too many keys.
     pub fn register(
         &mut self,
         domain: ProtectionDomain,
         request: &RegionRequest,
     ) -> Result<u32, VerbsError> {
+        self.check_owner(domain, request.owner)?;
         self.domain(domain)?;
         let RegionRequest { address, length, iova, access, .. } = *request;
         at_most("length", length, self.limits.region_bytes)?;
@@ -161,11 +175,13 @@ impl Device {
         context: Context,
         capacity: u32,
     ) -> Result<CompletionQueue, VerbsError> {
-        self.contexts.get(context.0).ok_or(VerbsError::Unknown(Object::Context))?;
+        self.opened(context)?;
         self.check_capacity(capacity)?;
         let (object, limit) = (Object::CompletionQueue, self.limits.completion_queues);
         let number = self.cqs.insert(Cq::new(context, capacity));
-        number.map(CompletionQueue).ok_or(VerbsError::TooMany { object, limit })
+        let cq = number.map(CompletionQueue).ok_or(VerbsError::TooMany { object, limit })?;
+        self.opened(context)?.cqs += 1;
+        Ok(cq)
     }
 
     fn check_capacity(&self, capacity: u32) -> Result<(), VerbsError> {
@@ -197,13 +213,13 @@ impl Device {
     /// # Errors
     /// There is none, or queue pairs complete there.
     pub fn destroy_cq(&mut self, cq: CompletionQueue) -> Result<(), VerbsError> {
-        match self.cq(cq)?.users {
-            0 => {
-                self.cqs.remove(cq.0);
-                Ok(())
-            }
-            users => Err(VerbsError::Busy { users }),
+        let Cq { context, users, .. } = *self.cq(cq)?;
+        if users > 0 {
+            return Err(VerbsError::Busy { users });
         }
+        self.cqs.remove(cq.0);
+        self.opened(context)?.cqs -= 1;
+        Ok(())
     }
 
     /// The next completion (`ibv_poll_cq`).

@@ -272,6 +272,15 @@ impl Emtt {
         self.region(key).map(|region| (region.domain, region.windows))
     }
 
+    /// The domain of a region or a window.
+    pub(crate) fn domain_of(&self, key: u32) -> Option<ProtectionDomain> {
+        match self.find(key) {
+            Ok(Entry::Region(region)) => Some(region.domain),
+            Ok(Entry::Window(window)) => Some(window.domain),
+            _ => None,
+        }
+    }
+
     /// The domain of a window.
     pub(crate) fn window_domain(&self, key: u32) -> Option<ProtectionDomain> {
         self.window(key).map(|window| window.domain)

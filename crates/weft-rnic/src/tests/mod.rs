@@ -9,3 +9,4 @@ mod ordering;
 mod pvdma;
 mod receives;
 mod refusals;
+mod tenants;

@@ -369,11 +369,30 @@ impl Network {
     /// A queue pair on a host, with memory of its own; in state RESET.
     pub(super) fn end(&mut self, host: usize, service: Service) -> End {
         let owner = Owner::Host(u32::try_from(self.hosts[host].memory.bytes.len()).unwrap());
-        let length = usize::try_from(LENGTH).unwrap();
-        self.hosts[host].memory.bytes.insert(owner, alloc::vec![0; length]);
         let device = &mut self.hosts[host].device;
         let context = device.open().unwrap();
         let domain = device.allocate_domain(context).unwrap();
+        self.end_of(host, context, domain, owner, service)
+    }
+
+    /// Likewise of a virtual device, with memory of its guest.
+    pub(super) fn tenant(&mut self, host: usize, guest: u32, service: Service) -> (Doorbell, End) {
+        let VirtualDevice { context, domain, doorbell } =
+            self.hosts[host].device.create_virtual(guest, &[]).unwrap();
+        (doorbell, self.end_of(host, context, domain, Owner::Guest(guest), service))
+    }
+
+    fn end_of(
+        &mut self,
+        host: usize,
+        context: Context,
+        domain: ProtectionDomain,
+        owner: Owner,
+        service: Service,
+    ) -> End {
+        let length = usize::try_from(LENGTH).unwrap();
+        self.hosts[host].memory.bytes.insert(owner, alloc::vec![0; length]);
+        let device = &mut self.hosts[host].device;
         let cq = device.create_cq(context, 1024).unwrap();
         let qp = device.create_qp(&request(domain, cq, service)).unwrap();
         let region =
