@@ -116,6 +116,7 @@ fn simulate(seed: u64) -> [Vec<Said>; 2] {
         fabric: FabricConfig::default(),
         handshake: true,
         place_delay: Duration::ZERO,
+        pcie: None,
         jitter: SimSpan::from_picos(1000),
         nic_packets: 4,
         reroute_after: None,

@@ -81,6 +81,7 @@ fn run(hosts: u32, tiers: u32, gbps: u64, kind: Kind) {
         fabric: FabricConfig { port, ..FabricConfig::default() },
         handshake: false,
         place_delay: Duration::ZERO,
+        pcie: None,
         jitter: SimSpan::from_picos(100_000),
         nic_packets: 4,
         reroute_after: None,

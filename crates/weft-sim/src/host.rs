@@ -9,6 +9,7 @@ use weft_transport::{
 use weft_units::Seed;
 
 use crate::nic::{Entropy, Jitter, RECEIVE_PORT};
+use crate::pcie::{Dma, PcieConfig};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::ChannelId;
 
@@ -46,6 +47,8 @@ pub struct Host {
     transport: TransportConfig,
     seed: Seed,
     restarts: u64,
+    /// The bus to its memory, where it takes time.
+    pub dma: Option<Box<Dma>>,
 }
 
 /// Connections a host may hold.
@@ -78,7 +81,13 @@ impl Host {
             transport: transport.clone(),
             seed,
             restarts: 0,
+            dma: None,
         })
+    }
+
+    /// Puts a bus between its ports and its memory.
+    pub fn attach(&mut self, bus: &PcieConfig) {
+        self.dma = Some(Box::new(Dma::new(bus, self.seed.child("pcie", 0))));
     }
 
     /// The host's number.
@@ -98,6 +107,9 @@ impl Host {
 
     /// Forgets a connection that is no more.
     pub fn forget(&mut self, connection: ConnectionId) -> Option<ChannelId> {
+        if let Some(dma) = &mut self.dma {
+            dma.forget(connection.0);
+        }
         self.channels.remove(&connection.0)
     }
 

@@ -47,6 +47,7 @@ pub mod link;
 pub mod measure;
 pub mod nic;
 pub mod packet;
+pub mod pcie;
 pub mod port;
 pub mod queue;
 mod registry;

@@ -7,6 +7,7 @@ use weft_report::{Cell, Column, Table};
 use weft_transport::{DropReason, Stats};
 
 use crate::measure::{Distribution, FlowReport, Goodput, PfcReport, PortReport, QueueReport};
+use crate::pcie::PcieReport;
 use crate::workload::Iteration;
 
 /// What a run found.
@@ -35,6 +36,9 @@ pub struct Report {
     /// Pauses, where switches ask for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pfc: Option<PfcReport>,
+    /// The hosts' buses to memory, where they take time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pcie: Option<PcieReport>,
     /// Every finished flow, if asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowLine>,
@@ -220,6 +224,7 @@ impl Report {
             ("Links", self.tier_table()),
             ("Leaf uplinks", self.port_table()),
             ("Pauses", self.pause_table()),
+            ("PCIe", self.pcie_table()),
             ("Counters", self.counter_table()),
         ];
         tables.into_iter().filter(|(_, table)| !table.is_empty()).collect()
@@ -409,6 +414,32 @@ impl Report {
                 tier.frames.into(),
                 decimal(tier.paused_us, 1),
                 decimal(tier.max_paused_us, 1),
+            ]);
+        }
+        table
+    }
+
+    fn pcie_table(&self) -> Table {
+        let mut table = Table::new(vec![
+            Column::number("reads", "reads"),
+            Column::number("ns a read", "read_ns"),
+            Column::number("writes", "writes"),
+            Column::number("ns a write", "write_ns"),
+            Column::number("ATC misses", "atc_miss_share"),
+            Column::number("ns a miss", "translation_ns"),
+            Column::number("IOMMU lookups", "iommu_lookups"),
+            Column::number("IOTLB misses", "iotlb_miss_share"),
+        ]);
+        if let Some(pcie) = &self.pcie {
+            table.push(vec![
+                pcie.reads.into(),
+                decimal(pcie.read_ns, 0),
+                pcie.writes.into(),
+                decimal(pcie.write_ns, 0),
+                decimal(pcie.atc_miss_share, 4),
+                decimal(pcie.translation_ns, 0),
+                pcie.iommu_lookups.into(),
+                decimal(pcie.iotlb_miss_share, 4),
             ]);
         }
         table

@@ -10,6 +10,7 @@ use crate::capture::Capture;
 use crate::fabric::Loss;
 use crate::fault::{FaultError, Plan, Scheduler};
 use crate::measure::{FlowReport, Goodput, PfcReport, PortReport, Yardstick};
+use crate::pcie::PcieReport;
 use crate::report::{FlowLine, NetworkReport, Report, TransportReport, WorkloadReport};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::time::{SimSpan, SimTime};
@@ -188,6 +189,7 @@ impl Outcome<'_> {
             queues: BTreeMap::new(),
             ports: self.ports,
             pfc: None,
+            pcie: None,
             flows: listed.iter().map(|flow| line(flow, &yardstick)).collect(),
         })
     }
@@ -217,6 +219,7 @@ fn report(
     Ok(Report {
         queues: world.queue_watch().map(|watch| watch.report(fabric)).unwrap_or_default(),
         pfc: PfcReport::new(fabric, ended_at),
+        pcie: pcie_report(network),
         ..outcome.report(scenario, seed)?
     })
 }
@@ -238,6 +241,15 @@ fn network_report(network: &Network) -> NetworkReport {
         marked: counters.marked,
         lost: lost.collect(),
     }
+}
+
+fn pcie_report(network: &Network) -> Option<PcieReport> {
+    let buses = network.hosts.iter().filter_map(|host| host.dma.as_ref());
+    let counts = buses.map(|bus| bus.counts()).reduce(|mut all, one| {
+        all += one;
+        all
+    });
+    counts.map(PcieReport::from)
 }
 
 fn engine_counters(network: &Network) -> Stats {

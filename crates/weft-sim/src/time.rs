@@ -106,6 +106,12 @@ impl Add for SimSpan {
     }
 }
 
+impl AddAssign for SimSpan {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
 impl fmt::Display for SimTime {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{:.3}us", SimSpan(self.0).as_micros_f64())

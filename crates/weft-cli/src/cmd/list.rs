@@ -94,6 +94,11 @@ const KINDS: &[Kind] = &[
         entries: rows!(weft_sim::fault::Kind),
     },
     Kind {
+        name: "translations",
+        about: "who translates the addresses of a simulated NIC",
+        entries: rows!(weft_sim::pcie::Translation),
+    },
+    Kind {
         name: "hashes",
         about: "how a switch turns a five-tuple into a choice",
         entries: rows!(weft_topo::hash::HashAlgorithm),

@@ -15,6 +15,7 @@ use weft_units::{ByteCount, Duration};
 use crate::fabric::FabricConfig;
 use crate::fault::FaultConfig;
 use crate::measure::REFERENCE_BINS;
+use crate::pcie::PcieConfig;
 use crate::port::pfc::{PfcConfig, Sending};
 use crate::port::{PortConfig, PortError};
 use crate::queue::QueueConfig;
@@ -68,6 +69,9 @@ pub struct Scenario {
     /// The hosts around the engines.
     #[serde(default)]
     pub host: HostConfig,
+    /// The bus between NICs and memory; without the section, payloads are at their place at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pcie: Option<PcieConfig>,
     /// How long, and what the control plane does.
     #[serde(default)]
     pub run: RunConfig,
@@ -213,6 +217,7 @@ impl Scenario {
         if self.pfc.enabled && self.port.kind == crate::port::Kind::Fifo {
             return Err(ScenarioError::section("pfc", &PortError::CannotPause.to_string(), text));
         }
+        self.check_pcie().map_err(|message| ScenarioError::section("pcie", &message, text))?;
         if !self.measure.size_bins.is_sorted_by(|a, b| a < b) {
             let message = "size_bins are not ascending";
             return Err(ScenarioError::section("measure", message, text));
@@ -223,6 +228,14 @@ impl Scenario {
             workload.check().map_err(|error| ScenarioError::workload(index, kind, &error, text))?;
         }
         Ok(self)
+    }
+
+    fn check_pcie(&self) -> Result<(), String> {
+        let Some(pcie) = &self.pcie else { return Ok(()) };
+        if self.port.kind != crate::port::Kind::Fifo {
+            return Err("translation takes time, which only ports that are \"fifo\" know of".into());
+        }
+        pcie.check()
     }
 
     /// Each variant must give a scenario, and have a name of its own.
@@ -288,6 +301,7 @@ impl Scenario {
             },
             handshake,
             place_delay,
+            pcie: self.pcie.clone(),
             jitter: SimSpan::from(jitter),
             nic_packets,
             reroute_after: self.run.reroute_after,

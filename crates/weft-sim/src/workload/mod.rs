@@ -29,6 +29,7 @@ mod rings;
 mod rounds;
 pub mod sizes;
 mod training;
+mod writes;
 
 pub use all_to_all::Config as AllToAll;
 pub use background::Config as Background;
@@ -44,6 +45,7 @@ pub use ring_all_reduce::{Config as RingAllReduce, Iteration, RingOrder};
 pub use rings::{Grouping, Operation};
 pub use rounds::Config as Rounds;
 pub use training::{Collective, Config as Training};
+pub use writes::Config as Writes;
 
 /// Decides what is sent, and reacts to what arrives.
 pub trait Workload: Debug + Send {
@@ -206,6 +208,7 @@ macro_rules! workloads {
 workloads! {
     Permutation => permutation, "permutation", "a flow from each host to another; each host receives one";
     Pairs => pairs, "pairs", "several connections between chosen hosts";
+    Writes => writes, "writes", "connections between chosen hosts, each with messages one behind the other";
     Incast => incast, "incast", "many hosts send to one at the same time";
     AllToAll => all_to_all, "all-to-all", "every host sends to every other";
     RingAllReduce => ring_all_reduce, "ring-all-reduce", "2(N-1) steps around a ring, each waiting for the one before";

@@ -20,6 +20,7 @@ use crate::fault::Action;
 use crate::host::{Host, Port};
 use crate::measure::{PortWatch, QueueWatch};
 use crate::nic::FRAME_OVERHEAD;
+use crate::pcie::PcieConfig;
 use crate::port::PortError;
 use crate::port::pfc::Sending;
 use crate::scenario::MeasureConfig;
@@ -47,6 +48,8 @@ pub struct WorldConfig {
     pub handshake: bool,
     /// How long a payload takes from the NIC to where it belongs.
     pub place_delay: Duration,
+    /// The bus between NICs and memory; without one, payloads are at their place at once.
+    pub pcie: Option<PcieConfig>,
     /// Bound on the irregularity of a host's sending; see [`Jitter`](crate::nic::Jitter).
     pub jitter: SimSpan,
     /// A host's port takes packets from the engine until it has this many to send.
@@ -367,7 +370,11 @@ fn new_host(
         let ahead = SimSpan::from_picos(ahead);
         Port { link, last_arrival: SimTime::EPOCH, ahead }
     });
-    Host::new(id, ports.collect(), config.jitter, &config.transport, seed)
+    let mut host = Host::new(id, ports.collect(), config.jitter, &config.transport, seed)?;
+    if let Some(bus) = &config.pcie {
+        host.attach(bus);
+    }
+    Ok(host)
 }
 
 /// Round-trip time of an empty network, as a sender sees it: a full packet there, its ACK back, and

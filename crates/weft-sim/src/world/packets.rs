@@ -1,7 +1,7 @@
 //! What happens to packets at hosts: they arrive, are placed, and others leave.
 
 use weft_topo::{LinkId, NodeId};
-use weft_transport::{Arrival, ConnectionId, Departure, Placement, Step, Verdict};
+use weft_transport::{Arrival, ConnectionId, Departure, Payload, Placement, Step, Verdict};
 use weft_units::{Duration, prefetch, prefetch_all};
 use weft_wire::Packet;
 
@@ -10,8 +10,9 @@ use crate::event::{Event, PortEvent};
 use crate::fabric::Loss;
 use crate::nic::{self, FRAME_OVERHEAD};
 use crate::packet::{Ecn, Hop, Integrity, ParcelId};
+use crate::pcie::Piece;
 use crate::time::{SimSpan, SimTime};
-use crate::traffic::Notice;
+use crate::traffic::{MessageId, Notice};
 
 impl Network {
     /// Begins to fetch what the next nodes will need: first their events, hosts and links, then the
@@ -116,10 +117,8 @@ impl Network {
             if let Some(observer) = &mut self.observer {
                 observer.asked(hop.node(), placement);
             }
-            if self.config.place_delay > Duration::ZERO {
-                let (host, &Placement { connection, psn, .. }) = (hop.node(), placement);
-                let at = self.now + self.config.place_delay.into();
-                self.events.schedule(at, Event::Placed { host, connection, psn });
+            if self.config.place_delay > Duration::ZERO || self.config.pcie.is_some() {
+                self.place_later(hop.node(), placement);
             } else {
                 if let Some(observer) = &mut self.observer {
                     observer.placed(hop.node(), placement.connection, placement.psn);
@@ -130,6 +129,16 @@ impl Network {
             }
         }
         self.attend(hop.node());
+    }
+
+    /// A payload will be where it belongs, but is not yet.
+    #[inline(never)]
+    fn place_later(&mut self, node: NodeId, placement: &Placement) {
+        let &Placement { connection, psn, .. } = placement;
+        let dma = self.hosts[node.index()].dma.as_mut();
+        let written = dma.map_or(self.now, |dma| dma.write(self.now, Piece::from(placement)));
+        let at = written + self.config.place_delay.into();
+        self.events.schedule(at, Event::Placed { host: node, connection, psn });
     }
 
     /// A payload on its way has been placed. Its connection may have ended meanwhile.
@@ -278,8 +287,39 @@ impl Network {
         if self.fabric.holds_queues() {
             return self.put_in_queue(node, link, hop);
         }
-        let extra = self.irregularity(node, index, size);
+        if self.config.pcie.is_some() {
+            let Departure { connection, payload, .. } = *departure;
+            return self.put_when_read(node, index, hop, connection.zip(payload));
+        }
+        let extra = self.irregularity(self.now, node, index, size);
         self.fabric.inject(self.now, link, extra, hop, &mut self.events);
+    }
+
+    /// The same for a host whose payload is behind a bus.
+    #[inline(never)]
+    fn put_when_read(
+        &mut self,
+        node: NodeId,
+        index: usize,
+        hop: Hop,
+        payload: Option<(ConnectionId, Payload)>,
+    ) {
+        let at = payload.map_or(self.now, |payload| self.read(node, payload));
+        let extra = self.irregularity(at, node, index, hop.size());
+        let link = self.hosts[node.index()].ports[index].link;
+        self.fabric.inject(at, link, extra, hop, &mut self.events);
+    }
+
+    /// When a payload has been read from memory.
+    fn read(&mut self, node: NodeId, (connection, payload): (ConnectionId, Payload)) -> SimTime {
+        let Payload { token, offset, len } = payload;
+        let message = u32::try_from(token).ok().map(MessageId);
+        let record = message.and_then(|message| self.traffic.message(message));
+        let end = offset + u32::from(len);
+        let length = record.map_or(end, |record| record.order.length);
+        let piece = Piece { connection: connection.0, length, offset, len };
+        let dma = self.hosts[node.index()].dma.as_mut();
+        dma.map_or(self.now, |dma| dma.read(self.now, piece))
     }
 
     /// The same for a port that holds queues.
@@ -289,13 +329,14 @@ impl Network {
         self.fabric.inject_into_queue(self.now, link, jitter, hop, &mut self.events);
     }
 
-    /// How much later than its port alone would make it a packet arrives, without overtaking.
-    #[inline(always)] // As its only caller.
-    fn irregularity(&mut self, node: NodeId, index: usize, size: u16) -> SimSpan {
+    /// How much later than its port alone would make it a packet that is there `at` arrives, without
+    /// overtaking.
+    #[inline(always)] // Once for every packet; the other caller has a bus.
+    fn irregularity(&mut self, at: SimTime, node: NodeId, index: usize, size: u16) -> SimSpan {
         let host = &mut self.hosts[node.index()];
         let port = &mut host.ports[index];
         let serialisation = self.fabric.class(port.link).pace.serialisation(size);
-        let departure = self.fabric.link(port.link).busy_until.max(self.now) + serialisation;
+        let departure = self.fabric.link(port.link).busy_until.max(at) + serialisation;
         let jittered = departure + SimSpan::from_picos(host.jitter.draw());
         port.last_arrival = jittered.max(port.last_arrival);
         port.last_arrival.since(departure)

@@ -1,0 +1,185 @@
+//! What the bus is like, each value with its source. Values that no public source has are fitted to a
+//! figure of STELLAR's or assumed, and say so.
+
+use serde::{Deserialize, Serialize};
+use weft_rnic::Owner;
+use weft_units::{BitRate, ByteCount, Duration};
+
+use super::{CacheConfig, Layout};
+use crate::registry::named_kinds;
+
+named_kinds! {
+    /// Who translates a NIC's addresses.
+    Translation, "translation", {
+        Atc, "atc", "the IOMMU, asked over ATS, and the NIC caches its answers (virtual functions)";
+        Emtt, "emtt", "the NIC's own table for GPU memory, the IOMMU for a host's (STELLAR)";
+        RootComplex, "root-complex", "the IOMMU, on the way: all data pass the root complex (HyV, MasQ)";
+    }
+}
+
+named_kinds! {
+    /// Whose memory messages are in.
+    Target, "memory", {
+        Gpu, "gpu", "a GPU's under the NIC's PCIe switch";
+        Host, "host", "the host's, behind the root complex";
+    }
+}
+
+impl Target {
+    /// As the NIC's table has it.
+    pub const fn owner(self) -> Owner {
+        match self {
+            Self::Gpu => Owner::Gpu(0),
+            Self::Host => Owner::Guest(0),
+        }
+    }
+}
+
+/// The bus between a NIC and memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PcieConfig {
+    /// Who translates.
+    pub translation: Translation,
+    /// Whose memory it is.
+    pub target: Target,
+    /// What one translation covers.
+    pub page: ByteCount,
+    /// Where a buffer's pages are.
+    pub layout: Layout,
+    /// The link's rate in each direction, less what flow control takes.
+    pub rate: BitRate,
+    /// Payload of one packet of the bus at most.
+    pub max_payload: ByteCount,
+    /// What each of them has besides.
+    pub header: ByteCount,
+    /// From a read request to the first byte of its answer.
+    pub read_delay: Duration,
+    /// From the last byte of a write on the link to memory.
+    pub write_delay: Duration,
+    /// The NIC's address translation cache.
+    pub atc: CacheConfig,
+    /// How it asks.
+    pub ats: AtsConfig,
+    /// The IOMMU's translation lookaside buffer.
+    pub iotlb: CacheConfig,
+    /// What one of its entries covers.
+    pub iotlb_page: ByteCount,
+    /// What a miss there costs.
+    pub walk: WalkConfig,
+    /// What lies behind the switch.
+    pub root_complex: RootComplexConfig,
+}
+
+/// Translation requests (PCIe Base Specification, chapter 10).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AtsConfig {
+    /// Requests that may be without their answer.
+    pub outstanding: u32,
+    /// From a request to its answer when the IOMMU need not walk.
+    pub round_trip: Duration,
+}
+
+/// Walks of the IOMMU through its page table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WalkConfig {
+    /// How many go on at a time.
+    pub walkers: u32,
+    /// How long one takes.
+    pub delay: Duration,
+}
+
+/// The root complex.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RootComplexConfig {
+    /// What it passes on from one device to another, headers included.
+    pub peer_rate: BitRate,
+    /// How much longer the way through it is.
+    pub delay: Duration,
+}
+
+impl Default for PcieConfig {
+    /// A ConnectX-6 in a fourth-generation slot, as in STELLAR's figure 8.
+    fn default() -> Self {
+        Self {
+            translation: Translation::Atc,
+            target: Target::Gpu,
+            // STELLAR, section 6: "GDR memory page size to 4 KB".
+            page: ByteCount::kib(4),
+            layout: Layout::Scattered,
+            // 16 lanes of 16 GT/s at 128b/130b are 252 Gb/s; data link packets take 8 %
+            // (Neugebauer et al. 2018, section 3).
+            rate: BitRate::gbps(231).expect("not zero"),
+            // What Intel's root ports take.
+            max_payload: ByteCount(256),
+            // Framing, sequence number, four words of header and LCRC of a write to a 64-bit address
+            // (PCIe Base Specification, section 2.2; Neugebauer et al. 2018, section 3).
+            header: ByteCount(24),
+            // Half a microsecond to read from an idle Xeon's memory (Neugebauer et al. 2018, section 6).
+            read_delay: Duration::from_nanos(500),
+            write_delay: Duration::from_nanos(250),
+            // Fitted: the 8,192 pages of 16 connections with 2 MB fit, the 16,384 of 4 MB do not.
+            // STELLAR, section 6, says "tens of thousands".
+            atc: CacheConfig::lru(10_240, 16),
+            ats: AtsConfig::default(),
+            // Fitted: 512 MiB, 32 MB each, are within its reach, and 1 GiB is not.
+            iotlb: CacheConfig::lru(256, 16),
+            // Assumed: what a hypervisor maps guests with (PVDMA's block; STELLAR, section 5).
+            iotlb_page: ByteCount::mib(2),
+            walk: WalkConfig::default(),
+            root_complex: RootComplexConfig::default(),
+        }
+    }
+}
+
+impl Default for AtsConfig {
+    /// Eight are assumed; with them the time is fitted, so that a cache that always misses lets 170 Gb/s
+    /// pass (STELLAR, section 6): 8 pages of 4 KiB in 1.54 us.
+    fn default() -> Self {
+        Self { outstanding: 8, round_trip: Duration::from_nanos(1_540) }
+    }
+}
+
+impl Default for WalkConfig {
+    /// A miss in the IOTLB of a Xeon costs 330 ns (Neugebauer et al. 2018, section 6). How many walks
+    /// go on at a time is assumed, and no matter where fewer requests may be outstanding.
+    fn default() -> Self {
+        Self { walkers: 8, delay: Duration::from_nanos(330) }
+    }
+}
+
+impl Default for RootComplexConfig {
+    /// The rate is fitted: 141 Gb/s of payload in packets of 256 bytes (STELLAR, figure 14). The time is
+    /// assumed.
+    fn default() -> Self {
+        let peer_rate = BitRate::bps(154_200_000_000).expect("not zero");
+        Self { peer_rate, delay: Duration::from_nanos(250) }
+    }
+}
+
+impl PcieConfig {
+    /// Finds what is wrong, beginning with the key.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let Self { page, iotlb_page, max_payload, atc, iotlb, ats, walk, .. } = self;
+        if !page.0.is_power_of_two() || page.0 < 4096 {
+            return Err(format!("page is {page}, expected a power of two from 4KiB on"));
+        }
+        if iotlb_page.0 % page.0 != 0 || iotlb_page.0 == 0 {
+            return Err(format!("iotlb_page is {iotlb_page}, expected a multiple of page, {page}"));
+        }
+        if max_payload.0 == 0 {
+            return Err("max_payload is 0, expected at least one byte".into());
+        }
+        atc.check("atc")?;
+        iotlb.check("iotlb")?;
+        for (key, value) in [("outstanding", ats.outstanding), ("walkers", walk.walkers)] {
+            if value == 0 {
+                return Err(format!("{key} is 0, expected at least 1"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,217 @@
+//! The PCIe bus between a host's NIC and the memory that packets come from and go to: who translates
+//! addresses, what that costs, and which way the data take (STELLAR, sections 2 and 6, figure 7).
+//!
+//! [`Dma`] is one host's. It is asked when a payload that is needed now will be in the NIC, or one that
+//! has come will be in memory; time is an argument and nothing is scheduled, for everything here is
+//! served in the order it was asked for. There are three ways to translate, [`Translation`], and two to
+//! go: over the PCIe switch to a GPU beside the NIC, or through the root complex. None of this hardware
+//! exists here: it is a model, and `docs/design/address-translation.md` says what of it is assumed.
+
+use weft_rnic::AddressType;
+use weft_transport::Placement;
+use weft_units::{Duration, Seed};
+
+use crate::link::Pace;
+use crate::time::{SimSpan, SimTime};
+
+mod cache;
+mod config;
+mod iommu;
+mod outstanding;
+mod pages;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use cache::Cache;
+pub use cache::{CacheConfig, Replacement};
+pub use config::{AtsConfig, PcieConfig, RootComplexConfig, Target, Translation, WalkConfig};
+use iommu::Iommu;
+use outstanding::Outstanding;
+pub use pages::Layout;
+use pages::Pages;
+pub use report::{Counts, PcieReport};
+
+/// A piece of a message's buffer that is read or written. Messages of a connection share one buffer, as
+/// in perftest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The connection.
+    pub connection: u32,
+    /// Length of the whole message, bytes.
+    pub length: u32,
+    /// Where the piece begins, bytes.
+    pub offset: u32,
+    /// How long it is, bytes.
+    pub len: u16,
+}
+
+impl From<&Placement> for Piece {
+    fn from(placement: &Placement) -> Self {
+        let &Placement { connection, length, offset, len, .. } = placement;
+        Self { connection: connection.0, length, offset, len }
+    }
+}
+
+/// A NIC's way to memory.
+#[derive(Debug)]
+pub struct Dma {
+    pages: Pages,
+    /// Whether the NIC asks the IOMMU for addresses before it uses them.
+    asks: bool,
+    address_type: AddressType,
+    target: Target,
+    atc: Cache,
+    requests: Outstanding,
+    /// Half of the way of a translation request.
+    one_way: SimSpan,
+    iommu: Iommu,
+    /// From the NIC, and to it.
+    up: Lane,
+    down: Lane,
+    /// What the root complex passes on from one device to another.
+    peer: Lane,
+    tlp: Tlp,
+    delays: Delays,
+    counts: Counts,
+}
+
+/// Fixed times of a transfer.
+#[derive(Clone, Copy, Debug)]
+struct Delays {
+    read: SimSpan,
+    write: SimSpan,
+    detour: SimSpan,
+}
+
+/// How a payload becomes packets of the bus.
+#[derive(Clone, Copy, Debug)]
+struct Tlp {
+    max_payload: u64,
+    header: u64,
+}
+
+impl Tlp {
+    const fn bytes(self, len: u16) -> u64 {
+        let len = len as u64;
+        len + len.div_ceil(self.max_payload) * self.header
+    }
+}
+
+/// One direction of a link: sends one thing after the other.
+#[derive(Clone, Copy, Debug)]
+struct Lane {
+    pace: Pace,
+    busy_until: SimTime,
+}
+
+impl Lane {
+    const fn new(pace: Pace) -> Self {
+        Self { pace, busy_until: SimTime::EPOCH }
+    }
+
+    /// When the last of `bytes` that are there at `at` has passed.
+    fn carry(&mut self, at: SimTime, bytes: u64) -> SimTime {
+        self.busy_until = self.busy_until.max(at) + self.pace.span(bytes);
+        self.busy_until
+    }
+}
+
+impl Dma {
+    /// An idle bus, its caches empty.
+    pub fn new(config: &PcieConfig, seed: Seed) -> Self {
+        let span = |delay: Duration| SimSpan::from(delay);
+        let (asks, address_type) = match config.translation {
+            Translation::Atc => (true, AddressType::Translated),
+            Translation::Emtt => (false, config.target.owner().address_type()),
+            Translation::RootComplex => (false, AddressType::Untranslated),
+        };
+        Self {
+            pages: Pages::new(config.page, config.layout, seed.child("pages", 0)),
+            asks,
+            address_type,
+            target: config.target,
+            atc: Cache::new(&config.atc, seed.child("atc", 0)),
+            requests: Outstanding::new(config.ats.outstanding),
+            one_way: SimSpan::from_picos(span(config.ats.round_trip).as_picos() / 2),
+            iommu: Iommu::new(config, seed.child("iommu", 0)),
+            up: Lane::new(Pace::new(config.rate)),
+            down: Lane::new(Pace::new(config.rate)),
+            peer: Lane::new(Pace::new(config.root_complex.peer_rate)),
+            tlp: Tlp { max_payload: config.max_payload.0, header: config.header.0 },
+            delays: Delays {
+                read: span(config.read_delay),
+                write: span(config.write_delay),
+                detour: span(config.root_complex.delay),
+            },
+            counts: Counts::default(),
+        }
+    }
+
+    /// When a piece that is needed now has been read.
+    pub fn read(&mut self, now: SimTime, piece: Piece) -> SimTime {
+        let bytes = self.tlp.bytes(piece.len);
+        let addressed = self.address(now, piece);
+        let found = self.pass_root(addressed, piece, bytes) + self.delays.read;
+        let read = self.down.carry(found, bytes);
+        self.counts.reads += 1;
+        self.counts.reading += read.since(now);
+        read
+    }
+
+    /// When a piece that has come now will have been written.
+    pub fn write(&mut self, now: SimTime, piece: Piece) -> SimTime {
+        let bytes = self.tlp.bytes(piece.len);
+        let addressed = self.address(now, piece);
+        let sent = self.up.carry(addressed, bytes);
+        let written = self.pass_root(sent, piece, bytes) + self.delays.write;
+        self.counts.writes += 1;
+        self.counts.writing += written.since(now);
+        written
+    }
+
+    /// A connection is no more, and its buffer with it.
+    pub fn forget(&mut self, connection: u32) {
+        self.pages.forget(connection);
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> Counts {
+        Counts { iotlb_hits: self.iommu.hits, walks: self.iommu.walks, ..self.counts }
+    }
+
+    /// When the NIC has the address of all of a piece that it will use.
+    fn address(&mut self, now: SimTime, piece: Piece) -> SimTime {
+        if !self.asks {
+            return now;
+        }
+        let Self { pages, atc, requests, iommu, one_way, counts, .. } = self;
+        let known = pages.frames(piece).map(|frame| {
+            if let Some(known) = atc.look_up(frame) {
+                counts.atc_hits += 1;
+                return known;
+            }
+            counts.atc_misses += 1;
+            let known =
+                requests.serve(now, |sent| iommu.look_up(sent + *one_way, frame) + *one_way);
+            counts.translating += known.since(now);
+            atc.insert(frame, known);
+            known
+        });
+        known.fold(now, SimTime::max)
+    }
+
+    /// When what left the NIC at `at` has passed the root complex, if it must.
+    fn pass_root(&mut self, at: SimTime, piece: Piece, bytes: u64) -> SimTime {
+        let to_gpu = self.target == Target::Gpu;
+        if self.address_type == AddressType::Translated && to_gpu {
+            return at;
+        }
+        let mut at = at + self.delays.detour;
+        if self.address_type == AddressType::Untranslated {
+            let Self { pages, iommu, .. } = self;
+            at = pages.frames(piece).map(|frame| iommu.look_up(at, frame)).fold(at, SimTime::max);
+        }
+        if to_gpu { self.peer.carry(at, bytes) } else { at }
+    }
+}

@@ -1,0 +1,171 @@
+//! RDMA WRITEs as bandwidth tests do them (perftest's `ib_write_bw`; STELLAR, figures 8 and 14): each
+//! connection carries messages of one size, one behind the other, with so many under way.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use weft_topo::NodeId;
+use weft_units::ByteCount;
+
+use super::{Recipe, Setting, Workload, WorkloadError, at_least_one, checked_pair, message_size};
+use crate::traffic::{ChannelId, Notice, Order, Side};
+use crate::world::Session;
+
+/// Streams of messages between chosen hosts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Who sends to whom: source and destination of each pair.
+    pub pairs: Vec<[u32; 2]>,
+    /// Connections of each pair.
+    pub connections: u32,
+    /// Bytes of a message.
+    pub size: ByteCount,
+    /// Bytes each connection carries in all, in whole messages, at least one.
+    pub total: ByteCount,
+    /// Messages of a connection that may be under way.
+    pub depth: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            pairs: vec![[0, 1]],
+            connections: 1,
+            size: ByteCount::kib(64),
+            total: ByteCount::mib(16),
+            depth: 128,
+        }
+    }
+}
+
+impl Recipe for Config {
+    fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
+        let hosts = setting.topology.hosts();
+        let pairs = self.pairs.iter().map(|&pair| checked_pair(pair, hosts));
+        let messages = (self.total.0 / self.size.0.max(1)).max(1);
+        Ok(Box::new(Writes {
+            pairs: pairs.collect::<Result<_, _>>()?,
+            connections: at_least_one("connections", self.connections)?,
+            length: message_size("size", self.size)?,
+            messages,
+            depth: messages.min(at_least_one("depth", self.depth)?.into()),
+            streams: BTreeMap::new(),
+        }))
+    }
+
+    fn check(&self) -> Result<(), WorkloadError> {
+        message_size("size", self.size)?;
+        at_least_one("connections", self.connections)?;
+        at_least_one("depth", self.depth)?;
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Writes {
+    pairs: Vec<(NodeId, NodeId)>,
+    connections: u32,
+    length: u32,
+    /// Of each connection.
+    messages: u64,
+    depth: u64,
+    streams: BTreeMap<ChannelId, Stream>,
+}
+
+/// Messages of a connection, by how far they came.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stream {
+    begun: u64,
+    sent: u64,
+    /// It closed before all were sent.
+    broken: bool,
+}
+
+impl Writes {
+    fn begin(&mut self, channel: ChannelId, session: &mut Session<'_>) {
+        let stream = self.streams.entry(channel).or_default();
+        if stream.begun < self.messages {
+            let (from, length, tag) = (Side::Opener, self.length, stream.begun);
+            stream.begun += 1;
+            session.send(Order { channel, from, length, tag, recorded: true });
+        }
+    }
+}
+
+impl Workload for Writes {
+    fn start(&mut self, session: &mut Session<'_>) {
+        for (source, destination) in self.pairs.clone() {
+            for _ in 0..self.connections {
+                let channel = session.open(source, destination);
+                (0..self.depth).for_each(|_| self.begin(channel, session));
+            }
+        }
+    }
+
+    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+        match notice {
+            Notice::Sent { order } => {
+                if let Some(stream) = self.streams.get_mut(&order.channel) {
+                    stream.sent += 1;
+                }
+                self.begin(order.channel, session);
+            }
+            Notice::Closed { channel, .. } => {
+                if let Some(stream) = self.streams.get_mut(channel) {
+                    stream.broken = true;
+                }
+            }
+            Notice::Woken { .. } | Notice::Delivered { .. } => {}
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let over = |stream: &Stream| stream.broken || stream.sent >= self.messages;
+        let streams = self.pairs.len() * self.connections as usize;
+        self.streams.len() == streams && self.streams.values().all(over)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use weft_units::Seed;
+
+    use crate::report::Report;
+    use crate::scenario::Scenario;
+
+    fn run(writes: &str) -> Result<Report, String> {
+        let text = format!(
+            "topology = {{ kind = \"leaf-spine\", leaves = 1, spines = 1, hosts_per_leaf = 2 }}\n\
+             measure = {{ flows = true }}\n\
+             [[workload]]\nkind = \"writes\"\n{writes}"
+        );
+        let scenario = Scenario::parse(&text, Path::new("")).map_err(|error| error.to_string())?;
+        crate::run(&scenario, Seed(1)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_connection_carries_its_total_in_messages_with_so_many_under_way() {
+        let report = run("connections = 3\nsize = \"10KB\"\ntotal = \"95KB\"\ndepth = 2").unwrap();
+        assert!(report.finished);
+        assert_eq!(report.flows.len(), 3 * 9);
+        let sent = |tag| report.flows.iter().filter(move |flow| flow.tag == tag);
+        let first_over = sent(0).map(|flow| flow.acknowledged_us).fold(f64::MAX, f64::min);
+        assert!(sent(1).all(|flow| flow.start_us == 0.0));
+        assert!(sent(2).all(|flow| flow.start_us >= first_over));
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_refused() {
+        for (writes, want) in [
+            ("depth = 0", "line 5: workload 1 (writes): depth is 0, expected at least 1"),
+            ("size = \"0B\"", "line 5: workload 1 (writes): size is 0 bytes"),
+            ("pairs = [[0, 9]]", "workload 1 (writes): host 9 does not exist; hosts are 0..2"),
+        ] {
+            let error = run(writes).unwrap_err();
+            assert!(error.starts_with(want), "{error}");
+        }
+    }
+}
