@@ -24,11 +24,12 @@ test: ## Everything CI checks: format, clippy, layers, generated pages, tests, 2
 	@scripts/setup.sh build lab verbs capture
 	scripts/test.sh
 
-bench: ## Measure: simulator speed and memory, real packets beside bare sockets and TCP, failover
+bench: ## Measure: simulator speed and memory, guests' start, real packets beside bare sockets and TCP
 	@scripts/setup.sh build lab
 	$(CARGO) bench --package weft-sim --bench permutation
 	$(CARGO) bench --package weft-sim --bench leaf_spine
 	$(CARGO) bench --package weft-transport --bench engine
+	$(CARGO) bench --package weft-rnic --bench pvdma
 	$(CARGO) bench --package weft-agent
 
 swarm: ## Random worlds with random faults: make swarm SEEDS=100000 FIRST=1
