@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weft_trace::Datagram;
 use weft_trace::pcapng::{Direction, InterfaceId, LinkType, Record, Writer};
@@ -40,8 +40,8 @@ impl CaptureConfig {
     }
 }
 
-/// The process's capture, for all sockets of all threads.
-static CURRENT: Mutex<Weak<Capture>> = Mutex::new(Weak::new());
+/// The process's capture, for all sockets of all threads, those that come later as well.
+static CURRENT: Mutex<Option<Arc<Capture>>> = Mutex::new(None);
 
 /// A capture that is being written.
 #[derive(Debug)]
@@ -61,13 +61,13 @@ impl Capture {
     /// The process's capture; begins one if there is none.
     fn open(config: &CaptureConfig) -> Result<Arc<Self>, SocketError> {
         let mut current = lock(&CURRENT);
-        if let Some(capture) = current.upgrade().filter(|capture| capture.config == *config) {
-            return Ok(capture);
+        if let Some(capture) = current.as_ref().filter(|capture| capture.config == *config) {
+            return Ok(Arc::clone(capture));
         }
         let state = State::create(config)
             .map_err(|cause| SocketError::Capture { file: config.file.clone(), cause })?;
         let capture = Arc::new(Self { config: config.clone(), state: Mutex::new(Some(state)) });
-        *current = Arc::downgrade(&capture);
+        *current = Some(Arc::clone(&capture));
         Ok(capture)
     }
 

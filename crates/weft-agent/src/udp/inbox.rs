@@ -7,7 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use socket2::Socket;
 use weft_units::Instant;
 
-use super::{HOP_LIMIT, Tap, syscall};
+use super::{
+    Granted, HOP_LIMIT, SocketConfig, SocketError, Tap, address_of, open_bound, prepare_receiver,
+    syscall,
+};
 
 /// Congestion experienced (RFC 3168, section 5).
 const CE: u8 = 0b11;
@@ -58,18 +61,29 @@ impl<'a> Received<'a> {
 /// The socket packets arrive on, and the buffers they arrive in.
 #[derive(Debug)]
 pub struct Inbox {
-    socket: Socket,
+    pub(super) socket: Socket,
     receiver: syscall::Receiver,
     /// Where what arrives is written, and the port it arrives on.
     pub(super) tap: Option<(Tap, u16)>,
 }
 
 impl Inbox {
-    pub(super) fn new(socket: Socket, batch: usize) -> Self {
-        Self { socket, receiver: syscall::Receiver::new(batch), tap: None }
+    /// Opens the socket; says what the kernel granted.
+    ///
+    /// # Errors
+    /// See [`SocketError`].
+    pub fn open(config: &SocketConfig) -> Result<(Self, Granted), SocketError> {
+        let socket = open_bound(config.local)?;
+        let granted = prepare_receiver(&socket, config)?;
+        let receiver = syscall::Receiver::new(config.receive_batch);
+        let local = address_of(&socket)?;
+        let tap = config.capture.as_ref().map(|capture| Tap::new(capture, local.ip()));
+        let tap = tap.transpose()?.map(|tap| (tap, local.port()));
+        Ok((Self { socket, receiver, tap }, granted))
     }
 
-    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+    /// The socket to wait on for packets.
+    pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 

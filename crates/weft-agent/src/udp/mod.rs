@@ -137,16 +137,51 @@ pub struct Sockets {
     granted: Granted,
 }
 
+/// Sockets to send from, for an owner that opens them when they are first needed.
+#[derive(Debug)]
+pub struct Senders {
+    /// Where packets leave.
+    pub outbox: Outbox,
+    strays: Strays,
+}
+
+impl Senders {
+    /// Opens one for each path.
+    ///
+    /// # Errors
+    /// See [`SocketError`].
+    pub fn open(config: &SocketConfig) -> Result<Self, SocketError> {
+        let sockets = (0..config.paths.max(1))
+            .map(|path| open_sender(config, path))
+            .collect::<Result<Vec<_>, _>>()?;
+        Self::with(config, sockets)
+    }
+
+    fn with(config: &SocketConfig, sockets: Vec<Socket>) -> Result<Self, SocketError> {
+        let strays = Strays::watch(&sockets)
+            .map_err(io::Error::from)
+            .map_err(refused("watch the sockets to send from"))?;
+        let mut outbox = Outbox::new(sockets, config.offload);
+        if let Some(capture) = &config.capture {
+            let ports = outbox.source_ports().map_err(refused("ask for a socket's port"))?;
+            outbox.tap = Some((Tap::new(capture, config.local.ip())?, ports));
+        }
+        Ok(Self { outbox, strays })
+    }
+
+    /// What arrived on a socket that only sends, if anything: who sent it, and what.
+    pub fn stray(&mut self) -> Option<(SocketAddr, &[u8])> {
+        self.strays.next(&self.outbox.sockets)
+    }
+}
+
 impl Sockets {
     /// Opens every socket.
     ///
     /// # Errors
     /// See [`SocketError`].
     pub fn open(config: &SocketConfig) -> Result<Self, SocketError> {
-        let senders = (0..config.paths.max(1))
-            .map(|path| open_sender(config, path))
-            .collect::<Result<Vec<_>, _>>()?;
-        Self::with_senders(config, senders)
+        Self::with_senders(config, Senders::open(config)?)
     }
 
     /// Two sockets to send from: path 0 as usual, path 1 marks every packet as having
@@ -154,30 +189,13 @@ impl Sockets {
     pub(crate) fn open_marking(config: &SocketConfig) -> Result<Self, SocketError> {
         let (plain, marking) = (open_sender(config, 0)?, open_sender(config, 1)?);
         marking.set_tos_v4(CE).map_err(refused("mark packets"))?;
-        Self::with_senders(config, vec![plain, marking])
+        Self::with_senders(config, Senders::with(config, vec![plain, marking])?)
     }
 
-    fn with_senders(config: &SocketConfig, senders: Vec<Socket>) -> Result<Self, SocketError> {
-        let receiver = open_bound(config.local)?;
-        let granted = prepare_receiver(&receiver, config)?;
-        let strays = Strays::watch(&senders)
-            .map_err(io::Error::from)
-            .map_err(refused("watch the sockets to send from"))?;
-        let local = address_of(&receiver)?;
-        let mut sockets = Self {
-            strays,
-            local,
-            inbox: Inbox::new(receiver, config.receive_batch),
-            outbox: Outbox::new(senders, config.offload),
-            granted,
-        };
-        if let Some(capture) = &config.capture {
-            let ports =
-                sockets.outbox.source_ports().map_err(refused("ask for a socket's port"))?;
-            sockets.inbox.tap = Some((Tap::new(capture, local.ip())?, local.port()));
-            sockets.outbox.tap = Some((Tap::new(capture, local.ip())?, ports));
-        }
-        Ok(sockets)
+    fn with_senders(config: &SocketConfig, senders: Senders) -> Result<Self, SocketError> {
+        let (inbox, granted) = Inbox::open(config)?;
+        let Senders { outbox, strays } = senders;
+        Ok(Self { strays, local: address_of(&inbox.socket)?, inbox, outbox, granted })
     }
 
     /// What arrived on a socket that only sends, if anything: who sent it, and what.

@@ -10,7 +10,7 @@ use weft_units::Instant;
 use weft_wire::{RdmaHeader, RdmaOperation, U24};
 
 use super::Device;
-use super::requester::{check_memory, scatter};
+use super::requester::{check_memory, scatter, write_parts};
 use crate::completion::{Completion, Extra, Source, Status, WorkKind};
 use crate::memory::{Accessor, Memory, Right};
 use crate::queue_pair::{Inbox, Incoming, Intake, Refusal, State, Token, Wqe};
@@ -20,7 +20,7 @@ use crate::{Event, Operation, QueuePairNumber, Service};
 pub(super) const SERVICE: u32 = 1 << 31;
 
 /// Bytes of a receive request before the datagram, where verbs have its global route header (IBTA volume 1,
-/// chapter 10). The owner fills them: the completion says where the datagram came from.
+/// chapter 10).
 pub(super) const ROUTE_HEADER: u32 = 40;
 
 /// With this bit, the sender's own key is sent (IBTA volume 1, chapter 10).
@@ -189,7 +189,7 @@ impl Device {
         while let Some(inbox) = self.datagrams.inbound.get_mut(&connection)
             && let Some(incoming) = inbox.pop_whole()
         {
-            self.receive_datagram(now, incoming, from);
+            self.receive_datagram(now, incoming, from, memory);
         }
         let _ = self.endpoint.placed(now, connection, placement.psn);
     }
@@ -272,12 +272,25 @@ impl Device {
     }
 
     /// A datagram is whole.
-    fn receive_datagram(&mut self, now: Instant, incoming: Incoming, from: Option<SocketAddr>) {
+    fn receive_datagram(
+        &mut self,
+        now: Instant,
+        incoming: Incoming,
+        from: Option<SocketAddr>,
+        memory: &mut impl Memory,
+    ) {
         let Incoming { header, operation, length, intake, .. } = incoming;
         let qp = QueuePairNumber(header.destination_qp.get());
         let Some(receive) = incoming.receive else { return };
         let Some(pair) = self.qps.get(qp.0).filter(|pair| pair.receives()) else { return };
         let cq = pair.request.receive_cq;
+        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
+        if let Some(from) = from.filter(|_| intake == Intake::Place) {
+            let (piece, right) = ((0, ROUTE_HEADER), Right::LocalWrite);
+            if scatter(&self.emtt, who, &receive.sges, piece, right, &mut self.places).is_ok() {
+                write_parts(&self.places, &memory.route_header(from, length), memory);
+            }
+        }
         let sender = QueuePairNumber(sender_of(&header));
         let with_word = operation == RdmaOperation::UdSendWithImmediate;
         let status = match intake {

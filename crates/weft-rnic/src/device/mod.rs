@@ -115,6 +115,20 @@ impl Device {
         })
     }
 
+    /// The same as one of several devices on one host, as many as `share` has values: its queue pairs'
+    /// numbers begin with `share`, and there are at most 4096 of them. So a host's address and a number
+    /// name the device too, where each process has its own.
+    ///
+    /// # Panics
+    /// If there are queue pairs already.
+    #[must_use]
+    pub fn sharing_host(mut self, share: u8) -> Self {
+        self.limits.queue_pairs = self.limits.queue_pairs.min(1 << 12);
+        assert!(self.qps.iter().next().is_none(), "numbers are given from the first queue pair on");
+        self.qps = Table::new(self.limits.queue_pairs, 12, 16).prefixed(share.into());
+        self
+    }
+
     /// What it can do.
     pub fn limits(&self) -> &Limits {
         &self.limits

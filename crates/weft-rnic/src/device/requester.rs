@@ -323,13 +323,18 @@ fn store(
     if locate_answer(emtt, qp, pair, psn, (0, ATOMIC), places).is_err() {
         return false;
     }
-    let (bytes, mut from) = (header.address.to_ne_bytes(), 0);
-    for &place in places.iter() {
-        let end = from + place.len as usize;
-        memory.write(place, &bytes[from..end]);
-        from = end;
-    }
+    write_parts(places, &header.address.to_ne_bytes(), memory);
     true
+}
+
+/// Writes bytes to places that are as long together.
+pub(super) fn write_parts(places: &[Place], bytes: &[u8], memory: &mut impl Memory) {
+    let mut rest = bytes;
+    for &place in places {
+        let (part, after) = rest.split_at(place.len as usize);
+        memory.write(place, part);
+        rest = after;
+    }
 }
 
 /// Where the bytes `piece.0..piece.0 + piece.1` of a message lie in local memory.

@@ -1,6 +1,8 @@
 //! Memory that others may reach: regions, windows, and the one place where an address and a key
 //! become an owner's address; and of a guest's memory what is pinned for it.
 
+use core::net::SocketAddr;
+
 use weft_transport::ConnectionId;
 
 mod access;
@@ -86,6 +88,13 @@ pub trait Memory {
 
     /// Writes `bytes` to `place`, which is as long.
     fn write(&mut self, place: Place, bytes: &[u8]);
+
+    /// The 40 bytes that a datagram's receive request begins with, for one of `length` bytes that the
+    /// packet being handled completed: its global route header (IBTA volume 1, chapter 8), or what RoCE
+    /// has there. Owners without addresses have none.
+    fn route_header(&mut self, _from: SocketAddr, _length: u32) -> [u8; 40] {
+        [0; 40]
+    }
 
     /// Adds to the eight bytes at `place`, at once for everybody who looks; gives what was there.
     fn fetch_add(&mut self, place: Place, add: u64) -> u64;

@@ -60,6 +60,8 @@ fn a_datagram_comes_behind_the_route_header_with_its_sender() {
         assert_eq!(completion.extra, Some(Extra::Immediate(77)));
         let at = 2000 * usize::try_from(completion.wr_id).unwrap();
         let sent = network.memory(sender)[..1000].to_vec();
+        let header = network.hosts[2].memory.route_header(address(sender.host), 1000);
+        assert_eq!(network.memory(&receiver)[at..at + 40], header);
         assert_eq!(network.memory(&receiver)[at + 40..at + 1040], sent);
     }
 }
