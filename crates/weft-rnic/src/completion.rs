@@ -41,7 +41,7 @@ pub enum Status {
     /// The peer gave up.
     RemoteAborted = 16,
     /// The device broke.
-    Fatal = 18,
+    Fatal = 19,
     /// Something else.
     General = 21,
 }

@@ -2,62 +2,110 @@
 
 use core::ffi::c_int;
 use core::mem::offset_of;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 
 use crate::abi::*;
 use crate::device::DEVICE;
+use crate::engine::events::EventQueue;
+use crate::engine::{Asynchronous, Engine, Object, Watcher};
+use crate::errno::{Errno, Outcome};
+use crate::objects;
+
+/// What everything that was made with an opened device needs of it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) engine: &'static Engine,
+    pub(crate) number: weft_rnic::Context,
+    pub(crate) events: Arc<EventQueue<Asynchronous>>,
+}
+
+impl Opened {
+    /// Whom to tell about an object.
+    pub(crate) fn watcher(&self, object: Object) -> Watcher {
+        Watcher { object, channel: None, events: self.events.clone() }
+    }
+}
 
 /// What a program holds when it has opened the device, and what belongs to it.
 #[repr(C)]
 pub(crate) struct Context {
     /// Programs hold a pointer to its last field.
     verbs: verbs_context,
-    /// Becomes readable with an asynchronous event.
-    async_events: OwnedFd,
+    pub(crate) opened: Arc<Opened>,
 }
+
+/// From what programs hold back to the start.
+const TO_START: usize = offset_of!(Context, verbs) + offset_of!(verbs_context, context);
 
 impl Context {
     /// Opens the device; the pointer is good until [`Self::close`].
-    pub(crate) fn open() -> std::io::Result<*mut ibv_context> {
-        // SAFETY: a new descriptor, or an error.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(std::io::Error::last_os_error());
-        }
-        // SAFETY: nobody else owns a descriptor that was just made.
-        let async_events = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) };
-        // SAFETY: functions that may be null, pointers and numbers, of which zero is one.
-        let zero: verbs_context = unsafe { core::mem::zeroed() };
-        let context = ibv_context {
-            device: (&raw const DEVICE.public).cast_mut(),
-            cmd_fd: -1,
-            async_fd: async_events.as_raw_fd(),
-            num_comp_vectors: COMP_VECTORS,
-            abi_compat: ABI_EXTENDED,
-            ..zero.context
-        };
-        let verbs = verbs_context {
-            query_port: Some(crate::exports::query_port),
-            query_device_ex: Some(crate::exports::query_device_ex),
-            sz: size_of::<verbs_context>(),
-            context,
-            ..zero
-        };
-        let opened = Box::into_raw(Box::new(Self { verbs, async_events }));
+    pub(crate) fn open() -> Outcome<*mut ibv_context> {
+        let engine = Engine::current()?;
+        let events = EventQueue::open().map_err(|error| Errno::from_io(&error))?;
+        let async_fd = events.descriptor();
+        let number = engine.open_context()?;
+        let opened = Arc::new(Opened { engine, number, events: Arc::new(events) });
+        let verbs = functions(async_fd);
+        let context = Box::into_raw(Box::new(Self { verbs, opened }));
         // SAFETY: it was just made.
-        Ok(unsafe { &raw mut (*opened).verbs.context })
+        Ok(unsafe { &raw mut (*context).verbs.context })
     }
 
-    /// Closes what [`Self::open`] opened.
+    /// What the program holds.
+    ///
+    /// # Safety
+    /// It is open, and is not closed while the reference is used.
+    pub(crate) unsafe fn of<'a>(context: *mut ibv_context) -> &'a Self {
+        // SAFETY: `open` gave out a pointer to this field of a box.
+        unsafe { &*context.byte_sub(TO_START).cast::<Self>() }
+    }
+
+    /// Closes what [`Self::open`] opened, with everything that was made with it and is still there.
     ///
     /// # Safety
     /// It was opened, is not closed yet, and nobody uses it any more.
-    pub(crate) unsafe fn close(context: *mut ibv_context) {
-        const TO_START: usize = offset_of!(Context, verbs) + offset_of!(verbs_context, context);
+    pub(crate) unsafe fn close(context: *mut ibv_context) -> Outcome<()> {
         // SAFETY: `open` gave out a pointer to this field of a box.
-        drop(unsafe { Box::from_raw(context.byte_sub(TO_START).cast::<Self>()) });
+        let context = unsafe { Box::from_raw(context.byte_sub(TO_START).cast::<Self>()) };
+        context.opened.engine.close_context(context.opened.number)
     }
 }
 
 /// Threads that completion events may be sent to.
 const COMP_VECTORS: c_int = 1;
+
+/// The tables that programs call through.
+fn functions(async_fd: c_int) -> verbs_context {
+    // SAFETY: functions that may be null, pointers and numbers, of which zero is one.
+    let zero: verbs_context = unsafe { core::mem::zeroed() };
+    let ops = ibv_context_ops {
+        alloc_mw: Some(objects::alloc_mw),
+        bind_mw: Some(objects::bind_mw),
+        dealloc_mw: Some(objects::dealloc_mw),
+        poll_cq: Some(objects::poll_cq),
+        req_notify_cq: Some(objects::req_notify_cq),
+        post_srq_recv: Some(objects::post_srq_recv),
+        post_send: Some(objects::post_send),
+        post_recv: Some(objects::post_recv),
+        ..zero.context.ops
+    };
+    let context = ibv_context {
+        device: (&raw const DEVICE.public).cast_mut(),
+        ops,
+        cmd_fd: -1,
+        async_fd,
+        num_comp_vectors: COMP_VECTORS,
+        abi_compat: ABI_EXTENDED,
+        ..zero.context
+    };
+    verbs_context {
+        query_port: Some(crate::exports::query_port),
+        query_device_ex: Some(crate::exports::query_device_ex),
+        create_cq_ex: Some(objects::create_cq_ex),
+        create_qp_ex: Some(objects::create_qp_ex),
+        create_srq_ex: Some(objects::create_srq_ex),
+        sz: size_of::<verbs_context>(),
+        context,
+        ..zero
+    }
+}

@@ -25,6 +25,8 @@ pub mod limits {
     pub const AH: i32 = 1 << 16;
     pub const SRQ: i32 = 4_096;
     pub const SRQ_WR: i32 = 16_384;
+    /// Bytes that travel with a work request itself.
+    pub const INLINE: u32 = 1_024;
     /// Bytes of a message (IBTA, section 9.4.6.5).
     pub const MESSAGE: u32 = 1 << 31;
 }
@@ -34,18 +36,34 @@ pub mod limits {
 pub(crate) struct Address {
     pub(crate) ip: IpAddr,
     pub(crate) interface: u32,
+    /// Bytes of a packet there, with its IP header.
+    pub(crate) mtu: u32,
 }
 
 impl Address {
     /// As a RoCE v2 GID (IBTA annex A17: an IPv4 address is mapped into IPv6).
     pub(crate) fn gid(&self) -> ibv_gid {
-        let raw = match self.ip {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-            IpAddr::V6(ip) => ip.octets(),
-        };
-        ibv_gid { raw, align: [] }
+        gid_of(self.ip)
     }
 }
+
+/// The GID of an address.
+pub(crate) fn gid_of(ip: IpAddr) -> ibv_gid {
+    let raw = match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    };
+    ibv_gid { raw, align: [] }
+}
+
+/// The address of a GID.
+pub(crate) fn ip_of(gid: &ibv_gid) -> IpAddr {
+    std::net::Ipv6Addr::from(gid.raw).to_canonical()
+}
+
+/// Bytes of a packet on an ordinary Ethernet. Wider ones are not used: what lies behind the first link
+/// is not known.
+const ETHERNET_MTU: u32 = 1_500;
 
 /// The device as programs hold it, and what they may ask of it.
 #[derive(Debug)]
@@ -82,6 +100,11 @@ impl Device {
         }
     }
 
+    /// Bytes of a packet that every interface of this host carries.
+    pub(crate) fn mtu(&self) -> u32 {
+        self.addresses.iter().map(|address| address.mtu).fold(ETHERNET_MTU, u32::min)
+    }
+
     /// What the device can do.
     pub(crate) fn attributes(&self) -> ibv_device_attr {
         // SAFETY: numbers only, of which zero is one.
@@ -95,7 +118,6 @@ impl Device {
             max_qp: limits::QP,
             max_qp_wr: limits::QP_WR,
             device_cap_flags: device_cap::RC_RNR_NAK_GEN
-                | device_cap::SRQ_RESIZE
                 | device_cap::MEM_WINDOW
                 | device_cap::MEM_MGT_EXTENSIONS
                 | device_cap::MEM_WINDOW_TYPE_2B,

@@ -1,6 +1,7 @@
 //! Addresses of this host's interfaces.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsRawFd;
 
 use crate::device::Address;
 
@@ -21,12 +22,30 @@ pub(crate) fn addresses() -> Vec<Address> {
             continue;
         }
         // SAFETY: an entry's name is a string, and its address of the family it says, or null.
-        let (ip, interface) = unsafe { (ip(entry.ifa_addr), libc::if_nametoindex(entry.ifa_name)) };
-        found.extend(ip.map(|ip| Address { ip, interface }));
+        let (ip, interface, mtu) = unsafe {
+            (ip(entry.ifa_addr), libc::if_nametoindex(entry.ifa_name), mtu(entry.ifa_name))
+        };
+        found.extend(ip.map(|ip| Address { ip, interface, mtu }));
     }
     // SAFETY: the list is not used any more.
     unsafe { libc::freeifaddrs(list) };
     found
+}
+
+/// What an interface carries; a large number where it does not say.
+///
+/// # Safety
+/// `name` is a string.
+unsafe fn mtu(name: *const libc::c_char) -> u32 {
+    let Ok(socket) = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)) else { return u32::MAX };
+    // SAFETY: numbers and pointers, of which zero is one; the kernel reads the name and writes the MTU.
+    let mtu = unsafe {
+        let mut request: libc::ifreq = core::mem::zeroed();
+        libc::strncpy(request.ifr_name.as_mut_ptr(), name, request.ifr_name.len() - 1);
+        let asked = libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request);
+        (asked == 0).then_some(request.ifr_ifru.ifru_mtu)
+    };
+    mtu.and_then(|mtu| u32::try_from(mtu).ok()).unwrap_or(u32::MAX)
 }
 
 /// # Safety

@@ -8,5 +8,8 @@
 pub mod abi;
 mod context;
 pub mod device;
+mod engine;
+mod errno;
 mod exports;
 mod interfaces;
+mod objects;

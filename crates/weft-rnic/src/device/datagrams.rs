@@ -162,6 +162,15 @@ impl Device {
         }
     }
 
+    /// Ends the connections that carry nothing.
+    pub(super) fn end_datagrams(&mut self, now: Instant) {
+        let carries = |host: &&Outbound| !host.under_way.is_empty() || !host.waiting.is_empty();
+        let hosts = self.datagrams.outbound.values().filter(|host| !carries(host));
+        for connection in hosts.map(|host| host.connection).collect::<Vec<_>>() {
+            self.endpoint.close(now, connection);
+        }
+    }
+
     /// A host wants to send datagrams.
     pub(super) fn accept_datagrams(&mut self, connection: ConnectionId) {
         self.datagrams.inbound.insert(connection, Inbox::default());

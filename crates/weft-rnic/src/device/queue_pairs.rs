@@ -118,6 +118,7 @@ impl Device {
     /// There is none.
     pub fn destroy_qp(&mut self, now: Instant, qp: QueuePairNumber) -> Result<(), VerbsError> {
         self.qp(qp)?;
+        self.leave_flow(qp);
         self.reset_qp(now, qp);
         let pair = self.qps.remove(qp.0).expect("found just now");
         self.count_user(&pair.request, -1);
@@ -135,14 +136,32 @@ impl Device {
         qp: QueuePairNumber,
         request: &SendRequest<'_>,
     ) -> Result<(), VerbsError> {
+        self.post_sends(now, qp, core::slice::from_ref(request))
+    }
+
+    /// Posts send requests in this order, or none of them where one is refused (`ibv_wr_complete`).
+    ///
+    /// # Errors
+    /// As for [`Self::post_send`].
+    pub fn post_sends(
+        &mut self,
+        now: Instant,
+        qp: QueuePairNumber,
+        requests: &[SendRequest<'_>],
+    ) -> Result<(), VerbsError> {
         let pair = self.qp(qp)?;
         if matches!(pair.state, State::Reset | State::Init | State::ReadyToReceive) {
             return Err(VerbsError::WrongState(pair.state));
         }
-        check_send(pair, request)?;
-        let mut request = *request;
-        request.signaled |= pair.request.signal_all;
-        pair.send.post(&request)?;
+        pair.send.admit(requests.len())?;
+        for request in requests {
+            check_send(pair, request)?;
+            pair.send.check(request)?;
+        }
+        for request in requests {
+            let signaled = request.signaled || pair.request.signal_all;
+            pair.send.post(&SendRequest { signaled, ..*request })?;
+        }
         if matches!(pair.state, State::Error | State::SendQueueError) {
             self.flush_sends(qp);
         }
@@ -270,6 +289,18 @@ impl Device {
         }
         self.connections.remove(&connection);
         self.endpoint.close(now, connection);
+    }
+
+    /// Lets go of the connection that requests came on, where all that came was carried out: an
+    /// acknowledgement may have been lost, and the transport repeats it as long as the peer has the
+    /// connection. What else comes there ends it.
+    fn leave_flow(&mut self, qp: QueuePairNumber) {
+        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+        let responder = &mut pair.responder;
+        let quiet = responder.answers.is_empty() && responder.acknowledgements.is_empty();
+        if let Some(flow) = responder.flow.take_if(|flow| quiet && flow.inbox.is_empty()) {
+            self.connections.remove(&flow.connection);
+        }
     }
 
     /// Nothing is waited for any more.

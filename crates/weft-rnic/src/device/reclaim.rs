@@ -55,4 +55,18 @@ impl Device {
         }
         self.close(context)
     }
+
+    /// Ends everything of everybody, for a process that ends. Call it again as packets come in, until it
+    /// says that no peer has a connection any more, or as long as there is time: peers still get
+    /// acknowledgements that were lost, of requests that were carried out.
+    pub fn shut_down(&mut self, now: Instant) -> bool {
+        let contexts: Vec<_> = self.contexts.iter().map(|(number, _)| Context(number)).collect();
+        for context in contexts {
+            let reclaimed = self.reclaim(now, context);
+            debug_assert_eq!(reclaimed, Ok(()), "it is open");
+        }
+        self.end_datagrams(now);
+        self.settle(now);
+        self.endpoint.connections() == 0
+    }
 }

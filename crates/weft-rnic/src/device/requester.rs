@@ -179,8 +179,9 @@ impl Device {
         }
     }
 
-    /// Nobody answers any more: what is under way has failed.
-    pub(super) fn on_peer_lost(&mut self, now: Instant, qp: QueuePairNumber) {
+    /// Nobody answers any more: what is under way has failed. Where the peer itself ended it, programs hear
+    /// of that as late as from hardware, which would go on trying: by then they are often done.
+    pub(super) fn on_peer_lost(&mut self, now: Instant, qp: QueuePairNumber, by_peer: bool) {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         let ready = pair.requester.ready;
         self.end_flow(now, qp, Role::Requester);
@@ -190,6 +191,10 @@ impl Device {
         }
         if !pair.is_reliable() {
             pair.send.finish_under_way();
+        } else if pair.send.is_under_way() && by_peer {
+            pair.requester.lost = true;
+            let patience = pair.patience();
+            return self.wait(now, qp, patience);
         } else if pair.send.is_under_way() {
             pair.send.finish_first(Status::RetryExceeded);
         }

@@ -84,6 +84,9 @@ impl Device {
             self.waits.remove(&(until, qp));
             if let Some(pair) = self.qps.get_mut(qp.0) {
                 pair.requester.wait_until = None;
+                if core::mem::take(&mut pair.requester.lost) {
+                    pair.send.finish_first(crate::Status::RetryExceeded);
+                }
             }
             self.pump(now, qp);
         }
@@ -269,10 +272,16 @@ impl Device {
         self.acknowledge(now, qp, expected, Syndrome::Ready, None);
     }
 
-    fn on_closed(&mut self, now: Instant, connection: ConnectionId, _reason: CloseReason) {
+    fn on_closed(&mut self, now: Instant, connection: ConnectionId, reason: CloseReason) {
         let Some((qp, role)) = self.connections.remove(&connection) else { return };
         match role {
-            Role::Requester => self.on_peer_lost(now, qp),
+            Role::Requester => {
+                self.on_peer_lost(
+                    now,
+                    qp,
+                    matches!(reason, CloseReason::Peer | CloseReason::Reset),
+                );
+            }
             Role::Responder => self.end_flow(now, qp, Role::Responder),
         }
     }

@@ -156,6 +156,11 @@ impl Inbox {
         if distance < MOST { Ok(distance as usize) } else { Err(Nonsense) }
     }
 
+    /// Whether all that began was taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.messages.iter().all(Option::is_none)
+    }
+
     /// Whether the message has begun; its packets must all say the same of it.
     pub(crate) fn knows(
         &self,

@@ -52,6 +52,10 @@ pub struct QueuePairRequest {
     pub signal_all: bool,
 }
 
+/// No program is left without an answer for longer, whatever its timeout: silent peers are given up about
+/// as soon (`peer_timeout`).
+const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Which end of a connection a queue pair is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
@@ -97,6 +101,8 @@ pub(crate) struct Requester {
     pub(crate) round: u8,
     /// Nothing is sent before.
     pub(crate) wait_until: Option<Instant>,
+    /// The peer ended the connection with requests under way: they fail after the wait.
+    pub(crate) lost: bool,
     /// A request failed here; those behind it are not begun.
     pub(crate) broken: bool,
     /// The owner is to be told when what is under way is done.
@@ -189,6 +195,12 @@ impl QueuePair {
     pub(crate) fn ack_timeout(&self) -> Duration {
         let exponent = self.attributes.timeout.filter(|&timeout| timeout > 0).unwrap_or(14);
         Duration::from_nanos(4096 << exponent.min(31))
+    }
+
+    /// How long a peer that does not answer is tried (IBTA volume 1, chapter 9).
+    pub(crate) fn patience(&self) -> Duration {
+        let tries = u64::from(self.attributes.retry_count.unwrap_or(7)) + 1;
+        (self.ack_timeout() * tries).min(LONGEST_PATIENCE)
     }
 
     /// Takes over attributes that a transition brought.

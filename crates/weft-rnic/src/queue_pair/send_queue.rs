@@ -90,20 +90,30 @@ impl SendQueue {
         (self.next, self.reads) = (0, 0);
     }
 
-    pub(crate) fn post(&mut self, request: &SendRequest<'_>) -> Result<(), VerbsError> {
-        let over = |field, got: usize, limit: u32| {
-            Err(VerbsError::OverLimit { field, got: got as u64, limit: limit.into() })
+    /// Whether there is room for so many more.
+    pub(crate) fn admit(&self, requests: usize) -> Result<(), VerbsError> {
+        let limit = self.limit;
+        let fits = self.wqes.len() + requests <= limit as usize;
+        if fits { Ok(()) } else { Err(VerbsError::QueueFull { limit }) }
+    }
+
+    /// Whether a request is no larger than the queue was made for.
+    pub(crate) fn check(&self, request: &SendRequest<'_>) -> Result<(), VerbsError> {
+        let (field, got, limit) = match request.data {
+            Data::Gather(sges) => ("num_sge", sges.len(), self.pieces),
+            Data::Inline(bytes) => ("inline", bytes.len(), self.inline_bytes),
         };
-        if self.len() >= self.limit {
-            return Err(VerbsError::QueueFull { limit: self.limit });
+        if got <= limit as usize {
+            Ok(())
+        } else {
+            Err(VerbsError::OverLimit { field, got: got as u64, limit: limit.into() })
         }
+    }
+
+    pub(crate) fn post(&mut self, request: &SendRequest<'_>) -> Result<(), VerbsError> {
+        self.admit(1)?;
+        self.check(request)?;
         let (sges, inline) = match request.data {
-            Data::Gather(sges) if sges.len() > self.pieces as usize => {
-                return over("num_sge", sges.len(), self.pieces);
-            }
-            Data::Inline(bytes) if bytes.len() > self.inline_bytes as usize => {
-                return over("inline", bytes.len(), self.inline_bytes);
-            }
             Data::Gather(sges) => (sges.to_vec(), None),
             Data::Inline(bytes) => (Vec::new(), Some(bytes.to_vec())),
         };

@@ -5,12 +5,7 @@ use core::ffi::{c_char, c_int};
 use crate::abi::*;
 use crate::context::Context;
 use crate::device::DEVICE;
-
-/// Says why through `errno`, which is how functions that return pointers do.
-pub(crate) fn set_errno(number: c_int) {
-    // SAFETY: every thread has one.
-    unsafe { *libc::__errno_location() = number };
-}
+use crate::errno::{number, pointer};
 
 /// # Safety
 /// `count` is null or a place for a number.
@@ -56,10 +51,7 @@ extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> be64 {
 
 #[unsafe(no_mangle)]
 extern "C" fn ibv_open_device(_device: *mut ibv_device) -> *mut ibv_context {
-    Context::open().unwrap_or_else(|error| {
-        set_errno(error.raw_os_error().unwrap_or(libc::EIO));
-        core::ptr::null_mut()
-    })
+    pointer(Context::open)
 }
 
 /// # Safety
@@ -67,6 +59,5 @@ extern "C" fn ibv_open_device(_device: *mut ibv_device) -> *mut ibv_context {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     // SAFETY: as the caller says.
-    unsafe { Context::close(context) };
-    0
+    number(|| unsafe { Context::close(context) })
 }

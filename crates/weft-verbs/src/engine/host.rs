@@ -1,0 +1,238 @@
+//! The device of this process, between the program and the sockets: one turn takes in what arrived, does
+//! what is due, sends what may leave, and tells the program's queues what happened.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use weft_agent::Clock;
+use weft_agent::udp::Received;
+use weft_rnic::{CompletionQueue, Device, Event, QueuePairNumber, SharedReceiveQueue};
+use weft_transport::Arrival;
+use weft_units::{Duration, Instant};
+use weft_wire::{Packet, RdmaHeader, SetupKind};
+
+use super::events::EventQueue;
+use super::links::Links;
+use super::memory::{HeldPayload, ProcessMemory};
+use crate::abi::event_type;
+
+/// Packets taken from the device before the sockets are looked at again.
+const TRANSMIT_BUDGET: usize = 176;
+
+/// How often sockets that only send are looked at.
+const STRAYS_EVERY: Duration = Duration::from_millis(1);
+
+/// Names an object of the program: where it is. The engine never looks there.
+pub(crate) type Object = usize;
+
+/// Where completion events of a channel go: the queues they are about.
+pub(crate) type Channel = EventQueue<Object>;
+
+/// Something that is no completion, about an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asynchronous {
+    pub(crate) kind: u32,
+    pub(crate) object: Object,
+}
+
+/// Whom to tell about a completion queue.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    pub(crate) object: Object,
+    pub(crate) channel: Option<Arc<Channel>>,
+    pub(crate) events: Arc<EventQueue<Asynchronous>>,
+}
+
+/// Whom to tell about what.
+#[derive(Debug, Default)]
+pub(crate) struct Watchers {
+    pub(crate) cqs: BTreeMap<CompletionQueue, Watcher>,
+    pub(crate) qps: BTreeMap<QueuePairNumber, Watcher>,
+    pub(crate) srqs: BTreeMap<SharedReceiveQueue, Watcher>,
+}
+
+/// What the engine's lock protects.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) device: Device,
+    pub(crate) links: Links,
+    pub(crate) watchers: Watchers,
+    held: HeldPayload,
+    clock: Clock,
+    look_for_strays: Instant,
+}
+
+impl Host {
+    pub(crate) fn new(device: Device, links: Links) -> Self {
+        Self {
+            device,
+            links,
+            watchers: Watchers::default(),
+            held: HeldPayload::default(),
+            clock: Clock,
+            look_for_strays: Instant::EPOCH,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// Takes a turn without waiting; whether there was anything to do.
+    pub(crate) fn turn(&mut self) -> bool {
+        let mut received = 0;
+        for index in 0..self.links.len() {
+            received += self.take_arrivals(index);
+        }
+        let now = self.now();
+        if self.look_for_strays <= now {
+            self.look_for_strays = now + STRAYS_EVERY;
+            self.take_strays(now);
+        }
+        if self.device.poll_timeout().is_some_and(|due| due <= now) {
+            self.device.handle_timeout(now);
+        }
+        let sent = self.transmit(now);
+        self.tell();
+        received + sent > 0
+    }
+
+    /// Ends everything, after peers have had this long to hear what they wait for.
+    pub(crate) fn end(&mut self, linger: Duration) {
+        let until = self.now() + linger;
+        loop {
+            let now = self.now();
+            let over = self.device.shut_down(now);
+            let worked = self.turn();
+            if over || now >= until {
+                return;
+            }
+            if !worked {
+                self.links.wait(self.next_due().map_or(until, |due| due.min(until)).since(now));
+            }
+        }
+    }
+
+    /// Sends what may leave; how many packets that were.
+    pub(crate) fn transmit(&mut self, now: Instant) -> usize {
+        let Self { device, links, .. } = self;
+        let room = TRANSMIT_BUDGET.saturating_sub(links.waiting());
+        let mut sent = 0;
+        while sent < room && device.poll_transmit(now, |packet, source| links.push(packet, source))
+        {
+            sent += 1;
+        }
+        links.flush();
+        sent
+    }
+
+    /// When there is something to do though nothing arrives.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.device.poll_timeout()
+    }
+
+    fn take_arrivals(&mut self, index: usize) -> usize {
+        let Self { device, links, held, clock, .. } = self;
+        let Some(link) = links.get_mut(index) else { return 0 };
+        let local = link.ip;
+        let messages = link.inbox.receive().unwrap_or(0);
+        if messages == 0 {
+            return 0;
+        }
+        let now = clock.now();
+        for message in 0..messages {
+            let Some(link) = links.get_mut(index) else { break };
+            let received = link.inbox.message(message);
+            let from = received.from.ip();
+            for datagram in received.datagrams() {
+                let mut memory = ProcessMemory { payload: &[], held, local };
+                take_in(device, now, &received, datagram, &mut memory);
+            }
+            links.heard_from(from, index);
+        }
+        messages
+    }
+
+    /// Takes in what came back to where packets left from: that a connection is no more.
+    fn take_strays(&mut self, now: Instant) {
+        let Self { device, links, held, .. } = self;
+        for link in links.iter_mut() {
+            let local = link.ip;
+            while let Some((from, datagram)) = link.stray() {
+                if let Ok((packet @ Packet::Setup(header), _)) = &Packet::parse(datagram)
+                    && header.kind == SetupKind::Reset
+                {
+                    let arrival =
+                        Arrival { from, received_at: now, congestion_experienced: false, hops: 0 };
+                    let mut memory = ProcessMemory { payload: &[], held, local };
+                    device.handle_packet(now, &arrival, packet, None, 0, &mut memory);
+                }
+            }
+        }
+    }
+
+    /// Tells the program's queues what happened.
+    pub(crate) fn tell(&mut self) {
+        while let Some(event) = self.device.poll_event() {
+            if let Event::ReleaseHeld { connection } = event {
+                self.held.forget(connection);
+            } else {
+                self.watchers.tell(event);
+            }
+        }
+    }
+}
+
+/// Gives a datagram to the device, if it is a packet.
+#[inline]
+fn take_in(
+    device: &mut Device,
+    now: Instant,
+    received: &Received<'_>,
+    datagram: &[u8],
+    memory: &mut ProcessMemory<'_>,
+) {
+    let arrival = Arrival {
+        from: received.from,
+        received_at: now,
+        congestion_experienced: received.congestion_experienced,
+        hops: received.hops,
+    };
+    // By reference: a packet moved right after it was parsed waits for its own stores.
+    let Ok((packet, rest)) = &Packet::parse(datagram) else { return };
+    let (rdma, payload) = if packet.announces_rdma() {
+        let Ok((header, payload)) = RdmaHeader::parse(rest) else { return };
+        (Some(header), payload)
+    } else {
+        (None, *rest)
+    };
+    // A payload past 64 KiB cannot come out of a UDP datagram.
+    let len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
+    let mut memory = ProcessMemory { payload, held: memory.held, local: memory.local };
+    device.handle_packet(now, &arrival, packet, rdma.as_ref(), len, &mut memory);
+}
+
+impl Watchers {
+    fn tell(&self, event: Event) {
+        let (watcher, kind) = match event {
+            Event::Completion { cq } => {
+                if let Some(Watcher { object, channel: Some(channel), .. }) = self.cqs.get(&cq) {
+                    channel.push(*object);
+                }
+                return;
+            }
+            Event::CqError { cq } => (self.cqs.get(&cq), event_type::CQ_ERR),
+            Event::QpFatal { qp } => (self.qps.get(&qp), event_type::QP_FATAL),
+            Event::QpRequestError { qp } => (self.qps.get(&qp), event_type::QP_REQ_ERR),
+            Event::QpAccessError { qp } => (self.qps.get(&qp), event_type::QP_ACCESS_ERR),
+            Event::CommunicationEstablished { qp } => (self.qps.get(&qp), event_type::COMM_EST),
+            Event::SendQueueDrained { qp } => (self.qps.get(&qp), event_type::SQ_DRAINED),
+            Event::LastWqeReached { qp } => (self.qps.get(&qp), event_type::QP_LAST_WQE_REACHED),
+            Event::SrqLimitReached { srq } => (self.srqs.get(&srq), event_type::SRQ_LIMIT_REACHED),
+            _ => return,
+        };
+        if let Some(watcher) = watcher {
+            watcher.events.push(Asynchronous { kind, object: watcher.object });
+        }
+    }
+}

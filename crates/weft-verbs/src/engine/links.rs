@@ -1,0 +1,192 @@
+//! The host's addresses as the device uses them: a socket to receive on each, from the start, and sockets to
+//! send from on those that are used.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use weft_agent::udp::{Inbox, Senders, SocketConfig, SocketError};
+use weft_rnic::{Source, Transmit};
+use weft_units::Duration;
+
+use super::memory;
+
+/// The first of the UDP ports that a host's processes share out among themselves, one each: below those
+/// that the kernel gives out by itself.
+const FIRST_PORT: u16 = 0x5000;
+
+/// Processes of one host that have the device at a time.
+const SHARES: u16 = 256;
+
+/// Where the process with this queue pair receives. The high byte of its number is its share.
+pub(crate) fn port_of(queue_pair: u32) -> u16 {
+    FIRST_PORT + u16::from(queue_pair.to_be_bytes()[1])
+}
+
+/// One address.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) ip: IpAddr,
+    pub(crate) inbox: Inbox,
+    senders: Option<Senders>,
+    config: SocketConfig,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Links {
+    links: Vec<Link>,
+    /// From which address a host is spoken to: the one it was named with, or that it spoke to first.
+    routes: BTreeMap<IpAddr, usize>,
+    share: u8,
+}
+
+impl Links {
+    /// Takes a share of the host that no other process has, on all of these addresses.
+    ///
+    /// # Errors
+    /// All shares are taken, or the kernel has no more sockets.
+    pub(crate) fn open(addresses: &[IpAddr], paths: u16) -> Result<Self, SocketError> {
+        let mut refusal = None;
+        for share in 0..SHARES {
+            let bound: Result<Vec<Link>, SocketError> = addresses
+                .iter()
+                .map(|&ip| Link::open(SocketAddr::new(ip, FIRST_PORT + share), paths))
+                .collect();
+            match bound {
+                Ok(links) => {
+                    let share = u8::try_from(share).expect("a byte tells them apart");
+                    return Ok(Self { links, routes: BTreeMap::new(), share });
+                }
+                Err(error @ SocketError::Bind { .. }) => refusal = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(refusal.expect("every share was tried"))
+    }
+
+    /// The high byte of this process's queue pairs' numbers.
+    pub(crate) fn share(&self) -> u8 {
+        self.share
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Link> {
+        self.links.iter_mut()
+    }
+
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut Link> {
+        self.links.get_mut(index)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Speaks to `peer` from this address from now on.
+    ///
+    /// # Errors
+    /// The kernel has no more sockets.
+    pub(crate) fn route(&mut self, peer: IpAddr, index: usize) -> Result<(), SocketError> {
+        let link = &mut self.links[index];
+        link.senders()?;
+        self.routes.insert(peer, index);
+        Ok(())
+    }
+
+    /// A packet came from `peer` to this address.
+    #[inline]
+    pub(crate) fn heard_from(&mut self, peer: IpAddr, index: usize) {
+        self.routes.entry(peer).or_insert(index);
+    }
+
+    /// Lays out a packet for sending. It is lost where there are no sockets for it.
+    pub(crate) fn push(&mut self, transmit: &Transmit, source: Source<'_>) {
+        let peer = transmit.to.ip();
+        let same_family = |link: &Link| link.ip.is_ipv4() == peer.is_ipv4();
+        let route = self.routes.get(&peer).copied();
+        let index = route.or_else(|| self.links.iter().position(same_family));
+        let Some(Ok(senders)) = index.map(|index| self.links[index].senders()) else { return };
+        let header = transmit.packet.len() + transmit.rdma.map_or(0, |rdma| rdma.header_len());
+        let size = header + usize::from(transmit.payload_len);
+        let size = u16::try_from(size).expect("an MTU of at most 9000 bytes and headers");
+        senders.outbox.push(&transmit.to, transmit.path.0, size, |out| lay(transmit, source, out));
+    }
+
+    /// Hands everything to the kernel.
+    pub(crate) fn flush(&mut self) {
+        self.links
+            .iter_mut()
+            .filter_map(|link| link.senders.as_mut())
+            .for_each(|senders| senders.outbox.flush());
+    }
+
+    /// Datagrams that the kernel has not taken yet.
+    pub(crate) fn waiting(&self) -> usize {
+        let senders = self.links.iter().filter_map(|link| link.senders.as_ref());
+        senders.map(|senders| senders.outbox.waiting()).sum()
+    }
+
+    /// The sockets that packets arrive on.
+    pub(crate) fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.links.iter().map(|link| link.inbox.socket())
+    }
+
+    /// Waits for a packet, this long at most.
+    pub(crate) fn wait(&self, span: Duration) {
+        let mut watched: Vec<PollFd<'_>> =
+            self.readable().map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)).collect();
+        // An interrupted or failed poll is a short one.
+        let _ = poll(&mut watched, Some(&timespec(span)));
+    }
+
+    /// The sockets that packets arrive on, for a child that must let go of them.
+    pub(crate) fn receivers(&self) -> Vec<RawFd> {
+        self.readable().map(|socket| socket.as_raw_fd()).collect()
+    }
+}
+
+impl Link {
+    fn open(local: SocketAddr, paths: u16) -> Result<Self, SocketError> {
+        let config = SocketConfig::new(local, paths);
+        let (inbox, _) = Inbox::open(&config)?;
+        Ok(Self { ip: local.ip(), inbox, senders: None, config })
+    }
+
+    fn senders(&mut self) -> Result<&mut Senders, SocketError> {
+        if self.senders.is_none() {
+            self.senders = Some(Senders::open(&self.config)?);
+        }
+        Ok(self.senders.as_mut().expect("opened just now"))
+    }
+
+    /// What arrived where nothing is expected, if anything.
+    pub(crate) fn stray(&mut self) -> Option<(SocketAddr, &[u8])> {
+        self.senders.as_mut()?.stray()
+    }
+}
+
+/// Writes a packet out.
+fn lay(transmit: &Transmit, source: Source<'_>, out: &mut [u8]) {
+    let mut len = transmit.packet.emit(out);
+    if let Some(header) = &transmit.rdma {
+        len += header.emit(&mut out[len..]);
+    }
+    let payload = &mut out[len..];
+    match source {
+        Source::Memory(places) => {
+            places.iter().fold(payload, |out, &place| memory::read(place, out));
+        }
+        Source::Inline(bytes) => payload.copy_from_slice(bytes),
+        Source::Anything => payload.fill(0),
+    }
+}
+
+/// A span as the kernel has it.
+pub(super) fn timespec(span: Duration) -> Timespec {
+    let (seconds, nanos) = (span.as_nanos() / 1_000_000_000, span.as_nanos() % 1_000_000_000);
+    Timespec {
+        tv_sec: i64::try_from(seconds).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(nanos).expect("below a thousand million"),
+    }
+}

@@ -1,0 +1,216 @@
+//! This process's memory as the device reaches it. Every place that comes here lies in a region that the
+//! program registered, with the rights the access needs; that it stays mapped until it is deregistered is
+//! the program's promise, as it is with hardware.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use weft_rnic::{Held, Memory, Owner, Place};
+use weft_transport::ConnectionId;
+use weft_wire::{Ipv4Header, Ipv4Options, Ipv6Header};
+
+/// This process.
+pub(crate) const OWNER: Owner = Owner::Host(0);
+
+/// Payload that came too early to be placed.
+#[derive(Debug, Default)]
+pub(crate) struct HeldPayload(BTreeMap<Held, Box<[u8]>>);
+
+impl HeldPayload {
+    /// A connection is no more, and nothing that came on it will be placed.
+    pub(crate) fn forget(&mut self, connection: ConnectionId) {
+        self.0.retain(|packet, _| packet.connection != connection);
+    }
+}
+
+/// The memory, while a packet is handled.
+#[derive(Debug)]
+pub(crate) struct ProcessMemory<'a> {
+    pub(crate) payload: &'a [u8],
+    pub(crate) held: &'a mut HeldPayload,
+    /// The address the packet came to.
+    pub(crate) local: IpAddr,
+}
+
+/// Copies a place's bytes to the start of `out`; gives what is left of it.
+pub(crate) fn read(place: Place, out: &mut [u8]) -> &mut [u8] {
+    let (bytes, rest) = out.split_at_mut(place.len as usize);
+    let from = address(place);
+    // SAFETY: the place is registered memory of this process (see the module), and `bytes` is as long.
+    // A program that changes it meanwhile sends some mixture, as with hardware.
+    unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+    rest
+}
+
+/// Copies `bytes` to a place of the same length. The last byte is stored after the others: programs wait
+/// for it to change, and a string instruction keeps no order among its bytes.
+fn write(place: Place, bytes: &[u8]) {
+    assert_eq!(bytes.len(), place.len as usize, "a place is as long as what goes there");
+    let Some((&last, others)) = bytes.split_last() else { return };
+    let to = address(place);
+    // SAFETY: the place is registered memory of this process (see the module). Programs may look at it
+    // meanwhile: it is the program's memory and no reference of Rust's is to it.
+    unsafe {
+        core::ptr::copy_nonoverlapping(others.as_ptr(), to, others.len());
+        AtomicU8::from_ptr(to.add(others.len())).store(last, Ordering::Release);
+    }
+}
+
+fn address(place: Place) -> *mut u8 {
+    core::ptr::with_exposed_provenance_mut(
+        usize::try_from(place.address).expect("64-bit addresses"),
+    )
+}
+
+/// Changes eight bytes at once for everybody who looks; gives what was there. Programs register memory
+/// for atomics at addresses divisible by eight; where it is not, only this device's own are kept apart.
+fn update(place: Place, change: impl Fn(u64) -> u64) -> u64 {
+    let word = address(place).cast::<u64>();
+    if word.is_aligned() {
+        // SAFETY: aligned, and registered memory of this process (see the module).
+        let word = unsafe { AtomicU64::from_ptr(word) };
+        let changed = |before| Some(change(before));
+        return match word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, changed) {
+            Ok(before) | Err(before) => before,
+        };
+    }
+    // SAFETY: registered memory of this process (see the module).
+    unsafe {
+        let before = word.read_unaligned();
+        word.write_unaligned(change(before));
+        before
+    }
+}
+
+impl Memory for ProcessMemory<'_> {
+    fn place(&mut self, place: Place, from: u16) {
+        let from = usize::from(from);
+        write(place, &self.payload[from..from + place.len as usize]);
+    }
+
+    fn hold(&mut self, packet: Held) {
+        self.held.0.insert(packet, self.payload.into());
+    }
+
+    fn place_held(&mut self, packet: Held, place: Place, from: u16) {
+        let from = usize::from(from);
+        if let Some(payload) = self.held.0.get(&packet) {
+            write(place, &payload[from..from + place.len as usize]);
+        }
+    }
+
+    fn release(&mut self, packet: Held) {
+        self.held.0.remove(&packet);
+    }
+
+    fn write(&mut self, place: Place, bytes: &[u8]) {
+        write(place, bytes);
+    }
+
+    fn route_header(&mut self, from: SocketAddr, length: u32) -> [u8; 40] {
+        route_header(from.ip(), self.local, length)
+    }
+
+    fn fetch_add(&mut self, place: Place, add: u64) -> u64 {
+        update(place, |before| before.wrapping_add(add))
+    }
+
+    fn compare_swap(&mut self, place: Place, compare: u64, swap: u64) -> u64 {
+        update(place, |before| if before == compare { swap } else { before })
+    }
+}
+
+/// What a program finds before a datagram: the IPv6 header, or an IPv4 header in the last 20 bytes (IBTA
+/// annex A17).
+fn route_header(source: IpAddr, destination: IpAddr, length: u32) -> [u8; 40] {
+    const UDP: u8 = 17;
+    const HOPS: u8 = 64;
+    let mut bytes = [0; 40];
+    let payload_len = u16::try_from(length).unwrap_or(u16::MAX);
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let header = Ipv4Header {
+                dscp: Default::default(),
+                ecn: Default::default(),
+                payload_len: payload_len.min(u16::MAX - 20),
+                identification: 0,
+                dont_fragment: true,
+                more_fragments: false,
+                fragment_offset: Default::default(),
+                ttl: HOPS,
+                protocol: UDP,
+                source,
+                destination,
+                options: Ipv4Options::NONE,
+            };
+            header.emit(&mut bytes[20..]);
+        }
+        (source, destination) => {
+            let wide = |ip| match ip {
+                IpAddr::V4(ip) => std::net::Ipv4Addr::to_ipv6_mapped(&ip),
+                IpAddr::V6(ip) => ip,
+            };
+            let header = Ipv6Header {
+                dscp: Default::default(),
+                ecn: Default::default(),
+                flow_label: Default::default(),
+                payload_len,
+                next_header: UDP,
+                hop_limit: HOPS,
+                source: wide(source),
+                destination: wide(destination),
+            };
+            header.emit(&mut bytes);
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place_of(bytes: &mut [u8]) -> Place {
+        let address = bytes.as_mut_ptr().expose_provenance() as u64;
+        Place { owner: OWNER, address, len: u32::try_from(bytes.len()).unwrap() }
+    }
+
+    #[test]
+    fn bytes_go_where_they_belong() {
+        let mut there = [0; 5];
+        write(place_of(&mut there), b"hello");
+        assert_eq!(&there, b"hello");
+        let mut out = [0; 7];
+        assert_eq!(read(place_of(&mut there), &mut out).len(), 2);
+        assert_eq!(&out, b"hello\0\0");
+    }
+
+    #[test]
+    fn atomics_give_what_was_there_aligned_or_not() {
+        let mut words = [0_u64; 3];
+        for skip in [0, 3] {
+            let address = words.as_mut_ptr().expose_provenance() as u64 + skip;
+            let place = Place { owner: OWNER, address, len: 8 };
+            let mut held = HeldPayload::default();
+            let local = IpAddr::from([127, 0, 0, 1]);
+            let mut memory = ProcessMemory { payload: &[], held: &mut held, local };
+            let before = memory.fetch_add(place, 7);
+            assert_eq!(memory.compare_swap(place, before + 7, 50), before + 7);
+            assert_eq!(memory.compare_swap(place, 1, 2), 50);
+            memory.fetch_add(place, 0_u64.wrapping_sub(50));
+        }
+    }
+
+    #[test]
+    fn a_route_header_says_who_sent_to_whom() {
+        let (a, b) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let bytes = route_header(a, b, 100);
+        let packet = [&bytes[20..], &[0; 100]].concat();
+        let (header, _) = Ipv4Header::parse(&packet).unwrap();
+        assert_eq!((IpAddr::V4(header.source), IpAddr::V4(header.destination)), (a, b));
+        let six = IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1]);
+        let packet = [&route_header(six, six, 8)[..], &[0; 8]].concat();
+        assert_eq!(IpAddr::V6(Ipv6Header::parse(&packet).unwrap().0.source), six);
+    }
+}

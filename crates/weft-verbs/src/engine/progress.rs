@@ -1,0 +1,112 @@
+//! The thread that does what no call of the program does: it answers peers, repeats what was lost and
+//! notices who is gone while the program computes, sleeps or waits.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use weft_agent::Clock;
+use weft_units::{Duration, Instant};
+
+use super::links::timespec;
+use super::pace::LEAVE_ALONE;
+use super::{Engine, NEVER};
+use crate::errno::{Errno, Outcome};
+
+/// Sleeps no longer than this.
+const LONGEST_SLEEP: Duration = Duration::from_secs(10);
+
+/// When sockets that were full are tried again.
+const UNTIL_ROOM: Duration = Duration::from_micros(200);
+
+/// How long it stands back for a thread of the program that waits for the device.
+const STAND_BACK: Duration = Duration::from_micros(50);
+
+/// Starts the thread. It never ends.
+pub(super) fn start(engine: &'static Engine) -> Outcome<()> {
+    let signals = SignalsBlocked::new();
+    let thread = std::thread::Builder::new().name("weft".into()).stack_size(256 << 10);
+    let started = thread.spawn(move || run(engine));
+    drop(signals);
+    started.map(drop).map_err(|error| Errno::from_io(&error))
+}
+
+fn run(engine: &Engine) {
+    // Sleeps are short; the kernel may make them 50 us longer otherwise (prctl(2)).
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    // A panic poisons the engine's lock: from then on each verb fails with EIO.
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        while let Some(sleep) = turn(engine) {
+            rest(engine, sleep);
+        }
+    }));
+}
+
+/// What the thread does next.
+struct Sleep {
+    until: Instant,
+    /// Not even a packet wakes it: the program takes them in.
+    deaf: bool,
+}
+
+/// Takes turns until there is nothing to do; `None` when the engine broke.
+fn turn(engine: &Engine) -> Option<Sleep> {
+    loop {
+        let mut host = engine.host.lock().ok()?;
+        let now = host.now();
+        if engine.pace.is_driven(now) {
+            let sleep = Sleep { until: now + LEAVE_ALONE, deaf: true };
+            engine.pace.sleep(sleep.until, sleep.deaf);
+            return Some(sleep);
+        }
+        let worked = host.turn();
+        if !worked {
+            let full = host.links.waiting() > 0;
+            let longest = if full { UNTIL_ROOM } else { LONGEST_SLEEP };
+            let until = host.next_due().unwrap_or(NEVER).min(host.now() + longest);
+            let sleep = Sleep { until, deaf: false };
+            engine.pace.sleep(sleep.until, sleep.deaf);
+            return Some(sleep);
+        }
+        if engine.wanted.load(Ordering::Relaxed) > 0 {
+            let sleep = Sleep { until: host.now() + STAND_BACK, deaf: true };
+            engine.pace.sleep(sleep.until, sleep.deaf);
+            return Some(sleep);
+        }
+    }
+}
+
+/// Sleeps until there may be something to do.
+fn rest(engine: &Engine, sleep: Sleep) {
+    let mut watched = [&engine.kick, &engine.arrivals].map(|fd| PollFd::new(fd, PollFlags::IN));
+    let heard = if sleep.deaf { 1 } else { 2 };
+    let span = sleep.until.since(Clock.now());
+    // An interrupted or failed poll is a short one.
+    let _ = poll(&mut watched[..heard], Some(&timespec(span)));
+    engine.pace.awake();
+    let _ = rustix::io::read(&engine.kick, &mut [0; 8]);
+}
+
+/// Keeps the program's signals from a thread that is started meanwhile: they are for its own threads.
+struct SignalsBlocked(libc::sigset_t);
+
+impl SignalsBlocked {
+    fn new() -> Self {
+        // SAFETY: a set of signals is numbers, of which zero is one, and both are places for one.
+        unsafe {
+            let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            Self(before)
+        }
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: the set that was there before.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, core::ptr::null_mut())
+        };
+    }
+}

@@ -1,0 +1,75 @@
+//! Completions as C has them.
+
+use weft_rnic::{Completion, Extra, Status, WorkKind};
+
+use crate::abi::*;
+
+const fn opcode(kind: WorkKind) -> u32 {
+    match kind {
+        WorkKind::Send => wc_opcode::SEND,
+        WorkKind::Write => wc_opcode::RDMA_WRITE,
+        WorkKind::Read => wc_opcode::RDMA_READ,
+        WorkKind::CompareSwap => wc_opcode::COMP_SWAP,
+        WorkKind::FetchAdd => wc_opcode::FETCH_ADD,
+        WorkKind::BindWindow => wc_opcode::BIND_MW,
+        WorkKind::LocalInvalidate => wc_opcode::LOCAL_INV,
+        WorkKind::Receive => wc_opcode::RECV,
+        WorkKind::ReceiveWriteWithImmediate => wc_opcode::RECV_RDMA_WITH_IMM,
+    }
+}
+
+/// What a program finds for a completion.
+pub(super) fn wc(completion: &Completion) -> ibv_wc {
+    let Completion { wr_id, status, kind, length, extra, qp, source } = *completion;
+    let (word, with) = match extra {
+        Some(Extra::Immediate(word)) => (word.to_be(), wc_flag::WITH_IMM),
+        Some(Extra::Invalidated(key)) => (key, wc_flag::WITH_INV),
+        None => (0, 0),
+    };
+    let route = if source.is_some() { wc_flag::GRH } else { 0 };
+    ibv_wc {
+        wr_id,
+        status: status as u32,
+        opcode: opcode(kind),
+        vendor_err: if status == Status::Success { 0 } else { status as u32 },
+        byte_len: length,
+        imm_data: word,
+        qp_num: qp.0,
+        src_qp: source.map_or(0, |source| source.qp.0),
+        wc_flags: with | route,
+        ..ibv_wc::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_rnic::{DatagramSource, QueuePairNumber};
+
+    use super::*;
+
+    #[test]
+    fn a_datagram_s_completion_says_where_it_came_from() {
+        let address = ([10, 0, 0, 1], 0x5000).into();
+        let completion = Completion {
+            wr_id: 7,
+            status: Status::Success,
+            kind: WorkKind::Receive,
+            length: 140,
+            extra: Some(Extra::Immediate(0x0102_0304)),
+            qp: QueuePairNumber(0x1234),
+            source: Some(DatagramSource { qp: QueuePairNumber(0x4321), address }),
+        };
+        let wc = wc(&completion);
+        assert_eq!((wc.wr_id, wc.byte_len, wc.qp_num, wc.src_qp), (7, 140, 0x1234, 0x4321));
+        assert_eq!((wc.opcode, wc.wc_flags), (wc_opcode::RECV, wc_flag::GRH | wc_flag::WITH_IMM));
+        assert_eq!(wc.imm_data.to_ne_bytes(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn every_status_has_its_number() {
+        assert_eq!(Status::WrFlush as u32, wc_status::WR_FLUSH_ERR);
+        assert_eq!(Status::RetryExceeded as u32, wc_status::RETRY_EXC_ERR);
+        assert_eq!(Status::Fatal as u32, wc_status::FATAL_ERR);
+        assert_eq!(Status::General as u32, wc_status::GENERAL_ERR);
+    }
+}

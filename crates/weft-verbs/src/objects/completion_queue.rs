@@ -1,0 +1,317 @@
+//! Completion queues, polled whole or field by field.
+
+use core::cell::UnsafeCell;
+use core::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use weft_rnic::Arm;
+
+use super::channel::CompletionChannel;
+use super::completion::wc;
+use super::{Object, Shared};
+use crate::abi::*;
+use crate::context::{Context, Opened};
+use crate::engine::Watcher;
+use crate::engine::events::Taken;
+use crate::errno::{EINVAL, EOPNOTSUPP, Errno, Outcome, count, number, pointer};
+
+#[repr(C)]
+pub(super) struct CompletionQueue {
+    public: Shared<ibv_cq_ex>,
+    pub(super) opened: Arc<Opened>,
+    pub(super) number: weft_rnic::CompletionQueue,
+    /// Completion events.
+    pub(super) announced: Taken,
+    /// Asynchronous events.
+    pub(super) told: Taken,
+    /// The completion that is read field by field. Whoever has begun to poll holds the queue's mutex.
+    current: UnsafeCell<ibv_wc>,
+}
+
+// SAFETY: `repr(C)`, and begins with the structure.
+unsafe impl Object for CompletionQueue {
+    type Public = ibv_cq_ex;
+}
+
+/// A completion queue to be.
+struct Wanted {
+    context: *mut ibv_context,
+    cqe: u32,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: u32,
+}
+
+/// # Safety
+/// The context is open, and the channel made or null.
+unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_cq_ex> {
+    // SAFETY: as the caller says.
+    let opened = unsafe { Context::of(wanted.context) }.opened.clone();
+    // SAFETY: as the caller says.
+    let vectors = unsafe { (*wanted.context).num_comp_vectors };
+    if wanted.comp_vector >= vectors.cast_unsigned() {
+        return Err(EINVAL);
+    }
+    // SAFETY: pointers, functions that may be null and numbers, of which zero is one.
+    let zero: ibv_cq_ex = unsafe { core::mem::zeroed() };
+    let base = ibv_cq {
+        context: wanted.context,
+        channel: wanted.channel,
+        cq_context: wanted.cq_context,
+        handle: 0,
+        cqe: c_int::try_from(wanted.cqe).map_err(|_| EINVAL)?,
+        ..zero.base
+    };
+    let queue = CompletionQueue {
+        public: Shared::new(by_fields(ibv_cq_ex { base, ..zero })),
+        opened: opened.clone(),
+        number: weft_rnic::CompletionQueue(0),
+        announced: Taken::default(),
+        told: Taken::default(),
+        current: UnsafeCell::new(ibv_wc::default()),
+    };
+    let public = queue.publish();
+    // SAFETY: null, or made.
+    let channel = unsafe { wanted.channel.as_mut() }.map(|channel| {
+        // SAFETY: as the caller says.
+        unsafe { CompletionChannel::of(channel) }
+    });
+    let watcher = Watcher {
+        channel: channel.map(|channel| channel.queue.clone()),
+        ..opened.watcher(public.expose_provenance())
+    };
+    let made = opened.engine.create_cq(opened.number, wanted.cqe, watcher);
+    let Ok(made) = made.inspect_err(|_| {
+        // SAFETY: it was published just now and nobody has it.
+        drop(unsafe { CompletionQueue::take(public) });
+    }) else {
+        return made.map(|_| public);
+    };
+    if let Some(channel) = channel {
+        channel.users.fetch_add(1, Ordering::Relaxed);
+    }
+    // SAFETY: it was published just now and nobody else has it.
+    unsafe {
+        (*public.cast::<CompletionQueue>()).number = made;
+        (*public).base.handle = made.0;
+    }
+    Ok(public)
+}
+
+/// # Safety
+/// `context` is open, and `channel` made or null.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ibv_cq {
+    pointer(|| {
+        let cqe = u32::try_from(cqe).map_err(|_| EINVAL)?;
+        let comp_vector = u32::try_from(comp_vector).map_err(|_| EINVAL)?;
+        let wanted = Wanted { context, cqe, cq_context, channel, comp_vector };
+        // SAFETY: as the caller says.
+        unsafe { create(&wanted) }.map(<*mut ibv_cq_ex>::cast)
+    })
+}
+
+/// Fields of completions that there are: the first seven of `enum ibv_create_cq_wc_flags`.
+const FIELDS: u64 = (1 << 7) - 1;
+
+/// `IBV_CQ_INIT_ATTR_MASK_FLAGS`.
+const MASK_FLAGS: u32 = 1;
+
+/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`, which makes no difference here.
+const SINGLE_THREADED: u32 = 1;
+
+/// # Safety
+/// `context` is open, and `attributes` say what to make.
+pub(crate) unsafe extern "C" fn create_cq_ex(
+    context: *mut ibv_context,
+    attributes: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
+    pointer(|| {
+        // SAFETY: as the caller says.
+        let wanted = unsafe { &*attributes };
+        let flags = if wanted.comp_mask & MASK_FLAGS != 0 { wanted.flags } else { 0 };
+        let unknown = wanted.comp_mask & !MASK_FLAGS != 0 || flags & !SINGLE_THREADED != 0;
+        if unknown || wanted.wc_flags & !FIELDS != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        let ibv_cq_init_attr_ex { cqe, cq_context, channel, comp_vector, .. } = *wanted;
+        // SAFETY: as the caller says.
+        unsafe { create(&Wanted { context, cqe, cq_context, channel, comp_vector }) }
+    })
+}
+
+/// # Safety
+/// `cq` is made.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    number(|| {
+        let capacity = u32::try_from(cqe).map_err(|_| EINVAL)?;
+        // SAFETY: as the caller says.
+        let queue = unsafe { CompletionQueue::of(cq.cast()) };
+        queue.opened.engine.resize_cq(queue.number, capacity)?;
+        // SAFETY: as the caller says.
+        unsafe { (*cq).cqe = cqe };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `cq` is made.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    number(|| {
+        // SAFETY: as the caller says.
+        let (queue, channel) = unsafe { (CompletionQueue::of(cq.cast()), (*cq).channel) };
+        queue.opened.engine.destroy_cq(queue.number)?;
+        let object = cq.expose_provenance();
+        if !channel.is_null() {
+            // SAFETY: a channel outlives the queues that announce there.
+            let channel = unsafe { CompletionChannel::of(channel) };
+            channel.queue.forget(|&about| about == object);
+            channel.users.fetch_sub(1, Ordering::Relaxed);
+        }
+        queue.opened.events.forget(|event| event.object == object);
+        queue.announced.wait_until_done();
+        queue.told.wait_until_done();
+        // SAFETY: nothing is about it any more, and the caller gives it up.
+        drop(unsafe { CompletionQueue::take(cq.cast()) });
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `cq` is made, and `to` has room for `most` completions.
+pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, to: *mut ibv_wc) -> c_int {
+    count(|| {
+        let most = usize::try_from(most).map_err(|_| EINVAL)?;
+        // SAFETY: as the caller says.
+        let queue = unsafe { CompletionQueue::of(cq.cast()) };
+        let mut next = to;
+        let taken = queue.opened.engine.poll_cq(queue.number, most, |completion| {
+            // SAFETY: there are no more than the caller has room for.
+            unsafe {
+                next.write(wc(&completion));
+                next = next.add(1);
+            }
+        })?;
+        c_int::try_from(taken).map_err(|_| EINVAL)
+    })
+}
+
+/// # Safety
+/// `cq` is made.
+pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    number(|| {
+        let arm = if solicited_only == 0 { Arm::Next } else { Arm::Solicited };
+        // SAFETY: as the caller says.
+        let queue = unsafe { CompletionQueue::of(cq.cast()) };
+        queue.opened.engine.arm_cq(queue.number, arm)
+    })
+}
+
+// Polling field by field.
+
+fn by_fields(queue: ibv_cq_ex) -> ibv_cq_ex {
+    ibv_cq_ex {
+        start_poll: Some(start_poll),
+        next_poll: Some(next_poll),
+        end_poll: Some(end_poll),
+        read_opcode: Some(read_opcode),
+        read_vendor_err: Some(read_vendor_err),
+        read_byte_len: Some(read_byte_len),
+        read_imm_data: Some(read_imm_data),
+        read_qp_num: Some(read_qp_num),
+        read_src_qp: Some(read_src_qp),
+        read_wc_flags: Some(read_wc_flags),
+        read_slid: Some(read_slid),
+        read_sl: Some(read_sl),
+        read_dlid_path_bits: Some(read_dlid_path_bits),
+        ..queue
+    }
+}
+
+/// Makes the next completion the current one.
+///
+/// # Safety
+/// `cq` is made, and the caller holds its mutex.
+unsafe fn advance(cq: *mut ibv_cq_ex) -> Outcome<()> {
+    // SAFETY: as the caller says.
+    let queue = unsafe { CompletionQueue::of(cq) };
+    let mut next = None;
+    queue.opened.engine.poll_cq(queue.number, 1, |completion| next = Some(wc(&completion)))?;
+    let next = next.ok_or(Errno(libc::ENOENT))?;
+    // SAFETY: nobody else polls while the mutex is held.
+    unsafe {
+        (*cq).wr_id = next.wr_id;
+        (*cq).status = next.status;
+        *queue.current.get() = next;
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `cq` is made, `attributes` are null or a structure.
+unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attributes: *mut ibv_poll_cq_attr) -> c_int {
+    // SAFETY: as the caller says.
+    if unsafe { attributes.as_ref() }.is_some_and(|attributes| attributes.comp_mask != 0) {
+        return libc::EINVAL;
+    }
+    // SAFETY: a mutex of zeroes is one; it is let go of in `end_poll`, or here if there is nothing.
+    unsafe {
+        libc::pthread_mutex_lock(&raw mut (*cq).base.mutex);
+        let outcome = number(|| advance(cq));
+        if outcome != 0 {
+            libc::pthread_mutex_unlock(&raw mut (*cq).base.mutex);
+        }
+        outcome
+    }
+}
+
+/// # Safety
+/// Polling has begun.
+unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: who has begun holds the mutex.
+    number(|| unsafe { advance(cq) })
+}
+
+/// # Safety
+/// Polling has begun.
+unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
+    // SAFETY: who has begun holds the mutex.
+    unsafe { libc::pthread_mutex_unlock(&raw mut (*cq).base.mutex) };
+}
+
+/// Functions that read a field of the current completion.
+macro_rules! fields {
+    ($($name:ident: $type:ty = |$wc:ident| $value:expr;)+) => {
+        $(
+            /// # Safety
+            /// Polling has begun and found a completion.
+            unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $type {
+                // SAFETY: who has begun holds the mutex.
+                let $wc = unsafe { *CompletionQueue::of(cq).current.get() };
+                $value
+            }
+        )+
+    };
+}
+
+fields! {
+    read_opcode: u32 = |wc| wc.opcode;
+    read_vendor_err: u32 = |wc| wc.vendor_err;
+    read_byte_len: u32 = |wc| wc.byte_len;
+    read_imm_data: be32 = |wc| wc.imm_data;
+    read_qp_num: u32 = |wc| wc.qp_num;
+    read_src_qp: u32 = |wc| wc.src_qp;
+    read_wc_flags: c_uint = |wc| wc.wc_flags;
+    read_slid: u32 = |wc| wc.slid.into();
+    read_sl: u8 = |wc| wc.sl;
+    read_dlid_path_bits: u8 = |wc| wc.dlid_path_bits;
+}

@@ -1,0 +1,414 @@
+//! Queue pairs: made, moved from state to state, asked, ended.
+
+use core::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use weft_rnic::{Access, Attributes, QueuePairNumber, QueuePairRequest, Service, State};
+
+use super::address_handle::resolve;
+use super::builder::{Builder, functions, operations_of};
+use super::completion_queue::CompletionQueue;
+use super::domain::Domain;
+use super::shared_receive_queue::SharedQueue;
+use super::{Object, Shared};
+use crate::abi::*;
+use crate::context::Opened;
+use crate::engine::address_of;
+use crate::engine::events::Taken;
+use crate::errno::{EINVAL, EOPNOTSUPP, Outcome, number, pointer};
+
+#[repr(C)]
+pub(super) struct QueuePair {
+    public: Shared<ibv_qp_ex>,
+    pub(super) opened: Arc<Opened>,
+    pub(super) number: QueuePairNumber,
+    pub(super) service: Service,
+    pub(super) told: Taken,
+    /// Requests that are built call by call, while `wr_start` holds the queue pair's mutex.
+    pub(super) builder: core::cell::UnsafeCell<Builder>,
+    /// Whether it was made for building requests.
+    builds: bool,
+    cap: ibv_qp_cap,
+    signal_all: bool,
+    /// What the device does not keep of the address vector.
+    address: Mutex<ibv_ah_attr>,
+}
+
+// SAFETY: `repr(C)`, and begins with the structure.
+unsafe impl Object for QueuePair {
+    type Public = ibv_qp_ex;
+}
+
+/// A queue pair to be.
+struct Wanted<'a> {
+    pd: *mut ibv_pd,
+    qp_context: *mut c_void,
+    send_cq: *mut ibv_cq,
+    recv_cq: *mut ibv_cq,
+    srq: *mut ibv_srq,
+    cap: &'a mut ibv_qp_cap,
+    qp_type: u32,
+    signal_all: bool,
+    /// The operations that are to be built call by call, if any.
+    builds: Option<u64>,
+}
+
+fn service_of(qp_type: u32) -> Outcome<Service> {
+    match qp_type {
+        qp_type::RC => Ok(Service::ReliableConnected),
+        qp_type::UC => Ok(Service::UnreliableConnected),
+        qp_type::UD => Ok(Service::UnreliableDatagram),
+        _ => Err(EOPNOTSUPP),
+    }
+}
+
+/// # Safety
+/// Everything that is named is made.
+unsafe fn create(wanted: Wanted<'_>) -> Outcome<*mut ibv_qp_ex> {
+    let Wanted { pd, qp_context, send_cq, recv_cq, srq, cap, qp_type, signal_all, builds } = wanted;
+    let service = service_of(qp_type)?;
+    if send_cq.is_null() || recv_cq.is_null() {
+        return Err(EINVAL);
+    }
+    let known = operations_of(service);
+    if builds.is_some_and(|wanted| wanted & !known != 0) {
+        return Err(EOPNOTSUPP);
+    }
+    // SAFETY: as the caller says.
+    let (domain, context) = unsafe { (Domain::of(pd), (*pd).context) };
+    if !srq.is_null() {
+        (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
+    }
+    // SAFETY: as the caller says.
+    let request = unsafe {
+        QueuePairRequest {
+            domain: domain.number,
+            service,
+            send_cq: CompletionQueue::of(send_cq.cast()).number,
+            receive_cq: CompletionQueue::of(recv_cq.cast()).number,
+            srq: (!srq.is_null()).then(|| SharedQueue::of(srq).number),
+            max_send: cap.max_send_wr,
+            max_receive: cap.max_recv_wr,
+            max_send_sge: cap.max_send_sge,
+            max_receive_sge: cap.max_recv_sge,
+            max_inline: cap.max_inline_data,
+            signal_all,
+        }
+    };
+    let opened = domain.opened.clone();
+    // SAFETY: pointers, functions that may be null, locks and numbers, of which zero is one.
+    let zero: ibv_qp_ex = unsafe { core::mem::zeroed() };
+    let base = ibv_qp { context, qp_context, pd, send_cq, recv_cq, srq, qp_type, ..zero.qp_base };
+    let public = QueuePair {
+        public: Shared::new(functions(ibv_qp_ex { qp_base: base, ..zero })),
+        opened: opened.clone(),
+        number: QueuePairNumber(0),
+        service,
+        told: Taken::default(),
+        builder: Default::default(),
+        builds: builds.is_some(),
+        cap: *cap,
+        signal_all,
+        address: Mutex::default(),
+    }
+    .publish();
+    let watcher = opened.watcher(public.expose_provenance());
+    match opened.engine.create_qp(&request, watcher) {
+        Ok(number) => {
+            // SAFETY: it was published just now and nobody else has it.
+            unsafe {
+                (*public.cast::<QueuePair>()).number = number;
+                (*public).qp_base.handle = number.0;
+                (*public).qp_base.qp_num = number.0;
+            }
+            Ok(public)
+        }
+        Err(errno) => {
+            // SAFETY: it was published just now and nobody has it.
+            drop(unsafe { QueuePair::take(public) });
+            Err(errno)
+        }
+    }
+}
+
+/// # Safety
+/// `pd` is allocated, and `attributes` say what to make.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_create_qp(
+    pd: *mut ibv_pd,
+    attributes: *mut ibv_qp_init_attr,
+) -> *mut ibv_qp {
+    pointer(|| {
+        // SAFETY: as the caller says.
+        let wanted = unsafe { &mut *attributes };
+        let wanted = Wanted {
+            pd,
+            qp_context: wanted.qp_context,
+            send_cq: wanted.send_cq,
+            recv_cq: wanted.recv_cq,
+            srq: wanted.srq,
+            cap: &mut wanted.cap,
+            qp_type: wanted.qp_type,
+            signal_all: wanted.sq_sig_all != 0,
+            builds: None,
+        };
+        // SAFETY: as the caller says.
+        unsafe { create(wanted) }.map(<*mut ibv_qp_ex>::cast)
+    })
+}
+
+/// # Safety
+/// `attributes` say what to make, and their domain is allocated.
+pub(crate) unsafe extern "C" fn create_qp_ex(
+    _context: *mut ibv_context,
+    attributes: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    use qp_init_attr_mask::{CREATE_FLAGS, PD, SEND_OPS_FLAGS};
+    pointer(|| {
+        // SAFETY: as the caller says.
+        let wanted = unsafe { &mut *attributes };
+        let mask = wanted.comp_mask;
+        if mask & !(PD | CREATE_FLAGS | SEND_OPS_FLAGS) != 0
+            || mask & CREATE_FLAGS != 0 && wanted.create_flags != 0
+        {
+            return Err(EOPNOTSUPP);
+        }
+        if mask & PD == 0 || wanted.pd.is_null() {
+            return Err(EINVAL);
+        }
+        let wanted = Wanted {
+            pd: wanted.pd,
+            qp_context: wanted.qp_context,
+            send_cq: wanted.send_cq,
+            recv_cq: wanted.recv_cq,
+            srq: wanted.srq,
+            cap: &mut wanted.cap,
+            qp_type: wanted.qp_type,
+            signal_all: wanted.sq_sig_all != 0,
+            builds: (mask & SEND_OPS_FLAGS != 0).then_some(wanted.send_ops_flags),
+        };
+        // SAFETY: as the caller says.
+        unsafe { create(wanted) }.map(<*mut ibv_qp_ex>::cast)
+    })
+}
+
+/// # Safety
+/// `qp` is made.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    // SAFETY: as the caller says.
+    let builds = unsafe { QueuePair::of(qp.cast()) }.builds;
+    if builds { qp.cast() } else { core::ptr::null_mut() }
+}
+
+/// States and their numbers.
+const STATES: [(State, u32); 7] = [
+    (State::Reset, qp_state::RESET),
+    (State::Init, qp_state::INIT),
+    (State::ReadyToReceive, qp_state::RTR),
+    (State::ReadyToSend, qp_state::RTS),
+    (State::SendQueueDrained, qp_state::SQD),
+    (State::SendQueueError, qp_state::SQE),
+    (State::Error, qp_state::ERR),
+];
+
+fn state_of(number: u32) -> Outcome<State> {
+    STATES.iter().find(|row| row.1 == number).map(|row| row.0).ok_or(EINVAL)
+}
+
+fn number_of(state: State) -> u32 {
+    STATES.iter().find(|row| row.0 == state).expect("every state is there").1
+}
+
+/// Attributes that the device knows; alternate paths, rates and new sizes it does not.
+const KNOWN: u32 = {
+    use qp_attr_mask::*;
+    STATE
+        | CUR_STATE
+        | EN_SQD_ASYNC_NOTIFY
+        | ACCESS_FLAGS
+        | PKEY_INDEX
+        | PORT
+        | QKEY
+        | AV
+        | PATH_MTU
+        | TIMEOUT
+        | RETRY_CNT
+        | RNR_RETRY
+        | RQ_PSN
+        | MAX_QP_RD_ATOMIC
+        | MIN_RNR_TIMER
+        | SQ_PSN
+        | MAX_DEST_RD_ATOMIC
+        | DEST_QPN
+};
+
+/// Numbers of MTUs: 256 bytes is 1 (`enum ibv_mtu`).
+fn mtu_of(number: u32) -> Outcome<u16> {
+    if (1..=5).contains(&number) { Ok(128 << number) } else { Err(EINVAL) }
+}
+
+impl QueuePair {
+    /// What a program wants to change, as the device has it.
+    fn attributes(&self, wanted: &ibv_qp_attr, mask: u32) -> Outcome<Attributes> {
+        use qp_attr_mask::*;
+        if mask & !KNOWN != 0 {
+            return Err(EINVAL);
+        }
+        let given = |bit| mask & bit != 0;
+        let rights = |bits: u32| Access::from_bits(bits & !access::RELAXED_ORDERING).ok_or(EINVAL);
+        let destination = if given(AV) {
+            let ip = resolve(self.opened.engine, &wanted.ah_attr)?;
+            let known = self.opened.engine.query_qp(self.number)?.1.dest_qp;
+            let qp = if given(DEST_QPN) { Some(wanted.dest_qp_num) } else { known };
+            Some(address_of(ip, qp.unwrap_or(0)))
+        } else {
+            None
+        };
+        Ok(Attributes {
+            state: given(STATE).then(|| state_of(wanted.qp_state)).transpose()?,
+            current_state: given(CUR_STATE).then(|| state_of(wanted.cur_qp_state)).transpose()?,
+            drained_event: given(EN_SQD_ASYNC_NOTIFY).then_some(wanted.en_sqd_async_notify != 0),
+            access: given(ACCESS_FLAGS).then(|| rights(wanted.qp_access_flags)).transpose()?,
+            pkey_index: given(PKEY_INDEX).then_some(wanted.pkey_index),
+            port: given(PORT).then_some(wanted.port_num),
+            qkey: given(QKEY).then_some(wanted.qkey),
+            destination,
+            path_mtu: given(PATH_MTU).then(|| mtu_of(wanted.path_mtu)).transpose()?,
+            timeout: given(TIMEOUT).then_some(wanted.timeout),
+            retry_count: given(RETRY_CNT).then_some(wanted.retry_cnt),
+            rnr_retry: given(RNR_RETRY).then_some(wanted.rnr_retry),
+            rq_psn: given(RQ_PSN).then_some(wanted.rq_psn),
+            sq_psn: given(SQ_PSN).then_some(wanted.sq_psn),
+            max_rd_atomic: given(MAX_QP_RD_ATOMIC).then_some(wanted.max_rd_atomic),
+            max_dest_rd_atomic: given(MAX_DEST_RD_ATOMIC).then_some(wanted.max_dest_rd_atomic),
+            min_rnr_timer: given(MIN_RNR_TIMER).then_some(wanted.min_rnr_timer),
+            dest_qp: given(DEST_QPN).then_some(wanted.dest_qp_num),
+        })
+    }
+
+    /// What it is, as C has it.
+    fn describe(&self) -> Outcome<ibv_qp_attr> {
+        let (state, attributes) = self.opened.engine.query_qp(self.number)?;
+        let state = number_of(state);
+        Ok(ibv_qp_attr {
+            qp_state: state,
+            cur_qp_state: state,
+            path_mtu: attributes.path_mtu.map_or(0, |mtu| mtu.ilog2() - 7),
+            qkey: attributes.qkey.unwrap_or(0),
+            rq_psn: attributes.rq_psn.unwrap_or(0),
+            sq_psn: attributes.sq_psn.unwrap_or(0),
+            dest_qp_num: attributes.dest_qp.unwrap_or(0),
+            qp_access_flags: attributes.access.unwrap_or_default().bits(),
+            cap: self.cap,
+            ah_attr: *self.address.lock().unwrap_or_else(PoisonError::into_inner),
+            pkey_index: attributes.pkey_index.unwrap_or(0),
+            max_rd_atomic: attributes.max_rd_atomic.unwrap_or(0),
+            max_dest_rd_atomic: attributes.max_dest_rd_atomic.unwrap_or(0),
+            min_rnr_timer: attributes.min_rnr_timer.unwrap_or(0),
+            port_num: attributes.port.unwrap_or(0),
+            timeout: attributes.timeout.unwrap_or(0),
+            retry_cnt: attributes.retry_count.unwrap_or(0),
+            rnr_retry: attributes.rnr_retry.unwrap_or(0),
+            ..ibv_qp_attr::default()
+        })
+    }
+}
+
+/// # Safety
+/// `qp` is made, and `attributes` say what to change.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_modify_qp(
+    qp: *mut ibv_qp,
+    attributes: *mut ibv_qp_attr,
+    mask: c_int,
+) -> c_int {
+    number(|| {
+        // SAFETY: as the caller says.
+        let (pair, wanted) = unsafe { (QueuePair::of(qp.cast()), &*attributes) };
+        let mask = mask.cast_unsigned();
+        let changes = pair.attributes(wanted, mask)?;
+        pair.opened.engine.modify_qp(pair.number, &changes)?;
+        if mask & qp_attr_mask::AV != 0 {
+            *pair.address.lock().unwrap_or_else(PoisonError::into_inner) = wanted.ah_attr;
+        }
+        let state = number_of(pair.opened.engine.query_qp(pair.number)?.0);
+        // SAFETY: as the caller says.
+        unsafe { (*qp).state = state };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `qp` is made, and the others have room for attributes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_qp(
+    qp: *mut ibv_qp,
+    attributes: *mut ibv_qp_attr,
+    _mask: c_int,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    number(|| {
+        // SAFETY: as the caller says.
+        let (pair, public) = unsafe { (QueuePair::of(qp.cast()), &*qp) };
+        let described = pair.describe()?;
+        let made_with = ibv_qp_init_attr {
+            qp_context: public.qp_context,
+            send_cq: public.send_cq,
+            recv_cq: public.recv_cq,
+            srq: public.srq,
+            cap: pair.cap,
+            qp_type: public.qp_type,
+            sq_sig_all: pair.signal_all.into(),
+        };
+        // SAFETY: as the caller says.
+        unsafe {
+            attributes.write(described);
+            init.write(made_with);
+            (*qp).state = described.qp_state;
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `qp` is made.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    number(|| {
+        // SAFETY: as the caller says.
+        let pair = unsafe { QueuePair::of(qp.cast()) };
+        pair.opened.engine.destroy_qp(pair.number)?;
+        let object = qp.expose_provenance();
+        pair.opened.events.forget(|event| event.object == object);
+        pair.told.wait_until_done();
+        // SAFETY: nothing is about it any more, and the caller gives it up.
+        drop(unsafe { QueuePair::take(qp.cast()) });
+        Ok(())
+    })
+}
+
+/// Bytes of different messages, and of one but the last, may come in any order.
+#[unsafe(no_mangle)]
+extern "C" fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _operation: u32, _flags: u32) -> c_int {
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_states_and_mtus_are_those_of_verbs_h() {
+        for (state, number) in STATES {
+            assert_eq!((state_of(number), number_of(state)), (Ok(state), number));
+        }
+        assert_eq!(state_of(7), Err(EINVAL));
+        let mtus = [256, 512, 1024, 2048, 4096];
+        for (number, bytes) in (1..).zip(mtus) {
+            assert_eq!(mtu_of(number), Ok(bytes));
+            assert_eq!(u32::from(bytes).ilog2() - 7, number);
+        }
+        assert_eq!((mtu_of(0), mtu_of(6)), (Err(EINVAL), Err(EINVAL)));
+    }
+}

@@ -1,0 +1,203 @@
+//! Memory regions.
+
+use core::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
+
+use weft_rnic::Access;
+
+use super::domain::Domain;
+use super::{Object, Shared};
+use crate::abi::*;
+use crate::context::Opened;
+use crate::engine::Region;
+use crate::errno::{EINVAL, EOPNOTSUPP, Errno, Outcome, count, number, pointer};
+
+#[repr(C)]
+pub(super) struct MemoryRegion {
+    public: Shared<ibv_mr>,
+    opened: Arc<Opened>,
+}
+
+// SAFETY: `repr(C)`, and begins with the structure.
+unsafe impl Object for MemoryRegion {
+    type Public = ibv_mr;
+}
+
+/// Rights that a device may ignore (`IBV_ACCESS_OPTIONAL_RANGE`).
+const OPTIONAL: u32 = 0x3ff0_0000;
+
+/// Rights as the device has them.
+pub(super) fn access_of(bits: u32) -> Outcome<Access> {
+    if bits & access::ON_DEMAND != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    // Huge pages are a hint, and nothing is pinned.
+    let ignored = (OPTIONAL & !access::RELAXED_ORDERING) | access::HUGETLB;
+    Access::from_bits(bits & !ignored).ok_or(EINVAL)
+}
+
+/// Whether all of it is there. Hardware would pin it now and refuse what is not.
+fn is_mapped(address: usize, length: usize) -> bool {
+    const PAGE: usize = 4096;
+    let start = address & !(PAGE - 1);
+    let Some(length) = length.checked_add(address - start) else { return false };
+    let start = core::ptr::with_exposed_provenance_mut(start);
+    // SAFETY: with MS_ASYNC it looks at the map and touches nothing (msync(2)).
+    length == 0 || unsafe { libc::msync(start, length, libc::MS_ASYNC) } == 0
+}
+
+/// # Safety
+/// `pd` is allocated.
+unsafe fn register(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    bits: u32,
+) -> Outcome<*mut ibv_mr> {
+    // SAFETY: as the caller says.
+    let domain = unsafe { Domain::of(pd) };
+    let region = region(addr, length, iova, bits)?;
+    let key = domain.opened.engine.register(domain.number, region)?;
+    // SAFETY: as the caller says.
+    let context = unsafe { (*pd).context };
+    let public = ibv_mr { context, pd, addr, length, handle: key, lkey: key, rkey: key };
+    Ok(MemoryRegion { public: Shared::new(public), opened: domain.opened.clone() }.publish())
+}
+
+fn region(addr: *mut c_void, length: usize, iova: u64, bits: u32) -> Outcome<Region> {
+    let access = access_of(bits)?;
+    // What the engine copies to is found by number from here on.
+    let address = addr.expose_provenance();
+    if !is_mapped(address, length) {
+        return Err(Errno(libc::EFAULT));
+    }
+    Ok(Region { address: address as u64, length: length as u64, iova, access })
+}
+
+/// # Safety
+/// `pd` is allocated.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: as the caller says.
+    pointer(|| unsafe { register(pd, addr, length, addr.addr() as u64, access.cast_unsigned()) })
+}
+
+/// # Safety
+/// `pd` is allocated.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_mr_iova(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: as the caller says.
+    pointer(|| unsafe { register(pd, addr, length, iova, access.cast_unsigned()) })
+}
+
+/// # Safety
+/// `pd` is allocated.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_mr_iova2(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> *mut ibv_mr {
+    // SAFETY: as the caller says.
+    pointer(|| unsafe { register(pd, addr, length, iova, access) })
+}
+
+/// What `ibv_rereg_mr` changes, and its ways to fail.
+mod rereg {
+    pub(super) const TRANSLATION: i32 = 1;
+    pub(super) const PD: i32 = 1 << 1;
+    pub(super) const ACCESS: i32 = 1 << 2;
+    pub(super) const ERR_INPUT: i32 = -1;
+    pub(super) const ERR_CMD: i32 = -4;
+}
+
+/// Registers anew, and then ends the old registration: a region that cannot be changed stays as it was.
+/// Rights are not asked for again where they do not change, so they must be given.
+///
+/// # Safety
+/// `mr` is registered, and `pd` allocated where it is to change.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_rereg_mr(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    let known = rereg::TRANSLATION | rereg::PD | rereg::ACCESS;
+    if flags & !known != 0 || flags & rereg::ACCESS == 0 {
+        crate::errno::set_errno(if flags & !known != 0 { EINVAL } else { EOPNOTSUPP });
+        return rereg::ERR_INPUT;
+    }
+    let changed = count(|| {
+        // SAFETY: as the caller says.
+        let (object, old) = unsafe { (MemoryRegion::of(mr), mr.read()) };
+        let (addr, length) =
+            if flags & rereg::TRANSLATION != 0 { (addr, length) } else { (old.addr, old.length) };
+        let pd = if flags & rereg::PD != 0 { pd } else { old.pd };
+        // SAFETY: as the caller says.
+        let domain = unsafe { Domain::of(pd) };
+        let region = region(addr, length, addr.addr() as u64, access.cast_unsigned())?;
+        let engine = object.opened.engine;
+        let key = engine.register(domain.number, region)?;
+        if let Err(busy) = engine.deregister(old.lkey) {
+            engine.deregister(key)?;
+            return Err(busy);
+        }
+        let public = ibv_mr { pd, addr, length, handle: key, lkey: key, rkey: key, ..old };
+        // SAFETY: as the caller says.
+        unsafe { mr.write(public) };
+        Ok(0)
+    });
+    if changed == 0 { 0 } else { rereg::ERR_CMD }
+}
+
+/// # Safety
+/// `mr` is registered.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    number(|| {
+        // SAFETY: as the caller says.
+        let (region, key) = unsafe { (MemoryRegion::of(mr), (*mr).lkey) };
+        region.opened.engine.deregister(key)?;
+        // SAFETY: nothing uses it any more, and the caller gives it up.
+        drop(unsafe { MemoryRegion::take(mr) });
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_not_there_is_found_out() {
+        let bytes = [0_u8; 100];
+        let address = bytes.as_ptr().expose_provenance();
+        assert!(is_mapped(address, bytes.len()));
+        assert!(!is_mapped(0x1000, 10));
+        assert!(!is_mapped(address, usize::MAX - 5));
+    }
+
+    #[test]
+    fn optional_rights_are_ignored_and_unknown_ones_refused() {
+        assert_eq!(access_of(1 << 28 | access::LOCAL_WRITE), Ok(Access::LOCAL_WRITE));
+        assert_eq!(access_of(1 << 12), Err(EINVAL));
+        assert_eq!(access_of(access::ON_DEMAND), Err(EOPNOTSUPP));
+    }
+}
