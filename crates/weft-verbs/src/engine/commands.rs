@@ -118,6 +118,7 @@ impl Engine {
         mut each: impl FnMut(Completion),
     ) -> Outcome<usize> {
         let mut host = self.host()?;
+        self.pace.polls(host.now());
         let mut taken = 0;
         for attempt in 0..2 {
             while taken < most
@@ -130,9 +131,6 @@ impl Engine {
                 break;
             }
             host.turn();
-        }
-        if taken == 0 {
-            self.pace.polled_in_vain(host.now());
         }
         self.rouse(&host);
         Ok(taken)
@@ -212,7 +210,6 @@ impl Engine {
             post(&mut |request| host.device.post_send(now, qp, request).map_err(Errno::from));
         host.transmit(now);
         host.tell();
-        self.pace.posted();
         self.rouse(&host);
         outcome
     }
@@ -228,7 +225,6 @@ impl Engine {
         let outcome = host.device.post_sends(now, qp, requests).map_err(Errno::from);
         host.transmit(now);
         host.tell();
-        self.pace.posted();
         self.rouse(&host);
         outcome
     }

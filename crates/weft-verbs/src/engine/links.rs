@@ -83,6 +83,11 @@ impl Links {
         self.links.len()
     }
 
+    /// Whether anything came to an address, or left from it.
+    pub(crate) fn is_used(&self, index: usize) -> bool {
+        self.links[index].senders.is_some()
+    }
+
     /// Speaks to `peer` from this address from now on.
     ///
     /// # Errors

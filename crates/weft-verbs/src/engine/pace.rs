@@ -1,31 +1,29 @@
 //! Who drives the engine. A program that polls without pause does the work itself, and a thread that woke
 //! for each packet would only take its processor away; a program that waits for its memory to change, or
-//! sleeps, needs the thread at once. What it is, is seen from how it polls.
+//! sleeps, needs the thread at once. Which it is shows in how much of its time the program polls.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use weft_units::{Duration, Instant};
 
 use super::NEVER;
 
-/// Polls in vain that count, at most.
-const MOST: u32 = 64;
+/// Polls that follow each other as fast are one; where there is more between them, the program did
+/// something else.
+const SAME_POLL: Duration = Duration::from_micros(20);
 
-/// More than this, and the program polls without pause.
-const ENOUGH: u32 = 16;
+/// The thread judges by no less time than this.
+const SHORTEST_LOOK: Duration = Duration::from_micros(20);
 
-/// A program that has not polled for this long does something else.
-const FRESH: Duration = Duration::from_micros(100);
-
-/// How long the thread leaves such a program alone before it looks again.
-pub(super) const LEAVE_ALONE: Duration = Duration::from_millis(1);
+/// How long the thread leaves a program alone that polls, at first and at most.
+const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(1)];
 
 /// What is known of the program's polls, and of the thread's sleep.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// Polls in vain; a post takes half away.
-    vain: AtomicU32,
-    /// When the last one was.
+    /// Time spent polling, nanoseconds.
+    polled: AtomicU64,
+    /// When the last poll was.
     polled_at: AtomicU64,
     /// The thread sleeps until then at most.
     sleeps_until: AtomicU64,
@@ -36,7 +34,7 @@ pub(super) struct Pace {
 impl Default for Pace {
     fn default() -> Self {
         Self {
-            vain: AtomicU32::new(0),
+            polled: AtomicU64::new(0),
             polled_at: AtomicU64::new(0),
             sleeps_until: AtomicU64::new(0),
             deaf: AtomicBool::new(false),
@@ -45,27 +43,18 @@ impl Default for Pace {
 }
 
 impl Pace {
-    pub(super) fn polled_in_vain(&self, now: Instant) {
-        let vain = self.vain.load(Ordering::Relaxed);
-        self.vain.store((vain + 1).min(MOST), Ordering::Relaxed);
-        self.polled_at.store(now.as_nanos(), Ordering::Relaxed);
-    }
-
-    pub(super) fn posted(&self) {
-        let vain = self.vain.load(Ordering::Relaxed);
-        self.vain.store(vain / 2, Ordering::Relaxed);
+    /// The program polls.
+    pub(super) fn polls(&self, now: Instant) {
+        let last = self.polled_at.swap(now.as_nanos(), Ordering::Relaxed);
+        let gap = now.since(Instant::from_nanos(last));
+        if gap < SAME_POLL {
+            self.polled.fetch_add(gap.as_nanos(), Ordering::Relaxed);
+        }
     }
 
     /// The program is going to wait for an event; whether the thread must be woken for it.
     pub(super) fn will_wait(&self) -> bool {
-        self.vain.store(0, Ordering::Relaxed);
         self.deaf.load(Ordering::SeqCst)
-    }
-
-    /// Whether the program does the work itself.
-    pub(super) fn is_driven(&self, now: Instant) -> bool {
-        let polled_at = Instant::from_nanos(self.polled_at.load(Ordering::Relaxed));
-        self.vain.load(Ordering::Relaxed) > ENOUGH && now.since(polled_at) < FRESH
     }
 
     /// The thread goes to sleep.
@@ -87,29 +76,74 @@ impl Pace {
     }
 }
 
+/// The thread's judgement of the program.
+#[derive(Debug)]
+pub(super) struct Judge {
+    looked_at: Instant,
+    polled: u64,
+    drives: bool,
+    nap: Duration,
+}
+
+impl Default for Judge {
+    fn default() -> Self {
+        Self { looked_at: Instant::EPOCH, polled: 0, drives: false, nap: NAPS[0] }
+    }
+}
+
+impl Judge {
+    /// How long the thread may leave the program alone, if the program polled for most of the time since
+    /// the last look.
+    pub(super) fn nap(&mut self, pace: &Pace, now: Instant) -> Option<Duration> {
+        let span = now.since(self.looked_at).as_nanos();
+        if span >= SHORTEST_LOOK.as_nanos() {
+            let polled = pace.polled.load(Ordering::Relaxed);
+            self.drives = (polled - self.polled) * 4 >= span * 3;
+            self.nap = if self.drives { (self.nap * 2).min(NAPS[1]) } else { NAPS[0] / 2 };
+            (self.looked_at, self.polled) = (now, polled);
+        }
+        self.drives.then_some(self.nap)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_program_that_polls_without_pause_is_left_alone_until_it_stops() {
-        let (pace, now) = (Pace::default(), Instant::from_nanos(1_000_000));
-        assert!(!pace.is_driven(now));
-        (0..MOST).for_each(|_| pace.polled_in_vain(now));
-        assert!(pace.is_driven(now));
-        assert!(!pace.is_driven(now + Duration::from_millis(1)), "it does something else");
-        pace.sleep(now + LEAVE_ALONE, true);
-        assert!(pace.will_wait(), "the thread would not hear the packet it waits for");
-        assert!(!pace.is_driven(now));
+    /// Polls every ten microseconds for a part of each hundred, until a thousand have passed.
+    fn spend(pace: &Pace, from: Instant, polling: u64) -> Instant {
+        for micro in 0..100 {
+            if micro % 10 < polling {
+                pace.polls(from + Duration::from_micros(10 * micro));
+            }
+        }
+        from + Duration::from_micros(1_000)
     }
 
     #[test]
-    fn a_program_that_posts_and_watches_its_memory_is_not_left_alone() {
-        let (pace, now) = (Pace::default(), Instant::from_nanos(1_000_000));
-        for _ in 0..100 {
-            (0..8).for_each(|_| pace.polled_in_vain(now));
-            pace.posted();
-            assert!(!pace.is_driven(now));
+    fn a_program_that_polls_without_pause_is_left_alone_for_longer_and_longer_until_it_stops() {
+        let (pace, mut judge) = (Pace::default(), Judge::default());
+        let mut now = Instant::from_nanos(1_000_000);
+        assert_eq!(judge.nap(&pace, now), None);
+        let mut naps = Vec::new();
+        for _ in 0..8 {
+            now = spend(&pace, now, 10);
+            naps.extend(judge.nap(&pace, now));
+        }
+        assert_eq!((naps[0], naps[7]), (NAPS[0], NAPS[1]));
+        now += Duration::from_millis(1);
+        assert_eq!(judge.nap(&pace, now), None);
+        now = spend(&pace, now, 10);
+        assert_eq!(judge.nap(&pace, now), Some(NAPS[0]));
+    }
+
+    #[test]
+    fn a_program_that_polls_and_watches_its_memory_by_turns_is_not_left_alone() {
+        let (pace, mut judge) = (Pace::default(), Judge::default());
+        let mut now = Instant::from_nanos(1_000_000);
+        for _ in 0..10 {
+            now = spend(&pace, now, 3);
+            assert_eq!(judge.nap(&pace, now), None);
         }
     }
 
@@ -121,5 +155,7 @@ mod tests {
         assert!(pace.oversleeps(Some(now - Duration::from_nanos(1))));
         assert!(!pace.oversleeps(Some(now)));
         assert!(!pace.oversleeps(None));
+        pace.sleep(now, true);
+        assert!(pace.will_wait());
     }
 }

@@ -9,7 +9,7 @@ use weft_agent::Clock;
 use weft_units::{Duration, Instant};
 
 use super::links::timespec;
-use super::pace::LEAVE_ALONE;
+use super::pace::Judge;
 use super::{Engine, NEVER};
 use crate::errno::{Errno, Outcome};
 
@@ -34,9 +34,11 @@ pub(super) fn start(engine: &'static Engine) -> Outcome<()> {
 fn run(engine: &Engine) {
     // Sleeps are short; the kernel may make them 50 us longer otherwise (prctl(2)).
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    ask_for_short_slices();
     // A panic poisons the engine's lock: from then on each verb fails with EIO.
     let _ = catch_unwind(AssertUnwindSafe(|| {
-        while let Some(sleep) = turn(engine) {
+        let mut judge = Judge::default();
+        while let Some(sleep) = turn(engine, &mut judge) {
             rest(engine, sleep);
         }
     }));
@@ -50,29 +52,25 @@ struct Sleep {
 }
 
 /// Takes turns until there is nothing to do; `None` when the engine broke.
-fn turn(engine: &Engine) -> Option<Sleep> {
+fn turn(engine: &Engine, judge: &mut Judge) -> Option<Sleep> {
     loop {
         let mut host = engine.host.lock().ok()?;
         let now = host.now();
-        if engine.pace.is_driven(now) {
-            let sleep = Sleep { until: now + LEAVE_ALONE, deaf: true };
-            engine.pace.sleep(sleep.until, sleep.deaf);
-            return Some(sleep);
-        }
-        let worked = host.turn();
-        if !worked {
+        let nap = judge.nap(&engine.pace, now);
+        let sleep = if let Some(nap) = nap {
+            Sleep { until: now + nap, deaf: true }
+        } else if !host.turn_with(true) {
             let full = host.links.waiting() > 0;
             let longest = if full { UNTIL_ROOM } else { LONGEST_SLEEP };
             let until = host.next_due().unwrap_or(NEVER).min(host.now() + longest);
-            let sleep = Sleep { until, deaf: false };
-            engine.pace.sleep(sleep.until, sleep.deaf);
-            return Some(sleep);
-        }
-        if engine.wanted.load(Ordering::Relaxed) > 0 {
-            let sleep = Sleep { until: host.now() + STAND_BACK, deaf: true };
-            engine.pace.sleep(sleep.until, sleep.deaf);
-            return Some(sleep);
-        }
+            Sleep { until, deaf: false }
+        } else if engine.wanted.load(Ordering::Relaxed) > 0 {
+            Sleep { until: host.now() + STAND_BACK, deaf: true }
+        } else {
+            continue;
+        };
+        engine.pace.sleep(sleep.until, sleep.deaf);
+        return Some(sleep);
     }
 }
 
@@ -85,6 +83,34 @@ fn rest(engine: &Engine, sleep: Sleep) {
     let _ = poll(&mut watched[..heard], Some(&timespec(span)));
     engine.pace.awake();
     let _ = rustix::io::read(&engine.kick, &mut [0; 8]);
+}
+
+/// Asks the scheduler to let this thread run soon and not for long (Linux 6.12, sched_setattr(2)): the program
+/// may be computing, or watching its memory, on every processor, and would keep its own for milliseconds. Older
+/// kernels refuse or ignore it.
+fn ask_for_short_slices() {
+    /// `struct sched_attr`.
+    #[repr(C)]
+    struct Attributes {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    const SHORTEST_SLICE: u64 = 100_000;
+    let size = u32::try_from(size_of::<Attributes>()).expect("a small structure");
+    // SAFETY: the kernel reads as many bytes as the structure says it has.
+    unsafe {
+        let nice = libc::getpriority(libc::PRIO_PROCESS, 0);
+        let (policy, flags, priority, deadline, period) = (0, 0, 0, 0, 0);
+        let runtime = SHORTEST_SLICE;
+        let wanted = Attributes { size, policy, flags, nice, priority, runtime, deadline, period };
+        libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0);
+    }
 }
 
 /// Keeps the program's signals from a thread that is started meanwhile: they are for its own threads.

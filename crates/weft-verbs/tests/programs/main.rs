@@ -1,0 +1,46 @@
+//! Unmodified programs of Debian find the device and use it.
+
+use std::process::{Command, Output};
+
+mod library;
+mod one_host;
+mod pair;
+mod two_hosts;
+
+use library::LIBRARY;
+
+/// Runs a program on our device.
+fn run(program: &str, args: &[&str]) -> Output {
+    Command::new(program).args(args).env("LD_LIBRARY_PATH", &*LIBRARY).output().unwrap_or_else(
+        |error| panic!("{program}: {error} (apt-get install ibverbs-utils perftest)"),
+    )
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn ibv_devices_lists_the_device_without_a_warning() {
+    let listed = run("ibv_devices", &[]);
+    assert!(listed.status.success() && text(&listed).contains("weft0"), "{listed:?}");
+    assert!(listed.stderr.is_empty(), "{listed:?}");
+}
+
+#[test]
+fn ibv_devinfo_describes_it() {
+    let described = run("ibv_devinfo", &["-v"]);
+    assert!(described.status.success() && described.stderr.is_empty(), "{described:?}");
+    let text = text(&described);
+    for line in ["hca_id:\tweft0", "PORT_ACTIVE (4)", "Ethernet", "RC_RNR_NAK_GEN", "GID["] {
+        assert!(text.contains(line), "no {line:?} in {text}");
+    }
+}
+
+/// perftest links with drivers of real hardware, which ask for the private version.
+#[test]
+fn programs_that_link_with_drivers_load() {
+    let version = run("ib_write_bw", &["--version"]);
+    assert!(text(&version).contains("Version"), "{version:?}");
+    assert!(version.stderr.is_empty(), "{version:?}");
+}

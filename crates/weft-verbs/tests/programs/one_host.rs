@@ -1,0 +1,114 @@
+//! Both ends on one host.
+
+use crate::pair::{OneHost, run};
+
+/// What every pingpong says at its end.
+fn pingpong(words: &str) {
+    let printed = run(&OneHost, &format!("{words} -g 0"));
+    for said in [&printed.client, &printed.server] {
+        assert!(said.contains("usec/iter"), "{printed:?}");
+        assert!(!said.contains("invalid data"), "{printed:?}");
+    }
+}
+
+#[test]
+fn rc_pingpong() {
+    pingpong("ibv_rc_pingpong");
+}
+
+#[test]
+fn rc_pingpong_validates_what_it_gets() {
+    pingpong("ibv_rc_pingpong -c -s 1000000 -n 20");
+}
+
+#[test]
+fn rc_pingpong_with_events() {
+    pingpong("ibv_rc_pingpong -e");
+}
+
+#[test]
+fn rc_pingpong_builds_its_requests_call_by_call() {
+    pingpong("ibv_rc_pingpong -N");
+}
+
+/// Without a GID there is this host only.
+#[test]
+fn rc_pingpong_without_a_gid() {
+    assert!(run(&OneHost, "ibv_rc_pingpong").client.contains("usec/iter"));
+}
+
+#[test]
+fn uc_pingpong() {
+    pingpong("ibv_uc_pingpong");
+}
+
+#[test]
+fn ud_pingpong() {
+    pingpong("ibv_ud_pingpong");
+}
+
+#[test]
+fn srq_pingpong() {
+    pingpong("ibv_srq_pingpong");
+}
+
+#[test]
+fn srq_pingpong_with_events() {
+    pingpong("ibv_srq_pingpong -e");
+}
+
+/// perftest's own table follows this line.
+fn perftest(words: &str) {
+    let printed = run(&OneHost, words);
+    assert!(printed.client.contains("#bytes"), "{printed:?}");
+    assert!(!printed.client.contains("rror") && !printed.server.contains("rror"), "{printed:?}");
+}
+
+#[test]
+fn writes() {
+    perftest("ib_write_bw -n 200");
+    perftest("ib_write_bw -n 100 -b");
+    perftest("ib_write_bw -n 50 -q 4");
+    perftest("ib_write_lat -n 50");
+    perftest("ib_write_lat -n 50 -I 64 -s 64");
+}
+
+#[test]
+fn reads() {
+    perftest("ib_read_bw -n 200");
+    perftest("ib_read_lat -n 100");
+    perftest("ib_read_bw -n 50 -q 4");
+}
+
+#[test]
+fn sends() {
+    perftest("ib_send_bw -n 200");
+    perftest("ib_send_bw -n 100 -b");
+    perftest("ib_send_bw -n 100 -e");
+    perftest("ib_send_bw -n 100 --use-srq");
+    perftest("ib_send_bw -n 100 --use_old_post_send");
+    perftest("ib_send_lat -n 100");
+    perftest("ib_send_lat -n 100 -e");
+}
+
+#[test]
+fn atomics() {
+    perftest("ib_atomic_bw -n 200");
+    perftest("ib_atomic_bw -n 200 -A CMP_AND_SWAP");
+    perftest("ib_atomic_lat -n 100");
+}
+
+#[test]
+fn every_size() {
+    perftest("ib_write_bw -a -n 5");
+    perftest("ib_read_bw -a -n 5");
+    perftest("ib_send_bw -a -n 5");
+}
+
+#[test]
+fn unreliable_services() {
+    perftest("ib_send_bw -c UD -n 200");
+    perftest("ib_send_lat -c UD -n 100");
+    perftest("ib_write_lat -c UC -n 50");
+    perftest("ib_write_bw -c UC -n 100");
+}

@@ -1,0 +1,102 @@
+//! Programs that need two of themselves: one listens on a TCP port, the other finds it there.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use crate::library::program;
+
+/// Where the two ends are, and how to start a program there.
+pub(crate) trait Stage {
+    /// The address the second end is told.
+    fn server(&self) -> String;
+    /// Starts a program on the first or the second end.
+    fn start(&self, second: bool, command: &mut Command) -> Child;
+}
+
+/// Both ends on this host.
+pub(crate) struct OneHost;
+
+impl Stage for OneHost {
+    fn server(&self) -> String {
+        "127.0.0.1".into()
+    }
+
+    fn start(&self, _second: bool, command: &mut Command) -> Child {
+        command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error} (apt-get install coreutils)"))
+    }
+}
+
+/// What both ends printed.
+#[derive(Debug)]
+pub(crate) struct Printed {
+    pub(crate) server: String,
+    pub(crate) client: String,
+}
+
+/// Runs both ends of a program, which is told its port with `-p`; both must succeed and complain of nothing.
+pub(crate) fn run(stage: &impl Stage, words: &str) -> Printed {
+    let port = next_port();
+    let port_word = port.to_string();
+    let mut words: Vec<&str> = words.split_whitespace().collect();
+    words.extend(["-p", &port_word]);
+    let mut server = start(stage, false, &words);
+    until_listening(&mut server, port);
+    let address = stage.server();
+    words.push(&address);
+    let client = finish(start(stage, true, &words));
+    let server = finish(server);
+    for (end, succeeded, printed) in
+        [("client", client.0, &client.1), ("server", server.0, &server.1)]
+    {
+        assert!(succeeded, "{end} of {words:?} failed: {printed}");
+    }
+    Printed { server: server.1, client: client.1 }
+}
+
+/// A port that no other test uses, below those that the kernel gives out.
+fn next_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    24_000
+        + u16::try_from(std::process::id() % 64).unwrap() * 64
+        + NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+fn start(stage: &impl Stage, second: bool, words: &[&str]) -> Child {
+    let mut command = program(words);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    stage.start(second, &mut command)
+}
+
+/// Returns when the program listens; fails when it ends before.
+fn until_listening(program: &mut Child, port: u16) {
+    let listens = format!(":{port:04X} ");
+    let tables = ["tcp", "tcp6"].map(|table| format!("/proc/{}/net/{table}", program.id()));
+    let is_listening = || {
+        tables.iter().any(|table| {
+            let sockets = std::fs::read_to_string(table).unwrap_or_default();
+            sockets.lines().any(|socket| {
+                let mut fields = socket.split_whitespace();
+                let local = fields.nth(1).unwrap_or_default();
+                format!("{local} ").ends_with(&listens) && fields.nth(1) == Some("0A")
+            })
+        })
+    };
+    while !is_listening() {
+        if program.try_wait().unwrap().is_some() {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Whether a program succeeded, and everything it said.
+fn finish(mut program: Child) -> (bool, String) {
+    let mut said = Vec::new();
+    program.stdout.take().unwrap().read_to_end(&mut said).unwrap();
+    program.stderr.take().unwrap().read_to_end(&mut said).unwrap();
+    let succeeded = program.wait().unwrap().success();
+    (succeeded, String::from_utf8_lossy(&said).into_owned())
+}
