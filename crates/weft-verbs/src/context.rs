@@ -92,7 +92,8 @@ fn functions(async_fd: c_int) -> verbs_context {
     let context = ibv_context {
         device: (&raw const DEVICE.public).cast_mut(),
         ops,
-        cmd_fd: -1,
+        // Programs may duplicate it, to share the device in a way that this one is not.
+        cmd_fd: async_fd,
         async_fd,
         num_comp_vectors: COMP_VECTORS,
         abi_compat: ABI_EXTENDED,

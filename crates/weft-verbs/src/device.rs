@@ -31,6 +31,9 @@ pub mod limits {
     pub const MESSAGE: u32 = 1 << 31;
 }
 
+/// A locally administered OUI: no vendor has it.
+const VENDOR: u32 = 0x02_5745;
+
 /// An address of this host, and the interface that has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
@@ -115,6 +118,8 @@ impl Device {
             sys_image_guid: be64::from_ne_bytes(self.guid),
             max_mr_size: u64::MAX,
             page_size_cap: !0 << 12,
+            vendor_id: VENDOR,
+            vendor_part_id: 1,
             max_qp: limits::QP,
             max_qp_wr: limits::QP_WR,
             device_cap_flags: device_cap::RC_RNR_NAK_GEN

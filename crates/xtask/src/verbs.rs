@@ -138,9 +138,9 @@ fn definitions(symbols: &[Symbol<'_>]) -> String {
     for Symbol { name, answer, .. } in symbols {
         let _ = match answer {
             Answer::Ours => Ok(()),
-            Answer::Errno => writeln!(source, "int {name}(void) {{ return ENOSYS; }}"),
+            Answer::Errno => writeln!(source, "int {name}(void) {{ return EOPNOTSUPP; }}"),
             Answer::Pointer => {
-                writeln!(source, "void *{name}(void) {{ errno = ENOSYS; return NULL; }}")
+                writeln!(source, "void *{name}(void) {{ errno = EOPNOTSUPP; return NULL; }}")
             }
             Answer::Nothing => writeln!(source, "void {name}(void) {{}}"),
             Answer::Data => writeln!(source, "char {name}[8];"),
@@ -168,8 +168,8 @@ mod tests {
     fn what_is_not_ours_is_defined_by_what_it_returns() {
         let source = definitions(&parse(TABLE).unwrap());
         assert!(!source.contains(" a("), "{source}");
-        assert!(source.contains("int b(void) { return ENOSYS; }"), "{source}");
-        assert!(source.contains("void *c(void) { errno = ENOSYS; return NULL; }"), "{source}");
+        assert!(source.contains("int b(void) { return EOPNOTSUPP; }"), "{source}");
+        assert!(source.contains("void *c(void) { errno = EOPNOTSUPP; return NULL; }"), "{source}");
     }
 
     #[test]

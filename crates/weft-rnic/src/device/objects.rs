@@ -92,6 +92,15 @@ impl Device {
     ) -> Result<u32, VerbsError> {
         self.check_owner(domain, request.owner)?;
         self.domain(domain)?;
+        self.check_region(request)?;
+        let (object, limit) = (Object::MemoryRegion, self.limits.keys);
+        let key =
+            self.emtt.register(domain, request).ok_or(VerbsError::TooMany { object, limit })?;
+        self.domain(domain)?.users += 1;
+        Ok(key)
+    }
+
+    fn check_region(&self, request: &RegionRequest) -> Result<(), VerbsError> {
         let RegionRequest { address, length, iova, access, .. } = *request;
         at_most("length", length, self.limits.region_bytes)?;
         let writes =
@@ -102,11 +111,34 @@ impl Device {
         if address.checked_add(length).is_none() || iova.checked_add(length).is_none() {
             return Err(VerbsError::Invalid("the region ends past the address space"));
         }
-        let (object, limit) = (Object::MemoryRegion, self.limits.keys);
-        let key =
-            self.emtt.register(domain, request).ok_or(VerbsError::TooMany { object, limit })?;
-        self.domain(domain)?.users += 1;
-        Ok(key)
+        Ok(())
+    }
+
+    /// Registers a region anew under its key (`ibv_rereg_mr`): in another domain, or as `change` makes of
+    /// what it was. Where it is refused, the region is as before.
+    ///
+    /// # Errors
+    /// As for [`Self::register`], or windows are bound to it.
+    pub fn reregister(
+        &mut self,
+        key: u32,
+        to: Option<ProtectionDomain>,
+        change: impl FnOnce(&mut RegionRequest),
+    ) -> Result<(), VerbsError> {
+        let unknown = VerbsError::Unknown(Object::MemoryRegion);
+        let (from, users) = self.emtt.region_use(key).ok_or(unknown)?;
+        if users > 0 {
+            return Err(VerbsError::Busy { users });
+        }
+        let to = to.unwrap_or(from);
+        self.domain(to)?;
+        let mut request = self.emtt.request(key).expect("found just now");
+        change(&mut request);
+        self.check_region(&request)?;
+        self.emtt.change(key, to, &request);
+        self.domain(from)?.users -= 1;
+        self.domain(to)?.users += 1;
+        Ok(())
     }
 
     /// Ends a registration (`ibv_dereg_mr`). From here on nothing is copied from or to the region; a

@@ -232,17 +232,13 @@ impl Emtt {
         domain: ProtectionDomain,
         request: &RegionRequest,
     ) -> Option<u32> {
-        let RegionRequest { owner, address, length, access, .. } = *request;
-        let iova = if access.contains(Access::ZERO_BASED) { 0 } else { request.iova };
-        self.insert(Entry::Region(Region {
-            domain,
-            owner,
-            address,
-            iova,
-            length,
-            access,
-            windows: 0,
-        }))
+        self.insert(Entry::Region(Region::new(domain, request)))
+    }
+
+    /// Changes what the region with this key is; the key stays.
+    pub(crate) fn change(&mut self, key: u32, domain: ProtectionDomain, request: &RegionRequest) {
+        let region = Region::new(domain, request);
+        self.entries[(key >> KEY_BITS) as usize].1 = Entry::Region(region);
     }
 
     /// The keys of the windows that belong to one of these domains.
@@ -265,6 +261,12 @@ impl Emtt {
             .filter(|&index| wanted(&self.entries[index].1))
             .map(|index| self.key(index))
             .collect()
+    }
+
+    /// What a region was registered as.
+    pub(crate) fn request(&self, key: u32) -> Option<RegionRequest> {
+        let Region { owner, address, length, iova, access, .. } = *self.region(key)?;
+        Some(RegionRequest { owner, address, length, iova, access })
     }
 
     /// The domain of a region, and the windows bound to it.
@@ -450,6 +452,12 @@ impl Emtt {
 }
 
 impl Region {
+    const fn new(domain: ProtectionDomain, request: &RegionRequest) -> Self {
+        let RegionRequest { owner, address, length, access, .. } = *request;
+        let iova = if access.contains(Access::ZERO_BASED) { 0 } else { request.iova };
+        Self { domain, owner, address, iova, length, access, windows: 0 }
+    }
+
     #[inline]
     fn translate(
         &self,

@@ -60,6 +60,23 @@ impl Engine {
         self.command(|host, _| host.device.register(domain, &request))
     }
 
+    /// Changes a region under its key: its domain, its place, its rights.
+    pub(crate) fn reregister(
+        &self,
+        key: u32,
+        domain: Option<ProtectionDomain>,
+        place: Option<(u64, u64)>,
+        access: Option<Access>,
+    ) -> Outcome<()> {
+        let change = |request: &mut RegionRequest| {
+            if let Some((address, length)) = place {
+                (request.address, request.length, request.iova) = (address, length, address);
+            }
+            request.access = access.unwrap_or(request.access);
+        };
+        self.command(|host, _| host.device.reregister(key, domain, change))
+    }
+
     pub(crate) fn deregister(&self, key: u32) -> Outcome<()> {
         self.command(|host, _| host.device.deregister(key))
     }

@@ -145,12 +145,14 @@ unsafe extern "C" fn _ibv_query_gid_table(
     _flags: u32,
     len: usize,
 ) -> isize {
-    let rows = DEVICE.addresses.iter().take(most).enumerate();
-    for (row, address) in rows {
+    if most < DEVICE.addresses.len() {
+        return -(libc::EINVAL as isize);
+    }
+    for (row, address) in DEVICE.addresses.iter().enumerate() {
         // SAFETY: as the caller says.
         unsafe { copy_some(&entry(address, row), to.byte_add(row * len), len) };
     }
-    DEVICE.addresses.len().min(most).cast_signed()
+    DEVICE.addresses.len().cast_signed()
 }
 
 /// # Safety

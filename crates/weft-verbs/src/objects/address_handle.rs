@@ -25,17 +25,12 @@ unsafe impl Object for AddressHandle {
 }
 
 /// The host that an address vector names, and sees to it that it is spoken to from the address it says.
-/// Without a GID it names this host, as a LID equal to the port's own does: the only one there is.
+/// RoCE has no address without a GID.
 pub(super) fn resolve(engine: &Engine, address: &ibv_ah_attr) -> Outcome<IpAddr> {
-    if address.port_num != 1 {
+    if address.port_num != 1 || address.is_global == 0 {
         return Err(EINVAL);
     }
-    let row = usize::from(address.grh.sgid_index);
-    let (ip, row) = if address.is_global == 0 {
-        (DEVICE.addresses.first().filter(|_| address.dlid == 0).ok_or(EINVAL)?.ip, 0)
-    } else {
-        (device::ip_of(&address.grh.dgid), row)
-    };
+    let (ip, row) = (device::ip_of(&address.grh.dgid), usize::from(address.grh.sgid_index));
     let own = DEVICE.addresses.get(row).ok_or(EINVAL)?;
     if own.ip.is_ipv4() != ip.is_ipv4() || ip.is_unspecified() {
         return Err(EINVAL);

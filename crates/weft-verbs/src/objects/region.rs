@@ -10,7 +10,7 @@ use super::{Object, Shared};
 use crate::abi::*;
 use crate::context::Opened;
 use crate::engine::Region;
-use crate::errno::{EINVAL, EOPNOTSUPP, Errno, Outcome, count, number, pointer};
+use crate::errno::{EINVAL, EOPNOTSUPP, Errno, Outcome, count, number, pointer, set_errno};
 
 #[repr(C)]
 pub(super) struct MemoryRegion {
@@ -57,7 +57,9 @@ unsafe fn register(
 ) -> Outcome<*mut ibv_mr> {
     // SAFETY: as the caller says.
     let domain = unsafe { Domain::of(pd) };
-    let region = region(addr, length, iova, bits)?;
+    let access = access_of(bits)?;
+    let (address, bytes) = place(addr, length)?;
+    let region = Region { address, length: bytes, iova, access };
     let key = domain.opened.engine.register(domain.number, region)?;
     // SAFETY: as the caller says.
     let context = unsafe { (*pd).context };
@@ -65,14 +67,13 @@ unsafe fn register(
     Ok(MemoryRegion { public: Shared::new(public), opened: domain.opened.clone() }.publish())
 }
 
-fn region(addr: *mut c_void, length: usize, iova: u64, bits: u32) -> Outcome<Region> {
-    let access = access_of(bits)?;
-    // What the engine copies to is found by number from here on.
+/// Where memory is, as the engine counts: it is found by number from here on.
+fn place(addr: *mut c_void, length: usize) -> Outcome<(u64, u64)> {
     let address = addr.expose_provenance();
     if !is_mapped(address, length) {
         return Err(Errno(libc::EFAULT));
     }
-    Ok(Region { address: address as u64, length: length as u64, iova, access })
+    Ok((address as u64, length as u64))
 }
 
 /// # Safety
@@ -125,9 +126,6 @@ mod rereg {
     pub(super) const ERR_CMD: i32 = -4;
 }
 
-/// Registers anew, and then ends the old registration: a region that cannot be changed stays as it was.
-/// Rights are not asked for again where they do not change, so they must be given.
-///
 /// # Safety
 /// `mr` is registered, and `pd` allocated where it is to change.
 #[unsafe(no_mangle)]
@@ -139,29 +137,27 @@ unsafe extern "C" fn ibv_rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
-    let known = rereg::TRANSLATION | rereg::PD | rereg::ACCESS;
-    if flags & !known != 0 || flags & rereg::ACCESS == 0 {
-        crate::errno::set_errno(if flags & !known != 0 { EINVAL } else { EOPNOTSUPP });
+    let given = |flag| flags & flag != 0;
+    if flags & !(rereg::TRANSLATION | rereg::PD | rereg::ACCESS) != 0 || flags == 0 {
+        set_errno(EINVAL);
         return rereg::ERR_INPUT;
     }
     let changed = count(|| {
         // SAFETY: as the caller says.
-        let (object, old) = unsafe { (MemoryRegion::of(mr), mr.read()) };
-        let (addr, length) =
-            if flags & rereg::TRANSLATION != 0 { (addr, length) } else { (old.addr, old.length) };
-        let pd = if flags & rereg::PD != 0 { pd } else { old.pd };
+        let (object, key) = unsafe { (MemoryRegion::of(mr), (*mr).lkey) };
         // SAFETY: as the caller says.
-        let domain = unsafe { Domain::of(pd) };
-        let region = region(addr, length, addr.addr() as u64, access.cast_unsigned())?;
-        let engine = object.opened.engine;
-        let key = engine.register(domain.number, region)?;
-        if let Err(busy) = engine.deregister(old.lkey) {
-            engine.deregister(key)?;
-            return Err(busy);
+        let domain = given(rereg::PD).then(|| unsafe { Domain::of(pd) }.number);
+        let place = if given(rereg::TRANSLATION) { Some(place(addr, length)?) } else { None };
+        let rights = given(rereg::ACCESS).then(|| access_of(access.cast_unsigned())).transpose()?;
+        object.opened.engine.reregister(key, domain, place, rights)?;
+        // SAFETY: as the caller says.
+        let public = unsafe { &mut *mr };
+        if given(rereg::PD) {
+            public.pd = pd;
         }
-        let public = ibv_mr { pd, addr, length, handle: key, lkey: key, rkey: key, ..old };
-        // SAFETY: as the caller says.
-        unsafe { mr.write(public) };
+        if given(rereg::TRANSLATION) {
+            (public.addr, public.length) = (addr, length);
+        }
         Ok(0)
     });
     if changed == 0 { 0 } else { rereg::ERR_CMD }

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::library::program;
 
@@ -38,6 +39,9 @@ pub(crate) struct Printed {
 
 /// Runs both ends of a program, which is told its port with `-p`; both must succeed and complain of nothing.
 pub(crate) fn run(stage: &impl Stage, words: &str) -> Printed {
+    // Two processors carry one pair well; several pairs starve each other.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let port = next_port();
     let port_word = port.to_string();
     let mut words: Vec<&str> = words.split_whitespace().collect();
