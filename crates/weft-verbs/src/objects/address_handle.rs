@@ -95,7 +95,7 @@ unsafe fn sender_of(port: u8, wc: &ibv_wc, grh: *const ibv_grh) -> Outcome<ibv_a
         hop_limit: u8::MAX,
         ..ibv_global_route::default()
     };
-    Ok(ibv_ah_attr { grh, is_global: 1, sl: wc.sl, port_num: port, ..ibv_ah_attr::default() })
+    Ok(ibv_ah_attr { grh, is_global: 1, port_num: port, ..ibv_ah_attr::default() })
 }
 
 /// # Safety

@@ -18,6 +18,11 @@ const fn opcode(kind: WorkKind) -> u32 {
     }
 }
 
+/// What kind of header is before a datagram. RoCE has no service levels, and adapters say this in their
+/// place; UCX drops a datagram whose header is of another kind than it says.
+const ROCE_V2_IPV6: u8 = 1;
+const ROCE_V2_IPV4: u8 = 2;
+
 /// What a program finds for a completion.
 pub(super) fn wc(completion: &Completion) -> ibv_wc {
     let Completion { wr_id, status, kind, length, extra, qp, source } = *completion;
@@ -26,7 +31,11 @@ pub(super) fn wc(completion: &Completion) -> ibv_wc {
         Some(Extra::Invalidated(key)) => (key, wc_flag::WITH_INV),
         None => (0, 0),
     };
-    let route = if source.is_some() { wc_flag::GRH } else { 0 };
+    let (route, sl) = match source.map(|source| source.address.is_ipv4()) {
+        None => (0, 0),
+        Some(false) => (wc_flag::GRH, ROCE_V2_IPV6),
+        Some(true) => (wc_flag::GRH, ROCE_V2_IPV4),
+    };
     ibv_wc {
         wr_id,
         status: status as u32,
@@ -37,6 +46,7 @@ pub(super) fn wc(completion: &Completion) -> ibv_wc {
         qp_num: qp.0,
         src_qp: source.map_or(0, |source| source.qp.0),
         wc_flags: with | route,
+        sl,
         ..ibv_wc::default()
     }
 }
@@ -62,6 +72,7 @@ mod tests {
         let wc = wc(&completion);
         assert_eq!((wc.wr_id, wc.byte_len, wc.qp_num, wc.src_qp), (7, 140, 0x1234, 0x4321));
         assert_eq!((wc.opcode, wc.wc_flags), (wc_opcode::RECV, wc_flag::GRH | wc_flag::WITH_IMM));
+        assert_eq!(wc.sl, ROCE_V2_IPV4);
         assert_eq!(wc.imm_data.to_ne_bytes(), [1, 2, 3, 4]);
     }
 

@@ -2,10 +2,12 @@
 
 use std::process::{Command, Output};
 
+mod conformance;
 mod library;
 mod one_host;
 mod pair;
 mod two_hosts;
+mod ucx;
 
 use library::LIBRARY;
 

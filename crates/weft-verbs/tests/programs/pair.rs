@@ -39,9 +39,18 @@ pub(crate) struct Printed {
 
 /// Runs both ends of a program, which is told its port with `-p`; both must succeed and complain of nothing.
 pub(crate) fn run(stage: &impl Stage, words: &str) -> Printed {
-    // Two processors carry one pair well; several pairs starve each other.
+    alone(|| both_ends(stage, words))
+}
+
+/// Does something while no other test of this file runs programs: two processors carry one pair of them
+/// well, and several starve each other.
+pub(crate) fn alone<T>(act: impl FnOnce() -> T) -> T {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    act()
+}
+
+fn both_ends(stage: &impl Stage, words: &str) -> Printed {
     let port = next_port();
     let port_word = port.to_string();
     let mut words: Vec<&str> = words.split_whitespace().collect();
