@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use weft_transport::Message;
+use weft_transport::{CloseReason, Message};
 use weft_units::{Duration, Instant};
 use weft_wire::RdmaOperation;
 
@@ -12,8 +12,8 @@ use super::queue_pairs::failed;
 use crate::completion::{Completion, Status};
 use crate::memory::{Accessor, Emtt, Memory, Place, Right};
 use crate::queue_pair::{
-    ATOMIC, Flow, Incoming, Intake, QueuePair, Refusal, Role, Service, State, Syndrome, Token, Wqe,
-    rnr_delay,
+    ATOMIC, Flow, Incoming, Intake, LONGEST_PATIENCE, QueuePair, Refusal, Role, Service, State,
+    Syndrome, Token, Wqe, rnr_delay,
 };
 use crate::work::parts;
 use crate::{Event, Operation, QueuePairNumber, Sge};
@@ -60,10 +60,12 @@ impl Device {
     fn connect(&mut self, now: Instant, qp: QueuePairNumber) {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         let Some(peer) = pair.peer() else { return };
+        pair.requester.asks_since.get_or_insert(now);
         match self.endpoint.connect(now, peer, pair.dest_qp()) {
             Ok(connection) => {
                 pair.requester.flow = Some(Flow::new(connection));
                 self.connections.insert(connection, (qp, Role::Requester));
+                self.wait(now, qp, LONGEST_PATIENCE);
             }
             // As many as there may be: another may have ended by then.
             Err(_) => self.try_again(now, qp),
@@ -181,7 +183,8 @@ impl Device {
 
     /// Nobody answers any more: what is under way has failed. Where the peer itself ended it, programs hear
     /// of that as late as from hardware, which would go on trying: by then they are often done.
-    pub(super) fn on_peer_lost(&mut self, now: Instant, qp: QueuePairNumber, by_peer: bool) {
+    pub(super) fn on_peer_lost(&mut self, now: Instant, qp: QueuePairNumber, reason: CloseReason) {
+        let by_peer = matches!(reason, CloseReason::Peer | CloseReason::Reset);
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         let ready = pair.requester.ready;
         self.end_flow(now, qp, Role::Requester);
@@ -205,12 +208,34 @@ impl Device {
     fn try_again(&mut self, now: Instant, qp: QueuePairNumber) {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         pair.requester.tries = pair.requester.tries.saturating_add(1);
-        if pair.is_reliable() && pair.requester.tries > pair.attributes.retry_count.unwrap_or(7) {
-            pair.send.finish_first(Status::RetryExceeded);
+        let asking = pair.requester.asks_since.map_or(Duration::ZERO, |since| now.since(since));
+        let over = pair.requester.tries > pair.attributes.retry_count.unwrap_or(7);
+        if over || asking >= LONGEST_PATIENCE {
+            if pair.is_reliable() {
+                pair.send.finish_first(Status::RetryExceeded);
+            } else {
+                // Sent and lost, for all that anybody knows.
+                while pair.send.finish_first(Status::Success) {}
+                (pair.requester.tries, pair.requester.asks_since) = (0, None);
+            }
             return self.retire(now, qp);
         }
         let delay = pair.ack_timeout();
         self.wait(now, qp, delay);
+    }
+
+    /// What was waited for has come, or did not come in time.
+    pub(super) fn on_waited(&mut self, now: Instant, qp: QueuePairNumber) {
+        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+        pair.requester.wait_until = None;
+        if core::mem::take(&mut pair.requester.lost) {
+            pair.send.finish_first(Status::RetryExceeded);
+        } else if pair.requester.flow.is_some() && !pair.requester.ready {
+            // It took the connection, and never said that it answers.
+            self.end_flow(now, qp, Role::Requester);
+            self.try_again(now, qp);
+        }
+        self.pump(now, qp);
     }
 
     fn wait(&mut self, now: Instant, qp: QueuePairNumber, delay: Duration) {
@@ -275,7 +300,10 @@ impl Device {
     fn on_acknowledge(&mut self, now: Instant, qp: QueuePairNumber, psn: u32, syndrome: Syndrome) {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         match syndrome {
-            Syndrome::Ready => pair.requester.ready = true,
+            Syndrome::Ready => {
+                (pair.requester.ready, pair.requester.asks_since) = (true, None);
+                self.stop_waiting(qp);
+            }
             Syndrome::Refused(nak) => {
                 pair.send.acknowledge_before(psn);
                 pair.send.finish_psn(psn, nak.status());

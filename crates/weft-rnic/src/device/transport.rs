@@ -82,13 +82,7 @@ impl Device {
         self.endpoint.handle_timeout(now);
         while let Some(&(until, qp)) = self.waits.first().filter(|(until, _)| *until <= now) {
             self.waits.remove(&(until, qp));
-            if let Some(pair) = self.qps.get_mut(qp.0) {
-                pair.requester.wait_until = None;
-                if core::mem::take(&mut pair.requester.lost) {
-                    pair.send.finish_first(crate::Status::RetryExceeded);
-                }
-            }
-            self.pump(now, qp);
+            self.on_waited(now, qp);
         }
         self.settle(now);
     }
@@ -275,13 +269,7 @@ impl Device {
     fn on_closed(&mut self, now: Instant, connection: ConnectionId, reason: CloseReason) {
         let Some((qp, role)) = self.connections.remove(&connection) else { return };
         match role {
-            Role::Requester => {
-                self.on_peer_lost(
-                    now,
-                    qp,
-                    matches!(reason, CloseReason::Peer | CloseReason::Reset),
-                );
-            }
+            Role::Requester => self.on_peer_lost(now, qp, reason),
             Role::Responder => self.end_flow(now, qp, Role::Responder),
         }
     }

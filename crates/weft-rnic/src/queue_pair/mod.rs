@@ -54,7 +54,7 @@ pub struct QueuePairRequest {
 
 /// No program is left without an answer for longer, whatever its timeout: silent peers are given up about
 /// as soon (`peer_timeout`).
-const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Which end of a connection a queue pair is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,6 +95,8 @@ pub(crate) struct Requester {
     pub(crate) ready: bool,
     /// Attempts to reach the peer since it last answered.
     pub(crate) tries: u8,
+    /// Since when the peer was asked for a connection in vain.
+    pub(crate) asks_since: Option<Instant>,
     /// Attempts of the first request since something was accepted.
     pub(crate) rnr_tries: u8,
     /// Grows each time requests are sent again: what the transport says of earlier ones is old.

@@ -1,6 +1,7 @@
 //! Behaviour of several devices on an in-memory network, byte for byte.
 
 mod datagrams;
+mod endings;
 mod hostile;
 mod model;
 mod network;

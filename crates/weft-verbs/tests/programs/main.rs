@@ -1,4 +1,5 @@
 //! Unmodified programs of Debian find the device and use it.
+#![allow(clippy::disallowed_methods, reason = "these tests watch programs in real time")]
 
 use std::process::{Command, Output};
 
@@ -6,6 +7,7 @@ mod conformance;
 mod library;
 mod one_host;
 mod pair;
+mod processes;
 mod two_hosts;
 mod ucx;
 

@@ -70,7 +70,7 @@ fn both_ends(stage: &impl Stage, words: &str) -> Printed {
 }
 
 /// A port that no other test uses, below those that the kernel gives out.
-fn next_port() -> u16 {
+pub(crate) fn next_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     24_000
         + u16::try_from(std::process::id() % 64).unwrap() * 64
@@ -84,7 +84,7 @@ fn start(stage: &impl Stage, second: bool, words: &[&str]) -> Child {
 }
 
 /// Returns when the program listens; fails when it ends before.
-fn until_listening(program: &mut Child, port: u16) {
+pub(crate) fn until_listening(program: &mut Child, port: u16) {
     let listens = format!(":{port:04X} ");
     let tables = ["tcp", "tcp6"].map(|table| format!("/proc/{}/net/{table}", program.id()));
     let is_listening = || {
@@ -107,9 +107,14 @@ fn until_listening(program: &mut Child, port: u16) {
 
 /// Whether a program succeeded, and everything it said.
 fn finish(mut program: Child) -> (bool, String) {
+    let said = said(&mut program);
+    (program.wait().unwrap().success(), said)
+}
+
+/// Everything a program says until its end.
+pub(crate) fn said(program: &mut Child) -> String {
     let mut said = Vec::new();
     program.stdout.take().unwrap().read_to_end(&mut said).unwrap();
     program.stderr.take().unwrap().read_to_end(&mut said).unwrap();
-    let succeeded = program.wait().unwrap().success();
-    (succeeded, String::from_utf8_lossy(&said).into_owned())
+    String::from_utf8_lossy(&said).into_owned()
 }

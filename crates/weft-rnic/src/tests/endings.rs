@@ -1,0 +1,90 @@
+//! How things end: queue pairs that are destroyed while their peers still speak to them, peers that never
+//! answer, regions that become others.
+
+use alloc::boxed::Box;
+
+use weft_units::Duration;
+
+use super::network::{BASE, Fate, Network, every_right};
+use crate::*;
+
+const RC: Service = Service::ReliableConnected;
+
+#[test]
+fn a_peer_that_destroys_its_queue_pair_is_reported_no_sooner_than_its_silence() {
+    let (mut network, a, b) = Network::pair(RC);
+    let wr_id = 1;
+    let remote = Remote { address: BASE, rkey: b.key };
+    let sges = [a.sge(0, 8)];
+    // The peer's acknowledgement is lost with it.
+    network.rule = Box::new(|link| if link.from == 1 { Fate::Drop } else { Fate::Pass });
+    network.post(&a, &SendRequest::new(wr_id, Operation::Write(remote), Data::Gather(&sges)));
+    network.run_for(Duration::from_micros(50));
+    network.rule = Box::new(|_| Fate::Pass);
+    let now = network.now;
+    network.hosts[1].device.modify_qp(now, b.qp, &to(State::Reset)).unwrap();
+    network.run_for(Duration::from_millis(3));
+    assert_eq!(network.poll(&a), None);
+    assert_eq!(network.outcomes(&a, 1), [(wr_id, Status::RetryExceeded)]);
+}
+
+fn to(state: State) -> Attributes {
+    Attributes { state: Some(state), ..Attributes::default() }
+}
+
+#[test]
+fn what_was_carried_out_is_a_success_though_its_queue_pair_is_gone() {
+    let (mut network, a, b) = Network::pair(RC);
+    let remote = Remote { address: BASE, rkey: b.key };
+    let sges = [a.sge(0, 8)];
+    let request = |wr_id| SendRequest::new(wr_id, Operation::Write(remote), Data::Gather(&sges));
+    network.post(&a, &request(1));
+    assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
+    network.rule = Box::new(|link| if link.from == 1 { Fate::Drop } else { Fate::Pass });
+    network.post(&a, &request(2));
+    network.run_for(Duration::from_micros(50));
+    let now = network.now;
+    network.hosts[1].device.destroy_qp(now, b.qp).unwrap();
+    network.run_for(Duration::from_micros(50));
+    network.rule = Box::new(|_| Fate::Pass);
+    assert_eq!(network.outcomes(&a, 1), [(2, Status::Success)]);
+    // The next request finds nobody.
+    network.post(&a, &request(3));
+    assert_eq!(network.outcomes(&a, 1), [(3, Status::RetryExceeded)]);
+}
+
+#[test]
+fn a_host_that_shuts_down_says_when_nobody_has_a_connection_to_it_any_more() {
+    let (mut network, a, b) = Network::pair(RC);
+    let remote = Remote { address: BASE, rkey: b.key };
+    let sges = [a.sge(0, 8)];
+    network.post(&a, &SendRequest::new(1, Operation::Write(remote), Data::Gather(&sges)));
+    assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
+    let now = network.now;
+    assert!(!network.hosts[1].device.shut_down(now), "a peer may ask again");
+    assert_eq!(network.hosts[1].device.query_qp(b.qp).ok(), None);
+    assert!(network.hosts[0].device.shut_down(now));
+    network.run_for(Duration::from_millis(1));
+    let now = network.now;
+    assert!(network.hosts[1].device.shut_down(now));
+}
+
+#[test]
+fn a_region_registered_anew_has_its_key_and_nothing_else_of_before() {
+    let (mut network, a, b) = Network::pair(RC);
+    let context = b.context;
+    let device = &mut network.hosts[1].device;
+    let other = device.allocate_domain(context).unwrap();
+    device.reregister(b.key, Some(other), |_| ()).unwrap();
+    assert_eq!(device.deallocate_domain(other), Err(VerbsError::Busy { users: 1 }));
+    device.reregister(b.key, Some(b.domain), |region| region.access = Access::NONE).unwrap();
+    device.deallocate_domain(other).unwrap();
+    let bad = |region: &mut RegionRequest| region.access = Access::REMOTE_WRITE;
+    assert!(device.reregister(b.key, None, bad).is_err(), "remote writing needs local writing");
+    let remote = Remote { address: BASE, rkey: b.key };
+    let sges = [a.sge(0, 8)];
+    network.post(&a, &SendRequest::new(1, Operation::Write(remote), Data::Gather(&sges)));
+    assert_eq!(network.outcomes(&a, 1), [(1, Status::RemoteAccess)]);
+    let all = |region: &mut RegionRequest| region.access = every_right();
+    network.hosts[1].device.reregister(b.key, None, all).unwrap();
+}

@@ -1,0 +1,109 @@
+//! What processes do to the device, and it to them: threads, forks, the wrong order, sleep, sudden death.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::library::{LIBRARY, program};
+use crate::pair::{alone, next_port, said, until_listening};
+
+/// Compiles a program of `c/` and runs it; it says so when it is done.
+fn run_c(name: &str) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/c").join(name);
+    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace('.', "-"));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-Wall", "-Wno-unused-function"]).arg(&source).arg("-o").arg(&binary);
+    let compiled = compiler.args(["-libverbs", "-lpthread"]).output().unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let ran = alone(|| program(&[binary.to_str().unwrap()]).output().unwrap());
+    assert!(ran.status.success() && ran.stdout == b"done\n", "{name}: {ran:?}");
+}
+
+#[test]
+fn what_is_in_use_is_not_destroyed() {
+    run_c("order.c");
+}
+
+#[test]
+fn children_have_devices_of_their_own() {
+    run_c("fork.c");
+}
+
+#[test]
+fn threads_share_a_device() {
+    run_c("threads.c");
+}
+
+#[test]
+fn who_sleeps_or_only_watches_memory_is_served() {
+    run_c("asleep.c");
+}
+
+/// Ends what it holds when a test fails.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A program that is always sending hears in bounded time that its peer was killed, as from hardware.
+#[test]
+fn a_peer_that_dies_is_noticed() {
+    alone(|| {
+        let port = next_port();
+        let mut words = format!("-n 5000000 -p {port}");
+        let mut server = Killed(write_bw(&words));
+        until_listening(&mut server.0, port);
+        words += " 127.0.0.1";
+        let mut client = Killed(write_bw(&words));
+        // It polls without pause once it sends.
+        let ticks = |client: &Child| ticks_of(client.id());
+        until(&mut client.0, |client| descriptors_of(client.id()) > 100);
+        let at_first = ticks(&client.0);
+        until(&mut client.0, |client| ticks(client) > at_first + 30);
+        drop(server);
+        let said = until_its_end(&mut client.0);
+        assert!(said.contains("Failed status 12"), "{said}");
+    });
+}
+
+/// Without `timeout`, so that its number is the program's.
+fn write_bw(words: &str) -> Child {
+    let mut command = Command::new("ib_write_bw");
+    command.args(words.split_whitespace()).env("LD_LIBRARY_PATH", &*LIBRARY);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Returns when something is so, or fails when the program ends or half a minute has passed.
+fn until(program: &mut Child, is_so: impl Fn(&Child) -> bool) {
+    let began = Instant::now();
+    while !is_so(program) {
+        assert!(program.try_wait().unwrap().is_none(), "it ended: {}", until_its_end(program));
+        assert!(began.elapsed() < Duration::from_secs(30));
+        std::thread::yield_now();
+    }
+}
+
+/// What a program said; fails when it does not end within half a minute.
+fn until_its_end(program: &mut Child) -> String {
+    let began = Instant::now();
+    while program.try_wait().unwrap().is_none() {
+        assert!(began.elapsed() < Duration::from_secs(30), "it does not end");
+        std::thread::yield_now();
+    }
+    said(program)
+}
+
+fn descriptors_of(process: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{process}/fd")).map_or(0, Iterator::count)
+}
+
+/// Processor time of a program's own, hundredths of a second.
+fn ticks_of(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let after_name = stat.rsplit(") ").next().unwrap_or_default();
+    after_name.split(' ').nth(11).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
+}
