@@ -134,6 +134,7 @@ impl Device {
         self.domain(to)?;
         let mut request = self.emtt.request(key).expect("found just now");
         change(&mut request);
+        self.check_owner(to, request.owner)?;
         self.check_region(&request)?;
         self.emtt.change(key, to, &request);
         self.domain(from)?.users -= 1;

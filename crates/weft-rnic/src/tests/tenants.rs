@@ -74,14 +74,18 @@ fn one_too_many_is_refused_and_leaves_nothing_behind() {
 fn a_virtual_device_reaches_its_guests_memory_and_its_gpus() {
     let mut device = device(1, config());
     let tenant = device.create_virtual(7, &[3]).unwrap();
-    let mut register = |owner| {
+    let region = |owner| {
         let access = every_right();
-        let region = RegionRequest { owner, address: 0, length: 4096, iova: 0, access };
-        device.register(tenant.domain, &region).map(|_| ())
+        RegionRequest { owner, address: 0, length: 4096, iova: 0, access }
     };
-    assert_eq!([register(Owner::Guest(7)), register(Owner::Gpu(3))], [Ok(()), Ok(())]);
+    let own = device.register(tenant.domain, &region(Owner::Guest(7))).unwrap();
+    device.register(tenant.domain, &region(Owner::Gpu(3))).unwrap();
     for owner in [Owner::Guest(8), Owner::Gpu(7), Owner::Host(7)] {
-        assert_eq!(register(owner), Err(VerbsError::ForeignMemory(owner)));
+        let made = device.register(tenant.domain, &region(owner));
+        assert_eq!(made, Err(VerbsError::ForeignMemory(owner)));
+        // Nor is a region moved there.
+        let moved = device.reregister(own, None, |request| request.owner = owner);
+        assert_eq!(moved, Err(VerbsError::ForeignMemory(owner)));
     }
 }
 
@@ -180,11 +184,16 @@ fn a_tenant_that_ends_at_work_takes_nothing_of_anothers_with_it() {
         assert_eq!(network.outcomes(&peers[pair], 1), [(1, Status::Success)]);
     }
     // Both have most of a long WRITE before them when the tenants' host falls silent.
-    network.rule = Box::new(|on_link| if on_link.from == 1 { Fate::Drop } else { Fate::Pass });
+    let mut number = 0;
+    network.rule = Box::new(move |on_link| {
+        number += 1;
+        if on_link.from == 1 || number % 5 == 0 { Fate::Drop } else { Fate::Pass }
+    });
     for pair in [0, 1] {
         write(&mut network, pair, 2, u32::try_from(LENGTH).unwrap());
     }
     network.run_for(Duration::from_micros(30));
+    assert!(network.memory(&tenants[0]).to_vec() != network.memory(&peers[0]), "not all came");
     let now = network.now;
     network.hosts[1].device.destroy_virtual(now, tenants[0].context).unwrap();
     network.rule = Box::new(|_| Fate::Pass);
