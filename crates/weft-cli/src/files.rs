@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use toml::Table;
-use weft_sim::Scenario;
 use weft_sim::experiment::Experiment;
+use weft_sim::{RunError, Scenario};
 use weft_units::unknown_name;
 
 use crate::overrides;
@@ -111,6 +111,26 @@ pub(crate) fn find_experiment(name: &str) -> Result<Vec<PathBuf>> {
     let names: Vec<String> = files.iter().filter_map(stem).collect();
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
     bail!(unknown_name("experiment", name, &known))
+}
+
+/// What is wrong with a run of a scenario, with the file and, for what only its network shows to be
+/// wrong, the line of the section it stands in.
+pub(crate) fn in_scenario(file: &Path, error: impl Into<anyhow::Error>) -> anyhow::Error {
+    let error = error.into();
+    let section = error.chain().find_map(|cause| match cause.downcast_ref()? {
+        RunError::Workload { number, .. } => Some(("workload]]", *number)),
+        RunError::Fault { number, .. } => Some(("fault]]", *number)),
+        _ => None,
+    });
+    let line = section.and_then(|(ending, number)| {
+        let text = fs::read_to_string(file).ok()?;
+        let lines = (1..).zip(text.lines().map(str::trim));
+        let mut headers =
+            lines.filter(|(_, line)| line.starts_with("[[") && line.ends_with(ending));
+        headers.nth(number - 1).map(|(line, _): (usize, _)| line)
+    });
+    let place = line.map_or_else(String::new, |line| format!(":{line}"));
+    error.context(format!("{}{place}", file.display()))
 }
 
 fn read(file: &Path) -> Result<String> {

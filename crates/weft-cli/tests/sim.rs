@@ -163,6 +163,7 @@ fn traffic_that_makes_no_sense_is_exit_code_1_with_file_and_line() {
         ("kind = \"poisson\"\nsizes = \"short.txt\"", "short.txt:3: expected a last line that"),
         ("kind = \"flow-list\"\nfile = \"far.flows\"", "far.flows:3: expected a host, 0 to 7"),
         ("kind = \"flow-list\"\nfile = \"cut.flows\"", "cut.flows:1: expected as many flows"),
+        ("kind = \"pairs\"\npairs = [[0, 8]]", "wrong.toml:6: workload 1 (pairs): host 8 does not"),
     ] {
         write("wrong.toml", &format!("{network}[[workload]]\n{workload}\n"));
         let output = folder.weft(&["sim", "run", "wrong.toml"]);

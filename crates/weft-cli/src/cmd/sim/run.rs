@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::json;
 use weft_report::Unit;
 use weft_sim::batch::Job;
@@ -14,7 +14,7 @@ use weft_units::Seed;
 use super::batch::{Batch, Seeds};
 use super::page;
 use crate::destination::Destination;
-use crate::files::read_scenario;
+use crate::files::{in_scenario, read_scenario};
 use crate::output::{Output, render, write_file};
 use crate::progress;
 
@@ -69,7 +69,7 @@ fn run_seeds(scenario: &Scenario, arguments: &RunArgs) -> Result<Vec<Report>> {
     let results = run_all(&jobs, arguments.batch.workers(), |done| bar.set_position(done as u64));
     bar.finish_and_clear();
     let results: Result<Vec<Report>, _> = results.into_iter().collect();
-    results.with_context(|| arguments.scenario.display().to_string())
+    results.map_err(|error| in_scenario(&arguments.scenario, error))
 }
 
 /// One run, its packets in `file`.
@@ -78,7 +78,7 @@ fn run_captured(scenario: &Scenario, arguments: &RunArgs, file: &Path) -> Result
     let seed = arguments.seeds.each().next().expect("at least one");
     let capture = Capture::new(arguments.capture_packets);
     let (report, capture) = weft_sim::run_captured(scenario, Seed(seed), capture)
-        .with_context(|| arguments.scenario.display().to_string())?;
+        .map_err(|error| in_scenario(&arguments.scenario, error))?;
     if capture.left_out() > 0 {
         let (kept, left) = (capture.len(), capture.left_out());
         eprintln!("weft: {} has the first {kept} packets; {left} are left out", file.display());
