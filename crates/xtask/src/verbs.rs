@@ -63,8 +63,10 @@ pub(crate) fn link(root: &Path, args: &Args) -> Result<()> {
     write(&map, &version_map(&symbols))?;
     write(&stubs, &definitions(&symbols))?;
     let library = folder.join("libibverbs.so.1");
+    // Never unloaded: a thread of it runs until the process ends.
     run(Command::new("cc")
         .args(["-shared", "-fPIC", "-O2", "-Wl,-soname,libibverbs.so.1", "-Wl,--gc-sections"])
+        .arg("-Wl,-z,nodelete")
         .arg(format!("-Wl,--version-script={}", map.display()))
         .arg(&stubs)
         .arg("-Wl,--whole-archive")
