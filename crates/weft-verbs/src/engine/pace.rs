@@ -13,7 +13,7 @@ use super::NEVER;
 const SAME_POLL: Duration = Duration::from_micros(20);
 
 /// The thread judges by no less time than this.
-const SHORTEST_LOOK: Duration = Duration::from_micros(20);
+const SHORTEST_LOOK: Duration = Duration::from_micros(200);
 
 /// How long the thread leaves a program alone that polls, at first and at most.
 const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(1)];
@@ -98,7 +98,7 @@ impl Judge {
         let span = now.since(self.looked_at).as_nanos();
         if span >= SHORTEST_LOOK.as_nanos() {
             let polled = pace.polled.load(Ordering::Relaxed);
-            self.drives = (polled - self.polled) * 4 >= span * 3;
+            self.drives = (polled - self.polled) * 10 >= span * 9;
             self.nap = if self.drives { (self.nap * 2).min(NAPS[1]) } else { NAPS[0] / 2 };
             (self.looked_at, self.polled) = (now, polled);
         }
