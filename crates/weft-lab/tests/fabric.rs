@@ -32,9 +32,19 @@ fn skipped(reason: &str) {
     io::stderr().write_all(format!("SKIPPED {name}: {reason}\n").as_bytes()).unwrap();
 }
 
+/// A port that was closed a moment ago is still taken while another test's child, forked meanwhile, has
+/// not begun its program.
 fn bind(lab: &Lab, host: &str, port: u16) -> UdpSocket {
-    let socket = lab.enter(host, || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))).unwrap();
-    let socket = socket.unwrap();
+    let give_up = Instant::now() + Duration::from_secs(10);
+    let socket = loop {
+        let bound = lab.enter(host, || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))).unwrap();
+        match bound {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < give_up => {
+                thread::yield_now();
+            }
+            bound => break bound.unwrap(),
+        }
+    };
     socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     socket
 }
