@@ -29,7 +29,7 @@ enum Command {
     Layers,
     /// Run fuzz targets, each from the golden inputs of its parser.
     Fuzz(fuzz::Args),
-    /// Link libibverbs.so.1, by default of a release and into target/release/verbs.
+    /// Link libibverbs.so.1 and librdmacm.so.1, by default of a release and into target/release/verbs.
     Verbs(verbs::Args),
 }
 

@@ -1,5 +1,5 @@
-//! Links `libibverbs.so.1`: the crate's archive, the symbols that it lacks, and the versions that
-//! programs ask for. Cargo can link neither versions nor a soname portably.
+//! Links `libibverbs.so.1` and `librdmacm.so.1`: a crate's archive, the symbols that it lacks, and the
+//! versions that programs ask for. Cargo can link neither versions nor a soname portably.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,29 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Where the table of symbols is, from the workspace's root.
-const SYMBOLS: &str = "crates/weft-verbs/symbols/libibverbs.txt";
+/// A library that programs load.
+struct Library {
+    package: &'static str,
+    name: &'static str,
+    /// Where the table of symbols is, from the workspace's root.
+    symbols: &'static str,
+    /// Libraries of ours that it calls.
+    needs: &'static [&'static str],
+}
+
+const VERBS: Library = Library {
+    package: "weft-verbs",
+    name: "libibverbs",
+    symbols: "crates/weft-verbs/symbols/libibverbs.txt",
+    needs: &[],
+};
+
+const RDMACM: Library = Library {
+    package: "weft-rdmacm",
+    name: "librdmacm",
+    symbols: "crates/weft-rdmacm/symbols/librdmacm.txt",
+    needs: &["libibverbs.so.1"],
+};
 
 /// A row of the table.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,6 +45,7 @@ enum Answer {
     Ours,
     Errno,
     Pointer,
+    Failure,
     Nothing,
     Data,
 }
@@ -34,46 +56,58 @@ pub(crate) struct Args {
     /// The archive of weft-verbs; without it the release is built.
     #[arg(long)]
     archive: Option<PathBuf>,
-    /// The folder for the library.
+    /// The archive of weft-rdmacm; with only the other, only libibverbs is linked.
+    #[arg(long, requires = "archive")]
+    rdmacm: Option<PathBuf>,
+    /// The folder for the libraries.
     #[arg(long)]
     out: Option<PathBuf>,
 }
 
-/// Links the library, by default into a folder `verbs` beside the release's programs.
+/// Links the libraries, by default into a folder `verbs` beside the release's programs.
 ///
 /// # Errors
-/// What the compiler said, or what is wrong with the table.
+/// What the compiler said, or what is wrong with a table.
 pub(crate) fn link(root: &Path, args: &Args) -> Result<()> {
     let release = target(root)?.join("release");
-    let archive = match &args.archive {
-        Some(archive) => archive.clone(),
-        None => {
-            let build = ["build", "--release", "--package", "weft-verbs", "--lib"];
-            run(Command::new(env!("CARGO")).current_dir(root).args(build))?;
-            release.join("libweft_verbs.a")
-        }
-    };
     let folder = args.out.clone().unwrap_or_else(|| release.join("verbs"));
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot make {}", folder.display()))?;
+    let Some(verbs) = &args.archive else {
+        for library in [&VERBS, &RDMACM] {
+            let build = ["build", "--release", "--lib", "--package", library.package];
+            run(Command::new(env!("CARGO")).current_dir(root).args(build))?;
+            let archive = format!("lib{}.a", library.package.replace('-', "_"));
+            link_one(root, library, &release.join(archive), &folder)?;
+        }
+        return Ok(());
+    };
+    link_one(root, &VERBS, verbs, &folder)?;
+    args.rdmacm.iter().try_for_each(|archive| link_one(root, &RDMACM, archive, &folder))
+}
 
-    let text = read(&root.join(SYMBOLS))?;
-    let symbols = parse(&text).with_context(|| format!("in {SYMBOLS}"))?;
-    let (map, stubs) = (folder.join("libibverbs.map"), folder.join("libibverbs.c"));
+fn link_one(root: &Path, library: &Library, archive: &Path, folder: &Path) -> Result<()> {
+    let Library { name, .. } = library;
+    let text = read(&root.join(library.symbols))?;
+    let symbols = parse(&text).with_context(|| format!("in {}", library.symbols))?;
+    let map = folder.join(format!("{name}.map"));
+    let stubs = folder.join(format!("{name}.c"));
     write(&map, &version_map(&symbols))?;
     write(&stubs, &definitions(&symbols))?;
-    let library = folder.join("libibverbs.so.1");
+    let linked = folder.join(format!("{name}.so.1"));
     // Never unloaded: a thread of it runs until the process ends.
     run(Command::new("cc")
-        .args(["-shared", "-fPIC", "-O2", "-Wl,-soname,libibverbs.so.1", "-Wl,--gc-sections"])
-        .arg("-Wl,-z,nodelete")
+        .args(["-shared", "-fPIC", "-O2", "-Wl,--gc-sections", "-Wl,-z,nodelete"])
+        .arg(format!("-Wl,-soname,{name}.so.1"))
         .arg(format!("-Wl,--version-script={}", map.display()))
         .arg(&stubs)
         .arg("-Wl,--whole-archive")
-        .arg(&archive)
-        .args(["-Wl,--no-whole-archive", "-lpthread", "-ldl", "-lm", "-o"])
-        .arg(&library))?;
-    println!("verbs: {}", library.display());
+        .arg(archive)
+        .arg("-Wl,--no-whole-archive")
+        .args(library.needs.iter().map(|needed| folder.join(needed)))
+        .args(["-lpthread", "-ldl", "-lm", "-o"])
+        .arg(&linked))?;
+    println!("verbs: {}", linked.display());
     Ok(())
 }
 
@@ -113,9 +147,10 @@ fn symbol(line: &str) -> Result<Symbol<'_>> {
         "ours" => Answer::Ours,
         "errno" => Answer::Errno,
         "pointer" => Answer::Pointer,
+        "failure" => Answer::Failure,
         "nothing" => Answer::Nothing,
         "data" => Answer::Data,
-        _ => bail!("{answer:?} is none of ours, errno, pointer, nothing, data"),
+        _ => bail!("{answer:?} is none of ours, errno, pointer, failure, nothing, data"),
     };
     Ok(Symbol { version, name, answer })
 }
@@ -143,6 +178,9 @@ fn definitions(symbols: &[Symbol<'_>]) -> String {
             Answer::Errno => writeln!(source, "int {name}(void) {{ return EOPNOTSUPP; }}"),
             Answer::Pointer => {
                 writeln!(source, "void *{name}(void) {{ errno = EOPNOTSUPP; return NULL; }}")
+            }
+            Answer::Failure => {
+                writeln!(source, "int {name}(void) {{ errno = EOPNOTSUPP; return -1; }}")
             }
             Answer::Nothing => writeln!(source, "void {name}(void) {{}}"),
             Answer::Data => writeln!(source, "char {name}[8];"),
@@ -183,13 +221,15 @@ mod tests {
     }
 
     #[test]
-    fn the_table_names_every_symbol_once() {
+    fn a_table_names_every_symbol_once() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let text = read(&root.join(SYMBOLS)).unwrap();
-        let symbols = parse(&text).unwrap();
-        let mut names: Vec<_> = symbols.iter().map(|symbol| symbol.name).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), symbols.len());
+        for library in [VERBS, RDMACM] {
+            let text = read(&root.join(library.symbols)).unwrap();
+            let symbols = parse(&text).unwrap();
+            let mut names: Vec<_> = symbols.iter().map(|symbol| symbol.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), symbols.len());
+        }
     }
 }

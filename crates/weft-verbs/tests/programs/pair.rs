@@ -1,4 +1,4 @@
-//! Programs that need two of themselves: one listens on a TCP port, the other finds it there.
+//! Programs that need two of themselves: one listens on a port, the other finds it there.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -77,7 +77,7 @@ pub(crate) fn next_port() -> u16 {
         + NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-fn start(stage: &impl Stage, second: bool, words: &[&str]) -> Child {
+pub(crate) fn start(stage: &impl Stage, second: bool, words: &[&str]) -> Child {
     let mut command = program(words);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     stage.start(second, &mut command)
@@ -86,14 +86,16 @@ fn start(stage: &impl Stage, second: bool, words: &[&str]) -> Child {
 /// Returns when the program listens; fails when it ends before.
 pub(crate) fn until_listening(program: &mut Child, port: u16) {
     let listens = format!(":{port:04X} ");
-    let tables = ["tcp", "tcp6"].map(|table| format!("/proc/{}/net/{table}", program.id()));
+    // The connection manager's ports are those of UDP, where a socket that listens is one not connected.
+    let tables = [("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")]
+        .map(|(table, state)| (format!("/proc/{}/net/{table}", program.id()), state));
     let is_listening = || {
-        tables.iter().any(|table| {
+        tables.iter().any(|(table, state)| {
             let sockets = std::fs::read_to_string(table).unwrap_or_default();
             sockets.lines().any(|socket| {
                 let mut fields = socket.split_whitespace();
                 let local = fields.nth(1).unwrap_or_default();
-                format!("{local} ").ends_with(&listens) && fields.nth(1) == Some("0A")
+                format!("{local} ").ends_with(&listens) && fields.nth(1) == Some(state)
             })
         })
     };
@@ -106,7 +108,7 @@ pub(crate) fn until_listening(program: &mut Child, port: u16) {
 }
 
 /// Whether a program succeeded, and everything it said.
-fn finish(mut program: Child) -> (bool, String) {
+pub(crate) fn finish(mut program: Child) -> (bool, String) {
     let said = said(&mut program);
     (program.wait().unwrap().success(), said)
 }

@@ -1,0 +1,74 @@
+//! Socket addresses of C.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use libc::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
+
+use crate::errno::{EINVAL, Errno, Outcome};
+
+/// An address of any family.
+pub(crate) struct Sockaddr(pub(crate) sockaddr_storage);
+
+impl From<SocketAddr> for Sockaddr {
+    fn from(address: SocketAddr) -> Self {
+        let address = socket2::SockAddr::from(address);
+        // SAFETY: it points to room for any address.
+        Self(unsafe { address.as_ptr().cast::<sockaddr_storage>().read() })
+    }
+}
+
+/// Bytes of an address.
+pub(crate) fn length(address: SocketAddr) -> socklen_t {
+    let bytes =
+        if address.is_ipv4() { size_of::<sockaddr_in>() } else { size_of::<sockaddr_in6>() };
+    socklen_t::try_from(bytes).expect("it is small")
+}
+
+/// # Errors
+/// `EINVAL`: there is none. `EAFNOSUPPORT`: it is no IP address.
+///
+/// # Safety
+/// `address` is null or an address of the family it says.
+pub(crate) unsafe fn of(address: *const sockaddr) -> Outcome<SocketAddr> {
+    // SAFETY: as the caller says.
+    let family = unsafe { address.as_ref() }.ok_or(EINVAL)?.sa_family;
+    match i32::from(family) {
+        libc::AF_INET => {
+            // SAFETY: an address of this family is of this type.
+            let address = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
+            let ip = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
+            Ok((ip, u16::from_be(address.sin_port)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: likewise.
+            let address = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
+            let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
+            Ok((ip, u16::from_be(address.sin6_port)).into())
+        }
+        _ => Err(Errno(libc::EAFNOSUPPORT)),
+    }
+}
+
+/// The address in room for any.
+pub(crate) fn of_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
+    // SAFETY: it is long enough for every family.
+    unsafe { of(core::ptr::from_ref(storage).cast()) }.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_survive_the_way_to_c_and_back() {
+        for text in ["10.1.2.3:7471", "[fd00::1]:1"] {
+            let address: SocketAddr = text.parse().unwrap();
+            assert_eq!(of_storage(&Sockaddr::from(address).0), Some(address));
+        }
+        // SAFETY: null is allowed.
+        assert_eq!(unsafe { of(core::ptr::null()) }, Err(EINVAL));
+        // SAFETY: numbers, of which zero is one.
+        let unspecified: sockaddr_storage = unsafe { core::mem::zeroed() };
+        assert_eq!(of_storage(&unspecified), None);
+    }
+}

@@ -1,0 +1,131 @@
+//! Events as programs hold them, and the channels they come through.
+
+use core::ffi::c_int;
+use std::sync::Arc;
+
+use crate::abi::verbs::ibv_ah_attr;
+use crate::abi::*;
+use crate::errno::Outcome;
+use crate::id::Id;
+use crate::message::Offer;
+use crate::queue::Queue;
+
+/// What a program gets from `rdma_get_cm_event(3)`.
+#[repr(C)]
+pub(crate) struct Event {
+    pub(crate) public: rdma_cm_event,
+    /// The identifier that is not destroyed before the program is done with this.
+    pub(crate) holds: *const Id,
+    /// Longer than any: programs read as much as InfiniBand's messages always carry.
+    private_data: [u8; 256],
+}
+
+// SAFETY: what it points to stays until it is acknowledged, and any thread may do that.
+unsafe impl Send for Event {}
+
+pub(crate) type Events = Queue<Box<Event>>;
+
+impl Event {
+    /// An event about an identifier.
+    pub(crate) fn new(id: &Id, kind: u32, status: c_int) -> Box<Self> {
+        // SAFETY: numbers and pointers, of which zero is one.
+        let param = unsafe { core::mem::zeroed() };
+        id.open.add();
+        Box::new(Self {
+            public: rdma_cm_event {
+                id: id.public(),
+                listen_id: core::ptr::null_mut(),
+                event: kind,
+                status,
+                param,
+            },
+            holds: id,
+            private_data: [0; 256],
+        })
+    }
+
+    /// An event about a new identifier, which the program destroys when it likes.
+    pub(crate) fn request(listener: &Id, new: &Id) -> Box<Self> {
+        let mut event = Self::new(listener, cm_event::CONNECT_REQUEST, 0);
+        event.public.id = new.public();
+        event.public.listen_id = listener.public();
+        event
+    }
+
+    fn keep(&mut self, data: &[u8]) -> (*const core::ffi::c_void, u8) {
+        self.private_data[..data.len()].copy_from_slice(data);
+        let pointer =
+            if data.is_empty() { core::ptr::null() } else { self.private_data.as_ptr().cast() };
+        (pointer, u8::try_from(data.len()).unwrap_or(u8::MAX))
+    }
+
+    /// Only private data.
+    pub(crate) fn with_data(mut self: Box<Self>, data: &[u8]) -> Box<Self> {
+        let (private_data, private_data_len) = self.keep(data);
+        // SAFETY: numbers and pointers, of which zero is one.
+        let zero: rdma_conn_param = unsafe { core::mem::zeroed() };
+        self.public.param.conn = rdma_conn_param { private_data, private_data_len, ..zero };
+        self
+    }
+
+    /// What the other end of a connection offers: it serves what we ask for, and the other way round.
+    pub(crate) fn with_connection(mut self: Box<Self>, offer: &Offer) -> Box<Self> {
+        let (private_data, private_data_len) = self.keep(&offer.private_data);
+        self.public.param.conn = rdma_conn_param {
+            private_data,
+            private_data_len,
+            responder_resources: offer.initiator_depth,
+            initiator_depth: offer.responder_resources,
+            flow_control: offer.flow_control.into(),
+            retry_count: offer.retry_count,
+            rnr_retry_count: offer.rnr_retry_count,
+            srq: offer.shared_receive_queue.into(),
+            qp_num: offer.queue_pair,
+        };
+        self
+    }
+
+    /// Where the other end takes datagrams.
+    pub(crate) fn with_datagrams(
+        mut self: Box<Self>,
+        offer: &Offer,
+        ah_attr: ibv_ah_attr,
+    ) -> Box<Self> {
+        let (private_data, private_data_len) = self.keep(&offer.private_data);
+        let (qp_num, qkey) = (offer.queue_pair, offer.qkey);
+        self.public.param.ud =
+            rdma_ud_param { private_data, private_data_len, ah_attr, qp_num, qkey };
+        self
+    }
+}
+
+/// What a program holds of a channel.
+#[repr(C)]
+pub(crate) struct Channel {
+    public: rdma_event_channel,
+    events: Arc<Events>,
+}
+
+impl Channel {
+    /// # Errors
+    /// There are no more descriptors.
+    pub(crate) fn open() -> Outcome<*mut rdma_event_channel> {
+        let events = Arc::new(Queue::open()?);
+        let public = rdma_event_channel { fd: events.descriptor() };
+        Ok(Box::into_raw(Box::new(Self { public, events })).cast())
+    }
+
+    /// # Safety
+    /// The channel is open.
+    pub(crate) unsafe fn events(channel: *mut rdma_event_channel) -> Arc<Events> {
+        // SAFETY: as the caller says; the structure of C is the first field of ours.
+        unsafe { (*channel.cast::<Self>()).events.clone() }
+    }
+
+    /// # Safety
+    /// The channel is open, and nobody uses it any more.
+    pub(crate) unsafe fn close(channel: *mut rdma_event_channel) {
+        // SAFETY: as the caller says; it was made from a box of ours.
+        drop(unsafe { Box::from_raw(channel.cast::<Self>()) });
+    }
+}

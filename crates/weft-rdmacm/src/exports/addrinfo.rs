@@ -1,0 +1,167 @@
+//! Names and services. The results are allocated by C, so that each may be freed by itself.
+
+use core::ffi::{c_char, c_int};
+use core::ptr;
+
+use libc::{sockaddr, socklen_t};
+
+use crate::abi::verbs::qp_type;
+use crate::abi::*;
+use crate::address::length;
+use crate::errno::{EINVAL, Errno, Outcome, status};
+use crate::ibverbs::made;
+
+/// A copy that C may free.
+///
+/// # Safety
+/// `address` is null or of `len` bytes.
+unsafe fn copy(address: *const sockaddr, len: socklen_t) -> Outcome<*mut sockaddr> {
+    if address.is_null() || len == 0 {
+        return Ok(ptr::null_mut());
+    }
+    // SAFETY: as the caller says; room for any family.
+    unsafe {
+        let len = usize::try_from(len).map_err(|_| EINVAL)?;
+        let room = made(libc::calloc(1, len.max(size_of::<libc::sockaddr_storage>())))?;
+        room.cast::<u8>().copy_from_nonoverlapping(address.cast(), len);
+        Ok(room.cast())
+    }
+}
+
+/// What the program wants, with what follows from it.
+fn wanted(hints: Option<&rdma_addrinfo>) -> rdma_addrinfo {
+    // SAFETY: numbers and pointers, of which zero is one.
+    let zero: rdma_addrinfo = unsafe { core::mem::zeroed() };
+    let mut wanted = hints.copied().unwrap_or(zero);
+    if wanted.ai_port_space == 0 {
+        let is_datagram = wanted.ai_qp_type.cast_unsigned() == qp_type::UD;
+        let space = if is_datagram { port_space::UDP } else { port_space::TCP };
+        wanted.ai_port_space = space.cast_signed();
+    }
+    if wanted.ai_qp_type == 0 {
+        let is_datagram = wanted.ai_port_space.cast_unsigned() == port_space::UDP;
+        let service = if is_datagram { qp_type::UD } else { qp_type::RC };
+        wanted.ai_qp_type = service.cast_signed();
+    }
+    wanted
+}
+
+/// Asks the system's resolver for the first address.
+///
+/// # Safety
+/// `node` and `service` are null or strings.
+unsafe fn look_up(
+    node: *const c_char,
+    service: *const c_char,
+    wanted: &rdma_addrinfo,
+) -> Outcome<(*mut sockaddr, socklen_t)> {
+    // SAFETY: numbers and pointers, of which zero is one; strings as the caller says.
+    unsafe {
+        let mut hints: libc::addrinfo = core::mem::zeroed();
+        hints.ai_family = wanted.ai_family;
+        hints.ai_socktype = libc::SOCK_DGRAM;
+        if wanted.ai_flags & addrinfo_flag::PASSIVE != 0 {
+            hints.ai_flags |= libc::AI_PASSIVE;
+        }
+        if wanted.ai_flags & addrinfo_flag::NUMERICHOST != 0 {
+            hints.ai_flags |= libc::AI_NUMERICHOST;
+        }
+        let mut list = ptr::null_mut();
+        let result = libc::getaddrinfo(node, service, &raw const hints, &raw mut list);
+        if result != 0 {
+            let errno = if result == libc::EAI_SYSTEM { Errno::last().0 } else { libc::ENODATA };
+            return Err(Errno(errno));
+        }
+        let found = copy((*list).ai_addr, (*list).ai_addrlen).map(|it| (it, (*list).ai_addrlen));
+        libc::freeaddrinfo(list);
+        found
+    }
+}
+
+/// # Safety
+/// `node` and `service` are null or strings, `hints` is null or hints, and `to` has room for a pointer.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_getaddrinfo(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const rdma_addrinfo,
+    to: *mut *mut rdma_addrinfo,
+) -> c_int {
+    // SAFETY: as the caller says.
+    status(|| unsafe {
+        let hints = hints.as_ref();
+        if node.is_null() && service.is_null() && hints.is_none() {
+            return Err(EINVAL);
+        }
+        let wanted = wanted(hints);
+        let is_passive = wanted.ai_flags & addrinfo_flag::PASSIVE != 0;
+        let mut found = rdma_addrinfo {
+            ai_flags: wanted.ai_flags,
+            ai_qp_type: wanted.ai_qp_type,
+            ai_port_space: wanted.ai_port_space,
+            ai_family: wanted.ai_family,
+            ai_src_addr: copy(wanted.ai_src_addr, wanted.ai_src_len)?,
+            ai_src_len: wanted.ai_src_len,
+            ai_dst_addr: copy(wanted.ai_dst_addr, wanted.ai_dst_len)?,
+            ai_dst_len: wanted.ai_dst_len,
+            ..core::mem::zeroed()
+        };
+        if !node.is_null() || !service.is_null() {
+            let (address, len) = look_up(node, service, &wanted)?;
+            let (place, place_len) = if is_passive {
+                (&mut found.ai_src_addr, &mut found.ai_src_len)
+            } else {
+                (&mut found.ai_dst_addr, &mut found.ai_dst_len)
+            };
+            libc::free(core::mem::replace(place, address).cast());
+            *place_len = len;
+        }
+        find_source(&mut found)?;
+        let first = if is_passive { found.ai_src_addr } else { found.ai_dst_addr };
+        if let Some(first) = first.as_ref() {
+            found.ai_family = first.sa_family.into();
+        }
+        let room: *mut rdma_addrinfo = made(libc::calloc(1, size_of_val(&found)))?.cast();
+        room.write(found);
+        to.write(room);
+        Ok(())
+    })
+}
+
+/// Where the other end is known and this one is not, the address that leads there: libfabric names its
+/// device by it.
+///
+/// # Safety
+/// The addresses are null or addresses.
+unsafe fn find_source(found: &mut rdma_addrinfo) -> Outcome<()> {
+    let is_passive = found.ai_flags & addrinfo_flag::PASSIVE != 0;
+    if is_passive || found.ai_dst_addr.is_null() || !found.ai_src_addr.is_null() {
+        return Ok(());
+    }
+    // SAFETY: as the caller says.
+    let to = unsafe { crate::address::of(found.ai_dst_addr) };
+    let Ok(ip) = to.and_then(crate::service::source_for) else { return Ok(()) };
+    let source = std::net::SocketAddr::new(ip, 0);
+    let storage = crate::address::Sockaddr::from(source).0;
+    found.ai_src_len = length(source);
+    // SAFETY: it is longer than any address.
+    found.ai_src_addr = unsafe { copy(ptr::from_ref(&storage).cast(), found.ai_src_len)? };
+    Ok(())
+}
+
+/// # Safety
+/// `found` is null, or was found and is not used any more.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_freeaddrinfo(found: *mut rdma_addrinfo) {
+    let mut next = found;
+    // SAFETY: as the caller says.
+    while let Some(found) = unsafe { next.as_ref() } {
+        let this = core::mem::replace(&mut next, found.ai_next);
+        // SAFETY: each was allocated by itself, or is null.
+        unsafe {
+            libc::free(found.ai_src_addr.cast());
+            libc::free(found.ai_dst_addr.cast());
+            libc::free(this.cast());
+        }
+    }
+}

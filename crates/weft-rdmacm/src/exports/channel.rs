@@ -1,0 +1,129 @@
+//! Event channels, and what is done when a program takes an event from one.
+
+use core::ffi::{CStr, c_char, c_int};
+
+use crate::abi::verbs::qp_state;
+use crate::abi::*;
+use crate::errno::{Outcome, pointer, status};
+use crate::event::{Channel, Event};
+use crate::id::{Id, acknowledge};
+use crate::message::Reason;
+use crate::service::with;
+use crate::transition;
+
+#[unsafe(no_mangle)]
+extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
+    pointer(Channel::open)
+}
+
+/// # Safety
+/// The channel is open and nobody uses it any more.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
+    let _ = status(|| {
+        // SAFETY: as the caller says.
+        unsafe { Channel::close(channel) };
+        Ok(())
+    });
+}
+
+/// # Safety
+/// The channel is open, and `to` has room for a pointer.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_get_cm_event(
+    channel: *mut rdma_event_channel,
+    to: *mut *mut rdma_cm_event,
+) -> c_int {
+    // SAFETY: as the caller says.
+    status(|| unsafe {
+        to.write(next(channel)?);
+        Ok(())
+    })
+}
+
+/// # Safety
+/// The event was got and is not used any more.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    status(|| {
+        // SAFETY: as the caller says.
+        unsafe { acknowledge(event) };
+        Ok(())
+    })
+}
+
+/// The next event of a channel, once the queue pair is as it says.
+///
+/// # Safety
+/// The channel is open.
+pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Outcome<*mut rdma_cm_event> {
+    // SAFETY: as the caller says.
+    let mut event = unsafe { Channel::events(channel) }.wait()?;
+    // SAFETY: an identifier is not destroyed while an event about it is open.
+    let id = unsafe { Id::of(event.public.id) };
+    match event.public.event {
+        cm_event::CONNECT_RESPONSE => respond(id, &mut event),
+        // The queue pair stays as it is where this fails; the event tells enough.
+        cm_event::REJECTED | cm_event::UNREACHABLE if event.public.status != 0 => {
+            let _ = transition::go(id, &[qp_state::ERR]);
+        }
+        _ => {}
+    }
+    Ok(Box::into_raw(event).cast())
+}
+
+/// The other end accepts. A queue pair of ours is made ready and the other end told; a program that has its
+/// own does that itself.
+fn respond(id: &Id, event: &mut Event) {
+    // SAFETY: it is set and reset by the calls that make and destroy the queue pair.
+    if unsafe { (*id.public()).qp }.is_null() {
+        return;
+    }
+    let ready = transition::go(id, &[qp_state::RTR, qp_state::RTS]).and_then(|()| establish(id));
+    match ready {
+        Ok(()) => event.public.event = cm_event::ESTABLISHED,
+        Err(errno) => {
+            event.public.event = cm_event::CONNECT_ERROR;
+            event.public.status = errno.negative();
+            let _ = transition::go(id, &[qp_state::ERR]);
+            let why = (Reason::CONSUMER, Vec::new());
+            let _ = id.communication().and_then(|communication| {
+                with(|state| Ok(state.manager.reject(state.now, communication, why)))
+            });
+        }
+    }
+}
+
+/// Tells the other end that this one is ready.
+///
+/// # Errors
+/// `ENOTCONN`: it has left meanwhile.
+pub(super) fn establish(id: &Id) -> Outcome<()> {
+    let communication = id.communication()?;
+    let ready = with(|state| Ok(state.manager.ready(state.now, communication)))?;
+    if ready { Ok(()) } else { Err(crate::errno::Errno(libc::ENOTCONN)) }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn rdma_event_str(event: u32) -> *const c_char {
+    const NAMES: &[&CStr] = &[
+        c"RDMA_CM_EVENT_ADDR_RESOLVED",
+        c"RDMA_CM_EVENT_ADDR_ERROR",
+        c"RDMA_CM_EVENT_ROUTE_RESOLVED",
+        c"RDMA_CM_EVENT_ROUTE_ERROR",
+        c"RDMA_CM_EVENT_CONNECT_REQUEST",
+        c"RDMA_CM_EVENT_CONNECT_RESPONSE",
+        c"RDMA_CM_EVENT_CONNECT_ERROR",
+        c"RDMA_CM_EVENT_UNREACHABLE",
+        c"RDMA_CM_EVENT_REJECTED",
+        c"RDMA_CM_EVENT_ESTABLISHED",
+        c"RDMA_CM_EVENT_DISCONNECTED",
+        c"RDMA_CM_EVENT_DEVICE_REMOVAL",
+        c"RDMA_CM_EVENT_MULTICAST_JOIN",
+        c"RDMA_CM_EVENT_MULTICAST_ERROR",
+        c"RDMA_CM_EVENT_ADDR_CHANGE",
+        c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+    ];
+    let name = usize::try_from(event).ok().and_then(|event| NAMES.get(event));
+    name.unwrap_or(&c"UNKNOWN EVENT").as_ptr()
+}

@@ -1,0 +1,233 @@
+//! How connections begin and end.
+
+use core::ffi::{c_int, c_void};
+
+use super::{channel, complete};
+use crate::abi::verbs::{qp_state, qp_type};
+use crate::abi::*;
+use crate::errno::{EINVAL, Errno, Outcome, status};
+use crate::id::{Details, Id};
+use crate::manager::Space;
+use crate::message::{Offer, Reason, private_data};
+use crate::service::{Handle, with};
+use crate::transition;
+
+/// As often as three bits say.
+const MOST_RETRIES: u8 = 7;
+
+/// # Safety
+/// `data` is null or of `len` bytes.
+unsafe fn private(data: *const c_void, len: u8, most: usize) -> Outcome<Vec<u8>> {
+    if data.is_null() || len == 0 {
+        return Ok(Vec::new());
+    }
+    if usize::from(len) > most {
+        return Err(EINVAL);
+    }
+    // SAFETY: as the caller says.
+    Ok(unsafe { core::slice::from_raw_parts(data.cast::<u8>(), len.into()) }.to_vec())
+}
+
+/// What this end says, from what the program says; the rest from the request, or as much as there is.
+///
+/// # Safety
+/// `id` is created, and `param` null or what `rdma_connect(3)` says.
+unsafe fn offer(
+    id: *mut rdma_cm_id,
+    details: &Details,
+    param: *const rdma_conn_param,
+    most_data: usize,
+) -> Outcome<Offer> {
+    let most = details.most_resources;
+    let asked = details.peer.as_ref();
+    // What the other end asks for is what is served to it, and it serves what may be asked.
+    let (serve, ask) = asked.map_or((most, most), |peer| {
+        (peer.initiator_depth.min(most), peer.responder_resources.min(most))
+    });
+    let retries = asked.map_or(MOST_RETRIES, |peer| peer.retry_count);
+    let base = Offer {
+        service: service_of(id),
+        responder_resources: serve,
+        initiator_depth: ask,
+        retry_count: retries,
+        rnr_retry_count: asked.map_or(MOST_RETRIES, |peer| peer.rnr_retry_count),
+        ..details.own.clone()
+    };
+    // SAFETY: as the caller says.
+    let (param, pair) = unsafe { (param.as_ref(), (*id).qp.as_ref()) };
+    let Some(param) = param else {
+        return Ok(Offer { queue_pair: pair.map_or(0, |pair| pair.qp_num), ..base });
+    };
+    let of = |wanted: u8, most: u8| if wanted == RDMA_MAX_RESOURCES { most } else { wanted };
+    let chosen = Offer {
+        queue_pair: pair.map_or(param.qp_num, |pair| pair.qp_num),
+        responder_resources: of(param.responder_resources, serve),
+        initiator_depth: of(param.initiator_depth, ask),
+        retry_count: if asked.is_some() { retries } else { param.retry_count.min(MOST_RETRIES) },
+        rnr_retry_count: param.rnr_retry_count.min(MOST_RETRIES),
+        flow_control: param.flow_control != 0,
+        shared_receive_queue: pair.map_or(param.srq != 0, |pair| !pair.srq.is_null()),
+        // SAFETY: as the caller says.
+        private_data: unsafe { private(param.private_data, param.private_data_len, most_data)? },
+        ..base
+    };
+    let fits = chosen.responder_resources <= most && chosen.initiator_depth <= most;
+    if fits && chosen.queue_pair < 1 << 24 { Ok(chosen) } else { Err(EINVAL) }
+}
+
+fn service_of(id: *mut rdma_cm_id) -> u8 {
+    // SAFETY: it is created, and this is set then.
+    let service = unsafe { (*id).qp_type };
+    u8::try_from(service).unwrap_or(0)
+}
+
+/// # Safety
+/// `id` is created, and `param` null or what the manual page says.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    status(|| {
+        // SAFETY: as the caller says.
+        let this = unsafe { Id::of(id) };
+        let ends = this.ends().ok_or(EINVAL)?;
+        with(|state| {
+            let mut details = this.details();
+            if details.communication.is_some() || details.bound.is_none() {
+                return Err(EINVAL);
+            }
+            let most = match this.space() {
+                Space::Connected => private_data::REQUEST,
+                Space::Datagram => private_data::SERVICE_REQUEST,
+            };
+            // SAFETY: as the caller says.
+            let offer = unsafe { offer(id, &details, param, most)? };
+            let offer = Offer { psn: state.manager.draw_psn(), ..offer };
+            details.own = offer.clone();
+            state.sockets.connect(ends.0, ends.1);
+            let communication = state.manager.connect(state.now, this.space(), ends, offer);
+            details.communication = Some(communication);
+            state.ids.insert(communication, Handle(this));
+            Ok(())
+        })?;
+        // SAFETY: as the caller says.
+        unsafe { complete(id) }
+    })
+}
+
+/// # Safety
+/// `id` came with a request, and `param` is null or what the manual page says.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    status(|| {
+        // SAFETY: as the caller says.
+        let this = unsafe { Id::of(id) };
+        let communication = this.communication().map_err(|_| EINVAL)?;
+        let most = match this.space() {
+            Space::Connected => private_data::REPLY,
+            Space::Datagram => private_data::SERVICE_REPLY,
+        };
+        // SAFETY: as the caller says.
+        let offer = unsafe { offer(id, &this.details(), param, most)? };
+        let psn = with(|state| Ok(state.manager.draw_psn()))?;
+        let qkey = if offer.service == service_number(qp_type::UD) { RDMA_UDP_QKEY } else { 0 };
+        let offer = Offer { psn, qkey, ..offer };
+        this.details().own = offer.clone();
+        if this.space() == Space::Connected {
+            transition::go(this, &[qp_state::RTR, qp_state::RTS])?;
+        }
+        let accepted = with(|state| Ok(state.manager.accept(state.now, communication, offer)))?;
+        if !accepted {
+            return Err(Errno(libc::ENOTCONN));
+        }
+        match this.space() {
+            // SAFETY: as the caller says.
+            Space::Connected => unsafe { complete(id) },
+            Space::Datagram => Ok(()),
+        }
+    })
+}
+
+fn service_number(service: u32) -> u8 {
+    u8::try_from(service).unwrap_or(0)
+}
+
+/// # Safety
+/// `id` came with a request or a response, and `data` is null or of `len` bytes.
+unsafe fn reject(id: *mut rdma_cm_id, data: *const c_void, len: u8, reason: Reason) -> c_int {
+    status(|| {
+        // SAFETY: as the caller says.
+        let (this, data) = unsafe { (Id::of(id), private(data, len, private_data::REJECT)?) };
+        let communication = this.communication().map_err(|_| EINVAL)?;
+        let rejected =
+            with(|state| Ok(state.manager.reject(state.now, communication, (reason, data))))?;
+        if rejected { Ok(()) } else { Err(EINVAL) }
+    })
+}
+
+/// # Safety
+/// See [`reject`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { reject(id, data, len, Reason::CONSUMER) }
+}
+
+/// # Safety
+/// See [`reject`].
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_reject_ece(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { reject(id, data, len, Reason::VENDOR_OPTION) }
+}
+
+/// # Safety
+/// `id` is created.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: as the caller says.
+    status(|| channel::establish(unsafe { Id::of(id) }))
+}
+
+/// `IBV_EVENT_COMM_EST`: something came from the other end.
+const COMMUNICATION_ESTABLISHED: u32 = 4;
+
+/// # Safety
+/// `id` is created.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> c_int {
+    status(|| {
+        if event != COMMUNICATION_ESTABLISHED {
+            return Err(EINVAL);
+        }
+        // SAFETY: as the caller says.
+        let communication = unsafe { Id::of(id) }.communication()?;
+        // It may be known already.
+        with(|state| Ok(state.manager.notify(state.now, communication))).map(drop)
+    })
+}
+
+/// # Safety
+/// `id` is created.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+    status(|| {
+        // SAFETY: as the caller says.
+        let this = unsafe { Id::of(id) };
+        let communication = this.communication().map_err(|_| EINVAL)?;
+        transition::go(this, &[qp_state::ERR])?;
+        if with(|state| Ok(state.manager.disconnect(state.now, communication)))? {
+            // SAFETY: as the caller says.
+            return unsafe { complete(id) };
+        }
+        // The other end has done it; who waits in calls does not have to be told.
+        let details = this.details();
+        let (events, is_synchronous) = (details.events.clone(), details.is_synchronous);
+        drop(details);
+        if is_synchronous {
+            for event in events.take(|event| core::ptr::eq(event.holds, this)) {
+                // SAFETY: nobody has got it.
+                unsafe { crate::id::acknowledge(Box::into_raw(event).cast()) };
+            }
+        }
+        Ok(())
+    })
+}

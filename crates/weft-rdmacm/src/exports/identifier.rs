@@ -1,0 +1,177 @@
+//! Identifiers, their options and their ports; the devices there are.
+
+use core::ffi::{c_int, c_void};
+
+use crate::abi::verbs::{ibv_context, qp_type};
+use crate::abi::*;
+use crate::errno::{EINVAL, EOPNOTSUPP, Errno, Outcome, pointer, status};
+use crate::event::Channel;
+use crate::id::{Id, Making};
+use crate::service::with;
+
+/// # Safety
+/// The channel is null or open.
+pub(super) unsafe fn create(
+    channel: *mut rdma_event_channel,
+    context: *mut c_void,
+    port_space: u32,
+    qp_type: u32,
+) -> Outcome<*mut rdma_cm_id> {
+    if ![port_space::TCP, port_space::UDP].contains(&port_space) {
+        return Err(EOPNOTSUPP);
+    }
+    let is_synchronous = channel.is_null();
+    let channel = if is_synchronous { Channel::open()? } else { channel };
+    // SAFETY: as the caller says, or it was opened just now.
+    Ok(unsafe { Id::create(Making { channel, is_synchronous, context, port_space, qp_type }) })
+}
+
+/// # Safety
+/// The channel is null or open, and `to` has room for a pointer.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_create_id(
+    channel: *mut rdma_event_channel,
+    to: *mut *mut rdma_cm_id,
+    context: *mut c_void,
+    port_space: u32,
+) -> c_int {
+    status(|| {
+        let service = if port_space == port_space::UDP { qp_type::UD } else { qp_type::RC };
+        // Programs see that there is no device here, not when they resolve.
+        with(|_| Ok(()))?;
+        // SAFETY: as the caller says.
+        unsafe { to.write(create(channel, context, port_space, service)?) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `id` is created and not used any more.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: as the caller says.
+    status(|| unsafe { Id::destroy(id) })
+}
+
+/// Has the identifier's events, those that wait too, come through another channel; through one of its own
+/// that calls wait on, without.
+///
+/// # Safety
+/// `id` is created, and the channel null or open.
+pub(super) unsafe fn migrate(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -> Outcome<()> {
+    let is_synchronous = to.is_null();
+    let to = if is_synchronous { Channel::open()? } else { to };
+    // SAFETY: as the caller says.
+    let (this, events, from) = unsafe { (Id::of(id), Channel::events(to), (*id).channel) };
+    let (was_synchronous, old) = {
+        let mut details = this.details();
+        let was = core::mem::replace(&mut details.is_synchronous, is_synchronous);
+        (was, core::mem::replace(&mut details.events, events.clone()))
+    };
+    let waiting = old.take(|event| core::ptr::eq(event.holds, this));
+    waiting.into_iter().for_each(|event| events.push(event));
+    // SAFETY: as the caller says; a synchronous identifier has its channel for itself.
+    unsafe {
+        (*id).channel = to;
+        if was_synchronous {
+            crate::id::acknowledge(core::mem::replace(&mut (*id).event, core::ptr::null_mut()));
+            Channel::close(from);
+        }
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `id` is created, and the channel null or open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_migrate_id(
+    id: *mut rdma_cm_id,
+    channel: *mut rdma_event_channel,
+) -> c_int {
+    // SAFETY: as the caller says.
+    status(|| unsafe { migrate(id, channel) })
+}
+
+/// # Safety
+/// `id` is created, and `value` of `len` bytes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_set_option(
+    id: *mut rdma_cm_id,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: usize,
+) -> c_int {
+    status(|| {
+        if level != option::LEVEL_ID {
+            return Err(Errno(libc::ENOSYS));
+        }
+        let expected = match name {
+            option::TOS | option::ACK_TIMEOUT => 1,
+            option::REUSEADDR | option::AFONLY => size_of::<c_int>(),
+            _ => return Err(Errno(libc::ENOSYS)),
+        };
+        if len != expected || value.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: as the caller says.
+        let (id, first) = unsafe { (Id::of(id), value.cast::<u8>().read()) };
+        let mut details = id.details();
+        match name {
+            option::TOS => details.traffic_class = first,
+            option::ACK_TIMEOUT if first < 32 => details.ack_timeout = Some(first),
+            option::ACK_TIMEOUT => return Err(EINVAL),
+            // SAFETY: as the caller says.
+            option::AFONLY => details.only_ipv6 = unsafe { value.cast::<c_int>().read() } != 0,
+            // A port is free as soon as who listened there is gone: there is nothing to be allowed.
+            _ => {}
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `id` is created.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
+    // SAFETY: as the caller says.
+    let address = unsafe { crate::address::of_storage(&(*id).route.addr.src_addr) };
+    address.map_or(0, |address| address.port().to_be())
+}
+
+/// # Safety
+/// `id` is created.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
+    // SAFETY: as the caller says.
+    let address = unsafe { crate::address::of_storage(&(*id).route.addr.dst_addr) };
+    address.map_or(0, |address| address.port().to_be())
+}
+
+/// # Safety
+/// `count` is null or has room for a number.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
+    pointer(|| {
+        let contexts: Vec<_> =
+            with(|state| Ok(state.devices.iter().map(|device| device.context).collect()))?;
+        // SAFETY: the list has room for every context and a null; `count` as the caller says.
+        unsafe {
+            let list = libc::calloc(contexts.len() + 1, size_of::<*mut ibv_context>());
+            let list: *mut *mut ibv_context = crate::ibverbs::made(list)?.cast();
+            list.copy_from_nonoverlapping(contexts.as_ptr(), contexts.len());
+            if let Some(count) = count.as_mut() {
+                *count = c_int::try_from(contexts.len()).unwrap_or(c_int::MAX);
+            }
+            Ok(list)
+        }
+    })
+}
+
+/// # Safety
+/// `list` was got and is not used any more.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
+    // SAFETY: as the caller says.
+    unsafe { libc::free(list.cast()) };
+}

@@ -1,0 +1,165 @@
+//! The functions of `libibverbs.so.1` that this library stands on, and the devices it offers.
+
+use core::ffi::{c_int, c_void};
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::abi::verbs::*;
+use crate::errno::{EOPNOTSUPP, Errno, Outcome};
+
+unsafe extern "C" {
+    fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device;
+    fn ibv_free_device_list(list: *mut *mut ibv_device);
+    fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context;
+    fn ibv_query_device(context: *mut ibv_context, to: *mut ibv_device_attr) -> c_int;
+    fn ibv_query_port(context: *mut ibv_context, port: u8, to: *mut ibv_port_attr) -> c_int;
+    fn ibv_query_gid(context: *mut ibv_context, port: u8, row: c_int, to: *mut ibv_gid) -> c_int;
+    fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp;
+    pub(crate) fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd;
+    pub(crate) fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int;
+    pub(crate) fn ibv_modify_qp(qp: *mut ibv_qp, to: *mut ibv_qp_attr, mask: c_int) -> c_int;
+    pub(crate) fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq;
+    pub(crate) fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int;
+    pub(crate) fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
+    pub(crate) fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int;
+    pub(crate) fn ibv_create_cq(
+        context: *mut ibv_context,
+        entries: c_int,
+        cq_context: *mut c_void,
+        channel: *mut ibv_comp_channel,
+        vector: c_int,
+    ) -> *mut ibv_cq;
+    pub(crate) fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int;
+}
+
+/// The port of a device that connections use: RoCE devices have one per network.
+pub(crate) const PORT: u8 = 1;
+
+/// What a function of verbs made.
+///
+/// # Errors
+/// What it said, if it is null.
+pub(crate) fn made<T>(pointer: *mut T) -> Outcome<*mut T> {
+    if pointer.is_null() { Err(Errno::last()) } else { Ok(pointer) }
+}
+
+/// What a function of verbs returned: zero, or an error number.
+///
+/// # Errors
+/// That number.
+pub(crate) fn done(result: c_int) -> Outcome<()> {
+    if result == 0 { Ok(()) } else { Err(Errno(result.abs())) }
+}
+
+/// A device that is open for as long as the process lives.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) context: *mut ibv_context,
+    /// By row of its table of GIDs.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// READs and atomics that it has at a time, each way.
+    pub(crate) resources: u8,
+    /// The number of its longest packet in verbs.h.
+    pub(crate) mtu: u8,
+    /// The protection domain of those who bring none.
+    pub(crate) domain: *mut ibv_pd,
+}
+
+// SAFETY: any thread may use a context and a domain (libibverbs is thread-safe).
+unsafe impl Send for Device {}
+
+/// Opens every device.
+///
+/// # Errors
+/// What libibverbs said.
+pub(crate) fn open_devices() -> Outcome<Vec<Device>> {
+    let mut count = 0;
+    // SAFETY: `count` has room for the number of devices, which the list has entries.
+    unsafe {
+        let list = made(ibv_get_device_list(&raw mut count))?;
+        let count = usize::try_from(count).unwrap_or(0);
+        let devices = (0..count).map(|index| open_device(*list.add(index))).collect();
+        ibv_free_device_list(list);
+        devices
+    }
+}
+
+/// # Safety
+/// `device` is in a list that is not freed.
+unsafe fn open_device(device: *mut ibv_device) -> Outcome<Device> {
+    // SAFETY: as the caller says; attributes are numbers, of which zero is one.
+    unsafe {
+        let context = made(ibv_open_device(device))?;
+        let mut limits: ibv_device_attr = core::mem::zeroed();
+        done(ibv_query_device(context, &raw mut limits))?;
+        let mut port: ibv_port_attr = core::mem::zeroed();
+        done(ibv_query_port(context, PORT, &raw mut port))?;
+        let addresses = (0..port.gid_tbl_len).map(|row| {
+            let mut gid = ibv_gid::default();
+            done(ibv_query_gid(context, PORT, row, &raw mut gid))?;
+            Ok(address_of(&gid))
+        });
+        Ok(Device {
+            context,
+            addresses: addresses.collect::<Outcome<_>>()?,
+            resources: u8::try_from(limits.max_qp_rd_atom.min(limits.max_qp_init_rd_atom))
+                .unwrap_or(u8::MAX),
+            mtu: u8::try_from(port.active_mtu).unwrap_or(1).clamp(1, 5),
+            domain: made(ibv_alloc_pd(context))?,
+        })
+    }
+}
+
+/// The IP address of a RoCE v2 GID (IBTA annex A17).
+fn address_of(gid: &ibv_gid) -> IpAddr {
+    Ipv6Addr::from(gid.raw).to_canonical()
+}
+
+/// The GID of an IP address.
+pub(crate) fn gid_of(address: IpAddr) -> ibv_gid {
+    let raw = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    };
+    ibv_gid { raw, align: [] }
+}
+
+/// Makes a queue pair; sizes and defaults are written back.
+///
+/// # Safety
+/// The objects that `init` names are made.
+pub(crate) unsafe fn create_queue_pair(init: &mut ibv_qp_init_attr_ex) -> Outcome<*mut ibv_qp> {
+    if init.comp_mask & !qp_init_attr_mask::PD != 0 {
+        // SAFETY: as the caller says.
+        return unsafe { create_extended(init) };
+    }
+    let mut plain = ibv_qp_init_attr {
+        qp_context: init.qp_context,
+        send_cq: init.send_cq,
+        recv_cq: init.recv_cq,
+        srq: init.srq,
+        cap: init.cap,
+        qp_type: init.qp_type,
+        sq_sig_all: init.sq_sig_all,
+    };
+    // SAFETY: as the caller says.
+    let pair = made(unsafe { ibv_create_qp(init.pd, &raw mut plain) })?;
+    init.cap = plain.cap;
+    Ok(pair)
+}
+
+/// What the inline function of verbs.h does: the device's own function, if it has one.
+///
+/// # Safety
+/// The objects that `init` names are made.
+unsafe fn create_extended(init: &mut ibv_qp_init_attr_ex) -> Outcome<*mut ibv_qp> {
+    // SAFETY: as the caller says; an extended context is the last part of a longer structure.
+    unsafe {
+        let context = (*init.pd).context;
+        if (*context).abi_compat != ABI_EXTENDED {
+            return Err(EOPNOTSUPP);
+        }
+        let extended = context.byte_sub(core::mem::offset_of!(verbs_context, context));
+        let create = (*extended.cast::<verbs_context>()).create_qp_ex.ok_or(EOPNOTSUPP)?;
+        made(create(context, init))
+    }
+}

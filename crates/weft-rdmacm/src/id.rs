@@ -1,0 +1,319 @@
+//! Identifiers: an end of a connection, or who listens for them, as programs hold them.
+
+use core::cell::UnsafeCell;
+use core::ffi::{c_int, c_void};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::abi::verbs::*;
+use crate::abi::*;
+use crate::address::{self, Sockaddr};
+use crate::errno::{Errno, Outcome};
+use crate::event::{Channel, Event, Events};
+use crate::ibverbs::{Device, PORT, gid_of};
+use crate::manager;
+use crate::manager::Space;
+use crate::message::{CommunicationId, Offer};
+use crate::queue::Open;
+use crate::service::{Bound, Handle, State, with};
+
+/// The default partition, the only one there is.
+const PKEY: u16 = 0xffff;
+
+/// What a program gets from `rdma_create_id(3)`.
+#[repr(C)]
+pub(crate) struct Id {
+    public: UnsafeCell<rdma_cm_id>,
+    pub(crate) open: Open,
+    details: Mutex<Details>,
+}
+
+/// What the program does not see. Its lock is taken after that of the service, never before.
+pub(crate) struct Details {
+    pub(crate) events: Arc<Events>,
+    /// Made without a channel: calls wait until they are done.
+    pub(crate) is_synchronous: bool,
+    pub(crate) bound: Option<Bound>,
+    pub(crate) communication: Option<CommunicationId>,
+    /// What this end says, or said.
+    pub(crate) own: Offer,
+    /// What the other end said.
+    pub(crate) peer: Option<Offer>,
+    /// The row of the local address in the device's table.
+    pub(crate) row: u8,
+    /// What the device has (`Device::resources`).
+    pub(crate) most_resources: u8,
+    pub(crate) traffic_class: u8,
+    /// As in a queue pair's attributes.
+    pub(crate) ack_timeout: Option<u8>,
+    pub(crate) only_ipv6: bool,
+    /// What connections that a listener gets are made with.
+    pub(crate) template: Option<Template>,
+}
+
+/// A queue pair to be, in a domain or the default one.
+#[derive(Clone, Copy)]
+pub(crate) struct Template {
+    pub(crate) domain: *mut ibv_pd,
+    pub(crate) init: ibv_qp_init_attr,
+}
+
+// SAFETY: pointers to objects of verbs, which any thread may use.
+unsafe impl Send for Template {}
+
+/// What an identifier is made with.
+pub(crate) struct Making {
+    pub(crate) channel: *mut rdma_event_channel,
+    pub(crate) is_synchronous: bool,
+    pub(crate) context: *mut c_void,
+    pub(crate) port_space: u32,
+    pub(crate) qp_type: u32,
+}
+
+impl Id {
+    /// # Safety
+    /// The channel is open.
+    pub(crate) unsafe fn create(making: Making) -> *mut rdma_cm_id {
+        // SAFETY: numbers and pointers, of which zero is one.
+        let zero: rdma_cm_id = unsafe { core::mem::zeroed() };
+        let Making { channel, is_synchronous, context, port_space, qp_type } = making;
+        let public = rdma_cm_id { channel, context, ps: port_space, qp_type, ..zero };
+        let details = Details {
+            // SAFETY: as the caller says.
+            events: unsafe { Channel::events(channel) },
+            is_synchronous,
+            bound: None,
+            communication: None,
+            own: Offer::default(),
+            peer: None,
+            row: 0,
+            most_resources: 0,
+            traffic_class: 0,
+            ack_timeout: None,
+            only_ipv6: false,
+            template: None,
+        };
+        let id = Self {
+            public: UnsafeCell::new(public),
+            open: Open::default(),
+            details: Mutex::new(details),
+        };
+        Box::into_raw(Box::new(id)).cast()
+    }
+
+    /// # Safety
+    /// It was created and is not destroyed while the reference is used.
+    pub(crate) unsafe fn of<'a>(public: *mut rdma_cm_id) -> &'a Self {
+        // SAFETY: the structure of C is the first field of ours.
+        unsafe { &*public.cast_const().cast::<Self>() }
+    }
+
+    pub(crate) fn public(&self) -> *mut rdma_cm_id {
+        self.public.get()
+    }
+
+    pub(crate) fn details(&self) -> MutexGuard<'_, Details> {
+        self.details.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn owner(&self) -> manager::Owner {
+        manager::Owner(core::ptr::from_ref(self).expose_provenance())
+    }
+
+    pub(crate) fn space(&self) -> Space {
+        // SAFETY: it is set when the identifier is made and not after.
+        match unsafe { (*self.public()).ps } {
+            port_space::UDP => Space::Datagram,
+            _ => Space::Connected,
+        }
+    }
+
+    /// A connection in which it is known to the other end.
+    ///
+    /// # Errors
+    /// `ENOTCONN`.
+    pub(crate) fn communication(&self) -> Outcome<CommunicationId> {
+        self.details().communication.ok_or(Errno(libc::ENOTCONN))
+    }
+
+    pub(crate) fn announce(&self, event: Box<Event>) {
+        // The lock is let go first: who reads the event may take it.
+        let events = self.details().events.clone();
+        events.push(event);
+    }
+
+    pub(crate) fn announce_kind(&self, kind: u32, status: c_int) {
+        self.announce(Event::new(self, kind, status));
+    }
+
+    /// Attaches it to the device that has its address.
+    pub(crate) fn attach(&self, device: &Device, row: u8, local: SocketAddr) {
+        let public = self.public();
+        // SAFETY: the program reads these fields once a call or an event says that they are set.
+        unsafe {
+            (*public).verbs = device.context;
+            (*public).port_num = PORT;
+            if (*public).pd.is_null() {
+                (*public).pd = device.domain;
+            }
+            (*public).route.addr.src_addr = Sockaddr::from(local).0;
+            (*public).route.addr.addr.sgid = gid_of(local.ip());
+            (*public).route.addr.addr.pkey = PKEY.to_be();
+        }
+        let mut details = self.details();
+        details.row = row;
+        details.most_resources = device.resources;
+        details.own.mtu = device.mtu;
+    }
+
+    pub(crate) fn set_peer(&self, remote: SocketAddr) {
+        let public = self.public();
+        // SAFETY: as above.
+        unsafe {
+            (*public).route.addr.dst_addr = Sockaddr::from(remote).0;
+            (*public).route.addr.addr.dgid = gid_of(remote.ip());
+        }
+    }
+
+    /// The addresses of both ends, if they are known.
+    pub(crate) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        // SAFETY: a program does not change them.
+        let addr = unsafe { &(*self.public()).route.addr };
+        let end = |storage: &libc::sockaddr_storage| address::of_storage(storage);
+        Some((end(&addr.src_addr)?, end(&addr.dst_addr)?))
+    }
+
+    /// How packets reach the other end.
+    pub(crate) fn address_vector(&self, details: &Details) -> ibv_ah_attr {
+        let remote =
+            self.ends().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |(_, remote)| remote.ip());
+        let grh = ibv_global_route {
+            dgid: gid_of(remote),
+            sgid_index: details.row,
+            hop_limit: u8::MAX,
+            traffic_class: details.traffic_class,
+            ..ibv_global_route::default()
+        };
+        ibv_ah_attr { grh, is_global: 1, port_num: PORT, ..ibv_ah_attr::default() }
+    }
+
+    /// A listener hears of somebody who wants to connect.
+    pub(crate) fn requested(
+        &self,
+        state: &mut State,
+        about: CommunicationId,
+        (local, remote): (SocketAddr, SocketAddr),
+        offer: Offer,
+    ) {
+        let making = {
+            let is_synchronous = false;
+            // SAFETY: a program changes none of these while it listens but `context`, which it may.
+            let public = unsafe { &*self.public() };
+            let (channel, context) = (public.channel, public.context);
+            let (port_space, qp_type) = (public.ps, public.qp_type);
+            Making { channel, is_synchronous, context, port_space, qp_type }
+        };
+        // SAFETY: a channel is closed after those who listen there are destroyed.
+        let new = unsafe { Self::of(Self::create(making)) };
+        if let Some((device, row)) = state.device_with(local.ip()) {
+            new.attach(device, row, local);
+        }
+        new.set_peer(remote);
+        let event = Event::request(self, new);
+        let event = match self.space() {
+            Space::Connected => event.with_connection(&offer),
+            Space::Datagram => event.with_data(&offer.private_data),
+        };
+        let mut details = new.details();
+        details.communication = Some(about);
+        details.peer = Some(offer);
+        drop(details);
+        state.ids.insert(about, Handle(new));
+        self.announce(event);
+    }
+
+    /// Something happened to its connection.
+    pub(crate) fn happened(&self, event: manager::Event) {
+        use manager::Event as Happened;
+        let new = |kind, status| Event::new(self, kind, status);
+        self.announce(match event {
+            Happened::Requested { .. } => unreachable!("listeners hear of requests"),
+            Happened::Response(offer) => {
+                let event = new(cm_event::CONNECT_RESPONSE, 0).with_connection(&offer);
+                self.details().peer = Some(offer);
+                event
+            }
+            Happened::Established => new(cm_event::ESTABLISHED, 0),
+            Happened::Resolved(offer) => {
+                let vector = self.address_vector(&self.details());
+                new(cm_event::ESTABLISHED, 0).with_datagrams(&offer, vector)
+            }
+            Happened::Rejected { reason, private_data } => {
+                new(cm_event::REJECTED, reason.0.into()).with_data(&private_data)
+            }
+            Happened::Unreachable { status } => new(cm_event::UNREACHABLE, status),
+            Happened::Disconnected { status } => new(cm_event::DISCONNECTED, status),
+        });
+    }
+
+    /// Takes everything back.
+    ///
+    /// # Safety
+    /// It was created, and nobody but who waits for its events to be acknowledged uses it any more.
+    pub(crate) unsafe fn destroy(public: *mut rdma_cm_id) -> Outcome<()> {
+        // SAFETY: as the caller says.
+        let id = unsafe { Self::of(public) };
+        with(|state| {
+            let (communication, bound) = {
+                let mut details = id.details();
+                (details.communication.take(), details.bound.take())
+            };
+            state.manager.stop_listening(id.owner());
+            if let Some(communication) = communication {
+                state.manager.forget(state.now, communication);
+                state.ids.remove(&communication);
+            }
+            bound.iter().for_each(|bound| state.sockets.release(bound));
+            Ok(())
+        })?;
+        let (events, is_synchronous) = {
+            let details = id.details();
+            (details.events.clone(), details.is_synchronous)
+        };
+        for event in events.take(|event| core::ptr::eq(event.holds, id)) {
+            if event.public.event == cm_event::CONNECT_REQUEST {
+                // SAFETY: the program has not heard of it.
+                unsafe { Self::destroy(event.public.id) }?;
+            }
+            id.open.remove();
+        }
+        // SAFETY: the program holds the last event of a synchronous call until the next.
+        unsafe {
+            acknowledge(core::mem::replace(&mut (*public).event, core::ptr::null_mut()));
+        }
+        id.open.wait_for_none();
+        // SAFETY: nobody uses it any more; a synchronous one has its channel for itself.
+        unsafe {
+            let channel = (*public).channel;
+            drop(Box::from_raw(public.cast::<Self>()));
+            if is_synchronous {
+                Channel::close(channel);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The program is done with an event, if it has one.
+///
+/// # Safety
+/// The event was got and is not used any more.
+pub(crate) unsafe fn acknowledge(event: *mut rdma_cm_event) {
+    if !event.is_null() {
+        // SAFETY: as the caller says; what it holds is not destroyed before this.
+        unsafe {
+            let event = Box::from_raw(event.cast::<Event>());
+            (*event.holds).open.remove();
+        }
+    }
+}

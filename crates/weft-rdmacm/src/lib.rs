@@ -1,0 +1,19 @@
+//! A drop-in `librdmacm.so.1`: RDMA programs that find each other by address and port connect without a
+//! kernel module, over whatever `libibverbs.so.1` stands beside it.
+//!
+//! [`abi`] is what programs were compiled against, `exports` the functions they call. `message` and `manager`
+//! are the protocol between two ends, without sockets and without a clock; `service` has both. `symbols/`
+//! says which functions there are and in which version; `cargo xtask verbs` makes the library.
+
+pub mod abi;
+mod address;
+mod errno;
+mod event;
+mod exports;
+mod ibverbs;
+mod id;
+mod manager;
+mod message;
+mod queue;
+mod service;
+mod transition;

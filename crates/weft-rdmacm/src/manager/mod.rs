@@ -1,0 +1,352 @@
+//! The connection manager of a process, without sockets and without a clock: commands of the program and
+//! datagrams go in; datagrams, events and a deadline come out.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+
+use weft_units::{Instant, Rng, Seed};
+
+use crate::message::{Body, CommunicationId, Message, Offer, Reason};
+
+mod connection;
+
+use connection::{Connection, Side, State};
+
+/// Copies of a request, a third of a second of them, that a port without a listener leaves unanswered:
+/// programs (perftest's `-R`) listen, close, and listen again, and their clients are fast.
+const PATIENCE: u8 = 3;
+
+/// A port space, of which each has its own ports and its own way to come together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Space {
+    /// Ends connect queue pairs with each other (IBTA, section 12.9).
+    Connected,
+    /// One end asks for the number of the other's datagram queue pair (IBTA, section 12.11).
+    Datagram,
+}
+
+/// Names a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Owner(pub(crate) usize);
+
+/// A datagram to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Transmit {
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// What an owner is told of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Somebody wants to connect to a listener: accept or reject.
+    Requested {
+        listener: Owner,
+        local: SocketAddr,
+        remote: SocketAddr,
+        offer: Offer,
+    },
+    /// The request is accepted: be ready, or reject.
+    Response(Offer),
+    /// The other end has its queue pair ready.
+    Established,
+    /// The queue pair behind a datagram service.
+    Resolved(Offer),
+    Rejected {
+        reason: Reason,
+        private_data: Vec<u8>,
+    },
+    /// Nobody answers, or there is no such service.
+    Unreachable {
+        status: i32,
+    },
+    Disconnected {
+        status: i32,
+    },
+}
+
+#[derive(Debug, Default)]
+struct Outbox {
+    transmits: VecDeque<Transmit>,
+    events: VecDeque<(CommunicationId, Event)>,
+}
+
+#[derive(Debug)]
+struct Listening {
+    owner: Owner,
+    /// Requests that may wait for the owner's answer.
+    backlog: u32,
+}
+
+/// The other end of a connection as itself says: a copy of a request has the same.
+type Peer = (SocketAddr, SocketAddr, CommunicationId);
+
+/// Every connection of a process and everybody who listens.
+#[derive(Debug)]
+pub(crate) struct Manager {
+    connections: BTreeMap<CommunicationId, Connection>,
+    requested: BTreeMap<Peer, CommunicationId>,
+    listeners: BTreeMap<(Space, SocketAddr), Listening>,
+    /// Requests that wait for each owner's answer.
+    waiting: BTreeMap<Owner, u32>,
+    deadlines: BTreeSet<(Instant, CommunicationId)>,
+    /// Connections of each address.
+    users: BTreeMap<SocketAddr, u32>,
+    out: Outbox,
+    rng: Rng,
+}
+
+impl Manager {
+    pub(crate) fn new(seed: Seed) -> Self {
+        Self {
+            connections: BTreeMap::new(),
+            requested: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            users: BTreeMap::new(),
+            out: Outbox::default(),
+            rng: seed.child("communication", 0).rng(),
+        }
+    }
+
+    /// A first packet's number.
+    pub(crate) fn draw_psn(&mut self) -> u32 {
+        self.rng.next_u32() >> 8
+    }
+
+    /// Whether a connection sends from this address, if only to say that it has ended.
+    pub(crate) fn uses(&self, local: SocketAddr) -> bool {
+        self.users.contains_key(&local)
+    }
+
+    pub(crate) fn listen(&mut self, space: Space, local: SocketAddr, owner: Owner, backlog: u32) {
+        self.listeners.insert((space, local), Listening { owner, backlog });
+    }
+
+    pub(crate) fn stop_listening(&mut self, owner: Owner) {
+        self.listeners.retain(|_, listening| listening.owner != owner);
+    }
+
+    pub(crate) fn connect(
+        &mut self,
+        now: Instant,
+        space: Space,
+        (local, remote): (SocketAddr, SocketAddr),
+        offer: Offer,
+    ) -> CommunicationId {
+        let own = self.draw_id();
+        let ids = (own, CommunicationId::NOBODY);
+        self.insert(Connection::new((space, Side::Active), (local, remote), ids));
+        self.with(own, |connection, out| connection.request(offer, now, out));
+        own
+    }
+
+    /// Whether there was a request to accept.
+    pub(crate) fn accept(&mut self, now: Instant, id: CommunicationId, offer: Offer) -> bool {
+        self.with(id, |connection, out| connection.accept(offer, now, out)).unwrap_or(false)
+    }
+
+    /// Whether there was a request or a reply to reject.
+    pub(crate) fn reject(
+        &mut self,
+        now: Instant,
+        id: CommunicationId,
+        why: (Reason, Vec<u8>),
+    ) -> bool {
+        self.with(id, |connection, out| connection.reject(why, now, out)).unwrap_or(false)
+    }
+
+    /// The queue pair is ready for what the other end's reply promised. Whether there was a reply.
+    pub(crate) fn ready(&mut self, now: Instant, id: CommunicationId) -> bool {
+        self.with(id, |connection, out| connection.ready(now, out)).unwrap_or(false)
+    }
+
+    /// The queue pair has received: the other end must be ready. Whether that was not known.
+    pub(crate) fn notify(&mut self, now: Instant, id: CommunicationId) -> bool {
+        self.with(id, |connection, out| connection.notify(now, out)).unwrap_or(false)
+    }
+
+    /// Whether there was a connection to end.
+    pub(crate) fn disconnect(&mut self, now: Instant, id: CommunicationId) -> bool {
+        self.with(id, |connection, out| connection.disconnect(now, out)).unwrap_or(false)
+    }
+
+    /// Nobody wants to hear of a connection any more; the other end is told that it is over.
+    pub(crate) fn forget(&mut self, now: Instant, id: CommunicationId) {
+        self.with(id, |connection, out| connection.forget(now, out));
+        self.out.events.retain(|(about, _)| *about != id);
+    }
+
+    /// Tells every other end that this one is gone.
+    pub(crate) fn forget_all(&mut self, now: Instant) {
+        let ids: Vec<_> = self.connections.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.forget(now, id));
+    }
+
+    /// A datagram that arrived at one of our addresses.
+    pub(crate) fn handle_datagram(
+        &mut self,
+        now: Instant,
+        (local, remote): (SocketAddr, SocketAddr),
+        bytes: &[u8],
+    ) {
+        let Some(message) = Message::parse(bytes) else { return };
+        let peer = (local, remote, message.from);
+        if message.to == CommunicationId::NOBODY {
+            match self.requested.get(&peer) {
+                Some(&id) => {
+                    self.with(id, |connection, out| connection.handle(message, now, out));
+                }
+                None => self.handle_request(peer, message),
+            }
+            return;
+        }
+        let is_the_peer = |connection: &Connection| {
+            (connection.local, connection.remote) == (local, remote)
+                && (connection.peer == message.from || connection.peer == CommunicationId::NOBODY)
+        };
+        if self.connections.get(&message.to).is_some_and(is_the_peer) {
+            self.with(message.to, |connection, out| connection.handle(message, now, out));
+        } else {
+            self.handle_unknown(local, remote, &message);
+        }
+    }
+
+    /// What this process does not remember, or never knew, is over.
+    fn handle_unknown(&mut self, from: SocketAddr, to: SocketAddr, message: &Message) {
+        let body = match message.body {
+            Body::DisconnectRequest => Body::DisconnectReply,
+            Body::Reply(_) | Body::ReadyToUse | Body::Probe => {
+                Body::Reject { reason: Reason::INVALID_COMMUNICATION_ID, private_data: Vec::new() }
+            }
+            _ => return,
+        };
+        let bytes = Message { from: message.to, to: message.from, copy: 0, body }.emit();
+        self.out.transmits.push_back(Transmit { from, to, bytes });
+    }
+
+    /// Somebody new.
+    fn handle_request(&mut self, peer: Peer, message: Message) {
+        let (local, remote, from) = peer;
+        let (space, offer) = match message.body {
+            Body::Request(offer) => (Space::Connected, offer),
+            Body::ServiceRequest(offer) => (Space::Datagram, offer),
+            _ => return,
+        };
+        let Some(listening) = self.listeners.get(&(space, local)) else {
+            if message.copy < PATIENCE {
+                return;
+            }
+            let body =
+                Body::Reject { reason: Reason::INVALID_SERVICE_ID, private_data: Vec::new() };
+            let bytes = Message { from: self.draw_id(), to: from, copy: 0, body }.emit();
+            self.out.transmits.push_back(Transmit { from: local, to: remote, bytes });
+            return;
+        };
+        let (listener, backlog) = (listening.owner, listening.backlog);
+        let waiting = self.waiting.entry(listener).or_insert(0);
+        if *waiting >= backlog {
+            // It will ask again.
+            return;
+        }
+        *waiting += 1;
+        let own = self.draw_id();
+        let side = Side::Passive { listener };
+        self.insert(Connection::new((space, side), (local, remote), (own, from)));
+        self.requested.insert(peer, own);
+        self.out.events.push_back((own, Event::Requested { listener, local, remote, offer }));
+    }
+
+    /// The host of `remote` says that nobody has that port.
+    pub(crate) fn handle_refused(&mut self, now: Instant, local: SocketAddr, remote: SocketAddr) {
+        let between =
+            |connection: &&Connection| (connection.local, connection.remote) == (local, remote);
+        let ids: Vec<_> =
+            self.connections.values().filter(between).map(|connection| connection.own).collect();
+        for id in ids {
+            self.with(id, |connection, out| connection.handle_refused(now, out));
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&(at, id)) = self.deadlines.first()
+            && at <= now
+        {
+            self.with(id, |connection, out| connection.handle_timeout(now, out));
+        }
+    }
+
+    /// When [`Self::handle_timeout`] has something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.deadlines.first().map(|&(at, _)| at)
+    }
+
+    pub(crate) fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.out.transmits.pop_front()
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<(CommunicationId, Event)> {
+        self.out.events.pop_front()
+    }
+
+    /// A name that nobody has and nobody guesses.
+    fn draw_id(&mut self) -> CommunicationId {
+        loop {
+            let id = CommunicationId(self.rng.next_u32());
+            if id != CommunicationId::NOBODY && !self.connections.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    fn insert(&mut self, connection: Connection) {
+        *self.users.entry(connection.local).or_insert(0) += 1;
+        self.connections.insert(connection.own, connection);
+    }
+
+    /// Does something with a connection, after which every table is right.
+    fn with<T>(
+        &mut self,
+        id: CommunicationId,
+        act: impl FnOnce(&mut Connection, &mut Outbox) -> T,
+    ) -> Option<T> {
+        let connection = self.connections.get_mut(&id)?;
+        let (deadline, state) = (connection.deadline, connection.state);
+        let result = act(connection, &mut self.out);
+        if connection.deadline != deadline {
+            deadline.into_iter().for_each(|at| _ = self.deadlines.remove(&(at, id)));
+            self.deadlines.extend(connection.deadline.map(|at| (at, id)));
+        }
+        if let Side::Passive { listener } = connection.side
+            && state == State::RequestReceived
+            && connection.state != state
+        {
+            count_down(&mut self.waiting, listener);
+        }
+        if connection.state == State::Closed {
+            let (local, peer) =
+                (connection.local, (connection.local, connection.remote, connection.peer));
+            self.connections.remove(&id);
+            count_down(&mut self.users, local);
+            if self.requested.get(&peer) == Some(&id) {
+                self.requested.remove(&peer);
+            }
+        }
+        Some(result)
+    }
+}
+
+/// Counts one less, and forgets what is none.
+fn count_down<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
+    if let Some(count) = counts.get_mut(&key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+//! The connection manager of this process, with its sockets, its clock and the thread that sleeps until one of
+//! them has something. Whatever a program calls happens under one lock, as does what the thread does.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, Once};
+use std::{ptr, thread};
+
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::time::{ClockId, clock_gettime};
+use weft_units::{Instant, Seed};
+
+use crate::errno::{Errno, Outcome};
+use crate::ibverbs::{Device, open_devices};
+use crate::id::Id;
+use crate::manager::{Event, Manager};
+use crate::message::CommunicationId;
+
+mod socket;
+
+pub(crate) use socket::{Bound, Sockets, source_for};
+
+/// Datagrams taken from a socket before the others are looked at.
+const RECEIVE_BUDGET: usize = 64;
+/// No message is as long.
+const DATAGRAM: usize = 512;
+/// Stands for [`Service::kick`] among descriptors.
+const KICK: u64 = u64::MAX;
+
+/// The service of this process; null before it is first used, and again in a child of `fork`, which has
+/// none of its parent's threads.
+static CURRENT: AtomicPtr<Service> = AtomicPtr::new(ptr::null_mut());
+static STARTING: Mutex<()> = Mutex::new(());
+static REGISTER: Once = Once::new();
+
+/// What a connection is to the program. It is taken out before it is destroyed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handle(pub(crate) *const Id);
+
+// SAFETY: an identifier may be used by any thread while it is in the table.
+unsafe impl Send for Handle {}
+
+#[derive(Debug)]
+struct Service {
+    state: Mutex<State>,
+    /// Wakes the thread.
+    kick: OwnedFd,
+}
+
+/// Everything that there is one of.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) now: Instant,
+    pub(crate) manager: Manager,
+    pub(crate) sockets: Sockets,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) ids: BTreeMap<CommunicationId, Handle>,
+    /// When the thread wakes by itself.
+    wakes_at: Option<Instant>,
+}
+
+/// Does something with the state of this process, which is opened if need be.
+///
+/// # Errors
+/// Those of `act`; there is no device; the kernel has no more descriptors or threads.
+pub(crate) fn with<T>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> {
+    let service = current()?;
+    let mut state = service.state.lock().map_err(|_| Errno(libc::EIO))?;
+    state.now = now();
+    let outcome = act(&mut state);
+    state.settle();
+    let due = state.manager.poll_timeout();
+    if due.is_some_and(|due| state.wakes_at.is_none_or(|at| due < at)) {
+        state.wakes_at = due;
+        // A count that is full wakes it too.
+        let _ = rustix::io::write(&service.kick, &1_u64.to_ne_bytes());
+    }
+    outcome
+}
+
+fn current() -> Outcome<&'static Service> {
+    // SAFETY: null, or a service that is never freed.
+    if let Some(service) = unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
+        return Ok(service);
+    }
+    let _one_at_a_time = STARTING.lock().map_err(|_| Errno(libc::EIO))?;
+    // SAFETY: likewise.
+    if let Some(service) = unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
+        return Ok(service);
+    }
+    let service: &'static Service = Box::leak(Box::new(Service::open()?));
+    thread::Builder::new().name("weft-rdmacm".into()).spawn(move || service.serve())?;
+    CURRENT.store(ptr::from_ref(service).cast_mut(), Ordering::Release);
+    REGISTER.call_once(|| {
+        // SAFETY: functions of this library, which is never unloaded; the one in the child stores a pointer.
+        unsafe {
+            libc::pthread_atfork(None, None, Some(in_child));
+            libc::atexit(at_exit);
+        }
+    });
+    Ok(service)
+}
+
+unsafe extern "C" fn in_child() {
+    CURRENT.store(ptr::null_mut(), Ordering::Release);
+}
+
+/// Runs when the program has returned from `main` or called `exit`: a kernel would tell the other ends too.
+extern "C" fn at_exit() {
+    // SAFETY: null, or a service that is never freed.
+    let Some(service) = (unsafe { CURRENT.load(Ordering::Acquire).as_ref() }) else { return };
+    // A thread of the program may have been ended in the middle of a call: nothing waits for it.
+    let Ok(mut state) = service.state.try_lock() else { return };
+    let now = now();
+    state.manager.forget_all(now);
+    state.transmit();
+}
+
+/// Nanoseconds since boot.
+fn now() -> Instant {
+    let time = clock_gettime(ClockId::Monotonic);
+    let positive = "the clock counts up from zero";
+    let seconds = u64::try_from(time.tv_sec).expect(positive);
+    Instant::from_nanos(seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).expect(positive))
+}
+
+fn random_seed() -> Outcome<Seed> {
+    let mut bytes = [0; 8];
+    // Up to 256 bytes come at once.
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(Seed(u64::from_ne_bytes(bytes)))
+}
+
+impl Service {
+    fn open() -> Outcome<Self> {
+        let sockets = Sockets::open()?;
+        let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let data = epoll::EventData::new_u64(KICK);
+        epoll::add(&sockets.arrivals, &kick, data, epoll::EventFlags::IN)?;
+        let state = State {
+            now: now(),
+            manager: Manager::new(random_seed()?),
+            sockets,
+            devices: open_devices()?,
+            ids: BTreeMap::new(),
+            wakes_at: None,
+        };
+        Ok(Self { state: Mutex::new(state), kick })
+    }
+
+    /// What the thread does.
+    fn serve(&self) {
+        // Signals are for the program's own threads.
+        // SAFETY: the set is filled before it is used.
+        unsafe {
+            let mut all = core::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, ptr::null_mut());
+        }
+        let Ok(arrivals) = self.state.lock().map(|state| state.sockets.arrivals.try_clone()) else {
+            return;
+        };
+        let Ok(arrivals) = arrivals else { return };
+        let mut ready = Vec::with_capacity(64);
+        loop {
+            let Ok(mut state) = self.state.lock() else { return };
+            state.wakes_at = state.manager.poll_timeout();
+            let timeout = state.wakes_at.map(|at| timeout(at.since(now()).as_nanos()));
+            drop(state);
+            ready.clear();
+            let waited = epoll::wait(
+                &arrivals,
+                rustix::buffer::spare_capacity(&mut ready),
+                timeout.as_ref(),
+            );
+            if waited.is_err_and(|error| error != rustix::io::Errno::INTR) {
+                return;
+            }
+            let Ok(mut state) = self.state.lock() else { return };
+            state.now = now();
+            for event in &ready {
+                match event.data.u64() {
+                    KICK => _ = rustix::io::read(&self.kick, &mut [0; 8]),
+                    descriptor => state.receive(descriptor),
+                }
+            }
+            let at = state.now;
+            state.manager.handle_timeout(at);
+            state.settle();
+        }
+    }
+}
+
+fn timeout(nanos: u64) -> Timespec {
+    // At most a second, so both numbers fit and a clock that jumps does no harm.
+    let nanos = nanos.min(1_000_000_000);
+    Timespec {
+        tv_sec: (nanos / 1_000_000_000).cast_signed(),
+        tv_nsec: (nanos % 1_000_000_000).cast_signed(),
+    }
+}
+
+impl State {
+    /// The device and the row of its table that have an address.
+    pub(crate) fn device_with(&self, ip: IpAddr) -> Option<(&Device, u8)> {
+        self.devices.iter().find_map(|device| {
+            let row = device.addresses.iter().position(|address| *address == ip)?;
+            Some((device, u8::try_from(row).ok()?))
+        })
+    }
+
+    /// Takes in what a socket has.
+    fn receive(&mut self, descriptor: u64) {
+        let Some(local) = self.sockets.address(descriptor) else { return };
+        let mut bytes = [0; DATAGRAM];
+        for _ in 0..RECEIVE_BUDGET {
+            match self.sockets.receive(local, &mut bytes) {
+                Ok((len, from)) => {
+                    self.manager.handle_datagram(self.now, (local, from), &bytes[..len]);
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    self.refused(local);
+                }
+                Err(_) => break,
+            }
+        }
+    }
+
+    fn refused(&mut self, local: SocketAddr) {
+        if let Some(peer) = self.sockets.peer(local) {
+            self.manager.handle_refused(self.now, local, peer);
+        }
+    }
+
+    /// Sends what is to be sent, tells what is to be told, and closes what nobody uses.
+    fn settle(&mut self) {
+        self.transmit();
+        while let Some((id, event)) = self.manager.poll_event() {
+            self.tell(id, event);
+        }
+        self.transmit();
+        let manager = &self.manager;
+        self.sockets.close_unused(|address| manager.uses(address));
+    }
+
+    fn transmit(&mut self) {
+        while let Some(datagram) = self.manager.poll_transmit() {
+            let sent = self.sockets.send(datagram.from, datagram.to, &datagram.bytes);
+            // Any other failure is a loss, and the datagram is sent again.
+            if sent.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+                self.refused(datagram.from);
+            }
+        }
+    }
+
+    fn tell(&mut self, about: CommunicationId, event: Event) {
+        if let Event::Requested { listener, local, remote, offer } = event {
+            let listener = ptr::with_exposed_provenance::<Id>(listener.0);
+            // SAFETY: a listener stops to listen before it is destroyed, under the lock that is held.
+            let listener = unsafe { &*listener };
+            listener.requested(self, about, (local, remote), offer);
+        } else if let Some(&Handle(id)) = self.ids.get(&about) {
+            // SAFETY: it is taken out of the table before it is destroyed, under the lock that is held.
+            unsafe { &*id }.happened(event);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Programs whose two ends are called with different words. Each is told its port with `-p`, and the second
+//! the first's address after its last word.
+
+use std::process::{Child, Command};
+
+use crate::pair::{Printed, Stage, alone, finish, next_port, start, until_listening};
+
+/// The only port of udaddy.
+pub(crate) const UDADDY_PORT: u16 = 7174;
+
+/// Runs both ends; both must succeed.
+pub(crate) fn connect(stage: &impl Stage, server: &str, client: &str) -> Printed {
+    alone(|| succeed(both(stage, server, client)))
+}
+
+/// Likewise, of a program that always uses the same port.
+pub(crate) fn connect_at(stage: &impl Stage, port: u16, server: &str, client: &str) -> Printed {
+    alone(|| succeed(both_at(stage, (port, &[]), server, client)))
+}
+
+fn succeed((server, client): (Child, (bool, String))) -> Printed {
+    let server = finish(server);
+    assert!(client.0 && server.0, "client: {}\nserver: {}", client.1, server.1);
+    Printed { server: server.1, client: client.1 }
+}
+
+/// Runs both ends of a program whose server never ends; what the client says.
+pub(crate) fn serve(stage: &impl Stage, server: &str, client: &str) -> String {
+    alone(|| {
+        let (server, client) = both(stage, server, client);
+        let killed = Command::new("kill").arg(server.id().to_string()).status();
+        assert!(killed.is_ok_and(|status| status.success()), "the server ended by itself");
+        let server = finish(server);
+        assert!(client.0, "client: {}\nserver: {}", client.1, server.1);
+        client.1
+    })
+}
+
+/// The server, and whether the client succeeded and what it said.
+fn both(stage: &impl Stage, server: &str, client: &str) -> (Child, (bool, String)) {
+    let port = next_port();
+    let told = ["-p".to_owned(), port.to_string()];
+    both_at(stage, (port, &told), server, client)
+}
+
+/// Likewise, at a port that the programs know or are told by these words.
+fn both_at(
+    stage: &impl Stage,
+    (port, told): (u16, &[String]),
+    server: &str,
+    client: &str,
+) -> (Child, (bool, String)) {
+    let (address, told) = (stage.server(), told.iter().map(String::as_str));
+    let server: Vec<&str> = server.split_whitespace().chain(told.clone()).collect();
+    let client: Vec<&str> =
+        client.split_whitespace().chain([address.as_str()]).chain(told).collect();
+    let mut server = start(stage, false, &server);
+    until_listening(&mut server, port);
+    (server, finish(start(stage, true, &client)))
+}

@@ -1,0 +1,56 @@
+//! Both ends on one host.
+
+use crate::ends::{UDADDY_PORT, connect, connect_at, serve};
+use crate::pair::{OneHost, run};
+
+#[test]
+fn rping_validates_what_it_gets() {
+    connect(&OneHost, "rping -s -V -C 50", "rping -c -V -C 50 -a");
+}
+
+/// The server binds one address, not all.
+#[test]
+fn rping_on_one_address() {
+    connect(&OneHost, "rping -s -V -C 5 -a 127.0.0.1", "rping -c -V -C 5 -a");
+}
+
+#[test]
+fn datagrams() {
+    let printed = connect_at(&OneHost, UDADDY_PORT, "udaddy", "udaddy -s");
+    assert!(printed.client.contains("data transfers complete"), "{printed:?}");
+}
+
+#[test]
+fn several_connections_of_one_program() {
+    let printed = connect(&OneHost, "ucmatose -c 8 -C 20", "ucmatose -c 8 -C 20 -s");
+    assert!(printed.client.contains("data transfers complete"), "{printed:?}");
+}
+
+/// Calls that wait, and endpoints made by name.
+#[test]
+fn synchronous_calls() {
+    connect(&OneHost, "rdma_server", "rdma_client -s");
+}
+
+/// perftest's own table follows this line.
+fn perftest(words: &str) {
+    let printed = run(&OneHost, words);
+    assert!(printed.client.contains("#bytes"), "{printed:?}");
+    assert!(!printed.client.contains("rror") && !printed.server.contains("rror"), "{printed:?}");
+}
+
+#[test]
+fn perftest_connects_by_the_connection_manager() {
+    perftest("ib_write_bw -R -n 200");
+    perftest("ib_send_lat -R -n 100");
+    perftest("ib_read_bw -R -n 100");
+    perftest("ib_write_bw -R -q 4 -n 50");
+    perftest("ib_send_bw -R -c UD -n 100");
+}
+
+/// Connections come and go a hundred at a time.
+#[test]
+fn many_connections() {
+    let printed = serve(&OneHost, "cmtime -c 100", "cmtime -c 100 -s");
+    assert!(printed.contains("us / conn"), "{printed}");
+}

@@ -1,0 +1,49 @@
+//! The ends in two network namespaces, with four paths between them of which one loses a packet in a hundred.
+
+use std::io::{self, Write};
+use std::process::{Child, Command};
+
+use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss, requirements};
+
+use crate::ends::{UDADDY_PORT, connect, connect_at};
+use crate::pair::{Stage, run};
+
+/// Two hosts of a lab.
+struct TwoHosts(Lab);
+
+impl Stage for TwoHosts {
+    fn server(&self) -> String {
+        self.0.fabric().address(0).to_string()
+    }
+
+    fn start(&self, second: bool, command: &mut Command) -> Child {
+        self.0.spawn(if second { "h1" } else { "h0" }, command).unwrap()
+    }
+}
+
+/// Two hosts, or `None` after saying why there are none.
+fn two_hosts(test: &str) -> Option<TwoHosts> {
+    if let Some(missing) = requirements().into_iter().find(|r| r.essential && !r.met) {
+        let line = format!("SKIPPED {test}: no {} ({})\n", missing.name, missing.fix);
+        io::stderr().write_all(line.as_bytes()).unwrap();
+        return None;
+    }
+    let mut lab = Lab::up(&LabSpec::named(format!("c{}", std::process::id()))).unwrap();
+    let loss: Loss = "1%".parse().unwrap();
+    let lossy = Impairment { loss, ..Impairment::default() };
+    lab.impair("l0-s1", Direction::Both, &lossy).unwrap();
+    Some(TwoHosts(lab))
+}
+
+#[test]
+fn connections_across_hosts() {
+    let Some(hosts) = two_hosts("connections across hosts") else { return };
+    connect(&hosts, "rping -s -V -C 50", "rping -c -V -C 50 -a");
+    connect(&hosts, "ucmatose -c 4 -C 20", "ucmatose -c 4 -C 20 -s");
+    let datagrams = connect_at(&hosts, UDADDY_PORT, "udaddy", "udaddy -s");
+    assert!(datagrams.client.contains("data transfers complete"), "{datagrams:?}");
+    for words in ["ib_write_bw -R -n 200", "ib_send_lat -R -n 50"] {
+        let printed = run(&hosts, words);
+        assert!(printed.client.contains("#bytes"), "{words}: {printed:?}");
+    }
+}
