@@ -10,9 +10,10 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## Build the weft command, optimised
+build: ## Build the weft command, and the libraries of weft run, optimised
 	@scripts/setup.sh build
 	$(CARGO) build --release --package weft-cli
+	$(CARGO) xtask verbs
 	@echo "built $(TARGET)/release/weft"
 
 run: ## Build, then show two hosts and four paths of which one loses packets and one dies

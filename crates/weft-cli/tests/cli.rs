@@ -289,3 +289,28 @@ fn the_demonstration_shows_that_only_one_path_waits_for_a_repair() {
     let html = std::fs::read_to_string(page).unwrap();
     assert_eq!(html.matches("<svg").count(), 3);
 }
+
+#[test]
+fn run_finds_the_libraries_or_says_how_to_make_them() {
+    let folder = Folder::new("run");
+    let path = folder.0.to_str().unwrap();
+    let absent = weft(&["run", "--libraries", path, "--", "true"]);
+    assert_eq!(absent.status.code(), Some(1));
+    let said = text(&absent.stderr);
+    assert!(said.contains("no libibverbs.so.1") && said.contains("cargo xtask verbs"), "{said}");
+
+    for file in ["libibverbs.so.1", "librdmacm.so.1", "libweft_preload.so"] {
+        std::fs::write(folder.0.join(file), "").unwrap();
+    }
+    let script = "echo $LD_LIBRARY_PATH $LD_PRELOAD; exit 7";
+    let ran = Command::cargo_bin("weft")
+        .unwrap()
+        .args(["run", "--libraries", path, "--", "sh", "-c", script])
+        .env("LD_LIBRARY_PATH", "/before")
+        .output()
+        .unwrap();
+    assert_eq!(ran.status.code(), Some(7));
+    assert_eq!(text(&ran.stdout), format!("{path}:/before {path}/libweft_preload.so\n"));
+    let unknown = weft(&["run", "--libraries", path, "--", "no-such-program"]);
+    assert!(text(&unknown.stderr).contains("cannot run no-such-program"));
+}

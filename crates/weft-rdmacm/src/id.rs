@@ -128,7 +128,12 @@ impl Id {
         }
     }
 
-    /// A connection in which it is known to the other end.
+    /// The port it is bound to.
+    pub(crate) fn port(&self) -> Option<u16> {
+        self.details().bound.as_ref().map(Bound::port)
+    }
+
+    /// What its connection is called.
     ///
     /// # Errors
     /// `ENOTCONN`.

@@ -31,6 +31,9 @@ const RDMACM: Library = Library {
     needs: &["libibverbs.so.1"],
 };
 
+/// What `weft run` loads before a program.
+const PRELOAD: (&str, &str) = ("crates/weft-verbs/preload/device_node.c", "libweft_preload.so");
+
 /// A row of the table.
 #[derive(Debug, PartialEq, Eq)]
 struct Symbol<'a> {
@@ -73,6 +76,11 @@ pub(crate) fn link(root: &Path, args: &Args) -> Result<()> {
     let folder = args.out.clone().unwrap_or_else(|| release.join("verbs"));
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot make {}", folder.display()))?;
+    let (source, preload) = PRELOAD;
+    run(Command::new("cc")
+        .args(["-shared", "-fPIC", "-O2", "-o"])
+        .arg(folder.join(preload))
+        .arg(root.join(source)))?;
     let Some(verbs) = &args.archive else {
         for library in [&VERBS, &RDMACM] {
             let build = ["build", "--release", "--lib", "--package", library.package];

@@ -16,12 +16,13 @@ mod lab;
 mod list;
 mod man;
 mod perf;
+mod run;
 mod sim;
 
 /// What every command's `--help` says at the end of the first page.
 const EXIT_CODES: &str = "\
 Exit codes: 0 done, 1 failed (the reason is on standard error), 2 wrong usage. `weft lab exec` \
-gives its command's.
+and `weft run` give their command's.
 
 Colours follow NO_COLOR; progress bars appear on a terminal only.";
 
@@ -31,6 +32,7 @@ Examples:
   weft doctor                                what this machine can do, and what to install
   sudo weft lab up --spines 4                a leaf–spine fabric of network namespaces
   sudo weft lab set l0-s1 --loss 1%          one of its four paths loses packets
+  weft run -- ib_write_bw                    an RDMA program as it is, without RDMA hardware
   weft experiment run stellar-fig12          a paper's figure, its value beside ours
   weft sim run mine.toml --html out/mine.html
   weft list policies                         how a connection can choose its paths
@@ -80,6 +82,7 @@ commands! {
     Lab => lab;
     Perf => perf;
     Capture => capture;
+    Run => run;
     Sim => sim;
     Experiment => experiment;
     Doctor => doctor;

@@ -17,7 +17,7 @@ const BACKLOG: u32 = 1024;
 
 /// Binds a port; an address that stands for all is each that a device has.
 fn bind(state: &mut State, id: &Id, to: SocketAddr) -> Outcome<()> {
-    if id.details().bound.is_some() {
+    if id.port().is_some() {
         return Err(EINVAL);
     }
     let only_ipv6 = id.details().only_ipv6;
@@ -55,14 +55,11 @@ pub(super) unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, to: *mut soc
 
 /// Finds the address and the device that lead to the other end.
 fn resolve(state: &mut State, id: &Id, wanted: Option<SocketAddr>, to: SocketAddr) -> Outcome<()> {
-    let is_bound = id.details().bound.is_some();
-    if let Some(wanted) = wanted.filter(|_| !is_bound) {
+    if let Some(wanted) = wanted.filter(|_| id.port().is_none()) {
         bind(state, id, wanted)?;
     }
-    let (bound, local) = (id.details().bound.clone(), id.ends().map(|(local, _)| local));
     // SAFETY: a program does not change it.
-    let local =
-        local.or_else(|| unsafe { address::of_storage(&(*id.public()).route.addr.src_addr) });
+    let local = unsafe { address::of_storage(&(*id.public()).route.addr.src_addr) };
     let ip = match local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified()) {
         Some(ip) => ip,
         None => source_for(to)?,
@@ -70,13 +67,17 @@ fn resolve(state: &mut State, id: &Id, wanted: Option<SocketAddr>, to: SocketAdd
     if ip.is_ipv4() != to.is_ipv4() {
         return Err(EINVAL);
     }
-    let Some((_, _)) = state.device_with(ip) else { return Err(Errno(libc::ENODEV)) };
-    if bound.is_none() {
-        bind(state, id, SocketAddr::new(ip, 0))?;
+    if state.device_with(ip).is_none() {
+        return Err(Errno(libc::ENODEV));
     }
-    let port = id.details().bound.as_ref().map_or(0, crate::service::Bound::port);
-    if let Some((device, row)) = state.device_with(ip) {
-        id.attach(device, row, SocketAddr::new(ip, port));
+    match id.port() {
+        None => bind(state, id, SocketAddr::new(ip, 0))?,
+        // It was bound to every address.
+        Some(port) => {
+            if let Some((device, row)) = state.device_with(ip) {
+                id.attach(device, row, SocketAddr::new(ip, port));
+            }
+        }
     }
     id.set_peer(to);
     Ok(())
@@ -142,7 +143,7 @@ unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
         let id = unsafe { Id::of(id) };
         let backlog = u32::try_from(backlog).ok().filter(|backlog| *backlog > 0);
         with(|state| {
-            if id.details().bound.is_none() {
+            if id.port().is_none() {
                 bind(state, id, SocketAddr::from(([0; 4], 0)))?;
             }
             let bound = id.details().bound.clone().ok_or(EINVAL)?;

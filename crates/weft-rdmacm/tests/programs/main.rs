@@ -7,3 +7,4 @@ mod ends;
 mod library;
 mod one_host;
 mod two_hosts;
+mod ucx;
