@@ -150,9 +150,15 @@ impl Outbox {
         if let Some((tap, _)) = &self.tap {
             tap.flush();
         }
+        // A path's groups together, in the order of their first: over paths alike what was laid out first
+        // arrives first, such as the acceptance of a connection before what is sent on it.
+        let first = &mut self.latest;
+        first.fill(None);
+        for (index, group) in (0..).zip(&self.groups) {
+            first[usize::from(group.path)].get_or_insert(index);
+        }
+        self.groups.sort_by_key(|group| first[usize::from(group.path)]);
         self.latest.fill(None);
-        // Stable within a path, so that what left first arrives first.
-        self.groups.sort_by_key(|group| group.path);
         let mut groups = std::mem::take(&mut self.groups);
         let mut kept = 0;
         let mut start = 0;

@@ -197,6 +197,18 @@ fn a_port_that_is_taken_is_named() {
 }
 
 #[test]
+fn the_path_laid_out_first_leaves_first() {
+    let (mut sender, mut receiver) = (open(LOCAL[0]), open(LOCAL[0]));
+    let to = receiver.local();
+    for (number, path) in (0..).zip([1, 0, 1]) {
+        sender.outbox.push(&to, path, 10 + number, |out| out.fill(0));
+    }
+    sender.outbox.flush();
+    let arrived = collect(&mut receiver.inbox, 3);
+    assert_eq!(arrived.iter().map(|(_, bytes)| bytes.len()).collect::<Vec<_>>(), [10, 12, 11]);
+}
+
+#[test]
 fn source_ports_can_be_chosen() {
     let free = open(LOCAL[0]);
     let ports = free.outbox.source_ports().unwrap();

@@ -1,5 +1,7 @@
 //! Queue pairs: made, moved from state to state, given work, flushed, ended.
 
+use alloc::vec::Vec;
+
 use weft_units::Instant;
 
 use super::Device;
@@ -272,15 +274,22 @@ impl Device {
             pair.responder.acknowledgements.clear();
             pair.responder.answers.clear();
         }
+        let is_error = pair.state == State::Error;
         let mut held = false;
+        let mut taken = Vec::new();
         for incoming in flow.inbox.drain() {
             held |= !incoming.held.is_empty();
-            // A request taken from a shared queue is lost with its message: it is completed.
-            if let Some(receive) = incoming.receive
-                && srq.is_some()
-            {
-                let flushed = failed(qp, receive.wr_id, Status::WrFlush, WorkKind::Receive);
-                self.complete(receive_cq, flushed, false);
+            taken.extend(incoming.receive.filter(|_| srq.is_some()));
+        }
+        // What messages that came in part had taken from a shared queue is completed in error. Else, the
+        // peer went: hardware would not hear of it, and the requests are there for others.
+        for receive in taken.into_iter().rev() {
+            match srq.and_then(|srq| self.srqs.get_mut(srq.0)).filter(|_| !is_error) {
+                Some(srq) => srq.queue.put_back(receive),
+                None => {
+                    let flushed = failed(qp, receive.wr_id, Status::WrFlush, WorkKind::Receive);
+                    self.complete(receive_cq, flushed, false);
+                }
             }
         }
         let connection = flow.connection;

@@ -107,6 +107,40 @@ fn a_failed_queue_pair_leaves_the_rest_of_a_shared_queue_alone() {
 }
 
 #[test]
+fn a_peer_that_goes_in_the_middle_of_a_send_leaves_the_shared_request_to_others() {
+    let mut network = Network::new(2);
+    let (client, server) = (network.end(0, RC), network.end(1, RC));
+    let device = &mut network.hosts[1].device;
+    let srq = device.create_srq(server.domain, 16, 1).unwrap();
+    let shared = QueuePairRequest { srq: Some(srq), ..request(server.domain, server.cq, RC) };
+    let [served, other_served] =
+        [0, 1].map(|_| End { qp: device.create_qp(&shared).unwrap(), ..server });
+    let sges = [server.sge(0, 30_000)];
+    for wr_id in 0..2 {
+        device.post_srq_receive(srq, &ReceiveRequest { wr_id, sges: &sges }).unwrap();
+    }
+    network.join(&client, &served, |_| ());
+    send(&mut network, &client, 1, 10);
+    assert_eq!(network.outcomes(&server, 1), [(0, Status::Success)]);
+    let mut number = 0;
+    network.rule = Box::new(move |_| {
+        number += 1;
+        if number % 3 == 0 { Fate::Drop } else { Fate::Pass }
+    });
+    send(&mut network, &client, 2, 30_000);
+    network.run_for(Duration::from_micros(10));
+    let now = network.now;
+    network.hosts[0].device.destroy_qp(now, client.qp).unwrap();
+    network.rule = Box::new(|_| Fate::Pass);
+    network.run_for(Duration::from_millis(100));
+    assert!(network.poll(&server).is_none(), "hardware would not hear of it");
+    let other = network.end(0, RC);
+    network.join(&other, &other_served, |_| ());
+    send(&mut network, &other, 3, 10);
+    assert_eq!(network.outcomes(&server, 1), [(1, Status::Success)], "it is there");
+}
+
+#[test]
 fn what_an_unreliable_queue_pair_receives_is_whole_and_in_order() {
     let mut lost = 0;
     for seed in 0..20 {
