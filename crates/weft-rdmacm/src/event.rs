@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::abi::verbs::ibv_ah_attr;
 use crate::abi::*;
 use crate::errno::Outcome;
+use crate::events::EventQueue;
 use crate::id::Id;
 use crate::message::Offer;
-use crate::queue::Queue;
 
 /// What a program gets from `rdma_get_cm_event(3)`.
 #[repr(C)]
@@ -23,7 +23,7 @@ pub(crate) struct Event {
 // SAFETY: what it points to stays until it is acknowledged, and any thread may do that.
 unsafe impl Send for Event {}
 
-pub(crate) type Events = Queue<Box<Event>>;
+pub(crate) type Events = EventQueue<Box<Event>>;
 
 impl Event {
     /// An event about an identifier.
@@ -110,7 +110,7 @@ impl Channel {
     /// # Errors
     /// There are no more descriptors.
     pub(crate) fn open() -> Outcome<*mut rdma_event_channel> {
-        let events = Arc::new(Queue::open()?);
+        let events = Arc::new(EventQueue::open()?);
         let public = rdma_event_channel { fd: events.descriptor() };
         Ok(Box::into_raw(Box::new(Self { public, events })).cast())
     }

@@ -10,11 +10,11 @@ use crate::abi::*;
 use crate::address::{self, Sockaddr};
 use crate::errno::{Errno, Outcome};
 use crate::event::{Channel, Event, Events};
+use crate::events::Open;
 use crate::ibverbs::{Device, PORT, gid_of};
 use crate::manager;
 use crate::manager::Space;
 use crate::message::{CommunicationId, Offer};
-use crate::queue::Open;
 use crate::service::{Bound, Handle, State, with};
 
 /// The default partition, the only one there is.
@@ -290,7 +290,7 @@ impl Id {
                 // SAFETY: the program has not heard of it.
                 unsafe { Self::destroy(event.public.id) }?;
             }
-            id.open.remove();
+            id.open.close(1);
         }
         // SAFETY: the program holds the last event of a synchronous call until the next.
         unsafe {
@@ -318,7 +318,7 @@ pub(crate) unsafe fn acknowledge(event: *mut rdma_cm_event) {
         // SAFETY: as the caller says; what it holds is not destroyed before this.
         unsafe {
             let event = Box::from_raw(event.cast::<Event>());
-            (*event.holds).open.remove();
+            (*event.holds).open.close(1);
         }
     }
 }

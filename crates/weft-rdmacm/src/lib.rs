@@ -9,11 +9,13 @@ pub mod abi;
 mod address;
 mod errno;
 mod event;
+/// Queues that programs wait for, as those of verbs.
+#[path = "../../weft-verbs/src/engine/events.rs"]
+mod events;
 mod exports;
 mod ibverbs;
 mod id;
 mod manager;
 mod message;
-mod queue;
 mod service;
 mod transition;

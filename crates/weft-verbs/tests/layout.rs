@@ -1,33 +1,9 @@
 //! Every structure is laid out as the C compiler lays it out.
 
-use std::fmt::Write as _;
-use std::path::Path;
-use std::process::Command;
-
 use weft_verbs::abi::*;
 
-/// For each structure its name and fields, as C says them and as Rust has them; `rust = c` where the
-/// names differ.
-macro_rules! layouts {
-    ($($name:ident { $($field:ident $(= $c:literal)?),* $(,)? })+) => {
-        /// Lines that a C program prints and what they must be.
-        fn layouts() -> Vec<(String, String, usize)> {
-            let mut lines = Vec::new();
-            $(
-                let name = stringify!($name);
-                let size = format!("sizeof(struct {name})");
-                lines.push((format!("{name}"), size, size_of::<$name>()));
-                $(
-                    let rust = stringify!($field);
-                    let c = [$($c,)? rust][0];
-                    let offset = format!("offsetof(struct {name}, {c})");
-                    lines.push((format!("{name}.{rust}"), offset, core::mem::offset_of!($name, $field)));
-                )*
-            )+
-            lines
-        }
-    };
-}
+#[macro_use]
+mod layouts;
 
 layouts! {
     ibv_gid_entry { gid, gid_index, port_num, gid_type, ndev_ifindex }
@@ -119,33 +95,7 @@ layouts! {
     }
 }
 
-/// Compiles and runs a C program.
-fn output_of(source: &str, in_folder: &Path) -> String {
-    let (file, program) = (in_folder.join("layout.c"), in_folder.join("layout"));
-    std::fs::write(&file, source).unwrap();
-    let compiled = Command::new("cc").arg(&file).arg("-o").arg(&program).output().unwrap();
-    let complaint = String::from_utf8_lossy(&compiled.stderr);
-    assert!(compiled.status.success(), "no verbs.h (apt-get install libibverbs-dev)? {complaint}");
-    String::from_utf8(Command::new(&program).output().unwrap().stdout).unwrap()
-}
-
 #[test]
 fn structures_are_laid_out_as_verbs_h_says() {
-    let layouts = layouts();
-    let mut source = String::from("#include <infiniband/verbs.h>\n#include <stdio.h>\n");
-    source += "#include <stddef.h>\nint main(void) {\n";
-    for (_, expression, _) in &layouts {
-        writeln!(source, "printf(\"%zu\\n\", {expression});").unwrap();
-    }
-    source += "}\n";
-    let printed = output_of(&source, Path::new(env!("CARGO_TARGET_TMPDIR")));
-    let said: Vec<usize> = printed.lines().map(|line| line.parse().unwrap()).collect();
-    assert_eq!(said.len(), layouts.len());
-    let wrong: Vec<_> = layouts
-        .iter()
-        .zip(said)
-        .filter(|((_, _, ours), said)| ours != said)
-        .map(|((name, _, ours), said)| format!("{name}: {ours}, verbs.h has {said}"))
-        .collect();
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    layouts::compare("infiniband/verbs.h", "libibverbs-dev", &layouts());
 }

@@ -65,41 +65,43 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Drops the events that nobody may hear of any more.
-    pub(crate) fn forget(&self, about: impl Fn(&T) -> bool) {
+    /// Takes out the events that fit, in order: those that nobody may hear of any more, or from here.
+    pub(crate) fn take(&self, fits: impl Fn(&T) -> bool) -> Vec<T> {
         let mut entries = self.entries();
-        let before = entries.len();
-        entries.retain(|event| !about(event));
-        (entries.len()..before).for_each(|_| self.discount());
+        let (taken, kept): (Vec<_>, Vec<_>) = entries.drain(..).partition(fits);
+        entries.extend(kept);
+        taken.iter().for_each(|_| self.discount());
+        taken
     }
 }
 
-/// Events of one object that a program has taken, and those it says it is done with. The object is not
-/// destroyed before they are as many (`ibv_ack_cq_events(3)`).
+/// Events of one object that a program is not done with. The object is not destroyed before there are
+/// none (`ibv_ack_cq_events(3)`, `rdma_ack_cm_event(3)`).
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
-    open: Mutex<u64>,
-    done: Condvar,
+pub(crate) struct Open {
+    events: Mutex<u64>,
+    none: Condvar,
 }
 
-impl Taken {
-    fn open(&self) -> MutexGuard<'_, u64> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+impl Open {
+    fn events(&self) -> MutexGuard<'_, u64> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn take(&self) {
-        *self.open() += 1;
+    pub(crate) fn add(&self) {
+        *self.events() += 1;
     }
 
-    pub(crate) fn acknowledge(&self, events: u32) {
-        let mut open = self.open();
-        *open = open.saturating_sub(events.into());
-        self.done.notify_all();
+    pub(crate) fn close(&self, count: u32) {
+        let mut events = self.events();
+        *events = events.saturating_sub(count.into());
+        // Under the lock: who waits may destroy this as soon as it is let go.
+        self.none.notify_all();
     }
 
-    pub(crate) fn wait_until_done(&self) {
-        let open = self.open();
-        let _done = self.done.wait_while(open, |open| *open > 0);
+    pub(crate) fn wait_for_none(&self) {
+        let events = self.events();
+        let _none = self.none.wait_while(events, |events| *events > 0);
     }
 }
 
@@ -120,7 +122,7 @@ mod tests {
         };
         assert!(nothing(&queue));
         (0..4).for_each(|event| queue.push(event));
-        queue.forget(|&event| event < 2);
+        assert_eq!(queue.take(|&event| event < 2), [0, 1]);
         assert_eq!((queue.wait().unwrap(), queue.wait().unwrap()), (2, 3));
         assert!(nothing(&queue));
         let mut watched = [PollFd::new(&queue.count, PollFlags::IN)];
@@ -141,14 +143,14 @@ mod tests {
 
     #[test]
     fn destruction_waits_for_acknowledgements() {
-        let taken = Arc::new(Taken::default());
-        (0..3).for_each(|_| taken.take());
+        let open = Arc::new(Open::default());
+        (0..3).for_each(|_| open.add());
         let other = std::thread::spawn({
-            let taken = taken.clone();
-            move || (0..3).for_each(|_| taken.acknowledge(1))
+            let open = open.clone();
+            move || (0..3).for_each(|_| open.close(1))
         });
-        taken.wait_until_done();
-        assert_eq!(*taken.open(), 0);
+        open.wait_for_none();
+        assert_eq!(*open.events(), 0);
         other.join().unwrap();
     }
 }

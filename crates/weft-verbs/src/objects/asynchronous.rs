@@ -8,14 +8,14 @@ use super::queue_pair::QueuePair;
 use super::shared_receive_queue::SharedQueue;
 use crate::abi::*;
 use crate::context::Context;
-use crate::engine::events::Taken;
+use crate::engine::events::Open;
 use crate::errno::{Errno, count};
 
 /// What an event is about, and where it is counted.
 ///
 /// # Safety
 /// The object is made.
-unsafe fn about<'a>(kind: u32, object: usize) -> (event_element, &'a Taken) {
+unsafe fn about<'a>(kind: u32, object: usize) -> (event_element, &'a Open) {
     let cq: *mut ibv_cq = core::ptr::with_exposed_provenance_mut(object);
     let (qp, srq): (*mut ibv_qp, *mut ibv_srq) = (cq.cast(), cq.cast());
     // SAFETY: as the caller says; the kind of event tells the kind of object.
@@ -43,8 +43,8 @@ unsafe extern "C" fn ibv_get_async_event(
         let event = events.wait().map_err(|error| Errno::from_io(&error))?;
         // SAFETY: an object takes its events along when it is destroyed, so this one is not.
         unsafe {
-            let (element, taken) = about(event.kind, event.object);
-            taken.take();
+            let (element, open) = about(event.kind, event.object);
+            open.add();
             to.write(ibv_async_event { element, event_type: event.kind });
         }
         Ok(0)
@@ -58,6 +58,6 @@ unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     // SAFETY: as the caller says; an object waits for its events to be acknowledged.
     unsafe {
         let ibv_async_event { element, event_type } = *event;
-        about(event_type, element.cq.expose_provenance()).1.acknowledge(1);
+        about(event_type, element.cq.expose_provenance()).1.close(1);
     }
 }

@@ -64,7 +64,7 @@ unsafe extern "C" fn ibv_get_cq_event(
         let about: *mut ibv_cq = core::ptr::with_exposed_provenance_mut(object);
         // SAFETY: a queue takes its events along when it is destroyed, so this one is not.
         unsafe {
-            CompletionQueue::of(about.cast()).announced.take();
+            CompletionQueue::of(about.cast()).announced.add();
             cq.write(about);
             cq_context.write((*about).cq_context);
         }
@@ -77,5 +77,5 @@ unsafe extern "C" fn ibv_get_cq_event(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, events: u32) {
     // SAFETY: as the caller says.
-    unsafe { CompletionQueue::of(cq.cast()) }.announced.acknowledge(events);
+    unsafe { CompletionQueue::of(cq.cast()) }.announced.close(events);
 }

@@ -13,7 +13,7 @@ use super::{Object, Shared};
 use crate::abi::*;
 use crate::context::{Context, Opened};
 use crate::engine::Watcher;
-use crate::engine::events::Taken;
+use crate::engine::events::Open;
 use crate::errno::{EINVAL, EOPNOTSUPP, Errno, Outcome, count, number, pointer};
 
 #[repr(C)]
@@ -22,9 +22,9 @@ pub(super) struct CompletionQueue {
     pub(super) opened: Arc<Opened>,
     pub(super) number: weft_rnic::CompletionQueue,
     /// Completion events.
-    pub(super) announced: Taken,
+    pub(super) announced: Open,
     /// Asynchronous events.
-    pub(super) told: Taken,
+    pub(super) told: Open,
     /// The completion that is read field by field. Whoever has begun to poll holds the queue's mutex.
     current: UnsafeCell<ibv_wc>,
 }
@@ -67,8 +67,8 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_cq_ex> {
         public: Shared::new(by_fields(ibv_cq_ex { base, ..zero })),
         opened: opened.clone(),
         number: weft_rnic::CompletionQueue(0),
-        announced: Taken::default(),
-        told: Taken::default(),
+        announced: Open::default(),
+        told: Open::default(),
         current: UnsafeCell::new(ibv_wc::default()),
     };
     let public = queue.publish();
@@ -174,12 +174,12 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         if !channel.is_null() {
             // SAFETY: a channel outlives the queues that announce there.
             let channel = unsafe { CompletionChannel::of(channel) };
-            channel.queue.forget(|&about| about == object);
+            channel.queue.take(|&about| about == object);
             channel.users.fetch_sub(1, Ordering::Relaxed);
         }
-        queue.opened.events.forget(|event| event.object == object);
-        queue.announced.wait_until_done();
-        queue.told.wait_until_done();
+        queue.opened.events.take(|event| event.object == object);
+        queue.announced.wait_for_none();
+        queue.told.wait_for_none();
         // SAFETY: nothing is about it any more, and the caller gives it up.
         drop(unsafe { CompletionQueue::take(cq.cast()) });
         Ok(())

@@ -14,7 +14,7 @@ use super::{Object, Shared};
 use crate::abi::*;
 use crate::context::Opened;
 use crate::engine::address_of;
-use crate::engine::events::Taken;
+use crate::engine::events::Open;
 use crate::errno::{EINVAL, EOPNOTSUPP, Outcome, number, pointer};
 
 #[repr(C)]
@@ -23,7 +23,7 @@ pub(super) struct QueuePair {
     pub(super) opened: Arc<Opened>,
     pub(super) number: QueuePairNumber,
     pub(super) service: Service,
-    pub(super) told: Taken,
+    pub(super) told: Open,
     /// Requests that are built call by call, while `wr_start` holds the queue pair's mutex.
     pub(super) builder: core::cell::UnsafeCell<Builder>,
     /// Whether it was made for building requests.
@@ -104,7 +104,7 @@ unsafe fn create(wanted: Wanted<'_>) -> Outcome<*mut ibv_qp_ex> {
         opened: opened.clone(),
         number: QueuePairNumber(0),
         service,
-        told: Taken::default(),
+        told: Open::default(),
         builder: Default::default(),
         builds: builds.is_some(),
         cap: *cap,
@@ -380,8 +380,8 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         let pair = unsafe { QueuePair::of(qp.cast()) };
         pair.opened.engine.destroy_qp(pair.number)?;
         let object = qp.expose_provenance();
-        pair.opened.events.forget(|event| event.object == object);
-        pair.told.wait_until_done();
+        pair.opened.events.take(|event| event.object == object);
+        pair.told.wait_for_none();
         // SAFETY: nothing is about it any more, and the caller gives it up.
         drop(unsafe { QueuePair::take(qp.cast()) });
         Ok(())

@@ -11,7 +11,7 @@ use super::work::post_receives;
 use super::{Object, Shared};
 use crate::abi::*;
 use crate::context::Opened;
-use crate::engine::events::Taken;
+use crate::engine::events::Open;
 use crate::errno::{EINVAL, EOPNOTSUPP, Outcome, number, pointer};
 
 #[repr(C)]
@@ -19,7 +19,7 @@ pub(super) struct SharedQueue {
     public: Shared<ibv_srq>,
     pub(super) opened: Arc<Opened>,
     pub(super) number: SharedReceiveQueue,
-    pub(super) told: Taken,
+    pub(super) told: Open,
     max_wr: u32,
     max_sge: u32,
     limit: AtomicU32,
@@ -50,7 +50,7 @@ unsafe fn create(
         public: Shared::new(ibv_srq { context, srq_context, pd, ..zero }),
         opened: opened.clone(),
         number: SharedReceiveQueue(0),
-        told: Taken::default(),
+        told: Open::default(),
         max_wr,
         max_sge,
         limit: AtomicU32::new(0),
@@ -156,8 +156,8 @@ unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         let queue = unsafe { SharedQueue::of(srq) };
         queue.opened.engine.destroy_srq(queue.number)?;
         let object = srq.expose_provenance();
-        queue.opened.events.forget(|event| event.object == object);
-        queue.told.wait_until_done();
+        queue.opened.events.take(|event| event.object == object);
+        queue.told.wait_for_none();
         // SAFETY: nothing is about it any more, and the caller gives it up.
         drop(unsafe { SharedQueue::take(srq) });
         Ok(())
