@@ -65,7 +65,13 @@ fn find(name: &str, variants: &[Variant]) -> Result<Part, UnknownBalancer> {
     let policies = path::Kind::ALL.iter().map(|kind| kind.name());
     let switches = switch::Kind::ALL.iter().map(|kind| kind.name());
     let controls = congestion::Kind::ALL.iter().map(|kind| kind.name());
-    let known: Vec<&str> = own.chain(policies).chain(switches).chain(controls).collect();
+    let mut known: Vec<&str> = Vec::new();
+    for name in own.chain(policies).chain(switches).chain(controls) {
+        // A variant may hide a policy, and a policy and a switch model share a name.
+        if !known.contains(&name) {
+            known.push(name);
+        }
+    }
     Err(UnknownBalancer(unknown_name("balancer", name, &known)))
 }
 

@@ -85,9 +85,11 @@ impl ScenarioError {
 
     /// What is wrong with the last variant of this name.
     pub(super) fn variant(name: &str, message: &str, text: &str) -> Self {
-        let named = (1..).zip(text.lines()).filter(|(_, line)| {
-            find_value(line, name, 1).is_some_and(|(_, key)| key.trim_start_matches('{') == "name")
-        });
+        // Not by `find_value`: a name that is wrong may hold what separates values.
+        let key = format!("name={name:?}").replace(' ', "");
+        let named = (1..)
+            .zip(text.lines())
+            .filter(|(_, line)| line.replace(' ', "").replace('\'', "\"").contains(&key));
         let line = named.last().map(|(line, _)| line);
         Self { file: None, line, message: format!("variant {name:?}: {message}") }
     }

@@ -238,7 +238,7 @@ impl Scenario {
         pcie.check()
     }
 
-    /// Each variant must give a scenario, and have a name of its own.
+    /// Each variant must give a scenario, and have a name of its own that a list of balancers can hold.
     fn check_variants(&self, folder: &Path, text: &str) -> Result<(), ScenarioError> {
         if self.variants.is_empty() {
             return Ok(());
@@ -251,6 +251,9 @@ impl Scenario {
             let wrong = |message: String| ScenarioError::variant(name, &message, text);
             if self.variants[..index].iter().any(|other| &other.name == name) {
                 return Err(wrong("there is another of this name".into()));
+            }
+            if name.contains([',', '+']) {
+                return Err(wrong("',' and '+' join names, so they cannot be in one".into()));
             }
             if let Some(section) = variant.foreign_section() {
                 let known = variant::SECTIONS.join(", ");

@@ -135,6 +135,17 @@ fn an_impossible_load_is_named_with_its_line() {
 }
 
 #[test]
+fn a_variant_s_name_can_stand_in_a_list_of_balancers() {
+    for name in ["ecmp, PFC", "ecmp+pfc"] {
+        let text = format!("[topology]\nkind = \"leaf-spine\"\n\n[[variant]]\nname = \"{name}\"\n");
+        let error = parse(&text).unwrap_err();
+        let want =
+            format!("line 5: variant {name:?}: ',' and '+' join names, so they cannot be in one");
+        assert_eq!(error, want);
+    }
+}
+
+#[test]
 fn a_balancer_s_parameter_is_named_with_its_group_and_line() {
     let head = "[topology]\nkind = \"leaf-spine\"\n\n[buffer]\nalpha = 1.0\n\n[forwarding]\nkind = \"conga\"\n";
     for (group, key, want) in [
