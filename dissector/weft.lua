@@ -71,6 +71,14 @@ names["RDMA operations"] = {
   [100] = "UD SEND",
   [101] = "UD SEND with immediate",
 }
+names["Frame kinds"] = {
+  [1] = "small",
+  [2] = "large",
+  [3] = "ACK",
+  [4] = "NOP",
+  [5] = "switch",
+  [6] = "close",
+}
 header("data", "Data packet", 16, {
   { "pkt_type", "Pkt Type", 0, 1, 8, 0x0, names["Packet types"], "1" },
   { "version", "Version", 1, 1, 4, 0xf0, nil, "protocol version" },

@@ -28,6 +28,26 @@ pub enum ParseError {
         /// The number in the packet.
         got: u8,
     },
+    /// A frame of the messaging layer that is of no known kind.
+    #[error("unknown frame kind {got}")]
+    UnknownFrameKind {
+        /// The number in the frame.
+        got: u8,
+    },
+    /// Something else than a channel's offer.
+    #[error("not an offer of a channel: it begins with {got:#010x}, expected \"WEFT\"")]
+    WrongMagic {
+        /// The first four bytes.
+        got: u32,
+    },
+    /// An offer of another version.
+    #[error("offer of version {got}; known: {known}")]
+    UnknownVersion {
+        /// The number in the offer.
+        got: u8,
+        /// What is spoken here.
+        known: u8,
+    },
     /// An ACK announces more bitmap words than an ACK has room for.
     #[error("bitmap of {words} words; an ACK holds at most 8")]
     BitmapTooLong {
@@ -87,6 +107,9 @@ impl ParseError {
             Self::Truncated { .. } => "truncated",
             Self::UnknownPacketType { .. } => "unknown_packet_type",
             Self::UnknownNext { .. } => "unknown_next",
+            Self::UnknownFrameKind { .. } => "unknown_frame_kind",
+            Self::WrongMagic { .. } => "wrong_magic",
+            Self::UnknownVersion { .. } => "unknown_version",
             Self::BitmapTooLong { .. } => "bitmap_too_long",
             Self::WrongIpVersion { .. } => "wrong_ip_version",
             Self::LengthTooSmall { .. } => "length_too_small",

@@ -51,6 +51,11 @@ pub const HEADERS: &[Header] = &[
     crate::message::SPEC,
     crate::rdma::SPEC,
     crate::rdma::OPERANDS_SPEC,
+    crate::offer::SPEC,
+    crate::frame::SEQUENCE_SPEC,
+    crate::frame::SPEC,
+    crate::frame::TRACE_SPEC,
+    crate::frame::REMOTE_SPEC,
     crate::setup::SPEC,
     crate::setup::TERMS_SPEC,
     crate::ack::SPEC,
@@ -66,6 +71,7 @@ pub const NUMBERS: &[(&str, &[Number])] = &[
     ("Packet types", crate::PACKET_TYPES),
     ("ACK types", crate::ack::ACK_TYPES),
     ("RDMA operations", crate::rdma::OPERATIONS),
+    ("Frame kinds", crate::frame::FRAME_KINDS),
 ];
 
 impl Header {
