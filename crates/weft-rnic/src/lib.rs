@@ -192,4 +192,5 @@ pub use memory::{
 };
 pub use queue_pair::{Attributes, QueuePairNumber, QueuePairRequest, Service, State};
 pub use receive_queue::SharedReceiveQueue;
+pub use weft_transport::Arrival;
 pub use work::{Data, Datagram, Operation, ReceiveRequest, Remote, SendRequest, Sge};

@@ -159,6 +159,16 @@ pub enum Call {
     Response(u64),
 }
 
+impl Call {
+    /// The number of a request.
+    pub const fn request(self) -> Option<u64> {
+        match self {
+            Self::Request(id) => Some(id),
+            Self::OneWay | Self::Response(_) => None,
+        }
+    }
+}
+
 /// What a traced message carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Trace {

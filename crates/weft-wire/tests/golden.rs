@@ -4,10 +4,10 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use weft_wire::{
-    AckHeader, AckType, AtomicOperands, Bitmap, DataHeader, Ecn, EtherType, EthernetHeader,
-    Ipv4Header, Ipv4Options, Ipv6Header, MacAddr, MessageHeader, Next, Packet, RdmaHeader,
-    RdmaOperation, SetupHeader, SetupKind, Terms, U3, U4, U5, U6, U11, U13, U20, U24, UdpHeader,
-    VxlanHeader,
+    AckHeader, AckType, AtomicOperands, Bitmap, Call, ChannelOffer, DataHeader, Ecn, EtherType,
+    EthernetHeader, FrameHeader, FrameKind, Ipv4Header, Ipv4Options, Ipv6Header, MacAddr,
+    MessageHeader, Next, Packet, RdmaHeader, RdmaOperation, RemoteBody, SetupHeader, SetupKind,
+    Terms, Trace, U3, U4, U5, U6, U11, U13, U20, U24, UdpHeader, VxlanHeader,
 };
 
 mod files;
@@ -59,6 +59,43 @@ fn data_packet_with_message() {
     };
     let message = MessageHeader { opcode: 0x81, id: 256, offset: 4096, length: 4098 };
     assert_packet("data_message", Packet::Data(header, Some(message)), b"ok");
+}
+
+#[test]
+fn frame_of_a_large_request() {
+    let trace = Trace { id: 9, sent_at: (1 << 32) + 2, received_at: 0 };
+    let header = FrameHeader {
+        kind: FrameKind::Large,
+        call: Call::Request(9),
+        known: 258,
+        length: 70_000,
+        trace: Some(trace),
+    };
+    let body = RemoteBody { address: 0x7f00_1234_5678, rkey: 0x10a };
+    let bytes = golden("frame");
+    let (parsed, rest) = FrameHeader::parse(&bytes).unwrap();
+    assert_eq!((parsed, RemoteBody::parse(rest)), (header, Ok(body)));
+    let mut out = vec![0; bytes.len()];
+    let len = header.emit(&mut out);
+    body.emit(&mut out[len..]);
+    assert_eq!(out, bytes);
+}
+
+#[test]
+fn channel_offer() {
+    let offer = ChannelOffer {
+        qp: U24::truncate(17),
+        psn: U24::MAX,
+        gid: Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped(),
+        depth: 32,
+        ack_frames: 5,
+        small: 4096,
+        longest: 64 << 20,
+        token: 0x0123_4567_89ab_cdef,
+    };
+    let bytes = golden("offer");
+    assert_eq!(ChannelOffer::parse(&bytes), Ok(offer));
+    assert_eq!(offer.emit().as_slice(), bytes);
 }
 
 #[test]

@@ -12,6 +12,8 @@ pub(crate) const FILES: &[(&str, &str)] = golden![
     "data",
     "data_message",
     "data_rdma",
+    "frame",
+    "offer",
     "request",
     "close",
     "ack",

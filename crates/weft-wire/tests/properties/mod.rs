@@ -4,7 +4,8 @@
 
 use weft_wire::checksum::Checksum;
 use weft_wire::{
-    EthernetHeader, Ipv4Header, Ipv6Header, Packet, ParseError, RdmaHeader, UdpHeader, VxlanHeader,
+    ChannelOffer, EthernetHeader, FrameHeader, Ipv4Header, Ipv6Header, Packet, ParseError,
+    RdmaHeader, RemoteBody, UdpHeader, VxlanHeader,
 };
 
 /// Feeds bytes to a parser, holds its promises, and says whether the bytes were accepted.
@@ -14,6 +15,8 @@ pub type Property = fn(&[u8]) -> Result<(), ParseError>;
 pub const PARSERS: &[(&str, Property)] = &[
     ("packet", packet),
     ("rdma", rdma),
+    ("frame", frame),
+    ("offer", offer),
     ("eth", eth),
     ("ipv4", ipv4),
     ("ipv6", ipv6),
@@ -75,6 +78,26 @@ pub fn rdma(bytes: &[u8]) -> Result<(), ParseError> {
     let len = again.header.emit(&mut out);
     assert_eq!(len + again.rest.len(), bytes.len(), "every byte is header or payload");
     assert_stable(&again, &out[..len], RdmaHeader::parse);
+    Ok(())
+}
+
+/// A frame's header, and what a large one says instead of its body.
+pub fn frame(bytes: &[u8]) -> Result<(), ParseError> {
+    let again = parsed(bytes, FrameHeader::parse)?;
+    let mut out = [0; FrameHeader::MAX_LEN];
+    let len = again.header.emit(&mut out);
+    assert_eq!(len + again.rest.len(), bytes.len(), "every byte is header or body");
+    assert_stable(&again, &out[..len], FrameHeader::parse);
+    let body = RemoteBody::parse(again.rest)?;
+    let mut out = [0; RemoteBody::LEN];
+    body.emit(&mut out);
+    assert_eq!(RemoteBody::parse(&out), Ok(body));
+    Ok(())
+}
+
+pub fn offer(bytes: &[u8]) -> Result<(), ParseError> {
+    let offer = ChannelOffer::parse(bytes)?;
+    assert_eq!(ChannelOffer::parse(&offer.emit()), Ok(offer));
     Ok(())
 }
 

@@ -1,0 +1,337 @@
+//! Frames that arrive, by whatever carrier.
+
+use alloc::vec::Vec;
+
+use weft_units::{Duration, Instant};
+use weft_wire::{Call, FrameHeader, FrameKind, RemoteBody, SequenceWord};
+
+use super::{Asked, Body, Carrier, Channel, Fetch, Stamp, State};
+use crate::context::{Shared, WorkId};
+use crate::event::{CloseReason, Event, Message, ProtocolError, Slow};
+use crate::filter::{Direction, Fault};
+use crate::memory::Block;
+use crate::verbs::{Completion, Slice, Verbs};
+
+/// Stands in [`Channel::unposted`] for an ACK frame, which has no number.
+const NO_NUMBER: u64 = u64::MAX;
+
+impl Channel {
+    /// Posts receive requests for all that the peer may have under way.
+    pub(crate) fn post_receives<V: Verbs>(
+        &mut self,
+        shared: &mut Shared<V>,
+    ) -> Result<(), CloseReason> {
+        let wanted = self.offer.depth + self.offer.ack_frames;
+        while self.posted.len() < usize::from(wanted) {
+            let block = shared.frame_block().map_err(CloseReason::Device)?;
+            self.post_receive(shared, block)?;
+        }
+        Ok(())
+    }
+
+    fn post_receive<V: Verbs>(
+        &mut self,
+        shared: &mut Shared<V>,
+        block: Block,
+    ) -> Result<(), CloseReason> {
+        let to = Slice { len: shared.frame_len(), ..block.slice() };
+        let id = shared.work_id(WorkId::Receive);
+        self.posted.push_back(block);
+        shared.verbs.post_receive(self.qp, id, to).map_err(CloseReason::Device)
+    }
+
+    /// Puts other memory in the place of what a frame took.
+    fn replace_receive<V: Verbs>(
+        &mut self,
+        shared: &mut Shared<V>,
+        number: u64,
+    ) -> Result<(), CloseReason> {
+        match shared.frame_block() {
+            Ok(block) => self.post_receive(shared, block),
+            Err(_) => {
+                self.stats.starved += 1;
+                self.unposted.push_back(number);
+                Ok(())
+            }
+        }
+    }
+
+    /// Tries again where there was no memory. Until it succeeds the peer's window stays that much smaller.
+    pub(crate) fn retry_receives<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+    ) -> Result<(), CloseReason> {
+        while let Some(&number) = self.unposted.front() {
+            let Ok(block) = shared.frame_block() else { break };
+            self.unposted.pop_front();
+            self.post_receive(shared, block)?;
+            if let Some(at) = self.done_early.iter().position(|&done| done == number) {
+                self.done_early.swap_remove(at);
+                self.finish(now, number);
+            }
+        }
+        Ok(())
+    }
+
+    /// The owner has the frame; once its receive request is replaced too, it counts as done with.
+    pub(crate) fn finish(&mut self, now: Instant, seq: u64) {
+        if self.unposted.contains(&seq) {
+            self.done_early.push(seq);
+            return;
+        }
+        self.rx.finish(seq);
+        if self.rx.untold() > 0 {
+            self.ack_owed_since.get_or_insert(now);
+        }
+    }
+
+    /// A receive request completed.
+    pub(crate) fn received<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+        completion: &Completion,
+    ) -> Result<(), CloseReason> {
+        let Some(block) = self.posted.pop_front() else { return Ok(()) };
+        self.last_heard = now;
+        let Some(word) = completion.immediate else {
+            shared.memory.release(now, block);
+            return Err(CloseReason::Protocol(ProtocolError::NoSequenceWord));
+        };
+        let word = SequenceWord::from_immediate(word);
+        let got = Slice { len: completion.len, ..block.slice() };
+        if self.stream.receiving == Carrier::Stream {
+            self.stream.early.push_back((block, got.len, word));
+            return Ok(());
+        }
+        self.take_in(now, shared, word, block, got)
+    }
+
+    /// Takes in a frame of the queue pair.
+    pub(super) fn take_in<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+        word: SequenceWord,
+        block: Block,
+        got: Slice,
+    ) -> Result<(), CloseReason> {
+        let mut block = Some(block);
+        let outcome = self.take_frame(now, shared, word, &mut block, got);
+        // A message has it now, or nobody.
+        if let Some(block) = block {
+            shared.memory.release(now, block);
+        }
+        outcome
+    }
+
+    fn take_frame<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+        word: SequenceWord,
+        block: &mut Option<Block>,
+        got: Slice,
+    ) -> Result<(), CloseReason> {
+        self.take_ack(now, shared, word)?;
+        if got.len == 0 {
+            self.replace_receive(shared, NO_NUMBER)?;
+            self.learn_known();
+            return Ok(());
+        }
+        let parsed = FrameHeader::parse(shared.verbs.bytes(got));
+        let (header, rest) = parsed.map_err(|error| CloseReason::Protocol(error.into()))?;
+        let (at, len) = (got.len - len_u32(rest), len_u32(rest));
+        let body = Slice { address: got.address + u64::from(at), len, ..got };
+        let remote = RemoteBody::parse(rest);
+        let seq = self.arrive(&header, word)?;
+        self.replace_receive(shared, seq)?;
+        self.learn_known();
+        match header.kind {
+            FrameKind::Small if header.length == len => {
+                let block = block.take().expect("nobody has it yet");
+                let message = Message { call: header.call, block, body };
+                self.deliver(now, shared, &header, message);
+                self.finish(now, seq);
+            }
+            FrameKind::Large => {
+                let from = remote.map_err(|error| CloseReason::Protocol(error.into()))?;
+                self.begin_fetch(now, &header, seq, from)?;
+            }
+            FrameKind::Small => {
+                let wrong = ProtocolError::Length { stated: header.length, got: len };
+                return Err(CloseReason::Protocol(wrong));
+            }
+            FrameKind::Ack | FrameKind::Nop | FrameKind::Switch | FrameKind::Close => {
+                self.control(now, shared.config.close_timeout, header.kind, seq)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks a frame's number, and learns from its header.
+    pub(super) fn arrive(
+        &mut self,
+        header: &FrameHeader,
+        word: SequenceWord,
+    ) -> Result<u64, CloseReason> {
+        let broken = CloseReason::Protocol;
+        if matches!(self.state, State::PeerClosed { .. }) {
+            return Err(broken(ProtocolError::AfterClose));
+        }
+        let most = self.offer.longest;
+        if header.length > most {
+            return Err(broken(ProtocolError::TooLong { got: header.length, most }));
+        }
+        let seq = self.rx.arrive(word.seq).map_err(|error| broken(error.into()))?;
+        // What the peer knows of tells which ACK frames it has taken.
+        let behind = crate::window::low(self.rx.ready()).wrapping_sub(header.known);
+        let known = self.rx.ready().saturating_sub(behind.into());
+        while self.unseen_acks.front().is_some_and(|&told| told <= known) {
+            self.unseen_acks.pop_front();
+        }
+        Ok(seq)
+    }
+
+    /// A frame that is no message.
+    pub(super) fn control(
+        &mut self,
+        now: Instant,
+        linger: Duration,
+        kind: FrameKind,
+        seq: u64,
+    ) -> Result<(), CloseReason> {
+        self.finish(now, seq);
+        match kind {
+            FrameKind::Nop => self.ack_now = true,
+            FrameKind::Close => {
+                self.state = State::PeerClosed { until: now + linger };
+                self.ack_now = true;
+            }
+            FrameKind::Switch => self.peer_switched()?,
+            FrameKind::Ack | FrameKind::Small | FrameKind::Large => {}
+        }
+        Ok(())
+    }
+
+    /// What a frame's word acknowledges is done with.
+    pub(super) fn take_ack<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+        word: SequenceWord,
+    ) -> Result<(), CloseReason> {
+        if self.state == State::Connected {
+            self.state = State::Open;
+            shared.events.push_back(Event::Open { channel: shared.current });
+        }
+        let acked = self.tx.acknowledge(word.ack);
+        let acked: Vec<_> = acked.map_err(|error| CloseReason::Protocol(error.into()))?.collect();
+        let mut finished = false;
+        for frame in acked {
+            self.last_progress = now;
+            finished |= frame.kind == FrameKind::Close;
+            shared.memory.release(now, frame.frame);
+            match frame.body {
+                Some(Body::Lent(_)) => {
+                    let (channel, number) = (shared.current, frame.number);
+                    shared.events.push_back(Event::Delivered { channel, number });
+                }
+                Some(Body::Copied(block, _)) => shared.memory.release(now, block),
+                None => {}
+            }
+        }
+        if finished { Err(CloseReason::Finished) } else { Ok(()) }
+    }
+
+    /// An ACK frame's receive request is replaced as well: the peer may be told that it was seen.
+    fn learn_known(&mut self) {
+        if !self.unposted.contains(&NO_NUMBER) {
+            self.known = self.tx.acked();
+        }
+    }
+
+    /// A large message was announced.
+    fn begin_fetch(
+        &mut self,
+        now: Instant,
+        header: &FrameHeader,
+        seq: u64,
+        from: RemoteBody,
+    ) -> Result<(), CloseReason> {
+        if header.length == 0 {
+            let wrong = ProtocolError::Length { stated: 0, got: 0 };
+            return Err(CloseReason::Protocol(wrong));
+        }
+        self.fetches.push_back(Fetch {
+            seq,
+            header: *header,
+            came_at: now,
+            from,
+            to: None,
+            asked: 0,
+            done: 0,
+        });
+        Ok(())
+    }
+
+    /// Hands a complete message to the owner, unless a filter rule has it otherwise.
+    pub(super) fn deliver<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+        header: &FrameHeader,
+        message: Message,
+    ) {
+        let len = u64::from(message.len());
+        let fault = shared.filter.verdict(Direction::In, message.call, &mut shared.rng);
+        if fault == Some(Fault::Drop) || !self.note_call(now, shared, header) {
+            return shared.memory.release(now, message.block);
+        }
+        match fault {
+            Some(Fault::Corrupt) => shared.corrupt(message.body),
+            Some(Fault::Delay(delay)) => return shared.hold_back(now + delay, message),
+            Some(Fault::Drop) | None => {}
+        }
+        self.stats.received += 1;
+        self.stats.received_bytes += len;
+        self.stats.large += u64::from(header.kind == FrameKind::Large);
+        shared.events.push_back(Event::Message { channel: shared.current, message });
+    }
+
+    /// Keeps the books of calls; false for an answer that nobody asked for.
+    fn note_call<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+        header: &FrameHeader,
+    ) -> bool {
+        let channel = shared.current;
+        match header.call {
+            Call::OneWay => true,
+            Call::Request(id) => {
+                let stamp = |id| Stamp { id, received_at: now.as_nanos() };
+                self.to_answer.insert(id, header.trace.map(|trace| stamp(trace.id)));
+                true
+            }
+            Call::Response(id) => {
+                let Some(Asked { at, sent_at }) = self.asked.remove(&id) else { return false };
+                if let (Some(trace), Some(sent)) = (&header.trace, sent_at) {
+                    let time = self.clock.decompose(sent, trace, now);
+                    shared.events.push_back(Event::Traced { channel, id, time });
+                }
+                let took = now.since(at);
+                if took > shared.config.slow_threshold {
+                    shared.stats.slow_calls += 1;
+                    shared.events.push_back(Event::Slow(Slow::Call { channel, id, took }));
+                }
+                true
+            }
+        }
+    }
+}
+
+fn len_u32(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).expect("no longer than a frame")
+}

@@ -1,0 +1,204 @@
+//! Frames that leave: from the backlog through the window to a carrier.
+
+use weft_units::Instant;
+use weft_wire::{FrameKind, RemoteBody, SequenceWord};
+
+use super::{Body, Carrier, Channel, Outgoing, State};
+use crate::context::{Shared, WorkId};
+use crate::event::CloseReason;
+use crate::verbs::{Slice, Verbs, Work};
+use crate::window::low;
+
+impl Channel {
+    /// Sends what the window lets out.
+    pub(crate) fn flush<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+    ) -> Result<(), CloseReason> {
+        if !self.may_send() {
+            return Ok(());
+        }
+        while let Some(next) = self.backlog.front() {
+            let message = matches!(next.kind, FrameKind::Small | FrameKind::Large);
+            if if message { !self.tx.open() } else { !self.tx.reserve_open() } {
+                break;
+            }
+            let next = self.backlog.pop_front().expect("looked just now");
+            self.launch(now, shared, next)?;
+        }
+        Ok(())
+    }
+
+    /// Lets one frame into the window and out.
+    pub(super) fn launch<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+        frame: Outgoing,
+    ) -> Result<(), CloseReason> {
+        if self.tx.in_flight() == 0 {
+            self.last_progress = now;
+        }
+        if let Some(asked) = frame.call.request().and_then(|id| self.asked.get_mut(&id)) {
+            asked.sent_at = Some(now);
+        }
+        let switches = frame.kind == FrameKind::Switch;
+        let seq = self.tx.seq();
+        self.put(now, shared, seq, &frame)?;
+        self.tx.push(frame);
+        if switches {
+            self.stream.sending = self.stream.sending.other();
+            self.stats.switches += 1;
+        }
+        Ok(())
+    }
+
+    /// Puts a frame on the carrier.
+    pub(super) fn put<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+        seq: u64,
+        frame: &Outgoing,
+    ) -> Result<(), CloseReason> {
+        let header = frame.header(now, low(self.known), self.stream.sending);
+        let word = SequenceWord { seq: low(seq), ack: self.rx.tell() };
+        self.ack_owed_since = None;
+        self.ack_now = false;
+        if self.stream.sending == Carrier::Stream {
+            self.stream.put(word, &header, frame);
+            return Ok(());
+        }
+        let kind = header.kind;
+        let room = frame.frame.slice();
+        let bytes = shared.verbs.bytes_mut(room);
+        let end = header.emit(bytes);
+        if let (FrameKind::Large, Some(body)) = (kind, &frame.body) {
+            let Slice { address, rkey, .. } = body.slice();
+            RemoteBody { address, rkey }.emit(&mut bytes[end..]);
+        }
+        let within = match kind {
+            FrameKind::Small if frame.body.is_none() => frame.length,
+            FrameKind::Large => u32::try_from(RemoteBody::LEN).expect("a header"),
+            _ => 0,
+        };
+        let head = Slice { len: u32::try_from(end).expect("a header") + within, ..room };
+        let pieces = [head, frame.body.as_ref().map(Body::slice).unwrap_or_default()];
+        let apart = kind == FrameKind::Small && frame.body.is_some();
+        let from = &pieces[..if apart { 2 } else { 1 }];
+        self.post(now, shared, Work::Send { from, immediate: word.immediate() })
+    }
+
+    /// Posts a SEND, signalled often enough for the send queue to empty.
+    fn post<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+        work: Work<'_>,
+    ) -> Result<(), CloseReason> {
+        let every = (self.peer.depth / 4).max(1);
+        self.unsignaled += 1;
+        let signaled = self.unsignaled >= every;
+        if signaled {
+            self.unsignaled = 0;
+        }
+        let id = shared.work_id(WorkId::Send);
+        let posted = shared.verbs.post_send(now, self.qp, id, work, signaled);
+        posted.map_err(CloseReason::Device)
+    }
+
+    /// Acknowledges what is owed, if it is due and no message did.
+    pub(crate) fn acknowledge_if_due<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+    ) -> Result<(), CloseReason> {
+        if !self.may_acknowledge() {
+            return Ok(());
+        }
+        let untold = self.rx.untold();
+        if untold == 0 && !self.ack_now {
+            return Ok(());
+        }
+        let delay = shared.config.ack_delay;
+        let late = self.ack_owed_since.is_some_and(|since| since + delay <= now);
+        let due = self.ack_now || late || untold >= u64::from(shared.config.ack_every);
+        if !due {
+            return Ok(());
+        }
+        self.send_ack(now, shared)
+    }
+
+    /// Whether an ACK frame may leave: the peer surely has a receive request left for it.
+    pub(super) fn may_acknowledge(&self) -> bool {
+        let connected = self.may_send() || matches!(self.state, State::PeerClosed { .. });
+        connected && self.unseen_acks.len() < usize::from(self.peer.ack_frames)
+    }
+
+    fn send_ack<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+    ) -> Result<(), CloseReason> {
+        self.ack_now = false;
+        self.ack_owed_since = None;
+        let word = SequenceWord { seq: low(self.tx.seq()), ack: self.rx.tell() };
+        self.stats.acks += 1;
+        if self.stream.sending == Carrier::Stream {
+            self.stream.put_ack(word);
+            return Ok(());
+        }
+        self.unseen_acks.push_back(self.rx.ready());
+        self.post(now, shared, Work::Send { from: &[], immediate: word.immediate() })
+    }
+
+    /// Asks whether the peer is there, if it has been silent for long (section V.A).
+    pub(crate) fn probe_if_due<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+    ) -> Result<(), CloseReason> {
+        let silent = now.since(self.last_heard) >= shared.config.keepalive;
+        if !silent || self.probing || self.state == State::Offered {
+            return Ok(());
+        }
+        self.probing = true;
+        self.stats.probes += 1;
+        if self.stream.sending == Carrier::Stream {
+            return self.send_control(now, shared, FrameKind::Nop);
+        }
+        let id = shared.work_id(WorkId::Probe);
+        let posted = shared.verbs.post_send(now, self.qp, id, Work::Probe, true);
+        posted.map_err(CloseReason::Device)
+    }
+
+    /// Breaks a deadlock: both windows full, and nobody left to say so (section V.B).
+    pub(crate) fn nop_if_stuck<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+    ) -> Result<(), CloseReason> {
+        let stuck = !self.tx.open() && self.tx.reserve_open();
+        let long = now.since(self.last_progress) >= shared.config.deadlock_after;
+        if !stuck || !long || !self.may_send() {
+            return Ok(());
+        }
+        self.stats.nops += 1;
+        self.send_control(now, shared, FrameKind::Nop)
+    }
+
+    /// Sends a frame that is no message, from the place that is kept for it.
+    pub(crate) fn send_control<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+        kind: FrameKind,
+    ) -> Result<(), CloseReason> {
+        if !self.tx.reserve_open() {
+            return Ok(());
+        }
+        let frame = shared.control(kind).map_err(CloseReason::Device)?;
+        self.launch(now, shared, frame)
+    }
+}

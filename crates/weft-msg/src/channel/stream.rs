@@ -1,0 +1,412 @@
+//! The other carrier: a TCP stream of the owner's that takes the queue pair's place for a while, or for good
+//! when the queue pair broke (X-RDMA's Mock, section VI.C). Frames keep their numbers, so nothing is lost and
+//! nothing comes twice.
+//!
+//! On the stream a frame is its length and its word, 4 bytes each in network order, then header and body. Large
+//! messages travel whole. Who changes carrier says so with the last frame on the old one; frames on the new one
+//! wait for it. When the queue pair broke there is no last frame: [`FAILED_OVER`] stands in its place, and
+//! all that was not acknowledged is sent again.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use weft_units::Instant;
+use weft_wire::{FrameHeader, FrameKind, SequenceWord, Trace};
+
+use super::{Body, Carrier, Channel, Outgoing, State};
+use crate::Config;
+use crate::context::Shared;
+use crate::event::{CloseReason, Message, ProtocolError};
+use crate::memory::Block;
+use crate::verbs::{Slice, Verbs};
+use crate::window::low;
+
+/// A length that no frame has: the sender's queue pair is broken, and what follows was not acknowledged.
+const FAILED_OVER: u32 = u32::MAX;
+
+/// Bytes before a frame: its length and its word.
+const PREFIX: usize = 8;
+
+/// What carries each direction, and what is on the stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    /// Whether the owner has one for this channel.
+    pub(crate) attached: bool,
+    /// Whether the queue pair can carry frames.
+    pub(crate) rdma_lost: bool,
+    pub(crate) sending: Carrier,
+    pub(crate) receiving: Carrier,
+    /// What is to carry this end's frames.
+    pub(crate) wanted: Carrier,
+    out: VecDeque<Piece>,
+    /// Bytes of the first piece that left.
+    left: usize,
+    input: Vec<u8>,
+    /// This end failed over and the peer has not said so: what it sent until then it sends again.
+    skipping: bool,
+    /// Frames of the queue pair that came before the stream's last one.
+    pub(crate) early: VecDeque<(Block, u32, SequenceWord)>,
+}
+
+/// Bytes that wait to leave. Memory of frames stays until they are acknowledged, so it needs no copy.
+#[derive(Debug)]
+enum Piece {
+    Bytes(Vec<u8>),
+    Memory(Slice),
+}
+
+impl Default for Stream {
+    fn default() -> Self {
+        Self {
+            attached: false,
+            rdma_lost: false,
+            sending: Carrier::Rdma,
+            receiving: Carrier::Rdma,
+            wanted: Carrier::Rdma,
+            out: VecDeque::new(),
+            left: 0,
+            input: Vec::new(),
+            skipping: false,
+            early: VecDeque::new(),
+        }
+    }
+}
+
+impl Stream {
+    /// Puts a frame on the stream.
+    pub(crate) fn put(&mut self, word: SequenceWord, header: &FrameHeader, frame: &Outgoing) {
+        let body = header.length;
+        let len = u32::try_from(header.len()).expect("a header") + body;
+        let mut bytes = alloc::vec![0; PREFIX + header.len()];
+        bytes[..4].copy_from_slice(&len.to_be_bytes());
+        bytes[4..PREFIX].copy_from_slice(&word.immediate().to_be_bytes());
+        header.emit(&mut bytes[PREFIX..]);
+        self.out.push_back(Piece::Bytes(bytes));
+        let body = frame.at();
+        if body.len > 0 {
+            self.out.push_back(Piece::Memory(body));
+        }
+    }
+
+    /// Puts an ACK on the stream.
+    pub(crate) fn put_ack(&mut self, word: SequenceWord) {
+        let mut bytes = alloc::vec![0; PREFIX];
+        bytes[4..].copy_from_slice(&word.immediate().to_be_bytes());
+        self.out.push_back(Piece::Bytes(bytes));
+    }
+
+    /// Fills `buffer` with what wants to leave next, and says with how many bytes.
+    pub(crate) fn fill(&mut self, verbs: &impl Verbs, buffer: &mut [u8]) -> usize {
+        let mut filled = 0;
+        while let (Some(piece), true) = (self.out.front(), filled < buffer.len()) {
+            let bytes = match piece {
+                Piece::Bytes(bytes) => bytes.as_slice(),
+                Piece::Memory(slice) => verbs.bytes(*slice),
+            };
+            let now = (bytes.len() - self.left).min(buffer.len() - filled);
+            buffer[filled..filled + now].copy_from_slice(&bytes[self.left..self.left + now]);
+            filled += now;
+            self.left += now;
+            if self.left == bytes.len() {
+                self.out.pop_front();
+                self.left = 0;
+            }
+        }
+        filled
+    }
+
+    pub(crate) fn wants_to_write(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    /// Whether the channel ends if the stream does.
+    pub(crate) fn in_use(&self) -> bool {
+        self.rdma_lost || self.sending == Carrier::Stream || self.receiving == Carrier::Stream
+    }
+
+    /// Whether there are frames that were not taken in though it is their turn.
+    pub(crate) fn waits_for_memory(&self) -> bool {
+        self.receiving == Carrier::Stream && self.input.len() >= PREFIX
+    }
+}
+
+impl Channel {
+    /// Takes in bytes of the stream.
+    pub(crate) fn stream_received<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+        bytes: &[u8],
+    ) -> Result<(), CloseReason> {
+        self.stream.input.extend_from_slice(bytes);
+        self.last_heard = now;
+        self.read_stream(now, shared)
+    }
+
+    /// Takes in the frames of the stream that are complete and whose turn it is.
+    pub(crate) fn read_stream<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+    ) -> Result<(), CloseReason> {
+        let mut input = core::mem::take(&mut self.stream.input);
+        let mut taken = 0;
+        let outcome = loop {
+            match self.read_frame(now, shared, &input[taken..]) {
+                Ok(0) => break Ok(()),
+                Ok(frame) => taken += frame,
+                Err(reason) => break Err(reason),
+            }
+        };
+        input.drain(..taken);
+        self.stream.input = input;
+        outcome
+    }
+
+    /// Takes in one frame and says how many bytes it had; 0 when it is not complete, not its turn, or there
+    /// is no memory for it.
+    fn read_frame<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+        input: &[u8],
+    ) -> Result<usize, CloseReason> {
+        let Some((prefix, rest)) = input.split_first_chunk::<PREFIX>() else { return Ok(0) };
+        let number =
+            |at: usize| u32::from_be_bytes(prefix[at..at + 4].try_into().expect("four bytes"));
+        if number(0) == FAILED_OVER {
+            if !self.stream.rdma_lost {
+                self.fail_over(now, shared)?;
+            }
+            self.stream.skipping = false;
+            return Ok(PREFIX);
+        }
+        if self.stream.receiving == Carrier::Rdma {
+            return Ok(0);
+        }
+        let len = number(0) as usize;
+        if len > FrameHeader::MAX_LEN + self.offer.longest as usize {
+            let (got, most) = (number(0), self.offer.longest);
+            return Err(CloseReason::Protocol(ProtocolError::TooLong { got, most }));
+        }
+        let Some(frame) = rest.get(..len) else { return Ok(0) };
+        if self.stream.skipping {
+            return Ok(PREFIX + len);
+        }
+        let word = SequenceWord::from_immediate(number(4));
+        self.probing = false;
+        let taken = self.take_streamed(now, shared, word, frame)?;
+        Ok(if taken { PREFIX + len } else { 0 })
+    }
+
+    /// Takes in a frame that the stream carried; false when there is no memory for it.
+    fn take_streamed<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+        word: SequenceWord,
+        frame: &[u8],
+    ) -> Result<bool, CloseReason> {
+        if frame.is_empty() {
+            self.take_ack(now, shared, word)?;
+            self.known = self.tx.acked();
+            return Ok(true);
+        }
+        let parsed = FrameHeader::parse(frame);
+        let (header, body) = parsed.map_err(|error| CloseReason::Protocol(error.into()))?;
+        let got = u32::try_from(body.len()).expect("checked above");
+        if header.length != got {
+            let wrong = ProtocolError::Length { stated: header.length, got };
+            return Err(CloseReason::Protocol(wrong));
+        }
+        let ahead = word.seq.wrapping_sub(low(self.rx.expected()));
+        if ahead > u16::MAX / 2 {
+            // Sent again, for its sender's queue pair broke before the acknowledgement came.
+            let seq = self.rx.expected() - u64::from(ahead.wrapping_neg());
+            self.take_ack(now, shared, word)?;
+            return Ok(self.complete_fetch(now, shared, seq, body));
+        }
+        let mut block = None;
+        if header.kind == FrameKind::Small {
+            let allocated = shared.memory.allocate(&mut shared.verbs, got.max(1));
+            let Ok(allocated) = allocated else { return Ok(false) };
+            block = Some(allocated);
+        }
+        let arrived = self.take_ack(now, shared, word).and_then(|()| self.arrive(&header, word));
+        match (arrived, block) {
+            (Err(reason), block) => {
+                block.into_iter().for_each(|block| shared.memory.release(now, block));
+                return Err(reason);
+            }
+            (Ok(seq), Some(block)) => {
+                let slice = Slice { len: got, ..block.slice() };
+                shared.verbs.bytes_mut(slice).copy_from_slice(body);
+                let message = Message { call: header.call, block, body: slice };
+                self.deliver(now, shared, &header, message);
+                self.finish(now, seq);
+            }
+            (Ok(seq), None) => {
+                self.control(now, shared.config.close_timeout, header.kind, seq)?;
+            }
+        }
+        self.known = self.tx.acked();
+        if self.stream.receiving == Carrier::Rdma {
+            self.take_early(now, shared)?;
+        }
+        Ok(true)
+    }
+
+    /// What the queue pair brought while the stream was still speaking.
+    fn take_early<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+    ) -> Result<(), CloseReason> {
+        while let Some((block, len, word)) = self.stream.early.pop_front() {
+            let got = Slice { len, ..block.slice() };
+            self.take_in(now, shared, word, block, got)?;
+        }
+        Ok(())
+    }
+
+    /// The peer's next frames come by the other carrier.
+    pub(super) fn peer_switched(&mut self) -> Result<(), CloseReason> {
+        if self.stream.rdma_lost {
+            // It was said before the queue pair broke, and the stream is all there is.
+            return Ok(());
+        }
+        if !self.stream.attached {
+            return Err(CloseReason::Protocol(ProtocolError::NoStream));
+        }
+        self.stream.receiving = self.stream.receiving.other();
+        // This end goes along.
+        self.stream.wanted = self.stream.receiving;
+        Ok(())
+    }
+
+    /// Changes the carrier, if that is wanted and there is room to say so.
+    pub(crate) fn switch_if_wanted<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+    ) -> Result<(), CloseReason> {
+        if self.stream.wanted == self.stream.sending || !self.may_send() || self.stream.rdma_lost {
+            return Ok(());
+        }
+        self.send_control(now, shared, FrameKind::Switch)
+    }
+
+    /// Whether the peer did not answer on the stream for so long that it must be gone.
+    pub(crate) fn stream_silent(&self, now: Instant, config: &Config) -> bool {
+        let patience = config.keepalive * 2;
+        self.probing && self.stream.sending == Carrier::Stream && self.last_heard + patience <= now
+    }
+
+    /// The queue pair broke: the stream carries on from what the peer is known to have.
+    pub(crate) fn fail_over<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+    ) -> Result<(), CloseReason> {
+        if !self.stream.attached || self.stream.rdma_lost {
+            return Err(CloseReason::Protocol(ProtocolError::NoStream));
+        }
+        if self.state == State::Connected {
+            self.state = State::Open;
+        }
+        shared.verbs.destroy_qp(now, self.qp);
+        self.stream.rdma_lost = true;
+        self.stream.skipping = true;
+        self.forget_reads(shared);
+        let early = self.stream.early.drain(..).map(|(block, ..)| block);
+        for block in self.posted.drain(..).chain(early) {
+            shared.memory.release(now, block);
+        }
+        for seq in core::mem::take(&mut self.done_early) {
+            self.rx.finish(seq);
+        }
+        self.unposted.clear();
+        self.unseen_acks.clear();
+        self.probing = false;
+        self.known = self.tx.acked();
+        self.stream.receiving = Carrier::Stream;
+        self.stream.switch_to_stream();
+        let word = |seq, ack| SequenceWord { seq: low(seq), ack };
+        let ack = self.rx.tell();
+        for (seq, frame) in self.tx.iter() {
+            let header = frame.header(now, low(self.known), Carrier::Stream);
+            self.stream.put(word(seq, ack), &header, frame);
+            self.stats.repeats += 1;
+        }
+        self.stats.switches += 1;
+        Ok(())
+    }
+}
+
+impl Stream {
+    /// What waited on the stream is sent again with the rest.
+    fn switch_to_stream(&mut self) {
+        (self.sending, self.wanted) = (Carrier::Stream, Carrier::Stream);
+        // A frame of which a part has left must leave whole.
+        let whole = match (self.out.front(), self.out.get(1)) {
+            (Some(Piece::Memory(_)), _) => 1,
+            (Some(Piece::Bytes(_)), Some(Piece::Memory(_))) if self.left > 0 => 2,
+            _ => usize::from(self.left > 0),
+        };
+        self.out.truncate(whole);
+        let mut marker = alloc::vec![0; PREFIX];
+        marker[..4].copy_from_slice(&FAILED_OVER.to_be_bytes());
+        self.out.push_back(Piece::Bytes(marker));
+    }
+}
+
+impl Carrier {
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Rdma => Self::Stream,
+            Self::Stream => Self::Rdma,
+        }
+    }
+}
+
+impl Outgoing {
+    /// The frame's header, as it leaves now.
+    pub(super) fn header(&self, now: Instant, known: u16, carrier: Carrier) -> FrameHeader {
+        // There is nothing to READ through on a stream: the body follows.
+        let kind = match (self.kind, carrier) {
+            (FrameKind::Large, Carrier::Stream) => FrameKind::Small,
+            (kind, _) => kind,
+        };
+        let trace = self.trace.map(|stamp| Trace {
+            id: stamp.id,
+            sent_at: now.as_nanos(),
+            received_at: stamp.received_at,
+        });
+        FrameHeader { kind, call: self.call, known, length: self.length, trace }
+    }
+
+    /// Where the body is, lent or copied.
+    pub(crate) fn at(&self) -> Slice {
+        match &self.body {
+            Some(elsewhere) => elsewhere.slice(),
+            None => self.copied_body(),
+        }
+    }
+
+    /// The body that was copied behind the header.
+    fn copied_body(&self) -> Slice {
+        let header = if self.trace.is_some() { FrameHeader::MAX_LEN } else { FrameHeader::LEN };
+        let skip = u64::try_from(header).expect("a header");
+        let room = self.frame.slice();
+        Slice { address: room.address + skip, len: self.length, ..room }
+    }
+}
+
+impl Body {
+    pub(crate) const fn slice(&self) -> Slice {
+        match self {
+            Self::Lent(slice) => *slice,
+            Self::Copied(block, len) => Slice { len: *len, ..block.slice() },
+        }
+    }
+}

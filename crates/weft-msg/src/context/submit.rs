@@ -1,0 +1,239 @@
+//! Messages are handed in, and received ones given back.
+
+use weft_units::Instant;
+use weft_wire::{Call, FrameHeader, FrameKind};
+
+use super::{ChannelId, Context, Held};
+use crate::channel::{Asked, Body, Channel, Outgoing, Stamp};
+use crate::event::{Message, SendError};
+use crate::filter::{Direction, Fault};
+use crate::memory::Block;
+use crate::verbs::{Refused, Slice, Verbs};
+
+/// The body of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload<'a> {
+    /// Bytes that are copied now.
+    Copy(&'a [u8]),
+    /// Registered memory that is the message's until `Delivered` comes for it, or the channel is gone.
+    Lent(Slice),
+}
+
+impl Payload<'_> {
+    const fn len(&self) -> u64 {
+        match self {
+            Self::Copy(bytes) => bytes.len() as u64,
+            Self::Lent(slice) => slice.len as u64,
+        }
+    }
+}
+
+impl<V: Verbs> Context<V> {
+    /// Sends a message and gives its number.
+    ///
+    /// # Errors
+    /// The channel is closed or full, the message too long, or there is no memory; nothing was sent.
+    pub fn send(
+        &mut self,
+        now: Instant,
+        channel: ChannelId,
+        body: Payload<'_>,
+    ) -> Result<u64, SendError> {
+        let number = self.next_number;
+        self.submit(now, channel, Call::OneWay, number, None, body)?;
+        self.next_number += 1;
+        Ok(number)
+    }
+
+    /// Sends a request and gives its number, which the response will have.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn request(
+        &mut self,
+        now: Instant,
+        channel: ChannelId,
+        body: Payload<'_>,
+    ) -> Result<u64, SendError> {
+        let id = self.next_number;
+        let every = u64::from(self.shared.config.trace_every);
+        let traced = every > 0 && id.is_multiple_of(every);
+        let trace = traced.then_some(Stamp { id, received_at: 0 });
+        self.submit(now, channel, Call::Request(id), id, trace, body)?;
+        self.next_number += 1;
+        Ok(id)
+    }
+
+    /// Answers a request that came on this channel.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), and where there is no such request, or it was answered.
+    pub fn respond(
+        &mut self,
+        now: Instant,
+        channel: ChannelId,
+        id: u64,
+        body: Payload<'_>,
+    ) -> Result<u64, SendError> {
+        let asked = self.channels.get(channel).ok_or(SendError::Closed)?;
+        let trace = *asked.to_answer.get(&id).ok_or(SendError::NoRequest { id })?;
+        let number = self.next_number;
+        self.submit(now, channel, Call::Response(id), number, trace, body)?;
+        self.next_number += 1;
+        Ok(number)
+    }
+
+    /// A request's response is no longer wanted; it is dropped if it comes.
+    pub fn forget(&mut self, channel: ChannelId, id: u64) {
+        if let Some(channel) = self.channels.get_mut(channel) {
+            channel.asked.remove(&id);
+        }
+    }
+
+    fn submit(
+        &mut self,
+        now: Instant,
+        id: ChannelId,
+        call: Call,
+        number: u64,
+        trace: Option<Stamp>,
+        body: Payload<'_>,
+    ) -> Result<(), SendError> {
+        let channel = self.channels.get(id).ok_or(SendError::Closed)?;
+        may_take(channel, self.shared.config.backlog, body.len())?;
+        let small = channel.peer.small;
+        let fault = self.shared.filter.verdict(Direction::Out, call, &mut self.shared.rng);
+        let mut frame = None;
+        if fault != Some(Fault::Drop) {
+            frame = Some(self.frame(small, call, number, trace, body, fault)?);
+        }
+        let channel = self.channels.get_mut(id).ok_or(SendError::Closed)?;
+        match call {
+            Call::Request(id) => {
+                channel.asked.insert(id, Asked { at: now, sent_at: None });
+            }
+            Call::Response(id) => {
+                channel.to_answer.remove(&id);
+            }
+            Call::OneWay => {}
+        }
+        channel.stats.sent += 1;
+        channel.stats.sent_bytes += body.len();
+        match (frame, fault) {
+            (Some(frame), Some(Fault::Delay(delay))) => {
+                self.shared.hold(now + delay, Held::Out(id, frame));
+            }
+            (Some(frame), _) => {
+                channel.stats.large += u64::from(frame.kind == FrameKind::Large);
+                channel.backlog.push_back(frame);
+                self.touch(id);
+                self.attend(now);
+            }
+            (None, _) => self.delivered_nowhere(id, number, body),
+        }
+        Ok(())
+    }
+
+    /// A filter rule dropped a message; its sender is none the wiser.
+    fn delivered_nowhere(&mut self, channel: ChannelId, number: u64, body: Payload<'_>) {
+        if let Payload::Lent(_) = body {
+            self.shared.events.push_back(crate::Event::Delivered { channel, number });
+        }
+    }
+
+    fn frame(
+        &mut self,
+        small: u32,
+        call: Call,
+        number: u64,
+        trace: Option<Stamp>,
+        body: Payload<'_>,
+        fault: Option<Fault>,
+    ) -> Result<Outgoing, Refused> {
+        let shared = &mut self.shared;
+        let length = u32::try_from(body.len()).expect("checked against the peer's limit");
+        let kind = if length <= small { FrameKind::Small } else { FrameKind::Large };
+        let corrupt = fault == Some(Fault::Corrupt);
+        let frame = shared.frame_block()?;
+        let body = match body {
+            Payload::Lent(slice) if !corrupt => Some(Body::Lent(slice)),
+            Payload::Lent(slice) => {
+                // The owner's memory is not to be touched.
+                let bytes = shared.verbs.bytes(slice).to_vec();
+                self.copy(&frame, kind, trace, &bytes)?
+            }
+            Payload::Copy(bytes) => self.copy(&frame, kind, trace, bytes)?,
+        };
+        let outgoing = Outgoing { kind, call, number, length, frame, body, trace };
+        if corrupt {
+            self.shared.corrupt(outgoing.at());
+        }
+        Ok(outgoing)
+    }
+
+    /// Copies a body behind its header, or a long one to a block of its own.
+    fn copy(
+        &mut self,
+        frame: &Block,
+        kind: FrameKind,
+        trace: Option<Stamp>,
+        bytes: &[u8],
+    ) -> Result<Option<Body>, Refused> {
+        let shared = &mut self.shared;
+        let len = u32::try_from(bytes.len()).expect("checked against the peer's limit");
+        if kind == FrameKind::Small {
+            let header = if trace.is_some() { FrameHeader::MAX_LEN } else { FrameHeader::LEN };
+            let room = shared.verbs.bytes_mut(frame.slice());
+            room[header..header + bytes.len()].copy_from_slice(bytes);
+            return Ok(None);
+        }
+        let block = shared.memory.allocate(&mut shared.verbs, len)?;
+        shared.verbs.bytes_mut(Slice { len, ..block.slice() }).copy_from_slice(bytes);
+        Ok(Some(Body::Copied(block, len)))
+    }
+
+    /// The bytes of a message's body.
+    pub fn body(&self, message: &Message) -> &[u8] {
+        self.shared.verbs.bytes(message.body)
+    }
+
+    /// Takes a message's memory back.
+    pub fn release(&mut self, now: Instant, message: Message) {
+        self.shared.memory.release(now, message.block);
+    }
+
+    /// Registered memory of at least `len` bytes (`reg_mem`), to send from without a copy.
+    ///
+    /// # Errors
+    /// The memory cache is at its limit, or the device has no memory.
+    pub fn allocate(&mut self, len: u32) -> Result<Block, Refused> {
+        let shared = &mut self.shared;
+        shared.memory.allocate(&mut shared.verbs, len)
+    }
+
+    /// Takes registered memory back (`dereg_mem`). A message that was lent it must be delivered.
+    pub fn free(&mut self, now: Instant, block: Block) {
+        self.shared.memory.release(now, block);
+    }
+
+    /// The bytes of registered memory.
+    pub fn bytes_mut(&mut self, block: &Block) -> &mut [u8] {
+        self.shared.verbs.bytes_mut(block.slice())
+    }
+}
+
+fn may_take(channel: &Channel, backlog: u32, len: u64) -> Result<(), SendError> {
+    if !channel.takes_messages() {
+        return Err(SendError::Closed);
+    }
+    let most = channel.peer.longest;
+    if len > u64::from(most) {
+        return Err(SendError::TooLong { got: len, most });
+    }
+    let waiting = u32::try_from(channel.backlog.len()).unwrap_or(u32::MAX);
+    // One that leaves at once does not wait.
+    if waiting > 0 && waiting >= backlog || backlog == 0 && !channel.tx.open() {
+        return Err(SendError::Full { waiting });
+    }
+    Ok(())
+}

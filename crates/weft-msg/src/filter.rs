@@ -1,0 +1,163 @@
+//! Faults on demand (X-RDMA, section VI.C): rules that drop, delay or corrupt messages as they leave or
+//! arrive, above the protocol, so that what an application does about them can be tried on line.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::str::FromStr;
+
+use weft_units::{Duration, Rng};
+use weft_wire::Call;
+
+/// Which messages a rule is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Those that leave.
+    Out,
+    /// Those that arrive.
+    In,
+}
+
+/// What happens to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It vanishes; its sender is told that it was delivered.
+    Drop,
+    /// It leaves, or is handed over, later.
+    Delay(Duration),
+    /// One bit of its body is another.
+    Corrupt,
+}
+
+/// A rule. As text: `out drop 1/100`, `in delay 5ms`, `out corrupt 1/2 requests`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Which way.
+    pub direction: Direction,
+    /// What.
+    pub fault: Fault,
+    /// To `chance.0` of `chance.1` messages.
+    pub chance: (u32, u32),
+    /// Only requests, only responses, or all.
+    pub only: Option<CallKind>,
+}
+
+/// A part of the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallKind {
+    /// Requests.
+    Requests,
+    /// Responses.
+    Responses,
+}
+
+/// Why a text is no rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no filter rule; one is: (in|out) (drop|corrupt|delay TIME) [N/M] [requests|responses]"
+)]
+pub struct NoRule(String);
+
+impl FromStr for Rule {
+    type Err = NoRule;
+
+    fn from_str(text: &str) -> Result<Self, NoRule> {
+        parse(text).ok_or_else(|| NoRule(text.into()))
+    }
+}
+
+fn parse(text: &str) -> Option<Rule> {
+    let mut words = text.split_whitespace().peekable();
+    let direction = match words.next()? {
+        "out" => Direction::Out,
+        "in" => Direction::In,
+        _ => return None,
+    };
+    let fault = match words.next()? {
+        "drop" => Fault::Drop,
+        "corrupt" => Fault::Corrupt,
+        "delay" => Fault::Delay(words.next()?.parse().ok()?),
+        _ => return None,
+    };
+    let mut rule = Rule { direction, fault, chance: (1, 1), only: None };
+    if let Some((of, all)) = words.peek().and_then(|word| word.split_once('/')) {
+        rule.chance = (of.parse().ok()?, all.parse().ok().filter(|&all| all > 0)?);
+        words.next();
+    }
+    rule.only = match words.next() {
+        None => None,
+        Some("requests") => Some(CallKind::Requests),
+        Some("responses") => Some(CallKind::Responses),
+        Some(_) => return None,
+    };
+    words.next().is_none().then_some(rule)
+}
+
+/// The rules of a context, and what they did.
+#[derive(Debug, Default)]
+pub(crate) struct Filter {
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) hits: u64,
+}
+
+impl Filter {
+    /// What happens to a message; the first rule that strikes decides.
+    pub(crate) fn verdict(
+        &mut self,
+        direction: Direction,
+        call: Call,
+        rng: &mut Rng,
+    ) -> Option<Fault> {
+        let strikes = |rule: &&Rule| {
+            let wanted = match rule.only {
+                None => true,
+                Some(CallKind::Requests) => matches!(call, Call::Request(_)),
+                Some(CallKind::Responses) => matches!(call, Call::Response(_)),
+            };
+            let (of, all) = rule.chance;
+            rule.direction == direction && wanted && rng.chance(of.into(), all.into())
+        };
+        let fault = self.rules.iter().find(strikes).map(|rule| rule.fault);
+        self.hits += u64::from(fault.is_some());
+        fault
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_units::Seed;
+
+    use super::*;
+
+    #[test]
+    fn rules_are_read_and_what_is_none_is_refused() {
+        let rule =
+            Rule { direction: Direction::Out, fault: Fault::Drop, chance: (1, 100), only: None };
+        assert_eq!("out drop 1/100".parse(), Ok(rule));
+        let delay = Fault::Delay(Duration::from_millis(5));
+        let slow = Rule {
+            direction: Direction::In,
+            fault: delay,
+            chance: (1, 1),
+            only: Some(CallKind::Responses),
+        };
+        assert_eq!("in delay 5ms responses".parse(), Ok(slow));
+        for wrong in
+            ["", "drop", "out", "out drop 1/0", "out drop 1/2 both", "in delay", "out drop x y z"]
+        {
+            assert!(wrong.parse::<Rule>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_rule_strikes_as_often_as_it_says_and_only_what_it_says() {
+        let mut filter = Filter::default();
+        filter.rules.push("out corrupt 1/4 requests".parse().unwrap());
+        let mut rng = Seed(1).child("filter", 0).rng();
+        let mut count = |direction, call| {
+            (0..4000).filter(|_| filter.verdict(direction, call, &mut rng).is_some()).count()
+        };
+        assert!((900..1100).contains(&count(Direction::Out, Call::Request(1))));
+        assert_eq!(count(Direction::Out, Call::Response(1)), 0);
+        assert_eq!(count(Direction::In, Call::Request(1)), 0);
+    }
+}

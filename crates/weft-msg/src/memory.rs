@@ -1,0 +1,275 @@
+//! The memory cache (X-RDMA, section IV.E): registered memory in regions of one size, cut into blocks of a
+//! few lengths. It grows by a region when it is full, and gives back regions that have been empty for a while.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use slotmap::SlotMap;
+use weft_units::{Duration, Instant};
+
+use crate::verbs::{Refused, Region, Slice, Verbs};
+
+slotmap::new_key_type! { struct RegionKey; }
+
+/// Registered memory that somebody holds. It is given back to the context it came from
+/// ([`Context::release`](crate::Context::release)); dropped, it stays in use.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "dropped memory stays in use until its context goes"]
+pub struct Block {
+    region: RegionKey,
+    slice: Slice,
+}
+
+impl Block {
+    /// Where it is: at least as long as it was asked for.
+    pub const fn slice(&self) -> Slice {
+        self.slice
+    }
+}
+
+/// How the cache grows and shrinks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryLimits {
+    /// Bytes of a region that is cut into blocks.
+    pub(crate) region: u64,
+    /// Bytes of all regions together, at most.
+    pub(crate) total: u64,
+    /// How long a region is empty before it is given back.
+    pub(crate) keep: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) struct MemoryCache {
+    limits: MemoryLimits,
+    regions: SlotMap<RegionKey, Cut>,
+    /// By length, shortest first. What is longer than the last is a region of its own.
+    classes: Vec<Class>,
+    reserved: u64,
+    used: u64,
+}
+
+/// Blocks of one length.
+#[derive(Debug)]
+struct Class {
+    len: u32,
+    /// Regions with a free block. The first is taken, so that the last ones empty.
+    partial: BTreeSet<RegionKey>,
+}
+
+/// A region that is cut into blocks.
+#[derive(Debug)]
+struct Cut {
+    region: Region,
+    /// `None` for a region that is one block.
+    class: Option<usize>,
+    free: Vec<u32>,
+    blocks: u32,
+    empty_since: Option<Instant>,
+}
+
+impl MemoryCache {
+    /// A cache whose shortest block takes a frame.
+    pub(crate) fn new(limits: MemoryLimits, frame: u32) -> Self {
+        let mut lens = alloc::vec![frame.next_multiple_of(64)];
+        for len in [64 << 10, 256 << 10, 1 << 20, 4 << 20] {
+            if len > lens[lens.len() - 1] && u64::from(len) <= limits.region {
+                lens.push(len);
+            }
+        }
+        let class = |len| Class { len, partial: BTreeSet::new() };
+        let classes = lens.into_iter().map(class).collect();
+        Self { limits, regions: SlotMap::with_key(), classes, reserved: 0, used: 0 }
+    }
+
+    /// Changes the limits; what is above them is given back as it empties.
+    pub(crate) const fn limit(&mut self, limits: MemoryLimits) {
+        self.limits = limits;
+    }
+
+    /// Bytes registered, and bytes of them that somebody holds.
+    pub(crate) const fn bytes(&self) -> (u64, u64) {
+        (self.reserved, self.used)
+    }
+
+    /// A block of at least `len` bytes.
+    ///
+    /// # Errors
+    /// The cache is at its limit, or the device has no memory.
+    pub(crate) fn allocate(&mut self, verbs: &mut impl Verbs, len: u32) -> Result<Block, Refused> {
+        let class = self.classes.iter().position(|class| class.len >= len);
+        let partial = class.and_then(|class| self.classes[class].partial.first().copied());
+        let key = match partial {
+            Some(key) => key,
+            None => self.grow(verbs, class, len)?,
+        };
+        let cut = &mut self.regions[key];
+        cut.empty_since = None;
+        let index = cut.free.pop().expect("the region has a free block");
+        if let (Some(class), true) = (class, cut.free.is_empty()) {
+            self.classes[class].partial.remove(&key);
+        }
+        let slice = cut.block(index, &self.classes);
+        self.used += u64::from(slice.len);
+        Ok(Block { region: key, slice })
+    }
+
+    fn grow(
+        &mut self,
+        verbs: &mut impl Verbs,
+        class: Option<usize>,
+        len: u32,
+    ) -> Result<RegionKey, Refused> {
+        let (bytes, blocks) = match class {
+            Some(class) => {
+                let blocks = self.limits.region / u64::from(self.classes[class].len);
+                (self.limits.region, u32::try_from(blocks.max(1)).unwrap_or(u32::MAX))
+            }
+            None => (u64::from(len).next_multiple_of(4096), 1),
+        };
+        if self.reserved + bytes > self.limits.total {
+            let why = "the memory cache is at its limit (memory_limit)";
+            return Err(Refused { doing: "registering memory", why });
+        }
+        let region = verbs.allocate(bytes)?;
+        self.reserved += bytes;
+        let free = (0..blocks).rev().collect();
+        let key = self.regions.insert(Cut { region, class, free, blocks, empty_since: None });
+        if let Some(class) = class {
+            self.classes[class].partial.insert(key);
+        }
+        Ok(key)
+    }
+
+    /// Takes a block back.
+    pub(crate) fn release(&mut self, now: Instant, block: Block) {
+        let Some(cut) = self.regions.get_mut(block.region) else {
+            debug_assert!(false, "a block of another context");
+            return;
+        };
+        self.used -= u64::from(block.slice.len);
+        let offset = block.slice.address - cut.region.address;
+        let index = u32::try_from(offset / u64::from(block.slice.len)).expect("within the region");
+        cut.free.push(index);
+        if let Some(class) = cut.class {
+            self.classes[class].partial.insert(block.region);
+        }
+        if cut.free.len() == cut.blocks as usize {
+            cut.empty_since = Some(now);
+        }
+    }
+
+    /// Gives back regions that have been empty for long enough; says when to look again.
+    pub(crate) fn shrink(&mut self, now: Instant, verbs: &mut impl Verbs) -> Option<Instant> {
+        let keep = self.limits.keep;
+        let due = |cut: &Cut| cut.empty_since.map(|since| since + keep);
+        self.regions.retain(|key, cut| {
+            let stays = due(cut).is_none_or(|due| due > now);
+            if !stays {
+                verbs.free(cut.region);
+                self.reserved -= cut.region.len;
+                if let Some(class) = cut.class {
+                    self.classes[class].partial.remove(&key);
+                }
+            }
+            stays
+        });
+        self.regions.values().filter_map(due).min()
+    }
+
+    /// Gives back everything, whoever holds it.
+    pub(crate) fn free_all(&mut self, verbs: &mut impl Verbs) {
+        for (_, cut) in self.regions.drain() {
+            verbs.free(cut.region);
+        }
+        self.classes.iter_mut().for_each(|class| class.partial.clear());
+        (self.reserved, self.used) = (0, 0);
+    }
+}
+
+impl Cut {
+    fn block(&self, index: u32, classes: &[Class]) -> Slice {
+        let Region { address, len, lkey, rkey } = self.region;
+        let len = match self.class {
+            Some(class) => classes[class].len,
+            None => u32::try_from(len).expect("a block's length"),
+        };
+        Slice { address: address + u64::from(index) * u64::from(len), len, lkey, rkey }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_units::Seed;
+
+    use super::*;
+    use crate::tests::NoDevice;
+
+    const LIMITS: MemoryLimits =
+        MemoryLimits { region: 4 << 20, total: 32 << 20, keep: Duration::from_millis(10) };
+
+    #[test]
+    fn the_cache_follows_the_load_up_and_down() {
+        let mut verbs = NoDevice::default();
+        let mut cache = MemoryCache::new(LIMITS, 4096 + 40);
+        let mut now = Instant::EPOCH;
+        let held: Vec<_> = (0..3000).map(|_| cache.allocate(&mut verbs, 4096).unwrap()).collect();
+        assert_eq!(verbs.regions.len(), 3, "1,008 blocks of 4,160 bytes a region");
+        assert_eq!(cache.bytes().1, 3000 * 4160);
+        for block in held {
+            cache.release(now, block);
+        }
+        assert_eq!(cache.shrink(now, &mut verbs), Some(now + LIMITS.keep));
+        now += LIMITS.keep;
+        assert_eq!(cache.shrink(now, &mut verbs), None);
+        assert_eq!((verbs.regions.len(), cache.bytes()), (0, (0, 0)));
+    }
+
+    #[test]
+    fn the_limit_is_kept_and_named() {
+        let mut verbs = NoDevice::default();
+        let mut cache = MemoryCache::new(LIMITS, 4136);
+        let blocks: Vec<_> = (0..4).map(|_| cache.allocate(&mut verbs, 8 << 20).unwrap()).collect();
+        let refused = cache.allocate(&mut verbs, 1).unwrap_err();
+        assert!(refused.to_string().contains("memory_limit"), "{refused}");
+        for block in blocks {
+            cache.release(Instant::EPOCH, block);
+        }
+        cache.shrink(Instant::EPOCH + LIMITS.keep, &mut verbs);
+        assert!(cache.allocate(&mut verbs, 1).is_ok());
+    }
+
+    #[test]
+    fn blocks_never_overlap_whatever_is_taken_and_given() {
+        for seed in 0..100 {
+            let mut rng = Seed(seed).child("memory cache", 0).rng();
+            let mut verbs = NoDevice::default();
+            let mut cache = MemoryCache::new(LIMITS, 4136);
+            let (mut held, mut now) = (Vec::<Block>::new(), Instant::EPOCH);
+            for _ in 0..300 {
+                now += Duration::from_millis(1);
+                if rng.chance(3, 5) {
+                    let len = 1 << (rng.next_u32() % 23);
+                    if let Ok(block) = cache.allocate(&mut verbs, len) {
+                        let Slice { address, len: got, .. } = block.slice;
+                        assert!(got >= len);
+                        let end = address + u64::from(got);
+                        let apart = |other: &Block| {
+                            let Slice { address: from, len, .. } = other.slice;
+                            end <= from || from + u64::from(len) <= address
+                        };
+                        assert!(held.iter().all(apart), "seed {seed}");
+                        held.push(block);
+                    }
+                } else if !held.is_empty() {
+                    let index = rng.next_u32() as usize % held.len();
+                    cache.release(now, held.swap_remove(index));
+                }
+                cache.shrink(now, &mut verbs);
+                let sum: u64 = held.iter().map(|block| u64::from(block.slice.len)).sum();
+                let (reserved, used) = cache.bytes();
+                assert_eq!(used, sum);
+                assert!(used <= reserved && reserved <= LIMITS.total);
+            }
+        }
+    }
+}

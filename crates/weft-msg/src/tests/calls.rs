@@ -1,0 +1,110 @@
+//! Requests, responses, and where their time goes.
+
+use weft_units::Duration;
+
+use super::network::{Network, config};
+use crate::*;
+
+/// Answers every request that has come to a host with its body backwards.
+fn answer(network: &mut Network, host: usize) {
+    let now = network.now;
+    for (channel, call, mut body) in network.take_messages(host) {
+        let Call::Request(id) = call else { continue };
+        body.reverse();
+        let context = &mut network.hosts[host].context;
+        context.respond(now, channel, id, Payload::Copy(&body)).unwrap();
+    }
+}
+
+#[test]
+fn every_request_gets_its_own_answer() {
+    let (mut network, a, b) = Network::pair(&config());
+    let mut asked = alloc::collections::BTreeMap::new();
+    for number in 0..200_u32 {
+        let len = if number % 10 == 0 { 20_000 } else { 8 };
+        let mut body = alloc::vec![0; len];
+        body[..4].copy_from_slice(&number.to_be_bytes());
+        let context = &mut network.hosts[0].context;
+        let id = context.request(network.now, a, Payload::Copy(&body)).unwrap();
+        body.reverse();
+        asked.insert(id, body);
+    }
+    network.run_until(|network| {
+        answer(network, 1);
+        for (_, call, body) in network.take_messages(0) {
+            let Call::Response(id) = call else { panic!("{call:?}") };
+            assert_eq!(asked.remove(&id), Some(body));
+        }
+        asked.is_empty()
+    });
+    let context = &mut network.hosts[1].context;
+    let error = context.respond(network.now, b, 1, Payload::Copy(b"again")).unwrap_err();
+    assert_eq!(error, SendError::NoRequest { id: 1 });
+    network.nothing_is_left();
+}
+
+#[test]
+fn a_traced_call_tells_where_its_time_went() {
+    let traced = Config { trace_every: 1, ..config() };
+    let (mut network, a, _) = Network::pair(&traced);
+    // The first calls wait for the queue pairs' connections; later ones set the clock.
+    let mut id = 0;
+    for _ in 0..20 {
+        let context = &mut network.hosts[0].context;
+        id = context.request(network.now, a, Payload::Copy(b"what time is it?")).unwrap();
+        network.run_until(|network| {
+            answer(network, 1);
+            !network.take_messages(0).is_empty()
+        });
+    }
+    network.hosts[0].events.clear();
+    let context = &mut network.hosts[0].context;
+    id += context.request(network.now, a, Payload::Copy(b"how long?")).unwrap() - id;
+    let came = |network: &Network| {
+        network.hosts[1].events.iter().any(|event| matches!(event, Event::Message { .. }))
+    };
+    network.run_until(|network| came(network));
+    network.run_for(Duration::from_millis(3));
+    answer(&mut network, 1);
+    let mut time = None;
+    network.run_until(|network| {
+        time = network.hosts[0].events.iter().find_map(|event| match event {
+            Event::Traced { id: of, time, .. } if *of == id => Some(*time),
+            _ => None,
+        });
+        time.is_some()
+    });
+    let time = time.unwrap();
+    assert!((3.0..3.1).contains(&(time.peer.as_micros_f64() / 1000.0)), "{time:?}");
+    for way in [time.request, time.response] {
+        assert!((5.0..60.0).contains(&way.as_micros_f64()), "{time:?}");
+    }
+    assert!(time.offset.abs() < 10_000, "one clock, ways that differ by the jitter: {time:?}");
+    network.nothing_is_left();
+}
+
+#[test]
+fn slow_calls_and_slow_owners_are_told_of() {
+    let quick = Config {
+        slow_threshold: Duration::from_millis(1),
+        polling_warn: Duration::from_millis(2),
+        ..config()
+    };
+    let (mut network, a, _) = Network::pair(&quick);
+    network.run_for(Duration::from_millis(1));
+    let context = &mut network.hosts[0].context;
+    let id = context.request(network.now, a, Payload::Copy(b"?")).unwrap();
+    network.hosts[1].stuck = true;
+    network.run_for(Duration::from_millis(5));
+    network.hosts[1].stuck = false;
+    network.run_until(|network| {
+        answer(network, 1);
+        network.hosts[0].context.stats().slow_calls > 0
+    });
+    let slow = |event: &Event| matches!(event, Event::Slow(Slow::Call { id: of, .. }) if *of == id);
+    assert!(network.hosts[0].events.iter().any(slow));
+    let gap = |event: &Event| matches!(event, Event::Slow(Slow::Poll { .. }));
+    assert!(network.hosts[1].events.iter().any(gap));
+    network.take_messages(0);
+    network.nothing_is_left();
+}

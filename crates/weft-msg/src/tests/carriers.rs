@@ -1,0 +1,129 @@
+//! A channel changes carrier under load, and loses and doubles nothing (X-RDMA, section VI.C).
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use weft_units::{Duration, Seed};
+
+use super::network::{Network, config};
+use crate::*;
+
+/// Both ends send numbered messages, some of them large; what came of each.
+struct Traffic {
+    sent: [u32; 2],
+    came: [BTreeSet<u32>; 2],
+    ids: [ChannelId; 2],
+}
+
+impl Traffic {
+    fn send(&mut self, network: &mut Network, rng: &mut weft_units::Rng) {
+        for host in 0..2 {
+            let len = if rng.chance(1, 5) { 70_000 } else { 4 + rng.index(500) };
+            let mut body = alloc::vec![0; len];
+            body[..4].copy_from_slice(&self.sent[host].to_be_bytes());
+            network.send(host, self.ids[host], &body);
+            self.sent[host] += 1;
+        }
+    }
+
+    fn take(&mut self, network: &mut Network, seed: u64) {
+        for host in 0..2 {
+            for (_, _, body) in network.take_messages(host) {
+                let number = u32::from_be_bytes(body[..4].try_into().unwrap());
+                assert!(self.came[host].insert(number), "seed {seed}: {number} came twice");
+            }
+        }
+    }
+
+    fn complete(&self) -> bool {
+        (0..2).all(|host| self.came[host].len() == self.sent[1 - host] as usize)
+    }
+}
+
+fn begin(seed: u64) -> (Network, Traffic) {
+    let mut network = Network::new(2, seed, &config());
+    let (a, b) = network.connect(0, 1);
+    network.attach((0, a), (1, b));
+    network.loss = seed % 20;
+    network.run_for(Duration::from_millis(2));
+    let came = [BTreeSet::new(), BTreeSet::new()];
+    (network, Traffic { sent: [0; 2], came, ids: [a, b] })
+}
+
+#[test]
+fn to_tcp_and_back_under_load_nothing_is_lost_or_doubled() {
+    for seed in 0..40 {
+        let (mut network, mut traffic) = begin(seed);
+        let mut rng = Seed(seed).child("carriers", 0).rng();
+        for _ in 0..60 {
+            traffic.send(&mut network, &mut rng);
+            if rng.chance(1, 8) {
+                let host = rng.index(2);
+                let to = [Carrier::Rdma, Carrier::Stream][rng.index(2)];
+                let id = traffic.ids[host];
+                network.hosts[host].context.switch(network.now, id, to).unwrap();
+            }
+            network.run_for(Duration::from_micros(rng.below(300)));
+            traffic.take(&mut network, seed);
+        }
+        network.run_until(|network| {
+            traffic.take(network, seed);
+            traffic.complete()
+        });
+        let status = network.hosts[0].context.status(traffic.ids[0]).unwrap();
+        assert!(status.stats.switches > 0 || seed > 0, "seed 0 switches");
+        network.nothing_is_left();
+    }
+}
+
+#[test]
+fn a_queue_pair_that_breaks_leaves_the_stream_to_carry_on() {
+    for seed in 0..40 {
+        let (mut network, mut traffic) = begin(seed);
+        let mut rng = Seed(seed).child("failover", 0).rng();
+        let breaks_at = rng.index(40);
+        for round in 0..60 {
+            traffic.send(&mut network, &mut rng);
+            if round == breaks_at {
+                network.no_rdma.insert(rng.index(2));
+            }
+            if rng.chance(1, 10) {
+                let to = [Carrier::Rdma, Carrier::Stream][rng.index(2)];
+                let _ = network.hosts[0].context.switch(network.now, traffic.ids[0], to);
+            }
+            network.run_for(Duration::from_micros(rng.below(300)));
+            traffic.take(&mut network, seed);
+        }
+        network.run_until(|network| {
+            traffic.take(network, seed);
+            traffic.complete()
+        });
+        let carriers: Vec<_> = (0..2)
+            .map(|host| network.hosts[host].context.status(traffic.ids[host]).unwrap().carrier)
+            .collect();
+        assert_eq!(carriers, [Carrier::Stream; 2], "seed {seed}");
+        network.nothing_is_left();
+    }
+}
+
+#[test]
+fn a_channel_without_stream_does_not_switch() {
+    let (mut network, a, _) = Network::pair(&config());
+    let context = &mut network.hosts[0].context;
+    assert_eq!(context.switch(network.now, a, Carrier::Stream), Err(SwitchError::NoStream));
+    network.nothing_is_left();
+}
+
+#[test]
+fn a_stream_that_ends_while_it_carries_ends_the_channel_and_no_other() {
+    let (mut network, traffic) = begin(0);
+    let (spare, _) = network.connect(0, 1);
+    let [a, _] = traffic.ids;
+    network.hosts[0].context.switch(network.now, a, Carrier::Stream).unwrap();
+    network.run_for(Duration::from_millis(5));
+    network.hosts[0].context.stream_ended(network.now, a);
+    network.run_for(Duration::from_millis(1));
+    assert_eq!(network.closed(0, a), Some(CloseReason::StreamBroken));
+    assert_eq!(network.closed(0, spare), None);
+    network.nothing_is_left();
+}

@@ -1,0 +1,111 @@
+//! Channels end, and leave nothing.
+
+use weft_units::Duration;
+
+use super::network::{Network, config};
+use crate::*;
+
+#[test]
+fn a_close_comes_after_all_that_was_sent() {
+    let (mut network, a, b) = Network::pair(&config());
+    for len in [10, 50_000, 10] {
+        for _ in 0..20 {
+            network.send(0, a, &alloc::vec![1; len]);
+        }
+    }
+    let now = network.now;
+    network.hosts[0].context.close(now, a);
+    let refused = network.hosts[0].context.send(now, a, Payload::Copy(b"late"));
+    assert_eq!(refused, Err(SendError::Closed));
+    let mut came = 0;
+    network.run_until(|network| {
+        came += network.take_messages(1).len();
+        network.closed(0, a).is_some() && network.closed(1, b).is_some()
+    });
+    came += network.take_messages(1).len();
+    assert_eq!(came, 60);
+    assert_eq!(network.closed(0, a), Some(CloseReason::Finished));
+    assert_eq!(network.closed(1, b), Some(CloseReason::ByPeer));
+    network.nothing_is_left();
+}
+
+#[test]
+fn a_dead_peer_is_noticed_within_the_keepalive_and_gives_everything_back() {
+    let config = Config { keepalive: Duration::from_millis(100), ..config() };
+    for busy in [false, true] {
+        let (mut network, a, _) = Network::pair(&config);
+        network.run_for(Duration::from_millis(10));
+        network.hosts[1].dead = true;
+        if busy {
+            for _ in 0..50 {
+                network.send(0, a, &[1; 20_000]);
+            }
+        }
+        let died = network.now;
+        network.run_until(|network| network.closed(0, a).is_some());
+        let noticed = network.now.since(died);
+        // The device gives its peer up after 50 ms.
+        assert!(noticed <= Duration::from_millis(170), "{noticed}");
+        assert!(matches!(network.closed(0, a), Some(CloseReason::PeerGone(_))));
+        network.hosts[1].dead = false;
+        network.nothing_is_left();
+    }
+}
+
+#[test]
+fn an_idle_channel_stays_and_costs_a_probe_now_and_then() {
+    let config = Config { keepalive: Duration::from_millis(100), ..config() };
+    let (mut network, a, b) = Network::pair(&config);
+    network.run_for(Duration::from_secs(2));
+    let probes = network.hosts[0].context.status(a).unwrap().stats.probes;
+    assert!((15..=20).contains(&probes), "{probes} in 2 s");
+    assert_eq!((network.closed(0, a), network.closed(1, b)), (None, None));
+    network.nothing_is_left();
+}
+
+#[test]
+fn channels_by_the_thousand_begin_and_end_and_leak_nothing() {
+    let mut network = Network::new(2, 9, &config());
+    for round in 0..300 {
+        let (a, b) = network.connect(0, 1);
+        network.send(0, a, b"hello");
+        network.run_until(|network| !network.take_messages(1).is_empty());
+        let now = network.now;
+        match round % 4 {
+            0 => network.hosts[0].context.close(now, a),
+            1 => network.hosts[1].context.close(now, b),
+            2 => network.hosts[0].context.abort(now, a),
+            _ => {
+                network.hosts[0].context.close(now, a);
+                network.hosts[1].context.close(now, b);
+            }
+        }
+        network
+            .run_until(|network| network.closed(0, a).is_some() && network.closed(1, b).is_some());
+        network.hosts.iter_mut().for_each(|host| host.events.clear());
+    }
+    for host in 0..2 {
+        let stats = network.hosts[host].context.stats();
+        assert_eq!((stats.channels, stats.closed), (300, 300));
+        assert_eq!((stats.qps_created, stats.qps_reused), (1, 299), "host {host}");
+    }
+    network.nothing_is_left();
+}
+
+#[test]
+fn offers_that_make_no_sense_are_refused_and_leave_nothing() {
+    let mut network = Network::new(2, 1, &config());
+    let (_, offer) = network.hosts[0].context.offer(network.now).unwrap();
+    let context = &mut network.hosts[1].context;
+    for wrong in [
+        weft_wire::ChannelOffer { depth: 2, ..offer },
+        weft_wire::ChannelOffer { ack_frames: 0, ..offer },
+        weft_wire::ChannelOffer { small: 0, ..offer },
+        weft_wire::ChannelOffer { longest: 100, ..offer },
+    ] {
+        let refused = context.accept(network.now, &wrong);
+        assert!(matches!(refused, Err(OfferError::Senseless { .. })), "{refused:?}");
+    }
+    assert_eq!(context.channels().count(), 0);
+    network.nothing_is_left();
+}

@@ -1,0 +1,141 @@
+//! A peer that speaks verbs and lies about everything above them.
+
+use alloc::vec::Vec;
+
+use weft_units::{Duration, Seed};
+use weft_wire::{FrameHeader, FrameKind, RemoteBody, SequenceWord};
+
+use super::network::{Network, config};
+use crate::verbs::{Verbs, Work};
+use crate::*;
+
+/// Has a host SEND any bytes with any immediate data.
+fn forge(network: &mut Network, host: usize, channel: ChannelId, word: SequenceWord, bytes: &[u8]) {
+    let context = &mut network.hosts[host].context;
+    let qp = context.qp_of(channel);
+    let block = context.allocate(u32::try_from(bytes.len().max(1)).unwrap()).unwrap();
+    context.bytes_mut(&block)[..bytes.len()].copy_from_slice(bytes);
+    let slice = Slice { len: u32::try_from(bytes.len()).unwrap(), ..block.slice() };
+    let work = Work::Send { from: &[slice], immediate: word.immediate() };
+    context.verbs_mut().post_send(network.now, qp, u64::MAX, work, false).unwrap();
+    // Its memory stays until the context goes: nobody says when it has left.
+}
+
+fn frame(kind: FrameKind, length: u32, rest: &[u8]) -> Vec<u8> {
+    let header = FrameHeader { kind, call: Call::OneWay, known: 0, length, trace: None };
+    let mut bytes = alloc::vec![0; FrameHeader::LEN];
+    header.emit(&mut bytes);
+    bytes.extend_from_slice(rest);
+    bytes
+}
+
+#[test]
+fn every_lie_ends_its_channel_with_its_name_and_no_other() {
+    // The client's NOP was number 0; the server sent nothing.
+    let word = |seq, ack| SequenceWord { seq, ack };
+    let small = frame(FrameKind::Small, 3, b"abc");
+    let mut remote = [0; RemoteBody::LEN];
+    RemoteBody { address: 0x1234, rkey: 99 }.emit(&mut remote);
+    let lies: [(SequenceWord, Vec<u8>, &str); 9] = [
+        (word(1, 1), small.clone(), "acknowledges frame 1; 0 were sent"),
+        (word(5, 0), small.clone(), "has number 5, expected 1"),
+        (word(0, 0), small, "has number 0, expected 1"),
+        (word(1, 0), frame(FrameKind::Small, 4, b"abc"), "says 4 bytes and has 3"),
+        (word(1, 0), frame(FrameKind::Small, u32::MAX, b""), "of 4294967295 bytes"),
+        (word(1, 0), alloc::vec![1; 5], "truncated"),
+        (word(1, 0), alloc::vec![77; 16], "unknown frame kind 77"),
+        (word(1, 0), frame(FrameKind::Large, 5000, &remote[1..]), "truncated"),
+        (word(1, 0), frame(FrameKind::Switch, 0, b""), "never attached"),
+    ];
+    let mut network = Network::new(3, 1, &config());
+    let (good, _) = network.connect(2, 1);
+    for (word, bytes, want) in lies {
+        let (a, b) = network.connect(0, 1);
+        network.run_for(Duration::from_millis(1));
+        forge(&mut network, 0, a, word, &bytes);
+        network.run_until(|network| network.closed(1, b).is_some());
+        let reason = network.closed(1, b).unwrap().to_string();
+        assert!(reason.contains(want), "{reason:?} should say {want:?}");
+        network.hosts[0].context.abort(network.now, a);
+    }
+    network.send(2, good, b"still here");
+    network.run_until(|network| !network.take_messages(1).is_empty());
+    let now = network.now;
+    network.hosts[0].context.shut_down(now);
+    network.hosts[0].events.clear();
+    network.nothing_is_left();
+}
+
+#[test]
+fn a_body_that_may_not_be_read_ends_its_channel() {
+    let (mut network, a, b) = Network::pair(&config());
+    network.run_for(Duration::from_millis(1));
+    let mut remote = [0; RemoteBody::LEN];
+    RemoteBody { address: 0x1234, rkey: 99 }.emit(&mut remote);
+    let lie = frame(FrameKind::Large, 50_000, &remote);
+    forge(&mut network, 0, a, SequenceWord { seq: 1, ack: 0 }, &lie);
+    network.run_until(|network| network.closed(1, b).is_some());
+    // The liar's context resets its queue pair, often before the refusal has left.
+    assert!(matches!(network.closed(1, b), Some(CloseReason::PeerGone(_))));
+    assert_eq!(network.hosts[1].context.memory().1, 0);
+}
+
+#[test]
+fn more_frames_than_were_offered_break_the_sender_s_channel_only() {
+    let mut network = Network::new(3, 1, &config());
+    let (good, _) = network.connect(2, 1);
+    let (a, b) = network.connect(0, 1);
+    network.run_for(Duration::from_millis(1));
+    network.hosts[1].stuck = true;
+    let small = frame(FrameKind::Small, 3, b"abc");
+    for seq in 1..40 {
+        let word = SequenceWord { seq, ack: 0 };
+        forge(&mut network, 0, a, word, &small);
+    }
+    network.run_for(Duration::from_millis(50));
+    network.hosts[1].stuck = false;
+    network.run_until(|network| network.closed(0, a).is_some() || network.closed(1, b).is_some());
+    network.send(2, good, b"still here");
+    network.run_until(|network| !network.take_messages(1).iter().all(|(id, ..)| *id == b));
+}
+
+#[test]
+fn bytes_of_any_kind_on_queue_pair_and_stream_never_panic() {
+    for seed in 0..300 {
+        let mut rng = Seed(seed).child("hostile", 0).rng();
+        let mut network = Network::new(2, seed, &config());
+        let (a, b) = network.connect(0, 1);
+        network.run_for(Duration::from_millis(1));
+        if rng.chance(1, 2) {
+            network.hosts[1].context.attach_stream(b);
+        }
+        for at in 0..20_u16 {
+            let len = rng.index(80);
+            let mut bytes: Vec<u8> = (0..len).map(|_| rng.next_u32().to_be_bytes()[0]).collect();
+            if rng.chance(3, 4) && len > FrameHeader::LEN {
+                bytes[0] = 1 + rng.next_u32().to_be_bytes()[0] % 6;
+                bytes[1] &= 0xe0;
+                let rest = u32::try_from(len - FrameHeader::LEN).unwrap();
+                bytes[4..8].copy_from_slice(&rest.to_be_bytes());
+            }
+            let guess = SequenceWord { seq: 1 + at, ack: u16::from(rng.chance(1, 9)) };
+            if rng.chance(1, 3) {
+                let mut framed = u32::try_from(len).unwrap().to_be_bytes().to_vec();
+                if rng.chance(1, 10) {
+                    framed.fill(0xff);
+                }
+                framed.extend_from_slice(&guess.immediate().to_be_bytes());
+                framed.extend_from_slice(&bytes);
+                let now = network.now;
+                network.hosts[1].context.handle_stream(now, b, &framed);
+            } else if network.closed(0, a).is_none() {
+                forge(&mut network, 0, a, guess, &bytes);
+            }
+            network.run_for(Duration::from_micros(100));
+            network.take_messages(1);
+        }
+        let now = network.now;
+        network.hosts[1].context.shut_down(now);
+        assert_eq!(network.hosts[1].context.memory(), (0, 0));
+    }
+}

@@ -1,0 +1,98 @@
+//! Messages arrive whole, once, and leave nothing behind.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use weft_units::Duration;
+
+use super::network::{Network, config};
+use crate::*;
+
+#[test]
+fn messages_of_every_length_arrive_once_both_ways() {
+    let (mut network, a, b) = Network::pair(&config());
+    let lens = [0, 1, 100, 4095, 4096, 4097, 65_536, 65_537, 1_000_000];
+    let body = |len: usize, salt: usize| -> Vec<u8> {
+        (0..len).map(|at| u8::try_from((at * 7 + salt) % 251).unwrap()).collect()
+    };
+    for &len in &lens {
+        network.send(0, a, &body(len, 1));
+        network.hosts[1].context.send(network.now, b, Payload::Copy(&body(len, 2))).unwrap();
+    }
+    let mut came = [vec![], vec![]];
+    network.run_until(|network| {
+        for (host, came) in came.iter_mut().enumerate() {
+            came.extend(network.take_messages(host).into_iter().map(|(_, _, body)| body));
+        }
+        came.iter().all(|came| came.len() == lens.len())
+    });
+    for (came, salt) in came.iter_mut().zip([2, 1]) {
+        // Those that are read may be overtaken (section IV.D).
+        came.sort_by_key(Vec::len);
+        let want: Vec<_> = lens.iter().map(|&len| body(len, salt)).collect();
+        assert_eq!(*came, want);
+    }
+    network.nothing_is_left();
+}
+
+#[test]
+fn lent_memory_is_sent_without_a_copy_and_told_of() {
+    let (mut network, a, _) = Network::pair(&config());
+    for len in [100, 4096, 300_000] {
+        let context = &mut network.hosts[0].context;
+        let block = context.allocate(len).unwrap();
+        let used = context.memory().1;
+        context.bytes_mut(&block)[..len as usize].fill(7);
+        let lent = Slice { len, ..block.slice() };
+        let number = context.send(network.now, a, Payload::Lent(lent)).unwrap();
+        assert!(context.memory().1 < used + 5000, "a frame's head at most");
+        let delivered = Event::Delivered { channel: a, number };
+        network.run_until(|network| network.hosts[0].events.contains(&delivered));
+        let messages = network.take_messages(1);
+        assert_eq!(messages.len(), 1);
+        assert_eq!(messages[0].2, vec![7; len as usize]);
+        network.hosts[0].context.free(network.now, block);
+    }
+    network.nothing_is_left();
+}
+
+#[test]
+fn what_the_peer_does_not_take_is_refused_with_the_limit() {
+    let small = Config { longest: 10_000, ..config() };
+    let (mut network, a, _) = Network::pair(&small);
+    let context = &mut network.hosts[0].context;
+    let error = context.send(network.now, a, Payload::Copy(&[0; 10_001])).unwrap_err();
+    assert_eq!(error, SendError::TooLong { got: 10_001, most: 10_000 });
+    context.set("backlog", "2").unwrap();
+    let errors: Vec<_> =
+        (0..20).filter_map(|_| context.send(network.now, a, Payload::Copy(b"x")).err()).collect();
+    assert_eq!(errors[0], SendError::Full { waiting: 2 });
+    assert_eq!(errors.len(), 20 - 7 - 2 + 1, "the window, less a NOP's place and the first NOP");
+    network.nothing_is_left();
+}
+
+#[test]
+fn a_filter_drops_delays_and_corrupts_what_it_is_told_to() {
+    let (mut network, a, _) = Network::pair(&config());
+    let context = &mut network.hosts[0].context;
+    context.set_filter(&["out corrupt".parse().unwrap()]);
+    network.send(0, a, &[0; 64]);
+    network.hosts[0].context.set_filter(&["out drop".parse().unwrap()]);
+    network.send(0, a, b"lost");
+    network.hosts[0].context.set_filter(&["out delay 20ms".parse().unwrap()]);
+    network.send(0, a, b"late");
+    network.hosts[0].context.set_filter(&[]);
+    network.send(0, a, b"last");
+    network.run_for(Duration::from_millis(10));
+    let bodies = |network: &mut Network| -> Vec<Vec<u8>> {
+        network.take_messages(1).into_iter().map(|(_, _, body)| body).collect()
+    };
+    let soon = bodies(&mut network);
+    assert_eq!(soon.len(), 2);
+    assert_eq!(soon[0].iter().map(|byte| byte.count_ones()).sum::<u32>(), 1, "one bit");
+    assert_eq!(soon[1], b"last");
+    network.run_for(Duration::from_millis(20));
+    assert_eq!(bodies(&mut network), [b"late"]);
+    assert_eq!(network.hosts[0].context.stats().filtered, 3);
+    network.nothing_is_left();
+}

@@ -1,0 +1,13 @@
+//! Contexts on devices on a network, and what they must never do.
+
+mod calls;
+mod carriers;
+mod endings;
+mod hostile;
+mod messages;
+mod network;
+mod no_device;
+mod operations;
+mod windows;
+
+pub(crate) use no_device::NoDevice;

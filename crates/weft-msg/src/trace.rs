@@ -1,0 +1,121 @@
+//! Where a call's time goes (X-RDMA, section VI.A, method I): T2 - T1 - Toff and what follows from it.
+
+use weft_units::{Duration, Instant};
+use weft_wire::Trace;
+
+/// Where the time of one traced call went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decomposition {
+    /// The request's way: T2 - T1 - Toff.
+    pub request: Duration,
+    /// At the peer: T3 - T2.
+    pub peer: Duration,
+    /// The response's way: T4 - T3 + Toff.
+    pub response: Duration,
+    /// How far the peer's clock is ahead, ns.
+    pub offset: i64,
+}
+
+/// How far the peer's clock is ahead of this one, from calls' timestamps (RFC 5905, section 8). The call with
+/// the shortest way of the last few is believed: what waited in a queue did not wait alike in both directions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClockOffset {
+    samples: [Option<Sample>; Self::KEPT],
+    next: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    offset: i64,
+    way: u64,
+}
+
+impl ClockOffset {
+    const KEPT: usize = 16;
+
+    /// Takes in an answered call that was sent at `sent` and whose answer came at `now`.
+    pub(crate) fn decompose(
+        &mut self,
+        sent: Instant,
+        answer: &Trace,
+        now: Instant,
+    ) -> Decomposition {
+        let (t1, t2) = (i128::from(sent.as_nanos()), i128::from(answer.received_at));
+        let (t3, t4) = (i128::from(answer.sent_at), i128::from(now.as_nanos()));
+        // Stamps of a peer may be anything.
+        let peer = (t3 - t2).clamp(0, t4 - t1);
+        let way = clamp(t4 - t1 - peer);
+        let offset = (t2 - t1 + t3 - t4) / 2;
+        let offset = offset.clamp(i64::MIN.into(), i64::MAX.into());
+        let offset = i64::try_from(offset).expect("clamped");
+        self.samples[self.next] = Some(Sample { offset, way });
+        self.next = (self.next + 1) % Self::KEPT;
+        let offset = self.offset().unwrap_or(offset);
+        let request = clamp(t2 - t1 - i128::from(offset)).min(way);
+        Decomposition {
+            request: Duration::from_nanos(request),
+            peer: Duration::from_nanos(clamp(peer)),
+            response: Duration::from_nanos(way - request),
+            offset,
+        }
+    }
+
+    /// The offset that is believed, ns.
+    pub(crate) fn offset(&self) -> Option<i64> {
+        let best = self.samples.iter().flatten().min_by_key(|sample| sample.way);
+        best.map(|sample| sample.offset)
+    }
+}
+
+fn clamp(nanos: i128) -> u64 {
+    u64::try_from(nanos.clamp(0, u64::MAX.into())).expect("clamped")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(
+        clock: &mut ClockOffset,
+        t1: u64,
+        out: u64,
+        peer: u64,
+        back: u64,
+        ahead: i64,
+    ) -> Decomposition {
+        let t2 = t1 + out;
+        let by_peer = |time: u64| time.checked_add_signed(ahead).unwrap();
+        let answer = Trace { id: 1, received_at: by_peer(t2), sent_at: by_peer(t2 + peer) };
+        clock.decompose(Instant::from_nanos(t1), &answer, Instant::from_nanos(t2 + peer + back))
+    }
+
+    #[test]
+    fn a_call_is_taken_apart_across_clocks_that_differ() {
+        for ahead in [-5_000_000, 0, 7_000_000_000] {
+            let mut clock = ClockOffset::default();
+            let time = call(&mut clock, 10_000_000_000, 2000, 10_000, 2000, ahead);
+            let nanos = Duration::from_nanos;
+            let want = Decomposition {
+                request: nanos(2000),
+                peer: nanos(10_000),
+                response: nanos(2000),
+                offset: ahead,
+            };
+            assert_eq!(time, want);
+            // A request that waits in a queue does not move the clock, and is seen for what it is.
+            let time = call(&mut clock, 20_000_000_000, 90_000, 10_000, 2000, ahead);
+            assert_eq!(time, Decomposition { request: nanos(90_000), ..want });
+        }
+    }
+
+    #[test]
+    fn stamps_that_make_no_sense_give_times_that_add_up() {
+        let mut clock = ClockOffset::default();
+        for (received_at, sent_at) in [(0, u64::MAX), (u64::MAX, 0), (u64::MAX, u64::MAX)] {
+            let answer = Trace { id: 1, received_at, sent_at };
+            let (sent, now) = (Instant::from_nanos(5_000), Instant::from_nanos(9_000));
+            let time = clock.decompose(sent, &answer, now);
+            assert_eq!((time.request + time.peer + time.response).as_nanos(), 4_000);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What the messaging layer asks of an RDMA device: reliable queue pairs, memory it may register, and one
+//! completion queue. `weft-rnic` answers it in process and in the simulator, any `libibverbs.so.1` on a host.
+
+use core::net::Ipv6Addr;
+
+use weft_rnic::Status;
+use weft_units::Instant;
+use weft_wire::ChannelOffer;
+
+/// A queue pair of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Qp(pub u32);
+
+/// A piece of registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Slice {
+    /// Its first byte, as its region counts.
+    pub address: u64,
+    /// Its length, bytes.
+    pub len: u32,
+    /// The region's key for this host.
+    pub lkey: u32,
+    /// The region's key for peers.
+    pub rkey: u32,
+}
+
+/// A memory region, registered for local writes and remote reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Region {
+    /// Its first byte, as the region counts.
+    pub address: u64,
+    /// Its length, bytes.
+    pub len: u64,
+    /// Its key for this host.
+    pub lkey: u32,
+    /// Its key for peers.
+    pub rkey: u32,
+}
+
+/// Sizes of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpSizes {
+    /// Send requests that wait or are under way.
+    pub send: u32,
+    /// Receive requests that wait.
+    pub receive: u32,
+    /// READs under way, either direction.
+    pub reads: u8,
+}
+
+/// A request for a send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work<'a> {
+    /// SEND with immediate data, of pieces one after the other.
+    Send {
+        /// What is sent.
+        from: &'a [Slice],
+        /// The immediate data.
+        immediate: u32,
+    },
+    /// READ of the peer's memory.
+    Read {
+        /// Where the bytes go.
+        to: Slice,
+        /// Where they lie at the peer.
+        address: u64,
+        /// Their region's key.
+        rkey: u32,
+    },
+    /// WRITE of nothing: it only asks whether the peer's device answers.
+    Probe,
+}
+
+/// What became of a work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The number it was posted with.
+    pub wr_id: u64,
+    /// What became of it.
+    pub status: Status,
+    /// Bytes received.
+    pub len: u32,
+    /// Immediate data that came with it.
+    pub immediate: Option<u32>,
+}
+
+/// Why the device refused a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{doing}: {why}")]
+pub struct Refused {
+    /// What was asked for, as a user would say it.
+    pub doing: &'static str,
+    /// The device's reason.
+    pub why: &'static str,
+}
+
+/// An RDMA device, as far as the messaging layer needs one.
+pub trait Verbs {
+    /// The address peers reach this device by.
+    fn gid(&self) -> Ipv6Addr;
+
+    /// Makes a reliable queue pair that completes in the context's queue and takes receive requests, but is
+    /// not connected.
+    ///
+    /// # Errors
+    /// The device has no room.
+    fn create_qp(&mut self, now: Instant, sizes: QpSizes) -> Result<Qp, Refused>;
+
+    /// Connects it: ready to receive and to send, `psn` being the first this end sends.
+    ///
+    /// # Errors
+    /// The peer's address cannot be reached from this device.
+    fn connect_qp(
+        &mut self,
+        now: Instant,
+        qp: Qp,
+        psn: u32,
+        peer: &ChannelOffer,
+    ) -> Result<(), Refused>;
+
+    /// Makes it as [`create_qp`](Self::create_qp) left it; its requests are forgotten without completion.
+    ///
+    /// # Errors
+    /// The device refuses; destroy it then.
+    fn reset_qp(&mut self, now: Instant, qp: Qp) -> Result<(), Refused>;
+
+    /// Destroys it; its requests are forgotten without completion.
+    fn destroy_qp(&mut self, now: Instant, qp: Qp);
+
+    /// Posts a receive request.
+    ///
+    /// # Errors
+    /// The queue is full, or the queue pair in error.
+    fn post_receive(&mut self, qp: Qp, wr_id: u64, to: Slice) -> Result<(), Refused>;
+
+    /// Posts a send request.
+    ///
+    /// # Errors
+    /// The queue is full, or the queue pair in error.
+    fn post_send(
+        &mut self,
+        now: Instant,
+        qp: Qp,
+        wr_id: u64,
+        work: Work<'_>,
+        signaled: bool,
+    ) -> Result<(), Refused>;
+
+    /// The next completion.
+    fn poll(&mut self) -> Option<Completion>;
+
+    /// Memory, registered for local writes and remote reads.
+    ///
+    /// # Errors
+    /// The host or the device has no room.
+    fn allocate(&mut self, len: u64) -> Result<Region, Refused>;
+
+    /// Gives back what [`allocate`](Self::allocate) gave.
+    fn free(&mut self, region: Region);
+
+    /// The bytes of a slice of memory that [`allocate`](Self::allocate) gave.
+    fn bytes(&self, slice: Slice) -> &[u8];
+
+    /// The same, to be written.
+    fn bytes_mut(&mut self, slice: Slice) -> &mut [u8];
+}

@@ -1,0 +1,241 @@
+//! The seq-ack window of both directions (X-RDMA, section V.B, algorithm 1). Numbers are the low 16 bits of
+//! counts that never wrap; windows are far smaller than half of them.
+
+use alloc::collections::VecDeque;
+
+/// Why a sequence word cannot be the peer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WindowError {
+    /// It acknowledges what was never sent.
+    #[error("the peer acknowledges frame {ack}; {sent} were sent")]
+    AckBeyondSent {
+        /// What it acknowledges, the low bits.
+        ack: u16,
+        /// How many were sent.
+        sent: u64,
+    },
+    /// Its frame has not the number that comes next.
+    #[error("the peer's frame has number {got}, expected {expected}")]
+    OutOfSequence {
+        /// The frame's, the low bits.
+        got: u16,
+        /// The next one's, the low bits.
+        expected: u16,
+    },
+    /// It has more under way than it was offered.
+    #[error("the peer has more than {depth} frames under way")]
+    TooMany {
+        /// What it was offered.
+        depth: u16,
+    },
+}
+
+/// The sender's side: SEQ and ACKED of algorithm 1.
+#[derive(Clone, Debug)]
+pub(crate) struct SendWindow<T> {
+    /// What is under way, oldest first.
+    frames: VecDeque<T>,
+    acked: u64,
+    depth: u16,
+}
+
+impl<T> SendWindow<T> {
+    pub(crate) const fn new(depth: u16) -> Self {
+        Self { frames: VecDeque::new(), acked: 0, depth }
+    }
+
+    /// The next frame's number.
+    pub(crate) fn seq(&self) -> u64 {
+        self.acked + self.frames.len() as u64
+    }
+
+    pub(crate) const fn acked(&self) -> u64 {
+        self.acked
+    }
+
+    pub(crate) fn in_flight(&self) -> u16 {
+        u16::try_from(self.frames.len()).expect("no longer than the depth")
+    }
+
+    /// Whether another message may leave. The last place is kept for what ends a deadlock (section V.B).
+    pub(crate) fn open(&self) -> bool {
+        self.in_flight() + 1 < self.depth
+    }
+
+    /// Whether a NOP, a close or a switch may leave.
+    pub(crate) fn reserve_open(&self) -> bool {
+        self.in_flight() < self.depth
+    }
+
+    pub(crate) fn push(&mut self, frame: T) -> u64 {
+        debug_assert!(self.reserve_open(), "the window is full");
+        let seq = self.seq();
+        self.frames.push_back(frame);
+        seq
+    }
+
+    /// What `ack`, the low bits of a count, acknowledges newly, oldest first.
+    ///
+    /// # Errors
+    /// It was never sent. An old count is not an error: carriers may deliver it late.
+    pub(crate) fn acknowledge(
+        &mut self,
+        ack: u16,
+    ) -> Result<impl Iterator<Item = T> + '_, WindowError> {
+        let newly = ack.wrapping_sub(low(self.acked));
+        let behind = newly > u16::MAX / 2;
+        if !behind && newly > self.in_flight() {
+            return Err(WindowError::AckBeyondSent { ack, sent: self.seq() });
+        }
+        let newly = if behind { 0 } else { newly };
+        self.acked += u64::from(newly);
+        Ok(self.frames.drain(..usize::from(newly)))
+    }
+
+    /// What is under way, with its numbers, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+        (self.acked..).zip(&self.frames)
+    }
+
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> + '_ {
+        self.frames.drain(..)
+    }
+}
+
+/// The receiver's side: WTA, RTA and ACKED of algorithm 1.
+#[derive(Clone, Debug)]
+pub(crate) struct ReceiveWindow {
+    /// Frames from `ready` on, and whether each is done with.
+    done: VecDeque<bool>,
+    /// RTA: all frames before it are done with.
+    ready: u64,
+    /// What the peer was told last.
+    told: u64,
+    depth: u16,
+}
+
+impl ReceiveWindow {
+    pub(crate) const fn new(depth: u16) -> Self {
+        Self { done: VecDeque::new(), ready: 0, told: 0, depth }
+    }
+
+    /// The number of the frame that comes next: WTA.
+    pub(crate) fn expected(&self) -> u64 {
+        self.ready + self.done.len() as u64
+    }
+
+    pub(crate) const fn ready(&self) -> u64 {
+        self.ready
+    }
+
+    /// Takes in the frame with these low bits of its number.
+    ///
+    /// # Errors
+    /// It is not the next one, or more than may be.
+    pub(crate) fn arrive(&mut self, seq: u16) -> Result<u64, WindowError> {
+        let expected = self.expected();
+        if seq != low(expected) {
+            return Err(WindowError::OutOfSequence { got: seq, expected: low(expected) });
+        }
+        if expected - self.told >= u64::from(self.depth) {
+            return Err(WindowError::TooMany { depth: self.depth });
+        }
+        self.done.push_back(false);
+        Ok(expected)
+    }
+
+    /// The application has the frame, and its buffer was replaced (`rdma_read_done`).
+    pub(crate) fn finish(&mut self, seq: u64) {
+        let index = usize::try_from(seq - self.ready).expect("within the window");
+        self.done[index] = true;
+        while self.done.front() == Some(&true) {
+            self.done.pop_front();
+            self.ready += 1;
+        }
+    }
+
+    /// Frames that are done with and that the peer does not know of.
+    pub(crate) const fn untold(&self) -> u64 {
+        self.ready - self.told
+    }
+
+    /// The count for a frame that leaves now.
+    pub(crate) const fn tell(&mut self) -> u16 {
+        self.told = self.ready;
+        low(self.ready)
+    }
+}
+
+/// The low bits that travel.
+#[expect(clippy::cast_possible_truncation, reason = "the low half is what travels")]
+pub(crate) const fn low(count: u64) -> u16 {
+    count as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn frames_are_acknowledged_in_order_and_once_past_the_wrap() {
+        let mut window = SendWindow::new(4);
+        for round in 0..100_000_u64 {
+            assert_eq!(window.push(round), round);
+            let ack = low(round + 1);
+            assert_eq!(window.acknowledge(ack).unwrap().collect::<Vec<_>>(), [round]);
+            assert_eq!(window.acknowledge(ack).unwrap().count(), 0);
+            if round > 0 {
+                assert_eq!(window.acknowledge(low(round)).unwrap().count(), 0, "an old one");
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_place_is_kept_for_what_ends_a_deadlock() {
+        let mut window = SendWindow::new(3);
+        window.push(());
+        assert!(window.open());
+        window.push(());
+        assert!(!window.open() && window.reserve_open());
+        window.push(());
+        assert!(!window.reserve_open());
+    }
+
+    #[test]
+    fn what_was_never_sent_cannot_be_acknowledged() {
+        let mut window = SendWindow::new(8);
+        window.push(());
+        let error = window.acknowledge(2).map(Iterator::count).unwrap_err();
+        assert_eq!(error, WindowError::AckBeyondSent { ack: 2, sent: 1 });
+        assert_eq!(window.acknowledge(1).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn rta_passes_what_is_done_without_a_gap() {
+        let mut window = ReceiveWindow::new(8);
+        for seq in 0..3 {
+            assert_eq!(window.arrive(seq), Ok(u64::from(seq)));
+        }
+        window.finish(1);
+        window.finish(2);
+        assert_eq!((window.ready(), window.untold()), (0, 0), "the first is missing");
+        window.finish(0);
+        assert_eq!((window.ready(), window.untold()), (3, 3));
+        assert_eq!((window.tell(), window.untold()), (3, 0));
+    }
+
+    #[test]
+    fn a_peer_is_held_to_what_it_was_offered() {
+        let mut window = ReceiveWindow::new(2);
+        assert_eq!(window.arrive(1), Err(WindowError::OutOfSequence { got: 1, expected: 0 }));
+        window.arrive(0).unwrap();
+        window.arrive(1).unwrap();
+        assert_eq!(window.arrive(2), Err(WindowError::TooMany { depth: 2 }));
+        window.finish(0);
+        assert_eq!(window.arrive(2), Err(WindowError::TooMany { depth: 2 }), "not told yet");
+        window.tell();
+        assert_eq!(window.arrive(2), Ok(2));
+    }
+}
