@@ -128,7 +128,7 @@ impl MemoryCache {
         };
         if self.reserved + bytes > self.limits.total {
             let why = "the memory cache is at its limit (memory_limit)";
-            return Err(Refused { doing: "registering memory", why });
+            return Err(Refused { doing: "registering memory", why, code: 0 });
         }
         let region = verbs.allocate(bytes)?;
         self.reserved += bytes;

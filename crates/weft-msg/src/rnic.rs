@@ -180,7 +180,7 @@ fn refused(doing: &'static str) -> impl Fn(VerbsError) -> Refused {
             VerbsError::OverLimit { .. } => "more than the device or the queue can do",
             _ => "the device does not take it in this state",
         };
-        Refused { doing, why }
+        Refused { doing, why, code: 0 }
     }
 }
 
@@ -305,7 +305,7 @@ impl Verbs for Rnic {
     fn allocate(&mut self, len: u64) -> Result<Region, Refused> {
         let doing = "registering memory";
         let bytes = usize::try_from(len).ok().filter(|_| len <= APART / 2);
-        let bytes = bytes.ok_or(Refused { doing, why: "longer than a region may be" })?;
+        let bytes = bytes.ok_or(Refused { doing, why: "longer than a region may be", code: 0 })?;
         self.memory.count += 1;
         let address = self.memory.count * APART;
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ;

@@ -1,6 +1,7 @@
 //! What the messaging layer asks of an RDMA device: reliable queue pairs, memory it may register, and one
 //! completion queue. `weft-rnic` answers it in process and in the simulator, any `libibverbs.so.1` on a host.
 
+use core::fmt;
 use core::net::Ipv6Addr;
 
 use weft_rnic::Status;
@@ -86,12 +87,26 @@ pub struct Completion {
 
 /// Why the device refused a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{doing}: {why}")]
+#[error("{doing}: {why}{}", Code(*.code))]
 pub struct Refused {
     /// What was asked for, as a user would say it.
     pub doing: &'static str,
     /// The device's reason.
     pub why: &'static str,
+    /// The error number of the device's library; 0 where there is none.
+    pub code: i32,
+}
+
+/// An error number for those who read it.
+struct Code(i32);
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            code => write!(f, " (errno {code})"),
+        }
+    }
 }
 
 /// An RDMA device, as far as the messaging layer needs one.

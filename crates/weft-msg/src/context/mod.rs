@@ -162,6 +162,11 @@ impl<V: Verbs> Context<V> {
         self.shared.events.pop_front()
     }
 
+    /// Whether [`poll_event`](Self::poll_event) would say something.
+    pub fn has_event(&self) -> bool {
+        !self.shared.events.is_empty()
+    }
+
     /// When [`poll`](Self::poll) is to be called at the latest, besides when the device has completions.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let timer = self.timers.first().map(|(at, _)| *at);

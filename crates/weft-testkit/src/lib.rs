@@ -1,0 +1,5 @@
+//! What several crates' tests need. It never ships.
+
+mod verbs_library;
+
+pub use verbs_library::{VerbsLibrary, archive};

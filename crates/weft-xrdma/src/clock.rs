@@ -1,0 +1,12 @@
+//! The one place where time comes from.
+
+use rustix::time::{ClockId, clock_gettime};
+use weft_units::Instant;
+
+/// Nanoseconds since the machine's boot.
+pub(crate) fn now() -> Instant {
+    let time = clock_gettime(ClockId::Monotonic);
+    let positive = "the clock counts up from zero";
+    let seconds = u64::try_from(time.tv_sec).expect(positive);
+    Instant::from_nanos(seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).expect(positive))
+}

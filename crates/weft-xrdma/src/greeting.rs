@@ -1,0 +1,125 @@
+//! How two nodes meet: over TCP the client says what it wants and what its end is like, the server answers with
+//! its own. The connection is closed then, or stays as the channel's other carrier.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+
+use weft_units::Instant;
+use weft_wire::{ChannelOffer, ParseError};
+
+/// First byte: a channel, and the connection is closed afterwards.
+const CHANNEL: u8 = b'C';
+/// First byte: a channel, and the connection stays as its stream.
+const CHANNEL_WITH_STREAM: u8 = b'S';
+
+/// A connection on which two ends have not finished meeting.
+#[derive(Debug)]
+pub(crate) struct Greeting {
+    pub(crate) socket: TcpStream,
+    pub(crate) side: Side,
+    pub(crate) until: Instant,
+    out: Vec<u8>,
+    input: Vec<u8>,
+}
+
+/// Which end this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// It asked.
+    Client {
+        /// Whether the connection stays.
+        stream: bool,
+    },
+    /// It is asked.
+    Server,
+}
+
+/// What came of going on.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// More is to come.
+    Waiting,
+    /// The peer's offer is here.
+    Met { offer: ChannelOffer, stream: bool },
+}
+
+/// Why two ends did not meet.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GreetingError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("the connection was closed before the channel was there")]
+    Closed,
+    #[error("the peer does not speak X-RDMA: {0}")]
+    Parse(#[from] ParseError),
+    #[error("the peer does not speak X-RDMA: it begins with byte {0:#04x}")]
+    Kind(u8),
+}
+
+impl Greeting {
+    pub(crate) fn ask(
+        socket: TcpStream,
+        offer: &ChannelOffer,
+        stream: bool,
+        until: Instant,
+    ) -> Self {
+        let mut out = vec![if stream { CHANNEL_WITH_STREAM } else { CHANNEL }];
+        out.extend_from_slice(&offer.emit());
+        Self { socket, side: Side::Client { stream }, until, out, input: Vec::new() }
+    }
+
+    pub(crate) const fn answer(socket: TcpStream, until: Instant) -> Self {
+        Self { socket, side: Side::Server, until, out: Vec::new(), input: Vec::new() }
+    }
+
+    /// Puts the server's own offer on the connection.
+    pub(crate) fn reply(&mut self, offer: &ChannelOffer) -> Result<(), GreetingError> {
+        self.out.extend_from_slice(&offer.emit());
+        self.write()
+    }
+
+    /// Whether it waits to write.
+    pub(crate) const fn wants_to_write(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    pub(crate) fn write(&mut self) -> Result<(), GreetingError> {
+        while !self.out.is_empty() {
+            match self.socket.write(&self.out) {
+                Ok(0) => return Err(GreetingError::Closed),
+                Ok(written) => drop(self.out.drain(..written)),
+                Err(error) if would_block(&error) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads no more than belongs to the greeting: what follows is the stream's.
+    pub(crate) fn read(&mut self) -> Result<Progress, GreetingError> {
+        let prefix = usize::from(self.side == Side::Server);
+        let wanted = prefix + ChannelOffer::LEN;
+        while self.input.len() < wanted {
+            let mut bytes = [0; 1 + ChannelOffer::LEN];
+            match self.socket.read(&mut bytes[..wanted - self.input.len()]) {
+                Ok(0) => return Err(GreetingError::Closed),
+                Ok(got) => self.input.extend_from_slice(&bytes[..got]),
+                Err(error) if would_block(&error) => return Ok(Progress::Waiting),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let stream = match (self.side, self.input[0]) {
+            (Side::Client { stream }, _) => stream,
+            (Side::Server, CHANNEL) => false,
+            (Side::Server, CHANNEL_WITH_STREAM) => true,
+            (Side::Server, other) => return Err(GreetingError::Kind(other)),
+        };
+        let offer = ChannelOffer::parse(&self.input[prefix..])?;
+        self.input.clear();
+        Ok(Progress::Met { offer, stream })
+    }
+}
+
+pub(crate) fn would_block(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

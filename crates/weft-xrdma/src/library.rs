@@ -1,0 +1,128 @@
+//! `libibverbs.so.1`, loaded when it is needed: a program on TCP only, or one that only prints its help,
+//! does not need it.
+
+use core::ffi::{c_char, c_int, c_void};
+
+use libloading::Library;
+
+use crate::abi::*;
+
+/// Why there is no RDMA.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VerbsLibraryError {
+    /// The library is not there.
+    #[error(
+        "cannot load {NAME} ({0}): install libibverbs1 for RDMA hardware, or start the program with `weft run -- PROGRAM`"
+    )]
+    Missing(#[source] libloading::Error),
+    /// It lacks a function.
+    #[error("{NAME} has no {name}: it is older than rdma-core 18")]
+    Incomplete {
+        /// The function.
+        name: &'static str,
+    },
+    /// It finds no device.
+    #[error("no RDMA device: `ibv_devices` lists none; `weft run -- PROGRAM` brings one")]
+    NoDevice,
+    /// There is no device of this name.
+    #[error("no RDMA device {name:?} (there are: {known})")]
+    NoSuchDevice {
+        /// The name that was asked for.
+        name: String,
+        /// Those there are.
+        known: String,
+    },
+    /// The device has no address that others could reach.
+    #[error("RDMA device {device} has no address{of}: is its network interface up?")]
+    NoAddress {
+        /// The device.
+        device: String,
+        /// Of whom, if one was asked for.
+        of: String,
+    },
+    /// A call failed.
+    #[error("{call}: {error}")]
+    Failed {
+        /// The function.
+        call: &'static str,
+        /// What it said.
+        #[source]
+        error: std::io::Error,
+    },
+}
+
+const NAME: &str = "libibverbs.so.1";
+
+macro_rules! functions {
+    ($($name:ident: $signature:ty;)+) => {
+        /// Its functions, and what keeps them there.
+        #[derive(Debug)]
+        pub(crate) struct Verbs {
+            $(pub(crate) $name: $signature,)+
+            _library: Library,
+        }
+
+        impl Verbs {
+            /// Loads the library.
+            ///
+            /// # Errors
+            /// It is not there, or lacks a function.
+            pub(crate) fn load() -> Result<Self, VerbsLibraryError> {
+                // SAFETY: what libibverbs does when it is loaded is to register drivers.
+                let library = unsafe { Library::new(NAME) }.map_err(VerbsLibraryError::Missing)?;
+                // SAFETY: the signatures are those of verbs.h.
+                unsafe {
+                    Ok(Self {
+                        $($name: *library
+                            .get::<$signature>(concat!(stringify!($name), "\0").as_bytes())
+                            .map_err(|_| VerbsLibraryError::Incomplete { name: stringify!($name) })?,)+
+                        _library: library,
+                    })
+                }
+            }
+        }
+    };
+}
+
+type List = *mut *mut ibv_device;
+
+functions! {
+    ibv_get_device_list: unsafe extern "C" fn(*mut c_int) -> List;
+    ibv_free_device_list: unsafe extern "C" fn(List);
+    ibv_get_device_name: unsafe extern "C" fn(*mut ibv_device) -> *const c_char;
+    ibv_open_device: unsafe extern "C" fn(*mut ibv_device) -> *mut ibv_context;
+    ibv_close_device: unsafe extern "C" fn(*mut ibv_context) -> c_int;
+    ibv_query_port: unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int;
+    ibv_query_gid: unsafe extern "C" fn(*mut ibv_context, u8, c_int, *mut ibv_gid) -> c_int;
+    ibv_alloc_pd: unsafe extern "C" fn(*mut ibv_context) -> *mut ibv_pd;
+    ibv_dealloc_pd: unsafe extern "C" fn(*mut ibv_pd) -> c_int;
+    ibv_reg_mr: unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, c_int) -> *mut ibv_mr;
+    ibv_dereg_mr: unsafe extern "C" fn(*mut ibv_mr) -> c_int;
+    ibv_create_comp_channel: unsafe extern "C" fn(*mut ibv_context) -> *mut ibv_comp_channel;
+    ibv_destroy_comp_channel: unsafe extern "C" fn(*mut ibv_comp_channel) -> c_int;
+    ibv_create_cq: unsafe extern "C" fn(*mut ibv_context, c_int, *mut c_void, *mut ibv_comp_channel, c_int) -> *mut ibv_cq;
+    ibv_destroy_cq: unsafe extern "C" fn(*mut ibv_cq) -> c_int;
+    ibv_get_cq_event: unsafe extern "C" fn(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int;
+    ibv_ack_cq_events: unsafe extern "C" fn(*mut ibv_cq, u32);
+    ibv_create_qp: unsafe extern "C" fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp;
+    ibv_modify_qp: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
+    ibv_destroy_qp: unsafe extern "C" fn(*mut ibv_qp) -> c_int;
+}
+
+/// What a function made.
+pub(crate) fn made<T>(call: &'static str, pointer: *mut T) -> Result<*mut T, VerbsLibraryError> {
+    if pointer.is_null() {
+        return Err(VerbsLibraryError::Failed { call, error: std::io::Error::last_os_error() });
+    }
+    Ok(pointer)
+}
+
+/// What a function returned: zero, or an error number.
+pub(crate) fn done(call: &'static str, result: c_int) -> Result<(), VerbsLibraryError> {
+    if result == 0 {
+        return Ok(());
+    }
+    let error = std::io::Error::from_raw_os_error(result.abs());
+    Err(VerbsLibraryError::Failed { call, error })
+}

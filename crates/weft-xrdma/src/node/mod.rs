@@ -1,0 +1,249 @@
+//! One thread's X-RDMA: a context on a device, and the sockets around it. The data path is [`Node::poll`] and
+//! asks the kernel for nothing; sockets are looked at now and then, or when the node sleeps.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+use rustix::event::epoll;
+use weft_msg::{ChannelId, Config, ConfigError, Context, OfferError, Verbs};
+use weft_units::{Duration, Instant, Seed};
+
+use crate::clock;
+use crate::device::{DeviceOptions, IbVerbs};
+use crate::greeting::Greeting;
+use crate::library::VerbsLibraryError;
+
+mod meet;
+mod streams;
+mod wait;
+
+/// How a node is made.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Which device, and how.
+    pub device: DeviceOptions,
+    /// Parameters of the context.
+    pub config: Config,
+    /// Keep the TCP connection of each channel that this node begins, to carry it when RDMA cannot.
+    pub streams: bool,
+    /// Busy-poll for this long after something happened, before sleeping ([`Node::wait`]).
+    pub spin: Option<Duration>,
+}
+
+/// Names a channel that is being begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(u64);
+
+/// What happened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A channel that was asked for is there.
+    Connected {
+        /// By which call.
+        ticket: Ticket,
+        /// The channel.
+        channel: ChannelId,
+    },
+    /// A channel that was asked for is not to be had.
+    ConnectFailed {
+        /// By which call.
+        ticket: Ticket,
+        /// Why.
+        error: NodeError,
+    },
+    /// Something on a channel.
+    Channel(weft_msg::Event),
+}
+
+/// The node was asked for something it cannot do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// There is no RDMA device.
+    #[error(transparent)]
+    Verbs(#[from] VerbsLibraryError),
+    /// A parameter is out of range.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Two ends do not fit.
+    #[error(transparent)]
+    Offer(#[from] OfferError),
+    /// A socket.
+    #[error("{doing}: {error}")]
+    Socket {
+        /// What was tried.
+        doing: String,
+        /// What the kernel said.
+        #[source]
+        error: io::Error,
+    },
+    /// The peer did not answer, or not as it should.
+    #[error("{peer}: {why}")]
+    Peer {
+        /// Who.
+        peer: SocketAddr,
+        /// What it did.
+        why: String,
+    },
+}
+
+/// The channel is gone.
+pub type Closed = weft_msg::CloseReason;
+
+/// A context on a device, and the sockets around it.
+#[derive(Debug)]
+pub struct Node {
+    context: Context<IbVerbs>,
+    options: Options,
+    epoll: OwnedFd,
+    listeners: Vec<TcpListener>,
+    greetings: BTreeMap<u64, Meeting>,
+    streams: BTreeMap<ChannelId, Carried>,
+    /// Streams by the number that epoll knows them by.
+    stream_numbers: BTreeMap<u64, ChannelId>,
+    events: VecDeque<Event>,
+    next_number: u64,
+    sockets_seen: Instant,
+    last_active: Instant,
+    armed: bool,
+}
+
+/// Two ends that are meeting, and the channel this end has for it.
+#[derive(Debug)]
+struct Meeting {
+    greeting: Greeting,
+    peer: SocketAddr,
+    client: Option<(Ticket, ChannelId)>,
+}
+
+/// A channel's stream, and bytes that the kernel would not take.
+#[derive(Debug)]
+struct Carried {
+    socket: TcpStream,
+    number: u64,
+    rest: Vec<u8>,
+}
+
+/// What epoll reports on, in the high bits of its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+enum Source {
+    Device = 0,
+    Listener = 1,
+    Greeting = 2,
+    Stream = 3,
+}
+
+const SOURCE_SHIFT: u32 = 60;
+
+/// Sockets are looked at this often while the node is busy.
+const SOCKETS_EVERY: Duration = Duration::from_millis(1);
+
+impl Node {
+    /// Opens a device and makes a context on it.
+    ///
+    /// # Errors
+    /// There is no device, or a parameter is out of range.
+    pub fn new(options: Options) -> Result<Self, NodeError> {
+        options.config.check()?;
+        let completions = 1 << 16;
+        let device = IbVerbs::open(&options.device, completions)?;
+        let [seed, high, low] = [random()?, random()?, random()?];
+        let secret = (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
+        let context = Context::new(options.config.clone(), device, Seed(seed), secret)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(socket("epoll"))?;
+        let now = clock::now();
+        let node = Self {
+            context,
+            options,
+            epoll,
+            listeners: Vec::new(),
+            greetings: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            stream_numbers: BTreeMap::new(),
+            events: VecDeque::new(),
+            next_number: 1,
+            sockets_seen: now,
+            last_active: now,
+            armed: false,
+        };
+        node.watch(node.context.verbs().events(), Source::Device, 0, epoll::EventFlags::IN)?;
+        Ok(node)
+    }
+
+    /// The context, for everything that is not connecting or waiting.
+    pub const fn context(&mut self) -> &mut Context<IbVerbs> {
+        &mut self.context
+    }
+
+    /// The time that the context's calls want.
+    pub fn now(&self) -> Instant {
+        clock::now()
+    }
+
+    /// The address that peers reach this node's device by.
+    pub fn address(&self) -> std::net::IpAddr {
+        self.context.verbs().gid().to_canonical()
+    }
+
+    /// What happened next.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        let event = self.events.pop_front();
+        event.or_else(|| self.context.poll_event().map(Event::Channel))
+    }
+
+    /// Moves everything that can move.
+    pub fn poll(&mut self) {
+        let now = clock::now();
+        while self.context.poll(now) {
+            self.last_active = now;
+        }
+        let carried = !self.streams.is_empty();
+        if carried || now.since(self.sockets_seen) >= SOCKETS_EVERY {
+            self.look_at_sockets(Duration::ZERO);
+        }
+    }
+
+    /// The descriptor to wait for, in a program's own loop (`get_event_fd`). Sleep on it only after
+    /// [`arm`](Self::arm) has said that nothing is left to do, and no longer than it says.
+    pub fn event_fd(&self) -> RawFd {
+        self.epoll.as_raw_fd()
+    }
+
+    /// Something made [`event_fd`](Self::event_fd) readable, or time passed (`process_event`).
+    pub fn process_event(&mut self) {
+        self.look_at_sockets(Duration::ZERO);
+        self.poll();
+    }
+
+    fn watch(
+        &self,
+        what: impl AsFd,
+        source: Source,
+        number: u64,
+        flags: epoll::EventFlags,
+    ) -> Result<(), NodeError> {
+        let data = epoll::EventData::new_u64((source as u64) << SOURCE_SHIFT | number);
+        epoll::add(&self.epoll, what, data, flags).map_err(socket("epoll"))
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+}
+
+fn socket<E: Into<io::Error>>(doing: &str) -> impl FnOnce(E) -> NodeError {
+    let doing = doing.to_owned();
+    move |error| NodeError::Socket { doing, error: error.into() }
+}
+
+fn random() -> Result<u64, NodeError> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(socket("reading randomness"))?;
+    Ok(u64::from_ne_bytes(bytes))
+}

@@ -1,0 +1,93 @@
+//! The TCP streams that carry channels when RDMA cannot.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use rustix::event::epoll::{self, EventFlags};
+use weft_msg::ChannelId;
+
+use super::{Carried, Node, NodeError, SOURCE_SHIFT, Source};
+use crate::clock;
+use crate::greeting::would_block;
+
+/// Bytes that are moved between a channel and its stream at a time.
+const CHUNK: usize = 64 << 10;
+
+impl Node {
+    /// Gives a channel the connection its two ends met on.
+    pub(super) fn carry(&mut self, channel: ChannelId, socket: TcpStream) -> Result<(), NodeError> {
+        let _ = socket.set_nodelay(true);
+        let number = self.number();
+        self.watch(&socket, Source::Stream, number, EventFlags::IN)?;
+        self.context.attach_stream(channel);
+        self.stream_numbers.insert(number, channel);
+        self.streams.insert(channel, Carried { socket, number, rest: Vec::new() });
+        Ok(())
+    }
+
+    /// A stream can be read or written.
+    pub(super) fn serve_stream(&mut self, number: u64) {
+        let Some(&channel) = self.stream_numbers.get(&number) else { return };
+        let mut bytes = vec![0; CHUNK];
+        loop {
+            let Some(carried) = self.streams.get_mut(&channel) else { return };
+            match carried.socket.read(&mut bytes) {
+                Ok(0) => return self.stream_ended(channel),
+                Ok(got) => self.context.handle_stream(clock::now(), channel, &bytes[..got]),
+                Err(error) if would_block(&error) => break,
+                Err(_) => return self.stream_ended(channel),
+            }
+        }
+        self.write_stream(channel);
+    }
+
+    /// Writes what channels have for their streams.
+    pub(super) fn write_streams(&mut self) {
+        let waiting: Vec<ChannelId> = self.streams.keys().copied().collect();
+        waiting.into_iter().for_each(|channel| self.write_stream(channel));
+    }
+
+    fn write_stream(&mut self, channel: ChannelId) {
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            let Some(carried) = self.streams.get_mut(&channel) else { return };
+            if carried.rest.is_empty() {
+                let filled = self.context.poll_stream(channel, &mut chunk);
+                carried.rest.extend_from_slice(&chunk[..filled]);
+            }
+            if carried.rest.is_empty() {
+                break;
+            }
+            match carried.socket.write(&carried.rest) {
+                Ok(written) => drop(carried.rest.drain(..written)),
+                Err(error) if would_block(&error) => break,
+                Err(_) => return self.stream_ended(channel),
+            }
+        }
+        let Some(carried) = self.streams.get(&channel) else { return };
+        let out = if carried.rest.is_empty() { EventFlags::empty() } else { EventFlags::OUT };
+        let data =
+            epoll::EventData::new_u64((Source::Stream as u64) << SOURCE_SHIFT | carried.number);
+        let _ = epoll::modify(&self.epoll, &carried.socket, data, EventFlags::IN | out);
+    }
+
+    /// The peer closed it, or it broke; the channel goes with it if it is what carries it.
+    fn stream_ended(&mut self, channel: ChannelId) {
+        self.drop_stream(channel);
+        self.context.stream_ended(clock::now(), channel);
+    }
+
+    /// Channels that are gone need no stream.
+    pub(super) fn drop_dead_streams(&mut self) {
+        let gone = |channel: &&ChannelId| self.context.status(**channel).is_none();
+        let dead: Vec<ChannelId> = self.streams.keys().filter(gone).copied().collect();
+        dead.into_iter().for_each(|channel| self.drop_stream(channel));
+    }
+
+    fn drop_stream(&mut self, channel: ChannelId) {
+        if let Some(carried) = self.streams.remove(&channel) {
+            let _ = epoll::delete(&self.epoll, &carried.socket);
+            self.stream_numbers.remove(&carried.number);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Hybrid polling (X-RDMA, section IV.B): epoll while nothing happens, busy polling while something does.
+
+use rustix::event::{Timespec, epoll};
+use weft_units::Duration;
+
+use super::{Node, SOURCE_SHIFT, Source};
+use crate::clock;
+
+/// Busy polling goes on for this long after something happened, unless the options say otherwise. A few round
+/// trips; longer costs the other programs of the processor more than a wake-up costs this one.
+const SPIN: Duration = Duration::from_micros(50);
+
+impl Node {
+    /// Polls until something has happened, sleeping meanwhile where nothing does, or until `timeout` is over.
+    /// Says whether there is an event.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> bool {
+        let until = timeout.map(|timeout| clock::now() + timeout);
+        loop {
+            self.poll();
+            if self.has_event() {
+                self.last_active = clock::now();
+                return true;
+            }
+            let now = clock::now();
+            if until.is_some_and(|until| until <= now) {
+                return false;
+            }
+            let spin = self.options.spin.unwrap_or(SPIN);
+            if now.since(self.last_active) < spin {
+                // Whoever shares the processor may be who is waited for.
+                std::thread::yield_now();
+                continue;
+            }
+            if let Some(sleep) = self.arm() {
+                let left = until.map_or(Duration::MAX, |until| until.since(now));
+                self.look_at_sockets(sleep.min(left));
+            }
+        }
+    }
+
+    /// Gets ready to sleep on [`event_fd`](Self::event_fd): for how long at most, or `None` when something is
+    /// to be done first.
+    pub fn arm(&mut self) -> Option<Duration> {
+        if !self.armed {
+            self.context.verbs_mut().arm();
+            self.armed = true;
+        }
+        // What completed before it was armed wakes nobody.
+        let now = clock::now();
+        let more = self.context.poll(now);
+        self.write_streams();
+        if more || self.has_event() {
+            return None;
+        }
+        self.context.pause();
+        let due = self.context.poll_timeout().map_or(Duration::MAX, |at| at.since(now));
+        let meetings = self.greetings.values().map(|meeting| meeting.greeting.until.since(now));
+        Some(meetings.min().unwrap_or(Duration::MAX).min(due))
+    }
+
+    fn has_event(&self) -> bool {
+        !self.events.is_empty() || self.context.has_event()
+    }
+
+    /// Sees to the sockets, after waiting for one of them or for the device for `patience`.
+    pub(super) fn look_at_sockets(&mut self, patience: Duration) {
+        self.sockets_seen = clock::now();
+        let mut ready = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; 64];
+        let count = self.epoll_wait(&mut ready, patience);
+        for event in &ready[..count] {
+            let data = event.data.u64();
+            let number = data & ((1 << SOURCE_SHIFT) - 1);
+            match data >> SOURCE_SHIFT {
+                source if source == Source::Listener as u64 => {
+                    self.take_connections(usize::try_from(number).expect("an index"));
+                }
+                source if source == Source::Greeting as u64 => self.go_on(number),
+                source if source == Source::Stream as u64 => self.serve_stream(number),
+                _ => {
+                    self.armed = false;
+                    self.context.verbs_mut().take_notifications();
+                }
+            }
+        }
+        self.write_streams();
+        self.drop_dead_streams();
+        self.expire_meetings();
+    }
+
+    fn epoll_wait(&self, ready: &mut [epoll::Event], patience: Duration) -> usize {
+        let nanos = patience.as_nanos();
+        let timeout = Timespec {
+            tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(nanos % 1_000_000_000).expect("less than a second"),
+        };
+        let timeout = (patience < Duration::MAX).then_some(&timeout);
+        // An interrupted wait is a short one.
+        epoll::wait(&self.epoll, ready, timeout).unwrap_or(0)
+    }
+}
