@@ -2,14 +2,16 @@
 
 use alloc::collections::VecDeque;
 
-use crate::{Context, Event, QueuePairNumber};
+use crate::{Context, QueuePairNumber, VerbsError};
 
 /// Names a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CompletionQueue(pub u32);
 
 /// What became of a work request (`enum ibv_wc_status`, with its numbers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(u32)]
 pub enum Status {
     /// Done.
@@ -48,6 +50,7 @@ pub enum Status {
 
 /// What was completed (`enum ibv_wc_opcode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum WorkKind {
     /// A SEND.
     Send,
@@ -71,6 +74,7 @@ pub enum WorkKind {
 
 /// What came with a message besides its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Extra {
     /// Immediate data, in the order of its bytes on the wire.
     Immediate(u32),
@@ -80,6 +84,7 @@ pub enum Extra {
 
 /// Where a datagram came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Source {
     /// The queue pair that sent it.
     pub qp: QueuePairNumber,
@@ -90,6 +95,7 @@ pub struct Source {
 /// What became of one work request (`struct ibv_wc`). Of one that failed, `wr_id`, `status` and `qp`
 /// say something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Completion {
     /// The request's own number.
     pub wr_id: u64,
@@ -105,10 +111,13 @@ pub struct Completion {
     pub qp: QueuePairNumber,
     /// Where a datagram came from.
     pub source: Option<Source>,
+    /// Whether the sender asked that it wake who waits for solicited ones.
+    pub solicited: bool,
 }
 
 /// Which completion wakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Arm {
     /// The next one.
     Next,
@@ -116,85 +125,126 @@ pub enum Arm {
     Solicited,
 }
 
-#[derive(Debug)]
-pub(crate) struct Cq {
-    pub(crate) context: Context,
+/// What adding a completion to a queue comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It waits.
+    Waits,
+    /// It waits, and the queue was armed for it.
+    Wakes,
+    /// There was no room: from here on the queue is not to be trusted.
+    Overruns,
+    /// The queue has overrun before.
+    Lost,
+}
+
+/// Completions that wait to be polled, in order. A program's process has these too, where the device is
+/// elsewhere.
+#[derive(Clone, Debug)]
+pub struct Completions {
     entries: VecDeque<Completion>,
     capacity: u32,
     armed: Option<Arm>,
-    pub(crate) overrun: bool,
+    overrun: bool,
+}
+
+impl Completions {
+    /// Room for `capacity`.
+    pub const fn new(capacity: u32) -> Self {
+        Self { entries: VecDeque::new(), capacity, armed: None, overrun: false }
+    }
+
+    /// Adds a completion.
+    pub fn push(&mut self, completion: Completion) -> Pushed {
+        if self.overrun {
+            return Pushed::Lost;
+        }
+        if self.entries.len() >= self.capacity as usize {
+            self.overrun = true;
+            return Pushed::Overruns;
+        }
+        self.entries.push_back(completion);
+        let wakes = match self.armed {
+            Some(Arm::Next) => true,
+            Some(Arm::Solicited) => completion.solicited || completion.status != Status::Success,
+            None => false,
+        };
+        if wakes {
+            self.armed = None;
+            return Pushed::Wakes;
+        }
+        Pushed::Waits
+    }
+
+    /// The next completion.
+    ///
+    /// # Errors
+    /// There is none, and the queue overran.
+    pub fn poll(&mut self) -> Result<Option<Completion>, VerbsError> {
+        match self.entries.pop_front() {
+            None if self.overrun => Err(VerbsError::Invalid("the completion queue overran")),
+            completion => Ok(completion),
+        }
+    }
+
+    /// Asks to be told of a completion, once. The stronger of two requests holds: the next completion
+    /// rather than a solicited one.
+    pub fn arm(&mut self, arm: Arm) {
+        if self.armed != Some(Arm::Next) {
+            self.armed = Some(arm);
+        }
+    }
+
+    /// Whether it waits to be told of a completion.
+    pub const fn is_armed(&self) -> bool {
+        self.armed.is_some()
+    }
+
+    /// Whether it overran.
+    pub const fn overran(&self) -> bool {
+        self.overrun
+    }
+
+    /// Gives it room for `capacity`.
+    ///
+    /// # Errors
+    /// More completions wait.
+    pub fn resize(&mut self, capacity: u32) -> Result<(), VerbsError> {
+        if self.entries.len() > capacity as usize {
+            return Err(VerbsError::Invalid("more completions wait than that"));
+        }
+        self.capacity = capacity;
+        Ok(())
+    }
+
+    /// Drops what a queue pair that is gone completed.
+    pub fn forget(&mut self, qp: QueuePairNumber) {
+        self.entries.retain(|completion| completion.qp != qp);
+    }
+}
+
+/// A completion queue of the device.
+#[derive(Debug)]
+pub(crate) struct Cq {
+    pub(crate) context: Context,
+    pub(crate) completions: Completions,
+    /// Whether it is among the queues that got something (`Device::poll_ready`).
+    pub(crate) ready: bool,
     /// Queue pairs that complete here.
     pub(crate) users: u32,
 }
 
 impl Cq {
     pub(crate) const fn new(context: Context, capacity: u32) -> Self {
-        let entries = VecDeque::new();
-        Self { context, entries, capacity, armed: None, overrun: false, users: 0 }
-    }
-
-    /// Adds a completion; false when there was no room and the queue is no more to be trusted.
-    pub(crate) fn push(
-        &mut self,
-        name: CompletionQueue,
-        completion: Completion,
-        solicited: bool,
-        events: &mut VecDeque<Event>,
-    ) -> bool {
-        if self.overrun || self.entries.len() >= self.capacity as usize {
-            if !self.overrun {
-                self.overrun = true;
-                events.push_back(Event::CqError { cq: name });
-            }
-            return false;
-        }
-        self.entries.push_back(completion);
-        let wakes = match self.armed {
-            Some(Arm::Next) => true,
-            Some(Arm::Solicited) => solicited || completion.status != Status::Success,
-            None => false,
-        };
-        if wakes {
-            self.armed = None;
-            events.push_back(Event::Completion { cq: name });
-        }
-        true
-    }
-
-    pub(crate) fn pop(&mut self) -> Option<Completion> {
-        self.entries.pop_front()
-    }
-
-    /// The stronger of two requests holds: the next completion rather than a solicited one.
-    pub(crate) fn arm(&mut self, arm: Arm) {
-        if self.armed != Some(Arm::Next) {
-            self.armed = Some(arm);
-        }
-    }
-
-    pub(crate) fn resize(&mut self, capacity: u32) -> bool {
-        let fits = self.entries.len() <= capacity as usize;
-        if fits {
-            self.capacity = capacity;
-        }
-        fits
-    }
-
-    /// Drops what a queue pair that is gone completed.
-    pub(crate) fn forget(&mut self, qp: QueuePairNumber) {
-        self.entries.retain(|completion| completion.qp != qp);
+        Self { context, completions: Completions::new(capacity), ready: false, users: 0 }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec::Vec;
-
     use super::*;
 
-    const NAME: CompletionQueue = CompletionQueue(5);
-
-    fn completion(status: Status) -> Completion {
+    fn completion(status: Status, solicited: bool) -> Completion {
         Completion {
             wr_id: 1,
             status,
@@ -203,37 +253,36 @@ mod tests {
             extra: None,
             qp: QueuePairNumber(9),
             source: None,
+            solicited,
         }
     }
 
     #[test]
     fn an_armed_queue_wakes_once_for_what_it_was_armed_for() {
-        let mut cq = Cq::new(Context(1), 100);
-        let mut events = VecDeque::new();
-        let mut woken = |cq: &mut Cq, status, solicited| {
-            assert!(cq.push(NAME, completion(status), solicited, &mut events));
-            events.drain(..).collect::<Vec<_>>() == [Event::Completion { cq: NAME }]
+        let mut queue = Completions::new(100);
+        let woken = |queue: &mut Completions, status, solicited| {
+            queue.push(completion(status, solicited)) == Pushed::Wakes
         };
-        assert!(!woken(&mut cq, Status::Success, true), "not armed");
-        cq.arm(Arm::Solicited);
-        assert!(!woken(&mut cq, Status::Success, false));
-        assert!(woken(&mut cq, Status::Success, true));
-        assert!(!woken(&mut cq, Status::Success, true), "once");
-        cq.arm(Arm::Solicited);
-        assert!(woken(&mut cq, Status::WrFlush, false), "failures are solicited");
-        cq.arm(Arm::Next);
-        cq.arm(Arm::Solicited);
-        assert!(woken(&mut cq, Status::Success, false), "the stronger request holds");
+        assert!(!woken(&mut queue, Status::Success, true), "not armed");
+        queue.arm(Arm::Solicited);
+        assert!(!woken(&mut queue, Status::Success, false));
+        assert!(woken(&mut queue, Status::Success, true));
+        assert!(!woken(&mut queue, Status::Success, true), "once");
+        queue.arm(Arm::Solicited);
+        assert!(woken(&mut queue, Status::WrFlush, false), "failures are solicited");
+        queue.arm(Arm::Next);
+        queue.arm(Arm::Solicited);
+        assert!(woken(&mut queue, Status::Success, false), "the stronger request holds");
     }
 
     #[test]
     fn a_full_queue_is_in_error_for_good_and_says_so_once() {
-        let mut cq = Cq::new(Context(1), 1);
-        let mut events = VecDeque::new();
-        assert!(cq.push(NAME, completion(Status::Success), false, &mut events));
-        assert!(!cq.push(NAME, completion(Status::Success), false, &mut events));
-        assert!(cq.pop().is_some());
-        assert!(!cq.push(NAME, completion(Status::Success), false, &mut events));
-        assert_eq!(events, [Event::CqError { cq: NAME }]);
+        let mut queue = Completions::new(1);
+        let success = completion(Status::Success, false);
+        assert_eq!(queue.push(success), Pushed::Waits);
+        assert_eq!(queue.push(success), Pushed::Overruns);
+        assert!(queue.poll().unwrap().is_some());
+        assert_eq!(queue.push(success), Pushed::Lost);
+        assert!(queue.poll().is_err());
     }
 }

@@ -6,6 +6,7 @@ use crate::{CompletionQueue, QueuePairNumber, SharedReceiveQueue};
 
 /// What happened, in the order it happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Event {
     /// A completion queue got what it was armed for.
@@ -54,6 +55,7 @@ pub enum Event {
         srq: SharedReceiveQueue,
     },
     /// Payload that is held for this connection will not be placed: forget it.
+    #[cfg_attr(feature = "serde", serde(skip))]
     ReleaseHeld {
         /// Which.
         connection: ConnectionId,

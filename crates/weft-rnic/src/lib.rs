@@ -179,7 +179,8 @@ mod tests;
 mod work;
 
 pub use completion::{
-    Arm, Completion, CompletionQueue, Extra, Source as DatagramSource, Status, WorkKind,
+    Arm, Completion, CompletionQueue, Completions, Extra, Pushed, Source as DatagramSource, Status,
+    WorkKind,
 };
 pub use device::{Context, Device, Handle, ProtectionDomain, Source, Transmit, VirtualDevice};
 pub use error::{Object, VerbsError};

@@ -8,6 +8,7 @@ use crate::{Context, ProtectionDomain, ReceiveRequest, Sge, VerbsError};
 
 /// Names a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SharedReceiveQueue(pub u32);
 
 /// A receive request.

@@ -6,6 +6,7 @@ use crate::{Bind, QueuePairNumber};
 
 /// A piece of local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Sge {
     /// Where it begins, as its region counts.
     pub address: u64,
@@ -17,6 +18,7 @@ pub struct Sge {
 
 /// Memory of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Remote {
     /// Where it begins, as the region counts.
     pub address: u64,
@@ -26,6 +28,7 @@ pub struct Remote {
 
 /// Where a datagram goes: an address handle, and the queue pair there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Datagram {
     /// The host's address and receive port.
     pub address: SocketAddr,
@@ -37,6 +40,7 @@ pub struct Datagram {
 
 /// What a send request does (`enum ibv_wr_opcode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Operation {
     /// SEND.
     Send,

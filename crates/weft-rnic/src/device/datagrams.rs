@@ -314,8 +314,9 @@ impl Device {
             extra: with_word.then_some(Extra::Immediate(header.immediate)),
             qp,
             source: from.map(|address| Source { qp: sender, address }),
+            solicited: header.solicited,
         };
-        self.complete(cq, completion, header.solicited);
+        self.complete(cq, completion);
         if status == Status::Success {
             self.fail_if_overrun(now, qp);
         } else {

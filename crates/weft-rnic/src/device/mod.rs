@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use weft_transport::{ConfigError, ConnectionId, Endpoint, EndpointConfig, Secret};
 use weft_units::{Duration, Instant, Seed};
 
-use crate::completion::Cq;
+use crate::completion::{Cq, Pushed};
 use crate::memory::Emtt;
 use crate::queue_pair::{Part, QueuePair, Role};
 use crate::receive_queue::Srq;
@@ -32,10 +32,12 @@ pub use virtual_devices::{Handle, VirtualDevice};
 
 /// Names a context: one virtual device, one process. Its objects are nobody else's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Context(pub u32);
 
 /// Names a protection domain: queue pairs of one reach the memory of the same one only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProtectionDomain(pub u32);
 
 /// How often a connection without traffic is heard of, where the transport's configuration says never:
@@ -76,6 +78,8 @@ pub struct Device {
     /// When a queue pair has waited long enough.
     waits: BTreeSet<(Instant, QueuePairNumber)>,
     events: VecDeque<Event>,
+    /// Completion queues that got something, each once.
+    ready: VecDeque<CompletionQueue>,
     datagrams: Datagrams,
     /// Where the payload at hand is; kept for its memory.
     places: Vec<Place>,
@@ -109,6 +113,7 @@ impl Device {
             connections: BTreeMap::new(),
             waits: BTreeSet::new(),
             events: VecDeque::new(),
+            ready: VecDeque::new(),
             datagrams: Datagrams::default(),
             places: Vec::new(),
             parts: Vec::new(),
@@ -145,9 +150,19 @@ impl Device {
     }
 
     /// Adds a completion; a queue pair whose queue has no room is to be put in error by the caller.
-    fn complete(&mut self, cq: CompletionQueue, completion: Completion, solicited: bool) -> bool {
+    fn complete(&mut self, cq: CompletionQueue, completion: Completion) -> bool {
         let queue = self.cqs.get_mut(cq.0).expect("queue pairs keep their completion queues");
-        queue.push(cq, completion, solicited, &mut self.events)
+        let pushed = queue.completions.push(completion);
+        match pushed {
+            Pushed::Wakes => self.events.push_back(Event::Completion { cq }),
+            Pushed::Overruns => self.events.push_back(Event::CqError { cq }),
+            Pushed::Waits | Pushed::Lost => {}
+        }
+        if !queue.ready {
+            queue.ready = true;
+            self.ready.push_back(cq);
+        }
+        matches!(pushed, Pushed::Waits | Pushed::Wakes)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Context, Device, Domain, Opened, ProtectionDomain, Tenant};
 use crate::completion::Cq;
 use crate::error::Object;
-use crate::memory::{Access, Bind, WindowKind};
+use crate::memory::{Access, WindowKind};
 use crate::receive_queue::{ReceiveQueue, Srq};
 use crate::{
     Arm, Completion, CompletionQueue, Event, ReceiveRequest, RegionRequest, SharedReceiveQueue,
@@ -194,11 +194,6 @@ impl Device {
         key & !0xff | u32::from(key.to_le_bytes()[0].wrapping_add(1))
     }
 
-    /// Whether a bind asks for something that no window can show.
-    pub(super) fn bind_is_sensible(bind: &Bind) -> bool {
-        bind.address.checked_add(bind.length).is_some()
-    }
-
     /// Makes a completion queue with room for `capacity` (`ibv_create_cq`).
     ///
     /// # Errors
@@ -234,11 +229,7 @@ impl Device {
     /// None or too many entries, or fewer than wait.
     pub fn resize_cq(&mut self, cq: CompletionQueue, capacity: u32) -> Result<(), VerbsError> {
         self.check_capacity(capacity)?;
-        if self.cq(cq)?.resize(capacity) {
-            Ok(())
-        } else {
-            Err(VerbsError::Invalid("more completions wait than that"))
-        }
+        self.cq(cq)?.completions.resize(capacity)
     }
 
     /// Ends a completion queue (`ibv_destroy_cq`).
@@ -246,11 +237,14 @@ impl Device {
     /// # Errors
     /// There is none, or queue pairs complete there.
     pub fn destroy_cq(&mut self, cq: CompletionQueue) -> Result<(), VerbsError> {
-        let Cq { context, users, .. } = *self.cq(cq)?;
+        let Cq { context, users, ready, .. } = *self.cq(cq)?;
         if users > 0 {
             return Err(VerbsError::Busy { users });
         }
         self.cqs.remove(cq.0);
+        if ready {
+            self.ready.retain(|&other| other != cq);
+        }
         self.opened(context)?.cqs -= 1;
         Ok(())
     }
@@ -260,11 +254,15 @@ impl Device {
     /// # Errors
     /// There is no such queue, or it overran.
     pub fn poll_cq(&mut self, cq: CompletionQueue) -> Result<Option<Completion>, VerbsError> {
-        let queue = self.cq(cq)?;
-        match queue.pop() {
-            None if queue.overrun => Err(VerbsError::Invalid("the completion queue overran")),
-            completion => Ok(completion),
-        }
+        self.cq(cq)?.completions.poll()
+    }
+
+    /// The next completion queue that got something since it was named here last. Who hands completions on
+    /// asks this; who waits for programs to poll does not.
+    pub fn poll_ready(&mut self) -> Option<CompletionQueue> {
+        let name = self.ready.pop_front()?;
+        self.cqs.get_mut(name.0).expect("queues that end are not listed").ready = false;
+        Some(name)
     }
 
     /// Asks for one [`Event::Completion`] (`ibv_req_notify_cq`).
@@ -272,7 +270,7 @@ impl Device {
     /// # Errors
     /// There is no such queue.
     pub fn arm_cq(&mut self, cq: CompletionQueue, arm: Arm) -> Result<(), VerbsError> {
-        self.cq(cq)?.arm(arm);
+        self.cq(cq)?.completions.arm(arm);
         Ok(())
     }
 
@@ -325,6 +323,15 @@ impl Device {
         request: &ReceiveRequest<'_>,
     ) -> Result<(), VerbsError> {
         self.srq(srq)?.queue.post(request)
+    }
+
+    /// Receive requests that wait in a shared queue.
+    ///
+    /// # Errors
+    /// There is no such queue.
+    pub fn srq_waiting(&self, srq: SharedReceiveQueue) -> Result<u32, VerbsError> {
+        let queue = self.srqs.get(srq.0).map(|srq| srq.queue.len());
+        queue.ok_or(VerbsError::Unknown(Object::SharedReceiveQueue))
     }
 
     /// Ends a shared receive queue (`ibv_destroy_srq`).

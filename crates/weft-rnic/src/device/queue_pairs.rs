@@ -8,11 +8,9 @@ use super::Device;
 use crate::completion::{Completion, Status, WorkKind};
 use crate::error::Object;
 use crate::queue_pair::{
-    Attributes, QueuePair, QueuePairRequest, Requester, Responder, Role, Service, State, transition,
+    Attributes, QueuePair, QueuePairRequest, Requester, Responder, Role, State, transition,
 };
-use crate::{
-    Data, Event, Limits, Operation, QueuePairNumber, ReceiveRequest, SendRequest, VerbsError,
-};
+use crate::{Event, Limits, QueuePairNumber, ReceiveRequest, SendRequest, VerbsError};
 
 impl Device {
     /// Makes a queue pair (`ibv_create_qp`).
@@ -152,13 +150,10 @@ impl Device {
         requests: &[SendRequest<'_>],
     ) -> Result<(), VerbsError> {
         let pair = self.qp(qp)?;
-        if matches!(pair.state, State::Reset | State::Init | State::ReadyToReceive) {
-            return Err(VerbsError::WrongState(pair.state));
-        }
+        QueuePairRequest::sends_in(pair.state)?;
         pair.send.admit(requests.len())?;
         for request in requests {
-            check_send(pair, request)?;
-            pair.send.check(request)?;
+            pair.request.check_send(request)?;
         }
         for request in requests {
             let signaled = request.signaled || pair.request.signal_all;
@@ -182,12 +177,7 @@ impl Device {
         request: &ReceiveRequest<'_>,
     ) -> Result<(), VerbsError> {
         let pair = self.qp(qp)?;
-        if pair.state == State::Reset {
-            return Err(VerbsError::WrongState(pair.state));
-        }
-        if pair.request.srq.is_some() {
-            return Err(VerbsError::Invalid("the queue pair receives from a shared queue"));
-        }
+        pair.request.check_receive(pair.state, request)?;
         pair.receive.post(request)?;
         if pair.state == State::Error {
             self.flush_receives(qp);
@@ -226,7 +216,7 @@ impl Device {
             let cq = pair.request.send_cq;
             let failure = wqe.outcome.filter(|&status| status != Status::Success);
             let (status, kind) = (failure.unwrap_or(Status::WrFlush), wqe.operation.kind());
-            self.complete(cq, failed(qp, wqe.wr_id, status, kind), false);
+            self.complete(cq, failed(qp, wqe.wr_id, status, kind));
         }
     }
 
@@ -236,7 +226,7 @@ impl Device {
         {
             let cq = pair.request.receive_cq;
             let flushed = failed(qp, receive.wr_id, Status::WrFlush, WorkKind::Receive);
-            self.complete(cq, flushed, false);
+            self.complete(cq, flushed);
         }
     }
 
@@ -255,7 +245,8 @@ impl Device {
         pair.responder = Responder::default();
         let cqs = [pair.request.send_cq, pair.request.receive_cq];
         for cq in cqs {
-            self.cqs.get_mut(cq.0).expect("queue pairs keep their completion queues").forget(qp);
+            let queue = self.cqs.get_mut(cq.0).expect("queue pairs keep their completion queues");
+            queue.completions.forget(qp);
         }
     }
 
@@ -288,7 +279,7 @@ impl Device {
                 Some(srq) => srq.queue.put_back(receive),
                 None => {
                     let flushed = failed(qp, receive.wr_id, Status::WrFlush, WorkKind::Receive);
-                    self.complete(receive_cq, flushed, false);
+                    self.complete(receive_cq, flushed);
                 }
             }
         }
@@ -328,38 +319,5 @@ pub(super) fn failed(
     status: Status,
     kind: WorkKind,
 ) -> Completion {
-    Completion { wr_id, status, kind, length: 0, extra: None, qp, source: None }
-}
-
-/// Whether the queue pair can do that at all.
-fn check_send(pair: &QueuePair, request: &SendRequest<'_>) -> Result<(), VerbsError> {
-    let operation = &request.operation;
-    if !operation.travels() && pair.request.service == Service::UnreliableDatagram {
-        return Err(VerbsError::Invalid("datagram queue pairs bind and invalidate nothing"));
-    }
-    if operation.travels() && operation.on_the_wire(pair.request.service).is_none() {
-        return Err(VerbsError::Invalid("the queue pair's service has no such operation"));
-    }
-    let datagram = pair.request.service == Service::UnreliableDatagram;
-    if operation.travels() && request.datagram.is_some() != datagram {
-        return Err(VerbsError::Invalid("a datagram has a destination, and nothing else has"));
-    }
-    let inline = matches!(request.data, Data::Inline(bytes) if !bytes.is_empty());
-    let takes_inline = matches!(
-        operation,
-        Operation::Send
-            | Operation::SendWithImmediate(_)
-            | Operation::SendWithInvalidate(_)
-            | Operation::Write(_)
-            | Operation::WriteWithImmediate(..)
-    );
-    if inline && !takes_inline {
-        return Err(VerbsError::Invalid("the operation carries no inline data"));
-    }
-    if let Operation::BindWindow { bind, .. } = operation
-        && !Device::bind_is_sensible(bind)
-    {
-        return Err(VerbsError::Invalid("the window ends past the address space"));
-    }
-    Ok(())
+    Completion { wr_id, status, kind, length: 0, extra: None, qp, source: None, solicited: false }
 }

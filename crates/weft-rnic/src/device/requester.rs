@@ -146,14 +146,14 @@ impl Device {
             let cq = pair.request.send_cq;
             if status == Status::Success {
                 (pair.requester.rnr_tries, pair.requester.tries) = (0, 0);
-                if wqe.signaled && !self.complete(cq, succeeded(qp, &wqe), false) {
+                if wqe.signaled && !self.complete(cq, succeeded(qp, &wqe)) {
                     self.events.push_back(Event::QpFatal { qp });
                     self.fail_qp(now, qp);
                 }
                 continue;
             }
             let reliable = pair.is_reliable();
-            self.complete(cq, failed(qp, wqe.wr_id, status, wqe.operation.kind()), false);
+            self.complete(cq, failed(qp, wqe.wr_id, status, wqe.operation.kind()));
             if reliable {
                 self.fail_qp(now, qp);
             } else {
@@ -422,6 +422,7 @@ fn succeeded(qp: QueuePairNumber, wqe: &Wqe) -> Completion {
         extra: None,
         qp,
         source: None,
+        solicited: false,
     }
 }
 

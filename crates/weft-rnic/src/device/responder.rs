@@ -137,7 +137,7 @@ impl Device {
     /// A completion was lost: the queue pair cannot go on.
     pub(super) fn fail_if_overrun(&mut self, now: Instant, qp: QueuePairNumber) {
         let cq = self.qps.get(qp.0).map(|pair| pair.request.receive_cq);
-        if cq.and_then(|cq| self.cqs.get(cq.0)).is_some_and(|cq| cq.overrun) {
+        if cq.and_then(|cq| self.cqs.get(cq.0)).is_some_and(|cq| cq.completions.overran()) {
             self.events.push_back(Event::QpFatal { qp });
             self.fail_qp(now, qp);
         }
@@ -235,8 +235,8 @@ impl Device {
     ) {
         let cq = self.qps.get(qp.0).expect("the caller found it").request.receive_cq;
         let (wr_id, status) = (receive.wr_id, Status::Success);
-        let completion = Completion { wr_id, status, kind, length, extra, qp, source: None };
-        self.complete(cq, completion, solicited);
+        let source = None;
+        self.complete(cq, Completion { wr_id, status, kind, length, extra, qp, source, solicited });
     }
 
     fn finish_write(
@@ -329,7 +329,7 @@ impl Device {
         let pair = self.qps.get_mut(qp.0).expect("the caller found it");
         let cq = pair.request.receive_cq;
         if let Some(receive) = incoming.receive.take().or_else(|| pair.receive.take()) {
-            self.complete(cq, failed(qp, receive.wr_id, status, WorkKind::Receive), false);
+            self.complete(cq, failed(qp, receive.wr_id, status, WorkKind::Receive));
         }
     }
 }

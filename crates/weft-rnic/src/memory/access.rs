@@ -2,9 +2,28 @@
 
 use core::ops::BitOr;
 
+use crate::VerbsError;
+
 /// A set of access rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(into = "u32", try_from = "u32"))]
 pub struct Access(u32);
+
+impl From<Access> for u32 {
+    fn from(access: Access) -> Self {
+        access.0
+    }
+}
+
+impl TryFrom<u32> for Access {
+    type Error = VerbsError;
+
+    fn try_from(bits: u32) -> Result<Self, VerbsError> {
+        Self::from_bits(bits)
+            .ok_or(VerbsError::Invalid("access rights that this device does not know"))
+    }
+}
 
 impl Access {
     /// Local reading only.

@@ -27,6 +27,7 @@ pub struct RegionRequest {
 
 /// How a window gets its key and whom it serves (IBTA volume 1, chapter 10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum WindowKind {
     /// Bound by a command, which draws the key; serves every queue pair of its domain.
     Type1,
@@ -36,6 +37,7 @@ pub enum WindowKind {
 
 /// What a window is to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Bind {
     /// The region's key.
     pub region: u32,

@@ -10,6 +10,7 @@ use crate::memory::Access;
 use crate::receive_queue::{Receive, ReceiveQueue};
 use crate::{CompletionQueue, ProtectionDomain, SharedReceiveQueue};
 
+mod admission;
 mod inbox;
 mod send_queue;
 mod state;
@@ -23,10 +24,12 @@ pub(crate) use token::{ROUNDS, Syndrome, Token, rnr_delay};
 
 /// A queue pair's number on its host: 24 bits, never 0 or 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct QueuePairNumber(pub u32);
 
 /// A queue pair to create (`struct ibv_qp_init_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct QueuePairRequest {
     /// Its protection domain.
     pub domain: ProtectionDomain,
@@ -142,12 +145,11 @@ pub(crate) struct QueuePair {
 
 impl QueuePair {
     pub(crate) fn new(request: QueuePairRequest) -> Self {
-        let QueuePairRequest { max_send, max_send_sge, max_inline, .. } = request;
         Self {
             request,
             state: State::Reset,
             attributes: Attributes::default(),
-            send: SendQueue::new(max_send, max_send_sge, max_inline),
+            send: SendQueue::new(request.max_send),
             receive: ReceiveQueue::new(request.max_receive, request.max_receive_sge),
             requester: Requester::default(),
             responder: Responder::default(),

@@ -7,6 +7,7 @@ use crate::{Access, VerbsError};
 
 /// What a queue pair offers (IBTA volume 1, chapter 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Service {
     /// RC: everything, in order, once.
     ReliableConnected,
@@ -18,6 +19,7 @@ pub enum Service {
 
 /// States of a queue pair (IBTA volume 1, chapter 10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum State {
     /// As created.
     Reset,
@@ -37,6 +39,7 @@ pub enum State {
 
 /// Attributes to set (`struct ibv_qp_attr`); those that are `Some` are the mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Attributes {
     /// The state to go to; the same state changes attributes only.
     pub state: Option<State>,

@@ -25,7 +25,7 @@ const ROCE_V2_IPV4: u8 = 2;
 
 /// What a program finds for a completion.
 pub(super) fn wc(completion: &Completion) -> ibv_wc {
-    let Completion { wr_id, status, kind, length, extra, qp, source } = *completion;
+    let Completion { wr_id, status, kind, length, extra, qp, source, solicited: _ } = *completion;
     let (word, with) = match extra {
         Some(Extra::Immediate(word)) => (word.to_be(), wc_flag::WITH_IMM),
         Some(Extra::Invalidated(key)) => (key, wc_flag::WITH_INV),
@@ -68,6 +68,7 @@ mod tests {
             extra: Some(Extra::Immediate(0x0102_0304)),
             qp: QueuePairNumber(0x1234),
             source: Some(DatagramSource { qp: QueuePairNumber(0x4321), address }),
+            solicited: false,
         };
         let wc = wc(&completion);
         assert_eq!((wc.wr_id, wc.byte_len, wc.qp_num, wc.src_qp), (7, 140, 0x1234, 0x4321));

@@ -1,0 +1,137 @@
+//! What a queue pair takes, by what it was made for. Where the program's process is not the device's, both
+//! ask this: the one to refuse at once, the other because programs can write anything.
+
+use super::{QueuePairRequest, Service, State};
+use crate::{Bind, Data, Operation, ReceiveRequest, SendRequest, VerbsError};
+
+fn at_most(field: &'static str, got: usize, limit: u32) -> Result<(), VerbsError> {
+    if got <= limit as usize {
+        Ok(())
+    } else {
+        Err(VerbsError::OverLimit { field, got: got as u64, limit: limit.into() })
+    }
+}
+
+impl QueuePairRequest {
+    /// Whether such a queue pair takes send requests in this state.
+    ///
+    /// # Errors
+    /// It does not.
+    pub const fn sends_in(state: State) -> Result<(), VerbsError> {
+        match state {
+            State::Reset | State::Init | State::ReadyToReceive => {
+                Err(VerbsError::WrongState(state))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether such a queue pair can carry out this send request.
+    ///
+    /// # Errors
+    /// Its service has no such operation, or the request is larger than the queue was made for.
+    pub fn check_send(&self, request: &SendRequest<'_>) -> Result<(), VerbsError> {
+        let operation = &request.operation;
+        let is_datagram = self.service == Service::UnreliableDatagram;
+        if !operation.travels() && is_datagram {
+            return Err(VerbsError::Invalid("datagram queue pairs bind and invalidate nothing"));
+        }
+        if operation.travels() && operation.on_the_wire(self.service).is_none() {
+            return Err(VerbsError::Invalid("the queue pair's service has no such operation"));
+        }
+        if operation.travels() && request.datagram.is_some() != is_datagram {
+            return Err(VerbsError::Invalid("a datagram has a destination, and nothing else has"));
+        }
+        let inline = matches!(request.data, Data::Inline(bytes) if !bytes.is_empty());
+        if inline && !takes_inline(operation) {
+            return Err(VerbsError::Invalid("the operation carries no inline data"));
+        }
+        if let Operation::BindWindow { bind, .. } = operation
+            && !is_sensible(bind)
+        {
+            return Err(VerbsError::Invalid("the window ends past the address space"));
+        }
+        match request.data {
+            Data::Gather(sges) => at_most("num_sge", sges.len(), self.max_send_sge),
+            Data::Inline(bytes) => at_most("inline", bytes.len(), self.max_inline),
+        }
+    }
+
+    /// Whether such a queue pair takes this receive request, in this state.
+    ///
+    /// # Errors
+    /// It receives from a shared queue, not in this state, or into fewer pieces.
+    pub fn check_receive(
+        &self,
+        state: State,
+        request: &ReceiveRequest<'_>,
+    ) -> Result<(), VerbsError> {
+        if state == State::Reset {
+            return Err(VerbsError::WrongState(state));
+        }
+        if self.srq.is_some() {
+            return Err(VerbsError::Invalid("the queue pair receives from a shared queue"));
+        }
+        at_most("num_sge", request.sges.len(), self.max_receive_sge)
+    }
+}
+
+const fn takes_inline(operation: &Operation) -> bool {
+    matches!(
+        operation,
+        Operation::Send
+            | Operation::SendWithImmediate(_)
+            | Operation::SendWithInvalidate(_)
+            | Operation::Write(_)
+            | Operation::WriteWithImmediate(..)
+    )
+}
+
+/// Whether a bind asks for something that a window can show.
+const fn is_sensible(bind: &Bind) -> bool {
+    bind.address.checked_add(bind.length).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CompletionQueue, ProtectionDomain, Sge};
+
+    fn pair(service: Service) -> QueuePairRequest {
+        QueuePairRequest {
+            domain: ProtectionDomain(0),
+            service,
+            send_cq: CompletionQueue(0),
+            receive_cq: CompletionQueue(0),
+            srq: None,
+            max_send: 1,
+            max_receive: 1,
+            max_send_sge: 1,
+            max_receive_sge: 1,
+            max_inline: 2,
+            signal_all: false,
+        }
+    }
+
+    #[test]
+    fn sizes_are_those_of_the_queue() {
+        let sges = [Sge { address: 0, length: 0, lkey: 0 }; 2];
+        let pair = pair(Service::ReliableConnected);
+        let send = |data| pair.check_send(&SendRequest::new(0, Operation::Send, data));
+        assert!(matches!(send(Data::Inline(&[0; 3])), Err(VerbsError::OverLimit { .. })));
+        assert!(matches!(send(Data::Gather(&sges)), Err(VerbsError::OverLimit { .. })));
+        assert_eq!((send(Data::Inline(&[0; 2])), send(Data::Gather(&sges[..1]))), (Ok(()), Ok(())));
+        let receive = |sges| pair.check_receive(State::Init, &ReceiveRequest { wr_id: 0, sges });
+        assert!(matches!(receive(&sges), Err(VerbsError::OverLimit { .. })));
+        assert_eq!(receive(&sges[..1]), Ok(()));
+    }
+
+    #[test]
+    fn a_service_does_what_it_has() {
+        let invalidate = SendRequest::new(0, Operation::LocalInvalidate(1), Data::Gather(&[]));
+        assert_eq!(pair(Service::ReliableConnected).check_send(&invalidate), Ok(()));
+        assert!(pair(Service::UnreliableDatagram).check_send(&invalidate).is_err());
+        let nowhere = SendRequest::new(0, Operation::Send, Data::Gather(&[]));
+        assert!(pair(Service::UnreliableDatagram).check_send(&nowhere).is_err());
+    }
+}
