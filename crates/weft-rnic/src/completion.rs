@@ -210,10 +210,19 @@ impl Completions {
     /// # Errors
     /// More completions wait.
     pub fn resize(&mut self, capacity: u32) -> Result<(), VerbsError> {
+        self.fits(capacity)?;
+        self.capacity = capacity;
+        Ok(())
+    }
+
+    /// Whether no more completions wait than that.
+    ///
+    /// # Errors
+    /// More do.
+    pub fn fits(&self, capacity: u32) -> Result<(), VerbsError> {
         if self.entries.len() > capacity as usize {
             return Err(VerbsError::Invalid("more completions wait than that"));
         }
-        self.capacity = capacity;
         Ok(())
     }
 

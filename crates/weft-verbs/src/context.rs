@@ -43,8 +43,9 @@ impl Context {
         let engine = Engine::current()?;
         let events = EventQueue::open().map_err(|error| Errno::from_io(&error))?;
         let async_fd = events.descriptor();
-        let number = engine.open_context()?;
-        let opened = Arc::new(Opened { engine, number, events: Arc::new(events) });
+        let events = Arc::new(events);
+        let number = engine.open_context(events.clone())?;
+        let opened = Arc::new(Opened { engine, number, events });
         let verbs = functions(async_fd);
         let context = Box::into_raw(Box::new(Self { verbs, opened }));
         // SAFETY: it was just made.

@@ -5,9 +5,13 @@ use std::net::IpAddr;
 use std::sync::LazyLock;
 
 use crate::abi::*;
+use crate::attach::{Amounts, Answer, CallError, Caller, Description, Request, daemon_socket};
 
-/// Its name, unless `WEFT_DEVICE` says otherwise.
+/// Its name, where it is in this process.
 const NAME: &str = "weft0";
+
+/// Names a daemon's device that is to be used instead.
+const VARIABLE: &str = "WEFT_DEVICE";
 
 /// Queue pairs, and the other limits that are enforced. libfabric finds limits by asking for more and
 /// more until it is refused.
@@ -74,6 +78,19 @@ pub(crate) struct Device {
     pub(crate) public: ibv_device,
     pub(crate) addresses: Vec<Address>,
     pub(crate) guid: [u8; 8],
+    limits: Amounts,
+    way: Way,
+}
+
+/// Where the device is.
+#[derive(Debug)]
+enum Way {
+    /// In this process.
+    Embedded,
+    /// With a daemon, under this name.
+    Attached(String),
+    /// With a daemon that does not give it to this program.
+    Refused,
 }
 
 // SAFETY: the pointers of the public part are never followed.
@@ -86,32 +103,59 @@ pub(crate) static DEVICE: LazyLock<Device> = LazyLock::new(Device::find);
 
 impl Device {
     fn find() -> Self {
-        let name = std::env::var("WEFT_DEVICE").unwrap_or_else(|_| NAME.into());
-        let addresses = addresses();
+        let Some(name) = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty()) else {
+            return Self::new(NAME, addresses(), Amounts::default(), Way::Embedded);
+        };
+        match describe(&name) {
+            Ok(Description { limits, addresses }) => {
+                let addresses = addresses.into_iter().map(Address::from).collect();
+                Self::new(&name, addresses, limits, Way::Attached(name.clone()))
+            }
+            Err(error) => {
+                // The program will say that there are no devices, and whoever started it why.
+                eprintln!("weft: device {name}: {error}");
+                Self::new(&name, Vec::new(), Amounts::NONE, Way::Refused)
+            }
+        }
+    }
+
+    fn new(name: &str, addresses: Vec<Address>, limits: Amounts, way: Way) -> Self {
         Self {
             public: ibv_device {
                 _ops: [core::ptr::null(); 2],
                 node_type: IBV_NODE_CA,
                 transport_type: IBV_TRANSPORT_IB,
-                name: text(&name),
-                dev_name: text(&name),
+                name: text(name),
+                dev_name: text(name),
                 dev_path: text(""),
                 ibdev_path: text(&format!("/sys/class/infiniband/{name}")),
             },
             guid: guid(&addresses),
             addresses,
+            limits,
+            way,
         }
     }
 
-    /// Bytes of a packet that every interface of this host carries.
-    pub(crate) fn mtu(&self) -> u32 {
-        self.addresses.iter().map(|address| address.mtu).fold(ETHERNET_MTU, u32::min)
+    /// Whether programs find it.
+    pub(crate) const fn is_there(&self) -> bool {
+        !matches!(self.way, Way::Refused)
+    }
+
+    /// Its name, where it is a daemon's.
+    pub(crate) fn daemon(&self) -> Option<&str> {
+        match &self.way {
+            Way::Attached(name) => Some(name),
+            Way::Embedded | Way::Refused => None,
+        }
     }
 
     /// What the device can do.
     pub(crate) fn attributes(&self) -> ibv_device_attr {
         // SAFETY: numbers only, of which zero is one.
         let zero: ibv_device_attr = unsafe { core::mem::zeroed() };
+        let count = |limit: u32| c_int::try_from(limit).unwrap_or(c_int::MAX);
+        let max_qp = count(self.limits.queue_pairs);
         ibv_device_attr {
             fw_ver: text(env!("CARGO_PKG_VERSION")),
             node_guid: be64::from_ne_bytes(self.guid),
@@ -120,7 +164,7 @@ impl Device {
             page_size_cap: !0 << 12,
             vendor_id: VENDOR,
             vendor_part_id: 1,
-            max_qp: limits::QP,
+            max_qp,
             max_qp_wr: limits::QP_WR,
             device_cap_flags: device_cap::RC_RNR_NAK_GEN
                 | device_cap::MEM_WINDOW
@@ -128,17 +172,17 @@ impl Device {
                 | device_cap::MEM_WINDOW_TYPE_2B,
             max_sge: limits::SGE,
             max_sge_rd: limits::SGE,
-            max_cq: limits::CQ,
+            max_cq: count(self.limits.completion_queues),
             max_cqe: limits::CQE,
-            max_mr: limits::MR,
-            max_pd: limits::PD,
+            max_mr: count(self.limits.regions),
+            max_pd: count(self.limits.domains),
             max_qp_rd_atom: limits::RD_ATOM,
-            max_res_rd_atom: limits::RD_ATOM * limits::QP,
+            max_res_rd_atom: limits::RD_ATOM * max_qp,
             max_qp_init_rd_atom: limits::RD_ATOM,
             atomic_cap: IBV_ATOMIC_HCA,
             max_mw: limits::MW,
             max_ah: limits::AH,
-            max_srq: limits::SRQ,
+            max_srq: count(self.limits.shared_receive_queues),
             max_srq_wr: limits::SRQ_WR,
             max_srq_sge: limits::SGE,
             max_pkeys: 1,
@@ -177,6 +221,20 @@ impl Device {
     }
 }
 
+/// What a daemon says of a device.
+fn describe(name: &str) -> Result<Description, CallError> {
+    let mut daemon = Caller::connect(&daemon_socket())?;
+    match daemon.call(&Request::Describe { name: name.into() }, &[])? {
+        (Answer::Description(description), _) => Ok(description),
+        _ => Err(CallError::Nonsense),
+    }
+}
+
+/// Bytes of a packet that every interface of this host carries.
+pub(crate) fn mtu_of(addresses: &[Address]) -> u32 {
+    addresses.iter().map(|address| address.mtu).fold(ETHERNET_MTU, u32::min)
+}
+
 /// A string in a field of `N` bytes, with a zero at its end.
 pub(crate) fn text<const N: usize>(string: &str) -> [c_char; N] {
     let mut field = [0; N];
@@ -187,7 +245,7 @@ pub(crate) fn text<const N: usize>(string: &str) -> [c_char; N] {
 }
 
 /// The addresses of this host that others can reach, then those that only itself can.
-fn addresses() -> Vec<Address> {
+pub(crate) fn addresses() -> Vec<Address> {
     let mut found: Vec<Address> = crate::interfaces::addresses();
     found.sort_by_key(|address| (address.ip.is_loopback(), address.ip.is_ipv6()));
     found

@@ -6,10 +6,17 @@
 //! the library.
 
 pub mod abi;
+mod admin;
+mod attach;
 mod context;
+mod daemon;
 pub mod device;
 mod engine;
 mod errno;
 mod exports;
 mod interfaces;
 mod objects;
+
+pub use admin::Admin;
+pub use attach::{Amounts, CallError, DeviceState, default_socket};
+pub use daemon::{Daemon, ServeError, Stopper};

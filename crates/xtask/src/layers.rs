@@ -32,6 +32,7 @@ const LAYERS: &[Layer] = &[
 
 /// The arrows drawn inside a layer.
 const WITHIN_A_LAYER: &[(&str, &str)] = &[
+    ("weft-cli", "weft-verbs"),
     ("weft-msg", "weft-rnic"),
     ("weft-rnic", "weft-transport"),
     ("weft-trace", "weft-wire"),

@@ -10,6 +10,7 @@ use crate::output::Output;
 mod capture;
 mod completions;
 mod demo;
+mod device;
 mod doctor;
 mod experiment;
 mod lab;
@@ -83,6 +84,7 @@ commands! {
     Perf => perf;
     Capture => capture;
     Run => run;
+    Device => device;
     Sim => sim;
     Experiment => experiment;
     Doctor => doctor;

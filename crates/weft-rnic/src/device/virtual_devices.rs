@@ -139,7 +139,8 @@ impl Device {
         self.domains.get(only.0).filter(|domain| domain.users == 0).map(|_| only)
     }
 
-    fn context_of(&self, handle: Handle) -> Option<Context> {
+    /// Whose an object is, if it is there.
+    pub fn context_of(&self, handle: Handle) -> Option<Context> {
         let of_domain =
             |domain: ProtectionDomain| self.domains.get(domain.0).map(|domain| domain.context);
         match handle {

@@ -1,63 +1,69 @@
-//! What objects ask of the device. This is the whole of what they know of it, so that another way to a device
-//! (a daemon's, over shared memory) has these to offer and nothing else.
+//! What objects ask of the device. This is the whole of what they know of it: the device may be in this
+//! process, or a daemon's that is reached over shared memory.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use weft_rnic::{
     Access, Arm, Attributes, Completion, CompletionQueue, Context, ProtectionDomain,
-    QueuePairNumber, QueuePairRequest, ReceiveRequest, RegionRequest, SendRequest,
-    SharedReceiveQueue, State, VerbsError, WindowKind,
+    QueuePairNumber, QueuePairRequest, ReceiveRequest, SendRequest, SharedReceiveQueue, State,
+    WindowKind,
 };
-use weft_units::Instant;
 
-use super::{Engine, Host, OWNER, Watcher};
+use super::command::{Command, Region, Reply};
+use super::events::EventQueue;
+use super::{Asynchronous, Engine, Watcher, Watchers};
 use crate::errno::{Errno, Outcome};
 
-/// Memory of this process to register.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Region {
-    pub(crate) address: u64,
-    pub(crate) length: u64,
-    pub(crate) iova: u64,
-    pub(crate) access: Access,
+/// Hands requests to the device one by one.
+pub(crate) type Post<'a> = &'a mut dyn FnMut(&SendRequest<'_>) -> Outcome<()>;
+
+/// The same call of either way to the device.
+macro_rules! either {
+    ($engine:expr, $way:ident => $call:expr) => {
+        match $engine {
+            Engine::Embedded($way) => $call,
+            Engine::Attached($way) => $call,
+        }
+    };
 }
 
 impl Engine {
-    /// Has the device do something, and sees to what follows from it.
-    fn command<T>(
-        &self,
-        act: impl FnOnce(&mut Host, Instant) -> Result<T, VerbsError>,
-    ) -> Outcome<T> {
-        let mut host = self.host()?;
-        let now = host.now();
-        let outcome = act(&mut host, now).map_err(Errno::from);
-        host.transmit(now);
-        host.tell();
-        self.rouse(&host);
-        outcome
+    fn control(&self, command: Command) -> Outcome<Reply> {
+        either!(self, way => way.control(&command))
     }
 
-    pub(crate) fn open_context(&self) -> Outcome<Context> {
-        self.command(|host, _| host.device.open())
+    /// For commands that make nothing.
+    fn order(&self, command: Command) -> Outcome<()> {
+        self.control(command).map(|_| ())
     }
 
-    /// Closes a context with all that is left in it, as the kernel does.
+    fn watch(&self, change: impl FnOnce(&mut Watchers)) -> Outcome<()> {
+        either!(self, way => way.watch(change))
+    }
+
+    /// Opens a context; `events` hears what concerns all of it.
+    pub(crate) fn open_context(&self, events: Arc<EventQueue<Asynchronous>>) -> Outcome<Context> {
+        let context = Context(self.control(Command::OpenContext)?.number()?);
+        self.watch(|watchers| drop(watchers.contexts.insert(context, events)))?;
+        Ok(context)
+    }
+
     pub(crate) fn close_context(&self, context: Context) -> Outcome<()> {
-        self.command(|host, now| host.device.reclaim(now, context))
+        self.watch(|watchers| drop(watchers.contexts.remove(&context)))?;
+        self.order(Command::CloseContext(context))
     }
 
     pub(crate) fn allocate_domain(&self, context: Context) -> Outcome<ProtectionDomain> {
-        self.command(|host, _| host.device.allocate_domain(context))
+        self.control(Command::AllocateDomain(context))?.number().map(ProtectionDomain)
     }
 
     pub(crate) fn deallocate_domain(&self, domain: ProtectionDomain) -> Outcome<()> {
-        self.command(|host, _| host.device.deallocate_domain(domain))
+        self.order(Command::DeallocateDomain(domain))
     }
 
     pub(crate) fn register(&self, domain: ProtectionDomain, region: Region) -> Outcome<u32> {
-        let Region { address, length, iova, access } = region;
-        let request = RegionRequest { owner: OWNER, address, length, iova, access };
-        self.command(|host, _| host.device.register(domain, &request))
+        self.control(Command::Register(domain, region))?.number()
     }
 
     /// Changes a region under its key: its domain, its place, its rights.
@@ -68,17 +74,11 @@ impl Engine {
         place: Option<(u64, u64)>,
         access: Option<Access>,
     ) -> Outcome<()> {
-        let change = |request: &mut RegionRequest| {
-            if let Some((address, length)) = place {
-                (request.address, request.length, request.iova) = (address, length, address);
-            }
-            request.access = access.unwrap_or(request.access);
-        };
-        self.command(|host, _| host.device.reregister(key, domain, change))
+        self.order(Command::Reregister { key, domain, place, access })
     }
 
     pub(crate) fn deregister(&self, key: u32) -> Outcome<()> {
-        self.command(|host, _| host.device.deregister(key))
+        self.order(Command::Deregister(key))
     }
 
     pub(crate) fn allocate_window(
@@ -86,11 +86,11 @@ impl Engine {
         domain: ProtectionDomain,
         kind: WindowKind,
     ) -> Outcome<u32> {
-        self.command(|host, _| host.device.allocate_window(domain, kind))
+        self.control(Command::AllocateWindow(domain, kind))?.number()
     }
 
     pub(crate) fn deallocate_window(&self, key: u32) -> Outcome<()> {
-        self.command(|host, _| host.device.deallocate_window(key))
+        self.order(Command::DeallocateWindow(key))
     }
 
     pub(crate) fn create_cq(
@@ -99,31 +99,23 @@ impl Engine {
         capacity: u32,
         watcher: Watcher,
     ) -> Outcome<CompletionQueue> {
-        self.command(|host, _| {
-            let cq = host.device.create_cq(context, capacity)?;
-            host.watchers.cqs.insert(cq, watcher);
-            Ok(cq)
-        })
+        let cq = self.control(Command::CreateCq(context, capacity))?.number()?;
+        let cq = CompletionQueue(cq);
+        self.watch(|watchers| drop(watchers.cqs.insert(cq, watcher)))?;
+        Ok(cq)
     }
 
     pub(crate) fn resize_cq(&self, cq: CompletionQueue, capacity: u32) -> Outcome<()> {
-        self.command(|host, _| host.device.resize_cq(cq, capacity))
+        self.order(Command::ResizeCq(cq, capacity))
     }
 
     pub(crate) fn destroy_cq(&self, cq: CompletionQueue) -> Outcome<()> {
-        self.command(|host, _| {
-            host.device.destroy_cq(cq)?;
-            host.watchers.cqs.remove(&cq);
-            Ok(())
-        })
+        self.order(Command::DestroyCq(cq))?;
+        self.watch(|watchers| drop(watchers.cqs.remove(&cq)))
     }
 
     pub(crate) fn arm_cq(&self, cq: CompletionQueue, arm: Arm) -> Outcome<()> {
-        self.command(|host, _| host.device.arm_cq(cq, arm))?;
-        if self.pace.will_wait() {
-            self.wake();
-        }
-        Ok(())
+        either!(self, way => way.arm_cq(cq, arm))
     }
 
     /// Hands `each` the next completions, at most `most`; how many there were. When there is none, does
@@ -132,25 +124,9 @@ impl Engine {
         &self,
         cq: CompletionQueue,
         most: usize,
-        mut each: impl FnMut(Completion),
+        each: impl FnMut(Completion),
     ) -> Outcome<usize> {
-        let mut host = self.host()?;
-        self.pace.polls(host.now());
-        let mut taken = 0;
-        for attempt in 0..2 {
-            while taken < most
-                && let Some(completion) = host.device.poll_cq(cq)?
-            {
-                each(completion);
-                taken += 1;
-            }
-            if taken > 0 || attempt > 0 {
-                break;
-            }
-            host.turn();
-        }
-        self.rouse(&host);
-        Ok(taken)
+        either!(self, way => way.poll_cq(cq, most, each))
     }
 
     pub(crate) fn create_srq(
@@ -160,15 +136,14 @@ impl Engine {
         pieces: u32,
         watcher: Watcher,
     ) -> Outcome<SharedReceiveQueue> {
-        self.command(|host, _| {
-            let srq = host.device.create_srq(domain, requests, pieces)?;
-            host.watchers.srqs.insert(srq, watcher);
-            Ok(srq)
-        })
+        let srq = self.control(Command::CreateSrq { domain, requests, pieces })?.number()?;
+        let srq = SharedReceiveQueue(srq);
+        self.watch(|watchers| drop(watchers.srqs.insert(srq, watcher)))?;
+        Ok(srq)
     }
 
     pub(crate) fn arm_srq(&self, srq: SharedReceiveQueue, limit: u32) -> Outcome<()> {
-        self.command(|host, _| host.device.arm_srq(srq, limit))
+        self.order(Command::ArmSrq(srq, limit))
     }
 
     pub(crate) fn post_srq_receive(
@@ -176,15 +151,12 @@ impl Engine {
         srq: SharedReceiveQueue,
         request: &ReceiveRequest<'_>,
     ) -> Outcome<()> {
-        self.host()?.device.post_srq_receive(srq, request).map_err(Errno::from)
+        either!(self, way => way.post_srq_receive(srq, request))
     }
 
     pub(crate) fn destroy_srq(&self, srq: SharedReceiveQueue) -> Outcome<()> {
-        self.command(|host, _| {
-            host.device.destroy_srq(srq)?;
-            host.watchers.srqs.remove(&srq);
-            Ok(())
-        })
+        self.order(Command::DestroySrq(srq))?;
+        self.watch(|watchers| drop(watchers.srqs.remove(&srq)))
     }
 
     pub(crate) fn create_qp(
@@ -192,43 +164,34 @@ impl Engine {
         request: &QueuePairRequest,
         watcher: Watcher,
     ) -> Outcome<QueuePairNumber> {
-        self.command(|host, _| {
-            let qp = host.device.create_qp(request)?;
-            host.watchers.qps.insert(qp, watcher);
-            Ok(qp)
-        })
+        let qp = QueuePairNumber(self.control(Command::CreateQp(*request))?.number()?);
+        self.watch(|watchers| drop(watchers.qps.insert(qp, watcher)))?;
+        Ok(qp)
     }
 
     pub(crate) fn modify_qp(&self, qp: QueuePairNumber, attributes: &Attributes) -> Outcome<()> {
-        self.command(|host, now| host.device.modify_qp(now, qp, attributes))
+        self.order(Command::ModifyQp(qp, *attributes))
     }
 
     pub(crate) fn query_qp(&self, qp: QueuePairNumber) -> Outcome<(State, Attributes)> {
-        self.host()?.device.query_qp(qp).map_err(Errno::from)
+        match self.control(Command::QueryQp(qp))? {
+            Reply::QueuePair(state, attributes) => Ok((state, attributes)),
+            Reply::Done | Reply::Number(_) => Err(Errno(libc::EPROTO)),
+        }
     }
 
     pub(crate) fn destroy_qp(&self, qp: QueuePairNumber) -> Outcome<()> {
-        self.command(|host, now| {
-            host.device.destroy_qp(now, qp)?;
-            host.watchers.qps.remove(&qp);
-            Ok(())
-        })
+        self.order(Command::DestroyQp(qp))?;
+        self.watch(|watchers| drop(watchers.qps.remove(&qp)))
     }
 
     /// Posts send requests in turn until `next` has no more, or one is refused.
     pub(crate) fn post_sends(
         &self,
         qp: QueuePairNumber,
-        post: impl FnOnce(&mut dyn FnMut(&SendRequest<'_>) -> Outcome<()>) -> Outcome<()>,
+        next: impl FnOnce(Post<'_>) -> Outcome<()>,
     ) -> Outcome<()> {
-        let mut host = self.host()?;
-        let now = host.now();
-        let outcome =
-            post(&mut |request| host.device.post_send(now, qp, request).map_err(Errno::from));
-        host.transmit(now);
-        host.tell();
-        self.rouse(&host);
-        outcome
+        either!(self, way => way.post_sends(qp, next))
     }
 
     /// Posts all of these, or none where one is refused.
@@ -237,13 +200,7 @@ impl Engine {
         qp: QueuePairNumber,
         requests: &[SendRequest<'_>],
     ) -> Outcome<()> {
-        let mut host = self.host()?;
-        let now = host.now();
-        let outcome = host.device.post_sends(now, qp, requests).map_err(Errno::from);
-        host.transmit(now);
-        host.tell();
-        self.rouse(&host);
-        outcome
+        either!(self, way => way.post_all(qp, requests))
     }
 
     pub(crate) fn post_receive(
@@ -251,15 +208,13 @@ impl Engine {
         qp: QueuePairNumber,
         request: &ReceiveRequest<'_>,
     ) -> Outcome<()> {
-        let mut host = self.host()?;
-        host.device.post_receive(qp, request)?;
-        host.tell();
-        Ok(())
+        either!(self, way => way.post_receive(qp, request))
     }
 
     /// Speaks to `peer` from the address in this row of the table.
     pub(crate) fn route(&self, peer: IpAddr, row: usize) -> Outcome<()> {
-        self.host()?.links.route(peer, row).map_err(Errno::from_socket)
+        let row = u32::try_from(row).map_err(|_| crate::errno::EINVAL)?;
+        self.order(Command::Route(peer, row))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a process does last. Hardware goes on acknowledging when a program has ended; an engine inside of it
+//! What a process with an engine inside does last. Hardware goes on acknowledging when a program has ended; an engine inside of it
 //! does not, so the program's end waits until peers have had their chance to hear.
 
 use std::sync::Once;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use weft_units::Duration;
 
-use super::CURRENT;
+use super::{CURRENT, Engine};
 
 /// How long peers have at most: a lost packet is repeated several times in it.
 const LINGER: Duration = Duration::from_millis(50);
@@ -24,7 +24,8 @@ pub(super) fn watch() {
 /// Runs when the program has returned from `main` or called `exit`.
 extern "C" fn at_exit() {
     // SAFETY: null, or an engine that is never freed.
-    let Some(engine) = (unsafe { CURRENT.load(Ordering::Acquire).as_ref() }) else { return };
+    let current = unsafe { CURRENT.load(Ordering::Acquire).as_ref() };
+    let Some(Engine::Embedded(engine)) = current else { return };
     let _ = std::panic::catch_unwind(|| {
         // Another thread of the program may be ended in the middle of a verb: nothing waits for it.
         let Ok(mut host) = engine.host.try_lock() else { return };

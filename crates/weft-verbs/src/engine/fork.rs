@@ -6,13 +6,13 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::{ptr, sync::Once};
 
-use super::{CURRENT, Engine};
+use super::CURRENT;
 
-/// Sockets that a child lets go of: a port that it held would be the parent's for as long as it lives.
+/// Descriptors that a child lets go of.
 const MOST: usize = 64;
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
-static RECEIVERS: [AtomicI32; MOST] = [const { AtomicI32::new(-1) }; MOST];
+static DESCRIPTORS: [AtomicI32; MOST] = [const { AtomicI32::new(-1) }; MOST];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static REGISTER: Once = Once::new();
 
@@ -21,14 +21,11 @@ pub(super) fn generation() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Sees to it that children leave this engine alone.
-pub(super) fn watch(engine: &Engine) {
-    if let Ok(host) = engine.host.lock() {
-        let receivers: Vec<RawFd> = host.links.receivers();
-        let count = receivers.len().min(MOST);
-        receivers.iter().zip(&RECEIVERS).for_each(|(&fd, slot)| slot.store(fd, Ordering::Relaxed));
-        COUNT.store(count, Ordering::Release);
-    }
+/// Sees to it that children leave the engine with these descriptors alone.
+pub(super) fn watch(descriptors: &[RawFd]) {
+    let count = descriptors.len().min(MOST);
+    descriptors.iter().zip(&DESCRIPTORS).for_each(|(&fd, slot)| slot.store(fd, Ordering::Relaxed));
+    COUNT.store(count, Ordering::Release);
     // SAFETY: the handler touches atomics and closes descriptors, which is allowed after a fork.
     REGISTER.call_once(|| unsafe {
         libc::pthread_atfork(None, None, Some(in_child));
@@ -39,8 +36,8 @@ pub(super) fn watch(engine: &Engine) {
 unsafe extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     CURRENT.store(ptr::null_mut(), Ordering::Release);
-    for slot in &RECEIVERS[..COUNT.swap(0, Ordering::Acquire)] {
-        // SAFETY: a socket of the parent's engine, which nobody uses here.
+    for slot in &DESCRIPTORS[..COUNT.swap(0, Ordering::Acquire)] {
+        // SAFETY: a descriptor of the parent's engine, which nobody uses here.
         unsafe { libc::close(slot.load(Ordering::Relaxed)) };
     }
 }

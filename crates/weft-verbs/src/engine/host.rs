@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use weft_agent::Clock;
 use weft_agent::udp::Received;
-use weft_rnic::{CompletionQueue, Device, Event, QueuePairNumber, SharedReceiveQueue};
+use weft_rnic::{CompletionQueue, Context, Device, Event, QueuePairNumber, SharedReceiveQueue};
 use weft_transport::Arrival;
 use weft_units::{Duration, Instant};
 use weft_wire::{Packet, RdmaHeader, SetupKind};
 
 use super::events::EventQueue;
 use super::links::Links;
-use super::memory::{HeldPayload, ProcessMemory};
+use super::memory::{Fault, HeldPayload, ProcessMemory};
 use crate::abi::event_type;
 
 /// Packets taken from the device before the sockets are looked at again.
@@ -46,6 +46,7 @@ pub(crate) struct Watcher {
 /// Whom to tell about what.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
+    pub(crate) contexts: BTreeMap<Context, Arc<EventQueue<Asynchronous>>>,
     pub(crate) cqs: BTreeMap<CompletionQueue, Watcher>,
     pub(crate) qps: BTreeMap<QueuePairNumber, Watcher>,
     pub(crate) srqs: BTreeMap<SharedReceiveQueue, Watcher>,
@@ -58,6 +59,8 @@ pub(crate) struct Host {
     pub(crate) links: Links,
     pub(crate) watchers: Watchers,
     held: HeldPayload,
+    /// Memory that was not there, since they were taken last.
+    faults: Vec<Fault>,
     clock: Clock,
     look_for_strays: Instant,
     turns: u32,
@@ -73,6 +76,7 @@ impl Host {
             links,
             watchers: Watchers::default(),
             held: HeldPayload::default(),
+            faults: Vec::new(),
             clock: Clock,
             look_for_strays: Instant::EPOCH,
             turns: 0,
@@ -106,8 +110,14 @@ impl Host {
             self.device.handle_timeout(now);
         }
         let sent = self.transmit(now);
-        self.tell();
         received + sent > 0
+    }
+
+    /// Likewise, and tells the program's queues what happened.
+    pub(crate) fn turn_and_tell(&mut self) -> bool {
+        let worked = self.turn_with(true);
+        self.tell();
+        worked
     }
 
     /// Ends everything, after peers have had this long to hear what they wait for.
@@ -126,17 +136,31 @@ impl Host {
         }
     }
 
-    /// Sends what may leave; how many packets that were.
+    /// Sends what may leave; how many packets that were. Nothing does while a fault is not dealt with: a peer
+    /// would be told that something was written which was not.
     pub(crate) fn transmit(&mut self, now: Instant) -> usize {
-        let Self { device, links, .. } = self;
+        let Self { device, links, faults, .. } = self;
+        if !faults.is_empty() {
+            return 0;
+        }
         let room = TRANSMIT_BUDGET.saturating_sub(links.waiting());
         let mut sent = 0;
-        while sent < room && device.poll_transmit(now, |packet, source| links.push(packet, source))
+        while sent < room
+            && device.poll_transmit(now, |packet, source| {
+                faults.extend(links.push(packet, source).err());
+            })
         {
             sent += 1;
         }
         links.flush();
         sent
+    }
+
+    /// Memory that was not there, each once.
+    pub(crate) fn take_faults(&mut self) -> Vec<Fault> {
+        let mut faults = core::mem::take(&mut self.faults);
+        faults.dedup();
+        faults
     }
 
     /// When there is something to do though nothing arrives.
@@ -145,7 +169,7 @@ impl Host {
     }
 
     fn take_arrivals(&mut self, index: usize) -> usize {
-        let Self { device, links, held, clock, .. } = self;
+        let Self { device, links, held, faults, clock, .. } = self;
         let Some(link) = links.get_mut(index) else { return 0 };
         let local = link.ip;
         let messages = link.inbox.receive().unwrap_or(0);
@@ -158,7 +182,7 @@ impl Host {
             let received = link.inbox.message(message);
             let from = received.from.ip();
             for datagram in received.datagrams() {
-                let mut memory = ProcessMemory { payload: &[], held, local };
+                let mut memory = ProcessMemory { payload: &[], held, faults, local };
                 take_in(device, now, &received, datagram, &mut memory);
             }
             links.heard_from(from, index);
@@ -168,7 +192,7 @@ impl Host {
 
     /// Takes in what came back to where packets left from: that a connection is no more.
     fn take_strays(&mut self, now: Instant) {
-        let Self { device, links, held, .. } = self;
+        let Self { device, links, held, faults, .. } = self;
         for link in links.iter_mut() {
             let local = link.ip;
             while let Some((from, datagram)) = link.stray() {
@@ -177,7 +201,7 @@ impl Host {
                 {
                     let arrival =
                         Arrival { from, received_at: now, congestion_experienced: false, hops: 0 };
-                    let mut memory = ProcessMemory { payload: &[], held, local };
+                    let mut memory = ProcessMemory { payload: &[], held, faults, local };
                     device.handle_packet(now, &arrival, packet, None, 0, &mut memory);
                 }
             }
@@ -186,11 +210,17 @@ impl Host {
 
     /// Tells the program's queues what happened.
     pub(crate) fn tell(&mut self) {
-        while let Some(event) = self.device.poll_event() {
-            if let Event::ReleaseHeld { connection } = event {
-                self.held.forget(connection);
-            } else {
-                self.watchers.tell(event);
+        while let Some(event) = self.next_event() {
+            self.watchers.tell(event);
+        }
+    }
+
+    /// The next thing that happened which concerns a program.
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        loop {
+            match self.device.poll_event()? {
+                Event::ReleaseHeld { connection } => self.held.forget(connection),
+                event => return Some(event),
             }
         }
     }
@@ -221,12 +251,13 @@ fn take_in(
     };
     // A payload past 64 KiB cannot come out of a UDP datagram.
     let len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
-    let mut memory = ProcessMemory { payload, held: memory.held, local: memory.local };
+    let ProcessMemory { held, faults, local, .. } = memory;
+    let mut memory = ProcessMemory { payload, held, faults, local: *local };
     device.handle_packet(now, &arrival, packet, rdma.as_ref(), len, &mut memory);
 }
 
 impl Watchers {
-    fn tell(&self, event: Event) {
+    pub(crate) fn tell(&self, event: Event) {
         let (watcher, kind) = match event {
             Event::Completion { cq } => {
                 if let Some(Watcher { object, channel: Some(channel), .. }) = self.cqs.get(&cq) {

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use weft_agent::udp::{Inbox, Senders, SocketConfig, SocketError};
 use weft_rnic::{Source, Transmit};
 use weft_units::Duration;
 
-use super::memory;
+use super::memory::{self, Fault};
 
 /// The first of the UDP ports that a host's processes share out among themselves, one each: below those
 /// that the kernel gives out by itself.
@@ -106,16 +106,25 @@ impl Links {
     }
 
     /// Lays out a packet for sending. It is lost where there are no sockets for it.
-    pub(crate) fn push(&mut self, transmit: &Transmit, source: Source<'_>) {
+    ///
+    /// # Errors
+    /// Its payload is not there. What leaves in its place is no packet.
+    pub(crate) fn push(&mut self, transmit: &Transmit, source: Source<'_>) -> Result<(), Fault> {
         let peer = transmit.to.ip();
         let same_family = |link: &Link| link.ip.is_ipv4() == peer.is_ipv4();
         let route = self.routes.get(&peer).copied();
         let index = route.or_else(|| self.links.iter().position(same_family));
-        let Some(Ok(senders)) = index.map(|index| self.links[index].senders()) else { return };
+        let Some(Ok(senders)) = index.map(|index| self.links[index].senders()) else {
+            return Ok(());
+        };
         let header = transmit.packet.len() + transmit.rdma.map_or(0, |rdma| rdma.header_len());
         let size = header + usize::from(transmit.payload_len);
         let size = u16::try_from(size).expect("an MTU of at most 9000 bytes and headers");
-        senders.outbox.push(&transmit.to, transmit.path.0, size, |out| lay(transmit, source, out));
+        let mut laid = Ok(());
+        senders.outbox.push(&transmit.to, transmit.path.0, size, |out| {
+            laid = lay(transmit, source, out).inspect_err(|_| out.fill(0));
+        });
+        laid
     }
 
     /// Hands everything to the kernel.
@@ -135,6 +144,18 @@ impl Links {
     /// The sockets that packets arrive on.
     pub(crate) fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.links.iter().map(|link| link.inbox.socket())
+    }
+
+    /// One descriptor for all sockets that packets arrive on.
+    ///
+    /// # Errors
+    /// The kernel has no more descriptors.
+    pub(crate) fn arrivals(&self) -> rustix::io::Result<OwnedFd> {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for socket in self.readable() {
+            epoll::add(&set, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
+        Ok(set)
     }
 
     /// Waits for a packet, this long at most.
@@ -172,7 +193,7 @@ impl Link {
 }
 
 /// Writes a packet out.
-fn lay(transmit: &Transmit, source: Source<'_>, out: &mut [u8]) {
+fn lay(transmit: &Transmit, source: Source<'_>, out: &mut [u8]) -> Result<(), Fault> {
     let mut len = transmit.packet.emit(out);
     if let Some(header) = &transmit.rdma {
         len += header.emit(&mut out[len..]);
@@ -180,15 +201,16 @@ fn lay(transmit: &Transmit, source: Source<'_>, out: &mut [u8]) {
     let payload = &mut out[len..];
     match source {
         Source::Memory(places) => {
-            places.iter().fold(payload, |out, &place| memory::read(place, out));
+            places.iter().try_fold(payload, |out, &place| memory::read(place, out))?;
         }
         Source::Inline(bytes) => payload.copy_from_slice(bytes),
         Source::Anything => payload.fill(0),
     }
+    Ok(())
 }
 
 /// A span as the kernel has it.
-pub(super) fn timespec(span: Duration) -> Timespec {
+pub(crate) fn timespec(span: Duration) -> Timespec {
     let (seconds, nanos) = (span.as_nanos() / 1_000_000_000, span.as_nanos() % 1_000_000_000);
     Timespec {
         tv_sec: i64::try_from(seconds).unwrap_or(i64::MAX),

@@ -1,9 +1,11 @@
-//! This process's memory as the device reaches it. Every place that comes here lies in a region that the
-//! program registered, with the rights the access needs; that it stays mapped until it is deregistered is
-//! the program's promise, as it is with hardware.
+//! Programs' memory as the device reaches it. Every place that comes here lies in a region that a program
+//! registered, with the rights the access needs. That it stays mapped until it is deregistered is the program's
+//! promise, as it is with hardware: where the program is another process, one that breaks it is found out.
 
 use std::collections::BTreeMap;
+use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use weft_rnic::{Held, Memory, Owner, Place};
@@ -12,6 +14,23 @@ use weft_wire::{Ipv4Header, Ipv4Options, Ipv6Header};
 
 /// This process.
 pub(crate) const OWNER: Owner = Owner::Host(0);
+
+/// The owner of another process's memory. The descriptor is of its `/proc/self/mem`: it leads to the memory that
+/// the process had when it opened it, and to no other for ever, whatever becomes of its number or its program.
+pub(crate) fn owner_of(memory: BorrowedFd<'_>) -> Owner {
+    Owner::Guest(memory.as_raw_fd().cast_unsigned())
+}
+
+/// Memory of this owner was not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault(pub(crate) Owner);
+
+/// Another process's memory, while its region is registered.
+fn other(owner: Owner) -> Option<BorrowedFd<'static>> {
+    let Owner::Guest(descriptor) = owner else { return None };
+    // SAFETY: who registered the region keeps the descriptor for longer.
+    Some(unsafe { BorrowedFd::borrow_raw(descriptor.cast_signed()) })
+}
 
 /// Payload that came too early to be placed.
 #[derive(Debug, Default)]
@@ -29,25 +48,53 @@ impl HeldPayload {
 pub(crate) struct ProcessMemory<'a> {
     pub(crate) payload: &'a [u8],
     pub(crate) held: &'a mut HeldPayload,
+    pub(crate) faults: &'a mut Vec<Fault>,
     /// The address the packet came to.
     pub(crate) local: IpAddr,
 }
 
+impl ProcessMemory<'_> {
+    fn note(&mut self, done: Result<(), Fault>) {
+        self.faults.extend(done.err());
+    }
+
+    /// Changes eight bytes; gives what was there, or zero where there is nothing.
+    fn update(&mut self, place: Place, change: impl Fn(u64) -> u64) -> u64 {
+        let updated = update(place, change);
+        self.faults.extend(updated.err());
+        updated.unwrap_or(0)
+    }
+}
+
 /// Copies a place's bytes to the start of `out`; gives what is left of it.
-pub(crate) fn read(place: Place, out: &mut [u8]) -> &mut [u8] {
+///
+/// # Errors
+/// They are not there.
+pub(crate) fn read(place: Place, out: &mut [u8]) -> Result<&mut [u8], Fault> {
     let (bytes, rest) = out.split_at_mut(place.len as usize);
+    if let Some(memory) = other(place.owner) {
+        let read = rustix::io::pread(memory, &mut *bytes, place.address);
+        return if read == Ok(bytes.len()) { Ok(rest) } else { Err(Fault(place.owner)) };
+    }
     let from = address(place);
     // SAFETY: the place is registered memory of this process (see the module), and `bytes` is as long.
     // A program that changes it meanwhile sends some mixture, as with hardware.
     unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
-    rest
+    Ok(rest)
 }
 
 /// Copies `bytes` to a place of the same length. The last byte is stored after the others: programs wait
 /// for it to change, and a string instruction keeps no order among its bytes.
-fn write(place: Place, bytes: &[u8]) {
+fn write(place: Place, bytes: &[u8]) -> Result<(), Fault> {
     assert_eq!(bytes.len(), place.len as usize, "a place is as long as what goes there");
-    let Some((&last, others)) = bytes.split_last() else { return };
+    let Some((&last, others)) = bytes.split_last() else { return Ok(()) };
+    if let Some(memory) = other(place.owner) {
+        // This file takes one slice after the other.
+        let slices = [IoSlice::new(others), IoSlice::new(&bytes[others.len()..])];
+        let skip = usize::from(others.is_empty());
+        let written = rustix::io::pwritev(memory, &slices[skip..], place.address);
+        return if written == Ok(bytes.len()) { Ok(()) } else { Err(Fault(place.owner)) };
+    }
     let to = address(place);
     // SAFETY: the place is registered memory of this process (see the module). Programs may look at it
     // meanwhile: it is the program's memory and no reference of Rust's is to it.
@@ -55,6 +102,7 @@ fn write(place: Place, bytes: &[u8]) {
         core::ptr::copy_nonoverlapping(others.as_ptr(), to, others.len());
         AtomicU8::from_ptr(to.add(others.len())).store(last, Ordering::Release);
     }
+    Ok(())
 }
 
 fn address(place: Place) -> *mut u8 {
@@ -64,29 +112,37 @@ fn address(place: Place) -> *mut u8 {
 }
 
 /// Changes eight bytes at once for everybody who looks; gives what was there. Programs register memory
-/// for atomics at addresses divisible by eight; where it is not, only this device's own are kept apart.
-fn update(place: Place, change: impl Fn(u64) -> u64) -> u64 {
+/// for atomics at addresses divisible by eight; where it is not, or is another process's, only this device's
+/// own are kept apart (`IBV_ATOMIC_HCA`).
+fn update(place: Place, change: impl Fn(u64) -> u64) -> Result<u64, Fault> {
+    if let Some(memory) = other(place.owner) {
+        let mut word = [0; 8];
+        read(place, &mut word)?;
+        let before = u64::from_ne_bytes(word);
+        let written = rustix::io::pwrite(memory, &change(before).to_ne_bytes(), place.address);
+        return if written == Ok(word.len()) { Ok(before) } else { Err(Fault(place.owner)) };
+    }
     let word = address(place).cast::<u64>();
     if word.is_aligned() {
         // SAFETY: aligned, and registered memory of this process (see the module).
         let word = unsafe { AtomicU64::from_ptr(word) };
         let changed = |before| Some(change(before));
         return match word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, changed) {
-            Ok(before) | Err(before) => before,
+            Ok(before) | Err(before) => Ok(before),
         };
     }
     // SAFETY: registered memory of this process (see the module).
     unsafe {
         let before = word.read_unaligned();
         word.write_unaligned(change(before));
-        before
+        Ok(before)
     }
 }
 
 impl Memory for ProcessMemory<'_> {
     fn place(&mut self, place: Place, from: u16) {
         let from = usize::from(from);
-        write(place, &self.payload[from..from + place.len as usize]);
+        self.note(write(place, &self.payload[from..from + place.len as usize]));
     }
 
     fn hold(&mut self, packet: Held) {
@@ -96,7 +152,8 @@ impl Memory for ProcessMemory<'_> {
     fn place_held(&mut self, packet: Held, place: Place, from: u16) {
         let from = usize::from(from);
         if let Some(payload) = self.held.0.get(&packet) {
-            write(place, &payload[from..from + place.len as usize]);
+            let written = write(place, &payload[from..from + place.len as usize]);
+            self.note(written);
         }
     }
 
@@ -105,7 +162,7 @@ impl Memory for ProcessMemory<'_> {
     }
 
     fn write(&mut self, place: Place, bytes: &[u8]) {
-        write(place, bytes);
+        self.note(write(place, bytes));
     }
 
     fn route_header(&mut self, from: SocketAddr, length: u32) -> [u8; 40] {
@@ -113,11 +170,11 @@ impl Memory for ProcessMemory<'_> {
     }
 
     fn fetch_add(&mut self, place: Place, add: u64) -> u64 {
-        update(place, |before| before.wrapping_add(add))
+        self.update(place, |before| before.wrapping_add(add))
     }
 
     fn compare_swap(&mut self, place: Place, compare: u64, swap: u64) -> u64 {
-        update(place, |before| if before == compare { swap } else { before })
+        self.update(place, |before| if before == compare { swap } else { before })
     }
 }
 
@@ -169,6 +226,8 @@ fn route_header(source: IpAddr, destination: IpAddr, length: u32) -> [u8; 40] {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     fn place_of(bytes: &mut [u8]) -> Place {
@@ -179,10 +238,10 @@ mod tests {
     #[test]
     fn bytes_go_where_they_belong() {
         let mut there = [0; 5];
-        write(place_of(&mut there), b"hello");
+        write(place_of(&mut there), b"hello").unwrap();
         assert_eq!(&there, b"hello");
         let mut out = [0; 7];
-        assert_eq!(read(place_of(&mut there), &mut out).len(), 2);
+        assert_eq!(read(place_of(&mut there), &mut out).unwrap().len(), 2);
         assert_eq!(&out, b"hello\0\0");
     }
 
@@ -192,14 +251,33 @@ mod tests {
         for skip in [0, 3] {
             let address = words.as_mut_ptr().expose_provenance() as u64 + skip;
             let place = Place { owner: OWNER, address, len: 8 };
-            let mut held = HeldPayload::default();
+            let (mut held, mut faults) = (HeldPayload::default(), Vec::new());
             let local = IpAddr::from([127, 0, 0, 1]);
-            let mut memory = ProcessMemory { payload: &[], held: &mut held, local };
+            let mut memory =
+                ProcessMemory { payload: &[], held: &mut held, faults: &mut faults, local };
             let before = memory.fetch_add(place, 7);
             assert_eq!(memory.compare_swap(place, before + 7, 50), before + 7);
             assert_eq!(memory.compare_swap(place, 1, 2), 50);
             memory.fetch_add(place, 0_u64.wrapping_sub(50));
         }
+    }
+
+    /// The same memory, reached as another process's is.
+    #[test]
+    fn memory_of_others_is_reached_through_their_file_and_what_is_not_there_is_a_fault() {
+        let file = std::fs::File::options().read(true).write(true).open("/proc/self/mem").unwrap();
+        let owner = owner_of(file.as_fd());
+        let mut there = 5_u64.to_ne_bytes();
+        let place = Place { owner, ..place_of(&mut there) };
+        assert_eq!(update(place, |before| before + 1), Ok(5));
+        let mut out = [0; 8];
+        assert_eq!(read(place, &mut out).map(|rest| rest.len()), Ok(0));
+        assert_eq!(u64::from_ne_bytes(out), 6);
+        write(Place { len: 1, ..place }, &[9]).unwrap();
+        assert_eq!(there[0], 9);
+        let nowhere = Place { address: 4096, ..place };
+        assert_eq!(write(nowhere, &out), Err(Fault(owner)));
+        assert!(read(nowhere, &mut out).is_err());
     }
 
     #[test]

@@ -1,23 +1,22 @@
-//! The embedded engine: one device a process, over this process's own sockets. Whoever calls a verb does
-//! the work at hand, and a thread that sleeps in between does what nobody calls for: a program that never
-//! polls answers READs all the same.
+//! The device that programs' objects are on: in this process ([`Embedded`]), or a daemon's.
 
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-use rustix::event::{EventfdFlags, epoll, eventfd};
 use weft_agent::AgentConfig;
-use weft_rnic::{Device, Limits};
+use weft_rnic::Limits;
 use weft_transport::{EndpointConfig, Secret, TransportConfig};
 use weft_units::{Duration, Instant, Seed};
 
-use crate::device::{DEVICE, limits};
+use crate::device::{Address, DEVICE, limits, mtu_of};
 use crate::errno::{Errno, Outcome};
 
+mod attached;
+pub(crate) mod command;
 mod commands;
+mod embedded;
 pub(crate) mod events;
 mod exit;
 mod fork;
@@ -27,11 +26,15 @@ mod memory;
 mod pace;
 mod progress;
 
-pub(crate) use commands::{Region, address_of};
-pub(crate) use host::{Asynchronous, Channel, Host, Object, Watcher};
+use attached::Attached;
+pub(crate) use command::Region;
+pub(crate) use commands::address_of;
+use embedded::Embedded;
+pub(crate) use host::{Asynchronous, Channel, Host, Object, Watcher, Watchers};
+pub(crate) use links::timespec;
 use links::{Links, port_of};
-pub(crate) use memory::OWNER;
-use pace::Pace;
+pub(crate) use memory::{Fault, OWNER, owner_of};
+pub(crate) use progress::ask_for_short_slices;
 
 /// Paths of a connection, unless `WEFT_PATHS` says otherwise (STELLAR, section 7.2).
 const PATHS: u16 = 128;
@@ -42,26 +45,21 @@ const HEADERS: u32 = 40 + 8 + 20 + 12 + 24;
 /// The engine of this process; null before the first device is opened, and again in a child of `fork`.
 static CURRENT: AtomicPtr<Engine> = AtomicPtr::new(ptr::null_mut());
 
-/// One device and its sockets.
+/// The way to the device.
 #[derive(Debug)]
-pub(crate) struct Engine {
-    host: Mutex<Host>,
-    /// Wakes the thread.
-    kick: OwnedFd,
-    /// Readable when a packet has arrived.
-    arrivals: OwnedFd,
-    pace: Pace,
-    /// Threads of the program that want the lock.
-    wanted: AtomicU32,
-    /// Of which process, counted by forks.
-    generation: u32,
+#[expect(clippy::large_enum_variant, reason = "a process has one, and it is not moved")]
+pub(crate) enum Engine {
+    /// It is in this process.
+    Embedded(Embedded),
+    /// It is a daemon's.
+    Attached(Attached),
 }
 
 impl Engine {
     /// The engine of this process; opens it if there is none.
     ///
     /// # Errors
-    /// The kernel has no more sockets or threads, or no port is free.
+    /// The kernel has no more sockets or threads, no port is free, or the daemon refuses.
     pub(crate) fn current() -> Outcome<&'static Self> {
         // SAFETY: null, or an engine that is never freed.
         if let Some(engine) = unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
@@ -73,9 +71,14 @@ impl Engine {
             Ok(_) => {
                 // SAFETY: it was published just now and is never freed.
                 let engine = unsafe { &*new };
-                fork::watch(engine);
-                exit::watch();
-                progress::start(engine)?;
+                fork::watch(&engine.descriptors());
+                match engine {
+                    Self::Embedded(embedded) => {
+                        exit::watch();
+                        progress::start(embedded)?;
+                    }
+                    Self::Attached(attached) => attached.start()?,
+                }
                 Ok(engine)
             }
             Err(other) => {
@@ -88,8 +91,29 @@ impl Engine {
     }
 
     fn open() -> Outcome<Self> {
-        let addresses: Vec<IpAddr> = DEVICE.addresses.iter().map(|address| address.ip).collect();
-        let transport = transport();
+        match DEVICE.daemon() {
+            Some(name) => Attached::open(name).map(Self::Attached),
+            None => Embedded::open().map(Self::Embedded),
+        }
+    }
+
+    /// Descriptors that a child of `fork` must let go of.
+    fn descriptors(&self) -> Vec<std::os::fd::RawFd> {
+        match self {
+            Self::Embedded(embedded) => embedded.descriptors(),
+            Self::Attached(attached) => attached.descriptors(),
+        }
+    }
+}
+
+impl Host {
+    /// A device with these limits, and sockets on these addresses of this host.
+    ///
+    /// # Errors
+    /// The kernel has no more sockets, or no port is free.
+    pub(crate) fn open(addresses: &[Address], limits: Limits) -> Outcome<Self> {
+        let transport = transport(mtu_of(addresses));
+        let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.ip).collect();
         let links = Links::open(&addresses, transport.paths).map_err(Errno::from_socket)?;
         let endpoint = EndpointConfig {
             transport,
@@ -99,61 +123,14 @@ impl Engine {
             max_connections: 1 << 17,
         };
         let seed = Seed(u64::from_le_bytes(random()?));
-        let device = Device::new(device_limits(), endpoint, seed, Secret::new(random()?));
+        let device = weft_rnic::Device::new(limits, endpoint, seed, Secret::new(random()?));
         let device = device.map_err(|_| Errno(libc::EINVAL))?.sharing_host(links.share());
-        let arrivals = arrivals(&links).map_err(Errno::from)?;
-        Ok(Self {
-            host: Mutex::new(Host::new(device, links)),
-            arrivals,
-            kick: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-                .map_err(Errno::from)?,
-            pace: Pace::default(),
-            wanted: AtomicU32::new(0),
-            generation: fork::generation(),
-        })
+        Ok(Self::new(device, links))
     }
-
-    /// The device, for a thread of the program.
-    ///
-    /// # Errors
-    /// `EIO`: the process has forked and this is its parent's engine, or the engine broke.
-    pub(crate) fn host(&self) -> Outcome<MutexGuard<'_, Host>> {
-        if self.generation != fork::generation() {
-            return Err(Errno(libc::EIO));
-        }
-        if let Ok(host) = self.host.try_lock() {
-            return Ok(host);
-        }
-        self.wanted.fetch_add(1, Ordering::Relaxed);
-        let host = self.host.lock();
-        self.wanted.fetch_sub(1, Ordering::Relaxed);
-        host.map_err(|_| Errno(libc::EIO))
-    }
-
-    /// Wakes the thread if it would sleep past what is due.
-    fn rouse(&self, host: &Host) {
-        if self.pace.oversleeps(host.next_due()) {
-            self.wake();
-        }
-    }
-
-    fn wake(&self) {
-        // A count that is full wakes it too.
-        let _ = rustix::io::write(&self.kick, &1_u64.to_ne_bytes());
-    }
-}
-
-/// One descriptor for all sockets that packets arrive on.
-fn arrivals(links: &Links) -> rustix::io::Result<OwnedFd> {
-    let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for socket in links.readable() {
-        epoll::add(&set, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-    }
-    Ok(set)
 }
 
 /// What programs are told of the device holds in the device.
-fn device_limits() -> Limits {
+pub(crate) fn own_limits() -> Limits {
     let count = |limit: i32| u32::try_from(limit).expect("limits are positive");
     Limits {
         protection_domains: count(limits::PD),
@@ -171,10 +148,10 @@ fn device_limits() -> Limits {
     }
 }
 
-fn transport() -> TransportConfig {
+fn transport(mtu: u32) -> TransportConfig {
     let paths = std::env::var("WEFT_PATHS").ok().and_then(|paths| paths.parse().ok());
     let paths = paths.filter(|paths| (1..=4096).contains(paths)).unwrap_or(PATHS);
-    let mtu = DEVICE.mtu().saturating_sub(HEADERS).max(512);
+    let mtu = mtu.saturating_sub(HEADERS).max(512);
     TransportConfig {
         mtu: u16::try_from(mtu).expect("at most that of Ethernet"),
         // A request is done when it is acknowledged, and a program may wait for that.

@@ -10,7 +10,7 @@ use weft_units::{Duration, Instant};
 
 use super::links::timespec;
 use super::pace::Judge;
-use super::{Engine, NEVER};
+use super::{Embedded, NEVER};
 use crate::errno::{Errno, Outcome};
 
 /// Sleeps no longer than this.
@@ -23,15 +23,20 @@ const UNTIL_ROOM: Duration = Duration::from_micros(200);
 const STAND_BACK: Duration = Duration::from_micros(50);
 
 /// Starts the thread. It never ends.
-pub(super) fn start(engine: &'static Engine) -> Outcome<()> {
+pub(super) fn start(engine: &'static Embedded) -> Outcome<()> {
+    spawn(move || run(engine))
+}
+
+/// Starts a thread of the library's own in the program.
+pub(super) fn spawn(run: impl FnOnce() + Send + 'static) -> Outcome<()> {
     let signals = SignalsBlocked::new();
     let thread = std::thread::Builder::new().name("weft".into()).stack_size(256 << 10);
-    let started = thread.spawn(move || run(engine));
+    let started = thread.spawn(run);
     drop(signals);
     started.map(drop).map_err(|error| Errno::from_io(&error))
 }
 
-fn run(engine: &Engine) {
+fn run(engine: &Embedded) {
     // Sleeps are short; the kernel may make them 50 us longer otherwise (prctl(2)).
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     ask_for_short_slices();
@@ -52,14 +57,14 @@ struct Sleep {
 }
 
 /// Takes turns until there is nothing to do; `None` when the engine broke.
-fn turn(engine: &Engine, judge: &mut Judge) -> Option<Sleep> {
+fn turn(engine: &Embedded, judge: &mut Judge) -> Option<Sleep> {
     loop {
         let mut host = engine.host.lock().ok()?;
         let now = host.now();
         let nap = judge.nap(&engine.pace, now);
         let sleep = if let Some(nap) = nap {
             Sleep { until: now + nap, deaf: true }
-        } else if !host.turn_with(true) {
+        } else if !host.turn_and_tell() {
             let full = host.links.waiting() > 0;
             let longest = if full { UNTIL_ROOM } else { LONGEST_SLEEP };
             let until = host.next_due().unwrap_or(NEVER).min(host.now() + longest);
@@ -75,7 +80,7 @@ fn turn(engine: &Engine, judge: &mut Judge) -> Option<Sleep> {
 }
 
 /// Sleeps until there may be something to do.
-fn rest(engine: &Engine, sleep: Sleep) {
+fn rest(engine: &Embedded, sleep: Sleep) {
     let mut watched = [&engine.kick, &engine.arrivals].map(|fd| PollFd::new(fd, PollFlags::IN));
     let heard = if sleep.deaf { 1 } else { 2 };
     let span = sleep.until.since(Clock.now());
@@ -88,7 +93,7 @@ fn rest(engine: &Engine, sleep: Sleep) {
 /// Asks the scheduler to let this thread run soon and not for long (Linux 6.12, sched_setattr(2)): the program
 /// may be computing, or watching its memory, on every processor, and would keep its own for milliseconds. Older
 /// kernels refuse or ignore it.
-fn ask_for_short_slices() {
+pub(crate) fn ask_for_short_slices() {
     /// `struct sched_attr`.
     #[repr(C)]
     struct Attributes {

@@ -11,11 +11,13 @@ use crate::errno::{number, pointer};
 /// `count` is null or a place for a number.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
-    let device = (&raw const DEVICE.public).cast_mut();
-    let list = Box::new([device, core::ptr::null_mut()]);
+    let null = core::ptr::null_mut();
+    let there = DEVICE.is_there();
+    let device = if there { (&raw const DEVICE.public).cast_mut() } else { null };
+    let list = Box::new([device, null]);
     // SAFETY: as the caller says.
     if let Some(count) = unsafe { count.as_mut() } {
-        *count = 1;
+        *count = there.into();
     }
     Box::into_raw(list).cast()
 }

@@ -15,18 +15,21 @@ use crate::errno::{Errno, count};
 ///
 /// # Safety
 /// The object is made.
-unsafe fn about<'a>(kind: u32, object: usize) -> (event_element, &'a Open) {
+unsafe fn about<'a>(kind: u32, object: usize) -> (event_element, Option<&'a Open>) {
     let cq: *mut ibv_cq = core::ptr::with_exposed_provenance_mut(object);
     let (qp, srq): (*mut ibv_qp, *mut ibv_srq) = (cq.cast(), cq.cast());
     // SAFETY: as the caller says; the kind of event tells the kind of object.
     unsafe {
-        match kind {
+        let (element, open) = match kind {
+            // About the device.
+            event_type::DEVICE_FATAL => return (event_element { cq }, None),
             event_type::CQ_ERR => (event_element { cq }, &CompletionQueue::of(cq.cast()).told),
             event_type::SRQ_ERR | event_type::SRQ_LIMIT_REACHED => {
                 (event_element { srq }, &SharedQueue::of(srq).told)
             }
             _ => (event_element { qp }, &QueuePair::of(qp.cast()).told),
-        }
+        };
+        (element, Some(open))
     }
 }
 
@@ -44,7 +47,7 @@ unsafe extern "C" fn ibv_get_async_event(
         // SAFETY: an object takes its events along when it is destroyed, so this one is not.
         unsafe {
             let (element, open) = about(event.kind, event.object);
-            open.add();
+            open.inspect(|open| open.add());
             to.write(ibv_async_event { element, event_type: event.kind });
         }
         Ok(0)
@@ -58,6 +61,6 @@ unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     // SAFETY: as the caller says; an object waits for its events to be acknowledged.
     unsafe {
         let ibv_async_event { element, event_type } = *event;
-        about(event_type, element.cq.expose_provenance()).1.close(1);
+        about(event_type, element.cq.expose_provenance()).1.inspect(|open| open.close(1));
     }
 }

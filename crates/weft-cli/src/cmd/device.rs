@@ -1,0 +1,232 @@
+//! `weft device`: one daemon has the device, and programs attach to it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Subcommand;
+use serde_json::{Value, json};
+use weft_report::{Cell, Column, Table};
+use weft_verbs::{Admin, Amounts, Daemon, DeviceState, default_socket};
+
+use crate::output::{Output, render};
+
+/// Share one RDMA device among programs, containers and users: a daemon owns the wire, programs attach
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  weft device serve                          the daemon; root's is for every user of the machine
+  weft device create tenant-a                a device of this user's
+  weft run --device tenant-a -- ib_write_bw  a program on it, and its children
+  weft device list
+  weft device delete tenant-a
+
+Without a daemon, `weft run` puts the device into each program. With one, the programs of a host share one \
+port and one engine, are kept apart by it, and what one leaves behind when it dies is reclaimed. The daemon \
+listens at /run/weft/device.sock where it is root's, else below XDG_RUNTIME_DIR; --socket and \
+WEFT_DEVICE_SOCKET name another place."
+)]
+pub(crate) struct Args {
+    /// The daemon's socket [default: this user's daemon, or the machine's]
+    #[arg(long, global = true, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Serve until interrupted
+    #[command(after_help = "\
+Examples:
+  sudo weft device serve                        for every user of the machine
+  weft device serve --socket /tmp/a.sock        for this user, at this place
+  WEFT_PATHS=8 weft device serve                8 paths a connection instead of 128
+
+Programs find the addresses that the daemon's host, or network namespace, has when it starts. Devices are \
+not kept from one daemon to the next.")]
+    Serve,
+    /// Make a device
+    #[command(after_help = "\
+Examples:
+  weft device create tenant-a
+  weft device create tenant-a --queue-pairs 64 --regions 1000
+  sudo weft device create tenant-b --owner 1000    for another user")]
+    Create(Create),
+    /// List the devices that this user may use
+    #[command(after_help = "\
+Examples:
+  weft device list
+  weft device list --json | jq '.[] | select(.used.processes > 0).name'")]
+    List,
+    /// Show one device: whose it is, what it may have, what it has, who uses it
+    #[command(after_help = "\
+Example:
+  weft device show tenant-a")]
+    Show {
+        /// The device
+        name: String,
+    },
+    /// Delete a device that nobody uses
+    #[command(after_help = "\
+Examples:
+  weft device delete tenant-a
+  weft device delete tenant-a --force    programs that use it get a fatal event and flushed requests")]
+    Delete {
+        /// The device
+        name: String,
+        /// Even if programs use it
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Create {
+    /// Its name: letters, digits, dots, dashes, underscores
+    name: String,
+    /// The user whose it is, by number [default: who makes it]
+    #[arg(long, value_name = "UID")]
+    owner: Option<u32>,
+    /// Processes at a time
+    #[arg(long, value_name = "N", default_value_t = Amounts::default().processes)]
+    processes: u32,
+    /// Protection domains
+    #[arg(long, value_name = "N", default_value_t = Amounts::default().domains)]
+    domains: u32,
+    /// Memory regions and windows
+    #[arg(long, value_name = "N", default_value_t = Amounts::default().regions)]
+    regions: u32,
+    /// Completion queues
+    #[arg(long, value_name = "N", default_value_t = Amounts::default().completion_queues)]
+    completion_queues: u32,
+    /// Shared receive queues
+    #[arg(long, value_name = "N", default_value_t = Amounts::default().shared_receive_queues)]
+    shared_receive_queues: u32,
+    /// Queue pairs
+    #[arg(long, value_name = "N", default_value_t = Amounts::default().queue_pairs)]
+    queue_pairs: u32,
+}
+
+pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
+    let Args { socket, verb } = arguments;
+    let connect = || Admin::connect(socket.as_deref());
+    match verb {
+        Verb::Serve => serve(socket.unwrap_or_else(default_socket), output)?,
+        Verb::Create(Create {
+            name,
+            owner,
+            processes,
+            domains,
+            regions,
+            completion_queues,
+            shared_receive_queues,
+            queue_pairs,
+        }) => {
+            let limits = Amounts {
+                processes,
+                domains,
+                regions,
+                completion_queues,
+                shared_receive_queues,
+                queue_pairs,
+            };
+            connect()?.create(&name, owner, limits)?;
+            output.value(&json!({ "created": name }), || format!("created {name}"))?;
+        }
+        Verb::List => list(&connect()?.list()?, output)?,
+        Verb::Show { name } => show(&connect()?.show(&name)?, output)?,
+        Verb::Delete { name, force } => {
+            connect()?.delete(&name, force)?;
+            output.value(&json!({ "deleted": name }), || format!("deleted {name}"))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve(socket: PathBuf, output: Output) -> Result<()> {
+    let daemon = Daemon::open(&socket)?;
+    let stopper = daemon.stopper();
+    ctrlc::set_handler(move || stopper.stop()).context("cannot watch for interruption")?;
+    output.value(&json!({ "serving": socket }), || format!("serving at {}", socket.display()))?;
+    Ok(daemon.run()?)
+}
+
+/// Each amount, under its name.
+fn amounts(of: &Amounts) -> [(&'static str, u32); 6] {
+    [
+        ("processes", of.processes),
+        ("domains", of.domains),
+        ("regions", of.regions),
+        ("completion_queues", of.completion_queues),
+        ("shared_receive_queues", of.shared_receive_queues),
+        ("queue_pairs", of.queue_pairs),
+    ]
+}
+
+fn describe(state: &DeviceState) -> Value {
+    let object = |of| {
+        Value::Object(
+            amounts(of).map(|(name, count)| (name.to_owned(), count.into())).into_iter().collect(),
+        )
+    };
+    json!({
+        "name": state.name,
+        "owner": state.owner,
+        "limits": object(&state.limits),
+        "used": object(&state.used),
+        "processes": state.processes,
+    })
+}
+
+fn list(states: &[DeviceState], output: Output) -> Result<()> {
+    let all: Vec<Value> = states.iter().map(describe).collect();
+    output.value(&all, || {
+        let headings = ["owner", "processes", "queue pairs", "of", "regions", "of"];
+        let keys =
+            ["owner", "processes", "queue_pairs", "most_queue_pairs", "regions", "most_regions"];
+        let numbers =
+            headings.into_iter().zip(keys).map(|(heading, key)| Column::number(heading, key));
+        let mut table =
+            Table::new([Column::text("device", "name")].into_iter().chain(numbers).collect());
+        for DeviceState { name, owner, limits, used, .. } in states {
+            let numbers = [
+                *owner,
+                used.processes,
+                used.queue_pairs,
+                limits.queue_pairs,
+                used.regions,
+                limits.regions,
+            ];
+            let numbers = numbers.map(|number| Cell::new(number.to_string(), number));
+            table
+                .push([Cell::new(name.clone(), name.clone())].into_iter().chain(numbers).collect());
+        }
+        render(&table)
+    })
+}
+
+fn show(state: &DeviceState, output: Output) -> Result<()> {
+    output.value(&describe(state), || {
+        let mut table = Table::new(vec![
+            Column::text("", "what"),
+            Column::number("has", "used"),
+            Column::number("may have", "limit"),
+        ]);
+        for ((name, used), (_, limit)) in
+            amounts(&state.used).into_iter().zip(amounts(&state.limits))
+        {
+            let name = name.replace('_', " ");
+            table.push(vec![
+                Cell::new(name.clone(), name),
+                Cell::new(used.to_string(), used),
+                Cell::new(limit.to_string(), limit),
+            ]);
+        }
+        let processes: Vec<_> = state.processes.iter().map(u32::to_string).collect();
+        let users = if processes.is_empty() { "none".into() } else { processes.join(", ") };
+        format!("{} of user {}, processes: {users}\n{}", state.name, state.owner, render(&table))
+    })
+}

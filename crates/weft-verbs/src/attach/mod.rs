@@ -1,0 +1,37 @@
+//! How a program's process and the daemon that has the device speak: messages over a Unix socket for what
+//! is rare, rings in shared memory for work requests and what became of them. Either side may be hostile to
+//! the other and is given nothing to hold on to: what is read is copied once, then checked.
+
+mod caller;
+mod message;
+mod ring;
+mod shared;
+mod socket;
+mod work;
+
+pub use caller::CallError;
+pub(crate) use caller::Caller;
+pub use message::{Amounts, DeviceState};
+pub(crate) use message::{Answer, Description, LONGEST_MESSAGE, Probe, Refusal, Request, Row};
+pub(crate) use ring::{Consumer, Corrupt, Producer};
+pub(crate) use shared::{Page, Signal};
+pub use socket::default_socket;
+pub(crate) use socket::{Socket, daemon_socket};
+pub(crate) use work::{Posted, Told, Work};
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes of a message or a record.
+pub(crate) fn encode<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
+    out.clear();
+    let written = postcard::to_extend(value, core::mem::take(out));
+    *out = written.expect("these values have bytes, and memory grows");
+}
+
+/// The value whose bytes these are, all of them; `None` if they are not one's.
+pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => Some(value),
+        Ok(_) | Err(_) => None,
+    }
+}

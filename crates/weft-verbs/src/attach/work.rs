@@ -1,0 +1,84 @@
+//! Records in the rings: work requests one way, completions and events the other.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use weft_rnic::{
+    Completion, CompletionQueue, Data, Datagram, Event, Operation, QueuePairNumber, ReceiveRequest,
+    SendRequest, Sge, SharedReceiveQueue,
+};
+
+/// What a send request carries, or where its answer goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Gathered<'a> {
+    Pieces(Cow<'a, [Sge]>),
+    Inline(#[serde(borrow)] &'a [u8]),
+}
+
+/// A send request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Posted<'a> {
+    pub(crate) wr_id: u64,
+    pub(crate) operation: Operation,
+    #[serde(borrow)]
+    pub(crate) data: Gathered<'a>,
+    pub(crate) signaled: bool,
+    pub(crate) solicited: bool,
+    pub(crate) fence: bool,
+    pub(crate) datagram: Option<Datagram>,
+}
+
+impl<'a> Posted<'a> {
+    /// The request under another number.
+    pub(crate) fn numbered(wr_id: u64, request: &SendRequest<'a>) -> Self {
+        let SendRequest { operation, data, signaled, solicited, fence, datagram, .. } = *request;
+        let data = match data {
+            Data::Gather(pieces) => Gathered::Pieces(Cow::Borrowed(pieces)),
+            Data::Inline(bytes) => Gathered::Inline(bytes),
+        };
+        Self { wr_id, operation, data, signaled, solicited, fence, datagram }
+    }
+
+    pub(crate) fn request(&self) -> SendRequest<'_> {
+        let Self { wr_id, operation, ref data, signaled, solicited, fence, datagram } = *self;
+        let data = match data {
+            Gathered::Pieces(pieces) => Data::Gather(pieces),
+            Gathered::Inline(bytes) => Data::Inline(bytes),
+        };
+        SendRequest { wr_id, operation, data, signaled, solicited, fence, datagram }
+    }
+}
+
+/// A receive request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Awaited<'a> {
+    wr_id: u64,
+    pieces: Cow<'a, [Sge]>,
+}
+
+impl<'a> Awaited<'a> {
+    pub(crate) fn request(&self) -> ReceiveRequest<'_> {
+        ReceiveRequest { wr_id: self.wr_id, sges: &self.pieces }
+    }
+}
+
+impl<'a> From<&ReceiveRequest<'a>> for Awaited<'a> {
+    fn from(request: &ReceiveRequest<'a>) -> Self {
+        Self { wr_id: request.wr_id, pieces: Cow::Borrowed(request.sges) }
+    }
+}
+
+/// What a process hands the daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Work<'a> {
+    Send(QueuePairNumber, #[serde(borrow)] Posted<'a>),
+    Receive(QueuePairNumber, Awaited<'a>),
+    SharedReceive(SharedReceiveQueue, Awaited<'a>),
+}
+
+/// What the daemon tells a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Told {
+    Completion(CompletionQueue, Completion),
+    Event(Event),
+}

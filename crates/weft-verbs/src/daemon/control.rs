@@ -1,0 +1,288 @@
+//! What the daemon does with messages.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use weft_rnic::{Context, Handle};
+
+use super::devices::{change, sum};
+use super::tenant::{Tenant, check_memory};
+use super::{ClientId, Daemon};
+use crate::attach::{
+    Amounts, Answer, Description, DeviceState, LONGEST_MESSAGE, Probe, Refusal, Request, Row,
+    Signal, decode, encode,
+};
+use crate::engine::command::{Command, Reply};
+use crate::errno::Errno;
+
+/// Messages of one client taken in a row.
+const AT_A_TIME: usize = 16;
+
+/// What comes with an answer.
+type Answered = (Answer, Option<Signal>);
+
+/// Processes of one device that an answer names.
+const MOST_PROCESSES: usize = 1 << 10;
+
+/// Hosts with a route that a client asked for.
+const MOST_ROUTES: usize = 1 << 16;
+
+fn errno(Errno(number): Errno) -> Refusal {
+    Refusal::new(number, std::io::Error::from_raw_os_error(number).to_string())
+}
+
+impl Daemon {
+    /// Takes a client's messages and answers them; false when it is gone or makes no sense.
+    pub(super) fn converse(&mut self, id: ClientId) -> bool {
+        let mut message = core::mem::take(&mut self.message);
+        let stays = (0..AT_A_TIME).all(|_| self.answer_one(id, &mut message).unwrap_or(true));
+        self.message = message;
+        stays && self.clients.contains_key(&id)
+    }
+
+    /// Takes one message and answers it; `None` when there is none, false when the client is to go.
+    fn answer_one(&mut self, id: ClientId, message: &mut Vec<u8>) -> Option<bool> {
+        let client = self.clients.get(&id)?;
+        let descriptors = match client.socket.receive(message, true) {
+            Ok(Some(descriptors)) => descriptors,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return None,
+            Ok(None) | Err(_) => return Some(false),
+        };
+        let answer = match decode::<Request>(message) {
+            Some(request) => self.act(id, request, descriptors),
+            None => Err(Refusal::new(
+                libc::EPROTO,
+                "the daemon does not understand: it is of another version of Weft",
+            )),
+        };
+        let (answer, signal) = match answer {
+            Ok((answer, signal)) => (Ok(answer), signal),
+            Err(refusal) => (Err(refusal), None),
+        };
+        encode::<Result<Answer, Refusal>>(&answer, message);
+        let client = self.clients.get(&id)?;
+        let page = client.tenant.as_ref().map(|tenant| tenant.page.file());
+        let descriptors: Vec<_> = match &signal {
+            Some(signal) => page.into_iter().chain([signal.as_fd()]).collect(),
+            None => Vec::new(),
+        };
+        // Who asks reads the answer before asking again, so that there is room.
+        Some(client.socket.send(message, &descriptors, true).is_ok())
+    }
+
+    fn act(
+        &mut self,
+        id: ClientId,
+        request: Request,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Answered, Refusal> {
+        let user = self.clients[&id].user;
+        let alone = |answer| Ok((answer, None));
+        match request {
+            Request::Create { name, owner, limits } => {
+                self.devices.create(user, &name, owner, limits)?;
+                alone(Answer::Done)
+            }
+            Request::List { after } => alone(Answer::Devices(self.list(user, &after))),
+            Request::Show { name } => {
+                self.devices.find(user, &name)?;
+                alone(Answer::Device(self.state_of(&name, user)?))
+            }
+            Request::Delete { name, force } => {
+                self.delete(id, user, &name, force)?;
+                alone(Answer::Done)
+            }
+            Request::Describe { name } => {
+                let limits = self.devices.find(user, &name)?.limits;
+                let addresses = self.addresses.iter().map(Row::from).collect();
+                alone(Answer::Description(Description { limits, addresses }))
+            }
+            Request::Attach { name, probe } => {
+                let signal = self.attach(id, user, name, probe, descriptors)?;
+                Ok((Answer::Attached, Some(signal)))
+            }
+            Request::Command(command) => alone(Answer::Reply(self.command(id, &command)?)),
+        }
+    }
+
+    fn state_of(&self, name: &str, user: u32) -> Result<DeviceState, Refusal> {
+        let device = self.devices.find(user, name)?;
+        let mut state = DeviceState {
+            name: name.into(),
+            owner: device.owner,
+            limits: device.limits,
+            used: Amounts::NONE,
+            processes: Vec::new(),
+        };
+        for client in self.clients.values() {
+            if let Some(tenant) = client.tenant.as_ref().filter(|tenant| tenant.device == name) {
+                state.used = sum(state.used, tenant.used());
+                state.processes.push(client.process);
+            }
+        }
+        state.processes.truncate(MOST_PROCESSES);
+        Ok(state)
+    }
+
+    /// As many as fit into a message.
+    fn list(&self, user: u32, after: &str) -> Vec<DeviceState> {
+        let (mut listed, mut bytes, mut room) = (Vec::new(), Vec::new(), LONGEST_MESSAGE / 2);
+        for (name, _) in self.devices.after(user, after) {
+            let Ok(state) = self.state_of(name, user) else { break };
+            encode(&state, &mut bytes);
+            let Some(left) = room.checked_sub(bytes.len()) else { break };
+            room = left;
+            listed.push(state);
+        }
+        listed
+    }
+
+    fn delete(&mut self, id: ClientId, user: u32, name: &str, force: bool) -> Result<(), Refusal> {
+        let state = self.state_of(name, user)?;
+        let attached = state.used.processes;
+        if attached > 0 && !force {
+            let first: Vec<_> = state.processes.iter().take(8).map(u32::to_string).collect();
+            let reason = format!(
+                "{name} is in use by {attached} processes ({}): end them, or say --force",
+                first.join(", ")
+            );
+            return Err(Refusal::new(libc::EBUSY, reason));
+        }
+        self.devices.remove(name);
+        let of_it = |client: &super::Client| {
+            client.tenant.as_ref().is_some_and(|tenant| tenant.device == name)
+        };
+        let clients = self.clients.iter().filter(|(other, client)| **other != id && of_it(client));
+        for other in clients.map(|(&other, _)| other).collect::<Vec<_>>() {
+            self.end_client(other, Some("its device was deleted"));
+        }
+        Ok(())
+    }
+
+    fn attach(
+        &mut self,
+        id: ClientId,
+        user: u32,
+        name: String,
+        probe: Probe,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Signal, Refusal> {
+        if self.clients[&id].tenant.is_some() {
+            return Err(Refusal::new(libc::EBUSY, "this connection is attached already"));
+        }
+        let state = self.state_of(&name, user)?;
+        let limit = state.limits.processes;
+        if state.used.processes >= limit {
+            let reason = format!("{limit} processes are attached, which is the device's limit");
+            return Err(Refusal::new(libc::EUSERS, reason));
+        }
+        let Ok([memory]) = <[OwnedFd; 1]>::try_from(descriptors) else {
+            return Err(Refusal::new(libc::EPROTO, "no memory came with the message"));
+        };
+        check_memory(memory.as_fd(), probe).map_err(|reason| Refusal::new(libc::EPERM, reason))?;
+        let no_more = |error: std::io::Error| {
+            Refusal::new(Errno::from_io(&error).0, format!("the daemon has no more room: {error}"))
+        };
+        let (tenant, signal) = Tenant::new(name, memory).map_err(no_more)?;
+        self.watch(tenant.signal.as_fd(), id, true).map_err(|errno| no_more(errno.into()))?;
+        self.clients.get_mut(&id).expect("it asked").tenant = Some(tenant);
+        Ok(signal)
+    }
+
+    /// Carries out what an attached process asks for, after the work that it posted before.
+    fn command(&mut self, id: ClientId, command: &Command) -> Result<Reply, Refusal> {
+        while self.take_work_of(id).map_err(|_| errno(Errno(libc::EPROTO)))? {}
+        let client = &self.clients[&id];
+        let tenant = client.tenant.as_ref();
+        let tenant = tenant.ok_or_else(|| Refusal::new(libc::EINVAL, "not attached"))?;
+        let (device, owner) = (tenant.device.clone(), tenant.owner());
+        let context = self.context_of(id, command).map_err(errno)?;
+        let change = change(command);
+        if let Some((field, true)) = change {
+            let mut state = self.state_of(&device, client.user)?;
+            if *field(&mut state.used) >= *field(&mut state.limits) {
+                return Err(errno(Errno(libc::ENOMEM)));
+            }
+        }
+        if let Command::Route(peer, row) = *command {
+            if !self.is_route(peer, row) {
+                return Err(errno(Errno(libc::EINVAL)));
+            }
+            if self.routes.get(&peer).is_some_and(|&other| other != id)
+                || self.routes.len() >= MOST_ROUTES
+            {
+                // Another said so first: from there this one speaks too.
+                return Ok(Reply::Done);
+            }
+        }
+        let now = self.host.now();
+        let reply = self.host.carry_out(now, owner, command).map_err(errno)?;
+        self.host.transmit(now);
+        self.account(id, command, context, &reply);
+        // What was completed before is told before the answer is.
+        self.hand_out();
+        Ok(reply)
+    }
+
+    /// Keeps the books after a command.
+    fn account(
+        &mut self,
+        id: ClientId,
+        command: &Command,
+        context: Option<Context>,
+        reply: &Reply,
+    ) {
+        let Some(tenant) = self.clients.get_mut(&id).and_then(|client| client.tenant.as_mut())
+        else {
+            return;
+        };
+        match (command, reply) {
+            (Command::OpenContext, Reply::Number(number)) => {
+                tenant.contexts.insert(Context(*number), Amounts::NONE);
+                self.contexts.insert(Context(*number), id);
+            }
+            (Command::CloseContext(context), _) => {
+                tenant.contexts.remove(context);
+                self.contexts.remove(context);
+            }
+            (Command::Route(peer, _), _) => drop(self.routes.insert(*peer, id)),
+            _ => {}
+        }
+        if let (Some((field, grows)), Some(context)) = (change(command), context)
+            && let Some(amounts) = tenant.contexts.get_mut(&context)
+        {
+            let amount = field(amounts);
+            *amount = if grows { *amount + 1 } else { amount.saturating_sub(1) };
+        }
+    }
+
+    /// The context that a command is about.
+    ///
+    /// # Errors
+    /// Something that it names is not this client's.
+    fn context_of(&self, id: ClientId, command: &Command) -> Result<Option<Context>, Errno> {
+        let mut context = command.context();
+        if context.is_some_and(|context| self.contexts.get(&context) != Some(&id)) {
+            return Err(Errno(libc::EINVAL));
+        }
+        for handle in command.handles() {
+            context = Some(self.owned(id, handle).ok_or(Errno(libc::EINVAL))?);
+        }
+        Ok(context)
+    }
+
+    /// The context of a client's own object.
+    pub(super) fn owned(&self, id: ClientId, handle: Handle) -> Option<Context> {
+        let context = self.host.device.context_of(handle)?;
+        (self.contexts.get(&context) == Some(&id)).then_some(context)
+    }
+
+    /// Whether a host can be spoken to from the address in this row.
+    fn is_route(&self, peer: IpAddr, row: u32) -> bool {
+        let own = usize::try_from(row).ok().and_then(|row| self.addresses.get(row));
+        let is_own = self.addresses.iter().any(|address| address.ip == peer);
+        own.is_some_and(|own| {
+            own.ip.is_ipv4() == peer.is_ipv4() && (!own.ip.is_loopback() || is_own)
+        })
+    }
+}

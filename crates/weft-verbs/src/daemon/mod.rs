@@ -1,0 +1,229 @@
+//! The daemon that has the device: one engine and one set of sockets for all the processes of a host that attach
+//! to it. It is one thread: a turn takes in packets, work requests and messages, sends what may leave, and tells
+//! who waits. It waits for no client, ever; one that makes no sense is ended, and only that one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::Permissions;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::process::getuid;
+use weft_rnic::{Context, Limits};
+use weft_units::Duration;
+
+use crate::attach::Socket;
+use crate::device::{self, Address};
+use crate::engine::{Host, own_limits};
+use crate::errno::Errno;
+use devices::Devices;
+use tenant::Tenant;
+
+mod control;
+mod devices;
+mod serve;
+mod tenant;
+#[cfg(test)]
+mod tests;
+mod turn;
+
+/// Clients at a time.
+const MOST_CLIENTS: usize = 1 << 14;
+
+/// Names a client; none has the number of one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ClientId(u64);
+
+/// A connection to the control socket.
+#[derive(Debug)]
+struct Client {
+    socket: Socket,
+    /// Who connected, as the kernel says.
+    user: u32,
+    process: u32,
+    tenant: Option<Tenant>,
+}
+
+/// The daemon.
+#[derive(Debug)]
+pub struct Daemon {
+    host: Host,
+    addresses: Vec<Address>,
+    path: PathBuf,
+    listener: Socket,
+    poller: OwnedFd,
+    /// Readable when a packet has arrived.
+    arrivals: OwnedFd,
+    stop: Arc<OwnedFd>,
+    devices: Devices,
+    clients: BTreeMap<ClientId, Client>,
+    next_client: u64,
+    /// Whose a context is.
+    contexts: BTreeMap<Context, ClientId>,
+    /// Who said from where a host is spoken to.
+    routes: BTreeMap<IpAddr, ClientId>,
+    /// Clients with something to be told.
+    news: BTreeSet<ClientId>,
+    /// Bytes at hand; kept for their memory.
+    message: Vec<u8>,
+    record: Vec<u8>,
+}
+
+/// Why there is no daemon.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Another listens there.
+    #[error("a daemon listens at {} already", path.display())]
+    InUse {
+        /// Where.
+        path: PathBuf,
+    },
+    /// The socket could not be made.
+    #[error("cannot listen at {}", path.display())]
+    Listen {
+        /// Where.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        cause: io::Error,
+    },
+    /// The engine could not be opened, or the kernel took something away.
+    #[error("cannot have the device")]
+    Device(#[source] io::Error),
+}
+
+/// Stops a daemon, from another thread or a signal's handler.
+#[derive(Clone, Debug)]
+pub struct Stopper(Arc<OwnedFd>);
+
+impl Stopper {
+    /// The daemon ends what it has and returns from [`Daemon::run`].
+    pub fn stop(&self) {
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+/// What one engine has for all its processes: more contexts and domains than one process would use.
+fn daemon_limits() -> Limits {
+    let Limits { contexts, protection_domains, completion_queues, .. } = Limits::default();
+    Limits { contexts, protection_domains, completion_queues, ..own_limits() }
+}
+
+fn kernel(errno: rustix::io::Errno) -> ServeError {
+    ServeError::Device(errno.into())
+}
+
+impl Daemon {
+    /// Takes the addresses of this host, and listens at `path` for processes: of everybody where the user is
+    /// root, of this user otherwise.
+    ///
+    /// # Errors
+    /// A daemon listens there, nothing can, or the kernel has no sockets.
+    pub fn open(path: &Path) -> Result<Self, ServeError> {
+        let addresses = device::addresses();
+        let refused = |Errno(number)| ServeError::Device(io::Error::from_raw_os_error(number));
+        let host = Host::open(&addresses, daemon_limits()).map_err(refused)?;
+        let listener = listen(path)?;
+        let arrivals = host.links.arrivals().map_err(kernel)?;
+        let daemon = Self {
+            host,
+            addresses,
+            path: path.into(),
+            listener,
+            poller: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(kernel)?,
+            arrivals,
+            stop: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(kernel)?),
+            devices: Devices::default(),
+            clients: BTreeMap::new(),
+            next_client: 0,
+            contexts: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            news: BTreeSet::new(),
+            message: Vec::new(),
+            record: Vec::new(),
+        };
+        for (file, about) in [
+            (daemon.listener.as_fd(), serve::LISTENER),
+            (daemon.arrivals.as_fd(), serve::ARRIVALS),
+            (daemon.stop.as_fd(), serve::STOP),
+        ] {
+            let data = epoll::EventData::new_u64(about);
+            epoll::add(&daemon.poller, file, data, epoll::EventFlags::IN).map_err(kernel)?;
+        }
+        Ok(daemon)
+    }
+
+    /// What stops it.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.stop.clone())
+    }
+
+    /// Hears of a client's socket, or of its signal.
+    fn watch(
+        &self,
+        file: BorrowedFd<'_>,
+        ClientId(id): ClientId,
+        signal: bool,
+    ) -> rustix::io::Result<()> {
+        let about = serve::CLIENTS + 2 * id + u64::from(signal);
+        epoll::add(&self.poller, file, epoll::EventData::new_u64(about), epoll::EventFlags::IN)
+    }
+
+    /// Ends a client, with everything that it made: its regions, queues and rings. Where it is not the client
+    /// that ended, whoever runs the daemon is told why.
+    fn end_client(&mut self, id: ClientId, why: Option<&str>) {
+        let Some(client) = self.clients.remove(&id) else { return };
+        self.news.remove(&id);
+        let Some(tenant) = client.tenant else { return };
+        if let Some(why) = why {
+            eprintln!("weft: device {}: process {}: {why}", tenant.device, client.process);
+        }
+        let now = self.host.now();
+        for &context in tenant.contexts.keys() {
+            self.contexts.remove(&context);
+            let reclaimed = self.host.device.reclaim(now, context);
+            debug_assert_eq!(reclaimed, Ok(()), "a client's contexts are open");
+        }
+        self.routes.retain(|_, &mut of| of != id);
+        self.host.transmit(now);
+        // Its memory is let go of here, when no region is in it any more.
+    }
+}
+
+/// Listens at a path; one where a daemon was that died is taken over.
+fn listen(path: &Path) -> Result<Socket, ServeError> {
+    let failed = |cause| ServeError::Listen { path: path.into(), cause };
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let socket = match Socket::listen(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            if Socket::connect(path).is_ok() {
+                return Err(ServeError::InUse { path: path.into() });
+            }
+            std::fs::remove_file(path).map_err(failed)?;
+            Socket::listen(path)
+        }
+        outcome => outcome,
+    };
+    let socket = socket.map_err(failed)?;
+    // Root may reach every process; whose a device is, is looked at for each.
+    let mode = if getuid().is_root() { 0o666 } else { 0o600 };
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
+    Ok(socket)
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Another daemon's is left alone: it would have had to remove this one's.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// How long peers have to hear what they wait for when the daemon ends.
+const LINGER: Duration = Duration::from_millis(50);

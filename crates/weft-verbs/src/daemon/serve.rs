@@ -1,0 +1,140 @@
+//! The daemon's loop: turns while there is work, a look at who calls every few of them, sleep otherwise.
+
+use std::num::NonZeroU64;
+use std::os::fd::AsFd;
+
+use rustix::event::{PollFd, PollFlags, epoll, poll};
+use weft_units::{Duration, Instant};
+
+use super::{Client, ClientId, Daemon, LINGER, MOST_CLIENTS, ServeError, kernel};
+use crate::attach::Page;
+use crate::engine::{ask_for_short_slices, timespec};
+
+/// What the poller says something is about.
+pub(super) const LISTENER: u64 = 0;
+pub(super) const ARRIVALS: u64 = 1;
+pub(super) const STOP: u64 = 2;
+/// Twice a client's number more: its socket; one more: its signal.
+pub(super) const CLIENTS: u64 = 4;
+
+/// Turns between looks at who calls.
+const LOOK_EVERY: u32 = 8;
+
+/// How long it goes on without work before it sleeps: waking takes longer than most answers do.
+const AWAKE: Duration = Duration::from_micros(50);
+
+/// Sleeps no longer than this.
+const LONGEST_SLEEP: Duration = Duration::from_secs(10);
+
+/// When sockets that were full are tried again.
+const UNTIL_ROOM: Duration = Duration::from_micros(200);
+
+/// What the poller said, at most at a time.
+const EVENTS: usize = 64;
+
+impl Daemon {
+    /// Serves until it is stopped; then everything that is attached is ended.
+    ///
+    /// # Errors
+    /// The kernel does not let it wait.
+    pub fn run(mut self) -> Result<(), ServeError> {
+        // The kernel may make short sleeps 50 us longer otherwise (prctl(2)).
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        ask_for_short_slices();
+        let (mut turns, mut last_work) = (0_u32, Instant::EPOCH);
+        loop {
+            let worked = self.turn();
+            let now = self.host.now();
+            turns = turns.wrapping_add(1);
+            if worked {
+                last_work = now;
+            }
+            let rests = now.since(last_work) >= AWAKE;
+            if rests {
+                self.sleep();
+            } else if !worked {
+                // Who has something for it to do may be waiting for this processor.
+                std::thread::yield_now();
+            }
+            if (rests || turns.is_multiple_of(LOOK_EVERY)) && !self.look()? {
+                break;
+            }
+        }
+        // Clients hear of the end now; their memory stays until nothing of it is used.
+        let clients = core::mem::take(&mut self.clients);
+        self.host.end(LINGER);
+        drop(clients);
+        Ok(())
+    }
+
+    /// Sleeps until a packet comes, somebody calls, or something is due.
+    fn sleep(&mut self) {
+        let pages = || self.clients.values().filter_map(|client| client.tenant.as_ref());
+        pages().for_each(|tenant| tenant.page.ask_for_signal(Page::DAEMON_SLEEPS));
+        // What was handed over before comes without a signal.
+        if !pages().any(|tenant| tenant.work.has_any(&tenant.page)) && !self.retell() {
+            let now = self.host.now();
+            let longest = if self.host.links.waiting() > 0 { UNTIL_ROOM } else { LONGEST_SLEEP };
+            let due = self.host.next_due().unwrap_or(Instant::FAR_FUTURE);
+            let span = due.min(now + longest).since(now);
+            // An interrupted or failed wait is a short one.
+            let _ = poll(&mut [PollFd::new(&self.poller, PollFlags::IN)], Some(&timespec(span)));
+        }
+        let pages = self.clients.values().filter_map(|client| client.tenant.as_ref());
+        pages.for_each(|tenant| tenant.page.needs_no_signal(Page::DAEMON_SLEEPS));
+    }
+
+    /// Attends to who calls; false when it is to stop.
+    fn look(&mut self) -> Result<bool, ServeError> {
+        let nothing =
+            epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut events = [nothing; EVENTS];
+        let found = match epoll::wait(&self.poller, &mut events, Some(&timespec(Duration::ZERO))) {
+            Ok(found) => found,
+            Err(rustix::io::Errno::INTR) => 0,
+            Err(errno) => return Err(kernel(errno)),
+        };
+        for event in &events[..found] {
+            let flags = event.flags;
+            match event.data.u64() {
+                LISTENER => self.welcome(),
+                ARRIVALS => {}
+                STOP => return Ok(false),
+                about => self.hear(about - CLIENTS, flags),
+            }
+        }
+        Ok(true)
+    }
+
+    fn hear(&mut self, about: u64, flags: epoll::EventFlags) {
+        let (id, is_signal) = (ClientId(about / 2), about % 2 == 1);
+        let over = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+        if !is_signal {
+            // What it said last is heard before its end.
+            if !self.converse(id) {
+                self.end_client(id, None);
+            }
+        } else if over {
+            self.end_client(id, None);
+        } else if let Some(client) = self.clients.get(&id)
+            && let Some(tenant) = &client.tenant
+        {
+            tenant.signal.take();
+        }
+    }
+
+    /// Takes in a new client.
+    fn welcome(&mut self) {
+        // One that cannot be taken in finds its connection closed.
+        let Ok(socket) = self.listener.accept() else { return };
+        let Ok(peer) = socket.peer() else { return };
+        let id = ClientId(self.next_client);
+        self.next_client += 1;
+        if self.clients.len() >= MOST_CLIENTS || self.watch(socket.as_fd(), id, false).is_err() {
+            return;
+        }
+        let process = peer.pid.as_raw_nonzero().get().cast_unsigned();
+        let client = Client { socket, user: peer.uid.as_raw(), process, tenant: None };
+        self.clients.insert(id, client);
+    }
+}

@@ -1,0 +1,190 @@
+//! One attached process: its memory, the rings it shares with the daemon, what it has made.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use weft_rnic::{CompletionQueue, Context, Device, Event, Owner};
+
+use super::devices::sum;
+use crate::attach::{Amounts, Consumer, Corrupt, Page, Probe, Producer, Signal, Told, encode};
+use crate::engine::owner_of;
+
+/// An attached process.
+#[derive(Debug)]
+pub(super) struct Tenant {
+    /// The device's name.
+    pub(super) device: String,
+    /// Its `/proc/self/mem`.
+    memory: OwnedFd,
+    pub(super) page: Page,
+    pub(super) signal: Signal,
+    pub(super) work: Consumer,
+    told: Producer,
+    /// Its contexts, each a virtual device, and what was made with them.
+    pub(super) contexts: BTreeMap<Context, Amounts>,
+    /// Completion queues with something to tell.
+    ready: BTreeSet<CompletionQueue>,
+    /// Events to tell.
+    events: VecDeque<Event>,
+}
+
+/// Room that the ring must have before anything is told.
+const LONGEST_TOLD: usize = 256;
+
+/// Events that wait for a process. One that does not take them is not there.
+const MOST_EVENTS: usize = 1 << 16;
+
+impl Tenant {
+    /// Gives what goes to the process: the shared memory's file is [`Self::page`]'s, and the signal's other
+    /// end.
+    ///
+    /// # Errors
+    /// There is no more memory, or no more descriptors.
+    pub(super) fn new(device: String, memory: OwnedFd) -> io::Result<(Self, Signal)> {
+        let [signal, other] = Signal::pair()?;
+        let tenant = Self {
+            device,
+            memory,
+            page: Page::create()?,
+            signal,
+            work: Consumer::new(Page::WORK),
+            told: Producer::new(Page::TOLD),
+            contexts: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            events: VecDeque::new(),
+        };
+        Ok((tenant, other))
+    }
+
+    /// Whose memory its regions are.
+    pub(super) fn owner(&self) -> Owner {
+        owner_of(self.memory.as_fd())
+    }
+
+    /// What it has.
+    pub(super) fn used(&self) -> Amounts {
+        let one = Amounts { processes: 1, ..Amounts::NONE };
+        self.contexts.values().copied().fold(one, sum)
+    }
+
+    pub(super) fn is_ready(&mut self, cq: CompletionQueue) {
+        self.ready.insert(cq);
+    }
+
+    /// # Errors
+    /// Too many wait.
+    pub(super) fn happened(&mut self, event: Event) -> Result<(), Corrupt> {
+        if self.events.len() >= MOST_EVENTS {
+            return Err(Corrupt);
+        }
+        self.events.push_back(event);
+        Ok(())
+    }
+
+    /// Whether there is something to tell.
+    pub(super) fn has_news(&self) -> bool {
+        !self.ready.is_empty() || !self.events.is_empty()
+    }
+
+    /// Tells what there is, as far as there is room: completions first, as events follow from them. Whether
+    /// anything was told.
+    ///
+    /// # Errors
+    /// The ring makes no sense.
+    pub(super) fn tell(
+        &mut self,
+        device: &mut Device,
+        record: &mut Vec<u8>,
+    ) -> Result<bool, Corrupt> {
+        let (mut told, mut urgent) = (false, false);
+        while let Some(&cq) = self.ready.first() {
+            if !self.told.has_room(&self.page, LONGEST_TOLD)? {
+                break;
+            }
+            // One that overran has nothing to tell either: its event says so.
+            match device.poll_cq(cq) {
+                Ok(Some(completion)) => {
+                    encode(&Told::Completion(cq, completion), record);
+                    told |= self.told.push(&self.page, record)?;
+                }
+                Ok(None) | Err(_) => drop(self.ready.pop_first()),
+            }
+        }
+        while let Some(&event) = self.events.front() {
+            if !self.ready.is_empty() || !self.told.has_room(&self.page, LONGEST_TOLD)? {
+                break;
+            }
+            encode(&Told::Event(event), record);
+            urgent |= self.told.push(&self.page, record)?;
+            self.events.pop_front();
+        }
+        if urgent || told && self.page.wants_signal(Page::PROCESS_WAITS) {
+            self.signal.give();
+        }
+        Ok(told || urgent)
+    }
+}
+
+/// Whether a descriptor is of some process's memory: nothing else may come in its place, for the daemon's own
+/// rights are in every call on it.
+fn is_memory(file: BorrowedFd<'_>) -> bool {
+    const PROC: rustix::fs::FsWord = 0x9fa0;
+    let of_proc = rustix::fs::fstatfs(file).is_ok_and(|about| about.f_type == PROC);
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let Ok(path) = std::fs::read_link(link) else { return false };
+    let mut parts = path.iter().rev();
+    let name = parts.next().is_some_and(|name| name == "mem");
+    let number = parts.next().and_then(|part| part.to_str());
+    let of_process = number.is_some_and(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
+    of_proc && name && of_process
+}
+
+/// Whether this is the memory of who attaches, and may be read and written.
+///
+/// # Errors
+/// It is not, in words.
+pub(super) fn check_memory(file: BorrowedFd<'_>, probe: Probe) -> Result<(), String> {
+    if !is_memory(file) {
+        return Err("what came with the message is not /proc/self/mem".into());
+    }
+    let mut value = [0; 8];
+    let reached = rustix::io::pread(file, &mut value, probe.address);
+    if reached != Ok(value.len()) || u64::from_ne_bytes(value) != probe.value {
+        return Err("this process's memory cannot be read through its /proc/self/mem".into());
+    }
+    match rustix::io::pwrite(file, &value, probe.address) {
+        Ok(8) => Ok(()),
+        _ => Err("this process's memory cannot be written through its /proc/self/mem".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn only_a_process_s_own_memory_will_do() {
+        let value = Box::new(0x1234_5678_u64);
+        let address = (&raw const *value).expose_provenance() as u64;
+        let probe = Probe { address, value: *value };
+        let options = || File::options().read(true).write(true).clone();
+        let own = options().open("/proc/self/mem").unwrap();
+        assert_eq!(check_memory(own.as_fd(), probe), Ok(()));
+        assert!(check_memory(own.as_fd(), Probe { value: 1, ..probe }).is_err());
+        assert!(check_memory(own.as_fd(), Probe { address: 8, ..probe }).is_err());
+        let read_only = File::open("/proc/self/mem").unwrap();
+        assert!(check_memory(read_only.as_fd(), probe).unwrap_err().contains("written"));
+        for other in ["/proc/self/status", "/dev/null", "/proc/self/maps"] {
+            let file = File::open(other).unwrap();
+            assert!(check_memory(file.as_fd(), probe).is_err(), "{other}");
+        }
+        let folder = std::env::temp_dir().join(format!("weft-mem-{}/1", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let fake = File::create(folder.join("mem")).unwrap();
+        assert!(!is_memory(fake.as_fd()), "the name alone is not enough");
+        std::fs::remove_dir_all(folder.parent().unwrap()).unwrap();
+    }
+}

@@ -1,0 +1,160 @@
+//! One turn: packets in, work in, packets out, and what became of it told.
+
+use weft_rnic::{Event, Handle};
+
+use super::{ClientId, Daemon};
+use crate::attach::{Corrupt, Page, Work, decode};
+use crate::engine::Fault;
+
+/// Work requests of one client taken in a row: the others have theirs to do.
+const AT_A_TIME: usize = 64;
+
+impl Daemon {
+    /// Takes a turn without waiting; whether there was anything to do.
+    pub(super) fn turn(&mut self) -> bool {
+        let mut worked = self.host.turn();
+        let ids: Vec<ClientId> = self.clients.keys().copied().collect();
+        for id in ids {
+            match self.take_work_of(id) {
+                Ok(any) => worked |= any,
+                Err(reason) => self.end_client(id, Some(reason)),
+            }
+        }
+        let now = self.host.now();
+        self.end_faulty();
+        worked |= self.host.transmit(now) > 0;
+        self.end_faulty();
+        self.hand_out() || worked
+    }
+
+    /// Takes work from a client's ring; whether there was any.
+    ///
+    /// # Errors
+    /// What is in the ring makes no sense, in words.
+    pub(super) fn take_work_of(&mut self, id: ClientId) -> Result<bool, &'static str> {
+        let mut record = core::mem::take(&mut self.record);
+        let mut taken = Ok(false);
+        for _ in 0..AT_A_TIME {
+            let Some(tenant) = self.clients.get_mut(&id).and_then(|client| client.tenant.as_mut())
+            else {
+                break;
+            };
+            match tenant.work.pop(&tenant.page, &mut record) {
+                Ok(true) => taken = Ok(true),
+                Ok(false) => break,
+                Err(Corrupt) => {
+                    taken = Err("its ring holds what cannot be");
+                    break;
+                }
+            }
+            if let Err(reason) = self.take(id, &record) {
+                taken = Err(reason);
+                break;
+            }
+        }
+        self.record = record;
+        taken
+    }
+
+    /// Posts a work request. The client's library has refused what the device refuses.
+    fn take(&mut self, id: ClientId, record: &[u8]) -> Result<(), &'static str> {
+        let foreign = "it posted to a queue that is not its own";
+        let work = decode(record).ok_or("it posted what is no work request")?;
+        let handle = match work {
+            Work::Send(qp, _) | Work::Receive(qp, _) => Handle::QueuePair(qp),
+            Work::SharedReceive(srq, _) => Handle::SharedReceiveQueue(srq),
+        };
+        self.owned(id, handle).ok_or(foreign)?;
+        let (now, device) = (self.host.now(), &mut self.host.device);
+        let posted = match &work {
+            Work::Send(qp, posted) => device.post_send(now, *qp, &posted.request()),
+            Work::Receive(qp, awaited) => device.post_receive(*qp, &awaited.request()),
+            Work::SharedReceive(srq, awaited) => device.post_srq_receive(*srq, &awaited.request()),
+        };
+        posted.map_err(|_| "it posted what its queue does not take")
+    }
+
+    /// Ends who has registered memory that is not there any more, before a peer is told that it was written, or
+    /// what was read: as an IOMMU's fault ends a device's use of memory.
+    fn end_faulty(&mut self) {
+        for Fault(owner) in self.host.take_faults() {
+            let faulty = self.clients.iter().find(|(_, client)| {
+                client.tenant.as_ref().is_some_and(|tenant| tenant.owner() == owner)
+            });
+            if let Some((&id, _)) = faulty {
+                self.end_client(id, Some("memory that it registered is not there any more"));
+            }
+        }
+    }
+
+    /// Tells clients what happened; whether anything did.
+    pub(super) fn hand_out(&mut self) -> bool {
+        while let Some(cq) = self.host.device.poll_ready() {
+            let context = self.host.device.context_of(Handle::CompletionQueue(cq));
+            let id = context.and_then(|context| self.contexts.get(&context)).copied();
+            if let Some(tenant) = id.and_then(|id| self.clients.get_mut(&id)?.tenant.as_mut()) {
+                tenant.is_ready(cq);
+                self.news.extend(id);
+            }
+        }
+        while let Some(event) = self.host.next_event() {
+            let context = about(event).and_then(|handle| self.host.device.context_of(handle));
+            let id = context.and_then(|context| self.contexts.get(&context)).copied();
+            if let Some(tenant) = id.and_then(|id| self.clients.get_mut(&id)?.tenant.as_mut()) {
+                let heard = tenant.happened(event);
+                self.news.extend(id);
+                if let (Err(Corrupt), Some(id)) = (heard, id) {
+                    self.end_client(id, Some("it does not take its events"));
+                }
+            }
+        }
+        self.tell()
+    }
+
+    /// Tells those who could not be told all for lack of room that they are to wake the daemon when there is
+    /// some, and tries again; whether anything was told.
+    pub(super) fn retell(&mut self) -> bool {
+        for id in &self.news {
+            if let Some(tenant) = self.clients.get(id).and_then(|client| client.tenant.as_ref()) {
+                tenant.page.ask_for_signal(Page::DAEMON_STALLS);
+            }
+        }
+        self.tell()
+    }
+
+    fn tell(&mut self) -> bool {
+        let mut told = false;
+        for id in core::mem::take(&mut self.news) {
+            let Some(tenant) = self.clients.get_mut(&id).and_then(|client| client.tenant.as_mut())
+            else {
+                continue;
+            };
+            match tenant.tell(&mut self.host.device, &mut self.record) {
+                Ok(any) => told |= any,
+                Err(Corrupt) => {
+                    self.end_client(id, Some("its ring holds what cannot be"));
+                    continue;
+                }
+            }
+            if tenant.has_news() {
+                self.news.insert(id);
+            }
+        }
+        told
+    }
+}
+
+/// The object that an event is about.
+fn about(event: Event) -> Option<Handle> {
+    Some(match event {
+        Event::Completion { cq } | Event::CqError { cq } => Handle::CompletionQueue(cq),
+        Event::QpFatal { qp }
+        | Event::QpRequestError { qp }
+        | Event::QpAccessError { qp }
+        | Event::CommunicationEstablished { qp }
+        | Event::SendQueueDrained { qp }
+        | Event::LastWqeReached { qp } => Handle::QueuePair(qp),
+        Event::SrqLimitReached { srq } => Handle::SharedReceiveQueue(srq),
+        _ => return None,
+    })
+}

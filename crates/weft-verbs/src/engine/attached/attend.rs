@@ -1,0 +1,71 @@
+//! The thread that waits for the daemon while the program waits for events, and sees it die.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::{Attached, State};
+use crate::abi::event_type;
+use crate::attach::{Corrupt, Page};
+use crate::engine::{Asynchronous, progress};
+use crate::errno::Outcome;
+
+impl Attached {
+    /// Starts the thread. It ends with the daemon.
+    pub(in crate::engine) fn start(&'static self) -> Outcome<()> {
+        progress::spawn(move || {
+            // A panic poisons the lock: from then on each verb fails with EIO.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.attend()));
+        })
+    }
+
+    fn attend(&self) {
+        while self.wait() {
+            self.signal.take();
+            let Ok(mut state) = self.state.lock() else { return };
+            if let Err(Corrupt) = self.tell(&mut state) {
+                break;
+            }
+        }
+        if let Ok(mut state) = self.state.lock() {
+            self.die(&mut state);
+        }
+    }
+
+    /// Waits for a signal; false when the daemon is gone.
+    fn wait(&self) -> bool {
+        let gone = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
+        let mut watched =
+            [PollFd::new(&self.signal, PollFlags::IN), PollFd::new(&self.socket, gone)];
+        match poll(&mut watched, None) {
+            Ok(_) => !watched[1].revents().intersects(gone),
+            Err(errno) => errno == rustix::io::Errno::INTR,
+        }
+    }
+
+    /// Takes what there is, and asks to be woken again as long as the program waits for anything.
+    fn tell(&self, state: &mut State) -> Result<(), Corrupt> {
+        state.take_all(&self.page)?;
+        if self.page.wants_signal(Page::DAEMON_STALLS) {
+            self.signal.give();
+        }
+        if state.queues.any_armed() {
+            self.page.ask_for_signal(Page::PROCESS_WAITS);
+            state.take_all(&self.page)?;
+        }
+        Ok(())
+    }
+
+    /// The daemon is gone: what it told last still counts, everything else is flushed, and the program is
+    /// told that its device broke.
+    fn die(&self, state: &mut State) {
+        let _ = state.take_all(&self.page);
+        self.dead.store(true, Ordering::Relaxed);
+        let State { queues, watchers, .. } = state;
+        queues.flush().into_iter().for_each(|event| watchers.tell(event));
+        for events in watchers.contexts.values() {
+            events.push(Asynchronous { kind: event_type::DEVICE_FATAL, object: 0 });
+        }
+    }
+}

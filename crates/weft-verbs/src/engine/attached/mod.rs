@@ -1,0 +1,332 @@
+//! The device of a daemon, as a process that is attached to it has it: commands go over the control socket,
+//! work requests and completions through shared memory. Requests are refused here where the device would, so
+//! that programs hear it at once; what was posted is flushed here if the daemon dies.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use weft_agent::Clock;
+use weft_rnic::{
+    Arm, Completion, CompletionQueue, QueuePairNumber, ReceiveRequest, SendRequest,
+    SharedReceiveQueue,
+};
+use weft_units::Duration;
+
+use super::command::{Command, Reply};
+use super::commands::Post;
+use super::{Watchers, fork, random};
+use crate::attach::{
+    Answer, CallError, Caller, Consumer, Corrupt, Page, Posted, Probe, Producer, Request, Signal,
+    Told, Work, daemon_socket, decode, encode,
+};
+use crate::errno::{Errno, Outcome};
+use queues::Queues;
+
+mod attend;
+mod queues;
+
+/// Records taken from the ring at a time: a program that polls one queue need not wait for all the others'.
+const AT_A_TIME: usize = 256;
+
+/// How long a full ring is waited for. A daemon that has not made room by then is stopped.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Polls in vain, after which each offers its processor to who may have something to do: the daemon.
+const EAGER_POLLS: u32 = 16;
+
+/// A daemon's device.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    caller: Mutex<Caller>,
+    /// The caller's socket once more, to see its end while somebody calls.
+    socket: OwnedFd,
+    signal: Signal,
+    page: Page,
+    state: Mutex<State>,
+    /// Polls in vain since the last that was not.
+    vain: AtomicU32,
+    /// The daemon is gone.
+    dead: AtomicBool,
+    /// Of which process, counted by forks.
+    generation: u32,
+}
+
+/// What the lock protects.
+#[derive(Debug)]
+struct State {
+    work: Producer,
+    told: Consumer,
+    queues: Queues,
+    watchers: Watchers,
+    /// Bytes of the record at hand; kept for its memory.
+    record: Vec<u8>,
+}
+
+impl Attached {
+    /// Attaches this process to a device.
+    ///
+    /// # Errors
+    /// There is no daemon, or it refuses: standard error says why.
+    pub(super) fn open(name: &str) -> Outcome<Self> {
+        Self::attach(name).map_err(|error| {
+            // A number would not tell.
+            eprintln!("weft: device {name}: {error}");
+            error.errno()
+        })
+    }
+
+    fn attach(name: &str) -> Result<Self, CallError> {
+        let refused = |reason: String, cause: std::io::Error| CallError::Refused {
+            errno: Errno::from_io(&cause).0,
+            reason: format!("{reason}: {cause}"),
+        };
+        let memory =
+            File::options().read(true).write(true).open("/proc/self/mem").map_err(|cause| {
+                refused(
+                    "the daemon cannot be shown this process's memory (/proc/self/mem)".into(),
+                    cause,
+                )
+            })?;
+        let value = u64::from_ne_bytes(random().map_err(|errno| {
+            refused("no random numbers".into(), std::io::Error::from_raw_os_error(errno.0))
+        })?);
+        // On the heap, where nothing else of this thread's changes it.
+        let there = Box::new(value);
+        let address = (&raw const *there).expose_provenance() as u64;
+        let mut caller = Caller::connect(&daemon_socket())?;
+        let request = Request::Attach { name: name.into(), probe: Probe { address, value } };
+        let (answer, descriptors) = caller.call(&request, &[memory.as_fd()])?;
+        let (Answer::Attached, Ok([page, signal])) =
+            (answer, <[OwnedFd; 2]>::try_from(descriptors))
+        else {
+            return Err(CallError::Nonsense);
+        };
+        let no_memory = |errno: rustix::io::Errno| refused("no shared memory".into(), errno.into());
+        let page = Page::open(page).map_err(no_memory)?;
+        let socket = caller.as_fd().try_clone_to_owned().map_err(CallError::Gone)?;
+        Ok(Self {
+            caller: Mutex::new(caller),
+            socket,
+            signal: Signal::open(signal),
+            page,
+            state: Mutex::new(State {
+                work: Producer::new(Page::WORK),
+                told: Consumer::new(Page::TOLD),
+                queues: Queues::default(),
+                watchers: Watchers::default(),
+                record: Vec::new(),
+            }),
+            vain: AtomicU32::new(0),
+            dead: AtomicBool::new(false),
+            generation: fork::generation(),
+        })
+    }
+
+    /// Descriptors that a child must let go of: the daemon reclaims what a process left when the last is closed.
+    pub(super) fn descriptors(&self) -> Vec<RawFd> {
+        let caller = self.caller.lock().map(|caller| caller.as_fd().as_raw_fd());
+        let others = [self.socket.as_raw_fd(), self.signal.as_fd().as_raw_fd()];
+        caller.into_iter().chain(others).collect()
+    }
+
+    /// # Errors
+    /// `EIO`: the process has forked and this is its parent's, or a thread broke it.
+    fn state(&self) -> Outcome<MutexGuard<'_, State>> {
+        if self.generation != fork::generation() {
+            return Err(Errno(libc::EIO));
+        }
+        self.state.lock().map_err(|_| Errno(libc::EIO))
+    }
+
+    pub(super) fn control(&self, command: &Command) -> Outcome<Reply> {
+        if self.generation != fork::generation() {
+            return Err(Errno(libc::EIO));
+        }
+        if let Command::ResizeCq(cq, capacity) = *command {
+            self.state()?.queues.check_resize(cq, capacity)?;
+        }
+        let mut caller = self.caller.lock().map_err(|_| Errno(libc::EIO))?;
+        let (answer, _) =
+            caller.call(&Request::Command(*command), &[]).map_err(|error| error.errno())?;
+        let Answer::Reply(reply) = answer else { return Err(Errno(libc::EPROTO)) };
+        let mut state = self.state()?;
+        // What the device told before it answered is of before.
+        state.take_all(&self.page).map_err(|Corrupt| Errno(libc::EIO))?;
+        state.queues.follow(command, &reply);
+        Ok(reply)
+    }
+
+    pub(super) fn watch(&self, change: impl FnOnce(&mut Watchers)) -> Outcome<()> {
+        change(&mut self.state()?.watchers);
+        Ok(())
+    }
+
+    /// The process asks to be woken itself, so that no completion comes between its asking and its waiting.
+    pub(super) fn arm_cq(&self, cq: CompletionQueue, arm: Arm) -> Outcome<()> {
+        let mut state = self.state()?;
+        self.refuse_if_dead()?;
+        let taken = |taken: Result<(), Corrupt>| taken.map_err(|Corrupt| Errno(libc::EIO));
+        taken(state.take_all(&self.page))?;
+        state.queues.arm(cq, arm)?;
+        self.page.ask_for_signal(Page::PROCESS_WAITS);
+        taken(state.take_all(&self.page))
+    }
+
+    pub(super) fn poll_cq(
+        &self,
+        cq: CompletionQueue,
+        most: usize,
+        mut each: impl FnMut(Completion),
+    ) -> Outcome<usize> {
+        let mut state = self.state()?;
+        let mut taken = state.queues.poll(cq, most, &mut each)?;
+        if taken == 0 && most > 0 {
+            if state.take(&self.page).map_err(|Corrupt| Errno(libc::EIO))? {
+                taken = state.queues.poll(cq, most, &mut each)?;
+                if self.page.wants_signal(Page::DAEMON_STALLS) {
+                    self.signal.give();
+                }
+            } else {
+                self.refuse_if_dead()?;
+                drop(state);
+                self.nothing_yet();
+                return Ok(0);
+            }
+        }
+        self.vain.store(0, Ordering::Relaxed);
+        Ok(taken)
+    }
+
+    /// A poll was in vain. The daemon has what work there is, and may be waiting for a processor.
+    fn nothing_yet(&self) {
+        if self.vain.fetch_add(1, Ordering::Relaxed) >= EAGER_POLLS {
+            std::thread::yield_now();
+        }
+    }
+
+    fn refuse_if_dead(&self) -> Outcome<()> {
+        if self.dead.load(Ordering::Relaxed) { Err(Errno(libc::EIO)) } else { Ok(()) }
+    }
+
+    /// Hands work to the daemon. It is not woken yet.
+    fn append(&self, state: &mut State, work: &Work<'_>) -> Outcome<()> {
+        encode(work, &mut state.record);
+        let mut until = None;
+        while !state.work.push(&self.page, &state.record).map_err(|Corrupt| Errno(libc::EIO))? {
+            self.refuse_if_dead()?;
+            let now = Clock.now();
+            if now >= *until.get_or_insert(now + PATIENCE) {
+                return Err(Errno(libc::ENOMEM));
+            }
+            self.ring();
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Wakes the daemon, if it sleeps, for the work it was handed.
+    fn ring(&self) {
+        if self.page.wants_signal(Page::DAEMON_SLEEPS) {
+            self.signal.give();
+        }
+    }
+
+    fn send(
+        &self,
+        state: &mut State,
+        qp: QueuePairNumber,
+        request: &SendRequest<'_>,
+    ) -> Outcome<()> {
+        let number = state.queues.check_send(qp, request)?;
+        self.append(state, &Work::Send(qp, Posted::numbered(number, request)))?;
+        state.queues.sent(qp, request.wr_id);
+        Ok(())
+    }
+
+    pub(super) fn post_sends(
+        &self,
+        qp: QueuePairNumber,
+        next: impl FnOnce(Post<'_>) -> Outcome<()>,
+    ) -> Outcome<()> {
+        let mut state = self.state()?;
+        self.refuse_if_dead()?;
+        let outcome = next(&mut |request| self.send(&mut state, qp, request));
+        self.ring();
+        outcome
+    }
+
+    pub(super) fn post_all(
+        &self,
+        qp: QueuePairNumber,
+        requests: &[SendRequest<'_>],
+    ) -> Outcome<()> {
+        let mut state = self.state()?;
+        self.refuse_if_dead()?;
+        state.queues.check_room(qp, requests.len())?;
+        for request in requests {
+            state.queues.check_send(qp, request)?;
+        }
+        let sent = requests.iter().try_for_each(|request| self.send(&mut state, qp, request));
+        self.ring();
+        sent
+    }
+
+    pub(super) fn post_receive(
+        &self,
+        qp: QueuePairNumber,
+        request: &ReceiveRequest<'_>,
+    ) -> Outcome<()> {
+        let mut state = self.state()?;
+        self.refuse_if_dead()?;
+        state.queues.check_receive(qp, request)?;
+        self.append(&mut state, &Work::Receive(qp, request.into()))?;
+        state.queues.awaited(qp, request.wr_id);
+        self.ring();
+        Ok(())
+    }
+
+    pub(super) fn post_srq_receive(
+        &self,
+        srq: SharedReceiveQueue,
+        request: &ReceiveRequest<'_>,
+    ) -> Outcome<()> {
+        self.refuse_if_dead()?;
+        if self.state()?.queues.is_full(srq) {
+            // Some may have gone with queue pairs that ended: the device knows.
+            self.control(&Command::Waiting(srq))?;
+        }
+        let mut state = self.state()?;
+        state.queues.check_shared_receive(srq, request)?;
+        self.append(&mut state, &Work::SharedReceive(srq, request.into()))?;
+        state.queues.shared(srq);
+        self.ring();
+        Ok(())
+    }
+}
+
+impl State {
+    /// Takes what the daemon told, some of it; whether there was anything.
+    fn take(&mut self, page: &Page) -> Result<bool, Corrupt> {
+        let mut taken = 0;
+        while taken < AT_A_TIME && self.told.pop(page, &mut self.record)? {
+            taken += 1;
+            match decode(&self.record).ok_or(Corrupt)? {
+                Told::Completion(cq, completion) => {
+                    if let Some(event) = self.queues.complete(cq, completion) {
+                        self.watchers.tell(event);
+                    }
+                }
+                Told::Event(event) => self.watchers.tell(event),
+            }
+        }
+        Ok(taken > 0)
+    }
+
+    /// Takes all of it.
+    fn take_all(&mut self, page: &Page) -> Result<(), Corrupt> {
+        while self.take(page)? {}
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+//! The embedded engine: the device in this process, over its own sockets. Whoever calls a verb does the work
+//! at hand, and a thread that sleeps in between does what nobody calls for: a program that never polls
+//! answers READs all the same.
+
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use rustix::event::{EventfdFlags, eventfd};
+use weft_rnic::{
+    Arm, Completion, CompletionQueue, QueuePairNumber, ReceiveRequest, SendRequest,
+    SharedReceiveQueue,
+};
+use weft_units::Instant;
+
+use super::command::{Command, Reply};
+use super::commands::Post;
+use super::pace::Pace;
+use super::{Host, OWNER, Watchers, fork, own_limits};
+use crate::device::DEVICE;
+use crate::errno::{Errno, Outcome};
+
+/// One device and its sockets.
+#[derive(Debug)]
+pub(crate) struct Embedded {
+    pub(super) host: Mutex<Host>,
+    /// Wakes the thread.
+    pub(super) kick: OwnedFd,
+    /// Readable when a packet has arrived.
+    pub(super) arrivals: OwnedFd,
+    pub(super) pace: Pace,
+    /// Threads of the program that want the lock.
+    pub(super) wanted: AtomicU32,
+    /// Of which process, counted by forks.
+    generation: u32,
+}
+
+impl Embedded {
+    /// # Errors
+    /// The kernel has no more sockets, or no port is free.
+    pub(super) fn open() -> Outcome<Self> {
+        let host = Host::open(&DEVICE.addresses, own_limits())?;
+        Ok(Self {
+            arrivals: host.links.arrivals().map_err(Errno::from)?,
+            host: Mutex::new(host),
+            kick: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                .map_err(Errno::from)?,
+            pace: Pace::default(),
+            wanted: AtomicU32::new(0),
+            generation: fork::generation(),
+        })
+    }
+
+    /// Descriptors that a child must let go of: a port that it held would be the parent's for as long as it
+    /// lives.
+    pub(super) fn descriptors(&self) -> Vec<RawFd> {
+        self.host.lock().map_or_else(|_| Vec::new(), |host| host.links.receivers())
+    }
+
+    /// The device, for a thread of the program.
+    ///
+    /// # Errors
+    /// `EIO`: the process has forked and this is its parent's engine, or the engine broke.
+    fn host(&self) -> Outcome<MutexGuard<'_, Host>> {
+        if self.generation != fork::generation() {
+            return Err(Errno(libc::EIO));
+        }
+        if let Ok(host) = self.host.try_lock() {
+            return Ok(host);
+        }
+        self.wanted.fetch_add(1, Ordering::Relaxed);
+        let host = self.host.lock();
+        self.wanted.fetch_sub(1, Ordering::Relaxed);
+        host.map_err(|_| Errno(libc::EIO))
+    }
+
+    /// Wakes the thread if it would sleep past what is due.
+    fn rouse(&self, host: &Host) {
+        if self.pace.oversleeps(host.next_due()) {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        // A count that is full wakes it too.
+        let _ = rustix::io::write(&self.kick, &1_u64.to_ne_bytes());
+    }
+
+    /// Has the device do something, and sees to what follows from it.
+    fn act<T>(&self, act: impl FnOnce(&mut Host, Instant) -> Outcome<T>) -> Outcome<T> {
+        let mut host = self.host()?;
+        let now = host.now();
+        let outcome = act(&mut host, now);
+        host.transmit(now);
+        host.tell();
+        self.rouse(&host);
+        outcome
+    }
+
+    pub(super) fn control(&self, command: &Command) -> Outcome<Reply> {
+        self.act(|host, now| host.carry_out(now, OWNER, command))
+    }
+
+    pub(super) fn watch(&self, change: impl FnOnce(&mut Watchers)) -> Outcome<()> {
+        change(&mut self.host()?.watchers);
+        Ok(())
+    }
+
+    pub(super) fn arm_cq(&self, cq: CompletionQueue, arm: Arm) -> Outcome<()> {
+        self.act(|host, _| host.device.arm_cq(cq, arm).map_err(Errno::from))?;
+        if self.pace.will_wait() {
+            self.wake();
+        }
+        Ok(())
+    }
+
+    pub(super) fn poll_cq(
+        &self,
+        cq: CompletionQueue,
+        most: usize,
+        mut each: impl FnMut(Completion),
+    ) -> Outcome<usize> {
+        let mut host = self.host()?;
+        self.pace.polls(host.now());
+        let mut taken = 0;
+        for attempt in 0..2 {
+            while taken < most
+                && let Some(completion) = host.device.poll_cq(cq)?
+            {
+                each(completion);
+                taken += 1;
+            }
+            if taken > 0 || attempt > 0 {
+                break;
+            }
+            host.turn();
+            host.tell();
+        }
+        self.rouse(&host);
+        Ok(taken)
+    }
+
+    pub(super) fn post_srq_receive(
+        &self,
+        srq: SharedReceiveQueue,
+        request: &ReceiveRequest<'_>,
+    ) -> Outcome<()> {
+        self.host()?.device.post_srq_receive(srq, request).map_err(Errno::from)
+    }
+
+    pub(super) fn post_sends(
+        &self,
+        qp: QueuePairNumber,
+        next: impl FnOnce(Post<'_>) -> Outcome<()>,
+    ) -> Outcome<()> {
+        self.act(|host, now| {
+            next(&mut |request| host.device.post_send(now, qp, request).map_err(Errno::from))
+        })
+    }
+
+    pub(super) fn post_all(
+        &self,
+        qp: QueuePairNumber,
+        requests: &[SendRequest<'_>],
+    ) -> Outcome<()> {
+        self.act(|host, now| host.device.post_sends(now, qp, requests).map_err(Errno::from))
+    }
+
+    pub(super) fn post_receive(
+        &self,
+        qp: QueuePairNumber,
+        request: &ReceiveRequest<'_>,
+    ) -> Outcome<()> {
+        let mut host = self.host()?;
+        host.device.post_receive(qp, request)?;
+        host.tell();
+        Ok(())
+    }
+}
