@@ -3,26 +3,27 @@
 
 use std::fs::File;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use weft_rnic::{
     Access, Attributes, CompletionQueue, Context, Data, Operation, ProtectionDomain,
-    QueuePairNumber, QueuePairRequest, SendRequest, Service, Sge, State,
+    QueuePairNumber, QueuePairRequest, Remote, SendRequest, Service, Sge, State, Status,
 };
 use weft_units::{Rng, Seed};
 
 use super::{Daemon, ServeError, Stopper};
 use crate::admin::Admin;
 use crate::attach::{
-    Amounts, Answer, CallError, Caller, Page, Posted, Probe, Producer, Request, Signal, Socket,
-    Work, encode,
+    Amounts, Answer, CallError, Caller, Consumer, Page, Posted, Probe, Producer, Request, Signal,
+    Socket, Told, Work, decode, encode,
 };
-use crate::engine::Region;
 use crate::engine::command::{Command, Reply};
+use crate::engine::{Region, address_of};
 
 /// A daemon that ends with the test.
 struct Running {
@@ -73,8 +74,9 @@ impl Drop for Running {
 struct Guest {
     caller: Caller,
     page: Page,
-    _signal: Signal,
+    signal: Signal,
     work: Producer,
+    told: Consumer,
 }
 
 impl Guest {
@@ -87,8 +89,9 @@ impl Guest {
         let (answer, descriptors) = caller.call(&request, &[memory.as_fd()])?;
         assert_eq!(answer, Answer::Attached);
         let [page, signal] = <[OwnedFd; 2]>::try_from(descriptors).unwrap();
-        let (page, _signal) = (Page::open(page).unwrap(), Signal::open(signal));
-        Ok(Self { caller, page, _signal, work: Producer::new(Page::WORK) })
+        let (page, signal) = (Page::open(page).unwrap(), Signal::open(signal));
+        let (work, told) = (Producer::new(Page::WORK), Consumer::new(Page::TOLD));
+        Ok(Self { caller, page, signal, work, told })
     }
 
     fn command(&mut self, command: Command) -> Result<Reply, i32> {
@@ -108,7 +111,7 @@ impl Guest {
         let context = Context(self.number(Command::OpenContext));
         let domain = ProtectionDomain(self.number(Command::AllocateDomain(context)));
         let cq = CompletionQueue(self.number(Command::CreateCq(context, 64)));
-        let memory = Box::new([0_u8; 4096]);
+        let memory = Box::new([const { AtomicU8::new(0) }; 4096]);
         let address = memory.as_ptr().expose_provenance() as u64;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let region = Region { address, length: 4096, iova: address, access };
@@ -127,7 +130,72 @@ impl Guest {
             signal_all: true,
         };
         let qp = QueuePairNumber(self.number(Command::CreateQp(request)));
-        Settled { context, domain, cq, key, request, qp, _memory: memory }
+        Settled { context, domain, cq, key, request, qp, memory }
+    }
+
+    /// Connects two queue pairs of its own over the loopback interface.
+    fn connect(&mut self, a: QueuePairNumber, b: QueuePairNumber) {
+        let describe = Request::Describe { name: "a".into() };
+        let Ok((Answer::Description(found), _)) = self.caller.call(&describe, &[]) else {
+            panic!("there is no description");
+        };
+        let loopback = IpAddr::from([127, 0, 0, 1]);
+        let row = found.addresses.iter().position(|row| row.ip == loopback).unwrap();
+        let row = u32::try_from(row).unwrap();
+        self.command(Command::Route(loopback, row)).unwrap();
+        for (qp, peer) in [(a, b), (b, a)] {
+            let to_init = Attributes {
+                state: Some(State::Init),
+                pkey_index: Some(0),
+                port: Some(1),
+                access: Some(Access::REMOTE_WRITE | Access::REMOTE_READ),
+                ..Attributes::default()
+            };
+            let to_receive = Attributes {
+                state: Some(State::ReadyToReceive),
+                destination: Some(address_of(loopback, peer.0)),
+                dest_qp: Some(peer.0),
+                path_mtu: Some(1024),
+                rq_psn: Some(0),
+                max_dest_rd_atomic: Some(1),
+                min_rnr_timer: Some(12),
+                ..Attributes::default()
+            };
+            let to_send = Attributes {
+                state: Some(State::ReadyToSend),
+                timeout: Some(14),
+                retry_count: Some(7),
+                rnr_retry: Some(7),
+                sq_psn: Some(0),
+                max_rd_atomic: Some(1),
+                ..Attributes::default()
+            };
+            for attributes in [to_init, to_receive, to_send] {
+                self.command(Command::ModifyQp(qp, attributes)).unwrap();
+            }
+        }
+    }
+
+    /// Writes eight bytes of its region to an address under a key.
+    fn write(&mut self, own: &Settled, to: Remote) {
+        let sges = [Sge { address: own.address(), length: 8, lkey: own.key }];
+        let request = SendRequest::new(1, Operation::Write(to), Data::Gather(&sges));
+        self.post(&Work::Send(own.qp, Posted::numbered(1, &request)));
+        self.signal.give();
+    }
+
+    /// What becomes of what it posted.
+    fn completed(&mut self) -> Status {
+        let (mut record, mut status) = (Vec::new(), None);
+        until("a completion", || {
+            if self.told.pop(&self.page, &mut record).unwrap()
+                && let Some(Told::Completion(_, completion)) = decode(&record)
+            {
+                status = Some(completion.status);
+            }
+            status.is_some()
+        });
+        status.unwrap()
     }
 
     /// Whether the daemon has ended this client.
@@ -150,7 +218,13 @@ struct Settled {
     key: u32,
     request: QueuePairRequest,
     qp: QueuePairNumber,
-    _memory: Box<[u8; 4096]>,
+    memory: Box<[AtomicU8; 4096]>,
+}
+
+impl Settled {
+    fn address(&self) -> u64 {
+        self.memory.as_ptr().expose_provenance() as u64
+    }
 }
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -227,6 +301,51 @@ fn who_posts_to_another_s_queue_is_ended_and_nobody_else() {
     until("its end", || b.is_ended());
     assert!(!a.is_ended());
     assert_eq!(daemon.used("a").processes, 1);
+}
+
+/// Keys are numbers that a program can make up: another tenant's lead nowhere.
+#[test]
+fn another_s_key_is_refused_and_nothing_is_written() {
+    let daemon = Running::start();
+    daemon.make("a");
+    daemon.make("b");
+    let (mut a, mut b) = (daemon.attach("a"), daemon.attach("b"));
+    let (of_a, of_b) = (a.settle(), b.settle());
+    of_b.memory[0].store(7, Ordering::Relaxed);
+    let other = QueuePairNumber(b.number(Command::CreateQp(of_b.request)));
+    b.connect(of_b.qp, other);
+    // What it may do, it can.
+    b.write(&of_b, Remote { address: of_b.address() + 64, rkey: of_b.key });
+    assert_eq!(b.completed(), Status::Success);
+    assert_eq!(of_b.memory[64].load(Ordering::Relaxed), 7);
+    b.write(&of_b, Remote { address: of_a.address(), rkey: of_a.key });
+    assert_eq!(b.completed(), Status::RemoteAccess);
+    assert_eq!(of_a.memory[0].load(Ordering::Relaxed), 0);
+    assert!(!a.is_ended() && !b.is_ended());
+}
+
+/// The program unmapped what it had registered: its device ends, and no peer is told that it was written.
+#[test]
+fn memory_that_is_gone_ends_who_registered_it() {
+    let daemon = Running::start();
+    daemon.make("a");
+    let (mut a, mut b) = (daemon.attach("a"), daemon.attach("a"));
+    let (_of_a, of_b) = (a.settle(), b.settle());
+    let other = QueuePairNumber(b.number(Command::CreateQp(of_b.request)));
+    b.connect(of_b.qp, other);
+    // No process has this page.
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let gone = Region { address: 4096, length: 64, iova: 4096, access };
+    let rkey = b.number(Command::Register(of_b.domain, gone));
+    b.write(&of_b, Remote { address: 4096, rkey });
+    until("its end", || b.is_ended());
+    let mut record = Vec::new();
+    while b.told.pop(&b.page, &mut record).unwrap() {
+        let told: Told = decode(&record).unwrap();
+        let done = matches!(told, Told::Completion(_, done) if done.status == Status::Success);
+        assert!(!done, "{told:?}");
+    }
+    assert!(!a.is_ended());
 }
 
 #[test]

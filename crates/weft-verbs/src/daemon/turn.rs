@@ -82,7 +82,10 @@ impl Daemon {
                 client.tenant.as_ref().is_some_and(|tenant| tenant.owner() == owner)
             });
             if let Some((&id, _)) = faulty {
-                self.end_client(id, Some("memory that it registered is not there any more"));
+                self.end_client(
+                    id,
+                    Some("memory that it registered is not there: it unmapped it, or ended"),
+                );
             }
         }
     }

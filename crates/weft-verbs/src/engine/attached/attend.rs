@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{Attached, State};
 use crate::abi::event_type;
-use crate::attach::{Corrupt, Page};
+use crate::attach::Page;
 use crate::engine::{Asynchronous, progress};
 use crate::errno::Outcome;
 
@@ -24,7 +24,7 @@ impl Attached {
         while self.wait() {
             self.signal.take();
             let Ok(mut state) = self.state.lock() else { return };
-            if let Err(Corrupt) = self.tell(&mut state) {
+            if self.tell(&mut state).is_err() {
                 break;
             }
         }
@@ -45,14 +45,11 @@ impl Attached {
     }
 
     /// Takes what there is, and asks to be woken again as long as the program waits for anything.
-    fn tell(&self, state: &mut State) -> Result<(), Corrupt> {
-        state.take_all(&self.page)?;
-        if self.page.wants_signal(Page::DAEMON_STALLS) {
-            self.signal.give();
-        }
+    fn tell(&self, state: &mut State) -> Outcome<()> {
+        self.hear_all(state)?;
         if state.queues.any_armed() {
             self.page.ask_for_signal(Page::PROCESS_WAITS);
-            state.take_all(&self.page)?;
+            self.hear_all(state)?;
         }
         Ok(())
     }
@@ -60,7 +57,7 @@ impl Attached {
     /// The daemon is gone: what it told last still counts, everything else is flushed, and the program is
     /// told that its device broke.
     fn die(&self, state: &mut State) {
-        let _ = state.take_all(&self.page);
+        let _ = self.hear_all(state);
         self.dead.store(true, Ordering::Relaxed);
         let State { queues, watchers, .. } = state;
         queues.flush().into_iter().for_each(|event| watchers.tell(event));

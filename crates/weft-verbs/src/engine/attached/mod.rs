@@ -153,7 +153,7 @@ impl Attached {
         let Answer::Reply(reply) = answer else { return Err(Errno(libc::EPROTO)) };
         let mut state = self.state()?;
         // What the device told before it answered is of before.
-        state.take_all(&self.page).map_err(|Corrupt| Errno(libc::EIO))?;
+        self.hear_all(&mut state)?;
         state.queues.follow(command, &reply);
         Ok(reply)
     }
@@ -167,11 +167,10 @@ impl Attached {
     pub(super) fn arm_cq(&self, cq: CompletionQueue, arm: Arm) -> Outcome<()> {
         let mut state = self.state()?;
         self.refuse_if_dead()?;
-        let taken = |taken: Result<(), Corrupt>| taken.map_err(|Corrupt| Errno(libc::EIO));
-        taken(state.take_all(&self.page))?;
+        self.hear_all(&mut state)?;
         state.queues.arm(cq, arm)?;
         self.page.ask_for_signal(Page::PROCESS_WAITS);
-        taken(state.take_all(&self.page))
+        self.hear_all(&mut state)
     }
 
     pub(super) fn poll_cq(
@@ -183,11 +182,8 @@ impl Attached {
         let mut state = self.state()?;
         let mut taken = state.queues.poll(cq, most, &mut each)?;
         if taken == 0 && most > 0 {
-            if state.take(&self.page).map_err(|Corrupt| Errno(libc::EIO))? {
+            if self.hear(&mut state)? {
                 taken = state.queues.poll(cq, most, &mut each)?;
-                if self.page.wants_signal(Page::DAEMON_STALLS) {
-                    self.signal.give();
-                }
             } else {
                 self.refuse_if_dead()?;
                 drop(state);
@@ -197,6 +193,21 @@ impl Attached {
         }
         self.vain.store(0, Ordering::Relaxed);
         Ok(taken)
+    }
+
+    /// Takes some of what the daemon told; whether there was anything.
+    fn hear(&self, state: &mut State) -> Outcome<bool> {
+        let any = state.take(&self.page).map_err(|Corrupt| Errno(libc::EIO))?;
+        if any && self.page.wants_signal(Page::DAEMON_STALLS) {
+            self.signal.give();
+        }
+        Ok(any)
+    }
+
+    /// Takes all of it.
+    fn hear_all(&self, state: &mut State) -> Outcome<()> {
+        while self.hear(state)? {}
+        Ok(())
     }
 
     /// A poll was in vain. The daemon has what work there is, and may be waiting for a processor.
@@ -322,11 +333,5 @@ impl State {
             }
         }
         Ok(taken > 0)
-    }
-
-    /// Takes all of it.
-    fn take_all(&mut self, page: &Page) -> Result<(), Corrupt> {
-        while self.take(page)? {}
-        Ok(())
     }
 }

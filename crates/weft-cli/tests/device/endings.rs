@@ -1,0 +1,117 @@
+//! Programs and daemons that end without a word.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use crate::daemon::{Daemon, Program};
+use crate::pair::{alone, next_port, said, until_listening};
+
+/// Returns when something is so, or fails when the program ends or half a minute has passed.
+fn until(program: &mut Child, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(program.try_wait().unwrap().is_none(), "it ended: {}", until_its_end(program));
+        assert!(began.elapsed() < Duration::from_secs(30));
+        std::thread::yield_now();
+    }
+}
+
+/// What a program said; fails when it does not end within half a minute.
+fn until_its_end(program: &mut Child) -> String {
+    let began = Instant::now();
+    while program.try_wait().unwrap().is_none() {
+        assert!(began.elapsed() < Duration::from_secs(30), "it does not end");
+        std::thread::yield_now();
+    }
+    said(program)
+}
+
+/// Two ends that write without pause, until they are ended or have written this often.
+fn writers(daemon: &Daemon, device: &str, times: u32) -> [Program; 2] {
+    let port = next_port();
+    let words = format!("ib_write_bw -n {times} -p {port}");
+    let mut server = Program::start(daemon, device, &words);
+    until_listening(&mut server.0, port);
+    let mut client = Program::start(daemon, device, &format!("{words} 127.0.0.1"));
+    // Both have their queue pairs, and the client polls without pause.
+    until(&mut client.0, || daemon.show(device)["used"]["queue_pairs"] == 2);
+    let process = client.0.id();
+    let at_first = ticks_of(process);
+    until(&mut client.0, || ticks_of(process) > at_first + 20);
+    [server, client]
+}
+
+/// Processor time of a program's, hundredths of a second.
+fn ticks_of(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let after_name = stat.rsplit(") ").next().unwrap_or_default();
+    let fields: Vec<u64> =
+        after_name.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse().ok()).collect();
+    fields.iter().sum()
+}
+
+const FOR_EVER: u32 = 5_000_000;
+
+/// A killed program's peer hears of it, everything that it had is reclaimed, and another tenant's programs go
+/// on to their end.
+#[test]
+fn a_killed_program_is_cleaned_up_after_and_nobody_else_notices() {
+    alone(|| {
+        let daemon = Daemon::start();
+        daemon.succeed(&["device", "create", "b"]);
+        let [killed, mut peer] = writers(&daemon, "a", FOR_EVER);
+        let [mut server, mut client] = writers(&daemon, "b", 2_000);
+        drop(killed);
+        let heard = until_its_end(&mut peer.0);
+        assert!(heard.contains("Failed status 12"), "{heard}");
+        drop(peer);
+        for other in [&mut server.0, &mut client.0] {
+            let said = until_its_end(other);
+            assert!(other.wait().unwrap().success() && !said.contains("rror"), "{said}");
+        }
+        for name in ["a", "b"] {
+            let used = daemon.show(name)["used"].clone();
+            assert!(used.as_object().unwrap().values().all(|amount| *amount == 0), "{used}");
+        }
+    });
+}
+
+#[test]
+fn a_daemon_that_is_killed_takes_its_programs_requests_along() {
+    alone(|| {
+        let mut daemon = Daemon::start();
+        let [mut server, mut client] = writers(&daemon, "a", FOR_EVER);
+        daemon.process.kill().unwrap();
+        let heard = until_its_end(&mut client.0);
+        assert!(heard.contains("Failed status 5"), "{heard}");
+        // It waits for the client over TCP, and polls nothing.
+        server.0.kill().unwrap();
+    });
+}
+
+#[test]
+fn a_device_deleted_by_force_is_fatal_to_who_has_it() {
+    let daemon = Daemon::start();
+    let mut watcher = Program::start(&daemon, "a", "stdbuf -oL ibv_asyncwatch");
+    let mut lines = BufReader::new(watcher.0.stdout.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap();
+    while !next().contains("async event FD") {}
+    let refused = daemon.fail(&["device", "delete", "a"]);
+    assert!(refused.contains("in use by 1 processes"), "{refused}");
+    daemon.succeed(&["device", "delete", "a", "--force"]);
+    let event = next();
+    assert!(event.contains("DEVICE_FATAL"), "{event}");
+}
+
+#[test]
+fn a_daemon_that_is_asked_to_end_does_and_tells() {
+    let mut daemon = Daemon::start();
+    let mut watcher = Program::start(&daemon, "a", "stdbuf -oL ibv_asyncwatch");
+    let mut lines = BufReader::new(watcher.0.stdout.take().unwrap()).lines();
+    while !lines.next().unwrap().unwrap().contains("async event FD") {}
+    let asked = Command::new("kill").arg(daemon.process.id().to_string()).status();
+    assert!(asked.is_ok_and(|status| status.success()));
+    assert!(daemon.process.wait().unwrap().success());
+    assert!(lines.next().unwrap().unwrap().contains("DEVICE_FATAL"));
+}
