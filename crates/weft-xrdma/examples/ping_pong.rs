@@ -32,19 +32,9 @@ fn ping(node: &mut Node, at: &str, size: usize, count: u32) -> Result<(), Box<dy
     let channel = node.connect_and_wait(at.parse()?)?;
     let (body, start) = (vec![7; size], node.now());
     for _ in 0..count {
-        let now = node.now();
-        node.context().request(now, channel, Payload::Copy(&body))?;
-        let message = loop {
-            node.wait(None);
-            match node.poll_event() {
-                Some(Event::Channel(weft_msg::Event::Message { message, .. })) => break message,
-                Some(Event::Channel(weft_msg::Event::Closed { reason, .. })) => {
-                    return Err(reason.into());
-                }
-                _ => {}
-            }
-        };
+        let message = node.call(channel, Payload::Copy(&body), None)?;
         assert_eq!(node.context().body(&message), body);
+        let now = node.now();
         node.context().release(now, message);
     }
     let each = node.now().since(start) / (2 * u64::from(count));

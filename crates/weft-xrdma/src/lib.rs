@@ -23,7 +23,7 @@ mod node;
 pub use device::{DeviceOptions, IbVerbs};
 pub use library::VerbsLibraryError;
 pub use memory::Pages;
-pub use node::{Closed, Event, Node, NodeError, Options, Ticket};
+pub use node::{CallError, Event, Node, NodeError, Options, Ticket};
 pub use weft_msg::{
     Block, Call, Carrier, ChannelId, ChannelStatus, CloseReason, Config, ContextStats,
     Decomposition, Message, Parameter, Payload, Rule, SendError, Slice, Slow, SwitchError,

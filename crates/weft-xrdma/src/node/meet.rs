@@ -57,21 +57,21 @@ impl Node {
     /// As [`connect`](Self::connect), and what `ConnectFailed` would say.
     pub fn connect_and_wait(&mut self, to: SocketAddr) -> Result<ChannelId, NodeError> {
         let wanted = self.connect(to)?;
-        loop {
-            self.wait(Some(Duration::from_millis(100)));
+        let met = |node: &mut Self| {
             let ours = |event: &Event| match event {
                 Event::Connected { ticket, .. } | Event::ConnectFailed { ticket, .. } => {
                     *ticket == wanted
                 }
                 Event::Channel(_) => false,
             };
-            let Some(at) = self.events.iter().position(ours) else { continue };
-            match self.events.remove(at) {
-                Some(Event::Connected { channel, .. }) => return Ok(channel),
-                Some(Event::ConnectFailed { error, .. }) => return Err(error),
-                _ => {}
+            let at = node.events.iter().position(ours)?;
+            match node.events.remove(at)? {
+                Event::Connected { channel, .. } => Some(Ok(channel)),
+                Event::ConnectFailed { error, .. } => Some(Err(error)),
+                Event::Channel(_) => None,
             }
-        }
+        };
+        self.wait_for(None, met).expect("a meeting is given up after a while")
     }
 
     /// Somebody wants a channel.

@@ -19,6 +19,8 @@ mod meet;
 mod streams;
 mod wait;
 
+pub use wait::CallError;
+
 /// How a node is made.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -89,9 +91,6 @@ pub enum NodeError {
         why: String,
     },
 }
-
-/// The channel is gone.
-pub type Closed = weft_msg::CloseReason;
 
 /// A context on a device, and the sockets around it.
 #[derive(Debug)]

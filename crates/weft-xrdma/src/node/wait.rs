@@ -1,37 +1,104 @@
 //! Hybrid polling (X-RDMA, section IV.B): epoll while nothing happens, busy polling while something does.
 
 use rustix::event::{Timespec, epoll};
+use weft_msg::{Call, ChannelId, CloseReason, Message, Payload, SendError};
 use weft_units::Duration;
 
-use super::{Node, SOURCE_SHIFT, Source};
+use super::{Event, Node, SOURCE_SHIFT, Source};
 use crate::clock;
 
 /// Busy polling goes on for this long after something happened, unless the options say otherwise. A few round
 /// trips; longer costs the other programs of the processor more than a wake-up costs this one.
 const SPIN: Duration = Duration::from_micros(50);
 
+/// Why a call has no response.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The request was not taken.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    /// The channel ended; `Closed` does not come as an event any more.
+    #[error("the channel ended: {0}")]
+    Closed(#[from] CloseReason),
+    /// No response came in time; it is dropped if it comes.
+    #[error("no response in time")]
+    TimedOut,
+}
+
 impl Node {
     /// Polls until something has happened, sleeping meanwhile where nothing does, or until `timeout` is over.
     /// Says whether there is an event.
     pub fn wait(&mut self, timeout: Option<Duration>) -> bool {
+        self.wait_for(timeout, |node| node.has_event().then_some(())).is_some()
+    }
+
+    /// Makes a request and waits for its response; what else happens stays for [`poll_event`](Self::poll_event).
+    /// Its memory is the context's: give it back with `context().release`.
+    ///
+    /// # Errors
+    /// The request is not taken, the channel ends, or no response comes in time.
+    pub fn call(
+        &mut self,
+        channel: ChannelId,
+        body: Payload<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Message, CallError> {
+        let id = self.context.request(clock::now(), channel, body)?;
+        let answer = self.wait_for(timeout, |node| node.take_answer(channel, id));
+        answer.unwrap_or_else(|| {
+            self.context.forget(channel, id);
+            Err(CallError::TimedOut)
+        })
+    }
+
+    /// The response to a request, or the end of its channel, among what happened.
+    fn take_answer(&mut self, of: ChannelId, id: u64) -> Option<Result<Message, CallError>> {
+        let happened = core::iter::from_fn(|| self.context.poll_event());
+        self.events.extend(happened.map(Event::Channel));
+        let at = self.events.iter().position(|event| match event {
+            Event::Channel(weft_msg::Event::Message { channel, message }) => {
+                *channel == of && message.call == Call::Response(id)
+            }
+            Event::Channel(weft_msg::Event::Closed { channel, .. }) => *channel == of,
+            _ => false,
+        })?;
+        match self.events.remove(at)? {
+            Event::Channel(weft_msg::Event::Message { message, .. }) => Some(Ok(message)),
+            Event::Channel(weft_msg::Event::Closed { reason, .. }) => Some(Err(reason.into())),
+            _ => None,
+        }
+    }
+
+    /// Polls until something is found, sleeping meanwhile where nothing happens.
+    pub(super) fn wait_for<R>(
+        &mut self,
+        timeout: Option<Duration>,
+        mut found: impl FnMut(&mut Self) -> Option<R>,
+    ) -> Option<R> {
         let until = timeout.map(|timeout| clock::now() + timeout);
+        let spin = self.options.spin.unwrap_or(SPIN);
         loop {
             self.poll();
-            if self.has_event() {
-                self.last_active = clock::now();
-                return true;
-            }
             let now = clock::now();
-            if until.is_some_and(|until| until <= now) {
-                return false;
+            if let Some(found) = found(self) {
+                self.last_active = now;
+                return Some(found);
             }
-            let spin = self.options.spin.unwrap_or(SPIN);
+            if until.is_some_and(|until| until <= now) {
+                return None;
+            }
             if now.since(self.last_active) < spin {
                 // Whoever shares the processor may be who is waited for.
                 std::thread::yield_now();
                 continue;
             }
-            if let Some(sleep) = self.arm() {
+            let sleep = self.prepare();
+            if let Some(found) = found(self) {
+                self.last_active = now;
+                return Some(found);
+            }
+            if let Some(sleep) = sleep {
                 let left = until.map_or(Duration::MAX, |until| until.since(now));
                 self.look_at_sockets(sleep.min(left));
             }
@@ -41,15 +108,19 @@ impl Node {
     /// Gets ready to sleep on [`event_fd`](Self::event_fd): for how long at most, or `None` when something is
     /// to be done first.
     pub fn arm(&mut self) -> Option<Duration> {
+        self.prepare().filter(|_| !self.has_event())
+    }
+
+    /// Has the device wake whoever sleeps, and looks once more: what completed before wakes nobody.
+    fn prepare(&mut self) -> Option<Duration> {
         if !self.armed {
             self.context.verbs_mut().arm();
             self.armed = true;
         }
-        // What completed before it was armed wakes nobody.
         let now = clock::now();
         let more = self.context.poll(now);
         self.write_streams();
-        if more || self.has_event() {
+        if more {
             return None;
         }
         self.context.pause();
