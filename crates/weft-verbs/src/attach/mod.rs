@@ -17,7 +17,7 @@ pub(crate) use ring::{Consumer, Corrupt, Producer};
 pub(crate) use shared::{Page, Signal};
 pub use socket::default_socket;
 pub(crate) use socket::{Socket, daemon_socket};
-pub(crate) use work::{Posted, Told, Work};
+pub(crate) use work::{Awaited, Posted, Told, Work};
 
 use serde::{Deserialize, Serialize};
 

@@ -57,14 +57,13 @@ pub(crate) struct Awaited<'a> {
 }
 
 impl<'a> Awaited<'a> {
+    /// The request under another number.
+    pub(crate) fn numbered(wr_id: u64, request: &ReceiveRequest<'a>) -> Self {
+        Self { wr_id, pieces: Cow::Borrowed(request.sges) }
+    }
+
     pub(crate) fn request(&self) -> ReceiveRequest<'_> {
         ReceiveRequest { wr_id: self.wr_id, sges: &self.pieces }
-    }
-}
-
-impl<'a> From<&ReceiveRequest<'a>> for Awaited<'a> {
-    fn from(request: &ReceiveRequest<'a>) -> Self {
-        Self { wr_id: request.wr_id, pieces: Cow::Borrowed(request.sges) }
     }
 }
 

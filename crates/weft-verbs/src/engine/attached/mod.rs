@@ -18,8 +18,8 @@ use super::command::{Command, Reply};
 use super::commands::Post;
 use super::{Watchers, fork, random};
 use crate::attach::{
-    Answer, CallError, Caller, Consumer, Corrupt, Page, Posted, Probe, Producer, Request, Signal,
-    Told, Work, daemon_socket, decode, encode,
+    Answer, Awaited, CallError, Caller, Consumer, Corrupt, Page, Posted, Probe, Producer, Request,
+    Signal, Told, Work, daemon_socket, decode, encode,
 };
 use crate::errno::{Errno, Outcome};
 use queues::Queues;
@@ -291,8 +291,8 @@ impl Attached {
     ) -> Outcome<()> {
         let mut state = self.state()?;
         self.refuse_if_dead()?;
-        state.queues.check_receive(qp, request)?;
-        self.append(&mut state, &Work::Receive(qp, request.into()))?;
+        let number = state.queues.check_receive(qp, request)?;
+        self.append(&mut state, &Work::Receive(qp, Awaited::numbered(number, request)))?;
         state.queues.awaited(qp, request.wr_id);
         self.ring();
         Ok(())
@@ -310,7 +310,10 @@ impl Attached {
         }
         let mut state = self.state()?;
         state.queues.check_shared_receive(srq, request)?;
-        self.append(&mut state, &Work::SharedReceive(srq, request.into()))?;
+        self.append(
+            &mut state,
+            &Work::SharedReceive(srq, Awaited::numbered(request.wr_id, request)),
+        )?;
         state.queues.shared(srq);
         self.ring();
         Ok(())

@@ -30,8 +30,11 @@ struct Pair {
     sends: VecDeque<u64>,
     /// The device's number of the first of them.
     first_send: u64,
-    /// The program's numbers of receive requests that are not completed.
-    receives: VecDeque<u64>,
+    /// The program's numbers of receive requests that are not completed, by the device's numbers of them:
+    /// datagrams need not be complete in the order in which they take them.
+    receives: BTreeMap<u64, u64>,
+    /// The device's number of the next.
+    next_receive: u64,
 }
 
 /// A shared receive queue.
@@ -149,7 +152,7 @@ impl Queues {
                 let shared = self.srqs.get_mut(&srq)?;
                 shared.waiting = shared.waiting.saturating_sub(1);
             }
-            (true, None) => completion.wr_id = pair.receives.pop_front()?,
+            (true, None) => completion.wr_id = pair.receives.remove(&completion.wr_id)?,
         }
         self.push(cq, completion)
     }
@@ -169,8 +172,8 @@ impl Queues {
             pair.state = State::Error;
             let QueuePairRequest { send_cq, receive_cq, .. } = pair.request;
             let sends = pair.sends.drain(..).map(|wr_id| (send_cq, wr_id, WorkKind::Send));
-            let receives =
-                pair.receives.drain(..).map(|wr_id| (receive_cq, wr_id, WorkKind::Receive));
+            let receives = core::mem::take(&mut pair.receives).into_values();
+            let receives = receives.map(|wr_id| (receive_cq, wr_id, WorkKind::Receive));
             flushed.extend(sends.chain(receives).map(|(cq, wr_id, kind)| {
                 let (status, length, extra, source) = (Status::WrFlush, 0, None, None);
                 let solicited = false;
@@ -206,21 +209,22 @@ impl Queues {
         }
     }
 
-    /// Whether a queue pair takes a receive request now.
+    /// Whether a queue pair takes a receive request now; the device's number for it.
     pub(super) fn check_receive(
         &self,
         qp: QueuePairNumber,
         request: &ReceiveRequest<'_>,
-    ) -> Outcome<()> {
+    ) -> Outcome<u64> {
         let pair = self.pair(qp)?;
         pair.request.check_receive(pair.state, request)?;
         let limit = pair.request.max_receive;
-        if pair.receives.len() >= limit as usize { Err(full(limit)) } else { Ok(()) }
+        if pair.receives.len() >= limit as usize { Err(full(limit)) } else { Ok(pair.next_receive) }
     }
 
     pub(super) fn awaited(&mut self, qp: QueuePairNumber, wr_id: u64) {
         if let Some(pair) = self.qps.get_mut(&qp) {
-            pair.receives.push_back(wr_id);
+            pair.receives.insert(pair.next_receive, wr_id);
+            pair.next_receive += 1;
         }
     }
 
@@ -251,8 +255,8 @@ impl Queues {
 
 impl Pair {
     fn new(request: QueuePairRequest) -> Self {
-        let (sends, receives) = (VecDeque::new(), VecDeque::new());
-        Self { request, state: State::Reset, sends, first_send: 0, receives }
+        let (sends, receives) = (VecDeque::new(), BTreeMap::new());
+        Self { request, state: State::Reset, sends, first_send: 0, receives, next_receive: 0 }
     }
 
     /// The send request with this number is done, and those before it; the program's number of it.
@@ -336,6 +340,19 @@ mod tests {
         assert_eq!(queues.complete(CQ, completion(2, WorkKind::Send)), None);
         assert_eq!(queues.complete(CQ, completion(u64::MAX, WorkKind::Send)), None);
         assert!(polled(&mut queues).is_empty());
+    }
+
+    #[test]
+    fn receives_have_the_program_s_numbers_in_whatever_order_they_complete() {
+        let mut queues = queues();
+        for wr_id in [40, 50] {
+            let number = queues.check_receive(QP, &ReceiveRequest { wr_id, sges: &[] }).unwrap();
+            assert_eq!(number, (wr_id - 40) / 10);
+            queues.awaited(QP, wr_id);
+        }
+        queues.complete(CQ, completion(1, WorkKind::Receive));
+        queues.complete(CQ, completion(0, WorkKind::Receive));
+        assert_eq!(polled(&mut queues), [50, 40]);
     }
 
     #[test]
