@@ -2,6 +2,7 @@
 
 use crate::daemon::Daemon;
 use crate::ends::{UDADDY_PORT, connect, connect_at, serve};
+use crate::library::LIBRARY;
 use crate::pair::run;
 
 fn pingpongs(words: &[&str]) {
@@ -79,6 +80,21 @@ fn unreliable_services() {
         "ib_write_bw -c UC -n 100",
         "ib_write_lat -c UC -n 50",
     ]);
+}
+
+/// UCX takes a device where `weft run` makes it look as if it had a node in `/dev`.
+#[test]
+fn ucx() {
+    let daemon = Daemon::start();
+    let preload = LIBRARY.join("libweft_preload.so");
+    for test in ["rc_v ucx_perftest -t tag_lat", "ud_v ucx_perftest -t tag_bw -s 65536"] {
+        let words = format!(
+            "env LD_PRELOAD={} UCX_NET_DEVICES=a:1 UCX_TLS={test} -n 200 -w 10",
+            preload.display()
+        );
+        let printed = run(&daemon, &words);
+        assert!(printed.client.contains("Final:"), "{printed:?}");
+    }
 }
 
 #[test]
