@@ -53,7 +53,9 @@ not kept from one daemon to the next.")]
 Examples:
   weft device create tenant-a
   weft device create tenant-a --queue-pairs 64 --regions 1000
-  sudo weft device create tenant-b --owner 1000    for another user")]
+  sudo weft device create tenant-b --owner 1000    for another user
+
+The daemon has 4096 queue pairs for all its devices: give each its part where users may not trust each other.")]
     Create(Create),
     /// List the devices that this user may use
     #[command(after_help = "\

@@ -27,7 +27,8 @@ fn until_its_end(program: &mut Child) -> String {
     said(program)
 }
 
-/// Two ends that write without pause, until they are ended or have written this often.
+/// Two ends that write without pause, until they are ended or have written this often. They have been at it for
+/// a twentieth of a second.
 fn writers(daemon: &Daemon, device: &str, times: u32) -> [Program; 2] {
     let port = next_port();
     let words = format!("ib_write_bw -n {times} -p {port}");
@@ -38,7 +39,7 @@ fn writers(daemon: &Daemon, device: &str, times: u32) -> [Program; 2] {
     until(&mut client.0, || daemon.show(device)["used"]["queue_pairs"] == 2);
     let process = client.0.id();
     let at_first = ticks_of(process);
-    until(&mut client.0, || ticks_of(process) > at_first + 20);
+    until(&mut client.0, || ticks_of(process) > at_first + 5);
     [server, client]
 }
 
@@ -61,7 +62,7 @@ fn a_killed_program_is_cleaned_up_after_and_nobody_else_notices() {
         let daemon = Daemon::start();
         daemon.succeed(&["device", "create", "b"]);
         let [killed, mut peer] = writers(&daemon, "a", FOR_EVER);
-        let [mut server, mut client] = writers(&daemon, "b", 2_000);
+        let [mut server, mut client] = writers(&daemon, "b", 10_000);
         drop(killed);
         let heard = until_its_end(&mut peer.0);
         assert!(heard.contains("Failed status 12"), "{heard}");

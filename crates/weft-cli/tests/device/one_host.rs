@@ -1,5 +1,6 @@
 //! Both ends on one host, and one daemon.
 
+use crate::conformance;
 use crate::daemon::Daemon;
 use crate::ends::{UDADDY_PORT, connect, connect_at, serve};
 use crate::library::LIBRARY;
@@ -80,6 +81,12 @@ fn unreliable_services() {
         "ib_write_bw -c UC -n 100",
         "ib_write_lat -c UC -n 50",
     ]);
+}
+
+#[test]
+fn the_tests_of_rdma_core_pass() {
+    let daemon = Daemon::start();
+    conformance::check("a", |tests| daemon.equip("a", tests));
 }
 
 /// UCX takes a device where `weft run` makes it look as if it had a node in `/dev`.

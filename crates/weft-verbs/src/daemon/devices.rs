@@ -24,7 +24,8 @@ const MOST: usize = 1 << 17;
 /// Bytes of a name: programs have room for one more.
 const LONGEST_NAME: usize = 63;
 
-const ROOT: u32 = 0;
+/// The user who may do everything.
+pub(super) const ROOT: u32 = 0;
 
 fn is_name(name: &str) -> bool {
     let first = name.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric());

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
-use rustix::process::getuid;
+use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
 use weft_rnic::{Context, Limits};
 use weft_units::Duration;
 
@@ -31,8 +31,11 @@ mod tenant;
 mod tests;
 mod turn;
 
-/// Clients at a time.
-const MOST_CLIENTS: usize = 1 << 14;
+/// Descriptors of one client: its connection, its memory, what is shared with it, its signal.
+const DESCRIPTORS_EACH: usize = 4;
+
+/// Descriptors that are kept for sockets: paths have one each.
+const DESCRIPTORS_KEPT: usize = 512;
 
 /// Names a client; none has the number of one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,6 +65,8 @@ pub struct Daemon {
     devices: Devices,
     clients: BTreeMap<ClientId, Client>,
     next_client: u64,
+    /// Clients at a time.
+    most_clients: usize,
     /// Whose a context is.
     contexts: BTreeMap<Context, ClientId>,
     /// Who said from where a host is spoken to.
@@ -141,6 +146,7 @@ impl Daemon {
             devices: Devices::default(),
             clients: BTreeMap::new(),
             next_client: 0,
+            most_clients: most_clients(),
             contexts: BTreeMap::new(),
             routes: BTreeMap::new(),
             news: BTreeSet::new(),
@@ -193,6 +199,17 @@ impl Daemon {
         self.host.transmit(now);
         // Its memory is let go of here, when no region is in it any more.
     }
+}
+
+/// How many clients the process has descriptors for, once it may have as many as it may take.
+fn most_clients() -> usize {
+    let limits = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limits.maximum, ..limits };
+    // Where it may not, it has what it had.
+    let _ = setrlimit(Resource::Nofile, raised);
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
+    let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
+    (descriptors.saturating_sub(DESCRIPTORS_KEPT) / DESCRIPTORS_EACH).max(1)
 }
 
 /// Listens at a path; one where a daemon was that died is taken over.

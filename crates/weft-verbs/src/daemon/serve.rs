@@ -6,7 +6,8 @@ use std::os::fd::AsFd;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use weft_units::{Duration, Instant};
 
-use super::{Client, ClientId, Daemon, LINGER, MOST_CLIENTS, ServeError, kernel};
+use super::devices::ROOT;
+use super::{Client, ClientId, Daemon, LINGER, ServeError, kernel};
 use crate::attach::Page;
 use crate::engine::{ask_for_short_slices, timespec};
 
@@ -41,15 +42,16 @@ impl Daemon {
         // The kernel may make short sleeps 50 us longer otherwise (prctl(2)).
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         ask_for_short_slices();
-        let (mut turns, mut last_work) = (0_u32, Instant::EPOCH);
+        let (mut turns, mut last_work, mut rests) = (0_u32, Instant::EPOCH, false);
         loop {
-            let worked = self.turn();
+            // A packet for an address that was not used yet may have ended the sleep.
+            let worked = self.turn(rests);
             let now = self.host.now();
             turns = turns.wrapping_add(1);
             if worked {
                 last_work = now;
             }
-            let rests = now.since(last_work) >= AWAKE;
+            rests = now.since(last_work) >= AWAKE;
             if rests {
                 self.sleep();
             } else if !worked {
@@ -123,6 +125,13 @@ impl Daemon {
         }
     }
 
+    /// Whether another client of this user's is taken in. No user but root has more than half of the places.
+    fn has_room_for(&self, user: u32) -> bool {
+        let own = self.clients.values().filter(|client| client.user == user).count();
+        let most = if user == ROOT { self.most_clients } else { self.most_clients.div_ceil(2) };
+        self.clients.len() < self.most_clients && own < most
+    }
+
     /// Takes in a new client.
     fn welcome(&mut self) {
         // One that cannot be taken in finds its connection closed.
@@ -130,11 +139,12 @@ impl Daemon {
         let Ok(peer) = socket.peer() else { return };
         let id = ClientId(self.next_client);
         self.next_client += 1;
-        if self.clients.len() >= MOST_CLIENTS || self.watch(socket.as_fd(), id, false).is_err() {
+        let user = peer.uid.as_raw();
+        if !self.has_room_for(user) || self.watch(socket.as_fd(), id, false).is_err() {
             return;
         }
         let process = peer.pid.as_raw_nonzero().get().cast_unsigned();
-        let client = Client { socket, user: peer.uid.as_raw(), process, tenant: None };
+        let client = Client { socket, user, process, tenant: None };
         self.clients.insert(id, client);
     }
 }

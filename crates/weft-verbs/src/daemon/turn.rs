@@ -10,9 +10,10 @@ use crate::engine::Fault;
 const AT_A_TIME: usize = 64;
 
 impl Daemon {
-    /// Takes a turn without waiting; whether there was anything to do.
-    pub(super) fn turn(&mut self) -> bool {
-        let mut worked = self.host.turn();
+    /// Takes a turn without waiting, looking at `all` addresses or at those that are used; whether there was
+    /// anything to do.
+    pub(super) fn turn(&mut self, all: bool) -> bool {
+        let mut worked = if all { self.host.turn_with(true) } else { self.host.turn() };
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();
         for id in ids {
             match self.take_work_of(id) {

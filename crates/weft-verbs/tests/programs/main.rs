@@ -41,6 +41,11 @@ fn ibv_devinfo_describes_it() {
     }
 }
 
+#[test]
+fn the_tests_of_rdma_core_pass() {
+    conformance::check("weft0", |_| {});
+}
+
 /// perftest links with drivers of real hardware, which ask for the private version.
 #[test]
 fn programs_that_link_with_drivers_load() {
