@@ -83,6 +83,8 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = Command::new("kill").arg(self.process.id().to_string()).status();
         let _ = self.process.wait();
+        // One that was killed leaves it.
+        let _ = std::fs::remove_file(&self.socket);
     }
 }
 

@@ -1,0 +1,172 @@
+//! What clients may do and may not, and what is left of them.
+
+use weft_rnic::{
+    Access, Attributes, Data, Operation, QueuePairNumber, QueuePairRequest, Remote, SendRequest,
+    State, Status,
+};
+
+use super::*;
+
+#[test]
+fn what_a_client_made_goes_with_it() {
+    let daemon = Running::start();
+    daemon.make("a");
+    let mut guest = daemon.attach("a");
+    guest.settle();
+    let used = daemon.used("a");
+    let one = Amounts {
+        processes: 1,
+        domains: 1,
+        regions: 1,
+        completion_queues: 1,
+        shared_receive_queues: 0,
+        queue_pairs: 1,
+    };
+    assert_eq!(used, one);
+    assert_eq!(daemon.admin().show("a").unwrap().processes, [std::process::id()]);
+    drop(guest);
+    until("its end", || daemon.used("a") == Amounts::NONE);
+}
+
+#[test]
+fn commands_about_others_objects_are_refused() {
+    let daemon = Running::start();
+    daemon.make("a");
+    daemon.make("b");
+    let (mut a, mut b) = (daemon.attach("a"), daemon.attach("b"));
+    let (of_a, of_b) = (a.settle(), b.settle());
+    let attributes = Attributes { state: Some(State::Error), ..Attributes::default() };
+    let with = |change: fn(&mut QueuePairRequest, &Settled)| {
+        let mut request = of_b.request;
+        change(&mut request, &of_a);
+        Command::CreateQp(request)
+    };
+    for command in [
+        Command::CloseContext(of_a.context),
+        Command::AllocateDomain(of_a.context),
+        Command::CreateCq(of_a.context, 1),
+        Command::DeallocateDomain(of_a.domain),
+        Command::Deregister(of_a.key),
+        Command::Reregister { key: of_a.key, domain: Some(of_b.domain), place: None, access: None },
+        Command::Reregister { key: of_b.key, domain: Some(of_a.domain), place: None, access: None },
+        Command::DestroyCq(of_a.cq),
+        Command::ModifyQp(of_a.qp, attributes),
+        Command::QueryQp(of_a.qp),
+        Command::DestroyQp(of_a.qp),
+        with(|request, of_a| request.domain = of_a.domain),
+        with(|request, of_a| request.send_cq = of_a.cq),
+        with(|request, of_a| request.receive_cq = of_a.cq),
+    ] {
+        assert_eq!(b.command(command), Err(libc::EINVAL), "{command:?}");
+    }
+    assert_eq!(a.command(Command::Deregister(of_a.key)), Ok(Reply::Done), "it was left alone");
+}
+
+#[test]
+fn who_posts_to_another_s_queue_is_ended_and_nobody_else() {
+    let daemon = Running::start();
+    daemon.make("a");
+    let (mut a, mut b) = (daemon.attach("a"), daemon.attach("a"));
+    let (of_a, _of_b) = (a.settle(), b.settle());
+    let request = SendRequest::new(1, Operation::Send, Data::Gather(&[]));
+    b.post(&Work::Send(of_a.qp, Posted::numbered(1, &request)));
+    until("its end", || b.is_ended());
+    assert!(!a.is_ended());
+    assert_eq!(daemon.used("a").processes, 1);
+}
+
+/// Keys are numbers that a program can make up: another tenant's lead nowhere.
+#[test]
+fn another_s_key_is_refused_and_nothing_is_written() {
+    let daemon = Running::start();
+    daemon.make("a");
+    daemon.make("b");
+    let (mut a, mut b) = (daemon.attach("a"), daemon.attach("b"));
+    let (of_a, of_b) = (a.settle(), b.settle());
+    of_b.memory[0].store(7, Ordering::Relaxed);
+    let other = QueuePairNumber(b.number(Command::CreateQp(of_b.request)));
+    b.connect(of_b.qp, other);
+    // What it may do, it can.
+    b.write(&of_b, Remote { address: of_b.address() + 64, rkey: of_b.key });
+    assert_eq!(b.completed(), Status::Success);
+    assert_eq!(of_b.memory[64].load(Ordering::Relaxed), 7);
+    b.write(&of_b, Remote { address: of_a.address(), rkey: of_a.key });
+    assert_eq!(b.completed(), Status::RemoteAccess);
+    assert_eq!(of_a.memory[0].load(Ordering::Relaxed), 0);
+    assert!(!a.is_ended() && !b.is_ended());
+}
+
+/// The program unmapped what it had registered: its device ends, and no peer is told that it was written.
+#[test]
+fn memory_that_is_gone_ends_who_registered_it() {
+    let daemon = Running::start();
+    daemon.make("a");
+    let (mut a, mut b) = (daemon.attach("a"), daemon.attach("a"));
+    let (_of_a, of_b) = (a.settle(), b.settle());
+    let other = QueuePairNumber(b.number(Command::CreateQp(of_b.request)));
+    b.connect(of_b.qp, other);
+    // No process has this page.
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let gone = Region { address: 4096, length: 64, iova: 4096, access };
+    let rkey = b.number(Command::Register(of_b.domain, gone));
+    b.write(&of_b, Remote { address: 4096, rkey });
+    until("its end", || b.is_ended());
+    let mut record = Vec::new();
+    while b.told.pop(&b.page, &mut record).unwrap() {
+        let told: Told = decode(&record).unwrap();
+        let done = matches!(told, Told::Completion(_, done) if done.status == Status::Success);
+        assert!(!done, "{told:?}");
+    }
+    assert!(!a.is_ended());
+}
+
+#[test]
+fn limits_hold_for_all_processes_of_a_device_together() {
+    let daemon = Running::start();
+    let limits = Amounts { processes: 2, regions: 3, ..Amounts::default() };
+    daemon.admin().create("a", None, limits).unwrap();
+    let (mut a, mut b) = (daemon.attach("a"), daemon.attach("a"));
+    let refused = Guest::attach(Caller::connect(&daemon.path).unwrap(), "a").err().unwrap();
+    assert!(matches!(refused, CallError::Refused { errno: libc::EUSERS, .. }), "{refused}");
+    let (_of_a, of_b) = (a.settle(), b.settle());
+    let region = Region { address: 4096, length: 1, iova: 0, access: Access::NONE };
+    let register = Command::Register(of_b.domain, region);
+    let key = b.number(register);
+    assert_eq!(b.command(register), Err(libc::ENOMEM));
+    assert_eq!(b.command(Command::Deregister(key)), Ok(Reply::Done));
+    assert!(b.command(register).is_ok());
+}
+
+#[test]
+fn a_device_in_use_is_deleted_by_force_only() {
+    let daemon = Running::start();
+    daemon.make("a");
+    let mut guest = daemon.attach("a");
+    let refused = daemon.admin().delete("a", false).unwrap_err();
+    assert!(refused.to_string().contains(&std::process::id().to_string()), "{refused}");
+    daemon.admin().delete("a", true).unwrap();
+    until("its end", || guest.is_ended());
+    assert!(daemon.admin().list().unwrap().is_empty());
+}
+
+#[test]
+fn a_long_list_comes_in_parts() {
+    let daemon = Running::start();
+    let mut admin = daemon.admin();
+    for number in 0..2_000 {
+        admin.create(&format!("d{number}"), None, Amounts::default()).unwrap();
+    }
+    assert_eq!(admin.list().unwrap().len(), 2_000);
+}
+
+#[test]
+fn a_second_daemon_is_refused_and_a_dead_one_s_place_is_taken() {
+    let daemon = Running::start();
+    assert!(matches!(Daemon::open(&daemon.path), Err(ServeError::InUse { .. })));
+    assert!(daemon.admin().list().is_ok(), "it still serves");
+    let left = std::env::temp_dir().join(format!("weft-left-{}.sock", std::process::id()));
+    drop(Socket::listen(&left).unwrap());
+    assert!(left.exists());
+    drop(Daemon::open(&left).unwrap());
+    assert!(!left.exists());
+}

@@ -1,0 +1,150 @@
+//! Clients that send and write what no library would, the same from the same seed.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
+use weft_rnic::{Access, Attributes, Data, Operation, SendRequest, Sge, State};
+use weft_units::{Rng, Seed};
+
+use super::*;
+
+/// A message as a library would send it, with some of it changed.
+fn mangled(rng: &mut Rng, settled: &Settled) -> Vec<u8> {
+    let requests = [
+        Request::List { after: "a".into() },
+        Request::Command(Command::CreateQp(settled.request)),
+        Request::Command(Command::ModifyQp(settled.qp, Attributes::default())),
+        Request::Command(Command::CreateCq(settled.context, u32::MAX)),
+        Request::Command(Command::Route([127, 0, 0, 1].into(), 77)),
+        Request::Command(Command::CreateSrq {
+            domain: settled.domain,
+            requests: u32::MAX,
+            pieces: u32::MAX,
+        }),
+        Request::Attach { name: "a".into(), probe: Probe { address: 0, value: 0 } },
+    ];
+    let mut bytes = Vec::new();
+    encode(&requests[index(rng, requests.len())], &mut bytes);
+    for _ in 0..rng.below(4) {
+        let at = index(rng, bytes.len());
+        bytes[at] = byte(rng);
+    }
+    if rng.below(4) == 0 {
+        bytes.truncate(1 + index(rng, bytes.len()));
+    }
+    bytes
+}
+
+fn index(rng: &mut Rng, len: usize) -> usize {
+    usize::try_from(rng.below(len as u64)).unwrap()
+}
+
+fn byte(rng: &mut Rng) -> u8 {
+    u8::try_from(rng.below(256)).unwrap()
+}
+
+/// Whatever comes over the socket, the daemon goes on and other clients notice nothing.
+#[test]
+fn random_messages_harm_nobody() {
+    let daemon = Running::start();
+    daemon.make("a");
+    let mut good = daemon.attach("a");
+    let settled = good.settle();
+    for seed in 0..60 {
+        let mut rng = Seed(seed).child("messages", 0).rng();
+        let mut guest = daemon.attach("a");
+        let own = guest.settle();
+        for _ in 0..40 {
+            let bytes = if rng.below(3) == 0 {
+                (0..=rng.below(64)).map(|_| byte(&mut rng)).collect()
+            } else {
+                mangled(&mut rng, &own)
+            };
+            let file = File::open("/dev/null").unwrap();
+            let with = [file.as_fd()];
+            let with = if rng.below(8) == 0 { &with[..] } else { &[] };
+            match guest.caller.socket().send(&bytes, with, false) {
+                Ok(()) => {}
+                Err(error) => {
+                    assert_eq!(error.kind(), io::ErrorKind::BrokenPipe, "seed {seed}");
+                    break;
+                }
+            }
+            let mut answer = Vec::new();
+            if !matches!(guest.caller.socket().receive(&mut answer, false), Ok(Some(_))) {
+                break;
+            }
+        }
+        let query = good.command(Command::QueryQp(settled.qp));
+        assert!(matches!(query, Ok(Reply::QueuePair(State::Reset, _))), "seed {seed}: {query:?}");
+    }
+    until("their end", || daemon.used("a").processes == 1);
+}
+
+/// Whatever a client writes to its shared memory, the daemon goes on and other clients notice nothing.
+#[test]
+fn random_rings_harm_nobody() {
+    let daemon = Running::start();
+    daemon.make("a");
+    let mut good = daemon.attach("a");
+    let settled = good.settle();
+    for seed in 0..120 {
+        let mut rng = Seed(seed).child("rings", 0).rng();
+        let mut guest = daemon.attach("a");
+        let own = guest.settle();
+        to_error(&mut guest, &own);
+        for _ in 0..rng.below(30) {
+            scribble(&mut rng, &mut guest, &own, &settled);
+        }
+        // Answered, or ended: nothing else.
+        let _ = guest.caller.call(&Request::Command(Command::QueryQp(own.qp)), &[]);
+        let query = good.command(Command::QueryQp(settled.qp));
+        assert!(matches!(query, Ok(Reply::QueuePair(State::Reset, _))), "seed {seed}: {query:?}");
+    }
+    until("their end", || daemon.used("a").processes == 1);
+}
+
+/// In error it takes everything, and flushes it.
+fn to_error(guest: &mut Guest, settled: &Settled) {
+    let to_init = Attributes {
+        state: Some(State::Init),
+        pkey_index: Some(0),
+        port: Some(1),
+        access: Some(Access::NONE),
+        ..Attributes::default()
+    };
+    let to_error = Attributes { state: Some(State::Error), ..Attributes::default() };
+    for attributes in [to_init, to_error] {
+        guest.command(Command::ModifyQp(settled.qp, attributes)).unwrap();
+    }
+}
+
+/// Does one thing to the shared memory, sensible or not.
+fn scribble(rng: &mut Rng, guest: &mut Guest, own: &Settled, others: &Settled) {
+    let word = |rng: &mut Rng| u32::try_from(rng.below(1 << 32)).unwrap();
+    match rng.below(6) {
+        0 => {
+            // An index, or a flag, of either ring.
+            let offset = [0, 64, 128, 192, 256, 320, 384][index(rng, 7)];
+            guest.page.index(offset).store(word(rng), Ordering::Release);
+        }
+        1 => {
+            let record: Vec<u8> = (0..rng.below(100)).map(|_| byte(rng)).collect();
+            let _ = guest.work.push(&guest.page, &record);
+        }
+        choice => {
+            let sge = Sge { address: word(rng).into(), length: word(rng), lkey: others.key };
+            let pieces = vec![sge; index(rng, 40)];
+            let request = SendRequest::new(1, Operation::Send, Data::Gather(&pieces));
+            let qp = if choice == 2 { others.qp } else { own.qp };
+            let mut record = Vec::new();
+            encode(&Work::Send(qp, Posted::numbered(1, &request)), &mut record);
+            if choice == 3 && !record.is_empty() {
+                let at = index(rng, record.len());
+                record[at] = byte(rng);
+            }
+            let _ = guest.work.push(&guest.page, &record);
+        }
+    }
+}
