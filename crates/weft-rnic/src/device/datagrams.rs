@@ -10,10 +10,11 @@ use weft_units::Instant;
 use weft_wire::{RdmaHeader, RdmaOperation, U24};
 
 use super::Device;
-use super::requester::{check_memory, scatter, write_parts};
+use super::requester::{check_memory, is_request, scatter, write_parts};
 use crate::completion::{Completion, Extra, Source, Status, WorkKind};
-use crate::memory::{Accessor, Memory, Right};
-use crate::queue_pair::{Inbox, Incoming, Intake, Refusal, State, Token, Wqe};
+use crate::memory::{Accessor, Held, Memory, Right};
+use crate::queue_pair::{HeldPart, Inbox, Incoming, Intake, Refusal, State, Token, Wqe};
+use crate::receive_queue::Receive;
 use crate::{Event, Operation, QueuePairNumber, Service};
 
 /// What a connection for datagrams says it is for; others name a queue pair, in 24 bits.
@@ -148,7 +149,9 @@ impl Device {
 
     /// A connection that carried datagrams is no more: those under way are lost, as datagrams are.
     pub(super) fn on_datagrams_closed(&mut self, now: Instant, connection: ConnectionId) {
-        self.datagrams.inbound.remove(&connection);
+        if self.datagrams.inbound.remove(&connection).is_some_and(|inbox| inbox.holds_payload()) {
+            self.events.push_back(Event::ReleaseHeld { connection });
+        }
         let Some(address) = self.datagrams.hosts.remove(&connection) else { return };
         let Some(host) = self.datagrams.outbound.remove(&address) else { return };
         for &(qp, number) in &host.under_way {
@@ -180,7 +183,8 @@ impl Device {
         self.datagrams.inbound.contains_key(&connection)
     }
 
-    /// Takes in a packet of a datagram.
+    /// Takes in a packet of a datagram. Payload waits until the whole datagram is there: only then is it known
+    /// which receive request it takes, for others may come from other hosts meanwhile.
     pub(super) fn take_datagram(
         &mut self,
         now: Instant,
@@ -189,52 +193,63 @@ impl Device {
         memory: &mut impl Memory,
     ) {
         let connection = placement.connection;
-        if self.begin_datagram_in(placement, header).is_none()
-            || !self.place_datagram(placement, header, memory)
-        {
+        let Some(is_turn) = self.enter_datagram(placement, header, memory) else {
             return self.endpoint.close(now, connection);
-        }
+        };
         let from = self.endpoint.peer(connection).map(|peer| peer.address);
-        while let Some(inbox) = self.datagrams.inbound.get_mut(&connection)
+        let mut at_hand = Some((placement.offset, placement.len));
+        while is_turn
+            && let Some(inbox) = self.datagrams.inbound.get_mut(&connection)
             && let Some(incoming) = inbox.pop_whole()
         {
-            self.receive_datagram(now, incoming, from, memory);
+            self.receive_datagram(now, incoming, at_hand.take(), from, memory);
         }
         let _ = self.endpoint.placed(now, connection, placement.psn);
     }
 
-    /// Enters a datagram unless it is known; `None` for nonsense.
-    fn begin_datagram_in(&mut self, placement: &Placement, header: &RdmaHeader) -> Option<()> {
-        let inbox = self.datagrams.inbound.get_mut(&placement.connection)?;
-        if inbox.holds(placement.message).ok()? {
-            return Some(());
+    /// Enters a packet; whether its datagram's turn has come with it. `None` for nonsense.
+    fn enter_datagram(
+        &mut self,
+        placement: &Placement,
+        header: &RdmaHeader,
+        memory: &mut impl Memory,
+    ) -> Option<bool> {
+        let Placement { connection, psn, opcode, message, offset, len, length } = *placement;
+        let longest = self.limits.datagram_bytes;
+        let inbox = self.datagrams.inbound.get_mut(&connection)?;
+        if !inbox.holds(message).ok()? {
+            let operation = RdmaOperation::from_number(opcode)?;
+            if !is_request(operation, Service::UnreliableDatagram) {
+                return None;
+            }
+            inbox.begin(message, Incoming::new(*header, operation, length, Intake::Place, None));
         }
-        let operation = RdmaOperation::from_number(placement.opcode)?;
-        if !super::requester::is_request(operation, Service::UnreliableDatagram) {
+        let is_first = inbox.ahead_of(message) == 0;
+        let incoming = inbox.message(message);
+        if incoming.header != *header || incoming.length != length || length > longest {
+            // Too long, or the sender had to give up what it had begun.
+            incoming.intake = Intake::Refuse(Refusal::InvalidRequest);
+        }
+        let completes = incoming.completes(len);
+        if !incoming.note(len) {
             return None;
         }
-        let receive = self.admit_datagram(header, placement.length);
-        let intake = match receive {
-            Some(_) => Intake::Place,
-            None => Intake::Refuse(Refusal::NotReady),
-        };
-        let incoming = Incoming::new(*header, operation, placement.length, intake, receive);
-        self.datagrams.inbound.get_mut(&placement.connection)?.begin(placement.message, incoming);
-        Some(())
+        let is_turn = is_first && completes;
+        if !is_turn && incoming.intake == Intake::Place {
+            let packet = Held { connection, psn };
+            memory.hold(packet);
+            incoming.held.push(HeldPart { packet, offset, len });
+        }
+        Some(is_turn)
     }
 
     /// The receive request of a datagram that may be taken in.
-    fn admit_datagram(
-        &mut self,
-        header: &RdmaHeader,
-        length: u32,
-    ) -> Option<crate::receive_queue::Receive> {
+    fn admit_datagram(&mut self, header: &RdmaHeader, length: u32) -> Option<Receive> {
         let qp = QueuePairNumber(header.destination_qp.get());
         let pair = self.qps.get(qp.0)?;
         let meant = pair.request.service == Service::UnreliableDatagram
             && pair.receives()
-            && pair.attributes.qkey == Some(header.key)
-            && length <= self.limits.datagram_bytes;
+            && pair.attributes.qkey == Some(header.key);
         if !meant {
             return None;
         }
@@ -246,69 +261,37 @@ impl Device {
         self.take_receive(qp)
     }
 
-    /// Places a packet of a datagram, or drops it; false for nonsense.
-    fn place_datagram(
-        &mut self,
-        placement: &Placement,
-        header: &RdmaHeader,
-        memory: &mut impl Memory,
-    ) -> bool {
-        let Placement { connection, message, offset, len, .. } = *placement;
-        let Some(inbox) = self.datagrams.inbound.get_mut(&connection) else { return false };
-        let incoming = inbox.message(message);
-        if incoming.header != *header || incoming.length != placement.length {
-            // The sender had to give up what it had begun.
-            incoming.intake = Intake::Refuse(Refusal::InvalidRequest);
-        }
-        let qp = QueuePairNumber(incoming.header.destination_qp.get());
-        if let (Some(receive), Some(pair)) = (&incoming.receive, self.qps.get(qp.0))
-            && incoming.intake == Intake::Place
-        {
-            let who = Accessor { domain: pair.request.domain, qp: qp.0 };
-            let (piece, right) = ((ROUTE_HEADER + offset, len.into()), Right::LocalWrite);
-            match scatter(&self.emtt, who, &receive.sges, piece, right, &mut self.places) {
-                Ok(()) => {
-                    let mut from = 0;
-                    for &place in &self.places {
-                        memory.place(place, from);
-                        from += u16::try_from(place.len).expect("a part of a packet");
-                    }
-                }
-                Err(_) => incoming.intake = Intake::Refuse(Refusal::LocalProtection),
-            }
-        }
-        incoming.note(len)
-    }
-
-    /// A datagram is whole.
+    /// A datagram is whole, perhaps with the packet at hand. What nobody is to take is dropped.
     fn receive_datagram(
         &mut self,
         now: Instant,
         incoming: Incoming,
+        at_hand: Option<(u32, u16)>,
         from: Option<SocketAddr>,
         memory: &mut impl Memory,
     ) {
-        let Incoming { header, operation, length, intake, .. } = incoming;
-        let qp = QueuePairNumber(header.destination_qp.get());
-        let Some(receive) = incoming.receive else { return };
-        let Some(pair) = self.qps.get(qp.0).filter(|pair| pair.receives()) else { return };
-        let cq = pair.request.receive_cq;
-        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
-        if let Some(from) = from.filter(|_| intake == Intake::Place) {
-            let (piece, right) = ((0, ROUTE_HEADER), Right::LocalWrite);
-            if scatter(&self.emtt, who, &receive.sges, piece, right, &mut self.places).is_ok() {
-                write_parts(&self.places, &memory.route_header(from, length), memory);
-            }
-        }
-        let sender = QueuePairNumber(sender_of(&header));
-        let with_word = operation == RdmaOperation::UdSendWithImmediate;
-        let status = match intake {
-            Intake::Place => Status::Success,
-            Intake::Refuse(_) => Status::LocalProtection,
+        let Incoming { header, operation, length, held, .. } = incoming;
+        let receive = match incoming.intake {
+            Intake::Place => self.admit_datagram(&header, length),
+            Intake::Refuse(_) => None,
         };
+        let Some(receive) = receive else {
+            return held.iter().for_each(|part| memory.release(part.packet));
+        };
+        let qp = QueuePairNumber(header.destination_qp.get());
+        let placed = self.place_datagram(qp, &receive, &held, at_hand, memory);
+        held.iter().for_each(|part| memory.release(part.packet));
+        if let Some(from) = from.filter(|_| placed)
+            && self.locate_datagram(qp, &receive, (0, ROUTE_HEADER))
+        {
+            write_parts(&self.places, &memory.route_header(from, length), memory);
+        }
+        let with_word = operation == RdmaOperation::UdSendWithImmediate;
+        let sender = QueuePairNumber(sender_of(&header));
+        let cq = self.qps.get(qp.0).expect("it took a receive request").request.receive_cq;
         let completion = Completion {
             wr_id: receive.wr_id,
-            status,
+            status: if placed { Status::Success } else { Status::LocalProtection },
             kind: WorkKind::Receive,
             length: length + ROUTE_HEADER,
             extra: with_word.then_some(Extra::Immediate(header.immediate)),
@@ -317,12 +300,51 @@ impl Device {
             solicited: header.solicited,
         };
         self.complete(cq, completion);
-        if status == Status::Success {
+        if placed {
             self.fail_if_overrun(now, qp);
         } else {
             self.events.push_back(Event::QpRequestError { qp });
             self.fail_qp(now, qp);
         }
+    }
+
+    /// Places what was held and the packet at hand; false where the receive request's memory does not allow it.
+    fn place_datagram(
+        &mut self,
+        qp: QueuePairNumber,
+        receive: &Receive,
+        held: &[HeldPart],
+        at_hand: Option<(u32, u16)>,
+        memory: &mut impl Memory,
+    ) -> bool {
+        let held = held.iter().map(|part| (part.offset, part.len, Some(part.packet)));
+        let at_hand = at_hand.map(|(offset, len)| (offset, len, None));
+        for (offset, len, packet) in held.chain(at_hand) {
+            if !self.locate_datagram(qp, receive, (ROUTE_HEADER + offset, len.into())) {
+                return false;
+            }
+            let mut from = 0;
+            for &place in &self.places {
+                match packet {
+                    Some(packet) => memory.place_held(packet, place, from),
+                    None => memory.place(place, from),
+                }
+                from += u16::try_from(place.len).expect("a part of a packet");
+            }
+        }
+        true
+    }
+
+    /// Finds where a piece of a receive request is: into `self.places`; false where that may not be written.
+    fn locate_datagram(
+        &mut self,
+        qp: QueuePairNumber,
+        receive: &Receive,
+        piece: (u32, u32),
+    ) -> bool {
+        let Some(pair) = self.qps.get(qp.0) else { return false };
+        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
+        scatter(&self.emtt, who, &receive.sges, piece, Right::LocalWrite, &mut self.places).is_ok()
     }
 }
 

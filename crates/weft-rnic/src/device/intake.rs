@@ -320,10 +320,16 @@ impl Device {
         let incoming = flow.inbox.message(message);
         let (header, operation) = (incoming.header, incoming.operation);
         let Some(part) = incoming.held.pop() else { return };
-        if let Err(refusal) = self.release(qp, message, &header, operation, part, memory) {
-            let pair = self.qps.get_mut(qp.0).expect("found just now");
-            let flow = pair.flow(role).expect("found just now");
-            flow.inbox.message(message).intake = Intake::Refuse(refusal);
+        let HeldPart { offset, len, .. } = part;
+        let released = self.release(qp, message, &header, operation, part, memory);
+        let Some(flow) = self.qps.get_mut(qp.0).and_then(|pair| pair.flow(role)) else { return };
+        match released {
+            // Earlier messages must not write over it.
+            Ok(()) if flow.inbox.ahead_of(message) > 0 => {
+                flow.inbox.note_early(message, offset, len);
+            }
+            Ok(()) => {}
+            Err(refusal) => flow.inbox.message(message).intake = Intake::Refuse(refusal),
         }
     }
 

@@ -79,8 +79,10 @@ impl Device {
         let who = Accessor { domain: pair.request.domain, qp: qp.0 };
         let (reads, at_most) = (pair.send.reads, pair.attributes.max_rd_atomic.unwrap_or(0));
         let Some((number, wqe)) = pair.send.upcoming() else { return Next::Wait };
-        if wqe.outcome.is_some() {
+        if let Some(outcome) = wqe.outcome {
+            // Those before it are being sent again.
             pair.send.advance();
+            pair.requester.broken = outcome != Status::Success;
             return Next::Go;
         }
         if wqe.fence && reads > 0
@@ -319,6 +321,8 @@ impl Device {
                 } else {
                     pair.requester.rnr_tries = pair.requester.rnr_tries.saturating_add(1);
                     pair.requester.round = pair.requester.round.wrapping_add(1);
+                    // What failed here is behind what comes again.
+                    pair.requester.broken = false;
                     pair.send.rewind(psn);
                     self.wait(now, qp, rnr_delay(timer));
                 }

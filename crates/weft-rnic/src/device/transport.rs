@@ -54,6 +54,20 @@ enum Load {
     Gone(QueuePairNumber, Role),
 }
 
+impl Load {
+    /// Whether any bytes will do. Programs may take memory away once the peer has told them that its READ is
+    /// done, which the transport need not know yet: it throws the repeat away. A peer that has not read it after
+    /// all is told by what it finds: a header that names nobody, which ends the connection.
+    const fn goes_as_nothing(&self, packet: &Packet) -> bool {
+        let repeat = matches!(packet, Packet::Data(header, _) if header.retransmitted);
+        match self {
+            Self::Known => true,
+            Self::Gone(_, Role::Responder) => repeat,
+            _ => false,
+        }
+    }
+}
+
 impl Device {
     /// Takes a packet in: the transport's headers, the RDMA header that follows them if they announce
     /// one, and the length of the payload after that. Payload is placed through `memory` before this
@@ -127,11 +141,12 @@ impl Device {
                     send(&transmit, Source::Inline(piece));
                     return true;
                 }
-                Load::Known => {
+                load if load.goes_as_nothing(&packet) => {
                     transmit.rdma = Some(RdmaHeader::default());
                     send(&transmit, Source::Anything);
                     return true;
                 }
+                Load::Known => unreachable!("it goes as nothing"),
                 Load::Gone(qp, role) => self.on_memory_gone(now, qp, role, &payload),
             }
         }

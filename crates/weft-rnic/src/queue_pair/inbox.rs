@@ -247,6 +247,11 @@ impl Inbox {
         taken
     }
 
+    /// Whether payload of some message waits with the owner.
+    pub(crate) fn holds_payload(&self) -> bool {
+        self.messages.iter().flatten().any(|incoming| !incoming.held.is_empty())
+    }
+
     /// Takes what is left, when the connection ends.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Incoming> {
         self.messages.drain(..).flatten()
