@@ -39,7 +39,7 @@ swarm: ## Random worlds with random faults: make swarm SEEDS=100000 FIRST=1
 	$(CARGO) build --release --package weft-cli
 	$(TARGET)/release/weft sim swarm --seeds $(or $(SEEDS),20000) --first $(or $(FIRST),1)
 
-mutants: ## Break the transport on purpose, once each way, and let the swarm notice (half an hour)
+mutants: ## Break the transport and the RNIC on purpose, once each way, and let their swarms notice (an hour)
 	@scripts/setup.sh build
 	scripts/mutants.sh
 

@@ -1,19 +1,18 @@
 #!/usr/bin/env bash
 # Makes one mistake after another in a copy of the tree and lets the swarm look for it:
-# `scripts/mutants.sh [MUTANT...]`. Prints the rows of the table in docs/design/swarm.md.
+# `scripts/mutants.sh [MUTANT...]`. Prints the rows of the tables in docs/design/swarm.md.
 #
-# A mutant is a patch in crates/weft-sim/mutants/: a line that says what the mistake is, then the
+# A mutant is a patch in crates/weft-sim/mutants/, for the transport and its swarm, or in
+# crates/weft-rnic/mutants/, for the RNIC and its own: a line that says what the mistake is, then the
 # mistake. One that the swarm cannot find has a paragraph that begins "Not caught:" and says why; one
 # that few seeds find has a line "From seed: N", where to begin.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-seeds=${SEEDS:-2000}
 limit=${LIMIT:-600}
 work=$(realpath -m "${CARGO_TARGET_DIR:-target}")/mutants
 tree=$work/tree
 log=$work/log
-mutants=$tree/crates/weft-sim/mutants
 wrong=0
 
 # Quick builds rather than fast programs, and a folder of its own.
@@ -40,25 +39,33 @@ copy_tree() {
 
 patch_tree() { (cd "$tree" && git apply "$@"); }
 
-# Leaves the swarm's report in $log; true if it found nothing from seed $1 on. Stops after the hundred
-# seeds with the first failure.
+# Leaves the report of the swarm $1 in $log; true if it found nothing in $3 seeds from seed $2 on. Stops after
+# the hundred seeds with the first failure.
 run_swarm() {
     local first
-    for ((first = $1; first < $1 + seeds; first += 100)); do
-        timeout "$limit" "$CARGO_TARGET_DIR/release/examples/swarm" "$first" 100 >"$log" 2>&1 ||
+    for ((first = $2; first < $2 + $3; first += 100)); do
+        timeout "$limit" "$CARGO_TARGET_DIR/release/examples/$1" "$first" 100 >"$log" 2>&1 ||
             return 1
     done
 }
 
-# The first seed and what noticed it, as two cells of the table.
+# The first seed and what noticed it, as two cells of the table: a check's name, or a sentence to its colon.
 verdict() {
-    awk '/seed: / && !seed { seed = $2 + 0 }
-        /violations: / { getline; if (!what) { what = $1; gsub(/[":,]/, "", what) } }
-        END { print (what ? what : "time limit") " | " (seed ? seed : "-") }' "$log"
+    awk -v sentence="$1" '/^ *seed: / && seed == "" { seed = $2 + 0 }
+        /violations: / {
+            getline
+            if (!what) { what = sentence ? $0 : $1; sub(/:.*/, "", what); gsub(/[",]/, "", what) }
+        }
+        END { print (what ? what : "time limit") " | " (seed == "" ? "-" : seed) }' "$log"
 }
 
 try_mutant() {
-    local patch=$1 name mistake excuse begin
+    local patch=$1 name mistake excuse begin package=weft-sim swarm=swarm sentence="" seeds=${SEEDS:-2000}
+    case "$patch" in */weft-rnic/*)
+        # A case has a thousand work requests.
+        package=weft-rnic swarm=rdma_swarm sentence=1 seeds=${SEEDS:-300}
+        ;;
+    esac
     name=$(basename "$patch" .patch)
     mistake=$(head -n 1 "$patch")
     excuse=$(sed -n 's/^Not caught: //p' "$patch")
@@ -68,22 +75,26 @@ try_mutant() {
         return
     fi
     patch_tree "$patch"
-    if ! (cd "$tree" && cargo build --quiet --release --package weft-sim --example swarm) \
+    if ! (cd "$tree" && cargo build --quiet --release --package "$package" --all-features --example "$swarm") \
         >"$log" 2>&1; then
         complain "$name does not build: $(grep -m 1 -A 4 '^error' "$log")"
-    elif run_swarm "${begin:-1}"; then
+    elif run_swarm "$swarm" "${begin:-1}" "$seeds"; then
         printf '| `%s` | %s | not caught | %s |\n' "$name" "$mistake" "$seeds"
         [ -n "$excuse" ] || complain "$name survived $seeds seeds"
     else
-        printf '| `%s` | %s | %s |\n' "$name" "$mistake" "$(verdict)"
+        printf '| `%s` | %s | %s |\n' "$name" "$mistake" "$(verdict "$sentence")"
     fi
     patch_tree --reverse "$patch"
 }
 
 copy_tree
-chosen=("${@/#/$mutants/}")
-chosen=("${chosen[@]/%/.patch}")
-[ "$#" -gt 0 ] || chosen=("$mutants"/*.patch)
+chosen=()
+for name in "${@:-*}"; do
+    # shellcheck disable=SC2206  # a pattern
+    found=("$tree"/crates/*/mutants/$name.patch)
+    [ -e "${found[0]}" ] || complain "no mutant $name"
+    chosen+=("${found[@]}")
+done
 printf '| mutant | mistake | caught by | seed |\n| --- | --- | --- | --- |\n'
 for patch in "${chosen[@]}"; do
     try_mutant "$patch"

@@ -226,6 +226,18 @@ fn the_swarm_says_how_many_worlds_it_ran() {
 }
 
 #[test]
+fn the_swarm_of_work_requests_says_how_many_there_were() {
+    let folder = Folder::new("rdma-swarm");
+    let arguments = ["sim", "swarm", "--rdma", "--seeds", "3", "--first", "5", "--json"];
+    let summary = folder.json(&arguments);
+    assert!(summary["requests"].as_u64().unwrap() > 1000, "{summary}");
+    assert!(summary["counts"]["requests"]["READ"].as_u64().unwrap() > 100, "{summary}");
+    assert_eq!(summary["failures"].as_object().unwrap().len(), 0, "{summary}");
+    let told = folder.weft(&arguments[..arguments.len() - 1]);
+    assert!(text(&told.stdout).contains("work requests"), "{told:?}");
+}
+
+#[test]
 fn an_experiment_is_found_by_name_and_a_claim_that_does_not_hold_is_exit_code_1() {
     let folder = Folder::new("experiment");
     let listed = folder.json(&["experiment", "list", "--json"]);

@@ -173,6 +173,8 @@ mod limits;
 mod memory;
 mod queue_pair;
 mod receive_queue;
+#[cfg(any(test, feature = "swarm"))]
+pub mod swarm;
 mod table;
 #[cfg(test)]
 mod tests;

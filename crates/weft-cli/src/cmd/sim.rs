@@ -94,6 +94,7 @@ Examples:
 Examples:
   weft sim swarm --seeds 2000
   weft sim swarm --first 8191 --seeds 1       one case again, as a failure names it
+  weft sim swarm --rdma --seeds 5000          five million RDMA work requests
 
 Exit code 1 when a case fails; each is printed with the command that runs it again.")]
     Swarm(swarm::SwarmArgs),

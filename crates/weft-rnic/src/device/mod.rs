@@ -167,7 +167,7 @@ impl Device {
 }
 
 /// What tests look at.
-#[cfg(test)]
+#[cfg(any(test, feature = "swarm"))]
 impl Device {
     pub(crate) fn service(&self, qp: QueuePairNumber) -> Option<crate::Service> {
         self.qps.get(qp.0).map(|pair| pair.request.service)

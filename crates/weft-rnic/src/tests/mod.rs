@@ -3,7 +3,6 @@
 mod datagrams;
 mod endings;
 mod hostile;
-mod model;
 mod network;
 mod operations;
 mod ordering;

@@ -1,33 +1,11 @@
-//! Devices, their memory, and the network between them: every path has the same delay unless a rule says
-//! otherwise, time moves from one thing that happens to the next.
+//! What tests ask of the [swarm's network](crate::swarm): ends by themselves, and what came of requests.
 
-use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
-use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-
-use weft_transport::{Arrival, EndpointConfig, Secret, TransportConfig};
-use weft_units::{Duration, Instant, Seed};
-use weft_wire::{MessageHeader, Packet, RdmaHeader};
+use weft_units::{Duration, Seed};
+use weft_wire::{MessageHeader, Packet};
 
 use crate::*;
 
-/// What a rule decides about one packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    Pass,
-    Delay(Duration),
-    Twice,
-    Drop,
-}
-
-/// What a rule may look at.
-pub(super) struct OnLink<'a> {
-    pub(super) from: usize,
-    pub(super) path: u16,
-    pub(super) packet: &'a Packet,
-    pub(super) rdma: Option<&'a RdmaHeader>,
-}
+pub(super) use crate::swarm::network::*;
 
 impl OnLink<'_> {
     /// The message a packet is part of.
@@ -39,354 +17,13 @@ impl OnLink<'_> {
     }
 }
 
-pub(super) type Rule = Box<dyn FnMut(&OnLink<'_>) -> Fate>;
-
-/// What an enemy on the link makes of a datagram from a host.
-pub(super) type Garble = Box<dyn FnMut(usize, &mut Vec<u8>)>;
-
-/// A host's memory: one piece for each owner.
-#[derive(Default)]
-pub(super) struct HostMemory {
-    pub(super) bytes: BTreeMap<Owner, Vec<u8>>,
-    payload: Vec<u8>,
-    pub(super) held: BTreeMap<Held, Vec<u8>>,
-    /// Every write, in order: where and how long.
-    pub(super) writes: Vec<Place>,
-}
-
-impl HostMemory {
-    pub(super) fn read(&self, place: &Place) -> &[u8] {
-        let from = usize::try_from(place.address).unwrap();
-        &self.bytes[&place.owner][from..from + place.len as usize]
-    }
-
-    fn put(&mut self, place: Place, bytes: &[u8]) {
-        assert_eq!(bytes.len(), place.len as usize);
-        let from = usize::try_from(place.address).unwrap();
-        let owner = self.bytes.get_mut(&place.owner).unwrap();
-        owner[from..from + bytes.len()].copy_from_slice(bytes);
-        self.writes.push(place);
-    }
-
-    fn word(&self, place: &Place) -> u64 {
-        u64::from_ne_bytes(self.read(place).try_into().unwrap())
-    }
-}
-
-impl Memory for HostMemory {
-    fn place(&mut self, place: Place, from: u16) {
-        let from = usize::from(from);
-        let bytes = self.payload[from..from + place.len as usize].to_vec();
-        self.put(place, &bytes);
-    }
-
-    fn hold(&mut self, packet: Held) {
-        assert!(self.held.insert(packet, self.payload.clone()).is_none(), "held twice");
-    }
-
-    fn place_held(&mut self, packet: Held, place: Place, from: u16) {
-        let from = usize::from(from);
-        let bytes = self.held[&packet][from..from + place.len as usize].to_vec();
-        self.put(place, &bytes);
-    }
-
-    fn release(&mut self, packet: Held) {
-        self.held.remove(&packet).expect("it is held");
-    }
-
-    fn write(&mut self, place: Place, bytes: &[u8]) {
-        self.put(place, bytes);
-    }
-
-    fn route_header(&mut self, from: SocketAddr, _length: u32) -> [u8; 40] {
-        [u8::try_from(from.port() % 251).unwrap(); 40]
-    }
-
-    fn fetch_add(&mut self, place: Place, add: u64) -> u64 {
-        let before = self.word(&place);
-        self.put(place, &before.wrapping_add(add).to_ne_bytes());
-        before
-    }
-
-    fn compare_swap(&mut self, place: Place, compare: u64, swap: u64) -> u64 {
-        let before = self.word(&place);
-        if before == compare {
-            self.put(place, &swap.to_ne_bytes());
-        }
-        before
-    }
-}
-
-/// A host: a device, its memory, and what it was told.
-pub(super) struct Host {
-    pub(super) device: Device,
-    pub(super) memory: HostMemory,
-    pub(super) events: Vec<Event>,
-}
-
-struct OnWire {
-    to: usize,
-    arrival: Arrival,
-    bytes: Vec<u8>,
-}
-
-/// Hosts on a network.
-pub(super) struct Network {
-    pub(super) hosts: Vec<Host>,
-    pub(super) now: Instant,
-    pub(super) rule: Rule,
-    pub(super) garble: Garble,
-    wire: BTreeMap<(Instant, u64), OnWire>,
-    sequence: u64,
-}
-
-const ONE_WAY: Duration = Duration::from_micros(5);
-
-pub(super) fn address(host: usize) -> SocketAddr {
-    let host = u8::try_from(host + 1).unwrap();
-    SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, host), 4791).into()
-}
-
-/// Many paths, small packets, and peers that are given up soon.
-pub(super) fn config() -> TransportConfig {
-    TransportConfig {
-        mtu: 256,
-        paths: 8,
-        peer_timeout: Duration::from_millis(20),
-        ..TransportConfig::stellar()
-    }
-}
-
-pub(super) fn device(seed: u64, transport: TransportConfig) -> Device {
-    let config = EndpointConfig {
-        transport,
-        receive_port: 4791,
-        thread_id: 0,
-        accept: true,
-        max_connections: 1024,
-    };
-    let seed = Seed(seed);
-    Device::new(Limits::default(), config, seed, Secret::repeatable(seed)).unwrap()
-}
-
 impl Network {
     pub(super) fn new(hosts: usize) -> Self {
         Self::with(hosts, &config())
     }
 
-    pub(super) fn with(hosts: usize, config: &TransportConfig) -> Self {
-        let host = |number| Host {
-            device: device(number, config.clone()),
-            memory: HostMemory::default(),
-            events: Vec::new(),
-        };
-        Self {
-            hosts: (0..hosts as u64).map(host).collect(),
-            now: Instant::from_nanos(1_000_000_000),
-            rule: Box::new(|_| Fate::Pass),
-            garble: Box::new(|_, _| ()),
-            wire: BTreeMap::new(),
-            sequence: 0,
-        }
-    }
-
-    fn put_on_wire(&mut self, from: usize, transmit: &Transmit, payload: &[u8]) {
-        let on_link = OnLink {
-            from,
-            path: transmit.path.0,
-            packet: &transmit.packet,
-            rdma: transmit.rdma.as_ref(),
-        };
-        let fate = (self.rule)(&on_link);
-        let delay = match fate {
-            Fate::Drop => return,
-            Fate::Delay(extra) => ONE_WAY + extra,
-            Fate::Pass | Fate::Twice => ONE_WAY,
-        };
-        let mut bytes = alloc::vec![0; Packet::MAX_LEN + RdmaHeader::MAX_LEN];
-        let mut len = transmit.packet.emit(&mut bytes);
-        if let Some(header) = &transmit.rdma {
-            len += header.emit(&mut bytes[len..]);
-        }
-        bytes.truncate(len);
-        bytes.extend_from_slice(payload);
-        (self.garble)(from, &mut bytes);
-        let Some(to) = (0..self.hosts.len()).find(|&host| address(host) == transmit.to) else {
-            return;
-        };
-        let source = SocketAddr::new(address(from).ip(), 0xc000 + transmit.path.0);
-        for _ in 0..if fate == Fate::Twice { 2 } else { 1 } {
-            let arrival = Arrival {
-                from: source,
-                received_at: self.now + delay,
-                congestion_experienced: false,
-                hops: 3,
-            };
-            self.sequence += 1;
-            let on_wire = OnWire { to, arrival, bytes: bytes.clone() };
-            self.wire.insert((self.now + delay, self.sequence), on_wire);
-        }
-    }
-
-    /// Lets every host send all it may, and collects events.
-    fn drain(&mut self) {
-        for host in 0..self.hosts.len() {
-            loop {
-                let mut sent = None;
-                let Host { device, memory, .. } = &mut self.hosts[host];
-                device.poll_transmit(self.now, |transmit, source| {
-                    let payload = match source {
-                        Source::Memory(places) => {
-                            places.iter().flat_map(|place| memory.read(place)).copied().collect()
-                        }
-                        Source::Inline(bytes) => bytes.to_vec(),
-                        Source::Anything => alloc::vec![0xee; transmit.payload_len.into()],
-                    };
-                    assert_eq!(payload.len(), usize::from(transmit.payload_len));
-                    sent = Some((*transmit, payload));
-                });
-                let Some((transmit, payload)) = sent else { break };
-                self.put_on_wire(host, &transmit, &payload);
-            }
-            let Host { device, memory, events } = &mut self.hosts[host];
-            while let Some(event) = device.poll_event() {
-                if let Event::ReleaseHeld { connection } = event {
-                    memory.held.retain(|packet, _| packet.connection != connection);
-                }
-                events.push(event);
-            }
-        }
-    }
-
-    fn deliver(&mut self, on_wire: OnWire) {
-        let OnWire { to, arrival, bytes } = on_wire;
-        let Ok((packet, rest)) = Packet::parse(&bytes) else { return };
-        let (rdma, payload) = if packet.announces_rdma() {
-            let Ok((header, payload)) = RdmaHeader::parse(rest) else { return };
-            (Some(header), payload)
-        } else {
-            (None, rest)
-        };
-        self.inject(to, &arrival, &packet, rdma.as_ref(), payload);
-    }
-
-    /// Hands a packet to a host.
-    pub(super) fn inject(
-        &mut self,
-        to: usize,
-        arrival: &Arrival,
-        packet: &Packet,
-        rdma: Option<&RdmaHeader>,
-        payload: &[u8],
-    ) {
-        let Host { device, memory, .. } = &mut self.hosts[to];
-        memory.payload = payload.to_vec();
-        let len = u16::try_from(payload.len()).unwrap();
-        device.handle_packet(self.now, arrival, packet, rdma, len, memory);
-    }
-
-    /// Moves to the next thing that happens, if it happens by `until`.
-    fn step(&mut self, until: Instant) -> bool {
-        self.drain();
-        let arrival = self.wire.keys().next().map(|key| key.0);
-        let deadlines = self.hosts.iter().filter_map(|host| host.device.poll_timeout());
-        let Some(next) = deadlines.chain(arrival).min().filter(|&at| at <= until) else {
-            return false;
-        };
-        self.now = self.now.max(next);
-        while self.wire.first_key_value().is_some_and(|(key, _)| key.0 <= self.now) {
-            let (_, on_wire) = self.wire.pop_first().expect("looked just now");
-            self.deliver(on_wire);
-        }
-        for host in &mut self.hosts {
-            host.device.handle_timeout(self.now);
-        }
-        true
-    }
-
-    pub(super) fn run_for(&mut self, span: Duration) {
-        let until = self.now + span;
-        while self.step(until) {}
-        self.now = until;
-    }
-
-    /// Runs until `done` says so; fails after a second.
-    pub(super) fn run_until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
-        let until = self.now + Duration::from_secs(1);
-        loop {
-            self.drain();
-            if done(self) {
-                break;
-            }
-            assert!(self.step(until), "not done after a second");
-        }
-    }
-}
-
-/// One end: a queue pair and what it needs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct End {
-    pub(super) host: usize,
-    pub(super) context: Context,
-    pub(super) domain: ProtectionDomain,
-    pub(super) cq: CompletionQueue,
-    pub(super) qp: QueuePairNumber,
-    pub(super) owner: Owner,
-    /// Of all of the owner's memory, with every right, counted from `BASE`.
-    pub(super) key: u32,
-}
-
-/// Where the memory of an end begins, as work requests count.
-pub(super) const BASE: u64 = 0x7000_0000;
-/// How much it is.
-pub(super) const LENGTH: u64 = 64 * 1024;
-
-pub(super) fn every_right() -> Access {
-    Access::LOCAL_WRITE
-        | Access::REMOTE_WRITE
-        | Access::REMOTE_READ
-        | Access::REMOTE_ATOMIC
-        | Access::MW_BIND
-}
-
-pub(super) fn request(
-    domain: ProtectionDomain,
-    cq: CompletionQueue,
-    service: Service,
-) -> QueuePairRequest {
-    QueuePairRequest {
-        domain,
-        service,
-        send_cq: cq,
-        receive_cq: cq,
-        srq: None,
-        max_send: 64,
-        max_receive: 64,
-        max_send_sge: 8,
-        max_receive_sge: 8,
-        max_inline: 64,
-        signal_all: false,
-    }
-}
-
-impl Network {
-    /// A queue pair on a host, with memory of its own; in state RESET.
-    pub(super) fn end(&mut self, host: usize, service: Service) -> End {
-        let owner = Owner::Host(u32::try_from(self.hosts[host].memory.bytes.len()).unwrap());
-        let device = &mut self.hosts[host].device;
-        let context = device.open().unwrap();
-        let domain = device.allocate_domain(context).unwrap();
-        self.end_of(host, context, domain, owner, service)
-    }
-
-    /// Likewise of a virtual device, with memory of its guest.
-    pub(super) fn tenant(&mut self, host: usize, guest: u32, service: Service) -> (Doorbell, End) {
-        let VirtualDevice { context, domain, doorbell } =
-            self.hosts[host].device.create_virtual(guest, &[]).unwrap();
-        (doorbell, self.end_of(host, context, domain, Owner::Guest(guest), service))
-    }
-
-    fn end_of(
+    /// A queue pair with memory of its own; in state RESET.
+    pub(super) fn end_of(
         &mut self,
         host: usize,
         context: Context,
@@ -413,59 +50,31 @@ impl Network {
         self.ready_to_send(b, &tweak);
     }
 
-    pub(super) fn modify(&mut self, end: &End, attributes: &Attributes) {
-        let now = self.now;
-        self.hosts[end.host].device.modify_qp(now, end.qp, attributes).unwrap();
+    /// The end's memory.
+    pub(super) fn memory(&mut self, end: &End) -> &mut [u8] {
+        self.hosts[end.host].memory.bytes.get_mut(&end.owner).unwrap()
     }
 
-    fn reliable(&self, end: &End) -> bool {
-        self.hosts[end.host].device.service(end.qp) == Some(Service::ReliableConnected)
+    /// Fills the end's memory with bytes that differ from place to place.
+    pub(super) fn fill(&mut self, end: &End, seed: u64) {
+        let mut rng = Seed(seed).rng();
+        self.memory(end).fill_with(|| rng.next_u64().to_le_bytes()[7]);
     }
 
-    pub(super) fn ready_to_receive(
-        &mut self,
-        end: &End,
-        peer: &End,
-        tweak: impl Fn(&mut Attributes),
-    ) {
-        self.modify(
-            end,
-            &Attributes {
-                state: Some(State::Init),
-                pkey_index: Some(0),
-                port: Some(1),
-                access: Some(every_right()),
-                ..Attributes::default()
-            },
-        );
-        let reliable = self.reliable(end);
-        let mut attributes = Attributes {
-            state: Some(State::ReadyToReceive),
-            destination: Some(address(peer.host)),
-            path_mtu: Some(1024),
-            dest_qp: Some(peer.qp.0),
-            rq_psn: Some(0xff_fff0),
-            max_dest_rd_atomic: reliable.then_some(4),
-            min_rnr_timer: reliable.then_some(1),
-            ..Attributes::default()
-        };
-        tweak(&mut attributes);
-        self.modify(end, &attributes);
+    /// A queue pair on a host, with memory of its own; in state RESET.
+    pub(super) fn end(&mut self, host: usize, service: Service) -> End {
+        let owner = Owner::Host(u32::try_from(self.hosts[host].memory.bytes.len()).unwrap());
+        let device = &mut self.hosts[host].device;
+        let context = device.open().unwrap();
+        let domain = device.allocate_domain(context).unwrap();
+        self.end_of(host, context, domain, owner, service)
     }
 
-    pub(super) fn ready_to_send(&mut self, end: &End, tweak: impl Fn(&mut Attributes)) {
-        let reliable = self.reliable(end);
-        let mut attributes = Attributes {
-            state: Some(State::ReadyToSend),
-            sq_psn: Some(0xff_fff0),
-            timeout: reliable.then_some(8),
-            retry_count: reliable.then_some(3),
-            rnr_retry: reliable.then_some(7),
-            max_rd_atomic: reliable.then_some(4),
-            ..Attributes::default()
-        };
-        tweak(&mut attributes);
-        self.modify(end, &attributes);
+    /// Likewise of a virtual device, with memory of its guest.
+    pub(super) fn tenant(&mut self, host: usize, guest: u32, service: Service) -> (Doorbell, End) {
+        let VirtualDevice { context, domain, doorbell } =
+            self.hosts[host].device.create_virtual(guest, &[]).unwrap();
+        (doorbell, self.end_of(host, context, domain, Owner::Guest(guest), service))
     }
 
     /// Two joined ends on two hosts.
@@ -474,11 +83,6 @@ impl Network {
         let (a, b) = (network.end(0, service), network.end(1, service));
         network.join(&a, &b, |_| ());
         (network, a, b)
-    }
-
-    pub(super) fn post(&mut self, end: &End, request: &SendRequest<'_>) {
-        let now = self.now;
-        self.hosts[end.host].device.post_send(now, end.qp, request).unwrap();
     }
 
     pub(super) fn post_receive(&mut self, end: &End, wr_id: u64, sges: &[Sge]) {
@@ -510,26 +114,15 @@ impl Network {
         completions.iter().map(|completion| (completion.wr_id, completion.status)).collect()
     }
 
-    /// The end's memory.
-    pub(super) fn memory(&mut self, end: &End) -> &mut [u8] {
-        self.hosts[end.host].memory.bytes.get_mut(&end.owner).unwrap()
-    }
-
-    /// Fills the end's memory with bytes that differ from place to place.
-    pub(super) fn fill(&mut self, end: &End, seed: u64) {
-        let mut rng = Seed(seed).rng();
-        self.memory(end).fill_with(|| rng.next_u64().to_le_bytes()[7]);
-    }
-}
-
-impl End {
-    /// A piece of its memory.
-    pub(super) fn sge(&self, offset: u64, length: u32) -> Sge {
-        Sge { address: BASE + offset, length, lkey: self.key }
-    }
-
-    /// A place in its memory, for peers.
-    pub(super) fn remote(&self, offset: u64) -> Remote {
-        Remote { address: BASE + offset, rkey: self.key }
+    /// Runs until `done` says so; fails after a second.
+    pub(super) fn run_until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
+        let until = self.now + Duration::from_secs(1);
+        loop {
+            self.drain();
+            if done(self) {
+                break;
+            }
+            assert!(self.step(until), "not done after a second");
+        }
     }
 }

@@ -30,11 +30,13 @@ mod chatter;
 mod faults;
 mod last_words;
 mod ports;
+mod rdma;
 mod reach;
 mod scar;
 mod watchdog;
 
 pub use case::Case;
+pub use rdma::{RdmaSummary, run_rdma_swarm};
 use reach::Reach;
 
 /// Simulated time after which a healed network must have finished. The longest timeouts of any case
@@ -116,16 +118,20 @@ pub fn run_swarm(
 /// Runs one seed's case. A panic anywhere in it is a violation.
 pub fn run_case(seed: u64) -> Verdict {
     let case = Case::draw(Seed(seed));
-    match catch_unwind(AssertUnwindSafe(|| play(&case, seed))) {
+    match caught(|| play(&case, seed)) {
         Ok(Ok(verdict)) => verdict,
         Ok(Err(error)) => Verdict::broken(seed, format!("the case cannot be built: {error}")),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).into()));
-            let text = text.unwrap_or_else(|| "without a message".into());
-            Verdict::broken(seed, format!("panic: {text}"))
-        }
+        Err(panic) => Verdict::broken(seed, panic),
     }
+}
+
+/// What `work` gives, or what it said when it panicked.
+fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).into()));
+        format!("panic: {}", text.unwrap_or_else(|| "without a message".into()))
+    })
 }
 
 impl Verdict {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Verdict, run_case};
 
 /// A case takes milliseconds; the slowest known, unoptimised and on a busy machine, seconds.
-const LIMIT: Duration = Duration::from_secs(120);
+pub(super) const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs one seed's case; `None` if it does not end. Its thread is then left behind.
 pub(super) fn run_case_in_time(seed: u64) -> Option<Verdict> {
@@ -16,7 +16,7 @@ pub(super) fn run_case_in_time(seed: u64) -> Option<Verdict> {
 }
 
 /// What `work` gives, if it ends in time.
-fn within<T: Send + 'static>(
+pub(super) fn within<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {

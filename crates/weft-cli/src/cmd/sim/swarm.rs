@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use weft_report::Unit;
-use weft_sim::swarm::{Summary, run_swarm};
+use weft_sim::swarm::{RdmaSummary, Summary, run_rdma_swarm, run_swarm};
 
 use super::workers;
 use crate::output::Output;
@@ -26,21 +26,64 @@ pub(super) struct SwarmArgs {
     /// Cases at a time [default: one for each processor]
     #[arg(long)]
     threads: Option<NonZeroUsize>,
+    /// Work requests between RDMA devices instead of messages, about a thousand a world
+    #[arg(long)]
+    rdma: bool,
 }
 
 pub(super) fn run(arguments: &SwarmArgs, output: Output) -> Result<ExitCode> {
     let seeds = arguments.seeds.get();
     let bar = progress::counting(seeds, "random worlds");
     let workers = workers(arguments.threads);
-    let summary = run_swarm(arguments.first, seeds, workers, |done| {
-        bar.set_position(done as u64);
-    });
-    bar.finish_and_clear();
-    output.value(&summary, || text(&summary))?;
-    Ok(if summary.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let progress = |done: usize| bar.set_position(done as u64);
+    let failed = if arguments.rdma {
+        let summary = run_rdma_swarm(arguments.first, seeds, workers, progress);
+        bar.finish_and_clear();
+        output.value(&summary, || rdma_text(&summary))?;
+        !summary.failures.is_empty()
+    } else {
+        let summary = run_swarm(arguments.first, seeds, workers, progress);
+        bar.finish_and_clear();
+        output.value(&summary, || text(&summary))?;
+        !summary.failures.is_empty()
+    };
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+fn counted(count: u64) -> String {
+    Unit::Count.format(count as f64)
+}
+
+fn verdict(failures: usize) -> String {
+    match failures {
+        0 => "no invariant was violated".to_owned(),
+        failures => format!("{failures} failed"),
+    }
+}
+
+fn rdma_text(summary: &RdmaSummary) -> String {
+    let mut text = String::new();
+    for (seed, violation) in &summary.failures {
+        text += &format!("seed {seed} failed:\n  {violation}\n");
+        text += &format!("  again: weft sim swarm --rdma --first {seed} --seeds 1\n");
+    }
+    for (group, counts) in &summary.counts {
+        text += &format!("{group}:\n");
+        for (name, count) in counts {
+            text += &format!("  {name:40} {:>8}\n", counted(*count));
+        }
+    }
+    text + &format!(
+        "swarm: {} seeds from {} on, {} work requests of which {} had to be refused and were; {}",
+        summary.seeds,
+        summary.first,
+        counted(summary.requests),
+        counted(summary.refusals),
+        verdict(summary.failures.len()),
+    )
+}
+
 fn text(summary: &Summary) -> String {
     let mut text = String::new();
     for failure in &summary.failures {
@@ -50,17 +93,13 @@ fn text(summary: &Summary) -> String {
         }
         text += &format!("  again: weft sim swarm --first {} --seeds 1\n", failure.seed);
     }
-    let count = |count: u64| Unit::Count.format(count as f64);
-    let failed = match summary.failures.len() {
-        0 => "no invariant was violated".to_owned(),
-        failures => format!("{failures} failed"),
-    };
     text + &format!(
-        "swarm: {} seeds from {} on, {} packets of which {} were lost, {} messages; {failed}",
+        "swarm: {} seeds from {} on, {} packets of which {} were lost, {} messages; {}",
         summary.seeds,
         summary.first,
-        count(summary.packets),
-        count(summary.lost),
-        count(summary.messages as u64),
+        counted(summary.packets),
+        counted(summary.lost),
+        counted(summary.messages as u64),
+        verdict(summary.failures.len()),
     )
 }

@@ -1,0 +1,203 @@
+//! Datagrams: from every host's queue pair to every other's.
+
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::case::Case;
+use super::network::{End, LENGTH, address};
+use super::pool::{Queue, SLOT, memory_of};
+use super::post::somewhere;
+use super::side::{MOST, SOURCE, cut, len32};
+use super::{Checked, Violation, count, hold};
+use crate::{
+    Attributes, Completion, Data, Datagram, Extra, Operation, QueuePairNumber, RegionRequest,
+    SendRequest, Service, State, Status, WorkKind,
+};
+
+const QKEY: u32 = 0x1234;
+/// Bytes of a receive request before the datagram.
+const ROUTE_HEADER: usize = 40;
+
+/// A datagram on its way.
+#[derive(Debug)]
+struct Letter {
+    from: (usize, QueuePairNumber),
+    data: Vec<u8>,
+    extra: Option<Extra>,
+    sure: bool,
+}
+
+/// A host's queue pair for datagrams.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    end: End,
+    pub(super) pool: usize,
+    /// Those that were posted, and whether their success is told.
+    pub(super) posted: VecDeque<(u64, bool)>,
+    next: u64,
+    coming: Vec<Letter>,
+    /// Its host was out of reach: connections of then may break later.
+    pub(super) parted: bool,
+}
+
+impl Case {
+    pub(super) fn add_mailbox(&mut self, host: usize) {
+        let service = Service::UnreliableDatagram;
+        let program = self.hosts[host];
+        let qp = self.create_qp(host, service, None);
+        let pool = self.add_pool(host, program.domain, Queue::Of(qp));
+        let end = self.memory_end(host, qp);
+        let up = |state| Attributes { state: Some(state), ..Attributes::default() };
+        let init =
+            Attributes { pkey_index: Some(0), port: Some(1), qkey: Some(QKEY), ..up(State::Init) };
+        let ready = Attributes { sq_psn: Some(0), ..up(State::ReadyToSend) };
+        for attributes in [init, up(State::ReadyToReceive), ready] {
+            self.network.modify(&end, &attributes);
+        }
+        let (posted, coming) = (VecDeque::new(), Vec::new());
+        self.mailboxes.push(Mailbox { end, pool, posted, next: 0, coming, parted: false });
+    }
+
+    fn memory_end(&mut self, host: usize, qp: QueuePairNumber) -> End {
+        let program = self.hosts[host];
+        let owner = self.memory(host, LENGTH);
+        let access = super::network::every_right();
+        let iova = super::network::BASE;
+        let region = RegionRequest { owner, address: 0, length: LENGTH, iova, access };
+        let device = &mut self.network.hosts[host].device;
+        let key = device.register(program.domain, &region).expect("there is room");
+        program.end(host, qp, owner, key)
+    }
+
+    /// Sends a datagram to another host, or to where nobody takes it.
+    pub(super) fn post_datagram(&mut self, from: usize) {
+        let to = (from + 1 + self.rng.index(self.hosts.len() - 1)) % self.hosts.len();
+        let me = &self.mailboxes[from];
+        if me.posted.len() >= MOST {
+            return;
+        }
+        let (end, wr_id) = (me.end, me.next);
+        let source = somewhere(&SOURCE, SLOT - ROUTE_HEADER, &mut self.rng);
+        let data = memory_of(&self.network, end.host, end.owner)[source.clone()].to_vec();
+        let word = self.rng.next_u32();
+        // Those that may be lost must not look alike.
+        let with_word = data.len() < 8 || self.rng.chance(1, 2);
+        let (operation, extra) = match with_word {
+            true => (Operation::SendWithImmediate(word), Some(Extra::Immediate(word))),
+            false => (Operation::Send, None),
+        };
+        let peer = &self.mailboxes[to];
+        let (mut qp, mut qkey, mut taken) = (peer.end.qp, QKEY, true);
+        match self.rng.below(12) {
+            0 => (qkey, taken) = (QKEY + 1, false),
+            1 => (qp, taken) = (self.sides[0].end.qp, self.sides[0].end.qp == peer.end.qp),
+            2 => (qp, taken) = (QueuePairNumber(0xff_fff0), false),
+            _ => {}
+        }
+        let pool = &mut self.pools[peer.pool];
+        let sure = pool.has_room() && !peer.parted && !me.parted;
+        if taken && (sure || self.rng.chance(1, 4)) {
+            pool.coming += 1;
+            if !sure {
+                // It may take the receive request of any other.
+                self.mailboxes[to].coming.iter_mut().for_each(|letter| letter.sure = false);
+            }
+            let letter = Letter { from: (from, end.qp), data, extra, sure };
+            self.mailboxes[to].coming.push(letter);
+        } else if taken {
+            return;
+        } else {
+            count(&mut self.tally.refusals, "not for anybody there (UD)");
+        }
+        let signaled = me_signals(self.mailboxes[from].posted.len(), self.rng.chance(3, 4));
+        let sges = cut(end.sge(source.start as u64, len32(source.len())), &mut self.rng);
+        let datagram = Some(Datagram { address: address(to), qp, qkey });
+        let request = SendRequest {
+            signaled,
+            datagram,
+            ..SendRequest::new(wr_id, operation, Data::Gather(&sges))
+        };
+        self.network.post(&end, &request);
+        count(&mut self.tally.requests, "SEND (UD)");
+        let me = &mut self.mailboxes[from];
+        me.next += 1;
+        me.posted.push_back((wr_id, signaled));
+    }
+
+    pub(super) fn check_datagram(&mut self, host: usize, completion: &Completion) -> Checked {
+        let about = || format!("host {host}, datagrams: {completion:?}");
+        let me = &mut self.mailboxes[host];
+        hold(completion.qp == me.end.qp, || format!("of no queue pair: {}", about()))?;
+        hold(completion.status == Status::Success, || format!("it failed: {}", about()))?;
+        if completion.kind != WorkKind::Receive {
+            while let Some((wr_id, signaled)) = me.posted.pop_front() {
+                if wr_id == completion.wr_id {
+                    return Ok(());
+                }
+                hold(!signaled, || format!("{wr_id} was passed over: {}", about()))?;
+            }
+            return Err(Violation(format!("nobody posted: {}", about())));
+        }
+        let pool = &mut self.pools[me.pool];
+        let Some(slot) = pool.take(completion.wr_id) else {
+            return Err(Violation(format!("not that receive request: {}", about())));
+        };
+        let start = slot * SLOT;
+        let length = completion.length as usize;
+        let bytes = pool.memory(&self.network)[start..start + length].to_vec();
+        let (header, data) = bytes.split_at(ROUTE_HEADER);
+        let source = completion.source.map(|source| (source.address, source.qp));
+        let letter = me.coming.iter().position(|letter| {
+            let from = (address(letter.from.0), letter.from.1);
+            Some(from) == source && letter.extra == completion.extra && letter.data == data
+        });
+        let Some(letter) = letter else {
+            return Err(Violation(format!("nobody sent, or sent so: {}", about())));
+        };
+        me.coming.remove(letter);
+        pool.coming -= 1;
+        pool.image.change(start, header);
+        pool.image.change(start + ROUTE_HEADER, data);
+        Ok(())
+    }
+
+    /// Whether every datagram that must arrive has arrived, and all were completed.
+    pub(super) fn datagrams_done(&self) -> bool {
+        self.mailboxes.iter().all(|mailbox| {
+            mailbox.posted.is_empty() && mailbox.coming.iter().all(|letter| !letter.sure)
+        })
+    }
+
+    pub(super) fn unfinished_datagrams(&self) -> String {
+        let open = |mailbox: &Mailbox| {
+            let sure = mailbox.coming.iter().filter(|letter| letter.sure).count();
+            (mailbox.posted.len(), sure)
+        };
+        format!("datagrams {:?}", self.mailboxes.iter().map(open).collect::<Vec<_>>())
+    }
+
+    /// Those that were lost are not waited for.
+    pub(super) fn settle_datagrams(&mut self) {
+        for mailbox in &mut self.mailboxes {
+            self.pools[mailbox.pool].coming -= mailbox.coming.len();
+            mailbox.coming.clear();
+        }
+    }
+
+    /// From here on this host is out of reach.
+    pub(super) fn part_datagrams(&mut self, host: usize) {
+        for (at, mailbox) in self.mailboxes.iter_mut().enumerate() {
+            mailbox.parted |= at == host;
+            for letter in &mut mailbox.coming {
+                letter.sure &= at != host && letter.from.0 != host;
+            }
+        }
+    }
+}
+
+/// The last for which there is room is completed, or nobody would hear of those before it.
+const fn me_signals(posted: usize, drawn: bool) -> bool {
+    drawn || posted + 1 >= MOST
+}

@@ -1,0 +1,130 @@
+//! Receive requests of one queue pair, or shared by several, and the memory they name.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use weft_units::Rng;
+
+use super::image::Image;
+use super::network::{BASE, Network};
+use super::side::{cut, len32};
+use crate::{Owner, QueuePairNumber, ReceiveRequest, Sge, SharedReceiveQueue};
+
+/// Bytes that a receive request has room for.
+pub(super) const SLOT: usize = 1024;
+/// Receive requests at a time.
+pub(super) const SLOTS: usize = 16;
+
+/// Where the requests are posted.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Queue {
+    Of(QueuePairNumber),
+    Shared(SharedReceiveQueue),
+}
+
+#[derive(Debug)]
+pub(super) struct Pool {
+    pub(super) host: usize,
+    pub(super) queue: Queue,
+    pub(super) owner: Owner,
+    pub(super) key: u32,
+    pub(super) image: Image,
+    /// Requests that were posted and not completed: their numbers and slots, in order.
+    pub(super) posted: VecDeque<(u64, usize)>,
+    next: u64,
+    /// Messages that may have left some of their bytes in any slot: what became of them is not known, or they
+    /// took another request when they came again.
+    pub(super) left: Vec<Vec<u8>>,
+    /// Messages on their way that take a request.
+    pub(super) coming: usize,
+    /// Nothing more is posted for now.
+    pub(super) starved: bool,
+}
+
+impl Pool {
+    pub(super) fn new(host: usize, queue: Queue, owner: Owner, key: u32, memory: &[u8]) -> Self {
+        let (image, posted, left) = (Image::of(memory), VecDeque::new(), Vec::new());
+        Self { host, queue, owner, key, image, posted, next: 0, left, coming: 0, starved: false }
+    }
+
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self.queue, Queue::Shared(_))
+    }
+
+    /// Its queue pair was reset, or made anew.
+    pub(super) fn begin_anew(&mut self, qp: QueuePairNumber) {
+        self.posted.clear();
+        self.starved = false;
+        self.queue = Queue::Of(qp);
+    }
+
+    /// Whether the next message certainly finds a request.
+    pub(super) fn has_room(&self) -> bool {
+        self.coming < self.posted.len() && !self.starved
+    }
+
+    /// Posts a request, unless there are enough; whether it did.
+    pub(super) fn post(&mut self, network: &mut Network, rng: &mut Rng) -> bool {
+        let taken: Vec<_> = self.posted.iter().map(|posted| posted.1).collect();
+        let free: Vec<_> = (0..SLOTS).filter(|slot| !taken.contains(slot)).collect();
+        if free.is_empty() || self.starved {
+            return false;
+        }
+        let slot = free[rng.index(free.len())];
+        self.post_slot(network, rng, slot, self.key);
+        true
+    }
+
+    /// Posts a request for a slot, with this key for its memory.
+    fn post_slot(&mut self, network: &mut Network, rng: &mut Rng, slot: usize, lkey: u32) {
+        let address = BASE + (slot * SLOT) as u64;
+        let sges = cut(Sge { address, length: len32(SLOT), lkey }, rng);
+        let request = ReceiveRequest { wr_id: self.next, sges: &sges };
+        let device = &mut network.hosts[self.host].device;
+        match self.queue {
+            Queue::Of(qp) => device.post_receive(qp, &request),
+            Queue::Shared(srq) => device.post_srq_receive(srq, &request),
+        }
+        .expect("there is room");
+        self.posted.push_back((self.next, slot));
+        self.next += 1;
+    }
+
+    /// Posts a request whose memory may not be written; false where no slot is free.
+    pub(super) fn post_bad(&mut self, network: &mut Network, rng: &mut Rng) -> bool {
+        let free = (0..SLOTS).find(|slot| self.posted.iter().all(|posted| posted.1 != *slot));
+        free.map(|slot| self.post_slot(network, rng, slot, self.key ^ 0x55)).is_some()
+    }
+
+    /// Takes a request that was completed: the first, or any where several queue pairs share them. Its slot.
+    pub(super) fn take(&mut self, wr_id: u64) -> Option<usize> {
+        let place = self.posted.iter().position(|posted| posted.0 == wr_id)?;
+        (place == 0 || self.is_shared()).then(|| self.posted.remove(place).expect("found").1)
+    }
+
+    /// The first byte that may not be as it is.
+    pub(super) fn differs(&self, network: &Network) -> Option<usize> {
+        let memory = self.memory(network);
+        self.image.differs(memory, |at| {
+            let byte = Some(&memory[at]);
+            self.left.iter().any(|message| message.get(at % SLOT) == byte)
+        })
+    }
+
+    /// Takes memory as it is.
+    pub(super) fn adopt(&mut self, network: &Network) {
+        self.image = Image::of(self.memory(network));
+        self.left.clear();
+    }
+
+    /// The memory it is about.
+    pub(super) fn memory<'a>(&self, network: &'a Network) -> &'a [u8] {
+        &network.hosts[self.host].memory.bytes[&self.owner]
+    }
+}
+
+/// Memory by owner, for what is not a pool's.
+pub(super) fn memory_of(network: &Network, host: usize, owner: Owner) -> &[u8] {
+    let bytes: &BTreeMap<_, Vec<u8>> = &network.hosts[host].memory.bytes;
+    &bytes[&owner]
+}

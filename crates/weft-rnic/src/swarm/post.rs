@@ -1,0 +1,313 @@
+//! What programs post when all is well.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use weft_units::Rng;
+
+use super::case::Case;
+use super::count;
+use super::pool::{Pool, memory_of};
+use super::side::{Coming, MOST, Posted, RESULT_SLOT, SOURCE, TARGET, cut, result_slot};
+use super::windows::{Life, Use};
+use crate::{Access, Data, Extra, Operation, Remote, SendRequest, Sge, WorkKind};
+
+/// A request as it was drawn, and what must come of it.
+pub(super) struct Draft {
+    pub(super) operation: Operation,
+    /// Bytes that travel, from the sender's memory or read into it.
+    pub(super) source: Range<usize>,
+    /// What it reads of the peer's memory: nothing may change that before it is answered.
+    pub(super) reads: Option<Range<usize>>,
+    pub(super) fence: bool,
+    /// The key of its own memory, if not the usual.
+    pub(super) lkey: Option<u32>,
+    pub(super) posted: Posted,
+}
+
+impl Draft {
+    pub(super) fn new(operation: Operation, source: Range<usize>, posted: Posted) -> Self {
+        Self { operation, source, reads: None, fence: false, lkey: None, posted }
+    }
+}
+
+/// What is posted, by name.
+fn name(operation: &Operation, unreliable: bool) -> &'static str {
+    match (operation, unreliable) {
+        (Operation::Send, false) => "SEND",
+        (Operation::SendWithImmediate(_), false) => "SEND_WITH_IMM",
+        (Operation::SendWithInvalidate(_), _) => "SEND_WITH_INV",
+        (Operation::Write(_), false) => "WRITE",
+        (Operation::WriteWithImmediate(..), false) => "WRITE_WITH_IMM",
+        (Operation::Send, true) => "SEND (UC)",
+        (Operation::SendWithImmediate(_), true) => "SEND_WITH_IMM (UC)",
+        (Operation::Write(_), true) => "WRITE (UC)",
+        (Operation::WriteWithImmediate(..), true) => "WRITE_WITH_IMM (UC)",
+        (Operation::Read(_), _) => "READ",
+        (Operation::FetchAdd { .. }, _) => "FETCH_ADD",
+        (Operation::CompareSwap { .. }, _) => "CMP_SWAP",
+        (Operation::LocalInvalidate(_), _) => "LOCAL_INV",
+        (Operation::BindWindow { .. }, _) => "BIND_MW",
+    }
+}
+
+impl Posted {
+    pub(super) fn new(wr_id: u64, kind: WorkKind) -> Self {
+        Self {
+            wr_id,
+            kind,
+            signaled: true,
+            answer: None,
+            effect: None,
+            message: None,
+            window: None,
+            fails: None,
+        }
+    }
+}
+
+/// A range of `most` bytes at most, anywhere in `within`.
+pub(super) fn somewhere(within: &Range<usize>, most: usize, rng: &mut Rng) -> Range<usize> {
+    let length = if rng.chance(1, 16) { 0 } else { rng.index(most + 1) };
+    let start = within.start + rng.index(within.len() - length + 1);
+    start..start + length
+}
+
+impl Case {
+    /// Posts a random request from one end to its peer, and tells the model.
+    pub(super) fn post(&mut self, at: usize) {
+        if self.sides[at].posted.len() >= MOST {
+            return;
+        }
+        let kinds = if self.sides[at].reliable { 12 } else { 7 };
+        let drafted = match self.rng.below(kinds) {
+            0..3 => Some(self.draft_write(at, false)),
+            3 => self.may_take_receive(at).then(|| self.draft_write(at, true)),
+            4..7 => self.may_take_receive(at).then(|| self.draft_send(at)),
+            7..9 => Some(self.draft_read(at)),
+            9..11 => Some(self.draft_atomic(at)),
+            _ => self.draft_window(at),
+        };
+        if let Some(draft) = drafted {
+            self.submit(at, draft);
+        }
+    }
+
+    /// Whether the end may post what takes a receive request of the peer now.
+    fn may_take_receive(&mut self, at: usize) -> bool {
+        let me = &self.sides[at];
+        if me.reliable && me.rnr_retry == 7 {
+            return !self.pool_of(at ^ 1).starved;
+        }
+        // Who does not try again for ever must be certain; who is not told need not.
+        let careless = !me.reliable && self.rng.chance(1, 4);
+        careless || self.pool_of(at ^ 1).has_room()
+    }
+
+    /// A request that is not drafted yet, of the end.
+    pub(super) fn next(&mut self, at: usize, kind: WorkKind) -> Posted {
+        let me = &mut self.sides[at];
+        me.next += 1;
+        Posted::new(me.next - 1, kind)
+    }
+
+    pub(super) fn bytes(&self, at: usize, range: Range<usize>) -> Vec<u8> {
+        let end = &self.sides[at].end;
+        memory_of(&self.network, end.host, end.owner)[range].to_vec()
+    }
+
+    fn draft_write(&mut self, at: usize, with_word: bool) -> Draft {
+        let most = if self.rng.chance(1, 8) { 6000 } else { RESULT_SLOT };
+        let source = somewhere(&SOURCE, most, &mut self.rng);
+        let mut posted = self.next(at, WorkKind::Write);
+        let (remote, target) =
+            self.draft_target(at, source.len(), Access::REMOTE_WRITE, &mut posted);
+        let data = self.bytes(at, source.clone());
+        let word = self.rng.next_u32();
+        let operation = match with_word {
+            true => Operation::WriteWithImmediate(remote, word),
+            false => Operation::Write(remote),
+        };
+        let me = &self.sides[at];
+        let fence = me.has_read(&target);
+        let sure = if with_word { self.is_sure(at) } else { !me.may_be_lost() };
+        let peer = &mut self.sides[at ^ 1];
+        let effect = peer.image.change(target.start, &data);
+        if !sure {
+            peer.image.doubt(&effect);
+        }
+        if with_word {
+            posted.message = Some(Vec::new());
+            let extra = Some(Extra::Immediate(word));
+            let effect = Some(effect.clone());
+            let coming = Coming { data: None, length: data.len(), extra, effect, sure };
+            self.expect(at ^ 1, coming);
+        }
+        posted.effect = sure.then_some(effect);
+        Draft { fence, ..Draft::new(operation, source, posted) }
+    }
+
+    /// A place of the peer's memory to go to, through a window or not.
+    fn draft_target(
+        &mut self,
+        at: usize,
+        length: usize,
+        access: Access,
+        posted: &mut Posted,
+    ) -> (Remote, Range<usize>) {
+        let reliable = self.sides[at].reliable;
+        let peer = &mut self.sides[at ^ 1];
+        let window = peer.open_window(access, &mut self.rng).filter(|_| reliable);
+        if let Some(index) = window.filter(|&index| peer.windows[index].range.len() >= length) {
+            let window = &mut peer.windows[index];
+            let start = window.range.start + self.rng.index(window.range.len() - length + 1);
+            window.users += 1;
+            posted.window = Some(Use::Through(index));
+            return (window.remote(start), start..start + length);
+        }
+        let start = self.rng.index(TARGET.end - length + 1);
+        (peer.remote(start, &mut self.rng), start..start + length)
+    }
+
+    fn draft_send(&mut self, at: usize) -> Draft {
+        let source = somewhere(&SOURCE, super::pool::SLOT, &mut self.rng);
+        let mut posted = self.next(at, WorkKind::Send);
+        let data = self.bytes(at, source.clone());
+        let word = self.rng.next_u32();
+        let (me, peer) = (&self.sides[at], &self.sides[at ^ 1]);
+        let (mut fence, mut operation, mut extra) = (false, Operation::Send, None);
+        match peer.remotely_invalidated().filter(|_| me.reliable && self.rng.chance(1, 4)) {
+            Some(index) => {
+                // What is being read through the window must have come first.
+                fence = true;
+                let window = &mut self.sides[at ^ 1].windows[index];
+                window.life = Life::Changing;
+                posted.window = Some(Use::Invalidate(index));
+                extra = Some(Extra::Invalidated(window.key));
+                operation = Operation::SendWithInvalidate(window.key);
+            }
+            // Those that may be lost must not look alike.
+            None if self.rng.chance(1, 2) || !me.reliable && data.len() < 8 => {
+                extra = Some(Extra::Immediate(word));
+                operation = Operation::SendWithImmediate(word);
+            }
+            None => {}
+        }
+        posted.message = Some(data.clone());
+        let sure = self.is_sure(at);
+        let length = data.len();
+        self.expect(at ^ 1, Coming { data: Some(data), length, extra, effect: None, sure });
+        Draft { fence, ..Draft::new(operation, source, posted) }
+    }
+
+    fn draft_read(&mut self, at: usize) -> Draft {
+        let length = self.rng.index(RESULT_SLOT + 1);
+        let mut posted = self.next(at, WorkKind::Read);
+        let (remote, target) = self.draft_target(at, length, Access::REMOTE_READ, &mut posted);
+        posted.answer = Some(self.sides[at ^ 1].image.bytes[target.clone()].to_vec());
+        let slot = result_slot(posted.wr_id);
+        let (operation, source) = (Operation::Read(remote), slot..slot + length);
+        Draft { reads: Some(target), ..Draft::new(operation, source, posted) }
+    }
+
+    fn draft_atomic(&mut self, at: usize) -> Draft {
+        let adds = self.rng.chance(1, 2);
+        let kind = if adds { WorkKind::FetchAdd } else { WorkKind::CompareSwap };
+        let mut posted = self.next(at, kind);
+        let word = self.rng.index(TARGET.end / 8) * 8;
+        let target = word..word + 8;
+        let peer = &mut self.sides[at ^ 1];
+        let remote = peer.remote(word, &mut self.rng);
+        let fence = self.sides[at].has_read(&target);
+        let peer = &mut self.sides[at ^ 1];
+        let found: [u8; 8] = peer.image.bytes[target.clone()].try_into().expect("eight bytes");
+        let before = u64::from_ne_bytes(found);
+        let (operand, expected) = (self.rng.next_u64(), self.rng.chance(1, 2));
+        let (operation, after) = if adds {
+            (Operation::FetchAdd { remote, add: operand }, before.wrapping_add(operand))
+        } else {
+            let compare = if expected { before } else { !before };
+            let after = if expected { operand } else { before };
+            (Operation::CompareSwap { remote, compare, swap: operand }, after)
+        };
+        posted.answer = Some(found.to_vec());
+        posted.effect = Some(peer.image.change(word, &after.to_ne_bytes()));
+        // What comes next may write there before the answer has been fetched.
+        let slot = result_slot(posted.wr_id);
+        let draft = Draft::new(operation, slot..slot + 8, posted);
+        Draft { reads: Some(target), fence, ..draft }
+    }
+
+    fn draft_window(&mut self, at: usize) -> Option<Draft> {
+        let (operation, used) = self.sides[at].change_window(&mut self.rng)?;
+        let kind = match operation {
+            Operation::BindWindow { .. } => WorkKind::BindWindow,
+            _ => WorkKind::LocalInvalidate,
+        };
+        let posted = Posted { window: Some(used), ..self.next(at, kind) };
+        Some(Draft::new(operation, 0..0, posted))
+    }
+
+    /// Whether a message from the end is certain to be taken in, or to come again until it is.
+    fn is_sure(&self, at: usize) -> bool {
+        let me = &self.sides[at];
+        me.reliable || !me.may_be_lost() && self.pool_of(at ^ 1).has_room()
+    }
+
+    pub(super) fn pool_of(&self, at: usize) -> &Pool {
+        &self.pools[self.sides[at].pool]
+    }
+
+    pub(super) fn expect(&mut self, at: usize, coming: Coming) {
+        let side = &mut self.sides[at];
+        let pool = &mut self.pools[side.pool];
+        pool.coming += 1;
+        if pool.is_shared() || side.may_be_lost() {
+            pool.left.extend(coming.data.clone());
+        }
+        side.coming.push_back(coming);
+    }
+
+    /// Posts what was drafted.
+    pub(super) fn submit(&mut self, at: usize, draft: Draft) {
+        let Self { sides, network, rng, tally, .. } = self;
+        let me = &mut sides[at];
+        let Draft { operation, source, reads, fence, lkey, mut posted } = draft;
+        let fence = fence || rng.chance(1, 10);
+        if fence {
+            me.reads.clear();
+        }
+        me.reads.extend(reads);
+        // The last for which there is room is completed, or nobody would hear of those before it.
+        posted.signaled = posted.fails.is_some() || me.posted.len() + 1 >= MOST || rng.chance(3, 4);
+        let local = matches!(posted.kind, WorkKind::BindWindow | WorkKind::LocalInvalidate);
+        let whole = me.sge(source.start, source.len());
+        let sges = cut(Sge { lkey: lkey.unwrap_or(whole.lkey), ..whole }, rng);
+        let carries = matches!(posted.kind, WorkKind::Send | WorkKind::Write);
+        let inline = carries && posted.fails.is_none() && source.len() <= 64 && rng.chance(1, 2);
+        let bytes = match inline {
+            true => memory_of(network, me.end.host, me.end.owner)[source].to_vec(),
+            false => Vec::new(),
+        };
+        let data = match inline {
+            true => Data::Inline(&bytes),
+            false => Data::Gather(if local { &[] } else { &sges }),
+        };
+        let request = SendRequest {
+            fence,
+            signaled: posted.signaled,
+            solicited: rng.chance(1, 4),
+            ..SendRequest::new(posted.wr_id, operation, data)
+        };
+        network.post(&me.end, &request);
+        count(&mut tally.requests, name(&operation, !me.reliable));
+        for (is_so, flag) in
+            [(inline, "inline"), (fence, "fenced"), (!posted.signaled, "unsignalled")]
+        {
+            if is_so {
+                count(&mut tally.flags, flag);
+            }
+        }
+        me.posted.push_back(posted);
+    }
+}

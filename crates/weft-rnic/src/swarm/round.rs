@@ -1,0 +1,275 @@
+//! A round: a storm, at times a silent host, then healing, and what must be so when all is quiet.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::mem::take;
+
+use weft_units::Duration;
+
+use super::case::Case;
+use super::image::Image;
+use super::network::Fate;
+use super::pool::memory_of;
+use super::side::{Fortune, Posted, Side, result_slot};
+use super::{Checked, Tally, Violation, count, hold};
+use crate::{Attributes, Event, State};
+
+/// Longer than anything is tried again, once the network is good.
+const PATIENCE: u32 = 16_000;
+
+impl Case {
+    pub(super) fn play(mut self) -> Result<Tally, Violation> {
+        for round in 0..4 {
+            self.storm()?;
+            if self.mortal && round % 2 == 1 {
+                self.silence()?;
+            }
+            self.heal()?;
+            self.check_memory()?;
+            self.restart();
+        }
+        let fates = self.network.fates;
+        for (name, count) in ["packets passed", "packets late", "packets doubled", "packets lost"]
+            .into_iter()
+            .zip(fates)
+        {
+            *self.tally.faults.entry(name).or_default() += count;
+        }
+        Ok(self.tally)
+    }
+
+    fn storm(&mut self) -> Checked {
+        for _ in 0..400 {
+            let at = self.rng.index(self.sides.len());
+            match self.rng.below(80) {
+                0..45 => self.post(at),
+                45..64 => self.post_receive(),
+                64..68 => {
+                    let host = self.rng.index(self.hosts.len());
+                    self.post_datagram(host);
+                }
+                68..70 => self.network.rule = self.faults(),
+                70 => self.trespass(at),
+                _ => {
+                    let span = Duration::from_nanos(self.rng.below(150_000));
+                    self.network.run_for(span);
+                    self.check_completions()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn post_receive(&mut self) {
+        let pool = self.rng.index(self.pools.len());
+        if self.pools[pool].post(&mut self.network, &mut self.rng) {
+            self.tally.receives += 1;
+        }
+    }
+
+    /// A host neither hears nor is heard for longer than anybody waits.
+    fn silence(&mut self) -> Checked {
+        let silent = self.rng.index(self.hosts.len());
+        count(&mut self.tally.faults, "silent hosts");
+        for at in 0..self.sides.len() {
+            if self.sides[at].end.host != silent && self.sides[at ^ 1].end.host != silent {
+                continue;
+            }
+            let Self { sides, pools, .. } = self;
+            let (first, second) = sides.split_at_mut(at.max(at ^ 1));
+            let (low, high) = (&mut first[at & !1], &mut second[0]);
+            let (me, peer) = if at % 2 == 0 { (low, high) } else { (high, low) };
+            me.fortune = Fortune::Parted;
+            if !me.reliable {
+                for posted in &me.posted {
+                    posted.effect.iter().for_each(|effect| peer.image.doubt(effect));
+                }
+                for coming in &mut peer.coming {
+                    coming.sure = false;
+                    pools[peer.pool].left.extend(coming.data.clone());
+                }
+            }
+        }
+        self.part_datagrams(silent);
+        let cut_off = super::network::address(silent).ip();
+        self.network.rule = Box::new(move |on_link| {
+            if on_link.from == silent || on_link.to == cut_off { Fate::Drop } else { Fate::Pass }
+        });
+        for _ in 0..40 {
+            let at = self.rng.index(self.sides.len());
+            self.post(at);
+            self.network.run_for(Duration::from_millis(20));
+            self.check_completions()?;
+        }
+        Ok(())
+    }
+
+    /// The network becomes good, and everything comes to its end.
+    fn heal(&mut self) -> Checked {
+        self.network.rule = Box::new(|_| Fate::Pass);
+        for _ in 0..PATIENCE {
+            (0..self.pools.len()).for_each(|_| self.post_receive());
+            self.complete_all();
+            self.network.run_for(Duration::from_micros(500));
+            self.check_completions()?;
+            if self.is_done() {
+                break;
+            }
+        }
+        hold(self.is_done(), || format!("not everything was completed: {}", self.unfinished()))?;
+        // What would come twice comes by then.
+        self.network.run_for(Duration::from_millis(5));
+        self.check_completions()
+    }
+
+    /// Has something completed by every end that waits for a completion that would not come.
+    fn complete_all(&mut self) {
+        for at in 0..self.sides.len() {
+            let silent = |posted: &Posted| !posted.signaled;
+            if !self.sides[at].posted.is_empty() && self.sides[at].posted.iter().all(silent) {
+                self.post(at);
+            }
+        }
+        for host in 0..self.hosts.len() {
+            let posted = &self.mailboxes[host].posted;
+            if !posted.is_empty() && posted.iter().all(|posted| !posted.1) {
+                self.post_datagram(host);
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let sides = self.sides.iter().all(Side::is_done);
+        sides && self.datagrams_done()
+    }
+
+    fn unfinished(&self) -> String {
+        let open = self.sides.iter().filter(|side| !side.is_done());
+        let open = open.map(|side| {
+            let first = side.posted.front().map(|posted| (posted.wr_id, posted.kind));
+            (side.end.host, side.end.qp, side.fortune, side.posted.len(), first)
+        });
+        let open: Vec<_> = open.collect();
+        format!("{open:?}; {}", self.unfinished_datagrams())
+    }
+
+    /// Every byte of every memory is as it must be.
+    fn check_memory(&mut self) -> Checked {
+        for at in 0..self.sides.len() {
+            self.account(at)?;
+        }
+        for side in &mut self.sides {
+            let memory = memory_of(&self.network, side.end.host, side.end.owner);
+            let differs = side.image.differs(memory, |_| false);
+            hold(differs.is_none(), || {
+                format!("host {}, {:?}: byte {differs:?} is wrong", side.end.host, side.end.qp)
+            })?;
+            side.image = Image::of(memory);
+        }
+        for pool in &mut self.pools {
+            let differs = pool.differs(&self.network);
+            hold(differs.is_none(), || {
+                format!("host {}, {:?}: received byte {differs:?} is wrong", pool.host, pool.queue)
+            })?;
+            pool.adopt(&self.network);
+        }
+        for (number, host) in self.network.hosts.iter_mut().enumerate() {
+            let held = host.memory.held.len();
+            hold(held == 0, || format!("host {number} still holds {held} packets"))?;
+            host.memory.writes.clear();
+            let broken =
+                |event: &&Event| matches!(event, Event::QpFatal { .. } | Event::CqError { .. });
+            let broken = host.events.iter().find(broken);
+            hold(broken.is_none(), || format!("host {number}: {broken:?}"))?;
+            host.events.clear();
+        }
+        Ok(())
+    }
+
+    /// What became of an end's requests that were flushed, as far as one can know.
+    fn account(&mut self, at: usize) -> Checked {
+        let Self { sides, pools, .. } = self;
+        let me = &mut sides[at];
+        let about = format!("host {}, {:?}", me.end.host, me.end.qp);
+        let awaits = me.awaits.take().filter(|_| me.fortune != Fortune::Parted);
+        hold(awaits.is_none(), || format!("{about}: nothing failed with {awaits:?}"))?;
+        let fails = me.receive_fails.take().filter(|_| me.fortune != Fortune::Parted);
+        hold(fails.is_none(), || format!("{about}: no receive request failed with {fails:?}"))?;
+        let flushed = take(&mut me.flushed);
+        for posted in &flushed {
+            if posted.answer.is_some() {
+                let slot = result_slot(posted.wr_id);
+                me.image.forget(slot..slot + super::side::RESULT_SLOT);
+            }
+        }
+        let reliable = me.reliable;
+        let peer = &mut sides[at ^ 1];
+        let messages = flushed.iter().filter(|posted| posted.takes_receive()).count();
+        let missing = peer.coming.iter().filter(|coming| coming.sure).count();
+        hold(!reliable || missing <= messages, || {
+            format!("{about}: {missing} messages are missing, and {messages} may be")
+        })?;
+        let pool = &mut pools[peer.pool];
+        pool.coming -= peer.coming.len();
+        peer.coming.clear();
+        for posted in &flushed {
+            posted.effect.iter().for_each(|effect| peer.image.doubt(effect));
+            pool.left.extend(posted.message.clone());
+        }
+        Ok(())
+    }
+
+    /// Pairs that came to an end begin anew.
+    fn restart(&mut self) {
+        self.settle_datagrams();
+        for at in (0..self.sides.len()).step_by(2) {
+            if self.sides[at].fortune == Fortune::Good {
+                continue;
+            }
+            let anew = self.rng.chance(1, 2);
+            for at in [at, at + 1] {
+                self.begin_anew(at, anew);
+            }
+            self.join(at);
+        }
+    }
+
+    fn begin_anew(&mut self, at: usize, anew: bool) {
+        let end = self.sides[at].end;
+        let pool = self.sides[at].pool;
+        let windows = self.windows(end.host, end.domain);
+        let shared = self.pools[pool].is_shared();
+        let service = if self.sides[at].reliable {
+            crate::Service::ReliableConnected
+        } else {
+            crate::Service::UnreliableConnected
+        };
+        let reset = Attributes { state: Some(State::Reset), ..Attributes::default() };
+        self.network.modify(&end, &reset);
+        let qp = if anew {
+            let srq = shared.then_some(self.hosts[end.host].srq());
+            let qp = self.create_qp(end.host, service, srq);
+            let now = self.network.now;
+            let device = &mut self.network.hosts[end.host].device;
+            device.destroy_qp(now, end.qp).expect("it is there");
+            self.by_qp.remove(&(end.host, end.qp));
+            qp
+        } else {
+            end.qp
+        };
+        let side = &mut self.sides[at];
+        let device = &mut self.network.hosts[end.host].device;
+        for window in core::mem::replace(&mut side.windows, windows) {
+            let ended = device.deallocate_window(window.key);
+            ended.or_else(|_| device.deallocate_window(window.former)).expect("it is there");
+        }
+        side.end.qp = qp;
+        (side.fortune, side.failed, side.peer_ends) = (Fortune::Good, false, false);
+        side.reads.clear();
+        if !shared {
+            self.pools[pool].begin_anew(qp);
+        }
+    }
+}

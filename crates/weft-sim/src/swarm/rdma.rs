@@ -1,0 +1,78 @@
+//! The RDMA swarm's cases ([`weft_rnic::swarm`]), many of them: on every processor, with panics and cases that do
+//! not end as violations.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Serialize;
+use weft_rnic::swarm::{Counts, Tally, run_case};
+
+use super::{caught, watchdog};
+use crate::batch::for_each_index;
+
+/// What a range of seeds showed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RdmaSummary {
+    /// The first seed.
+    pub first: u64,
+    /// How many were run.
+    pub seeds: usize,
+    /// Work requests that were posted to send queues.
+    pub requests: u64,
+    /// Of those, requests for what may not be, each of which was refused as it had to be.
+    pub refusals: u64,
+    /// Receive requests that were posted.
+    pub receives: u64,
+    /// Everything that was counted, by group and name.
+    pub counts: BTreeMap<&'static str, Counts>,
+    /// Seeds that failed, and the promise that each broke.
+    pub failures: BTreeMap<u64, String>,
+}
+
+/// Runs the cases of `count` seeds from `first` on, on up to `workers` threads. `progress` hears how many are
+/// done. After a case that does not end no further ones begin.
+pub fn run_rdma_swarm(
+    first: u64,
+    count: usize,
+    workers: usize,
+    progress: impl Fn(usize) + Sync,
+) -> RdmaSummary {
+    let stuck = AtomicBool::new(false);
+    let outcomes = for_each_index(count, workers, progress, |index| {
+        let seed = first.wrapping_add(index as u64);
+        if stuck.load(Ordering::Relaxed) {
+            return None;
+        }
+        let ended = watchdog::within(watchdog::LIMIT, move || run(seed));
+        stuck.fetch_or(ended.is_none(), Ordering::Relaxed);
+        Some((seed, ended.unwrap_or_else(|| Err("watchdog: does not end".into()))))
+    });
+    let mut all = Tally::default();
+    let mut failures = BTreeMap::new();
+    let mut seeds = 0;
+    for (seed, outcome) in outcomes.into_iter().flatten() {
+        seeds += 1;
+        match outcome {
+            Ok(tally) => all += &tally,
+            Err(violation) => {
+                failures.insert(seed, violation);
+            }
+        }
+    }
+    RdmaSummary {
+        first,
+        seeds,
+        requests: all.total_requests(),
+        refusals: all.total_refusals(),
+        receives: all.receives,
+        counts: all.groups().into_iter().map(|(name, counts)| (name, counts.clone())).collect(),
+        failures,
+    }
+}
+
+fn run(seed: u64) -> Result<Tally, String> {
+    match caught(|| run_case(seed)) {
+        Ok(outcome) => outcome.map_err(|violation| violation.to_string()),
+        Err(panic) => Err(panic),
+    }
+}
