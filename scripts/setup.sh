@@ -78,7 +78,8 @@ want_lab() {
 
 # RDMA programs to run on our device, and the header they were compiled with.
 want_verbs() {
-    find_absent ibv_devinfo:ibverbs-utils ib_write_bw:perftest ucx_perftest:ucx-utils rping:rdmacm-utils
+    find_absent ibv_devinfo:ibverbs-utils ib_write_bw:perftest ucx_perftest:ucx-utils rping:rdmacm-utils \
+        mpirun:openmpi-bin mpicc:libopenmpi-dev fi_pingpong:libfabric-bin
     [ -e /usr/share/doc/rdma-core/tests ] || absent+=(python3-pyverbs)
     [ -e /usr/include/infiniband/verbs.h ] || absent+=(libibverbs-dev)
     [ -e /usr/include/rdma/rdma_cma.h ] || absent+=(librdmacm-dev)

@@ -36,7 +36,9 @@ fn bind(state: &mut State, id: &Id, to: SocketAddr) -> Outcome<()> {
     // SAFETY: the program looks at it when the call has returned.
     unsafe { (*id.public()).route.addr.src_addr = Sockaddr::from(local).0 };
     id.details().bound = Some(bound);
-    if let Some((device, row)) = state.device_with(to.ip()) {
+    // As in Linux, the loopback address is nobody's until something is to come from there: who finds a device
+    // takes the address for one that other hosts can reach, as libfabric does.
+    if let Some((device, row)) = state.device_with(to.ip()).filter(|_| !to.ip().is_loopback()) {
         id.attach(device, row, local);
     }
     Ok(())
@@ -70,14 +72,12 @@ fn resolve(state: &mut State, id: &Id, wanted: Option<SocketAddr>, to: SocketAdd
     if state.device_with(ip).is_none() {
         return Err(Errno(libc::ENODEV));
     }
-    match id.port() {
-        None => bind(state, id, SocketAddr::new(ip, 0))?,
-        // It was bound to every address.
-        Some(port) => {
-            if let Some((device, row)) = state.device_with(ip) {
-                id.attach(device, row, SocketAddr::new(ip, port));
-            }
-        }
+    if id.port().is_none() {
+        bind(state, id, SocketAddr::new(ip, 0))?;
+    }
+    // It may be bound to every address, or to loopback.
+    if let (Some(port), Some((device, row))) = (id.port(), state.device_with(ip)) {
+        id.attach(device, row, SocketAddr::new(ip, port));
     }
     id.set_peer(to);
     Ok(())

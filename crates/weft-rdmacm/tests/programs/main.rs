@@ -4,7 +4,9 @@
 mod pair;
 
 mod ends;
+mod fabric;
 mod library;
+mod mpi;
 mod one_host;
 mod two_hosts;
 mod ucx;

@@ -41,11 +41,23 @@ fn perftest(words: &str) {
 
 #[test]
 fn perftest_connects_by_the_connection_manager() {
-    perftest("ib_write_bw -R -n 200");
-    perftest("ib_send_lat -R -n 100");
-    perftest("ib_read_bw -R -n 100");
-    perftest("ib_write_bw -R -q 4 -n 50");
-    perftest("ib_send_bw -R -c UD -n 100");
+    for words in [
+        "ib_write_bw -R -n 200",
+        "ib_write_bw -R -q 4 -n 50",
+        "ib_write_bw -R -b -n 50",
+        "ib_write_lat -R -n 50",
+        "ib_read_bw -R -n 100",
+        "ib_read_lat -R -n 50",
+        "ib_send_bw -R -e -n 50",
+        "ib_send_bw -R --use-srq -q 4 -n 50",
+        "ib_send_bw -R -c UD -n 100",
+        "ib_send_lat -R -n 100",
+        "ib_send_lat -R -c UD -n 50",
+        "ib_atomic_bw -R -n 50",
+        "ib_atomic_lat -R -n 50",
+    ] {
+        perftest(words);
+    }
 }
 
 /// Connections come and go a hundred at a time.

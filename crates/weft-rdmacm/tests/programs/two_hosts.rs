@@ -7,6 +7,7 @@ use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss, requirements};
 
 use crate::ends::{UDADDY_PORT, connect, connect_at};
 use crate::pair::{Stage, run};
+use crate::{fabric, ucx};
 
 /// Two hosts of a lab.
 struct TwoHosts(Lab);
@@ -42,8 +43,17 @@ fn connections_across_hosts() {
     connect(&hosts, "ucmatose -c 4 -C 20", "ucmatose -c 4 -C 20 -s");
     let datagrams = connect_at(&hosts, UDADDY_PORT, "udaddy", "udaddy -s");
     assert!(datagrams.client.contains("data transfers complete"), "{datagrams:?}");
-    for words in ["ib_write_bw -R -n 200", "ib_send_lat -R -n 50"] {
+    for words in [
+        "ib_write_bw -R -n 200",
+        "ib_send_lat -R -n 50",
+        "ib_read_bw -R -q 4 -n 50",
+        "ib_atomic_bw -R -n 50",
+    ] {
         let printed = run(&hosts, words);
         assert!(printed.client.contains("#bytes"), "{words}: {printed:?}");
+    }
+    fabric::pingpong(&hosts);
+    for (transport, test) in [("rc_v", "tag_bw -s 65536"), ("ud_v", "tag_lat")] {
+        ucx::perftest(&hosts, transport, test);
     }
 }

@@ -1,15 +1,20 @@
 //! UCX takes the device where `weft run` makes it look as if it had a node in `/dev`.
 
 use crate::library::LIBRARY;
-use crate::pair::{OneHost, run};
+use crate::pair::{OneHost, Stage, run};
+
+/// Runs a test of `ucx_perftest` over a transport.
+pub(crate) fn perftest(stage: &impl Stage, transport: &str, test: &str) {
+    let preload = LIBRARY.join("libweft_preload.so");
+    let words = format!(
+        "env LD_PRELOAD={} UCX_TLS={transport} UCX_NET_DEVICES=weft0:1 ucx_perftest -n 200 -w 10 -t {test}",
+        preload.display()
+    );
+    let printed = run(stage, &words);
+    assert!(printed.client.contains("Final:"), "{printed:?}");
+}
 
 #[test]
 fn ucx_takes_a_device_without_a_node() {
-    let preload = LIBRARY.join("libweft_preload.so");
-    let words = format!(
-        "env LD_PRELOAD={} UCX_TLS=rc_v UCX_NET_DEVICES=weft0:1 ucx_perftest -n 200 -w 10 -t tag_lat",
-        preload.display()
-    );
-    let printed = run(&OneHost, &words);
-    assert!(printed.client.contains("Final:"), "{printed:?}");
+    perftest(&OneHost, "rc_v", "tag_lat");
 }

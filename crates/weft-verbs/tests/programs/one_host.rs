@@ -32,22 +32,25 @@ fn rc_pingpong_builds_its_requests_call_by_call() {
 }
 
 #[test]
+fn rc_pingpong_with_everything() {
+    pingpong("ibv_rc_pingpong -N -e -c");
+}
+
+#[test]
 fn uc_pingpong() {
-    pingpong("ibv_uc_pingpong");
+    pingpong("ibv_uc_pingpong -c");
+    pingpong("ibv_uc_pingpong -e");
 }
 
 #[test]
 fn ud_pingpong() {
-    pingpong("ibv_ud_pingpong");
+    pingpong("ibv_ud_pingpong -c");
+    pingpong("ibv_ud_pingpong -e");
 }
 
 #[test]
 fn srq_pingpong() {
-    pingpong("ibv_srq_pingpong");
-}
-
-#[test]
-fn srq_pingpong_with_events() {
+    pingpong("ibv_srq_pingpong -c");
     pingpong("ibv_srq_pingpong -e");
 }
 
@@ -72,6 +75,9 @@ fn reads() {
     perftest("ib_read_bw -n 200");
     perftest("ib_read_lat -n 100");
     perftest("ib_read_bw -n 50 -q 4");
+    perftest("ib_read_bw -n 50 -b");
+    perftest("ib_read_bw -n 50 -e");
+    perftest("ib_read_lat -n 50 -e");
 }
 
 #[test]
@@ -80,27 +86,39 @@ fn sends() {
     perftest("ib_send_bw -n 100 -b");
     perftest("ib_send_bw -n 100 -e");
     perftest("ib_send_bw -n 100 --use-srq");
+    perftest("ib_send_bw -n 50 --use-srq -q 4");
     perftest("ib_send_bw -n 100 --use_old_post_send");
     perftest("ib_send_lat -n 100");
     perftest("ib_send_lat -n 100 -e");
+    perftest("ib_send_lat -n 100 --use-srq");
 }
 
 #[test]
 fn atomics() {
     perftest("ib_atomic_bw -n 200");
     perftest("ib_atomic_bw -n 200 -A CMP_AND_SWAP");
+    perftest("ib_atomic_bw -n 100 -b");
+    perftest("ib_atomic_bw -n 50 -q 4");
+    perftest("ib_atomic_bw -n 50 -e");
     perftest("ib_atomic_lat -n 100");
+    perftest("ib_atomic_lat -n 50 -e");
 }
 
 #[test]
 fn every_size() {
     perftest("ib_write_bw -a -n 5");
+    perftest("ib_send_bw -c UD -a -n 20");
 }
 
 #[test]
 fn unreliable_services() {
     perftest("ib_send_bw -c UD -n 200");
+    perftest("ib_send_bw -c UD -n 100 -b");
+    perftest("ib_send_bw -c UD -n 100 -e");
+    perftest("ib_send_bw -c UD -n 50 -q 4");
     perftest("ib_send_lat -c UD -n 100");
+    perftest("ib_send_bw -c UC -n 100");
+    perftest("ib_send_lat -c UC -n 100");
     perftest("ib_write_lat -c UC -n 50");
     perftest("ib_write_bw -c UC -n 100");
 }

@@ -58,7 +58,9 @@ fn pingpongs_across_hosts() {
             "ibv_rc_pingpong -g 0 -c -s 100000 -n 100",
             "ibv_rc_pingpong -g 0 -e",
             "ibv_rc_pingpong -g 0 -N",
-            "ibv_srq_pingpong -g 0",
+            "ibv_srq_pingpong -g 0 -c",
+            "ibv_uc_pingpong -g 0 -c",
+            "ibv_ud_pingpong -g 0 -e",
         ],
     );
 }
@@ -78,6 +80,9 @@ fn perftest_across_hosts() {
             "ib_atomic_lat -n 50",
             "ib_write_bw -n 50 -q 4 -b",
             "ib_send_bw -c UD -n 100",
+            "ib_send_bw -n 50 --use-srq -e",
+            "ib_send_lat -c UC -n 50",
+            "ib_write_bw -c UC -n 100",
         ],
     );
 }
