@@ -32,6 +32,12 @@ fn synchronous_calls() {
     connect(&OneHost, "rdma_server", "rdma_client -s");
 }
 
+/// It posts inline what it did not ask room for.
+#[test]
+fn rdma_xclient() {
+    connect(&OneHost, "rdma_xserver", "rdma_xclient -s");
+}
+
 /// perftest's own table follows this line.
 fn perftest(words: &str) {
     let printed = run(&OneHost, words);

@@ -147,6 +147,9 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     })
 }
 
+/// Enough to connect to the same process, to send it datagrams and to have them acknowledged: a millisecond or two.
+const TURNS_BEFORE_SHRINKING: usize = 512;
+
 /// # Safety
 /// `cq` is made.
 #[unsafe(no_mangle)]
@@ -155,6 +158,12 @@ unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         let capacity = u32::try_from(cqe).map_err(|_| EINVAL)?;
         // SAFETY: as the caller says.
         let queue = unsafe { CompletionQueue::of(cq.cast()) };
+        // What has come by then counts: to shrink a queue takes hardware longer than to send to itself.
+        // SAFETY: as the caller says.
+        let shrinks = cqe < unsafe { (*cq).cqe };
+        for _ in 0..if shrinks { TURNS_BEFORE_SHRINKING } else { 0 } {
+            queue.opened.engine.poll_cq(queue.number, 0, |_| ())?;
+        }
         queue.opened.engine.resize_cq(queue.number, capacity)?;
         // SAFETY: as the caller says.
         unsafe { (*cq).cqe = cqe };

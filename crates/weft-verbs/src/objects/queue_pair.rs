@@ -39,6 +39,9 @@ unsafe impl Object for QueuePair {
     type Public = ibv_qp_ex;
 }
 
+/// Bytes that may always be sent inline.
+const LEAST_INLINE: u32 = 64;
+
 /// A queue pair to be.
 struct Wanted<'a> {
     pd: *mut ibv_pd,
@@ -79,6 +82,8 @@ unsafe fn create(wanted: Wanted<'_>) -> Outcome<*mut ibv_qp_ex> {
     if !srq.is_null() {
         (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
     }
+    // Some programs post that much inline without asking for it: hardware grants it.
+    cap.max_inline_data = cap.max_inline_data.max(LEAST_INLINE);
     // SAFETY: as the caller says.
     let request = unsafe {
         QueuePairRequest {
