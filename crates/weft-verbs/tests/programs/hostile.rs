@@ -1,0 +1,87 @@
+//! Strangers who send what they like to the ports of processes that have the device.
+
+use std::net::UdpSocket;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use weft_units::{Rng, Seed};
+
+use crate::pair::{OneHost, run};
+
+/// Where processes receive: the first of the 256 ports that they share out.
+const PORTS: std::ops::Range<u16> = 0x5000..0x5008;
+
+/// A packet of each kind, as the wire's own tests have it in annotated hexadecimal.
+fn packets() -> Vec<Vec<u8>> {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../weft-wire/tests/golden");
+    let names =
+        ["request", "offer", "data", "data_message", "data_rdma", "ack", "ack_full", "close"];
+    let read = |name| std::fs::read_to_string(golden.join(format!("{name}.hex"))).unwrap();
+    let bytes = |text: String| {
+        let digits: String = text.lines().flat_map(|line| line.split('#').next()).collect();
+        let digits: Vec<u32> = digits.chars().filter_map(|digit| digit.to_digit(16)).collect();
+        digits
+            .as_chunks()
+            .0
+            .iter()
+            .map(|[high, low]| u8::try_from(high * 16 + low).unwrap())
+            .collect()
+    };
+    names.into_iter().map(read).map(bytes).collect()
+}
+
+/// Makes something else of a packet: other ids, numbers, keys, lengths; more bytes, or fewer.
+fn forge(packet: &[u8], rng: &mut Rng) -> Vec<u8> {
+    let mut forged = packet.to_vec();
+    for _ in 0..rng.below(8) {
+        let at = rng.index(forged.len());
+        forged[at] = rng.next_u64().to_le_bytes()[0];
+    }
+    match rng.below(4) {
+        0 => forged.truncate(rng.index(forged.len()) + 1),
+        1 => forged.extend((0..rng.below(1400)).map(|byte| byte.to_le_bytes()[0])),
+        _ => {}
+    }
+    forged
+}
+
+/// Ends the attack, also when a program failed.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn strangers_change_nothing_between_two_programs() {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let enemy = scope.spawn(|| {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let (packets, mut rng) = (packets(), Seed(4).rng());
+            let mut sent = 0u64;
+            while !over.load(Ordering::Relaxed) {
+                let forged = forge(&packets[rng.index(packets.len())], &mut rng);
+                for port in PORTS {
+                    // Nobody may be there.
+                    sent += u64::from(socket.send_to(&forged, ("127.0.0.1", port)).is_ok());
+                }
+                // A flood would only take the processor away from those it is about.
+                thread::yield_now();
+            }
+            sent
+        });
+        let ends = Over(&over);
+        let printed = run(&OneHost, "ibv_rc_pingpong -g 0 -c -s 100000 -n 300");
+        drop(ends);
+        let sent = enemy.join().unwrap();
+        assert!(printed.client.contains("usec/iter"), "{printed:?}");
+        for said in [&printed.client, &printed.server] {
+            assert!(!said.contains("invalid data"), "{printed:?}");
+        }
+        assert!(sent > 1000, "{sent} packets are no attack");
+    });
+}
