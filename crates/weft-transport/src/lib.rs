@@ -90,6 +90,7 @@ pub mod recovery;
 
 mod config;
 mod connection;
+mod direct;
 mod endpoint;
 mod error;
 mod event;
@@ -107,6 +108,7 @@ pub use config::{
     TransportConfig,
 };
 pub use connection::Step;
+pub use direct::{Direct, DirectConfig, LinkId};
 pub use endpoint::{
     Arrival, ConnectionId, Departure, Endpoint, EndpointConfig, Message, Payload, Peer, Secret,
     Transmit,

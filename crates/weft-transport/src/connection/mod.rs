@@ -37,6 +37,7 @@ mod tail;
 use idle::REST_AFTER;
 use in_flight::SentPacket;
 pub use look_ahead::Step;
+pub(crate) use message::Outbox;
 use probe::Probes;
 use reassembly::{ReceivedPacket, Receiver};
 use sender::{Counts, Cursor, Sender};

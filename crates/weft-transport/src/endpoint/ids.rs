@@ -26,6 +26,8 @@ pub(super) struct Connections {
     mask: u32,
     secret: Secret,
     limit: u32,
+    /// The last id that is given.
+    last: u32,
 }
 
 impl Connections {
@@ -34,7 +36,7 @@ impl Connections {
         let slot_bits = slot_bits.clamp(1, u32::BITS - RANDOM_BITS);
         let mask = secret.draw_u32(Purpose::SlotMask, 0) & ((1 << slot_bits) - 1);
         let (slots, uses, free) = (Vec::new(), Vec::new(), Vec::new());
-        Self { slots, uses, free, slot_bits, mask, secret, limit }
+        Self { slots, uses, free, slot_bits, mask, secret, limit, last: u32::MAX }
     }
 
     /// Number of connections held.
@@ -45,6 +47,11 @@ impl Connections {
     /// Most connections that may be held.
     pub(super) fn limit(&self) -> u32 {
         self.limit
+    }
+
+    /// Gives no id after this one from now on.
+    pub(super) fn end_at(&mut self, last: u32) {
+        self.last = last;
     }
 
     /// Enters the connection that `make` builds for its id; `None` at the limit.
@@ -70,7 +77,7 @@ impl Connections {
             let random = self.secret.shuffle(u32::BITS - self.slot_bits, slot, *uses);
             *uses = uses.wrapping_add(1);
             let id = random << self.slot_bits | (slot ^ self.mask);
-            if id != 0 {
+            if (1..=self.last).contains(&id) {
                 return ConnectionId(id);
             }
         }

@@ -190,6 +190,15 @@ impl Endpoint {
         self.first_psn = Some(psn);
     }
 
+    /// Leaves connection ids from `first` on to others, as a [`Direct`](crate::Direct) beside it. `first`
+    /// is at least half of all numbers.
+    #[must_use]
+    pub fn leaving_ids(mut self, first: u32) -> Self {
+        debug_assert!(first >= 1 << 31, "each slot must have ids left");
+        self.connections.end_at(first - 1);
+        self
+    }
+
     // Commands from the owner.
 
     /// Asks `peer` (address and receive port) for a connection. `Connected` or `Closed` follows.

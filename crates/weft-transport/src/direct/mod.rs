@@ -1,0 +1,433 @@
+//! Connections over links that lose, repeat and reorder nothing, such as memory that two processes of one
+//! host share. They say the same packets as an [`Endpoint`](crate::Endpoint)'s and need little of what it
+//! has: there is one path, no congestion, nothing to send again. Who is at the other end of a link is the
+//! owner's to know, so no address is proved.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use core::net::SocketAddr;
+
+use weft_units::{Duration, Instant};
+use weft_wire::{AckHeader, Packet, SetupHeader, SetupKind, Terms, U4};
+
+use crate::connection::{CAPABILITIES, MIN_VERSION, VERSION, is_usable};
+use crate::path::PathId;
+use crate::{
+    CloseReason, ConnectError, ConnectionId, Departure, DropReason, Event, Message, Peer,
+    PlacedError, SubmitError, Verdict,
+};
+
+mod stream;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+use stream::{Setup, Stream};
+use streams::Streams;
+
+/// Names a link, as its owner counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u32);
+
+/// How connections over links behave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectConfig {
+    /// Largest payload of one packet, bytes.
+    pub mtu: u16,
+    /// Packets of one connection that the peer has not placed, at most. A power of two at most 4096.
+    pub window: u16,
+    /// UDP port on which this end receives what comes over the network: peers know it by that.
+    pub receive_port: u16,
+    /// A peer that owes an answer and whose link is silent for this long is gone.
+    pub peer_timeout: Duration,
+    /// Messages that may wait on one connection.
+    pub message_queue: u32,
+    /// Connections at most, at most 2^20.
+    pub max_connections: u32,
+}
+
+/// One process's end of every connection over its links.
+#[derive(Debug)]
+pub struct Direct {
+    config: DirectConfig,
+    streams: Streams,
+    /// When each link was heard of last.
+    links: BTreeMap<LinkId, Instant>,
+    /// Connections that may have something to send, in turn.
+    ready: VecDeque<u32>,
+    /// Packets that do not wait for their connection's turn.
+    answers: VecDeque<(LinkId, Departure, Packet)>,
+    events: VecDeque<Event>,
+    /// When peers that owe something are looked at.
+    look_at: Option<Instant>,
+}
+
+impl Direct {
+    /// The first connection id: all of this kind are in the upper half of numbers.
+    pub const FIRST_ID: u32 = 1 << 31;
+
+    /// No link, no connection.
+    pub const fn new(config: DirectConfig) -> Self {
+        Self {
+            config,
+            streams: Streams::new(config.max_connections),
+            links: BTreeMap::new(),
+            ready: VecDeque::new(),
+            answers: VecDeque::new(),
+            events: VecDeque::new(),
+            look_at: None,
+        }
+    }
+
+    /// Whether an id is one of these connections', or was.
+    #[inline]
+    pub const fn is_direct(connection: ConnectionId) -> bool {
+        connection.0 >= Self::FIRST_ID
+    }
+
+    // Commands from the owner.
+
+    /// There is a link.
+    pub fn link_up(&mut self, now: Instant, link: LinkId) {
+        self.links.insert(link, now);
+    }
+
+    /// A link is no more, nor what goes over it. `Closed` follows for each connection.
+    pub fn link_down(&mut self, link: LinkId) {
+        self.links.remove(&link);
+        self.answers.retain(|(over, ..)| *over != link);
+        for slot in self.streams.over(link) {
+            self.retire(slot, CloseReason::Reset);
+        }
+    }
+
+    /// Asks a peer for a connection. `Connected` or `Closed` follows.
+    ///
+    /// # Errors
+    /// As many are open as may be.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        peer: SocketAddr,
+        service: u32,
+    ) -> Result<ConnectionId, ConnectError> {
+        let slot = self.streams.insert(|id| Stream::new(id, link, peer, Setup::Requesting));
+        let slot =
+            slot.ok_or(ConnectError::TooManyConnections { limit: self.config.max_connections })?;
+        let stream = self.streams.at(slot);
+        stream.waiting_since = Some(now);
+        let terms = Some(Terms { service, ..self.config.terms() });
+        self.answer(slot, SetupKind::Request, terms);
+        self.watch(now);
+        Ok(self.streams.at(slot).id)
+    }
+
+    /// Queues a message on a connection that is set up.
+    ///
+    /// # Errors
+    /// See [`SubmitError`].
+    pub fn submit(
+        &mut self,
+        connection: ConnectionId,
+        message: Message,
+    ) -> Result<(), SubmitError> {
+        let slot = self.streams.find(connection.0).ok_or(SubmitError::UnknownConnection)?;
+        self.streams.at(slot).submit(message, self.config.message_queue)?;
+        self.settle(slot);
+        Ok(())
+    }
+
+    /// The payload of packet `psn` is where [`Verdict::Place`] said; it may be acknowledged.
+    ///
+    /// # Errors
+    /// See [`PlacedError`].
+    #[inline]
+    pub fn placed(&mut self, connection: ConnectionId, psn: u32) -> Result<(), PlacedError> {
+        let slot = self.streams.find(connection.0).ok_or(PlacedError::UnknownConnection)?;
+        self.streams.at(slot).placed(psn)?;
+        self.settle(slot);
+        Ok(())
+    }
+
+    /// Ends a connection and tells the peer. `Closed` follows. An id that means nothing is ignored.
+    pub fn close(&mut self, connection: ConnectionId) {
+        if let Some(slot) = self.streams.find(connection.0) {
+            self.retire(slot, CloseReason::Local);
+        }
+    }
+
+    // Inputs from the links and the clock.
+
+    /// Takes in what came over a link from a peer's address. `payload_len` is the number of bytes after the
+    /// packet's headers.
+    #[inline]
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        from: SocketAddr,
+        packet: &Packet,
+        payload_len: u16,
+    ) -> Verdict {
+        let Some(heard_at) = self.links.get_mut(&link) else {
+            return Verdict::Dropped(DropReason::UnknownConnection);
+        };
+        *heard_at = now;
+        let taken = match packet {
+            Packet::Data(header, Some(message)) => {
+                let Some(slot) = self.named(link, header.destination_cid) else {
+                    return self.unknown(link, from, header.destination_cid);
+                };
+                let window = self.config.window;
+                match self.streams.at(slot).take_in(header, message, payload_len, window) {
+                    Some(placement) => return Verdict::Place(placement),
+                    None => Err(slot),
+                }
+            }
+            Packet::Data(_, None) => return Verdict::Dropped(DropReason::Malformed),
+            Packet::Ack(ack) => {
+                let Some(slot) = self.named(link, ack.destination_cid) else {
+                    return self.unknown(link, from, ack.destination_cid);
+                };
+                self.take_ack(now, slot, ack)
+            }
+            Packet::Setup(header) => {
+                let done = self.take_setup(link, from, header);
+                return if done {
+                    Verdict::Done
+                } else {
+                    Verdict::Dropped(DropReason::UnexpectedSetup)
+                };
+            }
+        };
+        match taken {
+            Ok(()) => Verdict::Done,
+            Err(slot) => {
+                self.retire(slot, CloseReason::ProtocolViolation);
+                Verdict::Dropped(DropReason::Malformed)
+            }
+        }
+    }
+
+    /// Gives up peers that owe an answer and were not heard of for too long.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.look_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.look_at = None;
+        for slot in self.streams.all() {
+            let stream = self.streams.at(slot);
+            let Some(since) = stream.waiting_since else { continue };
+            let heard = self.links.get(&stream.link).copied().unwrap_or(Instant::EPOCH);
+            if now.since(since.max(heard)) >= self.config.peer_timeout {
+                let asked = stream.setup == Setup::Requesting;
+                let gone = if asked { CloseReason::ConnectTimeout } else { CloseReason::PeerGone };
+                self.retire(slot, gone);
+            } else {
+                self.watch(now);
+            }
+        }
+    }
+
+    // Outputs.
+
+    /// Puts the next packet that may be sent into `packet`; over which link it goes, to whom and with which
+    /// payload.
+    #[inline]
+    pub fn poll_transmit_into(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+    ) -> Option<(LinkId, Departure)> {
+        if let Some((link, departure, answer)) = self.answers.pop_front() {
+            *packet = answer;
+            return Some((link, departure));
+        }
+        while let Some(slot) = self.ready.pop_front() {
+            let Some(stream) = self.streams.get_mut(slot) else { continue };
+            stream.queued = false;
+            let Some(payload) = stream.poll(self.config.window, packet) else { continue };
+            let (link, departure) = (stream.link, stream.departure(payload));
+            if payload.is_some() && stream.waiting_since.is_none() {
+                stream.waiting_since = Some(now);
+                self.watch(now);
+            }
+            self.settle(slot);
+            return Some((link, departure));
+        }
+        None
+    }
+
+    /// When [`Self::handle_timeout`] must be called next. It may turn out that nothing was due.
+    #[inline]
+    pub const fn poll_timeout(&self) -> Option<Instant> {
+        self.look_at
+    }
+
+    /// The next thing that happened.
+    #[inline]
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Who is at the other end of a connection; `None` until it is set up.
+    pub fn peer(&self, connection: ConnectionId) -> Option<Peer> {
+        let stream = self.streams.get(self.streams.find(connection.0)?)?;
+        let established = stream.setup == Setup::Established;
+        established.then_some(Peer { address: stream.peer, thread_id: 0, paths: 1 })
+    }
+
+    // Inside.
+
+    #[inline]
+    fn named(&self, link: LinkId, cid: u32) -> Option<u32> {
+        let slot = self.streams.find(cid)?;
+        self.streams.get(slot).filter(|stream| stream.is_up_over(link)).map(|_| slot)
+    }
+
+    /// Tells a peer that a connection is no more.
+    fn unknown(&mut self, link: LinkId, to: SocketAddr, cid: u32) -> Verdict {
+        let reset = setup(SetupKind::Reset, cid, 0, None);
+        let departure = Departure { to, connection: None, path: PathId(0), payload: None };
+        self.answers.push_back((link, departure, reset));
+        Verdict::Dropped(DropReason::UnknownConnection)
+    }
+
+    #[inline]
+    fn take_ack(&mut self, now: Instant, slot: u32, ack: &AckHeader) -> Result<(), u32> {
+        let stream = self.streams.at(slot);
+        if !stream.acknowledge(ack.psn_base) {
+            return Err(slot);
+        }
+        stream.waiting_since = stream.is_waiting().then_some(now);
+        let connection = stream.id;
+        while let Some(Message { token, .. }) = stream.pop_done() {
+            self.events.push_back(Event::Sent { connection, token });
+        }
+        self.settle(slot);
+        Ok(())
+    }
+
+    /// Whether a packet of connection management fits what is known.
+    fn take_setup(&mut self, link: LinkId, from: SocketAddr, header: &SetupHeader) -> bool {
+        let SetupHeader { kind, local_cid, destination_cid, terms, .. } = *header;
+        let usable = terms.filter(|terms| local_cid != 0 && is_usable(terms));
+        match (kind, usable) {
+            (SetupKind::Request, Some(terms)) => {
+                let peer = SocketAddr::new(from.ip(), terms.receive_port);
+                self.accept(link, peer, local_cid, &terms);
+                return true;
+            }
+            (SetupKind::Accept, Some(terms)) => {
+                let Some(slot) = self.streams.find(destination_cid) else { return false };
+                let stream = self.streams.at(slot);
+                if stream.link != link || stream.setup != Setup::Requesting {
+                    return false;
+                }
+                stream.establish(local_cid, terms.mtu.min(self.config.mtu));
+                let connection = stream.id;
+                self.events.push_back(Event::Connected { connection });
+                return true;
+            }
+            (SetupKind::Reset, _) => {
+                let Some(slot) = self.streams.with_remote(link, local_cid) else { return false };
+                self.retire(slot, CloseReason::Reset);
+                return true;
+            }
+            _ => {}
+        }
+        let reason = match kind {
+            SetupKind::Reject => CloseReason::Refused,
+            SetupKind::Close => CloseReason::Peer,
+            _ => return false,
+        };
+        let slot = self.streams.find(destination_cid);
+        let Some(slot) = slot.filter(|&slot| self.streams.at(slot).link == link) else {
+            return false;
+        };
+        self.retire(slot, reason);
+        true
+    }
+
+    fn accept(&mut self, link: LinkId, peer: SocketAddr, remote: u32, theirs: &Terms) {
+        let slot = self.streams.insert(|id| Stream::new(id, link, peer, Setup::Established));
+        let Some(slot) = slot else {
+            let reject = setup(SetupKind::Reject, 0, remote, None);
+            let departure =
+                Departure { to: peer, connection: None, path: PathId(0), payload: None };
+            return self.answers.push_back((link, departure, reject));
+        };
+        let mtu = theirs.mtu.min(self.config.mtu);
+        let stream = self.streams.at(slot);
+        stream.establish(remote, mtu);
+        let connection = stream.id;
+        let terms = Some(self.config.terms());
+        self.answer(slot, SetupKind::Accept, terms);
+        self.events.push_back(Event::Accepted { connection, service: theirs.service });
+    }
+
+    fn answer(&mut self, slot: u32, kind: SetupKind, terms: Option<Terms>) {
+        let stream = self.streams.at(slot);
+        let packet = setup(kind, stream.id.0, stream.remote, terms);
+        self.answers.push_back((stream.link, stream.departure(None), packet));
+    }
+
+    /// Drops a connection, telling the peer unless the peer knows.
+    fn retire(&mut self, slot: u32, reason: CloseReason) {
+        let peer_knows =
+            matches!(reason, CloseReason::Peer | CloseReason::Reset | CloseReason::Refused);
+        if !peer_knows {
+            self.answer(slot, SetupKind::Close, None);
+        }
+        let connection = self.streams.remove(slot);
+        self.events.push_back(Event::Closed { connection, reason });
+    }
+
+    /// Lets a connection send if it may.
+    #[inline]
+    fn settle(&mut self, slot: u32) {
+        let window = self.config.window;
+        let stream = self.streams.at(slot);
+        if !stream.queued && stream.wants_transmit(window) {
+            stream.queued = true;
+            self.ready.push_back(slot);
+        }
+    }
+
+    /// Looks at peers that owe something later.
+    fn watch(&mut self, now: Instant) {
+        self.look_at.get_or_insert(now + self.config.peer_timeout);
+    }
+}
+
+impl DirectConfig {
+    /// What this end tells its peers.
+    fn terms(&self) -> Terms {
+        Terms {
+            capabilities: CAPABILITIES,
+            first_psn: 0,
+            mtu: self.mtu,
+            window: self.window,
+            paths: 1,
+            receive_port: self.receive_port,
+            service: 0,
+            min_version: MIN_VERSION,
+            token: 0,
+        }
+    }
+}
+
+fn setup(kind: SetupKind, local_cid: u32, destination_cid: u32, terms: Option<Terms>) -> Packet {
+    let version = U4::truncate(VERSION);
+    let (cc_type, thread_id, reason) = (U4::truncate(0), 0, 0);
+    Packet::Setup(SetupHeader {
+        kind,
+        version,
+        cc_type,
+        thread_id,
+        reason,
+        local_cid,
+        destination_cid,
+        terms,
+    })
+}

@@ -1,0 +1,237 @@
+//! Two ends and the link between them.
+
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use super::*;
+
+const LINK: LinkId = LinkId(3);
+
+struct Pair {
+    ends: [Direct; 2],
+    now: Instant,
+    events: [Vec<Event>; 2],
+    /// Whether what arrives is placed at once.
+    places: bool,
+    arrived: Vec<crate::Placement>,
+}
+
+fn address(end: usize) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], if end == 0 { 20_480 } else { 20_481 }))
+}
+
+fn pair() -> Pair {
+    let now = Instant::from_nanos(1_000);
+    let end = |end| {
+        let mut direct = Direct::new(DirectConfig {
+            mtu: 1000,
+            window: 4,
+            receive_port: address(end).port(),
+            peer_timeout: Duration::from_secs(2),
+            message_queue: 100,
+            max_connections: 2,
+        });
+        direct.link_up(now, LINK);
+        direct
+    };
+    let events = [Vec::new(), Vec::new()];
+    Pair { ends: [end(0), end(1)], now, events, places: true, arrived: Vec::new() }
+}
+
+impl Pair {
+    /// Carries everything there and back until nothing more is said.
+    fn run(&mut self) {
+        let mut packet = Packet::default();
+        let mut quiet = 0;
+        while quiet < 2 {
+            for from in 0..2 {
+                quiet += 1;
+                while let Some((link, departure)) =
+                    self.ends[from].poll_transmit_into(self.now, &mut packet)
+                {
+                    quiet = 0;
+                    assert_eq!(departure.to, address(1 - from));
+                    let len = departure.payload.map_or(0, |payload| payload.len);
+                    let _ = self.hand(1 - from, link, &packet, len);
+                }
+                let events = &mut self.ends[from];
+                self.events[from].extend(core::iter::from_fn(|| events.poll_event()));
+            }
+        }
+    }
+
+    fn hand(&mut self, to: usize, link: LinkId, packet: &Packet, len: u16) -> Verdict {
+        let from = address(1 - to);
+        let verdict = self.ends[to].handle_packet(self.now, link, from, packet, len);
+        if let Verdict::Place(placement) = verdict {
+            self.arrived.push(placement);
+            if self.places {
+                self.ends[to].placed(placement.connection, placement.psn).unwrap();
+            }
+        }
+        verdict
+    }
+
+    fn connect(&mut self) -> [ConnectionId; 2] {
+        let asked = self.ends[0].connect(self.now, LINK, address(1), 77).unwrap();
+        self.run();
+        assert_eq!(self.events[0], [Event::Connected { connection: asked }]);
+        let [Event::Accepted { connection, service: 77 }] = self.events[1][..] else {
+            panic!("{:?}", self.events[1])
+        };
+        assert_eq!(self.ends[1].peer(connection).unwrap().address, address(0));
+        self.events.iter_mut().for_each(Vec::clear);
+        [asked, connection]
+    }
+}
+
+fn message(token: u64, length: u32) -> Message {
+    Message { token, opcode: 9, length }
+}
+
+#[test]
+fn messages_arrive_in_pieces_in_order_and_are_sent_when_all_is_placed() {
+    let mut pair = pair();
+    let [connection, _] = pair.connect();
+    for (token, length) in [(1, 10_500), (2, 0), (3, 1000)] {
+        pair.ends[0].submit(connection, message(token, length)).unwrap();
+    }
+    pair.run();
+    let sent: Vec<_> = [1, 2, 3].map(|token| Event::Sent { connection, token }).into();
+    assert_eq!(pair.events[0], sent);
+    let pieces: Vec<_> = pair.arrived.iter().map(|p| (p.message, p.offset, p.len)).collect();
+    let mut expected: Vec<_> = (0..10).map(|piece| (0, piece * 1000, 1000)).collect();
+    expected.extend([(0, 10_000, 500), (1, 0, 0), (2, 0, 1000)]);
+    assert_eq!(pieces, expected);
+}
+
+#[test]
+fn no_more_is_sent_than_the_window_holds_and_a_packet_kept_back_keeps_back_all() {
+    let mut pair = pair();
+    let [connection, accepted] = pair.connect();
+    pair.places = false;
+    pair.ends[0].submit(connection, message(1, 9000)).unwrap();
+    pair.run();
+    assert_eq!(pair.arrived.len(), 4);
+    for psn in [1, 3, 2] {
+        pair.ends[1].placed(accepted, psn).unwrap();
+        pair.run();
+        assert_eq!(pair.arrived.len(), 4);
+    }
+    let twice = pair.ends[1].placed(accepted, 2);
+    assert_eq!(twice, Err(PlacedError::NotWaiting { psn: 2 }));
+    pair.places = true;
+    pair.ends[1].placed(accepted, 0).unwrap();
+    pair.run();
+    assert_eq!(pair.arrived.len(), 9);
+    assert_eq!(pair.events[0], [Event::Sent { connection, token: 1 }]);
+}
+
+#[test]
+fn a_connection_ends_at_both_ends_and_late_packets_are_told_so() {
+    let mut pair = pair();
+    let [connection, accepted] = pair.connect();
+    pair.ends[1].close(accepted);
+    pair.run();
+    let reason = CloseReason::Local;
+    assert_eq!(pair.events[1], [Event::Closed { connection: accepted, reason }]);
+    let reason = CloseReason::Peer;
+    assert_eq!(pair.events[0], [Event::Closed { connection, reason }]);
+    let refused = pair.ends[0].submit(connection, message(1, 1));
+    assert_eq!(refused, Err(SubmitError::UnknownConnection));
+    let old = Packet::Ack(AckHeader { destination_cid: connection.0, ..AckHeader::default() });
+    let verdict = pair.hand(0, LINK, &old, 0);
+    assert_eq!(verdict, Verdict::Dropped(DropReason::UnknownConnection));
+    let mut answer = Packet::default();
+    assert!(pair.ends[0].poll_transmit_into(pair.now, &mut answer).is_some());
+    assert!(matches!(answer, Packet::Setup(SetupHeader { kind: SetupKind::Reset, .. })));
+}
+
+#[test]
+fn a_peer_that_has_no_room_refuses() {
+    let mut pair = pair();
+    pair.connect();
+    let other = Direct::new(DirectConfig { max_connections: 0, ..pair.ends[1].config });
+    pair.ends[1] = other;
+    pair.ends[1].link_up(pair.now, LINK);
+    let connection = pair.ends[0].connect(pair.now, LINK, address(1), 1).unwrap();
+    pair.run();
+    let reason = CloseReason::Refused;
+    assert_eq!(pair.events[0], [Event::Closed { connection, reason }]);
+}
+
+#[test]
+fn who_owes_an_answer_and_is_silent_is_given_up_and_who_is_heard_of_is_not() {
+    let mut pair = pair();
+    let [connection, accepted] = pair.connect();
+    pair.places = false;
+    pair.ends[0].submit(connection, message(1, 10)).unwrap();
+    pair.run();
+    let second = Duration::from_secs(1);
+    for _ in 0..4 {
+        pair.now += second;
+        pair.ends[0].handle_timeout(pair.now);
+        let hello = Packet::Data(weft_wire::DataHeader::default(), None);
+        let _ = pair.hand(0, LINK, &hello, 0);
+    }
+    assert!(pair.ends[0].poll_timeout().is_some() && pair.ends[0].peer(connection).is_some());
+    pair.now += second * 4;
+    pair.ends[0].handle_timeout(pair.now);
+    let reason = CloseReason::PeerGone;
+    pair.run();
+    assert_eq!(pair.events[0], [Event::Closed { connection, reason }]);
+    assert_eq!(pair.events[1], [Event::Closed { connection: accepted, reason: CloseReason::Peer }]);
+    assert_eq!(pair.ends[0].poll_timeout(), None);
+}
+
+#[test]
+fn a_link_that_goes_takes_its_connections_with_it() {
+    let mut pair = pair();
+    let [connection, _] = pair.connect();
+    pair.ends[0].submit(connection, message(1, 10)).unwrap();
+    pair.ends[0].link_down(LINK);
+    let reason = CloseReason::Reset;
+    assert_eq!(pair.ends[0].poll_event(), Some(Event::Closed { connection, reason }));
+    let mut packet = Packet::default();
+    assert_eq!(pair.ends[0].poll_transmit_into(pair.now, &mut packet), None);
+    let late = pair.hand(0, LINK, &packet, 0);
+    assert_eq!(late, Verdict::Dropped(DropReason::UnknownConnection));
+}
+
+#[test]
+fn packets_that_break_the_order_end_their_connection_and_no_other() {
+    type Lie = fn(&mut weft_wire::DataHeader, &mut weft_wire::MessageHeader, &mut u16);
+    let lies: [Lie; 6] = [
+        |header, _, _| header.psn = 1,
+        |_, message, _| message.id = 1,
+        |_, message, _| message.offset = 1,
+        |_, message, _| message.length = 99,
+        |_, _, len| *len = 101,
+        |_, _, len| *len = 0,
+    ];
+    for lie in lies {
+        let mut pair = pair();
+        let [_, accepted] = pair.connect();
+        let mut header =
+            weft_wire::DataHeader { destination_cid: accepted.0, ..Default::default() };
+        let mut message = weft_wire::MessageHeader { length: 100, ..Default::default() };
+        let mut len = 100;
+        lie(&mut header, &mut message, &mut len);
+        let verdict = pair.hand(1, LINK, &Packet::data(header, Some(message)), len);
+        assert_eq!(verdict, Verdict::Dropped(DropReason::Malformed));
+        let reason = CloseReason::ProtocolViolation;
+        let closed = Event::Closed { connection: accepted, reason };
+        assert_eq!(pair.ends[1].poll_event(), Some(closed));
+    }
+    let mut pair = pair();
+    let [connection, accepted] = pair.connect();
+    let other_link = LinkId(4);
+    pair.ends[1].link_up(pair.now, other_link);
+    let header = weft_wire::DataHeader { destination_cid: accepted.0, ..Default::default() };
+    let stray = Packet::data(header, Some(weft_wire::MessageHeader::default()));
+    let verdict = pair.hand(1, other_link, &stray, 0);
+    assert_eq!(verdict, Verdict::Dropped(DropReason::UnknownConnection));
+    let lie = AckHeader { destination_cid: connection.0, psn_base: 1, ..AckHeader::default() };
+    let verdict = pair.hand(0, LINK, &Packet::Ack(lie), 0);
+    assert_eq!(verdict, Verdict::Dropped(DropReason::Malformed));
+}
