@@ -6,8 +6,9 @@ use core::net::{Ipv6Addr, SocketAddr};
 
 use weft_rnic::{
     Access, Arrival, Attributes, CompletionQueue, Data, Device, Event, Extra, Held, Memory,
-    Operation, Owner, Place, ProtectionDomain, QueuePairNumber, QueuePairRequest, ReceiveRequest,
-    RegionRequest, Remote, SendRequest, Service, Sge, Source, State, Status, Transmit, VerbsError,
+    Operation, Owner, PayloadLost, Place, ProtectionDomain, QueuePairNumber, QueuePairRequest,
+    ReceiveRequest, RegionRequest, Remote, SendRequest, Service, Sge, Source, State, Status,
+    Transmit, VerbsError,
 };
 use weft_units::Instant;
 use weft_wire::{ChannelOffer, Packet, RdmaHeader};
@@ -133,14 +134,16 @@ impl Arena {
 }
 
 impl Memory for Arena {
-    fn place(&mut self, place: Place, from: u16) {
+    fn place(&mut self, place: Place, from: u16) -> Result<(), PayloadLost> {
         let payload = core::mem::take(&mut self.payload);
         self.write_at(place, &payload[from.into()..][..place.len as usize]);
         self.payload = payload;
+        Ok(())
     }
 
-    fn hold(&mut self, packet: Held) {
+    fn hold(&mut self, packet: Held) -> Result<(), PayloadLost> {
         self.held.insert(packet, self.payload.clone());
+        Ok(())
     }
 
     fn place_held(&mut self, packet: Held, place: Place, from: u16) {

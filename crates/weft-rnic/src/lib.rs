@@ -40,15 +40,16 @@
 //! }
 //!
 //! impl Memory for Host {
-//!     fn place(&mut self, place: Place, from: u16) {
+//!     fn place(&mut self, place: Place, from: u16) -> Result<(), PayloadLost> {
 //!         let bytes = self.1[from.into()..][..place.len as usize].to_vec();
 //!         self.at(place).copy_from_slice(&bytes);
+//!         Ok(())
 //!     }
 //!     fn write(&mut self, place: Place, bytes: &[u8]) {
 //!         self.at(place).copy_from_slice(bytes);
 //!     }
 //!     // This network keeps its order, and nobody uses atomics.
-//!     fn hold(&mut self, _: Held) { unreachable!() }
+//!     fn hold(&mut self, _: Held) -> Result<(), PayloadLost> { unreachable!() }
 //!     fn place_held(&mut self, _: Held, _: Place, _: u16) { unreachable!() }
 //!     fn release(&mut self, _: Held) { unreachable!() }
 //!     fn fetch_add(&mut self, _: Place, _: u64) -> u64 { unreachable!() }
@@ -190,8 +191,8 @@ pub use event::Event;
 pub use limits::Limits;
 pub use memory::{
     Access, AccessError, AddressType, BLOCK_BYTES, Bind, Block, DmaError, DmaUser, Doorbell,
-    DoorbellSpace, GuestSpace, Held, MapError, Mapped, Meaning, Memory, Owner, PAGE_BYTES, Pinning,
-    Place, Pvdma, RegionRequest, Right, WindowKind,
+    DoorbellSpace, GuestSpace, Held, MapError, Mapped, Meaning, Memory, Owner, PAGE_BYTES,
+    PayloadLost, Pinning, Place, Pvdma, RegionRequest, Right, WindowKind,
 };
 pub use queue_pair::{Attributes, QueuePairNumber, QueuePairRequest, Service, State};
 pub use receive_queue::SharedReceiveQueue;

@@ -85,7 +85,7 @@ impl Device {
         };
         let token = Token::Answer { qp, number }.pack();
         let message = Message { token, opcode: opcode as u8, length };
-        self.endpoint.submit(now, connection, message).map_err(|_| Refusal::InvalidRequest)
+        self.carriers.submit(now, connection, message).map_err(|_| Refusal::InvalidRequest)
     }
 
     /// Sends an acknowledgement; `withheld` is acknowledged by the transport only after it has arrived, so
@@ -104,7 +104,7 @@ impl Device {
         let token = Token::Acknowledge { qp, psn, syndrome }.pack();
         let opcode = RdmaOperation::RcAcknowledge as u8;
         let message = Message { token, opcode, length: 0 };
-        if self.endpoint.submit(now, connection, message).is_ok() {
+        if self.carriers.submit(now, connection, message).is_ok() {
             pair.responder.acknowledgements.push_back(withheld);
         }
     }
@@ -127,7 +127,7 @@ impl Device {
                     return self.end_flow(now, qp, Role::Responder);
                 }
                 if let Some(psn) = withheld.filter(|_| !pair.responder.closing) {
-                    let _ = self.endpoint.placed(now, connection, psn);
+                    let _ = self.carriers.placed(now, connection, psn);
                 }
             }
             Token::Request { .. } => {}

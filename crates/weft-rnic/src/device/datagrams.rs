@@ -15,7 +15,7 @@ use crate::completion::{Completion, Extra, Source, Status, WorkKind};
 use crate::memory::{Accessor, Held, Memory, Right};
 use crate::queue_pair::{HeldPart, Inbox, Incoming, Intake, Refusal, State, Token, Wqe};
 use crate::receive_queue::Receive;
-use crate::{Event, Operation, QueuePairNumber, Service};
+use crate::{Event, Operation, PayloadLost, QueuePairNumber, Service};
 
 /// What a connection for datagrams says it is for; others name a queue pair, in 24 bits.
 pub(super) const SERVICE: u32 = 1 << 31;
@@ -81,7 +81,7 @@ impl Device {
         let Some(host) = self.datagrams.outbound.get_mut(&datagram.address) else {
             return self.reach(now, qp, datagram.address);
         };
-        if !host.ready || self.endpoint.submit(now, host.connection, message).is_err() {
+        if !host.ready || self.carriers.submit(now, host.connection, message).is_err() {
             if !host.waiting.contains(&qp) {
                 host.waiting.push(qp);
             }
@@ -94,7 +94,7 @@ impl Device {
 
     /// Asks a host for a connection. Whether the queue pair can go on meanwhile.
     fn reach(&mut self, now: Instant, qp: QueuePairNumber, address: SocketAddr) -> bool {
-        let Ok(connection) = self.endpoint.connect(now, address, SERVICE) else {
+        let Ok(connection) = self.carriers.connect(now, address, SERVICE) else {
             self.lose_upcoming(qp, address);
             return true;
         };
@@ -170,7 +170,7 @@ impl Device {
         let carries = |host: &&Outbound| !host.under_way.is_empty() || !host.waiting.is_empty();
         let hosts = self.datagrams.outbound.values().filter(|host| !carries(host));
         for connection in hosts.map(|host| host.connection).collect::<Vec<_>>() {
-            self.endpoint.close(now, connection);
+            self.carriers.close(now, connection);
         }
     }
 
@@ -194,20 +194,24 @@ impl Device {
     ) {
         let connection = placement.connection;
         let Some(is_turn) = self.enter_datagram(placement, header, memory) else {
-            return self.endpoint.close(now, connection);
+            return self.carriers.close(now, connection);
         };
-        let from = self.endpoint.peer(connection).map(|peer| peer.address);
+        let from = self.carriers.peer(connection).map(|peer| peer.address);
         let mut at_hand = Some((placement.offset, placement.len));
         while is_turn
             && let Some(inbox) = self.datagrams.inbound.get_mut(&connection)
             && let Some(incoming) = inbox.pop_whole()
         {
-            self.receive_datagram(now, incoming, at_hand.take(), from, memory);
+            let at_hand = at_hand.take();
+            if self.receive_datagram(now, incoming, at_hand, from, memory).is_err() {
+                return self.carriers.close(now, connection);
+            }
         }
-        let _ = self.endpoint.placed(now, connection, placement.psn);
+        let _ = self.carriers.placed(now, connection, placement.psn);
     }
 
-    /// Enters a packet; whether its datagram's turn has come with it. `None` for nonsense.
+    /// Enters a packet; whether its datagram's turn has come with it. `None` for nonsense, and where the payload
+    /// is lost.
     fn enter_datagram(
         &mut self,
         placement: &Placement,
@@ -237,7 +241,7 @@ impl Device {
         let is_turn = is_first && completes;
         if !is_turn && incoming.intake == Intake::Place {
             let packet = Held { connection, psn };
-            memory.hold(packet);
+            memory.hold(packet).ok()?;
             incoming.held.push(HeldPart { packet, offset, len });
         }
         Some(is_turn)
@@ -269,18 +273,23 @@ impl Device {
         at_hand: Option<(u32, u16)>,
         from: Option<SocketAddr>,
         memory: &mut impl Memory,
-    ) {
+    ) -> Result<(), PayloadLost> {
         let Incoming { header, operation, length, held, .. } = incoming;
         let receive = match incoming.intake {
             Intake::Place => self.admit_datagram(&header, length),
             Intake::Refuse(_) => None,
         };
         let Some(receive) = receive else {
-            return held.iter().for_each(|part| memory.release(part.packet));
+            held.iter().for_each(|part| memory.release(part.packet));
+            return Ok(());
         };
         let qp = QueuePairNumber(header.destination_qp.get());
         let placed = self.place_datagram(qp, &receive, &held, at_hand, memory);
         held.iter().for_each(|part| memory.release(part.packet));
+        let Ok(placed) = placed else {
+            self.put_receive_back(qp, receive);
+            return Err(PayloadLost);
+        };
         if let Some(from) = from.filter(|_| placed)
             && self.locate_datagram(qp, &receive, (0, ROUTE_HEADER))
         {
@@ -306,6 +315,7 @@ impl Device {
             self.events.push_back(Event::QpRequestError { qp });
             self.fail_qp(now, qp);
         }
+        Ok(())
     }
 
     /// Places what was held and the packet at hand; false where the receive request's memory does not allow it.
@@ -316,23 +326,23 @@ impl Device {
         held: &[HeldPart],
         at_hand: Option<(u32, u16)>,
         memory: &mut impl Memory,
-    ) -> bool {
+    ) -> Result<bool, PayloadLost> {
         let held = held.iter().map(|part| (part.offset, part.len, Some(part.packet)));
         let at_hand = at_hand.map(|(offset, len)| (offset, len, None));
         for (offset, len, packet) in held.chain(at_hand) {
             if !self.locate_datagram(qp, receive, (ROUTE_HEADER + offset, len.into())) {
-                return false;
+                return Ok(false);
             }
             let mut from = 0;
             for &place in &self.places {
                 match packet {
                     Some(packet) => memory.place_held(packet, place, from),
-                    None => memory.place(place, from),
+                    None => memory.place(place, from)?,
                 }
                 from += u16::try_from(place.len).expect("a part of a packet");
             }
         }
-        true
+        Ok(true)
     }
 
     /// Finds where a piece of a receive request is: into `self.places`; false where that may not be written.

@@ -191,7 +191,7 @@ impl Device {
     }
 
     /// Places a packet's payload, or has it held; whether its message's turn has come with it. `None` for
-    /// nonsense.
+    /// nonsense, and where the payload is lost.
     pub(super) fn put_payload(
         &mut self,
         qp: QueuePairNumber,
@@ -216,7 +216,7 @@ impl Device {
             let incoming = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message);
             if !first {
                 let packet = Held { connection, psn };
-                memory.hold(packet);
+                memory.hold(packet).ok()?;
                 incoming.held.push(HeldPart { packet, offset, len });
                 return Some(false);
             }
@@ -234,7 +234,7 @@ impl Device {
             let in_order = completes && (first || self.emtt.is_relaxed(header.key));
             if !in_order {
                 let packet = Held { connection, psn };
-                memory.hold(packet);
+                memory.hold(packet).ok()?;
                 let incoming = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message);
                 incoming.held.push(HeldPart { packet, offset, len });
                 return Some(first && completes);
@@ -248,7 +248,8 @@ impl Device {
         match located {
             Ok(()) => {
                 self.lay_out(qp, role, message, operation);
-                self.parts.iter().for_each(|&(place, from)| memory.place(place, from));
+                let mut parts = self.parts.iter();
+                parts.try_for_each(|&(place, from)| memory.place(place, from)).ok()?;
                 if is_write(operation) && !first {
                     self.qps.get_mut(qp.0)?.flow(role)?.inbox.note_early(message, offset, len);
                 }

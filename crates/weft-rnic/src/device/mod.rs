@@ -15,6 +15,7 @@ use crate::table::Table;
 use crate::{Completion, CompletionQueue, Event, Limits, Place, QueuePairNumber};
 
 mod answers;
+mod carriers;
 mod datagrams;
 mod intake;
 mod objects;
@@ -25,6 +26,7 @@ mod responder;
 mod transport;
 mod virtual_devices;
 
+use carriers::Carriers;
 use datagrams::Datagrams;
 pub use transport::{Source, Transmit};
 use virtual_devices::Tenant;
@@ -66,7 +68,7 @@ struct Domain {
 #[derive(Debug)]
 pub struct Device {
     limits: Limits,
-    endpoint: Endpoint,
+    carriers: Carriers,
     contexts: Table<Opened>,
     domains: Table<Domain>,
     emtt: Emtt,
@@ -101,9 +103,14 @@ impl Device {
         if transport.transport.keepalive_interval == Duration::ZERO {
             transport.transport.keepalive_interval = KEEPALIVE;
         }
+        let EndpointConfig { receive_port, max_connections, .. } = transport;
         Ok(Self {
             limits,
-            endpoint: Endpoint::new(transport, seed, secret)?,
+            carriers: Carriers::new(
+                Endpoint::new(transport, seed, secret)?,
+                receive_port,
+                max_connections,
+            ),
             contexts: Table::new(limits.contexts, 20, 32),
             domains: Table::new(limits.protection_domains, 20, 32),
             emtt: Emtt::new(limits.keys),
@@ -141,7 +148,7 @@ impl Device {
 
     /// What its transport counted.
     pub fn stats(&self) -> &weft_transport::Stats {
-        self.endpoint.stats()
+        self.carriers.network.stats()
     }
 
     /// The next thing that happened.

@@ -288,7 +288,7 @@ impl Device {
             self.events.push_back(Event::ReleaseHeld { connection });
         }
         self.connections.remove(&connection);
-        self.endpoint.close(now, connection);
+        self.carriers.close(now, connection);
     }
 
     /// Lets go of the connection that requests came on, where all that came was carried out: an

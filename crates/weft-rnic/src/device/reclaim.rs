@@ -67,6 +67,6 @@ impl Device {
         }
         self.end_datagrams(now);
         self.settle(now);
-        self.endpoint.connections() == 0
+        self.carriers.network.connections() == 0
     }
 }

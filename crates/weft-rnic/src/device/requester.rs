@@ -61,7 +61,7 @@ impl Device {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         let Some(peer) = pair.peer() else { return };
         pair.requester.asks_since.get_or_insert(now);
-        match self.endpoint.connect(now, peer, pair.dest_qp()) {
+        match self.carriers.connect(now, peer, pair.dest_qp()) {
             Ok(connection) => {
                 pair.requester.flow = Some(Flow::new(connection));
                 self.connections.insert(connection, (qp, Role::Requester));
@@ -124,7 +124,7 @@ impl Device {
             opcode: operation as u8,
             length: u32::try_from(wqe.payload()).expect("checked when it was begun"),
         };
-        self.endpoint.submit(now, connection, message).is_ok()
+        self.carriers.submit(now, connection, message).is_ok()
     }
 
     /// The peer has everything of a request, and accepted it.

@@ -38,23 +38,23 @@ impl Device {
             return self.take_datagram(now, placement, header, memory);
         }
         let Some((qp, role)) = self.whose(placement, header) else {
-            return self.endpoint.close(now, connection);
+            return self.carriers.close(now, connection);
         };
         if self.is_over(qp, role) {
             return;
         }
         let Some(operation) = self.begin_message(qp, role, placement, header) else {
-            return self.endpoint.close(now, connection);
+            return self.carriers.close(now, connection);
         };
         let Some(is_turn) = self.put_payload(qp, role, placement, operation, memory) else {
-            return self.endpoint.close(now, connection);
+            return self.carriers.close(now, connection);
         };
         let mut gate = Some(placement.psn);
         if is_turn {
             self.take_turns(now, qp, role, &mut gate, memory);
         }
         if let Some(psn) = gate {
-            let _ = self.endpoint.placed(now, connection, psn);
+            let _ = self.carriers.placed(now, connection, psn);
         }
     }
 
@@ -279,6 +279,16 @@ impl Device {
             self.events.push_back(Event::SrqLimitReached { srq });
         }
         Some(receive)
+    }
+
+    /// Undoes [`take_receive`](Self::take_receive).
+    pub(super) fn put_receive_back(&mut self, qp: QueuePairNumber, receive: Receive) {
+        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+        match pair.request.srq.map(|srq| self.srqs.get_mut(srq.0)) {
+            None => pair.receive.put_back(receive),
+            Some(Some(srq)) => srq.queue.put_back(receive),
+            Some(None) => {}
+        }
     }
 
     /// Says why a request is refused; for good unless it is only too early.

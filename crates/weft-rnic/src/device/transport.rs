@@ -2,7 +2,8 @@
 
 use weft_transport::path::PathId;
 use weft_transport::{
-    Arrival, CloseReason, ConnectionId, Departure, Event as TransportEvent, Payload, Verdict,
+    Arrival, CloseReason, ConnectionId, Departure, Event as TransportEvent, LinkId, Payload,
+    Verdict,
 };
 use weft_units::Instant;
 use weft_wire::{Packet, RdmaHeader, U24};
@@ -21,6 +22,8 @@ use crate::{Place, QueuePairNumber};
 pub struct Transmit {
     /// The peer's address and receive port.
     pub to: SocketAddr,
+    /// The link it goes over; `None` for the network.
+    pub link: Option<LinkId>,
     /// Of which connection; `None` for an answer that has none.
     pub connection: Option<ConnectionId>,
     /// The path it must take: the owner maps it to a UDP source port.
@@ -81,19 +84,65 @@ impl Device {
         payload_len: u16,
         memory: &mut impl Memory,
     ) {
-        let verdict = self.endpoint.handle_packet(now, arrival, packet, payload_len);
+        self.handle(now, None, arrival, packet, rdma, payload_len, memory);
+    }
+
+    /// Likewise one that came over a link. `from` is the peer's address as it says, with which it must be
+    /// reachable over this link; its port means nothing.
+    pub fn handle_link_packet(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        from: SocketAddr,
+        parsed: (&Packet, Option<&RdmaHeader>),
+        payload_len: u16,
+        memory: &mut impl Memory,
+    ) {
+        let arrival = Arrival { from, received_at: now, congestion_experienced: false, hops: 0 };
+        let (packet, rdma) = parsed;
+        self.handle(now, Some(link), &arrival, packet, rdma, payload_len, memory);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what a packet is, and where it came from")]
+    fn handle(
+        &mut self,
+        now: Instant,
+        link: Option<LinkId>,
+        arrival: &Arrival,
+        packet: &Packet,
+        rdma: Option<&RdmaHeader>,
+        payload_len: u16,
+        memory: &mut impl Memory,
+    ) {
+        let verdict = self.carriers.handle_packet(now, link, arrival, packet, payload_len);
         if let Verdict::Place(placement) = verdict {
             match rdma {
                 Some(header) => self.take_in(now, &placement, header, memory),
-                None => self.endpoint.close(now, placement.connection),
+                None => self.carriers.close(now, placement.connection),
             }
         }
         self.settle(now);
     }
 
+    /// There is a link to a process of this host: a channel that loses, repeats and reorders nothing.
+    pub fn link_up(&mut self, now: Instant, link: LinkId) {
+        self.carriers.link_up(now, link);
+    }
+
+    /// New connections to `peer` (address and receive port) go over this link instead of the network.
+    pub fn reach_over(&mut self, peer: SocketAddr, link: LinkId) {
+        self.carriers.reach_over(peer, link);
+    }
+
+    /// A link is no more: what went over it fails, and peers are reached over the network again.
+    pub fn link_down(&mut self, now: Instant, link: LinkId) {
+        self.carriers.link_down(link);
+        self.settle(now);
+    }
+
     /// Does what is due. Call it at or after [`Self::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.endpoint.handle_timeout(now);
+        self.carriers.handle_timeout(now);
         while let Some(&(until, qp)) = self.waits.first().filter(|(until, _)| *until <= now) {
             self.waits.remove(&(until, qp));
             self.on_waited(now, qp);
@@ -104,7 +153,7 @@ impl Device {
     /// When [`Self::handle_timeout`] must be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let wait = self.waits.first().map(|(until, _)| *until);
-        self.endpoint.poll_timeout().into_iter().chain(wait).min()
+        self.carriers.poll_timeout().into_iter().chain(wait).min()
     }
 
     /// Hands the next packet that may be sent now to `send`, and where its payload is; false if there is
@@ -115,10 +164,10 @@ impl Device {
         send: impl FnOnce(&Transmit, Source<'_>),
     ) -> bool {
         let mut packet = Packet::default();
-        while let Some(departure) = self.endpoint.poll_transmit_into(now, &mut packet) {
+        while let Some((link, departure)) = self.carriers.poll_transmit_into(now, &mut packet) {
             let Departure { to, connection, path, payload } = departure;
             let mut transmit =
-                Transmit { to, connection, path, packet, rdma: None, payload_len: 0 };
+                Transmit { to, link, connection, path, packet, rdma: None, payload_len: 0 };
             let Some(payload) = payload else {
                 send(&transmit, Source::Memory(&[]));
                 return true;
@@ -241,7 +290,7 @@ impl Device {
 
     /// Sees to everything the transport tells.
     pub(super) fn settle(&mut self, now: Instant) {
-        while let Some(event) = self.endpoint.poll_event() {
+        while let Some(event) = self.carriers.poll_event() {
             match event {
                 TransportEvent::Connected { connection } => self.on_connected(now, connection),
                 TransportEvent::Sent { connection, .. }
@@ -267,10 +316,10 @@ impl Device {
 
     /// A peer's queue pair wants to send requests to one of ours.
     fn on_accepted(&mut self, now: Instant, connection: ConnectionId, qp: QueuePairNumber) {
-        let from = self.endpoint.peer(connection).map(|peer| peer.address);
+        let from = self.carriers.peer(connection).map(|peer| peer.address);
         let meant = |pair: &QueuePair| pair.receives() && pair.peer() == from;
         if !self.qps.get(qp.0).is_some_and(meant) {
-            return self.endpoint.close(now, connection);
+            return self.carriers.close(now, connection);
         }
         // A peer that connects again has given up its former connection.
         self.end_flow(now, qp, Role::Responder);

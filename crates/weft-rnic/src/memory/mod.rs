@@ -71,14 +71,26 @@ pub struct Held {
     pub psn: u32,
 }
 
+/// The payload of the packet being handled is not to be had any more, where the sender's memory is read only
+/// now: it took the message back, or is gone. The message's connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the sender's memory is not there any more")]
+pub struct PayloadLost;
+
 /// The memory behind a device. The device says what goes where; the owner copies. Every place is
 /// inside a region that was registered, with the rights the access needs.
 pub trait Memory {
     /// Copies payload of the packet being handled, from byte `from` on, to `place`.
-    fn place(&mut self, place: Place, from: u16);
+    ///
+    /// # Errors
+    /// See [`PayloadLost`]; what is at `place` then is undefined.
+    fn place(&mut self, place: Place, from: u16) -> Result<(), PayloadLost>;
 
     /// Keeps the payload of the packet being handled: it belongs last and came early.
-    fn hold(&mut self, packet: Held);
+    ///
+    /// # Errors
+    /// See [`PayloadLost`].
+    fn hold(&mut self, packet: Held) -> Result<(), PayloadLost>;
 
     /// Copies payload that was held, from byte `from` on, to `place`.
     fn place_held(&mut self, packet: Held, place: Place, from: u16);

@@ -82,8 +82,13 @@ impl Case {
     pub(super) fn new(seed: u64) -> Self {
         let mut rng = Seed(seed).child("rdma case", 0).rng();
         let mortal = rng.chance(1, 4);
+        let mut network = Network::with(HOSTS, &transport(&mut rng, mortal));
+        // Links lose nothing, so nobody dies on them.
+        if !mortal && Seed(seed).child("rdma links", 0).rng().chance(1, 4) {
+            network.link();
+        }
         let mut case = Self {
-            network: Network::with(HOSTS, &transport(&mut rng, mortal)),
+            network,
             hosts: Vec::new(),
             sides: Vec::new(),
             pools: Vec::new(),

@@ -6,7 +6,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use weft_transport::{Arrival, EndpointConfig, Secret, TransportConfig};
+use weft_transport::{Arrival, EndpointConfig, LinkId, Secret, TransportConfig};
 use weft_units::{Duration, Instant, Seed};
 use weft_wire::{Packet, RdmaHeader};
 
@@ -55,6 +55,8 @@ pub(crate) struct HostMemory {
     pub(crate) held: BTreeMap<Held, Vec<u8>>,
     /// Every write, in order: where and how long.
     pub(crate) writes: Vec<Place>,
+    /// Payload is not to be had.
+    pub(crate) loses_payload: bool,
 }
 
 impl HostMemory {
@@ -77,14 +79,19 @@ impl HostMemory {
 }
 
 impl Memory for HostMemory {
-    fn place(&mut self, place: Place, from: u16) {
+    fn place(&mut self, place: Place, from: u16) -> Result<(), PayloadLost> {
+        if self.loses_payload {
+            return Err(PayloadLost);
+        }
         let from = usize::from(from);
         let bytes = self.payload[from..from + place.len as usize].to_vec();
         self.put(place, &bytes);
+        Ok(())
     }
 
-    fn hold(&mut self, packet: Held) {
+    fn hold(&mut self, packet: Held) -> Result<(), PayloadLost> {
         assert!(self.held.insert(packet, self.payload.clone()).is_none(), "held twice");
+        Ok(())
     }
 
     fn place_held(&mut self, packet: Held, place: Place, from: u16) {
@@ -129,6 +136,7 @@ pub(crate) struct Host {
 
 struct OnWire {
     to: usize,
+    link: Option<LinkId>,
     arrival: Arrival,
     bytes: Vec<u8>,
 }
@@ -143,6 +151,17 @@ pub(crate) struct Network {
     pub(crate) fates: [u64; 4],
     wire: BTreeMap<(Instant, u64), OnWire>,
     sequence: u64,
+}
+
+#[cfg(test)]
+std::thread_local! {
+    /// Whether this thread's networks have links between all hosts.
+    pub(crate) static OVER_LINKS: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
+}
+
+/// How a host calls the link to another.
+pub(crate) fn link_to(host: usize) -> LinkId {
+    LinkId(u32::try_from(host).unwrap())
 }
 
 const ONE_WAY: Duration = Duration::from_micros(5);
@@ -181,7 +200,8 @@ impl Network {
             memory: HostMemory::default(),
             events: Vec::new(),
         };
-        Self {
+        #[allow(unused_mut, reason = "tests may link it")]
+        let mut network = Self {
             hosts: (0..hosts as u64).map(host).collect(),
             now: Instant::from_nanos(1_000_000_000),
             rule: Box::new(|_| Fate::Pass),
@@ -189,6 +209,21 @@ impl Network {
             fates: [0; 4],
             wire: BTreeMap::new(),
             sequence: 0,
+        };
+        #[cfg(test)]
+        if OVER_LINKS.get() {
+            network.link();
+        }
+        network
+    }
+
+    /// Joins all hosts by links.
+    pub(crate) fn link(&mut self) {
+        let hosts = self.hosts.len();
+        for (from, to) in (0..hosts).flat_map(|from| (0..hosts).map(move |to| (from, to))) {
+            let device = &mut self.hosts[from].device;
+            device.link_up(self.now, link_to(to));
+            device.reach_over(address(to), link_to(to));
         }
     }
 
@@ -200,7 +235,8 @@ impl Network {
             packet: &transmit.packet,
             rdma: transmit.rdma.as_ref(),
         };
-        let fate = (self.rule)(&on_link);
+        // Links lose, repeat and reorder nothing.
+        let fate = if transmit.link.is_some() { Fate::Pass } else { (self.rule)(&on_link) };
         self.fates[fate.index()] += 1;
         let delay = match fate {
             Fate::Drop => return,
@@ -227,7 +263,8 @@ impl Network {
                 hops: 3,
             };
             self.sequence += 1;
-            let on_wire = OnWire { to, arrival, bytes: bytes.clone() };
+            let link = transmit.link.map(|_| link_to(from));
+            let on_wire = OnWire { to, link, arrival, bytes: bytes.clone() };
             self.wire.insert((self.now + delay, self.sequence), on_wire);
         }
     }
@@ -263,7 +300,7 @@ impl Network {
     }
 
     fn deliver(&mut self, on_wire: OnWire) {
-        let OnWire { to, arrival, bytes } = on_wire;
+        let OnWire { to, link, arrival, bytes } = on_wire;
         let Ok((packet, rest)) = Packet::parse(&bytes) else { return };
         let (rdma, payload) = if packet.announces_rdma() {
             let Ok((header, payload)) = RdmaHeader::parse(rest) else { return };
@@ -271,6 +308,12 @@ impl Network {
         } else {
             (None, rest)
         };
+        if let Some(link) = link {
+            let Host { device, memory, .. } = &mut self.hosts[to];
+            memory.payload = payload.to_vec();
+            let (parsed, len) = ((&packet, rdma.as_ref()), u16::try_from(payload.len()).unwrap());
+            return device.handle_link_packet(self.now, link, arrival.from, parsed, len, memory);
+        }
         self.inject(to, &arrival, &packet, rdma.as_ref(), payload);
     }
 

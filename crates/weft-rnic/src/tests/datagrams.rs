@@ -41,7 +41,7 @@ fn post(network: &mut Network, end: &End, wr_id: u64, sge: Sge, datagram: Datagr
 }
 
 #[test]
-fn a_datagram_comes_behind_the_route_header_with_its_sender() {
+pub(super) fn a_datagram_comes_behind_the_route_header_with_its_sender() {
     let mut network = Network::new(3);
     let senders = [end(&mut network, 0), end(&mut network, 1)];
     let receiver = end(&mut network, 2);
@@ -67,7 +67,7 @@ fn a_datagram_comes_behind_the_route_header_with_its_sender() {
 }
 
 #[test]
-fn what_is_not_meant_or_has_no_room_is_dropped_in_silence() {
+pub(super) fn what_is_not_meant_or_has_no_room_is_dropped_in_silence() {
     let mut network = Network::new(2);
     let (a, b) = (end(&mut network, 0), end(&mut network, 1));
     let rc = network.end(1, Service::ReliableConnected);
@@ -124,7 +124,7 @@ fn a_datagram_that_cannot_be_sent_stops_the_send_queue_until_it_is_restarted() {
 }
 
 #[test]
-fn a_queue_pair_that_ends_takes_only_its_own_datagrams_along() {
+pub(super) fn a_queue_pair_that_ends_takes_only_its_own_datagrams_along() {
     let mut network = Network::new(2);
     let (a, other) = (end(&mut network, 0), end(&mut network, 0));
     let b = end(&mut network, 1);

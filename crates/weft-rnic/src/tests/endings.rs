@@ -33,7 +33,7 @@ fn to(state: State) -> Attributes {
 }
 
 #[test]
-fn what_was_carried_out_is_a_success_though_its_queue_pair_is_gone() {
+pub(super) fn what_was_carried_out_is_a_success_though_its_queue_pair_is_gone() {
     let (mut network, a, b) = Network::pair(RC);
     let remote = Remote { address: BASE, rkey: b.key };
     let sges = [a.sge(0, 8)];

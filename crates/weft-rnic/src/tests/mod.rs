@@ -3,6 +3,7 @@
 mod datagrams;
 mod endings;
 mod hostile;
+mod links;
 mod network;
 mod operations;
 mod ordering;

@@ -17,7 +17,7 @@ fn gather(wr_id: u64, operation: Operation, sges: &[Sge]) -> SendRequest<'_> {
 }
 
 #[test]
-fn a_send_arrives_in_pieces_where_the_receive_request_says() {
+pub(super) fn a_send_arrives_in_pieces_where_the_receive_request_says() {
     for service in [RC, UC] {
         let (mut network, a, b) = Network::pair(service);
         network.fill(&a, 1);
@@ -36,7 +36,7 @@ fn a_send_arrives_in_pieces_where_the_receive_request_says() {
 }
 
 #[test]
-fn words_come_with_their_messages() {
+pub(super) fn words_come_with_their_messages() {
     let (mut network, a, b) = Network::pair(RC);
     (0..3).for_each(|wr_id| network.post_receive(&b, wr_id, &[b.sge(0, 100)]));
     network.post(&a, &gather(0, Operation::SendWithImmediate(0xabcd), &[a.sge(0, 10)]));
@@ -54,7 +54,7 @@ fn words_come_with_their_messages() {
 }
 
 #[test]
-fn a_write_changes_the_bytes_named_and_no_others() {
+pub(super) fn a_write_changes_the_bytes_named_and_no_others() {
     for service in [RC, UC] {
         let (mut network, a, b) = Network::pair(service);
         network.fill(&a, 1);
@@ -68,7 +68,7 @@ fn a_write_changes_the_bytes_named_and_no_others() {
 }
 
 #[test]
-fn a_read_brings_the_bytes_named() {
+pub(super) fn a_read_brings_the_bytes_named() {
     let (mut network, a, b) = Network::pair(RC);
     network.fill(&b, 2);
     let sges = [a.sge(10, 1), a.sge(2000, 4999)];
@@ -81,7 +81,7 @@ fn a_read_brings_the_bytes_named() {
 }
 
 #[test]
-fn atomics_answer_with_what_was_there() {
+pub(super) fn atomics_answer_with_what_was_there() {
     let (mut network, a, b) = Network::pair(RC);
     network.memory(&b)[64..72].copy_from_slice(&40u64.to_ne_bytes());
     let remote = b.remote(64);
@@ -133,7 +133,7 @@ fn only_signalled_requests_are_completed_and_all_in_order() {
 }
 
 #[test]
-fn a_fence_waits_for_the_reads_before_it() {
+pub(super) fn a_fence_waits_for_the_reads_before_it() {
     let (mut network, a, b) = Network::pair(RC);
     network.fill(&b, 3);
     let there = network.memory(&b)[..4000].to_vec();
@@ -170,7 +170,7 @@ fn no_more_reads_are_under_way_than_agreed() {
 }
 
 #[test]
-fn windows_are_bound_and_invalidated_by_work_requests() {
+pub(super) fn windows_are_bound_and_invalidated_by_work_requests() {
     let (mut network, a, b) = Network::pair(RC);
     let window = network.hosts[1].device.allocate_window(b.domain, WindowKind::Type2).unwrap();
     let rkey = window ^ 0x55;
@@ -193,7 +193,7 @@ fn windows_are_bound_and_invalidated_by_work_requests() {
 }
 
 #[test]
-fn a_shared_queue_serves_several_queue_pairs_and_says_when_it_runs_low() {
+pub(super) fn a_shared_queue_serves_several_queue_pairs_and_says_when_it_runs_low() {
     let mut network = Network::new(3);
     let ends = [network.end(0, RC), network.end(1, RC)];
     let server = network.end(2, RC);
@@ -231,7 +231,7 @@ fn a_shared_queue_serves_several_queue_pairs_and_says_when_it_runs_low() {
 }
 
 #[test]
-fn a_drained_send_queue_says_so_and_goes_on_afterwards() {
+pub(super) fn a_drained_send_queue_says_so_and_goes_on_afterwards() {
     let (mut network, a, b) = Network::pair(RC);
     network.post(&a, &gather(1, Operation::Write(b.remote(0)), &[a.sge(0, 9000)]));
     network.run_for(Duration::from_micros(30));

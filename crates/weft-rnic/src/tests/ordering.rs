@@ -89,7 +89,7 @@ fn in_a_relaxed_region_a_write_waits_for_nothing_but_itself() {
 }
 
 #[test]
-fn an_atomic_sees_the_writes_before_it_and_none_behind_it() {
+pub(super) fn an_atomic_sees_the_writes_before_it_and_none_behind_it() {
     for seed in 0..30 {
         let (mut network, a, b) = Network::pair(RC);
         disorder(&mut network, seed);
@@ -108,7 +108,7 @@ fn an_atomic_sees_the_writes_before_it_and_none_behind_it() {
 }
 
 #[test]
-fn receive_requests_complete_in_order_with_the_bytes_of_their_messages() {
+pub(super) fn receive_requests_complete_in_order_with_the_bytes_of_their_messages() {
     for seed in 0..30 {
         let (mut network, a, b) = Network::pair(RC);
         network.fill(&a, seed);
@@ -132,7 +132,7 @@ fn receive_requests_complete_in_order_with_the_bytes_of_their_messages() {
 }
 
 #[test]
-fn a_success_is_never_reported_for_what_was_refused() {
+pub(super) fn a_success_is_never_reported_for_what_was_refused() {
     // Acknowledgements are fast and refusals are late.
     for seed in 0..20 {
         let (mut network, a, b) = Network::pair(RC);

@@ -39,7 +39,7 @@ fn check(network: &mut Network, from: &End, to: &End, slot: u64, completion: &Co
 }
 
 #[test]
-fn a_shared_queue_that_runs_dry_loses_and_mixes_up_nothing() {
+pub(super) fn a_shared_queue_that_runs_dry_loses_and_mixes_up_nothing() {
     for seed in 0..20 {
         let mut network = Network::new(3);
         let clients = [network.end(0, RC), network.end(1, RC)];
@@ -141,7 +141,7 @@ fn a_peer_that_goes_in_the_middle_of_a_send_leaves_the_shared_request_to_others(
 }
 
 #[test]
-fn what_an_unreliable_queue_pair_receives_is_whole_and_in_order() {
+pub(super) fn what_an_unreliable_queue_pair_receives_is_whole_and_in_order() {
     let mut lost = 0;
     for seed in 0..20 {
         let (mut network, a, b) = Network::pair(Service::UnreliableConnected);

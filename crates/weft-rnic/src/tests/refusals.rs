@@ -66,7 +66,7 @@ fn run_half(network: &mut Network, host: usize) {
 }
 
 #[test]
-fn a_peer_reaches_what_key_bounds_rights_and_domain_allow_and_nothing_else() {
+pub(super) fn a_peer_reaches_what_key_bounds_rights_and_domain_allow_and_nothing_else() {
     let read_only = Access::REMOTE_READ;
     let write_only = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     type Target = fn(&mut Network, &End) -> Remote;
@@ -115,7 +115,7 @@ fn a_peer_reaches_what_key_bounds_rights_and_domain_allow_and_nothing_else() {
 }
 
 #[test]
-fn a_queue_pair_allows_only_what_its_own_rights_do() {
+pub(super) fn a_queue_pair_allows_only_what_its_own_rights_do() {
     for which in 0..3 {
         let mut network = Network::new(2);
         let (a, b) = (network.end(0, RC), network.end(1, RC));
@@ -155,7 +155,7 @@ fn requests_that_make_no_sense_are_invalid() {
 }
 
 #[test]
-fn a_send_that_is_too_long_fails_at_both_ends() {
+pub(super) fn a_send_that_is_too_long_fails_at_both_ends() {
     let (mut network, a, b) = Network::pair(RC);
     network.fill(&b, 5);
     let before = network.memory(&b).to_vec();
@@ -169,7 +169,7 @@ fn a_send_that_is_too_long_fails_at_both_ends() {
 }
 
 #[test]
-fn a_receive_requests_own_memory_must_be_writable() {
+pub(super) fn a_receive_requests_own_memory_must_be_writable() {
     let (mut network, a, b) = Network::pair(RC);
     let lkey = register(&mut network, &b, b.domain, Access::REMOTE_READ);
     network.post_receive(&b, 7, &[Sge { lkey, ..b.sge(0, 1000) }]);
@@ -218,7 +218,7 @@ fn a_window_that_cannot_be_bound_fails_its_request() {
 }
 
 #[test]
-fn a_receiver_that_is_not_ready_is_tried_again_until_it_is() {
+pub(super) fn a_receiver_that_is_not_ready_is_tried_again_until_it_is() {
     let (mut network, a, b) = Network::pair(RC);
     network.fill(&a, 1);
     for wr_id in 0..5 {
@@ -242,7 +242,7 @@ fn a_receiver_that_is_not_ready_is_tried_again_until_it_is() {
 }
 
 #[test]
-fn a_receiver_that_is_never_ready_is_given_up() {
+pub(super) fn a_receiver_that_is_never_ready_is_given_up() {
     let mut network = Network::new(2);
     let (a, b) = (network.end(0, RC), network.end(1, RC));
     network.join(&a, &b, |attributes| {
@@ -257,7 +257,7 @@ fn a_receiver_that_is_never_ready_is_given_up() {
 }
 
 #[test]
-fn an_immediate_without_a_receive_request_waits_and_its_last_byte_with_it() {
+pub(super) fn an_immediate_without_a_receive_request_waits_and_its_last_byte_with_it() {
     let (mut network, a, b) = Network::pair(RC);
     network.memory(&a).fill(0xaa);
     let write = Operation::WriteWithImmediate(b.remote(0), 5);
@@ -283,7 +283,7 @@ fn a_peer_that_is_gone_is_given_up_in_bounded_time() {
 }
 
 #[test]
-fn a_peer_that_is_not_ready_is_asked_again_before_it_is_given_up() {
+pub(super) fn a_peer_that_is_not_ready_is_asked_again_before_it_is_given_up() {
     let mut network = Network::new(2);
     let (a, b) = (network.end(0, RC), network.end(1, RC));
     network.ready_to_receive(&a, &b, |_| ());
@@ -383,7 +383,7 @@ fn memory_taken_away_under_a_request_is_not_touched_again() {
 }
 
 #[test]
-fn unreliable_services_drop_what_they_refuse_and_go_on() {
+pub(super) fn unreliable_services_drop_what_they_refuse_and_go_on() {
     let (mut network, a, b) = Network::pair(UC);
     network.fill(&a, 1);
     let wrong = Remote { rkey: b.key ^ 1, ..b.remote(0) };

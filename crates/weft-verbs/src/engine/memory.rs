@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use weft_rnic::{Held, Memory, Owner, Place};
+use weft_rnic::{Held, Memory, Owner, PayloadLost, Place};
 use weft_transport::ConnectionId;
 use weft_wire::{Ipv4Header, Ipv4Options, Ipv6Header};
 
@@ -140,13 +140,15 @@ fn update(place: Place, change: impl Fn(u64) -> u64) -> Result<u64, Fault> {
 }
 
 impl Memory for ProcessMemory<'_> {
-    fn place(&mut self, place: Place, from: u16) {
+    fn place(&mut self, place: Place, from: u16) -> Result<(), PayloadLost> {
         let from = usize::from(from);
         self.note(write(place, &self.payload[from..from + place.len as usize]));
+        Ok(())
     }
 
-    fn hold(&mut self, packet: Held) {
+    fn hold(&mut self, packet: Held) -> Result<(), PayloadLost> {
         self.held.0.insert(packet, self.payload.into());
+        Ok(())
     }
 
     fn place_held(&mut self, packet: Held, place: Place, from: u16) {

@@ -1,0 +1,152 @@
+//! What carries a device's messages: the transport over the network, or a link to a process of this host.
+//! Connections of both are used alike; their ids tell them apart.
+
+use alloc::collections::BTreeMap;
+use core::net::SocketAddr;
+
+use weft_transport::{
+    Arrival, ConnectError, ConnectionId, Departure, Direct, DirectConfig, Endpoint, Event, LinkId,
+    Message, Peer, PlacedError, SubmitError, Verdict,
+};
+use weft_units::Instant;
+use weft_wire::Packet;
+
+/// Largest payload of a packet over a link, bytes: nearly what a packet can say.
+const LINK_MTU: u16 = 127 * 512;
+
+/// Packets of one connection under way over a link.
+const LINK_WINDOW: u16 = 256;
+
+/// Both ways to carry.
+#[derive(Debug)]
+pub(super) struct Carriers {
+    pub(super) network: Endpoint,
+    direct: Direct,
+    /// Which peers a link leads to.
+    routes: BTreeMap<SocketAddr, LinkId>,
+}
+
+impl Carriers {
+    pub(super) fn new(network: Endpoint, receive_port: u16, max_connections: u32) -> Self {
+        let transport = network.config();
+        let direct = Direct::new(DirectConfig {
+            mtu: LINK_MTU,
+            window: LINK_WINDOW,
+            receive_port,
+            peer_timeout: transport.peer_timeout,
+            message_queue: transport.message_queue,
+            max_connections,
+        });
+        let network = network.leaving_ids(Direct::FIRST_ID);
+        Self { network, direct, routes: BTreeMap::new() }
+    }
+
+    pub(super) fn link_up(&mut self, now: Instant, link: LinkId) {
+        self.direct.link_up(now, link);
+    }
+
+    /// New connections to a peer go over this link.
+    pub(super) fn reach_over(&mut self, peer: SocketAddr, link: LinkId) {
+        self.routes.insert(peer, link);
+    }
+
+    pub(super) fn link_down(&mut self, link: LinkId) {
+        self.routes.retain(|_, over| *over != link);
+        self.direct.link_down(link);
+    }
+
+    pub(super) fn connect(
+        &mut self,
+        now: Instant,
+        peer: SocketAddr,
+        service: u32,
+    ) -> Result<ConnectionId, ConnectError> {
+        match self.routes.get(&peer) {
+            Some(&link) => self.direct.connect(now, link, peer, service),
+            None => self.network.connect(now, peer, service),
+        }
+    }
+
+    #[inline]
+    pub(super) fn submit(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        message: Message,
+    ) -> Result<(), SubmitError> {
+        if Direct::is_direct(connection) {
+            return self.direct.submit(connection, message);
+        }
+        self.network.submit(now, connection, message)
+    }
+
+    #[inline]
+    pub(super) fn placed(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        psn: u32,
+    ) -> Result<(), PlacedError> {
+        if Direct::is_direct(connection) {
+            return self.direct.placed(connection, psn);
+        }
+        self.network.placed(now, connection, psn)
+    }
+
+    pub(super) fn close(&mut self, now: Instant, connection: ConnectionId) {
+        if Direct::is_direct(connection) {
+            return self.direct.close(connection);
+        }
+        self.network.close(now, connection);
+    }
+
+    pub(super) fn peer(&self, connection: ConnectionId) -> Option<Peer> {
+        if Direct::is_direct(connection) {
+            return self.direct.peer(connection);
+        }
+        self.network.peer(connection)
+    }
+
+    /// Takes in a packet that came over `link`, or over the network.
+    #[inline]
+    pub(super) fn handle_packet(
+        &mut self,
+        now: Instant,
+        link: Option<LinkId>,
+        arrival: &Arrival,
+        packet: &Packet,
+        payload_len: u16,
+    ) -> Verdict {
+        match link {
+            Some(link) => self.direct.handle_packet(now, link, arrival.from, packet, payload_len),
+            None => self.network.handle_packet(now, arrival, packet, payload_len),
+        }
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.direct.handle_timeout(now);
+        self.network.handle_timeout(now);
+    }
+
+    #[inline]
+    pub(super) fn poll_transmit_into(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+    ) -> Option<(Option<LinkId>, Departure)> {
+        if let Some((link, departure)) = self.direct.poll_transmit_into(now, packet) {
+            return Some((Some(link), departure));
+        }
+        self.network.poll_transmit_into(now, packet).map(|departure| (None, departure))
+    }
+
+    #[inline]
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.network.poll_timeout().into_iter().chain(self.direct.poll_timeout()).min()
+    }
+
+    #[inline]
+    pub(super) fn poll_event(&mut self) -> Option<Event> {
+        self.direct.poll_event().or_else(|| self.network.poll_event())
+    }
+}

@@ -1,0 +1,120 @@
+//! Devices of one host, joined by links instead of the network: what holds there holds here.
+
+use alloc::boxed::Box;
+
+use weft_transport::LinkId;
+use weft_units::Duration;
+
+use super::network::{Fate, Network, OVER_LINKS, link_to};
+use super::{datagrams, endings, operations, ordering, receives, refusals};
+use crate::*;
+
+const RC: Service = Service::ReliableConnected;
+
+/// Runs what other modules hold of networks on links. They count on no packet being lost.
+fn over_links(tests: &[fn()]) {
+    OVER_LINKS.set(true);
+    tests.iter().for_each(|test| test());
+    OVER_LINKS.set(false);
+}
+
+#[test]
+fn operations_do_what_they_do_over_the_network() {
+    over_links(&[
+        operations::a_send_arrives_in_pieces_where_the_receive_request_says,
+        operations::words_come_with_their_messages,
+        operations::a_write_changes_the_bytes_named_and_no_others,
+        operations::a_read_brings_the_bytes_named,
+        operations::atomics_answer_with_what_was_there,
+        operations::a_fence_waits_for_the_reads_before_it,
+        operations::windows_are_bound_and_invalidated_by_work_requests,
+        operations::a_shared_queue_serves_several_queue_pairs_and_says_when_it_runs_low,
+        operations::a_drained_send_queue_says_so_and_goes_on_afterwards,
+        ordering::an_atomic_sees_the_writes_before_it_and_none_behind_it,
+        ordering::receive_requests_complete_in_order_with_the_bytes_of_their_messages,
+        datagrams::a_datagram_comes_behind_the_route_header_with_its_sender,
+        datagrams::a_queue_pair_that_ends_takes_only_its_own_datagrams_along,
+        receives::a_shared_queue_that_runs_dry_loses_and_mixes_up_nothing,
+        receives::what_an_unreliable_queue_pair_receives_is_whole_and_in_order,
+    ]);
+}
+
+#[test]
+fn what_may_not_be_is_refused_as_over_the_network() {
+    over_links(&[
+        refusals::a_peer_reaches_what_key_bounds_rights_and_domain_allow_and_nothing_else,
+        refusals::a_queue_pair_allows_only_what_its_own_rights_do,
+        refusals::a_send_that_is_too_long_fails_at_both_ends,
+        refusals::a_receive_requests_own_memory_must_be_writable,
+        refusals::a_receiver_that_is_not_ready_is_tried_again_until_it_is,
+        refusals::a_receiver_that_is_never_ready_is_given_up,
+        refusals::an_immediate_without_a_receive_request_waits_and_its_last_byte_with_it,
+        refusals::a_peer_that_is_not_ready_is_asked_again_before_it_is_given_up,
+        refusals::unreliable_services_drop_what_they_refuse_and_go_on,
+        ordering::a_success_is_never_reported_for_what_was_refused,
+        endings::what_was_carried_out_is_a_success_though_its_queue_pair_is_gone,
+        datagrams::what_is_not_meant_or_has_no_room_is_dropped_in_silence,
+    ]);
+}
+
+fn pair() -> (Network, super::network::End, super::network::End) {
+    OVER_LINKS.set(true);
+    let pair = Network::pair(RC);
+    OVER_LINKS.set(false);
+    pair
+}
+
+fn write<'a>(wr_id: u64, remote: Remote, sges: &'a [Sge]) -> SendRequest<'a> {
+    SendRequest::new(wr_id, Operation::Write(remote), Data::Gather(sges))
+}
+
+#[test]
+fn nothing_takes_the_network_where_there_is_a_link() {
+    let (mut network, a, b) = pair();
+    network.rule = Box::new(|_| panic!("a packet on the network"));
+    network.post(&a, &write(1, b.remote(0), &[a.sge(0, 1000)]));
+    assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
+}
+
+#[test]
+fn a_link_that_goes_fails_what_goes_over_it_and_the_network_takes_its_place() {
+    let (mut network, a, b) = pair();
+    network.post(&a, &write(1, b.remote(0), &[a.sge(0, 1000)]));
+    assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
+    network.post(&a, &write(2, b.remote(0), &[a.sge(0, 1000)]));
+    let now = network.now;
+    for (end, other) in [(&a, &b), (&b, &a)] {
+        network.hosts[end.host].device.link_down(now, link_to(other.host));
+    }
+    assert_eq!(network.outcomes(&a, 1), [(2, Status::RetryExceeded)]);
+    let (c, d) = (network.end(a.host, RC), network.end(b.host, RC));
+    network.join(&c, &d, |_| ());
+    network.post(&c, &write(3, d.remote(0), &[c.sge(0, 1000)]));
+    assert_eq!(network.outcomes(&c, 1), [(3, Status::Success)]);
+}
+
+#[test]
+fn payload_that_is_lost_ends_its_connection_and_is_never_a_success() {
+    let (mut network, a, b) = pair();
+    network.post_receive(&b, 7, &[b.sge(0, 1000)]);
+    network.hosts[b.host].memory.loses_payload = true;
+    let sges = [a.sge(0, 1000)];
+    network.post(&a, &SendRequest::new(1, Operation::Send, Data::Gather(&sges)));
+    assert_eq!(network.outcomes(&a, 1), [(1, Status::RetryExceeded)]);
+    assert_eq!(network.poll(&b), None, "its receive request waits for others");
+}
+
+#[test]
+fn a_silent_neighbour_is_given_up_in_bounded_time() {
+    let (mut network, a, b) = pair();
+    network.post(&a, &write(1, b.remote(0), &[a.sge(0, 10)]));
+    assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
+    // It has not ended, and says nothing: its end of the link leads nowhere.
+    network.rule = Box::new(|_| Fate::Drop);
+    let device = &mut network.hosts[b.host].device;
+    device.link_down(network.now, link_to(a.host));
+    device.link_up(network.now, LinkId(99));
+    network.post(&a, &write(2, b.remote(0), &[a.sge(0, 10)]));
+    network.run_for(Duration::from_millis(100));
+    assert_eq!(network.outcomes(&a, 1), [(2, Status::RetryExceeded)]);
+}
