@@ -25,13 +25,14 @@ test: ## Everything CI checks: format, clippy, layers, generated pages, tests, 2
 	@scripts/setup.sh build lab verbs capture
 	scripts/test.sh
 
-bench: ## Measure: simulator speed and memory, guests' start, real packets beside bare sockets and TCP
-	@scripts/setup.sh build lab
+bench: ## Measure: simulator speed and memory, guests' start, real packets and RDMA programs beside their peers
+	@scripts/setup.sh build lab verbs
 	$(CARGO) bench --package weft-sim --bench permutation
 	$(CARGO) bench --package weft-sim --bench leaf_spine
 	$(CARGO) bench --package weft-transport --bench engine
 	$(CARGO) bench --package weft-rnic --bench pvdma
 	$(CARGO) bench --package weft-verbs --bench device
+	$(CARGO) bench --package weft-verbs --bench speed
 	$(CARGO) bench --package weft-agent
 
 swarm: ## Random worlds with random faults: make swarm SEEDS=100000 FIRST=1

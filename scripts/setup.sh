@@ -79,7 +79,7 @@ want_lab() {
 # RDMA programs to run on our device, and the header they were compiled with.
 want_verbs() {
     find_absent ibv_devinfo:ibverbs-utils ib_write_bw:perftest ucx_perftest:ucx-utils rping:rdmacm-utils \
-        mpirun:openmpi-bin mpicc:libopenmpi-dev fi_pingpong:libfabric-bin
+        mpirun:openmpi-bin mpicc:libopenmpi-dev fi_pingpong:libfabric-bin iperf3:iperf3
     [ -e /usr/share/doc/rdma-core/tests ] || absent+=(python3-pyverbs)
     [ -e /usr/include/infiniband/verbs.h ] || absent+=(libibverbs-dev)
     [ -e /usr/include/rdma/rdma_cma.h ] || absent+=(librdmacm-dev)

@@ -132,9 +132,9 @@ impl Daemon {
     pub fn open(path: &Path) -> Result<Self, ServeError> {
         let addresses = device::addresses();
         let refused = |Errno(number)| ServeError::Device(io::Error::from_raw_os_error(number));
-        let host = Host::open(&addresses, daemon_limits()).map_err(refused)?;
+        let host = Host::open(&addresses, daemon_limits(), false).map_err(refused)?;
         let listener = listen(path)?;
-        let arrivals = host.links.arrivals().map_err(kernel)?;
+        let arrivals = host.arrivals().map_err(kernel)?;
         let daemon = Self {
             host,
             addresses,

@@ -13,7 +13,8 @@ impl Daemon {
     /// Takes a turn without waiting, looking at `all` addresses or at those that are used; whether there was
     /// anything to do.
     pub(super) fn turn(&mut self, all: bool) -> bool {
-        let mut worked = if all { self.host.turn_with(true) } else { self.host.turn() };
+        let now = self.host.now();
+        let mut worked = if all { self.host.turn_with(now, true) } else { self.host.turn(now) };
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();
         for id in ids {
             match self.take_work_of(id) {

@@ -169,6 +169,7 @@ impl Host {
                 return Ok(Reply::QueuePair(state, attributes));
             }
             Command::Reregister { key, domain, place, access } => {
+                let before = device.region(key);
                 device.reregister(key, domain, |request| {
                     if let Some((address, length)) = place {
                         (request.address, request.length, request.iova) =
@@ -176,16 +177,24 @@ impl Host {
                     }
                     request.access = access.unwrap_or(request.access);
                 })?;
+                self.give_up(before.filter(|_| place.is_some()));
             }
             Command::CloseContext(context) => device.reclaim(now, context)?,
             Command::DeallocateDomain(domain) => device.deallocate_domain(domain)?,
-            Command::Deregister(key) => device.deregister(key)?,
+            Command::Deregister(key) => {
+                let before = device.region(key);
+                device.deregister(key)?;
+                self.give_up(before);
+            }
             Command::DeallocateWindow(key) => device.deallocate_window(key)?,
             Command::ResizeCq(cq, capacity) => device.resize_cq(cq, capacity)?,
             Command::DestroyCq(cq) => device.destroy_cq(cq)?,
             Command::ArmSrq(srq, limit) => device.arm_srq(srq, limit)?,
             Command::DestroySrq(srq) => device.destroy_srq(srq)?,
-            Command::ModifyQp(qp, ref attributes) => device.modify_qp(now, qp, attributes)?,
+            Command::ModifyQp(qp, ref attributes) => {
+                attributes.destination.into_iter().for_each(|peer| self.meet(peer));
+                self.device.modify_qp(now, qp, attributes)?;
+            }
             Command::DestroyQp(qp) => device.destroy_qp(now, qp)?,
             Command::Route(peer, row) => {
                 let row = usize::try_from(row).map_err(|_| EINVAL)?;

@@ -39,9 +39,9 @@ impl Embedded {
     /// # Errors
     /// The kernel has no more sockets, or no port is free.
     pub(super) fn open() -> Outcome<Self> {
-        let host = Host::open(&DEVICE.addresses, own_limits())?;
+        let host = Host::open(&DEVICE.addresses, own_limits(), true)?;
         Ok(Self {
-            arrivals: host.links.arrivals().map_err(Errno::from)?,
+            arrivals: host.arrivals().map_err(Errno::from)?,
             host: Mutex::new(host),
             kick: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
                 .map_err(Errno::from)?,
@@ -52,9 +52,9 @@ impl Embedded {
     }
 
     /// Descriptors that a child must let go of: a port that it held would be the parent's for as long as it
-    /// lives.
+    /// lives, and who speaks to the parent would not notice its end.
     pub(super) fn descriptors(&self) -> Vec<RawFd> {
-        self.host.lock().map_or_else(|_| Vec::new(), |host| host.links.receivers())
+        self.host.lock().map_or_else(|_| Vec::new(), |host| host.descriptors())
     }
 
     /// The device, for a thread of the program.
@@ -76,7 +76,7 @@ impl Embedded {
 
     /// Wakes the thread if it would sleep past what is due.
     fn rouse(&self, host: &Host) {
-        if self.pace.oversleeps(host.next_due()) {
+        if self.pace.oversleeps(|| host.next_due()) {
             self.wake();
         }
     }
@@ -108,7 +108,7 @@ impl Embedded {
 
     pub(super) fn arm_cq(&self, cq: CompletionQueue, arm: Arm) -> Outcome<()> {
         self.act(|host, _| host.device.arm_cq(cq, arm).map_err(Errno::from))?;
-        if self.pace.will_wait() {
+        if self.pace.is_left_alone() {
             self.wake();
         }
         Ok(())
@@ -121,20 +121,28 @@ impl Embedded {
         mut each: impl FnMut(Completion),
     ) -> Outcome<usize> {
         let mut host = self.host()?;
-        self.pace.polls(host.now());
-        let mut taken = 0;
-        for attempt in 0..2 {
+        let now = host.now();
+        self.pace.polls(now);
+        let mut take = |host: &mut Host| -> Outcome<usize> {
+            let mut taken = 0;
             while taken < most
                 && let Some(completion) = host.device.poll_cq(cq)?
             {
                 each(completion);
                 taken += 1;
             }
-            if taken > 0 || attempt > 0 {
-                break;
-            }
-            host.turn();
+            Ok(taken)
+        };
+        let mut taken = take(&mut host)?;
+        // While the thread leaves all to the program, a glance may do for what it is waiting for.
+        let glances = taken == 0 && self.pace.is_left_alone() && host.neighbours_only();
+        if glances && host.glance(now) {
+            taken = take(&mut host)?;
+        }
+        if taken == 0 && !(glances && host.may_go_on()) {
+            host.turn(now);
             host.tell();
+            taken = take(&mut host)?;
         }
         self.rouse(&host);
         Ok(taken)
@@ -154,7 +162,10 @@ impl Embedded {
         next: impl FnOnce(Post<'_>) -> Outcome<()>,
     ) -> Outcome<()> {
         self.act(|host, now| {
-            next(&mut |request| host.device.post_send(now, qp, request).map_err(Errno::from))
+            next(&mut |request| {
+                request.datagram.into_iter().for_each(|datagram| host.meet(datagram.address));
+                host.device.post_send(now, qp, request).map_err(Errno::from)
+            })
         })
     }
 
@@ -163,7 +174,11 @@ impl Embedded {
         qp: QueuePairNumber,
         requests: &[SendRequest<'_>],
     ) -> Outcome<()> {
-        self.act(|host, now| host.device.post_sends(now, qp, requests).map_err(Errno::from))
+        self.act(|host, now| {
+            let datagrams = requests.iter().filter_map(|request| request.datagram);
+            datagrams.for_each(|datagram| host.meet(datagram.address));
+            host.device.post_sends(now, qp, requests).map_err(Errno::from)
+        })
     }
 
     pub(super) fn post_receive(

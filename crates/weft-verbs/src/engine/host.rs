@@ -2,11 +2,17 @@
 //! what is due, sends what may leave, and tells the program's queues what happened.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+
+use rustix::event::epoll;
 
 use weft_agent::Clock;
 use weft_agent::udp::Received;
-use weft_rnic::{CompletionQueue, Context, Device, Event, QueuePairNumber, SharedReceiveQueue};
+use weft_rnic::{
+    CompletionQueue, Context, Device, Event, QueuePairNumber, RegionRequest, SharedReceiveQueue,
+};
 use weft_transport::Arrival;
 use weft_units::{Duration, Instant};
 use weft_wire::{Packet, RdmaHeader, SetupKind};
@@ -14,6 +20,7 @@ use weft_wire::{Packet, RdmaHeader, SetupKind};
 use super::events::EventQueue;
 use super::links::Links;
 use super::memory::{Fault, HeldPayload, ProcessMemory};
+use super::same_host::{Neighbours, News, Payload};
 use crate::abi::event_type;
 
 /// Packets taken from the device before the sockets are looked at again.
@@ -57,6 +64,7 @@ pub(crate) struct Watchers {
 pub(crate) struct Host {
     pub(crate) device: Device,
     pub(crate) links: Links,
+    pub(crate) neighbours: Neighbours,
     pub(crate) watchers: Watchers,
     held: HeldPayload,
     /// Memory that was not there, since they were taken last.
@@ -64,22 +72,37 @@ pub(crate) struct Host {
     clock: Clock,
     look_for_strays: Instant,
     turns: u32,
+    /// The last turn ended with packets left to send.
+    unsent: bool,
+    /// No address was lively in the last turn.
+    is_quiet: bool,
+    glances: u32,
 }
 
 /// Turns between looks at sockets that nothing has come to yet: each look is a system call.
 const QUIET_EVERY: u32 = 64;
 
+/// Turns between looks at the network while neighbours have something to say in each.
+const NETWORK_EVERY: u32 = 16;
+
+/// Glances at neighbours, between turns, of a program that polls.
+const GLANCES: u32 = 8;
+
 impl Host {
-    pub(crate) fn new(device: Device, links: Links) -> Self {
+    pub(crate) fn new(device: Device, links: Links, neighbours: Neighbours) -> Self {
         Self {
             device,
             links,
+            neighbours,
             watchers: Watchers::default(),
             held: HeldPayload::default(),
             faults: Vec::new(),
             clock: Clock,
             look_for_strays: Instant::EPOCH,
             turns: 0,
+            unsent: false,
+            is_quiet: false,
+            glances: 0,
         }
     }
 
@@ -87,37 +110,96 @@ impl Host {
         self.clock.now()
     }
 
-    /// Takes a turn without waiting; whether there was anything to do.
-    pub(crate) fn turn(&mut self) -> bool {
-        self.turns = self.turns.wrapping_add(1);
-        self.turn_with(self.turns.is_multiple_of(QUIET_EVERY))
+    /// Takes a turn without waiting; whether there was anything to do. `now` is when it begins.
+    pub(crate) fn turn(&mut self, now: Instant) -> bool {
+        self.turn_with(now, self.turns.is_multiple_of(QUIET_EVERY))
+    }
+
+    /// Whether it speaks to neighbours, and the network is quiet.
+    pub(crate) fn neighbours_only(&self) -> bool {
+        self.neighbours.len() > 0 && self.is_quiet
+    }
+
+    /// Whether a glance was enough: nothing is to be answered, and the turn that sees to time and the network
+    /// was not long ago.
+    pub(crate) fn may_go_on(&mut self) -> bool {
+        self.glances = self.glances.wrapping_add(1);
+        !self.unsent && !self.glances.is_multiple_of(GLANCES)
+    }
+
+    /// Takes in what neighbours sent, and leaves the answers for later: the program, which is waiting for it,
+    /// calls again at once. Whether there was anything.
+    pub(crate) fn glance(&mut self, now: Instant) -> bool {
+        let taken = self.take_from_neighbours(now, false) > 0;
+        self.unsent |= taken;
+        taken
     }
 
     /// The same, with or without the sockets that nothing has come to yet.
-    pub(crate) fn turn_with(&mut self, quiet_ones: bool) -> bool {
-        let mut received = 0;
+    pub(crate) fn turn_with(&mut self, mut now: Instant, quiet_ones: bool) -> bool {
+        self.turns = self.turns.wrapping_add(1);
+        let mut received = self.take_from_neighbours(now, quiet_ones);
+        if received > 0 && !self.turns.is_multiple_of(NETWORK_EVERY) {
+            // Neighbours hear the answer before the network is looked at, which takes longer than all this.
+            self.transmit(now);
+            return true;
+        }
+        self.is_quiet = true;
         for index in 0..self.links.len() {
-            if quiet_ones || self.links.is_used(index) {
+            let lively = self.links.is_lively(index);
+            self.is_quiet &= !lively;
+            if quiet_ones || lively {
                 received += self.take_arrivals(index);
             }
         }
-        let now = self.now();
+        if received > 0 {
+            now = self.now();
+        }
+        let mut busy = received > 0 || self.has_unsent();
         if self.look_for_strays <= now {
             self.look_for_strays = now + STRAYS_EVERY;
             self.take_strays(now);
+            busy = true;
         }
         if self.device.poll_timeout().is_some_and(|due| due <= now) {
             self.device.handle_timeout(now);
+            busy = true;
+        }
+        if !busy {
+            return false;
         }
         let sent = self.transmit(now);
         received + sent > 0
     }
 
     /// Likewise, and tells the program's queues what happened.
-    pub(crate) fn turn_and_tell(&mut self) -> bool {
-        let worked = self.turn_with(true);
+    pub(crate) fn turn_and_tell(&mut self, now: Instant) -> bool {
+        let worked = self.turn_with(now, true);
         self.tell();
         worked
+    }
+
+    /// Whether something may leave that could not before.
+    fn has_unsent(&self) -> bool {
+        self.unsent || self.links.waiting() > 0 || self.neighbours.is_full()
+    }
+
+    /// One descriptor for all that packets arrive on.
+    ///
+    /// # Errors
+    /// The kernel has no more descriptors.
+    pub(crate) fn arrivals(&self) -> rustix::io::Result<OwnedFd> {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for socket in self.links.readable().chain([self.neighbours.watch()]) {
+            epoll::add(&set, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
+        Ok(set)
+    }
+
+    /// The sockets that packets and neighbours arrive on.
+    pub(crate) fn descriptors(&self) -> Vec<RawFd> {
+        let sockets = self.links.readable().chain(self.neighbours.descriptors());
+        sockets.map(|socket| socket.as_raw_fd()).collect()
     }
 
     /// Ends everything, after peers have had this long to hear what they wait for.
@@ -126,8 +208,9 @@ impl Host {
         loop {
             let now = self.now();
             let over = self.device.shut_down(now);
-            let worked = self.turn();
-            if over || now >= until {
+            self.transmit(now);
+            let worked = self.turn(now);
+            if over && !self.neighbours.is_full() || now >= until {
                 return;
             }
             if !worked {
@@ -139,20 +222,29 @@ impl Host {
     /// Sends what may leave; how many packets that were. Nothing does while a fault is not dealt with: a peer
     /// would be told that something was written which was not.
     pub(crate) fn transmit(&mut self, now: Instant) -> usize {
-        let Self { device, links, faults, .. } = self;
+        let Self { device, links, neighbours, faults, .. } = self;
         if !faults.is_empty() {
             return 0;
         }
         let room = TRANSMIT_BUDGET.saturating_sub(links.waiting());
-        let mut sent = 0;
-        while sent < room
-            && device.poll_transmit(now, |packet, source| {
-                faults.extend(links.push(packet, source).err());
+        let (mut sent, mut over_network) = (0, 0);
+        while over_network < room
+            && device.poll_transmit(now, |packet, source| match packet.link {
+                Some(link) => {
+                    let from = links.source_for(packet.to.ip());
+                    neighbours.push(link, packet, source, from);
+                }
+                None => {
+                    over_network += 1;
+                    faults.extend(links.push(packet, source).err());
+                }
             })
         {
             sent += 1;
         }
         links.flush();
+        neighbours.flush();
+        self.unsent = over_network >= room;
         sent
     }
 
@@ -161,6 +253,55 @@ impl Host {
         let mut faults = core::mem::take(&mut self.faults);
         faults.dedup();
         faults
+    }
+
+    /// Speaks to `peer` without the network from now on, if it is a neighbour that may be seen.
+    pub(crate) fn meet(&mut self, peer: SocketAddr) {
+        if let Some(link) = self.neighbours.meet(peer) {
+            self.hear_news();
+            self.device.reach_over(peer, link);
+        }
+    }
+
+    /// A region's memory is the program's alone again.
+    pub(crate) fn give_up(&mut self, region: Option<RegionRequest>) {
+        if let Some(RegionRequest { address, length, .. }) = region {
+            self.neighbours.take_back(address, address.saturating_add(length));
+        }
+    }
+
+    /// Tells the device of links that came and went; how many did.
+    fn hear_news(&mut self) -> usize {
+        let mut heard = 0;
+        while let Some(news) = self.neighbours.poll_news() {
+            heard += 1;
+            let now = self.clock.now();
+            match news {
+                News::Up(link) => self.device.link_up(now, link),
+                News::Down(link) => self.device.link_down(now, link),
+            }
+        }
+        heard
+    }
+
+    fn take_from_neighbours(&mut self, now: Instant, tend: bool) -> usize {
+        if tend {
+            self.neighbours.tend();
+        }
+        let mut taken = self.hear_news();
+        let Self { device, neighbours, held, faults, .. } = self;
+        for index in 0..neighbours.len() {
+            taken += neighbours.receive(index, |arrived| {
+                let (record, payload) = (arrived.record, arrived.payload);
+                let payload_len = record.payload_len;
+                let local = record.to;
+                let mut memory = ProcessMemory { payload, payload_len, held, faults, local };
+                let parsed = (&record.packet, record.rdma.as_ref());
+                let (link, from) = (arrived.link, arrived.from);
+                device.handle_link_packet(now, link, from, parsed, payload_len, &mut memory);
+            });
+        }
+        taken
     }
 
     /// When there is something to do though nothing arrives.
@@ -172,7 +313,7 @@ impl Host {
         let Self { device, links, held, faults, clock, .. } = self;
         let Some(link) = links.get_mut(index) else { return 0 };
         let local = link.ip;
-        let messages = link.inbox.receive().unwrap_or(0);
+        let messages = link.receive();
         if messages == 0 {
             return 0;
         }
@@ -182,7 +323,8 @@ impl Host {
             let received = link.inbox.message(message);
             let from = received.from.ip();
             for datagram in received.datagrams() {
-                let mut memory = ProcessMemory { payload: &[], held, faults, local };
+                let payload = Payload::Here(&[]);
+                let mut memory = ProcessMemory { payload, payload_len: 0, held, faults, local };
                 take_in(device, now, &received, datagram, &mut memory);
             }
             links.heard_from(from, index);
@@ -201,7 +343,8 @@ impl Host {
                 {
                     let arrival =
                         Arrival { from, received_at: now, congestion_experienced: false, hops: 0 };
-                    let mut memory = ProcessMemory { payload: &[], held, faults, local };
+                    let payload = Payload::Here(&[]);
+                    let mut memory = ProcessMemory { payload, payload_len: 0, held, faults, local };
                     device.handle_packet(now, &arrival, packet, None, 0, &mut memory);
                 }
             }
@@ -251,8 +394,9 @@ fn take_in(
     };
     // A payload past 64 KiB cannot come out of a UDP datagram.
     let len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
+    let payload = Payload::Here(payload);
     let ProcessMemory { held, faults, local, .. } = memory;
-    let mut memory = ProcessMemory { payload, held, faults, local: *local };
+    let mut memory = ProcessMemory { payload, payload_len: len, held, faults, local: *local };
     device.handle_packet(now, &arrival, packet, rdma.as_ref(), len, &mut memory);
 }
 

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::BorrowedFd;
 
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weft_agent::udp::{Inbox, Senders, SocketConfig, SocketError};
 use weft_rnic::{Source, Transmit};
 use weft_units::Duration;
@@ -31,7 +31,13 @@ pub(crate) struct Link {
     pub(crate) inbox: Inbox,
     senders: Option<Senders>,
     config: SocketConfig,
+    /// Looks in a row that found nothing, while nothing left.
+    idle: u32,
 }
+
+/// Looks that find nothing before an address is taken for quiet: a look is a system call, and a program that
+/// speaks to processes of its host only has better things to do.
+const QUIET_AFTER: u32 = 1000;
 
 /// All of them.
 #[derive(Debug)]
@@ -83,9 +89,21 @@ impl Links {
         self.links.len()
     }
 
-    /// Whether anything came to an address, or left from it.
-    pub(crate) fn is_used(&self, index: usize) -> bool {
-        self.links[index].senders.is_some()
+    /// Whether anything came to an address, or left from it, not long ago.
+    pub(crate) fn is_lively(&self, index: usize) -> bool {
+        let link = &self.links[index];
+        link.senders.is_some() && link.idle < QUIET_AFTER
+    }
+
+    /// Which of our addresses speaks to `peer`.
+    pub(crate) fn source_for(&self, peer: IpAddr) -> IpAddr {
+        self.index_for(peer).map_or(peer, |index| self.links[index].ip)
+    }
+
+    fn index_for(&self, peer: IpAddr) -> Option<usize> {
+        let same_family = |link: &Link| link.ip.is_ipv4() == peer.is_ipv4();
+        let route = self.routes.get(&peer).copied();
+        route.or_else(|| self.links.iter().position(same_family))
     }
 
     /// Speaks to `peer` from this address from now on.
@@ -110,13 +128,9 @@ impl Links {
     /// # Errors
     /// Its payload is not there. What leaves in its place is no packet.
     pub(crate) fn push(&mut self, transmit: &Transmit, source: Source<'_>) -> Result<(), Fault> {
-        let peer = transmit.to.ip();
-        let same_family = |link: &Link| link.ip.is_ipv4() == peer.is_ipv4();
-        let route = self.routes.get(&peer).copied();
-        let index = route.or_else(|| self.links.iter().position(same_family));
-        let Some(Ok(senders)) = index.map(|index| self.links[index].senders()) else {
-            return Ok(());
-        };
+        let Some(index) = self.index_for(transmit.to.ip()) else { return Ok(()) };
+        self.links[index].idle = 0;
+        let Ok(senders) = self.links[index].senders() else { return Ok(()) };
         let header = transmit.packet.len() + transmit.rdma.map_or(0, |rdma| rdma.header_len());
         let size = header + usize::from(transmit.payload_len);
         let size = u16::try_from(size).expect("an MTU of at most 9000 bytes and headers");
@@ -146,18 +160,6 @@ impl Links {
         self.links.iter().map(|link| link.inbox.socket())
     }
 
-    /// One descriptor for all sockets that packets arrive on.
-    ///
-    /// # Errors
-    /// The kernel has no more descriptors.
-    pub(crate) fn arrivals(&self) -> rustix::io::Result<OwnedFd> {
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for socket in self.readable() {
-            epoll::add(&set, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        }
-        Ok(set)
-    }
-
     /// Waits for a packet, this long at most.
     pub(crate) fn wait(&self, span: Duration) {
         let mut watched: Vec<PollFd<'_>> =
@@ -165,18 +167,13 @@ impl Links {
         // An interrupted or failed poll is a short one.
         let _ = poll(&mut watched, Some(&timespec(span)));
     }
-
-    /// The sockets that packets arrive on, for a child that must let go of them.
-    pub(crate) fn receivers(&self) -> Vec<RawFd> {
-        self.readable().map(|socket| socket.as_raw_fd()).collect()
-    }
 }
 
 impl Link {
     fn open(local: SocketAddr, paths: u16) -> Result<Self, SocketError> {
         let config = SocketConfig::new(local, paths);
         let (inbox, _) = Inbox::open(&config)?;
-        Ok(Self { ip: local.ip(), inbox, senders: None, config })
+        Ok(Self { ip: local.ip(), inbox, senders: None, config, idle: 0 })
     }
 
     fn senders(&mut self) -> Result<&mut Senders, SocketError> {
@@ -184,6 +181,13 @@ impl Link {
             self.senders = Some(Senders::open(&self.config)?);
         }
         Ok(self.senders.as_mut().expect("opened just now"))
+    }
+
+    /// Takes in what arrived; how many messages that were.
+    pub(crate) fn receive(&mut self) -> usize {
+        let messages = self.inbox.receive().unwrap_or(0);
+        self.idle = if messages > 0 { 0 } else { self.idle.saturating_add(1) };
+        messages
     }
 
     /// What arrived where nothing is expected, if anything.

@@ -12,6 +12,8 @@ use weft_rnic::{Held, Memory, Owner, PayloadLost, Place};
 use weft_transport::ConnectionId;
 use weft_wire::{Ipv4Header, Ipv4Options, Ipv6Header};
 
+use super::same_host::Payload;
+
 /// This process.
 pub(crate) const OWNER: Owner = Owner::Host(0);
 
@@ -46,7 +48,8 @@ impl HeldPayload {
 /// The memory, while a packet is handled.
 #[derive(Debug)]
 pub(crate) struct ProcessMemory<'a> {
-    pub(crate) payload: &'a [u8],
+    pub(crate) payload: Payload<'a>,
+    pub(crate) payload_len: u16,
     pub(crate) held: &'a mut HeldPayload,
     pub(crate) faults: &'a mut Vec<Fault>,
     /// The address the packet came to.
@@ -140,14 +143,42 @@ fn update(place: Place, change: impl Fn(u64) -> u64) -> Result<u64, Fault> {
 }
 
 impl Memory for ProcessMemory<'_> {
+    #[inline]
     fn place(&mut self, place: Place, from: u16) -> Result<(), PayloadLost> {
-        let from = usize::from(from);
-        self.note(write(place, &self.payload[from..from + place.len as usize]));
+        let (from, len) = (usize::from(from), place.len as usize);
+        let there = match &self.payload {
+            Payload::Here(bytes) => {
+                let written = write(place, &bytes[from..from + len]);
+                self.note(written);
+                return Ok(());
+            }
+            Payload::There(there) => there,
+        };
+        if len == 0 {
+            return Ok(());
+        }
+        let (to, mut last) = (address(place), 0);
+        // SAFETY: the place is registered memory of this process (see the module).
+        unsafe {
+            there.copy(from, to, len, &mut last)?;
+            AtomicU8::from_ptr(to.add(len - 1)).store(last, Ordering::Release);
+        }
         Ok(())
     }
 
     fn hold(&mut self, packet: Held) -> Result<(), PayloadLost> {
-        self.held.0.insert(packet, self.payload.into());
+        let payload = match &self.payload {
+            Payload::Here(bytes) => Box::from(*bytes),
+            Payload::There(there) => {
+                let mut bytes = vec![0; self.payload_len.into()];
+                if let Some((last, others)) = bytes.split_last_mut() {
+                    // SAFETY: they are as many as that.
+                    unsafe { there.copy(0, others.as_mut_ptr(), others.len() + 1, last)? };
+                }
+                bytes.into()
+            }
+        };
+        self.held.0.insert(packet, payload);
         Ok(())
     }
 
@@ -255,8 +286,9 @@ mod tests {
             let place = Place { owner: OWNER, address, len: 8 };
             let (mut held, mut faults) = (HeldPayload::default(), Vec::new());
             let local = IpAddr::from([127, 0, 0, 1]);
-            let mut memory =
-                ProcessMemory { payload: &[], held: &mut held, faults: &mut faults, local };
+            let (payload, payload_len) = (Payload::Here(&[]), 0);
+            let (held, faults) = (&mut held, &mut faults);
+            let mut memory = ProcessMemory { payload, payload_len, held, faults, local };
             let before = memory.fetch_add(place, 7);
             assert_eq!(memory.compare_swap(place, before + 7, 50), before + 7);
             assert_eq!(memory.compare_swap(place, 1, 2), 50);

@@ -25,6 +25,7 @@ mod links;
 mod memory;
 mod pace;
 mod progress;
+mod same_host;
 
 use attached::Attached;
 pub(crate) use command::Region;
@@ -35,6 +36,7 @@ pub(crate) use links::timespec;
 use links::{Links, port_of};
 pub(crate) use memory::{Fault, OWNER, owner_of};
 pub(crate) use progress::ask_for_short_slices;
+use same_host::Neighbours;
 
 /// Paths of a connection, unless `WEFT_PATHS` says otherwise (STELLAR, section 7.2).
 const PATHS: u16 = 128;
@@ -107,17 +109,19 @@ impl Engine {
 }
 
 impl Host {
-    /// A device with these limits, and sockets on these addresses of this host.
+    /// A device with these limits, and sockets on these addresses of this host; and with `neighbours` the way to
+    /// other processes of the host without the network, for a device whose memory is all of this process.
     ///
     /// # Errors
     /// The kernel has no more sockets, or no port is free.
-    pub(crate) fn open(addresses: &[Address], limits: Limits) -> Outcome<Self> {
+    pub(crate) fn open(addresses: &[Address], limits: Limits, neighbours: bool) -> Outcome<Self> {
         let transport = transport(mtu_of(addresses));
         let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.ip).collect();
         let links = Links::open(&addresses, transport.paths).map_err(Errno::from_socket)?;
+        let port = port_of(u32::from(links.share()) << 16);
         let endpoint = EndpointConfig {
             transport,
-            receive_port: port_of(u32::from(links.share()) << 16),
+            receive_port: port,
             thread_id: 0,
             accept: true,
             max_connections: 1 << 17,
@@ -125,7 +129,12 @@ impl Host {
         let seed = Seed(u64::from_le_bytes(random()?));
         let device = weft_rnic::Device::new(limits, endpoint, seed, Secret::new(random()?));
         let device = device.map_err(|_| Errno(libc::EINVAL))?.sharing_host(links.share());
-        Ok(Self::new(device, links))
+        let neighbours = if neighbours {
+            Neighbours::open(port, addresses).map_err(Errno::from)?
+        } else {
+            Neighbours::none().map_err(Errno::from)?
+        };
+        Ok(Self::new(device, links, neighbours))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who drives the engine. A program that polls without pause does the work itself, and a thread that woke
 //! for each packet would only take its processor away; a program that waits for its memory to change, or
-//! sleeps, needs the thread at once. Which it is shows in how much of its time the program polls.
+//! sleeps, needs the thread at once. Which it is shows in how much of its time the program polls: of the
+//! processor time it got, for on a busy machine it waits for a processor most of the time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -12,11 +13,23 @@ use super::NEVER;
 /// something else.
 const SAME_POLL: Duration = Duration::from_micros(20);
 
+/// So many parts of a hundred are most of its time. One that polls and watches memory by turns polls for half of it;
+/// one that only polls does other things too, such as to wait for this very thread to let go of the device.
+const MOST: u64 = 85;
+
+/// Less of the time than one part in so many is no polling without pause, whatever else the program does.
+const SHARE: u64 = 8;
+
 /// The thread judges by no less time than this.
 const SHORTEST_LOOK: Duration = Duration::from_micros(200);
 
-/// How long the thread leaves a program alone that polls, at first and at most.
+/// How long the thread leaves a program alone that polls, at least and at most.
 const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(1)];
+
+/// Between these, a nap is this part of the time for which the program has polled. Two programs that poll and
+/// watch their memory by turns wait for each other's threads: naps that grew faster than the time spent
+/// polling would make each poll for longer, and so each nap longer still.
+const PART: u64 = 20;
 
 /// What is known of the program's polls, and of the thread's sleep.
 #[derive(Debug)]
@@ -43,17 +56,19 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// The program polls.
+    /// The program polls. Only who holds the engine's lock says so: each value has one writer at a time.
     pub(super) fn polls(&self, now: Instant) {
-        let last = self.polled_at.swap(now.as_nanos(), Ordering::Relaxed);
+        let last = self.polled_at.load(Ordering::Relaxed);
+        self.polled_at.store(now.as_nanos(), Ordering::Relaxed);
         let gap = now.since(Instant::from_nanos(last));
         if gap < SAME_POLL {
-            self.polled.fetch_add(gap.as_nanos(), Ordering::Relaxed);
+            let polled = self.polled.load(Ordering::Relaxed);
+            self.polled.store(polled + gap.as_nanos(), Ordering::Relaxed);
         }
     }
 
-    /// The program is going to wait for an event; whether the thread must be woken for it.
-    pub(super) fn will_wait(&self) -> bool {
+    /// Whether the thread leaves the work to the program: it must be woken where that is going to wait.
+    pub(super) fn is_left_alone(&self) -> bool {
         self.deaf.load(Ordering::SeqCst)
     }
 
@@ -70,9 +85,9 @@ impl Pace {
     }
 
     /// Whether the thread would sleep through what is due.
-    pub(super) fn oversleeps(&self, due: Option<Instant>) -> bool {
+    pub(super) fn oversleeps(&self, due: impl FnOnce() -> Option<Instant>) -> bool {
         !self.deaf.load(Ordering::Relaxed)
-            && due.unwrap_or(NEVER).as_nanos() < self.sleeps_until.load(Ordering::SeqCst)
+            && due().unwrap_or(NEVER).as_nanos() < self.sleeps_until.load(Ordering::SeqCst)
     }
 }
 
@@ -81,28 +96,40 @@ impl Pace {
 pub(super) struct Judge {
     looked_at: Instant,
     polled: u64,
-    drives: bool,
-    nap: Duration,
+    /// Processor time of the program's own threads until then.
+    worked: Duration,
+    /// Since when the program does the work.
+    drives_since: Option<Instant>,
 }
 
 impl Default for Judge {
     fn default() -> Self {
-        Self { looked_at: Instant::EPOCH, polled: 0, drives: false, nap: NAPS[0] }
+        let worked = Duration::ZERO;
+        Self { looked_at: Instant::EPOCH, polled: 0, worked, drives_since: None }
     }
 }
 
 impl Judge {
     /// How long the thread may leave the program alone, if the program polled for most of the time since
-    /// the last look.
-    pub(super) fn nap(&mut self, pace: &Pace, now: Instant) -> Option<Duration> {
+    /// the last look. `work` is the processor time of its own threads so far.
+    pub(super) fn nap(
+        &mut self,
+        pace: &Pace,
+        now: Instant,
+        work: impl FnOnce() -> Duration,
+    ) -> Option<Duration> {
         let span = now.since(self.looked_at).as_nanos();
         if span >= SHORTEST_LOOK.as_nanos() {
             let polled = pace.polled.load(Ordering::Relaxed);
-            self.drives = (polled - self.polled) * 10 >= span * 9;
-            self.nap = if self.drives { (self.nap * 2).min(NAPS[1]) } else { NAPS[0] / 2 };
+            let (work, polls) = (work(), polled - self.polled);
+            let worked = work.as_nanos().saturating_sub(self.worked.as_nanos()).min(span);
+            let drives = polls * 100 >= worked * MOST && polls * SHARE >= span;
+            self.worked = work;
+            self.drives_since = drives.then(|| self.drives_since.unwrap_or(self.looked_at));
             (self.looked_at, self.polled) = (now, polled);
         }
-        self.drives.then_some(self.nap)
+        let driven = now.since(self.drives_since?).as_nanos();
+        Some(Duration::from_nanos(driven / PART).clamp(NAPS[0], NAPS[1]))
     }
 }
 
@@ -124,17 +151,17 @@ mod tests {
     fn a_program_that_polls_without_pause_is_left_alone_for_longer_and_longer_until_it_stops() {
         let (pace, mut judge) = (Pace::default(), Judge::default());
         let mut now = Instant::from_nanos(1_000_000);
-        assert_eq!(judge.nap(&pace, now), None);
+        assert_eq!(judge.nap(&pace, now, || now.since(Instant::EPOCH)), None);
         let mut naps = Vec::new();
-        for _ in 0..8 {
+        for _ in 0..24 {
             now = spend(&pace, now, 10);
-            naps.extend(judge.nap(&pace, now));
+            naps.extend(judge.nap(&pace, now, || now.since(Instant::EPOCH)));
         }
-        assert_eq!((naps[0], naps[7]), (NAPS[0], NAPS[1]));
+        assert_eq!((naps[0], naps[23]), (NAPS[0], NAPS[1]));
         now += Duration::from_millis(1);
-        assert_eq!(judge.nap(&pace, now), None);
+        assert_eq!(judge.nap(&pace, now, || now.since(Instant::EPOCH)), None);
         now = spend(&pace, now, 10);
-        assert_eq!(judge.nap(&pace, now), Some(NAPS[0]));
+        assert_eq!(judge.nap(&pace, now, || now.since(Instant::EPOCH)), Some(NAPS[0]));
     }
 
     #[test]
@@ -143,19 +170,35 @@ mod tests {
         let mut now = Instant::from_nanos(1_000_000);
         for _ in 0..10 {
             now = spend(&pace, now, 3);
-            assert_eq!(judge.nap(&pace, now), None);
+            assert_eq!(judge.nap(&pace, now, || now.since(Instant::EPOCH)), None);
         }
+    }
+
+    #[test]
+    fn a_program_that_gets_a_processor_for_a_part_of_the_time_polls_for_all_of_that() {
+        let (pace, mut judge) = (Pace::default(), Judge::default());
+        let mut now = Instant::from_nanos(1_000_000);
+        let mut work = Duration::ZERO;
+        for _ in 0..10 {
+            // From the first to the third of three polls are 20 us.
+            now = spend(&pace, now, 3);
+            work = work + Duration::from_micros(220);
+            judge.nap(&pace, now, || work);
+        }
+        assert!(judge.nap(&pace, now, || work).is_some());
+        now += Duration::from_millis(10);
+        assert_eq!(judge.nap(&pace, now, || work), None);
     }
 
     #[test]
     fn the_thread_is_woken_for_what_is_due_before_it_would_wake() {
         let (pace, now) = (Pace::default(), Instant::from_nanos(1_000_000));
-        assert!(!pace.oversleeps(Some(now)), "awake");
+        assert!(!pace.oversleeps(|| Some(now)), "awake");
         pace.sleep(now, false);
-        assert!(pace.oversleeps(Some(now - Duration::from_nanos(1))));
-        assert!(!pace.oversleeps(Some(now)));
-        assert!(!pace.oversleeps(None));
+        assert!(pace.oversleeps(|| Some(now - Duration::from_nanos(1))));
+        assert!(!pace.oversleeps(|| Some(now)));
+        assert!(!pace.oversleeps(|| None));
         pace.sleep(now, true);
-        assert!(pace.will_wait());
+        assert!(pace.is_left_alone());
     }
 }

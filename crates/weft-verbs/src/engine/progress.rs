@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::{ClockId, clock_gettime};
 use weft_agent::Clock;
 use weft_units::{Duration, Instant};
 
@@ -60,14 +61,18 @@ struct Sleep {
 fn turn(engine: &Embedded, judge: &mut Judge) -> Option<Sleep> {
     loop {
         let mut host = engine.host.lock().ok()?;
+        host.neighbours.wake_up();
         let now = host.now();
-        let nap = judge.nap(&engine.pace, now);
+        let nap = judge.nap(&engine.pace, now, work_of_others);
         let sleep = if let Some(nap) = nap {
             Sleep { until: now + nap, deaf: true }
-        } else if !host.turn_and_tell() {
-            let full = host.links.waiting() > 0;
+        } else if !host.turn_and_tell(now) {
+            let full = host.links.waiting() > 0 || host.neighbours.is_full();
             let longest = if full { UNTIL_ROOM } else { LONGEST_SLEEP };
             let until = host.next_due().unwrap_or(NEVER).min(host.now() + longest);
+            if !host.neighbours.fall_asleep() {
+                continue;
+            }
             Sleep { until, deaf: false }
         } else if engine.wanted.load(Ordering::Relaxed) > 0 {
             Sleep { until: host.now() + STAND_BACK, deaf: true }
@@ -77,6 +82,16 @@ fn turn(engine: &Embedded, judge: &mut Judge) -> Option<Sleep> {
         engine.pace.sleep(sleep.until, sleep.deaf);
         return Some(sleep);
     }
+}
+
+/// Processor time of this process without this thread.
+fn work_of_others() -> Duration {
+    let [all, own] = [ClockId::ProcessCPUTime, ClockId::ThreadCPUTime].map(|clock| {
+        let spent = clock_gettime(clock);
+        let seconds = u64::try_from(spent.tv_sec).unwrap_or(0);
+        Duration::from_nanos(seconds * 1_000_000_000 + u64::try_from(spent.tv_nsec).unwrap_or(0))
+    });
+    Duration::from_nanos(all.as_nanos().saturating_sub(own.as_nanos()))
 }
 
 /// Sleeps until there may be something to do.

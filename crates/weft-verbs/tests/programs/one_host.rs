@@ -1,13 +1,33 @@
-//! Both ends on one host.
+//! Both ends on one host, through its memory and, where that is forbidden, over UDP.
 
-use crate::pair::{OneHost, run};
+use std::process::{Child, Command};
+
+use crate::pair::{OneHost, Printed, Stage, run};
+
+/// Both ends on this host, and they may not use its memory.
+struct OverUdp;
+
+impl Stage for OverUdp {
+    fn server(&self) -> String {
+        OneHost.server()
+    }
+
+    fn start(&self, second: bool, command: &mut Command) -> Child {
+        OneHost.start(second, command.env("WEFT_SAME_HOST", "off"))
+    }
+}
+
+fn both_ways(words: &str) -> [Printed; 2] {
+    [run(&OneHost, words), run(&OverUdp, words)]
+}
 
 /// What every pingpong says at its end.
 fn pingpong(words: &str) {
-    let printed = run(&OneHost, &format!("{words} -g 0"));
-    for said in [&printed.client, &printed.server] {
-        assert!(said.contains("usec/iter"), "{printed:?}");
-        assert!(!said.contains("invalid data"), "{printed:?}");
+    for printed in both_ways(&format!("{words} -g 0")) {
+        for said in [&printed.client, &printed.server] {
+            assert!(said.contains("usec/iter"), "{printed:?}");
+            assert!(!said.contains("invalid data"), "{printed:?}");
+        }
     }
 }
 
@@ -56,9 +76,11 @@ fn srq_pingpong() {
 
 /// perftest's own table follows this line.
 fn perftest(words: &str) {
-    let printed = run(&OneHost, words);
-    assert!(printed.client.contains("#bytes"), "{printed:?}");
-    assert!(!printed.client.contains("rror") && !printed.server.contains("rror"), "{printed:?}");
+    for printed in both_ways(words) {
+        assert!(printed.client.contains("#bytes"), "{printed:?}");
+        let complains = |said: &str| said.contains("rror");
+        assert!(!complains(&printed.client) && !complains(&printed.server), "{printed:?}");
+    }
 }
 
 #[test]

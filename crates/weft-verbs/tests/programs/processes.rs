@@ -1,5 +1,6 @@
 //! What processes do to the device, and it to them: threads, forks, the wrong order, sleep, sudden death.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -72,9 +73,49 @@ fn a_peer_that_dies_is_noticed() {
 
 /// Without `timeout`, so that its number is the program's.
 fn write_bw(words: &str) -> Child {
-    let mut command = Command::new("ib_write_bw");
-    command.args(words.split_whitespace()).env("LD_LIBRARY_PATH", &*LIBRARY);
+    spawn(Command::new("ib_write_bw").args(words.split_whitespace()))
+}
+
+fn spawn(command: &mut Command) -> Child {
+    command.env("LD_LIBRARY_PATH", &*LIBRARY);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Neighbours speak through memory that both have mapped; who may not see the other speaks to it all the same.
+#[test]
+fn who_may_be_seen_is_spoken_to_through_memory_and_others_over_udp() {
+    let strangers: [(&str, &[&str]); 2] = [
+        ("another user", &["setpriv", "--reuid=65534", "--clear-groups"]),
+        ("another namespace of processes", &["unshare", "--pid", "--fork", "--kill-child"]),
+    ];
+    alone(|| {
+        assert!(shares_memory(&["env"]), "neighbours");
+        let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
+        for (who, prefix) in strangers {
+            if !is_root {
+                let line = format!("SKIPPED {who}: cannot become that (run as root)\n");
+                std::io::stderr().write_all(line.as_bytes()).unwrap();
+                continue;
+            }
+            assert!(!shares_memory(prefix), "{who}");
+        }
+    });
+}
+
+/// Whether a client that sends shares memory with a server that was started so.
+fn shares_memory(prefix: &[&str]) -> bool {
+    let port = next_port();
+    let words = format!("ib_write_bw -n 5000000 -p {port}");
+    let mut server = Command::new(prefix[0]);
+    let mut server = Killed(spawn(server.args(&prefix[1..]).args(words.split_whitespace())));
+    until_listening(&mut server.0, port);
+    let mut client = Killed(write_bw(&format!("-n 5000000 -p {port} 127.0.0.1")));
+    // It polls without pause once it sends.
+    until(&mut client.0, |client| descriptors_of(client.id()) > 100);
+    let at_first = ticks_of(client.0.id());
+    until(&mut client.0, |client| ticks_of(client.id()) > at_first + 30);
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", client.0.id())).unwrap();
+    maps.contains("weft-channel")
 }
 
 /// Returns when something is so, or fails when the program ends or half a minute has passed.

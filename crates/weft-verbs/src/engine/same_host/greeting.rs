@@ -1,0 +1,175 @@
+//! How neighbours meet: over a Unix socket whose name says the port of a process's share. Each says who it
+//! is and proves that it may be read; the one that asks brings the memory they share.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+use super::cross_memory::{self, PROOF_BYTES};
+
+/// What a greeting begins with; the last byte is the version of all that is in the shared memory.
+const MAGIC: [u8; 8] = *b"weft-sh\x01";
+
+const BYTES: usize = MAGIC.len() + 2 + 8 + PROOF_BYTES;
+
+/// Processes that ask, and were not heard yet.
+const BACKLOG: i32 = 64;
+
+/// Who greets.
+#[derive(Debug)]
+pub(super) struct Greeting {
+    /// The port of its share.
+    pub(super) port: u16,
+    pub(super) pid: i32,
+    /// What it brought: its doorbell, after the shared memory if it asks.
+    pub(super) descriptors: Vec<OwnedFd>,
+}
+
+/// The socket where others ask for the process with this port.
+fn address(port: u16) -> rustix::io::Result<SocketAddrUnix> {
+    SocketAddrUnix::new_abstract_name(format!("weft/same-host/{port}").as_bytes())
+}
+
+fn socket() -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+/// Lets others ask.
+pub(super) fn listen(port: u16) -> rustix::io::Result<OwnedFd> {
+    let listener = socket()?;
+    rustix::net::bind(&listener, &address(port)?)?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
+/// Somebody who asks.
+pub(super) fn accept(listener: &OwnedFd) -> Option<OwnedFd> {
+    rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).ok()
+}
+
+/// Asks the process with this port, if there is one.
+pub(super) fn ask(port: u16) -> Option<OwnedFd> {
+    let socket = socket().ok()?;
+    rustix::net::connect(&socket, &address(port).ok()?).ok()?;
+    Some(socket)
+}
+
+/// Says who we are: the process with this port.
+pub(super) fn send(socket: &OwnedFd, port: u16, descriptors: &[BorrowedFd<'_>]) -> Option<()> {
+    let (address, proof) = cross_memory::proof()?;
+    let mut bytes = [0; BYTES];
+    let (magic, rest) = bytes.split_at_mut(MAGIC.len());
+    magic.copy_from_slice(&MAGIC);
+    rest[..2].copy_from_slice(&port.to_ne_bytes());
+    rest[2..10].copy_from_slice(&address.to_ne_bytes());
+    rest[10..].copy_from_slice(&proof);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return None;
+    }
+    let flags = SendFlags::NOSIGNAL;
+    let sent = rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, flags).ok()?;
+    (sent == BYTES).then_some(())
+}
+
+/// What became of waiting for a greeting.
+#[derive(Debug)]
+pub(super) enum Heard {
+    Nothing,
+    /// From one that is welcome, with as many descriptors as were expected.
+    Welcome(Greeting),
+    /// It is gone, or nobody we speak to.
+    Stranger,
+}
+
+/// Hears who is at the other end, if it has said so.
+pub(super) fn receive(socket: &OwnedFd, descriptors: usize) -> Heard {
+    let mut bytes = [0; BYTES + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let mut slices = [IoSliceMut::new(&mut bytes)];
+    let received = match rustix::net::recvmsg(socket, &mut slices, &mut control, flags) {
+        Ok(received) => received.bytes,
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Heard::Nothing,
+        Err(_) => return Heard::Stranger,
+    };
+    let mut brought = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            brought.extend(descriptors);
+        }
+    }
+    let welcome = (received == BYTES && brought.len() == descriptors)
+        .then(|| recognize(socket.as_fd(), &bytes[..BYTES]))
+        .flatten();
+    match welcome {
+        Some((port, pid)) => Heard::Welcome(Greeting { port, pid, descriptors: brought }),
+        None => Heard::Stranger,
+    }
+}
+
+/// Whether nothing is said, and the other end is there.
+pub(super) fn is_quiet(socket: BorrowedFd<'_>) -> bool {
+    let flags = RecvFlags::PEEK;
+    matches!(rustix::net::recv(socket, &mut [0_u8; 1], flags), Err(rustix::io::Errno::AGAIN))
+}
+
+/// The port and the number of a process of our user that speaks as we do and may be read.
+fn recognize(socket: BorrowedFd<'_>, greeting: &[u8]) -> Option<(u16, i32)> {
+    let rest = greeting.strip_prefix(&MAGIC)?;
+    let port = u16::from_ne_bytes(rest.get(..2)?.try_into().ok()?);
+    let address = u64::from_ne_bytes(rest.get(2..10)?.try_into().ok()?);
+    let proof: [u8; PROOF_BYTES] = rest.get(10..)?.try_into().ok()?;
+    let who = socket_peercred(socket).ok()?;
+    // SAFETY: it has no arguments and cannot fail.
+    let same_user = who.uid.as_raw() == unsafe { libc::geteuid() };
+    // In another namespace of process numbers it has none here, or another process has it.
+    let pid = who.pid.as_raw_nonzero().get();
+    (same_user && cross_memory::proves(pid, address, &proof)).then_some((port, pid))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::socketpair;
+
+    use super::*;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
+    }
+
+    #[test]
+    fn who_greets_is_recognized_with_what_it_brings() {
+        let (a, b) = pair();
+        assert!(matches!(receive(&b, 1), Heard::Nothing));
+        send(&a, 20_481, &[a.as_fd()]).unwrap();
+        let Heard::Welcome(greeting) = receive(&b, 1) else { panic!() };
+        assert_eq!(greeting.port, 20_481);
+        assert_eq!(greeting.pid, i32::try_from(std::process::id()).unwrap());
+        drop((a, greeting));
+        assert!(matches!(receive(&b, 1), Heard::Stranger));
+    }
+
+    #[test]
+    fn nonsense_is_a_stranger() {
+        for bytes in [&b""[..], b"hello", &[0; BYTES], &[0; 200]] {
+            let (a, b) = pair();
+            let _ = rustix::io::write(&a, bytes);
+            drop(a);
+            assert!(matches!(receive(&b, 0), Heard::Stranger), "{bytes:?}");
+        }
+        let (a, b) = pair();
+        send(&a, 1, &[a.as_fd()]).unwrap();
+        assert!(matches!(receive(&b, 2), Heard::Stranger), "it brought too little");
+    }
+}

@@ -1,0 +1,379 @@
+//! Neighbours: processes of this host with the device. What they say to each other goes through shared
+//! memory, and long payload from the memory of the one straight to that of the other, where they may see
+//! one another (`docs/design/same-host.md`); else over UDP, as to other hosts.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
+use weft_agent::Clock;
+use weft_rnic::{Source, Transmit};
+use weft_transport::LinkId;
+use weft_units::{Duration, Instant};
+
+use super::fork;
+use super::links::timespec;
+
+mod channel;
+mod cross_memory;
+mod greeting;
+mod record;
+mod ring;
+mod segment;
+
+pub(crate) use channel::There;
+use channel::{Channel, Parts};
+use greeting::{Greeting, Heard};
+use record::{Record, Remote, state};
+use ring::LONGEST;
+use segment::Segment;
+
+/// How long a process that is asked has to answer; then it is spoken to over UDP.
+const ANSWER_TIME: Duration = Duration::from_millis(100);
+
+/// When a process that was not reached so is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Processes that ask and have not said who they are, at most.
+const MOST_STRANGERS: usize = 16;
+
+/// Records taken from one neighbour before others have their turn.
+const BUDGET: usize = 128;
+
+/// What happened to the neighbours, for the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    Up(LinkId),
+    Down(LinkId),
+}
+
+/// The processes of this host that we speak to, or may.
+#[derive(Debug)]
+pub(crate) struct Neighbours {
+    port: u16,
+    addresses: Vec<IpAddr>,
+    /// Where they ask for us; `None` where this way is switched off, or the kernel does not have it.
+    listener: Option<OwnedFd>,
+    /// Wakes us.
+    doorbell: OwnedFd,
+    /// All that may be heard: the listener, the doorbell, the strangers and the channels' sockets.
+    watch: OwnedFd,
+    channels: Vec<Channel>,
+    strangers: Vec<OwnedFd>,
+    /// Who was asked for, and until when not to ask again.
+    met: BTreeMap<SocketAddr, Instant>,
+    news: Vec<News>,
+    links: u32,
+    places: Vec<Remote>,
+    buffer: Box<[u8; LONGEST]>,
+}
+
+impl Neighbours {
+    /// Those of the process with this port and these addresses.
+    ///
+    /// # Errors
+    /// The kernel has no more descriptors.
+    pub(super) fn open(port: u16, addresses: Vec<IpAddr>) -> rustix::io::Result<Self> {
+        let listener = if is_wanted() { greeting::listen(port).ok() } else { None };
+        Self::with(port, addresses, listener)
+    }
+
+    /// Nobody: everything goes over the network.
+    ///
+    /// # Errors
+    /// The kernel has no more descriptors.
+    pub(super) fn none() -> rustix::io::Result<Self> {
+        Self::with(0, Vec::new(), None)
+    }
+
+    fn with(
+        port: u16,
+        addresses: Vec<IpAddr>,
+        listener: Option<OwnedFd>,
+    ) -> rustix::io::Result<Self> {
+        let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for fd in [Some(&doorbell), listener.as_ref()].into_iter().flatten() {
+            listen_to(&watch, fd.as_fd())?;
+        }
+        Ok(Self {
+            port,
+            addresses,
+            listener,
+            doorbell,
+            watch,
+            channels: Vec::new(),
+            strangers: Vec::new(),
+            met: BTreeMap::new(),
+            news: Vec::new(),
+            links: 0,
+            places: Vec::new(),
+            buffer: Box::new([0; LONGEST]),
+        })
+    }
+
+    /// Readable when there is something to [`Self::tend`], or a neighbour has written to a sleeper.
+    pub(super) fn watch(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+
+    /// What a child of fork must close: its parent's end would be hidden from neighbours otherwise.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.listener.iter().map(AsFd::as_fd)
+    }
+
+    /// The link that leads to a peer, if it is a neighbour. Asks it once, and waits for its answer.
+    pub(super) fn meet(&mut self, peer: SocketAddr) -> Option<LinkId> {
+        self.listener.as_ref()?;
+        let now = Clock.now();
+        if self.met.get(&peer).is_some_and(|&until| now < until) {
+            return None;
+        }
+        let ours = self.addresses.contains(&peer.ip()) && peer.port() != self.port;
+        let link = if ours { self.link_to(peer.port(), now) } else { None };
+        let again = ours && link.is_none();
+        let until = if again { Clock.now() + ASK_AGAIN } else { Instant::FAR_FUTURE };
+        self.met.insert(peer, until);
+        link
+    }
+
+    fn link_to(&mut self, port: u16, now: Instant) -> Option<LinkId> {
+        if let Some(link) = self.link_with(port) {
+            return Some(link);
+        }
+        let socket = greeting::ask(port)?;
+        let (segment, file) = Segment::make().ok()?;
+        greeting::send(&socket, self.port, &[file.as_fd(), self.doorbell.as_fd()])?;
+        let until = now + ANSWER_TIME;
+        loop {
+            match greeting::receive(&socket, 1) {
+                Heard::Stranger => return None,
+                Heard::Welcome(greeting) if greeting.port == port => {
+                    return self.befriend(socket, greeting, segment, true);
+                }
+                Heard::Welcome(_) => return None,
+                Heard::Nothing => {}
+            }
+            // Where both ask at once each waits for the other: the lower port's question is answered, and
+            // the other's withdrawn.
+            self.welcome();
+            if port < self.port
+                && let Some(link) = self.link_with(port)
+            {
+                return Some(link);
+            }
+            let now = Clock.now();
+            if now >= until {
+                return None;
+            }
+            let mut watched = vec![PollFd::new(&socket, PollFlags::IN)];
+            watched.extend(self.listener.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+            watched.extend(self.strangers.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+            // An interrupted or failed poll is a short one.
+            let _ = poll(&mut watched, Some(&timespec(until.since(now))));
+        }
+    }
+
+    fn link_with(&self, port: u16) -> Option<LinkId> {
+        let to = self
+            .channels
+            .iter()
+            .find(|channel| channel.port == port && !channel.gone && !channel.broken);
+        to.map(|channel| channel.link)
+    }
+
+    /// Answers those who ask.
+    fn welcome(&mut self) {
+        while self.strangers.len() < MOST_STRANGERS
+            && let Some(stranger) = self.listener.as_ref().and_then(greeting::accept)
+        {
+            if listen_to(&self.watch, stranger.as_fd()).is_ok() {
+                self.strangers.push(stranger);
+            }
+        }
+        for index in (0..self.strangers.len()).rev() {
+            match greeting::receive(&self.strangers[index], 2) {
+                Heard::Nothing => {}
+                Heard::Stranger => drop(self.strangers.swap_remove(index)),
+                Heard::Welcome(mut greeting) => {
+                    let socket = self.strangers.swap_remove(index);
+                    let _ = epoll::delete(&self.watch, &socket);
+                    let file = greeting.descriptors.remove(0);
+                    let Ok(segment) = Segment::take(&file) else { continue };
+                    if greeting::send(&socket, self.port, &[self.doorbell.as_fd()]).is_some() {
+                        self.befriend(socket, greeting, segment, false);
+                    }
+                }
+            }
+        }
+    }
+
+    fn befriend(
+        &mut self,
+        socket: OwnedFd,
+        greeting: Greeting,
+        segment: Segment,
+        made: bool,
+    ) -> Option<LinkId> {
+        let Greeting { port, pid, mut descriptors } = greeting;
+        let doorbell = descriptors.pop()?;
+        listen_to(&self.watch, socket.as_fd()).ok()?;
+        fork::hold(socket.as_fd());
+        let link = LinkId(self.links);
+        self.links += 1;
+        let channel = Channel::new(link, Parts { port, pid, socket, doorbell, segment, made });
+        // The thread may be asleep already.
+        channel.set_asleep(true);
+        self.channels.push(channel);
+        self.news.push(News::Up(link));
+        Some(link)
+    }
+
+    /// Sees who asks, and who is gone.
+    pub(super) fn tend(&mut self) {
+        if self.listener.is_none() {
+            return;
+        }
+        let mut heard = [PollFd::new(&self.watch, PollFlags::IN)];
+        if !matches!(poll(&mut heard, Some(&timespec(Duration::ZERO))), Ok(1)) {
+            return;
+        }
+        self.welcome();
+        for channel in &mut self.channels {
+            // Nothing is said there after the greetings.
+            channel.gone |= !greeting::is_quiet(channel.socket());
+        }
+    }
+
+    /// What happened since this was asked last.
+    pub(super) fn poll_news(&mut self) -> Option<News> {
+        if self.news.is_empty() {
+            let gone = self.channels.iter().position(Channel::is_over);
+            let channel = self.channels.swap_remove(gone?);
+            fork::release(channel.socket());
+            // Who it was may come again under the same port, and is asked for anew.
+            self.met.retain(|peer, _| peer.port() != channel.port);
+            return Some(News::Down(channel.link));
+        }
+        Some(self.news.remove(0))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.channels.len()
+    }
+
+    /// Hands each packet that neighbour number `index` sent to `take`, with the address it came from, the one
+    /// it was sent to, and its payload; how many there were.
+    pub(super) fn receive(&mut self, index: usize, mut take: impl FnMut(&Arrived<'_>)) -> usize {
+        let Self { channels, places, buffer, addresses, .. } = self;
+        let channel = &mut channels[index];
+        let mut taken = 0;
+        while taken < BUDGET
+            && let Some(len) = channel.peek(buffer)
+        {
+            taken += 1;
+            let record = record::parse(&buffer[..len], places);
+            let Some(record) = record.filter(|record| is_credible(channel, addresses, record))
+            else {
+                channel.broken = true;
+                channel.pass(len);
+                break;
+            };
+            let payload = match record.state {
+                state::HERE => Some(Payload::Here(record.payload)),
+                state::THERE => Some(Payload::There(channel.there(places))),
+                // Taken back: its connection has ended, or will when the next packet follows none.
+                _ => None,
+            };
+            if let Some(payload) = payload {
+                let from = SocketAddr::new(record.from, channel.port);
+                take(&Arrived { link: channel.link, from, record: &record, payload });
+            }
+            channel.pass(len);
+        }
+        taken
+    }
+
+    /// Sends a packet over a link, from this address.
+    pub(super) fn push(
+        &mut self,
+        link: LinkId,
+        transmit: &Transmit,
+        source: Source<'_>,
+        from: IpAddr,
+    ) {
+        let over = self.channels.iter_mut().find(|channel| channel.link == link);
+        if let Some(channel) = over {
+            channel.push(transmit, source, from);
+        }
+    }
+
+    /// Sees to it that neighbours notice what was sent.
+    pub(super) fn flush(&mut self) {
+        for channel in &mut self.channels {
+            if channel.unannounced || channel.is_full() {
+                channel.flush();
+            }
+        }
+    }
+
+    /// Whether something waits for room in a ring.
+    pub(super) fn is_full(&self) -> bool {
+        self.channels.iter().any(Channel::is_full)
+    }
+
+    /// This memory is not to be read any more, from here to there.
+    pub(super) fn take_back(&mut self, from: u64, to: u64) {
+        self.channels.iter_mut().for_each(|channel| channel.take_back_range(from, to));
+    }
+
+    /// Says that nobody looks into the rings until something is heard; false if there is something in one.
+    pub(super) fn fall_asleep(&self) -> bool {
+        self.channels.iter().for_each(|channel| channel.set_asleep(true));
+        !self.channels.iter().any(Channel::has_news)
+    }
+
+    /// Says that the thread looks. Nobody else may take the doorbell's count: a neighbour that rang does not
+    /// ring again, and the thread would sleep on.
+    pub(super) fn wake_up(&self) {
+        if self.listener.is_none() {
+            return;
+        }
+        let _ = rustix::io::read(&self.doorbell, &mut [0; 8]);
+        self.channels.iter().for_each(|channel| channel.set_asleep(false));
+    }
+}
+
+/// A packet from a neighbour.
+#[derive(Debug)]
+pub(super) struct Arrived<'a> {
+    pub(super) link: LinkId,
+    pub(super) from: SocketAddr,
+    pub(super) record: &'a Record<'a>,
+    pub(super) payload: Payload<'a>,
+}
+
+/// The payload of the packet at hand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Payload<'a> {
+    Here(&'a [u8]),
+    There(There<'a>),
+}
+
+/// Whether a neighbour may say that a packet comes from there: it has this host's addresses, and no others.
+fn is_credible(channel: &mut Channel, addresses: &[IpAddr], record: &Record<'_>) -> bool {
+    let known = channel.known_from == Some(record.from) || addresses.contains(&record.from);
+    channel.known_from = Some(record.from).filter(|_| known);
+    known
+}
+
+/// Whether the way is not switched off. Who captures packets wants to see them.
+fn is_wanted() -> bool {
+    let off = std::env::var_os("WEFT_SAME_HOST").is_some_and(|wanted| wanted == "off");
+    !off && std::env::var_os("WEFT_CAPTURE").is_none()
+}
+
+fn listen_to(watch: &OwnedFd, fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    epoll::add(watch, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+}

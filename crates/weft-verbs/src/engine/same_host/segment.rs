@@ -1,0 +1,90 @@
+//! The memory that two neighbours share: a ring for either direction, in a file without a name.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+
+use super::ring::{Memory, RING_BYTES};
+
+const BYTES: usize = 2 * RING_BYTES;
+
+/// A mapping of it.
+#[derive(Debug)]
+pub(super) struct Segment(NonNull<u8>);
+
+// SAFETY: the mapping is the process's, not a thread's.
+unsafe impl Send for Segment {}
+
+impl Segment {
+    /// Makes one, and the file to give away. Nobody can make the file shorter: memory that is mapped stays.
+    pub(super) fn make() -> io::Result<(Self, OwnedFd)> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create(c"weft-channel", flags)?;
+        rustix::fs::ftruncate(&file, BYTES as u64)?;
+        rustix::fs::fcntl_add_seals(&file, SEALS)?;
+        Ok((Self::map(&file)?, file))
+    }
+
+    /// Maps one that another process made.
+    ///
+    /// # Errors
+    /// It is not as [`Self::make`] makes them.
+    pub(super) fn take(file: &OwnedFd) -> io::Result<Self> {
+        let sealed = rustix::fs::fcntl_get_seals(file)?.contains(SEALS);
+        let size = rustix::fs::fstat(file)?.st_size;
+        if !sealed || usize::try_from(size) != Ok(BYTES) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Self::map(file)
+    }
+
+    fn map(file: impl AsFd) -> io::Result<Self> {
+        use std::os::fd::AsRawFd;
+        let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        let (fd, null) = (file.as_fd().as_raw_fd(), core::ptr::null_mut());
+        // SAFETY: a new mapping, where the kernel likes.
+        let start = unsafe { libc::mmap(null, BYTES, rights, flags, fd, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the mapping made just now. A child of fork has no part in the channel.
+        unsafe { libc::madvise(start, BYTES, libc::MADV_DONTFORK) };
+        NonNull::new(start.cast()).map(Self).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// Both rings. They are used as long as this lives, and no longer.
+    pub(super) fn rings(&self) -> [Memory; 2] {
+        // SAFETY: both lie in the mapping, at page boundaries; who calls keeps this as long.
+        unsafe { [Memory::new(self.0), Memory::new(self.0.add(RING_BYTES))] }
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`, and nothing uses it any more.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), BYTES) };
+    }
+}
+
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_cannot_shrink_is_taken() {
+        let (_, file) = Segment::make().unwrap();
+        assert!(Segment::take(&file).is_ok());
+        assert!(rustix::fs::ftruncate(&file, 0).is_err());
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let other = rustix::fs::memfd_create(c"other", flags).unwrap();
+        rustix::fs::ftruncate(&other, BYTES as u64).unwrap();
+        assert!(Segment::take(&other).is_err(), "it is not sealed");
+        let short = rustix::fs::memfd_create(c"short", flags).unwrap();
+        rustix::fs::fcntl_add_seals(&short, SEALS).unwrap();
+        assert!(Segment::take(&short).is_err());
+    }
+}
