@@ -5,7 +5,9 @@ use core::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use weft_agent::Clock;
 use weft_rnic::Arm;
+use weft_units::Duration;
 
 use super::channel::CompletionChannel;
 use super::completion::wc;
@@ -147,8 +149,9 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     })
 }
 
-/// Enough to connect to the same process, to send it datagrams and to have them acknowledged: a millisecond or two.
-const TURNS_BEFORE_SHRINKING: usize = 512;
+/// Enough to connect to the same process, to send it datagrams and to have them acknowledged, also where a
+/// daemon does that.
+const BEFORE_SHRINKING: Duration = Duration::from_millis(10);
 
 /// # Safety
 /// `cq` is made.
@@ -161,8 +164,10 @@ unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         // What has come by then counts: to shrink a queue takes hardware longer than to send to itself.
         // SAFETY: as the caller says.
         let shrinks = cqe < unsafe { (*cq).cqe };
-        for _ in 0..if shrinks { TURNS_BEFORE_SHRINKING } else { 0 } {
+        let until = Clock.now() + BEFORE_SHRINKING;
+        while shrinks && Clock.now() < until {
             queue.opened.engine.poll_cq(queue.number, 0, |_| ())?;
+            std::thread::yield_now();
         }
         queue.opened.engine.resize_cq(queue.number, capacity)?;
         // SAFETY: as the caller says.

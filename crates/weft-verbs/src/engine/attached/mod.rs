@@ -181,7 +181,7 @@ impl Attached {
     ) -> Outcome<usize> {
         let mut state = self.state()?;
         let mut taken = state.queues.poll(cq, most, &mut each)?;
-        if taken == 0 && most > 0 {
+        if taken == 0 {
             if self.hear(&mut state)? {
                 taken = state.queues.poll(cq, most, &mut each)?;
             } else {
