@@ -76,7 +76,7 @@ pub enum Event {
         /// Why.
         reason: CloseReason,
     },
-    /// Something took longer than it should; also for [`Context::warnings`](crate::Context::warnings).
+    /// Something took longer than it should.
     Slow(Slow),
 }
 

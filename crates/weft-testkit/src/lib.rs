@@ -2,4 +2,4 @@
 
 mod verbs_library;
 
-pub use verbs_library::{VerbsLibrary, archive};
+pub use verbs_library::{link_verbs, program_on};

@@ -4,50 +4,34 @@ use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A folder with the libraries.
-#[derive(Clone, Debug)]
-pub struct VerbsLibrary {
-    folder: PathBuf,
+/// Links the archives of `weft-verbs` and, where it is named, of `weft-rdmacm`, into `folder`, for
+/// `LD_LIBRARY_PATH`. The test's crate must have them among its dependencies, or they are stale.
+///
+/// # Panics
+/// If that fails: there is nothing to test then.
+pub fn link_verbs(folder: PathBuf, rdmacm: bool) -> PathBuf {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let mut link = Command::new(env!("CARGO"));
+    link.current_dir(root).args(["run", "--quiet", "--package", "xtask", "--", "verbs"]);
+    link.arg("--archive").arg(archive("weft_verbs"));
+    if rdmacm {
+        link.arg("--rdmacm").arg(archive("weft_rdmacm"));
+    }
+    let linked = link.arg("--out").arg(&folder).output().expect("cargo runs");
+    assert!(linked.status.success(), "{}", String::from_utf8_lossy(&linked.stderr));
+    folder
 }
 
-impl VerbsLibrary {
-    /// Links the archives of `weft-verbs` and, where it is named, of `weft-rdmacm`, into `folder`. The test's
-    /// crate must have them among its dependencies, or they are stale.
-    ///
-    /// # Panics
-    /// If that fails: there is nothing to test then.
-    pub fn link(folder: &Path, rdmacm: bool) -> Self {
-        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-        let mut link = Command::new(env!("CARGO"));
-        link.current_dir(root).args(["run", "--quiet", "--package", "xtask", "--", "verbs"]);
-        link.arg("--archive").arg(archive("weft_verbs"));
-        if rdmacm {
-            link.arg("--rdmacm").arg(archive("weft_rdmacm"));
-        }
-        let linked = link.arg("--out").arg(folder).output().expect("cargo runs");
-        assert!(linked.status.success(), "{}", String::from_utf8_lossy(&linked.stderr));
-        Self { folder: folder.to_owned() }
-    }
-
-    /// The folder, for `LD_LIBRARY_PATH`.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    /// A program on our device, ended after half a minute: one that hangs fails.
-    pub fn program(&self, words: &[&str]) -> Command {
-        let mut command = Command::new("timeout");
-        command.args(["--kill-after=5", "30"]).args(words);
-        command.env("LD_LIBRARY_PATH", &self.folder);
-        command
-    }
+/// A program on the libraries in a folder, ended after half a minute: one that hangs fails.
+pub fn program_on(libraries: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", "30"]).args(words);
+    command.env("LD_LIBRARY_PATH", libraries);
+    command
 }
 
 /// A crate's archive: the latest beside this test.
-///
-/// # Panics
-/// If there is none.
-pub fn archive(name: &str) -> PathBuf {
+fn archive(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let folder = test.parent().expect("in a folder").read_dir().expect("that can be read");
     let prefix = format!("lib{name}-");

@@ -1,17 +1,16 @@
 //! Programs of two processes, on our libibverbs loaded at run time as any other would be.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
 
-use weft_testkit::VerbsLibrary;
+use weft_testkit::{link_verbs, program_on};
 // The archive is made with the library.
 use weft_verbs as _;
 
-static LIBRARY: LazyLock<VerbsLibrary> = LazyLock::new(|| {
-    VerbsLibrary::link(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("xrdma"), false)
-});
+static LIBRARY: LazyLock<PathBuf> =
+    LazyLock::new(|| link_verbs(Path::new(env!("CARGO_TARGET_TMPDIR")).join("xrdma"), false));
 
 /// An example that cargo built with these tests.
 fn example(name: &str) -> String {
@@ -31,7 +30,7 @@ impl Server {
     fn start(words: &[&str]) -> Self {
         // Without a shell or a timeout between: it is to be killed, not asked.
         let mut command = Command::new(words[0]);
-        command.args(&words[1..]).env("LD_LIBRARY_PATH", LIBRARY.folder());
+        command.args(&words[1..]).env("LD_LIBRARY_PATH", &*LIBRARY);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let line = lines.next().expect("it says where").expect("in words");
@@ -49,7 +48,7 @@ impl Drop for Server {
 }
 
 fn run(words: &[&str]) -> Output {
-    LIBRARY.program(words).output().expect("it runs")
+    program_on(&LIBRARY, words).output().expect("it runs")
 }
 
 fn said(output: &Output) -> String {
@@ -74,7 +73,7 @@ fn a_key_value_store_of_three_shards_keeps_what_it_is_given() {
     let server = example("kv_server");
     let shards: Vec<Server> = (0..3).map(|_| Server::start(&[&server, "0"])).collect();
     let at = shards.iter().map(|shard| shard.at.as_str()).collect::<Vec<_>>().join(",");
-    let mut command = LIBRARY.program(&[&example("kv_client"), &at]);
+    let mut command = program_on(&LIBRARY, &[&example("kv_client"), &at]);
     let mut client =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
     let mut lines = String::new();
@@ -105,7 +104,7 @@ fn a_key_value_store_of_three_shards_keeps_what_it_is_given() {
 fn a_peer_that_is_killed_ends_the_channel_with_a_reason() {
     let program = example("ping_pong");
     let mut server = Server::start(&[&program, "0"]);
-    let mut command = LIBRARY.program(&[&program, &server.at, "64", "100000000"]);
+    let mut command = program_on(&LIBRARY, &[&program, &server.at, "64", "100000000"]);
     let mut client = command.stderr(Stdio::piped()).spawn().expect("it starts");
     server.child.kill().expect("it runs");
     let mut errors = String::new();
