@@ -158,9 +158,12 @@ pub enum ProtocolError {
         /// The most this end offered.
         most: u32,
     },
-    /// More ACK frames came than this end offered to take.
+    /// It sent a frame after its close.
     #[error("something came after the close")]
     AfterClose,
+    /// The owner read more of a stream than may wait ([`Context::stream_wants_to_read`](crate::Context)).
+    #[error("more came on the stream than may wait for its turn")]
+    StreamOverrun,
     /// A switch to a stream that is not there.
     #[error("a switch to a stream that was never attached")]
     NoStream,

@@ -121,8 +121,9 @@ impl MemoryCache {
     ) -> Result<RegionKey, Refused> {
         let (bytes, blocks) = match class {
             Some(class) => {
-                let blocks = self.limits.region / u64::from(self.classes[class].len);
-                (self.limits.region, u32::try_from(blocks.max(1)).unwrap_or(u32::MAX))
+                let len = u64::from(self.classes[class].len);
+                let bytes = self.limits.region.max(len);
+                (bytes, u32::try_from(bytes / len).unwrap_or(u32::MAX))
             }
             None => (u64::from(len).next_multiple_of(4096), 1),
         };

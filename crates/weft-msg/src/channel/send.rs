@@ -67,7 +67,7 @@ impl Channel {
         self.ack_owed_since = None;
         self.ack_now = false;
         if self.stream.sending == Carrier::Stream {
-            self.stream.put(word, &header, frame);
+            self.stream.put(&shared.verbs, word, &header, frame);
             return Ok(());
         }
         let kind = header.kind;

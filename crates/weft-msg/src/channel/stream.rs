@@ -16,10 +16,10 @@ use weft_wire::{FrameHeader, FrameKind, SequenceWord, Trace};
 use super::{Body, Carrier, Channel, Outgoing, State};
 use crate::Config;
 use crate::context::Shared;
-use crate::event::{CloseReason, Message, ProtocolError};
+use crate::event::{CloseReason, Event, Message, ProtocolError};
 use crate::memory::Block;
 use crate::verbs::{Slice, Verbs};
-use crate::window::low;
+use crate::window::{WindowError, low};
 
 /// A length that no frame has: the sender's queue pair is broken, and what follows was not acknowledged.
 const FAILED_OVER: u32 = u32::MAX;
@@ -38,21 +38,16 @@ pub(crate) struct Stream {
     pub(crate) receiving: Carrier,
     /// What is to carry this end's frames.
     pub(crate) wanted: Carrier,
-    out: VecDeque<Piece>,
-    /// Bytes of the first piece that left.
+    /// Frames that wait to leave. They are copies: a peer that acknowledges what it has not got would have
+    /// memory sent that is another message's by then.
+    out: VecDeque<Vec<u8>>,
+    /// Bytes of the first that left.
     left: usize,
     input: Vec<u8>,
     /// This end failed over and the peer has not said so: what it sent until then it sends again.
     skipping: bool,
     /// Frames of the queue pair that came before the stream's last one.
     pub(crate) early: VecDeque<(Block, u32, SequenceWord)>,
-}
-
-/// Bytes that wait to leave. Memory of frames stays until they are acknowledged, so it needs no copy.
-#[derive(Debug)]
-enum Piece {
-    Bytes(Vec<u8>),
-    Memory(Slice),
 }
 
 impl Default for Stream {
@@ -74,35 +69,36 @@ impl Default for Stream {
 
 impl Stream {
     /// Puts a frame on the stream.
-    pub(crate) fn put(&mut self, word: SequenceWord, header: &FrameHeader, frame: &Outgoing) {
-        let body = header.length;
-        let len = u32::try_from(header.len()).expect("a header") + body;
+    pub(crate) fn put(
+        &mut self,
+        verbs: &impl Verbs,
+        word: SequenceWord,
+        header: &FrameHeader,
+        frame: &Outgoing,
+    ) {
+        let len = u32::try_from(header.len()).expect("a header") + header.length;
         let mut bytes = alloc::vec![0; PREFIX + header.len()];
         bytes[..4].copy_from_slice(&len.to_be_bytes());
         bytes[4..PREFIX].copy_from_slice(&word.immediate().to_be_bytes());
         header.emit(&mut bytes[PREFIX..]);
-        self.out.push_back(Piece::Bytes(bytes));
         let body = frame.at();
         if body.len > 0 {
-            self.out.push_back(Piece::Memory(body));
+            bytes.extend_from_slice(verbs.bytes(body));
         }
+        self.out.push_back(bytes);
     }
 
     /// Puts an ACK on the stream.
     pub(crate) fn put_ack(&mut self, word: SequenceWord) {
         let mut bytes = alloc::vec![0; PREFIX];
         bytes[4..].copy_from_slice(&word.immediate().to_be_bytes());
-        self.out.push_back(Piece::Bytes(bytes));
+        self.out.push_back(bytes);
     }
 
     /// Fills `buffer` with what wants to leave next, and says with how many bytes.
-    pub(crate) fn fill(&mut self, verbs: &impl Verbs, buffer: &mut [u8]) -> usize {
+    pub(crate) fn fill(&mut self, buffer: &mut [u8]) -> usize {
         let mut filled = 0;
-        while let (Some(piece), true) = (self.out.front(), filled < buffer.len()) {
-            let bytes = match piece {
-                Piece::Bytes(bytes) => bytes.as_slice(),
-                Piece::Memory(slice) => verbs.bytes(*slice),
-            };
+        while let (Some(bytes), true) = (self.out.front(), filled < buffer.len()) {
             let now = (bytes.len() - self.left).min(buffer.len() - filled);
             buffer[filled..filled + now].copy_from_slice(&bytes[self.left..self.left + now]);
             filled += now;
@@ -138,9 +134,18 @@ impl Channel {
         shared: &mut Shared<V>,
         bytes: &[u8],
     ) -> Result<(), CloseReason> {
+        if !self.stream_has_room() {
+            return Err(CloseReason::Protocol(ProtocolError::StreamOverrun));
+        }
         self.stream.input.extend_from_slice(bytes);
         self.last_heard = now;
         self.read_stream(now, shared)
+    }
+
+    /// Whether the stream may be read: no more waits for its turn than the longest frame has.
+    pub(crate) fn stream_has_room(&self) -> bool {
+        let longest = PREFIX + FrameHeader::MAX_LEN + self.offer.longest as usize;
+        self.stream.input.len() < longest
     }
 
     /// Takes in the frames of the stream that are complete and whose turn it is.
@@ -220,9 +225,13 @@ impl Channel {
             return Err(CloseReason::Protocol(wrong));
         }
         let ahead = word.seq.wrapping_sub(low(self.rx.expected()));
-        if ahead > u16::MAX / 2 {
+        if ahead > u16::MAX / 2 && self.stream.rdma_lost {
             // Sent again, for its sender's queue pair broke before the acknowledgement came.
-            let seq = self.rx.expected() - u64::from(ahead.wrapping_neg());
+            let expected = self.rx.expected();
+            let seq = expected.checked_sub(ahead.wrapping_neg().into());
+            let out_of_sequence =
+                WindowError::OutOfSequence { got: word.seq, expected: low(expected) };
+            let seq = seq.ok_or_else(|| CloseReason::Protocol(out_of_sequence.into()))?;
             self.take_ack(now, shared, word)?;
             return Ok(self.complete_fetch(now, shared, seq, body));
         }
@@ -313,6 +322,7 @@ impl Channel {
         }
         if self.state == State::Connected {
             self.state = State::Open;
+            shared.events.push_back(Event::Open { channel: shared.current });
         }
         shared.verbs.destroy_qp(now, self.qp);
         self.stream.rdma_lost = true;
@@ -335,7 +345,7 @@ impl Channel {
         let ack = self.rx.tell();
         for (seq, frame) in self.tx.iter() {
             let header = frame.header(now, low(self.known), Carrier::Stream);
-            self.stream.put(word(seq, ack), &header, frame);
+            self.stream.put(&shared.verbs, word(seq, ack), &header, frame);
             self.stats.repeats += 1;
         }
         self.stats.switches += 1;
@@ -348,15 +358,10 @@ impl Stream {
     fn switch_to_stream(&mut self) {
         (self.sending, self.wanted) = (Carrier::Stream, Carrier::Stream);
         // A frame of which a part has left must leave whole.
-        let whole = match (self.out.front(), self.out.get(1)) {
-            (Some(Piece::Memory(_)), _) => 1,
-            (Some(Piece::Bytes(_)), Some(Piece::Memory(_))) if self.left > 0 => 2,
-            _ => usize::from(self.left > 0),
-        };
-        self.out.truncate(whole);
+        self.out.truncate(usize::from(self.left > 0));
         let mut marker = alloc::vec![0; PREFIX];
         marker[..4].copy_from_slice(&FAILED_OVER.to_be_bytes());
-        self.out.push_back(Piece::Bytes(marker));
+        self.out.push_back(marker);
     }
 }
 

@@ -6,7 +6,7 @@ use weft_units::Instant;
 use weft_wire::FrameKind;
 
 use super::{ChannelId, Context};
-use crate::channel::{Carrier, State};
+use crate::channel::{Carrier, Channel, State};
 use crate::event::CloseReason;
 use crate::filter::Rule;
 use crate::memory::MemoryLimits;
@@ -160,7 +160,12 @@ impl<V: Verbs> Context<V> {
     /// Fills `buffer` with what wants to leave by a channel's stream next, and says with how many bytes.
     pub fn poll_stream(&mut self, id: ChannelId, buffer: &mut [u8]) -> usize {
         let Some(channel) = self.channels.get_mut(id) else { return 0 };
-        channel.stream.fill(&self.shared.verbs, buffer)
+        channel.stream.fill(buffer)
+    }
+
+    /// Whether a channel's stream may be read: what comes too early waits, and is not to wait without bounds.
+    pub fn stream_wants_to_read(&self, id: ChannelId) -> bool {
+        self.channels.get(id).is_some_and(Channel::stream_has_room)
     }
 
     /// Whether bytes wait to leave by a channel's stream.

@@ -99,6 +99,58 @@ fn more_frames_than_were_offered_break_the_sender_s_channel_only() {
     network.run_until(|network| !network.take_messages(1).iter().all(|(id, ..)| *id == b));
 }
 
+/// A frame as it is on a stream.
+fn streamed(word: SequenceWord, frame: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(frame.len()).unwrap().to_be_bytes();
+    [&len, &word.immediate().to_be_bytes(), frame].concat()
+}
+
+#[test]
+fn a_stream_that_repeats_what_never_was_ends_its_channel() {
+    let small = frame(FrameKind::Small, 3, b"abc");
+    // From before the first frame, and a repeat though no queue pair broke.
+    for (failed_over, seq) in [(true, 0x9000), (false, 0)] {
+        let (mut network, _, b) = Network::pair(&config());
+        network.run_for(Duration::from_millis(1));
+        let now = network.now;
+        let context = &mut network.hosts[1].context;
+        context.attach_stream(b);
+        if failed_over {
+            context.handle_stream(now, b, &[0xff; 8]);
+        } else {
+            context.switch(now, b, Carrier::Stream).unwrap();
+            let word = SequenceWord { seq: 1, ack: 0 };
+            let a = network.hosts[0].context.channels().next().unwrap();
+            forge(&mut network, 0, a, word, &frame(FrameKind::Switch, 0, b""));
+            network.run_for(Duration::from_millis(1));
+        }
+        let now = network.now;
+        let word = SequenceWord { seq, ack: 0 };
+        network.hosts[1].context.handle_stream(now, b, &streamed(word, &small));
+        network.run_for(Duration::from_micros(1));
+        let reason = network.closed(1, b).expect("it ends").to_string();
+        assert!(reason.contains("expected"), "{reason}");
+    }
+}
+
+#[test]
+fn a_stream_that_is_acknowledged_before_it_left_still_says_what_was_sent() {
+    let (mut network, _, b) = Network::pair(&config());
+    network.run_for(Duration::from_millis(1));
+    let now = network.now;
+    let context = &mut network.hosts[1].context;
+    context.attach_stream(b);
+    context.handle_stream(now, b, &[0xff; 8]);
+    context.send(now, b, Payload::Copy(&[7; 100_000])).unwrap();
+    // The peer claims to have it, and its memory is given back.
+    context.handle_stream(now, b, &streamed(SequenceWord { seq: 1, ack: 1 }, &[]));
+    context.poll(now + context.config().memory_keep);
+    let mut out = alloc::vec![0; 200_000];
+    let len = context.poll_stream(b, &mut out);
+    let sent = out[..len].iter().filter(|&&byte| byte == 7).count();
+    assert!(sent >= 100_000, "{sent} of its bytes");
+}
+
 #[test]
 fn bytes_of_any_kind_on_queue_pair_and_stream_never_panic() {
     for seed in 0..300 {

@@ -29,7 +29,7 @@ impl Node {
     pub(super) fn serve_stream(&mut self, number: u64) {
         let Some(&channel) = self.stream_numbers.get(&number) else { return };
         let mut bytes = vec![0; CHUNK];
-        loop {
+        while self.context.stream_wants_to_read(channel) {
             let Some(carried) = self.streams.get_mut(&channel) else { return };
             match carried.socket.read(&mut bytes) {
                 Ok(0) => return self.stream_ended(channel),
@@ -65,10 +65,12 @@ impl Node {
             }
         }
         let Some(carried) = self.streams.get(&channel) else { return };
-        let out = if carried.rest.is_empty() { EventFlags::empty() } else { EventFlags::OUT };
+        let wants = |wanted, flag| if wanted { flag } else { EventFlags::empty() };
+        let flags = wants(!carried.rest.is_empty(), EventFlags::OUT)
+            | wants(self.context.stream_wants_to_read(channel), EventFlags::IN);
         let data =
             epoll::EventData::new_u64((Source::Stream as u64) << SOURCE_SHIFT | carried.number);
-        let _ = epoll::modify(&self.epoll, &carried.socket, data, EventFlags::IN | out);
+        let _ = epoll::modify(&self.epoll, &carried.socket, data, flags);
     }
 
     /// The peer closed it, or it broke; the channel goes with it if it is what carries it.
