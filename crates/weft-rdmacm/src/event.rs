@@ -3,12 +3,12 @@
 use core::ffi::c_int;
 use std::sync::Arc;
 
-use crate::abi::verbs::ibv_ah_attr;
 use crate::abi::*;
 use crate::errno::Outcome;
 use crate::events::EventQueue;
 use crate::id::Id;
 use crate::message::Offer;
+use weft_verbs_abi::ibv_ah_attr;
 
 /// What a program gets from `rdma_get_cm_event(3)`.
 #[repr(C)]

@@ -3,8 +3,8 @@
 use core::ffi::{c_int, c_void};
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::abi::verbs::*;
 use crate::errno::{EOPNOTSUPP, Errno, Outcome};
+use weft_verbs_abi::*;
 
 unsafe extern "C" {
     fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device;

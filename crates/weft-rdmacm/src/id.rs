@@ -5,7 +5,6 @@ use core::ffi::{c_int, c_void};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::abi::verbs::*;
 use crate::abi::*;
 use crate::address::{self, Sockaddr};
 use crate::errno::{Errno, Outcome};
@@ -16,6 +15,7 @@ use crate::manager;
 use crate::manager::Space;
 use crate::message::{CommunicationId, Offer};
 use crate::service::{Bound, Handle, State, with};
+use weft_verbs_abi::*;
 
 /// The default partition, the only one there is.
 const PKEY: u16 = 0xffff;

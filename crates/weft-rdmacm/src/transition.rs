@@ -4,10 +4,10 @@ use core::ffi::c_int;
 
 use crate::abi::RDMA_UDP_QKEY;
 use crate::abi::rdma_cm_id;
-use crate::abi::verbs::*;
 use crate::errno::{EINVAL, Errno, Outcome};
 use crate::ibverbs::{self, done, ibv_modify_qp};
 use crate::id::Id;
+use weft_verbs_abi::*;
 
 /// 4.096 µs times two to this: about a quarter of a second.
 const ACK_TIMEOUT: u8 = 16;

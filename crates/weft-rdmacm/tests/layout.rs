@@ -3,7 +3,7 @@
 use weft_rdmacm::abi::*;
 
 #[macro_use]
-#[path = "../../weft-verbs/tests/layouts/mod.rs"]
+#[path = "../../weft-verbs-abi/tests/layouts/mod.rs"]
 mod layouts;
 
 layouts! {

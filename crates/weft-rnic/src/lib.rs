@@ -185,7 +185,9 @@ pub use completion::{
     Arm, Completion, CompletionQueue, Completions, Extra, Pushed, Source as DatagramSource, Status,
     WorkKind,
 };
-pub use device::{Context, Device, Handle, ProtectionDomain, Source, Transmit, VirtualDevice};
+pub use device::{
+    Connection, Context, Device, Handle, ProtectionDomain, Source, Transmit, VirtualDevice,
+};
 pub use error::{Object, VerbsError};
 pub use event::Event;
 pub use limits::Limits;

@@ -106,6 +106,8 @@ pub enum CloseReason {
     PeerGone,
     /// The peer does not know the connection: it restarted, or gave up first.
     Reset,
+    /// The link it went over is no more, and so is the process at its other end.
+    LinkDown,
     /// The peer never answered the request.
     ConnectTimeout,
     /// The peer's packets do not add up to messages.

@@ -107,7 +107,7 @@ pub use config::{
     ConfigError, DcqcnConfig, HopperConfig, RecoveryConfig, Retransmission, TimelyConfig,
     TransportConfig,
 };
-pub use connection::Step;
+pub use connection::{Flow, Step};
 pub use direct::{Direct, DirectConfig, LinkId};
 pub use endpoint::{
     Arrival, ConnectionId, Departure, Endpoint, EndpointConfig, Message, Payload, Peer, Secret,

@@ -20,6 +20,7 @@
 extern crate alloc;
 
 mod bytes;
+mod histogram;
 mod parse;
 mod prefetch;
 mod rate;
@@ -28,6 +29,7 @@ mod seed;
 mod time;
 
 pub use bytes::ByteCount;
+pub use histogram::Histogram;
 pub use parse::{ParseUnitError, suggest, unknown_name};
 pub use prefetch::{prefetch, prefetch_all};
 pub use rate::BitRate;

@@ -4,12 +4,12 @@ use core::ffi::c_int;
 use core::mem::offset_of;
 use std::sync::Arc;
 
-use crate::abi::*;
 use crate::device::DEVICE;
 use crate::engine::events::EventQueue;
 use crate::engine::{Asynchronous, Engine, Object, Watcher};
 use crate::errno::{Errno, Outcome};
 use crate::objects;
+use weft_verbs_abi::*;
 
 /// What everything that was made with an opened device needs of it.
 #[derive(Debug)]

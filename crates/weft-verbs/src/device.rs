@@ -4,11 +4,11 @@ use core::ffi::{c_char, c_int};
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
-use crate::abi::*;
 use crate::attach::{Amounts, Answer, CallError, Caller, Description, Request, daemon_socket};
+use weft_verbs_abi::*;
 
 /// Its name, where it is in this process.
-const NAME: &str = "weft0";
+pub(crate) const NAME: &str = "weft0";
 
 /// Names a daemon's device that is to be used instead.
 const VARIABLE: &str = "WEFT_DEVICE";

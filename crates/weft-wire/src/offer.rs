@@ -12,8 +12,14 @@ mod field {
 
     pub(super) const MAGIC: Field = Field::new("Magic", 0, 32, "\"WEFT\"");
     pub(super) const VERSION: Field = Field::new("Version", 32, 8, "of frames and offer: 1");
+    pub(super) const SHARED: Field = Field::new(
+        "S",
+        40,
+        1,
+        "its channels share a receive queue: it may not be ready, and is to be asked again",
+    );
     pub(super) const RESERVED_FLAGS: Field =
-        Field::new("Reserved", 40, 24, "sent as zero, not read");
+        Field::new("Reserved", 41, 23, "sent as zero, not read");
     pub(super) const RESERVED_QP: Field = Field::new("Reserved", 64, 8, "sent as zero, not read");
     pub(super) const QP: Field = Field::new("QP", 72, 24, "the sender's queue pair");
     pub(super) const RESERVED_PSN: Field = Field::new("Reserved", 96, 8, "sent as zero, not read");
@@ -51,6 +57,7 @@ pub(crate) const SPEC: spec::Header = spec::Header {
     fields: &[
         field::MAGIC,
         field::VERSION,
+        field::SHARED,
         field::RESERVED_FLAGS,
         field::RESERVED_QP,
         field::QP,
@@ -91,6 +98,8 @@ pub struct ChannelOffer {
     pub longest: u32,
     /// Names the channel there; a secret of both ends.
     pub token: u64,
+    /// Its channels share a receive queue: it may not be ready.
+    pub shared: bool,
 }
 
 impl ChannelOffer {
@@ -122,6 +131,7 @@ impl ChannelOffer {
             small: field::SMALL.read(&rows),
             longest: field::LONGEST.read(&rows),
             token: field::TOKEN.read_u64(&rows),
+            shared: field::SHARED.read(&rows) == 1,
         })
     }
 
@@ -140,6 +150,7 @@ impl ChannelOffer {
         field::SMALL.write(&mut rows, self.small);
         field::LONGEST.write(&mut rows, self.longest);
         field::TOKEN.write_u64(&mut rows, self.token);
+        field::SHARED.write(&mut rows, u32::from(self.shared));
         let mut bytes = [0; Self::LEN];
         write_rows(&mut bytes, &rows);
         bytes
@@ -168,6 +179,7 @@ mod tests {
                 small: rng.next_u32(),
                 longest: rng.next_u32(),
                 token: rng.next_u64(),
+                shared: rng.chance(1, 2),
             };
             let bytes = offer.emit();
             assert_eq!(ChannelOffer::parse(&bytes), Ok(offer));

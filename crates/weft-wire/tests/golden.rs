@@ -92,6 +92,7 @@ fn channel_offer() {
         small: 4096,
         longest: 64 << 20,
         token: 0x0123_4567_89ab_cdef,
+        shared: false,
     };
     let bytes = golden("offer");
     assert_eq!(ChannelOffer::parse(&bytes), Ok(offer));

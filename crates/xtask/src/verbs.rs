@@ -119,7 +119,7 @@ fn link_one(root: &Path, library: &Library, archive: &Path, folder: &Path) -> Re
     Ok(())
 }
 
-fn target(root: &Path) -> Result<PathBuf> {
+pub(crate) fn target(root: &Path) -> Result<PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new()
         .manifest_path(root.join("Cargo.toml"))
         .no_deps()
@@ -136,7 +136,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn run(command: &mut Command) -> Result<()> {
+pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
     ensure!(status.success(), "{command:?} failed");
     Ok(())

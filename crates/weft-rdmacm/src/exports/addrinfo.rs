@@ -5,11 +5,11 @@ use core::ptr;
 
 use libc::{sockaddr, socklen_t};
 
-use crate::abi::verbs::qp_type;
 use crate::abi::*;
 use crate::address::length;
 use crate::errno::{EINVAL, Errno, Outcome, status};
 use crate::ibverbs::made;
+use weft_verbs_abi::qp_type;
 
 /// A copy that C may free.
 ///

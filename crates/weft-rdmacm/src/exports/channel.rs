@@ -2,7 +2,6 @@
 
 use core::ffi::{CStr, c_char, c_int};
 
-use crate::abi::verbs::qp_state;
 use crate::abi::*;
 use crate::errno::{Outcome, pointer, status};
 use crate::event::{Channel, Event};
@@ -10,6 +9,7 @@ use crate::id::{Id, acknowledge};
 use crate::message::Reason;
 use crate::service::with;
 use crate::transition;
+use weft_verbs_abi::qp_state;
 
 #[unsafe(no_mangle)]
 extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {

@@ -3,7 +3,6 @@
 use core::ffi::{c_int, c_void};
 
 use super::{channel, complete};
-use crate::abi::verbs::{qp_state, qp_type};
 use crate::abi::*;
 use crate::errno::{EINVAL, Errno, Outcome, status};
 use crate::id::{Details, Id};
@@ -11,6 +10,7 @@ use crate::manager::Space;
 use crate::message::{Offer, Reason, private_data};
 use crate::service::{Handle, with};
 use crate::transition;
+use weft_verbs_abi::{qp_state, qp_type};
 
 /// As often as three bits say.
 const MOST_RETRIES: u8 = 7;

@@ -4,10 +4,10 @@ use core::ffi::c_int;
 use core::ptr;
 
 use super::{identifier, queue_pair, resolve};
-use crate::abi::verbs::{ibv_pd, ibv_qp_init_attr};
 use crate::abi::*;
 use crate::errno::{EINVAL, Errno, Outcome, status};
 use crate::id::{Id, Template, acknowledge};
+use weft_verbs_abi::{ibv_pd, ibv_qp_init_attr};
 
 /// What a function of ours said.
 fn succeeded(result: c_int) -> Outcome<()> {

@@ -2,12 +2,12 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::abi::verbs::{ibv_context, qp_type};
 use crate::abi::*;
 use crate::errno::{EINVAL, EOPNOTSUPP, Errno, Outcome, pointer, status};
 use crate::event::Channel;
 use crate::id::{Id, Making};
 use crate::service::with;
+use weft_verbs_abi::{ibv_context, qp_type};
 
 /// # Safety
 /// The channel is null or open.

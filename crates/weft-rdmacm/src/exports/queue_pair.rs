@@ -5,11 +5,11 @@ use core::ffi::{c_int, c_void};
 use core::ptr;
 
 use crate::abi::rdma_cm_id;
-use crate::abi::verbs::*;
 use crate::errno::{EINVAL, EOPNOTSUPP, Outcome, status};
 use crate::ibverbs::*;
 use crate::id::Id;
 use crate::transition;
+use weft_verbs_abi::*;
 
 /// Makes a completion queue that programs may wait for.
 ///

@@ -5,8 +5,8 @@ use alloc::collections::BTreeMap;
 use core::net::SocketAddr;
 
 use weft_transport::{
-    Arrival, ConnectError, ConnectionId, Departure, Direct, DirectConfig, Endpoint, Event, LinkId,
-    Message, Peer, PlacedError, SubmitError, Verdict,
+    Arrival, ConnectError, ConnectionId, Departure, Direct, DirectConfig, Endpoint, Event, Flow,
+    LinkId, Message, Peer, PlacedError, SubmitError, Verdict,
 };
 use weft_units::Instant;
 use weft_wire::Packet;
@@ -105,6 +105,11 @@ impl Carriers {
             return self.direct.peer(connection);
         }
         self.network.peer(connection)
+    }
+
+    /// What a connection's payload went through in the network; `None` for one over a link.
+    pub(super) fn flow(&self, connection: ConnectionId) -> Option<Flow<'_>> {
+        if Direct::is_direct(connection) { None } else { self.network.flow(connection) }
     }
 
     /// Takes in a packet that came over `link`, or over the network.

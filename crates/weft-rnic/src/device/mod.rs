@@ -3,8 +3,9 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 
-use weft_transport::{ConfigError, ConnectionId, Endpoint, EndpointConfig, Secret};
+use weft_transport::{ConfigError, ConnectionId, Endpoint, EndpointConfig, Flow, Secret};
 use weft_units::{Duration, Instant, Seed};
 
 use crate::completion::{Cq, Pushed};
@@ -45,6 +46,19 @@ pub struct ProtectionDomain(pub u32);
 /// How often a connection without traffic is heard of, where the transport's configuration says never:
 /// a queue pair may rest for ever, and a peer that is gone must be noticed.
 const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// A connection of a queue pair's, for whoever looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Connection<'a> {
+    /// Its name.
+    pub id: ConnectionId,
+    /// Whose it is.
+    pub qp: QueuePairNumber,
+    /// Where it leads; `None` until it is set up.
+    pub peer: Option<SocketAddr>,
+    /// What its payload went through; `None` where it goes over a link of the host.
+    pub flow: Option<Flow<'a>>,
+}
 
 /// What there is of a context.
 #[derive(Debug, Default)]
@@ -149,6 +163,21 @@ impl Device {
     /// What its transport counted.
     pub fn stats(&self) -> &weft_transport::Stats {
         self.carriers.network.stats()
+    }
+
+    /// How many connections queue pairs have.
+    pub fn connection_count(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// The connections that queue pairs have, each with what it is like now.
+    pub fn connections(&self) -> impl Iterator<Item = Connection<'_>> {
+        self.connections.iter().map(|(&id, &(qp, _))| Connection {
+            id,
+            qp,
+            peer: self.carriers.peer(id).map(|peer| peer.address),
+            flow: self.carriers.flow(id),
+        })
     }
 
     /// The next thing that happened.

@@ -40,6 +40,10 @@ impl Device {
             }
             let Some((_, wqe)) = pair.send.upcoming() else { break };
             let travels = wqe.operation.travels();
+            if travels && pair.requester.orphaned {
+                self.fail_orphan(now, qp);
+                break;
+            }
             if travels && pair.requester.flow.is_none() {
                 self.connect(now, qp);
                 break;
@@ -49,6 +53,19 @@ impl Device {
             }
         }
         self.retire(now, qp);
+    }
+
+    /// Nobody is there to be asked.
+    fn fail_orphan(&mut self, now: Instant, qp: QueuePairNumber) {
+        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+        if pair.is_reliable() {
+            pair.requester.lost = true;
+            let patience = pair.patience();
+            self.wait(now, qp, patience);
+        } else {
+            // Sent and lost, for all that anybody knows.
+            while pair.send.finish_first(Status::Success) {}
+        }
     }
 
     fn is_datagram(&self, qp: QueuePairNumber) -> bool {
@@ -186,7 +203,8 @@ impl Device {
     /// Nobody answers any more: what is under way has failed. Where the peer itself ended it, programs hear
     /// of that as late as from hardware, which would go on trying: by then they are often done.
     pub(super) fn on_peer_lost(&mut self, now: Instant, qp: QueuePairNumber, reason: CloseReason) {
-        let by_peer = matches!(reason, CloseReason::Peer | CloseReason::Reset);
+        use CloseReason::{LinkDown, Peer, Reset};
+        let by_peer = matches!(reason, Peer | Reset | LinkDown);
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         let ready = pair.requester.ready;
         self.end_flow(now, qp, Role::Requester);

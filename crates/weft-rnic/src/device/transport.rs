@@ -332,6 +332,9 @@ impl Device {
 
     fn on_closed(&mut self, now: Instant, connection: ConnectionId, reason: CloseReason) {
         let Some((qp, role)) = self.connections.remove(&connection) else { return };
+        if let Some(pair) = self.qps.get_mut(qp.0) {
+            pair.requester.orphaned |= reason == CloseReason::LinkDown;
+        }
         match role {
             Role::Requester => self.on_peer_lost(now, qp, reason),
             Role::Responder => self.end_flow(now, qp, Role::Responder),

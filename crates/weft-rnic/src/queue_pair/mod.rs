@@ -108,6 +108,9 @@ pub(crate) struct Requester {
     pub(crate) wait_until: Option<Instant>,
     /// The peer ended the connection with requests under way: they fail after the wait.
     pub(crate) lost: bool,
+    /// The peer's process is no more. Another may have its address and its numbers by now, so nothing is asked
+    /// there: requests fail as late as those that nobody answers.
+    pub(crate) orphaned: bool,
     /// A request failed here; those behind it are not begun.
     pub(crate) broken: bool,
     /// The owner is to be told when what is under way is done.

@@ -58,8 +58,12 @@ fn what_may_not_be_is_refused_as_over_the_network() {
 }
 
 fn pair() -> (Network, super::network::End, super::network::End) {
+    pair_of(RC)
+}
+
+fn pair_of(service: Service) -> (Network, super::network::End, super::network::End) {
     OVER_LINKS.set(true);
-    let pair = Network::pair(RC);
+    let pair = Network::pair(service);
     OVER_LINKS.set(false);
     pair
 }
@@ -91,6 +95,21 @@ fn a_link_that_goes_fails_what_goes_over_it_and_the_network_takes_its_place() {
     network.join(&c, &d, |_| ());
     network.post(&c, &write(3, d.remote(0), &[c.sge(0, 1000)]));
     assert_eq!(network.outcomes(&c, 1), [(3, Status::Success)]);
+}
+
+#[test]
+fn a_queue_pair_whose_peer_died_asks_nobody_who_has_its_address_now() {
+    for service in [RC, Service::UnreliableConnected] {
+        let (mut network, a, b) = pair_of(service);
+        network.post(&a, &write(1, b.remote(0), &[a.sge(0, 1000)]));
+        assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
+        let now = network.now;
+        network.hosts[a.host].device.link_down(now, link_to(b.host));
+        network.rule = Box::new(|_| panic!("it asks"));
+        network.post(&a, &write(2, b.remote(0), &[a.sge(0, 1000)]));
+        let lost = if service == RC { Status::RetryExceeded } else { Status::Success };
+        assert_eq!(network.outcomes(&a, 1), [(2, lost)]);
+    }
 }
 
 #[test]

@@ -105,6 +105,7 @@ impl Connection {
                 break;
             };
             repeats = repeats.min(picked.packet.repeats);
+            self.repeated += u64::from(picked.packet.repeats > 0);
             let header = DataHeader {
                 version: self.version,
                 cc_type: shared.cc_type(),
@@ -120,6 +121,7 @@ impl Connection {
         }
         if sent > 0 {
             shared.stats.data_sent += sent as u64;
+            self.sent += sent as u64;
             self.sent_anything_at = now;
             self.watch(now, was_waiting, repeats, shared);
         }

@@ -260,6 +260,7 @@ impl Sender {
         self.accused = None;
         let late = ack.timestamp_echo == packet.sent_at;
         if ack.ack_type != AckType::Duplicate && ack.psn == psn && !late {
+            self.paths.count_lost(packet.path);
             self.controllers.on_timeout(packet.path, now, &mut self.paths);
             self.policy.on_feedback(packet.path, Feedback::TimedOut, &self.paths, now);
             self.suspect(id, &packet, now, shared);
@@ -279,6 +280,7 @@ impl Sender {
         self.leave_flight(packet.path, self.payload_len(packet));
         self.sent.slot_mut(psn).expect("a sent packet has a slot").fate = Fate::Lost;
         self.lost.push_back(psn);
+        self.paths.count_lost(packet.path);
         cause.count(1, &mut shared.stats);
         let feedback = cause.tell(packet.path, now, &mut self.controllers, &mut self.paths);
         self.policy.on_feedback(packet.path, feedback, &self.paths, now);

@@ -9,7 +9,7 @@ use alloc::collections::VecDeque;
 use weft_units::{Instant, Rng, Seed};
 use weft_wire::{Packet, SetupHeader, SetupKind, Terms, U4};
 
-use crate::path::PathId;
+use crate::path::{PathId, Paths};
 use crate::pool::Pool;
 use crate::timers::{Timer, Timers};
 use crate::{
@@ -137,6 +137,23 @@ pub(crate) struct Connection {
     pub(crate) queued: bool,
     heard_anything_at: Instant,
     sent_anything_at: Instant,
+    /// Data packets sent, repeats included.
+    sent: u64,
+    /// The repeats among them.
+    repeated: u64,
+}
+
+/// What one connection's payload went through, for whoever looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow<'a> {
+    /// Data packets sent, repeats included.
+    pub sent: u64,
+    /// The repeats among them.
+    pub repeated: u64,
+    /// Bytes sent and neither acknowledged nor lost.
+    pub in_flight: u32,
+    /// Its paths; `None` while it rests and has forgotten them.
+    pub paths: Option<&'a Paths>,
 }
 
 impl Connection {
@@ -165,6 +182,18 @@ impl Connection {
             queued: false,
             heard_anything_at: now,
             sent_anything_at: now,
+            sent: 0,
+            repeated: 0,
+        }
+    }
+
+    pub(crate) fn flow(&self) -> Flow<'_> {
+        let sender = self.sender.as_deref();
+        Flow {
+            sent: self.sent,
+            repeated: self.repeated,
+            in_flight: sender.map_or(0, |sender| sender.in_flight),
+            paths: sender.map(|sender| &sender.paths),
         }
     }
 

@@ -142,6 +142,7 @@ impl Sender {
             self.sent.slot_mut(psn).expect("a sent packet has a slot").fate = Fate::Lost;
             self.lost.push_back(psn);
         }
+        self.paths.count_lost(first.path);
         let feedback = cause.tell(first.path, now, &mut self.controllers, &mut self.paths);
         self.policy.on_feedback(first.path, feedback, &self.paths, now);
         self.suspect(id, &first, now, shared);

@@ -96,7 +96,7 @@ impl Direct {
         self.links.remove(&link);
         self.answers.retain(|(over, ..)| *over != link);
         for slot in self.streams.over(link) {
-            self.retire(slot, CloseReason::Reset);
+            self.retire(slot, CloseReason::LinkDown);
         }
     }
 
@@ -374,8 +374,8 @@ impl Direct {
 
     /// Drops a connection, telling the peer unless the peer knows.
     fn retire(&mut self, slot: u32, reason: CloseReason) {
-        let peer_knows =
-            matches!(reason, CloseReason::Peer | CloseReason::Reset | CloseReason::Refused);
+        use CloseReason::{LinkDown, Peer, Refused, Reset};
+        let peer_knows = matches!(reason, Peer | Reset | Refused | LinkDown);
         if !peer_knows {
             self.answer(slot, SetupKind::Close, None);
         }

@@ -190,7 +190,7 @@ fn a_link_that_goes_takes_its_connections_with_it() {
     let [connection, _] = pair.connect();
     pair.ends[0].submit(connection, message(1, 10)).unwrap();
     pair.ends[0].link_down(LINK);
-    let reason = CloseReason::Reset;
+    let reason = CloseReason::LinkDown;
     assert_eq!(pair.ends[0].poll_event(), Some(Event::Closed { connection, reason }));
     let mut packet = Packet::default();
     assert_eq!(pair.ends[0].poll_transmit_into(pair.now, &mut packet), None);

@@ -14,7 +14,7 @@ use secret::Purpose;
 pub use secret::Secret;
 use token::Tokens;
 
-use crate::connection::{Connection, Identity, Origin, PeerKey, Shared, Step};
+use crate::connection::{Connection, Flow, Identity, Origin, PeerKey, Shared, Step};
 use crate::path::PathId;
 use crate::{
     CloseReason, ConfigError, ConnectError, DropReason, Event, PlacedError, Stats, SubmitError,
@@ -476,6 +476,12 @@ impl Endpoint {
                 paths: connection.peer_paths,
             },
         )
+    }
+
+    /// What a connection's payload went through; `None` when it is gone.
+    pub fn flow(&self, connection: ConnectionId) -> Option<Flow<'_>> {
+        let slot = self.connections.find(connection.0)?;
+        self.connections.get(slot).map(Connection::flow)
     }
 
     /// Connections held, in any state.

@@ -15,6 +15,8 @@ pub struct Paths {
     table: Vec<PathState>,
     /// When a loss was last counted against a path, where one was.
     suspected_at: BTreeMap<PathId, Instant>,
+    /// Packets that were lost on a path, where any was.
+    lost: BTreeMap<PathId, u64>,
     up: u16,
     avoid: Option<PathId>,
     lifted: bool,
@@ -57,8 +59,8 @@ impl Paths {
             up: true,
         };
         let table = alloc::vec![path; usize::from(count)];
-        let suspected_at = BTreeMap::new();
-        Self { table, suspected_at, up: count, avoid: None, lifted: false, mtu: mtu.into() }
+        let (suspected_at, lost) = (BTreeMap::new(), BTreeMap::new());
+        Self { table, suspected_at, lost, up: count, avoid: None, lifted: false, mtu: mtu.into() }
     }
 
     /// How many paths there are; at least one.
@@ -140,6 +142,16 @@ impl Paths {
         self.suspected_at.insert(path, now);
         let losses = &mut self.state_mut(path).losses;
         *losses = losses.saturating_add(1);
+    }
+
+    /// A packet was lost on the path.
+    pub(crate) fn count_lost(&mut self, path: PathId) {
+        *self.lost.entry(path).or_default() += 1;
+    }
+
+    /// Packets that were lost on the path since the connection woke.
+    pub fn lost(&self, path: PathId) -> u64 {
+        self.lost.get(&path).copied().unwrap_or(0)
     }
 
     /// Smoothed round-trip time; `None` until measured.

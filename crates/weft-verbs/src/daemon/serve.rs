@@ -47,6 +47,7 @@ impl Daemon {
             // A packet for an address that was not used yet may have ended the sleep.
             let worked = self.turn(rests);
             let now = self.host.now();
+            self.host.show(now);
             turns = turns.wrapping_add(1);
             if worked {
                 last_work = now;
@@ -77,7 +78,8 @@ impl Daemon {
         if !pages().any(|tenant| tenant.work.has_any(&tenant.page)) && !self.retell() {
             let now = self.host.now();
             let longest = if self.host.links.waiting() > 0 { UNTIL_ROOM } else { LONGEST_SLEEP };
-            let due = self.host.next_due().unwrap_or(Instant::FAR_FUTURE);
+            let dues = self.host.next_due().into_iter().chain(self.host.next_show());
+            let due = dues.min().unwrap_or(Instant::FAR_FUTURE);
             let span = due.min(now + longest).since(now);
             // An interrupted or failed wait is a short one.
             let _ = poll(&mut [PollFd::new(&self.poller, PollFlags::IN)], Some(&timespec(span)));

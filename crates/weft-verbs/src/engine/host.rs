@@ -21,7 +21,8 @@ use super::events::EventQueue;
 use super::links::Links;
 use super::memory::{Fault, HeldPayload, ProcessMemory};
 use super::same_host::{Neighbours, News, Payload};
-use crate::abi::event_type;
+use super::show::Shown;
+use weft_verbs_abi::event_type;
 
 /// Packets taken from the device before the sockets are looked at again.
 const TRANSMIT_BUDGET: usize = 176;
@@ -77,6 +78,7 @@ pub(crate) struct Host {
     /// No address was lively in the last turn.
     is_quiet: bool,
     glances: u32,
+    shown: Option<Shown>,
 }
 
 /// Turns between looks at sockets that nothing has come to yet: each look is a system call.
@@ -89,7 +91,12 @@ const NETWORK_EVERY: u32 = 16;
 const GLANCES: u32 = 8;
 
 impl Host {
-    pub(crate) fn new(device: Device, links: Links, neighbours: Neighbours) -> Self {
+    pub(crate) fn new(
+        device: Device,
+        links: Links,
+        neighbours: Neighbours,
+        shown: Option<Shown>,
+    ) -> Self {
         Self {
             device,
             links,
@@ -103,7 +110,20 @@ impl Host {
             unsent: false,
             is_quiet: false,
             glances: 0,
+            shown,
         }
+    }
+
+    /// Shows the device as it is now, where that is due.
+    pub(crate) fn show(&mut self, now: Instant) {
+        if let Some(shown) = &mut self.shown {
+            shown.refresh(now, &self.device);
+        }
+    }
+
+    /// When it is to be shown next, if anything happened since it was.
+    pub(crate) fn next_show(&self) -> Option<Instant> {
+        self.shown.as_ref().and_then(|shown| shown.due(&self.device))
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -196,14 +216,16 @@ impl Host {
         Ok(set)
     }
 
-    /// The sockets that packets and neighbours arrive on.
+    /// The sockets that packets and neighbours arrive on, and the file that the device shows itself in.
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         let sockets = self.links.readable().chain(self.neighbours.descriptors());
-        sockets.map(|socket| socket.as_raw_fd()).collect()
+        let board = self.shown.as_ref().map(|shown| shown.file().as_raw_fd());
+        sockets.map(|socket| socket.as_raw_fd()).chain(board).collect()
     }
 
     /// Ends everything, after peers have had this long to hear what they wait for.
     pub(crate) fn end(&mut self, linger: Duration) {
+        self.shown = None;
         let until = self.now() + linger;
         loop {
             let now = self.now();

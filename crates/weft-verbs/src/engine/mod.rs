@@ -26,6 +26,7 @@ mod memory;
 mod pace;
 mod progress;
 mod same_host;
+mod show;
 
 use attached::Attached;
 pub(crate) use command::Region;
@@ -37,6 +38,7 @@ use links::{Links, port_of};
 pub(crate) use memory::{Fault, OWNER, owner_of};
 pub(crate) use progress::ask_for_short_slices;
 use same_host::Neighbours;
+use show::Shown;
 
 /// Paths of a connection, unless `WEFT_PATHS` says otherwise (STELLAR, section 7.2).
 const PATHS: u16 = 128;
@@ -117,6 +119,7 @@ impl Host {
     pub(crate) fn open(addresses: &[Address], limits: Limits, neighbours: bool) -> Outcome<Self> {
         let transport = transport(mtu_of(addresses));
         let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.ip).collect();
+        let shown = Shown::open(addresses.first().copied(), weft_agent::Clock.now());
         let links = Links::open(&addresses, transport.paths).map_err(Errno::from_socket)?;
         let port = port_of(u32::from(links.share()) << 16);
         let endpoint = EndpointConfig {
@@ -134,7 +137,7 @@ impl Host {
         } else {
             Neighbours::none().map_err(Errno::from)?
         };
-        Ok(Self::new(device, links, neighbours))
+        Ok(Self::new(device, links, neighbours, shown))
     }
 }
 

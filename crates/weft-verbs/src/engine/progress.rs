@@ -63,13 +63,15 @@ fn turn(engine: &Embedded, judge: &mut Judge) -> Option<Sleep> {
         let mut host = engine.host.lock().ok()?;
         host.neighbours.wake_up();
         let now = host.now();
+        host.show(now);
         let nap = judge.nap(&engine.pace, now, work_of_others);
         let sleep = if let Some(nap) = nap {
             Sleep { until: now + nap, deaf: true }
         } else if !host.turn_and_tell(now) {
             let full = host.links.waiting() > 0 || host.neighbours.is_full();
             let longest = if full { UNTIL_ROOM } else { LONGEST_SLEEP };
-            let until = host.next_due().unwrap_or(NEVER).min(host.now() + longest);
+            let due = host.next_due().into_iter().chain(host.next_show()).min().unwrap_or(NEVER);
+            let until = due.min(host.now() + longest);
             if !host.neighbours.fall_asleep() {
                 continue;
             }

@@ -2,10 +2,10 @@
 
 use core::ffi::{c_char, c_int};
 
-use crate::abi::*;
 use crate::context::Context;
 use crate::device::DEVICE;
 use crate::errno::{number, pointer};
+use weft_verbs_abi::*;
 
 /// # Safety
 /// `count` is null or a place for a number.

@@ -2,8 +2,8 @@
 
 use core::ffi::{c_int, c_uint};
 
-use crate::abi::*;
 use crate::device::{Address, DEVICE};
+use weft_verbs_abi::*;
 
 /// The only partition, with full membership (IBTA, section 10.9.1.2).
 const DEFAULT_PKEY: u16 = 0xffff;

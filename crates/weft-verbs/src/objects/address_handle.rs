@@ -8,10 +8,10 @@ use weft_wire::{Ipv4Header, Ipv6Header};
 
 use super::domain::Domain;
 use super::{Object, Shared};
-use crate::abi::*;
 use crate::device::{self, DEVICE};
 use crate::engine::Engine;
 use crate::errno::{EINVAL, Outcome, count, number, pointer};
+use weft_verbs_abi::*;
 
 #[repr(C)]
 pub(super) struct AddressHandle {

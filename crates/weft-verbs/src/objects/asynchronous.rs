@@ -6,10 +6,10 @@ use super::Object;
 use super::completion_queue::CompletionQueue;
 use super::queue_pair::QueuePair;
 use super::shared_receive_queue::SharedQueue;
-use crate::abi::*;
 use crate::context::Context;
 use crate::engine::events::Open;
 use crate::errno::{Errno, count};
+use weft_verbs_abi::*;
 
 /// What an event is about, and where it is counted.
 ///

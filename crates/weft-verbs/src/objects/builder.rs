@@ -9,8 +9,8 @@ use super::Object;
 use super::queue_pair::QueuePair;
 use super::window::bind_operation;
 use super::work::{destination, take_inline};
-use crate::abi::*;
 use crate::errno::{EINVAL, Errno, Outcome, number};
+use weft_verbs_abi::*;
 
 /// What is being built between `wr_start` and `wr_complete`.
 #[derive(Debug, Default)]

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::completion_queue::CompletionQueue;
 use super::{Object, Shared};
-use crate::abi::*;
 use crate::engine::Channel;
 use crate::engine::events::EventQueue;
 use crate::errno::{EBUSY, Errno, count, number, pointer};
+use weft_verbs_abi::*;
 
 #[repr(C)]
 pub(super) struct CompletionChannel {

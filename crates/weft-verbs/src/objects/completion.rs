@@ -2,7 +2,7 @@
 
 use weft_rnic::{Completion, Extra, Status, WorkKind};
 
-use crate::abi::*;
+use weft_verbs_abi::*;
 
 const fn opcode(kind: WorkKind) -> u32 {
     match kind {

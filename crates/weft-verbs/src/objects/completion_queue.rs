@@ -12,11 +12,11 @@ use weft_units::Duration;
 use super::channel::CompletionChannel;
 use super::completion::wc;
 use super::{Object, Shared};
-use crate::abi::*;
 use crate::context::{Context, Opened};
 use crate::engine::Watcher;
 use crate::engine::events::Open;
 use crate::errno::{EINVAL, EOPNOTSUPP, Errno, Outcome, count, number, pointer};
+use weft_verbs_abi::*;
 
 #[repr(C)]
 pub(super) struct CompletionQueue {

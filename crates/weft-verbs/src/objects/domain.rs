@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use weft_rnic::ProtectionDomain;
 
 use super::{Object, Shared};
-use crate::abi::*;
 use crate::context::{Context, Opened};
 use crate::errno::{EBUSY, number, pointer};
+use weft_verbs_abi::*;
 
 #[repr(C)]
 pub(super) struct Domain {

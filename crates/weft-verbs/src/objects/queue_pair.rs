@@ -11,11 +11,11 @@ use super::completion_queue::CompletionQueue;
 use super::domain::Domain;
 use super::shared_receive_queue::SharedQueue;
 use super::{Object, Shared};
-use crate::abi::*;
 use crate::context::Opened;
 use crate::engine::address_of;
 use crate::engine::events::Open;
 use crate::errno::{EINVAL, EOPNOTSUPP, Outcome, number, pointer};
+use weft_verbs_abi::*;
 
 #[repr(C)]
 pub(super) struct QueuePair {

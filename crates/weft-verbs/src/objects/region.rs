@@ -7,10 +7,10 @@ use weft_rnic::Access;
 
 use super::domain::Domain;
 use super::{Object, Shared};
-use crate::abi::*;
 use crate::context::Opened;
 use crate::engine::Region;
 use crate::errno::{EINVAL, EOPNOTSUPP, Errno, Outcome, count, number, pointer, set_errno};
+use weft_verbs_abi::*;
 
 #[repr(C)]
 pub(super) struct MemoryRegion {

@@ -9,10 +9,10 @@ use weft_rnic::{ReceiveRequest, SharedReceiveQueue};
 use super::domain::Domain;
 use super::work::post_receives;
 use super::{Object, Shared};
-use crate::abi::*;
 use crate::context::Opened;
 use crate::engine::events::Open;
 use crate::errno::{EINVAL, EOPNOTSUPP, Outcome, number, pointer};
+use weft_verbs_abi::*;
 
 #[repr(C)]
 pub(super) struct SharedQueue {

@@ -9,9 +9,9 @@ use super::domain::Domain;
 use super::queue_pair::QueuePair;
 use super::region::access_of;
 use super::{Object, Shared};
-use crate::abi::*;
 use crate::context::Opened;
 use crate::errno::{EINVAL, Outcome, number, pointer};
+use weft_verbs_abi::*;
 
 #[repr(C)]
 pub(super) struct MemoryWindow {

@@ -10,10 +10,10 @@ use super::Object;
 use super::address_handle::AddressHandle;
 use super::queue_pair::QueuePair;
 use super::window::bind_operation;
-use crate::abi::*;
 use crate::device::limits;
 use crate::engine::address_of;
 use crate::errno::{EINVAL, Outcome, number};
+use weft_verbs_abi::*;
 
 /// Pieces of memory of one request, at most.
 const PIECES: usize = limits::SGE as usize;

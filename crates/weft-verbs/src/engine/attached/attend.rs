@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{Attached, State};
-use crate::abi::event_type;
 use crate::attach::Page;
 use crate::engine::{Asynchronous, progress};
 use crate::errno::Outcome;
+use weft_verbs_abi::event_type;
 
 impl Attached {
     /// Starts the thread. It ends with the daemon.

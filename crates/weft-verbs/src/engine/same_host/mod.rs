@@ -220,6 +220,11 @@ impl Neighbours {
         let doorbell = descriptors.pop()?;
         listen_to(&self.watch, socket.as_fd()).ok()?;
         fork::hold(socket.as_fd());
+        // A share is one process's: whoever had this port before is dead, though its sockets may not have
+        // hung up yet, and nothing may be begun over its link any more.
+        let former = self.channels.iter_mut().filter(|channel| channel.port == port);
+        former.for_each(|channel| channel.gone = true);
+        self.met.retain(|peer, _| peer.port() != port);
         let link = LinkId(self.links);
         self.links += 1;
         let channel = Channel::new(link, Parts { port, pid, socket, doorbell, segment, made });

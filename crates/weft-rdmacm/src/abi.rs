@@ -8,11 +8,9 @@ use core::ffi::{c_char, c_int, c_void};
 
 use libc::{sockaddr, sockaddr_storage, socklen_t};
 
-// What is known of libibverbs is its header, and that is described once.
-#[path = "../../../weft-verbs/src/abi/mod.rs"]
-pub mod verbs;
-
-use verbs::{ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_srq};
+use weft_verbs_abi::{
+    ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_srq,
+};
 
 /// What events say happened.
 #[allow(missing_docs, reason = "rdma_get_cm_event(3)")]

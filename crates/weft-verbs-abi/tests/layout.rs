@@ -1,6 +1,6 @@
 //! Every structure is laid out as the C compiler lays it out.
 
-use weft_verbs::abi::*;
+use weft_verbs_abi::*;
 
 #[macro_use]
 mod layouts;

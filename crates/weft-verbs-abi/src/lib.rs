@@ -2,6 +2,8 @@
 //! their C names (rdma-core 44). What programs never touch on our device is left opaque.
 //!
 //! `tests/layout.rs` has the C compiler say size and offset of every field and compares.
+#![no_std]
+#![forbid(unsafe_code)]
 #![allow(non_camel_case_types, reason = "the names of verbs.h, so that its manual pages apply")]
 #![allow(missing_debug_implementations, reason = "pointers and locks of C say nothing")]
 

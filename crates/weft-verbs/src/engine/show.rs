@@ -1,0 +1,152 @@
+//! The device shows itself to `weft stat`: its connections, what they repeated, and their paths.
+
+use std::fs::File;
+
+use weft_rnic::{Connection, Device};
+use weft_stat::{
+    Address, Board, Carrier, ConnectionRecord, DeviceRecord, Folder, Kind, Pace, PathRecord,
+    ProgramRecord, Text,
+};
+use weft_transport::Flow;
+use weft_units::Instant;
+
+use crate::device::NAME;
+
+/// Rows of paths that are shown: 32 connections of 128 paths.
+const PATHS: usize = 4096;
+
+/// What a device shows itself with.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    board: Board,
+    name: String,
+    address: Address,
+    started: Instant,
+    pace: Pace,
+    /// The device's activity when the board was last written.
+    shown: Option<u64>,
+}
+
+impl Shown {
+    /// `None` where it shall not be, or cannot: a device without a place to show itself works like any other.
+    pub(crate) fn open(address: Option<std::net::IpAddr>, now: Instant) -> Option<Self> {
+        let folder = Folder::own()?;
+        folder.prepare().ok()?;
+        folder.sweep();
+        let board = Board::create(&folder, "device").ok()?;
+        let path = std::env::current_exe().ok();
+        let name = path.as_deref().and_then(|path| path.file_name());
+        let name = name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let address = address.map(Address).unwrap_or_default();
+        Some(Self { board, name, address, started: now, pace: Pace::default(), shown: None })
+    }
+
+    /// The open file: a child of `fork` must let go of it, or its parent would seem to live on.
+    pub(crate) fn file(&self) -> &File {
+        self.board.file()
+    }
+
+    /// When it is to be written, if anything happened since it was.
+    pub(crate) fn due(&self, device: &Device) -> Option<Instant> {
+        (self.shown != Some(activity(device))).then(|| self.pace.due())
+    }
+
+    /// Writes the board where it is due.
+    pub(crate) fn refresh(&mut self, now: Instant, device: &Device) {
+        if now < self.pace.due() || self.shown == Some(activity(device)) {
+            return;
+        }
+        self.shown = Some(activity(device));
+        self.board.beat(now);
+        let Self { board, name, address, started, .. } = self;
+        // A file system that is full now may have room later; what was written last stays.
+        let _ = board.publish(|draft| {
+            let connections: Vec<Connection<'_>> = device.connections().collect();
+            draft.push(&ProgramRecord {
+                kind: Kind::Device,
+                pid: std::process::id().into(),
+                started_at: started.as_nanos(),
+                published_at: now.as_nanos(),
+                name: Text::new(name),
+                device: Text::new(NAME),
+                address: *address,
+                listens: Text::default(),
+                entries: connections.len() as u64,
+                events: 0,
+            });
+            draft.push(&about(device));
+            connections.iter().for_each(|of| draft.push(&connection(of)));
+            connections.iter().flat_map(paths).take(PATHS).for_each(|path| draft.push(&path));
+        });
+        self.pace.wrote(now, weft_stat::now());
+    }
+}
+
+/// Grows whenever a packet comes or goes, and changes with the connections.
+fn activity(device: &Device) -> u64 {
+    let stats = device.stats();
+    let packets = stats.data_sent + stats.data_received + stats.acks_received + stats.acks_sent;
+    let rest = stats.probes_sent + stats.paths_down + stats.paths_up;
+    packets + rest + ((device.connection_count() as u64) << 48)
+}
+
+fn about(device: &Device) -> DeviceRecord {
+    let stats = device.stats();
+    DeviceRecord {
+        data_sent: stats.data_sent,
+        data_received: stats.data_received,
+        fast_retransmits: stats.fast_retransmits,
+        timeout_retransmits: stats.timeout_retransmits,
+        tail_loss_probes: stats.tail_loss_probes,
+        spurious_retransmits: stats.spurious_retransmits,
+        out_of_order: stats.out_of_order,
+        ecn_marks_heard: stats.ecn_marks_heard,
+        paths_down: stats.paths_down,
+        paths_up: stats.paths_up,
+        refused: stats.dropped.iter().sum(),
+    }
+}
+
+fn connection(of: &Connection<'_>) -> ConnectionRecord {
+    let nothing = Flow { sent: 0, repeated: 0, in_flight: 0, paths: None };
+    let flow = of.flow.unwrap_or(nothing);
+    let round_trips = || {
+        let paths = flow.paths.into_iter();
+        paths.flat_map(|paths| paths.ids().filter_map(|id| paths.rtt(id))).map(|rtt| rtt.as_nanos())
+    };
+    ConnectionRecord {
+        id: of.id.0.into(),
+        qp: Some(of.qp.0.into()),
+        peer: of.peer.map(|peer| Address(peer.ip().to_canonical())).unwrap_or_default(),
+        carrier: if of.flow.is_some() { Carrier::Network } else { Carrier::SameHost },
+        sent: flow.sent,
+        retransmits: flow.repeated,
+        in_flight: flow.in_flight.into(),
+        paths: flow.paths.map_or(0, |paths| paths.count().into()),
+        paths_up: flow.paths.map_or(0, |paths| paths.up_count().into()),
+        rtt_least: round_trips().min(),
+        rtt_most: round_trips().max(),
+    }
+}
+
+/// Paths of a connection that anything is known of.
+fn paths<'a>(of: &Connection<'a>) -> impl Iterator<Item = PathRecord> + use<'a> {
+    let connection = of.id.0.into();
+    let paths = of.flow.and_then(|flow| flow.paths);
+    paths.into_iter().flat_map(move |paths| {
+        let row = move |id| PathRecord {
+            connection,
+            path: id_number(id),
+            rtt: paths.rtt(id).map(|rtt| rtt.as_nanos()),
+            in_flight: paths.in_flight(id).into(),
+            lost: paths.lost(id),
+            up: paths.is_up(id).into(),
+        };
+        let is_known = |path: &PathRecord| path.rtt.is_some() || path.lost > 0 || path.up == 0;
+        paths.ids().map(row).filter(is_known)
+    })
+}
+
+const fn id_number(id: weft_transport::path::PathId) -> u64 {
+    id.0 as u64
+}
