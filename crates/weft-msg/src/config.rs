@@ -177,6 +177,9 @@ parameters! {
     offline longest: u32 = 64 << 20, 64, 1 << 30;
     /// Bytes of a large message that one READ fetches (section V.C).
     offline fragment: u32 = 64 << 10, 4096, 1 << 30;
+    /// Receive requests that all channels share (table III: use_srq, srq size); 0: each has its own, and no receiver
+    /// is ever unready.
+    offline srq: u32 = 0, 0, 1 << 15;
     /// READs of one channel under way.
     offline reads: u8 = 8, 1, 128;
     /// Bytes of a region of the memory cache (section IV.E).
@@ -187,6 +190,8 @@ parameters! {
     online outstanding: u32 = 64, 1, 1 << 16;
     /// Messages of a channel that wait for its window.
     online backlog: u32 = 4096, 0, 1 << 24;
+    /// Requests of a channel that wait for this end's answers. Beyond, the peer's window stays closed.
+    online unanswered: u32 = 4096, 1, 1 << 24;
     /// Bytes of registered memory, at most.
     online memory_limit: u64 = 1 << 30, 1 << 20, 1 << 44;
     /// How long a region is empty before it is given back.

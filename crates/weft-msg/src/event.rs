@@ -97,6 +97,13 @@ pub enum Slow {
         /// How long its answer took.
         took: Duration,
     },
+    /// The owner answers fewer requests than come: its peer has to wait.
+    Answers {
+        /// Where.
+        channel: ChannelId,
+        /// Requests that wait for an answer.
+        waiting: u32,
+    },
 }
 
 /// Why a channel is gone.

@@ -19,13 +19,16 @@
 
 extern crate alloc;
 
+mod calls;
 mod channel;
 mod config;
 mod context;
 mod event;
 mod filter;
+mod journal;
 mod memory;
 mod rnic;
+mod shared_receives;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -38,10 +41,13 @@ pub use config::{Config, ConfigError, Parameter};
 pub use context::{ChannelId, Context, OfferError, Payload, SwitchError};
 pub use event::{CloseReason, Event, Message, ProtocolError, SendError, Slow};
 pub use filter::{CallKind, Direction, Fault, NoRule, Rule};
+pub use journal::{Journal, Note, Noted};
 pub use memory::Block;
 pub use rnic::Rnic;
-pub use stats::{ChannelStats, ChannelStatus, ContextStats};
+pub use stats::{ChannelState, ChannelStats, ChannelStatus, ContextStats};
 pub use trace::Decomposition;
-pub use verbs::{Completion, Qp, QpSizes, Refused, Region, Slice, Verbs, Work};
+pub use verbs::{
+    Completion, Qp, QpSizes, Refused, Region, Registrar, Slice, Verbs, Work, rnr_retry,
+};
 pub use weft_wire::Call;
 pub use window::WindowError;

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use slotmap::SlotMap;
 use weft_units::{Duration, Instant};
 
-use crate::verbs::{Refused, Region, Slice, Verbs};
+use crate::verbs::{Refused, Region, Registrar, Slice};
 
 slotmap::new_key_type! { struct RegionKey; }
 
@@ -46,6 +46,8 @@ pub(crate) struct MemoryCache {
     classes: Vec<Class>,
     reserved: u64,
     used: u64,
+    /// No region has been empty for long enough before.
+    shrink_at: Option<Instant>,
 }
 
 /// Blocks of one length.
@@ -71,19 +73,29 @@ impl MemoryCache {
     /// A cache whose shortest block takes a frame.
     pub(crate) fn new(limits: MemoryLimits, frame: u32) -> Self {
         let mut lens = alloc::vec![frame.next_multiple_of(64)];
-        for len in [64 << 10, 256 << 10, 1 << 20, 4 << 20] {
+        for len in [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20] {
             if len > lens[lens.len() - 1] && u64::from(len) <= limits.region {
                 lens.push(len);
             }
         }
         let class = |len| Class { len, partial: BTreeSet::new() };
         let classes = lens.into_iter().map(class).collect();
-        Self { limits, regions: SlotMap::with_key(), classes, reserved: 0, used: 0 }
+        Self {
+            limits,
+            regions: SlotMap::with_key(),
+            classes,
+            reserved: 0,
+            used: 0,
+            shrink_at: None,
+        }
     }
 
     /// Changes the limits; what is above them is given back as it empties.
-    pub(crate) const fn limit(&mut self, limits: MemoryLimits) {
+    pub(crate) fn limit(&mut self, limits: MemoryLimits) {
         self.limits = limits;
+        // What is empty may be due sooner.
+        let empty = self.regions.values().filter_map(|cut| cut.empty_since);
+        self.shrink_at = empty.min().map(|since| since + limits.keep);
     }
 
     /// Bytes registered, and bytes of them that somebody holds.
@@ -95,7 +107,11 @@ impl MemoryCache {
     ///
     /// # Errors
     /// The cache is at its limit, or the device has no memory.
-    pub(crate) fn allocate(&mut self, verbs: &mut impl Verbs, len: u32) -> Result<Block, Refused> {
+    pub(crate) fn allocate(
+        &mut self,
+        verbs: &mut impl Registrar,
+        len: u32,
+    ) -> Result<Block, Refused> {
         let class = self.classes.iter().position(|class| class.len >= len);
         let partial = class.and_then(|class| self.classes[class].partial.first().copied());
         let key = match partial {
@@ -115,7 +131,7 @@ impl MemoryCache {
 
     fn grow(
         &mut self,
-        verbs: &mut impl Verbs,
+        verbs: &mut impl Registrar,
         class: Option<usize>,
         len: u32,
     ) -> Result<RegionKey, Refused> {
@@ -156,11 +172,17 @@ impl MemoryCache {
         }
         if cut.free.len() == cut.blocks as usize {
             cut.empty_since = Some(now);
+            self.shrink_at.get_or_insert(now + self.limits.keep);
         }
     }
 
-    /// Gives back regions that have been empty for long enough; says when to look again.
-    pub(crate) fn shrink(&mut self, now: Instant, verbs: &mut impl Verbs) -> Option<Instant> {
+    /// When [`shrink`](Self::shrink) may have something to do.
+    pub(crate) const fn shrink_at(&self) -> Option<Instant> {
+        self.shrink_at
+    }
+
+    /// Gives back regions that have been empty for long enough.
+    pub(crate) fn shrink(&mut self, now: Instant, verbs: &mut impl Registrar) {
         let keep = self.limits.keep;
         let due = |cut: &Cut| cut.empty_since.map(|since| since + keep);
         self.regions.retain(|key, cut| {
@@ -174,11 +196,11 @@ impl MemoryCache {
             }
             stays
         });
-        self.regions.values().filter_map(due).min()
+        self.shrink_at = self.regions.values().filter_map(due).min();
     }
 
     /// Gives back everything, whoever holds it.
-    pub(crate) fn free_all(&mut self, verbs: &mut impl Verbs) {
+    pub(crate) fn free_all(&mut self, verbs: &mut impl Registrar) {
         for (_, cut) in self.regions.drain() {
             verbs.free(cut.region);
         }
@@ -219,9 +241,11 @@ mod tests {
         for block in held {
             cache.release(now, block);
         }
-        assert_eq!(cache.shrink(now, &mut verbs), Some(now + LIMITS.keep));
+        cache.shrink(now, &mut verbs);
+        assert_eq!(cache.shrink_at(), Some(now + LIMITS.keep));
         now += LIMITS.keep;
-        assert_eq!(cache.shrink(now, &mut verbs), None);
+        cache.shrink(now, &mut verbs);
+        assert_eq!(cache.shrink_at(), None);
         assert_eq!((verbs.regions.len(), cache.bytes()), (0, (0, 0)));
     }
 

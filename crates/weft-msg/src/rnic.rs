@@ -7,13 +7,15 @@ use core::net::{Ipv6Addr, SocketAddr};
 use weft_rnic::{
     Access, Arrival, Attributes, CompletionQueue, Data, Device, Event, Extra, Held, Memory,
     Operation, Owner, PayloadLost, Place, ProtectionDomain, QueuePairNumber, QueuePairRequest,
-    ReceiveRequest, RegionRequest, Remote, SendRequest, Service, Sge, Source, State, Status,
-    Transmit, VerbsError,
+    ReceiveRequest, RegionRequest, Remote, SendRequest, Service, Sge, SharedReceiveQueue, Source,
+    State, Status, Transmit, VerbsError,
 };
 use weft_units::Instant;
 use weft_wire::{ChannelOffer, Packet, RdmaHeader};
 
-use crate::verbs::{Completion, Qp, QpSizes, Refused, Region, Slice, Verbs, Work};
+use crate::verbs::{
+    Completion, Qp, QpSizes, Refused, Region, Registrar, Slice, Verbs, Work, rnr_retry,
+};
 
 /// Regions begin at multiples of this, with as much between them: an access past an end finds nothing.
 const APART: u64 = 1 << 32;
@@ -24,6 +26,7 @@ pub struct Rnic {
     device: Device,
     domain: ProtectionDomain,
     cq: CompletionQueue,
+    srq: Option<SharedReceiveQueue>,
     memory: Arena,
     at: SocketAddr,
 }
@@ -35,6 +38,8 @@ struct Arena {
     count: u64,
     payload: Vec<u8>,
     held: BTreeMap<Held, Vec<u8>>,
+    /// Bytes that came and were taken, headers of frames included.
+    received: u64,
 }
 
 impl Rnic {
@@ -46,7 +51,7 @@ impl Rnic {
         let context = device.open()?;
         let domain = device.allocate_domain(context)?;
         let cq = device.create_cq(context, device.limits().completions)?;
-        Ok(Self { device, domain, cq, memory: Arena::default(), at })
+        Ok(Self { device, domain, cq, srq: None, memory: Arena::default(), at })
     }
 
     /// A packet came.
@@ -94,7 +99,17 @@ impl Rnic {
         sent
     }
 
-    /// Bytes of memory that hold packets for later.
+    /// The device.
+    pub const fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Bytes that came and were taken: bodies, and the frames around them.
+    pub const fn received_bytes(&self) -> u64 {
+        self.memory.received
+    }
+
+    /// Packets that are held for later.
     pub fn held_packets(&self) -> usize {
         self.memory.held.len()
     }
@@ -138,6 +153,7 @@ impl Memory for Arena {
         let payload = core::mem::take(&mut self.payload);
         self.write_at(place, &payload[from.into()..][..place.len as usize]);
         self.payload = payload;
+        self.received += u64::from(place.len);
         Ok(())
     }
 
@@ -149,6 +165,7 @@ impl Memory for Arena {
     fn place_held(&mut self, packet: Held, place: Place, from: u16) {
         if let Some(payload) = self.held.remove(&packet) {
             self.write_at(place, &payload[from.into()..][..place.len as usize]);
+            self.received += u64::from(place.len);
             self.held.insert(packet, payload);
         }
     }
@@ -191,6 +208,28 @@ const fn sge(slice: Slice) -> Sge {
     Sge { address: slice.address, length: slice.len, lkey: slice.lkey }
 }
 
+impl Registrar for Rnic {
+    fn allocate(&mut self, len: u64) -> Result<Region, Refused> {
+        let doing = "registering memory";
+        let bytes = usize::try_from(len).ok().filter(|_| len <= APART / 2);
+        let bytes = bytes.ok_or(Refused { doing, why: "longer than a region may be", code: 0 })?;
+        self.memory.count += 1;
+        let address = self.memory.count * APART;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
+        let request =
+            RegionRequest { owner: Owner::Host(0), address, length: len, iova: address, access };
+        let key = self.device.register(self.domain, &request).map_err(refused(doing))?;
+        self.memory.regions.insert(address, alloc::vec![0; bytes]);
+        Ok(Region { address, len, lkey: key, rkey: key })
+    }
+
+    fn free(&mut self, region: Region) {
+        // It is this context's, and windows are never bound to it.
+        let _ = self.device.deregister(region.lkey);
+        self.memory.regions.remove(&region.address);
+    }
+}
+
 impl Verbs for Rnic {
     fn gid(&self) -> Ipv6Addr {
         match self.at.ip() {
@@ -205,7 +244,7 @@ impl Verbs for Rnic {
             service: Service::ReliableConnected,
             send_cq: self.cq,
             receive_cq: self.cq,
-            srq: None,
+            srq: self.srq.filter(|_| sizes.shared),
             max_send: sizes.send,
             max_receive: sizes.receive,
             max_send_sge: 2,
@@ -239,8 +278,7 @@ impl Verbs for Rnic {
             state: Some(State::ReadyToSend),
             timeout: Some(14),
             retry_count: Some(7),
-            // No channel ever needs it: the window sees to that.
-            rnr_retry: Some(0),
+            rnr_retry: Some(rnr_retry(peer)),
             sq_psn: Some(psn),
             max_rd_atomic: Some(16),
             ..Attributes::default()
@@ -262,6 +300,27 @@ impl Verbs for Rnic {
     fn destroy_qp(&mut self, now: Instant, qp: Qp) {
         // It is this context's, and nothing else uses it.
         let _ = self.device.destroy_qp(now, QueuePairNumber(qp.0));
+    }
+
+    fn create_shared_receives(&mut self, requests: u32) -> Result<(), Refused> {
+        let srq = self.device.create_srq(self.domain, requests, 1);
+        self.srq = Some(srq.map_err(refused("making a shared receive queue"))?);
+        Ok(())
+    }
+
+    fn destroy_shared_receives(&mut self) {
+        if let Some(srq) = self.srq.take() {
+            // It is this context's, and its queue pairs are gone.
+            let _ = self.device.destroy_srq(srq);
+        }
+    }
+
+    fn post_shared_receive(&mut self, wr_id: u64, to: Slice) -> Result<(), Refused> {
+        let doing = "posting a receive request";
+        let none = Refused { doing, why: "there is no shared queue", code: 0 };
+        let request = ReceiveRequest { wr_id, sges: &[sge(to)] };
+        let posted = self.device.post_srq_receive(self.srq.ok_or(none)?, &request);
+        posted.map_err(refused(doing))
     }
 
     fn post_receive(&mut self, qp: Qp, wr_id: u64, to: Slice) -> Result<(), Refused> {
@@ -300,29 +359,9 @@ impl Verbs for Rnic {
             Some(Extra::Immediate(word)) => Some(word),
             Some(Extra::Invalidated(_)) | None => None,
         };
-        let weft_rnic::Completion { wr_id, status, length, .. } = completion;
+        let weft_rnic::Completion { wr_id, status, length, qp, .. } = completion;
         let len = if status == Status::Success { length } else { 0 };
-        Some(Completion { wr_id, status, len, immediate })
-    }
-
-    fn allocate(&mut self, len: u64) -> Result<Region, Refused> {
-        let doing = "registering memory";
-        let bytes = usize::try_from(len).ok().filter(|_| len <= APART / 2);
-        let bytes = bytes.ok_or(Refused { doing, why: "longer than a region may be", code: 0 })?;
-        self.memory.count += 1;
-        let address = self.memory.count * APART;
-        let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
-        let request =
-            RegionRequest { owner: Owner::Host(0), address, length: len, iova: address, access };
-        let key = self.device.register(self.domain, &request).map_err(refused(doing))?;
-        self.memory.regions.insert(address, alloc::vec![0; bytes]);
-        Ok(Region { address, len, lkey: key, rkey: key })
-    }
-
-    fn free(&mut self, region: Region) {
-        // It is this context's, and windows are never bound to it.
-        let _ = self.device.deregister(region.lkey);
-        self.memory.regions.remove(&region.address);
+        Some(Completion { qp: Qp(qp.0), wr_id, status, len, immediate })
     }
 
     fn bytes(&self, slice: Slice) -> &[u8] {

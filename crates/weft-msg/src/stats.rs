@@ -1,5 +1,9 @@
 //! What channels and contexts count.
 
+use core::net::Ipv6Addr;
+
+use crate::verbs::Qp;
+
 /// Counts of one channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChannelStats {
@@ -27,9 +31,32 @@ pub struct ChannelStats {
     pub starved: u64,
 }
 
+/// How far a channel is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChannelState {
+    /// The peer has not answered.
+    Offered,
+    /// The peer's first frame is awaited.
+    Connected,
+    /// Both ends may send.
+    Open,
+    /// This end closed it, and sends what waits.
+    Closing,
+    /// The peer closed it.
+    PeerClosed,
+}
+
 /// What a channel is like now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelStatus {
+    /// How far it is.
+    pub state: ChannelState,
+    /// Its queue pair.
+    pub qp: Qp,
+    /// The peer's address; its own until the peer has answered.
+    pub peer: Ipv6Addr,
+    /// The peer's queue pair.
+    pub peer_qp: Qp,
     /// Counts since it began.
     pub stats: ChannelStats,
     /// Frames under way.
@@ -42,6 +69,8 @@ pub struct ChannelStatus {
     pub fetching: u32,
     /// Requests that wait for their answer.
     pub asked: u32,
+    /// Requests that wait for this end's answer.
+    pub to_answer: u32,
     /// Bytes of registered memory that it holds for receiving.
     pub receive_bytes: u64,
     /// How far the peer's clock is ahead, ns, as far as calls have told.
@@ -61,6 +90,8 @@ pub struct ContextStats {
     pub qps_created: u64,
     /// Queue pairs taken from the cache.
     pub qps_reused: u64,
+    /// Times that as many frames waited as the shared receive queue has requests: peers may have had to try again.
+    pub srq_dry: u64,
     /// Polls that came later than `polling_warn`.
     pub slow_polls: u64,
     /// Calls that took longer than `slow_threshold`.

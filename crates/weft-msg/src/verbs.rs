@@ -47,6 +47,8 @@ pub struct QpSizes {
     pub receive: u32,
     /// READs under way, either direction.
     pub reads: u8,
+    /// Receive requests are those of the shared queue.
+    pub shared: bool,
 }
 
 /// A request for a send queue.
@@ -75,6 +77,8 @@ pub enum Work<'a> {
 /// What became of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
+    /// Its queue pair.
+    pub qp: Qp,
     /// The number it was posted with.
     pub wr_id: u64,
     /// What became of it.
@@ -109,8 +113,20 @@ impl fmt::Display for Code {
     }
 }
 
+/// Where the memory cache has its memory from.
+pub trait Registrar {
+    /// Memory, registered for local writes and remote reads.
+    ///
+    /// # Errors
+    /// The host or the device has no room.
+    fn allocate(&mut self, len: u64) -> Result<Region, Refused>;
+
+    /// Gives back what [`allocate`](Self::allocate) gave.
+    fn free(&mut self, region: Region);
+}
+
 /// An RDMA device, as far as the messaging layer needs one.
-pub trait Verbs {
+pub trait Verbs: Registrar {
     /// The address peers reach this device by.
     fn gid(&self) -> Ipv6Addr;
 
@@ -142,6 +158,21 @@ pub trait Verbs {
     /// Destroys it; its requests are forgotten without completion.
     fn destroy_qp(&mut self, now: Instant, qp: Qp);
 
+    /// Makes the receive queue that queue pairs may share.
+    ///
+    /// # Errors
+    /// The device has no room.
+    fn create_shared_receives(&mut self, requests: u32) -> Result<(), Refused>;
+
+    /// Destroys it, after the queue pairs that use it; its requests are forgotten.
+    fn destroy_shared_receives(&mut self);
+
+    /// Posts a receive request for whichever queue pair needs it first.
+    ///
+    /// # Errors
+    /// The queue is full.
+    fn post_shared_receive(&mut self, wr_id: u64, to: Slice) -> Result<(), Refused>;
+
     /// Posts a receive request.
     ///
     /// # Errors
@@ -164,18 +195,15 @@ pub trait Verbs {
     /// The next completion.
     fn poll(&mut self) -> Option<Completion>;
 
-    /// Memory, registered for local writes and remote reads.
-    ///
-    /// # Errors
-    /// The host or the device has no room.
-    fn allocate(&mut self, len: u64) -> Result<Region, Refused>;
-
-    /// Gives back what [`allocate`](Self::allocate) gave.
-    fn free(&mut self, region: Region);
-
-    /// The bytes of a slice of memory that [`allocate`](Self::allocate) gave.
+    /// The bytes of a slice of memory that [`allocate`](Registrar::allocate) gave.
     fn bytes(&self, slice: Slice) -> &[u8];
 
     /// The same, to be written.
     fn bytes_mut(&mut self, slice: Slice) -> &mut [u8];
+}
+
+/// How often a peer that is not ready is asked again: never, for its window sees to it that it is, or for ever
+/// where its receive queue is shared.
+pub const fn rnr_retry(peer: &ChannelOffer) -> u8 {
+    if peer.shared { 7 } else { 0 }
 }

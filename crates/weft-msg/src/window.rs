@@ -154,6 +154,11 @@ impl ReceiveWindow {
         }
     }
 
+    /// Whether all that came is done with.
+    pub(crate) fn all_done(&self) -> bool {
+        self.done.is_empty()
+    }
+
     /// Frames that are done with and that the peer does not know of.
     pub(crate) const fn untold(&self) -> u64 {
         self.ready - self.told

@@ -1,5 +1,9 @@
 //! What several crates' tests need. It never ships.
 
+mod server;
 mod verbs_library;
+mod xrdma_library;
 
-pub use verbs_library::{link_verbs, program_on};
+pub use server::Server;
+pub use verbs_library::{link_verbs, load_verbs, program_on};
+pub use xrdma_library::lay_out_xrdma;

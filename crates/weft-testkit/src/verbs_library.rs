@@ -22,6 +22,17 @@ pub fn link_verbs(folder: PathBuf, rdmacm: bool) -> PathBuf {
     folder
 }
 
+/// Brings the libibverbs of a folder into this process, for whoever asks for `libibverbs.so.1` later. It stays.
+///
+/// # Panics
+/// If it is not there.
+pub fn load_verbs(folder: &Path) {
+    let path = folder.join("libibverbs.so.1");
+    // SAFETY: what libibverbs does when it is loaded is to register drivers.
+    let library = unsafe { libloading::Library::new(&path) };
+    core::mem::forget(library.unwrap_or_else(|error| panic!("{}: {error}", path.display())));
+}
+
 /// A program on the libraries in a folder, ended after half a minute: one that hangs fails.
 pub fn program_on(libraries: &Path, words: &[&str]) -> Command {
     let mut command = Command::new("timeout");

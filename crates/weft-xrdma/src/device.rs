@@ -6,14 +6,16 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{BorrowedFd, RawFd};
 
-use weft_msg::{Completion, Qp, QpSizes, Refused, Region, Slice, Verbs as Asked, Work};
+use weft_msg::{
+    Completion, Qp, QpSizes, Refused, Region, Registrar, Slice, Verbs as Asked, Work, rnr_retry,
+};
 use weft_rnic::Status;
 use weft_units::Instant;
 use weft_wire::ChannelOffer;
 
-use crate::abi::*;
 use crate::library::{Verbs, VerbsLibraryError, done, made};
 use crate::memory::{Mapping, Pages};
+use weft_verbs_abi::*;
 
 /// Which device, and how it is used.
 #[derive(Clone, Debug, Default)]
@@ -35,10 +37,14 @@ const BATCH: usize = 16;
 #[derive(Debug)]
 pub struct IbVerbs {
     verbs: Verbs,
+    name: String,
     context: *mut ibv_context,
     pd: *mut ibv_pd,
     channel: *mut ibv_comp_channel,
     cq: *mut ibv_cq,
+    /// Completions that there is room for.
+    room: u64,
+    srq: *mut ibv_srq,
     gid: Ipv6Addr,
     gid_index: u8,
     mtu: u32,
@@ -49,6 +55,8 @@ pub struct IbVerbs {
     batch: [ibv_wc; BATCH],
     next: usize,
     filled: usize,
+    /// The last batch was all that the queue had.
+    drained: bool,
 }
 
 // SAFETY: the objects are used by whoever has the device alone, and libibverbs does not mind which thread that is.
@@ -68,18 +76,23 @@ impl IbVerbs {
             pd: ptr::null_mut(),
             channel: ptr::null_mut(),
             cq: ptr::null_mut(),
+            room: completions.into(),
+            srq: ptr::null_mut(),
             gid: Ipv6Addr::UNSPECIFIED,
             gid_index: 0,
             mtu: 0,
             pages: options.pages,
+            name: String::new(),
             qps: BTreeMap::new(),
             regions: BTreeMap::new(),
             below: 0,
             batch: [ibv_wc::default(); BATCH],
             next: 0,
             filled: 0,
+            drained: false,
         };
         this.find_address(&name, options.address)?;
+        this.name = name;
         let entries = c_int::try_from(completions).unwrap_or(c_int::MAX);
         // SAFETY: the context is open; what it makes is destroyed with `this`.
         unsafe {
@@ -127,6 +140,11 @@ impl IbVerbs {
         })?;
         (self.gid, self.gid_index) = (gid, u8::try_from(row).unwrap_or(0));
         Ok(())
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The descriptor that becomes readable when an armed device has completions.
@@ -182,6 +200,24 @@ impl IbVerbs {
         self.modify(qp, &mut to, STATE | PKEY_INDEX | PORT_NUM | ACCESS_FLAGS)
     }
 
+    /// Makes the completion queue as long as one more queue pair, and those there are, could fill it while nobody
+    /// looks: one that overflows is lost with all of them.
+    fn make_room(&mut self, sizes: QpSizes) -> Result<(), Refused> {
+        let each = u64::from(sizes.send) + u64::from(sizes.receive);
+        let wanted = each * (self.qps.len() as u64 + 1);
+        if wanted <= self.room {
+            return Ok(());
+        }
+        let room = wanted.next_power_of_two() - 1;
+        let entries = c_int::try_from(room).unwrap_or(c_int::MAX);
+        // SAFETY: the queue is this device's.
+        match unsafe { (self.verbs.ibv_resize_cq)(self.cq, entries) } {
+            0 => self.room = room,
+            code => return Err(refused("making room for completions", code)),
+        }
+        Ok(())
+    }
+
     fn qp(&self, qp: Qp) -> Result<*mut ibv_qp, Refused> {
         self.qps.get(&qp.0).copied().ok_or(Refused {
             doing: "using a queue pair",
@@ -190,11 +226,22 @@ impl IbVerbs {
         })
     }
 
-    fn find(&self, slice: Slice) -> (u64, core::ops::Range<usize>) {
-        let (base, _) =
-            self.regions.range(..=slice.address).next_back().expect("registered memory");
-        let from = usize::try_from(slice.address - base).expect("within a region");
-        (*base, from..from + slice.len as usize)
+    /// Takes completions from the device; whether there were any.
+    fn take_batch(&mut self) -> bool {
+        // To ask a queue again that was empty just now would cost a turn of the device, before what came out of
+        // it is handled.
+        if core::mem::take(&mut self.drained) {
+            return false;
+        }
+        // SAFETY: the queue is this device's, and the batch has room for what is asked for.
+        let got = unsafe {
+            let room = c_int::try_from(BATCH).expect("a few");
+            let poll = (*self.context).ops.poll_cq;
+            poll.map_or(0, |poll| poll(self.cq, room, self.batch.as_mut_ptr()))
+        };
+        (self.next, self.filled) = (0, usize::try_from(got).unwrap_or(0));
+        self.drained = (1..BATCH).contains(&self.filled);
+        self.filled > 0
     }
 }
 
@@ -245,6 +292,9 @@ impl Drop for IbVerbs {
             for (_, mr) in self.regions.values() {
                 (self.verbs.ibv_dereg_mr)(*mr);
             }
+            if !self.srq.is_null() {
+                (self.verbs.ibv_destroy_srq)(self.srq);
+            }
             if !self.cq.is_null() {
                 (self.verbs.ibv_destroy_cq)(self.cq);
             }
@@ -267,6 +317,12 @@ fn refused(doing: &'static str, result: c_int) -> Refused {
         std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
     };
     Refused { doing, why: "the device refused", code }
+}
+
+/// Where a slice is in the region that begins at `base`.
+fn within(base: u64, slice: Slice) -> core::ops::Range<usize> {
+    let from = usize::try_from(slice.address - base).expect("within a region");
+    from..from + slice.len as usize
 }
 
 const fn sge(slice: &Slice) -> ibv_sge {
@@ -295,17 +351,49 @@ fn status(number: u32) -> Status {
     all.into_iter().find(|status| *status as u32 == number).unwrap_or(General)
 }
 
+impl Registrar for IbVerbs {
+    fn allocate(&mut self, len: u64) -> Result<Region, Refused> {
+        let doing = "registering memory";
+        let bytes = usize::try_from(len).map_err(|_| refused(doing, libc::EINVAL))?;
+        let mapping = Mapping::new(bytes, self.pages, &mut self.below).map_err(|error| {
+            let code = error.raw_os_error().unwrap_or(0);
+            Refused { doing, why: "the host has no memory left", code }
+        })?;
+        let flags = access::LOCAL_WRITE | access::REMOTE_READ;
+        let flags = c_int::try_from(flags).expect("bits of verbs.h");
+        let start = mapping.start();
+        // SAFETY: the mapping lives until the region is deregistered.
+        let mr = unsafe { (self.verbs.ibv_reg_mr)(self.pd, start.cast(), bytes, flags) };
+        let why = "the device refused (is RLIMIT_MEMLOCK too low? `ulimit -l`)";
+        let mr = made("ibv_reg_mr", mr).map_err(|_| Refused { why, ..refused(doing, -1) })?;
+        // SAFETY: it was made just now.
+        let (lkey, rkey) = unsafe { ((*mr).lkey, (*mr).rkey) };
+        let address = start.expose_provenance() as u64;
+        self.regions.insert(address, (mapping, mr));
+        Ok(Region { address, len, lkey, rkey })
+    }
+
+    fn free(&mut self, region: Region) {
+        if let Some((mapping, mr)) = self.regions.remove(&region.address) {
+            // SAFETY: it is this device's; the mapping goes after it.
+            unsafe { (self.verbs.ibv_dereg_mr)(mr) };
+            drop(mapping);
+        }
+    }
+}
+
 impl Asked for IbVerbs {
     fn gid(&self) -> Ipv6Addr {
         self.gid
     }
 
     fn create_qp(&mut self, _: Instant, sizes: QpSizes) -> Result<Qp, Refused> {
+        self.make_room(sizes)?;
         let mut init = ibv_qp_init_attr {
             qp_context: ptr::null_mut(),
             send_cq: self.cq,
             recv_cq: self.cq,
-            srq: ptr::null_mut(),
+            srq: if sizes.shared { self.srq } else { ptr::null_mut() },
             cap: ibv_qp_cap {
                 max_send_wr: sizes.send,
                 max_recv_wr: sizes.receive,
@@ -363,8 +451,7 @@ impl Asked for IbVerbs {
             sq_psn: psn,
             timeout: 14,
             retry_cnt: 7,
-            // The window sees to it that no receiver is ever unready.
-            rnr_retry: 0,
+            rnr_retry: rnr_retry(peer),
             max_rd_atomic: 16,
             ..ibv_qp_attr::default()
         };
@@ -389,6 +476,40 @@ impl Asked for IbVerbs {
         if let Some(qp) = self.qps.remove(&qp.0) {
             // SAFETY: it is this device's, and nothing else uses it.
             unsafe { (self.verbs.ibv_destroy_qp)(qp) };
+        }
+    }
+
+    fn create_shared_receives(&mut self, requests: u32) -> Result<(), Refused> {
+        let attr = ibv_srq_attr { max_wr: requests, max_sge: 1, srq_limit: 0 };
+        let mut init = ibv_srq_init_attr { srq_context: ptr::null_mut(), attr };
+        // SAFETY: the domain is this device's.
+        let srq = unsafe { (self.verbs.ibv_create_srq)(self.pd, &raw mut init) };
+        self.srq = made("ibv_create_srq", srq)
+            .map_err(|_| refused("making a shared receive queue", -1))?;
+        Ok(())
+    }
+
+    fn destroy_shared_receives(&mut self) {
+        let srq = core::mem::replace(&mut self.srq, ptr::null_mut());
+        if !srq.is_null() {
+            // SAFETY: it is this device's, and its queue pairs are gone.
+            unsafe { (self.verbs.ibv_destroy_srq)(srq) };
+        }
+    }
+
+    fn post_shared_receive(&mut self, wr_id: u64, to: Slice) -> Result<(), Refused> {
+        let mut sge = sge(&to);
+        let mut request =
+            ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list: &raw mut sge, num_sge: 1 };
+        let mut bad = ptr::null_mut();
+        // SAFETY: the request and its piece live until the call returns, which is what verbs asks for.
+        let posted = unsafe {
+            let post = (*self.context).ops.post_srq_recv;
+            post.map(|post| post(self.srq, &raw mut request, &raw mut bad))
+        };
+        match posted {
+            Some(0) => Ok(()),
+            code => Err(refused("posting a receive request", code.unwrap_or(libc::EOPNOTSUPP))),
         }
     }
 
@@ -454,14 +575,8 @@ impl Asked for IbVerbs {
     }
 
     fn poll(&mut self) -> Option<Completion> {
-        if self.next == self.filled {
-            let room = c_int::try_from(BATCH).expect("a few");
-            // SAFETY: the queue is this device's, and the batch has room for what is asked for.
-            let got = unsafe {
-                let poll = (*self.context).ops.poll_cq?;
-                poll(self.cq, room, self.batch.as_mut_ptr())
-            };
-            (self.next, self.filled) = (0, usize::try_from(got).unwrap_or(0));
+        if self.next == self.filled && !self.take_batch() {
+            return None;
         }
         let wc = self.batch[..self.filled].get(self.next)?;
         self.next += 1;
@@ -469,46 +584,18 @@ impl Asked for IbVerbs {
         let with = wc.wc_flags & wc_flag::WITH_IMM != 0;
         let len = if status == Status::Success { wc.byte_len } else { 0 };
         let immediate = with.then(|| u32::from_be(wc.imm_data));
-        Some(Completion { wr_id: wc.wr_id, status, len, immediate })
-    }
-
-    fn allocate(&mut self, len: u64) -> Result<Region, Refused> {
-        let doing = "registering memory";
-        let bytes = usize::try_from(len).map_err(|_| refused(doing, libc::EINVAL))?;
-        let mapping = Mapping::new(bytes, self.pages, &mut self.below).map_err(|error| {
-            let code = error.raw_os_error().unwrap_or(0);
-            Refused { doing, why: "the host has no memory left", code }
-        })?;
-        let flags = access::LOCAL_WRITE | access::REMOTE_READ;
-        let flags = c_int::try_from(flags).expect("bits of verbs.h");
-        let start = mapping.start();
-        // SAFETY: the mapping lives until the region is deregistered.
-        let mr = unsafe { (self.verbs.ibv_reg_mr)(self.pd, start.cast(), bytes, flags) };
-        let why = "the device refused (is RLIMIT_MEMLOCK too low? `ulimit -l`)";
-        let mr = made("ibv_reg_mr", mr).map_err(|_| Refused { why, ..refused(doing, -1) })?;
-        // SAFETY: it was made just now.
-        let (lkey, rkey) = unsafe { ((*mr).lkey, (*mr).rkey) };
-        let address = start.expose_provenance() as u64;
-        self.regions.insert(address, (mapping, mr));
-        Ok(Region { address, len, lkey, rkey })
-    }
-
-    fn free(&mut self, region: Region) {
-        if let Some((mapping, mr)) = self.regions.remove(&region.address) {
-            // SAFETY: it is this device's; the mapping goes after it.
-            unsafe { (self.verbs.ibv_dereg_mr)(mr) };
-            drop(mapping);
-        }
+        Some(Completion { qp: Qp(wc.qp_num), wr_id: wc.wr_id, status, len, immediate })
     }
 
     fn bytes(&self, slice: Slice) -> &[u8] {
-        let (base, range) = self.find(slice);
-        &self.regions[&base].0.bytes()[range]
+        let found = self.regions.range(..=slice.address).next_back();
+        let (base, (mapping, _)) = found.expect("registered memory");
+        &mapping.bytes()[within(*base, slice)]
     }
 
     fn bytes_mut(&mut self, slice: Slice) -> &mut [u8] {
-        let (base, range) = self.find(slice);
-        let (mapping, _) = self.regions.get_mut(&base).expect("found just now");
-        &mut mapping.bytes_mut()[range]
+        let found = self.regions.range_mut(..=slice.address).next_back();
+        let (base, (mapping, _)) = found.expect("registered memory");
+        &mut mapping.bytes_mut()[within(*base, slice)]
     }
 }

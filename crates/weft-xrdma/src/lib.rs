@@ -7,23 +7,25 @@
 //! | libibverbs, loaded at run time | `library.rs` |
 //! | a device as `weft_msg::Verbs` | `device.rs`, `memory.rs` |
 //! | channels by address and port, streams beside them | `node/`, `greeting.rs` |
+//! | what other languages need besides | `options.rs`, `lending.rs` |
+//! | what `weft stat` sees and `weft adm` changes | `node/show.rs` |
 //!
 //! The library is the one the loader finds: rdma-core's for hardware, ours under `weft run`.
 
-#[path = "../../weft-verbs/src/abi/mod.rs"]
-#[allow(dead_code, unreachable_pub, reason = "all of verbs.h, described once")]
-mod abi;
 mod clock;
 mod device;
 mod greeting;
+mod lending;
 mod library;
 mod memory;
 mod node;
+mod options;
 
 pub use device::{DeviceOptions, IbVerbs};
+pub use lending::Lending;
 pub use library::VerbsLibraryError;
 pub use memory::Pages;
-pub use node::{CallError, Event, Node, NodeError, Options, Ticket};
+pub use node::{CallError, Event, Node, NodeError, Options, Show, Ticket};
 pub use weft_msg::{
     Block, Call, Carrier, ChannelId, ChannelStatus, CloseReason, Config, ContextStats,
     Decomposition, Message, Parameter, Payload, Rule, SendError, Slice, Slow, SwitchError,

@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int, c_void};
 
 use libloading::Library;
 
-use crate::abi::*;
+use weft_verbs_abi::*;
 
 /// Why there is no RDMA.
 #[derive(Debug, thiserror::Error)]
@@ -105,6 +105,9 @@ functions! {
     ibv_destroy_cq: unsafe extern "C" fn(*mut ibv_cq) -> c_int;
     ibv_get_cq_event: unsafe extern "C" fn(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int;
     ibv_ack_cq_events: unsafe extern "C" fn(*mut ibv_cq, u32);
+    ibv_resize_cq: unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int;
+    ibv_create_srq: unsafe extern "C" fn(*mut ibv_pd, *mut ibv_srq_init_attr) -> *mut ibv_srq;
+    ibv_destroy_srq: unsafe extern "C" fn(*mut ibv_srq) -> c_int;
     ibv_create_qp: unsafe extern "C" fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp;
     ibv_modify_qp: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
     ibv_destroy_qp: unsafe extern "C" fn(*mut ibv_qp) -> c_int;

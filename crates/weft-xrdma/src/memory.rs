@@ -3,9 +3,10 @@
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
 
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 /// What kind of pages memory is made of (X-RDMA, table III: `ibqp_alloc_type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub enum Pages {
     Anonymous,
     /// 2 MiB pages from the kernel's pool (`vm.nr_hugepages`); anonymous ones where it has none left.
     Huge,
+    /// Of the program's allocator, with no guards around it.
+    Malloc,
 }
 
 /// Near the stack, where nothing else is mapped; each mapping goes below the last.
@@ -22,58 +25,70 @@ const HIGHEST: usize = 0x7d00_0000_0000;
 const HUGE: usize = 2 << 20;
 const PAGE: usize = 4096;
 
-/// A mapping with guards on both sides.
+/// Memory for a region.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
-    guard: usize,
-    mapped: usize,
+    kind: Kind,
+}
+
+/// Where it is from.
+#[derive(Debug)]
+enum Kind {
+    /// A mapping of this length, with guards on both sides.
+    Mapped { guard: usize, mapped: usize },
+    /// The allocator.
+    Allocated(Layout),
 }
 
 // SAFETY: it is memory of the process, and nobody else has a reference to it.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of zeros. `below` is where the last mapping began, and is moved.
+    /// `len` bytes of zeros. `below` is where the last mapping began, and is moved.
     pub(crate) fn new(len: usize, pages: Pages, below: &mut usize) -> io::Result<Self> {
-        let mapping = match pages {
-            Pages::Huge => {
-                Self::map(len.next_multiple_of(HUGE), HUGE, MapFlags::HUGETLB, below).ok()
-            }
-            Pages::Anonymous => None,
-        };
-        let mut mapping = match mapping {
-            Some(mapping) => mapping,
-            None => Self::map(len.next_multiple_of(PAGE), PAGE, MapFlags::empty(), below)?,
-        };
-        mapping.len = len;
-        Ok(mapping)
+        match pages {
+            Pages::Malloc => Self::allocate(len),
+            Pages::Huge => Self::map(len, HUGE, below).or_else(|_| Self::map(len, PAGE, below)),
+            Pages::Anonymous => Self::map(len, PAGE, below),
+        }
     }
 
-    fn map(len: usize, guard: usize, flags: MapFlags, below: &mut usize) -> io::Result<Self> {
+    fn allocate(len: usize) -> io::Result<Self> {
+        let layout = Layout::from_size_align(len.max(1), PAGE).map_err(io::Error::other)?;
+        // SAFETY: it is a byte at least.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) });
+        let start = start.ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, len, kind: Kind::Allocated(layout) })
+    }
+
+    fn map(len: usize, page: usize, below: &mut usize) -> io::Result<Self> {
         if *below == 0 {
             *below = HIGHEST;
         }
-        let mapped = len + 2 * guard;
+        let (usable, guard) = (len.next_multiple_of(page), page);
+        let mapped = usable + 2 * guard;
         let hint = (*below - mapped) / HUGE * HUGE;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | flags;
-        // SAFETY: the kernel chooses a free range, near the hint if that one is free.
-        let base =
-            unsafe { mmap_anonymous(hint as *mut c_void, mapped, ProtFlags::empty(), flags)? };
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let none = ProtFlags::empty();
+        // SAFETY: the kernel chooses a free range.
+        let base = unsafe { mmap_anonymous(hint as *mut c_void, mapped, none, flags)? };
         *below = hint;
-        let usable = MprotectFlags::READ | MprotectFlags::WRITE;
-        // SAFETY: the range was mapped just now, and nobody knows of it.
-        let opened = unsafe { mprotect(base.byte_add(guard), len, usable) };
-        if let Err(error) = opened {
+        // SAFETY: within the mapping.
+        let start = unsafe { base.byte_add(guard) };
+        // Huge pages are reserved now: without one left, the first access would end the program.
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+        let kind = if page == HUGE { MapFlags::HUGETLB } else { MapFlags::NORESERVE };
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: what it takes the place of was mapped just now, and nobody knows of it.
+        if let Err(error) = unsafe { mmap_anonymous(start, usable, both, flags | kind) } {
             // SAFETY: likewise.
             let _ = unsafe { munmap(base, mapped) };
             return Err(error.into());
         }
-        // SAFETY: still within the mapping.
-        let start = unsafe { base.byte_add(guard) }.cast();
-        let start = NonNull::new(start).expect("a mapping is not at zero");
-        Ok(Self { start, len, guard, mapped })
+        let start = NonNull::new(start.cast()).expect("a mapping is not at zero");
+        Ok(Self { start, len, kind: Kind::Mapped { guard, mapped } })
     }
 
     pub(crate) const fn start(&self) -> *mut u8 {
@@ -93,8 +108,15 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it is this mapping, guards included, and nobody has it any more.
-        let _ = unsafe { munmap(self.start().byte_sub(self.guard).cast(), self.mapped) };
+        // SAFETY: it is this memory, guards included, and nobody has it any more.
+        unsafe {
+            match self.kind {
+                Kind::Mapped { guard, mapped } => {
+                    let _ = munmap(self.start().byte_sub(guard).cast(), mapped);
+                }
+                Kind::Allocated(layout) => dealloc(self.start(), layout),
+            }
+        }
     }
 }
 
@@ -113,10 +135,53 @@ mod tests {
             assert!(mapping.start().addr() > HIGHEST / 2, "far from the heap");
         }
         for pair in mappings.windows(2) {
-            let [above, below] = pair else { unreachable!() };
-            let apart = above.start().addr() - below.start().addr();
+            let [one, other] = pair else { unreachable!() };
+            // Other tests map at the same time, so the next need not be below.
+            let apart = one.start().addr().abs_diff(other.start().addr());
             assert!(apart >= 5000 + 2 * PAGE, "guards between: {apart}");
         }
+    }
+
+    /// Where pages are, by the kernel's account of this process.
+    fn page_size_at(address: usize) -> Option<String> {
+        let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
+        let start = format!("{address:x}-");
+        let mut lines = maps.lines().skip_while(|line| !line.starts_with(&start));
+        let line = lines.find(|line| line.starts_with("KernelPageSize:"))?;
+        Some(line.trim_start_matches("KernelPageSize:").trim().to_owned())
+    }
+
+    #[test]
+    fn huge_pages_are_taken_where_there_are_some_and_missed_by_nobody() {
+        const POOL: &str = "/proc/sys/vm/nr_hugepages";
+        let before = std::fs::read_to_string(POOL).unwrap_or_default();
+        // Without the right to, or a page's worth of free memory in one piece, there are none.
+        let _ = std::fs::write(POOL, "2");
+        let free =
+            std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+        let free = free.ok().and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(0);
+        let mut below = 0;
+        let mut mappings: Vec<_> =
+            (0..4).map(|_| Mapping::new(HUGE, Pages::Huge, &mut below).unwrap()).collect();
+        for mapping in &mut mappings {
+            // Written to or the program ends.
+            mapping.bytes_mut().fill(7);
+        }
+        let sizes = mappings.iter().filter_map(|mapping| page_size_at(mapping.start().addr()));
+        let huge = sizes.filter(|size| size == "2048 kB").count();
+        drop(mappings);
+        let _ = std::fs::write(POOL, before);
+        assert_eq!(huge, free.min(4));
+    }
+
+    #[test]
+    fn memory_of_the_allocator_is_zeros_and_aligned() {
+        let mut below = 0;
+        let mut mapping = Mapping::new(100_000, Pages::Malloc, &mut below).unwrap();
+        assert!(mapping.start().addr().is_multiple_of(PAGE));
+        assert!(mapping.bytes().iter().all(|&byte| byte == 0));
+        mapping.bytes_mut().fill(1);
+        assert_eq!(below, 0, "it is no mapping");
     }
 
     #[test]

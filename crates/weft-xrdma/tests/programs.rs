@@ -2,10 +2,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
-use weft_testkit::{link_verbs, program_on};
+use weft_testkit::{Server, link_verbs, program_on};
 // The archive is made with the library.
 use weft_verbs as _;
 
@@ -20,31 +20,20 @@ fn example(name: &str) -> String {
     path.to_str().expect("a path of ours").to_owned()
 }
 
-/// A server that has said where it listens.
-struct Server {
-    child: Child,
-    at: String,
+/// The same program on bare verbs, from its C files.
+fn bare(name: &str, files: &[&str]) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/bare");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bare-{name}"));
+    let program = program.to_str().expect("a path of ours").to_owned();
+    let mut cc = Command::new("cc");
+    cc.current_dir(folder).args(["-O2", "-Wall", "-Wextra", "-Werror", "-o", &program]);
+    let output = cc.args(files).arg("-libverbs").output().expect("apt-get install gcc");
+    assert!(output.status.success(), "{} (apt-get install libibverbs-dev)", said(&output));
+    program
 }
 
-impl Server {
-    fn start(words: &[&str]) -> Self {
-        // Without a shell or a timeout between: it is to be killed, not asked.
-        let mut command = Command::new(words[0]);
-        command.args(&words[1..]).env("LD_LIBRARY_PATH", &*LIBRARY);
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let line = lines.next().expect("it says where").expect("in words");
-        let port = line.rsplit(':').next().expect("a port");
-        let at = format!("127.0.0.1:{port}");
-        Self { child, at }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn serve(words: &[&str]) -> Server {
+    Server::start(&LIBRARY, words)
 }
 
 fn run(words: &[&str]) -> Output {
@@ -59,7 +48,7 @@ fn said(output: &Output) -> String {
 #[test]
 fn messages_of_every_kind_go_there_and_back() {
     let program = example("ping_pong");
-    let server = Server::start(&[&program, "0"]);
+    let server = serve(&[&program, "0"]);
     for (size, count) in
         [("0", "50"), ("64", "500"), ("4096", "200"), ("4097", "50"), ("3000000", "5")]
     {
@@ -68,42 +57,86 @@ fn messages_of_every_kind_go_there_and_back() {
     }
 }
 
+/// More of them than a server needs to notice that the first are gone: each gets the address and the numbers of one
+/// before it, whom the server still probes.
 #[test]
-fn a_key_value_store_of_three_shards_keeps_what_it_is_given() {
-    let server = example("kv_server");
-    let shards: Vec<Server> = (0..3).map(|_| Server::start(&[&server, "0"])).collect();
-    let at = shards.iter().map(|shard| shard.at.as_str()).collect::<Vec<_>>().join(",");
-    let mut command = program_on(&LIBRARY, &[&example("kv_client"), &at]);
+fn clients_that_follow_one_another_are_not_taken_for_those_before() {
+    let program = example("ping_pong");
+    let server = serve(&[&program, "0"]);
+    for client in 0..25 {
+        let output = run(&[&program, &server.at, "64", "50"]);
+        assert!(output.status.success(), "client {client}: {}", said(&output));
+    }
+}
+
+#[test]
+fn bare_verbs_play_the_same_ping_pong() {
+    let program = bare("ping_pong", &["ping_pong.c"]);
+    let server = serve(&[&program, "0"]);
+    for (size, count) in [("0", "50"), ("64", "500"), ("4096", "200"), ("3000000", "5")] {
+        let output = run(&[&program, &server.at, size, count]);
+        assert!(output.status.success(), "{size} bytes: {}", said(&output));
+    }
+    let output = run(&[&program, "127.0.0.1:1"]);
+    assert!(!output.status.success() && said(&output).contains("refused"), "{}", said(&output));
+}
+
+/// Runs a client with lines to read; what it printed.
+fn feed(client: &str, at: &str, lines: String) -> String {
+    let mut command = program_on(&LIBRARY, &[client, at]);
     let mut client =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
-    let mut lines = String::new();
-    let mut want = String::new();
-    for number in 0..200 {
-        // Some values are too long for a frame.
-        let value = format!("{number}").repeat(1 + (number % 10) * 300);
-        lines += &format!("set key{number} {value}\n");
-        want += "+\n";
-    }
-    for number in 0..200 {
-        let value = format!("{number}").repeat(1 + (number % 10) * 300);
-        lines += &format!("get key{number}\n");
-        want += &format!("+{value}\n");
-    }
-    lines += "del key7\nget key7\nget nothing\nfrobnicate key8\n";
-    want += &format!("+{}\n-\n-\n-\n", "7".repeat(1 + 7 * 300));
     let mut stdin = client.stdin.take().expect("piped");
     let writer =
         std::thread::spawn(move || std::io::Write::write_all(&mut stdin, lines.as_bytes()));
     let output = client.wait_with_output().expect("it ends");
     writer.join().expect("it ends").expect("it was read");
     assert!(output.status.success(), "{}", said(&output));
-    assert_eq!(String::from_utf8_lossy(&output.stdout), want);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Three shards, and several clients at once with values of which some are too long for a frame.
+fn keeps_what_it_is_given(server: &str, client: &str) {
+    let shards: Vec<Server> = (0..3).map(|_| serve(&[server, "0"])).collect();
+    let at = shards.iter().map(|shard| shard.at.as_str()).collect::<Vec<_>>().join(",");
+    let serve = |who: usize| {
+        let (mut lines, mut want) = (String::new(), String::new());
+        let value = |number: usize| format!("{who}-{number}").repeat(1 + (number % 10) * 300);
+        for number in 0..100 {
+            lines += &format!("set {who}.{number} {}\n", value(number));
+            want += "+\n";
+        }
+        for number in 0..100 {
+            lines += &format!("get {who}.{number}\n");
+            want += &format!("+{}\n", value(number));
+        }
+        lines += &format!("set {who}.8 new\ndel {who}.7\nget {who}.7\nget nothing\nfrobnicate 8\n");
+        want += &format!("+{}\n+{}\n-\n-\n-\n", value(8), value(7));
+        assert_eq!(feed(client, &at, lines), want, "client {who}");
+    };
+    std::thread::scope(|scope| {
+        (0..4).for_each(|who| drop(scope.spawn(move || serve(who))));
+    });
+    let long = "x".repeat(20 << 20);
+    let answers = feed(client, &at, format!("set long {long}\nget long\n"));
+    assert_eq!(answers, format!("+\n+{long}\n"));
+}
+
+#[test]
+fn a_key_value_store_keeps_what_it_is_given() {
+    keeps_what_it_is_given(&example("kv_server"), &example("kv_client"));
+}
+
+#[test]
+fn so_does_the_one_on_bare_verbs() {
+    let server = bare("kv_server", &["kv_server.c", "kv.c"]);
+    keeps_what_it_is_given(&server, &bare("kv_client", &["kv_client.c", "kv.c"]));
 }
 
 #[test]
 fn a_peer_that_is_killed_ends_the_channel_with_a_reason() {
     let program = example("ping_pong");
-    let mut server = Server::start(&[&program, "0"]);
+    let mut server = serve(&[&program, "0"]);
     let mut command = program_on(&LIBRARY, &[&program, &server.at, "64", "100000000"]);
     let mut client = command.stderr(Stdio::piped()).spawn().expect("it starts");
     server.child.kill().expect("it runs");

@@ -86,13 +86,13 @@ impl Channel {
             let message = Message { call: header.call, block, body };
             self.deliver(now, shared, &header, message);
             self.amend_received_at(&header, came_at);
-            self.finish(now, seq);
+            self.finish_message(now, shared, seq);
         }
     }
 
     /// A request had come when it was announced, not when its body was here.
     fn amend_received_at(&mut self, header: &FrameHeader, came_at: Instant) {
-        let request = header.call.request().and_then(|id| self.to_answer.get_mut(&id));
+        let request = header.call.request().and_then(|id| self.to_answer.get_mut(id));
         if let Some(Some(stamp)) = request {
             stamp.received_at = came_at.as_nanos();
         }

@@ -1,14 +1,15 @@
 //! One channel: a queue pair, a window in each direction, and what waits for them.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use weft_units::Instant;
+use weft_units::{Histogram, Instant};
 use weft_wire::{Call, ChannelOffer, FrameKind};
 
 use crate::Config;
+use crate::calls::Calls;
 use crate::memory::Block;
-use crate::stats::ChannelStats;
+use crate::stats::{ChannelState, ChannelStats};
 use crate::trace::ClockOffset;
 use crate::verbs::{Qp, Slice};
 use crate::window::{ReceiveWindow, SendWindow};
@@ -40,6 +41,18 @@ pub(crate) enum State {
         /// When the acknowledgement is no longer waited for.
         until: Instant,
     },
+}
+
+impl From<State> for ChannelState {
+    fn from(state: State) -> Self {
+        match state {
+            State::Offered => Self::Offered,
+            State::Connected => Self::Connected,
+            State::Open => Self::Open,
+            State::Closing { .. } => Self::Closing,
+            State::PeerClosed { .. } => Self::PeerClosed,
+        }
+    }
 }
 
 /// What carries the frames of one direction.
@@ -121,9 +134,11 @@ pub(crate) struct Channel {
     /// Send requests since the last that was signalled.
     pub(crate) unsignaled: u16,
     /// Calls that wait for their answer.
-    pub(crate) asked: BTreeMap<u64, Asked>,
+    pub(crate) asked: Calls<Asked>,
     /// Requests that are not answered, and the trace of each.
-    pub(crate) to_answer: BTreeMap<u64, Option<Stamp>>,
+    pub(crate) to_answer: Calls<Option<Stamp>>,
+    /// Frames of requests that the owner has, beyond those it may leave unanswered.
+    pub(crate) parked: VecDeque<u64>,
     pub(crate) clock: ClockOffset,
     pub(crate) stream: Stream,
     pub(crate) last_heard: Instant,
@@ -138,9 +153,13 @@ pub(crate) struct Channel {
     pub(crate) timer: Option<Instant>,
     /// It is in the context's list of channels to see to.
     pub(crate) touched: bool,
+    /// It is in the context's list of channels that wait for memory.
+    pub(crate) in_want: bool,
     /// It is in the context's queue of channels that read.
     pub(crate) in_read_queue: bool,
     pub(crate) stats: ChannelStats,
+    /// How long answered calls took.
+    pub(crate) calls: Histogram,
 }
 
 impl Channel {
@@ -162,8 +181,9 @@ impl Channel {
             fetches: VecDeque::new(),
             reading: 0,
             unsignaled: 0,
-            asked: BTreeMap::new(),
-            to_answer: BTreeMap::new(),
+            asked: Calls::new(),
+            to_answer: Calls::new(),
+            parked: VecDeque::new(),
             clock: ClockOffset::default(),
             stream: Stream::default(),
             last_heard: now,
@@ -173,8 +193,10 @@ impl Channel {
             ack_now: false,
             timer: None,
             touched: false,
+            in_want: false,
             in_read_queue: false,
             stats: ChannelStats::default(),
+            calls: Histogram::default(),
         }
     }
 

@@ -1,7 +1,5 @@
 //! Frames that arrive, by whatever carrier.
 
-use alloc::vec::Vec;
-
 use weft_units::{Duration, Instant};
 use weft_wire::{Call, FrameHeader, FrameKind, RemoteBody, SequenceWord};
 
@@ -9,6 +7,7 @@ use super::{Asked, Body, Carrier, Channel, Fetch, Stamp, State};
 use crate::context::{Shared, WorkId};
 use crate::event::{CloseReason, Event, Message, ProtocolError, Slow};
 use crate::filter::{Direction, Fault};
+use crate::journal::Noted;
 use crate::memory::Block;
 use crate::verbs::{Completion, Slice, Verbs};
 
@@ -21,6 +20,9 @@ impl Channel {
         &mut self,
         shared: &mut Shared<V>,
     ) -> Result<(), CloseReason> {
+        if shared.receives.is_some() {
+            return Ok(());
+        }
         let wanted = self.offer.depth + self.offer.ack_frames;
         while self.posted.len() < usize::from(wanted) {
             let block = shared.frame_block().map_err(CloseReason::Device)?;
@@ -46,6 +48,10 @@ impl Channel {
         shared: &mut Shared<V>,
         number: u64,
     ) -> Result<(), CloseReason> {
+        if shared.receives.is_some() {
+            // No frame waits for that: its peer may find the queue empty in any case.
+            return Ok(());
+        }
         match shared.frame_block() {
             Ok(block) => self.post_receive(shared, block),
             Err(_) => {
@@ -57,7 +63,7 @@ impl Channel {
     }
 
     /// Tries again where there was no memory. Until it succeeds the peer's window stays that much smaller.
-    pub(crate) fn retry_receives<V: Verbs>(
+    pub(crate) fn replenish<V: Verbs>(
         &mut self,
         now: Instant,
         shared: &mut Shared<V>,
@@ -86,6 +92,33 @@ impl Channel {
         }
     }
 
+    /// The owner has a message. One that leaves too many requests unanswered keeps its place in the window.
+    pub(super) fn finish_message<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+        seq: u64,
+    ) {
+        let waiting = u32::try_from(self.to_answer.len()).unwrap_or(u32::MAX);
+        if waiting <= shared.config.unanswered {
+            return self.finish(now, seq);
+        }
+        if self.parked.is_empty() {
+            let channel = shared.current;
+            shared.events.push_back(Event::Slow(Slow::Answers { channel, waiting }));
+        }
+        self.parked.push_back(seq);
+    }
+
+    /// A request is answered, or never will be.
+    pub(crate) fn settle_request(&mut self, now: Instant, id: u64) {
+        if self.to_answer.remove(id).is_some()
+            && let Some(seq) = self.parked.pop_front()
+        {
+            self.finish(now, seq);
+        }
+    }
+
     /// A receive request completed.
     pub(crate) fn received<V: Verbs>(
         &mut self,
@@ -94,6 +127,17 @@ impl Channel {
         completion: &Completion,
     ) -> Result<(), CloseReason> {
         let Some(block) = self.posted.pop_front() else { return Ok(()) };
+        self.received_in(now, shared, completion, block)
+    }
+
+    /// The same, in this memory.
+    pub(crate) fn received_in<V: Verbs>(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<V>,
+        completion: &Completion,
+        block: Block,
+    ) -> Result<(), CloseReason> {
         self.last_heard = now;
         let Some(word) = completion.immediate else {
             shared.memory.release(now, block);
@@ -153,7 +197,7 @@ impl Channel {
                 let block = block.take().expect("nobody has it yet");
                 let message = Message { call: header.call, block, body };
                 self.deliver(now, shared, &header, message);
-                self.finish(now, seq);
+                self.finish_message(now, shared, seq);
             }
             FrameKind::Large => {
                 let from = remote.map_err(|error| CloseReason::Protocol(error.into()))?;
@@ -225,9 +269,10 @@ impl Channel {
         if self.state == State::Connected {
             self.state = State::Open;
             shared.events.push_back(Event::Open { channel: shared.current });
+            shared.note(now, Some(self.peer.gid), Noted::Opened);
         }
         let acked = self.tx.acknowledge(word.ack);
-        let acked: Vec<_> = acked.map_err(|error| CloseReason::Protocol(error.into()))?.collect();
+        let acked = acked.map_err(|error| CloseReason::Protocol(error.into()))?;
         let mut finished = false;
         for frame in acked {
             self.last_progress = now;
@@ -316,14 +361,16 @@ impl Channel {
                 true
             }
             Call::Response(id) => {
-                let Some(Asked { at, sent_at }) = self.asked.remove(&id) else { return false };
+                let Some(Asked { at, sent_at }) = self.asked.remove(id) else { return false };
                 if let (Some(trace), Some(sent)) = (&header.trace, sent_at) {
                     let time = self.clock.decompose(sent, trace, now);
                     shared.events.push_back(Event::Traced { channel, id, time });
                 }
                 let took = now.since(at);
+                self.calls.record(took);
                 if took > shared.config.slow_threshold {
                     shared.stats.slow_calls += 1;
+                    shared.note(now, Some(self.peer.gid), Noted::SlowCall(took));
                     shared.events.push_back(Event::Slow(Slow::Call { channel, id, took }));
                 }
                 true

@@ -6,6 +6,7 @@ use weft_wire::{FrameKind, RemoteBody, SequenceWord};
 use super::{Body, Carrier, Channel, Outgoing, State};
 use crate::context::{Shared, WorkId};
 use crate::event::CloseReason;
+use crate::journal::Noted;
 use crate::verbs::{Slice, Verbs, Work};
 use crate::window::low;
 
@@ -30,8 +31,14 @@ impl Channel {
         Ok(())
     }
 
+    /// Whether a message may leave at once, with nothing before it.
+    pub(crate) fn is_clear(&self) -> bool {
+        let switching = self.stream.wanted != self.stream.sending;
+        self.may_send() && self.backlog.is_empty() && self.tx.open() && !switching
+    }
+
     /// Lets one frame into the window and out.
-    pub(super) fn launch<V: Verbs>(
+    pub(crate) fn launch<V: Verbs>(
         &mut self,
         now: Instant,
         shared: &mut Shared<V>,
@@ -40,7 +47,7 @@ impl Channel {
         if self.tx.in_flight() == 0 {
             self.last_progress = now;
         }
-        if let Some(asked) = frame.call.request().and_then(|id| self.asked.get_mut(&id)) {
+        if let Some(asked) = frame.call.request().and_then(|id| self.asked.get_mut(id)) {
             asked.sent_at = Some(now);
         }
         let switches = frame.kind == FrameKind::Switch;
@@ -50,6 +57,7 @@ impl Channel {
         if switches {
             self.stream.sending = self.stream.sending.other();
             self.stats.switches += 1;
+            shared.note(now, Some(self.peer.gid), Noted::Switched(self.stream.sending));
         }
         Ok(())
     }
@@ -87,7 +95,8 @@ impl Channel {
         let pieces = [head, frame.body.as_ref().map(Body::slice).unwrap_or_default()];
         let apart = kind == FrameKind::Small && frame.body.is_some();
         let from = &pieces[..if apart { 2 } else { 1 }];
-        self.post(now, shared, Work::Send { from, immediate: word.immediate() })
+        let work = Work::Send { from, immediate: word.immediate() };
+        self.post(now, shared, WorkId::Send, work)
     }
 
     /// Posts a SEND, signalled often enough for the send queue to empty.
@@ -95,15 +104,16 @@ impl Channel {
         &mut self,
         now: Instant,
         shared: &mut Shared<V>,
+        id: WorkId,
         work: Work<'_>,
     ) -> Result<(), CloseReason> {
         let every = (self.peer.depth / 4).max(1);
         self.unsignaled += 1;
-        let signaled = self.unsignaled >= every;
+        let signaled = self.unsignaled >= every || id == WorkId::LastAck;
         if signaled {
             self.unsignaled = 0;
         }
-        let id = shared.work_id(WorkId::Send);
+        let id = shared.work_id(id);
         let posted = shared.verbs.post_send(now, self.qp, id, work, signaled);
         posted.map_err(CloseReason::Device)
     }
@@ -150,7 +160,9 @@ impl Channel {
             return Ok(());
         }
         self.unseen_acks.push_back(self.rx.ready());
-        self.post(now, shared, Work::Send { from: &[], immediate: word.immediate() })
+        let last = matches!(self.state, State::PeerClosed { .. }) && self.rx.all_done();
+        let id = if last { WorkId::LastAck } else { WorkId::Send };
+        self.post(now, shared, id, Work::Send { from: &[], immediate: word.immediate() })
     }
 
     /// Asks whether the peer is there, if it has been silent for long (section V.A).

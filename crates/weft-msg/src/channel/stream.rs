@@ -17,6 +17,7 @@ use super::{Body, Carrier, Channel, Outgoing, State};
 use crate::Config;
 use crate::context::Shared;
 use crate::event::{CloseReason, Event, Message, ProtocolError};
+use crate::journal::Noted;
 use crate::memory::Block;
 use crate::verbs::{Slice, Verbs};
 use crate::window::{WindowError, low};
@@ -252,7 +253,7 @@ impl Channel {
                 shared.verbs.bytes_mut(slice).copy_from_slice(body);
                 let message = Message { call: header.call, block, body: slice };
                 self.deliver(now, shared, &header, message);
-                self.finish(now, seq);
+                self.finish_message(now, shared, seq);
             }
             (Ok(seq), None) => {
                 self.control(now, shared.config.close_timeout, header.kind, seq)?;
@@ -323,6 +324,7 @@ impl Channel {
         if self.state == State::Connected {
             self.state = State::Open;
             shared.events.push_back(Event::Open { channel: shared.current });
+            shared.note(now, Some(self.peer.gid), Noted::Opened);
         }
         shared.verbs.destroy_qp(now, self.qp);
         self.stream.rdma_lost = true;
@@ -349,6 +351,7 @@ impl Channel {
             self.stats.repeats += 1;
         }
         self.stats.switches += 1;
+        shared.note(now, Some(self.peer.gid), Noted::Switched(Carrier::Stream));
         Ok(())
     }
 }

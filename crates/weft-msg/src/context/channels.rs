@@ -12,6 +12,8 @@ use super::{ChannelId, Context, Shared};
 use crate::Config;
 use crate::channel::{Body, Channel, Outgoing, State};
 use crate::event::{CloseReason, Event};
+use crate::journal::Noted;
+use crate::shared_receives::SharedReceives;
 use crate::verbs::{Qp, QpSizes, Refused, Verbs};
 
 /// Why a channel could not be made.
@@ -53,8 +55,10 @@ impl<V: Verbs> Context<V> {
             small: config.small,
             longest: config.longest,
             token: 0,
+            shared: config.srq > 0,
         };
         self.shared.stats.channels += 1;
+        self.activity += 1;
         let secret = self.secret;
         let id = self.channels.insert_with_key(|id| {
             let token = token(&secret, id);
@@ -63,6 +67,9 @@ impl<V: Verbs> Context<V> {
             Channel::new(now, qp, ChannelOffer { token, psn, ..described })
         });
         self.shared.current = id;
+        if described.shared {
+            self.by_qp.insert(qp, id);
+        }
         let channel = self.channels.get_mut(id).expect("it was made just now");
         let posted = channel.post_receives(&mut self.shared);
         let offer = channel.offer;
@@ -87,7 +94,10 @@ impl<V: Verbs> Context<V> {
         self.connect(now, id, peer)?;
         let channel = self.channels.get_mut(id).expect("it was connected just now");
         channel.state = State::Open;
+        let peer = channel.peer.gid;
+        self.shared.current = id;
         self.shared.events.push_back(Event::Open { channel: id });
+        self.shared.note(now, Some(peer), Noted::Opened);
         // The peer's end opens with the first frame.
         self.with(now, id, |channel, shared| channel.send_control(now, shared, FrameKind::Nop));
         self.attend(now);
@@ -171,11 +181,17 @@ impl<V: Verbs> Context<V> {
         for qp in self.qps.drain(..) {
             self.shared.verbs.destroy_qp(now, qp);
         }
-        let Shared { memory, verbs, .. } = &mut self.shared;
+        let Shared { memory, verbs, receives, .. } = &mut self.shared;
+        if receives.take().is_some() {
+            verbs.destroy_shared_receives();
+        }
         memory.free_all(verbs);
     }
 
     pub(super) fn end(&mut self, now: Instant, id: ChannelId, reason: CloseReason) {
+        let peer = self.channels.get(id).map(|channel| channel.peer.gid);
+        self.shared.current = id;
+        self.shared.note(now, peer, Noted::Closed(reason));
         self.end_silently(now, id);
         self.shared.events.push_back(Event::Closed { channel: id, reason });
     }
@@ -185,8 +201,9 @@ impl<V: Verbs> Context<V> {
         if let Some(at) = channel.timer {
             self.timers.remove(&(at, id));
         }
-        self.starved.remove(&id);
         self.shared.stats.closed += 1;
+        self.activity += 1;
+        self.by_qp.remove(&channel.qp);
         // First of all the device forgets the memory.
         if !channel.stream.rdma_lost {
             self.give_back_qp(now, channel.qp);
@@ -208,6 +225,7 @@ impl<V: Verbs> Context<V> {
             self.shared.stats.qps_reused += 1;
             return Ok(qp);
         }
+        self.share_receives()?;
         let config = &self.shared.config;
         let (depth, acks) = (u32::from(config.depth), u32::from(config.ack_frames()));
         let sizes = QpSizes {
@@ -215,9 +233,31 @@ impl<V: Verbs> Context<V> {
             send: 2 * (depth + acks) + u32::from(config.reads) + 8,
             receive: depth + acks,
             reads: config.reads,
+            shared: config.srq > 0,
         };
         self.shared.stats.qps_created += 1;
         self.shared.verbs.create_qp(now, sizes)
+    }
+
+    /// Makes and fills the queue that channels share, if there is to be one.
+    fn share_receives(&mut self) -> Result<(), Refused> {
+        let Shared { verbs, config, receives, .. } = &mut self.shared;
+        if config.srq > 0 && receives.is_none() {
+            verbs.create_shared_receives(config.srq)?;
+            *receives = Some(SharedReceives::new(config.srq));
+            self.shared.fill_shared();
+        }
+        Ok(())
+    }
+
+    /// Destroys what the cache may no longer keep.
+    pub(super) fn trim_qps(&mut self, now: Instant) {
+        let keep = self.shared.config.qp_cache as usize;
+        while self.qps.len() > keep
+            && let Some(qp) = self.qps.pop()
+        {
+            self.shared.verbs.destroy_qp(now, qp);
+        }
     }
 
     fn give_back_qp(&mut self, now: Instant, qp: Qp) {

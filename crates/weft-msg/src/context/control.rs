@@ -2,16 +2,17 @@
 
 use alloc::vec::Vec;
 
-use weft_units::Instant;
+use weft_units::{Histogram, Instant};
 use weft_wire::FrameKind;
 
 use super::{ChannelId, Context};
 use crate::channel::{Carrier, Channel, State};
 use crate::event::CloseReason;
 use crate::filter::Rule;
+use crate::journal::Journal;
 use crate::memory::MemoryLimits;
 use crate::stats::{ChannelStatus, ContextStats};
-use crate::verbs::Verbs;
+use crate::verbs::{Qp, Verbs};
 use crate::{Config, ConfigError};
 
 /// Why a channel's carrier does not change.
@@ -63,6 +64,21 @@ impl<V: Verbs> Context<V> {
         ContextStats { filtered: self.shared.filter.hits, ..self.shared.stats }
     }
 
+    /// What happened lately.
+    pub const fn journal(&self) -> &Journal {
+        &self.shared.journal
+    }
+
+    /// Grows whenever a message is handed in, something completes, or a channel begins or ends.
+    pub const fn activity(&self) -> u64 {
+        self.activity
+    }
+
+    /// How long a channel's answered calls took, from request to response.
+    pub fn calls(&self, id: ChannelId) -> Option<&Histogram> {
+        self.channels.get(id).map(|channel| &channel.calls)
+    }
+
     /// Bytes of registered memory, and bytes of them in use.
     pub const fn memory(&self) -> (u64, u64) {
         self.shared.memory.bytes()
@@ -84,7 +100,7 @@ impl<V: Verbs> Context<V> {
     }
 
     #[cfg(test)]
-    pub(crate) fn qp_of(&self, id: ChannelId) -> crate::Qp {
+    pub(crate) fn qp_of(&self, id: ChannelId) -> Qp {
         self.channels[id].qp
     }
 
@@ -94,12 +110,17 @@ impl<V: Verbs> Context<V> {
         let count = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
         let frame = u64::from(self.shared.frame_len());
         Some(ChannelStatus {
+            state: channel.state.into(),
+            qp: channel.qp,
+            peer: channel.peer.gid,
+            peer_qp: Qp(channel.peer.qp.into()),
             stats: channel.stats,
             in_flight: channel.tx.in_flight(),
             depth: channel.peer.depth,
             backlog: count(channel.backlog.len()),
             fetching: count(channel.fetches.len()),
             asked: count(channel.asked.len()),
+            to_answer: count(channel.to_answer.len()),
             receive_bytes: channel.posted.len() as u64 * frame,
             clock_offset: channel.clock.offset(),
             carrier: channel.stream.sending,

@@ -3,6 +3,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use core::net::Ipv6Addr;
 
 use slotmap::{Key, KeyData, SlotMap};
 use weft_rnic::Status;
@@ -12,7 +13,9 @@ use weft_wire::{Call, FrameHeader, FrameKind};
 use crate::channel::{Channel, Outgoing, State};
 use crate::event::{CloseReason, Event, Message, Slow};
 use crate::filter::Filter;
+use crate::journal::{Journal, Note, Noted};
 use crate::memory::{Block, MemoryCache, MemoryLimits};
+use crate::shared_receives::SharedReceives;
 use crate::stats::ContextStats;
 use crate::verbs::{Completion, Qp, Refused, Slice, Verbs};
 use crate::{Config, ConfigError};
@@ -38,6 +41,8 @@ const BUDGET: usize = 256;
 pub struct Context<V> {
     shared: Shared<V>,
     channels: SlotMap<ChannelId, Channel>,
+    /// Whose queue pairs take from the shared receive queue.
+    by_qp: BTreeMap<Qp, ChannelId>,
     /// Queue pairs for the next channels.
     qps: Vec<Qp>,
     timers: BTreeSet<(Instant, ChannelId)>,
@@ -45,11 +50,12 @@ pub struct Context<V> {
     touched: Vec<ChannelId>,
     /// Channels that have fragments to ask for, each once.
     readers: VecDeque<ChannelId>,
-    /// Channels that wait for memory.
-    starved: BTreeSet<ChannelId>,
-    shrink_at: Option<Instant>,
+    /// Channels that wait for memory, each once.
+    want: VecDeque<ChannelId>,
     last_poll: Option<Instant>,
     next_number: u64,
+    /// What was completed, handed in or ended: grows whenever something happens.
+    activity: u64,
     secret: [u8; 16],
 }
 
@@ -63,6 +69,9 @@ pub(crate) struct Shared<V> {
     pub(crate) filter: Filter,
     pub(crate) rng: Rng,
     pub(crate) stats: ContextStats,
+    /// The receive queue of all channels, where they share one.
+    pub(crate) receives: Option<SharedReceives>,
+    pub(crate) journal: Journal,
     /// READs under way.
     pub(crate) reading: u32,
     /// The channel that is being seen to.
@@ -85,6 +94,15 @@ pub(crate) enum WorkId {
     Receive = 1,
     Read = 2,
     Probe = 3,
+    /// The ACK of the peer's close: nothing comes after it.
+    LastAck = 4,
+    /// A receive request of the queue that channels share: its number is not a channel's.
+    SharedReceive = 5,
+}
+
+impl WorkId {
+    /// Bits that it takes of a number.
+    pub(crate) const BITS: u32 = 3;
 }
 
 impl<V: Verbs> Context<V> {
@@ -114,6 +132,8 @@ impl<V: Verbs> Context<V> {
             filter: Filter::default(),
             rng: seed.child("messages", 0).rng(),
             stats: ContextStats::default(),
+            receives: None,
+            journal: Journal::default(),
             reading: 0,
             current: ChannelId::null(),
             held: BTreeMap::new(),
@@ -122,14 +142,15 @@ impl<V: Verbs> Context<V> {
         Ok(Self {
             shared,
             channels: SlotMap::with_key(),
+            by_qp: BTreeMap::new(),
             qps: Vec::new(),
             timers: BTreeSet::new(),
             touched: Vec::new(),
             readers: VecDeque::new(),
-            starved: BTreeSet::new(),
-            shrink_at: None,
+            want: VecDeque::new(),
             last_poll: None,
             next_number: 1,
+            activity: 0,
             secret,
         })
     }
@@ -146,13 +167,17 @@ impl<V: Verbs> Context<V> {
             self.complete(now, &completion);
         }
         if handled > 0 {
-            self.watch(gap);
+            self.activity += handled as u64;
+            self.watch(now, gap);
+        }
+        if handled < BUDGET {
+            self.shared.receives.iter_mut().for_each(SharedReceives::caught_up);
         }
         self.release_held(now);
         self.serve_timers(now);
-        for id in core::mem::take(&mut self.starved) {
-            self.touch(id);
-        }
+        self.trim_qps(now);
+        self.shared.fill_shared();
+        self.replenish(now);
         self.attend(now);
         handled == BUDGET
     }
@@ -171,7 +196,7 @@ impl<V: Verbs> Context<V> {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let timer = self.timers.first().map(|(at, _)| *at);
         let held = self.shared.held.keys().next().map(|(at, _)| *at);
-        [timer, held, self.shrink_at].into_iter().flatten().min()
+        [timer, held, self.shared.memory.shrink_at()].into_iter().flatten().min()
     }
 
     /// The owner is about to sleep until something completes: the time until the next poll is not held
@@ -180,16 +205,31 @@ impl<V: Verbs> Context<V> {
         self.last_poll = None;
     }
 
+    /// Tries again for channels that there was no memory for.
+    fn replenish(&mut self, now: Instant) {
+        for _ in 0..self.want.len() {
+            let Some(id) = self.want.pop_front() else { break };
+            self.with(now, id, |channel, shared| {
+                channel.in_want = false;
+                channel.replenish(now, shared)
+            });
+        }
+    }
+
     /// Completions waited for an owner that was elsewhere (section VI.A, method II).
-    fn watch(&mut self, gap: Option<Duration>) {
+    fn watch(&mut self, now: Instant, gap: Option<Duration>) {
         if let Some(gap) = gap.filter(|&gap| gap > self.shared.config.polling_warn) {
             self.shared.stats.slow_polls += 1;
+            self.shared.note(now, None, Noted::SlowPoll(gap));
             self.shared.events.push_back(Event::Slow(Slow::Poll { gap }));
         }
     }
 
     fn complete(&mut self, now: Instant, completion: &Completion) {
         let (id, work) = read_work_id(completion.wr_id);
+        if work == WorkId::SharedReceive {
+            return self.complete_shared(now, completion);
+        }
         let status = completion.status;
         self.with(now, id, |channel, shared| {
             if status != Status::Success {
@@ -197,13 +237,34 @@ impl<V: Verbs> Context<V> {
             }
             match work {
                 WorkId::Receive => return channel.received(now, shared, completion),
+                WorkId::SharedReceive => {}
                 WorkId::Read => channel.fragment_read(now, shared),
                 WorkId::Probe => channel.probing = false,
+                WorkId::LastAck => return Err(CloseReason::ByPeer),
                 WorkId::Send => {}
             }
             channel.last_heard = now;
             Ok(())
         });
+    }
+
+    /// A receive request of the shared queue completed.
+    fn complete_shared(&mut self, now: Instant, completion: &Completion) {
+        let Some(block) = self.shared.take_shared(completion.wr_id) else { return };
+        match self.by_qp.get(&completion.qp) {
+            Some(&id) if completion.status == Status::Success => {
+                self.with(now, id, |channel, shared| {
+                    channel.received_in(now, shared, completion, block)
+                });
+            }
+            found => {
+                let found = found.copied();
+                self.shared.memory.release(now, block);
+                let reason = CloseReason::PeerGone(completion.status);
+                found.into_iter().for_each(|id| self.fail(now, id, reason));
+            }
+        }
+        self.shared.fill_shared();
     }
 
     /// Has something done to a channel, and sees to what follows.
@@ -274,8 +335,9 @@ impl<V: Verbs> Context<V> {
         channel: &mut Channel,
         shared: &mut Shared<V>,
     ) -> Result<(), CloseReason> {
-        channel.retry_receives(now, shared)?;
-        channel.read_stream(now, shared)?;
+        if channel.stream.in_use() {
+            channel.read_stream(now, shared)?;
+        }
         channel.switch_if_wanted(now, shared)?;
         channel.flush(now, shared)?;
         channel.nop_if_stuck(now, shared)?;
@@ -287,8 +349,9 @@ impl<V: Verbs> Context<V> {
     /// Notes when a channel is to be seen to again, and what it waits for.
     fn note(&mut self, id: ChannelId) {
         let Some(channel) = self.channels.get_mut(id) else { return };
-        if !channel.unposted.is_empty() || channel.stream.waits_for_memory() {
-            self.starved.insert(id);
+        let wants = !channel.unposted.is_empty() || channel.stream.waits_for_memory();
+        if wants && !core::mem::replace(&mut channel.in_want, true) {
+            self.want.push_back(id);
         }
         if !channel.in_read_queue && channel.wants_to_read(self.shared.config.reads) {
             channel.in_read_queue = true;
@@ -311,9 +374,9 @@ impl<V: Verbs> Context<V> {
             }
             self.touch(id);
         }
-        if self.shrink_at.is_none_or(|at| at <= now) {
-            let Shared { memory, verbs, .. } = &mut self.shared;
-            self.shrink_at = memory.shrink(now, verbs);
+        let Shared { memory, verbs, .. } = &mut self.shared;
+        if memory.shrink_at().is_some_and(|at| at <= now) {
+            memory.shrink(now, verbs);
         }
     }
 
@@ -338,7 +401,9 @@ impl<V: Verbs> Context<V> {
                 }
                 Ok(true) => {}
                 Ok(false) => {
-                    self.starved.insert(id);
+                    if !core::mem::replace(&mut channel.in_want, true) {
+                        self.want.push_back(id);
+                    }
                 }
                 Err(reason) => self.fail(now, id, reason),
             }
@@ -372,6 +437,12 @@ impl<V: Verbs> Context<V> {
 }
 
 impl<V: Verbs> Shared<V> {
+    /// Notes what happened, to the channel that is being seen to where it has a peer.
+    pub(crate) fn note(&mut self, at: Instant, peer: Option<Ipv6Addr>, what: Noted) {
+        let channel = peer.map(|peer| (self.current, peer));
+        self.journal.note(Note { at, channel, what });
+    }
+
     /// Bytes of memory that a frame may take.
     pub(crate) const fn frame_len(&self) -> u32 {
         frame_len(&self.config)
@@ -387,8 +458,8 @@ impl<V: Verbs> Shared<V> {
     pub(crate) fn work_id(&self, work: WorkId) -> u64 {
         let key = self.current.data().as_ffi();
         let (version, index) = (key >> 32, key & 0xffff_ffff);
-        debug_assert!(index < 1 << 30, "fewer channels than that fit any memory");
-        version << 32 | index << 2 | work as u64
+        debug_assert!(index < 1 << 29, "fewer channels than that fit any memory");
+        version << 32 | index << 3 | work as u64
     }
 
     /// A frame that is no message.
@@ -420,13 +491,15 @@ impl<V: Verbs> Shared<V> {
 }
 
 fn read_work_id(wr_id: u64) -> (ChannelId, WorkId) {
-    let work = match wr_id & 3 {
+    let work = match wr_id & 7 {
         0 => WorkId::Send,
         1 => WorkId::Receive,
         2 => WorkId::Read,
-        _ => WorkId::Probe,
+        3 => WorkId::Probe,
+        4 => WorkId::LastAck,
+        _ => WorkId::SharedReceive,
     };
-    let key = (wr_id >> 32) << 32 | (wr_id & 0xffff_ffff) >> 2;
+    let key = (wr_id >> 32) << 32 | (wr_id & 0xffff_ffff) >> 3;
     (KeyData::from_ffi(key).into(), work)
 }
 

@@ -76,17 +76,26 @@ impl<V: Verbs> Context<V> {
         body: Payload<'_>,
     ) -> Result<u64, SendError> {
         let asked = self.channels.get(channel).ok_or(SendError::Closed)?;
-        let trace = *asked.to_answer.get(&id).ok_or(SendError::NoRequest { id })?;
+        let trace = *asked.to_answer.get(id).ok_or(SendError::NoRequest { id })?;
         let number = self.next_number;
         self.submit(now, channel, Call::Response(id), number, trace, body)?;
         self.next_number += 1;
         Ok(number)
     }
 
+    /// A request that came will not be answered. Who made it hears nothing.
+    pub fn decline(&mut self, now: Instant, channel: ChannelId, id: u64) {
+        self.with(now, channel, |channel, _| {
+            channel.settle_request(now, id);
+            Ok(())
+        });
+        self.attend(now);
+    }
+
     /// A request's response is no longer wanted; it is dropped if it comes.
     pub fn forget(&mut self, channel: ChannelId, id: u64) {
         if let Some(channel) = self.channels.get_mut(channel) {
-            channel.asked.remove(&id);
+            channel.asked.remove(id);
         }
     }
 
@@ -112,11 +121,10 @@ impl<V: Verbs> Context<V> {
             Call::Request(id) => {
                 channel.asked.insert(id, Asked { at: now, sent_at: None });
             }
-            Call::Response(id) => {
-                channel.to_answer.remove(&id);
-            }
+            Call::Response(id) => channel.settle_request(now, id),
             Call::OneWay => {}
         }
+        self.activity += 1;
         channel.stats.sent += 1;
         channel.stats.sent_bytes += body.len();
         match (frame, fault) {
@@ -125,17 +133,37 @@ impl<V: Verbs> Context<V> {
             }
             (Some(frame), _) => {
                 channel.stats.large += u64::from(frame.kind == FrameKind::Large);
-                channel.backlog.push_back(frame);
-                self.touch(id);
-                self.attend(now);
+                if channel.is_clear() {
+                    self.launch(now, id, frame);
+                } else {
+                    channel.backlog.push_back(frame);
+                    self.touch(id);
+                    self.attend(now);
+                }
+                if fault == Some(Fault::Corrupt) {
+                    self.free_lent(id, number, body);
+                }
             }
-            (None, _) => self.delivered_nowhere(id, number, body),
+            (None, _) => self.free_lent(id, number, body),
         }
         Ok(())
     }
 
-    /// A filter rule dropped a message; its sender is none the wiser.
-    fn delivered_nowhere(&mut self, channel: ChannelId, number: u64, body: Payload<'_>) {
+    /// Sends a message that waits for nothing.
+    fn launch(&mut self, now: Instant, id: ChannelId, frame: Outgoing) {
+        let Some(channel) = self.channels.get_mut(id) else { return };
+        self.shared.current = id;
+        match channel.launch(now, &mut self.shared, frame) {
+            Ok(()) => self.note(id),
+            Err(reason) => {
+                self.fail(now, id, reason);
+                self.attend(now);
+            }
+        }
+    }
+
+    /// A filter rule dropped a message, or had a copy of it spoilt; its sender is none the wiser.
+    fn free_lent(&mut self, channel: ChannelId, number: u64, body: Payload<'_>) {
         if let Payload::Lent(_) = body {
             self.shared.events.push_back(crate::Event::Delivered { channel, number });
         }

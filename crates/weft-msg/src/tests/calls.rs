@@ -108,3 +108,42 @@ fn slow_calls_and_slow_owners_are_told_of() {
     network.take_messages(0);
     network.nothing_is_left();
 }
+
+#[test]
+fn an_owner_that_answers_nothing_holds_its_peer_back_and_not_all_memory() {
+    let config = Config { unanswered: 20, backlog: 1000, ..config() };
+    let (mut network, a, b) = Network::pair(&config);
+    for _ in 0..200 {
+        network.hosts[0].context.request(network.now, a, Payload::Copy(b"why")).unwrap();
+    }
+    network.run_for(Duration::from_millis(100));
+    let asked = |network: &mut Network| -> Vec<u64> {
+        let messages = network.take_messages(1).into_iter();
+        messages.filter_map(|(_, call, _)| call.request()).collect()
+    };
+    let mut ids = asked(&mut network);
+    let status = network.hosts[1].context.status(b).unwrap();
+    assert!(ids.len() <= 20 + usize::from(config.depth), "{} requests", ids.len());
+    assert_eq!(status.to_answer as usize, ids.len());
+    let told = |event: &Event| matches!(event, Event::Slow(Slow::Answers { waiting: 21, .. }));
+    assert_eq!(network.hosts[1].events.iter().filter(|event| told(event)).count(), 1);
+    // Whether they are answered or declined, the rest follow.
+    let mut settled = 0;
+    network.run_until(|network| {
+        ids.extend(asked(network));
+        for id in core::mem::take(&mut ids) {
+            let (now, context) = (network.now, &mut network.hosts[1].context);
+            if settled % 2 == 0 {
+                context.decline(now, b, id);
+            } else {
+                context.respond(now, b, id, Payload::Copy(b"because")).unwrap();
+            }
+            settled += 1;
+        }
+        settled == 200
+    });
+    assert_eq!(network.closed(0, a), None);
+    network.run_for(Duration::from_millis(5));
+    assert_eq!(network.take_messages(0).len(), 100);
+    network.nothing_is_left();
+}

@@ -1,5 +1,7 @@
 //! Channels end, and leave nothing.
 
+use alloc::vec::Vec;
+
 use weft_units::Duration;
 
 use super::network::{Network, config};
@@ -26,6 +28,20 @@ fn a_close_comes_after_all_that_was_sent() {
     assert_eq!(came, 60);
     assert_eq!(network.closed(0, a), Some(CloseReason::Finished));
     assert_eq!(network.closed(1, b), Some(CloseReason::ByPeer));
+    network.nothing_is_left();
+}
+
+#[test]
+fn a_cache_of_queue_pairs_that_may_keep_less_does() {
+    let mut network = Network::new(1, 1, &config());
+    let now = network.now;
+    let context = &mut network.hosts[0].context;
+    let offered: Vec<_> = (0..5).map(|_| context.offer(now).unwrap().0).collect();
+    offered.into_iter().for_each(|channel| context.abort(now, channel));
+    assert_eq!(context.cached_qps(), 5);
+    context.set("qp_cache", "2").unwrap();
+    context.poll(now);
+    assert_eq!(context.cached_qps(), 2);
     network.nothing_is_left();
 }
 

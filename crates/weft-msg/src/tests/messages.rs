@@ -96,3 +96,25 @@ fn a_filter_drops_delays_and_corrupts_what_it_is_told_to() {
     assert_eq!(network.hosts[0].context.stats().filtered, 3);
     network.nothing_is_left();
 }
+
+#[test]
+fn lent_memory_is_free_again_whatever_a_filter_did_to_its_message() {
+    let (mut network, a, _) = Network::pair(&config());
+    let block = network.hosts[0].context.allocate(9000).unwrap();
+    for (rule, arrive) in [("out corrupt", 1), ("out drop", 0), ("out delay 1ms", 1)] {
+        let (now, context) = (network.now, &mut network.hosts[0].context);
+        context.set_filter(&[rule.parse().unwrap()]);
+        let number = context.send(now, a, Payload::Lent(block.slice())).unwrap();
+        network.run_for(Duration::from_millis(5));
+        let freed = Event::Delivered { channel: a, number };
+        assert_eq!(
+            network.hosts[0].events.iter().filter(|event| **event == freed).count(),
+            1,
+            "{rule}"
+        );
+        assert_eq!(network.take_messages(1).len(), arrive, "{rule}");
+    }
+    let now = network.now;
+    network.hosts[0].context.free(now, block);
+    network.nothing_is_left();
+}

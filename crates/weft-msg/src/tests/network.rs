@@ -248,6 +248,13 @@ impl Network {
             let context = &mut self.hosts[host].context;
             let all: Vec<_> = context.channels().collect();
             all.into_iter().for_each(|channel| context.abort(self.now, channel));
+            let shared = u64::from(context.config().srq);
+            if shared > 0 {
+                // The shared queue keeps what it has until the context goes.
+                let most = shared * u64::from(context.config().small + 1024);
+                assert!(context.memory().1 <= most, "host {host} still uses memory");
+                context.shut_down(self.now);
+            }
             assert_eq!(context.memory().1, 0, "host {host} still uses memory");
             let keep = context.config().memory_keep;
             context.poll(self.now + keep);

@@ -41,6 +41,7 @@ fn random_config(rng: &mut Rng) -> Config {
         memory_region: 64 << 10 << rng.below(6),
         trace_every: u32::try_from(rng.below(3)).unwrap(),
         qp_cache: u32::try_from(rng.below(3)).unwrap(),
+        srq: [0, 0, 0, 40][rng.index(4)],
         ..Config::default()
     }
 }

@@ -7,17 +7,23 @@ use weft_units::Duration;
 use super::network::{Network, config};
 use crate::*;
 
+/// Of each sender: more than twice its window.
+const MESSAGES: u32 = 20;
+
 #[test]
 fn a_receiver_that_stops_polling_gets_everything_when_it_resumes() {
     let config = Config { backlog: 10_000, ..config() };
-    let senders = 40;
-    let mut network = Network::new(1 + senders, 3, &config);
-    let channels: Vec<_> = (1..=senders).map(|host| network.connect(host, 0).0).collect();
+    let (hosts, each) = (10, 100);
+    let mut network = Network::new(1 + hosts, 3, &config);
+    let senders: Vec<_> = (1..=hosts)
+        .flat_map(|host| core::iter::repeat_n(host, each))
+        .map(|host| (host, network.connect(host, 0).0))
+        .collect();
     network.run_for(Duration::from_millis(5));
     network.hosts[0].stuck = true;
     let before = network.hosts[0].context.memory().0;
-    for (host, &channel) in (1..).zip(&channels) {
-        for number in 0..100_u32 {
+    for &(host, channel) in &senders {
+        for number in 0..MESSAGES {
             network.send(host, channel, &number.to_be_bytes());
         }
     }
@@ -28,12 +34,48 @@ fn a_receiver_that_stops_polling_gets_everything_when_it_resumes() {
     let mut came = 0;
     network.run_until(|network| {
         came += network.take_messages(0).len();
-        came == senders * 100
+        came == senders.len() * MESSAGES as usize
     });
-    for (host, &channel) in (1..).zip(&channels) {
+    for &(host, channel) in &senders {
         assert_eq!(network.closed(host, channel), None);
     }
     network.nothing_is_left();
+}
+
+#[test]
+fn a_shared_receive_queue_holds_memory_down_and_loses_nothing_where_it_runs_dry() {
+    let shared = Config { backlog: 10_000, srq: 64, ..config() };
+    let mut used = [0; 2];
+    for (used, config) in used.iter_mut().zip([&shared, &Config { srq: 0, ..shared.clone() }]) {
+        let (hosts, each) = (4, 25);
+        let mut network = Network::new(1 + hosts, 5, config);
+        let senders: Vec<_> = (1..=hosts)
+            .flat_map(|host| core::iter::repeat_n(host, each))
+            .map(|host| (host, network.connect(host, 0).0))
+            .collect();
+        network.run_for(Duration::from_millis(5));
+        *used = network.hosts[0].context.memory().1;
+        network.hosts[0].stuck = true;
+        for &(host, channel) in &senders {
+            for number in 0..MESSAGES {
+                network.send(host, channel, &number.to_be_bytes());
+            }
+        }
+        network.run_for(Duration::from_millis(20));
+        network.hosts[0].stuck = false;
+        let mut came = 0;
+        network.run_until(|network| {
+            came += network.take_messages(0).len();
+            came == senders.len() * MESSAGES as usize
+        });
+        for &(host, channel) in &senders {
+            assert_eq!(network.closed(host, channel), None);
+        }
+        let ran_dry = network.hosts[0].context.stats().srq_dry;
+        assert_eq!(ran_dry > 0, config.srq > 0, "{ran_dry} times");
+        network.nothing_is_left();
+    }
+    assert!(used[0] * 10 < used[1], "{used:?}");
 }
 
 #[test]

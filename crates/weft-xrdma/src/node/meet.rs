@@ -1,11 +1,12 @@
 //! Channels by address and port.
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use rustix::event::epoll::{self, EventFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 use weft_msg::ChannelId;
-use weft_units::Duration;
+use weft_units::{Duration, Instant};
 
 use super::{Event, Meeting, Node, NodeError, Source, Ticket, socket};
 use crate::clock;
@@ -13,8 +14,10 @@ use crate::greeting::{Greeting, GreetingError, Progress, would_block};
 
 /// How long two ends may take to meet.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long listeners rest when the kernel has no descriptor for who came.
+const REST: Duration = Duration::from_millis(100);
 /// Meetings at a time that were begun by others: more must be an enemy, or a storm that passes.
-const MOST: usize = 4096;
+const MOST: u16 = 4096;
 
 impl Node {
     /// Takes channels at an address; port 0 is any. Says which it became.
@@ -23,12 +26,14 @@ impl Node {
     /// The address is not this host's, or in use.
     pub fn listen(&mut self, at: SocketAddr) -> Result<SocketAddr, NodeError> {
         let doing = format!("listening at {at}");
-        let listener = TcpListener::bind(at).map_err(socket(&doing))?;
-        listener.set_nonblocking(true).map_err(socket(&doing))?;
+        let listener = listener(at).map_err(socket(&doing))?;
         let became = listener.local_addr().map_err(socket(&doing))?;
         let index = self.listeners.len() as u64;
         self.watch(&listener, Source::Listener, index, EventFlags::IN)?;
         self.listeners.push(listener);
+        let comma = if self.listens.is_empty() { "" } else { "," };
+        self.listens += &format!("{comma}{became}");
+        self.show_anew();
         Ok(became)
     }
 
@@ -62,13 +67,13 @@ impl Node {
                 Event::Connected { ticket, .. } | Event::ConnectFailed { ticket, .. } => {
                     *ticket == wanted
                 }
-                Event::Channel(_) => false,
+                Event::AcceptFailed { .. } | Event::Channel(_) => false,
             };
             let at = node.events.iter().position(ours)?;
             match node.events.remove(at)? {
                 Event::Connected { channel, .. } => Some(Ok(channel)),
                 Event::ConnectFailed { error, .. } => Some(Err(error)),
-                Event::Channel(_) => None,
+                Event::AcceptFailed { .. } | Event::Channel(_) => None,
             }
         };
         self.wait_for(None, met).expect("a meeting is given up after a while")
@@ -77,9 +82,16 @@ impl Node {
     /// Somebody wants a channel.
     pub(super) fn take_connections(&mut self, index: usize) {
         loop {
-            // The next look at the sockets will tell whether an error passes.
-            let Ok((connection, peer)) = self.listeners[index].accept() else { return };
-            if self.greetings.len() >= MOST || connection.set_nonblocking(true).is_err() {
+            let (connection, peer) = match self.listeners[index].accept() {
+                Ok(accepted) => accepted,
+                Err(error) if would_block(&error) => return,
+                // Who came is gone again.
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
+                Err(error) => return self.rest_listeners(error),
+            };
+            if self.greetings.len() >= usize::from(MOST)
+                || connection.set_nonblocking(true).is_err()
+            {
                 continue;
             }
             let greeting = Greeting::answer(connection, clock::now() + PATIENCE);
@@ -87,6 +99,30 @@ impl Node {
             if self.watch(&greeting.socket, Source::Greeting, number, EventFlags::IN).is_ok() {
                 self.greetings.insert(number, Meeting { greeting, peer, client: None });
             }
+        }
+    }
+
+    /// The kernel has no descriptor left, or no memory. Who waits is seen to later: a listener that is ready and
+    /// cannot be served would keep the node awake.
+    fn rest_listeners(&mut self, error: std::io::Error) {
+        let doing = "taking a connection (is the limit of open files too low? `ulimit -n`)".into();
+        self.events.push_back(Event::AcceptFailed { error: NodeError::Socket { doing, error } });
+        self.listen_again = Some(clock::now() + REST);
+        self.watch_listeners(EventFlags::empty());
+    }
+
+    /// Looks at the listeners again, if it is time.
+    pub(super) fn wake_listeners(&mut self) {
+        if self.listen_again.is_some_and(|at| at <= clock::now()) {
+            self.listen_again = None;
+            self.watch_listeners(EventFlags::IN);
+        }
+    }
+
+    fn watch_listeners(&self, flags: EventFlags) {
+        for (index, listener) in (0..).zip(&self.listeners) {
+            // It was added; that cannot fail for want of anything.
+            let _ = epoll::modify(&self.epoll, listener, Source::Listener.data(index), flags);
         }
     }
 
@@ -103,7 +139,7 @@ impl Node {
             }
             Err(error) => {
                 let Some(meeting) = self.greetings.get(&number) else { return };
-                let why = NodeError::Peer { peer: meeting.peer, why: describe(&error) };
+                let why = describe(meeting.peer, &error);
                 self.part(number, why);
             }
         }
@@ -114,8 +150,7 @@ impl Node {
         let Some(meeting) = self.greetings.get(&number) else { return };
         let out = meeting.greeting.wants_to_write();
         let flags = EventFlags::IN | if out { EventFlags::OUT } else { EventFlags::empty() };
-        let data =
-            epoll::EventData::new_u64((Source::Greeting as u64) << super::SOURCE_SHIFT | number);
+        let data = Source::Greeting.data(number);
         // It was added; that cannot fail for want of anything.
         let _ = epoll::modify(&self.epoll, &meeting.greeting.socket, data, flags);
     }
@@ -140,7 +175,7 @@ impl Node {
                 let (channel, answer) = self.context.accept(now, offer)?;
                 if let Err(error) = meeting.greeting.reply(&answer) {
                     self.context.abort(now, channel);
-                    return Err(NodeError::Peer { peer, why: describe(&error) });
+                    return Err(describe(peer, &error));
                 }
                 channel
             }
@@ -161,26 +196,38 @@ impl Node {
         if let Some((ticket, channel)) = meeting.client {
             self.context.abort(clock::now(), channel);
             self.events.push_back(Event::ConnectFailed { ticket, error });
+        } else {
+            self.events.push_back(Event::AcceptFailed { error });
         }
+    }
+
+    /// When the oldest meeting is given up. All are given the same time, so it is the first.
+    pub(super) fn meetings_end(&self) -> Option<Instant> {
+        self.greetings.first_key_value().map(|(_, meeting)| meeting.greeting.until)
     }
 
     /// Gives up meetings that take too long.
     pub(super) fn expire_meetings(&mut self) {
         let now = clock::now();
-        let late = |meeting: &Meeting| meeting.greeting.until <= now;
-        let late: Vec<u64> = self
-            .greetings
-            .iter()
-            .filter(|(_, meeting)| late(meeting))
-            .map(|(number, _)| *number)
-            .collect();
-        for number in late {
-            let Some(meeting) = self.greetings.get(&number) else { continue };
+        while let Some((&number, meeting)) = self.greetings.first_key_value()
+            && meeting.greeting.until <= now
+        {
             let why = format!("no answer in {PATIENCE}");
-            let error = NodeError::Peer { peer: meeting.peer, why };
+            let kind = ErrorKind::TimedOut;
+            let error = NodeError::Peer { peer: meeting.peer, kind, why };
             self.part(number, error);
         }
     }
+}
+
+fn listener(at: SocketAddr) -> std::io::Result<TcpListener> {
+    let listener = Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP))?;
+    listener.set_nonblocking(true)?;
+    listener.set_reuse_address(true)?;
+    listener.bind(&at.into())?;
+    // One that does not fit is tried again after a second by its kernel.
+    listener.listen(MOST.into())?;
+    Ok(listener.into())
 }
 
 fn begin(to: SocketAddr) -> std::io::Result<TcpStream> {
@@ -195,11 +242,15 @@ fn begin(to: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(connection.into())
 }
 
-fn describe(error: &GreetingError) -> String {
-    match error {
-        GreetingError::Io(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-            "nobody listens there".into()
-        }
-        other => other.to_string(),
-    }
+fn describe(peer: SocketAddr, error: &GreetingError) -> NodeError {
+    let kind = match error {
+        GreetingError::Io(error) => error.kind(),
+        GreetingError::Closed => ErrorKind::ConnectionReset,
+        GreetingError::Parse(_) | GreetingError::Kind(_) => ErrorKind::InvalidData,
+    };
+    let why = match kind {
+        ErrorKind::ConnectionRefused => "nobody listens there".into(),
+        _ => error.to_string(),
+    };
+    NodeError::Peer { peer, kind, why }
 }

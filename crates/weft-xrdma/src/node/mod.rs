@@ -16,9 +16,12 @@ use crate::greeting::Greeting;
 use crate::library::VerbsLibraryError;
 
 mod meet;
+mod show;
 mod streams;
 mod wait;
 
+pub use show::Show;
+use show::Shown;
 pub use wait::CallError;
 
 /// How a node is made.
@@ -32,11 +35,20 @@ pub struct Options {
     pub streams: bool,
     /// Busy-poll for this long after something happened, before sleeping ([`Node::wait`]).
     pub spin: Option<Duration>,
+    /// Whether and where the node shows itself to `weft stat`, and takes orders of `weft adm`.
+    pub show: Show,
 }
 
 /// Names a channel that is being begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
+
+impl Ticket {
+    /// Its number, for owners that cannot keep the ticket itself; the node gives no other the same.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
 
 /// What happened.
 #[derive(Debug)]
@@ -53,6 +65,11 @@ pub enum Event {
     ConnectFailed {
         /// By which call.
         ticket: Ticket,
+        /// Why.
+        error: NodeError,
+    },
+    /// A channel that a peer asked for did not come about, or none can be taken for a while.
+    AcceptFailed {
         /// Why.
         error: NodeError,
     },
@@ -87,6 +104,8 @@ pub enum NodeError {
     Peer {
         /// Who.
         peer: SocketAddr,
+        /// What kind of failure that is.
+        kind: io::ErrorKind,
         /// What it did.
         why: String,
     },
@@ -99,6 +118,10 @@ pub struct Node {
     options: Options,
     epoll: OwnedFd,
     listeners: Vec<TcpListener>,
+    /// When listeners are looked at again, after the kernel had no descriptor for who came.
+    listen_again: Option<Instant>,
+    /// Where they are, for whoever looks.
+    listens: String,
     greetings: BTreeMap<u64, Meeting>,
     streams: BTreeMap<ChannelId, Carried>,
     /// Streams by the number that epoll knows them by.
@@ -108,6 +131,7 @@ pub struct Node {
     sockets_seen: Instant,
     last_active: Instant,
     armed: bool,
+    shown: Option<Shown>,
 }
 
 /// Two ends that are meeting, and the channel this end has for it.
@@ -134,9 +158,16 @@ enum Source {
     Listener = 1,
     Greeting = 2,
     Stream = 3,
+    Control = 4,
 }
 
 const SOURCE_SHIFT: u32 = 60;
+
+impl Source {
+    const fn data(self, number: u64) -> epoll::EventData {
+        epoll::EventData::new_u64((self as u64) << SOURCE_SHIFT | number)
+    }
+}
 
 /// Sockets are looked at this often while the node is busy.
 const SOCKETS_EVERY: Duration = Duration::from_millis(1);
@@ -155,11 +186,14 @@ impl Node {
         let context = Context::new(options.config.clone(), device, Seed(seed), secret)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(socket("epoll"))?;
         let now = clock::now();
-        let node = Self {
+        let shown = Shown::open(&options.show, now);
+        let mut node = Self {
             context,
             options,
             epoll,
             listeners: Vec::new(),
+            listen_again: None,
+            listens: String::new(),
             greetings: BTreeMap::new(),
             streams: BTreeMap::new(),
             stream_numbers: BTreeMap::new(),
@@ -168,8 +202,11 @@ impl Node {
             sockets_seen: now,
             last_active: now,
             armed: false,
+            shown,
         };
         node.watch(node.context.verbs().events(), Source::Device, 0, epoll::EventFlags::IN)?;
+        node.watch_control()?;
+        node.show();
         Ok(node)
     }
 
@@ -194,11 +231,15 @@ impl Node {
         event.or_else(|| self.context.poll_event().map(Event::Channel))
     }
 
-    /// Moves everything that can move.
+    /// Moves what can move, until there is something for the owner: what it holds is given back first, and more
+    /// memory is taken only then.
     pub fn poll(&mut self) {
         let now = clock::now();
         while self.context.poll(now) {
             self.last_active = now;
+            if self.context.has_event() {
+                break;
+            }
         }
         let carried = !self.streams.is_empty();
         if carried || now.since(self.sockets_seen) >= SOCKETS_EVERY {
@@ -225,8 +266,7 @@ impl Node {
         number: u64,
         flags: epoll::EventFlags,
     ) -> Result<(), NodeError> {
-        let data = epoll::EventData::new_u64((source as u64) << SOURCE_SHIFT | number);
-        epoll::add(&self.epoll, what, data, flags).map_err(socket("epoll"))
+        epoll::add(&self.epoll, what, source.data(number), flags).map_err(socket("epoll"))
     }
 
     fn number(&mut self) -> u64 {

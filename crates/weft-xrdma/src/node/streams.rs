@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use rustix::event::epoll::{self, EventFlags};
 use weft_msg::ChannelId;
 
-use super::{Carried, Node, NodeError, SOURCE_SHIFT, Source};
+use super::{Carried, Node, NodeError, Source};
 use crate::clock;
 use crate::greeting::would_block;
 
@@ -68,8 +68,7 @@ impl Node {
         let wants = |wanted, flag| if wanted { flag } else { EventFlags::empty() };
         let flags = wants(!carried.rest.is_empty(), EventFlags::OUT)
             | wants(self.context.stream_wants_to_read(channel), EventFlags::IN);
-        let data =
-            epoll::EventData::new_u64((Source::Stream as u64) << SOURCE_SHIFT | carried.number);
+        let data = Source::Stream.data(carried.number);
         let _ = epoll::modify(&self.epoll, &carried.socket, data, flags);
     }
 

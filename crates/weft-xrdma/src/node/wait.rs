@@ -89,6 +89,9 @@ impl Node {
                 return None;
             }
             if now.since(self.last_active) < spin {
+                if !self.greetings.is_empty() {
+                    self.look_at_sockets(Duration::ZERO);
+                }
                 // Whoever shares the processor may be who is waited for.
                 std::thread::yield_now();
                 continue;
@@ -108,7 +111,11 @@ impl Node {
     /// Gets ready to sleep on [`event_fd`](Self::event_fd): for how long at most, or `None` when something is
     /// to be done first.
     pub fn arm(&mut self) -> Option<Duration> {
-        self.prepare().filter(|_| !self.has_event())
+        let sleep = self.prepare().filter(|_| !self.has_event());
+        if sleep.is_some() {
+            self.show_asleep();
+        }
+        sleep
     }
 
     /// Has the device wake whoever sleeps, and looks once more: what completed before wakes nobody.
@@ -124,9 +131,10 @@ impl Node {
             return None;
         }
         self.context.pause();
-        let due = self.context.poll_timeout().map_or(Duration::MAX, |at| at.since(now));
-        let meetings = self.greetings.values().map(|meeting| meeting.greeting.until.since(now));
-        Some(meetings.min().unwrap_or(Duration::MAX).min(due))
+        let due = [self.context.poll_timeout(), self.meetings_end(), self.listen_again];
+        let due = due.into_iter().flatten().min();
+        let due = due.map_or(Duration::MAX, |at| at.since(now));
+        Some(due.min(self.until_shown(now)))
     }
 
     fn has_event(&self) -> bool {
@@ -150,6 +158,7 @@ impl Node {
                 }
                 source if source == Source::Greeting as u64 => self.go_on(number),
                 source if source == Source::Stream as u64 => self.serve_stream(number),
+                source if source == Source::Control as u64 => self.obey(),
                 _ => {
                     self.armed = false;
                     self.context.verbs_mut().take_notifications();
@@ -159,10 +168,15 @@ impl Node {
         self.write_streams();
         self.drop_dead_streams();
         self.expire_meetings();
+        self.wake_listeners();
+        self.show();
     }
 
     fn epoll_wait(&self, ready: &mut [epoll::Event], patience: Duration) -> usize {
         let nanos = patience.as_nanos();
+        if nanos > 0 {
+            self.show_asleep();
+        }
         let timeout = Timespec {
             tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
             tv_nsec: i64::try_from(nanos % 1_000_000_000).expect("less than a second"),

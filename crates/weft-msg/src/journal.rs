@@ -1,0 +1,106 @@
+//! The last things that happened to a context's channels, for whoever looks from outside. Nothing on the data path
+//! is noted.
+
+use alloc::collections::VecDeque;
+use core::net::Ipv6Addr;
+
+use weft_units::{Duration, Instant};
+
+use crate::{Carrier, ChannelId, CloseReason};
+
+/// Something worth knowing later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// When.
+    pub at: Instant,
+    /// Which channel, and its peer; none where it is the context's matter.
+    pub channel: Option<(ChannelId, Ipv6Addr)>,
+    /// What.
+    pub what: Noted,
+}
+
+/// What was noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Noted {
+    /// The channel opened.
+    Opened,
+    /// It ended.
+    Closed(CloseReason),
+    /// Its frames leave by another carrier.
+    Switched(Carrier),
+    /// A call took longer than `slow_threshold`.
+    SlowCall(Duration),
+    /// The owner did not poll for longer than `polling_warn`.
+    SlowPoll(Duration),
+}
+
+/// The last notes, oldest first, and how many there ever were.
+#[derive(Clone, Debug, Default)]
+pub struct Journal {
+    notes: VecDeque<Note>,
+    total: u64,
+}
+
+impl Journal {
+    /// Older ones are forgotten.
+    pub const KEPT: usize = 64;
+
+    /// What is slow is often slow again at once: one note of it a channel and second, or it would push out all else.
+    const SLOW_EVERY: Duration = Duration::from_secs(1);
+
+    pub(crate) fn note(&mut self, note: Note) {
+        let is_slow = |what: Noted| matches!(what, Noted::SlowCall(_) | Noted::SlowPoll(_));
+        let lately = |of: &&Note| note.at.since(of.at) < Self::SLOW_EVERY;
+        let mut before = self.notes.iter().rev().take_while(lately);
+        if is_slow(note.what) && before.any(|of| is_slow(of.what) && of.channel == note.channel) {
+            return;
+        }
+        if self.notes.len() == Self::KEPT {
+            self.notes.pop_front();
+        }
+        self.notes.push_back(note);
+        self.total += 1;
+    }
+
+    /// The last notes with their numbers, which count from 1, oldest first.
+    pub fn last(&self) -> impl Iterator<Item = (u64, &Note)> {
+        let first = self.total - self.notes.len() as u64 + 1;
+        (first..).zip(&self.notes)
+    }
+
+    /// How many there ever were.
+    pub const fn total(&self) -> u64 {
+        self.total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn the_last_notes_are_kept_with_their_numbers_and_slow_ones_do_not_push_them_out() {
+        let mut journal = Journal::default();
+        let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
+        let opened = |millis: u64| Note { at: at(millis), channel: None, what: Noted::Opened };
+        let slow = |millis: u64| Note {
+            at: at(millis),
+            channel: None,
+            what: Noted::SlowPoll(Duration::from_millis(20)),
+        };
+        for millis in 0..2500 {
+            journal.note(slow(millis));
+        }
+        let kept: Vec<_> = journal.last().map(|(number, note)| (number, note.at)).collect();
+        assert_eq!(kept, [(1, at(0)), (2, at(1000)), (3, at(2000))]);
+        for millis in 2500..2600 {
+            journal.note(opened(millis));
+        }
+        assert_eq!(journal.total(), 103);
+        let numbers: Vec<u64> = journal.last().map(|(number, _)| number).collect();
+        assert_eq!((numbers.len(), numbers[0], numbers[63]), (Journal::KEPT, 40, 103));
+    }
+}

@@ -1,0 +1,74 @@
+//! The receive queue that channels share, where one is asked for (X-RDMA, section VII.F): memory for as many frames
+//! as it has requests, however many channels there are. It may be empty when a frame comes, so that a receiver
+//! is not always ready; who sends to it tries again.
+
+use alloc::vec::Vec;
+
+use crate::context::{Shared, WorkId};
+use crate::memory::Block;
+use crate::verbs::Verbs;
+
+/// Its requests, by the number each was posted with.
+#[derive(Debug)]
+pub(crate) struct SharedReceives {
+    posted: Vec<Option<Block>>,
+    free: Vec<u32>,
+    /// Frames that were taken in since nothing more waited.
+    taken: usize,
+}
+
+impl SharedReceives {
+    pub(crate) fn new(requests: u32) -> Self {
+        let posted = (0..requests).map(|_| None).collect();
+        Self { posted, free: (0..requests).collect(), taken: 0 }
+    }
+
+    /// The memory of a request that completed.
+    fn take(&mut self, wr_id: u64) -> Option<Block> {
+        let slot = u32::try_from(wr_id >> WorkId::BITS).ok()?;
+        let block = self.posted.get_mut(slot as usize)?.take()?;
+        self.free.push(slot);
+        Some(block)
+    }
+
+    /// Whether as many frames waited as there were requests: somebody's may have found none.
+    fn ran_dry(&mut self) -> bool {
+        self.taken += 1;
+        let dry = self.taken == self.posted.len();
+        if dry {
+            self.taken = 0;
+        }
+        dry
+    }
+
+    /// Nothing waits to be taken in.
+    pub(crate) const fn caught_up(&mut self) {
+        self.taken = 0;
+    }
+}
+
+impl<V: Verbs> Shared<V> {
+    /// The memory of a shared request that completed.
+    pub(crate) fn take_shared(&mut self, wr_id: u64) -> Option<Block> {
+        let receives = self.receives.as_mut()?;
+        let block = receives.take(wr_id)?;
+        self.stats.srq_dry += u64::from(receives.ran_dry());
+        Some(block)
+    }
+
+    /// Posts what the shared queue lacks, as far as there is memory.
+    pub(crate) fn fill_shared(&mut self) {
+        while let Some(slot) = self.receives.as_mut().and_then(|receives| receives.free.pop()) {
+            let posted = self.frame_block().and_then(|block| {
+                let to = crate::verbs::Slice { len: self.frame_len(), ..block.slice() };
+                let wr_id = u64::from(slot) << WorkId::BITS | WorkId::SharedReceive as u64;
+                self.verbs.post_shared_receive(wr_id, to).map(|()| block)
+            });
+            let Some(receives) = self.receives.as_mut() else { return };
+            match posted {
+                Ok(block) => receives.posted[slot as usize] = Some(block),
+                Err(_) => return receives.free.push(slot),
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Reading: a whole file at one moment, whoever wrote it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{Ordering, fence};
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::Draft;
+use crate::field::LayoutError;
+use crate::layout::{
+    DIRECTORY, HEADER_WORDS, HEARTBEAT, LIFE, Life, MAGIC, SEQUENCE, TABLES, VERSION,
+};
+use crate::records::{
+    ChannelRecord, ConnectionRecord, ContextRecord, DeviceRecord, EventRecord, PathRecord,
+    ProgramRecord, Record,
+};
+
+/// What a program said of itself at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// When it last looked after the node, ns since boot.
+    pub heartbeat: u64,
+    /// What it does.
+    pub life: Life,
+    /// Whose it is.
+    pub program: ProgramRecord,
+    /// The context, in a node's.
+    pub context: Option<ContextRecord>,
+    /// The device, in a device's.
+    pub device: Option<DeviceRecord>,
+    /// Channels of the context.
+    pub channels: Vec<ChannelRecord>,
+    /// Connections of the device.
+    pub connections: Vec<ConnectionRecord>,
+    /// Paths of its connections.
+    pub paths: Vec<PathRecord>,
+    /// What happened lately, oldest first.
+    pub events: Vec<EventRecord>,
+}
+
+/// How often a file is read that is written meanwhile. A write is microseconds out of a tenth of a second.
+const TRIES: u32 = 100;
+
+/// No program says more of itself.
+const MOST_BYTES: u64 = 256 << 20;
+
+impl Snapshot {
+    /// Reads a file that a program may be writing. It is not mapped: one that shrinks ends a read, not its reader.
+    ///
+    /// # Errors
+    /// It is not as such files are.
+    pub fn read(file: &File) -> Result<Self, LayoutError> {
+        for attempt in 0..TRIES {
+            let before = word_of(file, SEQUENCE)?;
+            fence(Ordering::Acquire);
+            let bytes = bytes_of(file)?;
+            fence(Ordering::Acquire);
+            if before.is_multiple_of(2) && before == word_of(file, SEQUENCE)? {
+                return Self::parse(&bytes);
+            }
+            if attempt > 0 {
+                std::thread::yield_now();
+            }
+        }
+        Err(LayoutError::Busy)
+    }
+
+    /// Drafts it all, as its program did.
+    pub fn draft(&self, draft: &mut Draft) {
+        draft.push(&self.program);
+        self.context.iter().for_each(|record| draft.push(record));
+        self.device.iter().for_each(|record| draft.push(record));
+        self.channels.iter().for_each(|record| draft.push(record));
+        self.connections.iter().for_each(|record| draft.push(record));
+        self.paths.iter().for_each(|record| draft.push(record));
+        self.events.iter().for_each(|record| draft.push(record));
+    }
+
+    /// The bytes of a file that says so.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut draft = Draft::default();
+        draft.clear();
+        self.draft(&mut draft);
+        let words = draft.words_mut();
+        (words[0], words[1]) = (MAGIC, VERSION);
+        (words[HEARTBEAT], words[LIFE]) = (self.heartbeat, self.life as u64);
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// What bytes say, which may be anybody's.
+    ///
+    /// # Errors
+    /// They are not those of such a file.
+    pub fn parse(bytes: &[u8]) -> Result<Self, LayoutError> {
+        let words: Vec<u64> = bytes
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+            .collect();
+        if words.first() != Some(&MAGIC) {
+            return Err(LayoutError::Magic);
+        }
+        within("the header", HEADER_WORDS as u64, bytes.len() as u64)?;
+        if words[1] != VERSION {
+            return Err(LayoutError::Version { got: words[1], known: VERSION });
+        }
+        let program = optional(&words)?;
+        let got = 0;
+        Ok(Self {
+            heartbeat: words[HEARTBEAT],
+            life: Life::of(words[LIFE]),
+            program: program.ok_or(LayoutError::NotOne { table: ProgramRecord::NAME, got })?,
+            context: optional::<ContextRecord>(&words)?,
+            device: optional::<DeviceRecord>(&words)?,
+            channels: table::<ChannelRecord>(&words)?,
+            connections: table::<ConnectionRecord>(&words)?,
+            paths: table::<PathRecord>(&words)?,
+            events: table::<EventRecord>(&words)?,
+        })
+    }
+}
+
+/// A table that has a record or none.
+fn optional<R: Record>(words: &[u64]) -> Result<Option<R>, LayoutError> {
+    let mut all = table::<R>(words)?;
+    match all.len() {
+        0 | 1 => Ok(all.pop()),
+        got => Err(LayoutError::NotOne { table: R::NAME, got: got as u64 }),
+    }
+}
+
+fn table<R: Record>(words: &[u64]) -> Result<Vec<R>, LayoutError> {
+    let [at, count, each] = [0, 1, 2].map(|entry| words[DIRECTORY + 3 * R::TABLE + entry]);
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if each < R::WORDS as u64 {
+        let (table, least) = (R::NAME, R::WORDS as u64);
+        return Err(LayoutError::RecordWords { table, got: each, least });
+    }
+    let end = count.checked_mul(each).and_then(|words| words.checked_add(at)).unwrap_or(u64::MAX);
+    within(TABLES[R::TABLE].name, end, words.len() as u64 * 8)?;
+    let place = |word: u64| usize::try_from(word).expect("within a file that was read");
+    let records = words[place(at)..place(end)].chunks_exact(place(each));
+    records.map(|record| R::take(&record[..R::WORDS])).collect()
+}
+
+/// Whether the words up to `end` are there.
+fn within(what: &'static str, end: u64, bytes: u64) -> Result<(), LayoutError> {
+    let needed = end.saturating_mul(8);
+    if needed > bytes { Err(LayoutError::Short { what, needed, got: bytes }) } else { Ok(()) }
+}
+
+fn word_of(file: &File, at: usize) -> Result<u64, LayoutError> {
+    let mut word = [0; 8];
+    let short =
+        |_| LayoutError::Short { what: "the header", needed: 8 * HEADER_WORDS as u64, got: 0 };
+    file.read_exact_at(&mut word, 8 * at as u64).map_err(short)?;
+    Ok(u64::from_le_bytes(word))
+}
+
+fn bytes_of(file: &File) -> Result<Vec<u8>, LayoutError> {
+    let length = file.metadata().map_or(0, |about| about.len()).min(MOST_BYTES);
+    let mut bytes = vec![0; usize::try_from(length).expect("bounded above")];
+    let short = |_| LayoutError::Short { what: "what it has", needed: length, got: 0 };
+    file.read_exact_at(&mut bytes, 0).map_err(short)?;
+    Ok(bytes)
+}

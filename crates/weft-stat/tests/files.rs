@@ -1,0 +1,277 @@
+//! Files as programs write them, others read them, and nobody should.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use weft_stat::{
+    Address, Ask, Board, ChannelRecord, ConnectionRecord, ContextRecord, Control, ControlError,
+    EventKind, EventRecord, Folder, FolderError, LayoutError, Life, PathRecord, ProgramRecord,
+    Setting, Snapshot, Text, ask,
+};
+use weft_units::{Seed, suggest};
+
+mod properties;
+use properties::put_up;
+
+/// A folder that goes away with the test.
+struct Scratch(Folder);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weft-stat-{}-{name}", std::process::id()));
+        let folder = Folder::at(path);
+        folder.prepare().unwrap();
+        Self(folder)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.0.path()).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(self.0.path());
+    }
+}
+
+fn snapshot(channels: u64) -> Snapshot {
+    let peer = Address("10.0.0.7".parse().unwrap());
+    let program = ProgramRecord {
+        pid: 7,
+        name: Text::new("a program with a name that is longer than the sixty-four bytes it has"),
+        device: Text::new("weft0"),
+        address: Address("fd00::1".parse().unwrap()),
+        entries: channels,
+        ..ProgramRecord::default()
+    };
+    let channel = |id| ChannelRecord {
+        id,
+        peer,
+        clock_offset: (id % 2 == 0).then_some(-5),
+        sent: u64::MAX,
+        ..ChannelRecord::default()
+    };
+    let happened = Text::new("the peer is gone: RetryExceeded — grüße");
+    Snapshot {
+        heartbeat: 12,
+        life: Life::Asleep,
+        program,
+        context: Some(ContextRecord { memory_used: 3, ..ContextRecord::default() }),
+        device: None,
+        channels: (0..channels).map(channel).collect(),
+        connections: vec![ConnectionRecord { qp: None, peer, ..ConnectionRecord::default() }],
+        paths: vec![PathRecord { rtt: Some(1), up: 1, ..PathRecord::default() }],
+        events: vec![EventRecord {
+            kind: EventKind::Closed,
+            text: happened,
+            ..EventRecord::default()
+        }],
+    }
+}
+
+#[test]
+fn what_a_program_puts_up_is_read_until_it_ends() {
+    let scratch = Scratch::new("read");
+    // Far more than a new file has room for.
+    for channels in [0, 1, 300] {
+        let said = snapshot(channels);
+        let board = put_up(&scratch.0, &said);
+        board.live(Life::Asleep);
+        board.beat(weft_units::Instant::from_nanos(12));
+        let found = scratch.0.scan().unwrap();
+        assert_eq!(found.len(), 1);
+        assert!(!found[0].is_dead);
+        assert_eq!(found[0].read(), Ok(said));
+        drop(board);
+        assert!(scratch.files().is_empty());
+        // Whoever has it open sees that it ended as it should.
+        assert_eq!(found[0].read().unwrap().life, Life::Ended);
+    }
+}
+
+#[test]
+fn a_reader_never_sees_half_of_a_change() {
+    let scratch = Scratch::new("torn");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mut board = Board::create(&scratch.0, "node").unwrap();
+        board.publish(|draft| snapshot(1).draft(draft)).unwrap();
+        let over = &over;
+        scope.spawn(move || {
+            for round in 0.. {
+                let mut said = snapshot(1 + round % 40);
+                said.channels.iter_mut().for_each(|channel| channel.received = round);
+                said.program.events = round;
+                board.publish(|draft| said.draft(draft)).unwrap();
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+        });
+        let found = &scratch.0.scan().unwrap()[0];
+        let (mut read, mut changes, mut last) = (0, 0, 0);
+        while changes < 200 && read < 1_000_000 {
+            read += 1;
+            let Ok(said) = found.read() else { continue };
+            let round = said.program.events;
+            assert!(said.channels.iter().all(|channel| channel.received == round || round == 0));
+            assert_eq!(said.channels.len() as u64, said.program.entries);
+            changes += u64::from(round != last);
+            last = round;
+        }
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(changes, 200, "the writer stood still");
+    });
+}
+
+#[test]
+fn what_a_dead_program_left_is_known_as_such_and_cleared_away() {
+    let scratch = Scratch::new("dead");
+    let path = scratch.0.path().join("1-0.node");
+    fs::write(&path, snapshot(2).to_bytes()).unwrap();
+    let control = path.with_extension("control");
+    fs::write(&control, "").unwrap();
+    fs::write(scratch.0.path().join(".ask-4194304-0"), "").unwrap();
+    fs::write(scratch.0.path().join("notes.txt"), "not ours").unwrap();
+    let alive = put_up(&scratch.0, &snapshot(1));
+    let found = scratch.0.scan().unwrap();
+    let dead: Vec<_> = found.iter().filter(|found| found.is_dead).collect();
+    assert_eq!((found.len(), dead.len()), (2, 1));
+    assert_eq!(dead[0].read().unwrap(), snapshot(2), "what it said last");
+    scratch.0.sweep();
+    assert!(!path.exists() && !control.exists() && alive.path().exists());
+    assert_eq!(scratch.files().len(), 2);
+}
+
+#[test]
+fn a_folder_that_others_may_write_to_is_not_used() {
+    let scratch = Scratch::new("open");
+    fs::set_permissions(scratch.0.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(matches!(scratch.0.prepare(), Err(FolderError::NotOurs { mode: 0o777, .. })));
+    let file = scratch.0.path().join("file");
+    fs::write(&file, "").unwrap();
+    assert!(Folder::at(file).prepare().is_err());
+    assert!(Folder::at("/proc/weft").prepare().is_err());
+}
+
+#[test]
+fn foreign_bytes_are_refused_by_name() {
+    let good = snapshot(3).to_bytes();
+    assert_eq!(Snapshot::parse(b""), Err(LayoutError::Magic));
+    assert_eq!(Snapshot::parse(b"#!/bin/sh and more"), Err(LayoutError::Magic));
+    assert!(matches!(
+        Snapshot::parse(&good[..64]),
+        Err(LayoutError::Short { what: "the header", .. })
+    ));
+    let cut = Snapshot::parse(&good[..good.len() - 8]);
+    assert!(matches!(cut, Err(LayoutError::Short { what: "event", .. })), "{cut:?}");
+    let with = |word: usize, value: u64| {
+        let mut bytes = good.clone();
+        bytes[8 * word..][..8].copy_from_slice(&value.to_le_bytes());
+        Snapshot::parse(&bytes)
+    };
+    assert_eq!(with(1, 2), Err(LayoutError::Version { got: 2, known: 1 }));
+    let directory = weft_stat::DIRECTORY;
+    assert_eq!(with(directory + 1, 0), Err(LayoutError::NotOne { table: "program", got: 0 }));
+    let channels = directory + 3 * 3;
+    assert!(matches!(
+        with(channels + 1, u64::MAX),
+        Err(LayoutError::Short { what: "channel", .. })
+    ));
+    assert!(matches!(with(channels + 2, 3), Err(LayoutError::RecordWords { got: 3, .. })));
+    let kind = weft_stat::HEADER_WORDS;
+    assert_eq!(with(kind, 9), Err(LayoutError::Code { what: "kind of file", got: 9 }));
+}
+
+#[test]
+fn a_later_version_may_append_to_a_record() {
+    let said = snapshot(0);
+    let bytes = said.to_bytes();
+    let mut words: Vec<u64> =
+        bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+    let entry = weft_stat::DIRECTORY + 3 * 6;
+    words[entry + 2] += 1;
+    words.push(77);
+    let longer: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    assert_eq!(Snapshot::parse(&longer), Ok(said));
+}
+
+#[test]
+fn no_damage_to_a_file_breaks_a_promise() {
+    let mut rng = Seed(5).child("damage", 0).rng();
+    let good = snapshot(2).to_bytes();
+    let (mut taken, extremes) = (0, [0, 1, 2, 3, u64::MAX, 1 << 32, 1 << 61]);
+    for _ in 0..50_000 {
+        let mut bytes = good.clone();
+        for _ in 0..=rng.below(3) {
+            // Most of what decides lies in front.
+            let span = if rng.chance(1, 2) { 8 * weft_stat::HEADER_WORDS } else { bytes.len() };
+            let at = rng.index(span) & !7;
+            let word = if rng.chance(1, 2) {
+                extremes[rng.index(extremes.len())]
+            } else {
+                rng.next_u64() >> rng.below(64)
+            };
+            bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        bytes.truncate(bytes.len() - if rng.chance(1, 10) { rng.index(bytes.len()) } else { 0 });
+        taken += u32::from(properties::stat(&bytes));
+    }
+    assert!(taken > 5_000, "only {taken} were files: the damage is too wild");
+}
+
+#[test]
+fn control_characters_of_a_name_do_not_reach_a_terminal() {
+    let mut said = snapshot(0);
+    said.program.name = Text::new("evil\x1b[2J\u{9b}name\n");
+    let read = Snapshot::parse(&said.to_bytes()).unwrap();
+    assert_eq!(read.program.name.as_str(), "evil[2Jname");
+}
+
+#[test]
+fn a_node_is_asked_and_answers() {
+    let scratch = Scratch::new("ask");
+    let file = scratch.0.path().join("1-0.node");
+    let control = Control::beside(&file).unwrap();
+    let path = file.with_extension("control");
+    let known = ["keepalive", "depth"];
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                control.serve(|request| match request {
+                    Ask::List => Ok(vec![]),
+                    Ask::Set { name, value } if suggest(&name, known) == Some(name.as_str()) => {
+                        let about = "what it does".into();
+                        Ok(vec![Setting { name, value, online: true, about }])
+                    }
+                    Ask::Set { name, .. } => Err(format!("no parameter {name:?}")),
+                });
+                std::thread::yield_now();
+            }
+        });
+        assert_eq!(ask(&path, &Ask::List).unwrap(), vec![]);
+        let set = |name: &str, value: &str| {
+            ask(&path, &Ask::Set { name: name.into(), value: value.into() })
+        };
+        let [done] = set("keepalive", "5ms").unwrap().try_into().unwrap();
+        assert_eq!(
+            (done.name.as_str(), done.value.as_str(), done.online),
+            ("keepalive", "5ms", true)
+        );
+        let refused = set("nothing", "1").unwrap_err();
+        assert_eq!(refused.to_string(), "no parameter \"nothing\"");
+        // Line breaks would be another request.
+        let garbled = set("keepalive\nlist", "1").unwrap_err();
+        assert_eq!(garbled.to_string(), "no such request");
+        over.store(true, Ordering::Relaxed);
+    });
+    drop(control);
+    assert!(matches!(ask(&path, &Ask::List), Err(ControlError::Io { .. })));
+    assert!(scratch.files().is_empty());
+}

@@ -1,0 +1,20 @@
+//! Our libxrdma as C programs find it, from what cargo built beside a test.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Lays libxrdma out in `folder`, with header and pkg-config file. The test's crate must have `weft-xrdma-c` among
+/// its dependencies, or be it, or it is stale.
+///
+/// # Panics
+/// If that fails: there is nothing to test then.
+pub fn lay_out_xrdma(folder: PathBuf) -> PathBuf {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let test = std::env::current_exe().expect("a test has a path");
+    let mut lay_out = Command::new(env!("CARGO"));
+    lay_out.current_dir(root).args(["run", "--quiet", "--package", "xtask", "--", "xrdma"]);
+    lay_out.arg("--built").arg(test.parent().expect("in a folder")).arg("--out").arg(&folder);
+    let done = lay_out.output().expect("cargo runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    folder
+}

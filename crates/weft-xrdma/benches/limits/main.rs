@@ -1,0 +1,53 @@
+//! How far it goes: connections by the thousand, memory, and receivers that stop.
+//!
+//! `cargo bench -p weft-xrdma --bench limits -- [ROUNDS] [connections] [memory] [rnr]`
+//!
+//! Both ends are processes of this host. Connections are set up in either way in turns, ROUNDS (5) times; printed
+//! are medians, the least and the most.
+
+#[path = "../../tests/limits/end.rs"]
+mod end;
+
+mod connections;
+mod figures;
+mod memory;
+mod rnr;
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+// The archives are made with the bench.
+use weft_rdmacm as _;
+use weft_verbs as _;
+
+const SECTIONS: [&str; 3] = ["connections", "memory", "rnr"];
+
+static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
+    weft_testkit::link_verbs(Path::new(env!("CARGO_TARGET_TMPDIR")).join("limits"), true)
+});
+
+fn main() {
+    if let Ok(parameters) = std::env::var(end::ROLE) {
+        return end::serve(&parameters);
+    }
+    let words: Vec<String> =
+        std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let rounds = words.iter().find_map(|word| word.parse().ok()).unwrap_or(5);
+    let named: Vec<&str> =
+        words.iter().map(String::as_str).filter(|word| word.parse::<usize>().is_err()).collect();
+    if rounds == 0 || named.iter().any(|word| !SECTIONS.contains(word)) {
+        eprintln!("usage: limits [ROUNDS] [{}]", SECTIONS.join("] ["));
+        std::process::exit(2);
+    }
+    weft_testkit::load_verbs(&LIBRARY);
+    let wanted = |section| named.is_empty() || named.contains(&section);
+    if wanted("connections") {
+        connections::measure(rounds);
+    }
+    if wanted("memory") {
+        memory::measure();
+    }
+    if wanted("rnr") {
+        rnr::measure();
+    }
+}

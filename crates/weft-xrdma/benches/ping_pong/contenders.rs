@@ -1,0 +1,132 @@
+//! Programs that play ping-pong, and the figures they print.
+
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::end::Mode;
+use crate::library::{BARE, program};
+use crate::pair::{Stage, finish, next_port, until_listening};
+
+/// Round trips of a run; fewer where they take long.
+const ROUND_TRIPS: u32 = 5_000;
+/// Bytes that a run moves one way, about.
+const MOVED: u32 = 256 << 20;
+
+/// A way to play ping-pong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Contender {
+    /// `examples/bare/ping_pong.c`.
+    Bare,
+    /// X-RDMA.
+    Messages(Mode),
+    /// `ucx_perftest`, one of its tests.
+    Ucx(&'static str, &'static str),
+    /// libfabric's `fi_pingpong`, on its leanest endpoint. It tells only the mean; the least of five runs.
+    Libfabric,
+}
+
+/// All of them; the first is what the others are compared with.
+pub(crate) fn contenders() -> Vec<Contender> {
+    vec![
+        Contender::Bare,
+        Contender::Messages(Mode::Messages),
+        Contender::Messages(Mode::Calls),
+        Contender::Messages(Mode::Traced),
+        Contender::Ucx("UCX active messages", "ucp_am_lat"),
+        Contender::Ucx("UCX tags", "tag_lat"),
+        Contender::Libfabric,
+    ]
+}
+
+impl Contender {
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Bare => "bare verbs",
+            Self::Messages(Mode::Messages) => "X-RDMA messages",
+            Self::Messages(Mode::Calls) => "X-RDMA calls",
+            Self::Messages(Mode::Traced) => "X-RDMA calls, traced",
+            Self::Ucx(name, _) => name,
+            Self::Libfabric => "libfabric verbs",
+        }
+    }
+
+    /// Microseconds one way; `None` if an end failed.
+    pub(crate) fn run(&self, stage: &impl Stage, size: u32) -> Option<f64> {
+        let trips = ROUND_TRIPS.min(MOVED / size.max(1)).max(20);
+        match self {
+            Self::Bare => last(&both(
+                stage,
+                |port| format!("{} {port}", *BARE),
+                |port, to| format!("{} {to}:{port} {size} {trips}", *BARE),
+            )?),
+            Self::Messages(mode) => {
+                let this = std::env::current_exe().ok()?.display().to_string();
+                let mode = mode.name();
+                last(&both(
+                    stage,
+                    |port| format!("{this} end answer {port}"),
+                    |port, to| format!("{this} end {mode} {to}:{port} {size} {trips}"),
+                )?)
+            }
+            Self::Ucx(_, test) => {
+                let common = "env UCX_TLS=rc_v,self UCX_NET_DEVICES=weft0:1 ucx_perftest -p";
+                let printed = both(
+                    stage,
+                    |port| format!("{common} {port}"),
+                    |port, to| format!("{common} {port} -t {test} -s {size} -n {trips} {to}"),
+                )?;
+                let line = printed.lines().rfind(|line| line.starts_with("Final:"))?;
+                line.split_whitespace().nth(2)?.parse().ok()
+            }
+            Self::Libfabric => (0..5).filter_map(|_| libfabric(stage, size)).min_by(f64::total_cmp),
+        }
+    }
+}
+
+/// The mean of a short run.
+fn libfabric(stage: &impl Stage, size: u32) -> Option<f64> {
+    let trips = 2_000.min(MOVED / size.max(1)).max(10);
+    let common = format!("fi_pingpong -p verbs -e msg -S {size} -I {trips}");
+    let printed = both(
+        stage,
+        |port| format!("{common} -B {port}"),
+        |port, to| format!("{common} -P {port} {to}"),
+    )?;
+    // bytes, sent, acknowledged, total, time, MB/sec, usec/xfer, Mxfers/sec
+    printed.lines().last()?.split_whitespace().nth(6)?.parse().ok()
+}
+
+/// The last number that was printed.
+fn last(printed: &str) -> Option<f64> {
+    printed.split_whitespace().last()?.parse().ok()
+}
+
+/// Runs both ends; what the client printed, if it succeeded.
+fn both(
+    stage: &impl Stage,
+    server: impl Fn(u16) -> String,
+    client: impl Fn(u16, &str) -> String,
+) -> Option<String> {
+    let port = next_port();
+    let start = |second: bool, line: &str| {
+        // Each end has a processor, before others where that is permitted: what is measured is not the scheduler.
+        let line = format!("taskset -c {} nice -n -20 {line}", u8::from(second));
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let mut command = program(&words);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        stage.start(second, &mut command)
+    };
+    let mut serving = start(false, &server(port));
+    until_listening(&mut serving, port);
+    let client = client(port, &stage.server());
+    let (succeeded, printed) = finish(start(true, &client));
+    // Some serve for ever. It is asked, not killed: `timeout` passes that on.
+    let pid = Pid::from_raw(i32::try_from(serving.id()).expect("a process")).expect("not zero");
+    let _ = kill_process(pid, Signal::TERM);
+    let (_, said) = finish(serving);
+    if !succeeded {
+        eprintln!("{client} failed: {printed}{said}");
+    }
+    succeeded.then_some(printed)
+}

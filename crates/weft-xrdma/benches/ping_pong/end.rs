@@ -1,0 +1,133 @@
+//! Both ends of a ping-pong of messages, without a copy and without sleep, as bare verbs would do it.
+
+use std::error::Error;
+
+use weft_xrdma::{Block, Call, ChannelId, Config, Event, Message, Node, Options, Payload, Slice};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// How an end asks the other, by the name it is started with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// A message each way.
+    Messages,
+    /// A request and its response.
+    Calls,
+    /// The same, each traced.
+    Traced,
+}
+
+impl Mode {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Messages => "messages",
+            Self::Calls => "calls",
+            Self::Traced => "traced",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        [Self::Messages, Self::Calls, Self::Traced].into_iter().find(|mode| mode.name() == name)
+    }
+}
+
+/// The longest message, bytes.
+const LONGEST: u32 = 16 << 20;
+
+/// Runs an end: `answer PORT`, or `MODE ADDRESS:PORT SIZE COUNT`.
+pub(crate) fn run(words: &[String]) -> Outcome {
+    match words {
+        [first, port] if first == "answer" => answer(port.parse()?),
+        [mode, at, size, count] => {
+            let mode = Mode::named(mode).ok_or("which mode?")?;
+            ask(mode, at, size.parse()?, count.parse()?)
+        }
+        _ => Err("what?".into()),
+    }
+}
+
+/// Messages that come, one after the other, until a channel ends.
+fn receive(node: &mut Node) -> Option<(ChannelId, Message)> {
+    loop {
+        node.poll();
+        while let Some(event) = node.poll_event() {
+            match event {
+                Event::Channel(weft_msg::Event::Message { channel, message }) => {
+                    return Some((channel, message));
+                }
+                Event::Channel(weft_msg::Event::Closed { .. }) => return None,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Bytes that are sent again and again, and the same in registered memory: nobody changes them.
+struct Body {
+    bytes: [u8; COPIED],
+    block: Block,
+}
+
+/// Up to here a copy costs less than a second piece of memory.
+const COPIED: usize = 256;
+
+impl Body {
+    fn new(node: &mut Node, longest: u32) -> Result<Self, Box<dyn Error>> {
+        let block = node.context().allocate(longest.max(1))?;
+        node.context().bytes_mut(&block).fill(7);
+        Ok(Self { bytes: [7; COPIED], block })
+    }
+
+    fn of(&self, len: u32) -> Payload<'_> {
+        let bytes = self.bytes.get(..len as usize);
+        let lent = || Payload::Lent(Slice { len, ..self.block.slice() });
+        bytes.map_or_else(lent, Payload::Copy)
+    }
+}
+
+fn answer(port: u16) -> Outcome {
+    let mut node = Node::new(Options::default())?;
+    let body = Body::new(&mut node, LONGEST)?;
+    node.listen(([0, 0, 0, 0], port).into())?;
+    while let Some((channel, message)) = receive(&mut node) {
+        let body = body.of(message.len());
+        let now = node.now();
+        match message.call {
+            Call::Request(id) => node.context().respond(now, channel, id, body)?,
+            _ => node.context().send(now, channel, body)?,
+        };
+        node.context().release(now, message);
+    }
+    Ok(())
+}
+
+fn ask(mode: Mode, at: &str, size: u32, count: usize) -> Outcome {
+    let trace_every = u32::from(mode == Mode::Traced);
+    let config = Config { trace_every, ..Config::default() };
+    let mut node = Node::new(Options { config, ..Options::default() })?;
+    let channel = node.connect_and_wait(at.parse()?)?;
+    let body = Body::new(&mut node, size)?;
+    let body = body.of(size);
+    let mut took = Vec::with_capacity(count);
+    let mut now = node.now();
+    for _ in 0..count {
+        match mode {
+            Mode::Messages => node.context().send(now, channel, body)?,
+            Mode::Calls | Mode::Traced => node.context().request(now, channel, body)?,
+        };
+        let (_, message) = receive(&mut node).ok_or("the channel ended")?;
+        let len = message.len();
+        node.context().release(now, message);
+        let before = std::mem::replace(&mut now, node.now());
+        took.push(now.since(before));
+        if len != size {
+            return Err(format!("{len} bytes came back for {size}").into());
+        }
+    }
+    took.sort_unstable();
+    let median = took[count / 2].as_nanos() as f64 / 2e3;
+    println!("{count} times {size} bytes there and back: median {median:.3}");
+    node.context().close(now, channel);
+    while receive(&mut node).is_some() {}
+    Ok(())
+}

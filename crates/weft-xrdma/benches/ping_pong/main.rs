@@ -1,0 +1,76 @@
+//! What messages cost beside bare verbs, and beside the middleware that others use, all on our device.
+//!
+//! `cargo bench -p weft-xrdma --bench ping_pong -- [ROUNDS] [one-host] [two-hosts] [SIZE...B]`
+//!
+//! Contenders take turns, ROUNDS (5) times for each size. A run's figure is its median round trip, halved;
+//! libfabric's program tells only a mean, of which the least of five runs is taken. Printed are the median of the
+//! rounds and of their ratios to bare verbs. `two-hosts` needs root for network namespaces.
+
+#[path = "../../../weft-verbs/tests/programs/pair.rs"]
+#[expect(dead_code, reason = "it is the tests' of weft-verbs")]
+mod pair;
+#[path = "../../../weft-verbs/benches/speed/stage.rs"]
+mod stage;
+
+mod contenders;
+mod end;
+mod library;
+mod table;
+
+use contenders::{Contender, contenders};
+use pair::{OneHost, Stage};
+use stage::Two;
+
+/// Bytes of the messages: what the paper shows, and three that are read by their receiver.
+const SIZES: [u32; 11] = [8, 32, 64, 128, 256, 512, 1024, 2048, 4096, 65_536, 1 << 20];
+
+const SECTIONS: [&str; 2] = ["one-host", "two-hosts"];
+
+fn main() {
+    let words: Vec<String> =
+        std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    if let [first, rest @ ..] = words.as_slice()
+        && first == "end"
+    {
+        if let Err(error) = end::run(rest) {
+            eprintln!("{error}");
+            std::process::exit(1);
+        }
+        return;
+    }
+    let rounds = words.iter().find_map(|word| word.parse().ok()).unwrap_or(5);
+    let size = |word: &String| word.strip_suffix('B').and_then(|size| size.parse().ok());
+    let sizes: Vec<u32> = words.iter().filter_map(size).collect();
+    let sizes = if sizes.is_empty() { SIZES.to_vec() } else { sizes };
+    let named: Vec<&str> =
+        words.iter().map(String::as_str).filter(|word| word.contains('-')).collect();
+    if rounds == 0 || named.iter().any(|word| !SECTIONS.contains(word)) {
+        eprintln!("usage: ping_pong [ROUNDS] [{}] [SIZE]B", SECTIONS.join("] ["));
+        std::process::exit(2);
+    }
+    let wanted = |section| named.is_empty() || named.contains(&section);
+    if wanted("one-host") {
+        compare("one host", &OneHost, &sizes, rounds);
+    }
+    if wanted("two-hosts")
+        && let Some(two) = Two::up()
+    {
+        compare("two hosts", &two, &sizes, rounds);
+    }
+}
+
+fn compare(place: &str, stage: &impl Stage, sizes: &[u32], rounds: usize) {
+    let contenders = contenders();
+    for &size in sizes {
+        let mut figures = vec![Vec::new(); contenders.len()];
+        for round in 0..rounds {
+            // Who begins changes, so that what the machine does besides meets everybody.
+            for turn in 0..contenders.len() {
+                let index = (round + turn) % contenders.len();
+                figures[index].push(contenders[index].run(stage, size));
+            }
+        }
+        let names: Vec<&str> = contenders.iter().map(Contender::name).collect();
+        table::print(&format!("{place}, {size} bytes"), &names, &figures);
+    }
+}

@@ -1,0 +1,62 @@
+//! Which registered memory is lent to messages that are under way: what must not be given back yet.
+
+use std::collections::BTreeMap;
+
+use weft_msg::{ChannelId, Event, Slice};
+
+/// The books of lent memory, kept by an owner that cannot leave that to its own types.
+#[derive(Debug, Default)]
+pub struct Lending {
+    /// By message, the address of what it was lent.
+    messages: BTreeMap<(ChannelId, u64), u64>,
+}
+
+impl Lending {
+    /// A message was sent from this memory.
+    pub fn lend(&mut self, channel: ChannelId, number: u64, memory: Slice) {
+        self.messages.insert((channel, number), memory.address);
+    }
+
+    /// Takes in what happened: memory comes back when its message is delivered, or the channel is gone.
+    pub fn take_in(&mut self, event: &Event) {
+        match event {
+            Event::Delivered { channel, number } => {
+                self.messages.remove(&(*channel, *number));
+            }
+            Event::Closed { channel, .. } => self.messages.retain(|(of, _), _| of != channel),
+            _ => {}
+        }
+    }
+
+    /// Whether any of this memory is lent.
+    pub fn is_lent(&self, memory: Slice) -> bool {
+        let end = memory.address + u64::from(memory.len);
+        self.messages.values().any(|address| (memory.address..end).contains(address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slotmap::SlotMap;
+    use weft_msg::CloseReason;
+
+    use super::*;
+
+    #[test]
+    fn memory_is_lent_until_its_message_is_delivered_or_its_channel_gone() {
+        let mut ids: SlotMap<ChannelId, ()> = SlotMap::with_key();
+        let [one, two] = [ids.insert(()), ids.insert(())];
+        let block = |address| Slice { address, len: 4096, ..Slice::default() };
+        let mut lending = Lending::default();
+        lending.lend(one, 1, block(0));
+        lending.lend(one, 2, Slice { address: 4000, len: 96, ..Slice::default() });
+        lending.lend(two, 3, block(4096));
+        lending.take_in(&Event::Delivered { channel: one, number: 1 });
+        assert!(lending.is_lent(block(0)), "message 2 is in it too");
+        lending.take_in(&Event::Delivered { channel: two, number: 2 });
+        assert!(lending.is_lent(block(0)), "that is another message");
+        lending.take_in(&Event::Closed { channel: one, reason: CloseReason::Aborted });
+        assert!(!lending.is_lent(block(0)));
+        assert!(lending.is_lent(block(4096)));
+    }
+}

@@ -1,0 +1,296 @@
+//! A node shows itself: what `weft stat` reads, and the orders of `weft adm` (X-RDMA, section VI). Both are seen to
+//! when the node looks at its sockets anyway.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+
+use rustix::event::epoll::EventFlags;
+use slotmap::Key;
+use weft_msg::{ChannelId, Context, Noted, Verbs};
+use weft_stat::{
+    Address, Ask, Board, Carrier, ChannelRecord, ChannelState, ContextRecord, Control, EventKind,
+    EventRecord, Folder, Kind, Life, Pace, ProgramRecord, Setting, Text,
+};
+use weft_units::{Duration, Instant};
+
+use super::{Node, Source};
+use crate::clock;
+use crate::device::IbVerbs;
+
+/// Whether and where a node shows itself.
+#[derive(Clone, Debug, Default)]
+pub struct Show {
+    /// It does not. `WEFT_STAT=off` in the environment says the same.
+    pub off: bool,
+    /// The folder; `WEFT_STAT`'s, or the user's, where none is given.
+    pub folder: Option<PathBuf>,
+    /// The name; the program's, where none is given.
+    pub name: Option<String>,
+}
+
+/// What a node shows itself with.
+#[derive(Debug)]
+pub(super) struct Shown {
+    board: Board,
+    control: Option<Control>,
+    name: String,
+    started: Instant,
+    pace: Pace,
+    /// The context's activity when the board was last written.
+    shown: Option<u64>,
+    /// What happened lately, oldest first.
+    events: VecDeque<EventRecord>,
+    /// How many there ever were.
+    happened: u64,
+    /// Notes of the context's journal that are among them.
+    noted: u64,
+}
+
+/// Events that the board holds.
+const EVENTS: usize = 64;
+
+impl Shown {
+    /// `None` where it shall not be, or cannot: a node without a place to show itself runs like any other.
+    pub(super) fn open(show: &Show, now: Instant) -> Option<Self> {
+        if show.off {
+            return None;
+        }
+        let folder = show.folder.as_ref().map(Folder::at).or_else(Folder::own)?;
+        folder.prepare().ok()?;
+        folder.sweep();
+        let board = Board::create(&folder, "node").ok()?;
+        let control = Control::beside(board.path()).ok();
+        let name = show.name.clone().or_else(program).unwrap_or_default();
+        Some(Self {
+            board,
+            control,
+            name,
+            started: now,
+            pace: Pace::default(),
+            shown: None,
+            events: VecDeque::new(),
+            happened: 0,
+            noted: 0,
+        })
+    }
+
+    /// When the board is to be written, if anything happened since it was.
+    pub(super) fn due(&self, context: &Context<IbVerbs>) -> Option<Instant> {
+        (self.shown != Some(context.activity())).then(|| self.pace.due())
+    }
+
+    /// The node is about to sleep, or awake again.
+    pub(super) fn live(&self, life: Life) {
+        self.board.live(life);
+    }
+
+    /// Writes the board where it is due.
+    fn refresh(&mut self, now: Instant, context: &Context<IbVerbs>, listens: &str) {
+        self.board.beat(now);
+        if self.due(context).is_none_or(|due| due > now) {
+            return;
+        }
+        self.shown = Some(context.activity());
+        let noted = self.noted;
+        for (number, note) in context.journal().last().filter(|(number, _)| *number > noted) {
+            self.noted = number;
+            self.happen(event(note));
+        }
+        let Self { board, name, started, events, happened, .. } = self;
+        // A file system that is full now may have room later; what was written last stays.
+        let _ = board.publish(|draft| {
+            draft.push(&ProgramRecord {
+                kind: Kind::Node,
+                pid: std::process::id().into(),
+                started_at: started.as_nanos(),
+                published_at: now.as_nanos(),
+                name: Text::new(name),
+                device: Text::new(context.verbs().name()),
+                address: Address(context.verbs().gid().to_canonical()),
+                listens: Text::new(listens),
+                entries: context.channels().count() as u64,
+                events: *happened,
+            });
+            draft.push(&about(context));
+            context.channels().filter_map(|id| channel(context, id)).for_each(|it| draft.push(&it));
+            events.iter().for_each(|event| draft.push(event));
+        });
+        self.pace.wrote(now, clock::now());
+    }
+
+    fn happen(&mut self, event: EventRecord) {
+        if self.events.len() == EVENTS {
+            self.events.pop_front();
+        }
+        self.happened += 1;
+        self.events.push_back(EventRecord { number: self.happened, ..event });
+    }
+
+    /// Does what `weft adm` asks for.
+    fn obey(&mut self, now: Instant, context: &mut Context<IbVerbs>) {
+        let Some(control) = &self.control else { return };
+        let mut changed = Vec::new();
+        control.serve(|request| match request {
+            Ask::List => Ok(settings(context)),
+            Ask::Set { name, value } => {
+                context.set(&name, &value).map_err(|error| error.to_string())?;
+                let set: Vec<Setting> =
+                    settings(context).into_iter().filter(|setting| setting.name == name).collect();
+                changed.extend(set.iter().map(|set| format!("{} = {}", set.name, set.value)));
+                Ok(set)
+            }
+        });
+        for text in changed {
+            let (at, kind, text) = (now.as_nanos(), EventKind::Changed, Text::new(&text));
+            self.happen(EventRecord { at, kind, text, ..EventRecord::default() });
+            self.shown = None;
+        }
+    }
+}
+
+impl Node {
+    /// Has epoll tell of orders.
+    pub(super) fn watch_control(&self) -> Result<(), super::NodeError> {
+        let control = self.shown.as_ref().and_then(|shown| shown.control.as_ref());
+        control.map_or(Ok(()), |socket| self.watch(socket, Source::Control, 0, EventFlags::IN))
+    }
+
+    /// Orders came.
+    pub(super) fn obey(&mut self) {
+        if let Some(shown) = &mut self.shown {
+            shown.obey(clock::now(), &mut self.context);
+        }
+    }
+
+    /// Shows what the node is like now, where that is due.
+    pub(super) fn show(&mut self) {
+        if let Some(shown) = &mut self.shown {
+            shown.live(Life::Running);
+            shown.refresh(clock::now(), &self.context, &self.listens);
+        }
+    }
+
+    /// Something changed that the context knows nothing of.
+    pub(super) fn show_anew(&mut self) {
+        if let Some(shown) = &mut self.shown {
+            shown.shown = None;
+        }
+    }
+
+    /// For how long the node may sleep at most: until it is to show itself again.
+    pub(super) fn until_shown(&self, now: Instant) -> Duration {
+        let due = self.shown.as_ref().and_then(|shown| shown.due(&self.context));
+        due.map_or(Duration::MAX, |due| due.since(now))
+    }
+
+    /// The node sleeps from now on.
+    pub(super) fn show_asleep(&self) {
+        if let Some(shown) = &self.shown {
+            shown.live(Life::Asleep);
+        }
+    }
+
+    /// Where the node shows itself: the file that `weft stat` reads. `None` where it does not.
+    pub fn shown_at(&self) -> Option<&std::path::Path> {
+        self.shown.as_ref().map(|shown| shown.board.path())
+    }
+}
+
+fn program() -> Option<String> {
+    let path = std::env::current_exe().ok()?;
+    Some(path.file_name()?.to_string_lossy().into_owned())
+}
+
+fn settings(context: &Context<IbVerbs>) -> Vec<Setting> {
+    let all = context.config().parameters().into_iter();
+    all.map(|parameter| Setting {
+        name: parameter.name.into(),
+        value: parameter.value,
+        online: parameter.online,
+        about: parameter.about.into(),
+    })
+    .collect()
+}
+
+fn about(context: &Context<IbVerbs>) -> ContextRecord {
+    let (stats, (registered, used)) = (context.stats(), context.memory());
+    ContextRecord {
+        memory_registered: registered,
+        memory_used: used,
+        memory_limit: context.config().memory_limit,
+        qps_cached: context.cached_qps() as u64,
+        qps_created: stats.qps_created,
+        qps_reused: stats.qps_reused,
+        channels_begun: stats.channels,
+        channels_closed: stats.closed,
+        slow_polls: stats.slow_polls,
+        slow_calls: stats.slow_calls,
+        filtered: stats.filtered,
+    }
+}
+
+fn channel(context: &Context<IbVerbs>, id: ChannelId) -> Option<ChannelRecord> {
+    let (status, calls) = (context.status(id)?, context.calls(id)?);
+    let stats = status.stats;
+    Some(ChannelRecord {
+        id: id.data().as_ffi(),
+        peer: Address(status.peer.to_canonical()),
+        qp: status.qp.0.into(),
+        peer_qp: status.peer_qp.0.into(),
+        state: state(status.state),
+        carrier: carrier(status.carrier),
+        in_flight: status.in_flight.into(),
+        depth: status.depth.into(),
+        backlog: status.backlog.into(),
+        fetching: status.fetching.into(),
+        asked: status.asked.into(),
+        memory: status.receive_bytes,
+        clock_offset: status.clock_offset,
+        sent: stats.sent,
+        sent_bytes: stats.sent_bytes,
+        received: stats.received,
+        received_bytes: stats.received_bytes,
+        large: stats.large,
+        acks: stats.acks,
+        nops: stats.nops,
+        probes: stats.probes,
+        switches: stats.switches,
+        repeats: stats.repeats,
+        starved: stats.starved,
+        call_time: calls.sum().as_nanos(),
+        calls: calls.into(),
+    })
+}
+
+const fn state(state: weft_msg::ChannelState) -> ChannelState {
+    match state {
+        weft_msg::ChannelState::Offered => ChannelState::Offered,
+        weft_msg::ChannelState::Connected => ChannelState::Connected,
+        weft_msg::ChannelState::Open => ChannelState::Open,
+        weft_msg::ChannelState::Closing => ChannelState::Closing,
+        weft_msg::ChannelState::PeerClosed => ChannelState::PeerClosed,
+    }
+}
+
+const fn carrier(carrier: weft_msg::Carrier) -> Carrier {
+    match carrier {
+        weft_msg::Carrier::Rdma => Carrier::Rdma,
+        weft_msg::Carrier::Stream => Carrier::Stream,
+    }
+}
+
+fn event(note: &weft_msg::Note) -> EventRecord {
+    let (kind, took, text) = match note.what {
+        Noted::Opened => (EventKind::Opened, Duration::ZERO, String::new()),
+        Noted::Closed(reason) => (EventKind::Closed, Duration::ZERO, reason.to_string()),
+        Noted::Switched(to) => (EventKind::Switched, Duration::ZERO, format!("to {}", carrier(to))),
+        Noted::SlowCall(took) => (EventKind::SlowCall, took, String::new()),
+        Noted::SlowPoll(took) => (EventKind::SlowPoll, took, String::new()),
+        // Added later than this.
+        _ => (EventKind::Opened, Duration::ZERO, String::new()),
+    };
+    let about = note.channel.map(|(id, peer)| (id.data().as_ffi(), Address(peer.to_canonical())));
+    let (channel, peer) = about.unwrap_or_default();
+    let (at, took, text) = (note.at.as_nanos(), took.as_nanos(), Text::new(&text));
+    EventRecord { number: 0, at, kind, channel, peer, took, text }
+}

@@ -1,0 +1,82 @@
+//! Channels that begin and end by the thousand, and peers that are killed, leave nothing behind. Ten thousand:
+//! `ROUNDS=10 cargo test -p weft-xrdma --test limits cycles`, a minute.
+
+use weft_units::Duration;
+use weft_xrdma::{Node, Options};
+
+use crate::end::{End, close, connect, resident};
+use crate::{alone, ended, wait_until};
+
+/// Channels of an end that is killed.
+const AT_ONCE: usize = 100;
+
+/// What a process has that could leak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    /// Memory of the cache that somebody holds, and that is registered, bytes.
+    used: u64,
+    registered: u64,
+    descriptors: usize,
+    channels: usize,
+}
+
+impl Held {
+    fn by(node: &mut Node) -> Self {
+        let (registered, used) = node.context().memory();
+        let descriptors = std::fs::read_dir("/proc/self/fd").expect("Linux has it").count();
+        Self { used, registered, descriptors, channels: node.context().channels().count() }
+    }
+}
+
+/// A round of 1,000 channels: closed one by one, given up, closed all at once, and ended by a peer's death.
+fn round(node: &mut Node) {
+    let end = End::start(&["keepalive=100ms"]);
+    for number in 0..800 {
+        let channel = node.connect_and_wait(end.at).expect("it is taken");
+        if number % 4 == 0 {
+            let now = node.now();
+            node.context().abort(now, channel);
+        } else {
+            close(node, &[channel]);
+        }
+        ended(node);
+    }
+    let all = connect(node, &end, AT_ONCE);
+    close(node, &all);
+    let all = connect(node, &end, AT_ONCE);
+    end.kill();
+    let killed = node.now();
+    let mut left = all.len();
+    wait_until(node, |node| {
+        left -= ended(node).len();
+        left == 0
+    });
+    // Silence until the probe, then as long as the device tries: 2 s; the rest is for a busy machine.
+    let took = node.now().since(killed);
+    assert!(took < Duration::from_millis(100) + Duration::from_secs(4), "{took}");
+}
+
+#[test]
+fn channels_that_end_in_every_way_leave_nothing() {
+    let _alone = alone();
+    let rounds = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(2);
+    let mut options = Options::default();
+    options.config.set("keepalive", "100ms").unwrap();
+    options.config.set("memory_keep", "10ms").unwrap();
+    let mut node = Node::new(options).expect("a device");
+    let before = Held::by(&mut node);
+    let mut after_first = 0;
+    for number in 0..rounds {
+        round(&mut node);
+        wait_until(&mut node, |node| Held::by(node) == before);
+        if number == 0 {
+            after_first = resident();
+        }
+    }
+    let stats = node.context().stats();
+    assert_eq!((stats.channels, stats.closed), (1000 * rounds, 1000 * rounds));
+    let most = AT_ONCE as u64 + 1;
+    assert!(stats.qps_created <= most, "{} queue pairs were made", stats.qps_created);
+    let grown = resident().saturating_sub(after_first);
+    assert!(grown < 8 << 20, "{grown} bytes more are resident than after the first round");
+}

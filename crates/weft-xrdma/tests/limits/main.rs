@@ -1,0 +1,53 @@
+//! Many channels, and ends that stop, die or change carrier: a node of this process, and one of another.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use weft_units::Duration;
+use weft_xrdma::{Event, Node};
+// The archive is made with the library.
+use weft_verbs as _;
+
+mod carriers;
+mod cycles;
+mod end;
+mod resources;
+
+static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
+    weft_testkit::link_verbs(Path::new(env!("CARGO_TARGET_TMPDIR")).join("limits"), false)
+});
+
+/// Has the library, and no other test of this file run: they share two processors, and count descriptors.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    weft_testkit::load_verbs(&LIBRARY);
+    guard
+}
+
+#[test]
+#[ignore = "it is the other end of the tests, which start it"]
+fn other_end() {
+    let parameters = std::env::var(end::ROLE).expect("a test starts it");
+    end::serve(&parameters);
+}
+
+/// Waits until something is so; half a minute at most.
+fn wait_until(node: &mut Node, mut so: impl FnMut(&mut Node) -> bool) {
+    let until = node.now() + Duration::from_secs(30);
+    while !so(node) {
+        assert!(node.now() < until, "not within half a minute");
+        node.wait(Some(Duration::from_millis(1)));
+    }
+}
+
+/// Takes the channels that ended from what happened.
+fn ended(node: &mut Node) -> BTreeSet<weft_xrdma::ChannelId> {
+    let happened = std::iter::from_fn(|| node.poll_event());
+    let closed = happened.filter_map(|event| match event {
+        Event::Channel(weft_msg::Event::Closed { channel, .. }) => Some(channel),
+        _ => None,
+    });
+    closed.collect()
+}

@@ -1,0 +1,109 @@
+//! What a node takes of its host: memory of every kind, descriptors, and no more memory while it looks away
+//! (X-RDMA, section VII.C). `rnr_retry` is 0: one SEND that finds no receive request would break its channel.
+
+use weft_units::Duration;
+use weft_xrdma::{DeviceOptions, Node, Options, Pages, Payload};
+
+use crate::end::{End, ask, close, connect, node};
+use crate::{alone, ended};
+
+const SENDERS: usize = 300;
+const MESSAGES: usize = 100;
+
+#[test]
+fn a_receiver_that_looks_away_loses_nothing_and_takes_no_more_memory() {
+    let _alone = alone();
+    let end = End::start(&[]);
+    let mut node = node(&[""; 0]);
+    let control = node.connect_and_wait(end.at).unwrap();
+    let all = connect(&mut node, &end, SENDERS);
+    let before = ask(&mut node, control, "stop=1000");
+    for number in 0..MESSAGES {
+        for &channel in &all {
+            let now = node.now();
+            node.context().send(now, channel, Payload::Copy(&number.to_be_bytes())).unwrap();
+        }
+        node.poll();
+    }
+    let mut vitals = ask(&mut node, control, "");
+    let most = vitals.most;
+    while vitals.came < (SENDERS * MESSAGES) as u64 {
+        assert_eq!(ended(&mut node).len(), 0, "a receiver was not ready");
+        vitals = ask(&mut node, control, "");
+    }
+    assert_eq!(vitals.came, (SENDERS * MESSAGES) as u64);
+    // A region more, where the last one was full.
+    let allowed = before.registered + node.context().config().memory_region;
+    assert!(most <= allowed, "{most} bytes registered, before {}", before.registered);
+}
+
+#[test]
+fn channels_that_share_receive_requests_take_less_memory_and_lose_nothing() {
+    let _alone = alone();
+    const CHANNELS: usize = 50;
+    let registered = ["srq=0", "srq=64"].map(|srq| {
+        let parameters = [srq, "memory_region=64KiB"];
+        let end = End::start(&parameters);
+        let mut node = node(&parameters);
+        let control = node.connect_and_wait(end.at).unwrap();
+        let all = connect(&mut node, &end, CHANNELS);
+        let idle = ask(&mut node, control, "").registered;
+        for number in 0..MESSAGES {
+            for &channel in &all {
+                let now = node.now();
+                node.context().send(now, channel, Payload::Copy(&number.to_be_bytes())).unwrap();
+            }
+            node.poll();
+        }
+        while ask(&mut node, control, "").came < (CHANNELS * MESSAGES) as u64 {
+            assert_eq!(ended(&mut node).len(), 0);
+        }
+        idle
+    });
+    assert!(registered[1] * 10 < registered[0], "{registered:?} bytes");
+}
+
+#[test]
+fn a_listener_without_descriptors_says_so_rests_and_takes_channels_again() {
+    let _alone = alone();
+    let end = End::start(&[]);
+    let mut node = node(&[""; 0]);
+    let control = node.connect_and_wait(end.at).unwrap();
+    ask(&mut node, control, "files=64");
+    // Connections that say nothing, until it has no descriptor for another.
+    let mut idle = Vec::new();
+    let mut vitals = ask(&mut node, control, "");
+    while vitals.refused == 0 {
+        idle.push(std::net::TcpStream::connect(end.at).unwrap());
+        vitals = ask(&mut node, control, "");
+    }
+    assert!(idle.len() < 70, "{} connections", idle.len());
+    let began = node.now();
+    let mut last = vitals;
+    while node.now().since(began) < Duration::from_millis(500) {
+        last = ask(&mut node, control, "");
+    }
+    assert!(last.refused - vitals.refused <= 6, "it tries again every 100 ms: {last:?}");
+    idle.clear();
+    let another = node.connect_and_wait(end.at).expect("there are descriptors again");
+    close(&mut node, &[another]);
+}
+
+#[test]
+fn messages_travel_in_memory_of_every_kind() {
+    let _alone = alone();
+    let end = End::start(&[]);
+    for pages in [Pages::Anonymous, Pages::Huge, Pages::Malloc] {
+        let device = DeviceOptions { pages, ..DeviceOptions::default() };
+        let mut node = Node::new(Options { device, ..Options::default() }).unwrap();
+        let channel = node.connect_and_wait(end.at).unwrap();
+        for len in [10, 4096, 5_000_000] {
+            let body = vec![b'a'; len];
+            let answer = node.call(channel, Payload::Copy(&body), None).unwrap();
+            assert_eq!(node.context().body(&answer), body, "{pages:?}");
+            let now = node.now();
+            node.context().release(now, answer);
+        }
+        close(&mut node, &[channel]);
+    }
+}
