@@ -13,6 +13,7 @@ use weft_units::{Duration, Rng, Seed, prefetch};
 use crate::event::{Event, Events};
 use crate::fault::Change;
 use crate::fault::impairment::{Impairment, Outcome};
+use crate::freight::Freights;
 use crate::link::{Condition, Link, LinkClass, Tally};
 use crate::nic::FRAME_OVERHEAD;
 use crate::packet::{EPOCHS, Hop, ParcelId, ParcelPool};
@@ -142,6 +143,8 @@ pub struct Fabric {
     forwarding: Forwarding,
     /// What switches wrote on packets, and what they have yet to do: only where they attend.
     labels: Labels,
+    /// What packets carry, where hosts look at it.
+    pub freights: Freights,
     orders: Vec<Order>,
     hash: FabricHash,
     buffers: SharedBuffers,
@@ -173,6 +176,7 @@ impl Fabric {
             classes: classes.list,
             forwarding: config.forwarding.kind.build(&config.forwarding, &topology, seed),
             labels: Labels::default(),
+            freights: Freights::default(),
             orders: Vec::new(),
             hash: switch::fabric_hash(&config.forwarding),
             buffers: SharedBuffers::new(&config.buffer, &topology),
@@ -396,6 +400,7 @@ impl Fabric {
             self.counters.duplicated += 1;
             let packet = self.parcels.insert(sent);
             self.labels.copy(hop.packet(), packet);
+            self.freights.copy(hop.packet(), packet);
             events.schedule_arrival(arrival + late, hop.copied(packet));
         }
     }

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use weft_topo::{LinkId, NodeId};
 use weft_transport::{
-    ConfigError, ConnectionId, Endpoint, EndpointConfig, Secret, TransportConfig,
+    ConfigError, ConnectionId, Endpoint, EndpointConfig, Secret, Stats, TransportConfig,
 };
 use weft_units::Seed;
 
+use crate::messenger::Messenger;
 use crate::nic::{Entropy, Jitter, RECEIVE_PORT};
 use crate::pcie::{Dma, PcieConfig};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::ChannelId;
+use crate::world::WorldConfig;
 
 /// A host's end of one of its cables.
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +45,11 @@ pub struct Host {
     pub received_bytes: u64,
     /// Which channel each of the engine's connections is an end of.
     channels: BTreeMap<u32, ChannelId>,
+    /// Its messaging context, where channels are X-RDMA's; the engine is idle then.
+    pub messenger: Option<Box<Messenger>>,
     id: NodeId,
     transport: TransportConfig,
+    messages: Option<weft_msg::Config>,
     seed: Seed,
     restarts: u64,
     /// The bus to its memory, where it takes time.
@@ -62,23 +67,25 @@ impl Host {
     pub fn new(
         id: NodeId,
         ports: Vec<Port>,
-        jitter: SimSpan,
-        transport: &TransportConfig,
+        config: &WorldConfig,
         seed: Seed,
     ) -> Result<Self, ConfigError> {
+        let WorldConfig { transport, messages, .. } = config;
         let number = u64::from(id.0);
         let seed = seed.child("host", number);
         Ok(Self {
             endpoint: endpoint(transport, seed, 0)?,
             ports,
             entropy: Entropy::new(seed.child("entropy", 0)),
-            jitter: Jitter::new(jitter.as_picos(), seed.child("jitter", 0)),
+            jitter: Jitter::new(config.jitter.as_picos(), seed.child("jitter", 0)),
             wake_at: SimTime::FAR_FUTURE,
             pull_scheduled: false,
             received_bytes: 0,
             channels: BTreeMap::new(),
+            messenger: messenger(id, transport, messages.as_ref(), seed, 0)?,
             id,
             transport: transport.clone(),
+            messages: messages.clone(),
             seed,
             restarts: 0,
             dma: None,
@@ -118,18 +125,44 @@ impl Host {
         self.restarts += 1;
         self.endpoint = endpoint(&self.transport, self.seed, self.restarts)
             .expect("the first engine had the same configuration");
-        std::mem::take(&mut self.channels).into_values().collect()
+        let channels = std::mem::take(&mut self.channels).into_values();
+        let Some(former) = self.messenger.take() else { return channels.collect() };
+        let (transport, messages) = (&self.transport, self.messages.as_ref());
+        self.messenger = messenger(self.id, transport, messages, self.seed, self.restarts)
+            .expect("the first one had the same configuration");
+        former.channels().collect()
+    }
+
+    /// What its transport counted.
+    pub fn stats(&self) -> &Stats {
+        let messenger = self.messenger.as_deref();
+        messenger.map_or_else(|| self.endpoint.stats(), |own| own.context.verbs().device().stats())
     }
 }
 
 fn endpoint(transport: &TransportConfig, seed: Seed, life: u64) -> Result<Endpoint, ConfigError> {
-    let config = EndpointConfig {
+    let seed = seed.child("engine", life);
+    Endpoint::new(endpoint_config(transport), seed, Secret::repeatable(seed))
+}
+
+fn messenger(
+    id: NodeId,
+    transport: &TransportConfig,
+    messages: Option<&weft_msg::Config>,
+    seed: Seed,
+    life: u64,
+) -> Result<Option<Box<Messenger>>, ConfigError> {
+    let Some(messages) = messages else { return Ok(None) };
+    let seed = seed.child("messenger", life);
+    Messenger::new(id, endpoint_config(transport), messages, seed).map(|own| Some(Box::new(own)))
+}
+
+fn endpoint_config(transport: &TransportConfig) -> EndpointConfig {
+    EndpointConfig {
         transport: transport.clone(),
         receive_port: RECEIVE_PORT,
         thread_id: 0,
         accept: true,
         max_connections: MAX_CONNECTIONS,
-    };
-    let seed = seed.child("engine", life);
-    Endpoint::new(config, seed, Secret::repeatable(seed))
+    }
 }

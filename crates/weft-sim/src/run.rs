@@ -255,7 +255,7 @@ fn pcie_report(network: &Network) -> Option<PcieReport> {
 fn engine_counters(network: &Network) -> Stats {
     let mut total = Stats::default();
     for host in &network.hosts {
-        total += host.endpoint.stats();
+        total += host.stats();
     }
     total
 }

@@ -68,7 +68,8 @@ pub struct Channel {
     pub connections: [Option<ConnectionId>; 2],
     /// Its messages, none once it is closed: of millions of flows most are over.
     queues: Option<Box<Queues>>,
-    /// Why it closed, as the end that noticed first saw it; `None` where a host restarted.
+    /// Why it closed, as the end that noticed first saw it; `None` where a host restarted, or a messaging
+    /// context has reasons of its own.
     pub closed_because: Option<CloseReason>,
     /// Messages on it that are not finished.
     unfinished: u32,
@@ -327,6 +328,38 @@ impl Traffic {
         }
         queues.undelivered[from].pop_front();
         queues.next_delivery[from] = expected.wrapping_add(1);
+        record.delivered = Some(now);
+        let record = *record;
+        self.finish(message);
+        Ok(record)
+    }
+
+    /// Likewise where messages may overtake one another and have no numbers: the oldest of this length, for
+    /// those of one length do not.
+    ///
+    /// # Errors
+    /// None of this length was on its way.
+    pub fn deliver_one_of(
+        &mut self,
+        id: ChannelId,
+        to: Side,
+        length: u32,
+        now: SimTime,
+    ) -> Result<MessageRecord, Contradiction> {
+        let Self { channels, messages, .. } = self;
+        let queues = channels[id.0 as usize].queues();
+        let from = to.other().index();
+        let of_length = |message: &MessageId| {
+            let record = messages[message.0 as usize].as_ref();
+            record.is_some_and(|record| record.order.length == length)
+        };
+        let oldest = queues.undelivered[from].iter().position(of_length);
+        let message = oldest.and_then(|index| queues.undelivered[from].remove(index));
+        let (got, expected) = (queues.next_delivery[from], queues.next_delivery[from]);
+        let contradiction = Contradiction::Delivery { channel: id, to, got, length, expected };
+        let message = message.ok_or(contradiction)?;
+        queues.next_delivery[from] = expected.wrapping_add(1);
+        let record = messages[message.0 as usize].as_mut().ok_or(contradiction)?;
         record.delivered = Some(now);
         let record = *record;
         self.finish(message);

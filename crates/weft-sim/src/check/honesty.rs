@@ -30,7 +30,7 @@ impl Observer for Check {
     fn violations(&self, network: &Network) -> Vec<String> {
         let reasons = || DropReason::ALL.iter().copied().filter(|&reason| !is_excused(reason));
         let counts = network.hosts.iter().flat_map(|host| {
-            let stats = host.endpoint.stats();
+            let stats = host.stats();
             reasons().map(move |reason| (host.id(), reason, stats.dropped_for(reason)))
         });
         counts

@@ -28,7 +28,7 @@ impl Observer for Check {
         if self.ended || network.traffic.in_progress() > 0 {
             return Vec::new();
         }
-        let stats = || network.hosts.iter().map(|host| host.endpoint.stats());
+        let stats = || network.hosts.iter().map(|host| host.stats());
         let seen: u64 = stats().map(|stats| stats.ecn_marks).sum();
         let heard: u64 = stats().map(|stats| stats.ecn_marks_heard).sum();
         if seen == heard {

@@ -26,12 +26,14 @@ use crate::workload::{Recipe, WorkloadConfig};
 use crate::world::WorldConfig;
 
 mod error;
+mod messages;
 mod slow;
 mod topology;
 mod transport;
 mod variant;
 
 pub use error::ScenarioError;
+pub use messages::MessagesConfig;
 pub use topology::TopologySource;
 pub use transport::TransportSection;
 pub use variant::Variant;
@@ -72,6 +74,9 @@ pub struct Scenario {
     /// The bus between NICs and memory; without the section, payloads are at their place at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pcie: Option<PcieConfig>,
+    /// X-RDMA's parameters; without the section, channels are the transport's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<MessagesConfig>,
     /// How long, and what the control plane does.
     #[serde(default)]
     pub run: RunConfig,
@@ -218,6 +223,7 @@ impl Scenario {
             return Err(ScenarioError::section("pfc", &PortError::CannotPause.to_string(), text));
         }
         self.check_pcie().map_err(|message| ScenarioError::section("pcie", &message, text))?;
+        self.check_messages().map_err(|why| ScenarioError::section("messages", why, text))?;
         if !self.measure.size_bins.is_sorted_by(|a, b| a < b) {
             let message = "size_bins are not ascending";
             return Err(ScenarioError::section("measure", message, text));
@@ -236,6 +242,19 @@ impl Scenario {
             return Err("translation takes time, which only ports that are \"fifo\" know of".into());
         }
         pcie.check()
+    }
+
+    fn check_messages(&self) -> Result<(), &'static str> {
+        if self.messages.is_none() {
+            return Ok(());
+        }
+        if self.pcie.is_some() {
+            return Err("messages are not simulated together with a bus (section pcie)");
+        }
+        if self.host.handshake || self.host.place_delay > Duration::ZERO {
+            return Err("messages have neither a handshake nor a place_delay (section host)");
+        }
+        Ok(())
     }
 
     /// Each variant must give a scenario, and have a name of its own that a list of balancers can hold.
@@ -305,6 +324,7 @@ impl Scenario {
             handshake,
             place_delay,
             pcie: self.pcie.clone(),
+            messages: self.messages.clone().map(|messages| messages.0),
             jitter: SimSpan::from(jitter),
             nic_packets,
             reroute_after: self.run.reroute_after,

@@ -210,6 +210,7 @@ fn world(rng: &mut Rng) -> WorldConfig {
         handshake: rng.chance(1, 2),
         place_delay: Duration::from_nanos(place_delay),
         pcie: None,
+        messages: None,
         jitter: SimSpan::from_picos(pick(rng, &[0, 1_000, 1_000_000])),
         nic_packets: pick(rng, &[1, 4, 64]),
         reroute_after: rng.chance(1, 2).then(|| Duration::from_micros(rng.below(3_000))),

@@ -4,7 +4,10 @@ use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
 use weft_units::{ByteCount, Duration};
 
-use super::{Flow, Flows, HostSet, Recipe, Setting, Workload, WorkloadError, message_size};
+use super::streams::{Plan, Streams};
+use super::{
+    Flow, Flows, HostSet, Recipe, Setting, Workload, WorkloadError, at_least_one, message_size,
+};
 use crate::time::{SimSpan, SimTime};
 
 /// An incast.
@@ -15,8 +18,12 @@ pub struct Config {
     pub receiver: u32,
     /// Who sends; the receiver is left out.
     pub senders: HostSet,
-    /// Bytes each sender sends.
+    /// Connections of each sender.
+    pub connections: u32,
+    /// Bytes of a message.
     pub size: ByteCount,
+    /// Messages of each connection, one after the other.
+    pub messages: u32,
     /// When they all start.
     pub start: Duration,
 }
@@ -26,7 +33,9 @@ impl Default for Config {
         Self {
             receiver: 0,
             senders: HostSet::all(),
+            connections: 1,
             size: ByteCount(1_000_000),
+            messages: 1,
             start: Duration::ZERO,
         }
     }
@@ -43,7 +52,21 @@ impl Recipe for Config {
         let start = SimTime::EPOCH + SimSpan::from(self.start);
         let senders = self.senders.resolve(hosts, 1)?;
         let others = senders.into_iter().filter(|&host| host != destination);
+        let connections = at_least_one("connections", self.connections)?;
+        if self.messages > 1 {
+            let pairs = others.map(|source| (source, destination)).collect();
+            let messages = self.messages.into();
+            let plan = Plan { pairs, connections, length, messages, depth: 1, start };
+            return Ok(Box::new(Streams::new(plan)));
+        }
         let flow = |source| Flow { source, destination, length, start };
-        Ok(Box::new(Flows::new(others.map(flow).collect())))
+        let flows = others.flat_map(|source| (0..connections).map(move |_| flow(source)));
+        Ok(Box::new(Flows::new(flows.collect())))
+    }
+
+    fn check(&self) -> Result<(), WorkloadError> {
+        at_least_one("connections", self.connections)?;
+        at_least_one("messages", self.messages)?;
+        Ok(())
     }
 }

@@ -28,6 +28,7 @@ mod ring_all_reduce;
 mod rings;
 mod rounds;
 pub mod sizes;
+mod streams;
 mod training;
 mod writes;
 

@@ -1,15 +1,12 @@
 //! RDMA WRITEs as bandwidth tests do them (perftest's `ib_write_bw`; STELLAR, figures 8 and 14): each
 //! connection carries messages of one size, one behind the other, with so many under way.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
-use weft_topo::NodeId;
 use weft_units::ByteCount;
 
+use super::streams::{Plan, Streams};
 use super::{Recipe, Setting, Workload, WorkloadError, at_least_one, checked_pair, message_size};
-use crate::traffic::{ChannelId, Notice, Order, Side};
-use crate::world::Session;
+use crate::time::SimTime;
 
 /// Streams of messages between chosen hosts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,14 +41,14 @@ impl Recipe for Config {
         let hosts = setting.topology.hosts();
         let pairs = self.pairs.iter().map(|&pair| checked_pair(pair, hosts));
         let messages = (self.total.0 / self.size.0.max(1)).max(1);
-        Ok(Box::new(Writes {
+        Ok(Box::new(Streams::new(Plan {
             pairs: pairs.collect::<Result<_, _>>()?,
             connections: at_least_one("connections", self.connections)?,
             length: message_size("size", self.size)?,
             messages,
-            depth: messages.min(at_least_one("depth", self.depth)?.into()),
-            streams: BTreeMap::new(),
-        }))
+            depth: at_least_one("depth", self.depth)?,
+            start: SimTime::EPOCH,
+        })))
     }
 
     fn check(&self) -> Result<(), WorkloadError> {
@@ -59,71 +56,6 @@ impl Recipe for Config {
         at_least_one("connections", self.connections)?;
         at_least_one("depth", self.depth)?;
         Ok(())
-    }
-}
-
-#[derive(Debug)]
-struct Writes {
-    pairs: Vec<(NodeId, NodeId)>,
-    connections: u32,
-    length: u32,
-    /// Of each connection.
-    messages: u64,
-    depth: u64,
-    streams: BTreeMap<ChannelId, Stream>,
-}
-
-/// Messages of a connection, by how far they came.
-#[derive(Clone, Copy, Debug, Default)]
-struct Stream {
-    begun: u64,
-    sent: u64,
-    /// It closed before all were sent.
-    broken: bool,
-}
-
-impl Writes {
-    fn begin(&mut self, channel: ChannelId, session: &mut Session<'_>) {
-        let stream = self.streams.entry(channel).or_default();
-        if stream.begun < self.messages {
-            let (from, length, tag) = (Side::Opener, self.length, stream.begun);
-            stream.begun += 1;
-            session.send(Order { channel, from, length, tag, recorded: true });
-        }
-    }
-}
-
-impl Workload for Writes {
-    fn start(&mut self, session: &mut Session<'_>) {
-        for (source, destination) in self.pairs.clone() {
-            for _ in 0..self.connections {
-                let channel = session.open(source, destination);
-                (0..self.depth).for_each(|_| self.begin(channel, session));
-            }
-        }
-    }
-
-    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
-        match notice {
-            Notice::Sent { order } => {
-                if let Some(stream) = self.streams.get_mut(&order.channel) {
-                    stream.sent += 1;
-                }
-                self.begin(order.channel, session);
-            }
-            Notice::Closed { channel, .. } => {
-                if let Some(stream) = self.streams.get_mut(channel) {
-                    stream.broken = true;
-                }
-            }
-            Notice::Woken { .. } | Notice::Delivered { .. } => {}
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        let over = |stream: &Stream| stream.broken || stream.sent >= self.messages;
-        let streams = self.pairs.len() * self.connections as usize;
-        self.streams.len() == streams && self.streams.values().all(over)
     }
 }
 

@@ -57,7 +57,7 @@ impl Network {
     }
 
     /// Passes what happened to a message on to its workload, or keeps the contradiction.
-    fn note(
+    pub(super) fn note(
         &mut self,
         outcome: Result<MessageRecord, Contradiction>,
         notice: impl FnOnce(Order) -> Notice,
@@ -69,7 +69,7 @@ impl Network {
     }
 
     /// A channel is no more.
-    fn end(&mut self, id: ChannelId, reason: Option<CloseReason>) {
+    pub(super) fn end(&mut self, id: ChannelId, reason: Option<CloseReason>) {
         let Some(workload) = self.traffic.channel(id).map(|channel| channel.workload) else {
             return;
         };

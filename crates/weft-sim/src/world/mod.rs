@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use weft_topo::{Failures, LinkId, NodeId, RouteError, Routes, Topology};
 use weft_transport::{ConfigError, Event as EngineEvent, TransportConfig};
 use weft_units::{ByteCount, Duration, Seed};
+use weft_wire::RdmaHeader;
 
 use crate::capture::Capture;
 use crate::check::Observer;
@@ -31,6 +32,7 @@ use crate::workload::{Workload, WorkloadError};
 mod agenda;
 mod faults;
 mod hear;
+mod messages;
 mod packets;
 mod session;
 
@@ -50,6 +52,8 @@ pub struct WorldConfig {
     pub place_delay: Duration,
     /// The bus between NICs and memory; without one, payloads are at their place at once.
     pub pcie: Option<PcieConfig>,
+    /// Channels are X-RDMA's, on an RNIC, with these parameters; without them, the transport's.
+    pub messages: Option<weft_msg::Config>,
     /// Bound on the irregularity of a host's sending; see [`Jitter`](crate::nic::Jitter).
     pub jitter: SimSpan,
     /// A host's port takes packets from the engine until it has this many to send.
@@ -61,7 +65,10 @@ pub struct WorldConfig {
 impl WorldConfig {
     /// What hosts may send.
     pub(crate) fn sending(&self) -> Sending {
-        Sending { largest: largest_frame(&self.transport), jitter: self.jitter }
+        let header = self.messages.as_ref().map_or(0, |_| RdmaHeader::MAX_LEN);
+        let header = u16::try_from(header).expect("headers are short");
+        let largest = largest_frame(&self.transport).saturating_add(header);
+        Sending { largest, jitter: self.jitter }
     }
 }
 
@@ -370,7 +377,7 @@ fn new_host(
         let ahead = SimSpan::from_picos(ahead);
         Port { link, last_arrival: SimTime::EPOCH, ahead }
     });
-    let mut host = Host::new(id, ports.collect(), config.jitter, &config.transport, seed)?;
+    let mut host = Host::new(id, ports.collect(), config, seed)?;
     if let Some(bus) = &config.pcie {
         host.attach(bus);
     }

@@ -109,6 +109,9 @@ impl Network {
             hops: hop.switches(),
         };
         let host = &mut self.hosts[hop.node().index()];
+        if host.messenger.is_some() {
+            return self.arrive_at_messenger(hop, &arrival);
+        }
         let verdict =
             host.endpoint.handle_packet(now, &arrival, &parcel.packet, parcel.payload_len);
         self.fabric.parcels.remove(hop.packet());
@@ -157,6 +160,9 @@ impl Network {
             return;
         }
         host.wake_at = SimTime::FAR_FUTURE;
+        if host.messenger.is_some() {
+            return self.messenger_deadline(node);
+        }
         host.endpoint.handle_timeout(self.now.engine_clock());
         self.attend(node);
     }
@@ -165,6 +171,9 @@ impl Network {
     /// deadline.
     #[inline]
     pub(super) fn attend(&mut self, node: NodeId) {
+        if self.hosts[node.index()].messenger.is_some() {
+            return self.attend_messenger(node);
+        }
         while let Some(event) = self.hosts[node.index()].endpoint.poll_event() {
             if let Some(observer) = &mut self.observer {
                 observer.heard(node, &event);
@@ -195,6 +204,9 @@ impl Network {
 
     /// Takes packets from the engine as long as the ports have room, and sees to its deadline.
     fn pull(&mut self, node: NodeId) {
+        if self.hosts[node.index()].messenger.is_some() {
+            return self.pull_from_messenger(node);
+        }
         let now = self.now.engine_clock();
         loop {
             if let Some(at) = self.full_until(node) {
@@ -214,13 +226,14 @@ impl Network {
     }
 
     /// No packet is taken from the engine before a port has room. Ports that hold queues tell when a
-    /// packet has left; while one is paused, what carries no payload passes by what waits.
+    /// packet has left; while one is paused, what carries no payload passes by what waits. (An RNIC's ACKs
+    /// wait with its payload, as they share a class on RoCE networks.)
     #[inline]
-    fn wait_for_room(&mut self, node: NodeId, at: SimTime) {
+    pub(super) fn wait_for_room(&mut self, node: NodeId, at: SimTime) {
         if !self.fabric.holds_queues() {
             self.hosts[node.index()].pull_scheduled = true;
             self.events.schedule(at, Event::Pull { host: node });
-        } else if self.is_paused(node) {
+        } else if self.hosts[node.index()].messenger.is_none() && self.is_paused(node) {
             self.pull_control(node);
         }
     }
@@ -247,7 +260,7 @@ impl Network {
 
     /// When the fullest port will be half empty again; `None` while all have room.
     #[inline]
-    fn full_until(&self, node: NodeId) -> Option<SimTime> {
+    pub(super) fn full_until(&self, node: NodeId) -> Option<SimTime> {
         let mut until = None;
         for port in &self.hosts[node.index()].ports {
             let busy_until = self.fabric.link(port.link).busy_until;
@@ -261,7 +274,7 @@ impl Network {
 
     /// A packet leaves its engine.
     #[inline(always)] // Once for every packet; the other caller is cold.
-    fn put_on_wire(&mut self, node: NodeId, packet: ParcelId, departure: &Departure) {
+    pub(super) fn put_on_wire(&mut self, node: NodeId, packet: ParcelId, departure: &Departure) {
         let host = &mut self.hosts[node.index()];
         let source_port = host.entropy.source_port(departure.connection, departure.path);
         let parcel = self.fabric.parcels.get_mut(packet);

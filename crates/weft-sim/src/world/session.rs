@@ -96,7 +96,9 @@ impl Stage for Network {
 
     fn open(&mut self, workload: u32, from: NodeId, to: NodeId) -> ChannelId {
         let channel = self.traffic.add(workload, [from, to]);
-        if self.config.handshake {
+        if self.config.messages.is_some() {
+            self.join_messengers(channel, from, to);
+        } else if self.config.handshake {
             self.tell(from, channel, Act::Connect);
         } else {
             self.join(channel, from, to);
@@ -200,6 +202,10 @@ impl Network {
     }
 
     fn close_at(&mut self, host: NodeId, id: ChannelId) {
+        if let Some(messenger) = &mut self.hosts[host.index()].messenger {
+            messenger.close(self.now.engine_clock(), id);
+            return self.attend(host);
+        }
         let Some(channel) = self.traffic.channel(id) else { return };
         if let Some(connection) = channel.connections[Side::Opener.index()] {
             let now = self.now.engine_clock();
@@ -213,14 +219,15 @@ impl Network {
         let Some(channel) = self.traffic.channel_mut(id) else { return };
         let opened = channel.hosts[Side::Opener.index()] == host;
         let side = if opened { Side::Opener } else { Side::Peer };
-        let Some(connection) = channel.connections[side.index()] else { return };
-        if channel.waiting(side).is_empty() {
+        let connection = channel.connections[side.index()];
+        let known = connection.is_some() || self.config.messages.is_some();
+        if !known || channel.waiting(side).is_empty() {
             return;
         }
         let waiting = std::mem::take(channel.waiting_mut(side));
         let mut refused = Vec::new();
         for message in waiting {
-            if !self.submit(host, connection, message) {
+            if !self.submit(host, id, connection, message) {
                 refused.push(message);
             }
         }
@@ -231,7 +238,17 @@ impl Network {
     }
 
     /// Gives one message to its engine; false where it must wait.
-    fn submit(&mut self, host: NodeId, connection: ConnectionId, id: MessageId) -> bool {
+    fn submit(
+        &mut self,
+        host: NodeId,
+        channel: ChannelId,
+        connection: Option<ConnectionId>,
+        id: MessageId,
+    ) -> bool {
+        if self.config.messages.is_some() {
+            return self.send_message(host, channel, id);
+        }
+        let Some(connection) = connection else { return false };
         let Some(record) = self.traffic.message(id) else { return true };
         let message = Message { token: id.0.into(), opcode: 0, length: record.order.length };
         let engine = &mut self.hosts[host.index()].endpoint;

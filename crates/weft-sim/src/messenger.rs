@@ -1,0 +1,258 @@
+//! X-RDMA on a host: a messaging context on an RNIC, both exactly as shipped. A channel of a workload is a
+//! channel of the context, and its messages are messages.
+
+use std::collections::BTreeMap;
+
+use weft_msg::{Block, Config, Context, Event, Payload, Rnic, SendError, Slice};
+use weft_rnic::{Device, Limits};
+use weft_topo::NodeId;
+use weft_transport::{ConfigError, EndpointConfig, Secret};
+use weft_units::{Instant, Seed};
+
+use crate::nic;
+use crate::traffic::{ChannelId, MessageId, Side};
+
+/// One host's context, and how its names and the workloads' go together.
+#[derive(Debug)]
+pub struct Messenger {
+    /// The context.
+    pub context: Context<Rnic>,
+    /// Registered memory that bodies are lent from, the longest last. Nobody looks at what is in it, so
+    /// messages share it.
+    bodies: Vec<Block>,
+    ends: BTreeMap<weft_msg::ChannelId, (ChannelId, Side)>,
+    names: BTreeMap<ChannelId, weft_msg::ChannelId>,
+    under_way: BTreeMap<(weft_msg::ChannelId, u64), MessageId>,
+}
+
+/// What a context says, in the workloads' names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// A message came to this end.
+    Delivered {
+        /// On which channel.
+        channel: ChannelId,
+        /// This end.
+        side: Side,
+        /// Bytes of its body.
+        length: u32,
+    },
+    /// The peer has a message of this end.
+    Sent {
+        /// On which channel.
+        channel: ChannelId,
+        /// Which.
+        message: MessageId,
+    },
+    /// A channel is gone.
+    Closed {
+        /// Which.
+        channel: ChannelId,
+    },
+}
+
+impl Messenger {
+    /// A host's context, without channels.
+    ///
+    /// # Errors
+    /// A field of the transport's configuration is out of its range.
+    pub fn new(
+        host: NodeId,
+        endpoint: EndpointConfig,
+        config: &Config,
+        seed: Seed,
+    ) -> Result<Self, ConfigError> {
+        let device = Device::new(Limits::default(), endpoint, seed, Secret::repeatable(seed))?;
+        let rnic = Rnic::new(device, nic::address(host)).expect("a device that nobody uses yet");
+        let secret = u128::from(seed.child("tokens", 0).rng().next_u64()).to_be_bytes();
+        let context = Context::new(config.clone(), rnic, seed, secret);
+        Ok(Self {
+            context: context.expect("scenarios check their parameters"),
+            bodies: Vec::new(),
+            ends: BTreeMap::new(),
+            names: BTreeMap::new(),
+            under_way: BTreeMap::new(),
+        })
+    }
+
+    /// Makes two hosts the ends of a channel, as over another network; false where one has no room for it.
+    pub fn join(now: Instant, channel: ChannelId, opener: &mut Self, peer: &mut Self) -> bool {
+        let Ok((here, offer)) = opener.context.offer(now) else { return false };
+        let Ok((there, answer)) = peer.context.accept(now, &offer) else {
+            opener.context.abort(now, here);
+            return false;
+        };
+        opener.ends.insert(here, (channel, Side::Opener));
+        opener.names.insert(channel, here);
+        peer.ends.insert(there, (channel, Side::Peer));
+        peer.names.insert(channel, there);
+        opener.context.establish(now, here, &answer).is_ok()
+    }
+
+    /// Hands a message to the context; false where it must wait.
+    pub fn send(
+        &mut self,
+        now: Instant,
+        channel: ChannelId,
+        message: MessageId,
+        length: u32,
+    ) -> bool {
+        let Some(&name) = self.names.get(&channel) else { return true };
+        let Some(body) = self.body(length) else { return false };
+        match self.context.send(now, name, Payload::Lent(body)) {
+            Ok(number) => {
+                self.under_way.insert((name, number), message);
+                true
+            }
+            // It is gone, which its workload is told.
+            Err(SendError::Closed) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// Registered memory of this length.
+    fn body(&mut self, length: u32) -> Option<Slice> {
+        let long_enough = |block: &Block| block.slice().len >= length;
+        if !self.bodies.last().is_some_and(long_enough) {
+            self.bodies.push(self.context.allocate(length.max(1)).ok()?);
+        }
+        self.bodies.last().map(|block| Slice { len: length, ..block.slice() })
+    }
+
+    /// Closes a channel: what was handed in is still sent.
+    pub fn close(&mut self, now: Instant, channel: ChannelId) {
+        if let Some(&name) = self.names.get(&channel) {
+            self.context.close(now, name);
+        }
+    }
+
+    /// What happened next. Messages are taken and given back at once.
+    pub fn poll_event(&mut self, now: Instant) -> Option<Heard> {
+        while let Some(event) = self.context.poll_event() {
+            let heard = match event {
+                Event::Message { channel, message } => {
+                    let length = message.len();
+                    self.context.release(now, message);
+                    let end = self.ends.get(&channel);
+                    end.map(|&(channel, side)| Heard::Delivered { channel, side, length })
+                }
+                Event::Delivered { channel, number } => {
+                    let message = self.under_way.remove(&(channel, number));
+                    let end = self.ends.get(&channel);
+                    end.zip(message)
+                        .map(|(&(channel, _), message)| Heard::Sent { channel, message })
+                }
+                Event::Closed { channel, .. } => {
+                    self.under_way.retain(|(of, _), _| *of != channel);
+                    let end = self.ends.remove(&channel);
+                    end.map(|(channel, _)| {
+                        self.names.remove(&channel);
+                        Heard::Closed { channel }
+                    })
+                }
+                _ => None,
+            };
+            if heard.is_some() {
+                return heard;
+            }
+        }
+        None
+    }
+
+    /// When the host must look again at the latest.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let device = self.context.verbs().poll_timeout();
+        self.context.poll_timeout().into_iter().chain(device).min()
+    }
+
+    /// The channels it has an end of.
+    pub fn channels(&self) -> impl Iterator<Item = ChannelId> + '_ {
+        self.names.keys().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use weft_units::Seed;
+
+    use crate::report::Report;
+    use crate::scenario::Scenario;
+
+    fn run(rest: &str, seed: u64) -> Result<Report, String> {
+        let text = format!(
+            "topology = {{ kind = \"leaf-spine\", leaves = 2, spines = 4, hosts_per_leaf = 4 }}\n\
+             run = {{ limit = \"3s\" }}\n{rest}"
+        );
+        let scenario = Scenario::parse(&text, Path::new("")).map_err(|error| error.to_string())?;
+        crate::run(&scenario, Seed(seed)).map_err(|error| error.to_string())
+    }
+
+    const MIXED: &str = r#"
+        messages = { depth = 8, ack_every = 2, keepalive = "5ms" }
+        [[workload]]
+        kind = "poisson"
+        sizes = "ali-storage"
+        load = 0.4
+        duration = "300us"
+    "#;
+
+    #[test]
+    fn messages_of_all_sizes_come_once_and_whole_through_every_fault_of_links() {
+        let calm = run(MIXED, 3).unwrap();
+        let flows = &calm.workloads[0].flows;
+        assert!(calm.finished && flows.started > 100, "{flows:?}");
+        assert_eq!(flows.started, flows.finished);
+        for kind in ["loss", "duplication", "reordering"] {
+            let by = if kind == "reordering" { "by = \"5us\"\n" } else { "" };
+            let fault = format!(
+                "{MIXED}\n[[fault]]\nkind = \"{kind}\"\nlinks = \"uplinks\"\n{by}probability = 0.02"
+            );
+            let report = run(&fault, 3).unwrap();
+            assert!(report.finished, "{kind}: {:?}", report.workloads[0].flows);
+            assert_eq!(report.workloads[0].flows.finished, flows.finished, "{kind}");
+            assert_eq!(report.to_json(), run(&fault, 3).unwrap().to_json(), "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_forgets_everything_ends_its_channels_and_nobody_elses() {
+        let restart = format!("{MIXED}\n[[fault]]\nkind = \"restart\"\nhost = 0\nat = \"200us\"");
+        let report = run(&restart, 3).unwrap();
+        let flows = &report.workloads[0].flows;
+        assert!(report.finished && flows.finished < flows.started, "{flows:?}");
+        assert!(flows.finished > flows.started / 2, "{flows:?}");
+    }
+
+    #[test]
+    fn a_receiver_reads_no_more_at_a_time_than_it_is_told() {
+        let incast = |outstanding: u32| {
+            let text = format!(
+                "messages = {{ depth = 4, outstanding = {outstanding} }}\n\
+                 [[workload]]\nkind = \"incast\"\nreceiver = 7\nconnections = 16\n\
+                 size = \"128KiB\"\nmessages = 2"
+            );
+            let report = run(&text, 1).unwrap();
+            assert!(report.finished);
+            assert_eq!(report.workloads[0].flows.finished, 7 * 16 * 2);
+            report
+        };
+        let (wide, narrow) = (incast(1000), incast(1));
+        let deepest = |report: &Report| report.queues["leaf-down"].max_bytes;
+        assert!(deepest(&wide) > 10 * deepest(&narrow), "{:?} {:?}", wide.queues, narrow.queues);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_name() {
+        for (section, want) in [
+            ("[messages]\ndepht = 4", "depht"),
+            ("[messages]\ndepth = 2", "depth is 2, expected 3 to 4096"),
+            ("[messages]\n[host]\nhandshake = true", "messages have neither a handshake"),
+            ("[messages]\n[pcie]", "not simulated together with a bus"),
+        ] {
+            let error = run(section, 1).unwrap_err();
+            assert!(error.contains(want), "{error}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Connections that each carry messages of one size, one behind the other, with so many under way: what
+//! bandwidth tests do.
+
+use std::collections::BTreeMap;
+
+use weft_topo::NodeId;
+
+use super::Workload;
+use crate::time::SimTime;
+use crate::traffic::{ChannelId, Notice, Order, Side};
+use crate::world::Session;
+
+/// What is carried.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// Who sends to whom.
+    pub(super) pairs: Vec<(NodeId, NodeId)>,
+    /// Connections of each pair.
+    pub(super) connections: u32,
+    /// Bytes of a message.
+    pub(super) length: u32,
+    /// Messages of each connection.
+    pub(super) messages: u64,
+    /// Of those, how many may be under way.
+    pub(super) depth: u32,
+    /// When they begin.
+    pub(super) start: SimTime,
+}
+
+/// The connections, and how far they came.
+#[derive(Debug)]
+pub(super) struct Streams {
+    plan: Plan,
+    streams: BTreeMap<ChannelId, Stream>,
+}
+
+/// Messages of a connection, by how far they came.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stream {
+    begun: u64,
+    sent: u64,
+    /// It closed before all were sent.
+    broken: bool,
+}
+
+impl Streams {
+    pub(super) fn new(plan: Plan) -> Self {
+        Self { plan, streams: BTreeMap::new() }
+    }
+
+    fn begin_all(&mut self, session: &mut Session<'_>) {
+        let depth = self.plan.messages.min(self.plan.depth.into());
+        for (source, destination) in self.plan.pairs.clone() {
+            for _ in 0..self.plan.connections {
+                let channel = session.open(source, destination);
+                (0..depth).for_each(|_| self.begin(channel, session));
+            }
+        }
+    }
+
+    fn begin(&mut self, channel: ChannelId, session: &mut Session<'_>) {
+        let stream = self.streams.entry(channel).or_default();
+        if stream.begun < self.plan.messages {
+            let (from, length, tag) = (Side::Opener, self.plan.length, stream.begun);
+            stream.begun += 1;
+            session.send(Order { channel, from, length, tag, recorded: true });
+        }
+    }
+}
+
+impl Workload for Streams {
+    fn start(&mut self, session: &mut Session<'_>) {
+        if self.plan.start > session.now() {
+            session.wake(self.plan.start, 0);
+        } else {
+            self.begin_all(session);
+        }
+    }
+
+    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+        match notice {
+            Notice::Sent { order } => {
+                if let Some(stream) = self.streams.get_mut(&order.channel) {
+                    stream.sent += 1;
+                }
+                self.begin(order.channel, session);
+            }
+            Notice::Closed { channel, .. } => {
+                if let Some(stream) = self.streams.get_mut(channel) {
+                    stream.broken = true;
+                }
+            }
+            Notice::Woken { .. } => self.begin_all(session),
+            Notice::Delivered { .. } => {}
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let over = |stream: &Stream| stream.broken || stream.sent >= self.plan.messages;
+        let streams = self.plan.pairs.len() * self.plan.connections as usize;
+        self.streams.len() == streams && self.streams.values().all(over)
+    }
+}
