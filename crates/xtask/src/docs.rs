@@ -1,41 +1,71 @@
-//! Reference pages that are written by the code they describe. Each is one row of [`DOCUMENTS`].
+//! Reference pages that are written by the code they describe. Each is one row of [`documents`].
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
 mod dissector;
+mod lines;
+mod stat;
 mod table;
 mod wire;
+mod xrdma;
 
 struct Document {
     /// From the repository's root.
-    path: &'static str,
+    path: String,
     /// The whole page, from the code.
-    render: fn() -> String,
+    text: String,
 }
 
+/// A folder that has nothing but generated pages.
+const MANUAL: &str = "crates/weft-xrdma-c/man";
+
 /// Every generated page.
-const DOCUMENTS: &[Document] = &[
-    Document { path: "docs/reference/wire.md", render: wire::render },
-    Document { path: "dissector/weft.lua", render: dissector::render },
-];
+fn documents() -> Vec<Document> {
+    let single = [
+        ("docs/reference/wire.md", wire::render()),
+        ("docs/reference/stat.md", stat::render()),
+        ("docs/lines.md", lines::render()),
+        ("dissector/weft.lua", dissector::render()),
+        ("crates/weft-xrdma-c/include/xrdma.h", xrdma::header()),
+    ];
+    let single = single.map(|(path, text)| Document { path: path.into(), text });
+    let manual = xrdma::pages().into_iter();
+    let manual = manual.map(|(name, text)| Document { path: format!("{MANUAL}/{name}"), text });
+    single.into_iter().chain(manual).collect()
+}
 
 /// Writes every page that differs from what the code says.
 ///
 /// # Errors
 /// A page that cannot be written, by name.
 pub(crate) fn write(root: &Path) -> Result<()> {
-    for document in stale(root, DOCUMENTS)? {
-        let file = root.join(document.path);
-        let folder = file.parent().expect("a page lies in a folder");
-        fs::create_dir_all(folder)
-            .and_then(|()| fs::write(&file, (document.render)()))
-            .with_context(|| format!("cannot write {}", document.path))?;
-        println!("wrote {}", document.path);
+    let documents = documents();
+    for path in stale(root, &documents)? {
+        let file = root.join(&path);
+        match documents.iter().find(|document| document.path == path) {
+            Some(document) => {
+                let folder = file.parent().expect("a page lies in a folder");
+                fs::create_dir_all(folder)
+                    .and_then(|()| fs::write(&file, &document.text))
+                    .with_context(|| format!("cannot write {path}"))?;
+                println!("wrote {path}");
+            }
+            None => {
+                fs::remove_file(&file).with_context(|| format!("cannot remove {path}"))?;
+                println!("removed {path}");
+            }
+        }
     }
     Ok(())
+}
+
+/// Prints how much code the examples take.
+pub(crate) fn lines() {
+    print!("{}", lines::render());
 }
 
 /// Fails when a page differs from what the code says.
@@ -43,26 +73,33 @@ pub(crate) fn write(root: &Path) -> Result<()> {
 /// # Errors
 /// The pages that differ, and the command that mends them.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    let stale = stale(root, DOCUMENTS)?;
+    let documents = documents();
+    let stale = stale(root, &documents)?;
     if stale.is_empty() {
-        println!("docs: {} generated, all as the code says", DOCUMENTS.len());
+        println!("docs: {} generated, all as the code says", documents.len());
         return Ok(());
     }
-    let list: Vec<_> = stale.iter().map(|document| format!("\n  {}", document.path)).collect();
+    let list: Vec<_> = stale.iter().map(|path| format!("\n  {path}")).collect();
     bail!("generated pages differ from the code; run `cargo xtask docs`:{}", list.concat())
 }
 
-/// The pages that are missing or differ.
-fn stale<'a>(root: &Path, documents: &'a [Document]) -> Result<Vec<&'a Document>> {
+/// The pages that are missing or differ, or that nothing generates any more.
+fn stale(root: &Path, documents: &[Document]) -> Result<Vec<String>> {
     let mut stale = Vec::new();
-    for document in documents {
-        match fs::read_to_string(root.join(document.path)) {
-            Ok(text) if text == (document.render)() => {}
-            Ok(_) => stale.push(document),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => stale.push(document),
-            Err(error) => {
-                return Err(error).with_context(|| format!("cannot read {}", document.path));
-            }
+    for Document { path, text } in documents {
+        match fs::read_to_string(root.join(path)) {
+            Ok(there) if there == *text => {}
+            Ok(_) => stale.push(path.clone()),
+            Err(error) if error.kind() == ErrorKind::NotFound => stale.push(path.clone()),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {path}")),
+        }
+    }
+    let Ok(manual) = fs::read_dir(root.join(MANUAL)) else { return Ok(stale) };
+    for page in manual {
+        let name = page.with_context(|| format!("cannot read {MANUAL}"))?.file_name();
+        let path = format!("{MANUAL}/{}", name.to_string_lossy());
+        if !documents.iter().any(|document| document.path == path) {
+            stale.push(path);
         }
     }
     Ok(stale)
@@ -104,5 +141,18 @@ mod tests {
         fs::write(&page, text.replacen("Path ID", "Path Id", 1)).unwrap();
         let edited = check(&scratch.0).unwrap_err().to_string();
         assert!(edited.contains("docs/reference/wire.md"), "{edited}");
+    }
+
+    #[test]
+    fn a_page_that_nothing_generates_any_more_is_named_and_removed() {
+        let scratch = Scratch::new("weft-docs-removed");
+        write(&scratch.0).unwrap();
+        let page = scratch.0.join(MANUAL).join("xrdma_gone.3");
+        fs::write(&page, "").unwrap();
+        let error = check(&scratch.0).unwrap_err().to_string();
+        assert!(error.contains("xrdma_gone.3"), "{error}");
+        write(&scratch.0).unwrap();
+        assert!(!page.exists());
+        check(&scratch.0).unwrap();
     }
 }

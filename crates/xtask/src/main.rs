@@ -9,6 +9,7 @@ mod docs;
 mod fuzz;
 mod layers;
 mod verbs;
+mod xrdma;
 
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask", about, arg_required_else_help = true)]
@@ -27,10 +28,14 @@ enum Command {
     },
     /// Fail when a crate depends on its own or a higher layer, or an engine lets std in.
     Layers,
+    /// Count the code of programs on messages and on bare verbs.
+    Lines,
     /// Run fuzz targets, each from the golden inputs of its parser.
     Fuzz(fuzz::Args),
     /// Link libibverbs.so.1 and librdmacm.so.1, by default of a release and into target/release/verbs.
     Verbs(verbs::Args),
+    /// Lay out libxrdma with its header, manual pages and pkg-config file, by default in target/release/xrdma.
+    Xrdma(xrdma::Args),
 }
 
 fn main() -> ExitCode {
@@ -39,8 +44,13 @@ fn main() -> ExitCode {
         Command::Docs { check: false } => docs::write(&root),
         Command::Docs { check: true } => docs::check(&root),
         Command::Layers => layers::check(&root),
+        Command::Lines => {
+            docs::lines();
+            Ok(())
+        }
         Command::Fuzz(args) => fuzz::run(&root, &args),
         Command::Verbs(args) => verbs::link(&root, &args),
+        Command::Xrdma(args) => xrdma::lay_out(&root, &args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,49 @@
+"""Messages over RDMA.
+
+    with weft.connect("10.0.0.1:7000") as channel:
+        print(bytes(channel.call(b"hello", timeout=1)))
+
+    weft.serve("0.0.0.0:7000", lambda message: message.body)
+
+They run on whatever libibverbs.so.1 the machine has: RDMA hardware's, or Weft's own (`weft run -- python3 program.py`).
+`weft.aio` has the same for asyncio.
+"""
+
+from . import aio
+from ._base import Trace
+from ._sync import Channel, Message, Node, Server, connect, serve
+from ._weft import Memory
+from .errors import (
+    Closed,
+    ConnectError,
+    DeviceError,
+    Error,
+    Full,
+    NoRequest,
+    OptionError,
+    OutOfMemory,
+    Timeout,
+    TooLong,
+)
+
+__all__ = [
+    "Channel",
+    "Closed",
+    "ConnectError",
+    "DeviceError",
+    "Error",
+    "Full",
+    "Memory",
+    "Message",
+    "NoRequest",
+    "Node",
+    "OptionError",
+    "OutOfMemory",
+    "Server",
+    "Timeout",
+    "TooLong",
+    "Trace",
+    "aio",
+    "connect",
+    "serve",
+]

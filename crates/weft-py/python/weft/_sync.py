@@ -1,0 +1,271 @@
+"""Messages for programs that wait."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from ._base import BaseChannel, BaseNode, Message as BaseMessage, Option, log
+from .errors import Closed, Full, Timeout
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class Channel(BaseChannel):
+    """A connection that carries messages, in both directions and in any number.
+
+    As a context manager it is closed at the end, and a node with it that is the channel's own.
+    """
+
+    _node: Node
+
+    def __init__(self, node: Node, number: int) -> None:
+        super().__init__(node, number)
+        self._owns_node = False
+
+    def send(self, body: Buffer, timeout: float | None = None) -> int:
+        """Sends a message that asks for no answer, and gives its number.
+
+        Waits while as many messages wait for the window as may. The body is copied, unless it is `Node.memory`.
+        Raises `Closed`, `TooLong`, `OutOfMemory`, or `Timeout`.
+        """
+        return self._node._submit(lambda: self._node._native.send(self._number, body), timeout)
+
+    def call(self, body: Buffer, timeout: float | None = None) -> Message:
+        """Sends a request and waits for its response.
+
+        Raises as `send`, `Timeout` if there is no response after `timeout` seconds, and `Closed` if the channel ends.
+        """
+        return self._node._call(self, body, timeout)
+
+    def receive(self, timeout: float | None = None) -> Message:
+        """The next message or request that came by this channel. Raises `Closed` or `Timeout`."""
+        self._node._until(lambda: bool(self._inbox or self._closed), timeout)
+        if self._inbox:
+            return self._inbox.popleft()
+        raise self._closed or Timeout(f"no message in {timeout} s")
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages until the channel is closed."""
+        while True:
+            try:
+                message = self.receive()
+            except Closed:
+                return
+            yield message
+
+    def close(self, timeout: float | None = None) -> None:
+        """Closes it and waits until the peer has everything that was sent, or is gone; `closed` says which.
+
+        Raises `Timeout`, and `BufferError` while a memoryview of its own node's memory exists.
+        """
+        if not self._node.closed:
+            self._node._native.close_channel(self._number)
+            if not self._node._until(lambda: self._closed is not None, timeout):
+                raise Timeout(f"the channel is not closed after {timeout} s")
+        if self._owns_node:
+            self._node.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+Message = BaseMessage[Channel]
+"""A message that arrived by a `Channel`."""
+
+
+class Node(BaseNode[Channel]):
+    """A device, its memory, and the channels of one thread: `Node(depth=64, keepalive="100ms")`.
+
+    Options are `device`, `address`, `pages`, `streams`, `spin`, `show`, and those of `parameters`. Raises `DeviceError` where
+    there is no RDMA device, and `OptionError`.
+    """
+
+    def __init__(self, **options: Option) -> None:
+        super().__init__(options)
+        self._tickets: dict[int, Channel | Exception] = {}
+        self._calls: dict[int, tuple[Channel, Message | Exception | None]] = {}
+        self._unaccepted: deque[Channel] = deque()
+        self._mail: deque[Channel] = deque()
+
+    def connect(self, address: str) -> Channel:
+        """A channel to `"host:port"`. Raises `ConnectError`, after 5 seconds at most."""
+        ticket = self._native.connect(address)
+        self._until(lambda: ticket in self._tickets, None)
+        outcome = self._tickets.pop(ticket)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def accept(self, timeout: float | None = None) -> Channel:
+        """The next channel that a peer began, after `listen`. Raises `Timeout`."""
+        if not self._until(lambda: bool(self._unaccepted), timeout):
+            raise Timeout(f"nobody connected in {timeout} s")
+        return self._unaccepted.popleft()
+
+    def receive(self, timeout: float | None = None) -> Message:
+        """The next message or request, by whatever channel it came. Raises `Timeout`."""
+        if not self._until(self._has_mail, timeout):
+            raise Timeout(f"no message in {timeout} s")
+        return self._mail.popleft()._inbox.popleft()
+
+    def close(self) -> None:
+        """Ends it at once, with its channels. Raises `BufferError` while a memoryview of its memory exists."""
+        self._native.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _has_mail(self) -> bool:
+        while self._mail and not self._mail[0]._inbox:
+            self._mail.popleft()
+        return bool(self._mail)
+
+    def _until(self, found: Callable[[], bool], timeout: float | None) -> bool:
+        """Waits until something is found. Says whether it is."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._dispatch(self._native.poll())
+            if found():
+                return True
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            self._native.wait(left)
+
+    def _submit(self, send: Callable[[], int], timeout: float | None) -> int:
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                return send()
+            except Full:
+                if until is not None and time.monotonic() >= until:
+                    raise Timeout(f"the window was full for {timeout} s") from None
+            # Nothing is told when the window opens: it is looked at.
+            self._native.wait(0.001)
+            self._dispatch(self._native.poll())
+
+    def _call(self, channel: Channel, body: Buffer, timeout: float | None) -> Message:
+        number = self._submit(lambda: self._native.request(channel._number, body), timeout)
+        self._calls[number] = (channel, None)
+        try:
+            self._until(lambda: self._calls[number][1] is not None, timeout)
+        finally:
+            outcome = self._calls.pop(number)[1]
+        if isinstance(outcome, BaseMessage):
+            return outcome
+        if outcome is None:
+            self._native.forget(channel._number, number)
+            raise Timeout(f"no response in {timeout} s")
+        raise outcome
+
+    def _make(self, number: int) -> Channel:
+        return Channel(self, number)
+
+    def _connected(self, ticket: int, outcome: Channel | Exception) -> None:
+        self._tickets[ticket] = outcome
+
+    def _accepted(self, channel: Channel) -> None:
+        self._unaccepted.append(channel)
+
+    def _answered(self, request: int, message: Message) -> None:
+        if request in self._calls:
+            self._calls[request] = (message.channel, message)
+
+    def _arrived(self, channel: Channel) -> None:
+        self._mail.append(channel)
+
+    def _ended(self, channel: Channel) -> None:
+        for number, (of, outcome) in self._calls.items():
+            if of is channel and outcome is None:
+                self._calls[number] = (of, channel._closed)
+
+
+Handler = Callable[[Message], "Buffer | None"]
+"""Gets a message and answers it with what it returns; with None if it needs no answer, or gets one later."""
+
+
+class Server:
+    """Answers requests at an address.
+
+    A handler that raises ends the channel that its message came by, so that nobody waits for an answer; the exception
+    is logged.
+    """
+
+    def __init__(self, address: str, handler: Handler, **options: Option) -> None:
+        self.node = Node(**options)
+        """Its node."""
+        self.address = self.node.listen(address)
+        """Where it listens."""
+        self._handler = handler
+        self._stopped = False
+
+    def serve_forever(self) -> None:
+        """Serves until `stop`, or an exception such as KeyboardInterrupt."""
+        while not self._stopped:
+            try:
+                message = self.node.receive(timeout=0.1)
+            except Timeout:
+                continue
+            self._handle(message)
+
+    def stop(self) -> None:
+        """Has `serve_forever` end soon. Any thread may say so."""
+        self._stopped = True
+
+    def _handle(self, message: Message) -> None:
+        try:
+            answer = self._handler(message)
+            if message.is_request and answer is not None:
+                message.respond(answer)
+        except Closed:
+            pass  # Who asked is gone.
+        except Exception:
+            log.exception("the handler of %r failed; its channel ends", message)
+            message.channel.abort()
+
+    def close(self) -> None:
+        """Ends it at once, with its channels."""
+        self.node.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def connect(address: str, **options: Option) -> Channel:
+    """A channel to `"host:port"`, with a node of its own. Raises as `Node` and `Node.connect`."""
+    node = Node(**options)
+    try:
+        channel = node.connect(address)
+    except BaseException:
+        node.close()
+        raise
+    channel._owns_node = True
+    return channel
+
+
+def serve(address: str, handler: Handler, **options: Option) -> None:
+    """Answers requests at `"host:port"` until an exception such as KeyboardInterrupt."""
+    with Server(address, handler, **options) as server:
+        server.serve_forever()
+
+
+__all__ = ["Channel", "Handler", "Message", "Node", "Server", "connect", "serve"]

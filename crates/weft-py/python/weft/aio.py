@@ -1,0 +1,309 @@
+"""Messages for asyncio: the same nouns, whose waiting is `await`.
+
+    async with await weft.aio.connect("10.0.0.1:7000") as channel:
+        answer = await channel.call(b"hello", timeout=1)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from ._base import BaseChannel, BaseNode, Message as BaseMessage, Option, log
+from .errors import Closed, Full, Timeout
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class Channel(BaseChannel):
+    """A connection that carries messages. As a context manager it is closed at the end, and its own node with it."""
+
+    _node: Node
+
+    def __init__(self, node: Node, number: int) -> None:
+        super().__init__(node, number)
+        self._owns_node = False
+
+    async def send(self, body: Buffer) -> int:
+        """Sends a message that asks for no answer, and gives its number.
+
+        Waits while the window is full. Raises `Closed`, `TooLong` or `OutOfMemory`.
+        """
+        return await self._node._submit(lambda: self._node._native.send(self._number, body))
+
+    async def call(self, body: Buffer, timeout: float | None = None) -> Message:
+        """Sends a request and waits for its response.
+
+        Raises as `send`, `Timeout` after `timeout` seconds, and `Closed` if the channel ends.
+        """
+        node = self._node
+        try:
+            async with asyncio.timeout(timeout):
+                return await node._call(self, body)
+        except TimeoutError as error:
+            if isinstance(error, Timeout):
+                raise
+            raise Timeout(f"no response in {timeout} s") from None
+
+    async def receive(self) -> Message:
+        """The next message or request that came by this channel. Raises `Closed`."""
+        while not self._inbox:
+            if self._closed:
+                raise self._closed
+            await self._node._turned()
+        return self._inbox.popleft()
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Messages until the channel is closed."""
+        while True:
+            try:
+                message = await self.receive()
+            except Closed:
+                return
+            yield message
+
+    async def close(self) -> None:
+        """Closes it and waits until the peer has everything that was sent, or is gone."""
+        if not self._node.closed:
+            self._node._native.close_channel(self._number)
+            self._node._touched()
+            while self._closed is None:
+                await self._node._turned()
+        if self._owns_node:
+            self._node.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+Message = BaseMessage[Channel]
+"""A message that arrived by a `Channel`."""
+
+
+class Node(BaseNode[Channel]):
+    """A device, its memory, and the channels of one loop, which must run. Options and errors are `weft.Node`'s."""
+
+    def __init__(self, **options: Option) -> None:
+        super().__init__(options)
+        self._loop = asyncio.get_running_loop()
+        self._tickets: dict[int, asyncio.Future[Channel]] = {}
+        self._calls: dict[int, tuple[Channel, asyncio.Future[Message]]] = {}
+        self._unaccepted: deque[Channel] = deque()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._scheduled = False
+        self._descriptor = self._native.event_fd()
+        self._loop.add_reader(self._descriptor, self._turn)
+        self._touched()
+
+    async def connect(self, address: str) -> Channel:
+        """A channel to `"host:port"`. Raises `ConnectError`, after 5 seconds at most."""
+        ticket = self._native.connect(address)
+        future: asyncio.Future[Channel] = self._loop.create_future()
+        self._tickets[ticket] = future
+        self._touched()
+        return await future
+
+    async def accept(self) -> Channel:
+        """The next channel that a peer began, after `listen`."""
+        while not self._unaccepted:
+            await self._turned()
+        return self._unaccepted.popleft()
+
+    def close(self) -> None:
+        """Ends it at once, with its channels. Raises `BufferError` while a memoryview of its memory exists."""
+        if self.closed:
+            return
+        self._loop.remove_reader(self._descriptor)
+        try:
+            self._native.close()
+        except BaseException:
+            self._loop.add_reader(self._descriptor, self._turn)
+            raise
+        if self._timer:
+            self._timer.cancel()
+        gone = Closed("the node is closed")
+        for channel in self._channels.values():
+            channel._closed = gone
+            self._ended(channel)
+        self._channels.clear()
+        waiting: list[asyncio.Future[Any]] = [*self._tickets.values(), *self._waiting]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(gone)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def _turn(self) -> None:
+        """Does what is to be done, and gets ready to sleep."""
+        self._scheduled = False
+        if self.closed:
+            return
+        self._dispatch(self._native.process_event())
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+        self._waiting.clear()
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        sleep = self._native.arm()
+        if sleep is None:
+            self._touched()
+        else:
+            self._timer = self._loop.call_later(sleep, self._turn)
+
+    def _touched(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    async def _turned(self) -> None:
+        """Waits until something may have happened."""
+        if self.closed:
+            raise Closed("the node is closed")
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append(future)
+        await future
+
+    async def _submit(self, send: Callable[[], int]) -> int:
+        while True:
+            try:
+                number = send()
+            except Full:
+                await self._turned()
+            else:
+                self._touched()
+                return number
+
+    async def _call(self, channel: Channel, body: Buffer) -> Message:
+        number = await self._submit(lambda: self._native.request(channel._number, body))
+        future: asyncio.Future[Message] = self._loop.create_future()
+        self._calls[number] = (channel, future)
+        try:
+            return await future
+        finally:
+            del self._calls[number]
+            if future.cancelled() and not self.closed:
+                self._native.forget(channel._number, number)
+
+    def _make(self, number: int) -> Channel:
+        return Channel(self, number)
+
+    def _connected(self, ticket: int, outcome: Channel | Exception) -> None:
+        future = self._tickets.pop(ticket)
+        if future.done():  # Nobody waits any more.
+            if isinstance(outcome, Channel):
+                outcome.abort()
+        elif isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+    def _accepted(self, channel: Channel) -> None:
+        self._unaccepted.append(channel)
+
+    def _answered(self, request: int, message: Message) -> None:
+        _, future = self._calls.get(request, (None, None))
+        if future and not future.done():
+            future.set_result(message)
+
+    def _arrived(self, channel: Channel) -> None:
+        pass  # Who waits for it looks after every turn.
+
+    def _ended(self, channel: Channel) -> None:
+        for of, future in self._calls.values():
+            if of is channel and not future.done():
+                future.set_exception(channel._closed or Closed("closed"))
+
+
+Handler = Callable[[Message], "Awaitable[Buffer | None]"]
+"""Gets a message and answers it with what it returns; with None if it needs no answer, or gets one later."""
+
+
+class Server:
+    """Answers requests at an address, each in a task of its own.
+
+    A handler that raises ends the channel that its message came by, so that nobody waits for an answer; the exception
+    is logged.
+    """
+
+    def __init__(self, address: str, handler: Handler, **options: Option) -> None:
+        self.node = Node(**options)
+        """Its node."""
+        self.address = self.node.listen(address)
+        """Where it listens."""
+        self._handler = handler
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve_forever(self) -> None:
+        """Serves until it is cancelled, or `close` is called."""
+        while not self.node.closed:
+            try:
+                channel = await self.node.accept()
+            except Closed:
+                return
+            self._start(self._serve(channel))
+
+    def _start(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, channel: Channel) -> None:
+        async for message in channel:
+            self._start(self._handle(message))
+
+    async def _handle(self, message: Message) -> None:
+        try:
+            answer = await self._handler(message)
+            if message.is_request and answer is not None:
+                message.respond(answer)
+        except Closed:
+            pass  # Who asked is gone.
+        except Exception:
+            log.exception("the handler of %r failed; its channel ends", message)
+            message.channel.abort()
+
+    def close(self) -> None:
+        """Ends it at once, with its channels."""
+        for task in self._tasks:
+            task.cancel()
+        self.node.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
+async def connect(address: str, **options: Option) -> Channel:
+    """A channel to `"host:port"`, with a node of its own. Raises as `Node` and `Node.connect`."""
+    node = Node(**options)
+    try:
+        channel = await node.connect(address)
+    except BaseException:
+        node.close()
+        raise
+    channel._owns_node = True
+    return channel
+
+
+async def serve(address: str, handler: Handler, **options: Option) -> None:
+    """Answers requests at `"host:port"` until it is cancelled."""
+    async with Server(address, handler, **options) as server:
+        await server.serve_forever()
+
+
+__all__ = ["Channel", "Handler", "Message", "Node", "Server", "connect", "serve"]

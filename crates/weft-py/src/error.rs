@@ -1,0 +1,73 @@
+//! The one place where errors become exceptions: those of `weft.errors`.
+
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+use weft_msg::{CloseReason, ConfigError, Refused, SendError};
+use weft_xrdma::NodeError;
+
+/// An exception of `weft.errors`.
+pub(crate) fn exception(py: Python<'_>, class: &str, text: &str) -> PyErr {
+    let made = py
+        .import("weft.errors")
+        .and_then(|errors| errors.getattr(class))
+        .and_then(|class| class.call1((text,)));
+    made.map_or_else(|error| error, PyErr::from_value)
+}
+
+/// Memory that Python still looks at, or the device.
+pub(crate) fn in_use(text: &str) -> PyErr {
+    PyBufferError::new_err(text.to_owned())
+}
+
+/// An error that has a class in `weft.errors`.
+pub(crate) trait Raise: core::fmt::Display {
+    /// Its name.
+    fn class(&self) -> &'static str;
+
+    /// The exception.
+    fn raise(&self, py: Python<'_>) -> PyErr {
+        exception(py, self.class(), &self.to_string())
+    }
+}
+
+impl Raise for NodeError {
+    fn class(&self) -> &'static str {
+        match self {
+            Self::Verbs(_) => "DeviceError",
+            Self::Config(_) => "OptionError",
+            Self::Offer(_) | Self::Socket { .. } | Self::Peer { .. } => "ConnectError",
+            _ => "Error",
+        }
+    }
+}
+
+impl Raise for ConfigError {
+    fn class(&self) -> &'static str {
+        "OptionError"
+    }
+}
+
+impl Raise for SendError {
+    fn class(&self) -> &'static str {
+        match self {
+            Self::Closed => "Closed",
+            Self::Full { .. } => "Full",
+            Self::TooLong { .. } => "TooLong",
+            Self::Memory(refused) => refused.class(),
+            Self::NoRequest { .. } => "NoRequest",
+            _ => "Error",
+        }
+    }
+}
+
+impl Raise for Refused {
+    fn class(&self) -> &'static str {
+        "OutOfMemory"
+    }
+}
+
+impl Raise for CloseReason {
+    fn class(&self) -> &'static str {
+        "Closed"
+    }
+}

@@ -1,0 +1,87 @@
+//! What happened, as Python is told.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use slotmap::{Key, KeyData};
+use weft_msg::{ChannelId, Decomposition, Event as Heard};
+use weft_xrdma::Event as Happened;
+
+use crate::error::Raise;
+use crate::message::Message;
+use crate::shared::Shared;
+
+/// What happened.
+#[pyclass(frozen, get_all, module = "weft._weft")]
+#[derive(Debug)]
+pub(crate) struct Event {
+    /// "connected", "connect-failed", "accept-failed", "open", "message", "delivered" or "closed".
+    kind: &'static str,
+    /// Which channel; 0 for a connection that failed.
+    channel: u64,
+    /// Of which call or message.
+    number: u64,
+    message: Option<Py<Message>>,
+    /// Why.
+    error: Option<Py<PyAny>>,
+}
+
+/// A channel's number in Python.
+pub(crate) fn number(channel: ChannelId) -> u64 {
+    channel.data().as_ffi()
+}
+
+/// The channel of a number.
+pub(crate) fn channel(number: u64) -> ChannelId {
+    KeyData::from_ffi(number).into()
+}
+
+/// What Python is to be told of what happened. Where the time of calls went goes with their responses; what is slow
+/// is counted.
+pub(crate) fn tell(
+    py: Python<'_>,
+    shared: &Arc<Shared>,
+    happened: Vec<Happened>,
+) -> PyResult<Vec<Event>> {
+    let mut events = Vec::with_capacity(happened.len());
+    let mut traces: Vec<(ChannelId, u64, Decomposition)> = Vec::new();
+    let plain = |kind, channel, number| Event { kind, channel, number, message: None, error: None };
+    for event in happened {
+        events.push(match event {
+            Happened::Connected { ticket, channel } => {
+                plain("connected", number(channel), ticket.number())
+            }
+            Happened::ConnectFailed { ticket, error } => {
+                let error = Some(error.raise(py).into_value(py).into_any());
+                Event { error, ..plain("connect-failed", 0, ticket.number()) }
+            }
+            Happened::AcceptFailed { error } => {
+                let error = Some(error.raise(py).into_value(py).into_any());
+                Event { error, ..plain("accept-failed", 0, 0) }
+            }
+            Happened::Channel(Heard::Open { channel }) => plain("open", number(channel), 0),
+            Happened::Channel(Heard::Message { channel, message }) => {
+                let of = |(of, id, _): &(ChannelId, u64, _)| {
+                    *of == channel && message.call == weft_msg::Call::Response(*id)
+                };
+                let trace = traces.iter().position(of).map(|at| traces.swap_remove(at).2);
+                let message =
+                    Py::new(py, Message::new(Arc::clone(shared), channel, message, trace))?;
+                Event { message: Some(message), ..plain("message", number(channel), 0) }
+            }
+            Happened::Channel(Heard::Delivered { channel, number: of }) => {
+                plain("delivered", number(channel), of)
+            }
+            Happened::Channel(Heard::Closed { channel, reason }) => {
+                let error = Some(reason.raise(py).into_value(py).into_any());
+                Event { error, ..plain("closed", number(channel), 0) }
+            }
+            Happened::Channel(Heard::Traced { channel, id, time }) => {
+                traces.push((channel, id, time));
+                continue;
+            }
+            _ => continue,
+        });
+    }
+    Ok(events)
+}

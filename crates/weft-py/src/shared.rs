@@ -1,0 +1,172 @@
+//! A node as several Python objects have it: the node itself, and the messages and memory that are part of it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, TryLockError};
+
+use pyo3::prelude::*;
+use weft_msg::{Block, ChannelId, Message as Received};
+use weft_xrdma::{Lending, Node};
+
+use crate::error::{exception, in_use};
+
+/// What the objects share. Whoever has one of them keeps the memory of all.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    state: Mutex<Option<State>>,
+    /// What Python has dropped, at whatever time and in whatever thread that was.
+    dropped: Mutex<Dropped>,
+    /// Buffers that Python looks at.
+    exports: AtomicUsize,
+}
+
+/// A node, and its books.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) node: Node,
+    pub(crate) lending: Lending,
+}
+
+#[derive(Debug, Default)]
+struct Dropped {
+    messages: Vec<Received>,
+    /// Requests that nobody can answer any more.
+    requests: Vec<(ChannelId, u64)>,
+    blocks: Vec<Block>,
+}
+
+impl Shared {
+    pub(crate) const fn new(node: Node, lending: Lending) -> Self {
+        Self {
+            state: Mutex::new(Some(State { node, lending })),
+            dropped: Mutex::new(Dropped {
+                messages: Vec::new(),
+                requests: Vec::new(),
+                blocks: Vec::new(),
+            }),
+            exports: AtomicUsize::new(0),
+        }
+    }
+
+    /// Does something with the node, while no other thread does.
+    pub(crate) fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&mut State) -> R,
+    ) -> PyResult<R> {
+        self.try_with(act).map_err(|busy| busy.raise(py))
+    }
+
+    /// The same where the interpreter's lock is not held.
+    pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut State) -> R) -> Result<R, Unusable> {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::WouldBlock) => return Err(Unusable::Elsewhere),
+            // What panicked was a bug of ours; the node is as it was then.
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        };
+        let state = state.as_mut().ok_or(Unusable::Closed)?;
+        self.take_back(state);
+        Ok(act(state))
+    }
+
+    /// Gives the node what Python has dropped; memory that is lent waits for its message.
+    fn take_back(&self, state: &mut State) {
+        let dropped = &mut *self.dropped.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (now, context) = (state.node.now(), state.node.context());
+        dropped.messages.drain(..).for_each(|message| context.release(now, message));
+        for (channel, request) in dropped.requests.drain(..) {
+            context.decline(now, channel, request);
+        }
+        let lending = &state.lending;
+        let free = dropped.blocks.extract_if(.., |block| !lending.is_lent(block.slice()));
+        free.for_each(|block| context.free(now, block));
+    }
+
+    /// Python has dropped a message.
+    pub(crate) fn drop_message(&self, message: Received) {
+        let mut dropped = self.dropped.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        dropped.messages.push(message);
+    }
+
+    /// Python has dropped a request; one that was answered is settled anyway.
+    pub(crate) fn drop_request(&self, channel: ChannelId, request: u64) {
+        let mut dropped = self.dropped.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        dropped.requests.push((channel, request));
+    }
+
+    /// Python has dropped registered memory.
+    pub(crate) fn drop_block(&self, block: Block) {
+        let mut dropped = self.dropped.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        dropped.blocks.push(block);
+    }
+
+    /// Python looks at memory of the node, or does so no more.
+    pub(crate) fn export(&self) {
+        self.exports.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn release_export(&self) {
+        self.exports.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Ends the node and everything of it.
+    pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let exports = self.exports.load(Ordering::Relaxed);
+        if exports > 0 {
+            return Err(in_use(&format!("{exports} memoryviews of the node's memory exist")));
+        }
+        match self.state.try_lock() {
+            Ok(mut state) => {
+                let state = state.take();
+                py.detach(|| drop(state));
+                Ok(())
+            }
+            Err(TryLockError::WouldBlock) => Err(Unusable::Elsewhere.raise(py)),
+            Err(TryLockError::Poisoned(poisoned)) => {
+                drop(poisoned.into_inner().take());
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether there is still a node. One that another thread uses is there.
+    pub(crate) fn is_open(&self) -> bool {
+        match self.state.try_lock() {
+            Ok(state) => state.is_some(),
+            Err(TryLockError::WouldBlock) => true,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().is_some(),
+        }
+    }
+}
+
+impl State {
+    /// What happened.
+    pub(crate) fn take_events(&mut self) -> Vec<weft_xrdma::Event> {
+        let events: Vec<_> = core::iter::from_fn(|| self.node.poll_event()).collect();
+        for event in &events {
+            if let weft_xrdma::Event::Channel(heard) = event {
+                self.lending.take_in(heard);
+            }
+        }
+        events
+    }
+}
+
+/// Why a node cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    Closed,
+    Elsewhere,
+}
+
+impl Unusable {
+    pub(crate) fn raise(self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Closed => exception(py, "Closed", "the node is closed"),
+            Self::Elsewhere => {
+                let why = "another thread uses this node: give each thread a node of its own";
+                exception(py, "Error", why)
+            }
+        }
+    }
+}

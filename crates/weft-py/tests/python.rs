@@ -1,0 +1,134 @@
+//! The package as an interpreter loads it, on our libibverbs: its own tests, its examples, a client of a server in
+//! Rust, and what mypy says.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+use weft_testkit::{Server, link_verbs, program_on};
+// The archive is made with the library.
+use weft_verbs as _;
+
+const PACKAGE: &str = env!("CARGO_MANIFEST_DIR");
+
+fn folder() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// Where cargo put what it built for these tests.
+fn built(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let deps = test.parent().expect("in a folder");
+    deps.parent().expect("in the build's folder").join(name)
+}
+
+static LIBRARY: LazyLock<PathBuf> =
+    LazyLock::new(|| link_verbs(folder().join("weft-py-verbs"), false));
+
+/// A folder with the package, as it is when it is installed.
+static SITE: LazyLock<PathBuf> = LazyLock::new(|| {
+    let site = folder().join("weft-py-site");
+    let package = site.join("weft");
+    let _ = std::fs::remove_dir_all(&site);
+    std::fs::create_dir_all(&package).expect("a folder of ours");
+    let sources = Path::new(PACKAGE).join("python/weft").read_dir().expect("the package is there");
+    for source in sources.filter_map(Result::ok).filter(|source| source.path().is_file()) {
+        std::fs::copy(source.path(), package.join(source.file_name())).expect("a file of ours");
+    }
+    let library = built("deps/lib_weft.so");
+    std::fs::copy(&library, package.join("_weft.abi3.so"))
+        .expect("cargo builds it for these tests");
+    site
+});
+
+fn said(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
+}
+
+/// Python with the package.
+fn python(words: &[&str]) -> Command {
+    with_package(program_on(&LIBRARY, &[&["python3"], words].concat()))
+}
+
+fn with_package(mut command: Command) -> Command {
+    command.env("PYTHONPATH", &*SITE).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.current_dir(PACKAGE);
+    command
+}
+
+/// Runs a program, which must succeed, and says what it said.
+fn run(words: &[&str]) -> String {
+    let output = python(words).output().expect("python3 runs");
+    assert!(output.status.success(), "{words:?}: {} {}", output.status, said(&output));
+    said(&output)
+}
+
+fn serve(program: &str) -> Server {
+    let mut command = Command::new("python3");
+    command.args([program, "0"]).env("LD_LIBRARY_PATH", &*LIBRARY);
+    Server::of(with_package(command))
+}
+
+#[test]
+fn the_packages_own_tests_pass() {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", "180", "python3", "-m", "unittest", "discover"]);
+    command.args(["--start-directory", "tests/python"]).env("LD_LIBRARY_PATH", &*LIBRARY);
+    let output = with_package(command).output().expect("python3 runs");
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("\nOK"), "{}", said(&output));
+}
+
+#[test]
+fn the_examples_are_short_and_speak_with_themselves() {
+    for (program, words, want) in [
+        ("examples/ping_pong.py", ["4097", "50"], "50 times 4097 bytes there and back"),
+        ("examples/ping_pong_asyncio.py", ["8", "50"], "8 times 50 there and back"),
+    ] {
+        let source =
+            std::fs::read_to_string(Path::new(PACKAGE).join(program)).expect("it is there");
+        assert!(source.lines().count() < 50, "{program}: {} lines", source.lines().count());
+        let server = serve(program);
+        let said = run(&[program, &server.at, words[0], words[1]]);
+        assert!(said.contains(want), "{said}");
+    }
+}
+
+#[test]
+fn a_client_in_python_uses_the_store_in_rust() {
+    let server = built("examples/rust_kv_server");
+    let server = server.to_str().expect("a path of ours");
+    let shards: Vec<_> = (0..3).map(|_| Server::start(&LIBRARY, &[server, "0"])).collect();
+    let at: Vec<_> = shards.iter().map(|shard| shard.at.as_str()).collect();
+    let said = run(&["tests/python/kv_client.py", &at.join(",")]);
+    assert!(said.contains("200 values kept by 3 shards"), "{said}");
+}
+
+#[test]
+fn without_a_device_the_way_out_is_named() {
+    let mut command = python(&["-c", "import weft; weft.Node()"]);
+    let output = command.env_remove("LD_LIBRARY_PATH").output().expect("python3 runs");
+    // Machines with RDMA hardware have nothing to complain about.
+    let said = said(&output);
+    assert!(output.status.success() || said.contains("weft.errors.DeviceError"), "{said}");
+    assert!(output.status.success() || said.contains("weft run"), "{said}");
+}
+
+#[test]
+fn types_are_what_they_say() {
+    // scripts/setup.sh puts it beside the build's folder.
+    let mypy = built("../python/bin/mypy");
+    if !mypy.exists() {
+        let line = "SKIPPED types: no mypy (scripts/setup.sh bindings)\n";
+        std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).expect("it is read");
+        return;
+    }
+    let mut command = Command::new(mypy);
+    command.args(["--strict", "--cache-dir"]).arg(folder().join("mypy"));
+    command.args(["python/weft", "examples/ping_pong.py", "examples/ping_pong_asyncio.py"]);
+    command.args(["tests/python/test_sync.py", "tests/python/test_aio.py"]);
+    let output = command.env("MYPYPATH", "python:tests/python").current_dir(PACKAGE).output();
+    let output = output.expect("mypy runs");
+    assert!(output.status.success(), "{}", said(&output));
+}

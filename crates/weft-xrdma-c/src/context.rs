@@ -1,0 +1,271 @@
+//! A context: a node, and what it has for the program and the program has of it.
+
+use core::ffi::c_int;
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::CString;
+
+use slotmap::SecondaryMap;
+use weft_msg::{
+    Block, Call, ChannelId, CloseReason, Decomposition, Event as Heard, Message, Payload,
+    SendError, Slice,
+};
+use weft_units::Duration;
+use weft_xrdma::{CallError, Event, Lending, Node, Options};
+
+use crate::failure::{Failure, Outcome};
+use crate::handle::Slab;
+use crate::tables::Channel;
+
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) node: Node,
+    /// Handles of the channels that the program knows.
+    names: SecondaryMap<ChannelId, usize>,
+    /// What the program is yet to be told.
+    pub(crate) events: VecDeque<Event>,
+    /// Where the time of calls went whose responses are yet to be handed over.
+    traces: BTreeMap<(ChannelId, u64), Decomposition>,
+    /// Memory that the program has, by its address.
+    memory: BTreeMap<usize, (Block, usize)>,
+    lending: Lending,
+    /// Texts of the events that the program was told last.
+    pub(crate) texts: Vec<CString>,
+}
+
+/// How a message is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sending {
+    OneWay,
+    Request,
+    Response(u64),
+}
+
+impl Context {
+    pub(crate) fn new(options: Options) -> Outcome<Self> {
+        Ok(Self {
+            node: Node::new(options)?,
+            names: SecondaryMap::new(),
+            events: VecDeque::new(),
+            traces: BTreeMap::new(),
+            memory: BTreeMap::new(),
+            lending: Lending::default(),
+            texts: Vec::new(),
+        })
+    }
+
+    /// The handle of a channel; its first if the program did not know it.
+    pub(crate) fn name(
+        &mut self,
+        channels: &mut Slab<Channel>,
+        context: usize,
+        id: ChannelId,
+    ) -> Outcome<usize> {
+        if let Some(name) = self.names.get(id) {
+            return Ok(*name);
+        }
+        let channel = Channel { context, id, user_data: core::ptr::null_mut() };
+        let name = channels.insert(channel)?;
+        self.names.insert(id, name);
+        Ok(name)
+    }
+
+    pub(crate) fn name_of(&self, id: ChannelId) -> Option<usize> {
+        self.names.get(id).copied()
+    }
+
+    /// The program knows that the channel is gone.
+    pub(crate) fn forget(&mut self, id: ChannelId) -> Option<usize> {
+        self.traces.retain(|(of, _), _| *of != id);
+        self.names.remove(id)
+    }
+
+    /// Takes in what happened, and keeps what the program is to be told.
+    pub(crate) fn gather(&mut self, channels: &mut Slab<Channel>, handle: usize) -> Outcome<()> {
+        while let Some(event) = self.node.poll_event() {
+            if let Event::Channel(heard) = &event {
+                self.lending.take_in(heard);
+            }
+            match event {
+                Event::Connected { channel, .. } => {
+                    self.name(channels, handle, channel)?;
+                }
+                // A channel that this end asked for was told of as connected.
+                Event::Channel(Heard::Open { channel }) => {
+                    if self.names.contains_key(channel) {
+                        continue;
+                    }
+                    self.name(channels, handle, channel)?;
+                }
+                Event::Channel(Heard::Traced { channel, id, time }) => {
+                    self.traces.insert((channel, id), time);
+                    continue;
+                }
+                // A filter rule kept it until its channel was gone.
+                Event::Channel(Heard::Message { channel, message })
+                    if !self.names.contains_key(channel) =>
+                {
+                    self.release(message);
+                    continue;
+                }
+                // It ended before it was open.
+                Event::Channel(Heard::Closed { channel, .. })
+                    if !self.names.contains_key(channel) =>
+                {
+                    continue;
+                }
+                _ => {}
+            }
+            self.events.push_back(event);
+        }
+        Ok(())
+    }
+
+    /// Waits until the program is to be told something. Says whether it is.
+    pub(crate) fn wait(
+        &mut self,
+        channels: &mut Slab<Channel>,
+        handle: usize,
+        timeout: Option<Duration>,
+    ) -> Outcome<bool> {
+        let until = timeout.map(|timeout| self.node.now() + timeout);
+        loop {
+            self.gather(channels, handle)?;
+            if !self.events.is_empty() {
+                return Ok(true);
+            }
+            let left = until.map(|until| until.since(self.node.now()));
+            if !self.node.wait(left) {
+                return Ok(false);
+            }
+        }
+    }
+
+    pub(crate) fn send(
+        &mut self,
+        channel: ChannelId,
+        how: Sending,
+        body: Payload<'_>,
+    ) -> Result<u64, SendError> {
+        let (now, context) = (self.node.now(), self.node.context());
+        let number = match how {
+            Sending::OneWay => context.send(now, channel, body),
+            Sending::Request => context.request(now, channel, body),
+            Sending::Response(request) => context.respond(now, channel, request, body),
+        }?;
+        if let Payload::Lent(memory) = body {
+            self.lending.lend(channel, number, memory);
+        }
+        Ok(number)
+    }
+
+    /// Makes a request and waits for its response; what else happens is told later.
+    pub(crate) fn call(
+        &mut self,
+        channels: &mut Slab<Channel>,
+        handle: usize,
+        channel: ChannelId,
+        body: Payload<'_>,
+        timeout: Option<Duration>,
+    ) -> Outcome<Message> {
+        let request = self.send(channel, Sending::Request, body)?;
+        let until = timeout.map(|timeout| self.node.now() + timeout);
+        loop {
+            self.gather(channels, handle)?;
+            if let Some(answer) = self.take_answer(channel, request) {
+                return answer.map_err(|reason| CallError::Closed(reason).into());
+            }
+            let left = until.map(|until| until.since(self.node.now()));
+            if !self.node.wait(left) {
+                self.node.context().forget(channel, request);
+                return Err(CallError::TimedOut.into());
+            }
+        }
+    }
+
+    /// The response to a request, or why there is none, among what the program is yet to be told.
+    fn take_answer(&mut self, of: ChannelId, request: u64) -> Option<Result<Message, CloseReason>> {
+        for (at, event) in self.events.iter().enumerate() {
+            match event {
+                Event::Channel(Heard::Message { channel, message })
+                    if *channel == of && message.call == Call::Response(request) =>
+                {
+                    let Some(Event::Channel(Heard::Message { message, .. })) =
+                        self.events.remove(at)
+                    else {
+                        unreachable!("it was there just now");
+                    };
+                    return Some(Ok(message));
+                }
+                // The program is told of it as well.
+                Event::Channel(Heard::Closed { channel, reason }) if *channel == of => {
+                    return Some(Err(*reason));
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Where the time of the call went that a message answers.
+    pub(crate) fn take_trace(
+        &mut self,
+        channel: ChannelId,
+        message: &Message,
+    ) -> Option<Decomposition> {
+        let Call::Response(id) = message.call else { return None };
+        self.traces.remove(&(channel, id))
+    }
+
+    pub(crate) fn release(&mut self, message: Message) {
+        let now = self.node.now();
+        self.node.context().release(now, message);
+    }
+
+    /// Registers memory and says where it is.
+    pub(crate) fn register(&mut self, len: usize) -> Outcome<usize> {
+        let asked = u32::try_from(len).ok().filter(|len| *len > 0);
+        let asked = asked.ok_or_else(|| {
+            Failure::argument(format!("memory of {len} bytes: 1 to {} can be registered", u32::MAX))
+        })?;
+        let block = self.node.context().allocate(asked)?;
+        let address = pointer(block.slice());
+        self.memory.insert(address, (block, len));
+        Ok(address)
+    }
+
+    /// Gives registered memory back.
+    pub(crate) fn deregister(&mut self, address: usize) -> Outcome<c_int> {
+        let known = self.memory.get(&address);
+        let (block, _) = known.ok_or_else(|| {
+            Failure::argument(format!("{address:#x} is not where registered memory begins"))
+        })?;
+        if self.lending.is_lent(block.slice()) {
+            let why = "the memory is lent to a message that is not delivered yet";
+            return Err(Failure::new(libc::EBUSY, why));
+        }
+        let (block, _) = self.memory.remove(&address).expect("found just now");
+        let now = self.node.now();
+        self.node.context().free(now, block);
+        Ok(0)
+    }
+
+    /// The piece of registered memory that a body lies in.
+    pub(crate) fn lent(&self, address: usize, len: usize) -> Outcome<Slice> {
+        let before = self.memory.range(..=address).next_back();
+        let piece = before.and_then(|(base, (block, registered))| {
+            let within = address - base <= registered.checked_sub(len)?;
+            let slice = block.slice();
+            let address = slice.address + (address - base) as u64;
+            within.then_some(Slice { address, len: u32::try_from(len).ok()?, ..slice })
+        });
+        piece.ok_or_else(|| {
+            let why = format!("{len} bytes at {address:#x} are not in memory of xrdma_reg_mem");
+            Failure::new(libc::EFAULT, why)
+        })
+    }
+}
+
+/// Where a piece of registered memory lies in this process.
+pub(crate) fn pointer(slice: Slice) -> usize {
+    usize::try_from(slice.address).expect("a pointer's bits")
+}

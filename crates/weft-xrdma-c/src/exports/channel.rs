@@ -1,0 +1,191 @@
+//! Channels begin, end, and say how they are.
+
+use core::ffi::{c_char, c_int, c_void};
+use core::ptr;
+
+use weft_msg::Carrier;
+
+use super::{copy_known, resolve, room, text};
+use crate::failure::{Failure, contain, status};
+use crate::tables::with;
+use crate::types::{xrdma_carrier, xrdma_channel, xrdma_channel_state, xrdma_context};
+
+/// Takes channels at an address, HOST:PORT, where port 0 is any. XRDMA_EVENT_ACCEPTED follows for each.
+///
+/// Returns the port.
+///
+/// # Errors
+/// * EINVAL: the text is no address, or the context null, gone, or another thread's.
+/// * EADDRINUSE, EADDRNOTAVAIL: somebody listens there, or the address is not this host's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xrdma_listen(
+    context: *mut xrdma_context,
+    address: *const c_char,
+) -> c_int {
+    status(|| {
+        // SAFETY: the header asks for it.
+        let address = resolve(unsafe { text(address, "the address") }?)?;
+        with(|tables| {
+            let (context, _) = tables.context(context.addr())?;
+            Ok(context.node.listen(address)?.port().into())
+        })
+    })
+}
+
+/// Begins a channel to an address, HOST:PORT, and waits until it is there, which takes 5 seconds at most.
+///
+/// # Errors
+/// * EINVAL: the text is no address, or the context null, gone, or another thread's.
+/// * ECONNREFUSED, EHOSTUNREACH, ETIMEDOUT: nobody is there.
+/// * EPROTO: who is there does not speak X-RDMA.
+/// * ENOMEM: the device has no room.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xrdma_connect(
+    context: *mut xrdma_context,
+    address: *const c_char,
+    channel: *mut *mut xrdma_channel,
+) -> c_int {
+    status(|| {
+        // SAFETY: the header asks for it.
+        let (place, address) =
+            unsafe { (room(channel, "the channel")?, text(address, "the address")?) };
+        let (address, handle) = (resolve(address)?, context.addr());
+        let name = with(|tables| {
+            let (context, channels) = tables.context(handle)?;
+            let id = context.node.connect_and_wait(address)?;
+            context.name(channels, handle, id)
+        })?;
+        place.write(ptr::without_provenance_mut(name));
+        Ok(0)
+    })
+}
+
+/// Begins a channel to an address, HOST:PORT. XRDMA_EVENT_CONNECTED or XRDMA_EVENT_CONNECT_FAILED follows, with the
+/// number that this call returns.
+///
+/// # Errors
+/// * EINVAL: the text is no address, or the context null, gone, or another thread's.
+/// * ENOMEM: the device has no room.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xrdma_connect_async(
+    context: *mut xrdma_context,
+    address: *const c_char,
+) -> i64 {
+    let act = || {
+        // SAFETY: the header asks for it.
+        let address = resolve(unsafe { text(address, "the address") }?)?;
+        with(|tables| {
+            let (context, _) = tables.context(context.addr())?;
+            Ok(context.node.connect(address)?.number().cast_signed())
+        })
+    };
+    contain(act, i64::from)
+}
+
+/// Closes a channel: what was sent still arrives, nothing more can be sent. XRDMA_EVENT_CLOSED follows.
+///
+/// # Errors
+/// * EINVAL: the channel is null, gone, or another thread's.
+#[unsafe(no_mangle)]
+pub extern "C" fn xrdma_close(channel: *mut xrdma_channel) -> c_int {
+    status(|| {
+        with(|tables| {
+            let (context, id) = tables.channel(channel.addr())?;
+            let now = context.node.now();
+            context.node.context().close(now, id);
+            Ok(0)
+        })
+    })
+}
+
+/// Ends a channel at once, with what is under way on it; the peer finds out by itself. XRDMA_EVENT_CLOSED follows.
+///
+/// # Errors
+/// * EINVAL: the channel is null, gone, or another thread's.
+#[unsafe(no_mangle)]
+pub extern "C" fn xrdma_abort(channel: *mut xrdma_channel) -> c_int {
+    status(|| {
+        with(|tables| {
+            let (context, id) = tables.channel(channel.addr())?;
+            let now = context.node.now();
+            context.node.context().abort(now, id);
+            Ok(0)
+        })
+    })
+}
+
+/// Gives a channel a pointer of the program's, which its events carry.
+///
+/// # Errors
+/// * EINVAL: the channel is null, gone, or another thread's.
+#[unsafe(no_mangle)]
+pub extern "C" fn xrdma_set_user_data(
+    channel: *mut xrdma_channel,
+    user_data: *mut c_void,
+) -> c_int {
+    status(|| {
+        with(|tables| {
+            tables.channels.get_mut(channel.addr())?.user_data = user_data;
+            Ok(0)
+        })
+    })
+}
+
+/// The pointer that xrdma_set_user_data(3) gave a channel.
+///
+/// # Errors
+/// Null, if there is none, or the channel is null, gone, or another thread's.
+#[unsafe(no_mangle)]
+pub extern "C" fn xrdma_user_data(channel: *const xrdma_channel) -> *mut c_void {
+    let act = || with(|tables| Ok(tables.channels.get(channel.addr())?.user_data));
+    contain(act, |_| ptr::null_mut())
+}
+
+/// Says what a channel is like. `size` is the size of `state` as the program was compiled; newer libraries fill no
+/// more of it.
+///
+/// # Errors
+/// * EINVAL: the channel is null, gone, or another thread's; or `state` is null.
+/// * ENOTCONN: the channel ended, and XRDMA_EVENT_CLOSED waits.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xrdma_channel_status(
+    channel: *const xrdma_channel,
+    state: *mut xrdma_channel_state,
+    size: usize,
+) -> c_int {
+    status(|| {
+        let now = with(|tables| {
+            let (context, id) = tables.channel(channel.addr())?;
+            let status = context.node.context().status(id);
+            status.ok_or_else(|| Failure::new(libc::ENOTCONN, "the channel is closed"))
+        })?;
+        let stats = now.stats;
+        let now = xrdma_channel_state {
+            sent: stats.sent,
+            sent_bytes: stats.sent_bytes,
+            received: stats.received,
+            received_bytes: stats.received_bytes,
+            large: stats.large,
+            acks: stats.acks,
+            nops: stats.nops,
+            probes: stats.probes,
+            switches: stats.switches,
+            repeats: stats.repeats,
+            starved: stats.starved,
+            receive_bytes: now.receive_bytes,
+            clock_offset_ns: now.clock_offset.unwrap_or(0),
+            in_flight: now.in_flight.into(),
+            depth: now.depth.into(),
+            backlog: now.backlog,
+            fetching: now.fetching,
+            asked: now.asked,
+            carrier: match now.carrier {
+                Carrier::Rdma => xrdma_carrier::XRDMA_CARRIER_RDMA,
+                Carrier::Stream => xrdma_carrier::XRDMA_CARRIER_TCP,
+            },
+        };
+        // SAFETY: the header asks for it.
+        unsafe { copy_known(&now, state, size) }?;
+        Ok(0)
+    })
+}

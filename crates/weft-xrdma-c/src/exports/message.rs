@@ -1,0 +1,283 @@
+//! Messages leave, and are looked at and given back.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::ptr;
+
+use weft_msg::{Call, ChannelId, Payload};
+
+use super::{milliseconds, room};
+use crate::context::{Context, Sending, pointer};
+use crate::failure::{Failure, Outcome, contain, status};
+use crate::tables::{Held, Tables, with};
+use crate::types::{XRDMA_LENT, xrdma_channel, xrdma_msg, xrdma_msg_kind, xrdma_trace};
+
+/// Sends a message that asks for no answer. Its body is copied, unless `flags` has XRDMA_LENT.
+///
+/// Returns the message's number, which is positive and new in the context.
+///
+/// # Errors
+/// * EINVAL: the channel is null, gone, or another thread's; `data` is null; or a flag does not exist.
+/// * ENOTCONN: the channel is closed or closing.
+/// * EAGAIN: as many messages wait as may (`backlog`): poll, and try again.
+/// * EMSGSIZE: the body is longer than the peer takes (`longest`).
+/// * ENOMEM: the context has no memory left (`memory_limit`).
+/// * EFAULT: XRDMA_LENT, and the body is not in registered memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xrdma_send_msg(
+    channel: *mut xrdma_channel,
+    data: *const c_void,
+    len: usize,
+    flags: c_uint,
+) -> i64 {
+    // SAFETY: the header asks for it.
+    unsafe { send(channel, Sending::OneWay, data, len, flags) }
+}
+
+/// Sends a message that asks for an answer: a message of kind XRDMA_MSG_RESPONSE follows, with the number that this
+/// call returns, or XRDMA_EVENT_CLOSED. xrdma_call(3) waits for it.
+///
+/// # Errors
+/// As xrdma_send_msg(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xrdma_send_request(
+    channel: *mut xrdma_channel,
+    data: *const c_void,
+    len: usize,
+    flags: c_uint,
+) -> i64 {
+    // SAFETY: the header asks for it.
+    unsafe { send(channel, Sending::Request, data, len, flags) }
+}
+
+/// Answers a request that came by this channel: `request` is its number, xrdma_msg_number(3). The request may have
+/// been released.
+///
+/// Returns the response's number.
+///
+/// # Errors
+/// As xrdma_send_msg(3), and
+/// * ENOENT: there is no such request, or it was answered.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xrdma_send_response(
+    channel: *mut xrdma_channel,
+    request: u64,
+    data: *const c_void,
+    len: usize,
+    flags: c_uint,
+) -> i64 {
+    // SAFETY: the header asks for it.
+    unsafe { send(channel, Sending::Response(request), data, len, flags) }
+}
+
+/// Sends a request and waits for its response, `timeout_ms` milliseconds at most, or for ever if that is negative.
+/// What else happens meanwhile is for xrdma_polling(3).
+///
+/// # Errors
+/// As xrdma_send_msg(3), and
+/// * ETIMEDOUT: no response came in time; it is dropped if it comes.
+/// * EPIPE, ECONNRESET, ENOTCONN: the channel ended. XRDMA_EVENT_CLOSED follows.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xrdma_call(
+    channel: *mut xrdma_channel,
+    data: *const c_void,
+    len: usize,
+    flags: c_uint,
+    timeout_ms: c_int,
+    response: *mut *mut xrdma_msg,
+) -> c_int {
+    status(|| {
+        // SAFETY: the header asks for it.
+        let place = unsafe { room(response, "the response") }?;
+        let handle = channel.addr();
+        let message = with(|tables| {
+            let Tables { contexts, channels, messages } = tables;
+            let (of, id) = (channels.get(handle)?.context, channels.get(handle)?.id);
+            let context = contexts.get_mut(of)?;
+            // SAFETY: likewise.
+            let body = unsafe { payload(context, data, len, flags) }?;
+            let message = context.call(channels, of, id, body, milliseconds(timeout_ms))?;
+            let trace = context.take_trace(id, &message);
+            messages.insert(Held { context: of, channel: handle, message, trace })
+        })?;
+        place.write(ptr::without_provenance_mut(message));
+        Ok(0)
+    })
+}
+
+/// Gives up a request of xrdma_send_request(3): its response is dropped if it comes.
+///
+/// # Errors
+/// * EINVAL: the channel is null, gone, or another thread's.
+#[unsafe(no_mangle)]
+pub extern "C" fn xrdma_forget(channel: *mut xrdma_channel, request: u64) -> c_int {
+    status(|| {
+        with(|tables| {
+            let (context, id) = tables.channel(channel.addr())?;
+            context.node.context().forget(id, request);
+            Ok(0)
+        })
+    })
+}
+
+/// Says that a request that came by this channel will not be answered. Who made it hears nothing; but as many requests
+/// as may (`unanswered`) wait for answers, and those that never get one are to make room.
+///
+/// # Errors
+/// * EINVAL: the channel is null, gone, or another thread's.
+#[unsafe(no_mangle)]
+pub extern "C" fn xrdma_decline(channel: *mut xrdma_channel, request: u64) -> c_int {
+    status(|| {
+        with(|tables| {
+            let (context, id) = tables.channel(channel.addr())?;
+            let now = context.node.now();
+            context.node.context().decline(now, id, request);
+            Ok(0)
+        })
+    })
+}
+
+/// The body of a message, until it is released.
+///
+/// # Errors
+/// Null, if the message is null, released, or another thread's.
+#[unsafe(no_mangle)]
+pub extern "C" fn xrdma_msg_data(msg: *const xrdma_msg) -> *const c_void {
+    let act = |held: &Held| ptr::with_exposed_provenance(pointer(held.message.body()));
+    look(msg, act, ptr::null())
+}
+
+/// The length of a message's body, bytes.
+///
+/// # Errors
+/// Zero, if the message is null, released, or another thread's.
+#[unsafe(no_mangle)]
+pub extern "C" fn xrdma_msg_len(msg: *const xrdma_msg) -> usize {
+    look(msg, |held| held.message.len() as usize, 0)
+}
+
+/// Whether a message asks, answers, or neither.
+///
+/// # Errors
+/// XRDMA_MSG_NONE, if the message is null, released, or another thread's.
+#[unsafe(no_mangle)]
+pub extern "C" fn xrdma_msg_kind_of(msg: *const xrdma_msg) -> xrdma_msg_kind {
+    let kind = |held: &Held| match held.message.call {
+        Call::OneWay => xrdma_msg_kind::XRDMA_MSG_ONE_WAY,
+        Call::Request(_) => xrdma_msg_kind::XRDMA_MSG_REQUEST,
+        Call::Response(_) => xrdma_msg_kind::XRDMA_MSG_RESPONSE,
+    };
+    look(msg, kind, xrdma_msg_kind::XRDMA_MSG_NONE)
+}
+
+/// The number of a request, as its sender numbered it, or of the request that a response answers.
+///
+/// # Errors
+/// Zero, for one-way messages, and if the message is null, released, or another thread's.
+#[unsafe(no_mangle)]
+pub extern "C" fn xrdma_msg_number(msg: *const xrdma_msg) -> u64 {
+    let number = |held: &Held| match held.message.call {
+        Call::OneWay => 0,
+        Call::Request(id) | Call::Response(id) => id,
+    };
+    look(msg, number, 0)
+}
+
+/// The channel that a message came by. It may be gone.
+///
+/// # Errors
+/// Null, if the message is null, released, or another thread's.
+#[unsafe(no_mangle)]
+pub extern "C" fn xrdma_msg_channel(msg: *const xrdma_msg) -> *mut xrdma_channel {
+    let channel = |held: &Held| ptr::without_provenance_mut(held.channel);
+    look(msg, channel, ptr::null_mut())
+}
+
+/// Gives a message and its memory back.
+///
+/// # Errors
+/// * EINVAL: the message is null, released, or another thread's.
+#[unsafe(no_mangle)]
+pub extern "C" fn xrdma_msg_release(msg: *mut xrdma_msg) -> c_int {
+    status(|| {
+        with(|tables| {
+            let held = tables.messages.remove(msg.addr())?;
+            tables.contexts.get_mut(held.context)?.release(held.message);
+            Ok(0)
+        })
+    })
+}
+
+/// Says where the time of a call went: `response` is its response. One request in `trace_every` is traced, see
+/// xrdma_set_flag(3); 1 is every one.
+///
+/// # Errors
+/// * EINVAL: the response is null, released, or another thread's; or `trace` is null.
+/// * ENODATA: the call was not traced, or the message is no response.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xrdma_trace_request(
+    response: *const xrdma_msg,
+    trace: *mut xrdma_trace,
+) -> c_int {
+    status(|| {
+        // SAFETY: the header asks for it.
+        let place = unsafe { room(trace, "the trace") }?;
+        let time = with(|tables| Ok(tables.messages.get(response.addr())?.trace))?;
+        let why = "the call was not traced: set trace_every to 1 before it";
+        let time = time.ok_or_else(|| Failure::new(libc::ENODATA, why))?;
+        place.write(xrdma_trace {
+            request_ns: time.request.as_nanos(),
+            peer_ns: time.peer.as_nanos(),
+            response_ns: time.response.as_nanos(),
+            offset_ns: time.offset,
+        });
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// As [`payload`].
+unsafe fn send(
+    channel: *mut xrdma_channel,
+    how: Sending,
+    data: *const c_void,
+    len: usize,
+    flags: c_uint,
+) -> i64 {
+    let act = || {
+        with(|tables| {
+            let (context, id): (_, ChannelId) = tables.channel(channel.addr())?;
+            // SAFETY: as the caller says.
+            let body = unsafe { payload(context, data, len, flags) }?;
+            Ok(context.send(id, how, body)?.cast_signed())
+        })
+    };
+    contain(act, i64::from)
+}
+
+/// The body that a program describes.
+///
+/// # Safety
+/// `data` is null or of `len` bytes.
+unsafe fn payload<'a>(
+    context: &Context,
+    data: *const c_void,
+    len: usize,
+    flags: c_uint,
+) -> Outcome<Payload<'a>> {
+    match flags {
+        XRDMA_LENT => Ok(Payload::Lent(context.lent(data.addr(), len)?)),
+        0 if len == 0 => Ok(Payload::Copy(&[])),
+        0 if data.is_null() || isize::try_from(len).is_err() => {
+            Err(Failure::argument(format!("{len} bytes at {data:p} are no body")))
+        }
+        // SAFETY: as the caller says. A body within the context's own memory is not where the copy goes.
+        0 => Ok(Payload::Copy(unsafe { core::slice::from_raw_parts(data.cast(), len) })),
+        _ => Err(Failure::argument(format!("flags are {flags:#x}; there is only XRDMA_LENT"))),
+    }
+}
+
+/// Something of a message that the program holds.
+fn look<T>(msg: *const xrdma_msg, at: impl FnOnce(&Held) -> T, otherwise: T) -> T {
+    let act = || with(|tables| Ok(at(tables.messages.get(msg.addr())?)));
+    contain(act, |_| otherwise)
+}

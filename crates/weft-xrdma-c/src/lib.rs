@@ -1,0 +1,26 @@
+//! X-RDMA for C and C++: `libxrdma.so.1`, its header `include/xrdma.h` and its manual pages, both written from the
+//! comments here (`cargo xtask docs`). A thread of the program has its contexts to itself, so nothing here locks.
+//!
+//! | what | where |
+//! | --- | --- |
+//! | functions of the header | `exports/` |
+//! | its structures | `types.rs` |
+//! | a context: a `weft_xrdma::Node`, and what it has for the program | `context.rs` |
+//! | handles that cannot dangle | `handle.rs`, `tables.rs` |
+//! | errors and panics as C has them | `failure.rs` |
+
+#![allow(non_camel_case_types, reason = "names as C has them")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "all ask for the same, and the header's first comment says what"
+)]
+
+mod context;
+mod exports;
+mod failure;
+mod handle;
+mod tables;
+mod types;
+
+pub use exports::*;
+pub use types::*;
