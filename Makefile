@@ -10,10 +10,11 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## Build the weft command, and the libraries of weft run, optimised
+build: ## Build the weft command, the libraries of weft run, and libxrdma, optimised
 	@scripts/setup.sh build
 	$(CARGO) build --release --package weft-cli
 	$(CARGO) xtask verbs
+	$(CARGO) xtask xrdma
 	@echo "built $(TARGET)/release/weft"
 
 run: ## Build, then show two hosts and four paths of which one loses packets and one dies
@@ -22,7 +23,7 @@ run: ## Build, then show two hosts and four paths of which one loses packets and
 	$(TARGET)/release/weft demo
 
 test: ## Everything CI checks: format, clippy, layers, generated pages, tests, 2000 seeds, rustdoc
-	@scripts/setup.sh build lab verbs capture
+	@scripts/setup.sh build lab verbs capture bindings monitor
 	scripts/test.sh
 
 bench: ## Measure: simulator speed and memory, guests' start, real packets and RDMA programs beside their peers
@@ -33,6 +34,9 @@ bench: ## Measure: simulator speed and memory, guests' start, real packets and R
 	$(CARGO) bench --package weft-rnic --bench pvdma
 	$(CARGO) bench --package weft-verbs --bench device
 	$(CARGO) bench --package weft-verbs --bench speed
+	$(CARGO) bench --package weft-xrdma --bench limits
+	$(CARGO) bench --package weft-xrdma --bench ping_pong
+	$(CARGO) bench --package weft-xrdma --bench show
 	$(CARGO) bench --package weft-agent
 
 swarm: ## Random worlds with random faults: make swarm SEEDS=100000 FIRST=1

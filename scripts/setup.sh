@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture ...`.
+# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor ...`.
 # As root on Debian, missing packages are installed. What is optional is only mentioned.
 set -euo pipefail
 
@@ -92,12 +92,35 @@ want_capture() {
     want_absent "tests of captures"
 }
 
+# Compiles programs on the interfaces for C and C++, checks their manual pages, and the types of the one for Python.
+want_bindings() {
+    find_absent c++:g++ pkg-config:pkgconf groff:groff-base python3:python3
+    python3 -c 'import ensurepip' 2>/dev/null || absent+=(python3-venv)
+    want_absent "tests of the interfaces for other languages"
+    # Debian's mypy is older than the types it is to check.
+    local mypy=2.4.1 folder=${CARGO_TARGET_DIR:-target}/python
+    "$folder/bin/mypy" --version 2>/dev/null | grep -q "^mypy $mypy " && return 0
+    say "installing mypy $mypy in $folder"
+    python3 -m venv "$folder" && "$folder/bin/pip" install --quiet "mypy==$mypy" ||
+        say "warning: pip could not install mypy; the types of the Python package go unchecked"
+}
+
+# A browser for the monitor's page, and Prometheus' parser for its metrics.
+want_monitor() {
+    find_absent chromium:chromium chromedriver:chromium-driver
+    /usr/bin/python3 -c 'import selenium' 2>/dev/null || absent+=(python3-selenium)
+    /usr/bin/python3 -c 'import prometheus_client' 2>/dev/null || absent+=(python3-prometheus-client)
+    want_absent "tests of the monitor"
+}
+
 for group in "$@"; do
     case "$group" in
     build) need_build ;;
     lab) want_lab ;;
     verbs) want_verbs ;;
     capture) want_capture ;;
-    *) die "no group '$group' (known: build, lab, verbs, capture)" ;;
+    bindings) want_bindings ;;
+    monitor) want_monitor ;;
+    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor)" ;;
     esac
 done

@@ -16,3 +16,6 @@ pub mod sim;
 
 #[path = "../../crates/weft-transport/tests/properties/mod.rs"]
 pub mod transport;
+
+#[path = "../../crates/weft-stat/tests/properties/mod.rs"]
+pub mod stat;

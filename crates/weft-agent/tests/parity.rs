@@ -117,6 +117,7 @@ fn simulate(seed: u64) -> [Vec<Said>; 2] {
         handshake: true,
         place_delay: Duration::ZERO,
         pcie: None,
+        messages: None,
         jitter: SimSpan::from_picos(1000),
         nic_packets: 4,
         reroute_after: None,

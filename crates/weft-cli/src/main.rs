@@ -9,9 +9,14 @@ mod cmd;
 mod demo;
 mod destination;
 mod files;
+mod interrupt;
+mod libraries;
+mod messages;
+mod monitor;
 mod output;
 mod overrides;
 mod progress;
+mod stat;
 mod testbed;
 mod transport_options;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::{Deserialize, Serialize};
 use weft_units::{Duration, Instant};
 
-use super::report::{LatencyMicros, histogram};
+use super::report::{LatencyMicros, latency_histogram};
 use crate::udp::{SocketConfig, SocketError, Sockets};
 use crate::wait::Waiter;
 use crate::{Clock, WaitMode};
@@ -137,7 +137,7 @@ impl Bare {
     /// second.
     pub fn ping(&mut self, to: SocketAddr, size: u16, duration: Duration) -> LatencyMicros {
         let size = size.max(Ping::LEN);
-        let mut latency = histogram();
+        let mut latency = latency_histogram();
         let end = self.clock.now() + duration;
         let mut ping = Ping { reply_port: self.local().port(), number: 0 };
         while self.clock.now() < end {

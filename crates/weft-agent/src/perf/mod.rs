@@ -16,6 +16,6 @@ mod server;
 
 pub use client::{Client, ClientConfig, PerfError, Progress};
 pub use plan::{Plan, PlanError, TestKind};
-pub use report::{Counts, LatencyMicros, Report, TransportCounters};
+pub use report::{Counts, LatencyMicros, Report, TransportCounters, latency_histogram};
 pub use series::Series;
 pub use server::{Server, ServerConfig};

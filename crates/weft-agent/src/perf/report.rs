@@ -49,8 +49,9 @@ impl LatencyMicros {
     }
 }
 
-/// A histogram of nanoseconds up to a minute, with three significant digits.
-pub(super) fn histogram() -> Histogram<u64> {
+/// A histogram of latencies: nanoseconds up to a minute, with three significant digits.
+#[expect(clippy::missing_panics_doc, reason = "the bounds are constant")]
+pub fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("constant and valid bounds")
 }
 

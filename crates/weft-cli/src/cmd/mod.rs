@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::output::Output;
 
+mod adm;
 mod capture;
 mod completions;
 mod demo;
@@ -16,9 +17,12 @@ mod experiment;
 mod lab;
 mod list;
 mod man;
+mod monitor;
 mod perf;
+mod ping;
 mod run;
 mod sim;
+mod stat;
 
 /// What every command's `--help` says at the end of the first page.
 const EXIT_CODES: &str = "\
@@ -34,6 +38,7 @@ Examples:
   sudo weft lab up --spines 4                a leaf–spine fabric of network namespaces
   sudo weft lab set l0-s1 --loss 1%          one of its four paths loses packets
   weft run -- ib_write_bw                    an RDMA program as it is, without RDMA hardware
+  weft stat                                  the channels of running programs
   weft experiment run stellar-fig12          a paper's figure, its value beside ours
   weft sim run mine.toml --html out/mine.html
   weft list policies                         how a connection can choose its paths
@@ -82,9 +87,13 @@ commands! {
     List => list;
     Lab => lab;
     Perf => perf;
+    Ping => ping;
     Capture => capture;
     Run => run;
     Device => device;
+    Stat => stat;
+    Adm => adm;
+    Monitor => monitor;
     Sim => sim;
     Experiment => experiment;
     Doctor => doctor;

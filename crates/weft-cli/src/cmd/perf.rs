@@ -2,10 +2,8 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -14,16 +12,23 @@ use weft_agent::perf::{Client, ClientConfig, Plan, Progress, Server, ServerConfi
 use weft_report::Unit;
 use weft_units::{ByteCount, Duration};
 
+use crate::interrupt::until_interrupted;
+use crate::messages::{NodeOptions, answer_at};
 use crate::output::Output;
 use crate::transport_options::TransportOptions;
 
 mod address;
+mod messages;
+mod model;
 mod report;
 
-use address::resolve;
+pub(crate) use address::resolve;
 
 /// Where a server listens unless told otherwise: beside RoCE's 4791, not assigned to anything.
 const DEFAULT_PORT: u16 = 4792;
+
+/// Heads the options that concern messages alone.
+const MESSAGES: &str = "Messages over RDMA (X-RDMA)";
 
 /// Measure throughput, latency and messages a second on real packets
 #[derive(Debug, clap::Args)]
@@ -35,6 +40,8 @@ Examples:
   weft perf client 10.2.0.2                                 on another: throughput over 4 paths
   weft perf client 10.2.0.2 --test latency --size 64
   weft perf client 10.2.0.2 --paths 16 --policy dwrr --json
+  weft perf server --messages                               messages over RDMA (X-RDMA)
+  weft perf client 10.2.0.2 --messages --model rpc-mix
 
 On one machine, with four real paths between two namespaces:
   sudo weft lab up --spines 4
@@ -52,7 +59,8 @@ enum Verb {
     #[command(after_help = "\
 Examples:
   weft perf server
-  weft perf server --listen 10.2.0.2:5000 --wait poll    lowest latency, a core to itself")]
+  weft perf server --listen 10.2.0.2:5000 --wait poll    lowest latency, a core to itself
+  weft perf server --messages                            X-RDMA, on RDMA hardware or without")]
     Server(ServerArgs),
     /// Measure against a server
     #[command(after_help = "\
@@ -61,7 +69,10 @@ Examples:
   weft perf client 10.2.0.2 --test latency --size 64         ping-pong
   weft perf client 10.2.0.2 --test messages --outstanding 64 requests and responses
   weft perf client 10.2.0.2 --profile single                 one path, for comparison
-  weft perf client 10.2.0.2 --set retransmission.rto_min=2ms --json")]
+  weft perf client 10.2.0.2 --set retransmission.rto_min=2ms --json
+  weft perf client 10.2.0.2 --messages --model ping-pong --trace-every 1
+  weft perf client 10.2.0.2 10.2.0.3 --messages --model incast --connections 32
+  weft perf client 10.2.0.2 --messages --model rpc-mix --sizes ali-storage --rate 5000")]
     Client(Box<ClientArgs>),
 }
 
@@ -75,12 +86,18 @@ struct ServerArgs {
     wait: WaitMode,
     #[command(flatten)]
     transport: TransportOptions,
+    /// Answer messages over RDMA (X-RDMA) instead; also for `weft ping`
+    #[arg(long, help_heading = MESSAGES)]
+    messages: bool,
+    #[command(flatten, next_help_heading = MESSAGES)]
+    node: NodeOptions,
 }
 
 #[derive(Debug, clap::Args)]
 struct ClientArgs {
-    /// The server: a name or address, with the port unless it is 4792
-    server: String,
+    /// The server: a name or address, with the port unless it is 4792; several for messages
+    #[arg(value_name = "SERVER", required = true)]
+    servers: Vec<String>,
     /// What to measure: throughput, latency or messages
     #[arg(long, default_value = "throughput")]
     test: TestKind,
@@ -90,9 +107,9 @@ struct ClientArgs {
     /// Messages under way on each connection [default: 8 for throughput, 16 for messages]
     #[arg(long)]
     outstanding: Option<u32>,
-    /// Connections
-    #[arg(long, default_value_t = 1)]
-    connections: u32,
+    /// Connections; channels for messages, spread over the servers [default: 1, or 4 for most models]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    connections: Option<u32>,
     /// How long to send new messages
     #[arg(long, default_value = "10s")]
     duration: Duration,
@@ -107,11 +124,19 @@ struct ClientArgs {
     bind: Option<SocketAddr>,
     #[command(flatten)]
     transport: TransportOptions,
+    #[command(flatten, next_help_heading = MESSAGES)]
+    messages: messages::Args,
 }
 
 pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     match arguments.verb {
+        Verb::Server(arguments) if arguments.messages => {
+            answer_at(arguments.listen, &arguments.node, output)?;
+        }
         Verb::Server(arguments) => serve(&arguments, output)?,
+        Verb::Client(arguments) if arguments.messages.messages => {
+            messages::measure(&arguments, output)?;
+        }
         Verb::Client(arguments) => measure(&arguments, output)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -124,10 +149,7 @@ fn serve(arguments: &ServerArgs, output: Output) -> Result<()> {
         wait: arguments.wait,
     };
     let mut server = Server::open(&config)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&stop);
-    ctrlc::set_handler(move || asked.store(true, Ordering::Relaxed))
-        .context("cannot listen for an interrupt")?;
+    let stop = until_interrupted()?;
     let local = server.local();
     output.value(&json!({ "listening": local }), || {
         format!("listening on {local}; interrupt to stop")
@@ -137,7 +159,10 @@ fn serve(arguments: &ServerArgs, output: Output) -> Result<()> {
 }
 
 fn measure(arguments: &ClientArgs, output: Output) -> Result<()> {
-    let server = resolve(&arguments.server, DEFAULT_PORT)?;
+    let [server] = arguments.servers.as_slice() else {
+        bail!("several servers are for --messages; without, name one");
+    };
+    let server = resolve(server, DEFAULT_PORT)?;
     let bulk = arguments.test == TestKind::Throughput;
     let size = arguments.size.unwrap_or(if bulk { ByteCount(1 << 20) } else { ByteCount(64) });
     let bytes = u32::try_from(size.0)
@@ -152,7 +177,7 @@ fn measure(arguments: &ClientArgs, output: Output) -> Result<()> {
         server,
         transport: arguments.transport.config()?,
         plan: Plan::new(arguments.test, bytes, outstanding, arguments.verify)?,
-        connections: arguments.connections,
+        connections: arguments.connections.unwrap_or(1),
         duration: arguments.duration,
         wait: arguments.wait,
     };

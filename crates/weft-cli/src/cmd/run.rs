@@ -1,20 +1,15 @@
 //! `weft run`: programs for RDMA, as they are, on Weft's device.
 
-use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use weft_verbs::Admin;
 
+use crate::libraries;
 use crate::output::Output;
-
-/// What programs load in place of rdma-core's.
-const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
-/// What has UCX find a node of the device below /dev.
-const PRELOAD: &str = "libweft_preload.so";
 
 /// Names a daemon's device to the library, and the daemon's socket.
 const DEVICE: &str = "WEFT_DEVICE";
@@ -55,16 +50,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(arguments: Args, _output: Output) -> Result<ExitCode> {
-    let folder = arguments.libraries.map_or_else(beside_this_program, Ok)?;
-    let folder = std::path::absolute(folder).context("cannot find the current folder")?;
-    for file in LIBRARIES.into_iter().chain([PRELOAD]) {
-        if !folder.join(file).is_file() {
-            bail!(
-                "no {file} in {}: `cargo xtask verbs` makes it, or name its folder with --libraries",
-                folder.display()
-            );
-        }
-    }
+    let folder = libraries::find(arguments.libraries.as_deref())?;
     let [program, rest @ ..] = arguments.program.as_slice() else { bail!("which program?") };
     if let Some(name) = &arguments.device {
         // The program would only find no device.
@@ -73,41 +59,9 @@ pub(crate) fn run(arguments: Args, _output: Output) -> Result<ExitCode> {
     let socket = arguments.socket.map(std::path::absolute).transpose();
     let socket = socket.context("cannot find the current folder")?;
     // The program takes this one's place, so that signals and its end are its own.
-    let error = Command::new(program)
-        .args(rest)
-        .envs(arguments.device.map(|name| (DEVICE, name)))
-        .envs(socket.map(|path| (SOCKET, path)))
-        .env("LD_LIBRARY_PATH", in_front(&folder, env::var_os("LD_LIBRARY_PATH")))
-        .env("LD_PRELOAD", in_front(&folder.join(PRELOAD), env::var_os("LD_PRELOAD")))
-        .exec();
+    let mut command = Command::new(program);
+    command.args(rest).envs(arguments.device.map(|name| (DEVICE, name)));
+    command.envs(socket.map(|path| (SOCKET, path)));
+    let error = libraries::use_them(&mut command, &folder).exec();
     Err(error).with_context(|| format!("cannot run {}", program.display()))
-}
-
-fn beside_this_program() -> Result<PathBuf> {
-    let program = env::current_exe().context("cannot find this program's folder")?;
-    Ok(program.with_file_name("verbs"))
-}
-
-/// A list of the dynamic linker's with one more at its beginning.
-fn in_front(path: &Path, list: Option<OsString>) -> OsString {
-    let mut longer = path.as_os_str().to_owned();
-    if let Some(list) = list.filter(|list| !list.is_empty()) {
-        longer.push(OsStr::new(":"));
-        longer.push(list);
-    }
-    longer
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_there_comes_after() {
-        let path = Path::new("/a");
-        assert_eq!(in_front(path, None), "/a");
-        // An empty entry would be the current folder.
-        assert_eq!(in_front(path, Some("".into())), "/a");
-        assert_eq!(in_front(path, Some("/b:/c".into())), "/a:/b:/c");
-    }
 }

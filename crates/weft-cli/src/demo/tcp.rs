@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use hdrhistogram::Histogram;
 use weft_agent::Clock;
-use weft_agent::perf::{LatencyMicros, TestKind};
+use weft_agent::perf::{LatencyMicros, TestKind, latency_histogram};
 
 use super::flow::{Finished, Running};
 use super::goodput::Goodput;
@@ -38,10 +38,6 @@ pub(super) fn start(
     }))
 }
 
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("constant and valid bounds")
-}
-
 /// Writes as fast as the kernel takes it; nothing is measured at this end.
 fn send(mut stream: TcpStream, span: Duration) -> Result<Histogram<u64>> {
     stream.set_write_timeout(Some(TICK))?;
@@ -53,13 +49,13 @@ fn send(mut stream: TcpStream, span: Duration) -> Result<Histogram<u64>> {
             _ => {}
         }
     }
-    Ok(histogram())
+    Ok(latency_histogram())
 }
 
 /// One request at a time, each answered before the next.
 fn ask(mut stream: TcpStream, span: Duration) -> Result<Histogram<u64>> {
     stream.set_read_timeout(Some(DRAIN))?;
-    let mut round_trips = histogram();
+    let mut round_trips = latency_histogram();
     let mut message = [0; REQUEST_BYTES as usize];
     let until = Clock.now().as_nanos() + nanos(span);
     loop {

@@ -10,7 +10,7 @@ use super::Progress;
 use crate::Application;
 use crate::perf::pattern::Pattern;
 use crate::perf::plan::{MAX_ANSWER, Plan, opcode};
-use crate::perf::report::{Counts, histogram};
+use crate::perf::report::{Counts, latency_histogram};
 
 /// Tokens from here on are control messages; below are numbers of the load.
 const PLAN_TOKEN: u64 = 1 << 62;
@@ -82,7 +82,7 @@ impl Load {
             failure: None,
             messages: 0,
             corrupt: 0,
-            latency: histogram(),
+            latency: latency_histogram(),
         }
     }
 

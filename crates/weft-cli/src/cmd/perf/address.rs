@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow};
 ///
 /// # Errors
 /// When the name does not resolve.
-pub(super) fn resolve(server: &str, default_port: u16) -> Result<SocketAddr> {
+pub(crate) fn resolve(server: &str, default_port: u16) -> Result<SocketAddr> {
     if let Ok(address) = server.parse::<SocketAddr>() {
         return Ok(address);
     }

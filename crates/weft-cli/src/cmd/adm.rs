@@ -1,0 +1,193 @@
+//! `weft adm`: parameters of running programs.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use weft_report::{Cell, Column, Table};
+use weft_stat::Ask;
+
+use crate::monitor::{Order, Outcome, Which, block_on, carry_out, fetch};
+use crate::output::{Output, render};
+
+/// Read and change parameters of running programs, one or all, on this host or on others
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  weft adm list                                     every parameter of every program of this user's
+  weft adm get keepalive                            one, of all of them
+  weft adm set trace_every 100 --node kv_server     trace one call in a hundred of that program's
+  weft adm set keepalive 200ms --all
+  weft adm set keepalive 200ms --all --hosts 10.0.0.1:7475,10.0.0.2:7475 --token-file token
+
+A program obeys when it next looks at its sockets: at once when it sleeps, within a millisecond when it polls. Off-line \
+parameters are decided when a program starts. Other hosts are reached through their `weft monitor agent`, which must \
+have been given the same token."
+)]
+pub(crate) struct Args {
+    /// The folder that programs show themselves in
+    #[arg(long, global = true, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+    /// Agents of other hosts to ask, in place of this host's programs
+    #[arg(long, global = true, value_name = "HOST:PORT", value_delimiter = ',')]
+    hosts: Vec<String>,
+    /// A file with the token that the agents were given
+    #[arg(long, global = true, value_name = "FILE", requires = "hosts")]
+    token_file: Option<PathBuf>,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// List parameters, their values, and whether they may change while a program runs
+    #[command(after_help = "\
+Examples:
+  weft adm list
+  weft adm list kv_server
+  weft adm list 4711 --json")]
+    List {
+        /// Programs, by name or process number [default: all]
+        node: Vec<String>,
+    },
+    /// Show one parameter of all programs
+    #[command(after_help = "\
+Example:
+  weft adm get slow_threshold")]
+    Get {
+        /// The parameter
+        name: String,
+        /// Programs, by name or process number [default: all]
+        #[arg(long)]
+        node: Vec<String>,
+    },
+    /// Change a parameter while programs run
+    #[command(after_help = "\
+Examples:
+  weft adm set slow_threshold 1ms --node kv_server
+  weft adm set memory_limit 256MiB --node 4711 --node 4712
+  weft adm set keepalive 200ms --all")]
+    Set {
+        /// The parameter
+        name: String,
+        /// Its new value
+        value: String,
+        /// Programs, by name or process number
+        #[arg(long, required_unless_present = "all")]
+        node: Vec<String>,
+        /// All programs
+        #[arg(long, conflicts_with = "node")]
+        all: bool,
+    },
+}
+
+pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
+    let Args { folder, hosts, token_file, verb } = arguments;
+    let called = |nodes: Vec<String>| {
+        if nodes.is_empty() { Which::All } else { Which::Called(nodes) }
+    };
+    let (which, ask, only) = match verb {
+        Verb::List { node } => (called(node), Ask::List, None),
+        Verb::Get { name, node } => (called(node), Ask::List, Some(name)),
+        Verb::Set { name, value, node, all: _ } => (called(node), Ask::Set { name, value }, None),
+    };
+    let order = Order { which, ask };
+    let mut outcomes = if hosts.is_empty() {
+        carry_out(folder.as_deref(), &order)?
+    } else {
+        from_agents(&hosts, token_file.as_deref(), &order)?
+    };
+    if outcomes.is_empty() {
+        bail!(
+            "no program {}shows itself there: `weft stat nodes` lists those that do",
+            match &order.which {
+                Which::All => String::new(),
+                Which::Called(names) => format!("called {} ", names.join(" or ")),
+            }
+        );
+    }
+    if let Some(name) = &only {
+        keep(&mut outcomes, name)?;
+    }
+    output.value(&outcomes, || table(&outcomes))?;
+    let refused = outcomes.iter().filter_map(|outcome| Some((outcome, outcome.error.as_ref()?)));
+    let refused: Vec<String> = refused
+        .map(|(outcome, why)| format!("{} ({}): {why}", outcome.program, outcome.pid))
+        .collect();
+    if refused.is_empty() { Ok(ExitCode::SUCCESS) } else { bail!("{}", refused.join("; ")) }
+}
+
+/// Has other hosts' agents carry the order out.
+fn from_agents(hosts: &[String], token: Option<&Path>, order: &Order) -> Result<Vec<Outcome>> {
+    let token = token.map(read_token).transpose()?;
+    let body = serde_json::to_vec(order).context("an order has a form")?;
+    let mut outcomes = Vec::new();
+    for host in hosts {
+        let asked = fetch(host, "/v1/orders", Some(&body), token.as_deref());
+        let answer = block_on(asked)?.with_context(|| format!("asking the agent of {host}"))?;
+        let answered: Vec<Outcome> = serde_json::from_slice(&answer)
+            .with_context(|| format!("{host} is no agent of `weft monitor`"))?;
+        let named = answered.into_iter().map(|it| Outcome { host: Some(host.clone()), ..it });
+        outcomes.extend(named);
+    }
+    Ok(outcomes)
+}
+
+/// The token in a file, without the line's end.
+pub(super) fn read_token(file: &Path) -> Result<String> {
+    let read = || format!("cannot read the token in {}", file.display());
+    let token = std::fs::read_to_string(file).with_context(read)?.trim().to_owned();
+    if token.is_empty() {
+        bail!("{} has no token: `openssl rand -hex 16` makes one", file.display());
+    }
+    Ok(token)
+}
+
+/// Leaves one parameter.
+fn keep(outcomes: &mut [Outcome], name: &str) -> Result<()> {
+    let names: Vec<String> =
+        outcomes.iter().flat_map(|it| &it.settings).map(|setting| setting.name.clone()).collect();
+    if !names.is_empty() && !names.iter().any(|known| known == name) {
+        let known: Vec<&str> = names.iter().map(String::as_str).collect();
+        bail!("{}", weft_units::unknown_name("parameter", name, &known));
+    }
+    outcomes.iter_mut().for_each(|it| it.settings.retain(|setting| setting.name == name));
+    Ok(())
+}
+
+fn table(outcomes: &[Outcome]) -> String {
+    let remote = outcomes.iter().any(|it| it.host.is_some());
+    let mut columns = vec![
+        Column::text("program", "program"),
+        Column::number("pid", "pid"),
+        Column::text("parameter", "name"),
+        Column::text("value", "value"),
+        Column::text("", "online"),
+        Column::text("", "about"),
+    ];
+    if remote {
+        columns.insert(0, Column::text("host", "host"));
+    }
+    let mut table = Table::new(columns);
+    let text = |text: &str| Cell::new(text, text);
+    for outcome in outcomes {
+        for setting in &outcome.settings {
+            let mut row = vec![
+                text(&outcome.program),
+                Cell::new(outcome.pid.to_string(), outcome.pid),
+                text(&setting.name),
+                text(&setting.value),
+                text(if setting.online { "on-line" } else { "off-line" }),
+                text(&setting.about),
+            ];
+            if remote {
+                row.insert(0, text(outcome.host.as_deref().unwrap_or_default()));
+            }
+            table.push(row);
+        }
+    }
+    if table.is_empty() { String::new() } else { render(&table) }
+}

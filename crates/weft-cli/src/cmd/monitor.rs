@@ -1,0 +1,137 @@
+//! `weft monitor`: all hosts' programs in one place.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use serde_json::json;
+use weft_units::Duration;
+
+use super::adm::read_token;
+use crate::monitor::{Plan, Sources, run as watch};
+use crate::output::Output;
+
+/// Collect what running programs say of themselves, for Prometheus and as a page
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  weft monitor serve                                     this host, at http://127.0.0.1:7480/
+  weft monitor agent --listen 10.0.0.1:7475              on each host of several
+  weft monitor serve --hosts 10.0.0.1:7475,10.0.0.2:7475
+
+The page shows who speaks to whom, how long calls take, each path's round trip and losses, who sends most, and what \
+happened; it asks nobody but this process for anything. Prometheus finds OpenMetrics at /metrics of either."
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Watch this host's programs, and answer collectors and Prometheus
+    #[command(after_help = "\
+Examples:
+  weft monitor agent --listen 10.0.0.1:7475
+  weft monitor agent --listen 10.0.0.1:7475 --token-file token    and take `weft adm --hosts`
+  curl http://127.0.0.1:7475/v1/report
+
+Whoever reaches the address may read; nobody may change anything but with the token. Neither is encrypted: listen on a \
+network that is yours.")]
+    Agent {
+        /// Where to answer; port 0 is any
+        #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7475")]
+        listen: SocketAddr,
+        /// A file with a token: who shows it may change parameters of this host's programs
+        #[arg(long, value_name = "FILE")]
+        token_file: Option<PathBuf>,
+        /// How often to look
+        #[arg(long, value_name = "INTERVAL", default_value = "500ms")]
+        every: Duration,
+        /// The folder that programs show themselves in
+        #[arg(long, value_name = "FOLDER")]
+        folder: Option<PathBuf>,
+    },
+    /// Collect from agents, or watch this host, and serve the page
+    #[command(after_help = "\
+Examples:
+  weft monitor serve
+  weft monitor serve --hosts 10.0.0.1:7475,10.0.0.2:7475 --listen 0.0.0.0:7480
+  weft monitor serve --file hosts --every 5s --keep 3600s
+
+A file has a host and port on each line; what follows a # is left out.")]
+    Serve {
+        /// Where to serve; port 0 is any
+        #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7480")]
+        listen: SocketAddr,
+        /// Agents to ask [default: none, this host is watched]
+        #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+        hosts: Vec<String>,
+        /// A file that names agents to ask
+        #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
+        file: Option<PathBuf>,
+        /// How often to ask
+        #[arg(long, value_name = "INTERVAL", default_value = "1s")]
+        every: Duration,
+        /// How far back the page's history goes
+        #[arg(long, value_name = "SPAN", default_value = "600s")]
+        keep: Duration,
+        /// The folder that programs show themselves in
+        #[arg(long, value_name = "FOLDER", conflicts_with_all = ["hosts", "file"])]
+        folder: Option<PathBuf>,
+    },
+}
+
+pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
+    let plan = match arguments.verb {
+        Verb::Agent { listen, token_file, every, folder } => Plan {
+            listen,
+            sources: Sources::Here(folder),
+            every: interval(every)?,
+            keep: None,
+            token: token_file.as_deref().map(read_token).transpose()?,
+        },
+        Verb::Serve { listen, hosts, file, every, keep, folder } => {
+            let hosts = match file {
+                Some(file) => read_hosts(&file)?,
+                None => hosts,
+            };
+            let sources =
+                if hosts.is_empty() { Sources::Here(folder) } else { Sources::Agents(hosts) };
+            Plan { listen, sources, every: interval(every)?, keep: Some(nanos(keep)), token: None }
+        }
+    };
+    let what = if plan.keep.is_some() { "page at http://" } else { "answering at " };
+    watch(plan, |at| {
+        output.value(&json!({ "listening": at.to_string() }), || format!("{what}{at}"))
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+const fn nanos(span: Duration) -> std::time::Duration {
+    std::time::Duration::from_nanos(span.as_nanos())
+}
+
+fn interval(every: Duration) -> Result<std::time::Duration> {
+    let least = Duration::from_millis(50);
+    if every < least {
+        bail!("--every {every} is too often: {least} at least");
+    }
+    Ok(nanos(every))
+}
+
+/// Hosts, one on a line.
+fn read_hosts(file: &Path) -> Result<Vec<String>> {
+    let read = std::fs::read_to_string(file);
+    let text = read.with_context(|| format!("cannot read the hosts in {}", file.display()))?;
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    let hosts: Vec<String> = lines.filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    if hosts.is_empty() {
+        bail!("{} names no host: one HOST:PORT on each line", file.display());
+    }
+    Ok(hosts)
+}

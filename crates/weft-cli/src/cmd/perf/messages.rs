@@ -1,0 +1,281 @@
+//! `weft perf` over X-RDMA messages (XR-Perf, section VI.B): a flow model asks, and the time of each call counts
+//! from when it was due.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use weft_agent::perf::{LatencyMicros, latency_histogram};
+use weft_report::{Cell, Column, Table, Unit};
+use weft_sim::workload::sizes::Sizes;
+use weft_units::{Duration, Instant, Rng, Seed};
+use weft_xrdma::{ChannelId, Decomposition, Event, Node, SendError};
+
+use super::model::{Call, Kind, Model, Shape};
+use super::{ClientArgs, resolve};
+use crate::messages::{self, Lender, NodeOptions};
+use crate::output::{Output, render};
+
+/// What a client of messages is told besides.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Measure messages over RDMA (X-RDMA) instead; the server has --messages too
+    #[arg(long)]
+    pub(super) messages: bool,
+    /// What is asked for, and when
+    #[arg(long, value_enum, default_value = "ping-pong")]
+    model: Kind,
+    /// Calls a second of what comes by itself
+    #[arg(long, default_value_t = 1000)]
+    rate: u32,
+    /// Sizes of rpc-mix: a published distribution (`weft list sizes`), one size, or a file
+    #[arg(long, default_value = "google-rpc")]
+    sizes: String,
+    /// One call in so many is traced: where its time went
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    trace_every: u32,
+    #[command(flatten)]
+    node: NodeOptions,
+}
+
+/// After the end, calls under way are waited for no longer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the client sleeps at most where nothing is due.
+const LOOK: Duration = Duration::from_millis(10);
+
+pub(super) fn measure(arguments: &ClientArgs, output: Output) -> Result<()> {
+    let Args { model: kind, rate, trace_every, node: options, sizes, .. } = &arguments.messages;
+    let few = if *kind == Kind::PingPong { 1 } else { 4 };
+    let size = arguments.size.map(|size| u32::try_from(size.0)).transpose();
+    let shape = Shape {
+        size: size
+            .ok()
+            .filter(|size| size.is_none_or(|size| size < 1 << 31))
+            .ok_or_else(|| anyhow!("--size is too large: messages have up to 64 MiB"))?,
+        sizes: Sizes::find(sizes, Path::new("."))?,
+        rate: f64::from(*rate),
+        outstanding: arguments.outstanding.unwrap_or(4).max(1),
+        channels: arguments.connections.unwrap_or(few),
+    };
+    if *rate == 0 {
+        bail!("--rate 0 asks for nothing; expected at least 1 a second");
+    }
+    let mut node = options.open(*trace_every)?;
+    let servers: Vec<SocketAddr> = arguments
+        .servers
+        .iter()
+        .map(|server| resolve(server, messages::DEFAULT_PORT))
+        .collect::<Result<_>>()?;
+    let channels: Vec<ChannelId> = (0..shape.channels as usize)
+        .map(|index| servers[index % servers.len()])
+        .map(|server| {
+            node.connect_and_wait(server)
+                .with_context(|| format!("no channel to {server} (`weft perf server --messages`)"))
+        })
+        .collect::<Result<_>>()?;
+    let model = kind.build(&shape);
+    let mut run = Run::new(node, channels, model);
+    run.go(arguments.duration)?;
+    let report = run.report(*kind);
+    output.value(&report, || text(&report))
+}
+
+/// A run of a model.
+struct Run {
+    node: Node,
+    channels: Vec<ChannelId>,
+    model: Box<dyn Model>,
+    rng: Rng,
+    lender: Lender,
+    began: Instant,
+    ended: Duration,
+    under_way: BTreeMap<u64, Call>,
+    took: Vec<Histogram<u64>>,
+    traced: [Histogram<u64>; 3],
+    bytes: u64,
+    calls: u64,
+    refused: u64,
+}
+
+impl Run {
+    fn new(node: Node, channels: Vec<ChannelId>, model: Box<dyn Model>) -> Self {
+        let took = model.classes().iter().map(|_| latency_histogram()).collect();
+        Self {
+            began: node.now(),
+            node,
+            channels,
+            model,
+            rng: Seed(1).child("perf", 0).rng(),
+            lender: Lender::default(),
+            ended: Duration::ZERO,
+            under_way: BTreeMap::new(),
+            took,
+            traced: [latency_histogram(), latency_histogram(), latency_histogram()],
+            bytes: 0,
+            calls: 0,
+            refused: 0,
+        }
+    }
+
+    fn at(&self) -> Duration {
+        self.node.now().since(self.began)
+    }
+
+    /// Asks for so long, and waits for the answers.
+    fn go(&mut self, duration: Duration) -> Result<()> {
+        loop {
+            let at = self.at();
+            if at < duration {
+                while let Some(call) = self.model.next(at, &mut self.rng) {
+                    self.ask(call)?;
+                }
+            } else if self.under_way.is_empty() || at > duration + PATIENCE {
+                self.ended = at;
+                return Ok(());
+            }
+            let due = self.model.due().map_or(LOOK, |due| due.saturating_sub(self.at()));
+            self.node.wait(Some(due.min(LOOK)));
+            while let Some(event) = self.node.poll_event() {
+                self.take(event)?;
+            }
+        }
+    }
+
+    fn ask(&mut self, call: Call) -> Result<()> {
+        let Some(body) = self.lender.body(&mut self.node, call.request, call.response) else {
+            bail!("no registered memory for a message of {} bytes (memory_limit)", call.request);
+        };
+        let (now, channel) = (self.node.now(), self.channels[call.channel as usize]);
+        match self.node.context().request(now, channel, body) {
+            Ok(id) => drop(self.under_way.insert(id, call)),
+            Err(SendError::Full { .. } | SendError::Memory(_)) => {
+                self.refused += 1;
+                self.model.answered(&call, call.due);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, event: Event) -> Result<()> {
+        let Event::Channel(event) = event else { return Ok(()) };
+        match event {
+            weft_msg::Event::Message { message, .. } => {
+                let (len, asked) = (message.len(), message.call);
+                let now = self.node.now();
+                self.node.context().release(now, message);
+                let weft_xrdma::Call::Response(id) = asked else { return Ok(()) };
+                let Some(call) = self.under_way.remove(&id) else { return Ok(()) };
+                // A request without room for the whole head has an answer as short as itself.
+                if len != call.response && call.request >= 4 {
+                    bail!("{len} bytes came where {} were asked for", call.response);
+                }
+                self.count(&call, now.since(self.began));
+            }
+            weft_msg::Event::Traced { time, .. } => {
+                let Decomposition { request, peer, response, .. } = time;
+                for (histogram, span) in self.traced.iter_mut().zip([request, peer, response]) {
+                    histogram.saturating_record(span.as_nanos());
+                }
+            }
+            weft_msg::Event::Closed { reason, .. } => bail!("a channel ended: {reason}"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, call: &Call, at: Duration) {
+        self.calls += 1;
+        self.bytes += u64::from(call.request) + u64::from(call.response);
+        let took = at.saturating_sub(call.due);
+        self.took[call.class].saturating_record(took.as_nanos());
+        if let Some((class, took)) = self.model.answered(call, at) {
+            self.took[class].saturating_record(took.as_nanos());
+        }
+    }
+
+    fn report(&self, kind: Kind) -> Report {
+        let seconds = self.ended.as_secs_f64();
+        #[expect(clippy::cast_precision_loss, reason = "a rate")]
+        let rate = |count: u64| count as f64 / seconds;
+        let class = |(name, histogram): (&&'static str, &Histogram<u64>)| Class {
+            name,
+            latency_us: LatencyMicros::of(histogram),
+        };
+        let names = ["request", "peer", "response"];
+        Report {
+            model: kind.name(),
+            channels: self.channels.len(),
+            seconds,
+            calls: self.calls,
+            calls_per_second: rate(self.calls),
+            goodput_bps: 8.0 * rate(self.bytes),
+            unanswered: self.under_way.len(),
+            refused: self.refused,
+            classes: self.model.classes().iter().zip(&self.took).map(class).collect(),
+            traced: names
+                .iter()
+                .zip(&self.traced)
+                .filter(|(_, histogram)| !histogram.is_empty())
+                .map(class)
+                .collect(),
+        }
+    }
+}
+
+/// What a run found.
+#[derive(Debug, Serialize)]
+struct Report {
+    model: &'static str,
+    channels: usize,
+    seconds: f64,
+    calls: u64,
+    calls_per_second: f64,
+    /// Bodies of requests and responses.
+    goodput_bps: f64,
+    unanswered: usize,
+    /// Calls that the messaging layer had no room for.
+    refused: u64,
+    classes: Vec<Class>,
+    /// Where the time of traced calls went: the request's way, the peer, the response's way.
+    traced: Vec<Class>,
+}
+
+#[derive(Debug, Serialize)]
+struct Class {
+    name: &'static str,
+    latency_us: LatencyMicros,
+}
+
+fn text(report: &Report) -> String {
+    let Report { model, channels, seconds, calls, .. } = report;
+    let mut text = format!(
+        "{model} over {channels} channel{}, {seconds:.1} s: {calls} calls, {}/s, {}\n",
+        if *channels == 1 { "" } else { "s" },
+        Unit::Count.format(report.calls_per_second),
+        Unit::BitsPerSecond.format(report.goodput_bps),
+    );
+    if report.unanswered > 0 || report.refused > 0 {
+        text += &format!("{} without an answer, {} refused\n", report.unanswered, report.refused);
+    }
+    let quantiles = ["p50", "p90", "p99", "p99.9", "max"];
+    let columns = quantiles.map(|name| Column::number(name, name));
+    let heads = [Column::text("class", "class"), Column::number("calls", "calls")];
+    let mut table = Table::new(heads.into_iter().chain(columns).collect());
+    for (class, prefix) in report
+        .classes
+        .iter()
+        .map(|class| (class, ""))
+        .chain(report.traced.iter().map(|class| (class, "traced: ")))
+    {
+        let LatencyMicros { count, p50, p90, p99, p999, max, .. } = class.latency_us;
+        let time = |micros: f64| Cell::from(Unit::Seconds.format(micros / 1e6));
+        let mut row = vec![Cell::from(format!("{prefix}{}", class.name)), count.into()];
+        row.extend([p50, p90, p99, p999, max].map(time));
+        table.push(row);
+    }
+    format!("{text}\n{}", render(&table))
+}

@@ -1,0 +1,36 @@
+//! Long messages, several under way on each channel; each is answered when it is there.
+
+use weft_units::{Duration, Rng};
+
+use super::{Call, Shape};
+
+const SIZE: u32 = 1 << 20;
+
+pub(super) struct Model {
+    size: u32,
+    /// Places on channels where another message may go.
+    free: Vec<u32>,
+}
+
+impl Model {
+    pub(super) fn new(shape: &Shape) -> Self {
+        let places = (0..shape.outstanding).flat_map(|_| 0..shape.channels);
+        Self { size: shape.size.unwrap_or(SIZE), free: places.collect() }
+    }
+}
+
+impl super::Model for Model {
+    fn classes(&self) -> &'static [&'static str] {
+        &["transfer"]
+    }
+
+    fn next(&mut self, at: Duration, _: &mut Rng) -> Option<Call> {
+        let channel = self.free.pop()?;
+        Some(Call { due: at, channel, request: self.size, response: 0, class: 0 })
+    }
+
+    fn answered(&mut self, call: &Call, _: Duration) -> Option<(usize, Duration)> {
+        self.free.push(call.channel);
+        None
+    }
+}

@@ -1,0 +1,159 @@
+//! `weft ping`: every host pings every other over messages, and one shows the matrix (X-RDMA's XR-Ping,
+//! section VI.B).
+
+use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Result, bail};
+use clap::Subcommand;
+use serde_json::json;
+use weft_units::{ByteCount, Duration};
+
+use crate::cmd::perf::resolve;
+use crate::interrupt::until_interrupted;
+use crate::messages::{self, DEFAULT_PORT, NodeOptions};
+use crate::output::Output;
+
+mod coordinator;
+mod hosts;
+mod matrix;
+
+use coordinator::{Coordinator, Round};
+use hosts::Hosts;
+use matrix::Matrix;
+
+/// Every host pings every other with messages: who reaches whom, in what time, with what loss
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  weft ping serve                                    on every host (`weft perf server --messages` does too)
+  weft ping 10.0.0.1 10.0.0.2 10.0.1.1               all of them ping each other, once
+  weft ping --file hosts.toml                        hosts by ToR
+  weft ping --file hosts.toml --tor leaf0 --count 0  those of one ToR, until interrupted
+  weft ping 10.0.0.1 10.0.0.2 --json
+
+hosts.toml:
+  [tor]
+  leaf0 = [\"10.0.0.1\", \"10.0.0.2\"]
+  leaf1 = [\"10.0.1.1\", \"storage-7:4793\"]
+
+A row is who pings, a column who answers; a cell has the median and the 99th percentile of round trips, and the
+share of pings that were lost. RDMA repeats what a network loses: a bad path shows as time, a dead one as loss. \
+What stands out is coloured, and marked with !. This command exits with 1 when somebody could not be reached."
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    /// Hosts: names or addresses, with the port unless it is 4792
+    hosts: Vec<String>,
+    /// Hosts by ToR, as TOML
+    #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
+    file: Option<PathBuf>,
+    /// Only the hosts of this ToR of the file, or of several
+    #[arg(long, value_name = "NAME", requires = "file")]
+    tor: Vec<String>,
+    /// Pings from each host to each other; 0 goes on until interrupted
+    #[arg(long, default_value_t = 20)]
+    count: u32,
+    /// Bytes of a ping and of its answer
+    #[arg(long, default_value = "64")]
+    size: ByteCount,
+    /// After which a ping is lost
+    #[arg(long, default_value = "1s")]
+    timeout: Duration,
+    #[command(flatten)]
+    node: NodeOptions,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Answer pings, and ping others when asked, until interrupted
+    #[command(after_help = "\
+Examples:
+  weft ping serve
+  weft ping serve --listen 10.0.0.1:4793 --device weft")]
+    Serve(ServeArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct ServeArgs {
+    /// Address and port to listen at
+    #[arg(long, default_value_t = SocketAddr::from(([0, 0, 0, 0], DEFAULT_PORT)))]
+    listen: SocketAddr,
+    #[command(flatten)]
+    node: NodeOptions,
+}
+
+/// Pings of each pair between two pictures of the matrix.
+const ROUND: u32 = 5;
+
+/// The longest ping, bytes.
+const LONGEST: u64 = 1 << 20;
+
+pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
+    if let Some(Verb::Serve(serve)) = &arguments.verb {
+        messages::answer_at(serve.listen, &serve.node, output)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.size.0 > LONGEST {
+        bail!("--size {} is too large, expected up to 1 MiB", arguments.size);
+    }
+    let hosts = match &arguments.file {
+        Some(file) => Hosts::read(file, &arguments.tor)?,
+        None => Hosts::of(&arguments.hosts)?,
+    };
+    let node = arguments.node.open(0)?;
+    let stop = until_interrupted()?;
+    let size = u32::try_from(arguments.size.0).expect("checked above");
+    let mut coordinator = Coordinator::new(node, &hosts, size, arguments.timeout);
+    let mut matrix = Matrix::new(hosts);
+    measure(&arguments, &mut coordinator, &mut matrix, &stop, output)?;
+    output.value(&json!(matrix.report()), || matrix.text())?;
+    Ok(if matrix.all_reached() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Goes on to the end, with a picture of what is known so far where somebody looks on.
+fn measure(
+    arguments: &Args,
+    coordinator: &mut Coordinator,
+    matrix: &mut Matrix,
+    stop: &AtomicBool,
+    output: Output,
+) -> Result<()> {
+    let live = std::io::stdout().is_terminal() && !output.is_json();
+    let mut left = if arguments.count == 0 { u32::MAX } else { arguments.count };
+    let mut drawn = 0;
+    while left > 0 && !stop.load(Ordering::Relaxed) {
+        let count = left.min(ROUND);
+        left -= count;
+        for Round { from, outcomes } in coordinator.round(count) {
+            matrix.take(from, outcomes);
+        }
+        if live {
+            let picture = matrix.text();
+            anstream::print!("{}{picture}", up(drawn));
+            std::io::stdout().flush()?;
+            drawn = picture.lines().count();
+        }
+    }
+    if live {
+        anstream::print!("{}", up(drawn));
+    }
+    Ok(())
+}
+
+/// Has the next picture take the last one's place.
+fn up(lines: usize) -> String {
+    if lines == 0 { String::new() } else { format!("\x1b[{lines}A\x1b[J") }
+}
+
+/// The address of a host as users write it.
+fn address(host: &str) -> Result<SocketAddr> {
+    resolve(host, DEFAULT_PORT)
+}

@@ -1,0 +1,140 @@
+//! Orders to ping, to all hosts at once, and what they answer.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use weft_units::Duration;
+use weft_xrdma::{Call, ChannelId, Event, Node, Payload, Ticket};
+
+use super::hosts::Hosts;
+use crate::messages::{Order, Outcome};
+
+/// What a host's pings of one round came to.
+pub(super) struct Round {
+    /// Who pinged.
+    pub(super) from: usize,
+    /// For each other host in turn; or why the host did not do as it was told.
+    pub(super) outcomes: Result<Vec<Outcome>, String>,
+}
+
+/// How a host is known.
+#[derive(Debug)]
+enum Reach {
+    Unknown,
+    Connecting(Ticket),
+    Open(ChannelId),
+    Asked(ChannelId, u64),
+}
+
+pub(super) struct Coordinator {
+    node: Node,
+    hosts: Vec<SocketAddr>,
+    reach: Vec<Reach>,
+    size: u32,
+    timeout: Duration,
+}
+
+/// How long hosts are waited for beyond what their pings may take: until they have met.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the sockets are waited for at a time.
+const LOOK: Duration = Duration::from_millis(20);
+
+impl Coordinator {
+    pub(super) fn new(node: Node, hosts: &Hosts, size: u32, timeout: Duration) -> Self {
+        let hosts: Vec<_> = hosts.0.iter().map(|host| host.at).collect();
+        let reach = hosts.iter().map(|_| Reach::Unknown).collect();
+        Self { node, hosts, reach, size, timeout }
+    }
+
+    /// Has every host ping every other so often.
+    pub(super) fn round(&mut self, count: u32) -> Vec<Round> {
+        let mut done: BTreeMap<usize, Result<Vec<Outcome>, String>> = BTreeMap::new();
+        for host in 0..self.hosts.len() {
+            let begun = match self.reach[host] {
+                Reach::Unknown => self.connect(host),
+                Reach::Open(channel) => self.order(host, channel, count),
+                Reach::Connecting(_) | Reach::Asked(..) => Ok(()),
+            };
+            begun.map_or_else(|error| drop(done.insert(host, Err(error))), |()| ());
+        }
+        let others = self.hosts.len() as u64 - 1;
+        let patience = PATIENCE + self.timeout * (others * u64::from(count));
+        let until = self.node.now() + patience;
+        while done.len() < self.hosts.len() {
+            self.node.wait(Some(LOOK));
+            while let Some(event) = self.node.poll_event() {
+                if let Some((host, outcome)) = self.take(event, count) {
+                    done.insert(host, outcome);
+                }
+            }
+            if self.node.now() >= until {
+                for host in (0..self.hosts.len())
+                    .filter(|host| !done.contains_key(host))
+                    .collect::<Vec<_>>()
+                {
+                    self.reach[host] = Reach::Unknown;
+                    done.insert(host, Err(format!("no answer to its order in {patience}")));
+                }
+            }
+        }
+        done.into_iter().map(|(from, outcomes)| Round { from, outcomes }).collect()
+    }
+
+    fn connect(&mut self, host: usize) -> Result<(), String> {
+        let ticket = self.node.connect(self.hosts[host]).map_err(|error| error.to_string())?;
+        self.reach[host] = Reach::Connecting(ticket);
+        Ok(())
+    }
+
+    fn order(&mut self, host: usize, channel: ChannelId, count: u32) -> Result<(), String> {
+        let others = self.hosts.iter().enumerate().filter(|(other, _)| *other != host);
+        let targets = others.map(|(_, &at)| at).collect();
+        let order = Order { targets, count, size: self.size, timeout_ns: self.timeout.as_nanos() };
+        let now = self.node.now();
+        let asked = self.node.context().request(now, channel, Payload::Copy(&order.emit()));
+        let id = asked.map_err(|error| error.to_string())?;
+        self.reach[host] = Reach::Asked(channel, id);
+        Ok(())
+    }
+
+    /// Takes in what happened; a host that is done with its round, if that is what it was.
+    fn take(&mut self, event: Event, count: u32) -> Option<(usize, Result<Vec<Outcome>, String>)> {
+        let find = |reach: &[Reach], wanted: &dyn Fn(&Reach) -> bool| reach.iter().position(wanted);
+        match event {
+            Event::Connected { ticket, channel } => {
+                let wanted =
+                    |reach: &Reach| matches!(reach, Reach::Connecting(known) if *known == ticket);
+                let host = find(&self.reach, &wanted)?;
+                self.reach[host] = Reach::Open(channel);
+                self.order(host, channel, count).err().map(|error| (host, Err(error)))
+            }
+            Event::ConnectFailed { ticket, error } => {
+                let wanted =
+                    |reach: &Reach| matches!(reach, Reach::Connecting(known) if *known == ticket);
+                let host = find(&self.reach, &wanted)?;
+                self.reach[host] = Reach::Unknown;
+                Some((host, Err(error.to_string())))
+            }
+            Event::Channel(weft_msg::Event::Message { channel, message }) => {
+                let outcomes = serde_json::from_slice(self.node.context().body(&message));
+                let (now, call) = (self.node.now(), message.call);
+                self.node.context().release(now, message);
+                let wanted = |reach: &Reach| matches!(reach, Reach::Asked(of, id) if *of == channel && call == Call::Response(*id));
+                let host = find(&self.reach, &wanted)?;
+                self.reach[host] = Reach::Open(channel);
+                let outcomes: Result<Vec<Outcome>, _> = outcomes;
+                let others = self.hosts.len() - 1;
+                let outcomes = outcomes.ok().filter(|outcomes| outcomes.len() == others);
+                Some((host, outcomes.ok_or_else(|| "it does not understand orders to ping".into())))
+            }
+            Event::Channel(weft_msg::Event::Closed { channel, reason }) => {
+                let wanted = |reach: &Reach| matches!(reach, Reach::Asked(of, _) | Reach::Open(of) if *of == channel);
+                let host = find(&self.reach, &wanted)?;
+                let asked = matches!(self.reach[host], Reach::Asked(..));
+                self.reach[host] = Reach::Unknown;
+                asked.then(|| (host, Err(reason.to_string())))
+            }
+            _ => None,
+        }
+    }
+}

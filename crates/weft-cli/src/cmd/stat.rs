@@ -1,0 +1,68 @@
+//! `weft stat`: what running programs say of their channels, from shared memory.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use crate::output::Output;
+use crate::stat::{Host, View, show};
+
+/// Show the channels of running programs: state, window, in flight, retransmissions, paths, memory
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  weft stat                        every channel of every program of this user's; root's shows all users'
+  weft stat --watch                the same, again every second, until interrupted
+  weft stat nodes                  a row a program: memory, queue pairs, slow calls and polls
+  weft stat paths                  round trip and losses of each path, on Weft's own device
+  weft stat events                 channels that opened and closed, slow calls, changed parameters
+  weft stat channels kv_server     one program's, by name or process number
+  weft stat --json | jq '.nodes[].channels[].in_flight'
+
+Programs show themselves in files below XDG_RUNTIME_DIR/weft, or in /dev/shm/weft-UID; WEFT_STAT names another folder \
+for them and for this command, and WEFT_STAT=off keeps a program from it. Reading costs them nothing. Retransmissions, \
+paths and round trips are known of Weft's own device; where the device is other hardware they are `-`.")]
+pub(crate) struct Args {
+    /// What to show
+    #[arg(value_enum, default_value_t = View::Channels)]
+    view: View,
+    /// Programs to show, by name or process number [default: all]
+    program: Vec<String>,
+    /// Show it again and again, this often [default: 1s]
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s")]
+    watch: Option<weft_units::Duration>,
+    /// The folder that programs show themselves in
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
+    let Args { view, program, watch, folder } = arguments;
+    let Some(every) = watch else {
+        let host = look(folder.as_deref(), &program)?;
+        show(&host, view, output)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    if every.as_nanos() < 10_000_000 {
+        bail!("--watch {every} is too often: 10ms at least");
+    }
+    loop {
+        let host = look(folder.as_deref(), &program)?;
+        if !output.is_json() {
+            // Home, and clear what was below.
+            output.raw("\x1b[H\x1b[2J")?;
+        }
+        show(&host, view, output)?;
+        std::thread::sleep(Duration::from_nanos(every.as_nanos()));
+    }
+}
+
+fn look(folder: Option<&std::path::Path>, programs: &[String]) -> Result<Host> {
+    let mut host = Host::look(folder)?;
+    if !programs.is_empty() {
+        host.nodes.retain(|node| programs.iter().any(|wanted| node.is_called(wanted)));
+    }
+    Ok(host)
+}

@@ -1,0 +1,18 @@
+//! An interrupt that ends a command in order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+
+/// Becomes true when the user interrupts the program.
+///
+/// # Errors
+/// There is a handler already.
+pub(crate) fn until_interrupted() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&stop);
+    ctrlc::set_handler(move || asked.store(true, Ordering::Relaxed))
+        .context("cannot listen for an interrupt")?;
+    Ok(stop)
+}

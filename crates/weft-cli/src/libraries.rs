@@ -1,0 +1,67 @@
+//! Weft's own libibverbs and librdmacm, for a program that is to load them.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// What programs load in place of rdma-core's.
+const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
+/// What has UCX find a node of the device below /dev.
+const PRELOAD: &str = "libweft_preload.so";
+
+/// The folder with the libraries: the one that was named, or `verbs` beside this program.
+///
+/// # Errors
+/// They are not there.
+pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf> {
+    let folder = named.map_or_else(beside_this_program, |folder| Ok(folder.to_owned()))?;
+    let folder = std::path::absolute(folder).context("cannot find the current folder")?;
+    for file in LIBRARIES.into_iter().chain([PRELOAD]) {
+        if !folder.join(file).is_file() {
+            bail!(
+                "no {file} in {}: `cargo xtask verbs` makes it, or name its folder with --libraries",
+                folder.display()
+            );
+        }
+    }
+    Ok(folder)
+}
+
+/// Has a program load them.
+pub(crate) fn use_them<'a>(command: &'a mut Command, folder: &Path) -> &'a mut Command {
+    command
+        .env("LD_LIBRARY_PATH", in_front(folder, env::var_os("LD_LIBRARY_PATH")))
+        .env("LD_PRELOAD", in_front(&folder.join(PRELOAD), env::var_os("LD_PRELOAD")))
+}
+
+fn beside_this_program() -> Result<PathBuf> {
+    let program = env::current_exe().context("cannot find this program's folder")?;
+    Ok(program.with_file_name("verbs"))
+}
+
+/// A list of the dynamic linker's with one more at its beginning.
+fn in_front(path: &Path, list: Option<OsString>) -> OsString {
+    let mut longer = path.as_os_str().to_owned();
+    if let Some(list) = list.filter(|list| !list.is_empty()) {
+        longer.push(OsStr::new(":"));
+        longer.push(list);
+    }
+    longer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_there_comes_after() {
+        let path = Path::new("/a");
+        assert_eq!(in_front(path, None), "/a");
+        // An empty entry would be the current folder.
+        assert_eq!(in_front(path, Some("".into())), "/a");
+        assert_eq!(in_front(path, Some("/b:/c".into())), "/a:/b:/c");
+    }
+}

@@ -1,0 +1,118 @@
+//! The end that answers: echoes at once, orders to ping when they are carried out.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use weft_units::Duration;
+use weft_xrdma::{Call, ChannelId, Event, Message, Node, Payload};
+
+use super::NodeOptions;
+use super::lender::Lender;
+use super::pinger::Pinger;
+use super::protocol::{Order, Outcome, Request};
+
+/// The longest answer.
+const LONGEST: u32 = 64 << 20;
+/// How long the server sleeps at most, to see whether it is to stop.
+const LOOK: Duration = Duration::from_millis(100);
+/// And while it has others ping.
+const LOOK_FOR_OUTCOMES: Duration = Duration::from_millis(1);
+
+/// Whom a finished order is to be answered to.
+struct Finished {
+    channel: ChannelId,
+    id: u64,
+    outcomes: Vec<Outcome>,
+}
+
+struct Server {
+    node: Node,
+    options: NodeOptions,
+    lender: Lender,
+    /// A thread with a node of its own for each channel that gave orders: it ends with the channel.
+    pingers: BTreeMap<ChannelId, Sender<(u64, Order)>>,
+    under_way: u32,
+    finished: (Sender<Finished>, Receiver<Finished>),
+}
+
+/// Answers until `stop` says so.
+pub(crate) fn serve(node: Node, options: &NodeOptions, stop: &AtomicBool) {
+    let (pingers, options) = (BTreeMap::new(), options.clone());
+    let mut server = Server {
+        node,
+        options,
+        lender: Lender::default(),
+        pingers,
+        under_way: 0,
+        finished: channel(),
+    };
+    while !stop.load(Ordering::Relaxed) {
+        server.node.wait(Some(if server.under_way > 0 { LOOK_FOR_OUTCOMES } else { LOOK }));
+        while let Some(event) = server.node.poll_event() {
+            match event {
+                Event::Channel(weft_msg::Event::Message { channel, message }) => {
+                    server.take(channel, message);
+                }
+                Event::Channel(weft_msg::Event::Closed { channel, .. }) => {
+                    server.pingers.remove(&channel);
+                }
+                _ => {}
+            }
+        }
+        while let Ok(finished) = server.finished.1.try_recv() {
+            server.under_way -= 1;
+            let json = serde_json::to_vec(&finished.outcomes).expect("plain values");
+            let Finished { channel, id, .. } = finished;
+            answer(&mut server.node, channel, id, Payload::Copy(&json));
+        }
+    }
+}
+
+impl Server {
+    fn take(&mut self, channel: ChannelId, message: Message) {
+        let request = Request::parse(self.node.context().body(&message));
+        let Call::Request(id) = message.call else { return self.release(message) };
+        self.release(message);
+        match request {
+            Ok(Request::Echo { response }) => {
+                let lent = self.lender.body(&mut self.node, response.min(LONGEST), 0);
+                let body = lent.unwrap_or(Payload::Copy(&[]));
+                answer(&mut self.node, channel, id, body);
+            }
+            Ok(Request::Order(order)) => self.order(channel, id, order),
+            Err(_) => answer(&mut self.node, channel, id, Payload::Copy(&[])),
+        }
+    }
+
+    fn release(&mut self, message: Message) {
+        let now = self.node.now();
+        self.node.context().release(now, message);
+    }
+
+    fn order(&mut self, channel: ChannelId, id: u64, order: Order) {
+        let (options, finished) = (&self.options, &self.finished.0);
+        let orders = self.pingers.entry(channel).or_insert_with(|| {
+            let (sender, orders) = std::sync::mpsc::channel::<(u64, Order)>();
+            let (options, finished) = (options.clone(), finished.clone());
+            std::thread::spawn(move || {
+                let mut pinger = Pinger::new(&options);
+                for (id, order) in orders {
+                    let outcomes = pinger.carry_out(&order);
+                    // Nobody is there to hear of it when the server ends.
+                    let _ = finished.send(Finished { channel, id, outcomes });
+                }
+            });
+            sender
+        });
+        if orders.send((id, order)).is_ok() {
+            self.under_way += 1;
+        }
+    }
+}
+
+/// A client that is gone needs no answer.
+fn answer(node: &mut Node, channel: ChannelId, id: u64, body: Payload<'_>) {
+    let now = node.now();
+    let _ = node.context().respond(now, channel, id, body);
+}

@@ -1,0 +1,109 @@
+//! X-RDMA messages for commands: a node on the RDMA device that is there, or on Weft's own.
+
+use std::env;
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, anyhow};
+use serde_json::json;
+use weft_xrdma::{Config, Node, NodeError, Options, VerbsLibraryError};
+
+use crate::interrupt::until_interrupted;
+use crate::libraries;
+use crate::output::Output;
+
+mod answer;
+mod lender;
+mod pinger;
+mod protocol;
+
+pub(crate) use lender::Lender;
+pub(crate) use protocol::{Order, Outcome};
+
+/// Answers messages at an address until interrupted.
+///
+/// # Errors
+/// There is no device, or the address is taken.
+pub(crate) fn answer_at(listen: SocketAddr, options: &NodeOptions, output: Output) -> Result<()> {
+    let mut node = options.open(0)?;
+    let local = node.listen(listen)?;
+    let stop = until_interrupted()?;
+    output.value(&json!({ "listening": local, "device_address": node.address() }), || {
+        format!("answering messages at {local}; interrupt to stop")
+    })?;
+    answer::serve(node, options, &stop);
+    Ok(())
+}
+
+/// Where a server of messages listens unless told otherwise.
+pub(crate) const DEFAULT_PORT: u16 = 4792;
+
+/// Which RDMA device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Device {
+    /// This machine's, or Weft's own where it has none
+    #[default]
+    Auto,
+    /// This machine's
+    System,
+    /// Weft's own, without RDMA hardware
+    Weft,
+}
+
+/// How a node of a command is made.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct NodeOptions {
+    /// The RDMA device that carries messages
+    #[arg(long, value_enum, default_value_t)]
+    device: Device,
+    /// The folder with Weft's own libraries [default: verbs, beside this program]
+    #[arg(long, value_name = "DIR")]
+    libraries: Option<PathBuf>,
+    /// A parameter of the messaging layer, as in depth=64
+    #[arg(id = "message-set", long = "message-set", value_name = "NAME=VALUE")]
+    set: Vec<String>,
+}
+
+/// Says that the process runs on Weft's own libraries already.
+const ON_OWN_DEVICE: &str = "WEFT_ON_OWN_DEVICE";
+
+impl NodeOptions {
+    /// Opens a node. Where the machine has no device, or Weft's was asked for, the command begins again on
+    /// Weft's libraries: which ones a process has is decided before it starts.
+    ///
+    /// # Errors
+    /// A parameter is wrong, or there is no device.
+    pub(crate) fn open(&self, trace_every: u32) -> Result<Node> {
+        let mut config = Config { trace_every, ..Config::default() };
+        for setting in &self.set {
+            let (name, value) = setting
+                .split_once('=')
+                .ok_or_else(|| anyhow!("--message-set {setting}: expected NAME=VALUE"))?;
+            config.set(name, value)?;
+        }
+        let here = env::var_os(ON_OWN_DEVICE).is_some();
+        if self.device == Device::Weft && !here {
+            return self.begin_again("as asked");
+        }
+        match Node::new(Options { config, ..Options::default() }) {
+            Err(NodeError::Verbs(VerbsLibraryError::NoDevice | VerbsLibraryError::Missing(_)))
+                if self.device == Device::Auto && !here =>
+            {
+                self.begin_again("this machine has none")
+            }
+            node => Ok(node?),
+        }
+    }
+
+    fn begin_again(&self, why: &str) -> Result<Node> {
+        let folder = libraries::find(self.libraries.as_deref())?;
+        // On standard error: what the command finds out is on the other.
+        anstream::eprintln!("on Weft's own RDMA device, {why}");
+        let program = env::current_exe().context("cannot find this program")?;
+        let mut command = Command::new(program);
+        command.args(env::args_os().skip(1)).env(ON_OWN_DEVICE, "1");
+        Err(libraries::use_them(&mut command, &folder).exec()).context("cannot begin again")
+    }
+}

@@ -1,0 +1,116 @@
+//! Pings others over messages: one request at a time to each, and how long its answer took.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use weft_units::Duration;
+use weft_xrdma::{CallError, ChannelId, Event, Node, Payload, Ticket};
+
+use super::NodeOptions;
+use super::protocol::{Order, Outcome, echo};
+
+/// The shortest ping and the longest, bytes.
+const SHORTEST: u32 = 4;
+const LONGEST: u32 = 1 << 20;
+/// How long the sockets are waited for between two looks at what became of connections.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A node with a channel to each that it has pinged.
+pub(super) struct Pinger {
+    node: Result<Node, String>,
+    channels: BTreeMap<SocketAddr, ChannelId>,
+}
+
+impl Pinger {
+    pub(super) fn new(options: &NodeOptions) -> Self {
+        let node = options.open(0).map_err(|error| format!("{error:#}"));
+        Self { node, channels: BTreeMap::new() }
+    }
+
+    /// One outcome for each target, in their order.
+    pub(super) fn carry_out(&mut self, order: &Order) -> Vec<Outcome> {
+        let node = match &mut self.node {
+            Ok(node) => node,
+            Err(error) => {
+                let failed = || Outcome {
+                    lost: order.count,
+                    error: Some(error.clone()),
+                    ..Outcome::default()
+                };
+                return order.targets.iter().map(|_| failed()).collect();
+            }
+        };
+        let failures = connect(node, &mut self.channels, &order.targets);
+        let error = |target| failures.get(target).cloned();
+        let mut outcomes: Vec<Outcome> = order
+            .targets
+            .iter()
+            .map(|target| Outcome { error: error(target), ..Outcome::default() })
+            .collect();
+        let mut body = vec![0; order.size.clamp(SHORTEST, LONGEST) as usize];
+        echo(&mut body, order.size.min(LONGEST));
+        for _ in 0..order.count {
+            for (target, outcome) in order.targets.iter().zip(&mut outcomes) {
+                match self.channels.get(target).map(|&channel| ping(node, channel, &body, order)) {
+                    Some(Ok(round_trip)) => outcome.round_trips_ns.push(round_trip.as_nanos()),
+                    Some(Err(error)) => {
+                        outcome.lost += 1;
+                        if matches!(error, CallError::Closed(_)) {
+                            outcome.error = Some(error.to_string());
+                            self.channels.remove(target);
+                        }
+                    }
+                    None => outcome.lost += 1,
+                }
+            }
+        }
+        outcomes
+    }
+}
+
+/// Begins the channels that are missing, all at once; why some could not be had.
+fn connect(
+    node: &mut Node,
+    channels: &mut BTreeMap<SocketAddr, ChannelId>,
+    targets: &[SocketAddr],
+) -> BTreeMap<SocketAddr, String> {
+    let mut failures = BTreeMap::new();
+    let mut waiting: Vec<(Ticket, SocketAddr)> = Vec::new();
+    for &target in targets.iter().filter(|target| !channels.contains_key(target)) {
+        match node.connect(target) {
+            Ok(ticket) => waiting.push((ticket, target)),
+            Err(error) => drop(failures.insert(target, error.to_string())),
+        }
+    }
+    while !waiting.is_empty() {
+        node.wait(Some(LOOK));
+        while let Some(event) = node.poll_event() {
+            let (ticket, outcome) = match event {
+                Event::Connected { ticket, channel } => (ticket, Ok(channel)),
+                Event::ConnectFailed { ticket, error } => (ticket, Err(error)),
+                _ => continue,
+            };
+            let Some(at) = waiting.iter().position(|(known, _)| *known == ticket) else { continue };
+            let (_, target) = waiting.swap_remove(at);
+            match outcome {
+                Ok(channel) => drop(channels.insert(target, channel)),
+                Err(error) => drop(failures.insert(target, error.to_string())),
+            }
+        }
+    }
+    failures
+}
+
+fn ping(
+    node: &mut Node,
+    channel: ChannelId,
+    body: &[u8],
+    order: &Order,
+) -> Result<Duration, CallError> {
+    let before = node.now();
+    let timeout = Duration::from_nanos(order.timeout_ns);
+    let answer = node.call(channel, Payload::Copy(body), Some(timeout))?;
+    let now = node.now();
+    node.context().release(now, answer);
+    Ok(now.since(before))
+}

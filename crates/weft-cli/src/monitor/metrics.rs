@@ -1,0 +1,299 @@
+//! Reports as OpenMetrics, for Prometheus. Labels are hosts, programs and peers, never channels: of those there are
+//! thousands, and they come and go.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+use weft_stat::ContextRecord;
+use weft_units::Histogram;
+
+use super::watch::Report;
+use crate::stat::{ChannelView, NetworkView, NodeView};
+
+type Labels = Vec<(&'static str, String)>;
+
+/// All reports as one text.
+pub(super) fn text<'a>(reports: impl Iterator<Item = &'a Report>, silent: &[String]) -> String {
+    let mut registry = Registry::default();
+    let (reports, silent) = (reports.cloned().collect(), silent.to_vec());
+    registry.register_collector(Box::new(Reports { reports, silent }));
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("writing to a string cannot fail");
+    text
+}
+
+#[derive(Debug)]
+struct Reports {
+    reports: Vec<Report>,
+    /// Hosts that do not answer.
+    silent: Vec<String>,
+}
+
+impl Collector for Reports {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut out = Families { encoder };
+        self.hosts(&mut out)?;
+        self.nodes(&mut out)?;
+        self.channels(&mut out)?;
+        self.totals(&mut out)?;
+        self.calls(&mut out)?;
+        self.devices(&mut out)
+    }
+}
+
+/// Writes families, one after the other.
+struct Families<'a> {
+    encoder: DescriptorEncoder<'a>,
+}
+
+impl Families<'_> {
+    fn family(
+        &mut self,
+        (name, help): (&str, &str),
+        unit: Option<&Unit>,
+        kind: MetricType,
+        mut write: impl FnMut(&mut MetricEncoder<'_>) -> fmt::Result,
+    ) -> fmt::Result {
+        write(&mut self.encoder.encode_descriptor(name, help, unit, kind)?)
+    }
+
+    fn gauges(
+        &mut self,
+        about: (&str, &str),
+        unit: Option<&Unit>,
+        samples: impl Iterator<Item = (Labels, f64)>,
+    ) -> fmt::Result {
+        let mut samples = Some(samples);
+        self.family(about, unit, MetricType::Gauge, |metric| {
+            let mut samples = samples.take().into_iter().flatten();
+            samples
+                .try_for_each(|(labels, value)| metric.encode_family(&labels)?.encode_gauge(&value))
+        })
+    }
+
+    fn counters(
+        &mut self,
+        about: (&str, &str),
+        unit: Option<&Unit>,
+        samples: impl Iterator<Item = (Labels, u64)>,
+    ) -> fmt::Result {
+        let mut samples = Some(samples);
+        self.family(about, unit, MetricType::Counter, |metric| {
+            let mut samples = samples.take().into_iter().flatten();
+            samples.try_for_each(|(labels, value)| {
+                metric.encode_family(&labels)?.encode_counter::<Labels, _, u64>(&value, None)
+            })
+        })
+    }
+}
+
+/// What labels say of a node.
+fn of_node(report: &Report, node: &NodeView) -> Labels {
+    of_program(&report.host, node.program.name.as_str(), node.program.pid)
+}
+
+fn of_program(host: &str, program: &str, pid: u64) -> Labels {
+    vec![("host", host.into()), ("program", program.into()), ("pid", pid.to_string())]
+}
+
+fn with(mut labels: Labels, name: &'static str, value: impl ToString) -> Labels {
+    labels.push((name, value.to_string()));
+    labels
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a gauge has no nineteen digits")]
+const fn float(count: u64) -> f64 {
+    count as f64
+}
+
+impl Reports {
+    fn hosts(&self, out: &mut Families<'_>) -> fmt::Result {
+        let up = self.reports.iter().map(|report| (vec![("host", report.host.clone())], 1.0));
+        let down = self.silent.iter().map(|host| (vec![("host", host.clone())], 0.0));
+        out.gauges(("weft_host_up", "Whether the host's agent answers"), None, up.chain(down))
+    }
+
+    fn each_node(&self) -> impl Iterator<Item = (Labels, &NodeView)> {
+        self.reports.iter().flat_map(|report| {
+            report.view.nodes.iter().map(move |node| (of_node(report, node), node))
+        })
+    }
+
+    fn nodes(&self, out: &mut Families<'_>) -> fmt::Result {
+        let info = self.each_node().map(|(labels, node)| {
+            let program = &node.program;
+            (with(with(labels, "address", program.address), "device", &program.device), 1.0)
+        });
+        out.gauges(("weft_node", "A program with a messaging node"), None, info)?;
+        type Gauge = (&'static str, &'static str, fn(&ContextRecord) -> u64);
+        let gauges: [Gauge; 3] = [
+            ("weft_memory_registered", "Registered memory", |it| it.memory_registered),
+            ("weft_memory_used", "Registered memory in use", |it| it.memory_used),
+            ("weft_memory_limit", "Memory that may be registered", |it| it.memory_limit),
+        ];
+        for (name, help, value) in gauges {
+            let samples =
+                self.each_node().map(|(labels, node)| (labels, float(value(&node.context))));
+            out.gauges((name, help), Some(&Unit::Bytes), samples)?;
+        }
+        let cached = self.each_node().map(|(labels, it)| (labels, float(it.context.qps_cached)));
+        out.gauges(
+            ("weft_queue_pairs_cached", "Queue pairs kept for the next channels"),
+            None,
+            cached,
+        )?;
+        let counters: [Gauge; 6] = [
+            ("weft_channels_begun", "Channels that were begun", |it| it.channels_begun),
+            ("weft_channels_closed", "Channels that ended", |it| it.channels_closed),
+            ("weft_queue_pairs_created", "Queue pairs made", |it| it.qps_created),
+            ("weft_queue_pairs_reused", "Queue pairs taken from the cache", |it| it.qps_reused),
+            ("weft_slow_polls", "Polls later than polling_warn", |it| it.slow_polls),
+            ("weft_slow_calls", "Calls longer than slow_threshold", |it| it.slow_calls),
+        ];
+        for (name, help, value) in counters {
+            let samples = self.each_node().map(|(labels, node)| (labels, value(&node.context)));
+            out.counters((name, help), None, samples)?;
+        }
+        Ok(())
+    }
+
+    /// Channels of a program to a peer together.
+    fn by_peer(&self) -> Vec<(Labels, Vec<&ChannelView>)> {
+        let mut all = Vec::new();
+        for (labels, node) in self.each_node() {
+            let mut peers: BTreeMap<_, Vec<&ChannelView>> = BTreeMap::new();
+            for channel in &node.channels {
+                peers.entry(channel.record.peer).or_default().push(channel);
+            }
+            let named = peers.into_iter();
+            all.extend(named.map(|(peer, of)| (with(labels.clone(), "peer", peer), of)));
+        }
+        all
+    }
+
+    fn channels(&self, out: &mut Families<'_>) -> fmt::Result {
+        let groups = self.by_peer();
+        let mut states = Vec::new();
+        for (labels, channels) in &groups {
+            let mut count: BTreeMap<String, u64> = BTreeMap::new();
+            channels
+                .iter()
+                .for_each(|it| *count.entry(it.record.state.to_string()).or_default() += 1);
+            let named = count.into_iter();
+            states.extend(named.map(|(state, n)| (with(labels.clone(), "state", state), float(n))));
+        }
+        out.gauges(("weft_channels", "Channels there are"), None, states.into_iter())?;
+        type Gauge = (&'static str, &'static str, fn(&ChannelView) -> u64);
+        let gauges: [Gauge; 4] = [
+            ("weft_frames_in_flight", "Frames under way", |it| it.record.in_flight),
+            ("weft_messages_waiting", "Messages that wait for a window", |it| it.record.backlog),
+            ("weft_calls_waiting", "Calls that wait for their answer", |it| it.record.asked),
+            ("weft_channels_on_tcp", "Channels on a TCP stream in place of RDMA", |it| {
+                u64::from(it.record.carrier == weft_stat::Carrier::Stream)
+            }),
+        ];
+        for (name, help, value) in gauges {
+            let sum = |of: &[&ChannelView]| float(of.iter().map(|it| value(it)).sum());
+            let samples = groups.iter().map(|(labels, of)| (labels.clone(), sum(of)));
+            out.gauges((name, help), None, samples)?;
+        }
+        let round_trips =
+            [("least", false), ("most", true)].into_iter().flat_map(|(which, most)| {
+                groups.iter().filter_map(move |(labels, of)| {
+                    let networks = of.iter().filter_map(|it| it.network.as_ref());
+                    let nanos = round_trip(networks, most)?;
+                    Some((with(labels.clone(), "of_paths", which), float(nanos) / 1e9))
+                })
+            });
+        let about = ("weft_path_rtt", "Smoothed round trip of the fastest and the slowest path");
+        out.gauges(about, Some(&Unit::Seconds), round_trips)
+    }
+
+    fn totals(&self, out: &mut Families<'_>) -> fmt::Result {
+        let all = || {
+            self.reports.iter().flat_map(|report| {
+                report.totals.iter().map(|total| {
+                    let labels = of_program(&report.host, &total.program, total.pid);
+                    (with(labels, "peer", total.peer), &total.counts)
+                })
+            })
+        };
+        out.counters(
+            ("weft_messages_sent", "Messages sent"),
+            None,
+            all().map(|(l, of)| (l, of.sent)),
+        )?;
+        let received = all().map(|(labels, of)| (labels, of.received));
+        out.counters(("weft_messages_received", "Messages received"), None, received)?;
+        let sent = all().map(|(labels, of)| (labels, of.sent_bytes));
+        out.counters(("weft_sent", "Bytes of messages sent"), Some(&Unit::Bytes), sent)?;
+        let received = all().map(|(labels, of)| (labels, of.received_bytes));
+        out.counters(("weft_received", "Bytes of messages received"), Some(&Unit::Bytes), received)
+    }
+
+    fn calls(&self, out: &mut Families<'_>) -> fmt::Result {
+        let about = ("weft_call", "How long answered calls took");
+        out.family(about, Some(&Unit::Seconds), MetricType::Histogram, |metric| {
+            for report in &self.reports {
+                for total in &report.totals {
+                    let labels = of_program(&report.host, &total.program, total.pid);
+                    let labels = with(labels, "peer", total.peer);
+                    let counts = total.counts.calls.counts();
+                    let end = |bucket| {
+                        Histogram::upper(bucket)
+                            .map_or(f64::INFINITY, |end| float(end.as_nanos()) / 1e9)
+                    };
+                    let buckets: Vec<(f64, u64)> =
+                        counts.iter().enumerate().map(|(at, count)| (end(at), *count)).collect();
+                    let (sum, count) = (float(total.counts.call_time) / 1e9, counts.iter().sum());
+                    let mut metric = metric.encode_family(&labels)?;
+                    metric.encode_histogram::<Labels>(sum, count, &buckets, None)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn devices(&self, out: &mut Families<'_>) -> fmt::Result {
+        let all = || {
+            self.reports.iter().flat_map(|report| {
+                report.view.devices.iter().map(|device| {
+                    let program = &device.program;
+                    let labels = of_program(&report.host, program.name.as_str(), program.pid);
+                    (labels, &device.device)
+                })
+            })
+        };
+        let sent = all().map(|(labels, of)| (labels, of.data_sent));
+        out.counters(
+            ("weft_packets_sent", "Data packets of Weft's device, repeats included"),
+            None,
+            sent,
+        )?;
+        let repeats = all().flat_map(|(labels, of)| {
+            let causes = [
+                ("overtaken", of.fast_retransmits),
+                ("timeout", of.timeout_retransmits),
+                ("tail_probe", of.tail_loss_probes),
+            ];
+            causes.map(|(cause, count)| (with(labels.clone(), "cause", cause), count))
+        });
+        out.counters(("weft_retransmits", "Data packets sent again, and why"), None, repeats)?;
+        let down = all().map(|(labels, of)| (labels, of.paths_down));
+        out.counters(("weft_paths_down", "Times a path went down"), None, down)
+    }
+}
+
+/// The shortest or the longest round trip of all paths, ns.
+fn round_trip<'a>(networks: impl Iterator<Item = &'a NetworkView>, most: bool) -> Option<u64> {
+    if most {
+        networks.filter_map(|it| it.rtt_most).max()
+    } else {
+        networks.filter_map(|it| it.rtt_least).min()
+    }
+}

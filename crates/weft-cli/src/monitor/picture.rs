@@ -1,0 +1,367 @@
+//! What the page is drawn from: pairs of programs and of hosts with their rates and latencies, paths, and who sends
+//! most.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::Serialize;
+use weft_stat::{Address, ChannelState};
+
+use super::collect::{Known, State};
+use super::watch::{Counts, Happened, Report};
+use crate::stat::{ChannelView, NodeView};
+
+/// One end: a program, a host, or an address of neither that is known.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) struct End {
+    /// The host's name, or the address.
+    pub(super) host: String,
+    /// The program's name and process number; none where the end is a whole host.
+    pub(super) program: Option<(String, u64)>,
+}
+
+/// Who speaks to whom.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) struct Ends {
+    pub(super) from: End,
+    pub(super) to: End,
+}
+
+/// What two ends do, as the first of them sees it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Pair {
+    pub(super) channels: u64,
+    /// Those of them that are open.
+    pub(super) open: u64,
+    /// Those on a TCP stream in place of RDMA.
+    pub(super) on_tcp: u64,
+    pub(super) in_flight: u64,
+    pub(super) backlog: u64,
+    /// Bytes of messages sent and received a second.
+    pub(super) bytes: f64,
+    /// Messages sent and received a second.
+    pub(super) messages: f64,
+    /// Calls answered a second.
+    pub(super) calls: f64,
+    /// Half of them took less, ns.
+    pub(super) p50: Option<u64>,
+    /// 99 of 100 took less, ns.
+    pub(super) p99: Option<u64>,
+    /// Parts of the packets sent that were sent again; none where the device is not ours.
+    pub(super) repeats: Option<f64>,
+    /// Whether the first of them does not answer the monitor, or is gone.
+    pub(super) is_stale: bool,
+}
+
+/// A pair at one moment of the past.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Point {
+    /// ms since 1970.
+    pub(super) at: u64,
+    pub(super) bytes: f64,
+    pub(super) p50: Option<u64>,
+    pub(super) p99: Option<u64>,
+}
+
+/// The paths of a connection, as they were last seen.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Paths {
+    /// When, ms since 1970.
+    pub(super) at: u64,
+    pub(super) host: String,
+    pub(super) program: String,
+    pub(super) pid: u64,
+    pub(super) peer: String,
+    pub(super) sent: u64,
+    pub(super) retransmits: u64,
+    /// Number, smoothed round trip in ns, packets lost, whether it works.
+    pub(super) paths: Vec<(u64, Option<u64>, u64, bool)>,
+}
+
+/// A host, for the page's head.
+#[derive(Clone, Debug, Serialize)]
+struct HostRow {
+    /// As the monitor was told.
+    asked: String,
+    /// As it calls itself.
+    name: String,
+    /// Why it does not answer.
+    silent: Option<String>,
+    programs: usize,
+    channels: u64,
+    memory: u64,
+    unreadable: Vec<String>,
+}
+
+/// A row of who sends most.
+#[derive(Clone, Debug, Serialize)]
+struct Talker {
+    ends: Ends,
+    bytes: f64,
+    messages: f64,
+    in_flight: u64,
+    depth: u64,
+    state: ChannelState,
+    carrier: String,
+}
+
+/// Everything that the page shows.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Picture<'a> {
+    at: u64,
+    hosts: Vec<HostRow>,
+    /// Pairs of hosts, and of programs.
+    by_host: Vec<(Ends, Pair, Vec<Point>)>,
+    by_program: Vec<(Ends, Pair, Vec<Point>)>,
+    paths: Vec<&'a Paths>,
+    talkers: Vec<Talker>,
+    events: Vec<&'a Happened>,
+}
+
+/// Columns of the page's latency map.
+const COLUMNS: u64 = 120;
+/// Rows of who sends most.
+const TALKERS: usize = 15;
+/// Events on the page.
+const EVENTS: usize = 100;
+/// Connections whose paths are on the page.
+const CONNECTIONS: usize = 40;
+
+/// A channel with its ends and what it counted while its host's reports came.
+struct Seen<'a> {
+    ends: Ends,
+    channel: &'a ChannelView,
+    counted: Counts,
+    /// Over how many seconds.
+    seconds: f64,
+    is_stale: bool,
+}
+
+impl State {
+    /// What to draw.
+    pub(super) fn picture(&self, at: u64) -> Picture<'_> {
+        let seen = self.channels();
+        let pairs = |whole| {
+            let pairs = sum(&seen, whole).into_iter();
+            pairs.map(|(ends, pair)| {
+                let points = self.history.get(&ends).map(|points| thin(points, self.keep));
+                (ends, pair, points.unwrap_or_default())
+            })
+        };
+        let mut paths: Vec<&Paths> = self.paths.values().collect();
+        paths.sort_by_key(|paths| {
+            (at.saturating_sub(paths.at) > 5000, std::cmp::Reverse(paths.sent))
+        });
+        paths.truncate(CONNECTIONS);
+        Picture {
+            at,
+            hosts: self.hosts.iter().map(|(asked, known)| host_row(asked, known)).collect(),
+            by_host: pairs(true).collect(),
+            by_program: pairs(false).collect(),
+            paths,
+            talkers: talkers(&seen),
+            events: self.events.iter().rev().take(EVENTS).collect(),
+        }
+    }
+
+    /// A point of now for every pair.
+    pub(super) fn points(&self, at: u64) -> Vec<(Ends, Point)> {
+        let seen = self.channels();
+        let both = [true, false].into_iter().flat_map(|whole| sum(&seen, whole));
+        let point = |pair: &Pair| Point { at, bytes: pair.bytes, p50: pair.p50, p99: pair.p99 };
+        both.filter(|(_, pair)| !pair.is_stale).map(|(ends, pair)| (ends, point(&pair))).collect()
+    }
+
+    fn channels(&self) -> Vec<Seen<'_>> {
+        let book = Book::of(self);
+        let mut all = Vec::new();
+        for known in self.hosts.values() {
+            let (Some(first), Some(last)) = (known.reports.front(), known.reports.back()) else {
+                continue;
+            };
+            let before = counts_of(first);
+            let nanos = last.view.now.saturating_sub(first.view.now);
+            #[expect(clippy::cast_precision_loss, reason = "a rate has no nine digits")]
+            let seconds = (nanos as f64 / 1e9).max(0.001);
+            for node in &last.view.nodes {
+                for channel in &node.channels {
+                    let counts = Counts::of(&channel.record);
+                    let earlier = before.get(&(node.name.as_str(), channel.record.id));
+                    // What is seen for the first time may have counted for long.
+                    let counted = earlier.map(|earlier| counts.since(earlier)).unwrap_or_default();
+                    let ends = book.ends(&last.host, node, channel);
+                    let is_stale = known.silent.is_some();
+                    all.push(Seen { ends, channel, counted, seconds, is_stale });
+                }
+            }
+        }
+        all
+    }
+}
+
+/// As many points as the page has columns, each the worst of its time. Their times do not move as more come.
+fn thin(points: &VecDeque<Point>, keep: u64) -> Vec<Point> {
+    let width = (keep / COLUMNS).max(1);
+    let mut thinned: Vec<Point> = Vec::new();
+    for point in points {
+        match thinned.last_mut().filter(|last| last.at / width == point.at / width) {
+            Some(last) => {
+                last.bytes = last.bytes.max(point.bytes);
+                last.p50 = last.p50.max(point.p50);
+                last.p99 = last.p99.max(point.p99);
+            }
+            None => thinned.push(*point),
+        }
+    }
+    thinned
+}
+
+fn counts_of(report: &Report) -> BTreeMap<(&str, u64), Counts> {
+    let nodes = report.view.nodes.iter();
+    nodes
+        .flat_map(|node| {
+            let channels = node.channels.iter();
+            channels.map(|it| ((node.name.as_str(), it.record.id), Counts::of(&it.record)))
+        })
+        .collect()
+}
+
+/// Which host has an address, and which program a queue pair.
+struct Book<'a> {
+    hosts: BTreeMap<Address, &'a str>,
+    programs: BTreeMap<(Address, u64), (&'a str, &'a NodeView)>,
+}
+
+impl<'a> Book<'a> {
+    fn of(state: &'a State) -> Self {
+        let mut book = Self { hosts: BTreeMap::new(), programs: BTreeMap::new() };
+        let reports = state.hosts.values().filter_map(|known| known.reports.back());
+        for report in reports {
+            let host = report.host.as_str();
+            for node in &report.view.nodes {
+                book.hosts.insert(node.program.address, host);
+                for channel in &node.channels {
+                    let qp = (node.program.address, channel.record.qp);
+                    book.programs.insert(qp, (host, node));
+                }
+            }
+        }
+        book
+    }
+
+    fn ends(&self, host: &str, node: &NodeView, channel: &ChannelView) -> Ends {
+        let program = |node: &NodeView| Some((node.program.name.to_string(), node.program.pid));
+        let from = End { host: host.to_owned(), program: program(node) };
+        let (peer, qp) = (channel.record.peer, channel.record.peer_qp);
+        let to = match (self.programs.get(&(peer, qp)), self.hosts.get(&peer)) {
+            (Some((host, node)), _) => End { host: (*host).to_owned(), program: program(node) },
+            (None, Some(host)) => End { host: (*host).to_owned(), program: None },
+            (None, None) => End { host: peer.to_string(), program: None },
+        };
+        Ends { from, to }
+    }
+}
+
+impl Ends {
+    /// The hosts of the two.
+    fn hosts(&self) -> Self {
+        let whole = |end: &End| End { host: end.host.clone(), program: None };
+        Self { from: whole(&self.from), to: whole(&self.to) }
+    }
+}
+
+/// Channels of the same ends together.
+fn sum(seen: &[Seen<'_>], hosts: bool) -> BTreeMap<Ends, Pair> {
+    let mut groups: BTreeMap<Ends, Vec<&Seen<'_>>> = BTreeMap::new();
+    for it in seen {
+        let ends = if hosts { it.ends.hosts() } else { it.ends.clone() };
+        groups.entry(ends).or_default().push(it);
+    }
+    groups.into_iter().map(|(ends, group)| (ends, pair(&group))).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rates have no nine digits")]
+fn pair(group: &[&Seen<'_>]) -> Pair {
+    let mut pair = Pair { is_stale: group.iter().all(|it| it.is_stale), ..Pair::default() };
+    let mut counted = Counts::default();
+    let (mut sent, mut repeats, mut is_ours) = (0, 0, false);
+    for Seen { channel, counted: own, seconds, .. } in group {
+        let record = &channel.record;
+        pair.channels += 1;
+        pair.open += u64::from(record.state == ChannelState::Open);
+        pair.on_tcp += u64::from(record.carrier == weft_stat::Carrier::Stream);
+        pair.in_flight += record.in_flight;
+        pair.backlog += record.backlog;
+        pair.bytes += (own.sent_bytes + own.received_bytes) as f64 / seconds;
+        pair.messages += (own.sent + own.received) as f64 / seconds;
+        pair.calls += own.calls.total() as f64 / seconds;
+        counted.add(own);
+        if let Some(network) = &channel.network {
+            is_ours = true;
+            sent += network.sent;
+            repeats += network.retransmits;
+        }
+    }
+    pair.p50 = counted.calls.quantile(500);
+    pair.p99 = counted.calls.quantile(990);
+    pair.repeats = is_ours.then(|| repeats as f64 / sent.max(1) as f64);
+    pair
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rates have no nine digits")]
+fn talkers(seen: &[Seen<'_>]) -> Vec<Talker> {
+    let talker = |it: &Seen<'_>| Talker {
+        ends: it.ends.clone(),
+        bytes: it.counted.sent_bytes as f64 / it.seconds,
+        messages: it.counted.sent as f64 / it.seconds,
+        in_flight: it.channel.record.in_flight,
+        depth: it.channel.record.depth,
+        state: it.channel.record.state,
+        carrier: it.channel.by(),
+    };
+    let mut all: Vec<Talker> = seen.iter().map(talker).filter(|it| it.messages > 0.0).collect();
+    all.sort_by(|one, other| other.bytes.total_cmp(&one.bytes));
+    all.truncate(TALKERS);
+    all
+}
+
+fn host_row(asked: &str, known: &Known) -> HostRow {
+    let last = known.reports.back();
+    let nodes = last.map_or(&[][..], |report| &report.view.nodes);
+    HostRow {
+        asked: asked.to_owned(),
+        name: last.map_or(asked, |report| &report.host).to_owned(),
+        silent: known.silent.clone(),
+        programs: nodes.len(),
+        channels: nodes.iter().map(|node| node.channels.len() as u64).sum(),
+        memory: nodes.iter().map(|node| node.context.memory_registered).sum(),
+        unreadable: last.map(|report| report.view.unreadable.clone()).unwrap_or_default(),
+    }
+}
+
+/// The paths that a host's devices know of.
+pub(super) fn paths_of(
+    report: &Report,
+    at: u64,
+) -> impl Iterator<Item = ((String, String, u64), Paths)> + '_ {
+    report.view.devices.iter().flat_map(move |device| {
+        device.connections.iter().filter_map(move |connection| {
+            let own = device.paths.iter().filter(|path| path.connection == connection.id);
+            let paths: Vec<_> =
+                own.map(|path| (path.path, path.rtt, path.lost, path.up != 0)).collect();
+            let key = (report.host.clone(), device.name.clone(), connection.id);
+            (!paths.is_empty()).then(|| {
+                let paths = Paths {
+                    at,
+                    host: report.host.clone(),
+                    program: device.program.name.to_string(),
+                    pid: device.program.pid,
+                    peer: connection.peer.to_string(),
+                    sent: connection.sent,
+                    retransmits: connection.retransmits,
+                    paths,
+                };
+                (key, paths)
+            })
+        })
+    })
+}

@@ -1,0 +1,222 @@
+//! The monitor's process: it looks, asks others, and answers.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result};
+use hyper::StatusCode;
+use tokio::net::TcpListener;
+
+use super::collect::State;
+use super::http::{CSS, HTML, Handler, OPENMETRICS, Reply, Request, SCRIPT, SVG, fetch, serve};
+use super::orders::{Order, carry_out};
+use super::watch::{Report, Watcher, now};
+use super::{block_on, metrics};
+
+/// Where reports come from.
+#[derive(Clone, Debug)]
+pub(crate) enum Sources {
+    /// This host's programs, in this folder or where they are by themselves.
+    Here(Option<PathBuf>),
+    /// Other hosts' agents.
+    Agents(Vec<String>),
+}
+
+/// What the process shall do.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) listen: SocketAddr,
+    pub(crate) sources: Sources,
+    /// How often to look, or to ask.
+    pub(crate) every: std::time::Duration,
+    /// How far back history goes, and the page is served; an agent has neither.
+    pub(crate) keep: Option<std::time::Duration>,
+    /// Whoever shows this may give orders to this host's nodes; nobody, where there is none.
+    pub(crate) token: Option<String>,
+}
+
+/// What handlers share.
+struct Service {
+    plan: Plan,
+    watcher: Mutex<Watcher>,
+    state: Mutex<State>,
+}
+
+/// How this host is called among the collector's.
+const HERE: &str = "this host";
+
+/// The page, as it is in this binary: it needs nothing from anywhere else.
+const PAGE: [(&str, &str, &str); 4] = [
+    ("/", HTML, include_str!("page/index.html")),
+    ("/style.css", CSS, include_str!("page/style.css")),
+    ("/script.js", SCRIPT, include_str!("page/script.js")),
+    ("/icon.svg", SVG, include_str!("page/icon.svg")),
+];
+
+/// Runs until the program is ended. `ready` is told where it listens.
+///
+/// # Errors
+/// It cannot listen there, or this host's programs cannot be looked at.
+pub(crate) fn run(plan: Plan, ready: impl FnOnce(SocketAddr) -> Result<()>) -> Result<()> {
+    let hosts = match &plan.sources {
+        Sources::Here(_) => vec![HERE.to_owned()],
+        Sources::Agents(hosts) => hosts.clone(),
+    };
+    let folder = match &plan.sources {
+        Sources::Here(folder) => folder.clone(),
+        Sources::Agents(_) => None,
+    };
+    let keep = plan.keep.map_or(0, |keep| u64::try_from(keep.as_millis()).unwrap_or(u64::MAX));
+    let service = Arc::new(Service {
+        watcher: Mutex::new(Watcher::new(folder)),
+        state: Mutex::new(State::new(&hosts, keep)),
+        plan,
+    });
+    if matches!(service.plan.sources, Sources::Here(_)) {
+        lock(&service.watcher).look()?;
+    }
+    block_on(async {
+        let listen = service.plan.listen;
+        let bound = TcpListener::bind(listen).await;
+        let listener = bound.with_context(|| format!("cannot listen at {listen}"))?;
+        ready(listener.local_addr().context("a listener has an address")?)?;
+        let answering = Arc::clone(&service);
+        let handler: Handler = Arc::new(move |request| answering.answer(request));
+        tokio::spawn(serve(listener, handler));
+        service.go_on().await
+    })?
+}
+
+/// What a panic left behind is still the best there is to show.
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Service {
+    /// Looks, or asks, again and again.
+    async fn go_on(self: Arc<Self>) -> Result<()> {
+        let mut ticks = tokio::time::interval(self.plan.every);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            match &self.plan.sources {
+                Sources::Here(_) => self.look_here(),
+                Sources::Agents(hosts) => self.ask(hosts).await,
+            }
+            if self.plan.keep.is_some() {
+                lock(&self.state).remember();
+            }
+        }
+    }
+
+    fn look_here(&self) {
+        let mut watcher = lock(&self.watcher);
+        let looked = watcher.look();
+        let mut state = lock(&self.state);
+        match looked {
+            Ok(()) => {
+                let report = watcher.report(state.after(HERE));
+                state.take(HERE, report);
+            }
+            Err(error) => state.miss(HERE, &format!("{error:#}")),
+        }
+    }
+
+    /// Asks all agents at once.
+    async fn ask(&self, hosts: &[String]) {
+        let asked: Vec<_> = hosts
+            .iter()
+            .map(|host| {
+                let (host, after) = (host.clone(), lock(&self.state).after(host));
+                tokio::spawn(async move {
+                    let path = format!("/v1/report?after={after}");
+                    let answer = fetch(&host, &path, None, None).await.and_then(|answer| {
+                        serde_json::from_slice::<Report>(&answer)
+                            .with_context(|| format!("{host} is no agent of `weft monitor`"))
+                    });
+                    (host, answer)
+                })
+            })
+            .collect();
+        for asked in asked {
+            let Ok((host, answer)) = asked.await else { continue };
+            match answer {
+                Ok(report) => lock(&self.state).take(&host, report),
+                Err(error) => lock(&self.state).miss(&host, &format!("{error:#}")),
+            }
+        }
+    }
+
+    /// Answers a request.
+    fn answer(&self, request: &Request) -> Reply {
+        let has_page = self.plan.keep.is_some();
+        if request.is_post {
+            return match request.path.as_str() {
+                "/v1/orders" => self.order(request),
+                _ => Reply::refuse(StatusCode::NOT_FOUND, "nothing is posted there"),
+            };
+        }
+        let page = PAGE.iter().filter(|_| has_page).find(|(path, ..)| *path == request.path);
+        match (page, request.path.as_str()) {
+            (Some((_, kind, body)), _) => Reply::new(kind, *body),
+            (None, "/metrics") => Reply::new(OPENMETRICS, self.metrics()),
+            (None, "/v1/report") => Reply::json(&lock(&self.watcher).report(after(&request.query))),
+            (None, "/v1/picture") if has_page => Reply::json(&lock(&self.state).picture(now())),
+            _ => Reply::refuse(
+                StatusCode::NOT_FOUND,
+                if has_page {
+                    "there are /, /metrics and /v1/picture"
+                } else {
+                    "there are /metrics and /v1/report"
+                },
+            ),
+        }
+    }
+
+    fn metrics(&self) -> String {
+        let state = lock(&self.state);
+        let silent: Vec<String> = state
+            .hosts
+            .iter()
+            .filter(|(_, it)| it.silent.is_some())
+            .map(|(host, _)| host.clone())
+            .collect();
+        metrics::text(state.living(), &silent)
+    }
+
+    /// Carries an order out at this host's nodes, for whoever shows the token.
+    fn order(&self, request: &Request) -> Reply {
+        let (Some(token), Sources::Here(folder)) = (&self.plan.token, &self.plan.sources) else {
+            let why = "this monitor takes no orders: start `weft monitor agent` with --token-file";
+            return Reply::refuse(StatusCode::FORBIDDEN, why);
+        };
+        if !request.token.as_deref().is_some_and(|shown| is_same(shown, token)) {
+            let why = "that is not the token that this agent was given";
+            return Reply::refuse(StatusCode::UNAUTHORIZED, why);
+        }
+        let order = match serde_json::from_slice::<Order>(&request.body) {
+            Ok(order) => order,
+            Err(error) => {
+                return Reply::refuse(StatusCode::BAD_REQUEST, &format!("no order: {error}"));
+            }
+        };
+        match carry_out(folder.as_deref(), &order) {
+            Ok(outcomes) => Reply::json(&outcomes),
+            Err(error) => Reply::refuse(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error:#}")),
+        }
+    }
+}
+
+/// The number in `after=NUMBER`.
+fn after(query: &str) -> u64 {
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let mut named = pairs.filter(|(name, _)| *name == "after");
+    named.next().and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
+}
+
+/// In a time that does not tell where they differ.
+fn is_same(one: &str, other: &str) -> bool {
+    let differ = one.bytes().zip(other.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b));
+    one.len() == other.len() && differ == 0
+}

@@ -1,0 +1,288 @@
+//! This host's programs, looked at again and again: what only shows between two looks, such as a program that died,
+//! and counts that go on when channels have ended.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use weft_stat::{Address, ChannelRecord, EventKind, EventRecord, Found, Latencies, Life, Snapshot};
+
+use crate::stat::{Host, NodeView, folders};
+
+/// What an agent says of its host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// The host's name.
+    pub(crate) host: String,
+    /// When the agent began, ms since 1970: another number means that it counts anew.
+    pub(crate) epoch: u64,
+    /// When this was said, ms since 1970.
+    pub(crate) at: u64,
+    /// What its programs say.
+    pub(crate) view: Host,
+    /// What each program has counted towards each peer, channels that ended included.
+    pub(crate) totals: Vec<Total>,
+    /// What happened, oldest first.
+    pub(crate) events: Vec<Happened>,
+}
+
+/// Something that happened on a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Happened {
+    /// Counts up from 1 for as long as the agent runs.
+    pub(crate) number: u64,
+    /// When, ms since 1970.
+    pub(crate) at: u64,
+    pub(crate) host: String,
+    pub(crate) program: String,
+    pub(crate) pid: u64,
+    pub(crate) kind: EventKind,
+    pub(crate) peer: Address,
+    /// How long it took, ns, where that is what it is about.
+    pub(crate) took: u64,
+    pub(crate) text: String,
+}
+
+impl Happened {
+    /// Something that happened to a program. Its number and host are given when it is noted.
+    pub(super) fn to(program: &str, pid: u64, at: u64, kind: EventKind) -> Self {
+        Self {
+            number: 0,
+            at,
+            host: String::new(),
+            program: program.to_owned(),
+            pid,
+            kind,
+            peer: Address::default(),
+            took: 0,
+            text: String::new(),
+        }
+    }
+}
+
+/// What a program counted on all its channels to a peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Total {
+    pub(crate) program: String,
+    pub(crate) pid: u64,
+    pub(crate) peer: Address,
+    #[serde(flatten)]
+    pub(crate) counts: Counts,
+}
+
+/// What channels count that a monitor cares for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    pub(crate) sent: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) received: u64,
+    pub(crate) received_bytes: u64,
+    pub(crate) call_time: u64,
+    pub(crate) calls: Latencies,
+}
+
+impl Counts {
+    pub(crate) fn of(channel: &ChannelRecord) -> Self {
+        Self {
+            sent: channel.sent,
+            sent_bytes: channel.sent_bytes,
+            received: channel.received,
+            received_bytes: channel.received_bytes,
+            call_time: channel.call_time,
+            calls: channel.calls.clone(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        let sums = [
+            (&mut self.sent, other.sent),
+            (&mut self.sent_bytes, other.sent_bytes),
+            (&mut self.received, other.received),
+            (&mut self.received_bytes, other.received_bytes),
+            (&mut self.call_time, other.call_time),
+        ];
+        sums.into_iter().for_each(|(sum, count)| *sum = sum.saturating_add(count));
+        self.calls.add(&other.calls);
+    }
+
+    /// What came since `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            sent: self.sent.saturating_sub(earlier.sent),
+            sent_bytes: self.sent_bytes.saturating_sub(earlier.sent_bytes),
+            received: self.received.saturating_sub(earlier.received),
+            received_bytes: self.received_bytes.saturating_sub(earlier.received_bytes),
+            call_time: self.call_time.saturating_sub(earlier.call_time),
+            calls: self.calls.since(&earlier.calls),
+        }
+    }
+}
+
+/// Watches a host.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    folder: Option<PathBuf>,
+    host: String,
+    epoch: u64,
+    known: BTreeMap<PathBuf, Known>,
+    events: VecDeque<Happened>,
+    happened: u64,
+    last: Host,
+}
+
+/// A program's file, as it was when it was looked at last.
+#[derive(Debug)]
+struct Known {
+    program: String,
+    pid: u64,
+    is_node: bool,
+    /// Open, to see how it ended when its name is gone.
+    file: File,
+    /// The last of its events that was heard of.
+    event: u64,
+    channels: BTreeMap<u64, (Address, Counts)>,
+    /// Counts of channels that are no more, by peer.
+    ended: BTreeMap<Address, Counts>,
+}
+
+/// Events that are kept for collectors that were away.
+const EVENTS: usize = 1000;
+
+impl Watcher {
+    pub(super) fn new(folder: Option<PathBuf>) -> Self {
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        Self {
+            folder,
+            host: name.trim().to_owned(),
+            epoch: now(),
+            known: BTreeMap::new(),
+            events: VecDeque::new(),
+            happened: 0,
+            last: Host::default(),
+        }
+    }
+
+    /// Looks at all programs, notes what happened since the last time, and clears away what dead ones left.
+    pub(super) fn look(&mut self) -> Result<()> {
+        let mut found = Vec::new();
+        for folder in folders(self.folder.as_deref()) {
+            found.extend(folder.scan().context("cannot look for running programs")?);
+        }
+        let view = Host::of(&found);
+        let (boot, wall) = (view.now, now());
+        self.note_ends(&found, wall);
+        for file in found.into_iter().filter(|file| !file.is_dead) {
+            self.meet(file, wall);
+        }
+        for node in view.nodes.iter().filter(|node| !node.is_dead) {
+            self.hear(node, boot, wall);
+        }
+        self.last = view;
+        self.last.nodes.retain(|node| !node.is_dead);
+        self.last.devices.retain(|device| !device.is_dead);
+        Ok(())
+    }
+
+    /// What is known now, with the events after the one of this number.
+    pub(super) fn report(&self, after: u64) -> Report {
+        let events = self.events.iter().filter(|event| event.number > after);
+        Report {
+            host: self.host.clone(),
+            epoch: self.epoch,
+            at: now(),
+            view: self.last.clone(),
+            totals: self.known.values().flat_map(Known::totals).collect(),
+            events: events.cloned().collect(),
+        }
+    }
+
+    /// A program whose file is gone, or is nobody's any more.
+    fn note_ends(&mut self, found: &[Found], wall: u64) {
+        let lives = |path: &PathBuf| found.iter().any(|it| it.path == *path && !it.is_dead);
+        let gone: Vec<PathBuf> = self.known.keys().filter(|path| !lives(path)).cloned().collect();
+        for path in gone {
+            let Some(known) = self.known.remove(&path) else { continue };
+            let ended = Snapshot::read(&known.file).is_ok_and(|last| last.life == Life::Ended);
+            if known.is_node {
+                let kind = if ended { EventKind::Ended } else { EventKind::Died };
+                self.happen(Happened::to(&known.program, known.pid, wall, kind));
+            }
+        }
+        found.iter().filter(|it| it.is_dead).for_each(Found::clear);
+    }
+
+    /// A file that was not there before.
+    fn meet(&mut self, found: Found, wall: u64) {
+        if self.known.contains_key(&found.path) {
+            return;
+        }
+        let Ok(said) = found.read() else { return };
+        let (program, pid) = (said.program.name.to_string(), said.program.pid);
+        let is_node = said.device.is_none();
+        if is_node {
+            self.happen(Happened::to(&program, pid, wall, EventKind::Began));
+        }
+        let (channels, ended) = (BTreeMap::new(), BTreeMap::new());
+        let known = Known { program, pid, is_node, file: found.file, event: 0, channels, ended };
+        self.known.insert(found.path, known);
+    }
+
+    /// What a node says that it had not said.
+    fn hear(&mut self, node: &NodeView, boot: u64, wall: u64) {
+        let Some(known) = self.known.get_mut(&node.control.with_extension("node")) else { return };
+        let now: BTreeMap<u64, (Address, Counts)> = node
+            .channels
+            .iter()
+            .map(|it| (it.record.id, (it.record.peer, Counts::of(&it.record))))
+            .collect();
+        for (id, (peer, counts)) in &known.channels {
+            if !now.contains_key(id) {
+                known.ended.entry(*peer).or_default().add(counts);
+            }
+        }
+        known.channels = now;
+        let new: Vec<_> =
+            node.events.iter().filter(|event| event.number > known.event).cloned().collect();
+        known.event = new.last().map_or(known.event, |event| event.number);
+        for event in new {
+            let at = wall.saturating_sub(boot.saturating_sub(event.at) / 1_000_000);
+            let EventRecord { kind, peer, took, text, .. } = event;
+            let of = Happened::to(node.program.name.as_str(), node.program.pid, at, kind);
+            self.happen(Happened { peer, took, text: text.to_string(), ..of });
+        }
+    }
+
+    fn happen(&mut self, event: Happened) {
+        if self.events.len() == EVENTS {
+            self.events.pop_front();
+        }
+        self.happened += 1;
+        let (number, host) = (self.happened, self.host.clone());
+        self.events.push_back(Happened { number, host, ..event });
+    }
+}
+
+impl Known {
+    fn totals(&self) -> impl Iterator<Item = Total> {
+        let mut by_peer = self.ended.clone();
+        for (peer, counts) in self.channels.values() {
+            by_peer.entry(*peer).or_default().add(counts);
+        }
+        let (program, pid) = (self.program.clone(), self.pid);
+        by_peer.into_iter().map(move |(peer, counts)| Total {
+            program: program.clone(),
+            pid,
+            peer,
+            counts,
+        })
+    }
+}
+
+/// Milliseconds since 1970.
+pub(super) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

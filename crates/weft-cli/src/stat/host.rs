@@ -1,0 +1,203 @@
+//! One look at all the files of a host.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use weft_stat::{
+    Carrier, ChannelRecord, ConnectionRecord, ContextRecord, DeviceRecord, EventRecord, Folder,
+    Found, Life, PathRecord, ProgramRecord, Snapshot,
+};
+
+/// The programs of a host that show themselves, at one moment.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Host {
+    /// When it was looked at, ns since the host's boot.
+    pub(crate) now: u64,
+    /// Messaging nodes.
+    pub(crate) nodes: Vec<NodeView>,
+    /// Devices of ours.
+    pub(crate) devices: Vec<DeviceView>,
+    /// Files that are not as they should be, and how not.
+    pub(crate) unreadable: Vec<String>,
+}
+
+/// A node, with what its device says of its channels.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct NodeView {
+    /// The file's name: `PID-NUMBER`.
+    pub(crate) name: String,
+    /// Whether its program is no more.
+    pub(crate) is_dead: bool,
+    /// Whether it sleeps.
+    pub(crate) life: Life,
+    /// Nanoseconds since its program last looked after it.
+    pub(crate) unattended: u64,
+    pub(crate) program: ProgramRecord,
+    pub(crate) context: ContextRecord,
+    pub(crate) channels: Vec<ChannelView>,
+    pub(crate) events: Vec<EventRecord>,
+    /// Where it takes orders.
+    #[serde(skip)]
+    pub(crate) control: PathBuf,
+}
+
+/// A channel, and what its device says of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ChannelView {
+    #[serde(flatten)]
+    pub(crate) record: ChannelRecord,
+    /// Half of its answered calls took less, ns.
+    pub(crate) call_p50: Option<u64>,
+    /// 99 of 100 took less, ns.
+    pub(crate) call_p99: Option<u64>,
+    /// None where the device is not ours.
+    pub(crate) network: Option<NetworkView>,
+}
+
+/// What our device says of a channel's queue pair.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct NetworkView {
+    /// What carries it.
+    pub(crate) carrier: Carrier,
+    /// Data packets sent, repeats included.
+    pub(crate) sent: u64,
+    /// Data packets sent again.
+    pub(crate) retransmits: u64,
+    /// Bytes under way.
+    pub(crate) in_flight: u64,
+    /// Paths, and of them those that work; none while the connection rests.
+    pub(crate) paths: u64,
+    pub(crate) paths_up: u64,
+    /// Smoothed round trips of its paths, ns: shortest and longest.
+    pub(crate) rtt_least: Option<u64>,
+    pub(crate) rtt_most: Option<u64>,
+    /// Its paths, where anything is known of them.
+    pub(crate) path_list: Vec<PathRecord>,
+}
+
+/// A device of ours.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct DeviceView {
+    pub(crate) name: String,
+    pub(crate) is_dead: bool,
+    pub(crate) program: ProgramRecord,
+    pub(crate) device: DeviceRecord,
+    pub(crate) connections: Vec<ConnectionRecord>,
+    pub(crate) paths: Vec<PathRecord>,
+}
+
+/// The folders to look into: the one that is named, or all that may be seen.
+pub(crate) fn folders(folder: Option<&Path>) -> Vec<Folder> {
+    folder.map_or_else(Folder::visible, |path| vec![Folder::at(path)])
+}
+
+impl Host {
+    /// Looks at all files. Those that dead programs left are shown once, and cleared away.
+    ///
+    /// # Errors
+    /// A folder cannot be read.
+    pub(crate) fn look(folder: Option<&Path>) -> Result<Self> {
+        let mut all = Vec::new();
+        for folder in folders(folder) {
+            all.extend(folder.scan().context("cannot look for running programs")?);
+        }
+        let host = Self::of(&all);
+        all.iter().filter(|found| found.is_dead).for_each(Found::clear);
+        Ok(host)
+    }
+
+    /// What files say that were found.
+    pub(crate) fn of(all: &[Found]) -> Self {
+        let mut host = Self { now: weft_stat::now().as_nanos(), ..Self::default() };
+        for found in all {
+            match found.read() {
+                Ok(snapshot) => host.take(found, snapshot),
+                Err(error) => host.unreadable.push(format!("{}: {error}", found.path.display())),
+            }
+        }
+        host.join();
+        host
+    }
+
+    fn take(&mut self, found: &Found, snapshot: Snapshot) {
+        let Snapshot { heartbeat, life, program, context, device, .. } = snapshot;
+        let (name, is_dead) = (found.name.clone(), found.is_dead);
+        if let Some(device) = device {
+            let Snapshot { connections, paths, .. } = snapshot;
+            self.devices.push(DeviceView { name, is_dead, program, device, connections, paths });
+            return;
+        }
+        let view = |record: ChannelRecord| ChannelView {
+            call_p50: record.calls.quantile(500),
+            call_p99: record.calls.quantile(990),
+            network: None,
+            record,
+        };
+        self.nodes.push(NodeView {
+            name,
+            is_dead,
+            life,
+            unattended: self.now.saturating_sub(heartbeat),
+            program,
+            context: context.unwrap_or_default(),
+            channels: snapshot.channels.into_iter().map(view).collect(),
+            events: snapshot.events,
+            control: found.control(),
+        });
+    }
+
+    /// Finds each channel's connections: those of its queue pair, whose number is unique on a host's address. Its
+    /// device is in its own process, or a daemon's.
+    fn join(&mut self) {
+        for node in &mut self.nodes {
+            let own = |device: &&DeviceView| device.program.pid == node.program.pid;
+            let others = self.devices.iter().filter(|device| !own(device));
+            let devices: Vec<&DeviceView> = self.devices.iter().filter(own).chain(others).collect();
+            for channel in &mut node.channels {
+                channel.network = devices.iter().find_map(|device| device.network(&channel.record));
+            }
+        }
+    }
+}
+
+impl NodeView {
+    /// Whether it goes by this name: its program's, its process's number, or its file's.
+    pub(crate) fn is_called(&self, wanted: &str) -> bool {
+        let program = &self.program;
+        wanted == program.name.as_str() || wanted == self.name || wanted == program.pid.to_string()
+    }
+}
+
+impl ChannelView {
+    /// What carries its frames: a stream, or a queue pair over the network or the host's memory.
+    pub(crate) fn by(&self) -> String {
+        match &self.network {
+            Some(network) if self.record.carrier == Carrier::Rdma => network.carrier.to_string(),
+            _ => self.record.carrier.to_string(),
+        }
+    }
+}
+
+impl DeviceView {
+    fn network(&self, channel: &ChannelRecord) -> Option<NetworkView> {
+        let is_its = |connection: &&ConnectionRecord| {
+            connection.qp == Some(channel.qp) && connection.peer == channel.peer
+        };
+        let own: Vec<&ConnectionRecord> = self.connections.iter().filter(is_its).collect();
+        let carrier = own.first()?.carrier;
+        let sum = |of: fn(&ConnectionRecord) -> u64| own.iter().map(|it| of(it)).sum();
+        let is_of = |path: &&PathRecord| own.iter().any(|it| it.id == path.connection);
+        Some(NetworkView {
+            carrier,
+            sent: sum(|it| it.sent),
+            retransmits: sum(|it| it.retransmits),
+            in_flight: sum(|it| it.in_flight),
+            paths: own.iter().map(|it| it.paths).max().unwrap_or(0),
+            paths_up: own.iter().filter(|it| it.paths > 0).map(|it| it.paths_up).min().unwrap_or(0),
+            rtt_least: own.iter().filter_map(|it| it.rtt_least).min(),
+            rtt_most: own.iter().filter_map(|it| it.rtt_most).max(),
+            path_list: self.paths.iter().filter(is_of).cloned().collect(),
+        })
+    }
+}

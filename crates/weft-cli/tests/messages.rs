@@ -1,0 +1,191 @@
+//! Messages over RDMA from the command line, on Weft's own device: `weft perf --messages` and `weft ping`.
+#![allow(clippy::disallowed_methods, reason = "these tests watch programs in real time")]
+
+#[path = "../../weft-rdmacm/tests/programs/library.rs"]
+#[expect(dead_code, reason = "programs here load the library by themselves")]
+mod library;
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::Ipv4Addr;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+use weft_lab::{Direction, Impairment, Lab, LabSpec, requirements};
+// The archives are made with the libraries.
+use {weft_rdmacm as _, weft_verbs as _};
+
+use library::LIBRARY;
+
+/// The command on Weft's device.
+fn weft(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+    command.args(words).args(["--device", "weft", "--libraries"]).arg(&*LIBRARY);
+    command
+}
+
+/// A server that is ended with the test.
+struct Server {
+    child: Child,
+    at: String,
+}
+
+impl Server {
+    fn start(words: &[&str]) -> Self {
+        Self::started(|command| command.spawn().unwrap(), words)
+    }
+
+    fn started(spawn: impl FnOnce(&mut Command) -> Child, words: &[&str]) -> Self {
+        let mut command = weft(words);
+        let mut child = spawn(command.stdout(Stdio::piped()));
+        let line = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+        let at = line.split([' ', ';']).find(|word| word.contains(':')).unwrap().to_owned();
+        Self { child, at }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn said(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", said(output)))
+}
+
+#[test]
+fn every_flow_model_is_measured() {
+    let server = Server::start(&["perf", "server", "--messages", "--listen", "127.0.0.1:0"]);
+    let common =
+        ["perf", "client", &server.at, &server.at, "--messages", "--duration", "300ms", "--json"];
+    for (model, classes) in [
+        ("ping-pong", &["round trip"][..]),
+        ("bulk", &["transfer"]),
+        ("elephants-mice", &["elephants", "mice"]),
+        ("incast", &["answer", "round"]),
+        ("rpc-mix", &["to 4 KiB"]),
+    ] {
+        let output = weft(&common).args(["--model", model]).output().unwrap();
+        assert!(output.status.success(), "{model}: {}", said(&output));
+        assert!(said(&output).contains("on Weft's own RDMA device"), "{}", said(&output));
+        let report = json(&output);
+        assert_eq!(report["model"], model);
+        assert_eq!((&report["unanswered"], &report["refused"]), (&0.into(), &0.into()), "{report}");
+        assert!(report["goodput_bps"].as_f64().unwrap() > 0.0, "{report}");
+        for class in classes {
+            let found =
+                report["classes"].as_array().unwrap().iter().find(|row| row["name"] == *class);
+            let latency = &found.unwrap()["latency_us"];
+            assert!(latency["count"].as_u64().unwrap() > 0, "{model}, {class}: {report}");
+            let [least, most] = ["min", "max"].map(|key| latency[key].as_f64().unwrap());
+            assert!(least > 0.2 && least < most, "{report}");
+        }
+    }
+    let output = weft(&common).args(["--trace-every", "1"]).output().unwrap();
+    let report = json(&output);
+    let traced = report["traced"].as_array().unwrap();
+    assert_eq!(traced.len(), 3, "{report}");
+    assert_eq!(traced[0]["latency_us"]["count"], report["calls"], "{report}");
+}
+
+#[test]
+fn what_does_not_fit_is_named() {
+    for (words, want) in [
+        (&["127.0.0.1:1", "--messages"][..], "nobody listens there"),
+        (&["127.0.0.1:1", "--messages", "--model", "pingpong"], "ping-pong"),
+        (&["127.0.0.1:1", "--messages", "--sizes", "google-rcp"], "google-rpc"),
+        (&["127.0.0.1:1", "--messages", "--message-set", "depht=3"], "depth"),
+        (&["127.0.0.1:1", "--messages", "--rate", "0"], "--rate 0"),
+        (&["127.0.0.1:1", "127.0.0.1:2"], "several servers are for --messages"),
+    ] {
+        let output = weft(&[&["perf", "client"], words].concat()).output().unwrap();
+        assert!(!output.status.success() && said(&output).contains(want), "{}", said(&output));
+    }
+}
+
+#[test]
+fn hosts_ping_each_other_and_who_is_silent_is_named() {
+    let serve = ["ping", "serve", "--listen", "127.0.0.1:0"];
+    let servers: Vec<Server> = (0..3).map(|_| Server::start(&serve)).collect();
+    let mut at: Vec<&str> = servers.iter().map(|server| server.at.as_str()).collect();
+    let ping =
+        |at: &[&str]| weft(&[&["ping", "--count", "7", "--json"], at].concat()).output().unwrap();
+    let output = ping(&at);
+    assert!(output.status.success(), "{}", said(&output));
+    let report = json(&output);
+    let pairs = report["pairs"].as_array().unwrap();
+    assert_eq!((pairs.len(), &report["unreachable"]), (6, &Value::Array(Vec::new())));
+    assert!(pairs.iter().all(|pair| pair["answered"] == 7 && pair["lost"] == 0), "{report}");
+    let least = |pair: &Value| pair["round_trip_us"]["min"].as_f64().unwrap();
+    assert!(pairs.iter().all(|pair| least(pair) > 0.2), "{report}");
+    // Nobody is there; then the matrix has a column of losses, and says who is missing.
+    at.push("127.0.0.1:1");
+    let output = ping(&at);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let report = json(&output);
+    assert_eq!(report["unreachable"][0]["host"], "127.0.0.1:1");
+    let to_nobody = |pair: &&Value| pair["to"] == "127.0.0.1:1" && pair["lost"] == 7;
+    assert_eq!(report["pairs"].as_array().unwrap().iter().filter(to_nobody).count(), 3, "{report}");
+    let text = weft(&[&["ping"], at.as_slice()].concat()).output().unwrap();
+    let text = said(&text);
+    assert!(
+        text.contains("127.0.0.1:1 did not ping: ") && text.contains("nobody listens"),
+        "{text}"
+    );
+    assert!(!text.contains('\x1b'), "no colours for a pipe: {text}");
+}
+
+/// Three hosts below two ToRs, each with a server.
+#[test]
+fn a_dead_cable_and_a_slow_one_show_in_the_matrix() {
+    if let Some(missing) = requirements().into_iter().find(|r| r.essential && !r.met) {
+        let line = format!("SKIPPED weft ping in a lab: no {} ({})\n", missing.name, missing.fix);
+        return io::stderr().write_all(line.as_bytes()).unwrap();
+    }
+    let name = format!("p{}", std::process::id());
+    let spec = LabSpec { hosts_per_leaf: 2, spines: 2, ..LabSpec::named(name) };
+    let mut lab = Lab::up(&spec).unwrap();
+    let hosts = ["h0", "h1", "h2", "h3"];
+    let _servers = hosts.map(|host| {
+        Server::started(|command| lab.spawn(host, command).unwrap(), &["ping", "serve"])
+    });
+    let at: Vec<Ipv4Addr> = (0..4).map(|host| lab.fabric().address(host)).collect();
+    let file = std::env::temp_dir().join(format!("weft-ping-{}.toml", std::process::id()));
+    let text =
+        format!("[tor]\nleaf0 = ['{}', '{}']\nleaf1 = ['{}', '{}']\n", at[0], at[1], at[2], at[3]);
+    fs::write(&file, text).unwrap();
+    let ping = |lab: &Lab, words: &[&str]| {
+        let mut command = weft(&["ping", "--file", file.to_str().unwrap(), "--json"]);
+        command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+        lab.spawn("h0", &mut command).unwrap().wait_with_output().unwrap()
+    };
+    let output = ping(&lab, &["--count", "10"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let report = json(&output);
+    let pairs = report["pairs"].as_array().unwrap();
+    assert_eq!(pairs.len(), 12);
+    assert!(pairs.iter().all(|pair| pair["lost"] == 0), "{report}");
+    assert_eq!((&pairs[1]["from_tor"], &pairs[1]["to_tor"]), (&"leaf0".into(), &"leaf1".into()));
+    let dead = Impairment { black_hole: true, ..Impairment::default() };
+    lab.impair("h3-l1", Direction::Both, &dead).unwrap();
+    let output = ping(&lab, &["--count", "2", "--timeout", "200ms"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let report = json(&output);
+    let gone = at[3].to_string();
+    assert_eq!(report["unreachable"][0]["host"], gone, "{report}");
+    for pair in report["pairs"].as_array().unwrap() {
+        let cut = pair["to"] == gone;
+        let from_gone = pair["from"] == gone;
+        assert!(from_gone || cut == (pair["lost"] == 2), "{pair}");
+        assert!(!cut || from_gone || pair["outlier"] == true, "{pair}");
+    }
+    fs::remove_file(&file).unwrap();
+}

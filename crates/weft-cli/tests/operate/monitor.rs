@@ -1,0 +1,268 @@
+//! `weft monitor`: agents, the collector, metrics.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::programs::{Folder, Running, Server, said, until};
+
+/// A `weft monitor` that has said where it listens.
+pub(crate) struct Monitor {
+    pub(crate) running: Running,
+    pub(crate) at: String,
+}
+
+impl Monitor {
+    pub(crate) fn agent(folder: &Folder, words: &[&str]) -> Self {
+        Self::start(folder, &[&["agent", "--every", "100ms"], words].concat())
+    }
+
+    pub(crate) fn serve(folder: &Folder, words: &[&str]) -> Self {
+        let words =
+            [&["serve", "--listen", "127.0.0.1:0", "--every", "100ms", "--keep", "30s"], words]
+                .concat();
+        Self::start(folder, &words)
+    }
+
+    fn start(folder: &Folder, words: &[&str]) -> Self {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("weft"));
+        command.arg("monitor").args(words).arg("--json").env("WEFT_STAT", folder.path());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let out = child.stdout.take().unwrap();
+        let running = Running(child);
+        let said: Value =
+            serde_json::Deserializer::from_reader(out).into_iter().next().unwrap().unwrap();
+        Self { running, at: said["listening"].as_str().unwrap().to_owned() }
+    }
+
+    /// The head and the body of what it answers.
+    pub(crate) fn ask(&self, request: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(&self.at).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_owned(), body.to_owned())
+    }
+
+    pub(crate) fn get(&self, path: &str) -> String {
+        let (head, body) = self.ask(&format!("GET {path} HTTP/1.0\r\n\r\n"));
+        assert!(head.starts_with("HTTP/1.0 200"), "{path}: {head}");
+        body
+    }
+
+    fn picture(&self) -> Value {
+        serde_json::from_str(&self.get("/v1/picture")).unwrap()
+    }
+
+    /// What Prometheus' own parser makes of its metrics: name, labels, value of each sample.
+    fn samples(&self) -> Vec<(String, Value, f64)> {
+        let script = "import sys, json\n\
+            from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse\n\
+            samples = [s for family in parse(sys.stdin.read()) for s in family.samples]\n\
+            print(json.dumps([[s.name, s.labels, float(s.value)] for s in samples]))";
+        let mut python = Command::new("/usr/bin/python3");
+        let piped = python.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = piped.spawn().unwrap();
+        let text = self.get("/metrics");
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "the parser refuses it:\n{text}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+/// Whether a Debian package is there; says so past the harness where it is not.
+pub(crate) fn can(test: &str, program: &str, arguments: &[&str], package: &str) -> bool {
+    let tried = Command::new(program).args(arguments).output();
+    if tried.is_ok_and(|output| output.status.success()) {
+        return true;
+    }
+    let line = format!("SKIPPED {test}: no {package} (sudo apt-get install {package})\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    false
+}
+
+fn value(samples: &[(String, Value, f64)], name: &str, program: &str) -> Option<f64> {
+    let is_it =
+        |(of, labels, _): &&(String, Value, f64)| of == name && labels["program"] == program;
+    samples.iter().find(is_it).map(|(.., value)| *value)
+}
+
+#[test]
+fn prometheus_reads_what_an_agent_says() {
+    let parser = &["-c", "import prometheus_client.openmetrics.parser"];
+    if !can("metrics of an agent", "/usr/bin/python3", parser, "python3-prometheus-client") {
+        return;
+    }
+    let folder = Folder::new("metrics");
+    let server = folder.server("watched_store");
+    let echo = folder.server("watched_ping");
+    let client = folder.traffic(&echo.at());
+    let agent = Monitor::agent(&folder, &["--listen", "127.0.0.1:0"]);
+    let sent = |least: f64| {
+        until("messages that are counted", || {
+            let samples = agent.samples();
+            let sent = value(&samples, "weft_messages_sent_total", "watched_ping")?;
+            (sent > least).then_some((samples, sent))
+        })
+    };
+    let (_, first) = sent(0.0);
+    let (samples, _) = sent(first);
+    assert_eq!(value(&samples, "weft_node", "watched_store"), Some(1.0));
+    assert!(value(&samples, "weft_memory_registered_bytes", "watched_ping").unwrap() > 100_000.0);
+    assert_eq!(value(&samples, "weft_channels_begun_total", "watched_store"), Some(0.0));
+    // Of both ends of the ping-pong only one calls.
+    let all: f64 = samples
+        .iter()
+        .filter(|(name, labels, _)| name == "weft_call_seconds_bucket" && labels["le"] == "+Inf")
+        .map(|(.., count)| count)
+        .sum();
+    let counted: f64 = samples
+        .iter()
+        .filter(|(name, ..)| name == "weft_call_seconds_count")
+        .map(|(.., n)| n)
+        .sum();
+    assert!(all > 0.0 && all == counted, "{all} {counted}");
+    // What a channel counted is still counted when it is gone.
+    drop(client);
+    let end = until("the channel's end", || {
+        let samples = agent.samples();
+        let channels = |(name, ..): &(String, Value, f64)| name == "weft_channels";
+        (!samples.iter().any(channels)).then_some(samples)
+    });
+    assert!(value(&end, "weft_messages_sent_total", "watched_ping").unwrap() > first);
+    drop(server);
+}
+
+#[test]
+fn who_died_and_who_ended_are_told_apart() {
+    let folder = Folder::new("endings");
+    let mut killed = folder.server("watched_store");
+    let echo = folder.server("watched_ping");
+    let monitor = Monitor::serve(&folder, &[]);
+    let events = |kind: &str, pid: u64| {
+        let picture = monitor.picture();
+        let mut events = picture["events"].as_array().unwrap().iter();
+        events.any(|event| event["kind"] == kind && event["pid"] == pid)
+    };
+    until("who is there", || events("began", killed.pid()).then_some(()));
+    let mut client = folder.command("watched_ping", &[&echo.at(), "64", "200000"]);
+    let mut client = Running(client.stdout(Stdio::null()).spawn().unwrap());
+    let pid = client.0.id().into();
+    until("the client", || events("opened", pid).then_some(()));
+    killed.running.kill();
+    until("the death", || events("died", killed.pid()).then_some(()));
+    assert!(client.0.wait().unwrap().success());
+    until("the end", || events("ended", pid).then_some(()));
+    assert!(!events("died", pid) && !events("ended", killed.pid()));
+    until("the peer's end", || events("closed", echo.pid()).then_some(()));
+}
+
+#[test]
+fn orders_need_the_token_that_the_agent_was_given() {
+    let folder = Folder::new("token");
+    let _server = folder.server("watched_store");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (token, other) = (write("token", "s3cret\n"), write("other", "s3creT\n"));
+    let agent = Monitor::agent(&folder, &["--listen", "127.0.0.1:0", "--token-file", &token]);
+    let closed = Monitor::agent(&folder, &["--listen", "127.0.0.1:0"]);
+    let set = |at: &str, more: &[&str]| {
+        let words = ["adm", "set", "keepalive", "3s", "--all", "--hosts", at];
+        let output = folder.weft(&[&words, more].concat());
+        (output.status.code(), said(&output))
+    };
+    let (code, said) = set(&agent.at, &[]);
+    assert!(code == Some(1) && said.contains("not the token"), "{said}");
+    let (code, said) = set(&agent.at, &["--token-file", &other]);
+    assert!(code == Some(1) && said.contains("not the token"), "{said}");
+    let (code, said) = set(&closed.at, &["--token-file", &token]);
+    assert!(code == Some(1) && said.contains("takes no orders"), "{said}");
+    let (code, said) = set("127.0.0.1:1", &["--token-file", &token]);
+    assert!(code == Some(1) && said.contains("is `weft monitor agent` running there"), "{said}");
+    let (code, said) = set(&agent.at, &["--token-file", &token]);
+    assert!(code == Some(0) && said.contains("3s") && said.contains(&agent.at), "{said}");
+    let got = folder.json(&["adm", "get", "keepalive"]);
+    assert_eq!(got[0]["settings"][0]["value"], "3s");
+}
+
+#[test]
+fn strangers_get_errors_and_nothing_else() {
+    let folder = Folder::new("strangers");
+    let agent = Monitor::agent(&folder, &["--listen", "127.0.0.1:0"]);
+    let status = |request: &str| agent.ask(request).0.split(' ').nth(1).unwrap().to_owned();
+    assert_eq!(status("GET / HTTP/1.0\r\n\r\n"), "404", "an agent has no page");
+    assert_eq!(status("GET /../../etc/passwd HTTP/1.0\r\n\r\n"), "404");
+    assert_eq!(status("DELETE /v1/report HTTP/1.0\r\n\r\n"), "405");
+    assert_eq!(status("POST /v1/orders HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}"), "403");
+    let long = "x".repeat(100_000);
+    let posted =
+        format!("POST /v1/orders HTTP/1.0\r\nContent-Length: {}\r\n\r\n{long}", long.len());
+    assert_eq!(status(&posted), "413");
+    assert_eq!(status("nonsense\r\n\r\n"), "400");
+    assert!(agent.get("/metrics").ends_with("# EOF\n"));
+}
+
+#[test]
+fn two_hosts_are_one_picture_and_one_that_falls_silent_is_named() {
+    let folders = ["one", "two"].map(|name| Folder::new(&format!("hosts-{name}")));
+    let server = folders[0].server("watched_ping");
+    let client = folders[1].traffic(&server.at());
+    let mut agents = [("127.0.0.1:0", 0), ("127.0.0.2:0", 1)]
+        .map(|(at, host)| Monitor::agent(&folders[host], &["--listen", at]));
+    let hosts = format!("{},{}", agents[0].at, agents[1].at);
+    let monitor = Monitor::serve(&folders[0], &["--hosts", &hosts]);
+    let (from, to) = until("calls between the two", || {
+        let picture = monitor.picture();
+        let pairs = picture["by_host"].as_array()?.clone();
+        let calls = pairs.iter().find(|pair| pair[1]["p99"].is_u64())?;
+        assert!(calls[1]["p50"].as_u64() <= calls[1]["p99"].as_u64());
+        let host = |end: &str| calls[0][end]["host"].as_str().unwrap().to_owned();
+        Some((host("from"), host("to")))
+    });
+    assert_ne!(from, to, "the client is on another host than the server");
+    until("history", || {
+        let picture = monitor.picture();
+        (picture["by_program"][0][2].as_array()?.len() > 3).then_some(())
+    });
+    let picture = monitor.picture();
+    let talker = &picture["talkers"][0];
+    assert_eq!(talker["ends"]["from"]["program"][0], "watched_ping");
+    assert!(talker["bytes"].as_f64().unwrap() > 1000.0, "{talker}");
+    assert!(monitor.get("/metrics").contains("weft_host_up"));
+
+    agents[0].running.kill();
+    until("silence", || {
+        let picture = monitor.picture();
+        let silent = picture["hosts"].as_array()?.iter().filter(|host| host["silent"].is_string());
+        let told = picture["events"].as_array()?.iter().any(|event| event["kind"] == "silent");
+        (silent.count() == 1 && told).then_some(())
+    });
+    let down = format!("weft_host_up{{host=\"{}\"}} 0.0", agents[0].at);
+    assert!(monitor.get("/metrics").contains(&down), "{}", monitor.get("/metrics"));
+    drop(client);
+}
+
+#[test]
+fn hosts_in_a_file_and_what_is_wrong_with_it() {
+    let folder = Folder::new("file");
+    let server = folder.server("watched_store");
+    let agent = Monitor::agent(&folder, &["--listen", "127.0.0.1:0"]);
+    let file = folder.path().join("hosts");
+    std::fs::write(&file, format!("# ours\n{}  # this one\n\n", agent.at)).unwrap();
+    let path = file.to_str().unwrap();
+    let monitor = Monitor::serve(&folder, &["--file", path]);
+    until("its program", || (monitor.picture()["hosts"][0]["programs"] == 1).then_some(()));
+    std::fs::write(&file, "# nobody\n").unwrap();
+    let refused = folder.weft(&["monitor", "serve", "--file", path]);
+    assert!(said(&refused).contains("names no host"), "{}", said(&refused));
+    let taken = folder.weft(&["monitor", "agent", "--listen", &agent.at]);
+    assert!(said(&taken).contains("cannot listen at"), "{}", said(&taken));
+    drop::<Server>(server);
+}
