@@ -130,6 +130,8 @@ impl From<&Stats> for TransportReport {
             spurious_retransmits,
             ecn_marks,
             ecn_marks_heard,
+            declined: _,
+            shed: _,
             out_of_order,
             paths_down,
             paths_up,

@@ -28,6 +28,10 @@ pub struct Stats {
     pub ecn_marks: u64,
     /// Congestion marks that peers reported on packets of ours.
     pub ecn_marks_heard: u64,
+    /// Packets that the owner had no room for; the peer sends them again.
+    pub declined: u64,
+    /// Packets that the owner threw away because they came faster than they may.
+    pub shed: u64,
     /// Packets accepted before one with a lower number.
     pub out_of_order: u64,
     /// Times a path went down.
@@ -75,6 +79,8 @@ impl AddAssign<&Self> for Stats {
             spurious_retransmits,
             ecn_marks,
             ecn_marks_heard,
+            declined,
+            shed,
             out_of_order,
             paths_down,
             paths_up,
@@ -93,6 +99,8 @@ impl AddAssign<&Self> for Stats {
         self.spurious_retransmits += spurious_retransmits;
         self.ecn_marks += ecn_marks;
         self.ecn_marks_heard += ecn_marks_heard;
+        self.declined += declined;
+        self.shed += shed;
         self.out_of_order += out_of_order;
         self.paths_down += paths_down;
         self.paths_up += paths_up;

@@ -134,6 +134,8 @@ impl TransportCounters {
             spurious_retransmits,
             ecn_marks,
             ecn_marks_heard,
+            declined: _,
+            shed: _,
             out_of_order,
             paths_down,
             paths_up,

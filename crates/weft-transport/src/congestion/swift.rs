@@ -11,6 +11,8 @@
 //! * Packets acknowledged by an ACK that echoes a packet of another path wait for this path's next
 //!   delay sample and count with it.
 //! * The endpoint target includes the time an ACK may be held back, which is no congestion.
+//! * Congestion marks count as a loss does. Rate limits of a receiver speak through them (BIFROST,
+//!   section 7.1), and no delay tells of those.
 
 use weft_units::{Duration, Instant};
 
@@ -148,6 +150,11 @@ impl Controller {
         Duration::from_nanos(self.rtt_ns.into())
     }
 
+    fn decrease_by_half(&mut self, now: Instant) {
+        let rtt = self.rtt();
+        self.each_window(|window| window.decrease(1.0 - MAX_DECREASE, now, rtt));
+    }
+
     fn each_window(&mut self, mut change: impl FnMut(&mut Window)) {
         for window in [&mut self.fabric, &mut self.endpoint] {
             change(window);
@@ -161,6 +168,9 @@ impl Congestion for Controller {
     fn on_ack(&mut self, ack: &AckSample) {
         self.timeouts = 0;
         self.waiting = self.waiting.saturating_add(ack.acked_packets);
+        if ack.marked_packets > 0 {
+            self.decrease_by_half(ack.now);
+        }
         let Some(rtt) = ack.rtt else { return };
         let fabric = short(ack.fabric_delay.unwrap_or(rtt)).max(1);
         let endpoint = short(ack.endpoint_delay.unwrap_or(Duration::ZERO));
@@ -187,8 +197,7 @@ impl Congestion for Controller {
     /// Algorithm 1, "on fast recovery".
     fn on_loss(&mut self, now: Instant) {
         self.timeouts = 0;
-        let rtt = self.rtt();
-        self.each_window(|window| window.decrease(1.0 - MAX_DECREASE, now, rtt));
+        self.decrease_by_half(now);
     }
 
     /// Algorithm 1, "on retransmit timeout".

@@ -217,6 +217,40 @@ impl Connection {
         })
     }
 
+    /// The packet `psn`, if the owner was told to place it and has not.
+    fn waiting(&mut self, psn: u32, window: u16) -> Result<&mut ReceivedPacket, PlacedError> {
+        let receiver = &mut self.receiver;
+        let held = psn.wrapping_sub(receiver.base) < u32::from(window);
+        let packet = held.then(|| receiver.received.slot_mut(psn)).flatten();
+        packet
+            .filter(|packet| packet.stage() == Stage::Arrived)
+            .ok_or(PlacedError::NotWaiting { psn })
+    }
+
+    /// The owner could not place packet `psn`: it is as if it had not come.
+    pub(crate) fn handle_declined(
+        &mut self,
+        psn: u32,
+        shared: &mut Shared,
+    ) -> Result<(), PlacedError> {
+        *self.waiting(psn, shared.config.reorder_window)? = ReceivedPacket::default();
+        self.receiver.waiting -= 1;
+        shared.stats.declined += 1;
+        Ok(())
+    }
+
+    /// The owner threw packet `psn` away because the sender is faster than it may be.
+    pub(crate) fn handle_shed(
+        &mut self,
+        now: Instant,
+        psn: u32,
+        shared: &mut Shared,
+    ) -> Result<(), PlacedError> {
+        self.waiting(psn, shared.config.reorder_window)?.flags |= MARKED;
+        shared.stats.shed += 1;
+        self.handle_placed(now, psn, shared)
+    }
+
     /// The owner placed packet `psn`.
     pub(crate) fn handle_placed(
         &mut self,
@@ -224,14 +258,10 @@ impl Connection {
         psn: u32,
         shared: &mut Shared,
     ) -> Result<(), PlacedError> {
-        let receiver = &mut self.receiver;
-        let waiting = psn.wrapping_sub(receiver.base) < u32::from(shared.config.reorder_window);
-        let packet = waiting.then(|| receiver.received.slot_mut(psn)).flatten();
-        let packet = packet
-            .filter(|packet| packet.stage() == Stage::Arrived)
-            .ok_or(PlacedError::NotWaiting { psn })?;
+        let packet = self.waiting(psn, shared.config.reorder_window)?;
         packet.set_stage(Stage::Placed);
         let marked = packet.is_marked();
+        let receiver = &mut self.receiver;
         receiver.waiting -= 1;
         receiver.placed = receiver.placed.wrapping_add(1);
         receiver.marked = receiver.marked.wrapping_add(marked.into());

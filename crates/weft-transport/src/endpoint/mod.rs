@@ -273,6 +273,36 @@ impl Endpoint {
         Ok(())
     }
 
+    /// There is no room for packet `psn`: it is as if it had been lost on its way, and the peer sends it
+    /// again (BIFROST, section 4.3: reliability covers the guest's queue).
+    ///
+    /// # Errors
+    /// See [`PlacedError`].
+    pub fn decline(&mut self, connection: ConnectionId, psn: u32) -> Result<(), PlacedError> {
+        let slot = self.connections.find(connection.0).ok_or(PlacedError::UnknownConnection)?;
+        let state = self.connections.get_mut(slot).expect("found just now");
+        state.handle_declined(psn, &mut self.shared)
+    }
+
+    /// Packet `psn` was thrown away because its sender is faster than it may be: it is acknowledged and
+    /// marked as congested, so that it does not come again and the peer slows down (BIFROST,
+    /// section 7.1). Its message is delivered all the same; what is missing of it the owner knows.
+    ///
+    /// # Errors
+    /// See [`PlacedError`].
+    pub fn shed(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        psn: u32,
+    ) -> Result<(), PlacedError> {
+        let slot = self.connections.find(connection.0).ok_or(PlacedError::UnknownConnection)?;
+        let state = self.connections.get_mut(slot).expect("found just now");
+        state.handle_shed(now, psn, &mut self.shared)?;
+        self.settle(now, slot);
+        Ok(())
+    }
+
     /// Ends a connection and tells the peer; what was not acknowledged may or may not arrive.
     /// `Closed` follows. An id that means nothing is ignored.
     pub fn close(&mut self, now: Instant, connection: ConnectionId) {

@@ -6,6 +6,7 @@ mod handshake;
 mod hostile;
 mod idle;
 mod operations;
+mod owner;
 mod pair;
 mod rates;
 mod recovery;

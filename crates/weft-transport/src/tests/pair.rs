@@ -11,7 +11,7 @@ use weft_wire::Packet;
 
 use crate::path::PathId;
 use crate::{
-    Arrival, ConnectionId, Endpoint, EndpointConfig, Event, Message, Secret, Transmit,
+    Arrival, ConnectionId, Endpoint, EndpointConfig, Event, Message, Placement, Secret, Transmit,
     TransportConfig, Verdict,
 };
 
@@ -35,6 +35,16 @@ pub(super) struct OnLink<'a> {
     pub(super) packet: &'a Packet,
 }
 
+/// What an owner does with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taking {
+    Place,
+    Decline,
+    Shed,
+}
+
+pub(super) type Owner = Box<dyn FnMut(&Placement) -> Taking>;
+
 pub(super) type Rule = Box<dyn FnMut(&OnLink<'_>) -> Fate>;
 
 struct OnWire {
@@ -50,6 +60,8 @@ pub(super) struct Pair {
     pub(super) now: Instant,
     pub(super) one_way: Duration,
     pub(super) rule: Rule,
+    /// What the owners of both ends do with what arrives.
+    pub(super) owner: Owner,
     pub(super) events: [Vec<Event>; 2],
     /// Bytes placed at each end: (connection, message, offset) to length.
     placed: [BTreeMap<(ConnectionId, u32, u32), u16>; 2],
@@ -84,6 +96,7 @@ impl Pair {
             now: Instant::from_nanos(1_000_000_000),
             one_way: Duration::from_micros(5),
             rule: Box::new(|_| Fate::Pass),
+            owner: Box::new(|_| Taking::Place),
             events: [Vec::new(), Vec::new()],
             placed: [BTreeMap::new(), BTreeMap::new()],
             sent: [0; 2],
@@ -194,12 +207,20 @@ impl Pair {
     fn deliver(&mut self, on_wire: OnWire) {
         let OnWire { to, arrival, packet, payload_len } = on_wire;
         let verdict = self.ends[to].handle_packet(self.now, &arrival, &packet, payload_len);
-        if let Verdict::Place(placement) = verdict {
-            let key = (placement.connection, placement.message, placement.offset);
-            let before = self.placed[to].insert(key, placement.len);
-            assert_eq!(before, None, "{key:?} was placed twice");
-            self.ends[to].placed(self.now, placement.connection, placement.psn).unwrap();
-        }
+        let Verdict::Place(placement) = verdict else { return };
+        let (connection, psn) = (placement.connection, placement.psn);
+        let end = &mut self.ends[to];
+        let taken = match (self.owner)(&placement) {
+            Taking::Decline => end.decline(connection, psn),
+            Taking::Shed => end.shed(self.now, connection, psn),
+            Taking::Place => {
+                let key = (connection, placement.message, placement.offset);
+                let before = self.placed[to].insert(key, placement.len);
+                assert_eq!(before, None, "{key:?} was placed twice");
+                end.placed(self.now, connection, psn)
+            }
+        };
+        taken.unwrap();
     }
 
     /// Runs for `span`, whatever happens.

@@ -1,0 +1,58 @@
+//! Owners that do not place what they are told to.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+
+use weft_units::Duration;
+
+use super::pair::{Pair, Taking};
+use crate::{PlacedError, TransportConfig};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+#[test]
+fn what_is_declined_comes_again() {
+    let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
+    let mut declined = BTreeSet::new();
+    pair.owner = Box::new(move |placement| {
+        // Each once: the first packet, the last, and every seventh between them.
+        let is_end = placement.offset == 0 || placement.offset > 1_000_000 - 1440;
+        let no_room = (is_end || placement.psn.is_multiple_of(7)) && declined.insert(placement.psn);
+        if no_room { Taking::Decline } else { Taking::Place }
+    });
+    pair.submit(0, ids[0], 1, 1_000_000);
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    assert_eq!((pair.bytes_placed(1), pair.delivered(1)), (1_000_000, [(0, 1_000_000)].to_vec()));
+    let declined = pair.ends[1].stats().declined;
+    assert!(declined >= 1_000_000 / 1440 / 7, "{declined}");
+    let sender = pair.ends[0].stats();
+    assert_eq!(sender.repeats() - sender.spurious_retransmits, declined);
+}
+
+#[test]
+fn what_is_shed_does_not_come_again_and_slows_the_sender() {
+    let run = |taking: Taking| {
+        let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
+        pair.owner = Box::new(move |_| taking);
+        let began = pair.now;
+        pair.submit(0, ids[0], 1, 4_000_000);
+        pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+        assert_eq!(pair.delivered(1), [(0, 4_000_000)]);
+        assert_eq!(pair.ends[0].stats().repeats(), 0);
+        (pair.now.since(began), pair.ends[1].stats().shed)
+    };
+    let (free, none) = run(Taking::Place);
+    let (limited, all) = run(Taking::Shed);
+    assert_eq!((none, all), (0, 4_000_000_u64.div_ceil(1440)));
+    assert!(limited > free * 3, "{limited} against {free}");
+}
+
+#[test]
+fn only_what_waits_can_be_declined_or_shed() {
+    let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
+    let (now, wrong) = (pair.now, PlacedError::NotWaiting { psn: 5 });
+    assert_eq!(pair.ends[0].decline(ids[0], 5), Err(wrong));
+    assert_eq!(pair.ends[0].shed(now, ids[0], 5), Err(wrong));
+    let nobody = crate::ConnectionId(ids[0].0 ^ 1);
+    assert_eq!(pair.ends[0].decline(nobody, 5), Err(PlacedError::UnknownConnection));
+}
