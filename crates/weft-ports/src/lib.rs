@@ -1,0 +1,14 @@
+//! Tenants' network interfaces, behind one trait: [`Port`].
+//!
+//! A frame is an Ethernet frame with a 12-byte `virtio_net_hdr_v1` before it (virtio 1.2, 5.1.6), in both directions
+//! and at every kind of port, so that the same bytes go from one tenant's memory to another's. A port never
+//! decides where a frame goes, and it never waits.
+#![deny(unsafe_code)]
+
+mod error;
+mod port;
+
+pub use error::PortError;
+pub use port::{
+    HEAD_LEN, HEADER_LEN, Holdings, MAX_FRAME, Port, PortCounters, Reading, Sent, Slot, Token,
+};
