@@ -79,6 +79,11 @@ names["Frame kinds"] = {
   [5] = "switch",
   [6] = "close",
 }
+names["VXLAN next protocols"] = {
+  [3] = "frame",
+  [126] = "weft",
+  [127] = "sealed",
+}
 header("data", "Data packet", 16, {
   { "pkt_type", "Pkt Type", 0, 1, 8, 0x0, names["Packet types"], "1" },
   { "version", "Version", 1, 1, 4, 0xf0, nil, "protocol version" },

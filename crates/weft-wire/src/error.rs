@@ -88,6 +88,20 @@ pub enum ParseError {
         /// The flags in the packet.
         flags: u8,
     },
+    /// A virtio-net header with a kind of super-frame that is not known.
+    #[error("unknown virtio-net gso_type {got:#04x}")]
+    UnknownGsoType {
+        /// The number in the header, with its ECN bit.
+        got: u8,
+    },
+    /// A VXLAN header announces something that is not spoken here.
+    #[error(
+        "unknown VXLAN next protocol {got:#04x}; known: 0x03 (frame), 0x7e (weft), 0x7f (sealed)"
+    )]
+    UnknownVxlanNext {
+        /// The number in the packet.
+        got: u8,
+    },
 }
 
 impl ParseError {
@@ -116,6 +130,8 @@ impl ParseError {
             Self::MalformedOption { .. } => "malformed_option",
             Self::BadChecksum { .. } => "bad_checksum",
             Self::NoVni { .. } => "no_vni",
+            Self::UnknownGsoType { .. } => "unknown_gso_type",
+            Self::UnknownVxlanNext { .. } => "unknown_vxlan_next",
         }
     }
 }

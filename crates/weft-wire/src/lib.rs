@@ -1,5 +1,5 @@
 //! Packet headers as bytes and as values: BIFROST's data, set-up and ACK headers bit for bit, and
-//! the Ethernet, IP, UDP and VXLAN headers around them.
+//! the Ethernet, IP, UDP, VXLAN and virtio-net headers around them.
 //!
 //! A datagram of the transport begins with one of three headers; the first byte says which. RDMA
 //! and messages travel directly over UDP, tenants' frames inside VXLAN:
@@ -60,6 +60,7 @@ mod rdma;
 mod setup;
 pub mod spec;
 mod udp;
+mod virtio_net;
 mod vxlan;
 
 pub use ack::{AckHeader, AckType, BITMAP_PACKETS, Bitmap};
@@ -77,4 +78,5 @@ pub use packet::{PACKET_TYPES, Packet};
 pub use rdma::{AtomicOperands, RdmaHeader, RdmaOperation};
 pub use setup::{SetupHeader, SetupKind, Terms};
 pub use udp::UdpHeader;
-pub use vxlan::VxlanHeader;
+pub use virtio_net::{GsoType, VirtioNetHeader};
+pub use vxlan::{VxlanHeader, VxlanNext};

@@ -64,6 +64,7 @@ pub const HEADERS: &[Header] = &[
     crate::ipv4::SPEC,
     crate::ipv6::SPEC,
     crate::eth::SPEC,
+    crate::virtio_net::SPEC,
 ];
 
 /// Every list of numbers with names.
@@ -72,6 +73,7 @@ pub const NUMBERS: &[(&str, &[Number])] = &[
     ("ACK types", crate::ack::ACK_TYPES),
     ("RDMA operations", crate::rdma::OPERATIONS),
     ("Frame kinds", crate::frame::FRAME_KINDS),
+    ("VXLAN next protocols", crate::vxlan::NEXT_PROTOCOLS),
 ];
 
 impl Header {

@@ -1,5 +1,7 @@
-//! VXLAN header (RFC 7348, section 5), over UDP port 4789. Reserved bits are sent as zero and not
-//! read, as the RFC says.
+//! VXLAN header (RFC 7348, section 5), over UDP port 4789, with the next protocol of VXLAN-GPE
+//! (draft-ietf-nvo3-vxlan-gpe, section 3) where something else than a tenant's frame follows. What
+//! knows only RFC 7348, such as Linux's VXLAN, then drops the packet for the P bit instead of taking
+//! it for a frame. Reserved bits are sent as zero and not read, as the RFC says.
 
 use crate::ParseError;
 use crate::bits::U24;
@@ -10,22 +12,27 @@ mod field {
 
     pub(super) const FLAGS_BEFORE: Field = Field::new("R", 0, 4, "sent as zero, not read");
     pub(super) const I: Field = Field::new("I", 4, 1, "set: the VNI is valid");
-    pub(super) const FLAGS_AFTER: Field = Field::new("R", 5, 3, "sent as zero, not read");
-    pub(super) const RESERVED: Field = Field::new("Reserved", 8, 24, "sent as zero, not read");
+    pub(super) const P: Field = Field::new("P", 5, 1, "set: Next Protocol is valid (VXLAN-GPE)");
+    pub(super) const FLAGS_AFTER: Field = Field::new("R", 6, 2, "sent as zero, not read");
+    pub(super) const RESERVED: Field = Field::new("Reserved", 8, 16, "sent as zero, not read");
+    pub(super) const NEXT: Field =
+        Field::new("Next Protocol", 24, 8, "what follows; zero and not read without P");
     pub(super) const VNI: Field = Field::new("VNI", 32, 24, "the tenant's network");
     pub(super) const RESERVED_LAST: Field = Field::new("Reserved", 56, 8, "sent as zero, not read");
 }
 
 pub(crate) const SPEC: spec::Header = spec::Header {
     name: "VXLAN",
-    source: "RFC 7348, section 5",
-    about: "Names the tenant's network; UDP port 4789. In BIFROST the transport's headers follow, \
-            then the tenant's frame.",
+    source: "RFC 7348, section 5; draft-ietf-nvo3-vxlan-gpe, section 3",
+    about: "Names the tenant's network; UDP port 4789. A tenant's frame follows, exactly as in the \
+            RFC, or with the P bit the transport's headers, then the tenant's frame (BIFROST).",
     fields: &[
         field::FLAGS_BEFORE,
         field::I,
+        field::P,
         field::FLAGS_AFTER,
         field::RESERVED,
+        field::NEXT,
         field::VNI,
         field::RESERVED_LAST,
     ],
@@ -33,11 +40,42 @@ pub(crate) const SPEC: spec::Header = spec::Header {
 
 const ROWS: usize = 2;
 
+/// Ethernet has a number too, and peers that speak VXLAN-GPE may use it.
+const ETHERNET: u8 = 3;
+/// The two numbers that are set aside for experimentation and testing.
+const WEFT: u8 = 0x7e;
+const SEALED: u8 = 0x7f;
+
+/// The next protocols of VXLAN-GPE that mean something here.
+pub(crate) const NEXT_PROTOCOLS: &[spec::Number] = &[
+    spec::Number {
+        value: ETHERNET,
+        name: "frame",
+        meaning: "a tenant's frame; sent without the P bit, as in RFC 7348",
+    },
+    spec::Number { value: WEFT, name: "weft", meaning: "a packet of the transport" },
+    spec::Number { value: SEALED, name: "sealed", meaning: "any of these, encrypted" },
+];
+
 /// A VXLAN header, in the host's own types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct VxlanHeader {
     /// The tenant's network.
     pub vni: U24,
+    /// What follows.
+    pub next: VxlanNext,
+}
+
+/// What a VXLAN header announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum VxlanNext {
+    /// A tenant's frame, as in RFC 7348.
+    #[default]
+    Frame,
+    /// A packet of the transport.
+    Weft,
+    /// Either of these, encrypted.
+    Sealed,
 }
 
 impl VxlanHeader {
@@ -50,14 +88,21 @@ impl VxlanHeader {
     /// Splits `bytes` into header and what follows it.
     ///
     /// # Errors
-    /// `Truncated` below [`LEN`](Self::LEN) bytes; `NoVni` without the I bit.
+    /// `Truncated` below [`LEN`](Self::LEN) bytes; `NoVni` without the I bit; `UnknownVxlanNext`
+    /// where the P bit is set and what follows is none of [`VxlanNext`].
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let (rows, rest) = split_rows::<ROWS>(bytes)?;
         if !field::I.flag(&rows) {
             return Err(ParseError::NoVni { flags: bytes[0] });
         }
-        Ok((Self { vni: U24::truncate(field::VNI.read(&rows)) }, rest))
+        let next = match (field::P.flag(&rows), field::NEXT.read_u8(&rows)) {
+            (false, _) | (true, ETHERNET) => VxlanNext::Frame,
+            (true, WEFT) => VxlanNext::Weft,
+            (true, SEALED) => VxlanNext::Sealed,
+            (true, got) => return Err(ParseError::UnknownVxlanNext { got }),
+        };
+        Ok((Self { vni: U24::truncate(field::VNI.read(&rows)), next }, rest))
     }
 
     /// Writes the header over the first [`LEN`](Self::LEN) bytes of `out`.
@@ -68,6 +113,15 @@ impl VxlanHeader {
     pub fn emit(&self, out: &mut [u8]) {
         let mut rows = [0; ROWS];
         field::I.write(&mut rows, true);
+        let number = match self.next {
+            VxlanNext::Frame => None,
+            VxlanNext::Weft => Some(WEFT),
+            VxlanNext::Sealed => Some(SEALED),
+        };
+        if let Some(number) = number {
+            field::P.write(&mut rows, true);
+            field::NEXT.write(&mut rows, number);
+        }
         field::VNI.write(&mut rows, self.vni);
         write_rows(out, &rows);
     }
@@ -87,17 +141,44 @@ mod tests {
     fn every_network_comes_back_as_it_went() {
         let mut bytes = [0; VxlanHeader::LEN];
         for vni in 0..1 << 24 {
-            let header = VxlanHeader { vni: U24::truncate(vni) };
+            let next = [VxlanNext::Frame, VxlanNext::Weft, VxlanNext::Sealed][vni as usize % 3];
+            let header = VxlanHeader { vni: U24::truncate(vni), next };
             header.emit(&mut bytes);
             assert_eq!(VxlanHeader::parse(&bytes), Ok((header, &[][..])));
         }
     }
 
     #[test]
+    fn a_plain_frame_travels_as_in_rfc_7348() {
+        let mut bytes = [0xff; VxlanHeader::LEN];
+        VxlanHeader { vni: U24::truncate(42), next: VxlanNext::Frame }.emit(&mut bytes);
+        assert_eq!(bytes, [0x08, 0, 0, 0, 0, 0, 42, 0]);
+    }
+
+    #[test]
     fn reserved_bits_are_not_read() {
-        let bytes = [0xff, 0xff, 0xff, 0xff, 0, 0, 42, 0xff];
-        let header = VxlanHeader { vni: U24::truncate(42) };
+        let vni = U24::truncate(42);
+        let header = VxlanHeader { vni, next: VxlanNext::Frame };
+        let bytes = [0xfb, 0xff, 0xff, 0xff, 0, 0, 42, 0xff];
         assert_eq!(VxlanHeader::parse(&bytes), Ok((header, &[][..])));
+        let header = VxlanHeader { vni, next: VxlanNext::Weft };
+        let bytes = [0xff, 0xff, 0xff, 0x7e, 0, 0, 42, 0xff];
+        assert_eq!(VxlanHeader::parse(&bytes), Ok((header, &[][..])));
+    }
+
+    #[test]
+    fn only_the_next_protocols_we_know_are_taken() {
+        for number in 0..=u8::MAX {
+            let bytes = [0x0c, 0, 0, number, 0, 0, 42, 0];
+            let next = VxlanHeader::parse(&bytes).map(|(header, _)| header.next);
+            let expected = match number {
+                3 => Ok(VxlanNext::Frame),
+                0x7e => Ok(VxlanNext::Weft),
+                0x7f => Ok(VxlanNext::Sealed),
+                got => Err(ParseError::UnknownVxlanNext { got }),
+            };
+            assert_eq!(next, expected);
+        }
     }
 
     #[test]

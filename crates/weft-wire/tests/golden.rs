@@ -5,9 +5,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use weft_wire::{
     AckHeader, AckType, AtomicOperands, Bitmap, Call, ChannelOffer, DataHeader, Ecn, EtherType,
-    EthernetHeader, FrameHeader, FrameKind, Ipv4Header, Ipv4Options, Ipv6Header, MacAddr,
+    EthernetHeader, FrameHeader, FrameKind, GsoType, Ipv4Header, Ipv4Options, Ipv6Header, MacAddr,
     MessageHeader, Next, Packet, RdmaHeader, RdmaOperation, RemoteBody, SetupHeader, SetupKind,
-    Terms, Trace, U3, U4, U5, U6, U11, U13, U20, U24, UdpHeader, VxlanHeader,
+    Terms, Trace, U3, U4, U5, U6, U11, U13, U20, U24, UdpHeader, VirtioNetHeader, VxlanHeader,
+    VxlanNext,
 };
 
 mod files;
@@ -329,11 +330,37 @@ fn udp_and_its_checksum() {
 }
 
 #[test]
-fn vxlan() {
-    let bytes = golden("vxlan");
-    let header = VxlanHeader { vni: U24::truncate(123_456) };
-    assert_eq!(VxlanHeader::parse(&bytes), Ok((header, &[0xaa][..])));
-    let mut out = [0; VxlanHeader::LEN];
+fn vxlan_around_each_thing_that_follows() {
+    for (name, next) in [
+        ("vxlan", VxlanNext::Frame),
+        ("vxlan_weft", VxlanNext::Weft),
+        ("vxlan_sealed", VxlanNext::Sealed),
+    ] {
+        let bytes = golden(name);
+        let header = VxlanHeader { vni: U24::truncate(123_456), next };
+        assert_eq!(VxlanHeader::parse(&bytes), Ok((header, &[0xaa][..])));
+        let mut out = [0; VxlanHeader::LEN];
+        header.emit(&mut out);
+        assert_eq!(out[..], bytes[..8]);
+    }
+}
+
+#[test]
+fn virtio_net_of_a_super_frame() {
+    let bytes = golden("virtio_net");
+    let header = VirtioNetHeader {
+        needs_csum: true,
+        data_valid: false,
+        gso_type: GsoType::TcpV6,
+        ecn: true,
+        hdr_len: 86,
+        gso_size: 1428,
+        csum_start: 54,
+        csum_offset: 16,
+        num_buffers: 1,
+    };
+    assert_eq!(VirtioNetHeader::parse(&bytes), Ok((header, &[0xaa][..])));
+    let mut out = [0; VirtioNetHeader::LEN];
     header.emit(&mut out);
-    assert_eq!(out[..], bytes[..8]);
+    assert_eq!(out[..], bytes[..12]);
 }

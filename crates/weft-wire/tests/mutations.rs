@@ -86,9 +86,11 @@ fn no_mutant_of_a_golden_packet_breaks_a_promise() {
         "no_vni",
         "truncated",
         "unknown_frame_kind",
+        "unknown_gso_type",
         "unknown_next",
         "unknown_packet_type",
         "unknown_version",
+        "unknown_vxlan_next",
         "wrong_ip_version",
         "wrong_magic",
     ];

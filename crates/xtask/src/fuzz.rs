@@ -20,7 +20,10 @@ pub(crate) struct Args {
 /// Good inputs to start from: which targets, and the folder that holds them. Files that end in
 /// `.hex` are annotated hexadecimal and are decoded; others are taken as they are.
 const SEEDS: &[(&[&str], &str)] = &[
-    (&["packet", "rdma", "eth", "ipv4", "ipv6", "udp", "vxlan"], "crates/weft-wire/tests/golden"),
+    (
+        &["packet", "rdma", "eth", "ipv4", "ipv6", "udp", "virtio_net", "vxlan"],
+        "crates/weft-wire/tests/golden",
+    ),
     (&["topology"], "crates/weft-topo/tests/golden"),
     (&["scenario"], "crates/weft-sim/tests/golden/scenario"),
     (&["flows"], "crates/weft-sim/tests/golden/flows"),

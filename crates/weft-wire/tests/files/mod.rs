@@ -23,7 +23,10 @@ pub(crate) const FILES: &[(&str, &str)] = golden![
     "ipv4_options",
     "ipv6",
     "udp",
+    "virtio_net",
     "vxlan",
+    "vxlan_weft",
+    "vxlan_sealed",
 ];
 
 /// The bytes of the golden file `name`.

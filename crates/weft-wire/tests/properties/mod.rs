@@ -5,7 +5,7 @@
 use weft_wire::checksum::Checksum;
 use weft_wire::{
     ChannelOffer, EthernetHeader, FrameHeader, Ipv4Header, Ipv6Header, Packet, ParseError,
-    RdmaHeader, RemoteBody, UdpHeader, VxlanHeader,
+    RdmaHeader, RemoteBody, UdpHeader, VirtioNetHeader, VxlanHeader,
 };
 
 /// Feeds bytes to a parser, holds its promises, and says whether the bytes were accepted.
@@ -21,6 +21,7 @@ pub const PARSERS: &[(&str, Property)] = &[
     ("ipv4", ipv4),
     ("ipv6", ipv6),
     ("udp", udp),
+    ("virtio_net", virtio_net),
     ("vxlan", vxlan),
 ];
 
@@ -163,6 +164,15 @@ pub fn udp(bytes: &[u8]) -> Result<(), ParseError> {
         let header = again.header.with_checksum(pseudo, again.rest);
         assert_eq!(header.verify(pseudo, again.rest), Ok(()));
     }
+    Ok(())
+}
+
+pub fn virtio_net(bytes: &[u8]) -> Result<(), ParseError> {
+    let again = parsed(bytes, VirtioNetHeader::parse)?;
+    let mut out = [0; VirtioNetHeader::LEN];
+    again.header.emit(&mut out);
+    assert_eq!(out[1..], bytes[1..VirtioNetHeader::LEN], "only flags are reserved");
+    assert_stable(&again, &out, VirtioNetHeader::parse);
     Ok(())
 }
 

@@ -10,9 +10,9 @@ const INTRODUCTION: &str = "\
 
 <!-- Generated from weft-wire by `cargo xtask docs`; edit the tables in crates/weft-wire/src. -->
 
-Everything travels in network order. Bit 0 is the most significant bit of a header's first byte, as
-in RFCs and in BIFROST's figures. A datagram of the transport begins with a data, an ACK or a set-up
-header; its first byte says which.
+Everything travels in network order, but for the header of virtio. Bit 0 is the
+most significant bit of a header's first byte, as in RFCs and in BIFROST's figures. A datagram of the
+transport begins with a data, an ACK or a set-up header; its first byte says which.
 
 ```text
 Ethernet | IPv4 or IPv6 | UDP | data header | message extension | payload   messages
