@@ -19,3 +19,6 @@ pub mod transport;
 
 #[path = "../../crates/weft-stat/tests/properties/mod.rs"]
 pub mod stat;
+
+#[path = "../../crates/weft-vpc/tests/properties/mod.rs"]
+pub mod vpc;

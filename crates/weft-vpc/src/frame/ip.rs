@@ -1,0 +1,242 @@
+//! IPv4 and IPv6 packets in a frame, up to their transport header.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::transport::{self, Transport};
+use super::{FrameError, chunk};
+
+/// An IPv4 or IPv6 packet, or a part of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ip {
+    /// Who sent it.
+    pub source: IpAddr,
+    /// Whom it is for.
+    pub destination: IpAddr,
+    /// What follows the header with its options or extension headers (see [`protocol`]).
+    pub protocol: u8,
+    /// Routers it may still pass.
+    pub hop_limit: u8,
+    /// Which part of a packet it is; nothing for a whole one.
+    pub fragment: Option<Fragment>,
+    /// Where the transport's header begins, from the frame's first byte.
+    pub transport_offset: u16,
+    /// Length of what begins there, bytes: never past the frame, without Ethernet's padding.
+    pub transport_len: u16,
+    /// What begins there.
+    pub transport: Transport,
+}
+
+/// The place of a part in its packet (RFC 791, section 3.2; RFC 8200, section 4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    /// What the parts of a packet have in common, with its addresses.
+    pub identification: u32,
+    /// Where the part begins, bytes.
+    pub offset: u16,
+    /// Whether another part follows.
+    pub more: bool,
+}
+
+/// Numbers of protocols (IANA).
+pub mod protocol {
+    /// ICMP for IPv4 (RFC 792).
+    pub const ICMP: u8 = 1;
+    /// TCP (RFC 9293).
+    pub const TCP: u8 = 6;
+    /// UDP (RFC 768).
+    pub const UDP: u8 = 17;
+    /// ICMP for IPv6 (RFC 4443).
+    pub const ICMPV6: u8 = 58;
+}
+
+impl Ip {
+    /// Extension headers a packet may have. Hosts send three at most; a longer chain is made to
+    /// hide what follows it or to keep parsers busy.
+    pub const MAX_EXTENSIONS: usize = 8;
+}
+
+/// Bytes of the frame that belong to a packet of `packet_len` bytes at `offset`, of those that were
+/// given.
+fn packet<'a>(
+    first: &'a [u8],
+    field: &'static str,
+    span: (usize, usize, usize),
+    least: usize,
+) -> Result<&'a [u8], FrameError> {
+    let (offset, packet_len, frame_len) = span;
+    let most = frame_len.saturating_sub(offset);
+    if !(least..=most).contains(&packet_len) {
+        return Err(FrameError::WrongLength { field, got: packet_len, least, most });
+    }
+    Ok(&first[..first.len().min(offset + packet_len)])
+}
+
+pub(super) fn parse_v4(first: &[u8], offset: usize, frame_len: usize) -> Result<Ip, FrameError> {
+    let &[
+        version_ihl,
+        _,
+        l0,
+        l1,
+        i0,
+        i1,
+        f0,
+        f1,
+        hop_limit,
+        protocol,
+        _,
+        _,
+        s0,
+        s1,
+        s2,
+        s3,
+        d0,
+        d1,
+        d2,
+        d3,
+    ] = chunk::<20>(first, offset)?;
+    if version_ihl >> 4 != 4 {
+        return Err(FrameError::WrongIpVersion { expected: 4, got: version_ihl >> 4 });
+    }
+    let header_len = 4 * usize::from(version_ihl & 0xf);
+    let total_len = usize::from(u16::from_be_bytes([l0, l1]));
+    let span = (offset, total_len, frame_len);
+    let bytes = packet(first, "IPv4 total length", span, header_len.max(20))?;
+    if header_len < 20 {
+        let wrong = FrameError::WrongLength {
+            field: "IPv4 header length",
+            got: header_len,
+            least: 20,
+            most: total_len,
+        };
+        return Err(wrong);
+    }
+    let flags_offset = u16::from_be_bytes([f0, f1]);
+    let fragment = Fragment {
+        identification: u32::from(u16::from_be_bytes([i0, i1])),
+        offset: (flags_offset & 0x1fff) << 3,
+        more: flags_offset & 0x2000 != 0,
+    };
+    let place = Place { offset: offset + header_len, end: offset + total_len };
+    let ends = (Ipv4Addr::new(s0, s1, s2, s3).into(), Ipv4Addr::new(d0, d1, d2, d3).into());
+    finish(bytes, ends, hop_limit, protocol, fragment.unless_whole(), place)
+}
+
+pub(super) fn parse_v6(first: &[u8], offset: usize, frame_len: usize) -> Result<Ip, FrameError> {
+    const LEN: usize = 40;
+    let header = chunk::<LEN>(first, offset)?;
+    let &[version, _, _, _, l0, l1, next, hop_limit, ref addresses @ ..] = header;
+    if version >> 4 != 6 {
+        return Err(FrameError::WrongIpVersion { expected: 6, got: version >> 4 });
+    }
+    let payload_len = usize::from(u16::from_be_bytes([l0, l1]));
+    let total_len = LEN + payload_len;
+    let span = (offset, total_len, frame_len);
+    let bytes = packet(first, "IPv6 payload length", span, LEN)?;
+    let (source, destination) = addresses.split_at(16);
+    let address = |bytes: &[u8]| -> IpAddr {
+        Ipv6Addr::from(<[u8; 16]>::try_from(bytes).expect("half of 32 bytes")).into()
+    };
+    let ends = (address(source), address(destination));
+    let chain = extensions(bytes, offset + LEN, next)?;
+    let place = Place { offset: chain.end, end: offset + total_len };
+    finish(bytes, ends, hop_limit, chain.protocol, chain.fragment, place)
+}
+
+impl Fragment {
+    /// Whether the part is not the first: the transport's header is in another one.
+    pub const fn is_later(&self) -> bool {
+        self.offset > 0
+    }
+
+    /// A part that is the whole is no part (RFC 6946).
+    const fn unless_whole(self) -> Option<Self> {
+        if self.offset == 0 && !self.more { None } else { Some(self) }
+    }
+}
+
+/// Where extension headers lead.
+struct Chain {
+    protocol: u8,
+    /// Where they end, from the frame's first byte.
+    end: usize,
+    fragment: Option<Fragment>,
+}
+
+/// Walks the extension headers (RFC 8200, section 4; RFC 4302; IANA's list), up to a transport's
+/// header or the bytes of a later fragment.
+fn extensions(bytes: &[u8], start: usize, next: u8) -> Result<Chain, FrameError> {
+    const HOP_BY_HOP: u8 = 0;
+    const ROUTING: u8 = 43;
+    const FRAGMENT: u8 = 44;
+    const AUTHENTICATION: u8 = 51;
+    const DESTINATION: u8 = 60;
+    const MOBILITY: u8 = 135;
+    const HOST_IDENTITY: u8 = 139;
+    const SHIM6: u8 = 140;
+
+    let mut chain = Chain { protocol: next, end: start, fragment: None };
+    for _ in 0..=Ip::MAX_EXTENSIONS {
+        let len = match chain.protocol {
+            HOP_BY_HOP | ROUTING | DESTINATION | MOBILITY | HOST_IDENTITY | SHIM6 => {
+                let &[_, words, kind, stops] = chunk(bytes, chain.end)?;
+                if chain.protocol == ROUTING && kind == 0 && stops > 0 {
+                    return Err(FrameError::SourceRoute);
+                }
+                8 * (usize::from(words) + 1)
+            }
+            AUTHENTICATION => {
+                let &[_, words] = chunk(bytes, chain.end)?;
+                4 * (usize::from(words) + 2)
+            }
+            FRAGMENT => {
+                let &[_, _, f0, f1, i0, i1, i2, i3] = chunk(bytes, chain.end)?;
+                let offset_more = u16::from_be_bytes([f0, f1]);
+                let fragment = Fragment {
+                    identification: u32::from_be_bytes([i0, i1, i2, i3]),
+                    offset: offset_more & 0xfff8,
+                    more: offset_more & 1 != 0,
+                };
+                chain.fragment = chain.fragment.or_else(|| fragment.unless_whole());
+                8
+            }
+            _ => return Ok(chain),
+        };
+        let &[next] = chunk(bytes, chain.end)?;
+        chain = Chain { protocol: next, end: chain.end + len, ..chain };
+        if chain.fragment.is_some_and(|fragment| fragment.is_later()) {
+            return Ok(chain);
+        }
+    }
+    Err(FrameError::TooManyExtensions)
+}
+
+/// Where a packet's transport lies in the frame.
+struct Place {
+    offset: usize,
+    end: usize,
+}
+
+fn finish(
+    bytes: &[u8],
+    (source, destination): (IpAddr, IpAddr),
+    hop_limit: u8,
+    protocol: u8,
+    fragment: Option<Fragment>,
+    place: Place,
+) -> Result<Ip, FrameError> {
+    let Some(len) = place.end.checked_sub(place.offset) else {
+        return Err(FrameError::Truncated { needed: place.offset, got: place.end });
+    };
+    let transport = transport::parse(bytes, place.offset, len, protocol, fragment)?;
+    let narrow = |value| u16::try_from(value).map_err(|_| FrameError::TooManyExtensions);
+    Ok(Ip {
+        source,
+        destination,
+        protocol,
+        hop_limit,
+        fragment,
+        transport_offset: narrow(place.offset)?,
+        transport_len: narrow(len)?,
+        transport,
+    })
+}
