@@ -279,7 +279,7 @@ impl Sender {
     ) {
         self.leave_flight(packet.path, self.payload_len(packet));
         self.sent.slot_mut(psn).expect("a sent packet has a slot").fate = Fate::Lost;
-        self.lost.push_back(psn);
+        self.push_lost(psn);
         self.paths.count_lost(packet.path);
         cause.count(1, &mut shared.stats);
         let feedback = cause.tell(packet.path, now, &mut self.controllers, &mut self.paths);

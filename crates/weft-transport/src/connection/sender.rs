@@ -60,7 +60,8 @@ pub(crate) struct Sender {
     pub(crate) next: u32,
     /// One past the highest packet acknowledged.
     pub(crate) acked_end: u32,
-    /// Packets to send again, oldest loss first; entries acknowledged since are skipped.
+    /// Packets to send again, the lowest number first, as everything waits for it; entries acknowledged
+    /// since are skipped.
     pub(crate) lost: VecDeque<u32>,
     /// Packets to send again to learn what became of their neighbours; no window holds them back, or
     /// a window full of packets that nothing is heard of would never open.
@@ -224,6 +225,17 @@ impl Sender {
     #[inline]
     const fn is_known(&self, psn: u32) -> bool {
         psn.wrapping_sub(self.base) < self.next.wrapping_sub(self.base)
+    }
+
+    /// Has a packet sent again after those before it.
+    pub(crate) fn push_lost(&mut self, psn: u32) {
+        let base = self.base;
+        let is_before = |other: &u32| other.wrapping_sub(base) < psn.wrapping_sub(base);
+        if self.lost.back().is_none_or(is_before) {
+            return self.lost.push_back(psn);
+        }
+        let at = self.lost.partition_point(is_before);
+        self.lost.insert(at, psn);
     }
 
     /// Takes the next packet to send again.
