@@ -1,0 +1,261 @@
+//! What arrives from other hosts.
+
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use weft_transport::{Arrival, ConnectionId, Placement, Verdict};
+use weft_units::Instant;
+use weft_wire::{Packet, VirtioNetHeader};
+
+use super::hello::{Hello, opcode};
+use super::incoming::Message;
+use super::pair::{Pair, State};
+use super::{DropCause, Place, PortId, Slot, Switch, Tenants, Turn, Vni};
+use crate::Frame;
+
+/// The longest frame with its virtio-net header: an IP packet of 64 KiB less one, an Ethernet header
+/// and a tag.
+const MAX_FRAME: u32 = 12 + 18 + 65_535;
+/// The shortest: two headers and nothing.
+const MIN_FRAME: u32 = 12 + 14;
+
+impl Switch {
+    /// A packet of the transport arrived for a network.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        vni: Vni,
+        packet: &Packet,
+        payload: &[u8],
+        tenants: &mut impl Tenants,
+    ) {
+        if !self.hosts.contains(&arrival.from.ip()) {
+            return self.counters.drop_frame(DropCause::UnknownPeer);
+        }
+        // A payload past 64 KiB cannot come out of a UDP datagram.
+        let len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
+        let verdict = self.endpoint.handle_packet(now, arrival, packet, len);
+        let Verdict::Place(placement) = verdict else { return };
+        let (connection, psn) = (placement.connection, placement.psn);
+        let payload = &payload[..usize::from(placement.len)];
+        let taken = match self.take_in(now, vni, &placement, payload, tenants) {
+            Taken::Placed => self.endpoint.placed(now, connection, psn),
+            Taken::Declined => self.endpoint.decline(connection, psn),
+            Taken::Shed => self.endpoint.shed(now, connection, psn),
+            Taken::Refused => return self.endpoint.close(now, connection),
+        };
+        taken.expect("the engine has just asked for this packet to be placed");
+    }
+
+    /// A plain frame arrived for a network, from the host at `from`.
+    pub fn handle_plain(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        vni: Vni,
+        ethernet: &[u8],
+        tenants: &mut impl Tenants,
+    ) {
+        let lifetime = self.config.address_lifetime;
+        let Some(network) = self.networks.get_mut(&vni) else {
+            return self.counters.drop_frame(DropCause::UnknownPeer);
+        };
+        let Some(&peer) = network.peers.iter().find(|peer| peer.ip() == from.ip()) else {
+            return self.counters.drop_frame(DropCause::UnknownPeer);
+        };
+        let Ok(frame) = Frame::parse(ethernet, ethernet.len()) else {
+            return self.counters.drop_frame(DropCause::Malformed);
+        };
+        network.forwarding.learn(now, frame.source, Place::Peer(peer));
+        let place = match frame.destination.is_group() {
+            true => None,
+            false => network.forwarding.find(now, frame.destination, lifetime),
+        };
+        self.counters.plain_received += 1;
+        let header = [0; VirtioNetHeader::LEN];
+        match place {
+            Some(Place::Port(port)) => self.give(now, port, &header, ethernet, tenants),
+            // It goes to no third host: two that took each other for the way would never stop.
+            Some(Place::Peer(_)) => self.counters.drop_frame(DropCause::NoRoute),
+            None => {
+                let ports: Vec<PortId> = self.others(vni, None).collect();
+                for port in ports {
+                    self.give(now, port, &header, ethernet, tenants);
+                }
+            }
+        }
+    }
+
+    /// Gives a whole frame to a port of this host.
+    pub(super) fn give(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        header: &[u8],
+        ethernet: &[u8],
+        tenants: &mut impl Tenants,
+    ) {
+        let len = u32::try_from(header.len() + ethernet.len()).unwrap_or(u32::MAX);
+        let fits = (MIN_FRAME..=MAX_FRAME).contains(&len);
+        let Some(slot) = fits.then(|| tenants.claim(port, len, Turn::Next)).flatten() else {
+            return self.count(port).drop_frame(DropCause::NoBuffer);
+        };
+        tenants.place(port, slot, 0, header);
+        tenants.place(port, slot, VirtioNetHeader::LEN as u32, ethernet);
+        self.finish(now, port, (slot, len), None, tenants);
+    }
+
+    /// Puts a packet's payload where it belongs.
+    fn take_in(
+        &mut self,
+        now: Instant,
+        vni: Vni,
+        placement: &Placement,
+        payload: &[u8],
+        tenants: &mut impl Tenants,
+    ) -> Taken {
+        let connection = placement.connection;
+        if placement.opcode == opcode::HELLO {
+            return self.take_hello(now, connection, vni, placement, payload);
+        }
+        let window = self.config.transport.reorder_window;
+        // Frames that overtook their hello come again.
+        let Some(pair) = self.pairs.get_mut(connection) else { return Taken::Declined };
+        let (port, foreign) = (pair.port, pair.vni != vni);
+        let turn = pair.arriving.turn(placement.message);
+        let known = self.networks.get(&pair.vni).map(|network| network.config);
+        let Some(message) = pair.arriving.message(placement.message, window) else {
+            return Taken::Declined;
+        };
+        if foreign || placement.opcode != opcode::FRAME {
+            self.count(port).drop_frame(DropCause::Misdirected);
+            return Taken::Declined;
+        }
+        if *message == Message::Missing {
+            if !(MIN_FRAME..=MAX_FRAME).contains(&placement.length) {
+                *message = Message::Done;
+                self.count(port).drop_frame(DropCause::Malformed);
+                return Taken::Placed;
+            }
+            let Some(slot) = tenants.claim(port, placement.length, turn) else {
+                self.count(port).declined += 1;
+                return Taken::Declined;
+            };
+            *message = Message::Claimed { slot, placed: 0, len: placement.length };
+        }
+        let Message::Claimed { slot, placed, len } = message else { return Taken::Placed };
+        if *len != placement.length {
+            tenants.cancel(port, *slot);
+            *message = Message::Done;
+            self.count(port).drop_frame(DropCause::Malformed);
+            return Taken::Placed;
+        }
+        tenants.place(port, *slot, placement.offset, payload);
+        *placed += u32::from(placement.len);
+        if *placed == *len && known.is_some_and(|network| !network.in_order) {
+            let whole = (*slot, *len);
+            *message = Message::Done;
+            self.count(port).reliable_received += 1;
+            self.finish(now, port, whole, Some(connection), tenants);
+        }
+        Taken::Placed
+    }
+
+    /// The peer says which vNICs its connection joins. One that names none of ours is closed.
+    fn take_hello(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        vni: Vni,
+        placement: &Placement,
+        payload: &[u8],
+    ) -> Taken {
+        let window = self.config.transport.reorder_window;
+        let hello = Hello::parse(payload).filter(|hello| hello.vni == vni);
+        let Some(hello) = hello else {
+            self.counters.drop_frame(DropCause::Malformed);
+            return Taken::Refused;
+        };
+        if self.pairs.get(connection).is_none() {
+            let peer = self.endpoint.peer(connection).expect("its packet was accepted").address;
+            let Some(port) = self.port_of(now, &hello, peer) else {
+                self.counters.drop_frame(DropCause::Misdirected);
+                return Taken::Refused;
+            };
+            let pair = Pair::new(vni, port, (hello.destination, hello.source), peer, State::Up);
+            self.pairs.insert(connection, pair);
+        }
+        let pair = self.pairs.get_mut(connection).expect("there, or inserted just now");
+        if let Some(message) = pair.arriving.message(placement.message, window) {
+            *message = Message::Done;
+        }
+        Taken::Placed
+    }
+
+    /// The port that a hello of `peer` means.
+    fn port_of(&self, now: Instant, hello: &Hello, peer: SocketAddr) -> Option<PortId> {
+        let lifetime = self.config.address_lifetime;
+        let network = self.networks.get(&hello.vni)?;
+        if !network.peers.iter().any(|known| known.ip() == peer.ip()) {
+            return None;
+        }
+        match network.forwarding.find(now, hello.destination, lifetime)? {
+            Place::Port(port) => Some(port),
+            Place::Peer(_) => None,
+        }
+    }
+
+    /// A frame is whole: the tenant sees it, unless it may not.
+    pub(super) fn finish(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        (slot, len): (Slot, u32),
+        connection: Option<ConnectionId>,
+        tenants: &mut impl Tenants,
+    ) {
+        let mut head = [0; Frame::LOOK_AHEAD + VirtioNetHeader::LEN];
+        let known = tenants.peek(port, slot, &mut head);
+        let drop = match self.inspect(now, port, connection, &head[..known], len) {
+            Ok(()) => return tenants.complete(port, slot),
+            Err(cause) => cause,
+        };
+        self.count(port).drop_frame(drop);
+        tenants.cancel(port, slot);
+    }
+
+    /// Whether a port's tenant may see a frame that begins so.
+    fn inspect(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        connection: Option<ConnectionId>,
+        head: &[u8],
+        len: u32,
+    ) -> Result<(), DropCause> {
+        let parsed = Frame::parse_virtio(head, len as usize);
+        let (_, frame) = parsed.map_err(|_| DropCause::Malformed)?;
+        let Some(pair) = connection.and_then(|connection| self.pairs.get(connection)) else {
+            return Ok(());
+        };
+        let (peer, vni, lifetime) = (pair.peer, pair.vni, self.config.address_lifetime);
+        let network = self.networks.get_mut(&vni).ok_or(DropCause::NoRoute)?;
+        let behind = || network.forwarding.find(now, frame.destination, lifetime);
+        let ours = frame.destination == pair.local || behind() == Some(Place::Port(port));
+        if !ours {
+            return Err(DropCause::Misdirected);
+        }
+        network.forwarding.learn(now, frame.source, Place::Peer(peer));
+        Ok(())
+    }
+}
+
+/// What becomes of a packet.
+enum Taken {
+    Placed,
+    Declined,
+    Shed,
+    /// Its connection is to end.
+    Refused,
+}

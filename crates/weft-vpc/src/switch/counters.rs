@@ -1,0 +1,69 @@
+//! What happened to frames.
+
+macro_rules! drop_causes {
+    ($($(#[doc = $doc:literal])+ $cause:ident => $name:literal;)+) => {
+        /// Why a frame went no further.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum DropCause { $($(#[doc = $doc])+ $cause),+ }
+
+        impl DropCause {
+            /// Every cause, in the order of the counters.
+            pub const ALL: &[Self] = &[$(Self::$cause),+];
+            /// The counter's name.
+            pub const fn name(self) -> &'static str { match self { $(Self::$cause => $name),+ } }
+        }
+    };
+}
+
+drop_causes! {
+    /// Its headers contradict themselves.
+    Malformed => "malformed";
+    /// Sent from an address that is not the port's.
+    Spoofed => "spoofed";
+    /// An access list or security group forbids it.
+    Denied => "denied";
+    /// Faster than the port may send or receive.
+    RateLimited => "rate_limited";
+    /// Nobody has its address.
+    NoRoute => "no_route";
+    /// More frames wait for a connection than may.
+    QueueFull => "queue_full";
+    /// The tenant it is for has no room, on this host or in a plain VXLAN, where nobody sends it again.
+    NoBuffer => "no_buffer";
+    /// It came from a host that is no peer of its network.
+    UnknownPeer => "unknown_peer";
+    /// It came on a connection of another network, or for an address that the connection is not for.
+    Misdirected => "misdirected";
+    /// Its connection ended before it was acknowledged.
+    ConnectionLost => "connection_lost";
+}
+
+/// Counters since the switch or port began. All of them only grow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SwitchCounters {
+    /// Frames sent on connections.
+    pub reliable_sent: u64,
+    /// Frames sent as plain VXLAN.
+    pub plain_sent: u64,
+    /// Frames for a port of the same host, or for everybody there.
+    pub local_sent: u64,
+    /// Frames that came on connections.
+    pub reliable_received: u64,
+    /// Frames that came as plain VXLAN.
+    pub plain_received: u64,
+    /// Packets that came again because the tenant had no room for them.
+    pub declined: u64,
+    /// Frames dropped, by [`DropCause`] in the order of [`DropCause::ALL`].
+    pub dropped: [u64; DropCause::ALL.len()],
+}
+
+impl SwitchCounters {
+    /// Frames dropped for `cause`.
+    pub fn dropped_for(&self, cause: DropCause) -> u64 {
+        self.dropped[cause as usize]
+    }
+
+    pub(super) fn drop_frame(&mut self, cause: DropCause) {
+        self.dropped[cause as usize] += 1;
+    }
+}

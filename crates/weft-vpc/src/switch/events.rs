@@ -1,0 +1,70 @@
+//! What the transport says of connections.
+
+use weft_transport::{ConnectionId, Event};
+use weft_units::Instant;
+
+use super::incoming::Message;
+use super::outgoing::frame_of;
+use super::pair::State;
+use super::{DropCause, Switch, Tenants, speaks_plain};
+
+impl Switch {
+    pub(super) fn handle_event(&mut self, now: Instant, event: Event, tenants: &mut impl Tenants) {
+        match event {
+            Event::Connected { connection } => self.on_connected(now, connection, tenants),
+            Event::Sent { connection, token } => {
+                let Some((port, token)) = frame_of(token) else { return };
+                if let Some(pair) = self.pairs.get_mut(connection) {
+                    pair.acknowledged(token);
+                    tenants.release(port, token);
+                }
+            }
+            Event::Delivered { connection, .. } => self.on_delivered(now, connection, tenants),
+            Event::PathDown { connection, .. } => self.on_path(connection, 1),
+            Event::PathUp { connection, .. } => self.on_path(connection, -1),
+            Event::Closed { connection, reason } => {
+                let peer = self.pairs.get(connection).map(|pair| pair.peer);
+                if let Some(peer) = peer.filter(|_| speaks_plain(reason)) {
+                    self.plain_peers.insert(peer, now + self.config.plain_for);
+                }
+                self.forget_pair(connection, tenants);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_connected(&mut self, now: Instant, connection: ConnectionId, tenants: &mut impl Tenants) {
+        let Some(pair) = self.pairs.get_mut(connection) else { return };
+        pair.state = State::Up;
+        let waiting = core::mem::take(&mut pair.waiting);
+        self.greet(now, connection);
+        for (token, len) in waiting {
+            self.submit(now, connection, token, len, tenants);
+        }
+    }
+
+    fn on_delivered(&mut self, now: Instant, connection: ConnectionId, tenants: &mut impl Tenants) {
+        let Some(pair) = self.pairs.get_mut(connection) else { return };
+        let port = pair.port;
+        if let Message::Claimed { slot, len, .. } = pair.arriving.deliver() {
+            self.count(port).reliable_received += 1;
+            self.finish(now, port, (slot, len), Some(connection), tenants);
+        }
+    }
+
+    fn on_path(&mut self, connection: ConnectionId, change: i16) {
+        if let Some(pair) = self.pairs.get_mut(connection) {
+            pair.paths_down = pair.paths_down.saturating_add_signed(change);
+        }
+    }
+
+    /// A connection is no more: whatever it held goes back to where it came from.
+    pub(super) fn forget_pair(&mut self, connection: ConnectionId, tenants: &mut impl Tenants) {
+        let Some(mut pair) = self.pairs.remove(connection) else { return };
+        let port = pair.port;
+        core::mem::take(&mut pair.arriving).cancel(port, tenants);
+        for token in pair.into_tokens() {
+            self.drop_frame(port, token, DropCause::ConnectionLost, tenants);
+        }
+    }
+}

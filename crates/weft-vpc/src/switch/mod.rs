@@ -1,0 +1,379 @@
+//! The virtual switch: tenants' frames in, messages of the transport and plain frames out, and back.
+//!
+//! A frame's way out is [`Switch::handle_frame`] → `outgoing.rs` → a pair's connection
+//! ([`Switch::poll_burst`]) or a plain frame ([`Switch::poll_plain`]); a packet's way in is
+//! [`Switch::handle_packet`] or [`Switch::handle_plain`] → `arrive.rs` → the tenant's buffer.
+//! The switch never waits and holds no payload: bytes stay in the tenants' memory.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+
+use weft_transport::{
+    CloseReason, ConfigError, ConnectionId, Endpoint, EndpointConfig, Flow, Secret, Stats,
+    TransportConfig,
+};
+use weft_units::{Duration, Instant, Seed};
+use weft_wire::{MacAddr, Packet};
+
+mod arrive;
+mod counters;
+mod events;
+mod forwarding;
+mod hello;
+mod incoming;
+mod outgoing;
+mod pair;
+mod tenants;
+
+#[cfg(test)]
+mod tests;
+
+pub use counters::{DropCause, SwitchCounters};
+use forwarding::Forwarding;
+pub use forwarding::Place;
+pub use outgoing::Leaving;
+use pair::{Pairs, State};
+pub use tenants::{PortId, Reading, Slot, Tenants, Token, Turn};
+
+/// A tenant's network: 24 bits (RFC 7348, section 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Vni(u32);
+
+impl Vni {
+    /// `None` past 24 bits.
+    pub const fn new(number: u32) -> Option<Self> {
+        if number < 1 << 24 { Some(Self(number)) } else { None }
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+/// How a switch behaves.
+#[derive(Clone, Debug)]
+pub struct SwitchConfig {
+    /// How its connections behave.
+    pub transport: TransportConfig,
+    /// UDP port on which it receives.
+    pub receive_port: u16,
+    /// Its thread, told to peers (BIFROST, section 5.2).
+    pub thread_id: u8,
+    /// Connections at most: pairs of vNICs.
+    pub max_connections: u32,
+    /// Frames that may wait for a connection to be set up; more are dropped.
+    pub waiting_frames: usize,
+    /// How long a peer that does not speak Weft, or whose paths have all failed, is spoken to in plain
+    /// VXLAN before it is asked again.
+    pub plain_for: Duration,
+    /// How long a learned address is believed.
+    pub address_lifetime: Duration,
+}
+
+impl SwitchConfig {
+    /// A switch whose connections behave as `transport` says, on the port of VXLAN.
+    pub fn new(transport: TransportConfig) -> Self {
+        Self {
+            transport,
+            receive_port: weft_wire::VxlanHeader::PORT,
+            thread_id: 0,
+            max_connections: 1 << 17,
+            waiting_frames: 256,
+            plain_for: Duration::from_secs(10),
+            address_lifetime: Duration::from_secs(300),
+        }
+    }
+}
+
+/// How a tenant's network is carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetworkConfig {
+    /// Whether frames are sent again when they are lost. Without, the network is a plain VXLAN.
+    pub reliable: bool,
+    /// Whether tenants see frames in the order they were sent. Guests with RACK-TLP may do without
+    /// (BIFROST, section 7.3).
+    pub in_order: bool,
+}
+
+impl Default for NetworkConfig {
+    fn default() -> Self {
+        Self { reliable: true, in_order: true }
+    }
+}
+
+/// A tenant's interface, as the switch sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Its network.
+    pub vni: Vni,
+    /// Addresses it may send from; empty allows any.
+    pub addresses: Vec<MacAddr>,
+}
+
+/// Frames of one network for other hosts, to be sent as plain VXLAN. Whoever polls it reads the frame,
+/// sends it, and releases the token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plain {
+    /// Which network.
+    pub vni: Vni,
+    /// Whose frame.
+    pub port: PortId,
+    /// Which frame.
+    pub token: Token,
+    /// Its length with its virtio-net header, bytes.
+    pub len: u32,
+    /// Who gets it.
+    pub to: Vec<SocketAddr>,
+}
+
+#[derive(Debug)]
+struct Port {
+    config: PortConfig,
+    counters: SwitchCounters,
+}
+
+#[derive(Debug)]
+struct Network {
+    config: NetworkConfig,
+    forwarding: Forwarding,
+    /// Hosts that frames for everybody go to.
+    peers: Vec<SocketAddr>,
+}
+
+/// One thread's switch.
+#[derive(Debug)]
+pub struct Switch {
+    endpoint: Endpoint,
+    config: SwitchConfig,
+    ports: BTreeMap<PortId, Port>,
+    networks: BTreeMap<Vni, Network>,
+    /// The peers of all networks: from others nothing is taken.
+    hosts: BTreeSet<IpAddr>,
+    pairs: Pairs,
+    /// Peers that are spoken to in plain VXLAN, and until when.
+    plain_peers: BTreeMap<SocketAddr, Instant>,
+    plain: VecDeque<Plain>,
+    /// What no port can be blamed for.
+    counters: SwitchCounters,
+    /// A frame on its way between two ports of this host.
+    scratch: Vec<u8>,
+}
+
+impl Switch {
+    /// A switch without ports. `seed` decides which paths packets take; `secret` is
+    /// [`Endpoint::new`]'s.
+    ///
+    /// # Errors
+    /// A field of the transport's configuration is out of its range.
+    pub fn new(config: SwitchConfig, seed: Seed, secret: Secret) -> Result<Self, ConfigError> {
+        let endpoint = EndpointConfig {
+            transport: config.transport.clone(),
+            receive_port: config.receive_port,
+            thread_id: config.thread_id,
+            accept: true,
+            max_connections: config.max_connections,
+        };
+        Ok(Self {
+            endpoint: Endpoint::new(endpoint, seed, secret)?,
+            config,
+            ports: BTreeMap::new(),
+            networks: BTreeMap::new(),
+            hosts: BTreeSet::new(),
+            pairs: Pairs::default(),
+            plain_peers: BTreeMap::new(),
+            plain: VecDeque::new(),
+            counters: SwitchCounters::default(),
+            scratch: Vec::new(),
+        })
+    }
+
+    // Commands from the owner.
+
+    /// Sets how a network is carried, and makes it if there is none.
+    pub fn set_network(&mut self, vni: Vni, config: NetworkConfig) {
+        self.network(vni).config = config;
+    }
+
+    /// Hosts that have ports of a network: they get the frames that are for everybody, and only
+    /// from them plain frames are taken.
+    pub fn set_peers(&mut self, vni: Vni, peers: Vec<SocketAddr>) {
+        self.network(vni).peers = peers;
+        let peers = self.networks.values().flat_map(|network| &network.peers);
+        self.hosts = peers.map(SocketAddr::ip).collect();
+    }
+
+    /// Says where an address of a network is, for good; `None` forgets it.
+    pub fn set_route(&mut self, vni: Vni, address: MacAddr, place: Option<Place>) {
+        self.network(vni).forwarding.set(address, place);
+    }
+
+    /// Adds a port, or changes one.
+    pub fn set_port(&mut self, port: PortId, config: PortConfig) {
+        self.network(config.vni);
+        match self.ports.get_mut(&port) {
+            Some(known) => known.config = config,
+            None => {
+                let counters = SwitchCounters::default();
+                self.ports.insert(port, Port { config, counters });
+            }
+        }
+    }
+
+    /// Takes a port away: its connections close, what it sent is released.
+    pub fn remove_port(&mut self, now: Instant, port: PortId, tenants: &mut impl Tenants) {
+        let Some(removed) = self.ports.remove(&port) else { return };
+        for connection in self.pairs.of_port(port) {
+            self.endpoint.close(now, connection);
+            self.forget_pair(connection, tenants);
+        }
+        self.plain.retain(|plain| {
+            let own = plain.port == port;
+            if own {
+                tenants.release(port, plain.token);
+            }
+            !own
+        });
+        self.network(removed.config.vni).forwarding.forget(Place::Port(port));
+    }
+
+    // Outputs.
+
+    /// The next frame to be sent as plain VXLAN.
+    pub fn poll_plain(&mut self) -> Option<Plain> {
+        self.plain.pop_front()
+    }
+
+    /// Hands the packets that may be sent now to `send`, at most `most`; says how many there were.
+    /// Each one's headers are put into `packet`.
+    pub fn poll_burst(
+        &mut self,
+        now: Instant,
+        most: usize,
+        packet: &mut Packet,
+        mut send: impl FnMut(&Leaving<'_>),
+    ) -> usize {
+        let pairs = &self.pairs;
+        let (mut last, mut pair) = (None, None);
+        self.endpoint.poll_burst(now, most, packet, |departure, packet| {
+            if last != departure.connection {
+                last = departure.connection;
+                pair = last.and_then(|connection| pairs.get(connection));
+            }
+            let vni = pair.map_or(Vni(0), |pair| pair.vni);
+            send(&Leaving { vni, departure, packet, pair });
+        })
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) must be called next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.endpoint.poll_timeout()
+    }
+
+    /// Does what is due, and hears what the transport has to say. Call it once a turn, after
+    /// everything that arrived.
+    pub fn handle_timeout(&mut self, now: Instant, tenants: &mut impl Tenants) {
+        if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
+            self.endpoint.handle_timeout(now);
+        }
+        while let Some(event) = self.endpoint.poll_event() {
+            self.handle_event(now, event, tenants);
+        }
+    }
+
+    // Getters.
+
+    /// What the transport counted.
+    pub fn transport(&self) -> &Stats {
+        self.endpoint.stats()
+    }
+
+    /// What a port's frames went through.
+    pub fn port_counters(&self, port: PortId) -> Option<&SwitchCounters> {
+        self.ports.get(&port).map(|port| &port.counters)
+    }
+
+    /// What no port can be blamed for.
+    pub fn counters(&self) -> &SwitchCounters {
+        &self.counters
+    }
+
+    /// Each pair of vNICs: its network, port, remote address and host, and what its connection went
+    /// through.
+    pub fn pairs(&self) -> impl Iterator<Item = PairView<'_>> {
+        self.pairs.iter().map(|(connection, pair)| PairView {
+            connection,
+            vni: pair.vni,
+            port: pair.port,
+            remote: pair.remote,
+            peer: pair.peer,
+            up: pair.state == State::Up,
+            waiting: pair.waiting.len() + pair.sent.len(),
+            flow: self.endpoint.flow(connection),
+        })
+    }
+
+    /// Where the addresses of a network are.
+    pub fn addresses(&self, vni: Vni) -> impl Iterator<Item = (MacAddr, Place)> {
+        self.networks.get(&vni).into_iter().flat_map(|network| network.forwarding.iter())
+    }
+
+    // Inside.
+
+    fn network(&mut self, vni: Vni) -> &mut Network {
+        self.networks.entry(vni).or_insert_with(|| Network {
+            config: NetworkConfig::default(),
+            forwarding: Forwarding::default(),
+            peers: Vec::new(),
+        })
+    }
+
+    fn count(&mut self, port: PortId) -> &mut SwitchCounters {
+        self.ports.get_mut(&port).map_or(&mut self.counters, |port| &mut port.counters)
+    }
+
+    /// Drops a frame a tenant sent.
+    fn drop_frame(
+        &mut self,
+        port: PortId,
+        token: Token,
+        cause: DropCause,
+        tenants: &mut impl Tenants,
+    ) {
+        self.count(port).drop_frame(cause);
+        tenants.release(port, token);
+    }
+}
+
+/// A pair of vNICs, for whoever looks.
+#[derive(Debug)]
+pub struct PairView<'a> {
+    /// Its connection.
+    pub connection: ConnectionId,
+    /// Its network.
+    pub vni: Vni,
+    /// The port of this host.
+    pub port: PortId,
+    /// The vNIC of the other.
+    pub remote: MacAddr,
+    /// The other host.
+    pub peer: SocketAddr,
+    /// Whether it is set up.
+    pub up: bool,
+    /// Frames not acknowledged.
+    pub waiting: usize,
+    /// What the connection's payload went through.
+    pub flow: Option<Flow<'a>>,
+}
+
+/// Whether a connection that ended so says that its peer speaks no Weft, or cannot be reached by it.
+fn speaks_plain(reason: CloseReason) -> bool {
+    matches!(
+        reason,
+        CloseReason::ConnectTimeout
+            | CloseReason::NoCommonVersion
+            | CloseReason::Refused
+            | CloseReason::PeerGone
+    )
+}

@@ -1,0 +1,253 @@
+//! Frames that tenants send.
+
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use weft_transport::{ConnectionId, Departure, Message};
+use weft_units::Instant;
+use weft_wire::{MacAddr, Packet, VirtioNetHeader};
+
+use super::hello::{Hello, opcode};
+use super::pair::{Pair, State};
+use super::{DropCause, Place, Plain, PortId, Reading, Switch, Tenants, Token, Vni};
+use crate::Frame;
+
+/// The token of a hello, which is no frame of a tenant.
+const HELLO_TOKEN: u64 = u64::MAX;
+
+fn token_of(port: PortId, token: Token) -> u64 {
+    u64::from(port.0) << 32 | u64::from(token.0)
+}
+
+/// The frame a message's token names; `None` for a hello.
+#[expect(clippy::cast_possible_truncation, reason = "the two halves of a number")]
+pub(super) fn frame_of(token: u64) -> Option<(PortId, Token)> {
+    (token != HELLO_TOKEN).then_some((PortId((token >> 32) as u32), Token(token as u32)))
+}
+
+/// A packet of the transport on its way out.
+#[derive(Debug)]
+pub struct Leaving<'a> {
+    /// The network it belongs to; zero where it sets a connection up.
+    pub vni: Vni,
+    /// To whom, on which path.
+    pub departure: &'a Departure,
+    /// Its headers.
+    pub packet: &'a Packet,
+    pub(super) pair: Option<&'a Pair>,
+}
+
+impl Leaving<'_> {
+    /// Bytes that follow its headers.
+    pub fn payload_len(&self) -> u16 {
+        self.departure.payload.map_or(0, |payload| payload.len)
+    }
+
+    /// Copies what follows its headers to `out`, which is as long as [`payload_len`](Self::payload_len).
+    pub fn read(&self, tenants: &mut impl Tenants, out: &mut [u8]) {
+        let Some(payload) = self.departure.payload else { return };
+        if let Some((port, token)) = frame_of(payload.token) {
+            let again = matches!(self.packet, Packet::Data(header, _) if header.retransmitted);
+            let reading = if again { Reading::Again } else { Reading::First };
+            tenants.read(port, token, payload.offset, out, reading);
+        } else if let Some(pair) = self.pair {
+            let hello = Hello { vni: pair.vni, source: pair.local, destination: pair.remote };
+            out.copy_from_slice(&hello.emit()[payload.offset as usize..][..out.len()]);
+        }
+    }
+}
+
+impl Switch {
+    /// A tenant sent a frame of `len` bytes, its virtio-net header included, that begins with `head`:
+    /// all of it, or at least [`Frame::LOOK_AHEAD`] bytes. The switch releases the token when it is
+    /// done with it.
+    pub fn handle_frame(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        token: Token,
+        len: u32,
+        head: &[u8],
+        tenants: &mut impl Tenants,
+    ) {
+        let Some(sender) = self.ports.get(&port) else { return tenants.release(port, token) };
+        let vni = sender.config.vni;
+        let Ok((_, frame)) = Frame::parse_virtio(head, len as usize) else {
+            return self.drop_frame(port, token, DropCause::Malformed, tenants);
+        };
+        let allowed = &sender.config.addresses;
+        if !allowed.is_empty() && !allowed.contains(&frame.source) {
+            return self.drop_frame(port, token, DropCause::Spoofed, tenants);
+        }
+        let lifetime = self.config.address_lifetime;
+        let network = self.network(vni);
+        network.forwarding.learn(now, frame.source, Place::Port(port));
+        let place = match frame.destination.is_group() {
+            true => None,
+            false => network.forwarding.find(now, frame.destination, lifetime),
+        };
+        match place {
+            Some(Place::Port(to)) if to == port => {
+                self.drop_frame(port, token, DropCause::NoRoute, tenants);
+            }
+            Some(Place::Port(to)) => {
+                self.carry_locally(now, port, token, len, &[to], tenants);
+                tenants.release(port, token);
+            }
+            Some(Place::Peer(peer)) => {
+                let pair = (frame.source, frame.destination);
+                self.carry_to_peer(now, (port, token, len), vni, pair, peer, tenants);
+            }
+            None => self.flood(now, port, token, len, vni, tenants),
+        }
+    }
+
+    /// Gives a frame to everybody else in its network.
+    fn flood(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        token: Token,
+        len: u32,
+        vni: Vni,
+        tenants: &mut impl Tenants,
+    ) {
+        let others: Vec<PortId> = self.others(vni, Some(port)).collect();
+        self.carry_locally(now, port, token, len, &others, tenants);
+        let to = self.network(vni).peers.clone();
+        if !to.is_empty() {
+            return self.carry_plain(Plain { vni, port, token, len, to });
+        }
+        if others.is_empty() {
+            self.count(port).drop_frame(DropCause::NoRoute);
+        }
+        tenants.release(port, token);
+    }
+
+    /// The ports of a network but one.
+    pub(super) fn others(
+        &self,
+        vni: Vni,
+        but: Option<PortId>,
+    ) -> impl Iterator<Item = PortId> + '_ {
+        let wanted = move |(&id, port): (&PortId, &super::Port)| {
+            (port.config.vni == vni && Some(id) != but).then_some(id)
+        };
+        self.ports.iter().filter_map(wanted)
+    }
+
+    /// Copies a frame to other ports of this host.
+    fn carry_locally(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        token: Token,
+        len: u32,
+        to: &[PortId],
+        tenants: &mut impl Tenants,
+    ) {
+        if to.is_empty() {
+            return;
+        }
+        let mut frame = core::mem::take(&mut self.scratch);
+        frame.resize(len as usize, 0);
+        tenants.read(port, token, 0, &mut frame, Reading::First);
+        self.count(port).local_sent += 1;
+        for &to in to {
+            let (header, ethernet) = frame.split_at(VirtioNetHeader::LEN);
+            self.give(now, to, header, ethernet, tenants);
+        }
+        self.scratch = frame;
+    }
+
+    fn carry_plain(&mut self, plain: Plain) {
+        self.count(plain.port).plain_sent += 1;
+        self.plain.push_back(plain);
+    }
+
+    /// Sends a frame to another host: on its pair's connection, which is made if there is none.
+    fn carry_to_peer(
+        &mut self,
+        now: Instant,
+        (port, token, len): (PortId, Token, u32),
+        vni: Vni,
+        (local, remote): (MacAddr, MacAddr),
+        peer: SocketAddr,
+        tenants: &mut impl Tenants,
+    ) {
+        let reliable = self.network(vni).config.reliable;
+        let connection = match self.pairs.sending((port, remote)) {
+            _ if !reliable || self.is_plain(now, peer) => None,
+            Some(connection) => Some(connection),
+            None => self.connect(now, vni, port, (local, remote), peer),
+        };
+        let Some(connection) = connection else {
+            return self.carry_plain(Plain { vni, port, token, len, to: [peer].to_vec() });
+        };
+        let limit = self.config.waiting_frames;
+        let paths = self.config.transport.paths;
+        let pair = self.pairs.get_mut(connection).expect("looked up just now");
+        if pair.paths_down >= paths {
+            let plain = Plain { vni, port, token, len, to: [peer].to_vec() };
+            return self.carry_plain(plain);
+        }
+        if pair.state == State::Connecting {
+            if pair.waiting.len() >= limit {
+                return self.drop_frame(port, token, DropCause::QueueFull, tenants);
+            }
+            return pair.waiting.push_back((token, len));
+        }
+        self.submit(now, connection, token, len, tenants);
+    }
+
+    /// Whether a peer is spoken to in plain VXLAN at the moment.
+    fn is_plain(&mut self, now: Instant, peer: SocketAddr) -> bool {
+        match self.plain_peers.get(&peer) {
+            Some(&until) if now < until => true,
+            Some(_) => self.plain_peers.remove(&peer).is_none(),
+            None => false,
+        }
+    }
+
+    /// Asks for a pair's connection. `None` where there are as many as there may be.
+    fn connect(
+        &mut self,
+        now: Instant,
+        vni: Vni,
+        port: PortId,
+        (local, remote): (MacAddr, MacAddr),
+        peer: SocketAddr,
+    ) -> Option<ConnectionId> {
+        let connection = self.endpoint.connect(now, peer, vni.get()).ok()?;
+        let pair = Pair::new(vni, port, (local, remote), peer, State::Connecting);
+        self.pairs.insert(connection, pair);
+        Some(connection)
+    }
+
+    /// Says which vNICs a connection joins.
+    pub(super) fn greet(&mut self, now: Instant, connection: ConnectionId) {
+        let message = Message { token: HELLO_TOKEN, opcode: opcode::HELLO, length: Hello::LEN };
+        // A connection that ends meanwhile says so by an event.
+        let _ = self.endpoint.submit(now, connection, message);
+    }
+
+    /// Sends a frame on a connection that is set up.
+    pub(super) fn submit(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        token: Token,
+        len: u32,
+        tenants: &mut impl Tenants,
+    ) {
+        let Some(pair) = self.pairs.get_mut(connection) else { return };
+        let port = pair.port;
+        let token_on_wire = token_of(port, token);
+        let message = Message { token: token_on_wire, opcode: opcode::FRAME, length: len };
+        if self.endpoint.submit(now, connection, message).is_err() {
+            return self.drop_frame(port, token, DropCause::QueueFull, tenants);
+        }
+        pair.sent.push_back(token);
+        self.count(port).reliable_sent += 1;
+    }
+}

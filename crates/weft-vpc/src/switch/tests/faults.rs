@@ -1,0 +1,76 @@
+//! Peers that do not speak Weft, paths that fail, ports that go.
+
+use alloc::boxed::Box;
+
+use weft_units::Duration;
+
+use super::hosts::{Fate, Hosts, PORT};
+use crate::DropCause;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_peer_that_knows_only_vxlan_gets_plain_frames() {
+    let mut hosts = Hosts::new();
+    hosts.only_plain = true;
+    hosts.send_numbers(0, 0..5, 100);
+    // The request goes unanswered; meanwhile the first frames wait, and are lost with the connection.
+    assert!(hosts.run(LIMIT, |hosts| hosts.hosts[0].tenants.holds_nothing()));
+    hosts.send_numbers(0, 5..10, 100);
+    assert!(hosts.run(LIMIT, |hosts| !hosts.seen(1).is_empty()));
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).ends_with(&[5, 6, 7, 8, 9])));
+}
+
+#[test]
+fn when_every_path_is_dead_frames_go_plain_until_one_is_back() {
+    let mut hosts = Hosts::new();
+    hosts.send_numbers(0, 0..10, 100);
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).len() == 10));
+    // Plain frames leave on path 0, which is dead as well for the transport's packets: the link tells them
+    // apart by nothing, so everything is lost, and then nothing.
+    hosts.fate = Box::new(|_, _| Fate::Lost);
+    hosts.send_numbers(0, 10..600, 100);
+    hosts.run(Duration::from_secs(5), |_| false);
+    hosts.fate = Box::new(|_, _| Fate::After(Duration::from_micros(20)));
+    let before = hosts.plain_frames;
+    hosts.send_numbers(0, 600..610, 100);
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).contains(&609)));
+    assert_eq!(hosts.plain_frames - before, 10, "the peer was gone");
+    // After a while the peer is asked again.
+    hosts.run(Duration::from_secs(11), |_| false);
+    hosts.send_numbers(0, 610..620, 100);
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).contains(&619)));
+    assert_eq!(hosts.plain_frames - before, 10);
+    assert!(hosts.run(LIMIT, |hosts| hosts.hosts[0].tenants.holds_nothing()));
+}
+
+#[test]
+fn a_port_that_goes_gives_everything_back() {
+    let mut hosts = Hosts::new();
+    hosts.fate = Box::new(|_, _| Fate::After(Duration::from_millis(1)));
+    hosts.send_numbers(0, 0..400, 3_000);
+    hosts.run(Duration::from_millis(5), |_| false);
+    assert!(!hosts.seen(1).is_empty() && hosts.seen(1).len() < 400);
+    for host in &mut hosts.hosts {
+        host.switch.remove_port(hosts.now, PORT, &mut host.tenants);
+        assert!(host.tenants.holds_nothing());
+        assert_eq!(host.switch.pairs().count(), 0);
+    }
+    hosts.run(LIMIT, |_| false);
+}
+
+#[test]
+fn a_restarted_peer_is_found_again() {
+    let mut hosts = Hosts::new();
+    hosts.send_numbers(0, 0..10, 100);
+    assert!(hosts.run(LIMIT, |hosts| hosts.hosts[0].tenants.holds_nothing()));
+    let fresh = Hosts::new().hosts.pop().unwrap();
+    hosts.hosts[1] = fresh;
+    // The first frame finds out; its connection is lost with it, as a packet is.
+    hosts.send_numbers(0, 10..11, 100);
+    hosts.run(Duration::from_millis(100), |_| false);
+    let lost = hosts.hosts[0].switch.port_counters(PORT).unwrap();
+    assert_eq!(lost.dropped_for(DropCause::ConnectionLost), 1);
+    hosts.send_numbers(0, 11..20, 100);
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).len() == 9), "{:?}", hosts.seen(1));
+}

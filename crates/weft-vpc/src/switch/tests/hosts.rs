@@ -1,0 +1,281 @@
+//! Two hosts with a switch each and tenants whose queues are vectors.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::net::{Ipv4Addr, SocketAddr};
+
+use weft_transport::{Arrival, Secret, TransportConfig};
+use weft_units::{Duration, Instant, Rng, Seed};
+use weft_wire::{MacAddr, Packet, VirtioNetHeader};
+
+use crate::{
+    Place, PortConfig, PortId, Reading, Slot, Switch, SwitchConfig, Tenants, Token, Turn, Vni,
+};
+
+pub(super) const RED: Vni = Vni::new(7).unwrap();
+
+pub(super) fn mac(last: u8) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, last])
+}
+
+pub(super) fn host(end: usize) -> SocketAddr {
+    let last = u8::try_from(end + 1).unwrap();
+    (Ipv4Addr::new(10, 0, 0, last), 4789).into()
+}
+
+/// A frame with a number that says which it is.
+pub(super) fn frame(from: MacAddr, to: MacAddr, number: u32, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; VirtioNetHeader::LEN];
+    bytes.extend(to.0);
+    bytes.extend(from.0);
+    bytes.extend([0x88, 0xb5]);
+    bytes.extend(number.to_be_bytes());
+    let from = bytes.len();
+    bytes
+        .extend((from..len).map(|index| (index as u8).wrapping_mul(31).wrapping_add(number as u8)));
+    bytes
+}
+
+/// The number of a frame.
+pub(super) fn number(frame: &[u8]) -> u32 {
+    u32::from_be_bytes(frame[26..30].try_into().unwrap())
+}
+
+/// A host's tenants.
+#[derive(Default)]
+pub(super) struct Queues {
+    next: u32,
+    pub(super) sent: BTreeMap<(PortId, Token), Vec<u8>>,
+    claimed: BTreeMap<(PortId, Slot), Vec<u8>>,
+    pub(super) seen: BTreeMap<PortId, Vec<Vec<u8>>>,
+    /// Buffers each tenant has; unbounded where it is not said.
+    pub(super) room: BTreeMap<PortId, usize>,
+    pub(super) reads_again: usize,
+}
+
+impl Queues {
+    pub(super) fn send(&mut self, port: PortId, frame: Vec<u8>) -> Token {
+        self.next += 1;
+        let token = Token(self.next);
+        self.sent.insert((port, token), frame);
+        token
+    }
+
+    pub(super) fn holds_nothing(&self) -> bool {
+        self.sent.is_empty() && self.claimed.is_empty()
+    }
+
+    pub(super) fn numbers(&self, port: PortId) -> Vec<u32> {
+        self.seen.get(&port).into_iter().flatten().map(|frame| number(frame)).collect()
+    }
+}
+
+impl Tenants for Queues {
+    fn read(&mut self, port: PortId, token: Token, offset: u32, out: &mut [u8], reading: Reading) {
+        self.reads_again += usize::from(reading == Reading::Again);
+        let from = offset as usize;
+        out.copy_from_slice(&self.sent[&(port, token)][from..from + out.len()]);
+    }
+
+    fn release(&mut self, port: PortId, token: Token) {
+        self.sent.remove(&(port, token)).expect("released twice, or never sent");
+    }
+
+    fn claim(&mut self, port: PortId, len: u32, turn: Turn) -> Option<Slot> {
+        let held = self.claimed.keys().filter(|key| key.0 == port).count();
+        let held = held + usize::from(turn == Turn::Early);
+        if self.room.get(&port).is_some_and(|&room| held >= room) {
+            return None;
+        }
+        self.next += 1;
+        self.claimed.insert((port, Slot(self.next)), vec![0xee; len as usize]);
+        Some(Slot(self.next))
+    }
+
+    fn place(&mut self, port: PortId, slot: Slot, offset: u32, bytes: &[u8]) {
+        let buffer = self.claimed.get_mut(&(port, slot)).expect("claimed");
+        buffer[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn peek(&mut self, port: PortId, slot: Slot, out: &mut [u8]) -> usize {
+        let buffer = &self.claimed[&(port, slot)];
+        let len = buffer.len().min(out.len());
+        out[..len].copy_from_slice(&buffer[..len]);
+        len
+    }
+
+    fn complete(&mut self, port: PortId, slot: Slot) {
+        let frame = self.claimed.remove(&(port, slot)).expect("claimed");
+        self.seen.entry(port).or_default().push(frame);
+    }
+
+    fn cancel(&mut self, port: PortId, slot: Slot) {
+        self.claimed.remove(&(port, slot)).expect("claimed");
+    }
+}
+
+/// What the link does with a packet.
+pub(super) enum Fate {
+    After(Duration),
+    Lost,
+}
+
+enum OnWire {
+    Weft(Vni, Packet, Vec<u8>),
+    Plain(Vni, Vec<u8>),
+}
+
+pub(super) struct Host {
+    pub(super) switch: Switch,
+    pub(super) tenants: Queues,
+}
+
+/// Hosts on a link.
+pub(super) struct Hosts {
+    pub(super) now: Instant,
+    pub(super) hosts: Vec<Host>,
+    pub(super) fate: Box<dyn FnMut(&mut Rng, u16) -> Fate>,
+    /// Whether hosts but the first know nothing but VXLAN.
+    pub(super) only_plain: bool,
+    rng: Rng,
+    wire: BTreeMap<(Instant, u64), (usize, usize, OnWire)>,
+    sequence: u64,
+    pub(super) plain_frames: usize,
+}
+
+/// Port 1 of each host is a tenant of one network, with address 1 at the first, 2 at the second.
+pub(super) const PORT: PortId = PortId(1);
+
+impl Hosts {
+    pub(super) fn new() -> Self {
+        Self::with(&TransportConfig::bifrost())
+    }
+
+    pub(super) fn with(transport: &TransportConfig) -> Self {
+        let hosts = (0..2).map(|end| Self::host(transport, end)).collect();
+        Self {
+            now: Instant::from_nanos(1_000_000_000),
+            hosts,
+            fate: Box::new(|_, _| Fate::After(Duration::from_micros(20))),
+            only_plain: false,
+            rng: Seed(5).rng(),
+            wire: BTreeMap::new(),
+            sequence: 0,
+            plain_frames: 0,
+        }
+    }
+
+    fn host(transport: &TransportConfig, end: usize) -> Host {
+        let seed = Seed(end as u64);
+        let config = SwitchConfig { waiting_frames: 4096, ..SwitchConfig::new(transport.clone()) };
+        let mut switch = Switch::new(config, seed, Secret::repeatable(seed)).unwrap();
+        let own = mac(u8::try_from(end + 1).unwrap());
+        switch.set_port(PORT, PortConfig { vni: RED, addresses: vec![own] });
+        switch.set_peers(RED, vec![host(1 - end)]);
+        switch.set_route(RED, own, Some(Place::Port(PORT)));
+        let other = mac(u8::try_from(2 - end).unwrap());
+        switch.set_route(RED, other, Some(Place::Peer(host(1 - end))));
+        Host { switch, tenants: Queues::default() }
+    }
+
+    pub(super) fn send(&mut self, end: usize, port: PortId, frame: Vec<u8>) {
+        let Host { switch, tenants } = &mut self.hosts[end];
+        let token = tenants.send(port, frame.clone());
+        let head = &frame[..frame.len().min(300)];
+        switch.handle_frame(self.now, port, token, frame.len() as u32, head, tenants);
+    }
+
+    /// Frames `numbers` from the tenant of one end to that of the other.
+    pub(super) fn send_numbers(&mut self, end: usize, numbers: core::ops::Range<u32>, len: usize) {
+        let own = mac(u8::try_from(end + 1).unwrap());
+        let other = mac(u8::try_from(2 - end).unwrap());
+        for number in numbers {
+            self.send(end, PORT, frame(own, other, number, len));
+        }
+    }
+
+    fn put_on_wire(&mut self, from: usize, to: usize, path: u16, what: OnWire) {
+        if let Fate::After(delay) = (self.fate)(&mut self.rng, path) {
+            self.sequence += 1;
+            self.wire.insert((self.now + delay, self.sequence), (from, to, what));
+        }
+    }
+
+    fn end_of(to: SocketAddr) -> usize {
+        (0..2).find(|&end| host(end) == to).expect("a host of the test")
+    }
+
+    fn drain(&mut self) {
+        for end in 0..self.hosts.len() {
+            let Host { switch, tenants } = &mut self.hosts[end];
+            switch.handle_timeout(self.now, tenants);
+            let mut leaving = VecDeque::new();
+            let mut packet = Packet::default();
+            switch.poll_burst(self.now, usize::MAX, &mut packet, |leaves| {
+                let mut payload = vec![0; usize::from(leaves.payload_len())];
+                leaves.read(tenants, &mut payload);
+                let what = OnWire::Weft(leaves.vni, *leaves.packet, payload);
+                leaving.push_back((leaves.departure.to, leaves.departure.path.0, what));
+            });
+            while let Some(plain) = switch.poll_plain() {
+                let mut frame = vec![0; plain.len as usize];
+                tenants.read(plain.port, plain.token, 0, &mut frame, Reading::First);
+                tenants.release(plain.port, plain.token);
+                let ethernet = frame.split_off(VirtioNetHeader::LEN);
+                self.plain_frames += 1;
+                for to in plain.to {
+                    leaving.push_back((to, 0, OnWire::Plain(plain.vni, ethernet.clone())));
+                }
+            }
+            for (to, path, what) in leaving {
+                self.put_on_wire(end, Self::end_of(to), path, what);
+            }
+        }
+    }
+
+    fn arrive(&mut self, from: usize, to: usize, what: OnWire) {
+        let Host { switch, tenants } = &mut self.hosts[to];
+        match what {
+            OnWire::Plain(vni, ethernet) => {
+                switch.handle_plain(self.now, host(from), vni, &ethernet, tenants);
+            }
+            OnWire::Weft(..) if self.only_plain && to != 0 => {}
+            OnWire::Weft(vni, packet, payload) => {
+                let arrival = Arrival {
+                    from: host(from),
+                    received_at: self.now,
+                    congestion_experienced: false,
+                    hops: 2,
+                };
+                switch.handle_packet(self.now, &arrival, vni, &packet, &payload, tenants);
+            }
+        }
+    }
+
+    /// Runs until `done` says so, at most for `limit`; whether it did.
+    pub(super) fn run(&mut self, limit: Duration, done: impl Fn(&Self) -> bool) -> bool {
+        let until = self.now + limit;
+        loop {
+            self.drain();
+            if done(self) {
+                return true;
+            }
+            let arrival = self.wire.keys().next().map(|key| key.0);
+            let due = self.hosts.iter().filter_map(|host| host.switch.poll_timeout());
+            let Some(next) = due.chain(arrival).min().filter(|&at| at <= until) else {
+                self.now = until;
+                return done(self);
+            };
+            self.now = self.now.max(next);
+            while self.wire.first_key_value().is_some_and(|(key, _)| key.0 <= self.now) {
+                let (_, (from, to, what)) = self.wire.pop_first().expect("looked just now");
+                self.arrive(from, to, what);
+            }
+        }
+    }
+
+    /// The frames that the tenant of an end has seen.
+    pub(super) fn seen(&self, end: usize) -> Vec<u32> {
+        self.hosts[end].tenants.numbers(PORT)
+    }
+}

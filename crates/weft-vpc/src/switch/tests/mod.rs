@@ -1,0 +1,6 @@
+//! Two switches, tenants in memory, and a link that loses, delays and reorders.
+
+mod faults;
+mod hosts;
+mod isolation;
+mod traffic;

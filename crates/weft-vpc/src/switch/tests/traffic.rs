@@ -1,0 +1,126 @@
+//! What tenants see when the network behaves, and when it does not.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use weft_units::Duration;
+use weft_wire::MacAddr;
+
+use super::hosts::{Fate, Hosts, PORT, RED, frame, mac};
+use crate::{DropCause, NetworkConfig};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn numbers(to: u32) -> Vec<u32> {
+    (0..to).collect()
+}
+
+/// Loses one packet in `one_in`, and has each take between 20 us and `most`.
+pub(super) fn bad_link(
+    one_in: u64,
+    most: Duration,
+) -> Box<dyn FnMut(&mut weft_units::Rng, u16) -> Fate> {
+    Box::new(move |rng, _| {
+        if rng.below(one_in) == 0 {
+            return Fate::Lost;
+        }
+        Fate::After(Duration::from_nanos(20_000 + rng.below(most.as_nanos())))
+    })
+}
+
+#[test]
+fn frames_of_every_size_arrive_whole_and_in_order_through_loss_and_reordering() {
+    for (len, count) in [(30, 2_000), (1_400, 2_000), (65_000, 40)] {
+        let mut hosts = Hosts::new();
+        hosts.fate = bad_link(50, Duration::from_micros(200));
+        hosts.send_numbers(0, 0..count, len);
+        let all = hosts.run(LIMIT, |hosts| hosts.seen(1).len() == count as usize);
+        assert!(all, "{} of {count} frames of {len} bytes", hosts.seen(1).len());
+        assert_eq!(hosts.seen(1), numbers(count));
+        for (number, seen) in hosts.hosts[1].tenants.seen[&PORT].iter().enumerate() {
+            assert_eq!(*seen, frame(mac(1), mac(2), number as u32, len));
+        }
+        let settled =
+            hosts.run(LIMIT, |hosts| hosts.hosts.iter().all(|host| host.tenants.holds_nothing()));
+        assert!(settled, "everything is released");
+        assert!(hosts.hosts[0].tenants.reads_again > 0, "what was lost was read again");
+    }
+}
+
+#[test]
+fn both_directions_share_a_connection() {
+    let mut hosts = Hosts::new();
+    hosts.send_numbers(0, 0..10, 100);
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).len() == 10));
+    hosts.send_numbers(1, 0..10, 100);
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(0).len() == 10));
+    for host in &hosts.hosts {
+        assert_eq!(host.switch.pairs().count(), 1);
+    }
+}
+
+#[test]
+fn both_ends_may_ask_at_once() {
+    let mut hosts = Hosts::new();
+    hosts.send_numbers(0, 0..100, 100);
+    hosts.send_numbers(1, 0..100, 100);
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(0).len() == 100 && hosts.seen(1).len() == 100));
+    assert_eq!((hosts.seen(0), hosts.seen(1)), (numbers(100), numbers(100)));
+}
+
+#[test]
+fn a_tenant_without_room_gets_everything_in_the_end() {
+    let mut hosts = Hosts::new();
+    hosts.hosts[1].tenants.room.insert(PORT, 3);
+    hosts.fate = bad_link(100, Duration::from_micros(300));
+    hosts.send_numbers(0, 0..200, 5_000);
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).len() == 200));
+    assert_eq!(hosts.seen(1), numbers(200));
+    let counters = hosts.hosts[1].switch.port_counters(PORT).unwrap();
+    assert!(counters.declined > 0);
+    assert_eq!(counters.dropped, [0; DropCause::ALL.len()]);
+}
+
+#[test]
+fn a_network_without_order_shows_frames_as_they_come() {
+    let mut hosts = Hosts::new();
+    for host in &mut hosts.hosts {
+        host.switch.set_network(RED, NetworkConfig { reliable: true, in_order: false });
+    }
+    hosts.fate = bad_link(50, Duration::from_micros(500));
+    hosts.send_numbers(0, 0..500, 1_000);
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).len() == 500));
+    let mut seen = hosts.seen(1);
+    assert!(!seen.is_sorted());
+    seen.sort_unstable();
+    assert_eq!(seen, numbers(500), "each once all the same");
+}
+
+#[test]
+fn a_network_without_reliability_is_a_plain_vxlan() {
+    let mut hosts = Hosts::new();
+    for host in &mut hosts.hosts {
+        host.switch.set_network(RED, NetworkConfig { reliable: false, in_order: true });
+    }
+    hosts.send_numbers(0, 0..100, 1_000);
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).len() == 100));
+    assert_eq!((hosts.plain_frames, hosts.hosts[0].switch.pairs().count()), (100, 0));
+}
+
+#[test]
+fn broadcast_reaches_every_port_of_the_network_and_teaches_where_its_sender_is() {
+    let mut hosts = Hosts::new();
+    for host in &mut hosts.hosts {
+        host.switch.set_route(RED, mac(1), None);
+        host.switch.set_route(RED, mac(2), None);
+    }
+    hosts.send(0, PORT, frame(mac(1), MacAddr::BROADCAST, 0, 60));
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(1) == [0]));
+    assert_eq!(hosts.plain_frames, 1);
+    // The answer knows the way, and the way back is learned from it.
+    hosts.send(1, PORT, frame(mac(2), mac(1), 1, 60));
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(0) == [1]));
+    hosts.send(0, PORT, frame(mac(1), mac(2), 2, 60));
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(1) == [0, 2]));
+    assert_eq!(hosts.plain_frames, 1, "both went on the connection");
+}
