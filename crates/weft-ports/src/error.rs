@@ -34,3 +34,11 @@ pub enum PortError {
         len: u32,
     },
 }
+
+impl PortError {
+    /// For `map_err`: the system refused while doing `what`.
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+}

@@ -6,9 +6,13 @@
 #![deny(unsafe_code)]
 
 mod error;
+mod frame;
 mod port;
+mod readiness;
+mod tap;
 
 pub use error::PortError;
 pub use port::{
     HEAD_LEN, HEADER_LEN, Holdings, MAX_FRAME, Port, PortCounters, Reading, Sent, Slot, Token,
 };
+pub use tap::{Limits, Namespace, TapConfig, TapPort};

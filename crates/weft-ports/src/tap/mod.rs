@@ -1,0 +1,300 @@
+//! A TAP interface: for containers, namespaces and bare hosts.
+//!
+//! The kernel's end of the interface keeps nothing of a frame that was read, so a frame is kept here until it is
+//! released, and one on its way in is gathered here until it is complete.
+
+mod config;
+mod device;
+
+use std::collections::VecDeque;
+use std::io::{self, IoSliceMut};
+use std::os::fd::BorrowedFd;
+
+use rustix::io::Errno;
+use slab::Slab;
+use weft_units::{Duration, Instant};
+
+pub use self::config::{Limits, Namespace, TapConfig};
+use self::device::Device;
+use crate::frame::{Frame, Pool};
+use crate::readiness::{Readiness, Watch};
+use crate::{HEADER_LEN, Holdings, Port, PortCounters, PortError, Reading, Sent, Slot, Token};
+
+/// Frames that are no frames and are passed over by one call, before others have their turn.
+const BAD_FRAMES_A_CALL: usize = 64;
+
+/// The shortest frame: a virtio header and one of Ethernet.
+const SHORTEST: u32 = HEADER_LEN + 14;
+
+/// How often unused buffers are given back.
+const TRIM: Duration = Duration::from_secs(1);
+
+/// A tenant's TAP interface.
+#[derive(Debug)]
+pub struct TapPort {
+    device: Device,
+    readiness: Readiness,
+    limits: Limits,
+    pool: Pool,
+    taken: Slab<Frame>,
+    taken_memory: usize,
+    claimed: Slab<Frame>,
+    /// Completed and not yet written.
+    waiting: VecDeque<Frame>,
+    /// Memory of those claimed and those waiting.
+    claimed_memory: usize,
+    watch: Watch,
+    state: State,
+    trimmed: Instant,
+    counters: PortCounters,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Up,
+    /// The tenant has set its interface down. Tried again at the next `attend`.
+    Down,
+    /// The interface was deleted.
+    Gone,
+}
+
+impl TapPort {
+    /// Creates the interface, or opens it if it is there already and nobody else has it.
+    ///
+    /// # Errors
+    /// `BadName`; `Io` with what was refused: no such namespace, no privilege, interface in use.
+    pub fn open(config: &TapConfig) -> Result<Self, PortError> {
+        let device = device::open(config)?;
+        let readiness = Readiness::new()?;
+        readiness
+            .add(&device.fd, 0, Watch::Level)
+            .map_err(PortError::io(format!("watch {}", device.name)))?;
+        Ok(Self {
+            device,
+            readiness,
+            limits: config.limits,
+            pool: Pool::default(),
+            taken: Slab::new(),
+            taken_memory: 0,
+            claimed: Slab::new(),
+            waiting: VecDeque::new(),
+            claimed_memory: 0,
+            watch: Watch::Level,
+            state: State::Up,
+            trimmed: Instant::EPOCH,
+            counters: PortCounters::default(),
+        })
+    }
+
+    /// What the kernel calls it.
+    pub fn name(&self) -> &str {
+        &self.device.name
+    }
+
+    /// Watches for frames only while there is room for them.
+    fn update_watch(&mut self) {
+        let full = self.taken.len() >= self.limits.frames || self.taken_memory >= self.limits.bytes;
+        let wanted = if full || self.state == State::Gone { Watch::Paused } else { Watch::Level };
+        if wanted != self.watch && self.readiness.change(&self.device.fd, 0, wanted).is_ok() {
+            self.watch = wanted;
+        }
+    }
+
+    /// One frame from the kernel; `None` when none waits.
+    fn read_frame(&mut self) -> io::Result<Option<Frame>> {
+        let fd = &self.device.fd;
+        let fill = |room: &mut [IoSliceMut<'_>]| rustix::io::readv(fd, room);
+        match self.pool.frame_from(fill) {
+            Ok(mut frame) => {
+                // The kernel fills in ten of the header's bytes and leaves `num_buffers` as it was.
+                let _ = frame.write(HEADER_LEN - 2, &[0, 0]);
+                Ok(Some(frame))
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// The interface was deleted under us: say so once, and wait for nothing from it any more.
+    fn gone(&mut self, error: io::Error) -> PortError {
+        self.state = State::Gone;
+        self.readiness.remove(&self.device.fd);
+        self.watch = Watch::Paused;
+        self.counters.lost += self.waiting.len() as u64;
+        while let Some(frame) = self.waiting.pop_front() {
+            self.put_claimed(frame);
+        }
+        PortError::io(format!("reach {}: remove the port and add it again", self.device.name))(
+            error,
+        )
+    }
+
+    fn put_claimed(&mut self, frame: Frame) {
+        self.claimed_memory -= frame.memory();
+        self.pool.put(frame);
+    }
+
+    fn write_waiting(&mut self) -> Result<(), PortError> {
+        while let Some(frame) = self.waiting.front() {
+            match rustix::io::writev(&self.device.fd, &frame.io_slices()) {
+                Ok(_) => {
+                    self.counters.received_frames += 1;
+                    self.counters.received_bytes += u64::from(frame.len() - HEADER_LEN);
+                    self.counters.notifications += 1;
+                    self.state = State::Up;
+                }
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => return Ok(()),
+                Err(Errno::IO) => {
+                    self.state = State::Down;
+                    return Ok(());
+                }
+                // The header does not fit the frame, says the kernel.
+                Err(Errno::INVAL) => self.counters.bad_header += 1,
+                Err(errno @ (Errno::BADFD | Errno::NXIO | Errno::NODEV)) => {
+                    return Err(self.gone(errno.into()));
+                }
+                Err(_) => self.counters.lost += 1,
+            }
+            let frame = self.waiting.pop_front().expect("it was looked at");
+            self.put_claimed(frame);
+        }
+        Ok(())
+    }
+}
+
+impl Port for TapPort {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.readiness.as_fd()
+    }
+
+    fn attend(&mut self, now: Instant) -> Result<(), PortError> {
+        if now.since(self.trimmed) >= TRIM {
+            self.trimmed = now;
+            self.pool.trim();
+            return self.write_waiting();
+        }
+        Ok(())
+    }
+
+    fn is_up(&self) -> bool {
+        self.state == State::Up
+    }
+
+    fn take(&mut self, _now: Instant) -> Result<Option<Sent>, PortError> {
+        if self.watch == Watch::Paused {
+            return Ok(None);
+        }
+        for _ in 0..BAD_FRAMES_A_CALL {
+            let frame = match self.read_frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return Ok(None),
+                Err(error) => return Err(self.gone(error)),
+            };
+            if frame.len() < SHORTEST {
+                self.counters.bad_frame += 1;
+                self.pool.put(frame);
+                continue;
+            }
+            let len = frame.len();
+            self.counters.sent_frames += 1;
+            self.counters.sent_bytes += u64::from(len - HEADER_LEN);
+            self.taken_memory += frame.memory();
+            let token = Token(key(self.taken.insert(frame)));
+            self.update_watch();
+            return Ok(Some(Sent { token, len }));
+        }
+        Ok(None)
+    }
+
+    fn read(
+        &mut self,
+        token: Token,
+        offset: u32,
+        out: &mut [u8],
+        _reading: Reading,
+    ) -> Result<(), PortError> {
+        let frame = self.taken.get(token.0 as usize).ok_or(PortError::Unknown)?;
+        frame.read(offset, out)
+    }
+
+    fn release(&mut self, token: Token) {
+        if let Some(frame) = self.taken.try_remove(token.0 as usize) {
+            self.taken_memory -= frame.memory();
+            self.pool.put(frame);
+            self.update_watch();
+        }
+    }
+
+    /// The kernel has its buffers back as soon as a frame is read.
+    fn release_overdue(&mut self, _now: Instant, _after: Duration) -> usize {
+        0
+    }
+
+    fn claim(&mut self, len: u32) -> Option<Slot> {
+        let held = self.claimed.len() + self.waiting.len();
+        let full = held >= self.limits.frames || self.claimed_memory >= self.limits.bytes;
+        if full || self.state != State::Up || !(SHORTEST..=crate::MAX_FRAME).contains(&len) {
+            self.counters.no_buffer += 1;
+            return None;
+        }
+        let frame = self.pool.frame(len);
+        self.claimed_memory += frame.memory();
+        Some(Slot(key(self.claimed.insert(frame))))
+    }
+
+    fn place(&mut self, slot: Slot, offset: u32, bytes: &[u8]) -> Result<(), PortError> {
+        let frame = self.claimed.get_mut(slot.0 as usize).ok_or(PortError::Unknown)?;
+        frame.write(offset, bytes)
+    }
+
+    fn peek(&mut self, slot: Slot, out: &mut [u8]) -> usize {
+        let Some(frame) = self.claimed.get(slot.0 as usize) else { return 0 };
+        let count = out.len().min(frame.len() as usize);
+        frame.read(0, &mut out[..count]).map_or(0, |()| count)
+    }
+
+    fn complete(&mut self, slot: Slot) {
+        if let Some(frame) = self.claimed.try_remove(slot.0 as usize) {
+            self.waiting.push_back(frame);
+        }
+    }
+
+    fn cancel(&mut self, slot: Slot) {
+        if let Some(frame) = self.claimed.try_remove(slot.0 as usize) {
+            self.put_claimed(frame);
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        match self.state {
+            State::Up => self.write_waiting(),
+            State::Down | State::Gone => Ok(()),
+        }
+    }
+
+    fn settle(&mut self) {
+        let _ = self.write_waiting();
+        for frame in std::mem::take(&mut self.claimed) {
+            self.put_claimed(frame.1);
+        }
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+
+    fn holdings(&self) -> Holdings {
+        Holdings {
+            taken: self.taken.len(),
+            claimed: self.claimed.len(),
+            waiting: self.waiting.len(),
+            taken_memory: self.taken_memory,
+            claimed_memory: self.claimed_memory,
+        }
+    }
+}
+
+/// A slab's key as a name.
+fn key(index: usize) -> u32 {
+    u32::try_from(index).expect("limits keep slabs small")
+}

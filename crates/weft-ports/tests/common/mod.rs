@@ -1,0 +1,12 @@
+//! What the tests of this crate share: namespaces, and a network between two ports that loses and reorders.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+pub(crate) mod namespace;
+pub(crate) mod wire;
+
+use std::io::Write;
+
+/// Says on standard error, past the test harness, that a test was skipped and why.
+pub(crate) fn skipped(name: &str, reason: &str) {
+    std::io::stderr().write_all(format!("SKIPPED {name}: {reason}\n").as_bytes()).unwrap();
+}

@@ -1,0 +1,47 @@
+//! Network namespaces that go away with their value.
+
+use std::process::Command;
+
+/// A network namespace, as `ip netns` makes it.
+pub(crate) struct Namespace(pub(crate) String);
+
+impl Namespace {
+    /// What a test lacks for namespaces, if anything.
+    pub(crate) fn missing() -> Option<String> {
+        let requirements = weft_lab::requirements();
+        let missing = requirements.into_iter().find(|one| one.essential && !one.met)?;
+        Some(format!("no {} ({})", missing.name, missing.fix))
+    }
+
+    /// A fresh one; what an earlier run left under this name is removed.
+    pub(crate) fn new(name: &str) -> Self {
+        let _ = Command::new("ip").args(["netns", "del", name]).output();
+        run("ip", &["netns", "add", name]);
+        run("ip", &["-n", name, "link", "set", "lo", "up"]);
+        Self(name.into())
+    }
+
+    /// Runs `ip` inside.
+    pub(crate) fn ip(&self, arguments: &[&str]) -> String {
+        run("ip", &[&["-n", &self.0], arguments].concat())
+    }
+
+    /// Runs `action` on a thread inside.
+    pub(crate) fn enter<T: Send>(&self, action: impl FnOnce() -> T + Send) -> T {
+        weft_lab::enter(&self.0, action).unwrap()
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
+    }
+}
+
+/// Runs a program, which must succeed, and returns what it printed.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {errors}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}

@@ -1,0 +1,259 @@
+//! Two TAP interfaces in namespaces of their own, with a bad network between them.
+#![expect(clippy::disallowed_methods, reason = "real interfaces live in real time")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant as Real};
+
+use common::namespace::{Namespace, run};
+use common::skipped;
+use common::wire::{Weather, Wire};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use weft_ports::{Port, TapConfig, TapPort};
+use weft_units::{Instant, Seed};
+
+/// Two tenants, each in a namespace, and their ports.
+struct Pair {
+    spaces: [Namespace; 2],
+    ports: [TapPort; 2],
+}
+
+fn pair(prefix: &str) -> Pair {
+    let spaces = ["a", "b"].map(|end| Namespace::new(&format!("{prefix}{end}")));
+    let open = |at: usize| {
+        let host = at + 1;
+        TapPort::open(&TapConfig {
+            namespace: Some(spaces[at].0.parse().unwrap()),
+            mtu: Some(1_450),
+            mac: Some([2, 0, 0, 0, 9, u8::try_from(host).unwrap()]),
+            addresses: vec![
+                (format!("10.77.0.{host}").parse().unwrap(), 24),
+                (format!("fd77::{host}").parse().unwrap(), 64),
+            ],
+            ..TapConfig::named("eth0")
+        })
+        .unwrap()
+    };
+    Pair { ports: [open(0), open(1)], spaces }
+}
+
+/// Moves frames both ways until told to stop, waiting as a daemon does.
+fn forward(pair: &mut [TapPort; 2], weather: Weather, done: &AtomicBool) -> [Wire; 2] {
+    let started = Real::now();
+    let mut wires = [Wire::new(weather, 1), Wire::new(weather, 2)];
+    let [a, b] = pair;
+    while !done.load(Ordering::Relaxed) {
+        let now = Instant::from_nanos(u64::try_from(started.elapsed().as_nanos()).unwrap());
+        for port in [&mut *a, b] {
+            port.attend(now).unwrap();
+        }
+        let moved = wires[0].turn(a, b, now) | wires[1].turn(b, a, now);
+        if !moved {
+            let mut fds = [&*a, b].map(|port| PollFd::from_borrowed_fd(port.fd(), PollFlags::IN));
+            let a_moment = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+            let _ = poll(&mut fds, Some(&a_moment));
+        }
+    }
+    wires
+}
+
+/// Runs `tenants` while frames are forwarded.
+fn with_network<T: Send>(
+    pair: &mut Pair,
+    weather: Weather,
+    tenants: impl FnOnce(&[Namespace; 2]) -> T + Send,
+) -> (T, [Wire; 2]) {
+    let done = AtomicBool::new(false);
+    let Pair { spaces, ports } = pair;
+    std::thread::scope(|scope| {
+        let tenants = scope.spawn(|| {
+            struct Done<'a>(&'a AtomicBool);
+            impl Drop for Done<'_> {
+                fn drop(&mut self) {
+                    self.0.store(true, Ordering::Relaxed);
+                }
+            }
+            let _done = Done(&done);
+            tenants(spaces)
+        });
+        let wires = forward(ports, weather, &done);
+        (tenants.join().unwrap(), wires)
+    })
+}
+
+/// Bytes that differ from place to place.
+fn noise(len: usize) -> Vec<u8> {
+    let mut rng = Seed(7).child("noise", 0).rng();
+    (0..len.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).take(len).collect()
+}
+
+/// Sends `data` over TCP from the first namespace to the second and returns what arrived.
+fn tcp_transfer(spaces: &[Namespace; 2], to: &str, data: &[u8]) -> Vec<u8> {
+    let address = format!("{to}:5001");
+    let listener = spaces[1].enter(|| TcpListener::bind(&address)).unwrap();
+    std::thread::scope(|scope| {
+        let server = scope.spawn(move || {
+            let mut all = vec![];
+            listener.accept().unwrap().0.read_to_end(&mut all).unwrap();
+            all
+        });
+        let mut stream = spaces[0].enter(|| TcpStream::connect(&address)).unwrap();
+        stream.write_all(data).unwrap();
+        drop(stream);
+        server.join().unwrap()
+    })
+}
+
+#[test]
+fn super_frames_of_tcp_cross_a_lossy_reordering_network_unharmed() {
+    if let Some(missing) = Namespace::missing() {
+        return skipped("TAP under loss", &missing);
+    }
+    let mut pair = pair("wptcp");
+    let weather = Weather { loss: 20, reordering: 40 };
+    let data = noise(24 << 20);
+    let (arrived, wires) = with_network(&mut pair, weather, |spaces| {
+        wait_for_ipv6(spaces);
+        [tcp_transfer(spaces, "10.77.0.2", &data), tcp_transfer(spaces, "[fd77::2]", &data)]
+    });
+    assert!(arrived.iter().all(|arrived| *arrived == data), "what arrived is not what was sent");
+    // The kernel left segmentation to us, and the other side gets the frames whole.
+    assert!(wires[0].largest > 30_000, "largest frame {}", wires[0].largest);
+    assert_eq!((wires[0].reports.len(), wires[1].reports.len()), (0, 0), "{:?}", wires[0].reports);
+    let [a, b] = pair.ports.each_ref().map(Port::counters);
+    assert_eq!((b.lost, b.bad_header, a.bad_frame), (0, 0, 0));
+    // Losses were repaired below TCP: it saw none.
+    let nstat = run("ip", &["netns", "exec", &pair.spaces[0].0, "cat", "/proc/net/snmp"]);
+    let retransmitted = tcp_counter(&nstat, "RetransSegs");
+    assert!(retransmitted < 50, "TCP sent {retransmitted} segments again");
+}
+
+/// IPv6 addresses are tentative until the namespace is sure that nobody else has them (RFC 4862, 5.4).
+fn wait_for_ipv6(spaces: &[Namespace; 2]) {
+    let deadline = Real::now() + Duration::from_secs(20);
+    for space in spaces {
+        while space.ip(&["-6", "address", "show", "tentative"]).contains("inet6") {
+            assert!(Real::now() < deadline, "addresses stay tentative");
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn tcp_counter(snmp: &str, name: &str) -> u64 {
+    let mut lines = snmp.lines().filter(|line| line.starts_with("Tcp:"));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let at = names.split_whitespace().position(|one| one == name).unwrap();
+    values.split_whitespace().nth(at).unwrap().parse().unwrap()
+}
+
+#[test]
+fn datagrams_keep_their_order_and_their_bytes() {
+    if let Some(missing) = Namespace::missing() {
+        return skipped("datagrams over TAP", &missing);
+    }
+    let mut pair = pair("wpudp");
+    let weather = Weather { loss: 50, reordering: 30 };
+    const COUNT: u32 = 2_000;
+    let (received, _) = with_network(&mut pair, weather, |spaces| {
+        let server = spaces[1].enter(|| UdpSocket::bind("10.77.0.2:7")).unwrap();
+        server.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let client = spaces[0].enter(|| UdpSocket::bind("10.77.0.1:0")).unwrap();
+        client.connect("10.77.0.2:7").unwrap();
+        let mut buffer = [0; 2_000];
+        let mut received = vec![];
+        for number in 0..COUNT {
+            let mut datagram = noise(4 + number as usize % 1_300);
+            datagram[..4].copy_from_slice(&number.to_be_bytes());
+            client.send(&datagram).unwrap();
+            // Sixteen under way at a time, which no queue of the kernel is too short for.
+            if number >= 16 {
+                let len = server.recv(&mut buffer).unwrap();
+                assert_eq!(buffer[4..len], noise(len)[4..]);
+                received.push(u32::from_be_bytes(buffer[..4].try_into().unwrap()));
+            }
+        }
+        received
+    });
+    assert!(received.iter().copied().eq(0..COUNT - 16), "{received:?}");
+}
+
+#[test]
+fn an_interface_that_is_down_keeps_what_was_completed_and_one_that_is_gone_says_so() {
+    if let Some(missing) = Namespace::missing() {
+        return skipped("a TAP interface that goes down", &missing);
+    }
+    let mut pair = pair("wpdown");
+    let port = &mut pair.ports[1];
+    let second = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
+    pair.spaces[1].ip(&["link", "set", "eth0", "down"]);
+    let frame =
+        [[0; 12].as_slice(), &[0xff; 6], &[2, 0, 0, 0, 9, 1], &[0x88, 0xb5], &[1; 46]].concat();
+    let len = u32::try_from(frame.len()).unwrap();
+    let slot = port.claim(len).unwrap();
+    port.place(slot, 0, &frame).unwrap();
+    port.complete(slot);
+    port.flush().unwrap();
+    assert!(!port.is_up());
+    assert_eq!((port.claim(len), port.holdings().waiting), (None, 1));
+    pair.spaces[1].ip(&["link", "set", "eth0", "up"]);
+    port.attend(second(2)).unwrap();
+    assert!(port.is_up());
+    assert_eq!((port.holdings().waiting, port.counters().received_frames), (0, 1));
+
+    pair.spaces[1].ip(&["link", "del", "eth0"]);
+    let gone = (0..100).find_map(|_| port.take(second(3)).err()).unwrap().to_string();
+    assert!(gone.contains("eth0") && gone.contains("add it again"), "{gone}");
+    assert_eq!(port.take(second(4)).unwrap(), None);
+    assert_eq!(port.claim(len), None);
+}
+
+#[test]
+fn a_port_takes_no_more_than_it_may_hold_and_goes_on_when_there_is_room() {
+    if let Some(missing) = Namespace::missing() {
+        return skipped("limits of a TAP port", &missing);
+    }
+    let space = Namespace::new("wplimit");
+    let mut port = TapPort::open(&TapConfig {
+        namespace: Some(space.0.parse().unwrap()),
+        addresses: vec![("10.77.1.1".parse().unwrap(), 24)],
+        limits: weft_ports::Limits { frames: 4, bytes: 1 << 20 },
+        ..TapConfig::named("weft%d")
+    })
+    .unwrap();
+    assert_eq!(port.name(), "weft0");
+    let socket = space.enter(|| UdpSocket::bind("10.77.1.1:0")).unwrap();
+    socket.set_broadcast(true).unwrap();
+    for _ in 0..10 {
+        socket.send_to(b"hello", "10.77.1.255:9").unwrap();
+    }
+    let now = Instant::EPOCH;
+    let readable = |port: &TapPort| {
+        let mut fds = [PollFd::from_borrowed_fd(port.fd(), PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+    };
+    let mut taken = vec![];
+    while let Some(sent) = port.take(now).unwrap() {
+        taken.push(sent);
+    }
+    assert_eq!(taken.len(), 4);
+    assert!(!readable(&port), "a full port would keep its thread awake");
+    port.release(taken[1].token);
+    assert!(readable(&port));
+    assert!(port.take(now).unwrap().is_some());
+    assert_eq!(port.holdings().taken, 4);
+}
+
+#[test]
+fn what_cannot_be_opened_is_named() {
+    let missing = TapConfig {
+        namespace: Some("wp-no-such-namespace".parse().unwrap()),
+        ..TapConfig::named("eth0")
+    };
+    let message = TapPort::open(&missing).unwrap_err().to_string();
+    assert!(message.contains("/run/netns/wp-no-such-namespace"), "{message}");
+    let message = TapPort::open(&TapConfig::named("a name")).unwrap_err().to_string();
+    assert!(message.contains("\"a name\""), "{message}");
+}
