@@ -8,6 +8,7 @@ extern crate alloc;
 mod example;
 mod frame;
 mod switch;
+pub mod offload;
 
 pub use frame::{
     Arp, Fragment, Frame, FrameError, Icmp, Ip, Network, Tcp, TcpFlags, Transport, Udp, protocol,
@@ -16,3 +17,4 @@ pub use switch::{
     DropCause, Leaving, NetworkConfig, PairView, Place, Plain, PortConfig, PortId, Reading, Slot,
     Switch, SwitchConfig, SwitchCounters, Tenants, Token, Turn, Vni,
 };
+pub use offload::{Offload, OffloadError};

@@ -11,6 +11,7 @@ macro_rules! golden {
 pub(crate) const FILES: &[(&str, &str)] = golden![
     "tcp_v4_super",
     "udp_v6_super",
+    "udp_v4_many",
     "arp",
     "tagged_udp_v4",
     "fragment_v4",

@@ -2,13 +2,15 @@
 //! fuzz targets both call these.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
-use weft_vpc::{Frame, FrameError, Transport};
+use weft_vpc::offload::{Segments, complete, fill, verify};
+use weft_vpc::{Frame, FrameError, Offload, Transport};
+use weft_wire::VirtioNetHeader;
 
 /// Feeds bytes to a function, holds its promises, and says by a short name what became of them.
 pub type Property = fn(&[u8]) -> &'static str;
 
 /// Every property by the name of its fuzz target.
-pub const PROPERTIES: &[(&str, Property)] = &[("tenant_frame", tenant_frame)];
+pub const PROPERTIES: &[(&str, Property)] = &[("tenant_frame", tenant_frame), ("offload", offload)];
 
 /// A frame behind its virtio-net header.
 pub fn tenant_frame(bytes: &[u8]) -> &'static str {
@@ -50,4 +52,51 @@ fn parsed(bytes: &[u8]) -> Result<Frame, FrameError> {
         assert_eq!(later, ip.transport == Transport::LaterFragment);
     }
     Ok(frame)
+}
+
+/// What a frame's virtio-net header asks for, done.
+pub fn offload(bytes: &[u8]) -> &'static str {
+    let Ok((header, frame)) = Frame::parse_virtio(bytes, bytes.len()) else {
+        return "no_frame";
+    };
+    let offload = match Offload::check(&header, &frame) {
+        Ok(offload) => offload,
+        Err(error) => {
+            assert!(!error.to_string().contains('\n'), "an error is one line");
+            return error.reason();
+        }
+    };
+    assert_eq!(Offload::check(&offload.header(), &frame), Ok(offload), "the header says the same");
+    let mut whole = bytes[VirtioNetHeader::LEN..].to_vec();
+    match (offload.checksum, offload.segmentation) {
+        (None, None) => {
+            fill(&mut whole, &frame);
+            verify(&whole, &frame).expect("what was filled in is right");
+            "as_it_is"
+        }
+        (Some(checksum), None) => {
+            complete(&mut whole, checksum);
+            let changed: Vec<_> =
+                whole.iter().zip(&bytes[VirtioNetHeader::LEN..]).map(|(a, b)| a != b).collect();
+            let at = usize::from(checksum.at);
+            let elsewhere = [&changed[..at], &changed[at + 2..]].concat();
+            assert!(!elsewhere.contains(&true), "only the checksum is written");
+            "completed"
+        }
+        (_, Some(segmentation)) => {
+            let mut segments = Segments::new(&whole, &frame, segmentation);
+            let mut out = vec![0; segments.longest()];
+            let header_len = usize::from(segmentation.header_len);
+            let mut joined = whole[..header_len].to_vec();
+            let mut count = 0;
+            while let Some(len) = segments.write_next(&mut out) {
+                let segment = Frame::parse(&out[..len], len).expect("a segment is a frame");
+                verify(&out[..len], &segment).expect("a segment adds up");
+                joined.extend_from_slice(&out[header_len..len]);
+                count += 1;
+            }
+            assert_eq!((joined, count), (whole, segmentation.count()));
+            "cut"
+        }
+    }
 }

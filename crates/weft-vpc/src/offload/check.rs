@@ -1,0 +1,364 @@
+//! A virtio-net header held against its frame.
+
+use thiserror::Error;
+use weft_wire::{GsoType, VirtioNetHeader};
+
+use crate::{Frame, Ip, Network, Transport};
+
+/// What a tenant left undone, as far as the frame bears it out. Offsets count from the first byte of
+/// the Ethernet header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Offload {
+    /// A checksum to be completed.
+    pub checksum: Option<PartialChecksum>,
+    /// How the frame is to be cut, where it is many in one.
+    pub segmentation: Option<Segmentation>,
+}
+
+/// A checksum that covers `start..end`, and whose place holds the sum of what else it covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartialChecksum {
+    /// First byte it covers.
+    pub start: u16,
+    /// Its place: two bytes within what it covers.
+    pub at: u16,
+    /// The byte after the last it covers, at most the frame's length.
+    pub end: u32,
+}
+
+/// How a super-frame is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segmentation {
+    /// What the segments are.
+    pub kind: GsoType,
+    /// Headers that each segment repeats, from Ethernet to transport, bytes.
+    pub header_len: u16,
+    /// Payload of each segment but the last, bytes.
+    pub size: u16,
+    /// Payload of all segments, bytes.
+    pub payload_len: u16,
+    /// The virtio-net header's ECN bit: CWR belongs to the first segment.
+    ecn: bool,
+}
+
+/// Why a virtio-net header does not belong to its frame. The frame is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum OffloadError {
+    /// The checksum's place, or where it begins, is not where it could be.
+    #[error("checksum at {start} + {offset}, expected from {least} on within {len} bytes")]
+    ChecksumOutside {
+        /// `csum_start`.
+        start: u16,
+        /// `csum_offset`.
+        offset: u16,
+        /// The first byte after the headers that have no such checksum.
+        least: u16,
+        /// Length of what can be covered.
+        len: u32,
+    },
+    /// A part of a packet does not have the whole packet's checksum.
+    #[error("a checksum is to be filled in, or segments cut, in a part of a packet")]
+    OfFragment,
+    /// `hdr_len` is longer than the frame.
+    #[error("hdr_len {got} of a frame of {len} bytes")]
+    HeaderLength {
+        /// The hint.
+        got: u16,
+        /// The frame's length.
+        len: u32,
+    },
+    /// A super-frame whose checksum is not to be filled in: the segments would have none.
+    #[error("gso_type {0:?} without NEEDS_CSUM")]
+    SegmentsWithoutChecksum(GsoType),
+    /// The frame is not what the header says its segments are.
+    #[error("gso_type {0:?} on a frame that is something else")]
+    WrongKind(GsoType),
+    /// Fragments of a UDP datagram (UFO) are not offered to tenants, so none may ask for them.
+    #[error("gso_type UDP (UFO) was not negotiated")]
+    UdpFragments,
+    /// The ECN bit on what is not TCP.
+    #[error("ECN bit with gso_type {0:?}")]
+    EcnWithoutTcp(GsoType),
+    /// Segments too small to be meant.
+    #[error("gso_size {got}, expected {least} or more")]
+    SegmentSize {
+        /// `gso_size`.
+        got: u16,
+        /// The smallest that is taken.
+        least: u16,
+    },
+    /// More datagrams than one super-frame may be.
+    #[error("{got} datagrams in one frame, at most {}", Segmentation::MAX_DATAGRAMS)]
+    TooManyDatagrams {
+        /// How many.
+        got: usize,
+    },
+    /// Bytes after a super-frame's packet: they belong to no segment.
+    #[error("{0} bytes after the packet of a super-frame")]
+    TrailingBytes(u32),
+}
+
+impl Segmentation {
+    /// The smallest TCP segment that is taken, as in Linux (`TCP_MIN_GSO_SIZE`): smaller ones only
+    /// serve to turn one frame into tens of thousands.
+    pub const MIN_TCP_SIZE: u16 = 8;
+
+    /// Datagrams in one super-frame, as in Linux (`UDP_MAX_SEGMENTS`), for the same reason.
+    pub const MAX_DATAGRAMS: usize = 128;
+
+    /// How many segments there are; a super-frame without payload is one.
+    pub fn count(&self) -> usize {
+        usize::from(self.payload_len).div_ceil(usize::from(self.size)).max(1)
+    }
+}
+
+impl Offload {
+    /// What `header` asks for, held against the frame behind it.
+    ///
+    /// # Errors
+    /// Every [`OffloadError`]: the frame is to be dropped.
+    pub fn check(header: &VirtioNetHeader, frame: &Frame) -> Result<Self, OffloadError> {
+        if u32::from(header.hdr_len) > frame.len {
+            return Err(OffloadError::HeaderLength { got: header.hdr_len, len: frame.len });
+        }
+        let checksum = header.needs_csum.then(|| partial_checksum(header, frame)).transpose()?;
+        let segmentation = match header.gso_type {
+            GsoType::None => None,
+            kind => {
+                checksum.ok_or(OffloadError::SegmentsWithoutChecksum(kind))?;
+                Some(segmentation(header, frame)?)
+            }
+        };
+        Ok(Self { checksum, segmentation })
+    }
+
+    /// The virtio-net header that says this and nothing else, for a frame in one buffer.
+    pub fn header(&self) -> VirtioNetHeader {
+        let mut header = VirtioNetHeader { num_buffers: 1, ..VirtioNetHeader::default() };
+        if let Some(checksum) = self.checksum {
+            header.needs_csum = true;
+            header.csum_start = checksum.start;
+            header.csum_offset = checksum.at - checksum.start;
+        }
+        if let Some(segmentation) = self.segmentation {
+            header.gso_type = segmentation.kind;
+            header.ecn = segmentation.ecn;
+            header.hdr_len = segmentation.header_len;
+            header.gso_size = segmentation.size;
+        }
+        header
+    }
+}
+
+impl OffloadError {
+    /// A short name for counters: one word a variant, whatever its numbers.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::ChecksumOutside { .. } => "checksum_outside",
+            Self::OfFragment => "of_fragment",
+            Self::HeaderLength { .. } => "header_length",
+            Self::SegmentsWithoutChecksum(_) => "segments_without_checksum",
+            Self::WrongKind(_) => "wrong_kind",
+            Self::UdpFragments => "udp_fragments",
+            Self::EcnWithoutTcp(_) => "ecn_without_tcp",
+            Self::SegmentSize { .. } => "segment_size",
+            Self::TooManyDatagrams { .. } => "too_many_datagrams",
+            Self::TrailingBytes(_) => "trailing_bytes",
+        }
+    }
+}
+
+/// The checksum lies behind the headers that the switch knows. It need not be the outermost
+/// transport's: guests have tunnels of their own.
+fn partial_checksum(
+    header: &VirtioNetHeader,
+    frame: &Frame,
+) -> Result<PartialChecksum, OffloadError> {
+    let (least, end) = match &frame.network {
+        Network::Ip(ip) if ip.fragment.is_some() => return Err(OffloadError::OfFragment),
+        Network::Ip(ip) => (ip.transport_offset, packet_end(ip)),
+        Network::Arp(_) | Network::Other => (frame.network_offset, frame.len),
+    };
+    let (start, offset) = (header.csum_start, header.csum_offset);
+    match start.checked_add(offset) {
+        Some(at) if start >= least && u32::from(at) + 2 <= end => {
+            Ok(PartialChecksum { start, at, end })
+        }
+        _ => Err(OffloadError::ChecksumOutside { start, offset, least, len: end }),
+    }
+}
+
+/// Where the packet ends, before Ethernet's padding.
+fn packet_end(ip: &Ip) -> u32 {
+    u32::from(ip.transport_offset) + u32::from(ip.transport_len)
+}
+
+fn segmentation(header: &VirtioNetHeader, frame: &Frame) -> Result<Segmentation, OffloadError> {
+    let kind = header.gso_type;
+    let ip = frame.ip().ok_or(OffloadError::WrongKind(kind))?;
+    let (transport_len, checksum_offset, least) = match (kind, ip.transport) {
+        (GsoType::UdpFragments, _) => return Err(OffloadError::UdpFragments),
+        (GsoType::TcpV4, Transport::Tcp(tcp)) if ip.source.is_ipv4() => {
+            (tcp.header_len, 16, Segmentation::MIN_TCP_SIZE)
+        }
+        (GsoType::TcpV6, Transport::Tcp(tcp)) if ip.source.is_ipv6() => {
+            (tcp.header_len, 16, Segmentation::MIN_TCP_SIZE)
+        }
+        (GsoType::Udp, Transport::Udp(_)) => (8, 6, 1),
+        _ => return Err(OffloadError::WrongKind(kind)),
+    };
+    if header.ecn && kind == GsoType::Udp {
+        return Err(OffloadError::EcnWithoutTcp(kind));
+    }
+    if header.gso_size < least {
+        return Err(OffloadError::SegmentSize { got: header.gso_size, least });
+    }
+    let (start, offset) = (header.csum_start, header.csum_offset);
+    if (start, offset) != (ip.transport_offset, checksum_offset) {
+        let (least, len) = (ip.transport_offset, frame.len);
+        return Err(OffloadError::ChecksumOutside { start, offset, least, len });
+    }
+    let trailing = frame.len - packet_end(ip);
+    if trailing > 0 {
+        return Err(OffloadError::TrailingBytes(trailing));
+    }
+    let segmentation = Segmentation {
+        kind,
+        header_len: ip.transport_offset + u16::from(transport_len),
+        size: header.gso_size,
+        payload_len: ip.transport_len - u16::from(transport_len),
+        ecn: header.ecn,
+    };
+    let count = segmentation.count();
+    if kind == GsoType::Udp && count > Segmentation::MAX_DATAGRAMS {
+        return Err(OffloadError::TooManyDatagrams { got: count });
+    }
+    Ok(segmentation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example::{packet, parsed, syn, tcp, udp};
+    use crate::{TcpFlags, protocol};
+
+    fn tcp_header(size: u16) -> VirtioNetHeader {
+        VirtioNetHeader {
+            needs_csum: true,
+            gso_type: GsoType::TcpV4,
+            hdr_len: 54,
+            gso_size: size,
+            csum_start: 34,
+            csum_offset: 16,
+            ..VirtioNetHeader::default()
+        }
+    }
+
+    fn tcp_frame(payload: usize) -> Frame {
+        let segment = tcp((40_000, 80), TcpFlags::ACK, &[], &vec![0; payload]);
+        parsed(&packet("10.0.0.1", "10.0.0.2", protocol::TCP, &segment))
+    }
+
+    fn refused(header: VirtioNetHeader, frame: &Frame) -> OffloadError {
+        Offload::check(&header, frame).unwrap_err()
+    }
+
+    #[test]
+    fn what_a_header_asks_for_is_what_it_gets() {
+        let header = VirtioNetHeader { num_buffers: 1, ..tcp_header(1448) };
+        let offload = Offload::check(&header, &tcp_frame(60_000)).unwrap();
+        assert_eq!(offload.checksum, Some(PartialChecksum { start: 34, at: 50, end: 60_054 }));
+        let segmentation = offload.segmentation.unwrap();
+        assert_eq!((segmentation.header_len, segmentation.payload_len), (54, 60_000));
+        assert_eq!(segmentation.count(), 42);
+        assert_eq!(offload.header(), header);
+    }
+
+    #[test]
+    fn a_hint_is_not_believed_and_nothing_else_is_passed_on() {
+        let frame = tcp_frame(3000);
+        let header = VirtioNetHeader { hdr_len: 20, data_valid: true, ..tcp_header(1000) };
+        let told = Offload::check(&header, &frame).unwrap().header();
+        assert_eq!(told, VirtioNetHeader { num_buffers: 1, ..tcp_header(1000) });
+        let header = VirtioNetHeader { hdr_len: 3055, ..header };
+        assert_eq!(refused(header, &frame), OffloadError::HeaderLength { got: 3055, len: 3054 });
+    }
+
+    #[test]
+    fn a_checksum_lies_behind_the_headers_and_within_the_frame() {
+        let frame = tcp_frame(2);
+        let at = |csum_start, csum_offset| {
+            let header = VirtioNetHeader {
+                needs_csum: true,
+                csum_start,
+                csum_offset,
+                ..VirtioNetHeader::default()
+            };
+            Offload::check(&header, &frame)
+        };
+        assert!(at(34, 16).is_ok() && at(34, 20).is_ok() && at(54, 0).is_ok());
+        for (start, offset) in [(33, 16), (34, 21), (55, 0), (0, 24), (u16::MAX, 16), (34, 65_520)]
+        {
+            let outside = OffloadError::ChecksumOutside { start, offset, least: 34, len: 56 };
+            assert_eq!(at(start, offset), Err(outside));
+        }
+    }
+
+    #[test]
+    fn padding_is_not_covered_and_not_cut() {
+        let [mut bytes, _] = syn();
+        bytes.resize(60, 0xff);
+        let frame = parsed(&bytes);
+        let header = VirtioNetHeader { gso_type: GsoType::None, ..tcp_header(0) };
+        let offload = Offload::check(&header, &frame).unwrap();
+        assert_eq!(offload.checksum, Some(PartialChecksum { start: 34, at: 50, end: 54 }));
+        assert_eq!(refused(tcp_header(8), &frame), OffloadError::TrailingBytes(6));
+    }
+
+    #[test]
+    fn segments_are_what_the_frame_is() {
+        let frame = tcp_frame(3000);
+        let header = tcp_header(1000);
+        let with = |gso_type| VirtioNetHeader { gso_type, ..header };
+        for kind in [GsoType::TcpV6, GsoType::Udp] {
+            assert_eq!(refused(with(kind), &frame), OffloadError::WrongKind(kind));
+        }
+        assert_eq!(refused(with(GsoType::UdpFragments), &frame), OffloadError::UdpFragments);
+        let bare = VirtioNetHeader { needs_csum: false, ..header };
+        let expected = OffloadError::SegmentsWithoutChecksum(GsoType::TcpV4);
+        assert_eq!(refused(bare, &frame), expected);
+        let small = VirtioNetHeader { gso_size: 7, ..header };
+        assert_eq!(refused(small, &frame), OffloadError::SegmentSize { got: 7, least: 8 });
+        let inner = VirtioNetHeader { csum_start: 54, ..header };
+        assert_eq!(refused(inner, &frame).reason(), "checksum_outside");
+    }
+
+    #[test]
+    fn datagrams_are_counted() {
+        let bytes = packet("10.0.0.1", "10.0.0.2", protocol::UDP, &udp(1, 2, &[0; 1290]));
+        let frame = parsed(&bytes);
+        let header = VirtioNetHeader {
+            gso_type: GsoType::Udp,
+            csum_offset: 6,
+            hdr_len: 42,
+            ..tcp_header(10)
+        };
+        assert_eq!(refused(header, &frame), OffloadError::TooManyDatagrams { got: 129 });
+        let header = VirtioNetHeader { gso_size: 11, ..header };
+        assert_eq!(Offload::check(&header, &frame).unwrap().segmentation.unwrap().count(), 118);
+        let marked = VirtioNetHeader { ecn: true, ..header };
+        assert_eq!(refused(marked, &frame), OffloadError::EcnWithoutTcp(GsoType::Udp));
+        let nothing = VirtioNetHeader { gso_size: 0, ..header };
+        assert_eq!(refused(nothing, &frame), OffloadError::SegmentSize { got: 0, least: 1 });
+    }
+
+    #[test]
+    fn a_part_of_a_packet_has_no_checksum_of_its_own() {
+        let [mut bytes, _] = syn();
+        bytes[20] = 0x20;
+        let frame = parsed(&bytes);
+        let header = VirtioNetHeader { gso_type: GsoType::None, ..tcp_header(0) };
+        assert_eq!(refused(header, &frame), OffloadError::OfFragment);
+    }
+}
