@@ -1,0 +1,19 @@
+//! Planning for collectives: which servers follow each other in a ring, which GPUs and NICs it takes
+//! inside of them, and which source ports keep its flows from sharing links. It is Astral's TCCL
+//! (sections 2.2, 3.2 and 3.4), as data in and data out.
+//!
+//! * A [`Cluster`] is read from a description ([`cluster`]) and, for the inside of servers, from
+//!   NCCL's topology XML ([`machine`]).
+//! * [`ports`] computes the hashes of the switches.
+//!
+//! Nothing here knows of time, sockets or processes.
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod cluster;
+pub mod machine;
+pub mod ports;
+
+pub use cluster::Cluster;

@@ -1,0 +1,146 @@
+//! A machine in a TOML file: by counts, by its devices and links, or by NCCL's XML.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use weft_units::BitRate;
+
+use super::{DeviceKind, LinkKind, Machine, MachineBuilder, MachineError};
+
+/// What is inside of a server.
+///
+/// By counts, GPU `i` and its share of the NICs hang on a PCIe switch of their own below one of two
+/// CPUs, and all GPUs on one switch of their own: the servers of Astral's figure 3, which the
+/// defaults are. With `devices`, the file says everything itself.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MachineConfig {
+    /// GPUs.
+    pub gpus: u32,
+    /// NICs, evenly over the GPUs.
+    pub nics: u32,
+    /// Rate of each GPU's links to all others together, one direction; none without.
+    pub nvlink: Option<BitRate>,
+    /// Rate of each PCIe link.
+    pub pcie: BitRate,
+    /// Rate of each NIC to the network.
+    pub nic_rate: BitRate,
+    /// Every device by name, in place of the counts.
+    pub devices: BTreeMap<String, DeviceKind>,
+    /// The links between `devices`.
+    pub links: Vec<LinkConfig>,
+}
+
+/// A link of a machine.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkConfig {
+    /// Names of the devices it joins.
+    pub ends: [String; 2],
+    /// What it is made of.
+    pub kind: LinkKind,
+    /// Rate of one direction.
+    pub rate: BitRate,
+}
+
+/// Where the description of a machine is.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(untagged)]
+pub enum Inside {
+    /// In NCCL's topology XML, by file name.
+    Nccl {
+        /// The file.
+        nccl: String,
+    },
+    /// Here.
+    Here(MachineConfig),
+}
+
+impl Default for Inside {
+    fn default() -> Self {
+        Self::Here(MachineConfig::default())
+    }
+}
+
+impl Default for MachineConfig {
+    fn default() -> Self {
+        let gbps = |rate| BitRate::gbps(rate).expect("above zero");
+        Self {
+            gpus: 8,
+            nics: 8,
+            // 400 GB/s, and 16 lanes of PCIe 5 (Astral, sections 2.2 and introduction).
+            nvlink: Some(gbps(3_200)),
+            pcie: gbps(504),
+            nic_rate: gbps(400),
+            devices: BTreeMap::new(),
+            links: Vec::new(),
+        }
+    }
+}
+
+impl MachineConfig {
+    /// The machine.
+    ///
+    /// # Errors
+    /// As [`MachineBuilder`]'s.
+    pub fn build(&self) -> Result<Machine, MachineError> {
+        let mut machine = MachineBuilder::new();
+        if self.devices.is_empty() {
+            self.by_counts(&mut machine)?;
+        } else {
+            self.by_name(&mut machine)?;
+        }
+        machine.build()
+    }
+
+    fn by_name(&self, machine: &mut MachineBuilder) -> Result<(), MachineError> {
+        for (name, &kind) in &self.devices {
+            // "gpu10" comes after "gpu9".
+            let digits = name.trim_start_matches(|c: char| !c.is_ascii_digit());
+            let rate = (kind == DeviceKind::Nic).then_some(self.nic_rate);
+            machine.add(name, kind, digits.parse().ok(), rate)?;
+        }
+        let mut links = self.links.iter();
+        links.try_for_each(|LinkConfig { ends: [a, b], kind, rate }| {
+            machine.link([a, b], *kind, *rate)
+        })
+    }
+
+    fn by_counts(&self, machine: &mut MachineBuilder) -> Result<(), MachineError> {
+        let most = MachineBuilder::MAX_DEVICES;
+        let got = self.gpus as usize + self.nics as usize;
+        if got > most {
+            return Err(MachineError::TooMany { got, most });
+        }
+        let sockets = if self.gpus > 1 { 2 } else { 1 };
+        for socket in 0..sockets {
+            machine.add(&format!("cpu{socket}"), DeviceKind::Cpu, None, None)?;
+        }
+        if sockets == 2 {
+            machine.link(["cpu0", "cpu1"], LinkKind::Socket, self.pcie)?;
+        }
+        if self.nvlink.is_some() {
+            machine.add("nvswitch", DeviceKind::NvSwitch, None, None)?;
+        }
+        for gpu in 0..self.gpus {
+            let (name, switch) = (format!("gpu{gpu}"), format!("pci{gpu}"));
+            machine.add(&name, DeviceKind::Gpu, None, None)?;
+            machine.add(&switch, DeviceKind::PciSwitch, None, None)?;
+            let cpu = format!("cpu{}", gpu * sockets / self.gpus);
+            machine.link([&cpu, &switch], LinkKind::Pcie, self.pcie)?;
+            machine.link([&switch, &name], LinkKind::Pcie, self.pcie)?;
+            if let Some(rate) = self.nvlink {
+                machine.link([&name, "nvswitch"], LinkKind::Nvlink, rate)?;
+            }
+        }
+        for nic in 0..self.nics.min(self.nics * self.gpus) {
+            let (name, switch) =
+                (format!("nic{nic}"), format!("pci{}", nic * self.gpus / self.nics));
+            machine.add(&name, DeviceKind::Nic, None, Some(self.nic_rate))?;
+            machine.link([&switch, &name], LinkKind::Pcie, self.pcie)?;
+        }
+        Ok(())
+    }
+}
