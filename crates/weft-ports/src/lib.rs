@@ -12,7 +12,5 @@ mod readiness;
 mod tap;
 
 pub use error::PortError;
-pub use port::{
-    HEAD_LEN, HEADER_LEN, Holdings, MAX_FRAME, Port, PortCounters, Reading, Sent, Slot, Token,
-};
+pub use port::{HEAD_LEN, HEADER_LEN, Holdings, MAX_FRAME, Port, PortCounters, Sent};
 pub use tap::{Limits, Namespace, TapConfig, TapPort};

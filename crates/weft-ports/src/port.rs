@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
 
 use weft_units::{Duration, Instant};
+use weft_vpc::{Reading, Slot, Token, Turn};
 
 use crate::PortError;
 
@@ -18,15 +19,6 @@ pub const MAX_FRAME: u32 = HEADER_LEN + 18 + 65_535;
 /// in a guest's memory, and the guest may write there whenever it likes.
 pub const HEAD_LEN: u32 = 128;
 
-/// Names a frame that the tenant sent, until it is released.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Token(pub u32);
-
-/// Names a buffer that was claimed for a frame on its way to the tenant, until it is completed or
-/// cancelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot(pub u32);
-
 /// A frame that the tenant sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
@@ -34,15 +26,6 @@ pub struct Sent {
     pub token: Token,
     /// Bytes of it, with the header: [`HEADER_LEN`] + 14 to [`MAX_FRAME`].
     pub len: u32,
-}
-
-/// Whether a piece of a frame is read for the first time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
-    /// These bytes have not left yet.
-    First,
-    /// These bytes leave again: a retransmission.
-    Again,
 }
 
 /// A tenant's interface. One thread drives it:
@@ -104,8 +87,9 @@ pub trait Port: Debug + Send {
     fn release_overdue(&mut self, now: Instant, after: Duration) -> usize;
 
     /// Claims a buffer for a frame of `len` bytes, header included. `None`: the tenant has no room (or is not
-    /// there); decline the packet, so that it comes again.
-    fn claim(&mut self, len: u32) -> Option<Slot>;
+    /// there); decline the packet, so that it comes again. A frame that is [`Early`](Turn::Early) must leave
+    /// room for one of any length.
+    fn claim(&mut self, len: u32, turn: Turn) -> Option<Slot>;
 
     /// Copies a piece of a frame to where it belongs.
     ///

@@ -13,12 +13,13 @@ use std::os::fd::BorrowedFd;
 use rustix::io::Errno;
 use slab::Slab;
 use weft_units::{Duration, Instant};
+use weft_vpc::{Reading, Slot, Token, Turn};
 
 pub use self::config::{Limits, Namespace, TapConfig};
 use self::device::Device;
 use crate::frame::{Frame, Pool};
 use crate::readiness::{Readiness, Watch};
-use crate::{HEADER_LEN, Holdings, Port, PortCounters, PortError, Reading, Sent, Slot, Token};
+use crate::{HEADER_LEN, Holdings, Port, PortCounters, PortError, Sent};
 
 /// Frames that are no frames and are passed over by one call, before others have their turn.
 const BAD_FRAMES_A_CALL: usize = 64;
@@ -230,9 +231,14 @@ impl Port for TapPort {
         0
     }
 
-    fn claim(&mut self, len: u32) -> Option<Slot> {
-        let held = self.claimed.len() + self.waiting.len();
-        let full = held >= self.limits.frames || self.claimed_memory >= self.limits.bytes;
+    fn claim(&mut self, len: u32, turn: Turn) -> Option<Slot> {
+        let (spare, spare_memory) = match turn {
+            Turn::Next => (0, 0),
+            Turn::Early => (1, crate::MAX_FRAME as usize),
+        };
+        let held = self.claimed.len() + self.waiting.len() + spare;
+        let memory = self.claimed_memory + spare_memory;
+        let full = held >= self.limits.frames || memory >= self.limits.bytes;
         if full || self.state != State::Up || !(SHORTEST..=crate::MAX_FRAME).contains(&len) {
             self.counters.no_buffer += 1;
             return None;

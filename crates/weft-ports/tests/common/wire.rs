@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weft_ports::{Port, PortError, Reading, Sent, Slot, Token};
+use weft_ports::{Port, PortError, Sent};
 use weft_units::{Instant, Rng, Seed};
+use weft_vpc::{Reading, Slot, Token, Turn};
 
 /// Bytes of a packet.
 const PACKET: u32 = 1_400;
@@ -104,7 +105,7 @@ impl Wire {
             self.packets.push_back((frame, offset, Reading::Again));
             return true;
         }
-        let Some(slot) = crossing.slot.or_else(|| to.claim(crossing.len)) else {
+        let Some(slot) = crossing.slot.or_else(|| to.claim(crossing.len, Turn::Next)) else {
             self.packets.push_back((frame, offset, Reading::Again));
             return false;
         };
