@@ -22,7 +22,7 @@ struct Layer {
 #[rustfmt::skip]
 const LAYERS: &[Layer] = &[
     Layer { number: 5, name: "products", sans_io: false, crates: &["weft-cli", "weft-py", "weft-rdmacm", "weft-verbs", "weft-xrdma-c"] },
-    Layer { number: 4, name: "worlds",   sans_io: false, crates: &["weft-agent", "weft-lab", "weft-ports", "weft-sim", "weft-xrdma"] },
+    Layer { number: 4, name: "worlds",   sans_io: false, crates: &["weft-agent", "weft-lab", "weft-ports", "weft-sim", "weft-vswitch", "weft-xrdma"] },
     Layer { number: 3, name: "node",     sans_io: true,  crates: &["weft-node"] },
     Layer { number: 3, name: "reports",  sans_io: false, crates: &["weft-report", "weft-stat"] },
     Layer { number: 2, name: "engines",  sans_io: true,  crates: &["weft-msg", "weft-rnic", "weft-transport", "weft-vpc", "weft-plan", "weft-route"] },
@@ -37,6 +37,9 @@ const WITHIN_A_LAYER: &[(&str, &str)] = &[
     ("weft-rnic", "weft-transport"),
     ("weft-trace", "weft-wire"),
     ("weft-vpc", "weft-transport"),
+    ("weft-vswitch", "weft-agent"),
+    ("weft-vswitch", "weft-lab"),
+    ("weft-vswitch", "weft-ports"),
 ];
 
 /// Crates that never ship. They may depend on anything; nothing that ships may depend on them.

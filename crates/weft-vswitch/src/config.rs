@@ -1,0 +1,393 @@
+//! What a daemon is started with: a TOML file.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use weft_ports::{Namespace, TapConfig};
+use weft_transport::TransportConfig;
+use weft_transport::congestion;
+use weft_units::Duration;
+use weft_vpc::{NetworkConfig, Vni};
+use weft_wire::{DataHeader, MacAddr, MessageHeader, VxlanHeader};
+
+/// The control socket of a daemon that was not told another.
+pub const CONTROL: &str = "/run/weft/vpc.sock";
+
+/// Everything a daemon is started with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Config {
+    /// This host.
+    pub host: Host,
+    /// Tenants' networks.
+    #[serde(default, rename = "network")]
+    pub networks: Vec<Network>,
+    /// Tenants' interfaces.
+    #[serde(default, rename = "port")]
+    pub ports: Vec<Port>,
+    /// Where addresses are that need not be learned.
+    #[serde(default, rename = "route")]
+    pub routes: Vec<Route>,
+}
+
+/// This host in the network that carries the overlay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Host {
+    /// Its address there.
+    pub address: IpAddr,
+    /// The UDP port of the overlay, the same on all hosts.
+    #[serde(default = "vxlan_port")]
+    pub port: u16,
+    /// Bytes of an IP packet there.
+    #[serde(default = "ethernet_mtu")]
+    pub mtu: u16,
+    /// Paths to spread over: UDP source ports.
+    #[serde(default = "paths")]
+    pub paths: u16,
+    /// Packets of one connection that take the same path before the next is chosen (BIFROST, 4.1).
+    #[serde(default = "group")]
+    pub group: u16,
+    /// How much may be in flight: `swift`, as in the paper, or any other that `weft list congestion`
+    /// shows; `fixed-window` for none.
+    #[serde(default = "swift")]
+    pub congestion: String,
+    /// The socket on which it is asked and changed.
+    #[serde(default = "control")]
+    pub control: PathBuf,
+}
+
+/// A tenant's network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Network {
+    /// Its number, 24 bits.
+    pub vni: u32,
+    /// Whether lost frames are sent again.
+    #[serde(default = "yes")]
+    pub reliable: bool,
+    /// Whether tenants see frames in the order they were sent.
+    #[serde(default = "yes")]
+    pub in_order: bool,
+    /// The other hosts that have ports of it.
+    #[serde(default)]
+    pub peers: BTreeSet<IpAddr>,
+}
+
+/// A tenant's interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Port {
+    /// What it is called here.
+    pub name: String,
+    /// Its network.
+    pub vni: u32,
+    /// Its address on Ethernet. Frames from another are dropped.
+    pub mac: Mac,
+    /// What it is.
+    #[serde(flatten)]
+    pub kind: Kind,
+}
+
+/// What a tenant's interface is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Kind {
+    /// A TAP interface, for containers, namespaces and bare hosts.
+    Tap {
+        /// What the tenant calls it.
+        interface: String,
+        /// The network namespace it is in: a name of `ip netns`, or a path.
+        #[serde(default)]
+        namespace: Option<String>,
+        /// Addresses to give it, with the lengths of their prefixes: `192.168.0.1/24`.
+        #[serde(default)]
+        addresses: Vec<String>,
+        /// Whether it outlives the daemon, so that a restart leaves the tenant's interface alone.
+        #[serde(default)]
+        persistent: bool,
+    },
+}
+
+/// Where an address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Route {
+    /// In which network.
+    pub vni: u32,
+    /// The address.
+    pub mac: Mac,
+    /// The host that has it.
+    pub peer: IpAddr,
+}
+
+/// An Ethernet address as people write it: `02:00:00:00:00:01`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Mac(pub MacAddr);
+
+impl std::str::FromStr for Mac {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no Ethernet address, expected 02:00:00:00:00:01");
+        let parts: Vec<_> = text.split([':', '-']).collect();
+        let parts = <[&str; 6]>::try_from(parts).map_err(|_| wrong())?;
+        let mut address = MacAddr([0; 6]);
+        for (byte, part) in address.0.iter_mut().zip(parts) {
+            let two = part.len() == 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit());
+            *byte = two.then(|| u8::from_str_radix(part, 16).ok()).flatten().ok_or_else(wrong)?;
+        }
+        if address.is_group() {
+            return Err(format!(
+                "{text} is the address of a group, expected that of one interface"
+            ));
+        }
+        Ok(Self(address))
+    }
+}
+
+impl TryFrom<String> for Mac {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Mac> for String {
+    fn from(mac: Mac) -> Self {
+        mac.to_string()
+    }
+}
+
+impl std::fmt::Display for Mac {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [a, b, c, d, e, f] = self.0.0;
+        write!(out, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+    }
+}
+
+fn vxlan_port() -> u16 {
+    VxlanHeader::PORT
+}
+
+fn ethernet_mtu() -> u16 {
+    1500
+}
+
+fn paths() -> u16 {
+    8
+}
+
+fn group() -> u16 {
+    50
+}
+
+fn swift() -> String {
+    congestion::Kind::Swift.name().to_owned()
+}
+
+fn control() -> PathBuf {
+    CONTROL.into()
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Why a configuration is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {cause}", file.display())]
+    Unreadable {
+        /// Which file.
+        file: PathBuf,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// It is no TOML, or says something else than a configuration does.
+    #[error("{}: {cause}", file.display())]
+    Malformed {
+        /// Which file.
+        file: PathBuf,
+        /// What and where.
+        cause: toml::de::Error,
+    },
+    /// A value that cannot be.
+    #[error("{key} = {got}: expected {expected}")]
+    Value {
+        /// Which.
+        key: String,
+        /// What it is.
+        got: String,
+        /// What it should be.
+        expected: String,
+    },
+}
+
+fn value(key: impl Into<String>, got: impl ToString, expected: impl Into<String>) -> ConfigError {
+    ConfigError::Value { key: key.into(), got: got.to_string(), expected: expected.into() }
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn read(file: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|cause| ConfigError::Unreadable { file: file.into(), cause })?;
+        let config: Self = toml::from_str(&text)
+            .map_err(|cause| ConfigError::Malformed { file: file.into(), cause })?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Holds every value against what it may be, and against the others.
+    ///
+    /// # Errors
+    /// The first that cannot be.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.host.transport()?;
+        let mut names = BTreeSet::new();
+        for network in &self.networks {
+            network.vni()?;
+            if network.peers.contains(&self.host.address) {
+                let expected = "other hosts only";
+                return Err(value("network.peers", self.host.address, expected));
+            }
+        }
+        for port in &self.ports {
+            port.check()?;
+            if !names.insert(&port.name) {
+                return Err(value("port.name", &port.name, "a name that no other port has"));
+            }
+        }
+        for route in &self.routes {
+            vni("route.vni", route.vni)?;
+        }
+        Ok(())
+    }
+}
+
+fn vni(key: &str, number: u32) -> Result<Vni, ConfigError> {
+    Vni::new(number).ok_or_else(|| value(key, number, "0 to 16777215"))
+}
+
+impl Host {
+    /// Where it receives.
+    pub fn socket(&self) -> SocketAddr {
+        SocketAddr::new(self.address, self.port)
+    }
+
+    /// Where another host receives.
+    pub fn peer(&self, address: IpAddr) -> SocketAddr {
+        SocketAddr::new(address, self.port)
+    }
+
+    /// Bytes of a frame that one packet carries with all its headers.
+    pub fn payload(&self) -> u16 {
+        let ip = if self.address.is_ipv4() { 20 } else { 40 };
+        let headers = ip + 8 + VxlanHeader::LEN + DataHeader::LEN + MessageHeader::LEN;
+        self.mtu.saturating_sub(u16::try_from(headers).expect("under 100 bytes"))
+    }
+
+    /// The longest IP packet of a tenant that one packet of this network carries, bytes.
+    pub fn tenant_mtu(&self) -> u16 {
+        self.payload().saturating_sub(weft_ports::HEADER_LEN as u16 + 14)
+    }
+
+    /// How connections behave here (BIFROST, sections 4 and 7.4).
+    ///
+    /// # Errors
+    /// A value that the transport refuses.
+    pub fn transport(&self) -> Result<TransportConfig, ConfigError> {
+        let known = congestion::Kind::ALL;
+        let kind = known.iter().copied().find(|kind| kind.name() == self.congestion);
+        let congestion = kind.ok_or_else(|| {
+            let names: Vec<_> = known.iter().map(|kind| kind.name()).collect();
+            value("host.congestion", &self.congestion, names.join(", "))
+        })?;
+        let bifrost = TransportConfig::bifrost();
+        let transport = TransportConfig {
+            mtu: self.payload(),
+            paths: self.paths,
+            spray_unit: self.group,
+            congestion,
+            base_rtt: Duration::from_micros(300),
+            ..bifrost
+        };
+        let refused = |error: weft_transport::ConfigError| {
+            value(format!("host.{}", error.field), error.got, error.expected)
+        };
+        transport.validate().map_err(refused)?;
+        Ok(transport)
+    }
+}
+
+impl Network {
+    /// Its number.
+    ///
+    /// # Errors
+    /// It has more than 24 bits.
+    pub fn vni(&self) -> Result<Vni, ConfigError> {
+        vni("network.vni", self.vni)
+    }
+
+    /// How the switch carries it.
+    pub fn carriage(&self) -> NetworkConfig {
+        NetworkConfig { reliable: self.reliable, in_order: self.in_order }
+    }
+}
+
+impl Port {
+    /// Its network.
+    ///
+    /// # Errors
+    /// It has more than 24 bits.
+    pub fn vni(&self) -> Result<Vni, ConfigError> {
+        vni("port.vni", self.vni)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        self.vni()?;
+        let Kind::Tap { addresses, .. } = &self.kind;
+        addresses.iter().try_for_each(|text| address(text).map(drop))
+    }
+
+    /// The TAP interface it asks for.
+    ///
+    /// # Errors
+    /// An address that is none.
+    pub fn tap(&self, mtu: u16) -> Result<TapConfig, ConfigError> {
+        let Kind::Tap { interface, namespace, addresses, persistent } = &self.kind;
+        Ok(TapConfig {
+            namespace: namespace.as_ref().map(|text| match text.parse::<Namespace>() {
+                Ok(namespace) => namespace,
+                Err(never) => match never {},
+            }),
+            persistent: *persistent,
+            mtu: Some(mtu.into()),
+            mac: Some(self.mac.0.0),
+            addresses: addresses.iter().map(|text| address(text)).collect::<Result<_, _>>()?,
+            ..TapConfig::named(interface)
+        })
+    }
+}
+
+/// An address and the length of its prefix.
+fn address(text: &str) -> Result<(IpAddr, u8), ConfigError> {
+    let parse = || {
+        let (address, length) = text.split_once('/')?;
+        let address: IpAddr = address.parse().ok()?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let length = length.parse().ok().filter(|&length: &u8| length <= most)?;
+        Some((address, length))
+    };
+    parse()
+        .ok_or_else(|| value("port.addresses", text, "an address and its prefix: 192.168.0.1/24"))
+}

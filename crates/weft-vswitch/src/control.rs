@@ -1,0 +1,209 @@
+//! The socket on which a running daemon is asked and changed: one JSON object a line each way.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Network, Port, Route};
+use crate::{Daemon, OpenError, Status};
+
+/// The longest line that is taken.
+const LONGEST: usize = 64 << 10;
+
+/// Clients that may be connected at a time.
+const CLIENTS: usize = 64;
+
+/// What a daemon can be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// What it is.
+    Status,
+    /// Adds a tenant's interface.
+    AddPort {
+        /// Which.
+        port: Port,
+    },
+    /// Takes one away.
+    RemovePort {
+        /// Its name.
+        name: String,
+    },
+    /// Sets how a network is carried and who has it.
+    SetNetwork {
+        /// The network.
+        network: Network,
+    },
+    /// Adds hosts to a network, or takes them away.
+    Peer {
+        /// Which network.
+        vni: u32,
+        /// Which host.
+        peer: IpAddr,
+        /// Whether it is to go.
+        remove: bool,
+    },
+    /// Says where an address is.
+    SetRoute {
+        /// Where.
+        route: Route,
+    },
+}
+
+/// What a daemon answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// What it is.
+    Status(Box<Status>),
+    /// It is refused, and why.
+    Refused(String),
+}
+
+impl Request {
+    pub(crate) fn carry_out(self, daemon: &mut Daemon) -> Result<Answer, String> {
+        let done = match self {
+            Self::Status => return Ok(Answer::Status(Box::new(daemon.status()))),
+            Self::AddPort { port } => daemon.add_port(port),
+            Self::RemovePort { name } => daemon.remove_port(&name),
+            Self::SetNetwork { network } => daemon.set_network(network),
+            Self::Peer { vni, peer, remove } => daemon.change_peer(vni, peer, remove),
+            Self::SetRoute { route } => daemon.set_route(route),
+        };
+        done.map(|()| Answer::Done).map_err(|error| error.to_string())
+    }
+}
+
+/// Names a client until it goes.
+pub(crate) type Client = u64;
+
+#[derive(Debug)]
+struct Connection {
+    stream: UnixStream,
+    heard: Vec<u8>,
+}
+
+/// The listening socket and whoever is connected.
+#[derive(Debug)]
+pub(crate) struct Control {
+    listener: UnixListener,
+    path: PathBuf,
+    clients: BTreeMap<Client, Connection>,
+    next: Client,
+}
+
+impl Control {
+    /// Listens at `path`. A socket that nobody listens on any more is replaced.
+    ///
+    /// # Errors
+    /// Somebody listens there, or the system refuses.
+    pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
+        let refused = |cause| OpenError::Control { socket: path.display().to_string(), cause };
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(refused)?;
+        }
+        if UnixStream::connect(path).is_ok() {
+            return Err(refused(io::ErrorKind::AddrInUse.into()));
+        }
+        match fs::remove_file(path) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(refused(cause)),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path).map_err(refused)?;
+        listener.set_nonblocking(true).map_err(refused)?;
+        Ok(Self { listener, path: path.to_owned(), clients: BTreeMap::new(), next: 0 })
+    }
+
+    /// What to wait on.
+    pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let clients = self.clients.values().map(|client| client.stream.as_fd());
+        std::iter::once(self.listener.as_fd()).chain(clients)
+    }
+
+    /// What clients ask; a line that is no request is answered with why.
+    pub(crate) fn take(&mut self) -> Vec<(Client, Result<Request, String>)> {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if self.clients.len() < CLIENTS && stream.set_nonblocking(true).is_ok() {
+                self.clients.insert(self.next, Connection { stream, heard: vec![] });
+                self.next += 1;
+            }
+        }
+        let mut asked = vec![];
+        self.clients.retain(|&client, connection| {
+            let open = connection.hear();
+            while let Some(end) = connection.heard.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = connection.heard.drain(..=end).collect();
+                let request = serde_json::from_slice(&line).map_err(|error| error.to_string());
+                asked.push((client, request));
+            }
+            // Who has asked and closed its half still hears the answer.
+            open || asked.iter().any(|(asking, _)| *asking == client)
+        });
+        asked
+    }
+
+    /// Answers a client. One that does not listen is dropped.
+    pub(crate) fn answer(&mut self, client: Client, answer: Result<Answer, String>) {
+        let Some(connection) = self.clients.get_mut(&client) else { return };
+        let answer = answer.unwrap_or_else(Answer::Refused);
+        let mut line = serde_json::to_vec(&answer).expect("an answer has no map with other keys");
+        line.push(b'\n');
+        if connection.say(&line).is_err() {
+            self.clients.remove(&client);
+        }
+    }
+}
+
+impl Connection {
+    /// Takes what has come; whether more may come.
+    fn hear(&mut self) -> bool {
+        let mut bytes = [0; 4096];
+        loop {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return false,
+                Ok(count) => self.heard.extend(&bytes[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+            }
+            if self.heard.len() > LONGEST {
+                return false;
+            }
+        }
+    }
+
+    /// Says a line whole: a client that is asked for a page of status reads it.
+    fn say(&mut self, line: &[u8]) -> io::Result<()> {
+        self.stream.set_nonblocking(false)?;
+        self.stream.set_write_timeout(Some(std::time::Duration::from_millis(200)))?;
+        self.stream.write_all(line)?;
+        self.stream.set_nonblocking(true)
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Asks the daemon at `socket`.
+///
+/// # Errors
+/// Nobody listens there, or what it answers is no answer.
+pub fn ask(socket: &Path, request: &Request) -> io::Result<Answer> {
+    let mut stream = UnixStream::connect(socket)?;
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer)?;
+    Ok(serde_json::from_str(&answer)?)
+}

@@ -1,0 +1,434 @@
+//! The loop between tenants' ports, the switch and the host's sockets.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+
+use weft_agent::Clock;
+use weft_agent::udp::{SocketConfig, SocketError, Sockets};
+use weft_ports::{Port, PortError, TapPort};
+use weft_transport::{Arrival, Secret};
+use weft_units::{Duration, Instant, Seed};
+use weft_vpc::{Frame, Place, PortConfig, PortId, Reading, Switch, SwitchConfig, Tenants, Vni};
+use weft_wire::{Packet, VirtioNetHeader};
+
+use crate::config::{Config, ConfigError, Network, Port as PortOptions, Route};
+use crate::control::Control;
+use crate::status::{self, NetworkStatus, PairStatus, PortStatus, Status};
+use crate::tenants::{Ports, report};
+use crate::underlay::{self, PlainSender};
+use crate::wait::wait;
+
+/// Frames taken from one port before others have their turn.
+const FRAMES_A_TURN: usize = 64;
+
+/// Packets taken from the switch before the sockets are looked at again.
+const PACKETS_A_TURN: usize = 176;
+
+/// How often ports are looked after without being asked.
+const ATTEND_EVERY: Duration = Duration::from_secs(1);
+
+/// Three retransmission timeouts (BIFROST, section 7.4): what a guest's buffer is held for at most.
+const OVERDUE: Duration = Duration::from_millis(28);
+
+/// Why a daemon cannot start, or a port cannot be added.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A value that cannot be.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The sockets.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// A port.
+    #[error("port {name}: {cause}")]
+    Port {
+        /// Which.
+        name: String,
+        /// Why.
+        cause: PortError,
+    },
+    /// The control socket.
+    #[error("cannot listen on {socket}: {cause}; is another daemon running there?")]
+    Control {
+        /// Where.
+        socket: String,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The operating system gave no random numbers.
+    #[error("no random numbers from the operating system: {0}")]
+    Entropy(#[from] rustix::io::Errno),
+    /// What was named is not there, or there already.
+    #[error("{0}")]
+    Unknown(String),
+}
+
+/// One host's overlay.
+#[derive(Debug)]
+pub struct Daemon {
+    config: Config,
+    switch: Switch,
+    sockets: Sockets,
+    ports: Ports,
+    names: BTreeMap<PortId, PortOptions>,
+    next_port: u32,
+    control: Control,
+    plain: PlainSender,
+    counters: underlay::Counters,
+    attended: Instant,
+    clock: Clock,
+}
+
+impl Daemon {
+    /// Opens everything a configuration names.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(config: Config) -> Result<Self, OpenError> {
+        config.check()?;
+        let transport = config.host.transport()?;
+        let sockets = Sockets::open(&SocketConfig::new(config.host.socket(), transport.paths))?;
+        let switch =
+            SwitchConfig { receive_port: config.host.port, ..SwitchConfig::new(transport) };
+        let (seed, secret) = (Seed(u64::from_le_bytes(random()?)), Secret::new(random()?));
+        let switch = Switch::new(switch, seed, secret).expect("checked with the configuration");
+        let mut daemon = Self {
+            control: Control::open(&config.host.control)?,
+            switch,
+            sockets,
+            ports: Ports::default(),
+            names: BTreeMap::new(),
+            next_port: 1,
+            plain: PlainSender::default(),
+            counters: underlay::Counters::default(),
+            attended: Instant::EPOCH,
+            clock: Clock,
+            config: Config { networks: vec![], ports: vec![], routes: vec![], ..config.clone() },
+        };
+        for network in config.networks {
+            daemon.set_network(network)?;
+        }
+        for port in config.ports {
+            daemon.add_port(port)?;
+        }
+        for route in config.routes {
+            daemon.set_route(route)?;
+        }
+        Ok(daemon)
+    }
+
+    /// Sets how a network is carried and who else has it.
+    ///
+    /// # Errors
+    /// A number of more than 24 bits.
+    pub fn set_network(&mut self, network: Network) -> Result<(), OpenError> {
+        let vni = network.vni()?;
+        self.switch.set_network(vni, network.carriage());
+        let peers = network.peers.iter().map(|&peer| self.config.host.peer(peer)).collect();
+        self.switch.set_peers(vni, peers);
+        self.config.networks.retain(|known| known.vni != network.vni);
+        self.config.networks.push(network);
+        Ok(())
+    }
+
+    /// Adds a tenant's interface.
+    ///
+    /// # Errors
+    /// Its name is taken, or the system refuses it.
+    pub fn add_port(&mut self, options: PortOptions) -> Result<(), OpenError> {
+        if self.names.values().any(|known| known.name == options.name) {
+            return Err(OpenError::Unknown(format!("there is a port {} already", options.name)));
+        }
+        let vni = options.vni()?;
+        let tap = options.tap(self.config.host.tenant_mtu())?;
+        let named = |cause| OpenError::Port { name: options.name.clone(), cause };
+        let port: Box<dyn Port> = Box::new(TapPort::open(&tap).map_err(named)?);
+        let id = PortId(self.next_port);
+        self.next_port += 1;
+        let mac = options.mac.0;
+        self.switch.set_port(id, PortConfig { vni, addresses: vec![mac] });
+        self.switch.set_route(vni, mac, Some(Place::Port(id)));
+        self.ports.insert(id, port);
+        tracing::info!(port = options.name, vni = options.vni, "port added");
+        self.names.insert(id, options);
+        Ok(())
+    }
+
+    /// Takes a tenant's interface away.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn remove_port(&mut self, name: &str) -> Result<(), OpenError> {
+        let found = self.names.iter().find(|(_, options)| options.name == name);
+        let Some((&id, options)) = found else {
+            let known: Vec<_> = self.names.values().map(|known| known.name.as_str()).collect();
+            return Err(OpenError::Unknown(weft_units::unknown_name("port", name, &known)));
+        };
+        let (vni, mac) = (options.vni()?, options.mac.0);
+        self.switch.set_route(vni, mac, None);
+        self.switch.remove_port(self.clock.now(), id, &mut self.ports);
+        self.ports.remove(id);
+        self.names.remove(&id);
+        tracing::info!(port = name, "port removed");
+        Ok(())
+    }
+
+    /// Adds a host to a network, or takes it away.
+    ///
+    /// # Errors
+    /// There is no such network.
+    pub fn change_peer(&mut self, vni: u32, peer: IpAddr, remove: bool) -> Result<(), OpenError> {
+        let known = self.config.networks.iter().find(|network| network.vni == vni);
+        let mut network = known
+            .cloned()
+            .ok_or_else(|| OpenError::Unknown(format!("there is no network {vni} here")))?;
+        if remove {
+            network.peers.remove(&peer);
+        } else {
+            network.peers.insert(peer);
+        }
+        self.set_network(network)
+    }
+
+    /// Says where an address is.
+    ///
+    /// # Errors
+    /// A number of more than 24 bits.
+    pub fn set_route(&mut self, route: Route) -> Result<(), OpenError> {
+        let vni = Vni::new(route.vni)
+            .ok_or_else(|| OpenError::Unknown(format!("{} is no VNI", route.vni)))?;
+        let peer = self.config.host.peer(route.peer);
+        self.switch.set_route(vni, route.mac.0, Some(Place::Peer(peer)));
+        self.config.routes.retain(|known| (known.vni, known.mac) != (route.vni, route.mac));
+        self.config.routes.push(route);
+        Ok(())
+    }
+
+    /// Takes turns until `stop` says so.
+    ///
+    /// # Errors
+    /// The kernel refuses to wait.
+    pub fn run(&mut self, stop: impl Fn() -> bool) -> io::Result<()> {
+        while !stop() {
+            if !self.turn() {
+                self.sleep()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one turn without blocking; whether anything happened.
+    pub fn turn(&mut self) -> bool {
+        let received = self.take_datagrams();
+        let now = self.clock.now();
+        let taken = self.take_frames(now);
+        self.switch.handle_timeout(now, &mut self.ports);
+        let sent = self.send(now);
+        if now.since(self.attended) >= ATTEND_EVERY {
+            self.attended = now;
+            self.attend(now);
+        }
+        self.ports.flush();
+        let asked = self.serve_control();
+        received + taken + sent + asked > 0
+    }
+
+    fn take_datagrams(&mut self) -> usize {
+        let Ok(messages) = self.sockets.inbox.receive() else { return 0 };
+        let now = self.clock.now();
+        for index in 0..messages {
+            let received = self.sockets.inbox.message(index);
+            let arrival = Arrival {
+                from: received.from,
+                received_at: now,
+                congestion_experienced: received.congestion_experienced,
+                hops: received.hops,
+            };
+            for datagram in received.datagrams() {
+                let (switch, tenants) = (&mut self.switch, &mut self.ports);
+                let counters = &mut self.counters;
+                underlay::take_datagram(switch, now, &arrival, datagram, tenants, counters);
+            }
+        }
+        messages
+    }
+
+    /// Takes what tenants sent.
+    fn take_frames(&mut self, now: Instant) -> usize {
+        let mut head = [0; VirtioNetHeader::LEN + Frame::LOOK_AHEAD];
+        let mut taken = 0;
+        for &id in self.names.keys() {
+            for _ in 0..FRAMES_A_TURN {
+                let Some(port) = self.ports.get_mut(id) else { break };
+                let sent = match port.take(now) {
+                    Ok(Some(sent)) => sent,
+                    Ok(None) => break,
+                    Err(error) => {
+                        report(id, Err(error));
+                        break;
+                    }
+                };
+                taken += 1;
+                let known = head.len().min(sent.len as usize);
+                let head = &mut head[..known];
+                self.ports.read(id, sent.token, 0, head, Reading::First);
+                let (switch, tenants) = (&mut self.switch, &mut self.ports);
+                switch.handle_frame(now, id, sent.token, sent.len, head, tenants);
+            }
+        }
+        taken
+    }
+
+    fn send(&mut self, now: Instant) -> usize {
+        let outbox = &mut self.sockets.outbox;
+        let tenants = &mut self.ports;
+        // What the kernel has no room for waits; asking the switch for more would only let it pile up.
+        let room = PACKETS_A_TURN.saturating_sub(outbox.waiting());
+        let mut packet = Packet::default();
+        let mut sent = self.switch.poll_burst(now, room, &mut packet, |leaving| {
+            underlay::push_packet(outbox, leaving, tenants);
+        });
+        let paths = self.config.host.paths;
+        while outbox.waiting() < PACKETS_A_TURN {
+            let Some(plain) = self.switch.poll_plain() else { break };
+            self.plain.send(&plain, paths, outbox, tenants, &mut self.counters);
+            sent += 1;
+        }
+        outbox.flush();
+        sent
+    }
+
+    fn attend(&mut self, now: Instant) {
+        for (id, port) in self.ports.iter_mut() {
+            report(id, port.attend(now));
+            port.release_overdue(now, OVERDUE);
+        }
+    }
+
+    fn serve_control(&mut self) -> usize {
+        let requests = self.control.take();
+        let count = requests.len();
+        for (client, request) in requests {
+            let answer = request.and_then(|request| request.carry_out(self));
+            self.control.answer(client, answer);
+        }
+        count
+    }
+
+    fn sleep(&mut self) -> io::Result<()> {
+        let now = self.clock.now();
+        let until = self.switch.poll_timeout();
+        let ports = self.ports.iter().map(|(_, port)| port.fd());
+        let own = std::iter::once(self.sockets.readable()).chain(self.control.fds());
+        let ready = wait(now, until, ports.chain(own), self.sockets.outbox.blocked())?;
+        let now = self.clock.now();
+        for ((id, port), ready) in self.ports.iter_mut().zip(ready) {
+            if ready {
+                report(id, port.attend(now));
+            }
+        }
+        Ok(())
+    }
+
+    /// What it is at this moment.
+    pub fn status(&self) -> Status {
+        let stats = self.switch.transport();
+        let transport = [
+            ("data_sent", stats.data_sent),
+            ("data_received", stats.data_received),
+            ("acks_sent", stats.acks_sent),
+            ("acks_received", stats.acks_received),
+            ("fast_retransmits", stats.fast_retransmits),
+            ("timeout_retransmits", stats.timeout_retransmits),
+            ("tail_loss_probes", stats.tail_loss_probes),
+            ("spurious_retransmits", stats.spurious_retransmits),
+            ("out_of_order", stats.out_of_order),
+            ("declined", stats.declined),
+            ("shed", stats.shed),
+            ("paths_down", stats.paths_down),
+            ("paths_up", stats.paths_up),
+        ];
+        let mut dropped = status::dropped(self.switch.counters());
+        let own =
+            [("malformed", self.counters.malformed), ("unsendable", self.counters.unsendable)];
+        for (name, count) in own.into_iter().filter(|row| row.1 > 0) {
+            *dropped.entry(name.to_owned()).or_default() += count;
+        }
+        Status {
+            address: self.config.host.address,
+            tenant_mtu: self.config.host.tenant_mtu(),
+            networks: self
+                .config
+                .networks
+                .iter()
+                .map(|network| self.network_status(network))
+                .collect(),
+            ports: self.ports.iter().map(|(id, port)| self.port_status(id, port)).collect(),
+            pairs: self
+                .switch
+                .pairs()
+                .map(|pair| PairStatus::of(&pair, self.name(pair.port)))
+                .collect(),
+            transport: transport.map(|(name, count)| (name.to_owned(), count)).into(),
+            dropped,
+        }
+    }
+
+    fn name(&self, port: PortId) -> &str {
+        self.names.get(&port).map_or("", |options| &options.name)
+    }
+
+    fn network_status(&self, network: &Network) -> NetworkStatus {
+        let vni = network.vni().expect("checked when it was set");
+        let place = |place| match place {
+            Place::Port(port) => self.name(port).to_owned(),
+            Place::Peer(peer) => IpAddr::to_string(&peer.ip()),
+        };
+        let addresses = self.switch.addresses(vni);
+        NetworkStatus {
+            network: network.clone(),
+            addresses: addresses.map(|(mac, at)| (crate::config::Mac(mac), place(at))).collect(),
+        }
+    }
+
+    fn port_status(&self, id: PortId, port: &dyn Port) -> PortStatus {
+        let options = &self.names[&id];
+        let counted = port.counters();
+        let switched = self.switch.port_counters(id).cloned().unwrap_or_default();
+        let mut dropped = status::dropped(&switched);
+        dropped.extend(status::dropped_by_port(&counted));
+        let held = port.holdings();
+        PortStatus {
+            name: options.name.clone(),
+            vni: options.vni,
+            mac: options.mac,
+            up: port.is_up(),
+            sent: (counted.sent_frames, counted.sent_bytes),
+            received: (counted.received_frames, counted.received_bytes),
+            carried: (switched.reliable_sent, switched.plain_sent, switched.local_sent),
+            declined: switched.declined,
+            dropped,
+            held: (held.taken, held.claimed),
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        for (_, port) in self.ports.iter_mut() {
+            port.settle();
+        }
+    }
+}
+
+fn random<const N: usize>() -> Result<[u8; N], rustix::io::Errno> {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        filled +=
+            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,108 @@
+//! The ports of a host, as the switch asks for them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use weft_ports::{Port, PortError};
+use weft_vpc::{PortId, Reading, Slot, Tenants, Token, Turn};
+
+/// Ports by number, and which of them have something to show to their tenants.
+#[derive(Default)]
+pub(crate) struct Ports {
+    ports: BTreeMap<PortId, Box<dyn Port>>,
+    touched: Vec<PortId>,
+}
+
+impl fmt::Debug for Ports {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_set().entries(self.ports.keys()).finish()
+    }
+}
+
+impl Ports {
+    pub(crate) fn insert(&mut self, id: PortId, port: Box<dyn Port>) {
+        self.ports.insert(id, port);
+    }
+
+    pub(crate) fn remove(&mut self, id: PortId) -> Option<Box<dyn Port>> {
+        self.ports.remove(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: PortId) -> Option<&mut (dyn Port + 'static)> {
+        self.ports.get_mut(&id).map(|port| &mut **port)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (PortId, &dyn Port)> {
+        self.ports.iter().map(|(&id, port)| (id, &**port))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (PortId, &mut Box<dyn Port>)> {
+        self.ports.iter_mut().map(|(&id, port)| (id, port))
+    }
+
+    /// Shows the tenants what was done since the last call.
+    pub(crate) fn flush(&mut self) {
+        self.touched.sort_unstable();
+        self.touched.dedup();
+        for id in self.touched.drain(..) {
+            if let Some(port) = self.ports.get_mut(&id) {
+                report(id, port.flush());
+            }
+        }
+    }
+
+    fn touch(&mut self, id: PortId) -> Option<&mut Box<dyn Port>> {
+        if self.touched.last() != Some(&id) {
+            self.touched.push(id);
+        }
+        self.ports.get_mut(&id)
+    }
+}
+
+/// Tells the log what went wrong at a port, which has counted it and goes on.
+pub(crate) fn report(port: PortId, result: Result<(), PortError>) {
+    if let Err(error) = result {
+        tracing::warn!(port = port.0, %error, "port");
+    }
+}
+
+impl Tenants for Ports {
+    fn read(&mut self, port: PortId, token: Token, offset: u32, out: &mut [u8], reading: Reading) {
+        match self.ports.get_mut(&port) {
+            Some(known) => report(port, known.read(token, offset, out, reading)),
+            None => out.fill(0),
+        }
+    }
+
+    fn release(&mut self, port: PortId, token: Token) {
+        if let Some(port) = self.touch(port) {
+            port.release(token);
+        }
+    }
+
+    fn claim(&mut self, port: PortId, len: u32, turn: Turn) -> Option<Slot> {
+        self.ports.get_mut(&port)?.claim(len, turn)
+    }
+
+    fn place(&mut self, port: PortId, slot: Slot, offset: u32, bytes: &[u8]) {
+        if let Some(known) = self.ports.get_mut(&port) {
+            report(port, known.place(slot, offset, bytes));
+        }
+    }
+
+    fn peek(&mut self, port: PortId, slot: Slot, out: &mut [u8]) -> usize {
+        self.ports.get_mut(&port).map_or(0, |port| port.peek(slot, out))
+    }
+
+    fn complete(&mut self, port: PortId, slot: Slot) {
+        if let Some(port) = self.touch(port) {
+            port.complete(slot);
+        }
+    }
+
+    fn cancel(&mut self, port: PortId, slot: Slot) {
+        if let Some(port) = self.touch(port) {
+            port.cancel(slot);
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Two hosts, tenants on both, and a fabric of several paths between them, all on this machine: for
+//! trying the overlay, for tests, and for measurements beside other ways to carry the same traffic.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::{io, path::PathBuf};
+
+use weft_lab::{Lab, LabError, LabSpec};
+use weft_wire::MacAddr;
+
+use crate::config::{Config, Host, Kind, Mac, Network, Port, Route};
+use crate::{Daemon, OpenError};
+
+/// The hosts of a trial.
+pub const HOSTS: usize = 2;
+
+/// What a trial is built of.
+#[derive(Clone, Debug)]
+pub struct TrialConfig {
+    /// The fabric. Its hosts are the first of each of the first two leaves.
+    pub lab: LabSpec,
+    /// Names of tenants: 1 to 8 of `a-z`. Each has an interface on both hosts, all with the same addresses.
+    pub tenants: Vec<String>,
+    /// How every tenant's network is carried; its number and peers are the trial's.
+    pub network: Network,
+    /// Every host's part; its address and control socket are the trial's.
+    pub host: Host,
+}
+
+impl TrialConfig {
+    /// Two tenants, `red` and `blue`, over four spines.
+    pub fn named(name: impl Into<String>) -> Self {
+        // Plain frames lose their order where a router counts segments as one.
+        let lab = LabSpec { offloads: false, ..LabSpec::named(name) };
+        let network = Network { vni: 0, reliable: true, in_order: true, peers: Default::default() };
+        let host = toml::from_str("address = '0.0.0.0'").expect("everything else has a default");
+        Self { lab, tenants: vec!["red".into(), "blue".into()], network, host }
+    }
+}
+
+/// Why a trial cannot be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrialError {
+    /// The fabric.
+    #[error(transparent)]
+    Lab(#[from] LabError),
+    /// A daemon.
+    #[error("host h{host}: {cause}")]
+    Daemon {
+        /// Whose.
+        host: usize,
+        /// Why.
+        cause: OpenError,
+    },
+    /// A program that builds.
+    #[error("`{command}` failed: {reason}")]
+    Command {
+        /// What was run.
+        command: String,
+        /// What it said.
+        reason: String,
+    },
+}
+
+#[derive(Debug)]
+struct Running {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+/// A trial that is up until it is dropped.
+#[derive(Debug)]
+pub struct Trial {
+    daemons: Vec<Option<Running>>,
+    configs: Vec<Config>,
+    /// After the daemons, which have interfaces in its namespaces.
+    pub lab: Lab,
+}
+
+impl Trial {
+    /// Builds everything and starts a daemon on each host.
+    ///
+    /// # Errors
+    /// See [`TrialError`].
+    pub fn up(config: &TrialConfig) -> Result<Self, TrialError> {
+        let lab = Lab::up(&config.lab)?;
+        for tenant in &config.tenants {
+            for host in 0..HOSTS {
+                let name = namespace(&config.lab.name, tenant, host);
+                ip(&["netns", "add", &name])?;
+                ip(&["-n", &name, "link", "set", "lo", "up"])?;
+            }
+        }
+        let configs = (0..HOSTS).map(|host| config_of(config, &lab, host)).collect();
+        let daemons = (0..HOSTS).map(|_| None).collect();
+        let mut trial = Self { daemons, configs, lab };
+        for host in 0..HOSTS {
+            trial.start(host)?;
+        }
+        Ok(trial)
+    }
+
+    /// Starts the daemon of a host.
+    ///
+    /// # Errors
+    /// It cannot start.
+    pub fn start(&mut self, host: usize) -> Result<(), TrialError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&stop);
+        let config = self.configs[host].clone();
+        let node = format!("h{}", host * self.lab.spec().hosts_per_leaf);
+        // What it opens in the host's namespace stays there, whichever thread uses it.
+        let daemon = self.lab.enter(&node, || Daemon::open(config))?;
+        let mut daemon = daemon.map_err(|cause| TrialError::Daemon { host, cause })?;
+        let run = move || daemon.run(|| asked.load(Ordering::Relaxed));
+        let thread = thread::Builder::new().name(format!("overlay-h{host}")).spawn(run);
+        let thread = thread.map_err(|cause| TrialError::Command {
+            command: "start a thread".into(),
+            reason: cause.to_string(),
+        })?;
+        self.daemons[host] = Some(Running { stop, thread: Some(thread) });
+        Ok(())
+    }
+
+    /// Stops the daemon of a host; what it held is lost.
+    pub fn stop(&mut self, host: usize) {
+        self.daemons[host] = None;
+    }
+
+    /// Where the daemon of a host is asked.
+    pub fn control(&self, host: usize) -> PathBuf {
+        self.configs[host].host.control.clone()
+    }
+
+    /// What the daemon of a host was started with; changes count from its next start on.
+    pub fn config(&mut self, host: usize) -> &mut Config {
+        &mut self.configs[host]
+    }
+
+    /// The namespace of a tenant on a host.
+    pub fn namespace(&self, tenant: &str, host: usize) -> String {
+        namespace(self.lab.name(), tenant, host)
+    }
+
+    /// A tenant's address on a host: the same for every tenant.
+    pub fn address(host: usize) -> Ipv4Addr {
+        Ipv4Addr::new(192, 168, 7, u8::try_from(host + 1).expect("two hosts"))
+    }
+
+    /// A command that runs a program as a tenant on a host.
+    pub fn command(&self, tenant: &str, host: usize, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace(tenant, host), program]);
+        command
+    }
+
+    /// Starts a program as a tenant on a host. It is killed with the trial.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn spawn(
+        &self,
+        tenant: &str,
+        host: usize,
+        command: &mut Command,
+    ) -> Result<Child, LabError> {
+        let name = self.namespace(tenant, host);
+        let started = weft_lab::enter(&name, || command.spawn())?;
+        started.map_err(|source| LabError::Io { what: format!("run a program in {name}"), source })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn namespace(lab: &str, tenant: &str, host: usize) -> String {
+    format!("weft-{lab}.{tenant}{host}")
+}
+
+fn config_of(trial: &TrialConfig, lab: &Lab, host: usize) -> Config {
+    let per_leaf = lab.spec().hosts_per_leaf;
+    let address = |host: usize| IpAddr::V4(lab.fabric().address(host * per_leaf));
+    let control = format!("weft-{}-h{host}.sock", lab.name());
+    let mut config = Config {
+        host: Host {
+            address: address(host),
+            control: std::env::temp_dir().join(control),
+            ..trial.host.clone()
+        },
+        networks: vec![],
+        ports: vec![],
+        routes: vec![],
+    };
+    for (index, tenant) in trial.tenants.iter().enumerate() {
+        let vni = 100 + u32::try_from(index).expect("few tenants");
+        let peers = (0..HOSTS).filter(|&peer| peer != host).map(address).collect();
+        config.networks.push(Network { vni, peers, ..trial.network.clone() });
+        let kind = Kind::Tap {
+            interface: "eth0".into(),
+            namespace: Some(namespace(lab.name(), tenant, host)),
+            addresses: vec![format!("{}/24", Trial::address(host))],
+            persistent: false,
+        };
+        config.ports.push(Port { name: tenant.clone(), vni, mac: mac(host), kind });
+        let other = 1 - host;
+        config.routes.push(Route { vni, mac: mac(other), peer: address(other) });
+    }
+    config
+}
+
+fn mac(host: usize) -> Mac {
+    Mac(MacAddr([2, 0, 0, 0, 7, u8::try_from(host + 1).expect("two hosts")]))
+}
+
+fn ip(arguments: &[&str]) -> Result<(), TrialError> {
+    let failed =
+        |reason| TrialError::Command { command: format!("ip {}", arguments.join(" ")), reason };
+    let output = Command::new("ip").args(arguments).output();
+    let output = output.map_err(|cause| failed(cause.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}

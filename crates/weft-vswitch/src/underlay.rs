@@ -1,0 +1,154 @@
+//! What goes over the network between hosts: VXLAN, and behind it a packet of the transport or a
+//! tenant's frame as it is.
+
+use std::net::IpAddr;
+
+use weft_agent::udp::Outbox;
+use weft_transport::Arrival;
+use weft_units::Instant;
+use weft_vpc::offload::Segments;
+use weft_vpc::{Frame, Leaving, Offload, Plain, Reading, Switch, Tenants, Transport, Vni};
+use weft_wire::{Packet, U24, VirtioNetHeader, VxlanHeader, VxlanNext};
+
+fn header(vni: Vni, next: VxlanNext) -> VxlanHeader {
+    VxlanHeader { vni: U24::truncate(vni.get()), next }
+}
+
+/// Datagrams that were no packets of this overlay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub(crate) malformed: u64,
+    /// Frames that could not be sent as they are: a header that does not fit, or too long for
+    /// the network.
+    pub(crate) unsendable: u64,
+}
+
+/// Lays a packet of the transport out for sending.
+pub(crate) fn push_packet(outbox: &mut Outbox, leaving: &Leaving<'_>, tenants: &mut impl Tenants) {
+    let headers = VxlanHeader::LEN + leaving.packet.len();
+    let size = headers + usize::from(leaving.payload_len());
+    let size = u16::try_from(size).expect("an MTU of at most 9000 bytes and headers");
+    let departure = leaving.departure;
+    outbox.push(&departure.to, departure.path.0, size, |out| {
+        header(leaving.vni, VxlanNext::Weft).emit(out);
+        leaving.packet.emit(&mut out[VxlanHeader::LEN..]);
+        leaving.read(tenants, &mut out[headers..]);
+    });
+}
+
+/// Takes a datagram in.
+pub(crate) fn take_datagram(
+    switch: &mut Switch,
+    now: Instant,
+    arrival: &Arrival,
+    datagram: &[u8],
+    tenants: &mut impl Tenants,
+    counters: &mut Counters,
+) {
+    let Ok((vxlan, inside)) = VxlanHeader::parse(datagram) else {
+        counters.malformed += 1;
+        return;
+    };
+    let vni = Vni::new(vxlan.vni.get()).expect("24 bits");
+    match vxlan.next {
+        VxlanNext::Frame => switch.handle_plain(now, arrival.from, vni, inside, tenants),
+        // By reference: a packet moved right after it was parsed waits for its own stores.
+        VxlanNext::Weft => match &Packet::parse(inside) {
+            Ok((packet, payload)) if !packet.announces_rdma() => {
+                switch.handle_packet(now, arrival, vni, packet, payload, tenants);
+            }
+            _ => counters.malformed += 1,
+        },
+        VxlanNext::Sealed => counters.malformed += 1,
+    }
+}
+
+/// Sends frames as plain VXLAN: with their checksums filled in, and in pieces that fit the network.
+#[derive(Debug, Default)]
+pub(crate) struct PlainSender {
+    frame: Vec<u8>,
+    piece: Vec<u8>,
+}
+
+impl PlainSender {
+    /// Sends a frame, and releases it.
+    pub(crate) fn send(
+        &mut self,
+        plain: &Plain,
+        paths: u16,
+        outbox: &mut Outbox,
+        tenants: &mut impl Tenants,
+        counters: &mut Counters,
+    ) {
+        self.frame.resize(plain.len as usize, 0);
+        tenants.read(plain.port, plain.token, 0, &mut self.frame, Reading::First);
+        tenants.release(plain.port, plain.token);
+        if self.lay_out(plain, paths, outbox).is_none() {
+            counters.unsendable += 1;
+        }
+    }
+
+    /// `None` for a frame whose virtio-net header does not fit it.
+    fn lay_out(&mut self, plain: &Plain, paths: u16, outbox: &mut Outbox) -> Option<()> {
+        let (virtio, frame) = Frame::parse_virtio(&self.frame, self.frame.len()).ok()?;
+        let offload = Offload::check(&virtio, &frame).ok()?;
+        let path = path_of(&frame, paths);
+        let ethernet = &mut self.frame[VirtioNetHeader::LEN..];
+        let Some(segmentation) = offload.segmentation else {
+            if let Some(partial) = offload.checksum {
+                weft_vpc::offload::complete(ethernet, partial);
+            }
+            push_plain(plain, path, ethernet, outbox);
+            return Some(());
+        };
+        let mut segments = Segments::new(ethernet, &frame, segmentation);
+        self.piece.resize(segments.longest(), 0);
+        while let Some(len) = segments.write_next(&mut self.piece) {
+            push_plain(plain, path, &self.piece[..len], outbox);
+        }
+        Some(())
+    }
+}
+
+fn push_plain(plain: &Plain, path: u16, ethernet: &[u8], outbox: &mut Outbox) {
+    let size = u16::try_from(VxlanHeader::LEN + ethernet.len());
+    let Ok(size) = size else { return };
+    for to in &plain.to {
+        outbox.push(to, path, size, |out| {
+            header(plain.vni, VxlanNext::Frame).emit(out);
+            out[VxlanHeader::LEN..].copy_from_slice(ethernet);
+        });
+    }
+}
+
+/// The path of a plain frame: one for each flow, so that the tenant's packets keep their order
+/// (RFC 7348, section 5).
+fn path_of(frame: &Frame, paths: u16) -> u16 {
+    // FNV-1a: a few bytes a frame, and no enemy gains by a collision.
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut mix = |bytes: &[u8]| {
+        for &byte in bytes {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    if let Some(ip) = frame.ip() {
+        for address in [ip.source, ip.destination] {
+            match address {
+                IpAddr::V4(address) => mix(&address.octets()),
+                IpAddr::V6(address) => mix(&address.octets()),
+            }
+        }
+        mix(&[ip.protocol]);
+        let ports = match ip.transport {
+            Transport::Tcp(tcp) => (tcp.source, tcp.destination),
+            Transport::Udp(udp) => (udp.source, udp.destination),
+            _ => (0, 0),
+        };
+        mix(&ports.0.to_be_bytes());
+        mix(&ports.1.to_be_bytes());
+    } else {
+        mix(&frame.source.0);
+        mix(&frame.destination.0);
+    }
+    u16::try_from((hash >> 32) % u64::from(paths)).expect("less than the paths")
+}

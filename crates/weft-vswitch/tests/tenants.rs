@@ -1,0 +1,168 @@
+//! Real tenants in namespaces on two hosts, over a fabric of kernel routers: pings, TCP, loss, and
+//! isolation. Needs root; without it each test says that it was skipped.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weft_lab::{Direction, Impairment, LabSpec};
+use weft_vswitch::Status;
+use weft_vswitch::control::{Answer, Request, ask};
+use weft_vswitch::trial::{Trial, TrialConfig};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A trial, or why there is none.
+fn trial(name: &str, change: impl FnOnce(&mut TrialConfig)) -> Option<Trial> {
+    let missing = weft_lab::requirements().into_iter().find(|one| one.essential && !one.met);
+    if let Some(missing) = missing {
+        let text = format!("SKIPPED {name}: no {} ({})\n", missing.name, missing.fix);
+        std::io::stderr().write_all(text.as_bytes()).unwrap();
+        return None;
+    }
+    let mut config = TrialConfig::named(format!("vs-{name}"));
+    change(&mut config);
+    Some(Trial::up(&config).unwrap())
+}
+
+fn lose(trial: &mut Trial, link: &str, loss: &str) {
+    let impairment = Impairment { loss: loss.parse().unwrap(), ..Impairment::default() };
+    trial.lab.impair(link, Direction::Both, &impairment).unwrap();
+}
+
+fn status(trial: &Trial, host: usize) -> Status {
+    match ask(&trial.control(host), &Request::Status).unwrap() {
+        Answer::Status(status) => *status,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Sends `bytes` by TCP from a tenant on host 0 to itself on host 1 and back.
+fn echo(trial: &Trial, tenant: &str, port: u16, bytes: usize) -> Vec<u8> {
+    let to = SocketAddr::from((Trial::address(1), port));
+    let listener = weft_lab::enter(&trial.namespace(tenant, 1), || {
+        TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap()
+    });
+    let listener = listener.unwrap();
+    let echo = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut back = stream.try_clone().unwrap();
+        std::io::copy(&mut stream, &mut back).unwrap();
+    });
+    let connect = || TcpStream::connect_timeout(&to, LIMIT).unwrap();
+    let mut stream = weft_lab::enter(&trial.namespace(tenant, 0), connect).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut out = stream.try_clone().unwrap();
+    let sender = thread::spawn(move || {
+        out.write_all(&pattern(bytes)).unwrap();
+        out.shutdown(std::net::Shutdown::Write).unwrap();
+    });
+    let mut heard = vec![];
+    stream.read_to_end(&mut heard).unwrap();
+    sender.join().unwrap();
+    echo.join().unwrap();
+    heard
+}
+
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|index| (index * 31 + index / 251) as u8).collect()
+}
+
+#[test]
+fn tcp_crosses_whole_over_paths_that_lose_packets() {
+    let Some(mut trial) = trial("tcp", |_| ()) else { return };
+    for spine in 0..4 {
+        lose(&mut trial, &format!("l1-s{spine}"), "2%");
+    }
+    let heard = echo(&trial, "red", 5001, 3_000_000);
+    assert!(heard == pattern(3_000_000), "{} bytes", heard.len());
+    let status = status(&trial, 0);
+    let red = status.ports.iter().find(|port| port.name == "red").unwrap();
+    assert!(red.carried.0 > 100, "on the connection: {red:?}");
+    assert!(status.transport["fast_retransmits"] > 0, "{:?}", status.transport);
+    assert_eq!(red.dropped, [].into(), "{red:?}");
+    // What the overlay recovers the tenant's TCP does not see.
+    let pair = &status.pairs[0];
+    assert!(pair.up && pair.packets.1 > 0, "{pair:?}");
+}
+
+#[test]
+fn a_network_without_reliability_leaves_losses_to_the_tenant() {
+    let Some(mut trial) = trial("plain", |config| config.network.reliable = false) else { return };
+    for spine in 0..4 {
+        lose(&mut trial, &format!("l1-s{spine}"), "1%");
+    }
+    let heard = echo(&trial, "red", 5001, 300_000);
+    assert!(heard == pattern(300_000));
+    let status = status(&trial, 0);
+    assert_eq!((status.transport["data_sent"], status.pairs.len()), (0, 0));
+    // Super-frames count once.
+    let (reliable, plain, _) = status.ports[0].carried;
+    assert!(reliable == 0 && plain > 20, "{:?}", status.ports[0]);
+}
+
+#[test]
+fn tenants_with_the_same_addresses_hear_only_themselves() {
+    let Some(trial) = trial("apart", |_| ()) else { return };
+    thread::scope(|scope| {
+        for (tenant, bytes) in [("red", 400_000), ("blue", 500_000)] {
+            let trial = &trial;
+            scope.spawn(move || assert!(echo(trial, tenant, 5001, bytes) == pattern(bytes)));
+        }
+    });
+    let status = status(&trial, 1);
+    assert_eq!(status.ports.len(), 2);
+    assert_eq!(status.dropped, [].into());
+}
+
+#[test]
+fn a_restart_keeps_the_tenants_connections() {
+    let Some(mut trial) = trial("again", |config| {
+        config.lab = LabSpec { spines: 2, ..config.lab.clone() };
+    }) else {
+        return;
+    };
+    for host in 0..2 {
+        // The tenant's interface outlives its daemon.
+        for port in &mut trial.config(host).ports {
+            let weft_vswitch::config::Kind::Tap { persistent, .. } = &mut port.kind;
+            *persistent = true;
+        }
+        trial.stop(host);
+        trial.start(host).unwrap();
+    }
+    let to = SocketAddr::from((Trial::address(1), 5001));
+    let bind = || TcpListener::bind((Ipv4Addr::UNSPECIFIED, 5001)).unwrap();
+    let listener = weft_lab::enter(&trial.namespace("red", 1), bind).unwrap();
+    let connect = || TcpStream::connect_timeout(&to, LIMIT).unwrap();
+    let mut near = weft_lab::enter(&trial.namespace("red", 0), connect).unwrap();
+    let (mut far, _) = listener.accept().unwrap();
+    far.set_read_timeout(Some(LIMIT)).unwrap();
+    for host in [1, 0] {
+        near.write_all(b"before").unwrap();
+        far.read_exact(&mut [0; 6]).unwrap();
+        trial.stop(host);
+        near.write_all(b"during").unwrap();
+        trial.start(host).unwrap();
+        far.read_exact(&mut [0; 6]).unwrap();
+    }
+}
+
+#[test]
+fn pings_cross_both_ways() {
+    let Some(trial) = trial("ping", |_| ()) else { return };
+    for host in 0..2 {
+        let to = Trial::address(1 - host).to_string();
+        let mut ping: Command = trial.command("red", host, "ping");
+        let output = ping.args(["-c", "20", "-i", "0.01", "-W", "2", &to]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && text.contains(" 0% packet loss"), "{text}");
+    }
+    let began = Instant::now();
+    while !status(&trial, 0).pairs.iter().any(|pair| pair.up) {
+        assert!(began.elapsed() < LIMIT);
+        thread::yield_now();
+    }
+}
