@@ -4,15 +4,19 @@
 
 extern crate alloc;
 
+mod direction;
 #[cfg(test)]
 mod example;
 mod frame;
+mod limit;
 pub mod offload;
 mod switch;
 
+pub use direction::Direction;
 pub use frame::{
     Arp, Fragment, Frame, FrameError, Icmp, Ip, Network, Tcp, TcpFlags, Transport, Udp, protocol,
 };
+pub use limit::{Limit, LimitError, Limiter};
 pub use offload::{Offload, OffloadError};
 pub use switch::{
     DropCause, Leaving, NetworkConfig, PairView, Place, Plain, PortConfig, PortId, Reading, Slot,

@@ -1,0 +1,55 @@
+//! Which way a frame goes, as clouds say it.
+
+use core::fmt;
+use core::str::FromStr;
+
+use alloc::string::String;
+
+use weft_units::unknown_name;
+
+/// Which way a frame goes, seen from the tenant whose port it passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
+pub enum Direction {
+    /// To the tenant.
+    Ingress,
+    /// From the tenant.
+    Egress,
+}
+
+impl Direction {
+    /// The other way.
+    #[must_use]
+    pub const fn reverse(self) -> Self {
+        match self {
+            Self::Ingress => Self::Egress,
+            Self::Egress => Self::Ingress,
+        }
+    }
+
+    /// The name in texts.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        }
+    }
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.name())
+    }
+}
+
+impl FromStr for Direction {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "ingress" => Ok(Self::Ingress),
+            "egress" => Ok(Self::Egress),
+            _ => Err(unknown_name("direction", text, &["ingress", "egress"])),
+        }
+    }
+}
