@@ -9,8 +9,11 @@ mod direction;
 mod example;
 mod frame;
 mod limit;
+mod neighbour;
 pub mod offload;
+mod prefix;
 mod switch;
+mod table;
 
 pub use direction::Direction;
 pub use frame::{
@@ -18,7 +21,9 @@ pub use frame::{
 };
 pub use limit::{Limit, LimitError, Limiter};
 pub use offload::{Offload, OffloadError};
+pub use prefix::{ParsePrefixError, Prefix, PrefixMap};
 pub use switch::{
     DropCause, Leaving, NetworkConfig, PairView, Place, Plain, PortConfig, PortId, Reading, Slot,
     Switch, SwitchConfig, SwitchCounters, Tenants, Token, Turn, Vni,
 };
+pub use table::{Table, TableConfig, TableCounters};

@@ -93,7 +93,7 @@ impl Limiter {
     pub fn new(limit: Limit, now: Instant) -> Result<Self, LimitError> {
         limit.check()?;
         let burst = |given: Option<u64>, rate: u64, least: u64| {
-            given.unwrap_or((rate / 100).max(least).min(Limit::MAX_BURST))
+            given.unwrap_or_else(|| (rate / 100).clamp(least, Limit::MAX_BURST))
         };
         let bits = limit.rate.map(|rate| {
             let given = limit.burst.map(|burst| burst.0);

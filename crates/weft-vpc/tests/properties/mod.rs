@@ -2,15 +2,17 @@
 //! fuzz targets both call these.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
+use weft_units::Instant;
 use weft_vpc::offload::{Segments, complete, fill, verify};
-use weft_vpc::{Frame, FrameError, Offload, Transport};
-use weft_wire::VirtioNetHeader;
+use weft_vpc::{Frame, FrameError, Offload, Table, TableConfig, Transport};
+use weft_wire::{MacAddr, VirtioNetHeader};
 
 /// Feeds bytes to a function, holds its promises, and says by a short name what became of them.
 pub type Property = fn(&[u8]) -> &'static str;
 
 /// Every property by the name of its fuzz target.
-pub const PROPERTIES: &[(&str, Property)] = &[("tenant_frame", tenant_frame), ("offload", offload)];
+pub const PROPERTIES: &[(&str, Property)] =
+    &[("tenant_frame", tenant_frame), ("offload", offload), ("table", table)];
 
 /// A frame behind its virtio-net header.
 pub fn tenant_frame(bytes: &[u8]) -> &'static str {
@@ -99,4 +101,33 @@ pub fn offload(bytes: &[u8]) -> &'static str {
             "cut"
         }
     }
+}
+
+/// A frame that a table learns from and is asked with. Its checksums are right, which chance would not
+/// find.
+pub fn table(bytes: &[u8]) -> &'static str {
+    const NOW: Instant = Instant::EPOCH;
+    let Ok((_, frame)) = Frame::parse_virtio(bytes, bytes.len()) else {
+        return "no_frame";
+    };
+    let mut ethernet = bytes[VirtioNetHeader::LEN..].to_vec();
+    fill(&mut ethernet, &frame);
+    let mut table = Table::new(TableConfig::default());
+    let known = MacAddr([2, 0, 0, 0, 0, 0xc]);
+    for address in ["10.0.0.2", "2001:db8::2"] {
+        table.set_neighbour(address.parse().expect("an address"), Some(known));
+    }
+    table.learn(&frame, &ethernet, 1, NOW);
+    assert_eq!(table.iter().count(), 1, "whoever sends is learned");
+    for (_, mac, fixed) in table.neighbours() {
+        assert!(fixed || mac == frame.source, "only its own address");
+    }
+    if let Some(answer) = table.answer(&frame, &ethernet, NOW) {
+        let parsed = Frame::parse(&answer, answer.len()).expect("an answer is a frame");
+        verify(&answer, &parsed).expect("an answer adds up");
+        assert_eq!((parsed.source, parsed.vlan), (known, frame.vlan));
+        assert!(parsed.destination == frame.source || parsed.destination.is_group());
+        return "answered";
+    }
+    if table.neighbours().count() > 2 { "announced" } else { "nothing" }
 }

@@ -1,0 +1,191 @@
+//! Who has an address: questions of ARP (RFC 826) and of IPv6's neighbour discovery (RFC 4861), what
+//! they announce, and their answers.
+//!
+//! Messages of neighbour discovery count only if they pass the checks of RFC 4861, section 7.1, so that
+//! none from beyond a router, or damaged, is believed.
+
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use weft_wire::{Ecn, EthernetHeader, Ipv6Header, MacAddr, U6, U20};
+
+use crate::{Arp, Frame, Ip, Network, Transport, offload, protocol};
+
+const ARP_REQUEST: u16 = 1;
+const ARP_REPLY: u16 = 2;
+const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
+/// Options that name an address on Ethernet (RFC 4861, section 4.6.1): the sender's, the target's.
+const SOURCE_LINK: u8 = 1;
+const TARGET_LINK: u8 = 2;
+
+/// A question that went to everybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// Who has `target`? Tell `sender`.
+    Arp { sender: Ipv4Addr, target: Ipv4Addr },
+    /// The same; a sender without address looks whether one is taken (RFC 4862, section 5.4).
+    Solicitation { sender: Ipv6Addr, target: Ipv6Addr },
+}
+
+/// What a frame asks everybody.
+pub(crate) fn question(frame: &Frame, bytes: &[u8]) -> Option<Question> {
+    if !frame.destination.is_group() {
+        return None;
+    }
+    match &frame.network {
+        Network::Arp(Arp { operation: ARP_REQUEST, sender, target, .. }) if sender != target => {
+            Some(Question::Arp { sender: *sender, target: *target })
+        }
+        Network::Ip(ip) => {
+            let message = discovery(frame, ip, bytes, SOLICITATION)?;
+            let IpAddr::V6(sender) = ip.source else { return None };
+            Some(Question::Solicitation { sender, target: message.target })
+        }
+        _ => None,
+    }
+}
+
+/// The address a frame says its sender has. Only a sender's own is believed, not a third machine's.
+pub(crate) fn announced(frame: &Frame, bytes: &[u8]) -> Option<(IpAddr, MacAddr)> {
+    let (address, mac): (IpAddr, MacAddr) = match &frame.network {
+        Network::Arp(Arp { operation: ARP_REQUEST | ARP_REPLY, sender_mac, sender, .. }) => {
+            ((*sender).into(), *sender_mac)
+        }
+        Network::Ip(ip) => {
+            if let Some(message) = discovery(frame, ip, bytes, SOLICITATION) {
+                (ip.source, message.link(SOURCE_LINK)?)
+            } else {
+                let message = discovery(frame, ip, bytes, ADVERTISEMENT)?;
+                (message.target.into(), message.link(TARGET_LINK)?)
+            }
+        }
+        _ => return None,
+    };
+    let nobody = match address {
+        IpAddr::V4(v4) => v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast(),
+        IpAddr::V6(v6) => v6.is_unspecified() || v6.is_multicast(),
+    };
+    (mac == frame.source && !nobody).then_some((address, mac))
+}
+
+/// A solicitation or an advertisement.
+struct Discovery<'a> {
+    target: Ipv6Addr,
+    options: &'a [u8],
+}
+
+/// The message of neighbour discovery of this type, if it is one that counts.
+fn discovery<'a>(frame: &Frame, ip: &Ip, bytes: &'a [u8], kind: u8) -> Option<Discovery<'a>> {
+    const HOP_LIMIT: u8 = 255;
+    let Transport::Icmp(icmp) = ip.transport else { return None };
+    let counts = ip.protocol == protocol::ICMPV6
+        && (icmp.kind, icmp.code) == (kind, 0)
+        && ip.hop_limit == HOP_LIMIT
+        && ip.fragment.is_none()
+        && bytes.len() == frame.len as usize
+        && offload::verify(bytes, frame).is_ok();
+    if !counts {
+        return None;
+    }
+    let start = usize::from(ip.transport_offset);
+    let message = &bytes[start..start + usize::from(ip.transport_len)];
+    let (_, rest) = message.split_at_checked(8)?;
+    let (target, options) = rest.split_first_chunk::<16>()?;
+    let target = Ipv6Addr::from(*target);
+    let message = Discovery { target, options };
+    (!target.is_multicast() && message.options_add_up()).then_some(message)
+}
+
+impl Discovery<'_> {
+    /// The options: type and content, in words of eight bytes.
+    fn options(&self) -> impl Iterator<Item = (u8, &[u8])> {
+        let mut rest = self.options;
+        core::iter::from_fn(move || {
+            let &[kind, words, ..] = rest else { return None };
+            let (option, after) = rest.split_at_checked(8 * usize::from(words))?;
+            rest = after;
+            Some((kind, option.get(2..)?))
+        })
+    }
+
+    fn options_add_up(&self) -> bool {
+        let len: usize = self.options().map(|(_, content)| content.len() + 2).sum();
+        len == self.options.len()
+    }
+
+    fn link(&self, kind: u8) -> Option<MacAddr> {
+        let content = self.options().find(|(found, _)| *found == kind)?.1;
+        content.first_chunk().copied().map(MacAddr)
+    }
+}
+
+impl Question {
+    /// Whose address is asked for.
+    pub(crate) fn target(&self) -> IpAddr {
+        match *self {
+            Self::Arp { target, .. } => target.into(),
+            Self::Solicitation { target, .. } => target.into(),
+        }
+    }
+
+    /// The frame in which `mac` says to the sender of `frame` that the address is its own. It has the
+    /// tags that the question has.
+    pub(crate) fn answer(&self, frame: &Frame, bytes: &[u8], mac: MacAddr) -> Vec<u8> {
+        let mut answer = bytes[..usize::from(frame.network_offset)].to_vec();
+        let mut destination = frame.source;
+        match *self {
+            Self::Arp { sender, target } => {
+                answer.extend([0, 1, 8, 0, 6, 4]);
+                answer.extend(ARP_REPLY.to_be_bytes());
+                answer.extend(mac.0.into_iter().chain(target.octets()));
+                answer.extend(frame.source.0.into_iter().chain(sender.octets()));
+            }
+            Self::Solicitation { sender, target } => {
+                let everybody = sender.is_unspecified();
+                let to = if everybody { ALL_NODES } else { sender };
+                if everybody {
+                    destination = ALL_NODES_ON_ETHERNET;
+                }
+                advertise(&mut answer, mac, (target, to), !everybody);
+            }
+        }
+        answer[..6].copy_from_slice(&destination.0);
+        answer[6..12].copy_from_slice(&mac.0);
+        let parsed = Frame::parse(&answer, answer.len()).expect("an answer is a frame");
+        offload::fill(&mut answer, &parsed);
+        answer
+    }
+}
+
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+const ALL_NODES_ON_ETHERNET: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
+
+/// An advertisement (RFC 4861, section 4.4) that overrides what its receiver knew.
+fn advertise(
+    out: &mut Vec<u8>,
+    mac: MacAddr,
+    (source, destination): (Ipv6Addr, Ipv6Addr),
+    solicited: bool,
+) {
+    const SOLICITED: u8 = 0x40;
+    const OVERRIDE: u8 = 0x20;
+    let flags = if solicited { SOLICITED | OVERRIDE } else { OVERRIDE };
+    let header = Ipv6Header {
+        dscp: U6::default(),
+        ecn: Ecn::NotCapable,
+        flow_label: U20::default(),
+        payload_len: 32,
+        next_header: protocol::ICMPV6,
+        hop_limit: 255,
+        source,
+        destination,
+    };
+    let start = out.len();
+    out.resize(start + Ipv6Header::LEN, 0);
+    header.emit(&mut out[start..]);
+    out.extend([ADVERTISEMENT, 0, 0, 0, flags, 0, 0, 0]);
+    out.extend(source.octets());
+    out.extend([TARGET_LINK, 1].into_iter().chain(mac.0));
+    debug_assert!(start >= EthernetHeader::LEN, "the Ethernet header comes first");
+}

@@ -1,0 +1,251 @@
+//! Where the addresses of one tenant's network are, and who has which.
+//!
+//! Each network has a table of its own, so tenants with the same addresses never meet. What was set
+//! is believed whatever is heard; what is heard is believed for a while, and there is only so much
+//! room for it. A place is a port of this host or another host: the table does not care which.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use weft_units::{Duration, Instant};
+use weft_wire::MacAddr;
+
+use crate::{Frame, Prefix, PrefixMap, neighbour};
+
+/// How long and how much a table learns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
+pub struct TableConfig {
+    /// How long an address that was heard is believed. 300 s (IEEE 802.1Q, table 8-6).
+    pub lifetime: Duration,
+    /// Learned addresses at most, of Ethernet and of IP each: a tenant that makes addresses up fills
+    /// its own network's table only, and this much of it.
+    pub most_learned: usize,
+}
+
+impl Default for TableConfig {
+    fn default() -> Self {
+        Self { lifetime: Duration::from_secs(300), most_learned: 16_384 }
+    }
+}
+
+/// What became of what was heard. All of them only grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct TableCounters {
+    /// Addresses heard for the first time, or again after they were forgotten.
+    pub learned: u64,
+    /// Addresses heard from another place, or of another machine, than before.
+    pub moved: u64,
+    /// Addresses that were set and were heard elsewhere: what was heard is not believed.
+    pub contradicted: u64,
+    /// Addresses not learned because the table was full.
+    pub full: u64,
+    /// Addresses forgotten because they were not heard for a lifetime.
+    pub aged: u64,
+}
+
+/// One network's addresses, at places `P`.
+#[derive(Clone, Debug)]
+pub struct Table<P> {
+    config: TableConfig,
+    routes: PrefixMap<P>,
+    places: Addresses<MacAddr, P>,
+    neighbours: Addresses<IpAddr, MacAddr>,
+    counters: TableCounters,
+}
+
+impl<P: Copy + Eq> Table<P> {
+    /// An empty table.
+    pub fn new(config: TableConfig) -> Self {
+        Self {
+            config,
+            routes: PrefixMap::default(),
+            places: Addresses::default(),
+            neighbours: Addresses::default(),
+            counters: TableCounters::default(),
+        }
+    }
+
+    /// Says for good where a machine is; `None` takes that back.
+    pub fn set_mac(&mut self, mac: MacAddr, place: Option<P>) {
+        self.places.set(mac, place);
+    }
+
+    /// Says for good where the addresses of a prefix are; `None` takes that back.
+    pub fn set_route(&mut self, prefix: Prefix, place: Option<P>) {
+        match place {
+            Some(place) => self.routes.insert(prefix, place),
+            None => self.routes.remove(&prefix),
+        };
+    }
+
+    /// Says for good which machine has an address; `None` takes that back.
+    pub fn set_neighbour(&mut self, address: IpAddr, mac: Option<MacAddr>) {
+        self.neighbours.set(address, mac);
+    }
+
+    /// A frame came from `place`: its sender is there, and where it says by ARP or neighbour discovery
+    /// which address it has, it has it. `bytes` are the frame's, at least
+    /// [`LOOK_AHEAD`](Frame::LOOK_AHEAD) of them.
+    pub fn learn(&mut self, frame: &Frame, bytes: &[u8], place: P, now: Instant) {
+        let Self { config, counters, .. } = self;
+        self.places.learn(frame.source, place, now, config, counters);
+        if let Some((address, mac)) = neighbour::announced(frame, bytes) {
+            self.neighbours.learn(address, mac, now, config, counters);
+        }
+    }
+
+    /// Where a frame goes: to where its destination was set to be, else where a route leads, else to
+    /// where its destination was heard, else where the default route leads. A default route comes
+    /// last because it is for what nobody knows; any other route was meant.
+    pub fn find(&self, frame: &Frame, now: Instant) -> Option<P> {
+        if frame.destination.is_group() {
+            return None;
+        }
+        if let Some(&place) = self.places.fixed.get(&frame.destination) {
+            return Some(place);
+        }
+        let route = frame.ip().and_then(|ip| self.routes.longest(ip.destination));
+        let (routed, default) = match route {
+            Some((prefix, &place)) if prefix.bits() == 0 => (None, Some(place)),
+            Some((_, &place)) => (Some(place), None),
+            None => (None, None),
+        };
+        let heard = || self.places.heard(frame.destination, now, self.config.lifetime);
+        routed.or_else(heard).or(default)
+    }
+
+    /// Which machine has an address, if that was set or heard.
+    pub fn neighbour(&self, address: IpAddr, now: Instant) -> Option<MacAddr> {
+        let fixed = self.neighbours.fixed.get(&address).copied();
+        fixed.or_else(|| self.neighbours.heard(address, now, self.config.lifetime))
+    }
+
+    /// The answer to a question that went to everybody, ARP's or neighbour discovery's, when the
+    /// answer is known: a frame for who asked. The question then need not leave the host.
+    pub fn answer(&self, frame: &Frame, bytes: &[u8], now: Instant) -> Option<Vec<u8>> {
+        let question = neighbour::question(frame, bytes)?;
+        let mac = self.neighbour(question.target(), now)?;
+        // Who announces its own address asks nobody.
+        (mac != frame.source).then(|| question.answer(frame, bytes, mac))
+    }
+
+    /// Forgets every address at `place`, also those that were set.
+    pub fn forget(&mut self, place: P) {
+        self.places.retain(|&known| known != place);
+        self.routes.retain(|&known| known != place);
+    }
+
+    /// Forgets what was not heard for a lifetime. Nothing outdated is believed without this; it only
+    /// makes room.
+    pub fn sweep(&mut self, now: Instant) {
+        self.places.sweep(now, self.config.lifetime, &mut self.counters);
+        self.neighbours.sweep(now, self.config.lifetime, &mut self.counters);
+    }
+
+    /// Where each machine is, and whether that was set.
+    pub fn iter(&self) -> impl Iterator<Item = (MacAddr, P, bool)> {
+        self.places.iter()
+    }
+
+    /// Which machine has each address, and whether that was set.
+    pub fn neighbours(&self) -> impl Iterator<Item = (IpAddr, MacAddr, bool)> {
+        self.neighbours.iter()
+    }
+
+    /// Where each prefix leads.
+    pub fn routes(&self) -> impl Iterator<Item = (Prefix, P)> {
+        self.routes.iter().map(|(prefix, &place)| (prefix, place))
+    }
+
+    /// What became of what was heard.
+    pub const fn counters(&self) -> TableCounters {
+        self.counters
+    }
+}
+
+/// Values of addresses that were set, and of addresses that were heard. An address is in one of them.
+#[derive(Clone, Debug)]
+struct Addresses<A, V> {
+    fixed: BTreeMap<A, V>,
+    learned: BTreeMap<A, Heard<V>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Heard<V> {
+    value: V,
+    at: Instant,
+}
+
+impl<A, V> Default for Addresses<A, V> {
+    fn default() -> Self {
+        Self { fixed: BTreeMap::new(), learned: BTreeMap::new() }
+    }
+}
+
+impl<A: Copy + Ord, V: Copy + Eq> Addresses<A, V> {
+    fn set(&mut self, address: A, value: Option<V>) {
+        self.learned.remove(&address);
+        match value {
+            Some(value) => self.fixed.insert(address, value),
+            None => self.fixed.remove(&address),
+        };
+    }
+
+    fn heard(&self, address: A, now: Instant, lifetime: Duration) -> Option<V> {
+        let heard = self.learned.get(&address)?;
+        (now.since(heard.at) < lifetime).then_some(heard.value)
+    }
+
+    fn learn(
+        &mut self,
+        address: A,
+        value: V,
+        now: Instant,
+        config: &TableConfig,
+        counters: &mut TableCounters,
+    ) {
+        if let Some(fixed) = self.fixed.get(&address) {
+            counters.contradicted += u64::from(*fixed != value);
+            return;
+        }
+        if let Some(known) = self.learned.get_mut(&address) {
+            match now.since(known.at) < config.lifetime {
+                true => counters.moved += u64::from(known.value != value),
+                false => {
+                    (counters.aged, counters.learned) = (counters.aged + 1, counters.learned + 1)
+                }
+            }
+            *known = Heard { value, at: now };
+            return;
+        }
+        if self.learned.len() >= config.most_learned {
+            counters.full += 1;
+            return;
+        }
+        counters.learned += 1;
+        self.learned.insert(address, Heard { value, at: now });
+    }
+
+    fn retain(&mut self, keep: impl Fn(&V) -> bool) {
+        self.fixed.retain(|_, value| keep(value));
+        self.learned.retain(|_, heard| keep(&heard.value));
+    }
+
+    fn sweep(&mut self, now: Instant, lifetime: Duration, counters: &mut TableCounters) {
+        let before = self.learned.len();
+        self.learned.retain(|_, heard| now.since(heard.at) < lifetime);
+        counters.aged += (before - self.learned.len()) as u64;
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (A, V, bool)> {
+        let fixed = self.fixed.iter().map(|(&address, &value)| (address, value, true));
+        let learned = self.learned.iter().map(|(&address, heard)| (address, heard.value, false));
+        fixed.chain(learned)
+    }
+}
+
+#[cfg(test)]
+mod tests;

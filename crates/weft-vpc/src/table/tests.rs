@@ -1,0 +1,307 @@
+use core::net::Ipv6Addr;
+
+use weft_units::Seed;
+use weft_wire::EtherType;
+
+use super::*;
+use crate::example::{ALICE, BOB, between, icmp, packet, parsed, syn, udp, v6_packet};
+use crate::offload::{fill, verify};
+use crate::{Network, protocol};
+
+const HERE: u8 = 1;
+const THERE: u8 = 2;
+
+fn at(secs: u64) -> Instant {
+    Instant::EPOCH + Duration::from_secs(secs)
+}
+
+fn table() -> Table<u8> {
+    Table::new(TableConfig::default())
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// An ARP packet from `mac` to everybody.
+fn arp(operation: u8, mac: MacAddr, sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
+    let mut payload = vec![0, 1, 8, 0, 6, 4, 0, operation];
+    payload.extend(mac.0.into_iter().chain(sender));
+    payload.extend([0; 6].into_iter().chain(target));
+    between(mac, MacAddr::BROADCAST, EtherType::ARP, &payload)
+}
+
+/// A solicitation from `mac` for `target`, with its option.
+fn solicitation(mac: MacAddr, sender: &str, target: &str) -> Vec<u8> {
+    let target: Ipv6Addr = target.parse().unwrap();
+    let mut payload = icmp(135, 0, 0, &target.octets());
+    payload[7] = 0;
+    if sender != "::" {
+        payload.extend([1, 1].into_iter().chain(mac.0));
+    }
+    let [.., a, b, c] = target.octets();
+    let group =
+        Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]));
+    let packet = v6_packet(sender.parse().unwrap(), group, protocol::ICMPV6, &payload);
+    let to = MacAddr([0x33, 0x33, 0xff, a, b, c]);
+    let mut bytes = between(mac, to, EtherType::IPV6, &packet);
+    let frame = parsed(&bytes);
+    fill(&mut bytes, &frame);
+    bytes
+}
+
+fn learn(table: &mut Table<u8>, bytes: &[u8], place: u8, now: Instant) {
+    table.learn(&parsed(bytes), bytes, place, now);
+}
+
+#[test]
+fn an_address_is_where_it_was_heard_and_for_a_while() {
+    let mut table = table();
+    let [from_alice, _] = syn();
+    let to_alice = parsed(&between(BOB, ALICE, EtherType(0x88b5), &[]));
+    assert_eq!(table.find(&to_alice, at(0)), None);
+    learn(&mut table, &from_alice, HERE, at(0));
+    assert_eq!(table.find(&to_alice, at(299)), Some(HERE));
+    assert_eq!(table.find(&to_alice, at(300)), None);
+    learn(&mut table, &from_alice, HERE, at(299));
+    assert_eq!(table.find(&to_alice, at(598)), Some(HERE));
+    learn(&mut table, &from_alice, THERE, at(400));
+    assert_eq!(table.find(&to_alice, at(400)), Some(THERE));
+    let counters = table.counters();
+    assert_eq!((counters.learned, counters.moved, counters.aged), (1, 1, 0));
+    table.sweep(at(700));
+    assert_eq!((table.counters().aged, table.iter().count()), (1, 0));
+    // After it was forgotten it has not moved.
+    learn(&mut table, &from_alice, HERE, at(700));
+    assert_eq!((table.counters().learned, table.counters().moved), (2, 1));
+}
+
+#[test]
+fn what_was_set_is_believed_whatever_is_heard() {
+    let mut table = table();
+    let to_alice = parsed(&between(BOB, ALICE, EtherType(0x88b5), &[]));
+    table.set_mac(ALICE, Some(HERE));
+    learn(&mut table, &syn()[0], THERE, at(0));
+    assert_eq!(table.find(&to_alice, at(0)), Some(HERE));
+    assert_eq!((table.counters().contradicted, table.counters().learned), (1, 0));
+    learn(&mut table, &syn()[0], HERE, at(0));
+    assert_eq!(table.counters().contradicted, 1);
+    // The other way round: heard first, then set.
+    table.set_mac(ALICE, None);
+    learn(&mut table, &syn()[0], THERE, at(0));
+    table.set_mac(ALICE, Some(HERE));
+    assert_eq!(table.find(&to_alice, at(0)), Some(HERE));
+    table.set_neighbour(ip("10.0.0.1"), Some(BOB));
+    learn(&mut table, &arp(1, ALICE, [10, 0, 0, 1], [10, 0, 0, 2]), THERE, at(0));
+    assert_eq!(table.neighbour(ip("10.0.0.1"), at(0)), Some(BOB));
+    assert_eq!(table.iter().collect::<Vec<_>>(), [(ALICE, HERE, true)]);
+}
+
+#[test]
+fn a_route_comes_before_what_was_heard_and_the_default_after() {
+    let mut table = table();
+    let [v4, v6] = syn();
+    let frames = [parsed(&v4), parsed(&v6)];
+    let find = |table: &Table<u8>| frames.map(|frame| table.find(&frame, at(0)));
+    table.set_route("0.0.0.0/0".parse().unwrap(), Some(7));
+    assert_eq!(find(&table), [Some(7), None]);
+    // Bob, for whom both are, was heard.
+    learn(&mut table, &between(BOB, ALICE, EtherType(0x88b5), &[]), 8, at(0));
+    assert_eq!(find(&table), [Some(8), Some(8)]);
+    table.set_route("10.0.0.0/8".parse().unwrap(), Some(9));
+    table.set_route("10.0.0.2/32".parse().unwrap(), Some(10));
+    table.set_route("2001:db8::/32".parse().unwrap(), Some(11));
+    assert_eq!(find(&table), [Some(10), Some(11)]);
+    table.set_mac(BOB, Some(12));
+    assert_eq!(find(&table), [Some(12), Some(12)]);
+    table.forget(12);
+    table.forget(10);
+    assert_eq!(find(&table), [Some(9), Some(11)]);
+    let group = parsed(&between(ALICE, MacAddr::BROADCAST, EtherType::IPV4, &v4[14..]));
+    assert_eq!(table.find(&group, at(0)), None);
+}
+
+#[test]
+fn a_table_has_an_end() {
+    let mut table = Table::new(TableConfig { most_learned: 100, ..TableConfig::default() });
+    for index in 0..200_u8 {
+        let mac = MacAddr([2, 0, 0, 0, 1, index]);
+        learn(&mut table, &arp(1, mac, [10, 0, 1, index], [10, 0, 0, 1]), HERE, at(0));
+    }
+    assert_eq!((table.iter().count(), table.neighbours().count()), (100, 100));
+    assert_eq!((table.counters().learned, table.counters().full), (200, 200));
+    // Those who are in it may move and stay.
+    learn(&mut table, &arp(1, MacAddr([2, 0, 0, 0, 1, 7]), [10, 0, 1, 7], [10, 0, 0, 1]), 2, at(9));
+    assert_eq!(table.counters().moved, 1);
+    // Room is made for others when nobody hears of the old ones.
+    table.sweep(at(301));
+    assert_eq!(table.iter().count(), 1);
+}
+
+#[test]
+fn arp_is_answered_for_who_is_known() {
+    let mut table = table();
+    let question = arp(1, ALICE, [10, 0, 0, 1], [10, 0, 0, 2]);
+    let frame = parsed(&question);
+    assert_eq!(table.answer(&frame, &question, at(0)), None);
+    learn(&mut table, &arp(2, BOB, [10, 0, 0, 2], [10, 0, 0, 9]), THERE, at(0));
+    let answer = parsed(&table.answer(&frame, &question, at(1)).unwrap());
+    assert_eq!((answer.source, answer.destination), (BOB, ALICE));
+    let Network::Arp(arp_answer) = answer.network else { panic!("{answer:?}") };
+    assert_eq!(
+        (arp_answer.operation, arp_answer.sender_mac, arp_answer.target_mac),
+        (2, BOB, ALICE)
+    );
+    assert_eq!(
+        (ip("10.0.0.2"), ip("10.0.0.1")),
+        (arp_answer.sender.into(), arp_answer.target.into())
+    );
+    // It has the question's tag.
+    let tagged = [&question[..12], &[0x81, 0, 0, 42], &question[12..]].concat();
+    let answer = parsed(&table.answer(&parsed(&tagged), &tagged, at(1)).unwrap());
+    assert_eq!((answer.vlan, answer.network), (Some(42), Network::Arp(arp_answer)));
+    // Not after its time; not to who has the address; not to one that asks a machine itself.
+    assert_eq!(table.answer(&frame, &question, at(300)), None);
+    for silent in [
+        arp(1, BOB, [10, 0, 0, 9], [10, 0, 0, 2]),
+        arp(1, ALICE, [10, 0, 0, 2], [10, 0, 0, 2]),
+        arp(2, ALICE, [10, 0, 0, 1], [10, 0, 0, 2]),
+        between(ALICE, BOB, EtherType::ARP, &question[14..]),
+    ] {
+        assert_eq!(table.answer(&parsed(&silent), &silent, at(1)), None);
+    }
+}
+
+#[test]
+fn solicitations_are_answered_for_who_is_known() {
+    let mut table = table();
+    let question = solicitation(ALICE, "2001:db8::1", "2001:db8::2");
+    let frame = parsed(&question);
+    assert_eq!(table.answer(&frame, &question, at(0)), None);
+    // Bob is known from a question of its own.
+    learn(&mut table, &solicitation(BOB, "2001:db8::2", "2001:db8::9"), THERE, at(0));
+    let bytes = table.answer(&frame, &question, at(0)).unwrap();
+    let answer = parsed(&bytes);
+    verify(&bytes, &answer).unwrap();
+    assert_eq!((answer.source, answer.destination), (BOB, ALICE));
+    let packet = answer.ip().unwrap();
+    assert_eq!((packet.source, packet.destination), (ip("2001:db8::2"), ip("2001:db8::1")));
+    // Advertisement, solicited and overriding, target, its link-layer address.
+    assert_eq!(bytes[54..56], [136, 0]);
+    assert_eq!(bytes[58..62], [0x60, 0, 0, 0]);
+    assert_eq!(bytes[62..78], "2001:db8::2".parse::<Ipv6Addr>().unwrap().octets());
+    assert_eq!(bytes[78..], [2, 1, 2, 0, 0, 0, 0, 0xb]);
+    // Who asks whether an address is free is told before everybody (RFC 4861, section 7.2.4).
+    let question = solicitation(ALICE, "::", "2001:db8::2");
+    let bytes = table.answer(&parsed(&question), &question, at(0)).unwrap();
+    let answer = parsed(&bytes);
+    assert_eq!(answer.destination, MacAddr([0x33, 0x33, 0, 0, 0, 1]));
+    assert_eq!(answer.ip().unwrap().destination, ip("ff02::1"));
+    assert_eq!(bytes[58], 0x20);
+    // The answer teaches whoever hears it.
+    let mut other = self::table();
+    learn(&mut other, &bytes, THERE, at(0));
+    assert_eq!(other.neighbour(ip("2001:db8::2"), at(0)), Some(BOB));
+}
+
+#[test]
+fn messages_that_do_not_count_teach_nothing() {
+    let good = solicitation(ALICE, "2001:db8::1", "2001:db8::2");
+    let refill = |mut bytes: Vec<u8>| {
+        let frame = parsed(&bytes);
+        fill(&mut bytes, &frame);
+        bytes
+    };
+    let with = |change: fn(&mut Vec<u8>)| {
+        let mut bytes = good.clone();
+        change(&mut bytes);
+        bytes
+    };
+    let mut heard = table();
+    learn(&mut heard, &good, HERE, at(0));
+    assert_eq!(heard.neighbours().count(), 1);
+    for bytes in [
+        // From beyond a router; damaged; an option of no length, and of another machine.
+        with(|bytes| bytes[21] = 254),
+        with(|bytes| bytes[60] ^= 1),
+        refill(with(|bytes| bytes[79] = 0)),
+        refill(with(|bytes| bytes[80] = 6)),
+        refill(with(|bytes| bytes[79] = 2)),
+        // A code that means nothing; a group as target.
+        refill(with(|bytes| bytes[55] = 1)),
+        refill(with(|bytes| bytes[62] = 0xff)),
+        // Looking whether an address is free does not take it.
+        solicitation(ALICE, "::", "2001:db8::1"),
+        arp(1, ALICE, [0; 4], [10, 0, 0, 1]),
+        // Speaking for another machine.
+        between(
+            BOB,
+            MacAddr::BROADCAST,
+            EtherType::ARP,
+            &arp(1, ALICE, [10, 0, 0, 1], [10, 0, 0, 2])[14..],
+        ),
+    ] {
+        let mut table = table();
+        learn(&mut table, &bytes, HERE, at(0));
+        assert_eq!(table.neighbours().count(), 0, "{bytes:02x?}");
+    }
+}
+
+/// Tables of several networks hear the same addresses at random. Each knows what a plain list of what
+/// was heard and set in its own network says, and answers with nothing of another's.
+#[test]
+fn networks_with_the_same_addresses_never_meet() {
+    const NETWORKS: usize = 3;
+    for seed in 0..50 {
+        let mut rng = Seed(seed).child("networks", 0).rng();
+        let mut tables: Vec<_> =
+            (0..NETWORKS).map(|_| Table::new(TableConfig::default())).collect();
+        // What was last said of each address in each network: place, set or heard, and when.
+        let mut said: Vec<BTreeMap<MacAddr, (usize, bool, u64)>> = vec![BTreeMap::new(); NETWORKS];
+        let mut now = 0;
+        for _ in 0..500 {
+            now += rng.below(60);
+            let (network, host) = (rng.index(NETWORKS), u8::try_from(rng.below(8)).unwrap());
+            let mac = MacAddr([2, 0, 0, 0, 0, host]);
+            // A place belongs to one network: its number says which.
+            let place = network + NETWORKS * rng.index(4);
+            let known = said[network].get(&mac).copied();
+            match rng.below(8) {
+                0 => {
+                    tables[network].set_mac(mac, Some(place));
+                    said[network].insert(mac, (place, true, now));
+                }
+                1 => {
+                    tables[network].set_mac(mac, None);
+                    said[network].remove(&mac);
+                }
+                2..=4 => {
+                    let bytes = arp(1, mac, [10, 0, 0, host], [10, 0, 0, 99]);
+                    tables[network].learn(&parsed(&bytes), &bytes, place, at(now));
+                    if !known.is_some_and(|(_, fixed, _)| fixed) {
+                        said[network].insert(mac, (place, false, now));
+                    }
+                }
+                _ => {
+                    let frame = parsed(&between(MacAddr([2; 6]), mac, EtherType(0x88b5), &[]));
+                    let found = tables[network].find(&frame, at(now));
+                    let expected = known.filter(|&(_, fixed, when)| fixed || now - when < 300);
+                    assert_eq!(found, expected.map(|(place, ..)| place), "seed {seed}");
+                    assert!(found.is_none_or(|place| place % NETWORKS == network));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn packets_that_are_no_discovery_are_no_question() {
+    let table = table();
+    for bytes in [
+        packet("10.0.0.1", "10.0.0.2", protocol::UDP, &udp(1, 2, &[])),
+        packet("2001:db8::1", "2001:db8::2", protocol::ICMPV6, &icmp(128, 0, 1, &[])),
+        between(ALICE, MacAddr::BROADCAST, EtherType(0x88b5), &[0; 50]),
+    ] {
+        assert_eq!(table.answer(&parsed(&bytes), &bytes, at(0)), None);
+    }
+}
