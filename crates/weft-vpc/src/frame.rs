@@ -134,6 +134,7 @@ impl Frame {
     ///
     /// # Errors
     /// Every [`FrameError`]: the frame contradicts itself and is to be dropped.
+    #[inline]
     pub fn parse(first: &[u8], len: usize) -> Result<Self, FrameError> {
         if first.len() > len {
             return Err(FrameError::LongerThanFrame { got: first.len(), len });
@@ -218,6 +219,7 @@ const TAG_LEN: usize = 4;
 const VLAN_ID: u16 = 0xfff;
 
 /// The `N` bytes at `offset`.
+#[inline]
 fn chunk<const N: usize>(bytes: &[u8], offset: usize) -> Result<&[u8; N], FrameError> {
     let found = bytes.get(offset..).and_then(<[u8]>::first_chunk);
     found.ok_or(FrameError::Truncated { needed: offset + N, got: bytes.len() })

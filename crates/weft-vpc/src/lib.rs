@@ -4,6 +4,7 @@
 
 extern crate alloc;
 
+mod acl;
 mod direction;
 #[cfg(test)]
 mod example;
@@ -12,9 +13,11 @@ mod limit;
 mod neighbour;
 pub mod offload;
 mod prefix;
+mod rule;
 mod switch;
 mod table;
 
+pub use acl::{Acl, AclConfig, AclError, Decision, Explanation, Sets};
 pub use direction::Direction;
 pub use frame::{
     Arp, Fragment, Frame, FrameError, Icmp, Ip, Network, Tcp, TcpFlags, Transport, Udp, protocol,
@@ -22,6 +25,7 @@ pub use frame::{
 pub use limit::{Limit, LimitError, Limiter};
 pub use offload::{Offload, OffloadError};
 pub use prefix::{ParsePrefixError, Prefix, PrefixMap};
+pub use rule::{Action, Ends, Net, ParseRuleError, Ports, Rule};
 pub use switch::{
     DropCause, Leaving, NetworkConfig, PairView, Place, Plain, PortConfig, PortId, Reading, Slot,
     Switch, SwitchConfig, SwitchCounters, Tenants, Token, Turn, Vni,

@@ -57,6 +57,7 @@ impl Ip {
 
 /// Bytes of the frame that belong to a packet of `packet_len` bytes at `offset`, of those that were
 /// given.
+#[inline]
 fn packet<'a>(
     first: &'a [u8],
     field: &'static str,
@@ -71,6 +72,7 @@ fn packet<'a>(
     Ok(&first[..first.len().min(offset + packet_len)])
 }
 
+#[inline]
 pub(super) fn parse_v4(first: &[u8], offset: usize, frame_len: usize) -> Result<Ip, FrameError> {
     let &[
         version_ihl,
@@ -121,6 +123,7 @@ pub(super) fn parse_v4(first: &[u8], offset: usize, frame_len: usize) -> Result<
     finish(bytes, ends, hop_limit, protocol, fragment.unless_whole(), place)
 }
 
+#[inline]
 pub(super) fn parse_v6(first: &[u8], offset: usize, frame_len: usize) -> Result<Ip, FrameError> {
     const LEN: usize = 40;
     let header = chunk::<LEN>(first, offset)?;
@@ -216,6 +219,7 @@ struct Place {
     end: usize,
 }
 
+#[inline]
 fn finish(
     bytes: &[u8],
     (source, destination): (IpAddr, IpAddr),

@@ -113,6 +113,7 @@ impl fmt::Debug for TcpFlags {
 
 /// The transport at `offset` of `bytes`, of which `len` bytes belong to it, also those that were not
 /// given.
+#[inline]
 pub(super) fn parse(
     bytes: &[u8],
     offset: usize,
@@ -140,6 +141,7 @@ pub(super) fn parse(
 const TCP_LEN: usize = 20;
 const UDP_LEN: usize = 8;
 
+#[inline]
 fn parse_tcp(bytes: &[u8], offset: usize, len: usize) -> Result<Transport, FrameError> {
     let &[s0, s1, d0, d1, q0, q1, q2, q3, a0, a1, a2, a3, words, flags, ..] =
         chunk::<TCP_LEN>(bytes, offset)?;
@@ -166,6 +168,7 @@ fn parse_tcp(bytes: &[u8], offset: usize, len: usize) -> Result<Transport, Frame
     }))
 }
 
+#[inline]
 fn parse_udp(
     bytes: &[u8],
     offset: usize,
@@ -187,6 +190,7 @@ fn parse_udp(
     }))
 }
 
+#[inline]
 fn parse_icmp(bytes: &[u8], offset: usize) -> Result<Transport, FrameError> {
     let &[kind, code, _, _, i0, i1, _, _] = chunk(bytes, offset)?;
     Ok(Transport::Icmp(Icmp { kind, code, identifier: u16::from_be_bytes([i0, i1]) }))

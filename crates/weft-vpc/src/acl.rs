@@ -1,0 +1,213 @@
+//! Access lists: which packets may pass, by rules in order, each packet for itself.
+//!
+//! A list judges IP. ARP always passes, without it nobody is reached; other protocols on Ethernet get
+//! the list's default. A later part of a packet has no ports to look at: a rule that allows some ports
+//! lets it pass by its addresses and protocol, a rule that denies some does not see it. Without its
+//! first part, which the rules do judge, nobody can make anything of it (RFC 1858, section 3).
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use thiserror::Error;
+
+use crate::{Action, Direction, Frame, Net, Network, Prefix, Rule};
+
+mod classifier;
+
+use classifier::Classifier;
+pub(crate) use classifier::Headers;
+
+/// Prefixes by the name that rules use for them.
+pub type Sets = BTreeMap<String, Vec<Prefix>>;
+
+/// An access list as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct AclConfig {
+    /// What it is called.
+    pub name: String,
+    /// What becomes of packets that no rule matches. Denied, unless it is said otherwise.
+    #[cfg_attr(feature = "serde", serde(default = "deny"))]
+    pub default: Action,
+    /// The rules.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub rules: Vec<Rule>,
+}
+
+#[cfg(feature = "serde")]
+const fn deny() -> Action {
+    Action::Deny
+}
+
+/// Why a list cannot be kept.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AclError {
+    /// A rule that contradicts itself.
+    #[error("{list}: rule {rule:?}: {problem}")]
+    Rule {
+        /// The list's name.
+        list: String,
+        /// The rule.
+        rule: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A rule that speaks of a set that there is not.
+    #[error("{list}: rule {rule:?}: {problem}")]
+    UnknownSet {
+        /// The list's name.
+        list: String,
+        /// The rule.
+        rule: String,
+        /// What there is.
+        problem: String,
+    },
+    /// The sets make too much of the rules.
+    #[error("{list}: its sets make more than {} rules of it", Acl::MAX_ENTRIES)]
+    TooMany {
+        /// The list's name.
+        list: String,
+    },
+}
+
+/// An access list that packets are held against.
+#[derive(Clone, Debug)]
+pub struct Acl {
+    name: String,
+    default: Action,
+    /// In the order in which they apply.
+    rules: Vec<Rule>,
+    /// Packets that each rule decided on.
+    hits: Vec<u64>,
+    classifiers: [Classifier; 2],
+}
+
+/// What became of a packet, and by which rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether it passes.
+    pub action: Action,
+    /// The rule's place in [`Acl::rules`]; nothing where the default applied.
+    pub rule: Option<u32>,
+}
+
+/// What became of a packet, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Explanation<'a> {
+    /// Whether it passes.
+    pub action: Action,
+    /// The list's name.
+    pub list: &'a str,
+    /// The rule that decided.
+    pub rule: Option<&'a Rule>,
+}
+
+impl Acl {
+    /// Rules at most, a rule with sets counted for each pair of their prefixes.
+    pub const MAX_ENTRIES: usize = 1 << 20;
+
+    /// Makes a list of its rules, with the addresses of the sets they name.
+    ///
+    /// # Errors
+    /// The first rule that is wrong, or names a set that is not there; or too many of them.
+    pub fn new(config: &AclConfig, sets: &Sets) -> Result<Self, AclError> {
+        let mut rules = config.rules.clone();
+        rules.sort_by_key(|rule| rule.priority);
+        let mut classifiers = [Classifier::default(), Classifier::default()];
+        for (index, rule) in rules.iter().enumerate() {
+            let list = || config.name.clone();
+            let text = || alloc::format!("{rule}");
+            rule.check().map_err(|problem| AclError::Rule {
+                list: list(),
+                rule: text(),
+                problem,
+            })?;
+            let unknown = |problem| AclError::UnknownSet { list: list(), rule: text(), problem };
+            let from = prefixes(&rule.from.net, sets).map_err(unknown)?;
+            let to = prefixes(&rule.to.net, sets).map_err(unknown)?;
+            let index = u32::try_from(index).map_err(|_| AclError::TooMany { list: list() })?;
+            let classifier = &mut classifiers[rule.direction as usize];
+            for &from in &from {
+                for &to in &to {
+                    if classifier.len() >= Self::MAX_ENTRIES {
+                        return Err(AclError::TooMany { list: list() });
+                    }
+                    classifier.add(index, rule, from, to);
+                }
+            }
+        }
+        classifiers.iter_mut().for_each(Classifier::build);
+        let hits = alloc::vec![0; rules.len()];
+        Ok(Self { name: config.name.clone(), default: config.default, rules, hits, classifiers })
+    }
+
+    /// Whether a frame may pass, counted for the rule that says so.
+    pub fn judge(&mut self, direction: Direction, frame: &Frame) -> Decision {
+        let decision = self.decide(direction, frame);
+        if let Some(rule) = decision.rule {
+            self.hits[rule as usize] += 1;
+        }
+        decision
+    }
+
+    /// Whether a frame would pass, and which rule says so.
+    pub fn explain(&self, direction: Direction, frame: &Frame) -> Explanation<'_> {
+        let Decision { action, rule } = self.decide(direction, frame);
+        let rule = rule.map(|rule| &self.rules[rule as usize]);
+        Explanation { action, list: &self.name, rule }
+    }
+
+    /// The rules in the order in which they apply, and how many frames each decided on.
+    pub fn rules(&self) -> impl Iterator<Item = (&Rule, u64)> {
+        self.rules.iter().zip(self.hits.iter().copied())
+    }
+
+    /// What the list is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn decide(&self, direction: Direction, frame: &Frame) -> Decision {
+        match &frame.network {
+            Network::Ip(ip) => self.decide_headers(direction, &Headers::of(ip)),
+            Network::Arp(_) => Decision { action: Action::Allow, rule: None },
+            Network::Other => Decision { action: self.default, rule: None },
+        }
+    }
+
+    pub(crate) fn decide_headers(&self, direction: Direction, headers: &Headers) -> Decision {
+        let rule = self.classifiers[direction as usize].first(headers);
+        let action = rule.map_or(self.default, |rule| self.rules[rule as usize].action);
+        Decision { action, rule }
+    }
+}
+
+impl fmt::Display for Explanation<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.rule {
+            Some(rule) => write!(out, "{} by {}: {rule}", self.action, self.list),
+            None => write!(out, "{} by {}: no rule matches", self.action, self.list),
+        }
+    }
+}
+
+/// The prefixes a rule speaks of; nothing stands for all addresses of both versions.
+fn prefixes(net: &Net, sets: &Sets) -> Result<Vec<Option<Prefix>>, String> {
+    match net {
+        Net::Any => Ok(alloc::vec![None]),
+        Net::Prefix(prefix) => Ok(alloc::vec![Some(*prefix)]),
+        Net::Set(name) => match sets.get(name) {
+            Some(set) => Ok(set.iter().copied().map(Some).collect()),
+            None => {
+                let known: Vec<_> = sets.keys().map(String::as_str).collect();
+                Err(weft_units::unknown_name("set", name, &known))
+            }
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;
