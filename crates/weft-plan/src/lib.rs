@@ -4,6 +4,7 @@
 //!
 //! * A [`Cluster`] is read from a description ([`cluster`]) and, for the inside of servers, from
 //!   NCCL's topology XML ([`machine`]).
+//! * [`ring`] orders servers by block and keeps rings and trees on their rails.
 //! * [`ports`] computes the hashes of the switches.
 //!
 //! Nothing here knows of time, sockets or processes.
@@ -15,5 +16,8 @@ extern crate alloc;
 pub mod cluster;
 pub mod machine;
 pub mod ports;
+pub mod ring;
+#[cfg(test)]
+mod testing;
 
 pub use cluster::Cluster;

@@ -1,0 +1,242 @@
+//! `p_intra`: the path of a ring through a server (Astral, section 3.2, step 2).
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use weft_units::BitRate;
+
+use crate::machine::{Closeness, DeviceId, Machine, Reach};
+
+/// How traffic gets from a GPU to a NIC or back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Over PCIe.
+    Direct(Closeness),
+    /// Over NVLink to the GPU nearest to the NIC, which passes it on (NCCL's `PXN`).
+    Through(DeviceId),
+}
+
+/// A ring inside a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ring {
+    /// The rail that traffic comes in by.
+    pub rail_in: usize,
+    /// The rail that it leaves by.
+    pub rail_out: usize,
+    /// Every GPU, in the ring's order.
+    pub gpus: Vec<DeviceId>,
+    /// How the first GPU is reached.
+    pub head: Exit,
+    /// How the last reaches its NIC.
+    pub tail: Exit,
+    /// The slowest of all its links, the NICs included.
+    pub rate: BitRate,
+    /// The least near of its links between GPUs.
+    pub closeness: Closeness,
+}
+
+/// Servers with more GPUs than this get a path step by step in place of the best of all.
+const EXACT: usize = 14;
+/// What it costs a path to leave NVLink, in quarters of a link.
+const FAR: u64 = 16;
+
+/// For each rail a ring that comes in and leaves by that rail's NIC, of the highest rate that a
+/// path through all GPUs has, and of those over the fewest and nearest links. Rings after the first
+/// avoid links between GPUs that earlier ones took.
+pub fn rings_on_rails(machine: &Machine) -> Vec<Ring> {
+    let table = Table::new(machine);
+    let mut uses = vec![0u64; table.gpus.len() * table.gpus.len()];
+    let rail = |rail| {
+        let path = table.best_path(rail, &uses);
+        for pair in path.windows(2) {
+            uses[pair[0] * table.gpus.len() + pair[1]] += 1;
+        }
+        table.ring(rail, rail, &path)
+    };
+    (0..table.nics.len()).map(rail).collect()
+}
+
+/// Rings as a library builds them that does not know of rails: ring `c` comes in at NIC `c`, goes
+/// through the GPUs as they are numbered from the one beside it, and leaves by the NIC beside the
+/// last. It is what the paper describes of NCCL: NIC0 → GPU0 → … → GPU7 → NIC7.
+pub fn rings_as_listed(machine: &Machine) -> Vec<Ring> {
+    let table = Table::new(machine);
+    let (gpus, nics) = (table.gpus.len(), table.nics.len());
+    let ring = |rail: usize| {
+        let start = rail * gpus / nics;
+        let path: Vec<usize> = (start..start + gpus).map(|gpu| gpu % gpus).collect();
+        table.ring(rail, (rail + nics - 1) % nics, &path)
+    };
+    (0..nics).map(ring).collect()
+}
+
+/// What a path costs from here on, and the GPU that comes next: for each set of GPUs that were
+/// passed and the last of them.
+type Best = Option<(u64, usize)>;
+
+struct Table {
+    gpus: Vec<DeviceId>,
+    nics: Vec<DeviceId>,
+    /// `pairs[a * gpus + b]`: rate, hops, closeness.
+    pairs: Vec<(u64, u64, Closeness)>,
+    /// `exits[rail][gpu]`.
+    exits: Vec<Vec<(u64, u64, Exit)>>,
+}
+
+impl Table {
+    fn new(machine: &Machine) -> Self {
+        let reach = Reach::new(machine);
+        let (gpus, nics) = (machine.gpus(), machine.nics());
+        let mut pairs = Vec::new();
+        for &a in &gpus {
+            for &b in &gpus {
+                let way = reach.between(a, b);
+                pairs.push(way.map_or((u64::MAX, 0, Closeness::Nvlink), |way| {
+                    (way.rate.as_bps(), way.hops.into(), way.closeness)
+                }));
+            }
+        }
+        let mut table = Self { gpus, nics, pairs, exits: Vec::new() };
+        let rate = |nic: DeviceId| machine.devices()[nic.0].rate.map_or(u64::MAX, BitRate::as_bps);
+        table.exits =
+            table.nics.iter().map(|&nic| table.exits_to(&reach, nic, rate(nic))).collect();
+        table
+    }
+
+    /// For each GPU the better of the direct way to the NIC and the one through the GPU next to it.
+    fn exits_to(&self, reach: &Reach, nic: DeviceId, nic_rate: u64) -> Vec<(u64, u64, Exit)> {
+        let direct = |&gpu: &DeviceId| {
+            let way = reach.between(nic, gpu).expect("a machine hangs together");
+            (way.rate.as_bps().min(nic_rate), u64::from(way.hops), way.closeness)
+        };
+        let ways: Vec<_> = self.gpus.iter().map(direct).collect();
+        let nearest = |&gpu: &usize| (ways[gpu].2, ways[gpu].1);
+        let gate = (0..ways.len()).min_by_key(nearest).expect("a machine has a GPU");
+        let best = |(gpu, &(rate, hops, closeness)): (usize, &(u64, u64, Closeness))| {
+            let (peer_rate, peer_hops, over) = self.pair(gpu, gate);
+            let through = peer_rate.min(ways[gate].0);
+            let is_better = gpu != gate
+                && over == Closeness::Nvlink
+                && closeness >= Closeness::HostBridge
+                && closeness > ways[gate].2
+                && through >= rate;
+            match is_better {
+                true => (through, peer_hops + ways[gate].1, Exit::Through(self.gpus[gate])),
+                false => (rate, hops, Exit::Direct(closeness)),
+            }
+        };
+        ways.iter().enumerate().map(best).collect()
+    }
+
+    fn pair(&self, a: usize, b: usize) -> (u64, u64, Closeness) {
+        self.pairs[a * self.gpus.len() + b]
+    }
+
+    /// The path with the highest lowest rate; of those the one whose links between GPUs are the
+    /// fastest, and of those the cheapest.
+    fn best_path(&self, rail: usize, uses: &[u64]) -> Vec<usize> {
+        let count = self.gpus.len();
+        let shared = |a: usize, b: usize| self.pair(a, b).0 / (1 + uses[a * count + b]);
+        if count > EXACT {
+            return self.step_by_step(rail, shared);
+        }
+        let pairs = (0..count * count).map(|ab| shared(ab / count, ab % count));
+        let mut rates: Vec<u64> = pairs.chain(self.exits[rail].iter().map(|exit| exit.0)).collect();
+        rates.sort_unstable();
+        rates.dedup();
+        let path = |exit, pair| self.cheapest_path(rail, exit, pair, shared, uses);
+        // At the lowest rate there is a path: everything reaches everything.
+        let slowest = rates.partition_point(|&rate| path(rate, rate).is_some());
+        let slowest = rates[slowest.saturating_sub(1)];
+        let between = rates.partition_point(|&rate| path(slowest, rate).is_some());
+        let between = rates[between.saturating_sub(1)];
+        path(slowest, between).expect("every GPU reaches every other and the NIC")
+    }
+
+    /// The path of fewest and nearest links among those of at least these rates, over all orders
+    /// (Held and Karp 1962).
+    fn cheapest_path(
+        &self,
+        rail: usize,
+        exit_rate: u64,
+        pair_rate: u64,
+        shared: impl Fn(usize, usize) -> u64,
+        uses: &[u64],
+    ) -> Option<Vec<usize>> {
+        let count = self.gpus.len();
+        let exits = &self.exits[rail];
+        let exit_cost = |gpu: usize| {
+            let (rate, hops, exit) = exits[gpu];
+            // NICs reach GPU memory badly over a CPU: dearer than the same way between GPUs.
+            let far = matches!(exit, Exit::Direct(Closeness::HostBridge | Closeness::System));
+            (rate >= exit_rate).then_some(4 * hops + if far { 2 * FAR } else { 0 })
+        };
+        let full = (1usize << count) - 1;
+        // From the full set down: best[set][last] is the cost of what is still to come.
+        let mut best: Vec<Best> = vec![None; (full + 1) * count];
+        for set in (1..=full).rev() {
+            for last in (0..count).filter(|last| set >> last & 1 == 1) {
+                best[set * count + last] = if set == full {
+                    exit_cost(last).map(|cost| (cost, last))
+                } else {
+                    let onward = (0..count).filter(|&next| set >> next & 1 == 0);
+                    let fast = onward.filter(|&next| shared(last, next) >= pair_rate);
+                    let costs = fast.filter_map(|next| {
+                        let (rest, _) = best[(set | 1 << next) * count + next]?;
+                        let (_, hops, closeness) = self.pair(last, next);
+                        let far = if closeness == Closeness::Nvlink { 0 } else { FAR };
+                        Some((rest + far + 4 * hops + uses[last * count + next], next))
+                    });
+                    costs.min()
+                };
+            }
+        }
+        // Of two equal ends the nearer is the head.
+        let starts = (0..count).filter_map(|gpu| {
+            Some((exit_cost(gpu)? + exits[gpu].1 + best[(1 << gpu) * count + gpu]?.0, gpu))
+        });
+        let (_, start) = starts.min()?;
+        let (mut path, mut set) = (vec![start], 1 << start);
+        while set != full {
+            let last = path[path.len() - 1];
+            let (_, next) = best[set * count + last].expect("the start has a way to the end");
+            path.push(next);
+            set |= 1 << next;
+        }
+        Some(path)
+    }
+
+    /// From the GPU nearest to the NIC always on to the GPU that is reached fastest.
+    fn step_by_step(&self, rail: usize, shared: impl Fn(usize, usize) -> u64) -> Vec<usize> {
+        let count = self.gpus.len();
+        let nearest =
+            |&gpu: &usize| (core::cmp::Reverse(self.exits[rail][gpu].0), self.exits[rail][gpu].1);
+        let start = (0..count).min_by_key(nearest).expect("a machine has a GPU");
+        let mut left: Vec<usize> = (0..count).map(|gpu| (start + gpu) % count).collect();
+        let mut path = vec![left.remove(0)];
+        while !left.is_empty() {
+            let last = path[path.len() - 1];
+            // The first of equals, so that the numbers' order is kept where all are equal.
+            let rank = |&at: &usize| (shared(last, left[at]), core::cmp::Reverse(at));
+            let next = (0..left.len()).max_by_key(rank).expect("not empty");
+            path.push(left.remove(next));
+        }
+        path
+    }
+
+    fn ring(&self, rail_in: usize, rail_out: usize, path: &[usize]) -> Ring {
+        let (head, tail) =
+            (self.exits[rail_in][path[0]], self.exits[rail_out][path[path.len() - 1]]);
+        let pairs = || path.windows(2).map(|pair| self.pair(pair[0], pair[1]));
+        let slowest = pairs().map(|pair| pair.0).chain([head.0, tail.0]).min().unwrap_or(head.0);
+        Ring {
+            rail_in,
+            rail_out,
+            gpus: path.iter().map(|&gpu| self.gpus[gpu]).collect(),
+            head: head.2,
+            tail: tail.2,
+            rate: BitRate::bps(slowest).expect("every link has a rate"),
+            closeness: pairs().map(|pair| pair.2).max().unwrap_or(Closeness::Nvlink),
+        }
+    }
+}
