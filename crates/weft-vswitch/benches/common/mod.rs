@@ -1,0 +1,174 @@
+//! What the benchmarks of the overlay share: ways to carry the same traffic, side by side over one fabric.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use weft_lab::{Direction, Impairment, LabSpec};
+use weft_vswitch::trial::{Trial, TrialConfig};
+
+/// A way to carry tenants' TCP between two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// TCP of the hosts themselves, with this congestion control.
+    Tcp(&'static str),
+    /// The same with a retransmission timeout of at least 5 ms on both ends: the strongest thing a
+    /// tenant can do for itself.
+    ShortTimeout,
+    /// Multipath TCP, three subflows.
+    Mptcp,
+    /// The overlay's daemon with reliability off: a plain VXLAN.
+    Vanilla,
+    /// The overlay.
+    Weft,
+}
+
+impl Way {
+    pub(crate) const ALL: &'static [Self] =
+        &[Self::Tcp("cubic"), Self::Tcp("bbr"), Self::ShortTimeout, Self::Mptcp, Self::Vanilla, Self::Weft];
+
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Tcp(control) => format!("TCP {control}"),
+            Self::ShortTimeout => "TCP, RTO 5 ms".into(),
+            Self::Mptcp => "MPTCP".into(),
+            Self::Vanilla => "plain overlay".into(),
+            Self::Weft => "Weft".into(),
+        }
+    }
+}
+
+/// A fabric with a way to carry on it.
+pub(crate) struct Site {
+    pub(crate) trial: Trial,
+    way: Way,
+    spines: usize,
+}
+
+impl Site {
+    pub(crate) fn new(way: Way, spines: usize) -> Self {
+        let mut config = TrialConfig::named("bench");
+        config.lab = LabSpec { spines, ..config.lab };
+        config.tenants = vec!["red".into()];
+        config.network.reliable = way != Way::Vanilla;
+        let trial = Trial::up(&config).unwrap_or_else(|error| panic!("{error}"));
+        let site = Self { trial, way, spines };
+        site.prepare();
+        site
+    }
+
+    /// The namespace of an end.
+    pub(crate) fn namespace(&self, end: usize) -> String {
+        match self.way {
+            Way::Vanilla | Way::Weft => self.trial.namespace("red", end),
+            _ => self.trial.lab.fabric().nodes[self.node(end)].namespace.clone(),
+        }
+    }
+
+    fn node(&self, end: usize) -> usize {
+        let name = format!("h{end}");
+        self.trial.lab.fabric().nodes.iter().position(|node| node.name == name).expect("two hosts")
+    }
+
+    /// Where the server is reached.
+    pub(crate) fn server(&self) -> String {
+        match self.way {
+            Way::Vanilla | Way::Weft => Trial::address(1).to_string(),
+            _ => self.trial.lab.fabric().address(1).to_string(),
+        }
+    }
+
+    fn prepare(&self) {
+        // A namespace may choose only what the machine allows.
+        run("sysctl", &["-qw", "net.ipv4.tcp_allowed_congestion_control=reno bbr cubic"]);
+        for end in 0..2 {
+            let control = if let Way::Tcp(control) = self.way { control } else { "cubic" };
+            self.sysctl(end, "tcp_congestion_control", control);
+            if self.way == Way::ShortTimeout {
+                self.sysctl(end, "tcp_rto_min_us", "5000");
+            }
+            if self.way == Way::Mptcp {
+                self.add_addresses(end);
+            }
+        }
+    }
+
+    fn sysctl(&self, end: usize, key: &str, value: &str) {
+        let setting = format!("net.ipv4.{key}={value}");
+        run("ip", &["netns", "exec", &self.namespace(end), "sysctl", "-qw", &setting]);
+    }
+
+    /// Two more addresses for subflows to join.
+    fn add_addresses(&self, end: usize) {
+        let namespace = self.namespace(end);
+        let fabric = self.trial.lab.fabric();
+        let own = fabric.address(end).octets();
+        let link = fabric.links.iter().find(|link| link.near.node == self.node(end) || link.far.node == self.node(end));
+        let link = link.expect("a host has a link");
+        let port = if link.near.node == self.node(end) { &link.near } else { &link.far };
+        run("ip", &["-n", &namespace, "mptcp", "limits", "set", "subflow", "4", "add_addr_accepted", "4"]);
+        for last in [12, 13] {
+            let address = format!("{}.{}.{}.{last}", own[0], own[1], own[2]);
+            run("ip", &["-n", &namespace, "addr", "add", &format!("{address}/24"), "dev", &port.device]);
+            let role = if end == 0 { "subflow" } else { "signal" };
+            run("ip", &["-n", &namespace, "mptcp", "endpoint", "add", &address, "dev", &port.device, role]);
+        }
+    }
+
+    /// Every packet is lost with this probability, each way.
+    pub(crate) fn lose(&mut self, percent: &str) {
+        for spine in 0..self.spines {
+            let loss = percent.parse().expect("a percentage");
+            let impairment = Impairment { loss, ..Impairment::default() };
+            let link = format!("l1-s{spine}");
+            self.trial.lab.impair(&link, Direction::Both, &impairment).expect("a link of the lab");
+        }
+    }
+
+    /// A command at an end, through `mptcpize` where that is the way.
+    pub(crate) fn command(&self, end: usize, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace(end)]);
+        if self.way == Way::Mptcp {
+            command.args(["mptcpize", "run"]);
+        }
+        command.arg(program).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// What a program at an end prints; it must succeed.
+    pub(crate) fn output(&self, end: usize, program: &str, arguments: &[&str]) -> String {
+        let output = self.command(end, program, arguments).output().expect("it can be started");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program} {arguments:?}: {errors}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Starts a server at end 1, and waits until it takes connections on `port`.
+    pub(crate) fn serve(&self, program: &str, arguments: &[&str], port: u16) -> Server {
+        let child = self.command(1, program, arguments).stdout(Stdio::null()).spawn();
+        let server = Server(child.expect("it can be started"));
+        let began = Instant::now();
+        let to = (self.server(), port);
+        let connect = || std::net::TcpStream::connect((to.0.as_str(), to.1)).is_ok();
+        while !weft_lab::enter(&self.namespace(0), connect).expect("a namespace of the trial") {
+            assert!(began.elapsed() < Duration::from_secs(20), "{program} takes no connections");
+        }
+        server
+    }
+}
+
+/// A server that is killed when it is dropped.
+pub(crate) struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) fn run(program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output().expect("it can be started");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {errors}");
+}

@@ -1,0 +1,88 @@
+//! Redis through a network that loses packets (BIFROST, figures 20, E8 and E9): 50 persistent connections,
+//! GET and SET of 64 bytes, every way to carry them in turn. Needs root, redis-server and
+//! redis-benchmark.
+//!
+//! `cargo bench -p weft-vswitch --bench redis -- [requests] [loss ...] [way ...]`
+
+mod common;
+
+use common::{Site, Way};
+
+/// What redis-benchmark said of one test.
+struct Row {
+    requests_per_second: f64,
+    average: f64,
+    p50: f64,
+    p99: f64,
+    p999: f64,
+    most: f64,
+}
+
+/// One test of `redis-benchmark`'s full report.
+fn parse(report: &str) -> Row {
+    let number = |line: &str| line.split_whitespace().find_map(|word| word.parse::<f64>().ok());
+    let after = |label: &str| {
+        let line = report.lines().find(|line| line.trim_start().starts_with(label));
+        number(line.unwrap_or_else(|| panic!("no {label:?} in {report}"))).expect("a number")
+    };
+    let mut lines = report.lines().skip_while(|line| !line.contains("latency summary"));
+    let summary: Vec<f64> = lines
+        .nth(2)
+        .into_iter()
+        .flat_map(str::split_whitespace)
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    let [average, _least, p50, _p95, p99, most] = summary[..] else { panic!("no summary in {report}") };
+    // "99.902% <= 1.103 milliseconds (cumulative count 199805)", the first at or past 99.9 %.
+    let percentile = |line: &str| {
+        let (percent, rest) = line.split_once("% <= ")?;
+        Some((percent.parse::<f64>().ok()?, number(rest)?))
+    };
+    let p999 = report.lines().filter_map(percentile).find(|row| row.0 >= 99.9).map(|row| row.1);
+    Row {
+        requests_per_second: after("throughput summary:"),
+        average,
+        p50,
+        p99,
+        p999: p999.expect("the report ends at 100 %"),
+        most,
+    }
+}
+
+fn measure(site: &Site, requests: &str, test: &str) -> Row {
+    let server = site.server();
+    let arguments =
+        ["-h", &server, "-t", test, "-c", "50", "-n", requests, "-d", "64", "-r", "10000"];
+    parse(&site.output(0, "redis-benchmark", &arguments))
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let requests = arguments.first().map_or("60000", String::as_str);
+    let losses: Vec<&str> = arguments.iter().map(String::as_str).filter(|word| word.ends_with('%')).collect();
+    let losses = if losses.is_empty() { vec!["0%", "0.1%", "0.5%", "1%", "2%"] } else { losses };
+    let wanted: Vec<&str> = arguments.iter().skip(1).map(String::as_str).filter(|word| !word.ends_with('%')).collect();
+    println!("redis-benchmark, 50 connections, {requests} requests of 64 bytes; milliseconds");
+    println!(
+        "{:5} {:4} {:14} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8}",
+        "loss", "test", "way", "req/s", "average", "p50", "p99", "p99.9", "most"
+    );
+    for &way in Way::ALL {
+        if !wanted.is_empty() && !wanted.iter().any(|part| way.name().contains(part)) {
+            continue;
+        }
+        let mut site = Site::new(way, 4);
+        let server = ["--save", "", "--appendonly", "no", "--bind", "0.0.0.0", "--protected-mode", "no"];
+        let _server = site.serve("redis-server", &server, 6379);
+        for loss in &losses {
+            site.lose(loss);
+            for test in ["get", "set"] {
+                let row = measure(&site, requests, test);
+                println!(
+                    "{loss:5} {test:4} {:14} {:9.0} {:8.3} {:8.3} {:8.3} {:8.3} {:8.3}",
+                    way.name(), row.requests_per_second, row.average, row.p50, row.p99, row.p999, row.most
+                );
+            }
+        }
+    }
+}
