@@ -117,6 +117,12 @@ impl<P: Copy + Eq> Table<P> {
         routed.or_else(heard).or(default)
     }
 
+    /// Where a machine is, if that was set or heard.
+    pub fn place(&self, mac: MacAddr, now: Instant) -> Option<P> {
+        let fixed = self.places.fixed.get(&mac).copied();
+        fixed.or_else(|| self.places.heard(mac, now, self.config.lifetime))
+    }
+
     /// Which machine has an address, if that was set or heard.
     pub fn neighbour(&self, address: IpAddr, now: Instant) -> Option<MacAddr> {
         let fixed = self.neighbours.fixed.get(&address).copied();

@@ -32,7 +32,9 @@ fn parse(report: &str) -> Row {
         .flat_map(str::split_whitespace)
         .filter_map(|word| word.parse().ok())
         .collect();
-    let [average, _least, p50, _p95, p99, most] = summary[..] else { panic!("no summary in {report}") };
+    let [average, _least, p50, _p95, p99, most] = summary[..] else {
+        panic!("no summary in {report}")
+    };
     // "99.902% <= 1.103 milliseconds (cumulative count 199805)", the first at or past 99.9 %.
     let percentile = |line: &str| {
         let (percent, rest) = line.split_once("% <= ")?;
@@ -57,11 +59,14 @@ fn measure(site: &Site, requests: &str, test: &str) -> Row {
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let requests = arguments.first().map_or("60000", String::as_str);
-    let losses: Vec<&str> = arguments.iter().map(String::as_str).filter(|word| word.ends_with('%')).collect();
+    let losses: Vec<&str> =
+        arguments.iter().map(String::as_str).filter(|word| word.ends_with('%')).collect();
     let losses = if losses.is_empty() { vec!["0%", "0.1%", "0.5%", "1%", "2%"] } else { losses };
-    let wanted: Vec<&str> = arguments.iter().skip(1).map(String::as_str).filter(|word| !word.ends_with('%')).collect();
+    let wanted: Vec<&str> =
+        arguments.iter().skip(1).map(String::as_str).filter(|word| !word.ends_with('%')).collect();
     println!("redis-benchmark, 50 connections, {requests} requests of 64 bytes; milliseconds");
     println!(
         "{:5} {:4} {:14} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8}",
@@ -72,7 +77,8 @@ fn main() {
             continue;
         }
         let mut site = Site::new(way, 4);
-        let server = ["--save", "", "--appendonly", "no", "--bind", "0.0.0.0", "--protected-mode", "no"];
+        let server =
+            ["--save", "", "--appendonly", "no", "--bind", "0.0.0.0", "--protected-mode", "no"];
         let _server = site.serve("redis-server", &server, 6379);
         for loss in &losses {
             site.lose(loss);
@@ -80,7 +86,13 @@ fn main() {
                 let row = measure(&site, requests, test);
                 println!(
                     "{loss:5} {test:4} {:14} {:9.0} {:8.3} {:8.3} {:8.3} {:8.3} {:8.3}",
-                    way.name(), row.requests_per_second, row.average, row.p50, row.p99, row.p999, row.most
+                    way.name(),
+                    row.requests_per_second,
+                    row.average,
+                    row.p50,
+                    row.p99,
+                    row.p999,
+                    row.most
                 );
             }
         }

@@ -149,7 +149,7 @@ impl Daemon {
         self.next_port += 1;
         let mac = options.mac.0;
         self.switch.set_port(id, PortConfig { vni, addresses: vec![mac] });
-        self.switch.set_route(vni, mac, Some(Place::Port(id)));
+        self.switch.table(vni).set_mac(mac, Some(Place::Port(id)));
         self.ports.insert(id, port);
         tracing::info!(port = options.name, vni = options.vni, "port added");
         self.names.insert(id, options);
@@ -167,7 +167,7 @@ impl Daemon {
             return Err(OpenError::Unknown(weft_units::unknown_name("port", name, &known)));
         };
         let (vni, mac) = (options.vni()?, options.mac.0);
-        self.switch.set_route(vni, mac, None);
+        self.switch.table(vni).set_mac(mac, None);
         self.switch.remove_port(self.clock.now(), id, &mut self.ports);
         self.ports.remove(id);
         self.names.remove(&id);
@@ -200,7 +200,7 @@ impl Daemon {
         let vni = Vni::new(route.vni)
             .ok_or_else(|| OpenError::Unknown(format!("{} is no VNI", route.vni)))?;
         let peer = self.config.host.peer(route.peer);
-        self.switch.set_route(vni, route.mac.0, Some(Place::Peer(peer)));
+        self.switch.table(vni).set_mac(route.mac.0, Some(Place::Peer(peer)));
         self.config.routes.retain(|known| (known.vni, known.mac) != (route.vni, route.mac));
         self.config.routes.push(route);
         Ok(())
@@ -389,7 +389,7 @@ impl Daemon {
         let addresses = self.switch.addresses(vni);
         NetworkStatus {
             network: network.clone(),
-            addresses: addresses.map(|(mac, at)| (crate::config::Mac(mac), place(at))).collect(),
+            addresses: addresses.map(|(mac, at, _)| (crate::config::Mac(mac), place(at))).collect(),
         }
     }
 

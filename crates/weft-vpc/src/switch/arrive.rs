@@ -7,11 +7,12 @@ use weft_transport::{Arrival, ConnectionId, Placement, Verdict};
 use weft_units::Instant;
 use weft_wire::{Packet, VirtioNetHeader};
 
+use super::gate::Gate;
 use super::hello::{Hello, opcode};
 use super::incoming::Message;
 use super::pair::{Pair, State};
 use super::{DropCause, Place, PortId, Slot, Switch, Tenants, Turn, Vni};
-use crate::Frame;
+use crate::{Direction, Frame};
 
 /// The longest frame with its virtio-net header: an IP packet of 64 KiB less one, an Ethernet header
 /// and a tag.
@@ -57,7 +58,6 @@ impl Switch {
         ethernet: &[u8],
         tenants: &mut impl Tenants,
     ) {
-        let lifetime = self.config.address_lifetime;
         let Some(network) = self.networks.get_mut(&vni) else {
             return self.counters.drop_frame(DropCause::UnknownPeer);
         };
@@ -67,11 +67,8 @@ impl Switch {
         let Ok(frame) = Frame::parse(ethernet, ethernet.len()) else {
             return self.counters.drop_frame(DropCause::Malformed);
         };
-        network.forwarding.learn(now, frame.source, Place::Peer(peer));
-        let place = match frame.destination.is_group() {
-            true => None,
-            false => network.forwarding.find(now, frame.destination, lifetime),
-        };
+        network.table.learn(&frame, ethernet, Place::Peer(peer), now);
+        let place = network.table.find(&frame, now);
         self.counters.plain_received += 1;
         let header = [0; VirtioNetHeader::LEN];
         match place {
@@ -97,6 +94,10 @@ impl Switch {
         tenants: &mut impl Tenants,
     ) {
         let len = u32::try_from(header.len() + ethernet.len()).unwrap_or(u32::MAX);
+        let gate = self.ports.get_mut(&port).map(|port| &mut port.gate);
+        if !gate.is_none_or(|gate| gate.admit(Direction::Ingress, len, 1, now)) {
+            return self.count(port).drop_frame(DropCause::RateLimited);
+        }
         let fits = (MIN_FRAME..=MAX_FRAME).contains(&len);
         let Some(slot) = fits.then(|| tenants.claim(port, len, Turn::Next)).flatten() else {
             return self.count(port).drop_frame(DropCause::NoBuffer);
@@ -145,6 +146,16 @@ impl Switch {
             *message = Message::Claimed { slot, placed: 0, len: placement.length };
         }
         let Message::Claimed { slot, placed, len } = message else { return Taken::Placed };
+        let begins = u64::from(placement.offset == 0);
+        let gate = self.ports.get_mut(&port).map(|port| &mut port.gate);
+        let admit =
+            |gate: &mut Gate| gate.admit(Direction::Ingress, placement.len.into(), begins, now);
+        if !gate.is_none_or(admit) {
+            tenants.cancel(port, *slot);
+            *message = Message::Done;
+            self.count(port).drop_frame(DropCause::RateLimited);
+            return Taken::Shed;
+        }
         if *len != placement.length {
             tenants.cancel(port, *slot);
             *message = Message::Done;
@@ -195,12 +206,11 @@ impl Switch {
 
     /// The port that a hello of `peer` means.
     fn port_of(&self, now: Instant, hello: &Hello, peer: SocketAddr) -> Option<PortId> {
-        let lifetime = self.config.address_lifetime;
         let network = self.networks.get(&hello.vni)?;
         if !network.peers.iter().any(|known| known.ip() == peer.ip()) {
             return None;
         }
-        match network.forwarding.find(now, hello.destination, lifetime)? {
+        match network.table.place(hello.destination, now)? {
             Place::Port(port) => Some(port),
             Place::Peer(_) => None,
         }
@@ -236,17 +246,20 @@ impl Switch {
     ) -> Result<(), DropCause> {
         let parsed = Frame::parse_virtio(head, len as usize);
         let (_, frame) = parsed.map_err(|_| DropCause::Malformed)?;
+        if let Some(port) = self.ports.get_mut(&port) {
+            port.gate.judge(Direction::Ingress, &frame)?;
+        }
         let Some(pair) = connection.and_then(|connection| self.pairs.get(connection)) else {
             return Ok(());
         };
-        let (peer, vni, lifetime) = (pair.peer, pair.vni, self.config.address_lifetime);
+        let (peer, vni) = (pair.peer, pair.vni);
         let network = self.networks.get_mut(&vni).ok_or(DropCause::NoRoute)?;
-        let behind = || network.forwarding.find(now, frame.destination, lifetime);
+        let behind = || network.table.find(&frame, now);
         let ours = frame.destination == pair.local || behind() == Some(Place::Port(port));
         if !ours {
             return Err(DropCause::Misdirected);
         }
-        network.forwarding.learn(now, frame.source, Place::Peer(peer));
+        network.table.learn(&frame, &head[VirtioNetHeader::LEN..], Place::Peer(peer), now);
         Ok(())
     }
 }

@@ -16,10 +16,12 @@ use weft_transport::{
 use weft_units::{Duration, Instant, Seed};
 use weft_wire::{MacAddr, Packet};
 
+use crate::{Acl, Direction, Limit, LimitError, Table, TableConfig};
+
 mod arrive;
 mod counters;
 mod events;
-mod forwarding;
+mod gate;
 mod hello;
 mod incoming;
 mod outgoing;
@@ -30,8 +32,7 @@ mod tenants;
 mod tests;
 
 pub use counters::{DropCause, SwitchCounters};
-use forwarding::Forwarding;
-pub use forwarding::Place;
+use gate::Gate;
 pub use outgoing::Leaving;
 use pair::{Pairs, State};
 pub use tenants::{PortId, Reading, Slot, Tenants, Token, Turn};
@@ -68,8 +69,8 @@ pub struct SwitchConfig {
     /// How long a peer that does not speak Weft, or whose paths have all failed, is spoken to in plain
     /// VXLAN before it is asked again.
     pub plain_for: Duration,
-    /// How long a learned address is believed.
-    pub address_lifetime: Duration,
+    /// How long and how much each network's table learns.
+    pub table: TableConfig,
 }
 
 impl SwitchConfig {
@@ -82,7 +83,7 @@ impl SwitchConfig {
             max_connections: 1 << 17,
             waiting_frames: 256,
             plain_for: Duration::from_secs(10),
-            address_lifetime: Duration::from_secs(300),
+            table: TableConfig::default(),
         }
     }
 }
@@ -112,6 +113,15 @@ pub struct PortConfig {
     pub addresses: Vec<MacAddr>,
 }
 
+/// Where an address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Behind a port of this host.
+    Port(PortId),
+    /// On another host, at this address and port.
+    Peer(SocketAddr),
+}
+
 /// Frames of one network for other hosts, to be sent as plain VXLAN. Whoever polls it reads the frame,
 /// sends it, and releases the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,13 +141,14 @@ pub struct Plain {
 #[derive(Debug)]
 struct Port {
     config: PortConfig,
+    gate: Gate,
     counters: SwitchCounters,
 }
 
 #[derive(Debug)]
 struct Network {
     config: NetworkConfig,
-    forwarding: Forwarding,
+    table: Table<Place>,
     /// Hosts that frames for everybody go to.
     peers: Vec<SocketAddr>,
 }
@@ -204,9 +215,9 @@ impl Switch {
         self.hosts = peers.map(SocketAddr::ip).collect();
     }
 
-    /// Says where an address of a network is, for good; `None` forgets it.
-    pub fn set_route(&mut self, vni: Vni, address: MacAddr, place: Option<Place>) {
-        self.network(vni).forwarding.set(address, place);
+    /// The table of a network: where its addresses are, and who has which.
+    pub fn table(&mut self, vni: Vni) -> &mut Table<Place> {
+        &mut self.network(vni).table
     }
 
     /// Adds a port, or changes one.
@@ -215,10 +226,35 @@ impl Switch {
         match self.ports.get_mut(&port) {
             Some(known) => known.config = config,
             None => {
-                let counters = SwitchCounters::default();
-                self.ports.insert(port, Port { config, counters });
+                let (gate, counters) = (Gate::default(), SwitchCounters::default());
+                self.ports.insert(port, Port { config, gate, counters });
             }
         }
+    }
+
+    /// Holds a port's packets against an access list, or no longer. Whether there is such a port.
+    pub fn set_acl(&mut self, port: PortId, acl: Option<Acl>) -> bool {
+        self.ports.get_mut(&port).map(|port| port.gate.set_acl(acl)).is_some()
+    }
+
+    /// The access list of a port.
+    pub fn acl(&self, port: PortId) -> Option<&Acl> {
+        self.ports.get(&port)?.gate.acl()
+    }
+
+    /// Limits what passes a port one way, or no longer. Whether there is such a port.
+    ///
+    /// # Errors
+    /// A limit that cannot be kept.
+    pub fn set_limit(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        direction: Direction,
+        limit: Option<Limit>,
+    ) -> Result<bool, LimitError> {
+        let Some(port) = self.ports.get_mut(&port) else { return Ok(false) };
+        port.gate.set_limit(direction, limit, now).map(|()| true)
     }
 
     /// Takes a port away: its connections close, what it sent is released.
@@ -235,7 +271,7 @@ impl Switch {
             }
             !own
         });
-        self.network(removed.config.vni).forwarding.forget(Place::Port(port));
+        self.table(removed.config.vni).forget(Place::Port(port));
     }
 
     // Outputs.
@@ -314,17 +350,18 @@ impl Switch {
         })
     }
 
-    /// Where the addresses of a network are.
-    pub fn addresses(&self, vni: Vni) -> impl Iterator<Item = (MacAddr, Place)> {
-        self.networks.get(&vni).into_iter().flat_map(|network| network.forwarding.iter())
+    /// Where the addresses of a network are, and whether that was set.
+    pub fn addresses(&self, vni: Vni) -> impl Iterator<Item = (MacAddr, Place, bool)> {
+        self.networks.get(&vni).into_iter().flat_map(|network| network.table.iter())
     }
 
     // Inside.
 
     fn network(&mut self, vni: Vni) -> &mut Network {
+        let table = self.config.table;
         self.networks.entry(vni).or_insert_with(|| Network {
             config: NetworkConfig::default(),
-            forwarding: Forwarding::default(),
+            table: Table::new(table),
             peers: Vec::new(),
         })
     }

@@ -7,10 +7,11 @@ use weft_transport::{ConnectionId, Departure, Message};
 use weft_units::Instant;
 use weft_wire::{MacAddr, Packet, VirtioNetHeader};
 
+use super::gate::frames_in;
 use super::hello::{Hello, opcode};
 use super::pair::{Pair, State};
 use super::{DropCause, Place, Plain, PortId, Reading, Switch, Tenants, Token, Vni};
-use crate::Frame;
+use crate::{Direction, Frame};
 
 /// The token of a hello, which is no frame of a tenant.
 const HELLO_TOKEN: u64 = u64::MAX;
@@ -57,6 +58,27 @@ impl Leaving<'_> {
     }
 }
 
+impl super::Port {
+    /// Whether the tenant may send this frame.
+    fn admit(
+        &mut self,
+        virtio: &VirtioNetHeader,
+        frame: &Frame,
+        now: Instant,
+    ) -> Result<(), DropCause> {
+        let allowed = &self.config.addresses;
+        if !allowed.is_empty() && !allowed.contains(&frame.source) {
+            return Err(DropCause::Spoofed);
+        }
+        self.gate.judge(Direction::Egress, frame)?;
+        let frames = frames_in(virtio, frame.len);
+        match self.gate.admit(Direction::Egress, frame.len, frames, now) {
+            true => Ok(()),
+            false => Err(DropCause::RateLimited),
+        }
+    }
+}
+
 impl Switch {
     /// A tenant sent a frame of `len` bytes, its virtio-net header included, that begins with `head`:
     /// all of it, or at least [`Frame::LOOK_AHEAD`] bytes. The switch releases the token when it is
@@ -70,23 +92,22 @@ impl Switch {
         head: &[u8],
         tenants: &mut impl Tenants,
     ) {
-        let Some(sender) = self.ports.get(&port) else { return tenants.release(port, token) };
+        let Some(sender) = self.ports.get_mut(&port) else { return tenants.release(port, token) };
         let vni = sender.config.vni;
-        let Ok((_, frame)) = Frame::parse_virtio(head, len as usize) else {
+        let Ok((virtio, frame)) = Frame::parse_virtio(head, len as usize) else {
             return self.drop_frame(port, token, DropCause::Malformed, tenants);
         };
-        let allowed = &sender.config.addresses;
-        if !allowed.is_empty() && !allowed.contains(&frame.source) {
-            return self.drop_frame(port, token, DropCause::Spoofed, tenants);
+        if let Err(cause) = sender.admit(&virtio, &frame, now) {
+            return self.drop_frame(port, token, cause, tenants);
         }
-        let lifetime = self.config.address_lifetime;
-        let network = self.network(vni);
-        network.forwarding.learn(now, frame.source, Place::Port(port));
-        let place = match frame.destination.is_group() {
-            true => None,
-            false => network.forwarding.find(now, frame.destination, lifetime),
-        };
-        match place {
+        let bytes = &head[VirtioNetHeader::LEN..];
+        let table = self.table(vni);
+        table.learn(&frame, bytes, Place::Port(port), now);
+        if let Some(answer) = table.answer(&frame, bytes, now) {
+            tenants.release(port, token);
+            return self.give(now, port, &[0; VirtioNetHeader::LEN], &answer, tenants);
+        }
+        match table.find(&frame, now) {
             Some(Place::Port(to)) if to == port => {
                 self.drop_frame(port, token, DropCause::NoRoute, tenants);
             }

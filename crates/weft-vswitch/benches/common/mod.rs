@@ -23,8 +23,14 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    pub(crate) const ALL: &'static [Self] =
-        &[Self::Tcp("cubic"), Self::Tcp("bbr"), Self::ShortTimeout, Self::Mptcp, Self::Vanilla, Self::Weft];
+    pub(crate) const ALL: &'static [Self] = &[
+        Self::Tcp("cubic"),
+        Self::Tcp("bbr"),
+        Self::ShortTimeout,
+        Self::Mptcp,
+        Self::Vanilla,
+        Self::Weft,
+    ];
 
     pub(crate) fn name(self) -> String {
         match self {
@@ -102,15 +108,37 @@ impl Site {
         let namespace = self.namespace(end);
         let fabric = self.trial.lab.fabric();
         let own = fabric.address(end).octets();
-        let link = fabric.links.iter().find(|link| link.near.node == self.node(end) || link.far.node == self.node(end));
+        let link = fabric
+            .links
+            .iter()
+            .find(|link| link.near.node == self.node(end) || link.far.node == self.node(end));
         let link = link.expect("a host has a link");
         let port = if link.near.node == self.node(end) { &link.near } else { &link.far };
-        run("ip", &["-n", &namespace, "mptcp", "limits", "set", "subflow", "4", "add_addr_accepted", "4"]);
+        run(
+            "ip",
+            &["-n", &namespace, "mptcp", "limits", "set", "subflow", "4", "add_addr_accepted", "4"],
+        );
         for last in [12, 13] {
             let address = format!("{}.{}.{}.{last}", own[0], own[1], own[2]);
-            run("ip", &["-n", &namespace, "addr", "add", &format!("{address}/24"), "dev", &port.device]);
+            run(
+                "ip",
+                &["-n", &namespace, "addr", "add", &format!("{address}/24"), "dev", &port.device],
+            );
             let role = if end == 0 { "subflow" } else { "signal" };
-            run("ip", &["-n", &namespace, "mptcp", "endpoint", "add", &address, "dev", &port.device, role]);
+            run(
+                "ip",
+                &[
+                    "-n",
+                    &namespace,
+                    "mptcp",
+                    "endpoint",
+                    "add",
+                    &address,
+                    "dev",
+                    &port.device,
+                    role,
+                ],
+            );
         }
     }
 

@@ -172,9 +172,9 @@ impl Hosts {
         let own = mac(u8::try_from(end + 1).unwrap());
         switch.set_port(PORT, PortConfig { vni: RED, addresses: vec![own] });
         switch.set_peers(RED, vec![host(1 - end)]);
-        switch.set_route(RED, own, Some(Place::Port(PORT)));
+        switch.table(RED).set_mac(own, Some(Place::Port(PORT)));
         let other = mac(u8::try_from(2 - end).unwrap());
-        switch.set_route(RED, other, Some(Place::Peer(host(1 - end))));
+        switch.table(RED).set_mac(other, Some(Place::Peer(host(1 - end))));
         Host { switch, tenants: Queues::default() }
     }
 

@@ -23,8 +23,8 @@ fn two_networks() -> Hosts {
         let switch = &mut own.switch;
         switch.set_port(BLUE_PORT, PortConfig { vni: BLUE, addresses: vec![here] });
         switch.set_peers(BLUE, vec![host(1 - end)]);
-        switch.set_route(BLUE, here, Some(Place::Port(BLUE_PORT)));
-        switch.set_route(BLUE, there, Some(Place::Peer(host(1 - end))));
+        switch.table(BLUE).set_mac(here, Some(Place::Port(BLUE_PORT)));
+        switch.table(BLUE).set_mac(there, Some(Place::Peer(host(1 - end))));
     }
     hosts
 }

@@ -3,4 +3,5 @@
 mod faults;
 mod hosts;
 mod isolation;
+mod policy;
 mod traffic;

@@ -111,8 +111,8 @@ fn a_network_without_reliability_is_a_plain_vxlan() {
 fn broadcast_reaches_every_port_of_the_network_and_teaches_where_its_sender_is() {
     let mut hosts = Hosts::new();
     for host in &mut hosts.hosts {
-        host.switch.set_route(RED, mac(1), None);
-        host.switch.set_route(RED, mac(2), None);
+        host.switch.table(RED).set_mac(mac(1), None);
+        host.switch.table(RED).set_mac(mac(2), None);
     }
     hosts.send(0, PORT, frame(mac(1), MacAddr::BROADCAST, 0, 60));
     assert!(hosts.run(LIMIT, |hosts| hosts.seen(1) == [0]));

@@ -1,0 +1,65 @@
+//! What a port's tenant may send and receive: access lists and rate limits.
+
+use weft_units::{ByteCount, Instant};
+use weft_wire::VirtioNetHeader;
+
+use super::DropCause;
+use crate::{Acl, Action, Direction, Frame, Limit, LimitError, Limiter};
+
+/// A port's rules. Everything passes a fresh one.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    acl: Option<Acl>,
+    limiters: [Option<Limiter>; 2],
+}
+
+impl Gate {
+    pub(super) fn set_acl(&mut self, acl: Option<Acl>) {
+        self.acl = acl;
+    }
+
+    pub(super) fn acl(&self) -> Option<&Acl> {
+        self.acl.as_ref()
+    }
+
+    pub(super) fn set_limit(
+        &mut self,
+        direction: Direction,
+        limit: Option<Limit>,
+        now: Instant,
+    ) -> Result<(), LimitError> {
+        let limiter = limit.map(|limit| Limiter::new(limit, now)).transpose()?;
+        self.limiters[direction as usize] = limiter;
+        Ok(())
+    }
+
+    /// Whether a frame is allowed.
+    pub(super) fn judge(&mut self, direction: Direction, frame: &Frame) -> Result<(), DropCause> {
+        let Some(acl) = &mut self.acl else { return Ok(()) };
+        match acl.judge(direction, frame).action {
+            Action::Allow => Ok(()),
+            Action::Deny => Err(DropCause::Denied),
+        }
+    }
+
+    /// Whether there is room for `bytes` more of `frames` more frames.
+    pub(super) fn admit(
+        &mut self,
+        direction: Direction,
+        bytes: u32,
+        frames: u64,
+        now: Instant,
+    ) -> bool {
+        let limiter = self.limiters[direction as usize].as_mut();
+        limiter.is_none_or(|limiter| limiter.admit(ByteCount(bytes.into()), frames, now))
+    }
+}
+
+/// How many frames a frame is on a wire.
+pub(super) fn frames_in(virtio: &VirtioNetHeader, len: u32) -> u64 {
+    let payload = len.saturating_sub(virtio.hdr_len.into());
+    match virtio.gso_size {
+        0 => 1,
+        size => u64::from(payload.div_ceil(size.into())).max(1),
+    }
+}

@@ -1,0 +1,113 @@
+//! Losses by policy are not losses (BIFROST, section 7.1).
+
+use alloc::vec::Vec;
+
+use weft_units::{BitRate, Duration};
+use weft_wire::{EtherType, MacAddr, VirtioNetHeader};
+
+use super::hosts::{Hosts, PORT, RED, mac};
+use crate::example::{between, udp, v4, v4_packet};
+use crate::{Acl, AclConfig, Action, Direction, DropCause, Limit, Sets, protocol};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A datagram for a port of the tenant of the second host.
+fn datagram(port: u16, len: usize) -> Vec<u8> {
+    let payload = udp(40_000, port, &vec![7; len]);
+    let (from, to) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    let packet = v4_packet(v4(from, to, protocol::UDP, payload.len()), &payload);
+    let mut frame = vec![0; VirtioNetHeader::LEN];
+    frame.extend(between(mac(1), mac(2), EtherType::IPV4, &packet));
+    frame
+}
+
+fn acl(rules: &[&str]) -> Acl {
+    let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+    let config = AclConfig { name: "web".into(), default: Action::Allow, rules };
+    Acl::new(&config, &Sets::new()).unwrap()
+}
+
+fn dropped(hosts: &Hosts, end: usize, cause: DropCause) -> u64 {
+    hosts.hosts[end].switch.port_counters(PORT).unwrap().dropped_for(cause)
+}
+
+/// Whether every frame that was sent is done with.
+fn settled(hosts: &Hosts) -> bool {
+    hosts.hosts[0].tenants.holds_nothing()
+}
+
+#[test]
+fn what_the_receivers_list_denies_is_acknowledged_and_not_sent_again() {
+    let mut hosts = Hosts::new();
+    hosts.hosts[1].switch.set_acl(PORT, Some(acl(&["deny ingress udp to any port 53"])));
+    for number in 0..100 {
+        hosts.send(0, PORT, datagram(if number % 2 == 0 { 53 } else { 80 }, 1000));
+    }
+    assert!(hosts.run(LIMIT, settled));
+    assert_eq!(hosts.hosts[1].tenants.seen[&PORT].len(), 50);
+    assert_eq!(dropped(&hosts, 1, DropCause::Denied), 50);
+    assert_eq!(
+        (hosts.hosts[0].tenants.reads_again, hosts.hosts[1].tenants.holds_nothing()),
+        (0, true)
+    );
+}
+
+#[test]
+fn what_the_senders_list_denies_does_not_leave() {
+    let mut hosts = Hosts::new();
+    hosts.hosts[0].switch.set_acl(PORT, Some(acl(&["deny egress udp to any port 53"])));
+    hosts.send(0, PORT, datagram(53, 10));
+    assert!(settled(&hosts));
+    assert_eq!(dropped(&hosts, 0, DropCause::Denied), 1);
+}
+
+#[test]
+fn what_exceeds_the_receivers_rate_is_not_sent_again_and_slows_the_sender() {
+    let mut hosts = Hosts::new();
+    let rate = Limit { rate: BitRate::bps(100_000_000), ..Limit::default() };
+    let now = hosts.now;
+    let set = hosts.hosts[1].switch.set_limit(now, PORT, Direction::Ingress, Some(rate));
+    assert_eq!(set, Ok(true));
+    for _ in 0..1500 {
+        hosts.send(0, PORT, datagram(80, 1400));
+    }
+    assert!(hosts.run(LIMIT, settled));
+    let seen = hosts.hosts[1].tenants.seen[&PORT].len() as u64;
+    let shed = dropped(&hosts, 1, DropCause::RateLimited);
+    assert_eq!(seen + shed, 1500);
+    // 128 KiB at once are 92 frames; the rest what the rate gives meanwhile.
+    assert!(seen >= 90 && shed > 0, "{seen} seen, {shed} shed");
+    assert_eq!(hosts.hosts[0].tenants.reads_again, 0);
+    assert_eq!(hosts.hosts[0].switch.transport().ecn_marks_heard, shed);
+}
+
+#[test]
+fn what_exceeds_the_senders_rate_does_not_leave() {
+    let mut hosts = Hosts::new();
+    let rate = Limit { rate: BitRate::bps(1_000_000), ..Limit::default() };
+    let now = hosts.now;
+    hosts.hosts[0].switch.set_limit(now, PORT, Direction::Egress, Some(rate)).unwrap();
+    for _ in 0..200 {
+        hosts.send(0, PORT, datagram(80, 1400));
+    }
+    assert!(hosts.run(LIMIT, settled));
+    // 128 KiB are 90 frames of 1442 bytes.
+    let seen = hosts.hosts[1].tenants.seen[&PORT].len() as u64;
+    assert_eq!((seen, dropped(&hosts, 0, DropCause::RateLimited)), (90, 110));
+}
+
+#[test]
+fn who_has_an_address_is_answered_on_the_host() {
+    let mut hosts = Hosts::new();
+    hosts.hosts[0].switch.table(RED).set_neighbour([10, 0, 0, 2].into(), Some(mac(2)));
+    let mut question = vec![0, 1, 8, 0, 6, 4, 0, 1];
+    question.extend(mac(1).0.into_iter().chain([10, 0, 0, 1]));
+    question.extend([0; 6].into_iter().chain([10, 0, 0, 2]));
+    let mut frame = vec![0; VirtioNetHeader::LEN];
+    frame.extend(between(mac(1), MacAddr::BROADCAST, EtherType::ARP, &question));
+    hosts.send(0, PORT, frame);
+    assert!(settled(&hosts));
+    let answer = &hosts.hosts[0].tenants.seen[&PORT][0];
+    assert_eq!(answer[34..44], [&mac(2).0[..], &[10, 0, 0, 2]].concat());
+    assert!(hosts.hosts[0].switch.poll_plain().is_none());
+}
