@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::RingError;
+
 /// Something that went wrong at a port. The port has counted it and goes on as well as it can.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -20,6 +22,27 @@ pub enum PortError {
         /// The name.
         name: String,
     },
+    /// The tenant broke the rules of one of its queues, which stops until it is set up again.
+    #[error("{port}: the guest's {queue} queue stops: {source}")]
+    Ring {
+        /// Which port.
+        port: String,
+        /// Whether it is the one for `sending` or for `receiving`.
+        queue: &'static str,
+        /// What it did.
+        source: RingError,
+    },
+    /// The program behind a vhost-user socket asked for what cannot be, or went away.
+    #[error("{port}: the front end {what}")]
+    FrontEnd {
+        /// Which port.
+        port: String,
+        /// What it did.
+        what: String,
+    },
+    /// The tenant's memory is not what it was when the frame was sent.
+    #[error("the tenant has taken away the memory of a frame")]
+    Unreadable,
     /// A token or slot that names nothing (any more).
     #[error("no such frame at this port")]
     Unknown,

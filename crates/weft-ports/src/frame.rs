@@ -35,7 +35,7 @@ impl Frame {
         (&self.small[..first], self.large.as_ref().map_or(&[], |large| &large[..rest]))
     }
 
-    fn pieces_mut(&mut self) -> (&mut [u8], &mut [u8]) {
+    pub(crate) fn pieces_mut(&mut self) -> (&mut [u8], &mut [u8]) {
         let len = self.len as usize;
         let (first, rest) = (len.min(SMALL), len.saturating_sub(SMALL));
         (&mut self.small[..first], self.large.as_mut().map_or(&mut [], |large| &mut large[..rest]))

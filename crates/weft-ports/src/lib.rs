@@ -6,11 +6,17 @@
 #![deny(unsafe_code)]
 
 mod error;
+mod finish;
 mod frame;
 mod port;
 mod readiness;
 mod tap;
+mod vhost;
 
 pub use error::PortError;
 pub use port::{HEAD_LEN, HEADER_LEN, Holdings, MAX_FRAME, Port, PortCounters, Sent};
 pub use tap::{Limits, Namespace, TapConfig, TapPort};
+pub use vhost::{
+    ChainError, Custody, Descriptors, Purpose, RingError, Role, Segment, VhostConfig, VhostPort,
+    walk,
+};

@@ -14,10 +14,12 @@ pub const HEADER_LEN: u32 = 12;
 /// The longest frame with its header: an IP packet of 64 KiB less one, an Ethernet header, a VLAN tag.
 pub const MAX_FRAME: u32 = HEADER_LEN + 18 + 65_535;
 
-/// How many bytes of a taken frame, header included, cannot change any more: Ethernet, a VLAN tag, IPv6 and
-/// TCP with its options fit. What a switch decides on must lie within them; the bytes behind them may still be
-/// in a guest's memory, and the guest may write there whenever it likes.
-pub const HEAD_LEN: u32 = 128;
+/// How many bytes of a taken frame, header included, cannot change any more: what a switch looks at
+/// ([`weft_vpc::Frame::LOOK_AHEAD`]). The bytes behind them may still be in a guest's memory, and the guest may write
+/// there whenever it likes.
+pub const HEAD_LEN: u32 = HEADER_LEN + 256;
+
+const _: () = assert!(HEAD_LEN as usize == HEADER_LEN as usize + weft_vpc::Frame::LOOK_AHEAD);
 
 /// A frame that the tenant sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,6 +159,8 @@ pub struct PortCounters {
     pub unreadable: u64,
     /// Buffers given back before their frame was acknowledged.
     pub overdue: u64,
+    /// Frames that were released before any copy of them was made.
+    pub uncopied: u64,
     /// Frames whose buffer the tenant had changed when they were read again.
     pub recycled_early: u64,
 }

@@ -5,15 +5,15 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant as Real};
 
 use common::namespace::{Namespace, run};
+use common::network::{noise, with_network};
 use common::skipped;
 use common::wire::{Weather, Wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weft_ports::{Port, TapConfig, TapPort};
-use weft_units::{Instant, Seed};
+use weft_units::Instant;
 use weft_vpc::Turn;
 
 /// Two tenants, each in a namespace, and their ports.
@@ -41,54 +41,14 @@ fn pair(prefix: &str) -> Pair {
     Pair { ports: [open(0), open(1)], spaces }
 }
 
-/// Moves frames both ways until told to stop, waiting as a daemon does.
-fn forward(pair: &mut [TapPort; 2], weather: Weather, done: &AtomicBool) -> [Wire; 2] {
-    let started = Real::now();
-    let mut wires = [Wire::new(weather, 1), Wire::new(weather, 2)];
-    let [a, b] = pair;
-    while !done.load(Ordering::Relaxed) {
-        let now = Instant::from_nanos(u64::try_from(started.elapsed().as_nanos()).unwrap());
-        for port in [&mut *a, b] {
-            port.attend(now).unwrap();
-        }
-        let moved = wires[0].turn(a, b, now) | wires[1].turn(b, a, now);
-        if !moved {
-            let mut fds = [&*a, b].map(|port| PollFd::from_borrowed_fd(port.fd(), PollFlags::IN));
-            let a_moment = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-            let _ = poll(&mut fds, Some(&a_moment));
-        }
-    }
-    wires
-}
-
-/// Runs `tenants` while frames are forwarded.
-fn with_network<T: Send>(
+/// Runs `tenants` while frames are carried.
+fn run_tenants<T: Send>(
     pair: &mut Pair,
     weather: Weather,
     tenants: impl FnOnce(&[Namespace; 2]) -> T + Send,
 ) -> (T, [Wire; 2]) {
-    let done = AtomicBool::new(false);
-    let Pair { spaces, ports } = pair;
-    std::thread::scope(|scope| {
-        let tenants = scope.spawn(|| {
-            struct Done<'a>(&'a AtomicBool);
-            impl Drop for Done<'_> {
-                fn drop(&mut self) {
-                    self.0.store(true, Ordering::Relaxed);
-                }
-            }
-            let _done = Done(&done);
-            tenants(spaces)
-        });
-        let wires = forward(ports, weather, &done);
-        (tenants.join().unwrap(), wires)
-    })
-}
-
-/// Bytes that differ from place to place.
-fn noise(len: usize) -> Vec<u8> {
-    let mut rng = Seed(7).child("noise", 0).rng();
-    (0..len.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).take(len).collect()
+    let Pair { spaces, ports: [a, b] } = pair;
+    with_network([a, b], weather, || tenants(spaces))
 }
 
 /// Sends `data` over TCP from the first namespace to the second and returns what arrived.
@@ -116,7 +76,7 @@ fn super_frames_of_tcp_cross_a_lossy_reordering_network_unharmed() {
     let mut pair = pair("wptcp");
     let weather = Weather { loss: 20, reordering: 40 };
     let data = noise(24 << 20);
-    let (arrived, wires) = with_network(&mut pair, weather, |spaces| {
+    let (arrived, wires) = run_tenants(&mut pair, weather, |spaces| {
         wait_for_ipv6(spaces);
         [tcp_transfer(spaces, "10.77.0.2", &data), tcp_transfer(spaces, "[fd77::2]", &data)]
     });
@@ -158,7 +118,7 @@ fn datagrams_keep_their_order_and_their_bytes() {
     let mut pair = pair("wpudp");
     let weather = Weather { loss: 50, reordering: 30 };
     const COUNT: u32 = 2_000;
-    let (received, _) = with_network(&mut pair, weather, |spaces| {
+    let (received, _) = run_tenants(&mut pair, weather, |spaces| {
         let server = spaces[1].enter(|| UdpSocket::bind("10.77.0.2:7")).unwrap();
         server.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let client = spaces[0].enter(|| UdpSocket::bind("10.77.0.1:0")).unwrap();
@@ -193,12 +153,12 @@ fn an_interface_that_is_down_keeps_what_was_completed_and_one_that_is_gone_says_
     let frame =
         [[0; 12].as_slice(), &[0xff; 6], &[2, 0, 0, 0, 9, 1], &[0x88, 0xb5], &[1; 46]].concat();
     let len = u32::try_from(frame.len()).unwrap();
-    let slot = port.claim(len, Turn::Next).unwrap();
+    let slot = port.claim(len, Turn::Early).unwrap();
     port.place(slot, 0, &frame).unwrap();
     port.complete(slot);
     port.flush().unwrap();
     assert!(!port.is_up());
-    assert_eq!((port.claim(len, Turn::Next), port.holdings().waiting), (None, 1));
+    assert_eq!((port.claim(len, Turn::Early), port.holdings().waiting), (None, 1));
     pair.spaces[1].ip(&["link", "set", "eth0", "up"]);
     port.attend(second(2)).unwrap();
     assert!(port.is_up());
@@ -208,7 +168,7 @@ fn an_interface_that_is_down_keeps_what_was_completed_and_one_that_is_gone_says_
     let gone = (0..100).find_map(|_| port.take(second(3)).err()).unwrap().to_string();
     assert!(gone.contains("eth0") && gone.contains("add it again"), "{gone}");
     assert_eq!(port.take(second(4)).unwrap(), None);
-    assert_eq!(port.claim(len, Turn::Next), None);
+    assert_eq!(port.claim(len, Turn::Early), None);
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub(super) struct Device {
     pub(super) fd: OwnedFd,
     /// As the kernel calls it.
     pub(super) name: String,
+    /// Whether the kernel takes UDP frames that are still to be cut.
+    pub(super) takes_uso: bool,
 }
 
 /// Opens the interface in its namespace; the descriptor works from anywhere.
@@ -75,13 +77,13 @@ fn open_here(config: &TapConfig) -> Result<Device, PortError> {
     let mut header = c_int::try_from(HEADER_LEN).expect("twelve");
     call(&fd, libc::TUNSETVNETHDRSZ as c_ulong, &raw mut header)
         .map_err(PortError::io(format!("give {name} virtio headers of 12 bytes")))?;
-    set_offload(&fd)
+    let offload = set_offload(&fd)
         .ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))
         .map_err(PortError::io(format!("let {name} leave checksums to us")))?;
     set_value(&fd, libc::TUNSETPERSIST as c_ulong, c_ulong::from(config.persistent))
         .map_err(PortError::io(format!("make {name} persistent or not")))?;
     configure(config, &name)?;
-    Ok(Device { fd, name })
+    Ok(Device { fd, name, takes_uso: offload & TUN_F_USO4 != 0 })
 }
 
 /// The best set of offloads that the kernel accepts.

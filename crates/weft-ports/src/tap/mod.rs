@@ -17,9 +17,10 @@ use weft_vpc::{Reading, Slot, Token, Turn};
 
 pub use self::config::{Limits, Namespace, TapConfig};
 use self::device::Device;
+use crate::finish::{Ability, Change, Finished, Header, finish};
 use crate::frame::{Frame, Pool};
 use crate::readiness::{Readiness, Watch};
-use crate::{HEADER_LEN, Holdings, Port, PortCounters, PortError, Sent};
+use crate::{HEAD_LEN, HEADER_LEN, Holdings, Port, PortCounters, PortError, Sent};
 
 /// Frames that are no frames and are passed over by one call, before others have their turn.
 const BAD_FRAMES_A_CALL: usize = 64;
@@ -45,6 +46,7 @@ pub struct TapPort {
     /// Memory of those claimed and those waiting.
     claimed_memory: usize,
     watch: Watch,
+    ability: Ability,
     state: State,
     trimmed: Instant,
     counters: PortCounters,
@@ -67,6 +69,8 @@ impl TapPort {
     pub fn open(config: &TapConfig) -> Result<Self, PortError> {
         let device = device::open(config)?;
         let readiness = Readiness::new()?;
+        let takes_uso = device.takes_uso;
+        let ability = Ability { udp_v4: takes_uso, udp_v6: takes_uso, ..Ability::TCP };
         readiness
             .add(&device.fd, 0, Watch::Level)
             .map_err(PortError::io(format!("watch {}", device.name)))?;
@@ -81,6 +85,7 @@ impl TapPort {
             waiting: VecDeque::new(),
             claimed_memory: 0,
             watch: Watch::Level,
+            ability,
             state: State::Up,
             trimmed: Instant::EPOCH,
             counters: PortCounters::default(),
@@ -133,6 +138,27 @@ impl TapPort {
     fn put_claimed(&mut self, frame: Frame) {
         self.claimed_memory -= frame.memory();
         self.pool.put(frame);
+    }
+
+    /// Puts a frame in line under the header that the tenant shall see.
+    fn enqueue(&mut self, mut frame: Frame, header: Header) {
+        frame.write(0, &header).expect("every frame has a header");
+        self.waiting.push_back(frame);
+    }
+
+    /// Puts the frames in line that one becomes.
+    fn enqueue_changed(&mut self, frame: Frame, change: &Change) {
+        let (first, rest) = frame.pieces();
+        let whole = [&first[HEADER_LEN as usize..], rest].concat();
+        for bytes in change.apply(whole) {
+            let len = HEADER_LEN + u32::try_from(bytes.len()).expect("parts of a frame");
+            let mut part = self.pool.frame(len);
+            part.write(HEADER_LEN, &bytes).expect("it was made for these bytes");
+            self.claimed_memory += part.memory();
+            self.enqueue(part, Header::default());
+        }
+        self.counters.segmented += 1;
+        self.put_claimed(frame);
     }
 
     fn write_waiting(&mut self) -> Result<(), PortError> {
@@ -260,8 +286,16 @@ impl Port for TapPort {
     }
 
     fn complete(&mut self, slot: Slot) {
-        if let Some(frame) = self.claimed.try_remove(slot.0 as usize) {
-            self.waiting.push_back(frame);
+        let Some(frame) = self.claimed.try_remove(slot.0 as usize) else { return };
+        let (first, _) = frame.pieces();
+        let known = first.len().min(HEAD_LEN as usize);
+        match finish(&first[..known], frame.len() - HEADER_LEN, self.ability) {
+            Some(Finished::AsIs(header)) => self.enqueue(frame, header),
+            Some(Finished::Changed(change)) => self.enqueue_changed(frame, &change),
+            None => {
+                self.counters.bad_header += 1;
+                self.put_claimed(frame);
+            }
         }
     }
 

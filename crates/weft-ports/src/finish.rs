@@ -1,0 +1,122 @@
+//! What a tenant's device does for a frame before the tenant sees it: what its virtio header says is held against
+//! the frame, and what the tenant cannot do itself is done (virtio 1.2, 5.1.6.4).
+
+use weft_vpc::offload::{Offload, Segments, complete};
+use weft_wire::{GsoType, VirtioNetHeader};
+
+use crate::HEADER_LEN;
+
+/// A frame's virtio header, as bytes.
+pub(crate) type Header = [u8; HEADER_LEN as usize];
+
+/// Longest frame that is certainly no super-frame: Ethernet with two tags and 1,500 bytes.
+const ORDINARY: u32 = HEADER_LEN + 14 + 8 + 1_500;
+
+/// What a tenant takes unfinished.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ability {
+    /// Checksums that are still to be completed.
+    pub(crate) checksum: bool,
+    /// TCP over IPv4 that is still to be cut.
+    pub(crate) tcp_v4: bool,
+    /// TCP over IPv6.
+    pub(crate) tcp_v6: bool,
+    /// TCP with CWR in the first segment.
+    pub(crate) ecn: bool,
+    /// UDP over IPv4.
+    pub(crate) udp_v4: bool,
+    /// UDP over IPv6.
+    pub(crate) udp_v6: bool,
+}
+
+/// What is to be done about a frame.
+#[derive(Debug)]
+pub(crate) enum Finished {
+    /// Nothing, under this header.
+    AsIs(Header),
+    /// It is to be changed.
+    Changed(Change),
+}
+
+/// How a frame becomes one or several that need nothing more.
+#[derive(Debug)]
+pub(crate) struct Change {
+    frame: weft_vpc::Frame,
+    offload: Offload,
+}
+
+impl Ability {
+    /// Checksums, and all of TCP.
+    pub(crate) const TCP: Self = Self {
+        checksum: true,
+        tcp_v4: true,
+        tcp_v6: true,
+        ecn: true,
+        udp_v4: false,
+        udp_v6: false,
+    };
+
+    /// Whether a frame of `len` bytes, header included, can be taken as it is, unless it is of a rare kind.
+    pub(crate) fn takes_any(&self, len: u32) -> bool {
+        self.checksum && (len <= ORDINARY || (self.tcp_v4 && self.tcp_v6))
+    }
+
+    fn takes(&self, frame: &weft_vpc::Frame, offload: &Offload, header: &VirtioNetHeader) -> bool {
+        let is_v4 = frame.ip().is_some_and(|ip| ip.source.is_ipv4());
+        let kind = match header.gso_type {
+            GsoType::None => true,
+            GsoType::TcpV4 => self.tcp_v4,
+            GsoType::TcpV6 => self.tcp_v6,
+            GsoType::Udp if is_v4 => self.udp_v4,
+            GsoType::Udp => self.udp_v6,
+            GsoType::UdpFragments => false,
+        };
+        kind && (self.checksum || offload.checksum.is_none()) && (self.ecn || !header.ecn)
+    }
+}
+
+/// Looks at a frame of `len` bytes without its virtio header, of which `head` is the virtio header and the first
+/// bytes. `None`: the header does not fit the frame.
+pub(crate) fn finish(head: &[u8], len: u32, ability: Ability) -> Option<Finished> {
+    let (header, first) = VirtioNetHeader::parse(head).ok()?;
+    if !header.needs_csum && header.gso_type == GsoType::None {
+        return Some(Finished::AsIs(emit(&VirtioNetHeader {
+            num_buffers: 1,
+            ..Default::default()
+        })));
+    }
+    let first = &first[..first.len().min(len as usize)];
+    let frame = weft_vpc::Frame::parse(first, len as usize).ok()?;
+    let offload = Offload::check(&header, &frame).ok()?;
+    let told = offload.header();
+    Some(if ability.takes(&frame, &offload, &told) {
+        Finished::AsIs(emit(&told))
+    } else {
+        Finished::Changed(Change { frame, offload })
+    })
+}
+
+fn emit(header: &VirtioNetHeader) -> Header {
+    let mut bytes = [0; HEADER_LEN as usize];
+    header.emit(&mut bytes);
+    bytes
+}
+
+impl Change {
+    /// The frames that `frame`, all of it without its virtio header, becomes.
+    pub(crate) fn apply(&self, mut frame: Vec<u8>) -> Vec<Vec<u8>> {
+        let Some(segmentation) = self.offload.segmentation else {
+            if let Some(checksum) = self.offload.checksum {
+                complete(&mut frame, checksum);
+            }
+            return vec![frame];
+        };
+        let mut segments = Segments::new(&frame, &self.frame, segmentation);
+        let mut longest = vec![0; segments.longest()];
+        let mut frames = Vec::with_capacity(segmentation.count());
+        while let Some(len) = segments.write_next(&mut longest) {
+            frames.push(longest[..len].to_vec());
+        }
+        frames
+    }
+}

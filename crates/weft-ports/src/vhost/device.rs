@@ -1,0 +1,351 @@
+//! The network device that a front end sees: what it offers, what was agreed, and what each request does
+//! (QEMU's docs/interop/vhost-user.rst; virtio 1.2, 5.1).
+
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use vhost::vhost_user::message::{FrontendReq, VhostUserMemoryRegion};
+use vhost::vhost_user::{VhostUserProtocolFeatures as Protocol, VhostUserVirtioFeatures};
+use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
+use virtio_bindings::virtio_net::{
+    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_ECN, VIRTIO_NET_F_GUEST_TSO4,
+    VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_GUEST_USO4, VIRTIO_NET_F_GUEST_USO6,
+    VIRTIO_NET_F_HOST_ECN, VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_HOST_USO,
+    VIRTIO_NET_F_MRG_RXBUF,
+};
+use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+
+use super::chain::Purpose;
+use super::memory::{MOST_REGIONS, Memory, Refusal};
+use super::message::Message;
+use super::receive::{self, Receive, Terms};
+use super::ring::Ring;
+use super::transmit::{self, Transmit};
+use crate::PortCounters;
+use crate::finish::Ability;
+use crate::frame::Pool;
+use crate::readiness::{Readiness, Watch};
+
+/// The queue into which the guest receives.
+pub(super) const RECEIVES: usize = 0;
+/// The queue from which it sends.
+pub(super) const SENDS: usize = 1;
+
+/// In the index of a kick, call or error descriptor: there is none.
+const NO_FILE: u64 = 1 << 8;
+
+/// What the guest may leave to us or may be given, whether it asks for it or not.
+#[rustfmt::skip]
+const OFFERED: &[u32] = &[
+    VIRTIO_F_VERSION_1, VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC, VIRTIO_NET_F_MRG_RXBUF,
+    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_HOST_ECN, VIRTIO_NET_F_HOST_USO,
+    VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_GUEST_ECN,
+    VIRTIO_NET_F_GUEST_USO4, VIRTIO_NET_F_GUEST_USO6,
+];
+
+fn offered() -> u64 {
+    OFFERED
+        .iter()
+        .fold(VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits(), |all, bit| all | 1 << bit)
+}
+
+fn offered_protocol() -> u64 {
+    let all = Protocol::MQ
+        | Protocol::REPLY_ACK
+        | Protocol::MTU
+        | Protocol::CONFIGURE_MEM_SLOTS
+        | Protocol::RESET_DEVICE;
+    all.bits()
+}
+
+/// The device and everything that it holds for its guest.
+#[derive(Debug)]
+pub(super) struct Device {
+    pub(super) memory: Memory,
+    pub(super) rings: [Ring; 2],
+    features: u64,
+    protocol: u64,
+    pub(super) terms: Terms,
+    pub(super) sent: Transmit,
+    pub(super) received: Receive,
+    pub(super) pool: Pool,
+    pub(super) counters: PortCounters,
+}
+
+/// Numbers of a request's body.
+struct Body<'a>(&'a [u8]);
+
+impl Body<'_> {
+    fn u32(&self, at: usize) -> Result<u32, Refusal> {
+        let bytes = self.0.get(at..at + 4).ok_or("sends a request that is too short")?;
+        Ok(u32::from_ne_bytes(bytes.try_into().expect("four bytes")))
+    }
+
+    fn u64(&self, at: usize) -> Result<u64, Refusal> {
+        let bytes = self.0.get(at..at + 8).ok_or("sends a request that is too short")?;
+        Ok(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")))
+    }
+
+    fn region(&self, at: usize) -> Result<VhostUserMemoryRegion, Refusal> {
+        let [guest, len, user, offset] = [0, 8, 16, 24].map(|field| self.u64(at + field));
+        Ok(VhostUserMemoryRegion::new(guest?, len?, user?, offset?))
+    }
+
+    /// The queue that a request is about, and the number with it.
+    fn queue(&self) -> Result<(usize, u32), Refusal> {
+        Ok((queue(u64::from(self.u32(0)?))?, self.u32(4)?))
+    }
+}
+
+fn queue(index: u64) -> Result<usize, Refusal> {
+    match index {
+        0 => Ok(RECEIVES),
+        1 => Ok(SENDS),
+        _ => Err(format!("asks for queue {index}, there are two")),
+    }
+}
+
+impl Device {
+    pub(super) fn new() -> Self {
+        Self {
+            memory: Memory::default(),
+            rings: [Ring::new(Purpose::Received), Ring::new(Purpose::Sent)],
+            features: 0,
+            protocol: 0,
+            terms: Terms::default(),
+            sent: Transmit::new(),
+            received: Receive::default(),
+            pool: Pool::default(),
+            counters: PortCounters::default(),
+        }
+    }
+
+    pub(super) fn transmit(&mut self) -> (&mut Transmit, transmit::Scene<'_>) {
+        let Self { memory, rings: [_, ring], sent, pool, counters, .. } = self;
+        (sent, transmit::Scene { memory, ring, pool, counters })
+    }
+
+    pub(super) fn receive(&mut self) -> (&mut Receive, receive::Scene<'_>) {
+        let Self { memory, rings: [ring, _], received, pool, counters, terms, .. } = self;
+        (received, receive::Scene { memory, ring, pool, counters, terms: *terms })
+    }
+
+    /// Does what a request asks for. What it is answered, if it is one that is answered with more than success.
+    ///
+    /// # Errors
+    /// What the front end did that cannot be.
+    pub(super) fn handle(
+        &mut self,
+        message: Message,
+        readiness: &Readiness,
+    ) -> Result<Option<Vec<u8>>, Refusal> {
+        let request = FrontendReq::try_from(message.request);
+        let body = Body(&message.body);
+        let mut files = message.files.into_iter();
+        let number = |value: u64| Ok(Some(value.to_ne_bytes().to_vec()));
+        match request {
+            Ok(FrontendReq::GET_FEATURES) => return number(offered()),
+            Ok(FrontendReq::GET_PROTOCOL_FEATURES) => return number(offered_protocol()),
+            Ok(FrontendReq::GET_QUEUE_NUM) => return number(1),
+            Ok(FrontendReq::GET_MAX_MEM_SLOTS) => return number(MOST_REGIONS as u64),
+            Ok(FrontendReq::GET_VRING_BASE) => {
+                let (queue, _) = body.queue()?;
+                self.stop(queue);
+                let base = [body.u32(0)?, u32::from(self.rings[queue].base())];
+                return Ok(Some(base.map(u32::to_ne_bytes).concat()));
+            }
+            Ok(FrontendReq::SET_FEATURES) => self.agree(body.u64(0)?)?,
+            Ok(FrontendReq::SET_PROTOCOL_FEATURES) => {
+                self.protocol = body.u64(0)? & offered_protocol();
+            }
+            Ok(FrontendReq::RESET_OWNER | FrontendReq::RESET_DEVICE) => self.reset(readiness),
+            Ok(FrontendReq::SET_MEM_TABLE) => self.memory = Memory::map(table(&body, files)?)?,
+            Ok(FrontendReq::ADD_MEM_REG) => {
+                let file = files.next().ok_or("adds memory without a descriptor")?;
+                self.memory.add(&body.region(8)?, File::from(file))?;
+            }
+            Ok(FrontendReq::REM_MEM_REG) => self.memory.remove(&body.region(8)?)?,
+            Ok(FrontendReq::SET_VRING_NUM) => {
+                let (queue, size) = body.queue()?;
+                self.stopped(queue)?.set_size(size)?;
+            }
+            Ok(FrontendReq::SET_VRING_BASE) => {
+                let (queue, base) = body.queue()?;
+                let base = u16::try_from(base).map_err(|_| format!("sets a base of {base}"))?;
+                self.stopped(queue)?.set_base(base);
+            }
+            Ok(FrontendReq::SET_VRING_ADDR) => {
+                let (queue, _) = body.queue()?;
+                let (table, used, offered) = (body.u64(8)?, body.u64(16)?, body.u64(24)?);
+                self.rings[queue].set_places(table, offered, used);
+            }
+            Ok(FrontendReq::SET_VRING_ENABLE) => {
+                let (queue, enable) = body.queue()?;
+                if enable == 0 {
+                    self.settle(queue);
+                }
+                self.rings[queue].enabled = enable != 0;
+            }
+            Ok(FrontendReq::SET_VRING_KICK) => {
+                let (queue, file) = event(&body, files.next())?;
+                let file = file.ok_or("offers no descriptor for kicks, and asks to be polled")?;
+                self.set_kick(queue, file, readiness)?;
+            }
+            Ok(FrontendReq::SET_VRING_CALL) => {
+                let (queue, file) = event(&body, files.next())?;
+                self.rings[queue].call = file;
+                // Interrupts that the old descriptor did not carry any more would never come.
+                self.rings[queue].interrupt();
+            }
+            Ok(FrontendReq::SET_VRING_ERR) => {
+                let (queue, file) = event(&body, files.next())?;
+                self.rings[queue].error = file;
+            }
+            Ok(FrontendReq::SET_OWNER | FrontendReq::NET_SET_MTU | FrontendReq::SEND_RARP) => {}
+            Ok(other) => return Err(format!("makes a request that was not offered ({other:?})")),
+            Err(_) => return Err(format!("makes the unknown request {}", message.request)),
+        }
+        self.update();
+        Ok(None)
+    }
+
+    /// Whether every request may be answered.
+    pub(super) fn answers_all(&self) -> bool {
+        self.protocol & Protocol::REPLY_ACK.bits() != 0
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.rings.iter().all(Ring::is_running)
+    }
+
+    /// Finds out what can run, after a request may have changed it.
+    fn update(&mut self) {
+        let event_idx = self.has(VIRTIO_RING_F_EVENT_IDX);
+        let [receives, sends] = &mut self.rings;
+        for ring in [receives, sends] {
+            ring.update(&self.memory, event_idx);
+        }
+    }
+
+    fn has(&self, bit: u32) -> bool {
+        self.features & 1 << bit != 0
+    }
+
+    fn agree(&mut self, features: u64) -> Result<(), Refusal> {
+        if features & !offered() != 0 {
+            return Err(format!("sets features that were not offered ({features:#x})"));
+        }
+        self.features = features;
+        self.terms = Terms {
+            ability: Ability {
+                checksum: self.has(VIRTIO_NET_F_GUEST_CSUM),
+                tcp_v4: self.has(VIRTIO_NET_F_GUEST_TSO4),
+                tcp_v6: self.has(VIRTIO_NET_F_GUEST_TSO6),
+                ecn: self.has(VIRTIO_NET_F_GUEST_ECN),
+                udp_v4: self.has(VIRTIO_NET_F_GUEST_USO4),
+                udp_v6: self.has(VIRTIO_NET_F_GUEST_USO6),
+            },
+            mergeable: self.has(VIRTIO_NET_F_MRG_RXBUF),
+        };
+        // A front end that does not know the protocol's features has its rings enabled from the start.
+        if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
+            self.rings.iter_mut().for_each(|ring| ring.enabled = true);
+        }
+        Ok(())
+    }
+
+    /// A ring whose size or place in time may be set: one that is stopped.
+    fn stopped(&mut self, queue: usize) -> Result<&mut Ring, Refusal> {
+        let ring = &mut self.rings[queue];
+        if ring.is_running() { Err("changes a queue that is running".into()) } else { Ok(ring) }
+    }
+
+    fn set_kick(
+        &mut self,
+        queue: usize,
+        file: OwnedFd,
+        readiness: &Readiness,
+    ) -> Result<(), Refusal> {
+        let ring = &mut self.rings[queue];
+        if let Some(old) = ring.kick.take() {
+            readiness.remove(old);
+        }
+        // An eventfd need not be read: each kick is an edge.
+        readiness
+            .add(&file, queue as u64, Watch::Edge)
+            .map_err(|error| format!("offers a descriptor for kicks of no use: {error}"))?;
+        ring.kick = Some(file);
+        ring.started = true;
+        Ok(())
+    }
+
+    /// Gives the guest all buffers of a queue back.
+    pub(super) fn settle(&mut self, queue: usize) {
+        if !self.rings[queue].is_running() {
+            return;
+        }
+        if queue == SENDS {
+            let (sent, mut scene) = self.transmit();
+            sent.settle(&mut scene);
+        } else {
+            let (received, mut scene) = self.receive();
+            received.settle(&mut scene);
+        }
+        if self.rings[queue].show(&self.memory) {
+            self.rings[queue].interrupt();
+        }
+    }
+
+    pub(super) fn stop(&mut self, queue: usize) {
+        self.settle(queue);
+        self.rings[queue].stop();
+    }
+
+    /// The guest starts anew, or nobody is there any more.
+    pub(super) fn reset(&mut self, readiness: &Readiness) {
+        for (queue, purpose) in [(RECEIVES, Purpose::Received), (SENDS, Purpose::Sent)] {
+            self.stop(queue);
+            if let Some(kick) = self.rings[queue].kick.take() {
+                // The front end still has it open, so closing it here would not end the watch.
+                readiness.remove(kick);
+            }
+            self.rings[queue] = Ring::new(purpose);
+        }
+        self.sent.forget_custody();
+        (self.features, self.protocol) = (0, 0);
+    }
+}
+
+/// The regions of a memory table and their files.
+fn table(
+    body: &Body<'_>,
+    files: impl Iterator<Item = OwnedFd>,
+) -> Result<Vec<(VhostUserMemoryRegion, File)>, Refusal> {
+    let count = body.u32(0)? as usize;
+    let files: Vec<OwnedFd> = files.collect();
+    if count != files.len() {
+        return Err(format!("describes {count} memory regions with {} descriptors", files.len()));
+    }
+    let region = |(at, file)| Ok((body.region(8 + 32 * at)?, File::from(file)));
+    files.into_iter().enumerate().map(region).collect()
+}
+
+/// The queue and the eventfd of a request that brings one.
+fn event(body: &Body<'_>, file: Option<OwnedFd>) -> Result<(usize, Option<OwnedFd>), Refusal> {
+    let value = body.u64(0)?;
+    let queue = queue(value & (NO_FILE - 1))?;
+    if value & NO_FILE != 0 {
+        return Ok((queue, None));
+    }
+    let file = file.ok_or("sends no descriptor where there should be one")?;
+    // Writing to anything else could wait, and reading from it could mean anything.
+    let link = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    if !link.is_ok_and(|link| link.as_os_str() == "anon_inode:[eventfd]") {
+        return Err("sends a descriptor that is no eventfd".into());
+    }
+    let nonblocking =
+        fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags | OFlags::NONBLOCK));
+    nonblocking.map_err(|errno| format!("sends an eventfd of no use: {errno}"))?;
+    Ok((queue, Some(file)))
+}

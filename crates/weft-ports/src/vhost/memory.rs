@@ -1,0 +1,183 @@
+//! The memory that a guest shares, as the front end describes it.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vhost::vhost_user::message::VhostUserMemoryRegion;
+use vm_memory::{
+    Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
+};
+
+use super::chain::{Descriptors, Segment, for_each_piece};
+use super::withdrawn::Watched;
+
+/// Regions of a guest, at most.
+pub(super) const MOST_REGIONS: usize = 64;
+
+/// Guest memory, mapped here.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// Before the mappings, so that none is watched when it is unmapped.
+    regions: Vec<Region>,
+    guest: GuestMemoryMmap,
+}
+
+/// One region and where it is: in the guest, and in the front end's address space.
+#[derive(Debug)]
+struct Region {
+    guest: u64,
+    user: u64,
+    len: u64,
+    watched: Watched,
+}
+
+/// Memory that a guest named is not there, or not any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Missing;
+
+/// Why the front end's description cannot be used.
+pub(super) type Refusal = String;
+
+impl Memory {
+    /// Maps all regions of a table.
+    pub(super) fn map(table: Vec<(VhostUserMemoryRegion, File)>) -> Result<Self, Refusal> {
+        let mut memory = Self::default();
+        for (region, file) in table {
+            memory.add(&region, file)?;
+        }
+        Ok(memory)
+    }
+
+    /// Maps one region more.
+    pub(super) fn add(
+        &mut self,
+        region: &VhostUserMemoryRegion,
+        file: File,
+    ) -> Result<(), Refusal> {
+        let (guest, user, len) = (region.guest_phys_addr, region.user_addr, region.memory_size);
+        if self.regions.len() >= MOST_REGIONS {
+            return Err(format!("more than {MOST_REGIONS} memory regions"));
+        }
+        let size = file.metadata().map_err(|error| format!("memory file: {error}"))?.len();
+        let end = region.mmap_offset.checked_add(len);
+        let fits = len > 0
+            && guest.checked_add(len).is_some()
+            && user.checked_add(len).is_some()
+            && end.is_some_and(|end| end <= size);
+        if !fits {
+            let offset = region.mmap_offset;
+            return Err(format!("{len} bytes at {offset} of a memory file of {size}"));
+        }
+        let mapping = region.mmap_region::<()>(file).map_err(|error| format!("map: {error}"))?;
+        let watched = Watched::new(mapping.as_ptr() as usize, mapping.size())
+            .ok_or("too many memory regions in this process")?;
+        let mapped =
+            GuestRegionMmap::new(mapping, GuestAddress(guest)).ok_or("region overflows")?;
+        self.guest =
+            self.guest.insert_region(Arc::new(mapped)).map_err(|error| error.to_string())?;
+        self.regions.push(Region { guest, user, len, watched });
+        Ok(())
+    }
+
+    /// Unmaps a region.
+    pub(super) fn remove(&mut self, region: &VhostUserMemoryRegion) -> Result<(), Refusal> {
+        let (guest, user, len) = (region.guest_phys_addr, region.user_addr, region.memory_size);
+        let same = |one: &Region| (one.guest, one.user, one.len) == (guest, user, len);
+        let at = self.regions.iter().position(same).ok_or("no such memory region")?;
+        self.regions.remove(at);
+        let (rest, _) = self
+            .guest
+            .remove_region(GuestAddress(guest), len)
+            .map_err(|error| error.to_string())?;
+        self.guest = rest;
+        Ok(())
+    }
+
+    /// Whether the front end has made the file under a region shorter since it was mapped.
+    pub(super) fn is_withdrawn(&self) -> bool {
+        self.regions.iter().any(|region| region.watched.is_withdrawn())
+    }
+
+    /// The guest-physical address of an address of the front end's.
+    pub(super) fn guest_address(&self, user: u64) -> Option<u64> {
+        let holds = |region: &&Region| user >= region.user && user - region.user < region.len;
+        self.regions.iter().find(holds).map(|region| user - region.user + region.guest)
+    }
+
+    /// What virtio-queue works on.
+    pub(super) fn guest(&self) -> &GuestMemoryMmap {
+        &self.guest
+    }
+
+    pub(super) fn read(&self, address: u64, out: &mut [u8]) -> Result<(), Missing> {
+        // Nearly all pieces lie within one region, which is found faster than an iterator is set up.
+        if let Some(slice) = self.slice(address, out.len()) {
+            slice.copy_to(out);
+            return Ok(());
+        }
+        self.guest.read_slice(out, GuestAddress(address)).map_err(|_| Missing)
+    }
+
+    pub(super) fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Missing> {
+        if let Some(slice) = self.slice(address, bytes.len()) {
+            slice.copy_from(bytes);
+            return Ok(());
+        }
+        self.guest.write_slice(bytes, GuestAddress(address)).map_err(|_| Missing)
+    }
+
+    fn slice(&self, address: u64, len: usize) -> Option<vm_memory::VolatileSlice<'_>> {
+        let region = self.guest.find_region(GuestAddress(address))?;
+        region.get_slice(region.to_region_addr(GuestAddress(address))?, len).ok()
+    }
+
+    /// The two bytes at an aligned address, as the guest last wrote them.
+    pub(super) fn load(&self, address: u64, order: Ordering) -> Result<u16, Missing> {
+        let value = self.guest.load::<u16>(GuestAddress(address), order);
+        value.map(u16::from_le).map_err(|_| Missing)
+    }
+
+    pub(super) fn store(&self, address: u64, value: u16, order: Ordering) -> Result<(), Missing> {
+        self.guest.store(value.to_le(), GuestAddress(address), order).map_err(|_| Missing)
+    }
+
+    /// Copies from a buffer of several pieces; what is missing is zero.
+    pub(super) fn gather(
+        &self,
+        segments: &[Segment],
+        offset: u32,
+        out: &mut [u8],
+    ) -> Result<(), Missing> {
+        let copied = for_each_piece(segments, offset, out.len(), |address, range| {
+            self.read(address, &mut out[range])
+        });
+        if copied.is_err() {
+            out.fill(0);
+        }
+        copied
+    }
+
+    /// Copies to a buffer of several pieces.
+    pub(super) fn scatter(
+        &self,
+        segments: &[Segment],
+        offset: u32,
+        bytes: &[u8],
+    ) -> Result<(), Missing> {
+        for_each_piece(segments, offset, bytes.len(), |address, range| {
+            self.write(address, &bytes[range])
+        })
+    }
+}
+
+impl Descriptors for Memory {
+    fn descriptor(&self, address: u64) -> Option<[u8; 16]> {
+        let mut bytes = [0; 16];
+        self.read(address, &mut bytes).ok().map(|()| bytes)
+    }
+
+    fn holds(&self, address: u64, len: u32) -> bool {
+        self.guest.check_range(GuestAddress(address), len as usize)
+    }
+}

@@ -1,0 +1,363 @@
+//! A vhost-user port: for QEMU guests and programs on DPDK's virtio-user. We are the back end, whose memory the
+//! guest's queues are in.
+//!
+//! The requests of the front end are served here and not by a library's loop, because that loop waits for whole
+//! messages, and because QEMU 7.2 enables queues before it says what it has agreed to.
+
+mod chain;
+mod device;
+mod memory;
+mod message;
+mod receive;
+mod ring;
+mod socket;
+mod transmit;
+mod withdrawn;
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::event::{EventfdFlags, eventfd};
+use weft_units::{Duration, Instant};
+use weft_vpc::{Reading, Slot, Token, Turn};
+
+pub use self::chain::{ChainError, Descriptors, Purpose, Segment, walk};
+use self::device::{Device, RECEIVES, SENDS};
+use self::message::Channel;
+pub use self::ring::RingError;
+use self::socket::Meeting;
+pub use self::transmit::Custody;
+use crate::readiness::{Readiness, Watch};
+use crate::{Holdings, Limits, Port, PortCounters, PortError, Sent};
+
+/// Keys of what is watched; kicks are called by their queue's number.
+const MEETING: u64 = 2;
+const CHANNEL: u64 = 3;
+const ROOM: u64 = 4;
+
+/// Requests that are served before others have their turn.
+const REQUESTS_A_CALL: usize = 32;
+
+/// How often unused buffers are given back.
+const TRIM: Duration = Duration::from_secs(1);
+
+/// Who connects to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Front ends connect to us, one at a time.
+    Listen,
+    /// We connect to the front end's socket, again and again until it is there.
+    Connect,
+}
+
+/// A vhost-user port, as asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VhostConfig {
+    /// Path of the socket.
+    pub socket: PathBuf,
+    /// Who connects.
+    pub role: Role,
+    /// Frames of the guest's that are held at a time: of a ring of 4,096 no more than 512 (BIFROST, 7.4), so
+    /// that the guest can go on sending while they wait for their acknowledgements.
+    pub window: usize,
+    /// How much may be held in this process's memory, in each direction.
+    pub limits: Limits,
+}
+
+impl VhostConfig {
+    /// A port to which front ends connect.
+    pub fn at(socket: impl Into<PathBuf>) -> Self {
+        Self { socket: socket.into(), role: Role::Listen, window: 512, limits: Limits::default() }
+    }
+}
+
+/// A tenant's vhost-user interface.
+#[derive(Debug)]
+pub struct VhostPort {
+    name: String,
+    meeting: Meeting,
+    readiness: Readiness,
+    channel: Option<Channel>,
+    device: Device,
+    /// Written when there is room for frames again.
+    room: OwnedFd,
+    window: usize,
+    limits: Limits,
+    trimmed: Instant,
+    /// What was found wrong where nothing can be reported.
+    fault: Option<(usize, RingError)>,
+}
+
+impl VhostPort {
+    /// Opens the socket.
+    ///
+    /// # Errors
+    /// `Io`: the socket cannot be made, or another program serves it.
+    pub fn open(config: &VhostConfig) -> Result<Self, PortError> {
+        let name = config.socket.display().to_string();
+        let meeting = Meeting::new(&config.socket, config.role)?;
+        let readiness = Readiness::new()?;
+        let room = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| PortError::io("create an eventfd")(errno.into()))?;
+        let watched = readiness.add(&room, ROOM, Watch::Edge).and_then(|()| {
+            let listener = meeting.listener();
+            listener.map_or(Ok(()), |listener| readiness.add(listener, MEETING, Watch::Level))
+        });
+        watched.map_err(PortError::io(format!("watch {name}")))?;
+        let limits = config.limits;
+        Ok(Self {
+            name,
+            meeting,
+            readiness,
+            channel: None,
+            device: Device::new(),
+            room,
+            window: config.window,
+            limits,
+            trimmed: Instant::EPOCH,
+            fault: None,
+        })
+    }
+
+    /// Whether frames stay in the guest's buffers until they are acknowledged.
+    pub fn custody(&self) -> Custody {
+        self.device.sent.custody()
+    }
+
+    /// What may be held of frames that the guest sent.
+    fn window(&self) -> Limits {
+        Limits { frames: self.window, bytes: self.limits.bytes }
+    }
+
+    /// A front end that is there, if none is connected.
+    fn meet(&mut self) -> Result<(), PortError> {
+        if self.channel.is_some() {
+            return Ok(());
+        }
+        let failed = || PortError::io(format!("meet the front end at {}", self.name));
+        let Some(stream) = self.meeting.meet().map_err(failed())? else { return Ok(()) };
+        let channel = Channel::new(stream).map_err(failed())?;
+        self.readiness.add(&channel, CHANNEL, Watch::Level).map_err(failed())?;
+        self.channel = Some(channel);
+        self.watch_meeting(Watch::Paused)
+    }
+
+    /// Others wait until this front end is gone.
+    fn watch_meeting(&self, watch: Watch) -> Result<(), PortError> {
+        let Some(listener) = self.meeting.listener() else { return Ok(()) };
+        let changed = self.readiness.change(listener, MEETING, watch);
+        changed.map_err(PortError::io(format!("watch {}", self.name)))
+    }
+
+    fn serve(&mut self) -> Result<(), PortError> {
+        for _ in 0..REQUESTS_A_CALL {
+            let Some(channel) = &mut self.channel else { return Ok(()) };
+            let message = match channel.receive() {
+                Ok(Some(message)) => message,
+                Ok(None) => return Ok(()),
+                Err(error) => return Err(self.leave(format!("is gone: {error}"))),
+            };
+            let (request, need_reply) = (message.request, message.need_reply);
+            let answer = self.device.handle(message, &self.readiness);
+            let refusal = answer.as_ref().err().map(|refusal| self.front_end(refusal.clone()));
+            let body = match answer {
+                Ok(Some(body)) => Some(body),
+                Ok(None) => Some(0_u64.to_ne_bytes().to_vec()).filter(|_| need_reply),
+                Err(_) => Some(1_u64.to_ne_bytes().to_vec()).filter(|_| need_reply),
+            };
+            // Without this feature the front end does not expect answers to requests that have none.
+            let body = body.filter(|_| !need_reply || self.device.answers_all());
+            if let Some(body) = body {
+                let replied = self.channel.as_ref().map(|channel| channel.reply(request, &body));
+                if let Some(Err(error)) = replied {
+                    return Err(self.leave(format!("does not take its answers: {error}")));
+                }
+            }
+            if let Some(refusal) = refusal {
+                return Err(refusal);
+            }
+        }
+        Ok(())
+    }
+
+    fn front_end(&self, what: String) -> PortError {
+        PortError::FrontEnd { port: self.name.clone(), what }
+    }
+
+    /// Parts from the front end. Frames that it sent stay readable, and those for it wait for the next.
+    fn leave(&mut self, why: String) -> PortError {
+        if let Some(channel) = self.channel.take() {
+            self.readiness.remove(&channel);
+        }
+        self.device.reset(&self.readiness);
+        self.device.memory = memory::Memory::default();
+        match self.watch_meeting(Watch::Level) {
+            Ok(()) => self.front_end(why),
+            Err(error) => error,
+        }
+    }
+
+    /// A queue whose driver broke the rules stops, and its buffers go back. The device status that would say so
+    /// does not exist in vhost-user: the front end is told by the queue's error descriptor.
+    fn broken(&mut self, queue: usize, source: RingError) -> PortError {
+        self.device.counters.bad_chain += 1;
+        self.device.stop(queue);
+        self.device.rings[queue].complain();
+        let queue = if queue == SENDS { "sending" } else { "receiving" };
+        PortError::Ring { port: self.name.clone(), queue, source }
+    }
+
+    fn check_memory(&mut self) -> Result<(), PortError> {
+        if self.device.memory.is_withdrawn() {
+            return Err(self.leave("took memory away that it had shared".into()));
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self) -> Result<(), PortError> {
+        if !self.device.rings[RECEIVES].is_running() {
+            return Ok(());
+        }
+        let (received, mut scene) = self.device.receive();
+        received.deliver(&mut scene).map_err(|error| self.broken(RECEIVES, error))
+    }
+}
+
+impl Port for VhostPort {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.readiness.as_fd()
+    }
+
+    fn attend(&mut self, now: Instant) -> Result<(), PortError> {
+        if now.since(self.trimmed) >= TRIM {
+            self.trimmed = now;
+            self.device.pool.trim();
+        }
+        // Kicks and room are edges: that they were looked at is enough, the queues are next.
+        let mut ready = self.readiness.ready();
+        let asks = ready.any(|key| key == MEETING || key == CHANNEL);
+        drop(ready);
+        self.check_memory()?;
+        if asks || self.channel.is_none() {
+            self.meet()?;
+            self.serve()?;
+        }
+        Ok(())
+    }
+
+    fn is_up(&self) -> bool {
+        self.device.is_up()
+    }
+
+    fn take(&mut self, now: Instant) -> Result<Option<Sent>, PortError> {
+        self.check_memory()?;
+        if !self.device.rings[SENDS].is_running() {
+            return Ok(None);
+        }
+        let window = self.window();
+        let (sent, mut scene) = self.device.transmit();
+        if !sent.has_room(window) {
+            sent.full = true;
+            return Ok(None);
+        }
+        sent.take(&mut scene, now).map_err(|error| self.broken(SENDS, error))
+    }
+
+    fn read(
+        &mut self,
+        token: Token,
+        offset: u32,
+        out: &mut [u8],
+        reading: Reading,
+    ) -> Result<(), PortError> {
+        let (sent, mut scene) = self.device.transmit();
+        sent.read(&mut scene, token, offset, out, reading)
+    }
+
+    fn release(&mut self, token: Token) {
+        let window = self.window();
+        let (sent, mut scene) = self.device.transmit();
+        sent.release(&mut scene, token);
+        if sent.full && sent.has_room(window) {
+            sent.full = false;
+            let _ = rustix::io::write(&self.room, &1_u64.to_ne_bytes());
+        }
+    }
+
+    fn release_overdue(&mut self, now: Instant, after: Duration) -> usize {
+        let (sent, mut scene) = self.device.transmit();
+        sent.release_overdue(&mut scene, now, after)
+    }
+
+    fn claim(&mut self, len: u32, turn: Turn) -> Option<Slot> {
+        let limits = self.limits;
+        let claimed = if self.device.is_up() {
+            let (received, mut scene) = self.device.receive();
+            received.claim(&mut scene, limits, len, turn)
+        } else {
+            Ok(None)
+        };
+        let slot = claimed.unwrap_or_else(|error| {
+            // The report comes with the next flush.
+            self.fault = Some((RECEIVES, error));
+            None
+        });
+        self.device.counters.no_buffer += u64::from(slot.is_none());
+        slot
+    }
+
+    fn place(&mut self, slot: Slot, offset: u32, bytes: &[u8]) -> Result<(), PortError> {
+        self.device.received.place(&self.device.memory, slot, offset, bytes)
+    }
+
+    fn peek(&mut self, slot: Slot, out: &mut [u8]) -> usize {
+        self.device.received.peek(&self.device.memory, slot, out)
+    }
+
+    fn complete(&mut self, slot: Slot) {
+        self.device.received.complete(slot);
+    }
+
+    fn cancel(&mut self, slot: Slot) {
+        self.device.received.cancel(&mut self.device.pool, slot);
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        self.check_memory()?;
+        let delivered = match self.fault.take() {
+            Some((queue, error)) => Err(self.broken(queue, error)),
+            None => self.deliver(),
+        };
+        let Device { rings, memory, counters, .. } = &mut self.device;
+        for ring in rings {
+            if ring.is_running() && ring.show(memory) && ring.interrupt() {
+                counters.notifications += 1;
+            }
+        }
+        delivered
+    }
+
+    fn settle(&mut self) {
+        let _ = self.deliver();
+        for queue in [RECEIVES, SENDS] {
+            self.device.settle(queue);
+        }
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.device.counters
+    }
+
+    fn holdings(&self) -> Holdings {
+        let mut holdings = Holdings::default();
+        self.device.sent.add_to(&mut holdings);
+        self.device.received.add_to(&mut holdings);
+        holdings
+    }
+}
+
+impl Drop for VhostPort {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}

@@ -1,0 +1,437 @@
+//! Frames for the guest (BIFROST, 4.2): packets go into the guest's buffers in the order in which they arrive, and
+//! only which buffers hold which frame waits for its turn.
+//!
+//! A frame that the guest cannot take as it is, because it negotiated no offload for it, is gathered here and
+//! written when its turn comes. So is what a guest has not seen yet when it stops.
+
+use std::collections::VecDeque;
+
+use slab::Slab;
+use weft_vpc::{Slot, Turn};
+
+use super::chain::Segment;
+use super::memory::Memory;
+use super::ring::{Ring, RingError};
+use crate::finish::{Ability, Finished, Header, finish};
+use crate::frame::{Frame, Pool, within};
+use crate::{HEAD_LEN, HEADER_LEN, Holdings, Limits, MAX_FRAME, PortCounters, PortError};
+
+/// Where `num_buffers` stands in the virtio header.
+const NUM_BUFFERS: u32 = 10;
+
+/// What the guest negotiated about frames that it receives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Terms {
+    pub(super) ability: Ability,
+    /// A frame may fill several buffers.
+    pub(super) mergeable: bool,
+}
+
+/// One buffer of the guest's.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    head: u16,
+    len: u32,
+}
+
+/// Where a frame is gathered.
+#[derive(Debug)]
+enum Place {
+    Guest(Buffers),
+    Here(Frame),
+}
+
+/// Buffers of the guest's that together hold a frame.
+#[derive(Debug, Default)]
+struct Buffers {
+    len: u32,
+    chains: Vec<Chain>,
+    segments: Vec<Segment>,
+}
+
+/// What came of looking for buffers.
+enum Lent {
+    Buffers(Buffers),
+    /// The guest offers too few at present.
+    Later,
+    /// The guest's buffers or its ring are too small for such a frame.
+    Never,
+}
+
+/// All frames on their way to the guest.
+#[derive(Debug, Default)]
+pub(super) struct Receive {
+    claimed: Slab<Place>,
+    /// Completed and not yet given to the guest, in order.
+    waiting: VecDeque<Place>,
+    /// Buffers that were taken from the ring and are not needed.
+    spare: VecDeque<(Chain, Vec<Segment>)>,
+    /// Chains that claimed frames lie in.
+    lent: usize,
+    /// Memory of frames that are gathered here.
+    gathered: usize,
+    /// Empty lists, to be used again.
+    lists: Vec<Buffers>,
+}
+
+/// What frames are written to.
+pub(super) struct Scene<'a> {
+    pub(super) memory: &'a Memory,
+    pub(super) ring: &'a mut Ring,
+    pub(super) pool: &'a mut Pool,
+    pub(super) counters: &'a mut PortCounters,
+    pub(super) terms: Terms,
+}
+
+impl Receive {
+    pub(super) fn claim(
+        &mut self,
+        scene: &mut Scene<'_>,
+        limits: Limits,
+        len: u32,
+        turn: Turn,
+    ) -> Result<Option<Slot>, RingError> {
+        // Where the tenant is the one who is slow, the next frame waits like any other.
+        let must = turn == Turn::Next && self.waiting.is_empty();
+        let held = self.claimed.len() + self.waiting.len();
+        let room = held < limits.frames && self.gathered < limits.bytes;
+        if !(HEADER_LEN + 14..=MAX_FRAME).contains(&len) || !(room || must) {
+            return Ok(None);
+        }
+        let mut here = !scene.terms.ability.takes_any(len);
+        if !here {
+            match self.lend(scene, len)? {
+                Lent::Buffers(buffers) => {
+                    self.lent += buffers.chains.len();
+                    return Ok(Some(self.insert(Place::Guest(buffers))));
+                }
+                // Frames that came early hold most of the ring: this one may be what they wait for.
+                Lent::Later => here = must || 2 * self.lent >= scene.ring.size(),
+                Lent::Never => here = true,
+            }
+        }
+        Ok(here.then(|| {
+            let frame = scene.pool.frame(len);
+            self.gathered += frame.memory();
+            self.insert(Place::Here(frame))
+        }))
+    }
+
+    fn insert(&mut self, place: Place) -> Slot {
+        Slot(u32::try_from(self.claimed.insert(place)).expect("limits keep slabs small"))
+    }
+
+    /// Takes as many of the guest's buffers as a frame of `len` bytes needs, or none.
+    fn lend(&mut self, scene: &mut Scene<'_>, len: u32) -> Result<Lent, RingError> {
+        let mut buffers = self.lists.pop().unwrap_or_default();
+        buffers.len = len;
+        let mut room = 0_u32;
+        while room < len {
+            let never = !buffers.chains.is_empty()
+                && (!scene.terms.mergeable || buffers.chains.len() == scene.ring.size());
+            if never || !self.add_chain(scene, &mut buffers, room)? {
+                self.put_back(buffers);
+                return Ok(if never { Lent::Never } else { Lent::Later });
+            }
+            room = buffers.chains.last().map_or(room, |last| room.saturating_add(last.len));
+        }
+        Ok(Lent::Buffers(buffers))
+    }
+
+    /// Adds one of the guest's buffers to others that have `room` bytes. Whether there was one.
+    fn add_chain(
+        &mut self,
+        scene: &mut Scene<'_>,
+        buffers: &mut Buffers,
+        room: u32,
+    ) -> Result<bool, RingError> {
+        let start = buffers.segments.len();
+        let chain = if let Some((chain, pieces)) = self.spare.pop_front() {
+            buffers.segments.extend(pieces);
+            chain
+        } else {
+            let Some(head) = scene.ring.next_head(scene.memory)? else { return Ok(false) };
+            let len = scene.ring.walk(scene.memory, head, &mut buffers.segments)?;
+            if len < HEADER_LEN {
+                return Err(RingError::Short { len });
+            }
+            Chain { head, len }
+        };
+        for piece in &mut buffers.segments[start..] {
+            piece.start = piece.start.saturating_add(room);
+        }
+        buffers.chains.push(chain);
+        Ok(true)
+    }
+
+    /// Keeps buffers for the next frame that needs some.
+    fn put_back(&mut self, mut buffers: Buffers) {
+        let mut segments = buffers.segments.drain(..).peekable();
+        let mut start = 0_u32;
+        for chain in buffers.chains.drain(..) {
+            let end = start.saturating_add(chain.len);
+            let mut pieces = vec![];
+            while let Some(one) = segments.next_if(|one| one.start < end) {
+                pieces.push(Segment { start: one.start - start, ..one });
+            }
+            self.spare.push_back((chain, pieces));
+            start = end;
+        }
+        drop(segments);
+        self.recycle(buffers);
+    }
+
+    fn recycle(&mut self, mut buffers: Buffers) {
+        buffers.chains.clear();
+        buffers.segments.clear();
+        self.lists.push(buffers);
+    }
+
+    /// Frames behind the one that is to be shown hold all of the guest's buffers: one of them is gathered here from now
+    /// on, and its buffers are free. Whether there was one.
+    fn evict(&mut self, scene: &mut Scene<'_>) -> bool {
+        // One that is not complete yet, or else the last in line.
+        let claimed = self.claimed.iter_mut().map(|(_, place)| place);
+        let mut places = claimed.chain(self.waiting.iter_mut().rev());
+        let Some(place) = places.find(|place| matches!(place, Place::Guest(_))) else {
+            return false;
+        };
+        let Place::Guest(buffers) = place else { return false };
+        let frame = fetch(scene, buffers);
+        self.gathered += frame.memory();
+        let buffers = std::mem::take(buffers);
+        *place = Place::Here(frame);
+        self.put_back(buffers);
+        self.lent = self.claimed.iter().map(|(_, place)| place.chains()).sum();
+        true
+    }
+
+    pub(super) fn place(
+        &mut self,
+        memory: &Memory,
+        slot: Slot,
+        offset: u32,
+        bytes: &[u8],
+    ) -> Result<(), PortError> {
+        match self.claimed.get_mut(slot.0 as usize).ok_or(PortError::Unknown)? {
+            Place::Here(frame) => frame.write(offset, bytes),
+            Place::Guest(buffers) => {
+                within(buffers.len, offset, bytes.len())?;
+                let written = memory.scatter(&buffers.segments, offset, bytes);
+                written.map_err(|_| PortError::Unreadable)
+            }
+        }
+    }
+
+    pub(super) fn peek(&self, memory: &Memory, slot: Slot, out: &mut [u8]) -> usize {
+        let Some(place) = self.claimed.get(slot.0 as usize) else { return 0 };
+        let count = out.len().min(place.len() as usize);
+        let out = &mut out[..count];
+        let read = match place {
+            Place::Here(frame) => frame.read(0, out).is_ok(),
+            Place::Guest(buffers) => memory.gather(&buffers.segments, 0, out).is_ok(),
+        };
+        if read { count } else { 0 }
+    }
+
+    pub(super) fn complete(&mut self, slot: Slot) {
+        let place = self.claimed.try_remove(slot.0 as usize);
+        if let Some(Place::Guest(buffers)) = &place {
+            self.lent -= buffers.chains.len();
+        }
+        self.waiting.extend(place);
+    }
+
+    pub(super) fn cancel(&mut self, pool: &mut Pool, slot: Slot) {
+        match self.claimed.try_remove(slot.0 as usize) {
+            Some(Place::Guest(buffers)) => {
+                self.lent -= buffers.chains.len();
+                self.put_back(buffers);
+            }
+            Some(Place::Here(frame)) => self.forget(pool, frame),
+            None => {}
+        }
+    }
+
+    fn forget(&mut self, pool: &mut Pool, frame: Frame) {
+        self.gathered -= frame.memory();
+        pool.put(frame);
+    }
+
+    /// Gives the guest what was completed, in order, as far as it has room.
+    pub(super) fn deliver(&mut self, scene: &mut Scene<'_>) -> Result<(), RingError> {
+        while let Some(place) = self.waiting.pop_front() {
+            match place {
+                Place::Guest(buffers) => self.deliver_there(scene, buffers),
+                Place::Here(frame) => match self.deliver_from_here(scene, &frame)? {
+                    Delivery::Done => self.forget(scene.pool, frame),
+                    Delivery::Never => {
+                        scene.counters.lost += 1;
+                        self.forget(scene.pool, frame);
+                    }
+                    Delivery::Later => {
+                        self.waiting.push_front(Place::Here(frame));
+                        // A kick says that there is room again, unless there was some by now.
+                        let again = self.evict(scene) || scene.ring.wants_kicks(scene.memory);
+                        if !again {
+                            return Ok(());
+                        }
+                    }
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// A frame that lies in the guest's buffers already. Should the guest be unable to take it as it is after all,
+    /// it comes back here.
+    fn deliver_there(&mut self, scene: &mut Scene<'_>, buffers: Buffers) {
+        let mut head = [0; HEAD_LEN as usize];
+        let known = head.len().min(buffers.len as usize);
+        let read = scene.memory.gather(&buffers.segments, 0, &mut head[..known]);
+        let len = buffers.len - HEADER_LEN;
+        let finished = read.ok().and_then(|()| finish(&head[..known], len, scene.terms.ability));
+        match finished {
+            Some(Finished::AsIs(header)) => {
+                give(scene, &buffers, header);
+                self.recycle(buffers);
+            }
+            Some(Finished::Changed(_)) => {
+                let frame = fetch(scene, &buffers);
+                self.gathered += frame.memory();
+                self.put_back(buffers);
+                self.waiting.push_front(Place::Here(frame));
+            }
+            None => {
+                scene.counters.bad_header += 1;
+                self.put_back(buffers);
+            }
+        }
+    }
+
+    /// A frame that lies here, whole or cut into several: all of it or nothing, so that what was shown need not be
+    /// remembered.
+    fn deliver_from_here(
+        &mut self,
+        scene: &mut Scene<'_>,
+        frame: &Frame,
+    ) -> Result<Delivery, RingError> {
+        let (first, rest) = frame.pieces();
+        let known = first.len().min(HEAD_LEN as usize);
+        let len = frame.len() - HEADER_LEN;
+        let (frames, header, changed) = match finish(&first[..known], len, scene.terms.ability) {
+            None => {
+                scene.counters.bad_header += 1;
+                return Ok(Delivery::Done);
+            }
+            Some(Finished::AsIs(header)) => {
+                (vec![[&first[HEADER_LEN as usize..], rest].concat()], header, 0)
+            }
+            Some(Finished::Changed(change)) => {
+                let bytes = [&first[HEADER_LEN as usize..], rest].concat();
+                (change.apply(bytes), [0; HEADER_LEN as usize], 1)
+            }
+        };
+        let mut lent = Vec::with_capacity(frames.len());
+        for one in &frames {
+            let len = HEADER_LEN + u32::try_from(one.len()).expect("parts of a frame");
+            let lacking = match self.lend(scene, len)? {
+                Lent::Buffers(buffers) => {
+                    lent.push(buffers);
+                    continue;
+                }
+                Lent::Later if frames.len() > scene.ring.size() => Delivery::Never,
+                Lent::Later => Delivery::Later,
+                Lent::Never => Delivery::Never,
+            };
+            lent.into_iter().for_each(|buffers| self.put_back(buffers));
+            return Ok(lacking);
+        }
+        for (one, buffers) in frames.iter().zip(lent) {
+            // What the guest took away meanwhile it does not get.
+            let _ = scene.memory.scatter(&buffers.segments, HEADER_LEN, one);
+            give(scene, &buffers, header);
+            self.recycle(buffers);
+        }
+        scene.counters.segmented += changed;
+        Ok(Delivery::Done)
+    }
+
+    /// Gives all buffers back to the guest, which is about to stop or to go, and gathers here what they hold.
+    pub(super) fn settle(&mut self, scene: &mut Scene<'_>) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let claimed = self.claimed.iter_mut().map(|(_, place)| place);
+        for place in claimed.chain(&mut waiting) {
+            let Place::Guest(buffers) = place else { continue };
+            let frame = fetch(scene, buffers);
+            self.gathered += frame.memory();
+            for chain in &buffers.chains {
+                scene.ring.give_back(scene.memory, chain.head, 0);
+            }
+            *place = Place::Here(frame);
+        }
+        self.waiting = waiting;
+        self.lent = 0;
+        for (chain, _) in self.spare.drain(..) {
+            scene.ring.give_back(scene.memory, chain.head, 0);
+        }
+    }
+
+    pub(super) fn add_to(&self, holdings: &mut Holdings) {
+        holdings.claimed = self.claimed.len();
+        holdings.waiting = self.waiting.len();
+        holdings.claimed_memory = self.gathered;
+    }
+}
+
+/// What came of giving the guest a frame.
+enum Delivery {
+    Done,
+    Later,
+    Never,
+}
+
+impl Place {
+    /// The guest's buffers that it takes up.
+    fn chains(&self) -> usize {
+        match self {
+            Self::Guest(buffers) => buffers.chains.len(),
+            Self::Here(_) => 0,
+        }
+    }
+
+    fn len(&self) -> u32 {
+        match self {
+            Self::Guest(buffers) => buffers.len,
+            Self::Here(frame) => frame.len(),
+        }
+    }
+}
+
+/// Copies a frame from the guest's buffers here; what the guest took away is zero.
+fn fetch(scene: &mut Scene<'_>, buffers: &Buffers) -> Frame {
+    let mut frame = scene.pool.frame(buffers.len);
+    let (first, rest) = frame.pieces_mut();
+    let at = u32::try_from(first.len()).expect("a small buffer");
+    let read = (
+        scene.memory.gather(&buffers.segments, 0, first),
+        scene.memory.gather(&buffers.segments, at, rest),
+    );
+    scene.counters.unreadable += u64::from(read.0.is_err() || read.1.is_err());
+    frame
+}
+
+/// Gives the guest buffers that hold a frame, under `header`. All but the last are full (5.1.6.4.1).
+fn give(scene: &mut Scene<'_>, buffers: &Buffers, mut header: Header) {
+    let count = u16::try_from(buffers.chains.len()).expect("a chain has 12 bytes or more");
+    header[NUM_BUFFERS as usize..].copy_from_slice(&count.to_le_bytes());
+    let _ = scene.memory.scatter(&buffers.segments, 0, &header);
+    let mut left = buffers.len;
+    for chain in &buffers.chains {
+        let used = chain.len.min(left);
+        scene.ring.give_back(scene.memory, chain.head, used);
+        left -= used;
+    }
+    scene.counters.received_frames += 1;
+    scene.counters.received_bytes += u64::from(buffers.len - HEADER_LEN);
+}

@@ -1,0 +1,87 @@
+//! Where front ends are met: at a socket of ours that they connect to, or at one of theirs.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+use super::Role;
+use crate::PortError;
+
+/// A place to meet.
+#[derive(Debug)]
+pub(super) struct Meeting {
+    path: PathBuf,
+    listener: Option<UnixListener>,
+}
+
+impl Meeting {
+    /// Listens at `path`, or makes ready to connect there. A socket that an earlier process left behind is replaced.
+    pub(super) fn new(path: &Path, role: Role) -> Result<Self, PortError> {
+        let listener = match role {
+            Role::Connect => None,
+            Role::Listen => {
+                Some(listen(path).map_err(PortError::io(format!("listen at {}", path.display())))?)
+            }
+        };
+        Ok(Self { path: path.into(), listener })
+    }
+
+    /// What is readable when a front end comes, if we are the one who waits.
+    pub(super) fn listener(&self) -> Option<BorrowedFd<'_>> {
+        self.listener.as_ref().map(AsFd::as_fd)
+    }
+
+    /// A front end that is there.
+    pub(super) fn meet(&self) -> io::Result<Option<UnixStream>> {
+        let met = match &self.listener {
+            Some(listener) => listener.accept().map(|(stream, _)| stream),
+            None => connect_to(&self.path),
+        };
+        match met {
+            Ok(stream) => Ok(Some(stream)),
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock
+                | ErrorKind::Interrupted
+                | ErrorKind::ConnectionAborted
+                | ErrorKind::ConnectionRefused
+                | ErrorKind::NotFound => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+}
+
+impl Drop for Meeting {
+    fn drop(&mut self) {
+        if self.listener.is_some() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    if is_socket {
+        // Nobody answers at a socket that was left behind.
+        match connect_to(path) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)?,
+            _ => return Err(ErrorKind::AddrInUse.into()),
+        }
+    }
+    let listener = UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Connects without waiting for a listener that is busy.
+fn connect_to(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(UnixStream::from(socket))
+}

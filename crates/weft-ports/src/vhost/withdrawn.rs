@@ -1,0 +1,156 @@
+//! Memory that its owner takes away while it is mapped here.
+//!
+//! A front end may make the file shorter whose pages it shares. Whoever then touches a page that is gone gets SIGBUS, of
+//! which a process dies, and all its tenants with it. So SIGBUS in a watched region puts empty memory in the region's
+//! place and notes that it happened; the port that owns the region sees the note and stops.
+#![expect(unsafe_code, reason = "a signal handler, and mmap(2) over a mapping of our own")]
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use libc::{c_int, c_void, siginfo_t};
+
+/// Regions of all ports of a process, at most.
+const MOST: usize = 4_096;
+
+/// What the handler may look at: no lock, no allocation (signal-safety(7)).
+struct Entry {
+    start: AtomicUsize,
+    /// Zero: free.
+    len: AtomicUsize,
+    withdrawn: AtomicBool,
+}
+
+static ENTRIES: [Entry; MOST] = [const {
+    Entry {
+        start: AtomicUsize::new(0),
+        len: AtomicUsize::new(0),
+        withdrawn: AtomicBool::new(false),
+    }
+}; MOST];
+
+/// Entries that were ever used: the handler looks no further.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// A mapped region that is watched as long as this value lives, which must be no longer than the mapping.
+#[derive(Debug)]
+pub(super) struct Watched {
+    index: usize,
+}
+
+impl Watched {
+    /// Watches `len` bytes at `start`. `None`: too many are watched.
+    pub(super) fn new(start: usize, len: usize) -> Option<Self> {
+        static HANDLER: Once = Once::new();
+        HANDLER.call_once(install);
+        let free = |entry: &Entry| {
+            // A length that no address lies within holds the entry until its start is there.
+            entry.len.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let index = ENTRIES.iter().position(free)?;
+        let entry = &ENTRIES[index];
+        entry.withdrawn.store(false, Ordering::Relaxed);
+        entry.start.store(start, Ordering::Relaxed);
+        entry.len.store(len, Ordering::Release);
+        USED.fetch_max(index + 1, Ordering::AcqRel);
+        Some(Self { index })
+    }
+
+    pub(super) fn is_withdrawn(&self) -> bool {
+        ENTRIES[self.index].withdrawn.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let entry = &ENTRIES[self.index];
+        entry.start.store(0, Ordering::Relaxed);
+        entry.len.store(0, Ordering::Release);
+    }
+}
+
+/// What handled SIGBUS before.
+static mut PREVIOUS: std::mem::MaybeUninit<libc::sigaction> = std::mem::MaybeUninit::uninit();
+
+fn install() {
+    // SAFETY: `sigaction` is made of integers and a set, for which zero is a value; the handler is of the type that
+    // SA_SIGINFO asks for, and it and the previous one live for ever. `PREVIOUS` is written here, once, before the
+    // handler is there to read it.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_bus_error as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigaction(libc::SIGBUS, std::ptr::null(), (&raw mut PREVIOUS).cast());
+        libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
+    }
+}
+
+/// Runs on the thread that touched the page, which goes on with the empty one.
+extern "C" fn on_bus_error(_signal: c_int, info: *mut siginfo_t, _context: *mut c_void) {
+    // SAFETY: the kernel passes the description of the signal, and SIGBUS has an address.
+    let address = unsafe { (*info).si_addr() } as usize;
+    let used = USED.load(Ordering::Acquire);
+    for entry in &ENTRIES[..used] {
+        let len = entry.len.load(Ordering::Acquire);
+        let start = entry.start.load(Ordering::Relaxed);
+        if start == 0 || address < start || address - start >= len {
+            continue;
+        }
+        // SAFETY: the whole range is a mapping of ours that only guest memory lies in, which is read and written as
+        // if it changed at any time; it is replaced by another of the same size and rights. mmap(2) is a
+        // bare system call.
+        let replaced = unsafe {
+            let (rights, how) = (
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            );
+            libc::mmap(start as *mut c_void, len, rights, how, -1, 0)
+        };
+        if replaced != libc::MAP_FAILED {
+            entry.withdrawn.store(true, Ordering::Release);
+            return;
+        }
+    }
+    // Not ours: whoever handled it before does, when the instruction is tried again.
+    // SAFETY: `install` has filled `PREVIOUS` before this handler could run.
+    unsafe {
+        libc::sigaction(libc::SIGBUS, (&raw const PREVIOUS).cast(), std::ptr::null_mut());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use vhost::vhost_user::message::VhostUserMemoryRegion;
+
+    use super::super::memory::Memory;
+
+    #[test]
+    fn memory_that_is_taken_away_reads_as_nothing_and_says_so() {
+        let shared = |name: &str| {
+            let file = File::from(memfd_create(name, MemfdFlags::CLOEXEC).unwrap());
+            ftruncate(&file, 1 << 16).unwrap();
+            file
+        };
+        let region = |at| VhostUserMemoryRegion::new(at, 1 << 16, 0x7000_0000 + at, 0);
+        let (taken, kept) = (shared("taken"), shared("kept"));
+        let table = vec![
+            (region(0), taken.try_clone().unwrap()),
+            (region(1 << 20), kept.try_clone().unwrap()),
+        ];
+        let memory = Memory::map(table).unwrap();
+        memory.write(100, b"here").unwrap();
+        memory.write((1 << 20) + 100, b"here").unwrap();
+        ftruncate(&taken, 0).unwrap();
+        assert!(!memory.is_withdrawn());
+        let mut bytes = *b"....";
+        memory.read(100, &mut bytes).unwrap();
+        assert_eq!((&bytes, memory.is_withdrawn()), (&[0; 4], true));
+        memory.write(60_000, b"nowhere").unwrap();
+        // The other region is what it was.
+        memory.read((1 << 20) + 100, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"here");
+    }
+}

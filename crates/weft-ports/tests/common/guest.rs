@@ -1,0 +1,150 @@
+//! A well-behaved driver on a [`FrontEnd`]: sends frames, receives frames.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use weft_ports::VhostPort;
+
+use super::front_end::{BUFFERS, FrontEnd, INDIRECT, NEXT, RECEIVES, SENDS, WRITE, bit};
+
+/// Bytes of memory that a frame to send may take.
+const SEND_BUFFER: u64 = 68 << 10;
+/// Frames that the guest may have under way.
+const SEND_BUFFERS: u16 = 256;
+/// Where buffers to receive into begin.
+const RECEIVE_BUFFERS: u64 = BUFFERS + SEND_BUFFER * SEND_BUFFERS as u64;
+
+pub(crate) struct Guest {
+    pub(crate) front: FrontEnd,
+    /// Bytes of a buffer to receive into.
+    receive_len: u32,
+    /// Free slots to send from.
+    free: Vec<u16>,
+    /// Heads under way and their slots.
+    under_way: BTreeMap<u16, u16>,
+    /// Pieces of a frame that is sent, in bytes.
+    pub(crate) piece: usize,
+    pub(crate) received: Vec<Vec<u8>>,
+}
+
+impl Guest {
+    /// A guest whose queues have `size` descriptors and whose buffers to receive into have `receive_len` bytes.
+    pub(crate) fn start(
+        port: &mut VhostPort,
+        socket: &Path,
+        size: u16,
+        features: u64,
+        receive_len: u32,
+    ) -> Self {
+        let front = FrontEnd::start(port, socket, size, features);
+        let mut guest = Self {
+            front,
+            receive_len,
+            free: (0..SEND_BUFFERS.min(size / 4)).rev().collect(),
+            under_way: BTreeMap::new(),
+            piece: usize::MAX,
+            received: vec![],
+        };
+        for head in 0..size {
+            let table = guest.front.queues[RECEIVES].table;
+            guest.front.describe(table, head, (guest.receive_buffer(head), receive_len, WRITE, 0));
+            guest.front.offer(RECEIVES, head);
+        }
+        guest.front.kick(RECEIVES);
+        guest
+    }
+
+    fn receive_buffer(&self, head: u16) -> u64 {
+        RECEIVE_BUFFERS + u64::from(head) * u64::from(self.receive_len)
+    }
+
+    pub(crate) fn send_buffer(slot: u16) -> u64 {
+        BUFFERS + u64::from(slot) * SEND_BUFFER
+    }
+
+    /// Takes back what was sent.
+    pub(crate) fn reap(&mut self) -> usize {
+        let returned = self.front.returned(SENDS);
+        for &(head, _) in &returned {
+            self.free.push(self.under_way.remove(&head).expect("it was under way"));
+        }
+        returned.len()
+    }
+
+    /// Sends a frame with its virtio header, from one buffer or from pieces. Whether there was room.
+    pub(crate) fn send(&mut self, frame: &[u8]) -> bool {
+        self.reap();
+        let Some(slot) = self.free.pop() else { return false };
+        let buffer = Self::send_buffer(slot);
+        self.front.write(buffer, frame);
+        let pieces: Vec<(u64, u32)> = frame
+            .chunks(self.piece.min(frame.len()))
+            .scan(buffer, |at, piece| {
+                let here = *at;
+                *at += piece.len() as u64;
+                Some((here, u32::try_from(piece.len()).unwrap()))
+            })
+            .collect();
+        // Four descriptors a slot; what needs more gets a table of its own behind the frame.
+        let (mut table, head) = (self.front.queues[SENDS].table, slot * 4);
+        let mut first = head;
+        if pieces.len() > 4 {
+            assert!(self.front.features & bit::INDIRECT != 0);
+            let len = u32::try_from(pieces.len() * 16).unwrap();
+            let own = buffer + (66 << 10);
+            self.front.describe(table, head, (own, len, INDIRECT, 0));
+            (table, first) = (own, 0);
+        }
+        for (index, &(address, len)) in (first..).zip(&pieces) {
+            let last = usize::from(index - first) == pieces.len() - 1;
+            let flags = if last { 0 } else { NEXT };
+            self.front.describe(table, index, (address, len, flags, index + 1));
+        }
+        self.under_way.insert(head, slot);
+        self.front.offer(SENDS, head);
+        self.front.kick(SENDS);
+        true
+    }
+
+    /// Takes frames that have come, and offers their buffers again.
+    pub(crate) fn receive(&mut self) {
+        let mut returned = self.front.returned(RECEIVES).into_iter();
+        let mergeable = self.front.features & bit::MRG_RXBUF != 0;
+        let mut again = vec![];
+        while let Some((head, len)) = returned.next() {
+            let mut frame = self.front.read(self.receive_buffer(head), len as usize);
+            again.push(head);
+            if len == 0 {
+                continue;
+            }
+            let count = u16::from_le_bytes([frame[10], frame[11]]);
+            assert!(count == 1 || mergeable);
+            for _ in 1..count {
+                let (head, len) = returned.next().expect("a frame is shown as a whole");
+                frame.extend(self.front.read(self.receive_buffer(head), len as usize));
+                again.push(head);
+            }
+            self.received.push(frame);
+        }
+        for head in again {
+            self.front.offer(RECEIVES, head);
+        }
+        self.front.kick(RECEIVES);
+    }
+}
+
+/// A socket's path of its own.
+pub(crate) struct Socket(pub(crate) std::path::PathBuf);
+
+impl Socket {
+    pub(crate) fn new(name: &str) -> Self {
+        let name = format!("weft-ports-{}-{name}.sock", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

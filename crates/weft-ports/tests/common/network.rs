@@ -1,0 +1,64 @@
+//! A bad network between two ports that runs as long as their tenants do something, as a daemon would run it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant as Real;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use weft_ports::Port;
+use weft_units::Instant;
+
+use super::wire::{Weather, Wire};
+
+/// Runs `tenants` on a thread of its own while frames are carried both ways.
+pub(crate) fn with_network<T: Send>(
+    ports: [&mut dyn Port; 2],
+    weather: Weather,
+    tenants: impl FnOnce() -> T + Send,
+) -> (T, [Wire; 2]) {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let tenants = scope.spawn(|| {
+            /// Said even when the tenants fail.
+            struct Done<'a>(&'a AtomicBool);
+            impl Drop for Done<'_> {
+                fn drop(&mut self) {
+                    self.0.store(true, Ordering::Relaxed);
+                }
+            }
+            let _done = Done(&done);
+            tenants()
+        });
+        let wires = forward(ports, weather, &done);
+        match tenants.join() {
+            Ok(result) => (result, wires),
+            Err(cause) => std::panic::resume_unwind(cause),
+        }
+    })
+}
+
+/// Moves frames both ways until told to stop, waiting as a daemon does.
+fn forward([a, b]: [&mut dyn Port; 2], weather: Weather, done: &AtomicBool) -> [Wire; 2] {
+    let started = Real::now();
+    let mut wires = [Wire::new(weather, 1), Wire::new(weather, 2)];
+    while !done.load(Ordering::Relaxed) {
+        let now = Instant::from_nanos(u64::try_from(started.elapsed().as_nanos()).unwrap());
+        for (port, wire) in [&mut *a, &mut *b].into_iter().zip(&mut wires) {
+            if let Err(error) = port.attend(now) {
+                wire.reports.push(error.to_string());
+            }
+        }
+        let moved = wires[0].turn(a, b, now) | wires[1].turn(b, a, now);
+        if !moved {
+            let mut fds = [&*a, &*b].map(|port| PollFd::from_borrowed_fd(port.fd(), PollFlags::IN));
+            let a_moment = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+            let _ = poll(&mut fds, Some(&a_moment));
+        }
+    }
+    wires
+}
+
+/// Bytes that differ from place to place.
+pub(crate) fn noise(len: usize) -> Vec<u8> {
+    let mut rng = weft_units::Seed(7).child("noise", 0).rng();
+    (0..len.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).take(len).collect()
+}

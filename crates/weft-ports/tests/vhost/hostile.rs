@@ -1,0 +1,288 @@
+//! Guests and front ends that do what no driver does.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+
+use rustix::fs::ftruncate;
+use weft_ports::{Port, PortError, VhostConfig, VhostPort};
+use weft_units::{Rng, Seed};
+use weft_vpc::{Reading, Turn};
+
+use crate::common::front_end::{
+    BUFFERS, FrontEnd, INDIRECT, MEMORY, NEXT, RECEIVES, SENDS, USUAL, WRITE, request,
+};
+use crate::common::guest::Socket;
+use crate::{Tenant, frame, millis, sent_part, tenant};
+
+/// Whether the port still serves frames as it should, on queues that are set up anew.
+fn works(mut a: Tenant) {
+    drop(a.guest);
+    let _ = a.port.attend(millis(1));
+    let mut guest = crate::common::guest::Guest::start(&mut a.port, &a.socket.0, 64, USUAL, 1_536);
+    let bytes = frame(&mut Seed(9).rng(), 900);
+    assert!(guest.send(&bytes));
+    let sent = a.port.take(millis(2)).unwrap().unwrap();
+    let mut read = vec![0; 900];
+    a.port.read(sent.token, 0, &mut read, Reading::First).unwrap();
+    assert_eq!(read, bytes);
+    let slot = a.port.claim(900, Turn::Early).unwrap();
+    a.port.place(slot, 0, &bytes).unwrap();
+    a.port.complete(slot);
+    a.port.flush().unwrap();
+    guest.receive();
+    assert_eq!(sent_part(&guest.received[0]), &bytes[12..]);
+}
+
+#[test]
+fn chains_that_virtio_forbids_stop_the_queue_with_a_reason_and_nothing_else() {
+    type Descriptors = &'static [(u64, u32, u16, u16)];
+    let cases: [(&str, Descriptors); 9] = [
+        ("loops", &[(BUFFERS, 100, NEXT, 0)]),
+        ("loops", &[(BUFFERS, 100, NEXT, 1), (BUFFERS, 100, NEXT, 0)]),
+        ("of a table of 64", &[(BUFFERS, 100, NEXT, 64)]),
+        ("no bytes", &[(BUFFERS, 0, 0, 0)]),
+        ("not memory", &[(MEMORY - 10, 100, 0, 0)]),
+        ("not memory", &[(u64::MAX - 10, 100, 0, 0)]),
+        ("for writing", &[(BUFFERS, 100, WRITE, 0)]),
+        ("indirect", &[(512 << 10, 16, INDIRECT, 0)]),
+        ("not memory", &[(MEMORY, 16, INDIRECT, 0)]),
+    ];
+    for (at, (reason, descriptors)) in cases.into_iter().enumerate() {
+        let mut a = tenant(&format!("forbidden-{at}"), 64, USUAL, 1_536);
+        let table = a.guest.front.queues[SENDS].table;
+        for (index, &fields) in (0..).zip(descriptors) {
+            a.guest.front.describe(table, index, fields);
+        }
+        a.guest.front.offer(SENDS, 0);
+        let report = a.port.take(millis(0)).unwrap_err().to_string();
+        assert!(report.contains(reason) && report.contains("sending"), "{report}");
+        assert_eq!((a.port.counters().bad_chain, a.port.take(millis(0)).unwrap()), (1, None));
+        assert!(a.guest.front.is_broken(SENDS));
+        works(a);
+    }
+}
+
+#[test]
+fn rings_that_overrun_or_offer_twice_or_from_nowhere_stop() {
+    let fault = |name: &str, hurt: fn(&mut FrontEnd)| {
+        let mut a = tenant(name, 64, USUAL, 1_536);
+        let table = a.guest.front.queues[SENDS].table;
+        (0..64).for_each(|head| a.guest.front.describe(table, head, (BUFFERS, 100, 0, 0)));
+        hurt(&mut a.guest.front);
+        let report = (0..200).find_map(|_| a.port.take(millis(0)).err()).unwrap().to_string();
+        works(a);
+        report
+    };
+    let overrun = fault("overrun", |front| (0..65).for_each(|at| front.offer(SENDS, at % 64)));
+    assert!(overrun.contains("more buffers than it has"), "{overrun}");
+    let twice = fault("twice", |front| [3, 3].into_iter().for_each(|at| front.offer(SENDS, at)));
+    assert!(twice.contains("descriptor 3 is offered twice"), "{twice}");
+    let nowhere = fault("nowhere", |front| front.offer(SENDS, 64));
+    assert!(nowhere.contains("descriptor 64 of a table of 64"), "{nowhere}");
+}
+
+#[test]
+fn buffers_to_receive_into_are_held_to_the_same_rules() {
+    let mut b = tenant("receive", 4, USUAL, 1_536);
+    let held: Vec<_> = (0..4).map(|_| b.port.claim(500, Turn::Early).unwrap()).collect();
+    held.iter().for_each(|&slot| b.port.cancel(slot));
+    let mut b = tenant("receive-2", 4, USUAL, 1_536);
+    let table = b.guest.front.queues[RECEIVES].table;
+    b.guest.front.describe(table, 0, (BUFFERS, 1_536, 0, 0));
+    assert_eq!(b.port.claim(500, Turn::Early), None);
+    let report = b.port.flush().unwrap_err();
+    assert!(matches!(report, PortError::Ring { queue: "receiving", .. }), "{report}");
+    works(b);
+}
+
+#[test]
+fn chains_that_hold_no_frame_are_given_back_and_counted() {
+    let mut a = tenant("no-frame", 64, USUAL, 1_536);
+    let table = a.guest.front.queues[SENDS].table;
+    a.guest.front.describe(table, 0, (BUFFERS, 25, 0, 0));
+    a.guest.front.describe(table, 1, (BUFFERS, 1 << 20, 0, 0));
+    a.guest.front.offer(SENDS, 0);
+    a.guest.front.offer(SENDS, 1);
+    assert_eq!(a.port.take(millis(0)).unwrap(), None);
+    a.port.flush().unwrap();
+    assert_eq!(a.guest.front.returned(SENDS), [(0, 0), (1, 0)]);
+    assert_eq!((a.port.counters().bad_frame, a.port.counters().bad_chain), (2, 0));
+}
+
+#[test]
+fn a_frame_in_a_hundred_pieces_is_copied_once_and_the_guest_goes_on() {
+    let mut a = tenant("pieces", 64, USUAL, 1_536);
+    a.guest.piece = 600;
+    let bytes = frame(&mut Seed(1).rng(), 60_000);
+    assert!(a.guest.send(&bytes));
+    let sent = a.port.take(millis(0)).unwrap().unwrap();
+    a.port.flush().unwrap();
+    assert_eq!(a.guest.reap(), 1);
+    let mut read = vec![0; 60_000];
+    a.port.read(sent.token, 0, &mut read, Reading::First).unwrap();
+    assert!(read == bytes);
+}
+
+#[test]
+fn descriptors_that_change_after_the_frame_was_taken_harm_only_the_frame() {
+    let mut a = tenant("rewrite", 64, USUAL, 1_536);
+    a.guest.piece = 1_000;
+    let bytes = frame(&mut Seed(1).rng(), 3_000);
+    // The first retransmission makes the guest trusted.
+    assert!(a.guest.send(&bytes));
+    let first = a.port.take(millis(0)).unwrap().unwrap();
+    a.port.read(first.token, 0, &mut [0; 100], Reading::Again).unwrap();
+    let [sent, _] = [(); 2].map(|()| {
+        assert!(a.guest.send(&bytes));
+        a.port.take(millis(0)).unwrap().unwrap()
+    });
+    // Four descriptors belong to each frame; the second one's chain leaves the guest's memory now.
+    let table = a.guest.front.queues[SENDS].table;
+    a.guest.front.describe(table, 4, (MEMORY - 4, 1_000, NEXT, 5));
+    let mut read = vec![1; 2_000];
+    let report = a.port.read(sent.token, 1_000, &mut read, Reading::Again).unwrap_err();
+    assert!(matches!(report, PortError::Unreadable));
+    assert_eq!((read, a.port.counters().unreadable), (vec![0; 2_000], 1));
+    a.port.release(sent.token);
+    a.port.flush().unwrap();
+}
+
+#[test]
+fn memory_whose_file_is_cut_short_ends_the_connection_and_not_the_process() {
+    let mut a = tenant("withdrawn", 64, USUAL, 1_536);
+    assert!(a.guest.send(&frame(&mut Seed(1).rng(), 3_000)));
+    let sent = a.port.take(millis(0)).unwrap().unwrap();
+    let slot = a.port.claim(500, Turn::Early).unwrap();
+    ftruncate(&a.guest.front.file, 0).unwrap();
+    let _ = a.port.read(sent.token, 0, &mut vec![0; 3_000], Reading::First);
+    let _ = a.port.place(slot, 0, &[1; 500]);
+    let report = a.port.flush().unwrap_err().to_string();
+    assert!(report.contains("took memory away"), "{report}");
+    assert!(!a.port.is_up());
+    // Its own mapping is gone too, so its driver must not touch the rings any more.
+    works(a);
+}
+
+#[test]
+fn requests_that_cannot_be_are_refused_by_name() {
+    let socket = Socket::new("requests");
+    let mut port = VhostPort::open(&VhostConfig::at(&socket.0)).unwrap();
+    let mut front = FrontEnd::connect(&socket.0, 64, USUAL);
+    front.negotiate(&mut port);
+    let number = |value: u64| value.to_ne_bytes().to_vec();
+    let pair = |a: u32, b: u32| [a, b].map(u32::to_ne_bytes).concat();
+    let table = |count: u64, len: u64| [count, 0, len, 0, 0].map(u64::to_ne_bytes).concat();
+    let file = front.file.try_clone().unwrap();
+    let kick = front.queues[0].kick.try_clone().unwrap();
+    type Files<'a> = Vec<std::os::fd::BorrowedFd<'a>>;
+    let cases: Vec<(u32, Vec<u8>, Files<'_>, &str)> = vec![
+        (99, vec![], vec![], "unknown request 99"),
+        (6, vec![0; 16], vec![], "not offered"),
+        (request::SET_FEATURES, number(1 << 34), vec![], "not offered"),
+        (request::SET_FEATURES, vec![0; 7], vec![], "too short"),
+        (request::SET_VRING_NUM, pair(0, 100), vec![], "100 descriptors"),
+        (request::SET_VRING_NUM, pair(0, 65_536), vec![], "65536 descriptors"),
+        (request::SET_VRING_NUM, pair(2, 64), vec![], "queue 2"),
+        (request::SET_VRING_BASE, pair(0, 65_536), vec![], "base"),
+        (request::SET_MEM_TABLE, table(1, MEMORY), vec![], "1 memory regions with 0"),
+        (request::SET_MEM_TABLE, table(1, MEMORY + 1), vec![file.as_fd()], "memory file"),
+        (request::SET_MEM_TABLE, table(1, 0), vec![file.as_fd()], "memory file"),
+        (request::SET_VRING_KICK, number(0), vec![file.as_fd()], "no eventfd"),
+        (request::SET_VRING_KICK, number(0), vec![], "no descriptor"),
+        (request::SET_VRING_KICK, number(1 << 8), vec![], "polled"),
+        (request::SET_VRING_CALL, number(5), vec![kick.as_fd()], "queue 5"),
+    ];
+    for (request, body, files, reason) in cases {
+        let report = front.try_tell(&mut port, request, &body, &files).unwrap_err().to_string();
+        assert!(report.contains(reason) && report.contains("front end"), "{report}");
+        assert!(!port.is_up());
+    }
+    // The connection is as good as before.
+    front.share_memory(&mut port);
+    (0..2).for_each(|queue| front.start_queue(&mut port, queue));
+    assert!(port.is_up());
+}
+
+#[test]
+fn half_a_message_holds_up_nobody_and_no_message_ends_the_connection() {
+    let mut a = tenant("half", 64, USUAL, 1_536);
+    a.guest.front.stream.write_all(&[1, 0, 0, 0, 1, 0]).unwrap();
+    a.port.attend(millis(0)).unwrap();
+    assert!(a.guest.send(&frame(&mut Seed(1).rng(), 100)));
+    assert!(a.port.take(millis(0)).unwrap().is_some());
+    a.guest.front.stream.write_all(&[0xff; 20]).unwrap();
+    let report = a.port.attend(millis(0)).unwrap_err().to_string();
+    assert!(report.contains("no message") && !a.port.is_up(), "{report}");
+    works(a);
+}
+
+/// What a guest does that has lost its mind: rings, tables and requests are hit at random places while frames flow.
+fn rave(a: &mut Tenant, rng: &mut Rng) {
+    let front = &mut a.guest.front;
+    let queue = rng.index(2);
+    let table = front.queues[queue].table;
+    let any = |rng: &mut Rng| u16::try_from(rng.below(70)).unwrap();
+    match rng.below(9) {
+        0..3 => {
+            let address = [rng.below(MEMORY + 9), BUFFERS, rng.next_u64()][rng.index(3)];
+            let len = [rng.next_u32(), 100, 0, 70_000][rng.index(4)];
+            let flags = u16::try_from(rng.below(8)).unwrap();
+            front.describe(table, any(rng), (address, len, flags, any(rng)));
+        }
+        3..6 => front.offer(queue, any(rng)),
+        6 => front.write(rng.below(1 << 20), &rng.next_u64().to_le_bytes()),
+        7 => {
+            let which = u32::try_from(queue).unwrap();
+            let body = [which, rng.next_u32() % 3, 0, 0].map(u32::to_ne_bytes).concat();
+            let _ = front.try_tell(&mut a.port, 1 + rng.next_u32() % 20, &body[..8], &[]);
+        }
+        _ => {
+            let _ = a.port.attend(millis(0));
+            front.start_queue_again(&mut a.port, queue);
+        }
+    }
+}
+
+#[test]
+fn a_raving_guest_neither_stops_the_process_nor_harms_its_neighbour() {
+    for seed in 0..60 {
+        let mut rng = Seed(seed).child("rave", 0).rng();
+        let mut mad = tenant(&format!("mad-{seed}"), 64, USUAL, 1_536);
+        let mut sane = tenant(&format!("sane-{seed}"), 64, USUAL, 1_536);
+        let (mut tokens, mut slots) = (vec![], vec![]);
+        for round in 0..300 {
+            rave(&mut mad, &mut rng);
+            if let Ok(Some(sent)) = mad.port.take(millis(round)) {
+                assert!((26..=weft_ports::MAX_FRAME).contains(&sent.len), "seed {seed}");
+                tokens.push(sent);
+            }
+            for sent in &tokens {
+                let offset = rng.next_u32() % sent.len;
+                let reading = if rng.chance(1, 2) { Reading::First } else { Reading::Again };
+                let _ = mad.port.read(sent.token, offset, &mut [0; 1_400], reading);
+            }
+            slots.extend(mad.port.claim(26 + rng.next_u32() % 60_000, Turn::Early));
+            for &slot in &slots {
+                let _ = mad.port.place(slot, rng.next_u32() % 60_000, &[7; 1_400]);
+                let _ = mad.port.peek(slot, &mut [0; 268]);
+            }
+            if rng.chance(1, 4) && !slots.is_empty() {
+                let slot = slots.swap_remove(rng.index(slots.len()));
+                if rng.chance(1, 2) { mad.port.complete(slot) } else { mad.port.cancel(slot) }
+            }
+            if rng.chance(1, 4) && !tokens.is_empty() {
+                mad.port.release(tokens.swap_remove(rng.index(tokens.len())).token);
+            }
+            let _ = mad.port.flush();
+            mad.port.release_overdue(millis(round), weft_units::Duration::from_millis(28));
+        }
+        let holdings = mad.port.holdings();
+        assert_eq!((holdings.taken, holdings.claimed), (tokens.len(), slots.len()), "seed {seed}");
+        let bytes = frame(&mut rng, 900);
+        assert!(sane.guest.send(&bytes));
+        let sent = sane.port.take(millis(0)).unwrap().unwrap();
+        let mut read = vec![0; 900];
+        sane.port.read(sent.token, 0, &mut read, Reading::First).unwrap();
+        assert_eq!(read, bytes, "seed {seed}");
+    }
+}
