@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor ...`.
+# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants ...`.
 # As root on Debian, missing packages are installed. What is optional is only mentioned.
 set -euo pipefail
 
@@ -23,7 +23,9 @@ install_packages() {
     say "installing $*"
     local log
     log=$(mktemp)
-    # Another apt may hold the lock; a package list may be older than the mirror.
+    # Another apt may hold the lock; a package list may be older than the mirror. A kernel that only guests boot
+    # needs no initramfs of this machine's.
+    export INITRD=No
     if DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 update >"$log" 2>&1 &&
         DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 \
             install -y --no-install-recommends "$@" >>"$log" 2>&1; then
@@ -113,6 +115,13 @@ want_monitor() {
     want_absent "tests of the monitor"
 }
 
+# Guests and programs behind tenants' ports: a Linux to boot in QEMU, and DPDK's virtio-user.
+want_tenants() {
+    find_absent qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dpdk-testpmd:dpdk-dev
+    compgen -G '/boot/vmlinuz-*-cloud-amd64' >/dev/null || absent+=(linux-image-cloud-amd64)
+    want_absent "tests with virtual machines and DPDK"
+}
+
 for group in "$@"; do
     case "$group" in
     build) need_build ;;
@@ -121,6 +130,7 @@ for group in "$@"; do
     capture) want_capture ;;
     bindings) want_bindings ;;
     monitor) want_monitor ;;
-    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor)" ;;
+    tenants) want_tenants ;;
+    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants)" ;;
     esac
 done

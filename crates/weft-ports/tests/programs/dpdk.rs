@@ -1,0 +1,98 @@
+//! A program on DPDK's virtio-user: `dpdk-testpmd`, which sends every packet back to where it came from.
+
+use std::net::UdpSocket;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use weft_ports::{Port, VhostConfig, VhostPort};
+
+use crate::common::guest::Socket;
+use crate::common::namespace::Namespace;
+use crate::common::network::{noise, with_network};
+use crate::common::skipped;
+use crate::common::wire::Weather;
+use crate::{program, tap};
+
+/// Ends with the test.
+struct Testpmd(Child);
+
+impl Testpmd {
+    /// Swaps source and destination of what it receives, and sends it.
+    fn echo(program: &std::path::Path, socket: &Socket) -> Self {
+        let device =
+            format!("net_virtio_user0,path={},queues=1,mac=02:00:00:00:77:02", socket.0.display());
+        let child = Command::new(program)
+            .args(["--no-huge", "-m", "128", "--no-pci", "--lcores", "(0-1)@0", "--no-telemetry"])
+            .args(["--file-prefix", &format!("wp{}", std::process::id()), "--vdev", &device])
+            .args(["--", "-i", "--forward-mode=5tswap", "--auto-start", "--total-num-mbufs=2048"])
+            // It ends when its standard input does.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Testpmd {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Sends datagrams of many lengths, each until it comes back, and compares.
+fn echo_all(space: &Namespace, count: usize) {
+    let client = space.enter(|| UdpSocket::bind("10.77.3.1:0")).unwrap();
+    client.connect("10.77.3.2:7").unwrap();
+    client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut buffer = [0; 2_000];
+    for number in 0..count {
+        let mut datagram = noise(8 + 37 * number % 1_400);
+        datagram[..8].copy_from_slice(&(number as u64).to_be_bytes());
+        // Only before the program is up is anything lost.
+        client.send(&datagram).unwrap();
+        loop {
+            match client.recv(&mut buffer) {
+                Ok(len) if buffer[..8] == datagram[..8] => {
+                    assert!(buffer[..len] == datagram, "datagram {number} has changed");
+                    break;
+                }
+                Ok(_) => {}
+                Err(_) => {
+                    assert!(Instant::now() < deadline, "datagram {number} did not come back");
+                    client.send(&datagram).unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn dpdk_gets_and_sends_every_packet_whole_over_a_bad_network() {
+    let Some(testpmd) = program("dpdk-testpmd") else {
+        return skipped("DPDK's virtio-user", "no dpdk-testpmd (apt-get install dpdk-dev)");
+    };
+    if let Some(missing) = Namespace::missing() {
+        return skipped("DPDK's virtio-user", &missing);
+    }
+    let space = Namespace::new("wpdpdk");
+    let mut tap = tap(&space, "10.77.3.1");
+    space.ip(&["neigh", "add", "10.77.3.2", "lladdr", "02:00:00:00:77:02", "dev", "eth0"]);
+    let socket = Socket::new("dpdk");
+    let mut port = VhostPort::open(&VhostConfig::at(&socket.0)).unwrap();
+    let weather = Weather { loss: 30, reordering: 16 };
+    let ((), wires) = with_network([&mut tap, &mut port], weather, || {
+        let _testpmd = Testpmd::echo(&testpmd, &socket);
+        echo_all(&space, 2_000);
+    });
+    let reports: Vec<_> = wires.iter().flat_map(|wire| &wire.reports).collect();
+    assert!(reports.iter().all(|report| report.contains("is gone")), "{reports:?}");
+    let counters = port.counters();
+    assert!(counters.sent_frames >= 2_000 && counters.received_frames >= 2_000);
+    // The program asks for finished checksums, which the kernel had left to us.
+    assert!(counters.segmented >= 2_000, "{counters:?}");
+    assert_eq!((counters.bad_chain, counters.bad_header, counters.bad_frame), (0, 0, 0));
+}

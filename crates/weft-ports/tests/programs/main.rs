@@ -1,0 +1,32 @@
+//! Tenants that nobody here wrote: DPDK's virtio-user, and Linux in QEMU.
+#![expect(clippy::disallowed_methods, reason = "real programs live in real time")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod dpdk;
+mod initramfs;
+mod qemu;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use common::namespace::Namespace;
+use weft_ports::{TapConfig, TapPort};
+
+/// The tenant that these programs talk to: a TAP interface in a namespace of its own.
+fn tap(space: &Namespace, address: &str) -> TapPort {
+    TapPort::open(&TapConfig {
+        namespace: Some(space.0.parse().unwrap()),
+        mac: Some([2, 0, 0, 0, 0x77, 1]),
+        addresses: vec![(address.parse::<IpAddr>().unwrap(), 24)],
+        ..TapConfig::named("eth0")
+    })
+    .unwrap()
+}
+
+/// Where a program is, if it is installed.
+fn program(name: &str) -> Option<PathBuf> {
+    let folders = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"];
+    folders.iter().map(|folder| PathBuf::from(folder).join(name)).find(|path| path.is_file())
+}
