@@ -6,9 +6,10 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
 
-use weft_units::{Rng, Seed};
+use weft_units::{Instant as Time, Rng, Seed};
 use weft_vpc::{
-    Acl, AclConfig, Action, Direction, Ends, Frame, Net, Ports, Prefix, Rule, Sets, protocol,
+    Acl, AclConfig, Action, ConnectionsConfig, Direction, Ends, Frame, Net, Ports, Prefix, Rule,
+    SecurityGroupConfig, SecurityGroups, Sets, protocol,
 };
 use weft_wire::{Ecn, EtherType, EthernetHeader, Ipv4Header, Ipv4Options, MacAddr, U6, U13};
 
@@ -140,5 +141,31 @@ fn main() {
                 decided.count() as f64 * 100.0 / FRAMES as f64
             );
         }
+    }
+
+    println!("{:<22} {:>11} {:>5}", "security group", "connections", "ns");
+    for count in [FRAMES, 100_000] {
+        let rules = vec![Rule::new(Action::Allow, Direction::Ingress)];
+        let group = SecurityGroupConfig { name: "any".into(), rules };
+        let connections = ConnectionsConfig { most: count, ..ConnectionsConfig::default() };
+        let groups = SecurityGroups::new(&[group], &Sets::new(), connections, (1, 2));
+        let mut groups = groups.expect("good rules");
+        let bytes: Vec<_> = (0..count)
+            .map(|_| {
+                let port = u16::try_from(rng.below(1024)).expect("below 1,024");
+                datagram(address(&mut rng), address(&mut rng), port)
+            })
+            .collect();
+        let frames: Vec<_> =
+            bytes.iter().map(|bytes| Frame::parse(bytes, bytes.len()).expect("a frame")).collect();
+        let mut judge = |index: usize| {
+            let verdict =
+                groups.judge(Direction::Ingress, &frames[index], &bytes[index], Time::EPOCH);
+            assert!(black_box(verdict).is_ok(), "everything may come");
+        };
+        (0..count).for_each(&mut judge);
+        // Frames far apart, so that no connection is still in the cache.
+        let ns = nanoseconds(200_000, |index| judge(index * (count / FRAMES)));
+        println!("{:<22} {count:>11} {ns:>5.1}", "a connection's frame");
     }
 }

@@ -17,7 +17,7 @@ use crate::{Action, Direction, Frame, Net, Network, Prefix, Rule};
 mod classifier;
 
 use classifier::Classifier;
-pub(crate) use classifier::Headers;
+pub(crate) use classifier::{Headers, Upper};
 
 /// Prefixes by the name that rules use for them.
 pub type Sets = BTreeMap<String, Vec<Prefix>>;
@@ -147,10 +147,13 @@ impl Acl {
     /// Whether a frame may pass, counted for the rule that says so.
     pub fn judge(&mut self, direction: Direction, frame: &Frame) -> Decision {
         let decision = self.decide(direction, frame);
-        if let Some(rule) = decision.rule {
-            self.hits[rule as usize] += 1;
-        }
+        decision.rule.into_iter().for_each(|rule| self.hit(rule));
         decision
+    }
+
+    /// A rule decided on a packet.
+    pub(crate) fn hit(&mut self, rule: u32) {
+        self.hits[rule as usize] += 1;
     }
 
     /// Whether a frame would pass, and which rule says so.

@@ -5,6 +5,7 @@
 extern crate alloc;
 
 mod acl;
+mod connections;
 mod direction;
 #[cfg(test)]
 mod example;
@@ -14,10 +15,12 @@ mod neighbour;
 pub mod offload;
 mod prefix;
 mod rule;
+mod security_group;
 mod switch;
 mod table;
 
 pub use acl::{Acl, AclConfig, AclError, Decision, Explanation, Sets};
+pub use connections::ConnectionsConfig;
 pub use direction::Direction;
 pub use frame::{
     Arp, Fragment, Frame, FrameError, Icmp, Ip, Network, Tcp, TcpFlags, Transport, Udp, protocol,
@@ -26,6 +29,9 @@ pub use limit::{Limit, LimitError, Limiter};
 pub use offload::{Offload, OffloadError};
 pub use prefix::{ParsePrefixError, Prefix, PrefixMap};
 pub use rule::{Action, Ends, Net, ParseRuleError, Ports, Rule};
+pub use security_group::{
+    Pass, Refusal, SecurityGroupConfig, SecurityGroupCounters, SecurityGroups,
+};
 pub use switch::{
     DropCause, Leaving, NetworkConfig, PairView, Place, Plain, PortConfig, PortId, Reading, Slot,
     Switch, SwitchConfig, SwitchCounters, Tenants, Token, Turn, Vni,

@@ -132,8 +132,8 @@ fn matches(rule: &Rule, headers: &Headers) -> bool {
         Net::Set(_) => unreachable!("none is drawn"),
     };
     let (source, destination, types) = match headers.upper {
-        classifier::Upper::Ports { source, destination } => (Some(source), Some(destination), None),
-        classifier::Upper::Icmp { kind, code } => (None, None, Some((kind, code))),
+        Upper::Ports { source, destination } => (Some(source), Some(destination), None),
+        Upper::Icmp { kind, code } => (None, None, Some((kind, code))),
         _ => (None, None, None),
     };
     let ports = |ports: Option<Ports>, port: Option<u16>| {
@@ -142,7 +142,7 @@ fn matches(rule: &Rule, headers: &Headers) -> bool {
         })
     };
     let upper = match headers.upper {
-        classifier::Upper::Elsewhere => {
+        Upper::Elsewhere => {
             let plain = ports(rule.from.ports, None) && ports(rule.to.ports, None);
             rule.action == Action::Allow || (plain && rule.icmp.is_none())
         }
@@ -216,17 +216,15 @@ fn the_rule_that_is_found_is_the_first_that_matches() {
             let v4 = rng.chance(2, 3);
             let port = |rng: &mut Rng| u16::try_from(rng.below(30)).unwrap();
             let (protocol, upper) = match rng.below(5) {
-                0 => (47, classifier::Upper::Nothing),
+                0 => (47, Upper::Nothing),
                 1 => (
                     if v4 { 1 } else { 58 },
-                    classifier::Upper::Icmp { kind: 8, code: rng.next_u64().to_le_bytes()[0] & 1 },
+                    Upper::Icmp { kind: 8, code: rng.next_u64().to_le_bytes()[0] & 1 },
                 ),
-                2 => (17, classifier::Upper::Elsewhere),
+                2 => (17, Upper::Elsewhere),
                 _ => {
-                    let upper = classifier::Upper::Ports {
-                        source: port(&mut rng),
-                        destination: port(&mut rng),
-                    };
+                    let upper =
+                        Upper::Ports { source: port(&mut rng), destination: port(&mut rng) };
                     ([6, 17][rng.index(2)], upper)
                 }
             };

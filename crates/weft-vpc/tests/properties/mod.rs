@@ -4,15 +4,22 @@
 
 use weft_units::Instant;
 use weft_vpc::offload::{Segments, complete, fill, verify};
-use weft_vpc::{Frame, FrameError, Offload, Table, TableConfig, Transport};
+use weft_vpc::{
+    ConnectionsConfig, Direction, Frame, FrameError, Offload, Pass, SecurityGroupConfig,
+    SecurityGroups, Sets, Table, TableConfig, Transport,
+};
 use weft_wire::{MacAddr, VirtioNetHeader};
 
 /// Feeds bytes to a function, holds its promises, and says by a short name what became of them.
 pub type Property = fn(&[u8]) -> &'static str;
 
 /// Every property by the name of its fuzz target.
-pub const PROPERTIES: &[(&str, Property)] =
-    &[("tenant_frame", tenant_frame), ("offload", offload), ("table", table)];
+pub const PROPERTIES: &[(&str, Property)] = &[
+    ("tenant_frame", tenant_frame),
+    ("offload", offload),
+    ("table", table),
+    ("security_groups", security_groups),
+];
 
 /// A frame behind its virtio-net header.
 pub fn tenant_frame(bytes: &[u8]) -> &'static str {
@@ -130,4 +137,35 @@ pub fn table(bytes: &[u8]) -> &'static str {
         return "answered";
     }
     if table.neighbours().count() > 2 { "announced" } else { "nothing" }
+}
+
+/// A frame that a tenant sends where it may send what it likes, and gets back where nothing may come
+/// unasked.
+pub fn security_groups(bytes: &[u8]) -> &'static str {
+    const NOW: Instant = Instant::EPOCH;
+    let Ok((_, frame)) = Frame::parse_virtio(bytes, bytes.len()) else {
+        return "no_frame";
+    };
+    let ethernet = &bytes[VirtioNetHeader::LEN..];
+    let rules = vec!["allow egress any".parse().expect("a rule")];
+    let group = SecurityGroupConfig { name: "fuzz".into(), rules };
+    let connections = ConnectionsConfig::default();
+    let groups = SecurityGroups::new(&[group], &Sets::new(), connections, (1, 2));
+    let mut groups = groups.expect("a good group");
+    let unasked = groups.judge(Direction::Ingress, &frame, ethernet, NOW);
+    assert!(matches!(unasked, Err(_) | Ok(Pass::Neighbours)), "{unasked:?}");
+    let sent = groups.judge(Direction::Egress, &frame, ethernet, NOW);
+    let again = groups.judge(Direction::Egress, &frame, ethernet, NOW);
+    assert_eq!(sent.is_ok(), again.is_ok(), "what passed passes again");
+    let counters = groups.counters();
+    assert_eq!(counters.passed + counters.denied + counters.no_first_part, 3);
+    match (sent, again) {
+        (Err(refusal), _) => refusal.reason(),
+        (_, Ok(Pass::Connection)) => "connection",
+        (_, Ok(Pass::Rule(_))) => "each_for_itself",
+        (_, other) => {
+            assert!(matches!(other, Ok(Pass::Neighbours)), "{other:?}");
+            "neighbours"
+        }
+    }
 }

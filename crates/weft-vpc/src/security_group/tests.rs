@@ -1,0 +1,334 @@
+use std::collections::BTreeMap;
+
+use weft_units::{Duration, Seed};
+use weft_wire::EtherType;
+
+use super::*;
+use crate::TcpFlags;
+use crate::example::{ethernet, icmp, packet, parsed, tcp_numbered, udp};
+
+const IN: Direction = Direction::Ingress;
+const OUT: Direction = Direction::Egress;
+/// The tenant, and somebody else.
+const HERE: &str = "10.0.0.1";
+const THERE: &str = "10.9.0.2";
+
+fn at(millis: u64) -> Instant {
+    Instant::EPOCH + Duration::from_millis(millis)
+}
+
+fn config(rules: &[&str]) -> SecurityGroupConfig {
+    let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+    SecurityGroupConfig { name: "web".into(), rules }
+}
+
+fn groups(rules: &[&str]) -> SecurityGroups {
+    bounded(rules, 1000)
+}
+
+fn bounded(rules: &[&str], most: usize) -> SecurityGroups {
+    let connections = ConnectionsConfig { most, ..ConnectionsConfig::default() };
+    SecurityGroups::new(&[config(rules)], &Sets::new(), connections, (1, 2)).unwrap()
+}
+
+fn judge(
+    groups: &mut SecurityGroups,
+    direction: Direction,
+    bytes: &[u8],
+    millis: u64,
+) -> Result<Pass, Refusal> {
+    groups.judge(direction, &parsed(bytes), bytes, at(millis))
+}
+
+fn datagram(source: (&str, u16), destination: (&str, u16)) -> Vec<u8> {
+    packet(source.0, destination.0, protocol::UDP, &udp(source.1, destination.1, &[]))
+}
+
+/// A segment between 10.9.0.2:40000, who begins, and 10.0.0.1:80.
+fn segment(direction: Direction, flags: TcpFlags, sequence: u32, acknowledgement: u32) -> Vec<u8> {
+    let numbers = (sequence, acknowledgement);
+    match direction {
+        IN => packet(
+            THERE,
+            HERE,
+            protocol::TCP,
+            &tcp_numbered((40_000, 80), flags, numbers, &[], &[]),
+        ),
+        OUT => packet(
+            HERE,
+            THERE,
+            protocol::TCP,
+            &tcp_numbered((80, 40_000), flags, numbers, &[], &[]),
+        ),
+    }
+}
+
+const SYN: TcpFlags = TcpFlags::SYN;
+const ACK: TcpFlags = TcpFlags::ACK;
+const SYN_ACK: TcpFlags = TcpFlags(0x12);
+const FIN_ACK: TcpFlags = TcpFlags(0x11);
+const RST: TcpFlags = TcpFlags::RST;
+
+const WEB: &[&str] = &["allow ingress tcp to any port 80 name http"];
+
+/// A connection that both sides opened at 0.
+fn established() -> SecurityGroups {
+    let mut groups = groups(WEB);
+    assert_eq!(judge(&mut groups, IN, &segment(IN, SYN, 100, 0), 0), Ok(Pass::Rule(0)));
+    assert_eq!(judge(&mut groups, OUT, &segment(OUT, SYN_ACK, 500, 101), 0), Ok(Pass::Connection));
+    assert_eq!(judge(&mut groups, IN, &segment(IN, ACK, 101, 501), 0), Ok(Pass::Connection));
+    groups
+}
+
+#[test]
+fn answers_pass_where_questions_did_and_nothing_else() {
+    let mut groups = established();
+    let denied = Err(Refusal::Denied(None));
+    assert_eq!(judge(&mut groups, OUT, &datagram((HERE, 1), (THERE, 53)), 1), denied);
+    let other = packet(HERE, THERE, 6, &tcp_numbered((80, 40_001), SYN_ACK, (0, 0), &[], &[]));
+    assert_eq!(judge(&mut groups, OUT, &other, 1), denied);
+    assert_eq!(groups.connections(), 1);
+    // The tenant cannot speak as the other end.
+    assert_eq!(judge(&mut groups, OUT, &segment(IN, ACK, 101, 501), 1), denied);
+    let explanation = groups.explain(IN, &parsed(&segment(IN, SYN, 0, 0))).to_string();
+    assert_eq!(explanation, "allow by web: 1000 allow ingress tcp to any port 80 name web/http");
+    let counters = SecurityGroupCounters { passed: 3, denied: 3, ..Default::default() };
+    assert_eq!(groups.counters(), counters);
+}
+
+#[test]
+fn tcp_is_remembered_as_long_as_rfc_5382_asks() {
+    let ack = segment(OUT, ACK, 501, 101);
+    let open = |millis| judge(&mut established(), OUT, &ack, millis);
+    assert_eq!(open(7_439_999), Ok(Pass::Connection));
+    assert_eq!(open(7_440_000), Err(Refusal::Denied(None)));
+    // Opened by one side only: four minutes.
+    let half = |millis| {
+        let mut groups = groups(WEB);
+        judge(&mut groups, IN, &segment(IN, SYN, 100, 0), 0).unwrap();
+        judge(&mut groups, OUT, &segment(OUT, SYN_ACK, 500, 101), millis)
+    };
+    assert_eq!((half(239_999).is_ok(), half(240_000).is_ok()), (true, false));
+    // Closed by one side: as long as an open one. By both: four minutes.
+    let mut groups = established();
+    judge(&mut groups, IN, &segment(IN, FIN_ACK, 101, 501), 0).unwrap();
+    assert!(judge(&mut groups, OUT, &ack, 7_000_000).is_ok());
+    judge(&mut groups, OUT, &segment(OUT, FIN_ACK, 501, 102), 7_000_000).unwrap();
+    assert!(judge(&mut groups, IN, &segment(IN, ACK, 102, 502), 7_239_999).is_ok());
+    assert!(judge(&mut groups, OUT, &ack, 7_480_000).is_err());
+}
+
+#[test]
+fn the_same_ports_may_be_used_again() {
+    let mut groups = established();
+    judge(&mut groups, IN, &segment(IN, FIN_ACK, 101, 501), 0).unwrap();
+    judge(&mut groups, OUT, &segment(OUT, FIN_ACK, 501, 102), 0).unwrap();
+    // The answerer may not begin, the originator may, by the rule.
+    assert_eq!(judge(&mut groups, OUT, &segment(OUT, SYN, 9, 0), 1), Err(Refusal::Denied(None)));
+    assert_eq!(judge(&mut groups, IN, &segment(IN, SYN, 9000, 0), 1), Ok(Pass::Rule(0)));
+    assert_eq!(judge(&mut groups, OUT, &segment(OUT, SYN_ACK, 1, 9001), 2), Ok(Pass::Connection));
+    assert_eq!(groups.connections(), 1);
+}
+
+#[test]
+fn only_a_reset_that_its_receiver_believes_ends_a_connection() {
+    let ack = segment(OUT, ACK, 501, 101);
+    // The tenant expects 101 next; what lies before that, or a window after, is not believed.
+    for (sequence, believed) in [(101, true), (50_000, true), (100, false), (1 << 31, false)] {
+        let mut groups = established();
+        assert!(judge(&mut groups, IN, &segment(IN, RST, sequence, 0), 0).is_ok());
+        assert!(judge(&mut groups, OUT, &ack, 9_999).is_ok());
+        let mut groups = established();
+        judge(&mut groups, IN, &segment(IN, RST, sequence, 0), 0).unwrap();
+        assert_eq!(judge(&mut groups, OUT, &ack, 10_000).is_err(), believed, "{sequence}");
+    }
+    // A refused one: the reset answers the first segment.
+    let mut groups = groups(WEB);
+    judge(&mut groups, IN, &segment(IN, SYN, 100, 0), 0).unwrap();
+    assert!(judge(&mut groups, OUT, &segment(OUT, TcpFlags(0x14), 0, 101), 0).is_ok());
+    assert!(judge(&mut groups, OUT, &ack, 10_000).is_err());
+}
+
+#[test]
+fn a_connection_from_before_a_restart_goes_on_where_a_rule_allows_it() {
+    let mut groups = groups(WEB);
+    let ack = segment(OUT, ACK, 501, 101);
+    assert!(judge(&mut groups, OUT, &ack, 0).is_err());
+    assert_eq!(judge(&mut groups, IN, &segment(IN, ACK, 101, 501), 0), Ok(Pass::Rule(0)));
+    assert_eq!(judge(&mut groups, OUT, &ack, 7_439_999), Ok(Pass::Connection));
+}
+
+#[test]
+fn datagrams_are_remembered_longer_once_they_were_answered() {
+    let question = datagram((HERE, 5000), (THERE, 53));
+    let answer = datagram((THERE, 53), (HERE, 5000));
+    let asked = || {
+        let mut groups = groups(&["allow egress udp to any port 53"]);
+        assert_eq!(judge(&mut groups, IN, &answer, 0), Err(Refusal::Denied(None)));
+        judge(&mut groups, OUT, &question, 0).unwrap();
+        groups
+    };
+    assert!(judge(&mut asked(), IN, &answer, 29_999).is_ok());
+    assert!(judge(&mut asked(), IN, &answer, 30_000).is_err());
+    let answered = || {
+        let mut groups = asked();
+        judge(&mut groups, IN, &answer, 0).unwrap();
+        groups
+    };
+    assert!(judge(&mut answered(), IN, &answer, 299_999).is_ok());
+    assert!(judge(&mut answered(), IN, &answer, 300_000).is_err());
+}
+
+#[test]
+fn an_echo_is_answered_to_who_asked() {
+    let ping = |kind, id| packet(HERE, THERE, protocol::ICMP, &icmp(kind, 0, id, &[]));
+    let pong = |kind, id| packet(THERE, HERE, protocol::ICMP, &icmp(kind, 0, id, &[]));
+    let mut groups = groups(&["allow egress icmp type 8"]);
+    assert!(judge(&mut groups, IN, &pong(0, 7), 0).is_err());
+    assert_eq!(judge(&mut groups, OUT, &ping(8, 7), 0), Ok(Pass::Rule(0)));
+    assert_eq!(judge(&mut groups, IN, &pong(0, 7), 59_999), Ok(Pass::Connection));
+    assert!(judge(&mut groups, IN, &pong(0, 8), 59_999).is_err());
+    assert!(judge(&mut groups, IN, &pong(5, 7), 59_999).is_err(), "a redirect");
+    assert!(judge(&mut groups, IN, &pong(0, 7), 119_999).is_err());
+}
+
+#[test]
+fn errors_pass_to_who_sent_what_they_are_about() {
+    let v4 = datagram((HERE, 5000), (THERE, 53));
+    let mut groups = groups(&["allow egress udp to any port 53"]);
+    let error = |to: &str, quote: &[u8]| {
+        // From a router that has no connection with the tenant.
+        packet("10.0.0.254", to, protocol::ICMP, &icmp(3, 1, 0, quote))
+    };
+    assert!(judge(&mut groups, IN, &error(HERE, &v4[14..]), 0).is_err());
+    judge(&mut groups, OUT, &v4, 0).unwrap();
+    assert_eq!(judge(&mut groups, IN, &error(HERE, &v4[14..]), 0), Ok(Pass::Related));
+    // Quoted as short as RFC 792 allows; shorter; about another's; to another; in the other version.
+    assert_eq!(judge(&mut groups, IN, &error(HERE, &v4[14..42]), 0), Ok(Pass::Related));
+    assert!(judge(&mut groups, IN, &error(HERE, &v4[14..37]), 0).is_err());
+    let other = datagram((HERE, 5001), (THERE, 53));
+    assert!(judge(&mut groups, IN, &error(HERE, &other[14..]), 0).is_err());
+    assert!(judge(&mut groups, IN, &error("10.0.0.9", &v4[14..]), 0).is_err());
+    let v6 = datagram(("2001:db8::1", 5000), ("2001:db8::2", 53));
+    assert!(judge(&mut groups, IN, &error(HERE, &v6[14..]), 0).is_err());
+    let error = packet("2001:db8::9", "2001:db8::1", 58, &icmp(2, 0, 0, &v6[14..]));
+    assert!(judge(&mut groups, IN, &error, 0).is_err());
+    judge(&mut groups, OUT, &v6, 0).unwrap();
+    assert_eq!(judge(&mut groups, IN, &error, 0), Ok(Pass::Related));
+}
+
+#[test]
+fn neighbours_are_found_whatever_the_rules_say() {
+    let mut groups = groups(&[]);
+    let arp = ethernet(EtherType::ARP, &[&[0, 1, 8, 0, 6, 4, 0, 1][..], &[0; 20]].concat());
+    assert_eq!(judge(&mut groups, IN, &arp, 0), Ok(Pass::Neighbours));
+    let solicitation = packet("fe80::1", "ff02::1:ff00:2", 58, &icmp(135, 0, 0, &[0; 16]));
+    assert_eq!(judge(&mut groups, OUT, &solicitation, 0), Ok(Pass::Neighbours));
+    let mut routed = solicitation;
+    routed[21] = 254;
+    assert_eq!(judge(&mut groups, OUT, &routed, 0), Err(Refusal::Denied(None)));
+    let other = ethernet(EtherType(0x88cc), &[0; 50]);
+    assert_eq!(judge(&mut groups, IN, &other, 0), Err(Refusal::Denied(None)));
+}
+
+#[test]
+fn later_parts_pass_after_their_first_part() {
+    let part = |identification: u8, units: u8| {
+        let mut bytes = packet(THERE, HERE, protocol::UDP, &udp(5000, 53, &[0; 16]));
+        (bytes[19], bytes[20], bytes[21]) = (identification, 0x20, units);
+        bytes
+    };
+    let mut groups = groups(&["allow ingress udp to any port 53"]);
+    assert_eq!(judge(&mut groups, IN, &part(1, 3), 0), Err(Refusal::NoFirstPart));
+    assert_eq!(judge(&mut groups, IN, &part(1, 0), 0), Ok(Pass::Rule(0)));
+    assert_eq!(judge(&mut groups, IN, &part(1, 3), 59_999), Ok(Pass::Fragment));
+    assert_eq!(judge(&mut groups, IN, &part(2, 3), 59_999), Err(Refusal::NoFirstPart));
+    assert_eq!(judge(&mut groups, IN, &part(1, 3), 60_000), Err(Refusal::NoFirstPart));
+    // As many as are remembered.
+    for identification in 0..=255 {
+        judge(&mut groups, IN, &part(identification, 0), 60_000).unwrap();
+    }
+    assert!((0..=255).all(|id| judge(&mut groups, IN, &part(id, 3), 60_000).is_ok()));
+    assert_eq!(groups.first_parts.len(), MOST_FIRST_PARTS);
+}
+
+#[test]
+fn a_flood_of_questions_does_not_end_what_was_answered() {
+    let mut groups = bounded(&["allow ingress udp"], 100);
+    let question = |port| datagram((THERE, port), (HERE, 53));
+    let answer = |port| datagram((HERE, 53), (THERE, port));
+    for port in 0..50 {
+        judge(&mut groups, IN, &question(port), 0).unwrap();
+        judge(&mut groups, OUT, &answer(port), 0).unwrap();
+    }
+    assert!((50..20_000).all(|port| judge(&mut groups, IN, &question(port), 1000).is_ok()));
+    assert_eq!(groups.connections(), 100);
+    assert!(
+        (0..50).all(|port| judge(&mut groups, OUT, &answer(port), 1000) == Ok(Pass::Connection))
+    );
+    // Answered ones fill the table, and then there is no room until they are over.
+    for port in 20_000..20_050 {
+        assert!(judge(&mut groups, IN, &question(port), 2000).is_ok());
+        assert!(judge(&mut groups, OUT, &answer(port), 2000).is_ok());
+    }
+    assert_eq!(judge(&mut groups, IN, &question(30_000), 3000), Err(Refusal::TableFull));
+    assert_eq!(groups.counters().table_full, 1);
+    groups.sweep(1000, at(302_001));
+    assert_eq!(groups.connections(), 0);
+}
+
+#[test]
+fn other_rules_end_what_they_would_not_have_let_begin() {
+    let mut groups = established();
+    let mut rule = "allow ingress tcp from 10.0.0.0/8 to any port 80";
+    let ack = segment(OUT, ACK, 501, 101);
+    groups.set(&[config(&[rule])], &Sets::new()).unwrap();
+    assert_eq!(judge(&mut groups, OUT, &ack, 1), Ok(Pass::Connection));
+    rule = "allow ingress tcp from 10.0.0.0/16 to any port 80";
+    groups.set(&[config(&[rule])], &Sets::new()).unwrap();
+    assert_eq!(judge(&mut groups, OUT, &ack, 1), Err(Refusal::Denied(None)));
+    assert_eq!(groups.connections(), 0);
+    // Wrong rules change nothing.
+    let mut groups = established();
+    assert!(groups.set(&[config(&["allow ingress any from @nobody"])], &Sets::new()).is_err());
+    assert_eq!(judge(&mut groups, OUT, &ack, 1), Ok(Pass::Connection));
+}
+
+/// Datagrams at random between few ends, against a plain list of what was said when.
+#[test]
+fn a_datagram_passes_by_a_rule_or_by_what_was_said_before() {
+    for seed in 0..100 {
+        let mut rng = Seed(seed).child("groups", 0).rng();
+        let mut groups = groups(&["allow egress udp", "allow ingress udp to any port 1"]);
+        // By the two ports: who began, whether it was answered, and until when it holds.
+        let mut said: BTreeMap<(u16, u16), (Direction, bool, u64)> = BTreeMap::new();
+        let mut now = 0;
+        for _ in 0..500 {
+            now += rng.below(40_000);
+            let port = |rng: &mut weft_units::Rng| u16::try_from(rng.below(4)).unwrap();
+            let (here, there) = (port(&mut rng), port(&mut rng));
+            let direction = [IN, OUT][rng.index(2)];
+            let bytes = match direction {
+                IN => datagram((THERE, there), (HERE, here)),
+                OUT => datagram((HERE, here), (THERE, there)),
+            };
+            let known = said.get(&(here, there)).copied().filter(|&(.., until)| now < until);
+            let allowed = direction == OUT || here == 1;
+            let expected = match known {
+                Some((began, answered, _)) => {
+                    let answered = answered || began != direction;
+                    let until = now + if answered { 300_000 } else { 30_000 };
+                    said.insert((here, there), (began, answered, until));
+                    true
+                }
+                None => {
+                    if allowed {
+                        said.insert((here, there), (direction, false, now + 30_000));
+                    }
+                    allowed
+                }
+            };
+            assert_eq!(judge(&mut groups, direction, &bytes, now).is_ok(), expected, "seed {seed}");
+        }
+    }
+}
