@@ -5,7 +5,7 @@
 //! * A [`Cluster`] is read from a description ([`cluster`]) and, for the inside of servers, from
 //!   NCCL's topology XML ([`machine`]).
 //! * [`ring`] orders servers by block and keeps rings and trees on their rails.
-//! * [`ports`] computes the hashes of the switches.
+//! * [`ports`] computes the hashes of the switches and chooses the ports of all flows at once.
 //!
 //! Nothing here knows of time, sockets or processes.
 #![cfg_attr(not(test), no_std)]

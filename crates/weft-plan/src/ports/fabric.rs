@@ -1,0 +1,239 @@
+//! A network as its switches forward: routes, hashes, weights. From a flow's source port follows
+//! every link it takes.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use weft_topo::hash::{FabricHash, FiveTuple, HashAlgorithm, SwitchHash, SwitchSalt};
+use weft_topo::{Failures, LinkId, NodeId, Routes, Topology};
+
+use super::{Entropy, Flow, PlanError};
+use crate::cluster::Network;
+
+/// Links a path has at most: up and down eight tiers.
+pub(super) const LONGEST: usize = 16;
+
+/// A network that is asked for paths again and again.
+#[derive(Debug)]
+pub struct Fabric<'a> {
+    topology: &'a Topology,
+    routes: Routes,
+    failures: Failures,
+    addresses: &'a [u32],
+    weights: &'a BTreeMap<LinkId, u32>,
+    entropy: Entropy,
+    functions: Vec<Function>,
+    switches: Vec<Switch>,
+}
+
+/// A hash function of some switches.
+#[derive(Debug)]
+struct Function {
+    hash: FabricHash,
+    /// What each source port of the range changes in an affine hash; empty for others.
+    changes: Vec<u32>,
+}
+
+/// How one switch chooses.
+#[derive(Clone, Copy, Debug)]
+struct Switch {
+    function: usize,
+    salt: SwitchSalt,
+    /// Whether a link of its has a weight, and the direct form that knows of weights.
+    weighted: bool,
+    direct: SwitchHash,
+}
+
+/// What a switch chooses from, and what it chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice<'f> {
+    /// The switch.
+    pub switch: NodeId,
+    /// Its equal-cost links for the packet's destination.
+    pub links: &'f [LinkId],
+    /// The place of the one that it takes.
+    pub index: usize,
+}
+
+/// A flow's packet but for its source port.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packet {
+    tuple: FiveTuple,
+    /// The part of each function's hash that all switches share, with the first port.
+    bases: [u32; HashAlgorithm::ALL.len()],
+}
+
+/// Whether a switch's choice of so many is affine in the source port, and which function makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Affine {
+    function: usize,
+    rotate: u32,
+    /// The group has 2 to this many links.
+    pub(super) bits: u32,
+}
+
+impl<'a> Fabric<'a> {
+    /// The network with some cables or switches down, for UDP or other packets as `entropy` says.
+    ///
+    /// # Errors
+    /// `Entropy` for ports out of range, `Routes` for a network too large.
+    ///
+    /// # Panics
+    /// If the network's parts are not of one topology.
+    pub fn new(
+        network: &'a Network,
+        failures: &Failures,
+        entropy: Entropy,
+    ) -> Result<Self, PlanError> {
+        let Network { topology, hashes, addresses, weights, .. } = network;
+        entropy.check()?;
+        assert_eq!(hashes.len(), topology.switches() as usize, "one hash for each switch");
+        assert_eq!(addresses.len(), topology.hosts() as usize, "one address for each host");
+        let routes = Routes::compute(topology, failures)?;
+        let mut functions: Vec<Function> = Vec::new();
+        let mut switches = Vec::new();
+        for (switch, &direct) in topology.switch_ids().zip(hashes) {
+            let known = functions.iter().position(|f| f.hash.algorithm() == direct.algorithm);
+            let function = known.unwrap_or_else(|| {
+                functions.push(Function::new(direct.algorithm, entropy));
+                functions.len() - 1
+            });
+            let salt = functions[function].hash.salt(direct.seed, direct.rotate);
+            let weighted = topology.ports(switch).iter().any(|port| weights.contains_key(port));
+            switches.push(Switch { function, salt, weighted, direct });
+        }
+        let failures = failures.clone();
+        Ok(Self { topology, routes, failures, addresses, weights, entropy, functions, switches })
+    }
+
+    /// What it is built of.
+    pub const fn topology(&self) -> &'a Topology {
+        self.topology
+    }
+
+    /// Its routes.
+    pub const fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    /// Whether packets can pass a link.
+    pub fn is_up(&self, link: LinkId) -> bool {
+        self.failures.is_up(self.topology, link)
+    }
+
+    /// The source ports that flows may have.
+    pub const fn entropy(&self) -> Entropy {
+        self.entropy
+    }
+
+    /// The links that a flow takes with this source port, the host's first; empty where there is no
+    /// way.
+    ///
+    /// # Panics
+    /// If the flow is not of this network, or the port is not in the range.
+    pub fn path(&self, flow: Flow, port: u16) -> Vec<LinkId> {
+        let mut path = alloc::vec![flow.first];
+        let arrives = self.walk(flow, &self.packet(flow), port, |choice| {
+            path.push(choice.links[choice.index]);
+            true
+        });
+        if !arrives {
+            path.clear();
+        }
+        path
+    }
+
+    /// The flow's packet.
+    pub(super) fn packet(&self, flow: Flow) -> Packet {
+        let source = self.topology.link(flow.first).from;
+        let tuple = FiveTuple {
+            src: self.addresses[source.index()],
+            dst: self.addresses[flow.destination.index()],
+            src_port: self.entropy.first,
+            dst_port: self.entropy.destination_port,
+            protocol: self.entropy.protocol,
+        };
+        let mut bases = [0; HashAlgorithm::ALL.len()];
+        for (base, function) in bases.iter_mut().zip(&self.functions) {
+            *base = function.hash.base(&tuple);
+        }
+        Packet { tuple, bases }
+    }
+
+    /// Tells `each` every switch's choice on the way, for as long as it wants to know; whether the
+    /// packet arrives.
+    pub(super) fn walk<'f>(
+        &'f self,
+        flow: Flow,
+        packet: &Packet,
+        port: u16,
+        mut each: impl FnMut(Choice<'f>) -> bool,
+    ) -> bool {
+        let mut at = self.topology.link(flow.first).to;
+        for _ in 0..LONGEST {
+            if at == flow.destination {
+                return true;
+            }
+            let links = self.routes.next_links(at, flow.destination);
+            if links.is_empty() {
+                return false;
+            }
+            let index = if links.len() == 1 { 0 } else { self.choose(at, links, packet, port) };
+            if !each(Choice { switch: at, links, index }) {
+                return false;
+            }
+            at = self.topology.link(links[index]).to;
+        }
+        false
+    }
+
+    /// Which of its links the switch takes.
+    pub(super) fn choose(&self, at: NodeId, links: &[LinkId], packet: &Packet, port: u16) -> usize {
+        let switch = &self.switches[at.index() - self.topology.hosts() as usize];
+        let tuple = || FiveTuple { src_port: port, ..packet.tuple };
+        if switch.weighted {
+            let weight = |link| self.weights.get(link).copied().unwrap_or(1);
+            let weights: Vec<u32> = links.iter().map(weight).collect();
+            // A group without any weight is one that nothing can be sent to; its first link is
+            // as good as another.
+            return switch.direct.select_weighted(&tuple(), &weights).unwrap_or(0);
+        }
+        let function = &self.functions[switch.function];
+        let change = function.changes.get(usize::from(port - self.entropy.first));
+        let base = packet.bases[switch.function] ^ change.copied().unwrap_or(0);
+        function.hash.select(base, tuple, switch.salt, links.len())
+    }
+
+    /// How the switch's choice of `count` links depends on the source port, where that is affine.
+    pub(super) fn affine(&self, at: NodeId, count: usize) -> Option<Affine> {
+        let switch = &self.switches[at.index() - self.topology.hosts() as usize];
+        let is_affine = switch.direct.algorithm.is_affine() && !switch.weighted;
+        (is_affine && count.is_power_of_two()).then(|| Affine {
+            function: switch.function,
+            rotate: switch.direct.rotate,
+            bits: count.trailing_zeros(),
+        })
+    }
+
+    /// What each bit of the source port, from the lowest, changes in a choice: the columns of its
+    /// matrix over GF(2).
+    pub(super) fn columns(&self, affine: Affine) -> impl Iterator<Item = usize> + '_ {
+        let Function { hash, changes } = &self.functions[affine.function];
+        let salt = hash.salt(0, affine.rotate);
+        let nothing = FiveTuple { src: 0, dst: 0, src_port: 0, dst_port: 0, protocol: 0 };
+        let index = move |base| hash.select(base, || nothing, salt, 1 << affine.bits);
+        (0..self.entropy.bits).map(move |bit| index(changes[1 << bit]) ^ index(0))
+    }
+}
+
+impl Function {
+    fn new(algorithm: HashAlgorithm, entropy: Entropy) -> Self {
+        let hash = FabricHash::new(algorithm);
+        let tuple = |src_port| FiveTuple { src: 0, dst: 0, src_port, dst_port: 0, protocol: 0 };
+        let first = hash.base(&tuple(entropy.first));
+        let change = |port| hash.base(&tuple(port)) ^ first;
+        let changes =
+            if algorithm.is_affine() { entropy.ports().map(change).collect() } else { Vec::new() };
+        Self { hash, changes }
+    }
+}

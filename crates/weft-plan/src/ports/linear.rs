@@ -1,0 +1,169 @@
+//! Choosing ports for affine hashes by solving linear equations over GF(2).
+//!
+//! A group of 2^k links is chosen by k bits of the hash, and each bit of an affine hash is a sum of
+//! bits of the source port and a constant. So for all choices on a way together there is a
+//! matrix A, and a port for the wanted links is a solution of `A · x = wanted ^ base`. It is the
+//! property that Astral (section 3.4) takes from Zhang et al. (USENIX ATC 2021), with what the
+//! paper leaves out: the condition is on the bits that make the index, and has to hold for every
+//! *pair* of flows, not only against the first.
+
+use alloc::vec::Vec;
+
+/// A matrix over GF(2), ready to be solved. Columns belong to bits of the source port.
+#[derive(Clone, Debug)]
+pub struct Solver {
+    /// Images of the port bits, each with a leading bit that no other has, and which port bits
+    /// make it.
+    basis: Vec<(u64, u16)>,
+    /// Port changes that change no choice.
+    kernel: Vec<u16>,
+}
+
+impl Solver {
+    /// The matrix whose column `i` is what bit `i` of the port changes.
+    ///
+    /// # Panics
+    /// If there are more than 16 columns.
+    pub fn new(columns: impl IntoIterator<Item = u64>) -> Self {
+        let mut solver = Self { basis: Vec::new(), kernel: Vec::new() };
+        for (bit, column) in columns.into_iter().enumerate() {
+            assert!(bit < 16, "a port has 16 bits");
+            match solver.reduce(column, 1 << bit) {
+                (0, port) => solver.kernel.push(port),
+                reduced => solver.insert(reduced),
+            }
+        }
+        solver
+    }
+
+    /// How many bits of choice the port decides: 2 to this many paths can be told apart.
+    pub fn rank(&self) -> u32 {
+        u32::try_from(self.basis.len()).expect("at most 16")
+    }
+
+    /// A port change that changes the choices by exactly `wanted`, if there is one.
+    pub fn solve(&self, wanted: u64) -> Option<u16> {
+        let (rest, port) = self.reduce(wanted, 0);
+        (rest == 0).then_some(port)
+    }
+
+    /// The `number`th of the port changes that change no choice, modulo how many there are; zero
+    /// is the first.
+    pub fn silent(&self, number: u32) -> u16 {
+        let chosen = |(bit, &port): (usize, &u16)| if number >> bit & 1 == 1 { port } else { 0 };
+        self.kernel.iter().enumerate().map(chosen).fold(0, |all, port| all ^ port)
+    }
+
+    /// Port changes that lead any two flows of one pair of addresses over different links,
+    /// whatever the addresses, the base port and the switches' seeds are: relative path control.
+    /// As many as there are, up to `count`; the first is zero.
+    pub fn disjoint(&self, count: usize) -> Vec<u16> {
+        let most = 1usize << self.rank().min(16);
+        let combine = |number: usize| {
+            let chosen = self.basis.iter().enumerate().filter(|(bit, _)| number >> bit & 1 == 1);
+            chosen.fold(0, |all, (_, &(_, port))| all ^ port)
+        };
+        (0..count.min(most)).map(combine).collect()
+    }
+
+    fn reduce(&self, mut image: u64, mut port: u16) -> (u64, u16) {
+        for &(vector, from) in &self.basis {
+            if image ^ vector < image {
+                image ^= vector;
+                port ^= from;
+            }
+        }
+        (image, port)
+    }
+
+    /// Keeps the basis sorted by leading bit, highest first, so that one pass reduces.
+    fn insert(&mut self, reduced: (u64, u16)) {
+        let place = self.basis.partition_point(|other| other.0 > reduced.0);
+        self.basis.insert(place, reduced);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+
+    use weft_topo::hash::{FiveTuple, HashAlgorithm, SwitchHash};
+    use weft_units::Seed;
+
+    use super::*;
+
+    fn image(columns: &[u64], port: u16) -> u64 {
+        let chosen = columns.iter().enumerate().filter(|(bit, _)| port >> bit & 1 == 1);
+        chosen.fold(0, |all, (_, &column)| all ^ column)
+    }
+
+    #[test]
+    fn solutions_solve_and_what_has_none_has_none() {
+        for seed in 0..300 {
+            let mut rng = Seed(seed).child("matrix", 0).rng();
+            let (rows, count) = (1 + rng.below(10), 1 + rng.index(10));
+            let columns: Vec<u64> = (0..count).map(|_| rng.below(1 << rows)).collect();
+            let solver = Solver::new(columns.iter().copied());
+            let reached: BTreeSet<u64> =
+                (0..1 << count).map(|port| image(&columns, port)).collect();
+            assert_eq!(reached.len(), 1 << solver.rank());
+            for wanted in 0..1 << rows {
+                match solver.solve(wanted) {
+                    Some(port) => assert_eq!(image(&columns, port), wanted, "seed {seed}"),
+                    None => assert!(!reached.contains(&wanted), "seed {seed}"),
+                }
+            }
+            let silent: BTreeSet<u16> =
+                (0..1 << solver.kernel.len()).map(|n| solver.silent(n)).collect();
+            assert_eq!(
+                silent.len() << solver.rank(),
+                1 << count,
+                "kernel and image fill the space"
+            );
+            assert!(silent.iter().all(|&port| image(&columns, port) == 0));
+        }
+    }
+
+    #[test]
+    fn disjoint_offsets_part_every_pair_of_flows_whatever_addresses_and_seed() {
+        for &algorithm in HashAlgorithm::ALL.iter().filter(|algorithm| algorithm.is_affine()) {
+            let index = |seed, src, port: u16| {
+                let switch = SwitchHash { algorithm, seed, rotate: 3 };
+                let tuple = FiveTuple {
+                    src,
+                    dst: 0x0a00_0009,
+                    src_port: port,
+                    dst_port: 4791,
+                    protocol: 17,
+                };
+                switch.select(&tuple, 64) as u64
+            };
+            let column = |bit: u32| index(0, 1, 0xc000 | 1 << bit) ^ index(0, 1, 0xc000);
+            let solver = Solver::new((0..14).map(column));
+            assert_eq!(solver.rank(), 6, "{algorithm:?}");
+            let offsets = solver.disjoint(64);
+            let mut rng = Seed(7).rng();
+            for _ in 0..20 {
+                let (seed, src) = (rng.next_u32(), rng.next_u32());
+                let base = 0xc000 | u16::try_from(rng.below(1 << 14)).unwrap();
+                let taken: BTreeSet<u64> =
+                    offsets.iter().map(|offset| index(seed, src, base ^ offset)).collect();
+                assert_eq!(taken.len(), 64, "{algorithm:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_papers_small_offsets_part_four_flows_of_a_crc_but_not_of_its_upper_bits() {
+        // Section 3.4 takes δ = 1 to 4 with H(δ) ≠ H(0), which says nothing of pairs nor of bits.
+        let index = |rotate, port| {
+            let switch = SwitchHash { algorithm: HashAlgorithm::Crc16Bisync, seed: 1, rotate };
+            let tuple = FiveTuple { src: 1, dst: 2, src_port: port, dst_port: 4791, protocol: 17 };
+            switch.select(&tuple, 4)
+        };
+        let distinct = |rotate| {
+            (1..=4).map(|delta| index(rotate, 50_000 ^ delta)).collect::<BTreeSet<_>>().len()
+        };
+        assert!((0..16).any(|rotate| distinct(rotate) < 4));
+    }
+}

@@ -1,0 +1,138 @@
+//! Finding ports by trying: for hashes that cannot be solved.
+
+use weft_topo::LinkId;
+use weft_units::Rng;
+
+use super::fabric::{LONGEST, Packet};
+use super::targets::Target;
+use super::{Fabric, Flow};
+
+/// A path's links between switches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    links: [LinkId; LONGEST],
+    len: usize,
+}
+
+impl Path {
+    pub(super) fn links(&self) -> &[LinkId] {
+        &self.links[..self.len]
+    }
+}
+
+/// A port and where it leads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) port: u16,
+    pub(super) path: Path,
+}
+
+/// Ports in an order of its own for each flow, all of them before one comes again.
+fn candidates(fabric: &Fabric<'_>, rng: &mut Rng) -> impl Iterator<Item = u16> + use<> {
+    let entropy = fabric.entropy();
+    // An odd stride visits all of a power of two.
+    let (start, stride) = (rng.next_u32(), rng.next_u32() | 1);
+    (0..entropy.count()).map(move |n| entropy.port(start.wrapping_add(n.wrapping_mul(stride))))
+}
+
+/// What searching may still cost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    /// Ports that may still be tried, for all flows together.
+    pub(super) left: u64,
+}
+
+impl Budget {
+    /// What one of `flows` may try: its share, but never fewer than a handful.
+    pub(super) fn share(self, flows: usize, most: u32) -> u32 {
+        const HANDFUL: u64 = 8;
+        let share = (self.left / (flows as u64).max(1)).max(HANDFUL);
+        u32::try_from(share).unwrap_or(u32::MAX).min(most)
+    }
+
+    fn spend(&mut self) {
+        self.left = self.left.saturating_sub(1);
+    }
+}
+
+/// A port that takes the flow exactly where it should go, among the first `tries`.
+pub(super) fn exact(
+    fabric: &Fabric<'_>,
+    flow: Flow,
+    target: &Target,
+    taken: &[u16],
+    tries: u32,
+    (budget, rng): (&mut Budget, &mut Rng),
+) -> Option<u16> {
+    let packet = fabric.packet(flow);
+    let fits = |&port: &u16| {
+        budget.spend();
+        let mut right = !taken.contains(&port);
+        fabric.walk(flow, &packet, port, |choice| {
+            right = right && target.wanted(fabric, &choice) == Some(choice.index);
+            right
+        });
+        right
+    };
+    candidates(fabric, rng).take(tries as usize).find(fits)
+}
+
+/// The first of `tries` ports whose links all carry fewer than `limit` flows, or else the one whose
+/// busiest link is the least busy, then the one with the least flows on all its links.
+pub(super) fn first_fit(
+    fabric: &Fabric<'_>,
+    flow: Flow,
+    loads: &[u32],
+    taken: &[u16],
+    (limit, tries): (u32, u32),
+    (budget, rng): (&mut Budget, &mut Rng),
+) -> Found {
+    let packet = fabric.packet(flow);
+    let mut best: Option<((u32, u32), Found)> = None;
+    for port in candidates(fabric, rng).filter(|port| !taken.contains(port)).take(tries as usize) {
+        budget.spend();
+        // A path is no good as soon as one of its links is busier than the best path's busiest.
+        let most = best.map_or(u32::MAX, |((most, _), _)| most);
+        let Some(path) = follow(fabric, flow, &packet, port, |link| loads[link.index()] <= most)
+        else {
+            continue;
+        };
+        let on = || path.links().iter().map(|link| loads[link.index()]);
+        let cost = (on().max().unwrap_or(0), on().sum());
+        if best.is_none_or(|(least, _)| cost < least) {
+            best = Some((cost, Found { port, path }));
+        }
+        if cost.0 < limit {
+            break;
+        }
+    }
+    let any = || {
+        let port = fabric.entropy().first;
+        let path = follow(fabric, flow, &packet, port, |_| true);
+        Found { port, path: path.unwrap_or(Path { links: [LinkId(0); LONGEST], len: 0 }) }
+    };
+    best.map_or_else(any, |(_, found)| found)
+}
+
+/// The links between switches that the flow takes; none as soon as `keep` refuses one.
+pub(super) fn follow(
+    fabric: &Fabric<'_>,
+    flow: Flow,
+    packet: &Packet,
+    port: u16,
+    keep: impl Fn(LinkId) -> bool,
+) -> Option<Path> {
+    let topology = fabric.topology();
+    let mut path = Path { links: [LinkId(0); LONGEST], len: 0 };
+    let mut kept = true;
+    fabric.walk(flow, packet, port, |choice| {
+        let link = choice.links[choice.index];
+        if !topology.is_host(topology.link(link).to) {
+            path.links[path.len] = link;
+            path.len += 1;
+            kept = keep(link);
+        }
+        kept
+    });
+    kept.then_some(path)
+}
