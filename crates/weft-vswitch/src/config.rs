@@ -5,11 +5,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use weft_ports::{Namespace, TapConfig};
+use weft_ports::{
+    Namespace, Port as Interface, PortError, Role, TapConfig, TapPort, VhostConfig, VhostPort,
+};
 use weft_transport::TransportConfig;
 use weft_transport::congestion;
 use weft_units::Duration;
-use weft_vpc::{NetworkConfig, Vni};
+use weft_vpc::{
+    Acl, AclConfig, ConnectionsConfig, Limit, NetworkConfig, Prefix, SecurityGroupConfig,
+    SecurityGroups, Sets, Vni,
+};
 use weft_wire::{DataHeader, MacAddr, MessageHeader, VxlanHeader};
 
 /// The control socket of a daemon that was not told another.
@@ -30,6 +35,16 @@ pub struct Config {
     /// Where addresses are that need not be learned.
     #[serde(default, rename = "route")]
     pub routes: Vec<Route>,
+    /// Access lists that ports name.
+    #[serde(default, rename = "acl")]
+    pub acls: Vec<AclConfig>,
+    /// Security groups that ports name.
+    #[serde(default, rename = "security-group")]
+    pub security_groups: Vec<SecurityGroupConfig>,
+    /// Prefixes by the name that rules use for them. The members of a security group are a set of
+    /// its name; what stands here are those of other hosts.
+    #[serde(default)]
+    pub sets: Sets,
 }
 
 /// This host in the network that carries the overlay.
@@ -86,9 +101,36 @@ pub struct Port {
     pub vni: u32,
     /// Its address on Ethernet. Frames from another are dropped.
     pub mac: Mac,
+    /// The access list its packets are held against.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acl: Option<String>,
+    /// The security groups it is in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub security_groups: Vec<String>,
+    /// How much may pass, to the tenant (`ingress`) and from it (`egress`).
+    #[serde(default, skip_serializing_if = "Limits::is_empty")]
+    pub limit: Limits,
     /// What it is.
     #[serde(flatten)]
     pub kind: Kind,
+}
+
+/// Rate limits of a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// To the tenant. What exceeds it is not sent again, and its sender slows down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ingress: Option<Limit>,
+    /// From the tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress: Option<Limit>,
+}
+
+impl Limits {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What a tenant's interface is.
@@ -108,6 +150,17 @@ pub enum Kind {
         /// Whether it outlives the daemon, so that a restart leaves the tenant's interface alone.
         #[serde(default)]
         persistent: bool,
+    },
+    /// A vhost-user socket, for virtual machines and DPDK.
+    VhostUser {
+        /// Where the front end connects.
+        socket: PathBuf,
+        /// Whether the front end listens there, and this daemon connects.
+        #[serde(default)]
+        connect: bool,
+        /// Addresses the guest has, so that questions for them are answered on this host.
+        #[serde(default)]
+        addresses: Vec<String>,
     },
 }
 
@@ -267,6 +320,10 @@ impl Config {
                 return Err(value("port.name", &port.name, "a name that no other port has"));
             }
         }
+        for port in &self.ports {
+            self.acl_of(port)?;
+            self.groups_of(port, (0, 0))?;
+        }
         for route in &self.routes {
             vni("route.vni", route.vni)?;
         }
@@ -355,28 +412,111 @@ impl Port {
 
     fn check(&self) -> Result<(), ConfigError> {
         self.vni()?;
-        let Kind::Tap { addresses, .. } = &self.kind;
-        addresses.iter().try_for_each(|text| address(text).map(drop))
+        for (way, limit) in [("ingress", self.limit.ingress), ("egress", self.limit.egress)] {
+            let refused =
+                |error| value(format!("port.limit.{way}"), error, "a limit that can be kept");
+            limit.map_or(Ok(()), |limit| limit.check()).map_err(refused)?;
+        }
+        self.addresses().map(drop)
     }
 
-    /// The TAP interface it asks for.
+    /// Its IP addresses, with the lengths of their prefixes.
     ///
     /// # Errors
-    /// An address that is none.
-    pub fn tap(&self, mtu: u16) -> Result<TapConfig, ConfigError> {
-        let Kind::Tap { interface, namespace, addresses, persistent } = &self.kind;
-        Ok(TapConfig {
-            namespace: namespace.as_ref().map(|text| match text.parse::<Namespace>() {
-                Ok(namespace) => namespace,
-                Err(never) => match never {},
-            }),
-            persistent: *persistent,
-            mtu: Some(mtu.into()),
-            mac: Some(self.mac.0.0),
-            addresses: addresses.iter().map(|text| address(text)).collect::<Result<_, _>>()?,
-            ..TapConfig::named(interface)
+    /// One that is none.
+    pub fn addresses(&self) -> Result<Vec<(IpAddr, u8)>, ConfigError> {
+        let (Kind::Tap { addresses, .. } | Kind::VhostUser { addresses, .. }) = &self.kind;
+        addresses.iter().map(|text| address(text)).collect()
+    }
+
+    /// Opens the interface.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub(crate) fn open(&self, mtu: u16) -> Result<Box<dyn Interface>, PortError> {
+        Ok(match &self.kind {
+            Kind::Tap { interface, namespace, persistent, .. } => {
+                Box::new(TapPort::open(&TapConfig {
+                    namespace: namespace.as_deref().map(namespace_of),
+                    persistent: *persistent,
+                    mtu: Some(mtu.into()),
+                    mac: Some(self.mac.0.0),
+                    addresses: self.addresses().unwrap_or_default(),
+                    ..TapConfig::named(interface)
+                })?)
+            }
+            Kind::VhostUser { socket, connect, .. } => {
+                let role = if *connect { Role::Connect } else { Role::Listen };
+                Box::new(VhostPort::open(&VhostConfig { role, ..VhostConfig::at(socket) })?)
+            }
         })
     }
+}
+
+fn namespace_of(text: &str) -> Namespace {
+    match text.parse() {
+        Ok(namespace) => namespace,
+        Err(never) => match never {},
+    }
+}
+
+impl Config {
+    /// The prefixes that rules name: those of the configuration, and the members of security groups.
+    fn sets(&self) -> Sets {
+        let mut sets = self.sets.clone();
+        for group in &self.security_groups {
+            sets.entry(group.name.clone()).or_default();
+        }
+        for port in &self.ports {
+            let addresses = port.addresses().unwrap_or_default();
+            let members: Vec<_> =
+                addresses.iter().map(|&(address, _)| Prefix::of(address)).collect();
+            for group in &port.security_groups {
+                sets.entry(group.clone()).or_default().extend(&members);
+            }
+        }
+        sets
+    }
+
+    /// The access list of a port.
+    ///
+    /// # Errors
+    /// There is none of that name, or it contradicts itself.
+    pub fn acl_of(&self, port: &Port) -> Result<Option<Acl>, ConfigError> {
+        let Some(name) = &port.acl else { return Ok(None) };
+        let known: Vec<_> = self.acls.iter().map(|acl| acl.name.as_str()).collect();
+        let acl = self.acls.iter().find(|acl| acl.name == *name);
+        let acl = acl.ok_or_else(|| value("port.acl", name, one_of(&known)))?;
+        let refused = |error| value("acl", error, "rules that add up");
+        Acl::new(acl, &self.sets()).map(Some).map_err(refused)
+    }
+
+    /// The security groups of a port.
+    ///
+    /// # Errors
+    /// There is none of that name, or it contradicts itself.
+    pub fn groups_of(
+        &self,
+        port: &Port,
+        secret: (u64, u64),
+    ) -> Result<Option<SecurityGroups>, ConfigError> {
+        if port.security_groups.is_empty() {
+            return Ok(None);
+        }
+        let known: Vec<_> = self.security_groups.iter().map(|group| group.name.as_str()).collect();
+        let find = |name: &String| {
+            let group = self.security_groups.iter().find(|group| group.name == *name);
+            group.cloned().ok_or_else(|| value("port.security-groups", name, one_of(&known)))
+        };
+        let groups: Vec<_> = port.security_groups.iter().map(find).collect::<Result<_, _>>()?;
+        let refused = |error| value("security-group", error, "rules that add up");
+        let connections = ConnectionsConfig::default();
+        SecurityGroups::new(&groups, &self.sets(), connections, secret).map(Some).map_err(refused)
+    }
+}
+
+fn one_of(known: &[&str]) -> String {
+    if known.is_empty() { "one that is defined; none is".into() } else { known.join(", ") }
 }
 
 /// An address and the length of its prefix.

@@ -9,8 +9,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use weft_vpc::AclConfig;
 
-use crate::config::{Network, Port, Route};
+use crate::config::{Limits, Network, Port, Route};
 use crate::{Daemon, OpenError, Status};
 
 /// The longest line that is taken.
@@ -54,6 +55,20 @@ pub enum Request {
         /// Where.
         route: Route,
     },
+    /// Limits what passes a port.
+    Limit {
+        /// Which port.
+        port: String,
+        /// How much.
+        limits: Limits,
+    },
+    /// Holds a port's packets against an access list, or against none.
+    Acl {
+        /// Which port.
+        port: String,
+        /// The list.
+        acl: Option<AclConfig>,
+    },
 }
 
 /// What a daemon answers.
@@ -77,6 +92,8 @@ impl Request {
             Self::SetNetwork { network } => daemon.set_network(network),
             Self::Peer { vni, peer, remove } => daemon.change_peer(vni, peer, remove),
             Self::SetRoute { route } => daemon.set_route(route),
+            Self::Limit { port, limits } => daemon.limit_port(&port, limits),
+            Self::Acl { port, acl } => daemon.set_acl(&port, acl),
         };
         done.map(|()| Answer::Done).map_err(|error| error.to_string())
     }

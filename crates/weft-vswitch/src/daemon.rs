@@ -6,13 +6,16 @@ use std::net::IpAddr;
 
 use weft_agent::Clock;
 use weft_agent::udp::{SocketConfig, SocketError, Sockets};
-use weft_ports::{Port, PortError, TapPort};
+use weft_ports::{Port, PortError};
 use weft_transport::{Arrival, Secret};
 use weft_units::{Duration, Instant, Seed};
-use weft_vpc::{Frame, Place, PortConfig, PortId, Reading, Switch, SwitchConfig, Tenants, Vni};
+use weft_vpc::{
+    AclConfig, Direction, Frame, LimitError, Place, PortConfig, PortId, Reading, Switch,
+    SwitchConfig, Tenants, Vni,
+};
 use weft_wire::{Packet, VirtioNetHeader};
 
-use crate::config::{Config, ConfigError, Network, Port as PortOptions, Route};
+use crate::config::{Config, ConfigError, Limits, Network, Port as PortOptions, Route};
 use crate::control::Control;
 use crate::status::{self, NetworkStatus, PairStatus, PortStatus, Status};
 use crate::tenants::{Ports, report};
@@ -41,6 +44,9 @@ pub enum OpenError {
     /// The sockets.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// A limit that cannot be kept.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
     /// A port.
     #[error("port {name}: {cause}")]
     Port {
@@ -142,17 +148,89 @@ impl Daemon {
             return Err(OpenError::Unknown(format!("there is a port {} already", options.name)));
         }
         let vni = options.vni()?;
-        let tap = options.tap(self.config.host.tenant_mtu())?;
+        let addresses = options.addresses()?;
+        let acl = self.config.acl_of(&options)?;
+        let (one, two) = (u64::from_le_bytes(random()?), u64::from_le_bytes(random()?));
+        let groups = self.config.groups_of(&options, (one, two))?;
         let named = |cause| OpenError::Port { name: options.name.clone(), cause };
-        let port: Box<dyn Port> = Box::new(TapPort::open(&tap).map_err(named)?);
+        let port = options.open(self.config.host.tenant_mtu()).map_err(named)?;
         let id = PortId(self.next_port);
         self.next_port += 1;
         let mac = options.mac.0;
         self.switch.set_port(id, PortConfig { vni, addresses: vec![mac] });
-        self.switch.table(vni).set_mac(mac, Some(Place::Port(id)));
+        let table = self.switch.table(vni);
+        table.set_mac(mac, Some(Place::Port(id)));
+        addresses.iter().for_each(|&(address, _)| table.set_neighbour(address, Some(mac)));
+        self.switch.set_acl(id, acl);
+        self.switch.set_groups(id, groups);
+        self.set_limits(id, options.limit)?;
         self.ports.insert(id, port);
         tracing::info!(port = options.name, vni = options.vni, "port added");
+        self.config.ports.push(options.clone());
         self.names.insert(id, options);
+        Ok(())
+    }
+
+    fn set_limits(&mut self, port: PortId, limits: Limits) -> Result<(), OpenError> {
+        let now = self.clock.now();
+        for (way, limit) in
+            [(Direction::Ingress, limits.ingress), (Direction::Egress, limits.egress)]
+        {
+            self.switch.set_limit(now, port, way, limit)?;
+        }
+        Ok(())
+    }
+
+    fn port_named(&self, name: &str) -> Result<PortId, OpenError> {
+        let found = self.names.iter().find(|(_, options)| options.name == name);
+        found.map(|(&id, _)| id).ok_or_else(|| {
+            let known: Vec<_> = self.names.values().map(|known| known.name.as_str()).collect();
+            OpenError::Unknown(weft_units::unknown_name("port", name, &known))
+        })
+    }
+
+    fn change_port(&mut self, id: PortId, change: impl Fn(&mut PortOptions)) {
+        if let Some(options) = self.names.get_mut(&id) {
+            change(options);
+            let (name, options) = (&options.name, &*options);
+            let known = self.config.ports.iter_mut().find(|known| known.name == *name);
+            known.into_iter().for_each(|known| known.clone_from(options));
+        }
+    }
+
+    /// Limits what passes a port.
+    ///
+    /// # Errors
+    /// There is no such port, or the limit cannot be kept.
+    pub fn limit_port(&mut self, name: &str, limits: Limits) -> Result<(), OpenError> {
+        let id = self.port_named(name)?;
+        self.set_limits(id, limits)?;
+        self.change_port(id, |options| options.limit = limits);
+        Ok(())
+    }
+
+    /// Holds a port's packets against an access list of these rules, or against none.
+    ///
+    /// # Errors
+    /// There is no such port, or the rules contradict themselves.
+    pub fn set_acl(&mut self, name: &str, acl: Option<AclConfig>) -> Result<(), OpenError> {
+        let id = self.port_named(name)?;
+        let list = acl.as_ref().map(|acl| acl.name.clone());
+        let before = self.config.acls.clone();
+        if let Some(acl) = acl {
+            self.config.acls.retain(|known| known.name != acl.name);
+            self.config.acls.push(acl);
+        }
+        let mut options = self.names[&id].clone();
+        options.acl = list.clone();
+        match self.config.acl_of(&options) {
+            Ok(acl) => self.switch.set_acl(id, acl),
+            Err(error) => {
+                self.config.acls = before;
+                return Err(error.into());
+            }
+        };
+        self.change_port(id, |options| options.acl.clone_from(&list));
         Ok(())
     }
 
@@ -161,13 +239,13 @@ impl Daemon {
     /// # Errors
     /// There is none of that name.
     pub fn remove_port(&mut self, name: &str) -> Result<(), OpenError> {
-        let found = self.names.iter().find(|(_, options)| options.name == name);
-        let Some((&id, options)) = found else {
-            let known: Vec<_> = self.names.values().map(|known| known.name.as_str()).collect();
-            return Err(OpenError::Unknown(weft_units::unknown_name("port", name, &known)));
-        };
-        let (vni, mac) = (options.vni()?, options.mac.0);
-        self.switch.table(vni).set_mac(mac, None);
+        let id = self.port_named(name)?;
+        let options = &self.names[&id];
+        let (vni, mac, addresses) = (options.vni()?, options.mac.0, options.addresses()?);
+        let table = self.switch.table(vni);
+        table.set_mac(mac, None);
+        addresses.iter().for_each(|&(address, _)| table.set_neighbour(address, None));
+        self.config.ports.retain(|known| known.name != name);
         self.switch.remove_port(self.clock.now(), id, &mut self.ports);
         self.ports.remove(id);
         self.names.remove(&id);

@@ -11,7 +11,7 @@ use std::{io, path::PathBuf};
 use weft_lab::{Lab, LabError, LabSpec};
 use weft_wire::MacAddr;
 
-use crate::config::{Config, Host, Kind, Mac, Network, Port, Route};
+use crate::config::{Config, Host, Kind, Limits, Mac, Network, Port, Route};
 use crate::{Daemon, OpenError};
 
 /// The hosts of a trial.
@@ -200,6 +200,9 @@ fn config_of(trial: &TrialConfig, lab: &Lab, host: usize) -> Config {
         networks: vec![],
         ports: vec![],
         routes: vec![],
+        acls: vec![],
+        security_groups: vec![],
+        sets: Default::default(),
     };
     for (index, tenant) in trial.tenants.iter().enumerate() {
         let vni = 100 + u32::try_from(index).expect("few tenants");
@@ -211,7 +214,15 @@ fn config_of(trial: &TrialConfig, lab: &Lab, host: usize) -> Config {
             addresses: vec![format!("{}/24", Trial::address(host))],
             persistent: false,
         };
-        config.ports.push(Port { name: tenant.clone(), vni, mac: mac(host), kind });
+        config.ports.push(Port {
+            name: tenant.clone(),
+            vni,
+            mac: mac(host),
+            acl: None,
+            security_groups: vec![],
+            limit: Limits::default(),
+            kind,
+        });
         let other = 1 - host;
         config.routes.push(Route { vni, mac: mac(other), peer: address(other) });
     }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use weft_lab::{Direction, Impairment, LabSpec};
 use weft_vswitch::Status;
+use weft_vswitch::config::Kind;
 use weft_vswitch::control::{Answer, Request, ask};
 use weft_vswitch::trial::{Trial, TrialConfig};
 
@@ -127,8 +128,9 @@ fn a_restart_keeps_the_tenants_connections() {
     for host in 0..2 {
         // The tenant's interface outlives its daemon.
         for port in &mut trial.config(host).ports {
-            let weft_vswitch::config::Kind::Tap { persistent, .. } = &mut port.kind;
-            *persistent = true;
+            if let Kind::Tap { persistent, .. } = &mut port.kind {
+                *persistent = true;
+            }
         }
         trial.stop(host);
         trial.start(host).unwrap();

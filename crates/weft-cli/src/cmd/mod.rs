@@ -23,6 +23,7 @@ mod ping;
 mod run;
 mod sim;
 mod stat;
+mod vpc;
 
 /// What every command's `--help` says at the end of the first page.
 const EXIT_CODES: &str = "\
@@ -38,6 +39,7 @@ Examples:
   sudo weft lab up --spines 4                a leaf–spine fabric of network namespaces
   sudo weft lab set l0-s1 --loss 1%          one of its four paths loses packets
   weft run -- ib_write_bw                    an RDMA program as it is, without RDMA hardware
+  sudo weft vpc try --loss 1%                tenants' own TCP over paths that lose packets, and none sees it
   weft stat                                  the channels of running programs
   weft experiment run stellar-fig12          a paper's figure, its value beside ours
   weft sim run mine.toml --html out/mine.html
@@ -91,6 +93,7 @@ commands! {
     Capture => capture;
     Run => run;
     Device => device;
+    Vpc => vpc;
     Stat => stat;
     Adm => adm;
     Monitor => monitor;

@@ -19,50 +19,50 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// What somebody wants.
 #[derive(Debug)]
-pub(super) struct Request {
-    pub(super) is_post: bool,
-    pub(super) path: String,
-    pub(super) query: String,
+pub(crate) struct Request {
+    pub(crate) is_post: bool,
+    pub(crate) path: String,
+    pub(crate) query: String,
     /// The token that comes with it.
-    pub(super) token: Option<String>,
-    pub(super) body: Vec<u8>,
+    pub(crate) token: Option<String>,
+    pub(crate) body: Vec<u8>,
 }
 
 /// What they get.
 #[derive(Debug)]
-pub(super) struct Reply {
-    pub(super) status: StatusCode,
-    pub(super) kind: &'static str,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) kind: &'static str,
+    pub(crate) body: Vec<u8>,
 }
 
-pub(super) const HTML: &str = "text/html; charset=utf-8";
-pub(super) const CSS: &str = "text/css; charset=utf-8";
-pub(super) const SCRIPT: &str = "text/javascript; charset=utf-8";
-pub(super) const SVG: &str = "image/svg+xml";
-pub(super) const JSON: &str = "application/json";
-pub(super) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(crate) const HTML: &str = "text/html; charset=utf-8";
+pub(crate) const CSS: &str = "text/css; charset=utf-8";
+pub(crate) const SCRIPT: &str = "text/javascript; charset=utf-8";
+pub(crate) const SVG: &str = "image/svg+xml";
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
 impl Reply {
-    pub(super) fn new(kind: &'static str, body: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn new(kind: &'static str, body: impl Into<Vec<u8>>) -> Self {
         Self { status: StatusCode::OK, kind, body: body.into() }
     }
 
-    pub(super) fn json(value: &impl serde::Serialize) -> Self {
+    pub(crate) fn json(value: &impl serde::Serialize) -> Self {
         match serde_json::to_vec(value) {
             Ok(body) => Self::new(JSON, body),
             Err(error) => Self::refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
         }
     }
 
-    pub(super) fn refuse(status: StatusCode, why: &str) -> Self {
+    pub(crate) fn refuse(status: StatusCode, why: &str) -> Self {
         Self { status, kind: TEXT, body: format!("{why}\n").into_bytes() }
     }
 }
 
 /// Answers requests. It may block.
-pub(super) type Handler = Arc<dyn Fn(&Request) -> Reply + Send + Sync>;
+pub(crate) type Handler = Arc<dyn Fn(&Request) -> Reply + Send + Sync>;
 
 /// Connections at a time; more wait.
 const CONNECTIONS: usize = 128;
@@ -85,7 +85,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> Result<T> {
 }
 
 /// Serves until the program ends.
-pub(super) async fn serve(listener: TcpListener, handler: Handler) {
+pub(crate) async fn serve(listener: TcpListener, handler: Handler) {
     let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };

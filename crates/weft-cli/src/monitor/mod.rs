@@ -11,7 +11,7 @@
 //! | orders to nodes, here or on other hosts | `orders.rs` |
 
 mod collect;
-mod http;
+pub(crate) mod http;
 mod metrics;
 mod orders;
 mod picture;

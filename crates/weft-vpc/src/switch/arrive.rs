@@ -247,7 +247,7 @@ impl Switch {
         let parsed = Frame::parse_virtio(head, len as usize);
         let (_, frame) = parsed.map_err(|_| DropCause::Malformed)?;
         if let Some(port) = self.ports.get_mut(&port) {
-            port.gate.judge(Direction::Ingress, &frame)?;
+            port.gate.judge(Direction::Ingress, &frame, &head[VirtioNetHeader::LEN..], now)?;
         }
         let Some(pair) = connection.and_then(|connection| self.pairs.get(connection)) else {
             return Ok(());

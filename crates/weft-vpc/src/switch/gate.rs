@@ -1,15 +1,16 @@
-//! What a port's tenant may send and receive: access lists and rate limits.
+//! What a port's tenant may send and receive: access lists, security groups and rate limits.
 
 use weft_units::{ByteCount, Instant};
 use weft_wire::VirtioNetHeader;
 
 use super::DropCause;
-use crate::{Acl, Action, Direction, Frame, Limit, LimitError, Limiter};
+use crate::{Acl, Action, Direction, Frame, Limit, LimitError, Limiter, SecurityGroups};
 
 /// A port's rules. Everything passes a fresh one.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     acl: Option<Acl>,
+    groups: Option<SecurityGroups>,
     limiters: [Option<Limiter>; 2],
 }
 
@@ -20,6 +21,14 @@ impl Gate {
 
     pub(super) fn acl(&self) -> Option<&Acl> {
         self.acl.as_ref()
+    }
+
+    pub(super) fn set_groups(&mut self, groups: Option<SecurityGroups>) {
+        self.groups = groups;
+    }
+
+    pub(super) fn groups_mut(&mut self) -> Option<&mut SecurityGroups> {
+        self.groups.as_mut()
     }
 
     pub(super) fn set_limit(
@@ -33,13 +42,21 @@ impl Gate {
         Ok(())
     }
 
-    /// Whether a frame is allowed.
-    pub(super) fn judge(&mut self, direction: Direction, frame: &Frame) -> Result<(), DropCause> {
-        let Some(acl) = &mut self.acl else { return Ok(()) };
-        match acl.judge(direction, frame).action {
-            Action::Allow => Ok(()),
-            Action::Deny => Err(DropCause::Denied),
+    /// Whether a frame that begins with `bytes` is allowed.
+    pub(super) fn judge(
+        &mut self,
+        direction: Direction,
+        frame: &Frame,
+        bytes: &[u8],
+        now: Instant,
+    ) -> Result<(), DropCause> {
+        let denies = |acl: &mut Acl| acl.judge(direction, frame).action == Action::Deny;
+        let refuses =
+            |groups: &mut SecurityGroups| groups.judge(direction, frame, bytes, now).is_err();
+        if self.acl.as_mut().is_some_and(denies) || self.groups.as_mut().is_some_and(refuses) {
+            return Err(DropCause::Denied);
         }
+        Ok(())
     }
 
     /// Whether there is room for `bytes` more of `frames` more frames.

@@ -16,7 +16,7 @@ use weft_transport::{
 use weft_units::{Duration, Instant, Seed};
 use weft_wire::{MacAddr, Packet};
 
-use crate::{Acl, Direction, Limit, LimitError, Table, TableConfig};
+use crate::{Acl, Direction, Limit, LimitError, SecurityGroups, Table, TableConfig};
 
 mod arrive;
 mod counters;
@@ -235,6 +235,16 @@ impl Switch {
     /// Holds a port's packets against an access list, or no longer. Whether there is such a port.
     pub fn set_acl(&mut self, port: PortId, acl: Option<Acl>) -> bool {
         self.ports.get_mut(&port).map(|port| port.gate.set_acl(acl)).is_some()
+    }
+
+    /// Holds a port's connections against security groups, or no longer. Whether there is such a port.
+    pub fn set_groups(&mut self, port: PortId, groups: Option<SecurityGroups>) -> bool {
+        self.ports.get_mut(&port).map(|port| port.gate.set_groups(groups)).is_some()
+    }
+
+    /// The security groups of a port.
+    pub fn groups_mut(&mut self, port: PortId) -> Option<&mut SecurityGroups> {
+        self.ports.get_mut(&port)?.gate.groups_mut()
     }
 
     /// The access list of a port.

@@ -64,13 +64,14 @@ impl super::Port {
         &mut self,
         virtio: &VirtioNetHeader,
         frame: &Frame,
+        bytes: &[u8],
         now: Instant,
     ) -> Result<(), DropCause> {
         let allowed = &self.config.addresses;
         if !allowed.is_empty() && !allowed.contains(&frame.source) {
             return Err(DropCause::Spoofed);
         }
-        self.gate.judge(Direction::Egress, frame)?;
+        self.gate.judge(Direction::Egress, frame, bytes, now)?;
         let frames = frames_in(virtio, frame.len);
         match self.gate.admit(Direction::Egress, frame.len, frames, now) {
             true => Ok(()),
@@ -97,10 +98,10 @@ impl Switch {
         let Ok((virtio, frame)) = Frame::parse_virtio(head, len as usize) else {
             return self.drop_frame(port, token, DropCause::Malformed, tenants);
         };
-        if let Err(cause) = sender.admit(&virtio, &frame, now) {
+        let bytes = &head[VirtioNetHeader::LEN..];
+        if let Err(cause) = sender.admit(&virtio, &frame, bytes, now) {
             return self.drop_frame(port, token, cause, tenants);
         }
-        let bytes = &head[VirtioNetHeader::LEN..];
         let table = self.table(vni);
         table.learn(&frame, bytes, Place::Port(port), now);
         if let Some(answer) = table.answer(&frame, bytes, now) {

@@ -1,0 +1,291 @@
+//! `weft vpc`: the reliable multipath overlay for unmodified tenants.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use serde_json::json;
+use weft_vpc::{AclConfig, Action, Limit};
+use weft_vswitch::Status;
+use weft_vswitch::config::{CONTROL, Kind, Limits, Mac, Port, Route};
+use weft_vswitch::control::{Answer, Request, ask};
+
+use crate::output::Output;
+
+mod metrics;
+mod serve;
+mod show;
+mod try_out;
+
+/// Carry tenants' networks between hosts: reliable, over every path, for unmodified VMs and containers
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  sudo weft vpc try --loss 1%                    two hosts, two tenants, a lossy fabric, a shell in one of them
+  sudo weft vpc serve --config /etc/weft/vpc.toml   the daemon; one a host
+  weft vpc status                                ports, pairs, paths and their health
+  weft vpc port add web --vni 100 --mac 02:00:00:00:07:01 --tap eth0 --namespace web --address 192.168.7.1/24
+  weft vpc peer add 100 10.0.2.2                 another host has ports of network 100
+  weft vpc limit web --ingress 1Gbps
+  weft vpc acl web 'deny ingress tcp to any port 22'
+
+Tenants are network namespaces, containers and bare hosts (TAP), QEMU guests and DPDK programs (vhost-user). Peers \
+that speak only VXLAN are spoken to in VXLAN. docs/overlay.md has the configuration."
+)]
+pub(crate) struct Args {
+    /// The daemon's control socket
+    #[arg(long, global = true, value_name = "PATH", default_value = CONTROL)]
+    control: PathBuf,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Serve until interrupted
+    Serve(serve::Serve),
+    /// Show ports, pairs of interfaces, their paths and health
+    #[command(after_help = "\
+Examples:
+  weft vpc status
+  weft vpc status --json | jq '.pairs[].paths[] | select(.up | not)'")]
+    Status,
+    /// Add, list and remove tenants' interfaces
+    #[command(subcommand)]
+    Port(PortVerb),
+    /// Say which hosts have ports of a network
+    #[command(subcommand)]
+    Peer(PeerVerb),
+    /// Say where an address is that need not be learned
+    #[command(after_help = "\
+Example:
+  weft vpc route 100 02:00:00:00:07:02 10.0.2.2")]
+    Route {
+        /// The network
+        vni: u32,
+        /// The address
+        mac: Mac,
+        /// The host that has it
+        peer: IpAddr,
+    },
+    /// Hold a port's packets against an access list; without rules, against none
+    #[command(after_help = "\
+Examples:
+  weft vpc acl web 'deny ingress tcp to any port 22' 'allow ingress any'
+  weft vpc acl web --deny 'allow ingress tcp to any port 80' 'allow egress any'
+  weft vpc acl web                                          no list any more
+
+A rule is: [PRIORITY] allow|deny ingress|egress [PROTOCOL] [from NET [port PORTS]] [to NET [port PORTS]]. What the \
+receiver's list drops is acknowledged, and not sent again.")]
+    Acl {
+        /// The port
+        port: String,
+        /// The rules, in their order
+        rules: Vec<String>,
+        /// Deny what no rule matches [default: allow it]
+        #[arg(long)]
+        deny: bool,
+    },
+    /// Limit what passes a port; what is not said is not limited
+    #[command(after_help = "\
+Examples:
+  weft vpc limit web --ingress 1Gbps --egress 500Mbps
+  weft vpc limit web                                    no limits any more")]
+    Limit {
+        /// The port
+        port: String,
+        /// To the tenant, as 1Gbps; what exceeds it slows its sender
+        #[arg(long, value_name = "RATE")]
+        ingress: Option<weft_units::BitRate>,
+        /// From the tenant
+        #[arg(long, value_name = "RATE")]
+        egress: Option<weft_units::BitRate>,
+    },
+    /// Try it: two hosts, two tenants and a fabric on this machine
+    Try(try_out::Try),
+}
+
+#[derive(Debug, Subcommand)]
+enum PortVerb {
+    /// Add an interface
+    #[command(after_help = "\
+Examples:
+  weft vpc port add web --vni 100 --mac 02:00:00:00:07:01 --tap eth0 --namespace web --address 192.168.7.1/24
+  weft vpc port add db --vni 100 --mac 02:00:00:00:07:02 --vhost-user /run/weft/db.sock
+  qemu-system-x86_64 ... -object memory-backend-memfd,id=m,size=1G,share=on -machine pc,memory-backend=m \\
+    -chardev socket,id=c,path=/run/weft/db.sock -netdev vhost-user,id=n,chardev=c \\
+    -device virtio-net-pci,netdev=n,mac=02:00:00:00:07:02")]
+    Add(Add),
+    /// List interfaces
+    #[command(after_help = "\
+Example:
+  weft vpc port list --json")]
+    List,
+    /// Remove an interface
+    #[command(after_help = "\
+Example:
+  weft vpc port del web")]
+    Del {
+        /// Its name
+        name: String,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Add {
+    /// What it is called here
+    name: String,
+    /// Its network
+    #[arg(long)]
+    vni: u32,
+    /// Its Ethernet address
+    #[arg(long)]
+    mac: Mac,
+    /// A TAP interface of this name
+    #[arg(
+        long,
+        value_name = "INTERFACE",
+        conflicts_with = "vhost_user",
+        required_unless_present = "vhost_user"
+    )]
+    tap: Option<String>,
+    /// The network namespace of the TAP interface
+    #[arg(long, value_name = "NAME|PATH", requires = "tap")]
+    namespace: Option<String>,
+    /// Keep the TAP interface when the daemon ends
+    #[arg(long, requires = "tap")]
+    persistent: bool,
+    /// A vhost-user socket
+    #[arg(long, value_name = "PATH")]
+    vhost_user: Option<PathBuf>,
+    /// The front end listens at the socket, and the daemon connects
+    #[arg(long, requires = "vhost_user")]
+    connect: bool,
+    /// An address of the tenant, as 192.168.7.1/24
+    #[arg(long = "address", value_name = "ADDRESS/LENGTH")]
+    addresses: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum PeerVerb {
+    /// Add a host
+    #[command(after_help = "\
+Example:
+  weft vpc peer add 100 10.0.2.2")]
+    Add {
+        /// The network
+        vni: u32,
+        /// The host
+        peer: IpAddr,
+    },
+    /// Remove a host
+    #[command(after_help = "\
+Example:
+  weft vpc peer del 100 10.0.2.2")]
+    Del {
+        /// The network
+        vni: u32,
+        /// The host
+        peer: IpAddr,
+    },
+}
+
+impl Add {
+    fn port(self) -> Port {
+        let Self { name, vni, mac, tap, namespace, persistent, vhost_user, connect, addresses } =
+            self;
+        let kind = match (tap, vhost_user) {
+            (_, Some(socket)) => Kind::VhostUser { socket, connect, addresses },
+            (tap, None) => Kind::Tap {
+                interface: tap.expect("required where there is no socket"),
+                namespace,
+                addresses,
+                persistent,
+            },
+        };
+        let limit = Limits::default();
+        Port { name, vni, mac, acl: None, security_groups: vec![], limit, kind }
+    }
+}
+
+pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
+    let Args { control, verb } = arguments;
+    let (request, done) = match verb {
+        Verb::Serve(serve) => return serve::run(serve, output),
+        Verb::Try(options) => return try_out::run(options, output),
+        Verb::Status => {
+            show::status(&status(&control)?, output)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Verb::Port(PortVerb::List) => {
+            show::ports(&status(&control)?.ports, output)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Verb::Port(PortVerb::Add(add)) => {
+            let port = add.port();
+            let done = format!("added {}", port.name);
+            (Request::AddPort { port }, done)
+        }
+        Verb::Port(PortVerb::Del { name }) => {
+            let done = format!("removed {name}");
+            (Request::RemovePort { name }, done)
+        }
+        Verb::Peer(PeerVerb::Add { vni, peer }) => {
+            (Request::Peer { vni, peer, remove: false }, format!("network {vni} reaches {peer}"))
+        }
+        Verb::Peer(PeerVerb::Del { vni, peer }) => {
+            (Request::Peer { vni, peer, remove: true }, format!("network {vni} left {peer}"))
+        }
+        Verb::Route { vni, mac, peer } => {
+            (Request::SetRoute { route: Route { vni, mac, peer } }, format!("{mac} is at {peer}"))
+        }
+        Verb::Acl { port, rules, deny } => {
+            let acl = access_list(&port, &rules, deny)?;
+            let done = format!("{} rules for {port}", rules.len());
+            (Request::Acl { port, acl }, done)
+        }
+        Verb::Limit { port, ingress, egress } => {
+            let limit = |rate| Some(Limit { rate: Some(rate), ..Limit::default() });
+            let limits =
+                Limits { ingress: ingress.and_then(limit), egress: egress.and_then(limit) };
+            let done = format!("limited {port}");
+            (Request::Limit { port, limits }, done)
+        }
+    };
+    match tell(&control, &request)? {
+        Answer::Done => output.value(&json!({ "done": done }), || done.clone())?,
+        Answer::Refused(why) => bail!(why),
+        Answer::Status(_) => bail!("the daemon answered something else than it was asked"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn access_list(port: &str, rules: &[String], deny: bool) -> Result<Option<AclConfig>> {
+    if rules.is_empty() && !deny {
+        return Ok(None);
+    }
+    let rules = rules.iter().map(|rule| Ok(rule.parse()?)).collect::<Result<_>>()?;
+    let default = if deny { Action::Deny } else { Action::Allow };
+    Ok(Some(AclConfig { name: format!("{port}-list"), default, rules }))
+}
+
+fn tell(control: &Path, request: &Request) -> Result<Answer> {
+    ask(control, request).with_context(|| {
+        format!(
+            "no daemon at {} (start one: `weft vpc serve`, or name its --control)",
+            control.display()
+        )
+    })
+}
+
+fn status(control: &Path) -> Result<Status> {
+    match tell(control, &Request::Status)? {
+        Answer::Status(status) => Ok(*status),
+        Answer::Refused(why) => bail!(why),
+        Answer::Done => bail!("the daemon answered something else than it was asked"),
+    }
+}

@@ -1,0 +1,113 @@
+//! A daemon's status as OpenMetrics.
+
+use std::collections::BTreeMap;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use weft_vswitch::Status;
+
+type Labels = Vec<(&'static str, String)>;
+type Counters = Family<Labels, Counter>;
+type Gauges = Family<Labels, Gauge<f64, std::sync::atomic::AtomicU64>>;
+
+/// The status as one text.
+pub(super) fn text(status: &Status) -> String {
+    let mut registry = Registry::with_prefix("weft_vpc");
+    ports(status, &mut registry);
+    pairs(status, &mut registry);
+    let transport = counters(&mut registry, "transport", "What the transport did, by name");
+    by_name(&transport, "event", &status.transport);
+    let dropped = counters(&mut registry, "dropped", "Dropped, and no port to blame, by cause");
+    by_name(&dropped, "cause", &status.dropped);
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("writing to a string cannot fail");
+    text
+}
+
+fn counters(registry: &mut Registry, name: &str, help: &str) -> Counters {
+    let family = Counters::default();
+    registry.register(name, help, family.clone());
+    family
+}
+
+fn gauges(registry: &mut Registry, name: &str, help: &str) -> Gauges {
+    let family = Gauges::default();
+    registry.register(name, help, family.clone());
+    family
+}
+
+fn by_name(family: &Counters, label: &'static str, counts: &BTreeMap<String, u64>) {
+    for (name, &count) in counts {
+        family.get_or_create(&vec![(label, name.clone())]).inc_by(count);
+    }
+}
+
+fn ports(status: &Status, registry: &mut Registry) {
+    let up = gauges(registry, "port_up", "Whether a tenant is at the port");
+    let frames = counters(registry, "port_frames", "Frames of a port, by direction");
+    let bytes = counters(registry, "port_bytes", "Bytes of a port's frames, by direction");
+    let carried =
+        counters(registry, "port_carried", "Frames a port's tenant sent, by how they went on");
+    let dropped =
+        counters(registry, "port_dropped", "Frames of a port that were dropped, by cause");
+    let declined = counters(registry, "port_declined", "Packets that came again for want of room");
+    let held = gauges(registry, "port_held", "Frames held for a port, by direction");
+    for port in &status.ports {
+        let with = |more: Option<(&'static str, &str)>| {
+            let mut labels = vec![("port", port.name.clone()), ("vni", port.vni.to_string())];
+            labels.extend(more.map(|(label, value)| (label, value.to_owned())));
+            labels
+        };
+        up.get_or_create(&with(None)).set(f64::from(u8::from(port.up)));
+        declined.get_or_create(&with(None)).inc_by(port.declined);
+        let directions =
+            [("sent", port.sent, port.held.0), ("received", port.received, port.held.1)];
+        for (way, (count, size), holding) in directions {
+            let labels = with(Some(("direction", way)));
+            frames.get_or_create(&labels).inc_by(count);
+            bytes.get_or_create(&labels).inc_by(size);
+            held.get_or_create(&labels).set(holding as f64);
+        }
+        let (reliable, plain, local) = port.carried;
+        for (by, count) in [("reliable", reliable), ("plain", plain), ("local", local)] {
+            carried.get_or_create(&with(Some(("by", by)))).inc_by(count);
+        }
+        for (cause, &count) in &port.dropped {
+            dropped.get_or_create(&with(Some(("cause", cause)))).inc_by(count);
+        }
+    }
+}
+
+fn pairs(status: &Status, registry: &mut Registry) {
+    let up = gauges(registry, "pair_up", "Whether a pair's connection is set up");
+    let packets = counters(registry, "pair_packets", "Packets sent for a pair, repeats included");
+    let repeats = counters(registry, "pair_repeats", "Packets sent again for a pair");
+    let waiting = gauges(registry, "pair_waiting_frames", "Frames of a pair not acknowledged");
+    let path_up = gauges(registry, "path_up", "Whether a path carries anything");
+    let rtt = gauges(registry, "path_rtt_seconds", "Smoothed round trip of a path");
+    let lost = counters(registry, "path_lost_packets", "Packets lost on a path");
+    for pair in &status.pairs {
+        let labels = vec![
+            ("vni", pair.vni.to_string()),
+            ("port", pair.port.clone()),
+            ("remote", pair.remote.to_string()),
+            ("peer", pair.peer.to_string()),
+        ];
+        up.get_or_create(&labels).set(f64::from(u8::from(pair.up)));
+        packets.get_or_create(&labels).inc_by(pair.packets.0);
+        repeats.get_or_create(&labels).inc_by(pair.packets.1);
+        waiting.get_or_create(&labels).set(pair.waiting as f64);
+        for path in &pair.paths {
+            let mut labels = labels.clone();
+            labels.push(("path", path.path.to_string()));
+            path_up.get_or_create(&labels).set(f64::from(u8::from(path.up)));
+            lost.get_or_create(&labels).inc_by(path.lost);
+            if let Some(us) = path.rtt_us {
+                rtt.get_or_create(&labels).set(us / 1e6);
+            }
+        }
+    }
+}

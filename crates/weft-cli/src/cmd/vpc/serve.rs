@@ -1,0 +1,79 @@
+//! `weft vpc serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use anyhow::{Context, Result};
+use hyper::StatusCode;
+use serde_json::json;
+use weft_vswitch::Daemon;
+use weft_vswitch::config::Config;
+use weft_vswitch::control::{Answer, Request, ask};
+
+use super::metrics;
+use crate::interrupt::until_interrupted;
+use crate::monitor::http::{self, Handler, OPENMETRICS, Reply};
+use crate::output::Output;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  sudo weft vpc serve --config /etc/weft/vpc.toml
+  sudo weft vpc serve --config vpc.toml --metrics 127.0.0.1:9464    Prometheus reads http://127.0.0.1:9464/metrics
+  WEFT_LOG=debug sudo -E weft vpc serve --config vpc.toml
+
+Needs CAP_NET_ADMIN for TAP interfaces. A restart keeps tenants' connections where their interfaces are persistent.")]
+pub(super) struct Serve {
+    /// The configuration, a TOML file
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Serve OpenMetrics here
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
+}
+
+pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
+    let config = Config::read(&arguments.config)?;
+    let control = config.host.control.clone();
+    let address = config.host.socket();
+    let mut daemon = Daemon::open(config)?;
+    if let Some(at) = arguments.metrics {
+        serve_metrics(at, control.clone())?;
+    }
+    let stop = until_interrupted()?;
+    output.value(&json!({ "serving": address, "control": control }), || {
+        format!("serving at {address}, asked at {}", control.display())
+    })?;
+    daemon.run(|| stop.load(Ordering::Relaxed)).context("cannot wait for packets")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Answers Prometheus on a thread of its own, which asks the daemon as anybody does.
+fn serve_metrics(at: SocketAddr, control: PathBuf) -> Result<()> {
+    let listener = std::net::TcpListener::bind(at)
+        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+        .with_context(|| format!("cannot serve metrics at {at}"))?;
+    let handler: Handler = Arc::new(move |request| {
+        if request.path != "/metrics" {
+            return Reply::refuse(StatusCode::NOT_FOUND, "metrics are at /metrics");
+        }
+        match ask(&control, &Request::Status) {
+            Ok(Answer::Status(status)) => Reply::new(OPENMETRICS, metrics::text(&status)),
+            _ => Reply::refuse(StatusCode::SERVICE_UNAVAILABLE, "the daemon does not answer"),
+        }
+    });
+    let serve = move || {
+        let listen = async {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            http::serve(listener, handler).await;
+            anyhow::Ok(())
+        };
+        http::block_on(listen)
+    };
+    thread::Builder::new().name("metrics".into()).spawn(serve).context("cannot start a thread")?;
+    Ok(())
+}

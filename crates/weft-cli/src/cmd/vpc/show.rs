@@ -1,0 +1,153 @@
+//! A daemon's status for people.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use weft_report::{Cell, Column, Table};
+use weft_vswitch::{PairStatus, PathStatus, PortStatus, Status};
+
+use crate::output::{Output, render};
+
+/// Everything, or as JSON.
+pub(super) fn status(status: &Status, output: Output) -> Result<()> {
+    output.value(status, || {
+        let mut text = format!("host {}, tenants' MTU {}\n", status.address, status.tenant_mtu);
+        for network in &status.networks {
+            let network = &network.network;
+            let peers: Vec<_> = network.peers.iter().map(ToString::to_string).collect();
+            let how = match (network.reliable, network.in_order) {
+                (true, true) => "reliable, in order",
+                (true, false) => "reliable, in any order",
+                (false, _) => "plain VXLAN",
+            };
+            let peers = if peers.is_empty() { "nobody".into() } else { peers.join(", ") };
+            writeln!(text, "network {}: {how}, with {peers}", network.vni).expect("a string");
+        }
+        let sections =
+            [port_table(&status.ports), pair_table(&status.pairs), path_table(&status.pairs)];
+        for table in sections.iter().filter(|table| !table.is_empty()) {
+            text.push('\n');
+            text.push_str(&render(table));
+        }
+        let [sent, fast, timeouts, spurious] =
+            ["data_sent", "fast_retransmits", "timeout_retransmits", "spurious_retransmits"]
+                .map(|name| status.transport.get(name).copied().unwrap_or(0));
+        writeln!(
+            text,
+            "\n{sent} packets sent, {} again ({timeouts} after a timeout, {spurious} needlessly)",
+            fast + timeouts
+        )
+        .expect("a string");
+        if !status.dropped.is_empty() {
+            writeln!(text, "dropped: {}", causes(&status.dropped)).expect("a string");
+        }
+        text
+    })
+}
+
+/// The ports alone.
+pub(super) fn ports(ports: &[PortStatus], output: Output) -> Result<()> {
+    output.value(&ports, || match ports.is_empty() {
+        true => "no ports (`weft vpc port add`)".into(),
+        false => render(&port_table(ports)),
+    })
+}
+
+fn causes(dropped: &BTreeMap<String, u64>) -> String {
+    let parts: Vec<_> = dropped.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
+    parts.join(", ")
+}
+
+fn text(text: impl Into<String>) -> Cell {
+    let text = text.into();
+    Cell::new(text.clone(), text)
+}
+
+fn count(count: u64) -> Cell {
+    Cell::new(count.to_string(), count)
+}
+
+fn state(up: bool) -> Cell {
+    text(if up { "up" } else { "down" })
+}
+
+fn port_table(ports: &[PortStatus]) -> Table {
+    let mut table = Table::new(vec![
+        Column::text("port", "port"),
+        Column::number("VNI", "vni"),
+        Column::text("address", "mac"),
+        Column::text("state", "state"),
+        Column::number("sent", "sent"),
+        Column::number("received", "received"),
+        Column::number("came again", "declined"),
+        Column::text("dropped", "dropped"),
+    ]);
+    for port in ports {
+        table.push(vec![
+            text(port.name.clone()),
+            count(port.vni.into()),
+            text(port.mac.to_string()),
+            state(port.up),
+            count(port.sent.0),
+            count(port.received.0),
+            count(port.declined),
+            text(causes(&port.dropped)),
+        ]);
+    }
+    table
+}
+
+fn pair_table(pairs: &[PairStatus]) -> Table {
+    let mut table = Table::new(vec![
+        Column::text("port", "port"),
+        Column::text("remote", "remote"),
+        Column::text("host", "peer"),
+        Column::text("state", "state"),
+        Column::number("packets", "packets"),
+        Column::number("again", "again"),
+        Column::number("unacknowledged", "waiting"),
+        Column::number("paths up", "paths_up"),
+    ]);
+    for pair in pairs {
+        let up = pair.paths.iter().filter(|path| path.up).count();
+        let paths = format!("{up} of {}", pair.paths.len());
+        table.push(vec![
+            text(pair.port.clone()),
+            text(pair.remote.to_string()),
+            text(pair.peer.to_string()),
+            text(if pair.up { "up" } else { "connecting" }),
+            count(pair.packets.0),
+            count(pair.packets.1),
+            count(pair.waiting as u64),
+            if pair.paths.is_empty() { text("resting") } else { text(paths) },
+        ]);
+    }
+    table
+}
+
+fn path_table(pairs: &[PairStatus]) -> Table {
+    let mut table = Table::new(vec![
+        Column::text("port", "port"),
+        Column::text("host", "peer"),
+        Column::number("path", "path"),
+        Column::text("state", "state"),
+        Column::number("round trip", "rtt_us"),
+        Column::number("lost", "lost"),
+    ]);
+    for pair in pairs {
+        let known = |path: &&PathStatus| path.rtt_us.is_some() || path.lost > 0 || !path.up;
+        for path in pair.paths.iter().filter(known) {
+            let rtt = |us: f64| Cell::new(format!("{us:.0} us"), us);
+            table.push(vec![
+                text(pair.port.clone()),
+                text(pair.peer.to_string()),
+                count(path.path.into()),
+                state(path.up),
+                path.rtt_us.map_or_else(Cell::missing, rtt),
+                count(path.lost),
+            ]);
+        }
+    }
+    table
+}
