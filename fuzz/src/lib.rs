@@ -22,3 +22,6 @@ pub mod stat;
 
 #[path = "../../crates/weft-vpc/tests/properties/mod.rs"]
 pub mod vpc;
+
+#[path = "../../crates/weft-ports/tests/properties/mod.rs"]
+pub mod ports;

@@ -1,0 +1,131 @@
+//! What holds of guests and front ends, whatever they write. The mutation tests and the fuzz targets both call
+//! this.
+#![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
+
+use std::fs::File;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use weft_ports::{ChainError, Descriptors, Port, Purpose, VhostConfig, VhostPort, walk};
+use weft_units::Instant;
+use weft_vpc::Turn;
+
+/// Where a guest's memory begins.
+const BASE: u64 = 0x1000;
+
+/// Guest memory that is these bytes.
+struct Guest<'a>(&'a [u8]);
+
+impl Descriptors for Guest<'_> {
+    fn descriptor(&self, address: u64) -> Option<[u8; 16]> {
+        let at = usize::try_from(address.checked_sub(BASE)?).ok()?;
+        self.0.get(at..at.checked_add(16)?)?.try_into().ok()
+    }
+
+    fn holds(&self, address: u64, len: u32) -> bool {
+        let end = address.checked_add(u64::from(len));
+        address >= BASE && end.is_some_and(|end| end <= BASE + self.0.len() as u64)
+    }
+}
+
+/// Follows a chain in guest memory: three bytes say how large the table is, where the chain begins and what it is
+/// for; the rest is the memory, which begins with the table.
+///
+/// # Errors
+/// What the chain was refused for.
+///
+/// # Panics
+/// If what was accepted is not what it should be.
+pub fn chain(bytes: &[u8]) -> Result<(), ChainError> {
+    let Some((&[size, head, purpose], memory)) = bytes.split_first_chunk() else { return Ok(()) };
+    let (size, head) = (1 << (size % 16), u16::from(head));
+    let purpose = if purpose % 2 == 0 { Purpose::Sent } else { Purpose::Received };
+    let guest = Guest(memory);
+    let mut segments = vec![];
+    let walked = walk(&guest, BASE, size, head, purpose, &mut segments);
+    assert!(segments.len() <= 1_025, "a walk of {} steps", segments.len());
+    let mut start = 0;
+    for segment in &segments {
+        assert!(segment.len > 0 && guest.holds(segment.address, segment.len));
+        assert_eq!(segment.start, start);
+        start += segment.len;
+    }
+    let total = walked?;
+    assert_eq!(total, start);
+    Ok(())
+}
+
+/// A front end that says what the bytes make it say: of each eight one is the request, one says what comes with it,
+/// and the others are numbers for its body. Whether it ever had a device that was up.
+///
+/// # Panics
+/// If the port did.
+pub fn front_end(bytes: &[u8]) -> bool {
+    let thread = format!("{:?}", std::thread::current().id());
+    let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
+    let name = format!("weft-ports-said-{}-{thread}.sock", std::process::id());
+    let mut port = VhostPort::open(&VhostConfig::at(std::env::temp_dir().join(&name))).unwrap();
+    let stream = UnixStream::connect(std::env::temp_dir().join(&name)).unwrap();
+    let memory = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
+    ftruncate(&memory, 1 << 16).unwrap();
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+    let mut was_up = false;
+    for said in bytes.chunks_exact(8) {
+        say(&stream, said, &memory, &event);
+        let _ = port.attend(Instant::EPOCH);
+        was_up |= port.is_up();
+        while let Ok(Some(sent)) = port.take(Instant::EPOCH) {
+            let _ = port.read(sent.token, 0, &mut [0; 100], weft_vpc::Reading::Again);
+        }
+        if let Some(slot) = port.claim(u32::from(said[7]) * 100, Turn::Next) {
+            let _ = port.place(slot, 0, &[1; 100]);
+            port.complete(slot);
+        }
+        let _ = port.flush();
+    }
+    was_up
+}
+
+/// Sends one request.
+fn say(stream: &UnixStream, said: &[u8], memory: &File, event: &OwnedFd) {
+    let [request, how, a, b, c, d, e, f] = *said else { return };
+    let small = |byte: u8| u64::from(byte);
+    let body: Vec<u8> = match how % 8 {
+        // One region of memory, of which guest and front end think the same.
+        0 => [1, small(a) << 8, small(b) << 12, small(a) << 8, small(c) << 12]
+            .map(u64::to_ne_bytes)
+            .concat(),
+        // A queue and a number.
+        1 => [u32::from(a % 3), u32::from(b)].map(u32::to_ne_bytes).concat(),
+        2 => [u32::from(a % 3), 1 << (b % 18)].map(u32::to_ne_bytes).concat(),
+        // Places of a queue.
+        3 => [small(a % 3), small(b) << 4, small(c) << 4, small(d) << 4, 0]
+            .map(u64::to_ne_bytes)
+            .concat(),
+        4 => small(a % 3).to_ne_bytes().to_vec(),
+        5 => (small(a) | small(b) << 24 | small(c) << 32).to_ne_bytes().to_vec(),
+        6 => vec![],
+        _ => said.to_vec(),
+    };
+    let files: &[BorrowedFd<'_>] = match e % 4 {
+        0 => &[],
+        1 => &[memory.as_fd()],
+        2 => &[event.as_fd()],
+        _ => &[event.as_fd(), memory.as_fd()],
+    };
+    let size = u32::try_from(body.len()).unwrap();
+    let flags = if f % 16 == 0 { 9 } else { 1 };
+    let header = [u32::from(request % 45), flags, size].map(u32::to_ne_bytes).concat();
+    let bytes = [&header[..], &body].concat();
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(files));
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let _ = sendmsg(stream, &[IoSlice::new(&bytes)], &mut ancillary, flags);
+}
