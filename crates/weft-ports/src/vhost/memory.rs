@@ -111,7 +111,6 @@ impl Memory {
     }
 
     pub(super) fn read(&self, address: u64, out: &mut [u8]) -> Result<(), Missing> {
-        // Nearly all pieces lie within one region, which is found faster than an iterator is set up.
         if let Some(slice) = self.slice(address, out.len()) {
             slice.copy_to(out);
             return Ok(());
@@ -127,6 +126,8 @@ impl Memory {
         self.guest.write_slice(bytes, GuestAddress(address)).map_err(|_| Missing)
     }
 
+    /// The bytes there, if they lie within one region. Nearly all do, and it is found faster than the iterator
+    /// over several is set up.
     fn slice(&self, address: u64, len: usize) -> Option<vm_memory::VolatileSlice<'_>> {
         let region = self.guest.find_region(GuestAddress(address))?;
         region.get_slice(region.to_region_addr(GuestAddress(address))?, len).ok()
@@ -134,12 +135,13 @@ impl Memory {
 
     /// The two bytes at an aligned address, as the guest last wrote them.
     pub(super) fn load(&self, address: u64, order: Ordering) -> Result<u16, Missing> {
-        let value = self.guest.load::<u16>(GuestAddress(address), order);
-        value.map(u16::from_le).map_err(|_| Missing)
+        let slice = self.slice(address, 2).ok_or(Missing)?;
+        slice.load::<u16>(0, order).map(u16::from_le).map_err(|_| Missing)
     }
 
     pub(super) fn store(&self, address: u64, value: u16, order: Ordering) -> Result<(), Missing> {
-        self.guest.store(value.to_le(), GuestAddress(address), order).map_err(|_| Missing)
+        let slice = self.slice(address, 2).ok_or(Missing)?;
+        slice.store(value.to_le(), 0, order).map_err(|_| Missing)
     }
 
     /// Copies from a buffer of several pieces; what is missing is zero.
@@ -178,6 +180,7 @@ impl Descriptors for Memory {
     }
 
     fn holds(&self, address: u64, len: u32) -> bool {
-        self.guest.check_range(GuestAddress(address), len as usize)
+        let len = len as usize;
+        self.slice(address, len).is_some() || self.guest.check_range(GuestAddress(address), len)
     }
 }

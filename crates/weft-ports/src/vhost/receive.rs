@@ -150,6 +150,8 @@ impl Receive {
             buffers.segments.extend(pieces);
             chain
         } else {
+            // Buffers that come back are no news: they are looked for when a frame needs one.
+            scene.ring.wants_quiet(scene.memory);
             let Some(head) = scene.ring.next_head(scene.memory)? else { return Ok(false) };
             let len = scene.ring.walk(scene.memory, head, &mut buffers.segments)?;
             if len < HEADER_LEN {

@@ -166,7 +166,7 @@ impl Ring {
     /// The next buffer that the guest offers: its chain's first descriptor.
     pub(super) fn next_head(&mut self, memory: &Memory) -> Result<Option<u16>, RingError> {
         let (size, next) = (self.queue.size(), self.queue.next_avail());
-        let end = self.queue.avail_idx(memory.guest(), Ordering::Acquire).map_err(|_| Missing)?.0;
+        let end = memory.load(self.queue.avail_ring() + 2, Ordering::Acquire)?;
         match end.wrapping_sub(next) {
             0 => return Ok(None),
             ahead if ahead > size => return Err(RingError::Overrun),

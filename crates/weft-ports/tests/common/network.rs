@@ -18,14 +18,7 @@ pub(crate) fn with_network<T: Send>(
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let tenants = scope.spawn(|| {
-            /// Said even when the tenants fail.
-            struct Done<'a>(&'a AtomicBool);
-            impl Drop for Done<'_> {
-                fn drop(&mut self) {
-                    self.0.store(true, Ordering::Relaxed);
-                }
-            }
-            let _done = Done(&done);
+            let _done = Signal(&done);
             tenants()
         });
         let wires = forward(ports, weather, &done);
@@ -36,8 +29,21 @@ pub(crate) fn with_network<T: Send>(
     })
 }
 
+/// Given when it goes, even by a panic.
+pub(crate) struct Signal<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Signal<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Moves frames both ways until told to stop, waiting as a daemon does.
-fn forward([a, b]: [&mut dyn Port; 2], weather: Weather, done: &AtomicBool) -> [Wire; 2] {
+pub(crate) fn forward(
+    [a, b]: [&mut dyn Port; 2],
+    weather: Weather,
+    done: &AtomicBool,
+) -> [Wire; 2] {
     let started = Real::now();
     let mut wires = [Wire::new(weather, 1), Wire::new(weather, 2)];
     while !done.load(Ordering::Relaxed) {

@@ -3,14 +3,16 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use weft_ports::{Port, VhostConfig, VhostPort};
 
 use crate::common::guest::Socket;
 use crate::common::namespace::Namespace;
-use crate::common::network::{noise, with_network};
+use crate::common::network::{Signal, forward, noise};
 use crate::common::skipped;
 use crate::common::wire::Weather;
 use crate::initramfs::Kernel;
@@ -41,7 +43,7 @@ impl Guest {
             .args(["-display", "none", "-serial", "stdio", "-no-reboot"])
             .args(["-object", "memory-backend-memfd,id=m,size=256M,share=on"])
             .args(["-machine", "pc,memory-backend=m"])
-            .args(["-chardev", &format!("socket,id=c,path={path}")])
+            .args(["-chardev", &format!("socket,id=c,path={path},reconnect=1")])
             .args(["-netdev", "vhost-user,id=n,chardev=c"])
             // QEMU 7.2 crashes with MSI-X on emulated processors, so there are no vectors.
             .args(["-device", "virtio-net-pci,netdev=n,mac=02:00:00:00:77:04,romfile=,vectors=0"])
@@ -52,16 +54,17 @@ impl Guest {
             .args(["-append", "console=ttyS0 quiet panic=-1"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         Self(child)
     }
 
-    /// What it says until it is switched off.
+    /// What it says until it is switched off, and then what QEMU said.
     fn console(mut self) -> String {
         let mut said = vec![];
         self.0.stdout.take().unwrap().read_to_end(&mut said).unwrap();
+        self.0.stderr.take().unwrap().read_to_end(&mut said).unwrap();
         String::from_utf8_lossy(&said).into_owned()
     }
 }
@@ -94,64 +97,82 @@ fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-fn serve(file: &[u8], mut stream: TcpStream) {
+/// Serves a file, and says when half of it is sent.
+fn serve(file: &[u8], mut stream: TcpStream, half: &AtomicBool) {
     let mut request = [0; 4_096];
     let len = stream.read(&mut request).unwrap();
     assert!(request[..len].starts_with(b"GET /file "));
     let header = format!("HTTP/1.0 200 OK\r\nContent-Length: {}\r\n\r\n", file.len());
     stream.write_all(header.as_bytes()).unwrap();
-    stream.write_all(file).unwrap();
+    let (first, second) = file.split_at(file.len() / 2);
+    stream.write_all(first).unwrap();
+    half.store(true, Ordering::Relaxed);
+    stream.write_all(second).unwrap();
+}
+
+/// What there is to boot, or what is missing.
+fn parts() -> Result<(PathBuf, PathBuf, Kernel), String> {
+    let found = (program("qemu-system-x86_64"), program("busybox"), Kernel::find());
+    let (Some(qemu), Some(busybox), Some(kernel)) = found else {
+        let packages = "apt-get install qemu-system-x86 linux-image-cloud-amd64 busybox-static";
+        return Err(format!("no QEMU, kernel or busybox ({packages})"));
+    };
+    Namespace::missing().map_or(Ok((qemu, busybox, kernel)), Err)
 }
 
 #[test]
-fn a_linux_guest_gets_and_sends_a_file_whole_over_a_bad_network() {
-    let (Some(qemu), Some(busybox), Some(kernel)) =
-        (program("qemu-system-x86_64"), program("busybox"), Kernel::find())
-    else {
-        let packages = "apt-get install qemu-system-x86 linux-image-cloud-amd64 busybox-static";
-        return skipped("a guest in QEMU", &format!("no QEMU, kernel or busybox ({packages})"));
+fn a_linux_guest_gets_and_sends_a_file_whole_over_a_bad_network_and_through_an_upgrade() {
+    let (qemu, busybox, kernel) = match parts() {
+        Ok(parts) => parts,
+        Err(missing) => return skipped("a guest in QEMU", &missing),
     };
-    if let Some(missing) = Namespace::missing() {
-        return skipped("a guest in QEMU", &missing);
-    }
     let space = Namespace::new("wpqemu");
     let mut tap = tap(&space, "10.77.4.1");
     let socket = Socket::new("qemu");
-    let mut port = VhostPort::open(&VhostConfig::at(&socket.0)).unwrap();
+    let config = VhostConfig::at(&socket.0);
+    let mut port = VhostPort::open(&config).unwrap();
     let initramfs = socket.0.with_extension("initramfs");
     fs::write(&initramfs, kernel.initramfs(&busybox, SCRIPT)).unwrap();
-    let file = noise(4 << 20);
+    let file = noise(6 << 20);
     let listen = |port| space.enter(|| TcpListener::bind(format!("10.77.4.1:{port}")).unwrap());
     let [http, upload] = [8_000, 8_001].map(listen);
-
+    let (half, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let weather = Weather { loss: 10, reordering: 32 };
-    let ((said, sent_back), wires) = with_network([&mut tap, &mut port], weather, || {
-        let guest = Guest::boot(&qemu, &kernel, &initramfs, &socket);
-        std::thread::scope(|scope| {
-            let files = scope.spawn(|| {
-                serve(&file, accept(&http));
-                let mut back = vec![];
-                accept(&upload).read_to_end(&mut back).unwrap();
-                back
-            });
-            (guest.console(), files.join().unwrap())
-        })
+
+    std::thread::scope(|scope| {
+        let files = scope.spawn(|| {
+            let _half = Signal(&half);
+            serve(&file, accept(&http), &half);
+            let mut back = vec![];
+            accept(&upload).read_to_end(&mut back).unwrap();
+            back
+        });
+        let guest = scope.spawn(|| {
+            let _done = Signal(&done);
+            Guest::boot(&qemu, &kernel, &initramfs, &socket).console()
+        });
+        let before = forward([&mut tap, &mut port], weather, &half);
+        let counters = port.counters();
+        // Half of the file is there when the port's process ends and another takes its place.
+        drop(port);
+        tap.settle();
+        let mut port = VhostPort::open(&config).unwrap();
+        let after = forward([&mut tap, &mut port], weather, &done);
+        let said = guest.join().unwrap();
+        for step in ["ping", "fetch", "send"] {
+            assert!(said.contains(&format!("step {step}")), "no {step}: {said}");
+        }
+        assert!(files.join().unwrap() == file, "the file came back changed");
+        for counters in [counters, port.counters()] {
+            assert!(counters.sent_frames > 10 && counters.received_frames > 10, "{counters:?}");
+            let bad = counters.bad_chain + counters.bad_frame + counters.bad_header;
+            // Linux leaves its buffers alone until it has them back, so they hold most frames without a copy.
+            assert_eq!((bad, counters.recycled_early), (0, 0));
+            assert!(2 * counters.uncopied > counters.sent_frames, "{counters:?}");
+        }
+        // Super-frames both ways: what the guest's TCP sends, and what it is sent.
+        assert!(before[0].largest > 5_000 && after[1].largest > 5_000);
+        assert_eq!(port.holdings().taken, 0);
     });
     let _ = fs::remove_file(&initramfs);
-    for step in ["ping", "fetch", "send"] {
-        assert!(said.contains(&format!("step {step}")), "no {step}: {said}");
-    }
-    assert!(sent_back == file, "{} bytes came back of {}", sent_back.len(), file.len());
-    let (counters, custody) = (port.counters(), port.custody());
-    println!(
-        "{counters:?} {custody:?}, largest frames {:?}",
-        wires.each_ref().map(|wire| wire.largest)
-    );
-    assert_eq!((counters.bad_chain, counters.bad_frame, counters.bad_header), (0, 0, 0));
-    // Linux leaves its buffers alone until it has them back, so they hold most frames without a copy.
-    assert_eq!(counters.recycled_early, 0);
-    assert!(2 * counters.uncopied > counters.sent_frames, "{counters:?}");
-    // Super-frames both ways: what the guest's TCP sends, and what it is sent.
-    assert!(wires.iter().all(|wire| wire.largest > 5_000));
-    assert_eq!(port.holdings().taken, 0);
 }
