@@ -1,0 +1,198 @@
+//! What a frame costs at a port, in CPU time of the thread that drives it and in memory while it is under way. The
+//! guest's own work, and the kernel's behind a TAP interface that is not a system call of ours, do not count.
+#![allow(clippy::disallowed_methods, reason = "a bench measures real time")]
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::net::UdpSocket;
+
+use common::front_end::USUAL;
+use common::guest::{Guest, Socket};
+use common::namespace::Namespace;
+use rustix::time::{ClockId, clock_gettime};
+use weft_ports::{
+    Custody, HEADER_LEN, MAX_FRAME, Port, TapConfig, TapPort, VhostConfig, VhostPort,
+};
+use weft_units::Instant;
+use weft_vpc::{Reading, Token, Turn};
+
+/// Frames of one measurement.
+const FRAMES: usize = 20_000;
+/// Frames between two looks at the clock.
+const BATCH: usize = 48;
+/// Bytes that are read or placed at a time, as packets of the underlay carry them.
+const PACKET: usize = 1_400;
+const LENGTHS: [usize; 3] = [76, 1_526, 65_000];
+
+fn main() {
+    println!(
+        "{:<34} {:>8} {:>12} {:>12} {:>14}",
+        "port", "bytes", "ns a frame", "Mframes/s", "bytes held"
+    );
+    for len in LENGTHS {
+        sent_by_guest(len, false);
+        sent_by_guest(len, true);
+        received_by_guest(len);
+    }
+    if let Some(missing) = Namespace::missing() {
+        return println!("SKIPPED TAP: {missing}");
+    }
+    let space = Namespace::new("wpbench");
+    for len in [76, 1_526] {
+        sent_by_host(&space, len);
+    }
+    for len in LENGTHS {
+        received_by_host(&space, len);
+    }
+}
+
+/// CPU time of this thread.
+fn cpu() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).expect("time goes forward")
+}
+
+fn report(port: &str, len: usize, spent: u64, frames: usize, held: usize) {
+    let nanos = spent as f64 / frames as f64;
+    println!("{port:<34} {len:>8} {nanos:>12.0} {:>12.2} {held:>14}", 1e3 / nanos);
+}
+
+fn frame(len: usize) -> Vec<u8> {
+    let mut bytes = vec![7; len];
+    bytes[..HEADER_LEN as usize].fill(0);
+    bytes[12..26]
+        .copy_from_slice(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+    bytes
+}
+
+/// Takes up to a batch of frames and reads them as they leave.
+fn take_batch(port: &mut dyn Port, packet: &mut [u8], held: &mut Vec<Token>) {
+    while held.len() < BATCH {
+        let Some(sent) = port.take(Instant::EPOCH).expect("a sound queue") else { break };
+        for offset in (0..sent.len).step_by(PACKET) {
+            let piece = PACKET.min((sent.len - offset) as usize);
+            port.read(sent.token, offset, &mut packet[..piece], Reading::First)
+                .expect("it is there");
+        }
+        held.push(sent.token);
+    }
+}
+
+/// Takes, reads and releases what `send` makes the tenant send.
+fn drain(port: &mut dyn Port, mut send: impl FnMut()) -> (u64, usize, usize) {
+    let (mut spent, mut frames, mut most) = (0, 0, 0);
+    let mut packet = vec![0; MAX_FRAME as usize];
+    while frames < FRAMES {
+        send();
+        let mut held = vec![];
+        let begun = cpu();
+        take_batch(port, &mut packet, &mut held);
+        spent += cpu() - begun;
+        if !held.is_empty() {
+            most = most.max(port.holdings().taken_memory / held.len());
+        }
+        let begun = cpu();
+        held.iter().for_each(|&token| port.release(token));
+        port.flush().expect("a sound queue");
+        spent += cpu() - begun;
+        frames += held.len();
+    }
+    (spent, frames, most)
+}
+
+fn vhost(name: &str, receive_len: u32) -> (VhostPort, Guest, Socket) {
+    let socket = Socket::new(name);
+    let mut port = VhostPort::open(&VhostConfig::at(&socket.0)).expect("a socket");
+    let guest = Guest::start(&mut port, &socket.0, 256, USUAL, receive_len);
+    (port, guest, socket)
+}
+
+fn sent_by_guest(len: usize, trusted: bool) {
+    let (mut port, mut guest, _socket) = vhost("sends", 1_536);
+    let frame = frame(len);
+    if trusted {
+        // The first retransmission shows that the guest keeps its buffers.
+        assert!(guest.send(&frame));
+        let sent = port.take(Instant::EPOCH).expect("a sound queue").expect("it was sent");
+        port.read(sent.token, 0, &mut [0; 20], Reading::Again).expect("it is there");
+        port.release(sent.token);
+        port.flush().expect("a sound queue");
+        assert_eq!(port.custody(), Custody::Guest);
+    }
+    let (spent, frames, held) = drain(&mut port, || {
+        for _ in 0..BATCH {
+            guest.send(&frame);
+        }
+    });
+    let name =
+        if trusted { "vhost-user sends, delayed release" } else { "vhost-user sends, copied" };
+    report(name, len, spent, frames, held);
+}
+
+/// Places a batch of frames.
+fn fill(port: &mut dyn Port, frame: &[u8]) -> usize {
+    let len = u32::try_from(frame.len()).expect("a frame");
+    let mut placed = 0;
+    while placed < BATCH {
+        let Some(slot) = port.claim(len, Turn::Next) else { break };
+        for (at, piece) in frame.chunks(PACKET).enumerate() {
+            let offset = u32::try_from(at * PACKET).expect("within a frame");
+            port.place(slot, offset, piece).expect("it was claimed");
+        }
+        port.complete(slot);
+        placed += 1;
+    }
+    port.flush().expect("a sound queue");
+    placed
+}
+
+fn received_by_guest(len: usize) {
+    let (mut port, mut guest, _socket) = vhost("receives", 1_536);
+    let frame = frame(len);
+    let (mut spent, mut frames, mut held) = (0, 0, 0);
+    while frames < FRAMES {
+        let begun = cpu();
+        frames += fill(&mut port, &frame);
+        spent += cpu() - begun;
+        held = held.max(port.holdings().claimed_memory);
+        guest.receive();
+        guest.received.clear();
+    }
+    report("vhost-user receives", len, spent, frames, held);
+}
+
+fn tap(space: &Namespace) -> TapPort {
+    TapPort::open(&TapConfig {
+        namespace: Some(space.0.parse().expect("a name")),
+        addresses: vec![("10.77.9.1".parse().expect("an address"), 24)],
+        ..TapConfig::named("bench%d")
+    })
+    .expect("a TAP interface")
+}
+
+fn sent_by_host(space: &Namespace, len: usize) {
+    let mut port = tap(space);
+    let socket = space.enter(|| UdpSocket::bind("10.77.9.1:0")).expect("a socket");
+    socket.set_broadcast(true).expect("it may");
+    // Virtio, Ethernet, IPv4 and UDP headers come before it.
+    let payload = vec![7; len - 54];
+    let (spent, frames, held) = drain(&mut port, || {
+        for _ in 0..BATCH {
+            socket.send_to(&payload, "10.77.9.255:9").expect("there is room");
+        }
+    });
+    report("TAP sends", len, spent, frames, held);
+}
+
+fn received_by_host(space: &Namespace, len: usize) {
+    let mut port = tap(space);
+    let frame = frame(len);
+    let (mut spent, mut frames) = (0, 0);
+    while frames < FRAMES {
+        let begun = cpu();
+        frames += fill(&mut port, &frame);
+        spent += cpu() - begun;
+    }
+    report("TAP receives", len, spent, frames, port.holdings().claimed_memory / BATCH);
+}
