@@ -47,8 +47,9 @@ pub trait Port: Debug + Send {
     /// long as the port lives, whoever comes and goes behind it.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Serves whoever controls the interface: connects, disconnects, negotiates, resizes memory. Call it
-    /// when [`fd`](Self::fd) is readable, and every second or so in any case.
+    /// Serves whoever controls the interface: connects, disconnects, negotiates, resizes memory; and
+    /// [`flush`](Self::flush)es, for which the tenant may have made room. Call it when [`fd`](Self::fd) is readable,
+    /// and every second or so in any case.
     ///
     /// # Errors
     /// What happened that an operator should know.
@@ -85,7 +86,8 @@ pub trait Port: Debug + Send {
 
     /// Gives the buffers of frames back to the tenant that were taken longer than `after` ago, and keeps
     /// copies of those frames from now on (BIFROST, 7.4: three retransmission timeouts, 28 ms). The frames
-    /// stay readable until they are released. How many there were.
+    /// stay readable until they are released. Call it every few milliseconds; it looks no further than the
+    /// first that is not overdue. How many there were.
     fn release_overdue(&mut self, now: Instant, after: Duration) -> usize;
 
     /// Claims a buffer for a frame of `len` bytes, header included. `None`: the tenant has no room (or is not

@@ -208,6 +208,29 @@ fn a_port_takes_no_more_than_it_may_hold_and_goes_on_when_there_is_room() {
 }
 
 #[test]
+fn a_persistent_interface_waits_for_the_next_process_and_others_go() {
+    if let Some(missing) = Namespace::missing() {
+        return skipped("TAP interfaces that stay", &missing);
+    }
+    let space = Namespace::new("wpstay");
+    let path = format!("/run/netns/{}", space.0);
+    let open = |persistent| {
+        let namespace = Some(path.parse().unwrap());
+        TapPort::open(&TapConfig { namespace, persistent, ..TapConfig::named("eth0") })
+    };
+    let mac = || space.ip(&["-o", "link", "show", "eth0"]);
+    let port = open(true).unwrap();
+    let before = mac();
+    let message = open(true).unwrap_err().to_string();
+    assert!(message.contains("create the TAP interface eth0"), "{message}");
+    drop(port);
+    let link = before.split("link/ether ").nth(1).unwrap();
+    assert!(mac().contains(link), "{} is not {link}", mac());
+    drop(open(false).unwrap());
+    assert!(!space.ip(&["-o", "link"]).contains("eth0"));
+}
+
+#[test]
 fn what_cannot_be_opened_is_named() {
     let missing = TapConfig {
         namespace: Some("wp-no-such-namespace".parse().unwrap()),

@@ -198,9 +198,10 @@ impl Port for TapPort {
         if now.since(self.trimmed) >= TRIM {
             self.trimmed = now;
             self.pool.trim();
+            // It may have been set up again.
             return self.write_waiting();
         }
-        Ok(())
+        self.flush()
     }
 
     fn is_up(&self) -> bool {

@@ -297,6 +297,15 @@ impl Device {
         }
     }
 
+    /// Shows the guest what it has got back, and interrupts it if it wants to be.
+    pub(super) fn show(&mut self) {
+        for ring in &mut self.rings {
+            if ring.is_running() && ring.show(&self.memory) && ring.interrupt() {
+                self.counters.notifications += 1;
+            }
+        }
+    }
+
     pub(super) fn stop(&mut self, queue: usize) {
         self.settle(queue);
         self.rings[queue].stop();

@@ -242,7 +242,8 @@ impl Port for VhostPort {
             self.meet()?;
             self.serve()?;
         }
-        Ok(())
+        // A kick may have been for buffers that frames wait for.
+        self.flush()
     }
 
     fn is_up(&self) -> bool {
@@ -286,7 +287,12 @@ impl Port for VhostPort {
 
     fn release_overdue(&mut self, now: Instant, after: Duration) -> usize {
         let (sent, mut scene) = self.device.transmit();
-        sent.release_overdue(&mut scene, now, after)
+        let count = sent.release_overdue(&mut scene, now, after);
+        if count > 0 {
+            // The guest has been waiting for them.
+            self.device.show();
+        }
+        count
     }
 
     fn claim(&mut self, len: u32, turn: Turn) -> Option<Slot> {
@@ -328,12 +334,7 @@ impl Port for VhostPort {
             Some((queue, error)) => Err(self.broken(queue, error)),
             None => self.deliver(),
         };
-        let Device { rings, memory, counters, .. } = &mut self.device;
-        for ring in rings {
-            if ring.is_running() && ring.show(memory) && ring.interrupt() {
-                counters.notifications += 1;
-            }
-        }
+        self.device.show();
         delivered
     }
 
