@@ -88,6 +88,12 @@ pub enum ParseError {
         /// The flags in the packet.
         flags: u8,
     },
+    /// An encrypted packet of a cipher that is not known.
+    #[error("unknown cipher {got}; known: 0 (AES-GCM-128), 1 (AES-GCM-256)")]
+    UnknownCipher {
+        /// The number in the packet.
+        got: u8,
+    },
     /// A virtio-net header with a kind of super-frame that is not known.
     #[error("unknown virtio-net gso_type {got:#04x}")]
     UnknownGsoType {
@@ -130,6 +136,7 @@ impl ParseError {
             Self::MalformedOption { .. } => "malformed_option",
             Self::BadChecksum { .. } => "bad_checksum",
             Self::NoVni { .. } => "no_vni",
+            Self::UnknownCipher { .. } => "unknown_cipher",
             Self::UnknownGsoType { .. } => "unknown_gso_type",
             Self::UnknownVxlanNext { .. } => "unknown_vxlan_next",
         }

@@ -10,6 +10,7 @@
 //! Ethernet | IPv4 or IPv6 | UDP | VXLAN | data header | tenant's frame        VPC (BIFROST)
 //!                                         ACK header | bitmap words
 //!                                         set-up header | terms
+//! Ethernet | IPv4 or IPv6 | UDP | VXLAN | seal header | either of these two, encrypted | tag
 //! ```
 //!
 //! [`Packet`] is the transport's part of that; an [`RdmaHeader`] is payload to the transport. Every header is a plain struct in the host's own
@@ -57,6 +58,7 @@ mod message;
 mod offer;
 mod packet;
 mod rdma;
+mod seal;
 mod setup;
 pub mod spec;
 mod udp;
@@ -76,6 +78,7 @@ pub use message::MessageHeader;
 pub use offer::ChannelOffer;
 pub use packet::{PACKET_TYPES, Packet};
 pub use rdma::{AtomicOperands, RdmaHeader, RdmaOperation};
+pub use seal::{Cipher, SealHeader};
 pub use setup::{SetupHeader, SetupKind, Terms};
 pub use udp::UdpHeader;
 pub use virtio_net::{GsoType, VirtioNetHeader};

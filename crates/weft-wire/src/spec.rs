@@ -59,6 +59,7 @@ pub const HEADERS: &[Header] = &[
     crate::setup::SPEC,
     crate::setup::TERMS_SPEC,
     crate::ack::SPEC,
+    crate::seal::SPEC,
     crate::vxlan::SPEC,
     crate::udp::SPEC,
     crate::ipv4::SPEC,

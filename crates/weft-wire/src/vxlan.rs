@@ -46,7 +46,7 @@ const ETHERNET: u8 = 3;
 const WEFT: u8 = 0x7e;
 const SEALED: u8 = 0x7f;
 
-/// The next protocols of VXLAN-GPE that mean something here.
+/// The next protocols of VXLAN-GPE that mean something here, in the order of [`VxlanNext`].
 pub(crate) const NEXT_PROTOCOLS: &[spec::Number] = &[
     spec::Number {
         value: ETHERNET,

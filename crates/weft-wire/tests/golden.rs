@@ -4,11 +4,11 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use weft_wire::{
-    AckHeader, AckType, AtomicOperands, Bitmap, Call, ChannelOffer, DataHeader, Ecn, EtherType,
-    EthernetHeader, FrameHeader, FrameKind, GsoType, Ipv4Header, Ipv4Options, Ipv6Header, MacAddr,
-    MessageHeader, Next, Packet, RdmaHeader, RdmaOperation, RemoteBody, SetupHeader, SetupKind,
-    Terms, Trace, U3, U4, U5, U6, U11, U13, U20, U24, UdpHeader, VirtioNetHeader, VxlanHeader,
-    VxlanNext,
+    AckHeader, AckType, AtomicOperands, Bitmap, Call, ChannelOffer, Cipher, DataHeader, Ecn,
+    EtherType, EthernetHeader, FrameHeader, FrameKind, GsoType, Ipv4Header, Ipv4Options,
+    Ipv6Header, MacAddr, MessageHeader, Next, Packet, RdmaHeader, RdmaOperation, RemoteBody,
+    SealHeader, SetupHeader, SetupKind, Terms, Trace, U3, U4, U5, U6, U11, U13, U20, U24,
+    UdpHeader, VirtioNetHeader, VxlanHeader, VxlanNext,
 };
 
 mod files;
@@ -363,4 +363,19 @@ fn virtio_net_of_a_super_frame() {
     let mut out = [0; VirtioNetHeader::LEN];
     header.emit(&mut out);
     assert_eq!(out[..], bytes[..12]);
+}
+
+#[test]
+fn seal_of_a_packet_of_the_transport() {
+    let bytes = golden("seal");
+    let header = SealHeader {
+        next: VxlanNext::Weft,
+        cipher: Cipher::Aes256Gcm,
+        spi: 0x0200_0007,
+        iv: 0x1122_3344_5566_7788,
+    };
+    assert_eq!(SealHeader::parse(&bytes), Ok((header, &[0xaa][..])));
+    let mut out = [0; SealHeader::LEN];
+    header.emit(&mut out);
+    assert_eq!(out[..], bytes[..16]);
 }

@@ -85,6 +85,7 @@ fn no_mutant_of_a_golden_packet_breaks_a_promise() {
         "malformed_option",
         "no_vni",
         "truncated",
+        "unknown_cipher",
         "unknown_frame_kind",
         "unknown_gso_type",
         "unknown_next",

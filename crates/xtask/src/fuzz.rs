@@ -21,7 +21,7 @@ pub(crate) struct Args {
 /// `.hex` are annotated hexadecimal and are decoded; others are taken as they are.
 const SEEDS: &[(&[&str], &str)] = &[
     (
-        &["packet", "rdma", "eth", "ipv4", "ipv6", "udp", "virtio_net", "vxlan"],
+        &["packet", "rdma", "eth", "ipv4", "ipv6", "udp", "virtio_net", "vxlan", "seal"],
         "crates/weft-wire/tests/golden",
     ),
     (&["tenant_frame", "offload", "table", "security_groups"], "crates/weft-vpc/tests/golden"),

@@ -27,6 +27,7 @@ pub(crate) const FILES: &[(&str, &str)] = golden![
     "vxlan",
     "vxlan_weft",
     "vxlan_sealed",
+    "seal",
 ];
 
 /// The bytes of the golden file `name`.

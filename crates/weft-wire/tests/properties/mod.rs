@@ -5,7 +5,7 @@
 use weft_wire::checksum::Checksum;
 use weft_wire::{
     ChannelOffer, EthernetHeader, FrameHeader, Ipv4Header, Ipv6Header, Packet, ParseError,
-    RdmaHeader, RemoteBody, UdpHeader, VirtioNetHeader, VxlanHeader,
+    RdmaHeader, RemoteBody, SealHeader, UdpHeader, VirtioNetHeader, VxlanHeader,
 };
 
 /// Feeds bytes to a parser, holds its promises, and says whether the bytes were accepted.
@@ -23,6 +23,7 @@ pub const PARSERS: &[(&str, Property)] = &[
     ("udp", udp),
     ("virtio_net", virtio_net),
     ("vxlan", vxlan),
+    ("seal", seal),
 ];
 
 /// What a parser makes of bytes.
@@ -181,5 +182,13 @@ pub fn vxlan(bytes: &[u8]) -> Result<(), ParseError> {
     let mut out = [0; VxlanHeader::LEN];
     again.header.emit(&mut out);
     assert_stable(&again, &out, VxlanHeader::parse);
+    Ok(())
+}
+
+pub fn seal(bytes: &[u8]) -> Result<(), ParseError> {
+    let again = parsed(bytes, SealHeader::parse)?;
+    let mut out = [0; SealHeader::LEN];
+    again.header.emit(&mut out);
+    assert_stable(&again, &out, SealHeader::parse);
     Ok(())
 }
