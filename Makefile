@@ -33,6 +33,8 @@ bench: ## Measure: simulator speed and memory, guests' start, real packets and R
 	$(CARGO) bench --package weft-transport --bench engine
 	$(CARGO) bench --package weft-plan --bench ports
 	$(CARGO) bench --package weft-rnic --bench pvdma
+	$(CARGO) bench --package weft-vpc --bench policy
+	$(CARGO) bench --package weft-vpc --bench seal
 	$(CARGO) bench --package weft-verbs --bench device
 	$(CARGO) bench --package weft-verbs --bench speed
 	$(CARGO) bench --package weft-ports --bench ports

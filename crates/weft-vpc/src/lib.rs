@@ -15,6 +15,7 @@ mod neighbour;
 pub mod offload;
 mod prefix;
 mod rule;
+mod seal;
 mod security_group;
 mod switch;
 mod table;
@@ -29,6 +30,10 @@ pub use limit::{Limit, LimitError, Limiter};
 pub use offload::{Offload, OffloadError};
 pub use prefix::{ParsePrefixError, Prefix, PrefixMap};
 pub use rule::{Action, Ends, Net, ParseRuleError, Ports, Rule};
+pub use seal::{
+    MOST_PACKETS, OpenError, ParseSecretError, Seal, SealConfig, SealCounters, SealError,
+    SealSecret,
+};
 pub use security_group::{
     Pass, Refusal, SecurityGroupConfig, SecurityGroupCounters, SecurityGroups,
 };
