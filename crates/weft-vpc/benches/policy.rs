@@ -146,7 +146,7 @@ fn main() {
     println!("{:<22} {:>11} {:>5}", "security group", "connections", "ns");
     for count in [FRAMES, 100_000] {
         let rules = vec![Rule::new(Action::Allow, Direction::Ingress)];
-        let group = SecurityGroupConfig { name: "any".into(), rules };
+        let group = SecurityGroupConfig { name: "any".into(), members: Vec::new(), rules };
         let connections = ConnectionsConfig { most: count, ..ConnectionsConfig::default() };
         let groups = SecurityGroups::new(&[group], &Sets::new(), connections, (1, 2));
         let mut groups = groups.expect("good rules");

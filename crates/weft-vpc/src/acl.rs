@@ -1,7 +1,7 @@
 //! Access lists: which packets may pass, by rules in order, each packet for itself.
 //!
-//! A list judges IP. ARP always passes, without it nobody is reached; other protocols on Ethernet get
-//! the list's default. A later part of a packet has no ports to look at: a rule that allows some ports
+//! A list judges IP. ARP and neighbour discovery always pass, without them nobody is reached; other
+//! protocols on Ethernet get the list's default. A later part of a packet has no ports to look at: a rule that allows some ports
 //! lets it pass by its addresses and protocol, a rule that denies some does not see it. Without its
 //! first part, which the rules do judge, nobody can make anything of it (RFC 1858, section 3).
 
@@ -12,7 +12,7 @@ use core::fmt;
 
 use thiserror::Error;
 
-use crate::{Action, Direction, Frame, Net, Network, Prefix, Rule};
+use crate::{Action, Direction, Frame, Net, Network, Prefix, Rule, neighbour};
 
 mod classifier;
 
@@ -25,7 +25,7 @@ pub type Sets = BTreeMap<String, Vec<Prefix>>;
 /// An access list as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields, rename_all = "kebab-case"))]
 pub struct AclConfig {
     /// What it is called.
     pub name: String,
@@ -175,8 +175,10 @@ impl Acl {
 
     fn decide(&self, direction: Direction, frame: &Frame) -> Decision {
         match &frame.network {
-            Network::Ip(ip) => self.decide_headers(direction, &Headers::of(ip)),
-            Network::Arp(_) => Decision { action: Action::Allow, rule: None },
+            Network::Ip(ip) if !neighbour::is_discovery(ip) => {
+                self.decide_headers(direction, &Headers::of(ip))
+            }
+            Network::Arp(_) | Network::Ip(_) => Decision { action: Action::Allow, rule: None },
             Network::Other => Decision { action: self.default, rule: None },
         }
     }

@@ -24,7 +24,7 @@ pub(crate) use tuple::{Side, Tuple, quoted};
 /// How long connections are remembered without a packet, and how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields, default, rename_all = "kebab-case"))]
 pub struct ConnectionsConfig {
     /// Connections at most.
     pub most: usize,

@@ -13,6 +13,7 @@ mod frame;
 mod limit;
 mod neighbour;
 pub mod offload;
+mod policies;
 mod prefix;
 mod rule;
 mod seal;
@@ -28,6 +29,7 @@ pub use frame::{
 };
 pub use limit::{Limit, LimitError, Limiter};
 pub use offload::{Offload, OffloadError};
+pub use policies::{Policies, PoliciesError, PortPolicies};
 pub use prefix::{ParsePrefixError, Prefix, PrefixMap};
 pub use rule::{Action, Ends, Net, ParseRuleError, Ports, Rule};
 pub use seal::{

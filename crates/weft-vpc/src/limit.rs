@@ -13,7 +13,7 @@ use weft_units::{BitRate, ByteCount, Duration, Instant};
 /// How much may pass a port in one direction. The default is everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields, default, rename_all = "kebab-case"))]
 pub struct Limit {
     /// Bits a second, of Ethernet frames without preamble and check sequence.
     pub rate: Option<BitRate>,
@@ -61,7 +61,7 @@ impl Limit {
         let frames = self.frame_burst.map(NonZeroU64::get);
         for (name, burst, rate_name, rate) in [
             ("burst", burst, "rate", self.rate.is_some()),
-            ("frame_burst", frames, "frames_per_second", self.frames_per_second.is_some()),
+            ("frame-burst", frames, "frames-per-second", self.frames_per_second.is_some()),
         ] {
             let Some(got) = burst else { continue };
             if !rate {
@@ -294,7 +294,7 @@ mod tests {
         let rate = NonZeroU64::new(1);
         let large = NonZeroU64::new(1_000_000_001);
         let large = Limit { frames_per_second: rate, frame_burst: large, ..Limit::default() };
-        check("frame_burst of 1000000001, expected 1 to 1000000000", large);
+        check("frame-burst of 1000000001, expected 1 to 1000000000", large);
     }
 
     /// In any window, no more than the burst and what the rate gives.

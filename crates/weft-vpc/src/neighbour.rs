@@ -9,8 +9,10 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weft_wire::{Ecn, EthernetHeader, Ipv6Header, MacAddr, U6, U20};
 
-use crate::{Arp, Frame, Ip, Network, Transport, offload, protocol};
+use crate::{Arp, Frame, Icmp, Ip, Network, Transport, offload, protocol};
 
+/// Of all messages of discovery: no router lowered it.
+const HOP_LIMIT: u8 = 255;
 const ARP_REQUEST: u16 = 1;
 const ARP_REPLY: u16 = 2;
 const SOLICITATION: u8 = 135;
@@ -18,6 +20,13 @@ const ADVERTISEMENT: u8 = 136;
 /// Options that name an address on Ethernet (RFC 4861, section 4.6.1): the sender's, the target's.
 const SOURCE_LINK: u8 = 1;
 const TARGET_LINK: u8 = 2;
+
+/// Router and neighbour discovery, from no further than the next router (RFC 4861, section 3.1).
+pub(crate) const fn is_discovery(ip: &Ip) -> bool {
+    matches!(ip.transport, Transport::Icmp(Icmp { kind: 133..=137, .. }))
+        && ip.protocol == protocol::ICMPV6
+        && ip.hop_limit == HOP_LIMIT
+}
 
 /// A question that went to everybody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +86,6 @@ struct Discovery<'a> {
 
 /// The message of neighbour discovery of this type, if it is one that counts.
 fn discovery<'a>(frame: &Frame, ip: &Ip, bytes: &'a [u8], kind: u8) -> Option<Discovery<'a>> {
-    const HOP_LIMIT: u8 = 255;
     let Transport::Icmp(icmp) = ip.transport else { return None };
     let counts = ip.protocol == protocol::ICMPV6
         && (icmp.kind, icmp.code) == (kind, 0)

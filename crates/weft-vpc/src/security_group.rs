@@ -17,16 +17,19 @@ use crate::acl::Headers;
 use crate::connections::{Connections, Side, Tuple, quoted};
 use crate::{
     Acl, AclConfig, AclError, Action, ConnectionsConfig, Decision, Direction, Explanation,
-    Fragment, Frame, Icmp, Ip, Network, Rule, Sets, Tcp, Transport, protocol,
+    Fragment, Frame, Ip, Network, Prefix, Rule, Sets, Tcp, Transport, neighbour,
 };
 
 /// A group as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields, rename_all = "kebab-case"))]
 pub struct SecurityGroupConfig {
     /// What it is called. Rules speak of the machines that are in it by `@` and this name.
     pub name: String,
+    /// The machines that are in it, for rules that speak of them.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub members: Vec<Prefix>,
     /// What may begin.
     #[cfg_attr(feature = "serde", serde(default))]
     pub rules: Vec<Rule>,
@@ -202,7 +205,7 @@ impl SecurityGroups {
         let ip = match &frame.network {
             Network::Arp(_) => return Ok(Pass::Neighbours),
             Network::Other => return Err(Refusal::Denied(None)),
-            Network::Ip(ip) if finds_neighbours(ip) => return Ok(Pass::Neighbours),
+            Network::Ip(ip) if neighbour::is_discovery(ip) => return Ok(Pass::Neighbours),
             Network::Ip(ip) => ip,
         };
         if let Some(fragment) = ip.fragment.filter(Fragment::is_later) {
@@ -297,13 +300,6 @@ fn rules_of(groups: &[SecurityGroupConfig], sets: &Sets) -> Result<Acl, AclError
     let names: Vec<_> = groups.iter().map(|group| group.name.as_str()).collect();
     let rules = groups.iter().flat_map(named).collect();
     Acl::new(&AclConfig { name: names.join(", "), default: Action::Deny, rules }, sets)
-}
-
-/// Router and neighbour discovery, from no further than the next router (RFC 4861, section 3.1).
-const fn finds_neighbours(ip: &Ip) -> bool {
-    matches!(ip.transport, Transport::Icmp(Icmp { kind: 133..=137, .. }))
-        && ip.protocol == protocol::ICMPV6
-        && ip.hop_limit == 255
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::{Frame, Prefix, PrefixMap, neighbour};
 /// How long and how much a table learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields, default, rename_all = "kebab-case"))]
 pub struct TableConfig {
     /// How long an address that was heard is believed. 300 s (IEEE 802.1Q, table 8-6).
     pub lifetime: Duration,

@@ -6,8 +6,10 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 use std::{io, path::PathBuf};
 
+use weft_agent::udp::SocketError;
 use weft_lab::{Lab, LabError, LabSpec};
 use weft_wire::MacAddr;
 
@@ -111,11 +113,21 @@ impl Trial {
     pub fn start(&mut self, host: usize) -> Result<(), TrialError> {
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
-        let config = self.configs[host].clone();
         let node = format!("h{}", host * self.lab.spec().hosts_per_leaf);
         // What it opens in the host's namespace stays there, whichever thread uses it.
-        let daemon = self.lab.enter(&node, || Daemon::open(config))?;
-        let mut daemon = daemon.map_err(|cause| TrialError::Daemon { host, cause })?;
+        let open = || self.lab.enter(&node, || Daemon::open(self.configs[host].clone()));
+        let began = Instant::now();
+        let mut daemon = loop {
+            match open()? {
+                Ok(daemon) => break daemon,
+                // A program that another thread is just starting has this process's sockets for a
+                // moment, those of the daemon before this one among them.
+                Err(cause) if is_taken(&cause) && began.elapsed() < Duration::from_secs(2) => {
+                    thread::yield_now();
+                }
+                Err(cause) => return Err(TrialError::Daemon { host, cause }),
+            }
+        };
         let run = move || daemon.run(|| asked.load(Ordering::Relaxed));
         let thread = thread::Builder::new().name(format!("overlay-h{host}")).spawn(run);
         let thread = thread.map_err(|cause| TrialError::Command {
@@ -181,6 +193,11 @@ impl Drop for Running {
             let _ = thread.join();
         }
     }
+}
+
+fn is_taken(error: &OpenError) -> bool {
+    let OpenError::Socket(SocketError::Bind { cause, .. }) = error else { return false };
+    cause.kind() == io::ErrorKind::AddrInUse
 }
 
 fn namespace(lab: &str, tenant: &str, host: usize) -> String {

@@ -55,7 +55,7 @@ fn the_first_rule_by_priority_decides() {
 }
 
 #[test]
-fn what_is_no_ip_passes_if_it_is_arp() {
+fn what_finds_neighbours_passes_and_what_is_no_ip_gets_the_default() {
     let acl = acl(&["allow ingress any"]);
     let mut arp = vec![0, 1, 8, 0, 6, 4, 0, 1];
     arp.resize(28, 0);
@@ -63,6 +63,11 @@ fn what_is_no_ip_passes_if_it_is_arp() {
     let other = parsed(&ethernet(EtherType(0x88cc), &[0; 50]));
     assert_eq!(acl.explain(Direction::Ingress, &arp).action, Action::Allow);
     assert_eq!(acl.explain(Direction::Ingress, &other).action, Action::Deny);
+    let acl = self::acl(&["deny ingress any"]);
+    let mut discovery = packet("fe80::1", "ff02::1:ff00:2", 58, &icmp(135, 0, 0, &[0; 16]));
+    assert_eq!(acl.explain(Direction::Ingress, &parsed(&discovery)).action, Action::Allow);
+    discovery[21] = 64;
+    assert_eq!(acl.explain(Direction::Ingress, &parsed(&discovery)).action, Action::Deny);
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl<'de> Visitor<'de> for TextOrTable {
 
 /// The parts by name.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Table {
     #[serde(default)]
     name: String,
@@ -81,7 +81,7 @@ impl Table {
         let icmp = match (self.icmp_type, self.icmp_code) {
             (Some(kind), code) => Some((kind, code)),
             (None, None) => None,
-            (None, Some(_)) => return Err("icmp_code needs icmp_type".to_string()),
+            (None, Some(_)) => return Err("icmp-code needs icmp-type".to_string()),
         };
         Ok(Rule {
             name: self.name,
@@ -113,8 +113,8 @@ mod tests {
             rules = [
                 "100 allow ingress tcp from @office to any port 80-90 name web",
                 { name = "web", priority = 100, action = "allow", direction = "ingress", protocol = "tcp", from = "@office", ports = "80-90" },
-                { action = "deny", direction = "egress", protocol = "icmp", icmp_type = 8, icmp_code = 0 },
-                { action = "deny", direction = "egress", protocol = "udp", from_ports = 53 },
+                { action = "deny", direction = "egress", protocol = "icmp", icmp-type = 8, icmp-code = 0 },
+                { action = "deny", direction = "egress", protocol = "udp", from-ports = 53 },
             ]
             "#,
         )
@@ -143,8 +143,8 @@ mod tests {
                 "a port such as 80",
             ),
             (
-                r#"{ action = "allow", direction = "ingress", protocol = "icmp", icmp_code = 1 }"#,
-                "icmp_code needs icmp_type",
+                r#"{ action = "allow", direction = "ingress", protocol = "icmp", icmp-code = 1 }"#,
+                "icmp-code needs icmp-type",
             ),
         ] {
             let error =

@@ -4,8 +4,8 @@ use weft_units::{Duration, Seed};
 use weft_wire::EtherType;
 
 use super::*;
-use crate::TcpFlags;
 use crate::example::{ethernet, icmp, packet, parsed, tcp_numbered, udp};
+use crate::{TcpFlags, protocol};
 
 const IN: Direction = Direction::Ingress;
 const OUT: Direction = Direction::Egress;
@@ -19,7 +19,7 @@ fn at(millis: u64) -> Instant {
 
 fn config(rules: &[&str]) -> SecurityGroupConfig {
     let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
-    SecurityGroupConfig { name: "web".into(), rules }
+    SecurityGroupConfig { name: "web".into(), members: Vec::new(), rules }
 }
 
 fn groups(rules: &[&str]) -> SecurityGroups {

@@ -149,7 +149,7 @@ pub fn security_groups(bytes: &[u8]) -> &'static str {
     };
     let ethernet = &bytes[VirtioNetHeader::LEN..];
     let rules = vec!["allow egress any".parse().expect("a rule")];
-    let group = SecurityGroupConfig { name: "fuzz".into(), rules };
+    let group = SecurityGroupConfig { name: "fuzz".into(), members: Vec::new(), rules };
     let connections = ConnectionsConfig::default();
     let groups = SecurityGroups::new(&[group], &Sets::new(), connections, (1, 2));
     let mut groups = groups.expect("a good group");
