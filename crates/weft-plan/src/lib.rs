@@ -6,6 +6,8 @@
 //!   NCCL's topology XML ([`machine`]).
 //! * [`ring`] orders servers by block and keeps rings and trees on their rails.
 //! * [`ports`] computes the hashes of the switches and chooses the ports of all flows at once.
+//! * [`traffic`] says which queue pairs a collective has, and [`output`] writes plans as NCCL,
+//!   Open MPI and NICs take them.
 //!
 //! Nothing here knows of time, sockets or processes.
 #![cfg_attr(not(test), no_std)]
@@ -15,9 +17,11 @@ extern crate alloc;
 
 pub mod cluster;
 pub mod machine;
+pub mod output;
 pub mod ports;
 pub mod ring;
 #[cfg(test)]
 mod testing;
+pub mod traffic;
 
 pub use cluster::Cluster;

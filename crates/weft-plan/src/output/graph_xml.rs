@@ -1,0 +1,73 @@
+//! NCCL's graph XML, which `NCCL_GRAPH_FILE` reads on every server in place of NCCL's own search.
+
+use alloc::format;
+use alloc::string::String;
+use core::fmt::Write;
+
+use crate::machine::{Closeness, Machine};
+use crate::ring::{Exit, Ring};
+
+/// NCCL's numbers of its graphs and patterns (`graph/topo.h`, `include/graph.h`).
+const RING: (u32, u32) = (0, 4);
+const TREE: (u32, u32) = (1, 3);
+
+/// The graphs of a server: its rings, and the same paths as chains for trees (pattern "tree": all
+/// traffic of a NIC by one GPU). Each path is a channel, its NIC before and after its GPUs.
+///
+/// NCCL follows the paths inside servers and the choice of NICs; the order of servers it takes from
+/// ranks, which is [`rank_file`](super::rank_file)'s.
+pub fn graph_xml(machine: &Machine, rings: &[Ring]) -> String {
+    let mut text = String::from("<graphs version=\"1\">\n");
+    for (id, pattern) in [RING, TREE] {
+        graph(&mut text, machine, rings, id, pattern);
+    }
+    text.push_str("</graphs>\n");
+    text
+}
+
+fn graph(text: &mut String, machine: &Machine, rings: &[Ring], id: u32, pattern: u32) {
+    let crosses = u32::from(rings.iter().any(|ring| ring.rail_in != ring.rail_out));
+    let gigabytes = rings.iter().map(|ring| ring.rate.as_bps()).min().unwrap_or(0) as f64 / 8e9;
+    let inside = rings.iter().map(|ring| ring.closeness).max().unwrap_or(Closeness::Nvlink).nccl();
+    let outside = rings.iter().flat_map(|ring| [ring.head, ring.tail]).map(rank).max();
+    let outside = outside.map_or("PIX", |(_, name)| name);
+    let channels = rings.len();
+    writeln!(
+        text,
+        "  <graph id=\"{id}\" pattern=\"{pattern}\" crossnic=\"{crosses}\" nchannels=\"{channels}\" \
+         speedintra=\"{gigabytes}\" speedinter=\"{gigabytes}\" latencyinter=\"0\" \
+         typeintra=\"{inside}\" typeinter=\"{outside}\" samechannels=\"0\">"
+    )
+    .expect("writing to a string cannot fail");
+    let nics = machine.nics();
+    let number = |device: crate::machine::DeviceId| dev(machine.devices()[device.0].number);
+    for ring in rings {
+        let net = |rail: usize| format!("      <net dev=\"{}\"/>\n", number(nics[rail]));
+        text.push_str("    <channel>\n");
+        text.push_str(&net(ring.rail_in));
+        for &gpu in &ring.gpus {
+            text.push_str(&format!("      <gpu dev=\"{}\"/>\n", number(gpu)));
+        }
+        text.push_str(&net(ring.rail_out));
+        text.push_str("    </channel>\n");
+    }
+    text.push_str("  </graph>\n");
+}
+
+/// The way between NIC and GPU in NCCL's order of path types, nearest first.
+fn rank(exit: Exit) -> (u32, &'static str) {
+    match exit {
+        Exit::Direct(closeness @ (Closeness::Nvlink | Closeness::OneSwitch)) => {
+            (0, closeness.nccl())
+        }
+        Exit::Direct(Closeness::Switches) => (1, "PXB"),
+        Exit::Through(_) => (2, "PXN"),
+        Exit::Direct(Closeness::HostBridge) => (3, "PHB"),
+        Exit::Direct(Closeness::System) => (4, "SYS"),
+    }
+}
+
+/// Versions of NCCL differ in whether a bare number is hexadecimal; this form is one in all.
+fn dev(number: u32) -> String {
+    if number < 10 { format!("{number}") } else { format!("{number:#x}") }
+}

@@ -1,0 +1,13 @@
+//! Plans in the forms of the programs that follow them: NCCL's graph XML, Open MPI's rank and host
+//! files, a table of ports.
+
+mod graph_xml;
+mod port_table;
+mod rank_file;
+
+pub use graph_xml::graph_xml;
+pub use port_table::{PortRow, port_csv, port_rows};
+pub use rank_file::{host_file, rank_file};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! The port table: for every queue pair its source port, in the forms in which NICs take it.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+
+use crate::cluster::Cluster;
+use crate::ports::{Fabric, Flow, Plan};
+use crate::traffic::QueuePair;
+
+/// One queue pair's row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct PortRow {
+    /// The server that sends.
+    pub from: String,
+    /// The server that receives.
+    pub to: String,
+    /// The rail that both NICs are on, or the sender's.
+    pub rail: usize,
+    /// The receiver's rail.
+    pub to_rail: usize,
+    /// Which of the pair's queue pairs.
+    pub queue_pair: usize,
+    /// The port of the sending NIC that it leaves by.
+    pub nic_port: usize,
+    /// Address of the sending NIC.
+    pub source: Ipv4Addr,
+    /// Address of the receiving NIC.
+    pub destination: Ipv4Addr,
+    /// UDP source port (`mlx5dv_modify_qp_udp_sport`).
+    pub source_port: u16,
+    /// IPv6 flow label of the address handle for which kernel drivers send from that port
+    /// (`rdma_flow_label_to_udp_sport`): its low 14 bits; one with more bits where those are all
+    /// zero, because a label of zero means "choose one".
+    pub flow_label: u32,
+    /// Switches that it passes.
+    pub path: Vec<String>,
+}
+
+/// The table of a plan.
+///
+/// # Panics
+/// If the plan, the flows and the queue pairs are not as many, or the cluster has no network.
+pub fn port_rows(
+    cluster: &Cluster,
+    fabric: &Fabric<'_>,
+    pairs: &[QueuePair],
+    flows: &[Flow],
+    plan: &Plan,
+) -> Vec<PortRow> {
+    assert!(pairs.len() == flows.len() && flows.len() == plan.ports.len(), "a row a queue pair");
+    let network = cluster.network().expect("only a network has ports");
+    let topology = &network.topology;
+    let name = |server: crate::cluster::ServerId| cluster.servers()[server.index()].name.clone();
+    let row = |((pair, &flow), &source_port): ((&QueuePair, &Flow), &u16)| {
+        let source = topology.link(flow.first).from;
+        let path = fabric.path(flow, source_port);
+        let switches = path.iter().take(path.len().saturating_sub(1));
+        PortRow {
+            from: name(pair.from.0),
+            to: name(pair.to.0),
+            rail: pair.from.1,
+            to_rail: pair.to.1,
+            queue_pair: pair.number,
+            nic_port: pair.nic_port,
+            source: Ipv4Addr::from(network.addresses[source.index()]),
+            destination: Ipv4Addr::from(network.addresses[flow.destination.index()]),
+            source_port,
+            flow_label: flow_label(source_port),
+            path: switches.map(|&link| network.name(topology.link(link).to)).collect(),
+        }
+    };
+    pairs.iter().zip(flows).zip(&plan.ports).map(row).collect()
+}
+
+/// The flow label that RoCE drivers turn into this port: `port = (label & 0x3fff) ^ (label >> 14) |
+/// 0xc000` (Linux, `include/rdma/ib_verbs.h`).
+const fn flow_label(port: u16) -> u32 {
+    match port & 0x3fff {
+        // 1 in both halves cancels out.
+        0 => 1 | 1 << 14,
+        low => low as u32,
+    }
+}
+
+/// The table as CSV, with a heading.
+pub fn port_csv(rows: &[PortRow]) -> String {
+    let mut text = String::from(
+        "from,to,rail,to_rail,queue_pair,nic_port,source,destination,source_port,flow_label,path\n",
+    );
+    for row in rows {
+        text.push_str(&format!(
+            "{},{},{},{},{},{},{},{},{},{},{}\n",
+            quoted(&row.from),
+            quoted(&row.to),
+            row.rail,
+            row.to_rail,
+            row.queue_pair,
+            row.nic_port,
+            row.source,
+            row.destination,
+            row.source_port,
+            row.flow_label,
+            quoted(&row.path.join(" > ")),
+        ));
+    }
+    text
+}
+
+/// A field as RFC 4180 wants it.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.into()
+    }
+}

@@ -1,0 +1,29 @@
+//! The order of servers for those who start programs: Open MPI's rank file and host file.
+
+use alloc::format;
+use alloc::string::String;
+
+use crate::cluster::{Cluster, ServerId};
+
+/// Open MPI's rank file (`mpirun --rankfile`, `--map-by rankfile:file=`): a process for each GPU, the
+/// servers in order, ranks of a server side by side.
+pub fn rank_file(cluster: &Cluster, order: &[ServerId]) -> String {
+    let gpus = cluster.machine().gpus().len();
+    let mut text = String::new();
+    for (position, server) in order.iter().enumerate() {
+        let name = &cluster.servers()[server.index()].name;
+        for slot in 0..gpus {
+            text.push_str(&format!("rank {}={name} slot={slot}\n", position * gpus + slot));
+        }
+    }
+    text
+}
+
+/// A host file (`mpirun --hostfile`; without `slots=` also those of other launchers): servers in
+/// order, each with a slot for each GPU.
+pub fn host_file(cluster: &Cluster, order: &[ServerId]) -> String {
+    let gpus = cluster.machine().gpus().len();
+    let line =
+        |server: &ServerId| format!("{} slots={gpus}\n", cluster.servers()[server.index()].name);
+    order.iter().map(line).collect()
+}

@@ -1,0 +1,59 @@
+//! Which queue pairs a collective has: the flows to plan ports for.
+
+use alloc::vec::Vec;
+
+use crate::cluster::{Cluster, ServerId};
+use crate::ports::Flow;
+use crate::ring::Hop;
+
+/// A queue pair: one flow between two NICs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePair {
+    /// Who sends, and on which rail.
+    pub from: (ServerId, usize),
+    /// Who receives, and on which rail.
+    pub to: (ServerId, usize),
+    /// Which of the connection's queue pairs.
+    pub number: usize,
+    /// The port of the sending NIC that it leaves by.
+    pub nic_port: usize,
+}
+
+/// The queue pairs of transfers, `per_connection` for each pair of NICs, in turn over the ports of
+/// the sending NIC: Astral (section 3.4) has at least one for each port, and uses four.
+///
+/// A pair of NICs that several transfers name has one connection. Flows are in the same order.
+///
+/// # Panics
+/// If the cluster has no network, or a transfer names a server or rail that it does not have.
+pub fn queue_pairs(
+    cluster: &Cluster,
+    hops: &[Hop],
+    per_connection: usize,
+) -> (Vec<QueuePair>, Vec<Flow>) {
+    let network = cluster.network().expect("only a network has queue pairs");
+    let nic = |(server, rail): (ServerId, usize)| cluster.servers()[server.index()].nics[rail];
+    let mut hops = hops.to_vec();
+    hops.sort_unstable();
+    hops.dedup();
+    let (mut pairs, mut flows) = (Vec::new(), Vec::new());
+    for Hop { from, to } in hops.into_iter().filter(|hop| hop.from != hop.to) {
+        let ports = network.topology.ports(nic(from));
+        for number in 0..per_connection {
+            let nic_port = number % ports.len();
+            pairs.push(QueuePair { from, to, number, nic_port });
+            flows.push(Flow { first: ports[nic_port], destination: nic(to) });
+        }
+    }
+    (pairs, flows)
+}
+
+/// Every server to every other, on each rail: an all-to-all whose traffic changes rails inside
+/// servers only.
+pub fn all_to_all(order: &[ServerId], rails: usize) -> Vec<Hop> {
+    let pairs = order.iter().flat_map(|&a| order.iter().map(move |&b| (a, b)));
+    let apart = pairs.filter(|(a, b)| a != b);
+    apart
+        .flat_map(|(a, b)| (0..rails).map(move |rail| Hop { from: (a, rail), to: (b, rail) }))
+        .collect()
+}
