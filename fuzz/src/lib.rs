@@ -25,3 +25,5 @@ pub mod vpc;
 
 #[path = "../../crates/weft-ports/tests/properties/mod.rs"]
 pub mod ports;
+#[path = "../../crates/weft-plan/tests/properties/mod.rs"]
+pub mod plan;

@@ -33,6 +33,8 @@ const SEEDS: &[(&[&str], &str)] = &[
     (&["flows"], "crates/weft-sim/tests/golden/flows"),
     (&["sizes"], "crates/weft-sim/tests/golden/sizes"),
     (&["experiment"], "experiments"),
+    (&["nccl"], "crates/weft-plan/tests/golden/nccl"),
+    (&["cluster"], "crates/weft-plan/tests/golden/cluster"),
 ];
 
 /// The folders of a target's good inputs. Without any, libFuzzer would begin with a byte or two and

@@ -136,6 +136,6 @@ fn a_machine_by_devices_names_unknown_ones_and_cycles() {
     );
     assert_eq!(
         machine(&tree[..2].concat()).unwrap_err(),
-        "no links lead from \"gpu0\" to \"gpu1\""
+        "no links lead from \"gpu0\" to \"gpu1\" but through other GPUs or NICs"
     );
 }

@@ -29,7 +29,7 @@ impl MachineBuilder {
     /// Adds a device. Devices of a kind are numbered by `number`, or in the order they come.
     ///
     /// # Errors
-    /// `Twice` for a name that is taken, `TooMany` above [`Self::MAX_DEVICES`].
+    /// `Unprintable`, `Twice` for a name that is taken, `TooMany` above [`Self::MAX_DEVICES`].
     pub fn add(
         &mut self,
         name: &str,
@@ -40,6 +40,9 @@ impl MachineBuilder {
         let id = DeviceId(self.devices.len());
         if id.0 >= Self::MAX_DEVICES {
             return Err(MachineError::TooMany { got: id.0 + 1, most: Self::MAX_DEVICES });
+        }
+        if name.chars().any(char::is_control) {
+            return Err(MachineError::Unprintable { name: name.into() });
         }
         if self.by_name.contains_key(name) {
             return Err(MachineError::Twice { name: name.into() });
@@ -112,19 +115,21 @@ impl MachineBuilder {
     pub fn build(self) -> Result<Machine, MachineError> {
         let machine = Machine { devices: self.devices, links: self.links };
         let (gpus, nics) = (machine.gpus(), machine.nics());
-        let (Some(&first), false) = (gpus.first(), nics.is_empty()) else {
+        if gpus.is_empty() || nics.is_empty() {
             let what = if gpus.is_empty() { "GPU" } else { "NIC" };
             return Err(MachineError::Without { what });
-        };
+        }
         if let Some(cycle) = pcie_cycle(&machine) {
             return Err(MachineError::Cycle { cycle });
         }
         let reach = super::Reach::new(&machine);
-        let others = gpus.iter().skip(1).chain(&nics);
-        for &other in others {
-            if reach.between(first, other).is_none() {
-                let name = |id| String::from(machine.name(id));
-                return Err(MachineError::Apart { from: name(first), to: name(other) });
+        for &from in &gpus {
+            let others = gpus.iter().chain(&nics).filter(|&&other| other != from);
+            for &other in others {
+                if reach.between(from, other).is_none() {
+                    let name = |id| String::from(machine.name(id));
+                    return Err(MachineError::Apart { from: name(from), to: name(other) });
+                }
             }
         }
         Ok(machine)

@@ -80,8 +80,8 @@ pub struct InnerLink {
     pub rate: BitRate,
 }
 
-/// The inside of a server: at least one GPU and one NIC, PCIe without cycles, every GPU and NIC
-/// reachable from every other.
+/// The inside of a server: at least one GPU and one NIC, PCIe without cycles, every GPU reaching every
+/// other and every NIC without one in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     devices: Vec<Device>,

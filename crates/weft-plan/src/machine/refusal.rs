@@ -13,6 +13,12 @@ pub enum MachineError {
         /// `GPU` or `NIC`.
         what: &'static str,
     },
+    /// A name that would not fit a line.
+    #[error("device {name:?} has a control character in its name")]
+    Unprintable {
+        /// The name.
+        name: String,
+    },
     /// Two devices have one name.
     #[error("device {name:?} is there twice; give each a name of its own")]
     Twice {
@@ -35,7 +41,7 @@ pub enum MachineError {
         cycle: Vec<String>,
     },
     /// No links join two devices that have to talk.
-    #[error("no links lead from {from:?} to {to:?}")]
+    #[error("no links lead from {from:?} to {to:?} but through other GPUs or NICs")]
     Apart {
         /// One device.
         from: String,

@@ -35,8 +35,9 @@ pub struct Ring {
     pub closeness: Closeness,
 }
 
-/// Servers with more GPUs than this get a path step by step in place of the best of all.
-const EXACT: usize = 14;
+/// Servers with more GPUs or NICs than these get paths step by step in place of the best of all.
+const EXACT: usize = 12;
+const EXACT_RAILS: usize = 32;
 /// What it costs a path to leave NVLink, in quarters of a link.
 const FAR: u64 = 16;
 
@@ -137,7 +138,7 @@ impl Table {
     fn best_path(&self, rail: usize, uses: &[u64]) -> Vec<usize> {
         let count = self.gpus.len();
         let shared = |a: usize, b: usize| self.pair(a, b).0 / (1 + uses[a * count + b]);
-        if count > EXACT {
+        if count > EXACT || self.nics.len() > EXACT_RAILS {
             return self.step_by_step(rail, shared);
         }
         let pairs = (0..count * count).map(|ab| shared(ab / count, ab % count));

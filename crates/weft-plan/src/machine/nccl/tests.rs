@@ -89,6 +89,6 @@ fn hostile_nesting_entities_and_sizes_are_refused() {
     assert!(matches!(read_nccl(bomb), Err(NcclError::Xml(_))));
     let wide = alloc::format!("<system>{}</system>", "<cpu/>".repeat(200_000));
     assert!(matches!(read_nccl(&wide), Err(NcclError::Xml(_))));
-    let abyss = alloc::format!("{}{}", "<a>".repeat(90_000), "</a>".repeat(90_000));
+    let abyss = alloc::format!("{}{}", "<a>".repeat(19_000), "</a>".repeat(19_000));
     assert!(read_nccl(&abyss).is_err());
 }

@@ -1,0 +1,86 @@
+//! What holds of descriptions whatever the text. The mutation tests and the fuzz targets both call
+//! these.
+#![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
+
+use std::collections::BTreeSet;
+
+use weft_plan::Cluster;
+use weft_plan::cluster::{ClusterConfig, ServerId};
+use weft_plan::machine::{Inside, Machine, read_nccl};
+use weft_plan::output::graph_xml;
+use weft_plan::ports::{Effort, Entropy, Fabric, loads, plan};
+use weft_plan::ring::{ring_hops, rings_on_rails, server_order};
+use weft_plan::traffic::queue_pairs;
+use weft_topo::Failures;
+use weft_units::Seed;
+
+/// Rings and ports are planned for clusters up to this many devices and switches.
+const SMALL: usize = 64;
+
+/// Reads NCCL's topology, holds what a machine promises, and says whether it was one.
+pub fn nccl(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let machine = match read_nccl(&text) {
+        Ok(machine) => machine,
+        Err(error) => return refused(&error.to_string()),
+    };
+    if machine.devices().len() <= SMALL {
+        check_rings(&machine);
+    }
+    true
+}
+
+fn check_rings(machine: &Machine) {
+    let rings = rings_on_rails(machine);
+    assert_eq!(rings.len(), machine.nics().len());
+    let all: BTreeSet<_> = machine.gpus().into_iter().collect();
+    for ring in &rings {
+        assert_eq!(ring.gpus.len(), all.len());
+        assert_eq!(ring.gpus.iter().copied().collect::<BTreeSet<_>>(), all);
+    }
+    let graph = graph_xml(machine, &rings);
+    roxmltree::Document::parse(&graph).expect("what is written is XML");
+}
+
+/// Reads a cluster, plans rings and ports on it, and says whether it was one. Shapes are only read:
+/// a digit makes them huge.
+pub fn cluster(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let config: ClusterConfig = match toml::from_str(&text) {
+        Ok(config) => config,
+        Err(_) => return false,
+    };
+    let Inside::Here(inside) = &config.machine else { return false };
+    let machine = match inside.build() {
+        Ok(machine) => machine,
+        Err(error) => return refused(&error.to_string()),
+    };
+    if config.network.is_some() || machine.devices().len() > SMALL {
+        return true;
+    }
+    match config.build(machine) {
+        Ok(cluster) => check_plan(&cluster),
+        Err(error) => refused(&error.to_string()),
+    }
+}
+
+fn check_plan(cluster: &Cluster) -> bool {
+    let job: Vec<ServerId> = cluster.server_ids().collect();
+    let order = server_order(cluster, &job);
+    assert_eq!(order.iter().collect::<BTreeSet<_>>().len(), job.len());
+    let hops = ring_hops(&order, &rings_on_rails(cluster.machine()));
+    let Some(network) = cluster.network() else { return true };
+    let (_, flows) = queue_pairs(cluster, &hops, 2);
+    let fabric = Fabric::new(network, &Failures::none(), Entropy::default()).expect("small");
+    let effort = Effort { tries: 16, total: 4_096, rounds: 2 };
+    match plan(&fabric, &flows, effort, Seed(1)) {
+        Ok(plan) => assert!(loads(&fabric, &flows, &plan.ports).most() >= plan.bound.flows),
+        Err(error) => return refused(&error.to_string()),
+    }
+    true
+}
+
+fn refused(error: &str) -> bool {
+    assert!(!error.is_empty() && !error.contains('\n'), "{error}");
+    false
+}
