@@ -67,6 +67,16 @@ pub enum PoliciesError {
     },
 }
 
+impl PortPolicies {
+    /// Whether its limits can be kept.
+    ///
+    /// # Errors
+    /// The first that cannot.
+    pub fn check(&self) -> Result<(), LimitError> {
+        [self.ingress, self.egress].iter().flatten().try_for_each(Limit::check)
+    }
+}
+
 impl Policies {
     /// Whether every list and group can be kept.
     ///

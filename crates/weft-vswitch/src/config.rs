@@ -11,10 +11,7 @@ use weft_ports::{
 use weft_transport::TransportConfig;
 use weft_transport::congestion;
 use weft_units::Duration;
-use weft_vpc::{
-    Acl, AclConfig, ConnectionsConfig, Limit, NetworkConfig, Prefix, SecurityGroupConfig,
-    SecurityGroups, Sets, Vni,
-};
+use weft_vpc::{NetworkConfig, Policies, PoliciesError, PortPolicies, Vni};
 use weft_wire::{DataHeader, MacAddr, MessageHeader, VxlanHeader};
 
 /// The control socket of a daemon that was not told another.
@@ -35,16 +32,9 @@ pub struct Config {
     /// Where addresses are that need not be learned.
     #[serde(default, rename = "route")]
     pub routes: Vec<Route>,
-    /// Access lists that ports name.
-    #[serde(default, rename = "acl")]
-    pub acls: Vec<AclConfig>,
-    /// Security groups that ports name.
-    #[serde(default, rename = "security-group")]
-    pub security_groups: Vec<SecurityGroupConfig>,
-    /// Prefixes by the name that rules use for them. The members of a security group are a set of
-    /// its name; what stands here are those of other hosts.
-    #[serde(default)]
-    pub sets: Sets,
+    /// Access lists and security groups that ports name.
+    #[serde(flatten)]
+    pub policies: Policies,
 }
 
 /// This host in the network that carries the overlay.
@@ -101,67 +91,44 @@ pub struct Port {
     pub vni: u32,
     /// Its address on Ethernet. Frames from another are dropped.
     pub mac: Mac,
-    /// The access list its packets are held against.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub acl: Option<String>,
-    /// The security groups it is in.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub security_groups: Vec<String>,
-    /// How much may pass, to the tenant (`ingress`) and from it (`egress`).
-    #[serde(default, skip_serializing_if = "Limits::is_empty")]
-    pub limit: Limits,
-    /// What it is.
+    /// Its IP addresses, with the lengths of their prefixes: `192.168.0.1/24`. A TAP interface gets
+    /// them; questions for them are answered on this host.
+    #[serde(default)]
+    pub addresses: Vec<String>,
+    /// What its tenant may send and receive.
     #[serde(flatten)]
-    pub kind: Kind,
+    pub policies: PortPolicies,
+    /// The interface, if it is a TAP: for containers, namespaces and bare hosts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tap: Option<Tap>,
+    /// The interface, if it is a vhost-user socket: for virtual machines and DPDK.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vhost_user: Option<VhostUser>,
 }
 
-/// Rate limits of a port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Limits {
-    /// To the tenant. What exceeds it is not sent again, and its sender slows down.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ingress: Option<Limit>,
-    /// From the tenant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub egress: Option<Limit>,
-}
-
-impl Limits {
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-/// What a tenant's interface is.
+/// A TAP interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Kind {
-    /// A TAP interface, for containers, namespaces and bare hosts.
-    Tap {
-        /// What the tenant calls it.
-        interface: String,
-        /// The network namespace it is in: a name of `ip netns`, or a path.
-        #[serde(default)]
-        namespace: Option<String>,
-        /// Addresses to give it, with the lengths of their prefixes: `192.168.0.1/24`.
-        #[serde(default)]
-        addresses: Vec<String>,
-        /// Whether it outlives the daemon, so that a restart leaves the tenant's interface alone.
-        #[serde(default)]
-        persistent: bool,
-    },
-    /// A vhost-user socket, for virtual machines and DPDK.
-    VhostUser {
-        /// Where the front end connects.
-        socket: PathBuf,
-        /// Whether the front end listens there, and this daemon connects.
-        #[serde(default)]
-        connect: bool,
-        /// Addresses the guest has, so that questions for them are answered on this host.
-        #[serde(default)]
-        addresses: Vec<String>,
-    },
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Tap {
+    /// What the tenant calls it.
+    pub interface: String,
+    /// The network namespace it is in: a name of `ip netns`, or a path.
+    #[serde(default)]
+    pub namespace: Option<String>,
+    /// Whether it outlives the daemon, so that a restart leaves the tenant's interface alone.
+    #[serde(default)]
+    pub persistent: bool,
+}
+
+/// A vhost-user socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct VhostUser {
+    /// Where it is.
+    pub socket: PathBuf,
+    /// Whether the front end listens there, and this daemon connects.
+    #[serde(default)]
+    pub connect: bool,
 }
 
 /// Where an address is.
@@ -270,6 +237,9 @@ pub enum ConfigError {
         /// What and where.
         cause: toml::de::Error,
     },
+    /// Its policies.
+    #[error(transparent)]
+    Policies(#[from] PoliciesError),
     /// A value that cannot be.
     #[error("{key} = {got}: expected {expected}")]
     Value {
@@ -306,6 +276,7 @@ impl Config {
     /// The first that cannot be.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.host.transport()?;
+        self.policies.check()?;
         let mut names = BTreeSet::new();
         for network in &self.networks {
             network.vni()?;
@@ -321,8 +292,9 @@ impl Config {
             }
         }
         for port in &self.ports {
-            self.acl_of(port)?;
-            self.groups_of(port, (0, 0))?;
+            self.policies.acl_of(&port.policies)?;
+            self.policies.groups_of(&port.policies)?;
+            port.policies.check().map_err(PoliciesError::from)?;
         }
         for route in &self.routes {
             vni("route.vni", route.vni)?;
@@ -410,23 +382,28 @@ impl Port {
         vni("port.vni", self.vni)
     }
 
-    fn check(&self) -> Result<(), ConfigError> {
+    /// Holds every value against what it may be.
+    ///
+    /// # Errors
+    /// The first that cannot be.
+    pub fn check(&self) -> Result<(), ConfigError> {
         self.vni()?;
-        for (way, limit) in [("ingress", self.limit.ingress), ("egress", self.limit.egress)] {
-            let refused =
-                |error| value(format!("port.limit.{way}"), error, "a limit that can be kept");
-            limit.map_or(Ok(()), |limit| limit.check()).map_err(refused)?;
+        match (&self.tap, &self.vhost_user) {
+            (None, None) | (Some(_), Some(_)) => {
+                let expected = "either `tap` or `vhost-user` beside it";
+                return Err(value("port.name", &self.name, expected));
+            }
+            _ => {}
         }
-        self.addresses().map(drop)
+        self.prefixes().map(drop)
     }
 
     /// Its IP addresses, with the lengths of their prefixes.
     ///
     /// # Errors
     /// One that is none.
-    pub fn addresses(&self) -> Result<Vec<(IpAddr, u8)>, ConfigError> {
-        let (Kind::Tap { addresses, .. } | Kind::VhostUser { addresses, .. }) = &self.kind;
-        addresses.iter().map(|text| address(text)).collect()
+    pub fn prefixes(&self) -> Result<Vec<(IpAddr, u8)>, ConfigError> {
+        self.addresses.iter().map(|text| address(text)).collect()
     }
 
     /// Opens the interface.
@@ -434,22 +411,22 @@ impl Port {
     /// # Errors
     /// The system refuses it.
     pub(crate) fn open(&self, mtu: u16) -> Result<Box<dyn Interface>, PortError> {
-        Ok(match &self.kind {
-            Kind::Tap { interface, namespace, persistent, .. } => {
-                Box::new(TapPort::open(&TapConfig {
-                    namespace: namespace.as_deref().map(namespace_of),
-                    persistent: *persistent,
-                    mtu: Some(mtu.into()),
-                    mac: Some(self.mac.0.0),
-                    addresses: self.addresses().unwrap_or_default(),
-                    ..TapConfig::named(interface)
-                })?)
-            }
-            Kind::VhostUser { socket, connect, .. } => {
-                let role = if *connect { Role::Connect } else { Role::Listen };
-                Box::new(VhostPort::open(&VhostConfig { role, ..VhostConfig::at(socket) })?)
-            }
-        })
+        if let Some(VhostUser { socket, connect }) = &self.vhost_user {
+            let role = if *connect { Role::Connect } else { Role::Listen };
+            return Ok(Box::new(VhostPort::open(&VhostConfig {
+                role,
+                ..VhostConfig::at(socket)
+            })?));
+        }
+        let tap = self.tap.as_ref().expect("checked: a port is one or the other");
+        Ok(Box::new(TapPort::open(&TapConfig {
+            namespace: tap.namespace.as_deref().map(namespace_of),
+            persistent: tap.persistent,
+            mtu: Some(mtu.into()),
+            mac: Some(self.mac.0.0),
+            addresses: self.prefixes().unwrap_or_default(),
+            ..TapConfig::named(&tap.interface)
+        })?))
     }
 }
 
@@ -458,65 +435,6 @@ fn namespace_of(text: &str) -> Namespace {
         Ok(namespace) => namespace,
         Err(never) => match never {},
     }
-}
-
-impl Config {
-    /// The prefixes that rules name: those of the configuration, and the members of security groups.
-    fn sets(&self) -> Sets {
-        let mut sets = self.sets.clone();
-        for group in &self.security_groups {
-            sets.entry(group.name.clone()).or_default();
-        }
-        for port in &self.ports {
-            let addresses = port.addresses().unwrap_or_default();
-            let members: Vec<_> =
-                addresses.iter().map(|&(address, _)| Prefix::of(address)).collect();
-            for group in &port.security_groups {
-                sets.entry(group.clone()).or_default().extend(&members);
-            }
-        }
-        sets
-    }
-
-    /// The access list of a port.
-    ///
-    /// # Errors
-    /// There is none of that name, or it contradicts itself.
-    pub fn acl_of(&self, port: &Port) -> Result<Option<Acl>, ConfigError> {
-        let Some(name) = &port.acl else { return Ok(None) };
-        let known: Vec<_> = self.acls.iter().map(|acl| acl.name.as_str()).collect();
-        let acl = self.acls.iter().find(|acl| acl.name == *name);
-        let acl = acl.ok_or_else(|| value("port.acl", name, one_of(&known)))?;
-        let refused = |error| value("acl", error, "rules that add up");
-        Acl::new(acl, &self.sets()).map(Some).map_err(refused)
-    }
-
-    /// The security groups of a port.
-    ///
-    /// # Errors
-    /// There is none of that name, or it contradicts itself.
-    pub fn groups_of(
-        &self,
-        port: &Port,
-        secret: (u64, u64),
-    ) -> Result<Option<SecurityGroups>, ConfigError> {
-        if port.security_groups.is_empty() {
-            return Ok(None);
-        }
-        let known: Vec<_> = self.security_groups.iter().map(|group| group.name.as_str()).collect();
-        let find = |name: &String| {
-            let group = self.security_groups.iter().find(|group| group.name == *name);
-            group.cloned().ok_or_else(|| value("port.security-groups", name, one_of(&known)))
-        };
-        let groups: Vec<_> = port.security_groups.iter().map(find).collect::<Result<_, _>>()?;
-        let refused = |error| value("security-group", error, "rules that add up");
-        let connections = ConnectionsConfig::default();
-        SecurityGroups::new(&groups, &self.sets(), connections, secret).map(Some).map_err(refused)
-    }
-}
-
-fn one_of(known: &[&str]) -> String {
-    if known.is_empty() { "one that is defined; none is".into() } else { known.join(", ") }
 }
 
 /// An address and the length of its prefix.
@@ -531,3 +449,6 @@ fn address(text: &str) -> Result<(IpAddr, u8), ConfigError> {
     parse()
         .ok_or_else(|| value("port.addresses", text, "an address and its prefix: 192.168.0.1/24"))
 }
+
+#[cfg(test)]
+mod tests;

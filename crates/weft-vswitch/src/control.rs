@@ -9,9 +9,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use weft_vpc::AclConfig;
+use weft_vpc::{AclConfig, Limit};
 
-use crate::config::{Limits, Network, Port, Route};
+use crate::config::{Network, Port, Route};
 use crate::{Daemon, OpenError, Status};
 
 /// The longest line that is taken.
@@ -59,8 +59,10 @@ pub enum Request {
     Limit {
         /// Which port.
         port: String,
-        /// How much.
-        limits: Limits,
+        /// To its tenant.
+        ingress: Option<Limit>,
+        /// From its tenant.
+        egress: Option<Limit>,
     },
     /// Holds a port's packets against an access list, or against none.
     Acl {
@@ -92,7 +94,7 @@ impl Request {
             Self::SetNetwork { network } => daemon.set_network(network),
             Self::Peer { vni, peer, remove } => daemon.change_peer(vni, peer, remove),
             Self::SetRoute { route } => daemon.set_route(route),
-            Self::Limit { port, limits } => daemon.limit_port(&port, limits),
+            Self::Limit { port, ingress, egress } => daemon.limit_port(&port, ingress, egress),
             Self::Acl { port, acl } => daemon.set_acl(&port, acl),
         };
         done.map(|()| Answer::Done).map_err(|error| error.to_string())

@@ -10,12 +10,12 @@ use weft_ports::{Port, PortError};
 use weft_transport::{Arrival, Secret};
 use weft_units::{Duration, Instant, Seed};
 use weft_vpc::{
-    AclConfig, Direction, Frame, LimitError, Place, PortConfig, PortId, Reading, Switch,
-    SwitchConfig, Tenants, Vni,
+    AclConfig, Direction, Frame, Limit, LimitError, Place, PoliciesError, PortConfig, PortId,
+    PortPolicies, Reading, Switch, SwitchConfig, Tenants, Vni,
 };
 use weft_wire::{Packet, VirtioNetHeader};
 
-use crate::config::{Config, ConfigError, Limits, Network, Port as PortOptions, Route};
+use crate::config::{Config, ConfigError, Network, Port as PortOptions, Route};
 use crate::control::Control;
 use crate::status::{self, NetworkStatus, PairStatus, PortStatus, Status};
 use crate::tenants::{Ports, report};
@@ -44,6 +44,9 @@ pub enum OpenError {
     /// The sockets.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// Policies that contradict themselves.
+    #[error(transparent)]
+    Policies(#[from] PoliciesError),
     /// A limit that cannot be kept.
     #[error(transparent)]
     Limit(#[from] LimitError),
@@ -148,10 +151,12 @@ impl Daemon {
             return Err(OpenError::Unknown(format!("there is a port {} already", options.name)));
         }
         let vni = options.vni()?;
-        let addresses = options.addresses()?;
-        let acl = self.config.acl_of(&options)?;
+        options.check()?;
+        let addresses = options.prefixes()?;
+        let policies = &self.config.policies;
+        let acl = policies.acl_of(&options.policies)?;
         let (one, two) = (u64::from_le_bytes(random()?), u64::from_le_bytes(random()?));
-        let groups = self.config.groups_of(&options, (one, two))?;
+        let groups = policies.security_groups_of(&options.policies, (one, two))?;
         let named = |cause| OpenError::Port { name: options.name.clone(), cause };
         let port = options.open(self.config.host.tenant_mtu()).map_err(named)?;
         let id = PortId(self.next_port);
@@ -163,7 +168,7 @@ impl Daemon {
         addresses.iter().for_each(|&(address, _)| table.set_neighbour(address, Some(mac)));
         self.switch.set_acl(id, acl);
         self.switch.set_groups(id, groups);
-        self.set_limits(id, options.limit)?;
+        self.set_limits(id, &options.policies)?;
         self.ports.insert(id, port);
         tracing::info!(port = options.name, vni = options.vni, "port added");
         self.config.ports.push(options.clone());
@@ -171,7 +176,7 @@ impl Daemon {
         Ok(())
     }
 
-    fn set_limits(&mut self, port: PortId, limits: Limits) -> Result<(), OpenError> {
+    fn set_limits(&mut self, port: PortId, limits: &PortPolicies) -> Result<(), OpenError> {
         let now = self.clock.now();
         for (way, limit) in
             [(Direction::Ingress, limits.ingress), (Direction::Egress, limits.egress)]
@@ -202,10 +207,16 @@ impl Daemon {
     ///
     /// # Errors
     /// There is no such port, or the limit cannot be kept.
-    pub fn limit_port(&mut self, name: &str, limits: Limits) -> Result<(), OpenError> {
+    pub fn limit_port(
+        &mut self,
+        name: &str,
+        ingress: Option<Limit>,
+        egress: Option<Limit>,
+    ) -> Result<(), OpenError> {
         let id = self.port_named(name)?;
-        self.set_limits(id, limits)?;
-        self.change_port(id, |options| options.limit = limits);
+        let policies = PortPolicies { ingress, egress, ..self.names[&id].policies.clone() };
+        self.set_limits(id, &policies)?;
+        self.change_port(id, |options| options.policies.clone_from(&policies));
         Ok(())
     }
 
@@ -216,21 +227,15 @@ impl Daemon {
     pub fn set_acl(&mut self, name: &str, acl: Option<AclConfig>) -> Result<(), OpenError> {
         let id = self.port_named(name)?;
         let list = acl.as_ref().map(|acl| acl.name.clone());
-        let before = self.config.acls.clone();
+        let mut policies = self.config.policies.clone();
         if let Some(acl) = acl {
-            self.config.acls.retain(|known| known.name != acl.name);
-            self.config.acls.push(acl);
+            policies.acls.retain(|known| known.name != acl.name);
+            policies.acls.push(acl);
         }
-        let mut options = self.names[&id].clone();
-        options.acl = list.clone();
-        match self.config.acl_of(&options) {
-            Ok(acl) => self.switch.set_acl(id, acl),
-            Err(error) => {
-                self.config.acls = before;
-                return Err(error.into());
-            }
-        };
-        self.change_port(id, |options| options.acl.clone_from(&list));
+        let own = PortPolicies { acl: list, ..self.names[&id].policies.clone() };
+        self.switch.set_acl(id, policies.acl_of(&own)?);
+        self.config.policies = policies;
+        self.change_port(id, |options| options.policies.clone_from(&own));
         Ok(())
     }
 
@@ -241,7 +246,7 @@ impl Daemon {
     pub fn remove_port(&mut self, name: &str) -> Result<(), OpenError> {
         let id = self.port_named(name)?;
         let options = &self.names[&id];
-        let (vni, mac, addresses) = (options.vni()?, options.mac.0, options.addresses()?);
+        let (vni, mac, addresses) = (options.vni()?, options.mac.0, options.prefixes()?);
         let table = self.switch.table(vni);
         table.set_mac(mac, None);
         addresses.iter().for_each(|&(address, _)| table.set_neighbour(address, None));

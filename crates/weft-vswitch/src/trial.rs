@@ -11,9 +11,10 @@ use std::{io, path::PathBuf};
 
 use weft_agent::udp::SocketError;
 use weft_lab::{Lab, LabError, LabSpec};
+use weft_vpc::{Policies, PortPolicies};
 use weft_wire::MacAddr;
 
-use crate::config::{Config, Host, Kind, Limits, Mac, Network, Port, Route};
+use crate::config::{Config, Host, Mac, Network, Port, Route, Tap};
 use crate::{Daemon, OpenError};
 
 /// The hosts of a trial.
@@ -217,28 +218,24 @@ fn config_of(trial: &TrialConfig, lab: &Lab, host: usize) -> Config {
         networks: vec![],
         ports: vec![],
         routes: vec![],
-        acls: vec![],
-        security_groups: vec![],
-        sets: Default::default(),
+        policies: Policies::default(),
     };
     for (index, tenant) in trial.tenants.iter().enumerate() {
         let vni = 100 + u32::try_from(index).expect("few tenants");
         let peers = (0..HOSTS).filter(|&peer| peer != host).map(address).collect();
         config.networks.push(Network { vni, peers, ..trial.network.clone() });
-        let kind = Kind::Tap {
-            interface: "eth0".into(),
-            namespace: Some(namespace(lab.name(), tenant, host)),
-            addresses: vec![format!("{}/24", Trial::address(host))],
-            persistent: false,
-        };
         config.ports.push(Port {
             name: tenant.clone(),
             vni,
             mac: mac(host),
-            acl: None,
-            security_groups: vec![],
-            limit: Limits::default(),
-            kind,
+            addresses: vec![format!("{}/24", Trial::address(host))],
+            policies: PortPolicies::default(),
+            tap: Some(Tap {
+                interface: "eth0".into(),
+                namespace: Some(namespace(lab.name(), tenant, host)),
+                persistent: false,
+            }),
+            vhost_user: None,
         });
         let other = 1 - host;
         config.routes.push(Route { vni, mac: mac(other), peer: address(other) });

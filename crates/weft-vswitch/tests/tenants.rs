@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use weft_lab::{Direction, Impairment, LabSpec};
 use weft_vswitch::Status;
-use weft_vswitch::config::Kind;
 use weft_vswitch::control::{Answer, Request, ask};
 use weft_vswitch::trial::{Trial, TrialConfig};
 
@@ -128,9 +127,7 @@ fn a_restart_keeps_the_tenants_connections() {
     for host in 0..2 {
         // The tenant's interface outlives its daemon.
         for port in &mut trial.config(host).ports {
-            if let Kind::Tap { persistent, .. } = &mut port.kind {
-                *persistent = true;
-            }
+            port.tap.as_mut().unwrap().persistent = true;
         }
         trial.stop(host);
         trial.start(host).unwrap();

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use serde_json::json;
-use weft_vpc::{AclConfig, Action, Limit};
+use weft_vpc::{AclConfig, Action, Limit, PortPolicies};
 use weft_vswitch::Status;
-use weft_vswitch::config::{CONTROL, Kind, Limits, Mac, Port, Route};
+use weft_vswitch::config::{CONTROL, Mac, Port, Route, Tap, VhostUser};
 use weft_vswitch::control::{Answer, Request, ask};
 
 use crate::output::Output;
@@ -198,17 +198,15 @@ impl Add {
     fn port(self) -> Port {
         let Self { name, vni, mac, tap, namespace, persistent, vhost_user, connect, addresses } =
             self;
-        let kind = match (tap, vhost_user) {
-            (_, Some(socket)) => Kind::VhostUser { socket, connect, addresses },
-            (tap, None) => Kind::Tap {
-                interface: tap.expect("required where there is no socket"),
-                namespace,
-                addresses,
-                persistent,
-            },
-        };
-        let limit = Limits::default();
-        Port { name, vni, mac, acl: None, security_groups: vec![], limit, kind }
+        Port {
+            name,
+            vni,
+            mac,
+            addresses,
+            policies: PortPolicies::default(),
+            tap: tap.map(|interface| Tap { interface, namespace, persistent }),
+            vhost_user: vhost_user.map(|socket| VhostUser { socket, connect }),
+        }
     }
 }
 

@@ -1,0 +1,95 @@
+use super::*;
+
+const WHOLE: &str = r#"
+[host]
+address = "10.1.0.2"
+mtu = 1500
+
+[[network]]
+vni = 100
+peers = ["10.2.0.2"]
+
+[[port]]
+name = "web"
+vni = 100
+mac = "02:00:00:00:07:01"
+addresses = ["192.168.7.1/24", "2001:db8::1/64"]
+acl = "edge"
+security-groups = ["servers"]
+tap = { interface = "eth0", namespace = "web" }
+
+[port.egress]
+rate = "1Gbps"
+
+[[port]]
+name = "guest"
+vni = 100
+mac = "02:00:00:00:07:03"
+vhost-user = { socket = "/run/weft/guest.sock" }
+
+[[route]]
+vni = 100
+mac = "02:00:00:00:07:02"
+peer = "10.2.0.2"
+
+[[acl]]
+name = "edge"
+default = "allow"
+rules = ["deny ingress tcp to any port 22"]
+
+[[security-group]]
+name = "servers"
+rules = ["allow ingress tcp to any port 80", "allow egress any"]
+"#;
+
+fn parse(text: &str) -> Result<Config, String> {
+    let config: Config = toml::from_str(text).map_err(|error| error.to_string())?;
+    config.check().map(|()| config).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_whole_configuration_is_read_and_written_the_same() {
+    let config = parse(WHOLE).unwrap();
+    assert_eq!(config.ports[0].policies.acl.as_deref(), Some("edge"));
+    assert_eq!(config.ports[0].prefixes().unwrap()[1].1, 64);
+    assert_eq!(config.host.control, PathBuf::from(CONTROL));
+    assert_eq!(toml::from_str(&toml::to_string(&config).unwrap()), Ok(config));
+}
+
+/// An IP packet of 1500 bytes carries 20 of IP, 8 of UDP, 8 of VXLAN, 16 and 16 of the transport; of what
+/// is left 12 are virtio's header and 14 Ethernet's.
+#[test]
+fn what_a_tenant_may_send_in_one_packet_follows_from_the_hosts_network() {
+    let host = parse(WHOLE).unwrap().host;
+    assert_eq!((host.payload(), host.tenant_mtu()), (1432, 1406));
+    let host = Host { address: "2001:db8::1".parse().unwrap(), ..host };
+    assert_eq!(host.payload(), 1412);
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    for (old, new, words) in [
+        ("mtu = 1500", "mtus = 1500", &["mtus", "mtu"][..]),
+        ("mtu = 1500", "congestion = \"swft\"", &["host.congestion", "swift"]),
+        ("vni = 100\npeers", "vni = 16777216\npeers", &["network.vni", "16777215"]),
+        ("\"10.2.0.2\"]", "\"10.1.0.2\"]", &["network.peers", "other hosts"]),
+        ("name = \"guest\"", "name = \"web\"", &["port.name", "web"]),
+        ("name = \"guest\"", "nmae = \"guest\"", &["name"]),
+        ("name = \"guest\"", "name = \"guest\"\ncolour = 1", &["colour"]),
+        ("07:03", "07", &["02:00:00:00:07", "02:00:00:00:00:01"]),
+        ("02:00:00:00:07:03", "03:00:00:00:07:03", &["group"]),
+        ("192.168.7.1/24", "192.168.7.1/33", &["port.addresses", "192.168.7.1/33"]),
+        ("acl = \"edge\"", "acl = \"edgy\"", &["edgy", "edge"]),
+        (
+            "vhost-user = ",
+            "tap = { interface = 'a' }\nvhost-user = ",
+            &["guest", "tap", "vhost-user"],
+        ),
+        ("deny ingress tcp", "deny ingres tcp", &["ingres", "ingress"]),
+        ("[[route]]", "[[rout]]", &["rout"]),
+    ] {
+        assert!(WHOLE.contains(old), "{old}");
+        let error = parse(&WHOLE.replacen(old, new, 1)).unwrap_err();
+        assert!(words.iter().all(|word| error.contains(word)), "{new}: {error}");
+    }
+}
