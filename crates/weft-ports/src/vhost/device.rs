@@ -222,9 +222,13 @@ impl Device {
     /// Finds out what can run, after a request may have changed it.
     fn update(&mut self) {
         let event_idx = self.has(VIRTIO_RING_F_EVENT_IDX);
-        let [receives, sends] = &mut self.rings;
-        for ring in [receives, sends] {
-            ring.update(&self.memory, event_idx);
+        for queue in [RECEIVES, SENDS] {
+            let was_running = self.rings[queue].is_running();
+            self.rings[queue].update(&self.memory, event_idx);
+            if was_running && !self.rings[queue].is_running() {
+                // Its memory is gone: what it was lent is forgotten, as far as possible with copies.
+                self.return_all(queue);
+            }
         }
     }
 
@@ -285,15 +289,19 @@ impl Device {
         if !self.rings[queue].is_running() {
             return;
         }
+        self.return_all(queue);
+        if self.rings[queue].show(&self.memory) {
+            self.rings[queue].interrupt();
+        }
+    }
+
+    fn return_all(&mut self, queue: usize) {
         if queue == SENDS {
             let (sent, mut scene) = self.transmit();
             sent.settle(&mut scene);
         } else {
             let (received, mut scene) = self.receive();
             received.settle(&mut scene);
-        }
-        if self.rings[queue].show(&self.memory) {
-            self.rings[queue].interrupt();
         }
     }
 
@@ -311,7 +319,7 @@ impl Device {
         self.rings[queue].stop();
     }
 
-    /// The guest starts anew, or nobody is there any more.
+    /// The guest starts anew.
     pub(super) fn reset(&mut self, readiness: &Readiness) {
         for (queue, purpose) in [(RECEIVES, Purpose::Received), (SENDS, Purpose::Sent)] {
             self.stop(queue);
@@ -322,7 +330,13 @@ impl Device {
             self.rings[queue] = Ring::new(purpose);
         }
         self.sent.forget_custody();
-        (self.features, self.protocol) = (0, 0);
+        self.features = 0;
+    }
+
+    /// Nobody is there any more, after a [`reset`](Self::reset).
+    pub(super) fn forget_front_end(&mut self) {
+        self.memory = Memory::default();
+        self.protocol = 0;
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod chain;
 mod device;
+mod lending;
 mod memory;
 mod message;
 mod receive;
@@ -160,13 +161,10 @@ impl VhostPort {
             let (request, need_reply) = (message.request, message.need_reply);
             let answer = self.device.handle(message, &self.readiness);
             let refusal = answer.as_ref().err().map(|refusal| self.front_end(refusal.clone()));
-            let body = match answer {
-                Ok(Some(body)) => Some(body),
-                Ok(None) => Some(0_u64.to_ne_bytes().to_vec()).filter(|_| need_reply),
-                Err(_) => Some(1_u64.to_ne_bytes().to_vec()).filter(|_| need_reply),
-            };
-            // Without this feature the front end does not expect answers to requests that have none.
-            let body = body.filter(|_| !need_reply || self.device.answers_all());
+            // A request without an answer of its own is answered by whether it was done, where that was agreed.
+            let verdict = u64::from(refusal.is_some()).to_ne_bytes().to_vec();
+            let wants_verdict = need_reply && self.device.answers_all();
+            let body = answer.ok().flatten().or_else(|| wants_verdict.then_some(verdict));
             if let Some(body) = body {
                 let replied = self.channel.as_ref().map(|channel| channel.reply(request, &body));
                 if let Some(Err(error)) = replied {
@@ -190,7 +188,7 @@ impl VhostPort {
             self.readiness.remove(&channel);
         }
         self.device.reset(&self.readiness);
-        self.device.memory = memory::Memory::default();
+        self.device.forget_front_end();
         match self.watch_meeting(Watch::Level) {
             Ok(()) => self.front_end(why),
             Err(error) => error,

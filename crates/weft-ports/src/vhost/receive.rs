@@ -9,15 +9,12 @@ use std::collections::VecDeque;
 use slab::Slab;
 use weft_vpc::{Slot, Turn};
 
-use super::chain::Segment;
+use super::lending::{Buffers, Lender, Lent};
 use super::memory::Memory;
 use super::ring::{Ring, RingError};
 use crate::finish::{Ability, Finished, Header, finish};
 use crate::frame::{Frame, Pool, within};
 use crate::{HEAD_LEN, HEADER_LEN, Holdings, Limits, MAX_FRAME, PortCounters, PortError};
-
-/// Where `num_buffers` stands in the virtio header.
-const NUM_BUFFERS: u32 = 10;
 
 /// What the guest negotiated about frames that it receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,35 +24,11 @@ pub(super) struct Terms {
     pub(super) mergeable: bool,
 }
 
-/// One buffer of the guest's.
-#[derive(Clone, Copy, Debug)]
-struct Chain {
-    head: u16,
-    len: u32,
-}
-
 /// Where a frame is gathered.
 #[derive(Debug)]
 enum Place {
     Guest(Buffers),
     Here(Frame),
-}
-
-/// Buffers of the guest's that together hold a frame.
-#[derive(Debug, Default)]
-struct Buffers {
-    len: u32,
-    chains: Vec<Chain>,
-    segments: Vec<Segment>,
-}
-
-/// What came of looking for buffers.
-enum Lent {
-    Buffers(Buffers),
-    /// The guest offers too few at present.
-    Later,
-    /// The guest's buffers or its ring are too small for such a frame.
-    Never,
 }
 
 /// All frames on their way to the guest.
@@ -64,14 +37,11 @@ pub(super) struct Receive {
     claimed: Slab<Place>,
     /// Completed and not yet given to the guest, in order.
     waiting: VecDeque<Place>,
-    /// Buffers that were taken from the ring and are not needed.
-    spare: VecDeque<(Chain, Vec<Segment>)>,
-    /// Chains that claimed frames lie in.
+    lender: Lender,
+    /// The guest's buffers that claimed frames lie in.
     lent: usize,
     /// Memory of frames that are gathered here.
     gathered: usize,
-    /// Empty lists, to be used again.
-    lists: Vec<Buffers>,
 }
 
 /// What frames are written to.
@@ -81,6 +51,22 @@ pub(super) struct Scene<'a> {
     pub(super) pool: &'a mut Pool,
     pub(super) counters: &'a mut PortCounters,
     pub(super) terms: Terms,
+}
+
+impl Scene<'_> {
+    /// Copies a frame from the guest's buffers here.
+    fn fetch(&mut self, buffers: &Buffers) -> Frame {
+        let (frame, whole) = buffers.fetch(self.memory, self.pool);
+        self.counters.unreadable += u64::from(!whole);
+        frame
+    }
+
+    /// Gives the guest buffers that hold a frame, under `header`.
+    fn give(&mut self, buffers: &Buffers, header: Header) {
+        buffers.give(self.memory, self.ring, header);
+        self.counters.received_frames += 1;
+        self.counters.received_bytes += u64::from(buffers.len - HEADER_LEN);
+    }
 }
 
 impl Receive {
@@ -102,7 +88,7 @@ impl Receive {
         if !here {
             match self.lend(scene, len)? {
                 Lent::Buffers(buffers) => {
-                    self.lent += buffers.chains.len();
+                    self.lent += buffers.count();
                     return Ok(Some(self.insert(Place::Guest(buffers))));
                 }
                 // Frames that came early hold most of the ring: this one may be what they wait for.
@@ -121,72 +107,8 @@ impl Receive {
         Slot(u32::try_from(self.claimed.insert(place)).expect("limits keep slabs small"))
     }
 
-    /// Takes as many of the guest's buffers as a frame of `len` bytes needs, or none.
     fn lend(&mut self, scene: &mut Scene<'_>, len: u32) -> Result<Lent, RingError> {
-        let mut buffers = self.lists.pop().unwrap_or_default();
-        buffers.len = len;
-        let mut room = 0_u32;
-        while room < len {
-            let never = !buffers.chains.is_empty()
-                && (!scene.terms.mergeable || buffers.chains.len() == scene.ring.size());
-            if never || !self.add_chain(scene, &mut buffers, room)? {
-                self.put_back(buffers);
-                return Ok(if never { Lent::Never } else { Lent::Later });
-            }
-            room = buffers.chains.last().map_or(room, |last| room.saturating_add(last.len));
-        }
-        Ok(Lent::Buffers(buffers))
-    }
-
-    /// Adds one of the guest's buffers to others that have `room` bytes. Whether there was one.
-    fn add_chain(
-        &mut self,
-        scene: &mut Scene<'_>,
-        buffers: &mut Buffers,
-        room: u32,
-    ) -> Result<bool, RingError> {
-        let start = buffers.segments.len();
-        let chain = if let Some((chain, pieces)) = self.spare.pop_front() {
-            buffers.segments.extend(pieces);
-            chain
-        } else {
-            // Buffers that come back are no news: they are looked for when a frame needs one.
-            scene.ring.wants_quiet(scene.memory);
-            let Some(head) = scene.ring.next_head(scene.memory)? else { return Ok(false) };
-            let len = scene.ring.walk(scene.memory, head, &mut buffers.segments)?;
-            if len < HEADER_LEN {
-                return Err(RingError::Short { len });
-            }
-            Chain { head, len }
-        };
-        for piece in &mut buffers.segments[start..] {
-            piece.start = piece.start.saturating_add(room);
-        }
-        buffers.chains.push(chain);
-        Ok(true)
-    }
-
-    /// Keeps buffers for the next frame that needs some.
-    fn put_back(&mut self, mut buffers: Buffers) {
-        let mut segments = buffers.segments.drain(..).peekable();
-        let mut start = 0_u32;
-        for chain in buffers.chains.drain(..) {
-            let end = start.saturating_add(chain.len);
-            let mut pieces = vec![];
-            while let Some(one) = segments.next_if(|one| one.start < end) {
-                pieces.push(Segment { start: one.start - start, ..one });
-            }
-            self.spare.push_back((chain, pieces));
-            start = end;
-        }
-        drop(segments);
-        self.recycle(buffers);
-    }
-
-    fn recycle(&mut self, mut buffers: Buffers) {
-        buffers.chains.clear();
-        buffers.segments.clear();
-        self.lists.push(buffers);
+        self.lender.lend(scene.memory, scene.ring, scene.terms.mergeable, len)
     }
 
     /// Frames behind the one that is to be shown hold all of the guest's buffers: one of them is gathered here from now
@@ -199,11 +121,11 @@ impl Receive {
             return false;
         };
         let Place::Guest(buffers) = place else { return false };
-        let frame = fetch(scene, buffers);
+        let frame = scene.fetch(buffers);
         self.gathered += frame.memory();
         let buffers = std::mem::take(buffers);
         *place = Place::Here(frame);
-        self.put_back(buffers);
+        self.lender.put_back(buffers);
         self.lent = self.claimed.iter().map(|(_, place)| place.chains()).sum();
         true
     }
@@ -239,7 +161,7 @@ impl Receive {
     pub(super) fn complete(&mut self, slot: Slot) {
         let place = self.claimed.try_remove(slot.0 as usize);
         if let Some(Place::Guest(buffers)) = &place {
-            self.lent -= buffers.chains.len();
+            self.lent -= buffers.count();
         }
         self.waiting.extend(place);
     }
@@ -247,8 +169,8 @@ impl Receive {
     pub(super) fn cancel(&mut self, pool: &mut Pool, slot: Slot) {
         match self.claimed.try_remove(slot.0 as usize) {
             Some(Place::Guest(buffers)) => {
-                self.lent -= buffers.chains.len();
-                self.put_back(buffers);
+                self.lent -= buffers.count();
+                self.lender.put_back(buffers);
             }
             Some(Place::Here(frame)) => self.forget(pool, frame),
             None => {}
@@ -265,19 +187,24 @@ impl Receive {
         while let Some(place) = self.waiting.pop_front() {
             match place {
                 Place::Guest(buffers) => self.deliver_there(scene, buffers),
-                Place::Here(frame) => match self.deliver_from_here(scene, &frame)? {
-                    Delivery::Done => self.forget(scene.pool, frame),
-                    Delivery::Never => {
+                Place::Here(frame) => match self.deliver_from_here(scene, &frame) {
+                    Ok(Delivery::Done) => self.forget(scene.pool, frame),
+                    Ok(Delivery::Never) => {
                         scene.counters.lost += 1;
                         self.forget(scene.pool, frame);
                     }
-                    Delivery::Later => {
+                    Ok(Delivery::Later) => {
                         self.waiting.push_front(Place::Here(frame));
                         // A kick says that there is room again, unless there was some by now.
                         let again = self.evict(scene) || scene.ring.wants_kicks(scene.memory);
                         if !again {
                             return Ok(());
                         }
+                    }
+                    Err(error) => {
+                        // It waits for the queue to be set up again.
+                        self.waiting.push_front(Place::Here(frame));
+                        return Err(error);
                     }
                 },
             }
@@ -295,18 +222,18 @@ impl Receive {
         let finished = read.ok().and_then(|()| finish(&head[..known], len, scene.terms.ability));
         match finished {
             Some(Finished::AsIs(header)) => {
-                give(scene, &buffers, header);
-                self.recycle(buffers);
+                scene.give(&buffers, header);
+                self.lender.recycle(buffers);
             }
             Some(Finished::Changed(_)) => {
-                let frame = fetch(scene, &buffers);
+                let frame = scene.fetch(&buffers);
                 self.gathered += frame.memory();
-                self.put_back(buffers);
+                self.lender.put_back(buffers);
                 self.waiting.push_front(Place::Here(frame));
             }
             None => {
                 scene.counters.bad_header += 1;
-                self.put_back(buffers);
+                self.lender.put_back(buffers);
             }
         }
     }
@@ -337,23 +264,22 @@ impl Receive {
         let mut lent = Vec::with_capacity(frames.len());
         for one in &frames {
             let len = HEADER_LEN + u32::try_from(one.len()).expect("parts of a frame");
-            let lacking = match self.lend(scene, len)? {
-                Lent::Buffers(buffers) => {
+            let lacking = match self.lend(scene, len) {
+                Ok(Lent::Buffers(buffers)) => {
                     lent.push(buffers);
                     continue;
                 }
-                Lent::Later if frames.len() > scene.ring.size() => Delivery::Never,
-                Lent::Later => Delivery::Later,
-                Lent::Never => Delivery::Never,
+                Ok(Lent::Later) if frames.len() <= scene.ring.size() => Ok(Delivery::Later),
+                Ok(Lent::Later | Lent::Never) => Ok(Delivery::Never),
+                Err(error) => Err(error),
             };
-            lent.into_iter().for_each(|buffers| self.put_back(buffers));
-            return Ok(lacking);
+            lent.into_iter().for_each(|buffers| self.lender.put_back(buffers));
+            return lacking;
         }
         for (one, buffers) in frames.iter().zip(lent) {
-            // What the guest took away meanwhile it does not get.
             let _ = scene.memory.scatter(&buffers.segments, HEADER_LEN, one);
-            give(scene, &buffers, header);
-            self.recycle(buffers);
+            scene.give(&buffers, header);
+            self.lender.recycle(buffers);
         }
         scene.counters.segmented += changed;
         Ok(Delivery::Done)
@@ -365,18 +291,14 @@ impl Receive {
         let claimed = self.claimed.iter_mut().map(|(_, place)| place);
         for place in claimed.chain(&mut waiting) {
             let Place::Guest(buffers) = place else { continue };
-            let frame = fetch(scene, buffers);
+            let frame = scene.fetch(buffers);
             self.gathered += frame.memory();
-            for chain in &buffers.chains {
-                scene.ring.give_back(scene.memory, chain.head, 0);
-            }
+            buffers.give_back(scene.memory, scene.ring);
             *place = Place::Here(frame);
         }
         self.waiting = waiting;
         self.lent = 0;
-        for (chain, _) in self.spare.drain(..) {
-            scene.ring.give_back(scene.memory, chain.head, 0);
-        }
+        self.lender.settle(scene.memory, scene.ring);
     }
 
     pub(super) fn add_to(&self, holdings: &mut Holdings) {
@@ -397,7 +319,7 @@ impl Place {
     /// The guest's buffers that it takes up.
     fn chains(&self) -> usize {
         match self {
-            Self::Guest(buffers) => buffers.chains.len(),
+            Self::Guest(buffers) => buffers.count(),
             Self::Here(_) => 0,
         }
     }
@@ -408,32 +330,4 @@ impl Place {
             Self::Here(frame) => frame.len(),
         }
     }
-}
-
-/// Copies a frame from the guest's buffers here; what the guest took away is zero.
-fn fetch(scene: &mut Scene<'_>, buffers: &Buffers) -> Frame {
-    let mut frame = scene.pool.frame(buffers.len);
-    let (first, rest) = frame.pieces_mut();
-    let at = u32::try_from(first.len()).expect("a small buffer");
-    let read = (
-        scene.memory.gather(&buffers.segments, 0, first),
-        scene.memory.gather(&buffers.segments, at, rest),
-    );
-    scene.counters.unreadable += u64::from(read.0.is_err() || read.1.is_err());
-    frame
-}
-
-/// Gives the guest buffers that hold a frame, under `header`. All but the last are full (5.1.6.4.1).
-fn give(scene: &mut Scene<'_>, buffers: &Buffers, mut header: Header) {
-    let count = u16::try_from(buffers.chains.len()).expect("a chain has 12 bytes or more");
-    header[NUM_BUFFERS as usize..].copy_from_slice(&count.to_le_bytes());
-    let _ = scene.memory.scatter(&buffers.segments, 0, &header);
-    let mut left = buffers.len;
-    for chain in &buffers.chains {
-        let used = chain.len.min(left);
-        scene.ring.give_back(scene.memory, chain.head, used);
-        left -= used;
-    }
-    scene.counters.received_frames += 1;
-    scene.counters.received_bytes += u64::from(buffers.len - HEADER_LEN);
 }

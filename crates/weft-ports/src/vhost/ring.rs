@@ -208,7 +208,9 @@ impl Ring {
         if memory.write(entry, &element).is_ok() {
             self.queue.set_next_used(next.wrapping_add(1));
         }
-        self.lent[usize::from(head / 64)] &= !(1 << (head % 64));
+        if let Some(word) = self.lent.get_mut(usize::from(head / 64)) {
+            *word &= !(1 << (head % 64));
+        }
     }
 
     /// Shows the guest all that was given back, at once. Whether it wants an interrupt.

@@ -221,8 +221,8 @@ fn rave(a: &mut Tenant, rng: &mut Rng) {
     let front = &mut a.guest.front;
     let queue = rng.index(2);
     let table = front.queues[queue].table;
-    let any = |rng: &mut Rng| u16::try_from(rng.below(70)).unwrap();
-    match rng.below(9) {
+    let any = |rng: &mut Rng| u16::try_from(rng.below(260)).unwrap();
+    match rng.below(11) {
         0..3 => {
             let address = [rng.below(MEMORY + 9), BUFFERS, rng.next_u64()][rng.index(3)];
             let len = [rng.next_u32(), 100, 0, 70_000][rng.index(4)];
@@ -236,6 +236,16 @@ fn rave(a: &mut Tenant, rng: &mut Rng) {
             let body = [which, rng.next_u32() % 3, 0, 0].map(u32::to_ne_bytes).concat();
             let _ = front.try_tell(&mut a.port, 1 + rng.next_u32() % 20, &body[..8], &[]);
         }
+        8 => {
+            // Less memory, or all of it again, under rings that run; and rings of another size when they are stopped.
+            let table = [1, 0, MEMORY >> rng.below(12), 0x7f00_0000_0000, 0].map(u64::to_ne_bytes);
+            let file = front.file.as_fd();
+            let _ = front.try_tell(&mut a.port, request::SET_MEM_TABLE, &table.concat(), &[file]);
+        }
+        9 => {
+            let size = [u32::try_from(queue).unwrap(), 1 << rng.below(9)].map(u32::to_ne_bytes);
+            let _ = front.try_tell(&mut a.port, request::SET_VRING_NUM, &size.concat(), &[]);
+        }
         _ => {
             let _ = a.port.attend(millis(0));
             front.start_queue_again(&mut a.port, queue);
@@ -245,9 +255,9 @@ fn rave(a: &mut Tenant, rng: &mut Rng) {
 
 #[test]
 fn a_raving_guest_neither_stops_the_process_nor_harms_its_neighbour() {
-    for seed in 0..60 {
+    for seed in 0..100 {
         let mut rng = Seed(seed).child("rave", 0).rng();
-        let mut mad = tenant(&format!("mad-{seed}"), 64, USUAL, 1_536);
+        let mut mad = tenant(&format!("mad-{seed}"), 256, USUAL, 1_536);
         let mut sane = tenant(&format!("sane-{seed}"), 64, USUAL, 1_536);
         let (mut tokens, mut slots) = (vec![], vec![]);
         for round in 0..300 {

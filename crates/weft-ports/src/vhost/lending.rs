@@ -1,0 +1,177 @@
+//! The guest's buffers that frames for it are written to: taken from the ring, given back in another order.
+
+use std::collections::VecDeque;
+
+use super::chain::Segment;
+use super::memory::Memory;
+use super::ring::{Ring, RingError};
+use crate::HEADER_LEN;
+use crate::finish::Header;
+use crate::frame::{Frame, Pool};
+
+/// Where `num_buffers` stands in the virtio header.
+const NUM_BUFFERS: usize = 10;
+
+/// One buffer of the guest's.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    head: u16,
+    len: u32,
+}
+
+/// Buffers of the guest's that together hold a frame.
+#[derive(Debug, Default)]
+pub(super) struct Buffers {
+    /// Bytes of the frame.
+    pub(super) len: u32,
+    chains: Vec<Chain>,
+    pub(super) segments: Vec<Segment>,
+}
+
+/// What came of looking for buffers.
+pub(super) enum Lent {
+    Buffers(Buffers),
+    /// The guest offers too few at present.
+    Later,
+    /// The guest's buffers or its ring are too small for such a frame.
+    Never,
+}
+
+/// Takes buffers from a ring.
+#[derive(Debug, Default)]
+pub(super) struct Lender {
+    /// Buffers that were taken and are not needed.
+    spare: VecDeque<(Chain, Vec<Segment>)>,
+    /// Empty lists, to be used again.
+    lists: Vec<Buffers>,
+}
+
+impl Lender {
+    /// Takes as many of the guest's buffers as a frame of `len` bytes needs, or none: one, unless they may be
+    /// merged.
+    pub(super) fn lend(
+        &mut self,
+        memory: &Memory,
+        ring: &mut Ring,
+        mergeable: bool,
+        len: u32,
+    ) -> Result<Lent, RingError> {
+        let mut buffers = self.lists.pop().unwrap_or_default();
+        buffers.len = len;
+        let mut room = 0_u32;
+        while room < len {
+            let count = buffers.chains.len();
+            let never = count > 0 && (!mergeable || count == ring.size());
+            let added = if never { Ok(None) } else { self.add(memory, ring, &mut buffers, room) };
+            match added {
+                Ok(Some(more)) => room = room.saturating_add(more),
+                Ok(None) => {
+                    self.put_back(buffers);
+                    return Ok(if never { Lent::Never } else { Lent::Later });
+                }
+                Err(error) => {
+                    self.put_back(buffers);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Lent::Buffers(buffers))
+    }
+
+    /// Adds one of the guest's buffers to others that have `room` bytes. Its bytes, if there was one.
+    fn add(
+        &mut self,
+        memory: &Memory,
+        ring: &mut Ring,
+        buffers: &mut Buffers,
+        room: u32,
+    ) -> Result<Option<u32>, RingError> {
+        let start = buffers.segments.len();
+        let chain = if let Some((chain, pieces)) = self.spare.pop_front() {
+            buffers.segments.extend(pieces);
+            chain
+        } else {
+            // Buffers that come back are no news: they are looked for when a frame needs one.
+            ring.wants_quiet(memory);
+            let Some(head) = ring.next_head(memory)? else { return Ok(None) };
+            let len = ring.walk(memory, head, &mut buffers.segments)?;
+            if len < HEADER_LEN {
+                return Err(RingError::Short { len });
+            }
+            Chain { head, len }
+        };
+        for piece in &mut buffers.segments[start..] {
+            piece.start = piece.start.saturating_add(room);
+        }
+        buffers.chains.push(chain);
+        Ok(Some(chain.len))
+    }
+
+    /// Keeps buffers for the next frame that needs some.
+    pub(super) fn put_back(&mut self, mut buffers: Buffers) {
+        let mut segments = buffers.segments.drain(..).peekable();
+        let mut start = 0_u32;
+        for chain in buffers.chains.drain(..) {
+            let end = start.saturating_add(chain.len);
+            let mut pieces = vec![];
+            while let Some(one) = segments.next_if(|one| one.start < end) {
+                pieces.push(Segment { start: one.start - start, ..one });
+            }
+            self.spare.push_back((chain, pieces));
+            start = end;
+        }
+        drop(segments);
+        self.recycle(buffers);
+    }
+
+    /// Keeps the lists of buffers that the guest has back.
+    pub(super) fn recycle(&mut self, mut buffers: Buffers) {
+        buffers.chains.clear();
+        buffers.segments.clear();
+        self.lists.push(buffers);
+    }
+
+    /// Gives what is spare back to the guest, unwritten.
+    pub(super) fn settle(&mut self, memory: &Memory, ring: &mut Ring) {
+        for (chain, _) in self.spare.drain(..) {
+            ring.give_back(memory, chain.head, 0);
+        }
+    }
+}
+
+impl Buffers {
+    /// How many of the guest's buffers they are.
+    pub(super) fn count(&self) -> usize {
+        self.chains.len()
+    }
+
+    /// Copies the frame out of the guest's memory. Whether all of it was still there; the rest is zero.
+    pub(super) fn fetch(&self, memory: &Memory, pool: &mut Pool) -> (Frame, bool) {
+        let mut frame = pool.frame(self.len);
+        let (first, rest) = frame.pieces_mut();
+        let at = u32::try_from(first.len()).expect("a small buffer");
+        // Both, so that both are filled.
+        let read =
+            (memory.gather(&self.segments, 0, first), memory.gather(&self.segments, at, rest));
+        (frame, read.0.is_ok() && read.1.is_ok())
+    }
+
+    /// Gives the guest the frame, under `header`. All buffers but the last are full (5.1.6.4.1).
+    pub(super) fn give(&self, memory: &Memory, ring: &mut Ring, mut header: Header) {
+        let count = u16::try_from(self.chains.len()).expect("a buffer has 12 bytes or more");
+        header[NUM_BUFFERS..].copy_from_slice(&count.to_le_bytes());
+        // What the guest took away meanwhile it does not get.
+        let _ = memory.scatter(&self.segments, 0, &header);
+        let mut left = self.len;
+        for chain in &self.chains {
+            let used = chain.len.min(left);
+            ring.give_back(memory, chain.head, used);
+            left -= used;
+        }
+    }
+
+    /// Gives the buffers back unwritten.
+    pub(super) fn give_back(&self, memory: &Memory, ring: &mut Ring) {
+        self.chains.iter().for_each(|chain| ring.give_back(memory, chain.head, 0));
+    }
+}
