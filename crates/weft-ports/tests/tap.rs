@@ -142,6 +142,36 @@ fn datagrams_keep_their_order_and_their_bytes() {
 }
 
 #[test]
+fn a_super_frame_of_datagrams_crosses_as_one_and_arrives_as_many() {
+    use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
+
+    if let Some(missing) = Namespace::missing() {
+        return skipped("datagrams that are cut by the device", &missing);
+    }
+    let mut pair = pair("wpuso");
+    let weather = Weather { loss: 50, reordering: 30 };
+    let data = noise(10 * 1_200 + 300);
+    let (received, wires) = run_tenants(&mut pair, weather, |spaces| {
+        let server = spaces[1].enter(|| UdpSocket::bind("10.77.0.2:7")).unwrap();
+        server.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let client = spaces[0].enter(|| UdpSocket::bind("10.77.0.1:0")).unwrap();
+        // The first finds out where the other is; of the next the kernel makes one frame.
+        client.send_to(b"first", "10.77.0.2:7").unwrap();
+        let mut buffer = [0; 2_000];
+        assert_eq!(server.recv(&mut buffer).unwrap(), 5);
+        setsockopt(&client, UdpGsoSegment, &1_200).unwrap();
+        client.send_to(&data, "10.77.0.2:7").unwrap();
+        (0..11)
+            .map(|_| server.recv(&mut buffer).map(|len| buffer[..len].to_vec()).unwrap())
+            .collect()
+    });
+    let received: Vec<Vec<u8>> = received;
+    assert!(received.concat() == data && received[10].len() == 300);
+    // Linux has left this to devices since 6.2.
+    assert!(wires[0].largest > 12_000, "largest frame {}", wires[0].largest);
+}
+
+#[test]
 fn an_interface_that_is_down_keeps_what_was_completed_and_one_that_is_gone_says_so() {
     if let Some(missing) = Namespace::missing() {
         return skipped("a TAP interface that goes down", &missing);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use weft_ports::VhostPort;
 
-use super::front_end::{BUFFERS, FrontEnd, INDIRECT, NEXT, RECEIVES, SENDS, WRITE, bit};
+use super::front_end::{BUFFERS, FrontEnd, INDIRECT, NEXT, RECEIVES, SENDS, WRITE, bit, request};
 
 /// Bytes of memory that a frame to send may take.
 const SEND_BUFFER: u64 = 68 << 10;
@@ -108,12 +108,20 @@ impl Guest {
 
     /// Takes frames that have come, and offers their buffers again.
     pub(crate) fn receive(&mut self) {
+        for head in self.collect() {
+            self.front.offer(RECEIVES, head);
+        }
+        self.front.kick(RECEIVES);
+    }
+
+    /// Takes frames that have come. The buffers that are free again.
+    fn collect(&mut self) -> Vec<u16> {
         let mut returned = self.front.returned(RECEIVES).into_iter();
         let mergeable = self.front.features & bit::MRG_RXBUF != 0;
-        let mut again = vec![];
+        let mut free = vec![];
         while let Some((head, len)) = returned.next() {
             let mut frame = self.front.read(self.receive_buffer(head), len as usize);
-            again.push(head);
+            free.push(head);
             if len == 0 {
                 continue;
             }
@@ -122,14 +130,42 @@ impl Guest {
             for _ in 1..count {
                 let (head, len) = returned.next().expect("a frame is shown as a whole");
                 frame.extend(self.front.read(self.receive_buffer(head), len as usize));
-                again.push(head);
+                free.push(head);
             }
             self.received.push(frame);
         }
-        for head in again {
+        free
+    }
+
+    /// Resets the device and sets it up again, with empty rings. How many frames it had sent that nobody had taken.
+    pub(crate) fn restart(&mut self, port: &mut VhostPort) -> usize {
+        let mut untaken = 0;
+        for queue in [SENDS, RECEIVES] {
+            let which = u32::try_from(queue).unwrap();
+            let body = [which, 0].map(u32::to_ne_bytes).concat();
+            let base = self.front.ask(port, request::GET_VRING_BASE, &body) >> 32;
+            if queue == SENDS {
+                let base = u16::try_from(base).unwrap();
+                untaken = usize::from(self.front.queues[SENDS].next_offer.wrapping_sub(base));
+            }
+        }
+        self.reap();
+        assert_eq!(self.under_way.len(), untaken, "a frame that was taken was not given back");
+        // What was shown before the reset was received.
+        self.collect();
+        self.free.extend(std::mem::take(&mut self.under_way).into_values());
+        for index in [RECEIVES, SENDS] {
+            let queue = &mut self.front.queues[index];
+            (queue.next_offer, queue.next_used) = (0, 0);
+            let (offered, used) = (queue.offered, queue.used);
+            self.front.write(offered, &[0; 4]);
+            self.front.write(used, &[0; 4]);
+            self.front.start_queue(port, index);
+        }
+        for head in 0..self.front.queues[RECEIVES].size {
             self.front.offer(RECEIVES, head);
         }
-        self.front.kick(RECEIVES);
+        untaken
     }
 }
 

@@ -96,6 +96,8 @@ impl Wire {
     fn carry_one(&mut self, from: &mut dyn Port, to: &mut dyn Port) -> bool {
         let ahead = self.rng.index(self.weather.reordering.max(1)).min(self.packets.len() - 1);
         let (frame, offset, reading) = self.packets.remove(ahead).unwrap();
+        let is_next = self.frames.first_key_value().is_some_and(|(&first, _)| first == frame);
+        let turn = if is_next { Turn::Next } else { Turn::Early };
         let crossing = self.frames.get_mut(&frame).unwrap();
         let mut piece = vec![0; PACKET.min(crossing.len - offset) as usize];
         if let Err(error) = from.read(crossing.token, offset, &mut piece, reading) {
@@ -105,7 +107,7 @@ impl Wire {
             self.packets.push_back((frame, offset, Reading::Again));
             return true;
         }
-        let Some(slot) = crossing.slot.or_else(|| to.claim(crossing.len, Turn::Next)) else {
+        let Some(slot) = crossing.slot.or_else(|| to.claim(crossing.len, turn)) else {
             self.packets.push_back((frame, offset, Reading::Again));
             return false;
         };

@@ -8,6 +8,7 @@ mod hostile;
 mod lifecycle;
 mod offload;
 mod order;
+mod swarm;
 mod transfer;
 
 use common::guest::{Guest, Socket};
