@@ -2,15 +2,20 @@
 //! set-up of `make test` installs it.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use weft_trace::Datagram;
 use weft_trace::pcapng::{Direction, LinkType, Record, Writer};
 use weft_wire::{
-    AckHeader, AckType, AtomicOperands, Bitmap, DataHeader, Ecn, MessageHeader, PACKET_TYPES,
-    Packet, RdmaHeader, RdmaOperation, SetupHeader, SetupKind, Terms, U3, U4, U5, U11, U24,
+    AckHeader, AckType, AtomicOperands, Bitmap, Cipher, DataHeader, Ecn, MessageHeader,
+    PACKET_TYPES, Packet, RdmaHeader, RdmaOperation, SealHeader, SetupHeader, SetupKind, Terms, U3,
+    U4, U5, U11, U24, VxlanHeader, VxlanNext,
 };
+
+/// RoCEv2's own port, where the dissector has to be preferred, and another.
+const PORTS: [u16; 2] = [4791, 4792];
 
 const VERSION: U4 = U4::truncate(1);
 
@@ -56,7 +61,7 @@ fn setup(kind: SetupKind) -> Packet {
 }
 
 /// A packet of each kind, as a UDP payload.
-fn payloads() -> Vec<Vec<u8>> {
+fn payloads_of_the_transport() -> Vec<Vec<u8>> {
     let bytes = |packet: Packet, rest: &[u8]| {
         let mut bytes = vec![0; Packet::MAX_LEN];
         let len = packet.emit(&mut bytes);
@@ -116,17 +121,48 @@ fn payloads() -> Vec<Vec<u8>> {
     payloads
 }
 
-fn capture(payloads: &[Vec<u8>]) -> Vec<u8> {
+/// The overlay's packets, as UDP payloads: a plain frame, packets of the transport, an encrypted one, and
+/// one of a next protocol that is not ours.
+fn overlay_payloads() -> Vec<Vec<u8>> {
+    let vxlan = |next, rest: &[u8]| {
+        let mut bytes = vec![0; VxlanHeader::LEN];
+        VxlanHeader { vni: U24::truncate(123_456), next }.emit(&mut bytes);
+        bytes.extend(rest);
+        bytes
+    };
+    let arp = [
+        &[0xff; 6][..],
+        &[2, 0, 0, 0, 0, 0xa, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1],
+        &[2, 0, 0, 0, 0, 0xa, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2],
+    ];
+    let mut payloads = vec![vxlan(VxlanNext::Frame, &arp.concat())];
+    let of_each_kind = payloads_of_the_transport();
+    payloads.extend(of_each_kind.iter().map(|payload| vxlan(VxlanNext::Weft, payload)));
+    let seal = SealHeader {
+        next: VxlanNext::Frame,
+        cipher: Cipher::Aes256Gcm,
+        spi: 0x0200_0007,
+        iv: 0x1122_3344_5566_7788,
+    };
+    let mut sealed = vec![0xa5; SealHeader::LEN + 40];
+    seal.emit(&mut sealed);
+    payloads.push(vxlan(VxlanNext::Sealed, &sealed));
+    let mut other = vxlan(VxlanNext::Weft, &[0; 40]);
+    other[3] = 4;
+    payloads.push(other);
+    payloads
+}
+
+/// The payloads, every other one to the second port.
+fn capture(payloads: &[Vec<u8>], ports: [u16; 2]) -> Vec<u8> {
     let mut file = Vec::new();
     let mut writer = Writer::new(&mut file, "a test").unwrap();
     let interface = writer.interface("h0", LinkType::Raw, 0).unwrap();
     for (index, payload) in payloads.iter().enumerate() {
         let mut headers = [0; Datagram::MAX_LEN];
-        // RoCEv2's own port, where the dissector has to be preferred, and another.
-        let to = if index % 2 == 0 { "10.0.0.2:4791" } else { "10.0.0.2:4792" };
         let datagram = Datagram {
             from: "10.0.0.1:49152".parse().unwrap(),
-            to: to.parse().unwrap(),
+            to: (Ipv4Addr::new(10, 0, 0, 2), ports[index % 2]).into(),
             ecn: Ecn::Capable0,
             hop_limit: 64,
             payload_len: payload.len().try_into().unwrap(),
@@ -193,7 +229,7 @@ fn assert_golden(name: &str, got: &str) {
 
 #[test]
 fn every_kind_of_packet_is_told_in_a_line() {
-    let file = File::new("lines", &capture(&payloads()));
+    let file = File::new("lines", &capture(&payloads_of_the_transport(), PORTS));
     let fields = ["-T", "fields", "-e", "_ws.col.Protocol", "-e", "_ws.col.Info"];
     let Some(lines) = tshark(&file, &fields) else { return };
     for kind in PACKET_TYPES {
@@ -204,7 +240,7 @@ fn every_kind_of_packet_is_told_in_a_line() {
 
 #[test]
 fn every_field_is_what_was_put_there() {
-    let file = File::new("fields", &capture(&payloads()));
+    let file = File::new("fields", &capture(&payloads_of_the_transport(), PORTS));
     let fields = [
         "weft.data.packet_sequence_number",
         "weft.data.path_id",
@@ -230,10 +266,37 @@ fn every_field_is_what_was_put_there() {
 
 #[test]
 fn packets_that_are_cut_short_are_no_error_of_the_dissector() {
-    let payloads = payloads();
+    let payloads = payloads_of_the_transport();
     let cut =
         payloads.iter().flat_map(|payload| (0..payload.len()).map(|len| payload[..len].to_vec()));
-    let file = File::new("cut", &capture(&cut.collect::<Vec<_>>()));
+    let file = File::new("cut", &capture(&cut.collect::<Vec<_>>(), PORTS));
     let Some(lines) = tshark(&file, &["-V"]) else { return };
+    assert!(!lines.contains("Lua Error"), "{lines}");
+}
+
+#[test]
+fn the_overlay_is_told_from_other_vxlan() {
+    let payloads = overlay_payloads();
+    let file = File::new("overlay", &capture(&payloads, [VxlanHeader::PORT; 2]));
+    let fields = [
+        "-T",
+        "fields",
+        "-e",
+        "_ws.col.Protocol",
+        "-e",
+        "weft.vxlan.vni",
+        "-e",
+        "vxlan.vni",
+        "-e",
+        "weft.seal.iv",
+        "-e",
+        "_ws.col.Info",
+    ];
+    let Some(lines) = tshark(&file, &fields) else { return };
+    assert_golden("overlay.txt", &lines);
+    let cut =
+        payloads.iter().flat_map(|payload| (0..payload.len()).map(|len| payload[..len].to_vec()));
+    let cut = capture(&cut.collect::<Vec<_>>(), [VxlanHeader::PORT; 2]);
+    let lines = tshark(&File::new("overlay-cut", &cut), &["-V"]).unwrap();
     assert!(!lines.contains("Lua Error"), "{lines}");
 }

@@ -1,5 +1,5 @@
 -- Weft's transport in Wireshark and tshark: data, ACK and set-up packets of BIFROST (appendix C), with
--- Weft's message and RDMA extensions. Generated from weft-wire by `cargo xtask docs`; edit the tables in
+-- Weft's message and RDMA extensions, and the overlay's VXLAN around them. Generated from weft-wire by `cargo xtask docs`; edit the tables in
 -- crates/weft-wire/src or the program in crates/xtask/src/docs/dissector.lua.
 --
 --   tshark -X lua_script:dissector/weft.lua -r capture.pcapng -V
@@ -15,7 +15,7 @@ local types = { [1] = ProtoField.uint8, [2] = ProtoField.uint16, [3] = ProtoFiel
                 [4] = ProtoField.uint32, [8] = ProtoField.uint64 }
 -- Identifiers, keys and addresses are read in hexadecimal.
 local hex = { destination_cid = true, local_cid = true, virtual_address = true, r_key = true,
-              token = true, capabilities = true }
+              token = true, capabilities = true, spi = true }
 
 local function header(key, name, length, rows)
   local made = { length = length, fields = {}, whole = ProtoField.none("weft." .. key, name) }
@@ -210,5 +210,52 @@ function shared.dissector(buffer, pinfo, tree)
   return whole and used or buffer:len()
 end
 ports:add(4791, shared)
+-- VXLAN that says by its P bit that something else than a frame follows: packets of the transport,
+-- encrypted or not. All other VXLAN is Wireshark's.
+local vxlan = ports:get_dissector(4789)
+local overlay = Proto("weft_overlay", "Weft overlay")
+local encrypted = ProtoField.bytes("weft.encrypted", "Encrypted, and what authenticates it")
+overlay.fields = { encrypted }
+local next_weft, next_sealed
+for number, name in pairs(names["VXLAN next protocols"]) do
+  if name == "weft" then next_weft = number elseif name == "sealed" then next_sealed = number end
+end
+
+local function next_protocol(buffer)
+  if buffer:len() < headers.vxlan.length or buffer(0, 1):bitfield(5, 1) == 0 then return nil end
+  return buffer(3, 1):uint()
+end
+
+local function dissect_sealed(tree, buffer, pinfo)
+  pinfo.cols.protocol = "Weft"
+  pinfo.cols.info = "sealed"
+  if not add(tree, buffer, headers.vxlan.length, "seal") then return end
+  local at = headers.vxlan.length
+  local what = names["VXLAN next protocols"][buffer(at, 1):uint()] or "?"
+  local after = at + headers.seal.length
+  if buffer:len() > after then tree:add(encrypted, buffer(after)) end
+  pinfo.cols.info = string.format("sealed %s, spi 0x%08x iv %s", what, buffer(at + 4, 4):uint(),
+    tostring(buffer(at + 8, 8):uint64()))
+end
+
+function overlay.dissector(buffer, pinfo, tree)
+  local follows = next_protocol(buffer)
+  if follows ~= next_weft and follows ~= next_sealed then
+    -- It gives up on what is too short for it.
+    local whole, used = pcall(vxlan.call, vxlan, buffer, pinfo, tree)
+    if not whole then tree:add_proto_expert_info(cut) end
+    return whole and used or buffer:len()
+  end
+  local subtree = tree:add(overlay, buffer(0, headers.vxlan.length), "Weft overlay")
+  add(subtree, buffer, 0, "vxlan")
+  subtree:append_text(string.format(", network %d", buffer(4, 3):uint()))
+  if follows == next_sealed then
+    dissect_sealed(subtree, buffer, pinfo)
+  elseif buffer:len() > headers.vxlan.length then
+    weft.dissector(buffer(headers.vxlan.length):tvb(), pinfo, tree)
+  end
+  return buffer:len()
+end
+ports:add(4789, overlay)
 -- For "Decode As", where a capture has other versions.
 ports:add_for_decode_as(weft)

@@ -7,8 +7,9 @@ use weft_wire::spec::{Field, HEADERS, Header, NUMBERS};
 /// What the plug-in does with the tables; they replace its line `-- TABLES`.
 const PROGRAM: &str = include_str!("dissector.lua");
 
-/// The headers of the transport, by their name in the program. Those around them Wireshark knows.
-const KEYS: [(&str, &str); 7] = [
+/// The headers of the transport, by their name in the program, and of the overlay, whose VXLAN has a next
+/// protocol. Those around them Wireshark knows.
+const KEYS: [(&str, &str); 9] = [
     ("data", "Data packet"),
     ("message", "Message extension"),
     ("rdma", "RDMA extension"),
@@ -16,6 +17,8 @@ const KEYS: [(&str, &str); 7] = [
     ("setup", "Connection set-up packet"),
     ("terms", "Terms"),
     ("ack", "ACK packet"),
+    ("vxlan", "VXLAN"),
+    ("seal", "Seal"),
 ];
 
 /// Fields whose numbers have names: which list.
