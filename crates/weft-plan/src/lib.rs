@@ -16,6 +16,7 @@
 extern crate alloc;
 
 pub mod cluster;
+pub mod collective;
 pub mod machine;
 pub mod output;
 pub mod ports;

@@ -13,7 +13,7 @@ use weft_topo::{NodeId, Topology, TopologyBuilder};
 use weft_units::{BitRate, Duration, Seed, unknown_name};
 
 use super::{Cluster, ClusterError, Network, Server};
-use crate::machine::{Inside, Machine};
+use crate::machine::{Machine, MachineConfig};
 use crate::ports::switch_hashes;
 
 /// A cluster: a shape of network whose hosts are the NICs server by server, or switches and servers
@@ -26,7 +26,7 @@ pub struct ClusterConfig {
     /// How switches hash.
     pub hash: HashConfig,
     /// What is inside of every server.
-    pub machine: Inside,
+    pub machine: MachineConfig,
     /// Switches by name, in place of a shape.
     #[serde(rename = "switch")]
     pub switches: Vec<SwitchConfig>,

@@ -1,12 +1,10 @@
 use alloc::string::{String, ToString};
 
 use super::*;
-use crate::machine::Inside;
 
 fn build(text: &str) -> Result<Cluster, String> {
     let config: ClusterConfig = toml::from_str(text).map_err(|error| error.to_string())?;
-    let Inside::Here(machine) = &config.machine else { panic!("these tests have no files") };
-    let machine = machine.build().map_err(|error| error.to_string())?;
+    let machine = config.machine.build().map_err(|error| error.to_string())?;
     config.build(machine).map_err(|error| error.to_string())
 }
 

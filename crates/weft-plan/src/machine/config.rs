@@ -17,6 +17,9 @@ use super::{DeviceKind, LinkKind, Machine, MachineBuilder, MachineError};
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MachineConfig {
+    /// A file with NCCL's topology XML that says everything, in place of all else here. Who has
+    /// files reads it with [`read_nccl`](super::read_nccl).
+    pub nccl: Option<String>,
     /// GPUs.
     pub gpus: u32,
     /// NICs, evenly over the GPUs.
@@ -45,29 +48,11 @@ pub struct LinkConfig {
     pub rate: BitRate,
 }
 
-/// Where the description of a machine is.
-#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-#[serde(untagged)]
-pub enum Inside {
-    /// In NCCL's topology XML, by file name.
-    Nccl {
-        /// The file.
-        nccl: String,
-    },
-    /// Here.
-    Here(MachineConfig),
-}
-
-impl Default for Inside {
-    fn default() -> Self {
-        Self::Here(MachineConfig::default())
-    }
-}
-
 impl Default for MachineConfig {
     fn default() -> Self {
         let gbps = |rate| BitRate::gbps(rate).expect("above zero");
         Self {
+            nccl: None,
             gpus: 8,
             nics: 8,
             // 400 GB/s, and 16 lanes of PCIe 5 (Astral, sections 2.2 and introduction).
@@ -81,7 +66,7 @@ impl Default for MachineConfig {
 }
 
 impl MachineConfig {
-    /// The machine.
+    /// The machine that counts, or devices and links, describe.
     ///
     /// # Errors
     /// As [`MachineBuilder`]'s.

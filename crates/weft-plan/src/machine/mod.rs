@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 
 pub use build::MachineBuilder;
 #[cfg(feature = "serde")]
-pub use config::{Inside, LinkConfig, MachineConfig};
+pub use config::{LinkConfig, MachineConfig};
 pub use nccl::{NcclError, read_nccl};
 pub use reach::{Closeness, Reach};
 pub use refusal::MachineError;

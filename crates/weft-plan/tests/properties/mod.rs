@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use weft_plan::Cluster;
 use weft_plan::cluster::{ClusterConfig, ServerId};
-use weft_plan::machine::{Inside, Machine, read_nccl};
+use weft_plan::machine::{Machine, read_nccl};
 use weft_plan::output::graph_xml;
 use weft_plan::ports::{Effort, Entropy, Fabric, loads, plan};
 use weft_plan::ring::{ring_hops, rings_on_rails, server_order};
@@ -50,8 +50,7 @@ pub fn cluster(bytes: &[u8]) -> bool {
         Ok(config) => config,
         Err(_) => return false,
     };
-    let Inside::Here(inside) = &config.machine else { return false };
-    let machine = match inside.build() {
+    let machine = match config.machine.build() {
         Ok(machine) => machine,
         Err(error) => return refused(&error.to_string()),
     };

@@ -1,0 +1,60 @@
+//! The two halves of a ring all-reduce, each a collective of its own (Patarasuk and Yuan 2009).
+
+use super::{Schedule, Step, check_order};
+
+/// Every rank's chunk (the one of its number) to all ranks, around the ring: `n − 1` chunks sent
+/// by each.
+///
+/// # Panics
+/// If `order` is no order of all ranks.
+pub fn all_gather_ring(order: &[usize]) -> Schedule {
+    check_order(order);
+    let mut schedule = Schedule::new(order.len(), order.len());
+    gather(&mut schedule, order, 0, |place| order[place]);
+    schedule
+}
+
+/// The reduction of every chunk to the rank of its number, around the ring. Other chunks of a rank
+/// hold parts of sums afterwards.
+///
+/// # Panics
+/// If `order` is no order of all ranks.
+pub fn reduce_scatter_ring(order: &[usize]) -> Schedule {
+    check_order(order);
+    let mut schedule = Schedule::new(order.len(), order.len());
+    scatter(&mut schedule, order, |place| order[place]);
+    schedule
+}
+
+/// After it the rank at place `p` of the ring has the reduction of chunk `chunk(p)`.
+pub(super) fn scatter(schedule: &mut Schedule, order: &[usize], chunk: impl Fn(usize) -> usize) {
+    let count = order.len();
+    for (place, &rank) in order.iter().enumerate() {
+        let (next, before) = (order[(place + 1) % count], order[(place + count - 1) % count]);
+        for round in 1..count {
+            let sent = chunk((place + count - round) % count);
+            let got = chunk((place + 2 * count - round - 1) % count);
+            schedule.steps[rank].push(Step::Send { to: next, chunk: sent });
+            schedule.steps[rank].push(Step::Reduce { from: before, chunk: got });
+        }
+    }
+}
+
+/// Spreads chunk `chunk(p + shift)`, which the rank at place `p` has, to all.
+pub(super) fn gather(
+    schedule: &mut Schedule,
+    order: &[usize],
+    shift: usize,
+    chunk: impl Fn(usize) -> usize,
+) {
+    let count = order.len();
+    for (place, &rank) in order.iter().enumerate() {
+        let (next, before) = (order[(place + 1) % count], order[(place + count - 1) % count]);
+        for round in 0..count - 1 {
+            let sent = chunk((place + shift + count - round) % count);
+            let got = chunk((place + shift + 2 * count - round - 1) % count);
+            schedule.steps[rank].push(Step::Send { to: next, chunk: sent });
+            schedule.steps[rank].push(Step::Receive { from: before, chunk: got });
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Performing a schedule in memory, all ranks in one place.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{DataType, Reduction, Schedule, Step};
+
+/// Nobody can go on: a rank waits for what nobody sends.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rank {rank} waits at step {step} of {steps} for what nobody sends")]
+pub struct Stuck {
+    /// The first that waits.
+    pub rank: usize,
+    /// How many steps it has done.
+    pub step: usize,
+    /// How many it has.
+    pub steps: usize,
+}
+
+/// Performs every step of every rank on their buffers, which are equally long.
+///
+/// # Errors
+/// `Stuck`, which schedules of this module never are.
+///
+/// # Panics
+/// If there are not as many buffers as ranks, or they differ in length, or hold no whole elements.
+pub fn run(
+    schedule: &Schedule,
+    buffers: &mut [Vec<u8>],
+    data_type: DataType,
+    reduction: Reduction,
+) -> Result<(), Stuck> {
+    assert_eq!(buffers.len(), schedule.ranks(), "a buffer for each rank");
+    let bytes = buffers.first().map_or(0, Vec::len);
+    assert!(buffers.iter().all(|buffer| buffer.len() == bytes), "buffers are equally long");
+    let elements = bytes / data_type.size();
+    let place = |chunk| {
+        let range = schedule.chunk(chunk, elements);
+        range.start * data_type.size()..range.end * data_type.size()
+    };
+    let mut mail: BTreeMap<(usize, usize), VecDeque<Vec<u8>>> = BTreeMap::new();
+    let mut done = vec![0; schedule.ranks()];
+    loop {
+        let mut moved = false;
+        for (rank, buffer) in buffers.iter_mut().enumerate() {
+            while let Some(&step) = schedule.steps[rank].get(done[rank]) {
+                match step {
+                    Step::Send { to, chunk } => {
+                        mail.entry((rank, to))
+                            .or_default()
+                            .push_back(buffer[place(chunk)].to_vec());
+                    }
+                    Step::Copy { chunk, to } => buffer.copy_within(place(chunk), place(to).start),
+                    Step::Receive { from, chunk } | Step::Reduce { from, chunk } => {
+                        let Some(got) = mail.get_mut(&(from, rank)).and_then(VecDeque::pop_front)
+                        else {
+                            break;
+                        };
+                        let into = &mut buffer[place(chunk)];
+                        match step {
+                            Step::Reduce { .. } => data_type.reduce(reduction, into, &got),
+                            _ => into.copy_from_slice(&got),
+                        }
+                    }
+                }
+                done[rank] += 1;
+                moved = true;
+            }
+        }
+        let waiting = (0..done.len()).find(|&rank| done[rank] < schedule.steps[rank].len());
+        match waiting {
+            None => return Ok(()),
+            Some(rank) if !moved => {
+                let (step, steps) = (done[rank], schedule.steps[rank].len());
+                return Err(Stuck { rank, step, steps });
+            }
+            Some(_) => {}
+        }
+    }
+}

@@ -1,0 +1,279 @@
+use alloc::vec::Vec;
+
+use half::{bf16, f16};
+use weft_units::{Rng, Seed};
+
+use super::*;
+
+/// An order of so many ranks.
+fn order(ranks: usize, rng: &mut Rng) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..ranks).collect();
+    rng.shuffle(&mut order);
+    order
+}
+
+/// A random tree over all ranks.
+fn tree(ranks: usize, rng: &mut Rng) -> Vec<Option<usize>> {
+    let order = order(ranks, rng);
+    let mut parents = alloc::vec![None; ranks];
+    for place in 1..ranks {
+        parents[order[place]] = Some(order[rng.index(place)]);
+    }
+    parents
+}
+
+fn bytes(data_type: DataType, value: u64) -> Vec<u8> {
+    let whole = u8::try_from(value).unwrap();
+    match data_type {
+        DataType::Fp32 => f32::from(whole).to_le_bytes().to_vec(),
+        DataType::Fp16 => f16::from_f32(whole.into()).to_le_bytes().to_vec(),
+        DataType::Bf16 => bf16::from_f32(whole.into()).to_le_bytes().to_vec(),
+        DataType::Int32 => i32::from(whole).to_le_bytes().to_vec(),
+        DataType::Int64 => i64::from(whole).to_le_bytes().to_vec(),
+        DataType::U8 => alloc::vec![whole],
+    }
+}
+
+/// Small whole numbers, whose sums are exact in every type and order.
+fn values(count: usize, most: u64, rng: &mut Rng) -> Vec<u64> {
+    (0..count).map(|_| rng.below(most)).collect()
+}
+
+fn encode(data_type: DataType, values: &[u64]) -> Vec<u8> {
+    values.iter().flat_map(|&value| bytes(data_type, value)).collect()
+}
+
+/// A case: ranks, elements of a buffer, values of each rank, type.
+struct Case {
+    ranks: usize,
+    elements: usize,
+    values: Vec<Vec<u64>>,
+    data_type: DataType,
+    rng: Rng,
+}
+
+fn cases() -> impl Iterator<Item = Case> {
+    (0..240).map(|seed| {
+        let mut rng = Seed(seed).child("collective", 0).rng();
+        let ranks = 1 + rng.index(17);
+        // Fewer elements than ranks too, and none.
+        let elements = if rng.chance(1, 4) { rng.index(20) } else { rng.index(2_000) };
+        let data_type = DataType::ALL[rng.index(6)];
+        // Sums of 17 numbers stay below 2^8, the whole numbers that bf16 knows.
+        let values = (0..ranks).map(|_| values(elements, 15, &mut rng)).collect();
+        Case { ranks, elements, values, data_type, rng }
+    })
+}
+
+impl Case {
+    fn run(&self, schedule: &Schedule) -> Vec<Vec<u8>> {
+        let mut buffers: Vec<_> =
+            self.values.iter().map(|values| encode(self.data_type, values)).collect();
+        run(schedule, &mut buffers, self.data_type, Reduction::Sum).unwrap();
+        buffers
+    }
+
+    fn sum(&self) -> Vec<u8> {
+        let at = |element| self.values.iter().map(|values| values[element]).sum();
+        encode(self.data_type, &(0..self.elements).map(at).collect::<Vec<u64>>())
+    }
+
+    fn bytes_of(&self, range: Range<usize>) -> Range<usize> {
+        let size = self.data_type.size();
+        range.start * size..range.end * size
+    }
+}
+
+#[test]
+fn all_reductions_are_the_plain_sum_at_every_rank() {
+    for mut case in cases() {
+        let ranks = case.ranks;
+        let ring = all_reduce_ring(&order(ranks, &mut case.rng));
+        let (one, two) = (tree(ranks, &mut case.rng), tree(ranks, &mut case.rng));
+        let chunks = 1 + case.rng.index(6);
+        let trees = all_reduce_trees([&one, &two], chunks);
+        let local =
+            (1..=ranks).filter(|local| ranks % local == 0).nth(case.rng.index(2)).unwrap_or(1);
+        let servers: Vec<Vec<usize>> =
+            order(ranks, &mut case.rng).chunks(local).map(<[usize]>::to_vec).collect();
+        let hierarchical = all_reduce_hierarchical(&servers);
+        let sum = case.sum();
+        for (name, schedule) in [("ring", ring), ("trees", trees), ("hierarchical", hierarchical)] {
+            for (rank, buffer) in case.run(&schedule).iter().enumerate() {
+                let (elements, data_type) = (case.elements, case.data_type);
+                assert!(*buffer == sum, "{name}: rank {rank} of {ranks}, {elements} {data_type:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn gathers_and_scatters_leave_every_rank_what_is_its() {
+    for mut case in cases() {
+        let order = order(case.ranks, &mut case.rng);
+        let gather = all_gather_ring(&order);
+        let mut all = alloc::vec![0; case.elements * case.data_type.size()];
+        for (rank, values) in case.values.iter().enumerate() {
+            let chunk = case.bytes_of(gather.chunk(rank, case.elements));
+            all[chunk.clone()].copy_from_slice(&encode(case.data_type, values)[chunk]);
+        }
+        assert!(case.run(&gather).iter().all(|buffer| *buffer == all));
+
+        let scatter = reduce_scatter_ring(&order);
+        let sum = case.sum();
+        for (rank, buffer) in case.run(&scatter).iter().enumerate() {
+            let chunk = case.bytes_of(scatter.chunk(rank, case.elements));
+            assert_eq!(buffer[chunk.clone()], sum[chunk]);
+        }
+    }
+}
+
+#[test]
+fn broadcasts_and_exchanges_arrive() {
+    for mut case in cases() {
+        let order = order(case.ranks, &mut case.rng);
+        let root = encode(case.data_type, &case.values[order[0]]);
+        let chunks = 1 + case.rng.index(9);
+        for schedule in [broadcast_chain(&order, chunks), broadcast_tree(&order)] {
+            assert!(case.run(&schedule).iter().all(|buffer| *buffer == root));
+        }
+        // Chunks of equal length, as in MPI_Alltoall.
+        let each = case.elements / (2 * case.ranks);
+        case.values.iter_mut().for_each(|values| values.truncate(2 * case.ranks * each));
+        case.elements = 2 * case.ranks * each;
+        let exchange = all_to_all(case.ranks);
+        for (to, buffer) in case.run(&exchange).iter().enumerate() {
+            for (from, values) in case.values.iter().enumerate() {
+                let sent = &values[exchange.chunk(to, case.elements)];
+                let got = case.bytes_of(exchange.chunk(case.ranks + from, case.elements));
+                assert_eq!(buffer[got], encode(case.data_type, sent));
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_leaves_a_barrier_before_having_heard_of_everybody() {
+    for ranks in 1..40 {
+        let mut schedule = barrier(ranks);
+        // What is passed on says of whom its sender has heard.
+        for step in schedule.steps.iter_mut().flatten() {
+            if let Step::Receive { from, chunk } = *step {
+                *step = Step::Reduce { from, chunk };
+            }
+        }
+        let heard = |rank| (0..ranks).map(|other| u8::from(other == rank)).collect();
+        let mut buffers: Vec<Vec<u8>> = (0..ranks).map(heard).collect();
+        run(&schedule, &mut buffers, DataType::U8, Reduction::Max).unwrap();
+        assert!(buffers.iter().flatten().all(|&heard| heard == 1), "{ranks} ranks");
+    }
+}
+
+#[test]
+fn a_rank_that_waits_in_vain_is_named() {
+    let mut schedule = all_reduce_ring(&[0, 1, 2]);
+    schedule.steps[1].truncate(3);
+    let mut buffers = alloc::vec![alloc::vec![0; 12]; 3];
+    let error = run(&schedule, &mut buffers, DataType::Fp32, Reduction::Sum).unwrap_err();
+    assert_eq!(error, Stuck { rank: 0, step: 7, steps: 8 });
+}
+
+#[test]
+fn a_ring_sends_the_least_there_is_and_a_hierarchy_little_between_servers() {
+    let ring = all_reduce_ring(&[0, 1, 2, 3, 4, 5, 6, 7]);
+    assert!((0..8).all(|rank| ring.sends(rank) == 2 * 7), "2 (n - 1) of n chunks");
+    let servers: Vec<Vec<usize>> = (0..4).map(|s| (0..8).map(|r| 8 * s + r).collect()).collect();
+    let schedule = all_reduce_hierarchical(&servers);
+    for (rank, steps) in schedule.steps.iter().enumerate() {
+        let outside = |step: &&Step| matches!(step, Step::Send { to, .. } if to / 8 != rank / 8);
+        // 2 (s - 1) chunks of 32: an eighth of what a ring over servers sends.
+        assert_eq!(steps.iter().filter(outside).count(), 2 * 3);
+        let on_rail = |step: &Step| match step {
+            Step::Send { to, .. } => to / 8 == rank / 8 || to % 8 == rank % 8,
+            _ => true,
+        };
+        assert!(steps.iter().all(on_rail), "between servers only on a rail");
+    }
+}
+
+#[test]
+fn reductions_are_those_of_their_type() {
+    let reduce = |data_type: DataType, reduction, a: &[u8], b: &[u8]| {
+        let mut into = a.to_vec();
+        data_type.reduce(reduction, &mut into, b);
+        into
+    };
+    let half = |value: f32| f16::from_f32(value).to_le_bytes();
+    // 2048 + 1 is not a binary16 number; ties go to even.
+    assert_eq!(reduce(DataType::Fp16, Reduction::Sum, &half(2048.0), &half(1.0)), half(2048.0));
+    assert_eq!(reduce(DataType::Fp16, Reduction::Sum, &half(2048.0), &half(3.0)), half(2052.0));
+    assert_eq!(
+        reduce(DataType::Fp16, Reduction::Sum, &half(65_504.0), &half(65_504.0)),
+        half(f32::INFINITY)
+    );
+    let brain = |value: f32| bf16::from_f32(value).to_le_bytes();
+    assert_eq!(reduce(DataType::Bf16, Reduction::Product, &brain(1.5), &brain(-3.0)), brain(-4.5));
+    let word = |value: i32| value.to_le_bytes();
+    assert_eq!(reduce(DataType::Int32, Reduction::Sum, &word(i32::MAX), &word(1)), word(i32::MIN));
+    assert_eq!(reduce(DataType::Int32, Reduction::Min, &word(-5), &word(3)), word(-5));
+    assert_eq!(reduce(DataType::U8, Reduction::Max, &[200, 3], &[100, 4]), [200, 4]);
+}
+
+/// When both channels are done, and the blocks that each took, for rates in blocks per 1,000 ticks.
+fn finish(windows: &mut Windows, inner: u64, network: impl Fn(u64) -> u64) -> (u64, [usize; 2]) {
+    let (mut clock, mut taken) = ([0u64; 2], [0; 2]);
+    let mut seen = std::collections::BTreeSet::new();
+    loop {
+        // Whoever is free first takes the next window.
+        let first = usize::from(clock[1] < clock[0]);
+        let mut step = |side: usize| {
+            let channel = if side == 0 { Channel::Inner } else { Channel::Network };
+            let blocks = windows.next(channel)?;
+            let rate = if side == 0 { inner } else { network(clock[1]) };
+            clock[side] += blocks.len() as u64 * 1_000 / rate;
+            taken[side] += blocks.len();
+            for block in blocks {
+                assert!(seen.insert(block), "block {block} twice");
+            }
+            Some(())
+        };
+        if step(first).or_else(|| step(1 - first)).is_none() {
+            assert_eq!(seen.len(), taken[0] + taken[1]);
+            return (clock[0].max(clock[1]), taken);
+        }
+    }
+}
+
+#[test]
+fn the_papers_windows_are_two_blocks_and_one() {
+    let mut windows = Windows::new(9, 100, 50);
+    assert_eq!(windows.next(Channel::Inner), Some(0..2));
+    assert_eq!(windows.next(Channel::Network), Some(8..9));
+    assert_eq!(windows.next(Channel::Inner), Some(2..4));
+    assert_eq!(windows.next(Channel::Inner), Some(4..6));
+    assert_eq!(windows.next(Channel::Network), Some(7..8));
+    assert_eq!(windows.next(Channel::Inner), Some(6..7), "what is left");
+    assert_eq!((windows.next(Channel::Network), windows.next(Channel::Inner)), (None, None));
+}
+
+#[test]
+fn two_channels_together_carry_what_both_do_and_follow_a_slower_network() {
+    // 300 blocks at 100 and 50 a thousand ticks: 2,000 ticks in place of 3,000.
+    let (time, taken) = finish(&mut Windows::new(300, 100, 50), 100, |_| 50);
+    assert!((2_000..=2_040).contains(&time), "{time}");
+    assert_eq!(taken, [200, 100]);
+    // The network drops to a tenth half-way: it takes fewer blocks, and the end is not delayed by more
+    // than its last window.
+    let (time, taken) =
+        finish(&mut Windows::new(300, 100, 50), 100, |now| if now < 1_000 { 50 } else { 5 });
+    assert!(time <= 2_700, "{time}");
+    assert!(taken[1] < 65, "{taken:?}");
+}
+
+#[test]
+fn small_messages_stay_on_the_fast_channel() {
+    let windows = |bytes| Windows::for_message(bytes, 64, 360_000_000_000, 40_000_000_000, 60_000);
+    // 1 MB takes 3 us inside of the server and the network at least 60.
+    assert_eq!(windows(1_000_000).next(Channel::Network), None);
+    assert!(windows(64_000_000).next(Channel::Network).is_some());
+}
