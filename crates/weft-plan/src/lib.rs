@@ -6,6 +6,7 @@
 //!   NCCL's topology XML ([`machine`]).
 //! * [`ring`] orders servers by block and keeps rings and trees on their rails.
 //! * [`ports`] computes the hashes of the switches and chooses the ports of all flows at once.
+//! * [`collective`] writes collectives as schedules, for whoever moves bytes.
 //! * [`traffic`] says which queue pairs a collective has, and [`output`] writes plans as NCCL,
 //!   Open MPI and NICs take them.
 //!
