@@ -143,6 +143,19 @@ impl<'a> Fabric<'a> {
         path
     }
 
+    /// How many links a flow takes after its host's, whatever its port: all its ways are equally
+    /// long. None where there is no way.
+    pub(super) fn hops(&self, flow: Flow) -> Option<usize> {
+        let mut at = self.topology.link(flow.first).to;
+        let mut hops = 0;
+        while at != flow.destination {
+            let link = *self.routes.next_links(at, flow.destination).first()?;
+            at = self.topology.link(link).to;
+            hops += 1;
+        }
+        self.is_up(flow.first).then_some(hops)
+    }
+
     /// The flow's packet.
     pub(super) fn packet(&self, flow: Flow) -> Packet {
         let source = self.topology.link(flow.first).from;
@@ -184,7 +197,7 @@ impl<'a> Fabric<'a> {
             }
             at = self.topology.link(links[index]).to;
         }
-        false
+        at == flow.destination
     }
 
     /// Which of its links the switch takes.

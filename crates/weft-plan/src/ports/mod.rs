@@ -107,6 +107,20 @@ pub enum PlanError {
         /// Who should receive.
         to: weft_topo::NodeName,
     },
+    /// A flow whose way is longer than any network's that is planned.
+    #[error(
+        "flow {flow}: the way from {from} to {to} has {hops} links after the first; a plan follows 16"
+    )]
+    TooLong {
+        /// Its place among the flows.
+        flow: usize,
+        /// Who sends.
+        from: weft_topo::NodeName,
+        /// Who should receive.
+        to: weft_topo::NodeName,
+        /// Links after the host's own.
+        hops: usize,
+    },
     /// A flow names what the network does not have.
     #[error("flow {flow} names {what} {number}, which the network does not have")]
     NoSuch {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use weft_topo::LinkId;
 use weft_units::{Rng, Seed};
 
-use super::fabric::Affine;
+use super::fabric::{Affine, LONGEST};
 use super::search::{Budget, Found, Path, exact, first_fit, follow};
 use super::targets::{Target, targets};
 use super::{Bound, Fabric, Flow, PlanError, Solver, bound};
@@ -62,7 +62,7 @@ pub struct Plan {
 /// different ports.
 ///
 /// # Errors
-/// `NoSuch` or `NoRoute` with the first flow that cannot be sent.
+/// `NoSuch`, `NoRoute` or `TooLong` with the first flow that cannot be sent.
 pub fn plan(
     fabric: &Fabric<'_>,
     flows: &[Flow],
@@ -105,12 +105,16 @@ fn check(fabric: &Fabric<'_>, flows: &[Flow]) -> Result<(), PlanError> {
         if !topology.is_host(flow.destination) {
             return Err(no_such("host", flow.destination.0));
         }
-        let leaf = topology.link(flow.first).to;
-        let dark = !fabric.is_up(flow.first);
-        if dark || fabric.routes().next_links(leaf, flow.destination).is_empty() {
-            let from = topology.name(topology.link(flow.first).from);
-            let to = topology.name(flow.destination);
-            return Err(PlanError::NoRoute { flow: number, from, link: flow.first.0, to });
+        let from = topology.name(topology.link(flow.first).from);
+        let to = topology.name(flow.destination);
+        match fabric.hops(flow) {
+            Some(hops) if hops > LONGEST => {
+                return Err(PlanError::TooLong { flow: number, from, to, hops });
+            }
+            Some(_) => {}
+            None => {
+                return Err(PlanError::NoRoute { flow: number, from, link: flow.first.0, to });
+            }
         }
     }
     Ok(())

@@ -298,6 +298,26 @@ fn flows_that_cannot_be_are_named() {
         planned(&dark, good),
         "flow 0: no route leads from host 0 by its link 0 to host 127"
     );
+    // Leaves and spines in a row, each joined with the next only.
+    let chain = |count| {
+        let mut chain = weft_topo::TopologyBuilder::new(2).unwrap();
+        let switches: Vec<NodeId> = chain.add_switches(count).unwrap().collect();
+        let rate = weft_units::BitRate::gbps(1).unwrap();
+        let way = [&[NodeId(0)], switches.as_slice(), &[NodeId(1)]].concat();
+        for pair in way.windows(2) {
+            chain.connect(pair[0], pair[1], rate, weft_units::Duration::ZERO).unwrap();
+        }
+        let long = self::network(chain.build().unwrap(), HashAlgorithm::Crc32);
+        let fabric = Fabric::new(&long, &none, Entropy::default()).unwrap();
+        let flow = Flow { first: long.topology.ports(NodeId(0))[0], destination: NodeId(1) };
+        let planned = plan(&fabric, &[flow], Effort::default(), Seed(1));
+        planned.map(|plan| fabric.path(flow, plan.ports[0]).len())
+    };
+    assert_eq!(chain(16), Ok(17));
+    assert_eq!(
+        chain(17).unwrap_err().to_string(),
+        "flow 0: the way from host 0 to host 1 has 17 links after the first; a plan follows 16"
+    );
     let entropy = Entropy { bits: 16, ..Entropy::default() };
     assert_eq!(
         Fabric::new(&network, &none, entropy).map(|_| ()).unwrap_err().to_string(),
