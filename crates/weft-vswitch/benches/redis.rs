@@ -3,6 +3,7 @@
 //! redis-benchmark.
 //!
 //! `cargo bench -p weft-vswitch --bench redis -- [requests] [loss ...] [way ...]`
+#![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
 
 mod common;
 

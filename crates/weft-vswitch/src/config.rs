@@ -12,7 +12,7 @@ use weft_transport::TransportConfig;
 use weft_transport::congestion;
 use weft_units::Duration;
 use weft_vpc::{NetworkConfig, Policies, PoliciesError, PortPolicies, Vni};
-use weft_wire::{DataHeader, MacAddr, MessageHeader, VxlanHeader};
+use weft_wire::{DataHeader, EthernetHeader, MacAddr, MessageHeader, VirtioNetHeader, VxlanHeader};
 
 /// The control socket of a daemon that was not told another.
 pub const CONTROL: &str = "/run/weft/vpc.sock";
@@ -327,7 +327,8 @@ impl Host {
 
     /// The longest IP packet of a tenant that one packet of this network carries, bytes.
     pub fn tenant_mtu(&self) -> u16 {
-        self.payload().saturating_sub(weft_ports::HEADER_LEN as u16 + 14)
+        let headers = VirtioNetHeader::LEN + EthernetHeader::LEN;
+        self.payload().saturating_sub(u16::try_from(headers).expect("26 bytes"))
     }
 
     /// How connections behave here (BIFROST, sections 4 and 7.4).

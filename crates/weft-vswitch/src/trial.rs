@@ -6,11 +6,12 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
 use std::{io, path::PathBuf};
 
+use weft_agent::Clock;
 use weft_agent::udp::SocketError;
 use weft_lab::{Lab, LabError, LabSpec};
+use weft_units::Duration;
 use weft_vpc::{Policies, PortPolicies};
 use weft_wire::MacAddr;
 
@@ -117,13 +118,13 @@ impl Trial {
         let node = format!("h{}", host * self.lab.spec().hosts_per_leaf);
         // What it opens in the host's namespace stays there, whichever thread uses it.
         let open = || self.lab.enter(&node, || Daemon::open(self.configs[host].clone()));
-        let began = Instant::now();
+        let give_up = Clock.now() + Duration::from_secs(2);
         let mut daemon = loop {
             match open()? {
                 Ok(daemon) => break daemon,
                 // A program that another thread is just starting has this process's sockets for a
                 // moment, those of the daemon before this one among them.
-                Err(cause) if is_taken(&cause) && began.elapsed() < Duration::from_secs(2) => {
+                Err(cause) if is_taken(&cause) && Clock.now() < give_up => {
                     thread::yield_now();
                 }
                 Err(cause) => return Err(TrialError::Daemon { host, cause }),

@@ -1,5 +1,6 @@
 //! Real tenants in namespaces on two hosts, over a fabric of kernel routers: pings, TCP, loss, and
 //! isolation. Needs root; without it each test says that it was skipped.
+#![allow(clippy::disallowed_methods, reason = "tests of real programs give up after a real while")]
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -67,7 +68,7 @@ fn echo(trial: &Trial, tenant: &str, port: u16, bytes: usize) -> Vec<u8> {
 }
 
 fn pattern(bytes: usize) -> Vec<u8> {
-    (0..bytes).map(|index| (index * 31 + index / 251) as u8).collect()
+    (0..bytes).map(|index| (index * 31 + index / 251).to_le_bytes()[0]).collect()
 }
 
 #[test]

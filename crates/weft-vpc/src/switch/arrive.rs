@@ -93,7 +93,8 @@ impl Switch {
         ethernet: &[u8],
         tenants: &mut impl Tenants,
     ) {
-        let len = u32::try_from(header.len() + ethernet.len()).unwrap_or(u32::MAX);
+        let short = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+        let len = short(header.len()).saturating_add(short(ethernet.len()));
         let gate = self.ports.get_mut(&port).map(|port| &mut port.gate);
         if !gate.is_none_or(|gate| gate.admit(Direction::Ingress, len, 1, now)) {
             return self.count(port).drop_frame(DropCause::RateLimited);
@@ -103,7 +104,7 @@ impl Switch {
             return self.count(port).drop_frame(DropCause::NoBuffer);
         };
         tenants.place(port, slot, 0, header);
-        tenants.place(port, slot, VirtioNetHeader::LEN as u32, ethernet);
+        tenants.place(port, slot, short(header.len()), ethernet);
         self.finish(now, port, (slot, len), None, tenants);
     }
 
