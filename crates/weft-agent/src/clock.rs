@@ -16,7 +16,7 @@ impl Clock {
     }
 
     /// The wall clock, nanoseconds since 1970.
-    pub(crate) fn wall(self) -> u64 {
+    pub fn wall(self) -> u64 {
         nanos(ClockId::Realtime)
     }
 

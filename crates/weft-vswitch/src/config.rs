@@ -11,8 +11,10 @@ use weft_ports::{
 use weft_transport::TransportConfig;
 use weft_transport::congestion;
 use weft_units::Duration;
-use weft_vpc::{NetworkConfig, Policies, PoliciesError, PortPolicies, Vni};
-use weft_wire::{DataHeader, EthernetHeader, MacAddr, MessageHeader, VirtioNetHeader, VxlanHeader};
+use weft_vpc::{NetworkConfig, Policies, PoliciesError, PortPolicies, Seal, Vni};
+use weft_wire::{
+    Cipher, DataHeader, EthernetHeader, MacAddr, MessageHeader, VirtioNetHeader, VxlanHeader,
+};
 
 /// The control socket of a daemon that was not told another.
 pub const CONTROL: &str = "/run/weft/vpc.sock";
@@ -59,9 +61,41 @@ pub struct Host {
     /// shows; `fixed-window` for none.
     #[serde(default = "swift")]
     pub congestion: String,
+    /// Encryption to all other hosts, which must have the same. None if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<SealOptions>,
     /// The socket on which it is asked and changed.
     #[serde(default = "control")]
     pub control: PathBuf,
+}
+
+/// How packets between hosts are encrypted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SealOptions {
+    /// A file with 64 hexadecimal digits, as `openssl rand -hex 32` prints, that only its owner reads.
+    /// The keys of each two hosts and each direction are derived from it.
+    pub secret: PathBuf,
+    /// The secret's number; each rotation has another.
+    #[serde(default)]
+    pub number: u8,
+    /// `aes-128-gcm` or `aes-256-gcm`.
+    #[serde(default = "aes_128")]
+    pub cipher: String,
+}
+
+impl SealOptions {
+    pub(crate) fn cipher(&self) -> Result<Cipher, ConfigError> {
+        match self.cipher.as_str() {
+            "aes-128-gcm" => Ok(Cipher::Aes128Gcm),
+            "aes-256-gcm" => Ok(Cipher::Aes256Gcm),
+            other => Err(value("host.seal.cipher", other, "aes-128-gcm or aes-256-gcm")),
+        }
+    }
+}
+
+fn aes_128() -> String {
+    "aes-128-gcm".into()
 }
 
 /// A tenant's network.
@@ -321,7 +355,8 @@ impl Host {
     /// Bytes of a frame that one packet carries with all its headers.
     pub fn payload(&self) -> u16 {
         let ip = if self.address.is_ipv4() { 20 } else { 40 };
-        let headers = ip + 8 + VxlanHeader::LEN + DataHeader::LEN + MessageHeader::LEN;
+        let seal = if self.seal.is_some() { Seal::OVERHEAD } else { 0 };
+        let headers = ip + 8 + VxlanHeader::LEN + seal + DataHeader::LEN + MessageHeader::LEN;
         self.mtu.saturating_sub(u16::try_from(headers).expect("under 100 bytes"))
     }
 

@@ -55,6 +55,13 @@ pub enum Request {
         /// Where.
         route: Route,
     },
+    /// Encrypts with another secret.
+    Rotate {
+        /// The secret's number.
+        number: u8,
+        /// The file it is in.
+        secret: PathBuf,
+    },
     /// Limits what passes a port.
     Limit {
         /// Which port.
@@ -95,6 +102,7 @@ impl Request {
             Self::Peer { vni, peer, remove } => daemon.change_peer(vni, peer, remove),
             Self::SetRoute { route } => daemon.set_route(route),
             Self::Limit { port, ingress, egress } => daemon.limit_port(&port, ingress, egress),
+            Self::Rotate { number, secret } => daemon.rotate(number, &secret),
             Self::Acl { port, acl } => daemon.set_acl(&port, acl),
         };
         done.map(|()| Answer::Done).map_err(|error| error.to_string())

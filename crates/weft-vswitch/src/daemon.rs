@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
+use std::path::Path;
 
 use weft_agent::Clock;
 use weft_agent::udp::{SocketConfig, SocketError, Sockets};
@@ -17,9 +18,10 @@ use weft_wire::{Packet, VirtioNetHeader};
 
 use crate::config::{Config, ConfigError, Network, Port as PortOptions, Route};
 use crate::control::Control;
+use crate::seals::Seals;
 use crate::status::{self, NetworkStatus, PairStatus, PortStatus, Status};
 use crate::tenants::{Ports, report};
-use crate::underlay::{self, PlainSender};
+use crate::underlay::{self, Link, PlainSender};
 use crate::wait::wait;
 
 /// Frames taken from one port before others have their turn.
@@ -85,6 +87,7 @@ pub struct Daemon {
     next_port: u32,
     control: Control,
     plain: PlainSender,
+    seals: Option<Seals>,
     counters: underlay::Counters,
     attended: Instant,
     clock: Clock,
@@ -103,6 +106,8 @@ impl Daemon {
             SwitchConfig { receive_port: config.host.port, ..SwitchConfig::new(transport) };
         let (seed, secret) = (Seed(u64::from_le_bytes(random()?)), Secret::new(random()?));
         let switch = Switch::new(switch, seed, secret).expect("checked with the configuration");
+        let (address, options) = (config.host.address, config.host.seal.as_ref());
+        let seals = options.map(|options| Seals::open(options, address)).transpose()?;
         let mut daemon = Self {
             control: Control::open(&config.host.control)?,
             switch,
@@ -111,6 +116,7 @@ impl Daemon {
             names: BTreeMap::new(),
             next_port: 1,
             plain: PlainSender::default(),
+            seals,
             counters: underlay::Counters::default(),
             attended: Instant::EPOCH,
             clock: Clock,
@@ -331,8 +337,8 @@ impl Daemon {
             };
             for datagram in received.datagrams() {
                 let (switch, tenants) = (&mut self.switch, &mut self.ports);
-                let counters = &mut self.counters;
-                underlay::take_datagram(switch, now, &arrival, datagram, tenants, counters);
+                let (seals, counters) = (&mut self.seals, &mut self.counters);
+                underlay::take_datagram(switch, now, &arrival, datagram, tenants, seals, counters);
             }
         }
         messages
@@ -365,25 +371,42 @@ impl Daemon {
     }
 
     fn send(&mut self, now: Instant) -> usize {
-        let outbox = &mut self.sockets.outbox;
+        let mut link = Link { outbox: &mut self.sockets.outbox, seals: &mut self.seals };
         let tenants = &mut self.ports;
         // What the kernel has no room for waits; asking the switch for more would only let it pile up.
-        let room = PACKETS_A_TURN.saturating_sub(outbox.waiting());
+        let room = PACKETS_A_TURN.saturating_sub(link.outbox.waiting());
         let mut packet = Packet::default();
         let mut sent = self.switch.poll_burst(now, room, &mut packet, |leaving| {
-            underlay::push_packet(outbox, leaving, tenants);
+            underlay::push_packet(&mut link, leaving, tenants);
         });
         let paths = self.config.host.paths;
-        while outbox.waiting() < PACKETS_A_TURN {
+        while link.outbox.waiting() < PACKETS_A_TURN {
             let Some(plain) = self.switch.poll_plain() else { break };
-            self.plain.send(&plain, paths, outbox, tenants, &mut self.counters);
+            self.plain.send(&plain, paths, &mut link, tenants, &mut self.counters);
             sent += 1;
         }
-        outbox.flush();
+        link.outbox.flush();
         sent
     }
 
+    /// Encrypts with another secret from now on.
+    ///
+    /// # Errors
+    /// This host does not encrypt, or the file has no secret.
+    pub fn rotate(&mut self, number: u8, secret: &Path) -> Result<(), OpenError> {
+        let now = self.clock.now();
+        let seals = self.seals.as_mut().ok_or_else(|| {
+            OpenError::Unknown(
+                "this host does not encrypt: its configuration has no host.seal".into(),
+            )
+        })?;
+        Ok(seals.rotate(number, secret, now)?)
+    }
+
     fn attend(&mut self, now: Instant) {
+        if let Some(seals) = &mut self.seals {
+            seals.handle_timeout(now);
+        }
         for (id, port) in self.ports.iter_mut() {
             report(id, port.attend(now));
             port.release_overdue(now, OVERDUE);
@@ -434,8 +457,12 @@ impl Daemon {
             ("paths_up", stats.paths_up),
         ];
         let mut dropped = status::dropped(self.switch.counters());
-        let own =
-            [("malformed", self.counters.malformed), ("unsendable", self.counters.unsendable)];
+        let own = [
+            ("malformed", self.counters.malformed),
+            ("seal_refused", self.counters.seals.refused),
+            ("in_the_clear", self.counters.seals.in_the_clear),
+            ("unsendable", self.counters.unsendable),
+        ];
         for (name, count) in own.into_iter().filter(|row| row.1 > 0) {
             *dropped.entry(name.to_owned()).or_default() += count;
         }

@@ -10,6 +10,7 @@
 pub mod config;
 pub mod control;
 mod daemon;
+mod seals;
 mod status;
 mod tenants;
 pub mod trial;

@@ -1,17 +1,48 @@
 //! What goes over the network between hosts: VXLAN, and behind it a packet of the transport or a
 //! tenant's frame as it is.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use crate::seals::{SealCounts, Seals};
 use weft_agent::udp::Outbox;
 use weft_transport::Arrival;
 use weft_units::Instant;
 use weft_vpc::offload::Segments;
-use weft_vpc::{Frame, Leaving, Offload, Plain, Reading, Switch, Tenants, Transport, Vni};
+use weft_vpc::{Frame, Leaving, Offload, Plain, Reading, Seal, Switch, Tenants, Transport, Vni};
 use weft_wire::{Packet, U24, VirtioNetHeader, VxlanHeader, VxlanNext};
 
 fn header(vni: Vni, next: VxlanNext) -> VxlanHeader {
     VxlanHeader { vni: U24::truncate(vni.get()), next }
+}
+
+/// Lays a datagram out for sending, encrypted if that is asked for: `len` bytes behind the VXLAN
+/// header, which `fill` writes.
+fn push(
+    link: &mut Link<'_>,
+    to: &SocketAddr,
+    path: u16,
+    vxlan: VxlanHeader,
+    len: usize,
+    fill: impl FnOnce(&mut [u8]),
+) {
+    let overhead = if link.seals.is_some() { Seal::OVERHEAD } else { 0 };
+    // A tenant with jumbo frames in a network without them; the kernel would refuse it too.
+    let Ok(size) = u16::try_from(VxlanHeader::LEN + overhead + len) else { return };
+    let seals = &mut *link.seals;
+    link.outbox.push(to, path, size, |out| match seals {
+        Some(seals) => seals.write(to.ip(), vxlan, out, fill),
+        None => {
+            vxlan.emit(out);
+            fill(&mut out[VxlanHeader::LEN..]);
+        }
+    });
+}
+
+/// The way out of a host.
+#[derive(Debug)]
+pub(crate) struct Link<'a> {
+    pub(crate) outbox: &'a mut Outbox,
+    pub(crate) seals: &'a mut Option<Seals>,
 }
 
 /// Datagrams that were no packets of this overlay.
@@ -21,17 +52,16 @@ pub(crate) struct Counters {
     /// Frames that could not be sent as they are: a header that does not fit, or too long for
     /// the network.
     pub(crate) unsendable: u64,
+    pub(crate) seals: SealCounts,
 }
 
 /// Lays a packet of the transport out for sending.
-pub(crate) fn push_packet(outbox: &mut Outbox, leaving: &Leaving<'_>, tenants: &mut impl Tenants) {
-    let headers = VxlanHeader::LEN + leaving.packet.len();
-    let size = headers + usize::from(leaving.payload_len());
-    let size = u16::try_from(size).expect("an MTU of at most 9000 bytes and headers");
-    let departure = leaving.departure;
-    outbox.push(&departure.to, departure.path.0, size, |out| {
-        header(leaving.vni, VxlanNext::Weft).emit(out);
-        leaving.packet.emit(&mut out[VxlanHeader::LEN..]);
+pub(crate) fn push_packet(link: &mut Link<'_>, leaving: &Leaving<'_>, tenants: &mut impl Tenants) {
+    let headers = leaving.packet.len();
+    let len = headers + usize::from(leaving.payload_len());
+    let (departure, vxlan) = (leaving.departure, header(leaving.vni, VxlanNext::Weft));
+    push(link, &departure.to, departure.path.0, vxlan, len, |out| {
+        leaving.packet.emit(out);
         leaving.read(tenants, &mut out[headers..]);
     });
 }
@@ -43,12 +73,36 @@ pub(crate) fn take_datagram(
     arrival: &Arrival,
     datagram: &[u8],
     tenants: &mut impl Tenants,
+    seals: &mut Option<Seals>,
     counters: &mut Counters,
 ) {
     let Ok((vxlan, inside)) = VxlanHeader::parse(datagram) else {
         counters.malformed += 1;
         return;
     };
+    match (seals, vxlan.next) {
+        (None, VxlanNext::Sealed) => counters.malformed += 1,
+        (None, _) => take_in(switch, now, arrival, &vxlan, inside, tenants, counters),
+        (Some(seals), VxlanNext::Sealed) => {
+            let (from, counts) = (arrival.from.ip(), &mut counters.seals);
+            let Some((vxlan, inside)) = seals.read(from, datagram, now, counts) else { return };
+            take_in(switch, now, arrival, &vxlan, &inside, tenants, counters);
+            seals.recycle(inside);
+        }
+        (Some(_), _) => counters.seals.in_the_clear += 1,
+    }
+}
+
+/// Takes what follows a VXLAN header in.
+fn take_in(
+    switch: &mut Switch,
+    now: Instant,
+    arrival: &Arrival,
+    vxlan: &VxlanHeader,
+    inside: &[u8],
+    tenants: &mut impl Tenants,
+    counters: &mut Counters,
+) {
     let vni = Vni::new(vxlan.vni.get()).expect("24 bits");
     match vxlan.next {
         VxlanNext::Frame => switch.handle_plain(now, arrival.from, vni, inside, tenants),
@@ -76,20 +130,20 @@ impl PlainSender {
         &mut self,
         plain: &Plain,
         paths: u16,
-        outbox: &mut Outbox,
+        link: &mut Link<'_>,
         tenants: &mut impl Tenants,
         counters: &mut Counters,
     ) {
         self.frame.resize(plain.len as usize, 0);
         tenants.read(plain.port, plain.token, 0, &mut self.frame, Reading::First);
         tenants.release(plain.port, plain.token);
-        if self.lay_out(plain, paths, outbox).is_none() {
+        if self.lay_out(plain, paths, link).is_none() {
             counters.unsendable += 1;
         }
     }
 
     /// `None` for a frame whose virtio-net header does not fit it.
-    fn lay_out(&mut self, plain: &Plain, paths: u16, outbox: &mut Outbox) -> Option<()> {
+    fn lay_out(&mut self, plain: &Plain, paths: u16, link: &mut Link<'_>) -> Option<()> {
         let (virtio, frame) = Frame::parse_virtio(&self.frame, self.frame.len()).ok()?;
         let offload = Offload::check(&virtio, &frame).ok()?;
         let path = path_of(&frame, paths);
@@ -98,26 +152,22 @@ impl PlainSender {
             if let Some(partial) = offload.checksum {
                 weft_vpc::offload::complete(ethernet, partial);
             }
-            push_plain(plain, path, ethernet, outbox);
+            push_plain(plain, path, ethernet, link);
             return Some(());
         };
         let mut segments = Segments::new(ethernet, &frame, segmentation);
         self.piece.resize(segments.longest(), 0);
         while let Some(len) = segments.write_next(&mut self.piece) {
-            push_plain(plain, path, &self.piece[..len], outbox);
+            push_plain(plain, path, &self.piece[..len], link);
         }
         Some(())
     }
 }
 
-fn push_plain(plain: &Plain, path: u16, ethernet: &[u8], outbox: &mut Outbox) {
-    let size = u16::try_from(VxlanHeader::LEN + ethernet.len());
-    let Ok(size) = size else { return };
+fn push_plain(plain: &Plain, path: u16, ethernet: &[u8], link: &mut Link<'_>) {
+    let vxlan = header(plain.vni, VxlanNext::Frame);
     for to in &plain.to {
-        outbox.push(to, path, size, |out| {
-            header(plain.vni, VxlanNext::Frame).emit(out);
-            out[VxlanHeader::LEN..].copy_from_slice(ethernet);
-        });
+        push(link, to, path, vxlan, ethernet.len(), |out| out.copy_from_slice(ethernet));
     }
 }
 

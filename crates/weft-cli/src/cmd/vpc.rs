@@ -105,6 +105,17 @@ Examples:
         #[arg(long, value_name = "RATE")]
         egress: Option<weft_units::BitRate>,
     },
+    /// Encrypt with another secret; give it to all hosts within a minute
+    #[command(after_help = "\
+Example:
+  openssl rand -hex 32 > /etc/weft/secret-1; chmod 600 /etc/weft/secret-1
+  weft vpc rotate 1 /etc/weft/secret-1              and the same file, the same way, on the other hosts")]
+    Rotate {
+        /// Its number: another than the last one's
+        number: u8,
+        /// The file it is in
+        secret: PathBuf,
+    },
     /// Try it: two hosts, two tenants and a fabric on this machine
     Try(try_out::Try),
 }
@@ -240,6 +251,10 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
         }
         Verb::Route { vni, mac, peer } => {
             (Request::SetRoute { route: Route { vni, mac, peer } }, format!("{mac} is at {peer}"))
+        }
+        Verb::Rotate { number, secret } => {
+            let secret = std::path::absolute(&secret).context("cannot name the file")?;
+            (Request::Rotate { number, secret }, format!("sending with secret {number} soon"))
         }
         Verb::Acl { port, rules, deny } => {
             let acl = access_list(&port, &rules, deny)?;
