@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use weft_vpc::{AclConfig, Limit};
 
-use crate::config::{Network, Port, Route};
+use crate::config::{Config, Network, Port, Route};
 use crate::{Daemon, OpenError, Status};
 
 /// The longest line that is taken.
@@ -62,6 +62,11 @@ pub enum Request {
         /// The file it is in.
         secret: PathBuf,
     },
+    /// Becomes what a configuration says.
+    Reload {
+        /// Which.
+        config: Box<Config>,
+    },
     /// Limits what passes a port.
     Limit {
         /// Which port.
@@ -103,6 +108,7 @@ impl Request {
             Self::SetRoute { route } => daemon.set_route(route),
             Self::Limit { port, ingress, egress } => daemon.limit_port(&port, ingress, egress),
             Self::Rotate { number, secret } => daemon.rotate(number, &secret),
+            Self::Reload { config } => daemon.reload(&config),
             Self::Acl { port, acl } => daemon.set_acl(&port, acl),
         };
         done.map(|()| Answer::Done).map_err(|error| error.to_string())

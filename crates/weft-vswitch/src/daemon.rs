@@ -79,7 +79,7 @@ pub enum OpenError {
 /// One host's overlay.
 #[derive(Debug)]
 pub struct Daemon {
-    config: Config,
+    pub(crate) config: Config,
     switch: Switch,
     sockets: Sockets,
     ports: Ports,
@@ -179,6 +179,31 @@ impl Daemon {
         tracing::info!(port = options.name, vni = options.vni, "port added");
         self.config.ports.push(options.clone());
         self.names.insert(id, options);
+        Ok(())
+    }
+
+    /// Gives a port the policies that `options` names, for those that it has.
+    pub(crate) fn set_policies(&mut self, options: &PortOptions) -> Result<(), OpenError> {
+        let id = self.port_named(&options.name)?;
+        let known = &self.config.policies;
+        let acl = known.acl_of(&options.policies)?;
+        self.switch.set_acl(id, acl);
+        let groups = known.groups_of(&options.policies)?;
+        match self.switch.groups_mut(id) {
+            // Connections that are open go on if the rules still let them.
+            Some(own) if !groups.is_empty() => {
+                own.set(&groups, &known.sets()?).map_err(PoliciesError::from)?;
+            }
+            _ => {
+                let secret = (u64::from_le_bytes(random()?), u64::from_le_bytes(random()?));
+                let groups = known.security_groups_of(&options.policies, secret)?;
+                self.switch.set_groups(id, groups);
+            }
+        }
+        if self.names[&id].policies != options.policies {
+            self.set_limits(id, &options.policies)?;
+        }
+        self.change_port(id, |own| own.policies.clone_from(&options.policies));
         Ok(())
     }
 
@@ -293,6 +318,12 @@ impl Daemon {
         self.config.routes.retain(|known| (known.vni, known.mac) != (route.vni, route.mac));
         self.config.routes.push(route);
         Ok(())
+    }
+
+    /// No longer says where an address is.
+    pub(crate) fn forget_route(&mut self, vni: Vni, route: Route) {
+        self.switch.table(vni).set_mac(route.mac.0, None);
+        self.config.routes.retain(|known| *known != route);
     }
 
     /// Takes turns until `stop` says so.

@@ -10,6 +10,7 @@
 pub mod config;
 pub mod control;
 mod daemon;
+mod reload;
 mod seals;
 mod status;
 mod tenants;

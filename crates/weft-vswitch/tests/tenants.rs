@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weft_lab::{Direction, Impairment, LabSpec};
+use weft_vpc::{AclConfig, Action};
 use weft_vswitch::Status;
 use weft_vswitch::config::SealOptions;
 use weft_vswitch::control::{Answer, Request, ask};
@@ -135,11 +136,7 @@ fn a_restart_keeps_the_tenants_connections() {
         trial.stop(host);
         trial.start(host).unwrap();
     }
-    let to = SocketAddr::from((Trial::address(1), 5001));
-    let bind = || TcpListener::bind((Ipv4Addr::UNSPECIFIED, 5001)).unwrap();
-    let listener = weft_lab::enter(&trial.namespace("red", 1), bind).unwrap();
-    let connect = || TcpStream::connect_timeout(&to, LIMIT).unwrap();
-    let mut near = weft_lab::enter(&trial.namespace("red", 0), connect).unwrap();
+    let (listener, mut near) = connect(&trial, 5001);
     let (mut far, _) = listener.accept().unwrap();
     far.set_read_timeout(Some(LIMIT)).unwrap();
     for host in [1, 0] {
@@ -201,4 +198,50 @@ fn what_is_encrypted_crosses_through_loss_and_a_rotation() {
     assert!(!output.status.success());
     assert!(status(&trial, 1).dropped["in_the_clear"] > 0);
     secrets.iter().for_each(|path| std::fs::remove_file(path).unwrap());
+}
+
+#[test]
+fn a_configuration_is_reloaded_under_traffic() {
+    let Some(mut trial) = trial("load", |_| ()) else { return };
+    let (listener, near) = connect(&trial, 5001);
+    let (mut far, mut near) = (listener.accept().unwrap().0, near);
+    far.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut config = trial.config(1).clone();
+    let rules = ["deny ingress tcp to any port 5002".parse().unwrap()].into();
+    let acl = AclConfig { name: "edge".into(), default: Action::Allow, rules };
+    config.policies.acls.push(acl);
+    config.ports[0].policies.acl = Some("edge".into());
+    let blue = config.ports.pop().unwrap();
+    let reload = Request::Reload { config: Box::new(config.clone()) };
+    assert_eq!(ask(&trial.control(1), &reload).unwrap(), Answer::Done);
+    // The connection goes on, another is denied, and the other tenant's port is gone.
+    near.write_all(b"still here").unwrap();
+    far.read_exact(&mut [0; 10]).unwrap();
+    let to = SocketAddr::from((Trial::address(1), 5002));
+    let denied = || TcpStream::connect_timeout(&to, Duration::from_millis(300)).is_err();
+    assert!(weft_lab::enter(&trial.namespace("red", 0), denied).unwrap());
+    let known = status(&trial, 1);
+    assert_eq!(known.ports.len(), 1);
+    assert!(known.ports[0].dropped["denied"] > 0, "{:?}", known.ports[0]);
+    // And it comes back; what is not to be changed says so.
+    config.ports.push(blue);
+    let reload = Request::Reload { config: Box::new(config.clone()) };
+    assert_eq!(ask(&trial.control(1), &reload).unwrap(), Answer::Done);
+    assert!(echo(&trial, "blue", 5003, 10_000) == pattern(10_000));
+    config.host.mtu = 1400;
+    let Answer::Refused(why) =
+        ask(&trial.control(1), &Request::Reload { config: Box::new(config) }).unwrap()
+    else {
+        panic!("the host's own part was changed");
+    };
+    assert!(why.contains("restart"), "{why}");
+}
+
+/// A TCP connection of red's from host 0 to host 1.
+fn connect(trial: &Trial, port: u16) -> (TcpListener, TcpStream) {
+    let to = SocketAddr::from((Trial::address(1), port));
+    let bind = || TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap();
+    let listener = weft_lab::enter(&trial.namespace("red", 1), bind).unwrap();
+    let connect = || TcpStream::connect_timeout(&to, LIMIT).unwrap();
+    (listener, weft_lab::enter(&trial.namespace("red", 0), connect).unwrap())
 }

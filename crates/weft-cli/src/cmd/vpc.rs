@@ -9,7 +9,7 @@ use clap::Subcommand;
 use serde_json::json;
 use weft_vpc::{AclConfig, Action, Limit, PortPolicies};
 use weft_vswitch::Status;
-use weft_vswitch::config::{CONTROL, Mac, Port, Route, Tap, VhostUser};
+use weft_vswitch::config::{CONTROL, Config, Mac, Port, Route, Tap, VhostUser};
 use weft_vswitch::control::{Answer, Request, ask};
 
 use crate::output::Output;
@@ -115,6 +115,15 @@ Example:
         number: u8,
         /// The file it is in
         secret: PathBuf,
+    },
+    /// Change a running daemon to what a configuration says, its tenants' connections kept
+    #[command(after_help = "\
+Example:
+  weft vpc reload --config /etc/weft/vpc.toml")]
+    Reload {
+        /// The configuration
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
     },
     /// Try it: two hosts, two tenants and a fabric on this machine
     Try(try_out::Try),
@@ -255,6 +264,10 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
         Verb::Rotate { number, secret } => {
             let secret = std::path::absolute(&secret).context("cannot name the file")?;
             (Request::Rotate { number, secret }, format!("sending with secret {number} soon"))
+        }
+        Verb::Reload { config } => {
+            let done = format!("as {} says", config.display());
+            (Request::Reload { config: Box::new(Config::read(&config)?) }, done)
         }
         Verb::Acl { port, rules, deny } => {
             let acl = access_list(&port, &rules, deny)?;

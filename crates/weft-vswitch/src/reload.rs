@@ -1,0 +1,69 @@
+//! Another configuration for a running daemon: what is the same goes on undisturbed.
+
+use weft_vpc::Vni;
+
+use crate::config::{Config, Network, Port, Route};
+use crate::{Daemon, OpenError};
+
+impl Daemon {
+    /// Becomes what `config` says: ports and networks come and go, policies change. Tenants of ports that
+    /// stay keep their connections.
+    ///
+    /// # Errors
+    /// The configuration contradicts itself, and nothing changes; the host's own part differs, which takes
+    /// a restart; or a port cannot be added, and the rest is done.
+    pub fn reload(&mut self, config: &Config) -> Result<(), OpenError> {
+        config.check()?;
+        if config.host != self.config.host {
+            let what = "[host] has changed: that takes a restart, which tenants with persistent interfaces \
+                        survive";
+            return Err(OpenError::Unknown(what.into()));
+        }
+        self.config.policies = config.policies.clone();
+        for network in &config.networks {
+            self.set_network(network.clone())?;
+        }
+        let gone = |network: &&Network| config.networks.iter().all(|kept| kept.vni != network.vni);
+        for network in self.config.networks.clone().iter().filter(gone) {
+            self.set_network(Network { peers: Default::default(), ..network.clone() })?;
+            self.config.networks.retain(|known| known.vni != network.vni);
+        }
+        self.reload_routes(&config.routes)?;
+        self.reload_ports(&config.ports)
+    }
+
+    fn reload_routes(&mut self, routes: &[Route]) -> Result<(), OpenError> {
+        let gone: Vec<Route> =
+            self.config.routes.iter().filter(|known| !routes.contains(known)).copied().collect();
+        for route in gone {
+            let vni = Vni::new(route.vni).expect("checked when it was set");
+            self.forget_route(vni, route);
+        }
+        routes.iter().try_for_each(|&route| self.set_route(route))
+    }
+
+    fn reload_ports(&mut self, ports: &[Port]) -> Result<(), OpenError> {
+        let named = |port: &&Port, name: &str| port.name == name;
+        for known in self.config.ports.clone() {
+            let kept = ports.iter().find(|port| named(port, &known.name));
+            match kept {
+                Some(port) if port.is_same_interface(&known) => self.set_policies(port)?,
+                _ => self.remove_port(&known.name)?,
+            }
+        }
+        let new = ports
+            .iter()
+            .filter(|port| self.config.ports.iter().all(|known| known.name != port.name));
+        for port in new.cloned().collect::<Vec<_>>() {
+            self.add_port(port)?;
+        }
+        Ok(())
+    }
+}
+
+impl Port {
+    /// Whether only policies differ.
+    fn is_same_interface(&self, other: &Self) -> bool {
+        Self { policies: other.policies.clone(), ..self.clone() } == *other
+    }
+}
