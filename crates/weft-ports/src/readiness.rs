@@ -2,11 +2,15 @@
 //! however its tenants come and go.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{Timespec, epoll};
 
 use crate::PortError;
+
+/// More than any port has.
+const MEMBERS: usize = 8;
 
 /// A set of descriptors (epoll(7)), itself a descriptor.
 #[derive(Debug)]
@@ -42,7 +46,7 @@ impl Readiness {
         Ok(Self { epoll })
     }
 
-    /// Watches `member`, which [`ready`](Self::ready) will call `key`.
+    /// Watches `member`, which [`look`](Self::look) knows as `key`.
     pub(crate) fn add(&self, member: impl AsFd, key: u64, watch: Watch) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, member, epoll::EventData::new_u64(key), watch.flags())?)
     }
@@ -56,13 +60,16 @@ impl Readiness {
         let _ = epoll::delete(&self.epoll, member);
     }
 
-    /// The keys of members that are ready, without waiting.
-    pub(crate) fn ready(&self) -> impl Iterator<Item = u64> + use<> {
-        let mut events = Vec::with_capacity(8);
+    /// Looks at all members that are ready, without waiting: edges among them are past then. Whether any is
+    /// called by one of `keys`.
+    pub(crate) fn look(&self, keys: &[u64]) -> bool {
+        let mut events = [const { MaybeUninit::uninit() }; MEMBERS];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // An interrupted call is made again next time: what is ready stays ready.
-        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&now));
-        events.into_iter().map(|event: epoll::Event| event.data.u64())
+        match epoll::wait(&self.epoll, &mut events, Some(&now)) {
+            Ok((ready, _)) => ready.iter().any(|event| keys.contains(&event.data.u64())),
+            // An interrupted call is made again next time: what is ready stays ready.
+            Err(_) => false,
+        }
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {

@@ -232,9 +232,7 @@ impl Port for VhostPort {
             self.device.pool.trim();
         }
         // Kicks and room are edges: that they were looked at is enough, the queues are next.
-        let mut ready = self.readiness.ready();
-        let asks = ready.any(|key| key == MEETING || key == CHANNEL);
-        drop(ready);
+        let asks = self.readiness.look(&[MEETING, CHANNEL]);
         self.check_memory()?;
         if asks || self.channel.is_none() {
             self.meet()?;
