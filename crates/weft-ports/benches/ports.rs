@@ -6,10 +6,13 @@
 mod common;
 
 use std::net::UdpSocket;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant as Real};
 
 use common::front_end::USUAL;
 use common::guest::{Guest, Socket};
 use common::namespace::Namespace;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 use weft_ports::{
     Custody, HEADER_LEN, MAX_FRAME, Port, TapConfig, TapPort, VhostConfig, VhostPort,
@@ -35,6 +38,7 @@ fn main() {
         sent_by_guest(len, true);
         received_by_guest(len);
     }
+    sent_by_dpdk();
     if let Some(missing) = Namespace::missing() {
         return println!("SKIPPED TAP: {missing}");
     }
@@ -128,6 +132,59 @@ fn sent_by_guest(len: usize, trusted: bool) {
     let name =
         if trusted { "vhost-user sends, delayed release" } else { "vhost-user sends, copied" };
     report(name, len, spent, frames, held);
+}
+
+/// Ends with the measurement.
+struct Testpmd(Child);
+
+impl Drop for Testpmd {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a driver sends that was not made for this: DPDK's, as fast as it can, with all that a daemon does to wait.
+fn sent_by_dpdk() {
+    let socket = Socket::new("testpmd");
+    let mut port = VhostPort::open(&VhostConfig::at(&socket.0)).expect("a socket");
+    let device = format!("net_virtio_user0,path={},queues=1", socket.0.display());
+    let started = Command::new("dpdk-testpmd")
+        .args(["--no-huge", "-m", "128", "--no-pci", "--lcores", "(0-1)@0", "--no-telemetry"])
+        .args(["--file-prefix", "wpbench", "--vdev", &device])
+        .args(["--", "-i", "--forward-mode=txonly", "--auto-start", "--total-num-mbufs=2048"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let Ok(_testpmd) = started.map(Testpmd) else {
+        return println!("SKIPPED DPDK: no dpdk-testpmd (apt-get install dpdk-dev)");
+    };
+    let (mut frames, mut begun, mut most) = (0, None, 0);
+    let mut packet = vec![0; MAX_FRAME as usize];
+    let deadline = Real::now() + Duration::from_secs(60);
+    while frames < 50 * FRAMES {
+        assert!(Real::now() < deadline, "testpmd sends nothing");
+        let mut fds = [PollFd::from_borrowed_fd(port.fd(), PollFlags::IN)];
+        let a_second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let _ = poll(&mut fds, Some(&a_second));
+        port.attend(Instant::EPOCH).expect("a sound front end");
+        loop {
+            let mut held = vec![];
+            take_batch(&mut port, &mut packet, &mut held);
+            if held.is_empty() {
+                break;
+            }
+            // Counted from the first frame on.
+            begun.get_or_insert_with(cpu);
+            most = most.max(port.holdings().taken_memory / held.len());
+            held.iter().for_each(|&token| port.release(token));
+            port.flush().expect("a sound queue");
+            frames += held.len();
+        }
+    }
+    let spent = cpu() - begun.expect("there were frames");
+    report("vhost-user, DPDK sends, copied", 76, spent, frames, most);
 }
 
 /// Places a batch of frames.
