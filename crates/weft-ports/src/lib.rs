@@ -3,6 +3,37 @@
 //! A frame is an Ethernet frame with a 12-byte `virtio_net_hdr_v1` before it (virtio 1.2, 5.1.6), in both directions
 //! and at every kind of port, so that the same bytes go from one tenant's memory to another's. A port never
 //! decides where a frame goes, and it never waits.
+//!
+//! | kind | tenant | buffers |
+//! | --- | --- | --- |
+//! | [`TapPort`] | container, namespace, bare host | the port's own |
+//! | [`VhostPort`] | QEMU guest, DPDK's virtio-user | the guest's: placed in, read from, given back when acknowledged |
+//!
+//! A frame's way from one tenant to another, without a network between them:
+//!
+//! ```no_run
+//! use weft_ports::{Port, TapConfig, TapPort, VhostConfig, VhostPort};
+//! use weft_units::Instant;
+//! use weft_vpc::{Reading, Turn};
+//!
+//! # let now = Instant::EPOCH;
+//! let mut from = TapPort::open(&TapConfig::named("tenant0"))?;
+//! let mut to = VhostPort::open(&VhostConfig::at("/run/weft/guest.sock"))?;
+//! // When a port's `fd` is readable:
+//! to.attend(now)?;
+//! while let Some(sent) = from.take(now)? {
+//!     if let Some(slot) = to.claim(sent.len, Turn::Next) {
+//!         let mut frame = vec![0; sent.len as usize];
+//!         from.read(sent.token, 0, &mut frame, Reading::First)?;
+//!         to.place(slot, 0, &frame)?;
+//!         to.complete(slot);
+//!     }
+//!     from.release(sent.token);
+//! }
+//! // Once a turn: now the guest sees them.
+//! to.flush()?;
+//! # Ok::<(), weft_ports::PortError>(())
+//! ```
 #![deny(unsafe_code)]
 
 mod error;

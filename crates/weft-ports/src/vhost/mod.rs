@@ -34,7 +34,7 @@ use crate::{Holdings, Limits, Port, PortCounters, PortError, Sent};
 /// Keys of what is watched; kicks are called by their queue's number.
 const MEETING: u64 = 2;
 const CHANNEL: u64 = 3;
-const ROOM: u64 = 4;
+const WAKE: u64 = 4;
 
 /// Requests that are served before others have their turn.
 const REQUESTS_A_CALL: usize = 32;
@@ -80,8 +80,8 @@ pub struct VhostPort {
     readiness: Readiness,
     channel: Option<Channel>,
     device: Device,
-    /// Written when there is room for frames again.
-    room: OwnedFd,
+    /// Written when there is something to take that no kick tells of.
+    wakes: OwnedFd,
     window: usize,
     limits: Limits,
     trimmed: Instant,
@@ -98,9 +98,9 @@ impl VhostPort {
         let name = config.socket.display().to_string();
         let meeting = Meeting::new(&config.socket, config.role)?;
         let readiness = Readiness::new()?;
-        let room = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        let wakes = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| PortError::io("create an eventfd")(errno.into()))?;
-        let watched = readiness.add(&room, ROOM, Watch::Edge).and_then(|()| {
+        let watched = readiness.add(&wakes, WAKE, Watch::Edge).and_then(|()| {
             let listener = meeting.listener();
             listener.map_or(Ok(()), |listener| readiness.add(listener, MEETING, Watch::Level))
         });
@@ -112,7 +112,7 @@ impl VhostPort {
             readiness,
             channel: None,
             device: Device::new(),
-            room,
+            wakes,
             window: config.window,
             limits,
             trimmed: Instant::EPOCH,
@@ -205,6 +205,11 @@ impl VhostPort {
         PortError::Ring { port: self.name.clone(), queue, source }
     }
 
+    /// Makes the port's descriptor readable, for what no kick will tell of.
+    fn wake(&self) {
+        let _ = rustix::io::write(&self.wakes, &1_u64.to_ne_bytes());
+    }
+
     fn check_memory(&mut self) -> Result<(), PortError> {
         if self.device.memory.is_withdrawn() {
             return Err(self.leave("took memory away that it had shared".into()));
@@ -231,7 +236,7 @@ impl Port for VhostPort {
             self.trimmed = now;
             self.device.pool.trim();
         }
-        // Kicks and room are edges: that they were looked at is enough, the queues are next.
+        // Kicks and wakes are edges: that they were looked at is enough, the queues are next.
         let asks = self.readiness.look(&[MEETING, CHANNEL]);
         self.check_memory()?;
         if asks || self.channel.is_none() {
@@ -257,7 +262,11 @@ impl Port for VhostPort {
             sent.full = true;
             return Ok(None);
         }
-        sent.take(&mut scene, now).map_err(|error| self.broken(SENDS, error))
+        let taken = sent.take(&mut scene, now);
+        if std::mem::take(&mut sent.paused) {
+            self.wake();
+        }
+        taken.map_err(|error| self.broken(SENDS, error))
     }
 
     fn read(
@@ -277,7 +286,7 @@ impl Port for VhostPort {
         sent.release(&mut scene, token);
         if sent.full && sent.has_room(window) {
             sent.full = false;
-            let _ = rustix::io::write(&self.room, &1_u64.to_ne_bytes());
+            self.wake();
         }
     }
 

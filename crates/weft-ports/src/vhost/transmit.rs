@@ -60,6 +60,8 @@ pub(super) struct Transmit {
     walked: Option<u32>,
     /// `take` found too much held.
     pub(super) full: bool,
+    /// `take` stopped although there may be more.
+    pub(super) paused: bool,
 }
 
 /// What frames are read from and what they cost.
@@ -81,6 +83,7 @@ impl Transmit {
             pieces: vec![],
             walked: None,
             full: false,
+            paused: false,
         }
     }
 
@@ -121,6 +124,7 @@ impl Transmit {
             }
             return Ok(Some(self.hold(scene, now, head, len)));
         }
+        self.paused = true;
         Ok(None)
     }
 

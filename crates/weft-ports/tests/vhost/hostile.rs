@@ -110,6 +110,33 @@ fn chains_that_hold_no_frame_are_given_back_and_counted() {
 }
 
 #[test]
+fn many_chains_without_a_frame_neither_hold_up_others_nor_the_frame_behind_them() {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    let mut a = tenant("bad-frames", 256, USUAL, 1_536);
+    let table = a.guest.front.queues[SENDS].table;
+    a.port.attend(millis(0)).unwrap();
+    assert_eq!(a.port.take(millis(0)).unwrap(), None);
+    for head in 0..250 {
+        a.guest.front.describe(table, head, (BUFFERS, if head < 249 { 20 } else { 100 }, 0, 0));
+        a.guest.front.offer(SENDS, head);
+    }
+    a.guest.front.kick(SENDS);
+    let mut turns = 0;
+    loop {
+        let mut fds = [PollFd::from_borrowed_fd(a.port.fd(), PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        assert_eq!(poll(&mut fds, Some(&now)), Ok(1), "asleep with a frame to take");
+        a.port.attend(millis(0)).unwrap();
+        turns += 1;
+        if a.port.take(millis(0)).unwrap().is_some() {
+            break;
+        }
+    }
+    assert_eq!((turns, a.port.counters().bad_frame), (4, 249));
+}
+
+#[test]
 fn a_frame_in_a_hundred_pieces_is_copied_once_and_the_guest_goes_on() {
     let mut a = tenant("pieces", 64, USUAL, 1_536);
     a.guest.piece = 600;
