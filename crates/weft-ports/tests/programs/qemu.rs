@@ -131,8 +131,9 @@ fn a_linux_guest_gets_and_sends_a_file_whole_over_a_bad_network_and_through_an_u
     let socket = Socket::new("qemu");
     let config = VhostConfig::at(&socket.0);
     let mut port = VhostPort::open(&config).unwrap();
-    let initramfs = socket.0.with_extension("initramfs");
-    fs::write(&initramfs, kernel.initramfs(&busybox, SCRIPT)).unwrap();
+    // A file that goes with the test, as sockets do.
+    let initramfs = Socket::new("initramfs");
+    fs::write(&initramfs.0, kernel.initramfs(&busybox, SCRIPT)).unwrap();
     let file = noise(6 << 20);
     let listen = |port| space.enter(|| TcpListener::bind(format!("10.77.4.1:{port}")).unwrap());
     let [http, upload] = [8_000, 8_001].map(listen);
@@ -149,7 +150,7 @@ fn a_linux_guest_gets_and_sends_a_file_whole_over_a_bad_network_and_through_an_u
         });
         let guest = scope.spawn(|| {
             let _done = Signal(&done);
-            Guest::boot(&qemu, &kernel, &initramfs, &socket).console()
+            Guest::boot(&qemu, &kernel, &initramfs.0, &socket).console()
         });
         let before = forward([&mut tap, &mut port], weather, &half);
         let counters = port.counters();
@@ -174,5 +175,4 @@ fn a_linux_guest_gets_and_sends_a_file_whole_over_a_bad_network_and_through_an_u
         assert!(before[0].largest > 5_000 && after[1].largest > 5_000);
         assert_eq!(port.holdings().taken, 0);
     });
-    let _ = fs::remove_file(&initramfs);
 }
