@@ -18,6 +18,7 @@ mod prefix;
 mod rule;
 mod seal;
 mod security_group;
+mod source_guard;
 mod switch;
 mod table;
 
@@ -39,6 +40,7 @@ pub use seal::{
 pub use security_group::{
     Pass, Refusal, SecurityGroupConfig, SecurityGroupCounters, SecurityGroups,
 };
+pub use source_guard::SourceGuard;
 pub use switch::{
     DropCause, Leaving, NetworkConfig, PairView, Place, Plain, PortConfig, PortId, Reading, Slot,
     Switch, SwitchConfig, SwitchCounters, Tenants, Token, Turn, Vni,

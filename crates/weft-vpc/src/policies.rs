@@ -8,8 +8,8 @@ use thiserror::Error;
 use weft_units::unknown_name;
 
 use crate::{
-    Acl, AclConfig, AclError, ConnectionsConfig, Limit, LimitError, SecurityGroupConfig,
-    SecurityGroups, Sets,
+    Acl, AclConfig, AclError, ConnectionsConfig, Limit, LimitError, Prefix, SecurityGroupConfig,
+    SecurityGroups, Sets, SourceGuard,
 };
 
 /// All policies of a host.
@@ -39,6 +39,8 @@ pub struct PortPolicies {
     pub acl: Option<String>,
     /// Its security groups. Without any, every connection may begin.
     pub security_groups: Vec<String>,
+    /// Addresses its tenant may send from and say that it has. Empty allows any.
+    pub sources: Vec<Prefix>,
     /// How much its tenant may receive.
     pub ingress: Option<Limit>,
     /// How much its tenant may send.
@@ -68,6 +70,11 @@ pub enum PoliciesError {
 }
 
 impl PortPolicies {
+    /// What holds frames against its sources, if there are any.
+    pub fn source_guard(&self) -> Option<SourceGuard> {
+        (!self.sources.is_empty()).then(|| SourceGuard::new(self.sources.clone()))
+    }
+
     /// Whether its limits can be kept.
     ///
     /// # Errors

@@ -174,6 +174,7 @@ impl Daemon {
         addresses.iter().for_each(|&(address, _)| table.set_neighbour(address, Some(mac)));
         self.switch.set_acl(id, acl);
         self.switch.set_groups(id, groups);
+        self.switch.set_sources(id, options.policies.source_guard());
         self.set_limits(id, &options.policies)?;
         self.ports.insert(id, port);
         tracing::info!(port = options.name, vni = options.vni, "port added");

@@ -57,6 +57,8 @@ fn the_page_says_what_its_file_does() {
         let explained = acl.explain(direction, &frame);
         let rule = explained.rule.map_or("no rule", |rule| &rule.name);
         assert_eq!(format!("{action}: {rule}"), list, "{row:?}");
+        let own = web.source_guard().unwrap().allows(&frame, &bytes);
+        assert_eq!(own, direction == Direction::Egress, "{row:?}");
         let verdict = groups.judge(direction, &frame, &bytes, Instant::EPOCH);
         let name = groups.explain(direction, &frame).rule.map(|rule| rule.name.clone());
         let says = match verdict {

@@ -1,16 +1,20 @@
-//! What a port's tenant may send and receive: access lists, security groups and rate limits.
+//! What a port's tenant may send and receive: its addresses, access lists, security groups and rate
+//! limits.
 
 use weft_units::{ByteCount, Instant};
 use weft_wire::VirtioNetHeader;
 
 use super::DropCause;
-use crate::{Acl, Action, Direction, Frame, Limit, LimitError, Limiter, SecurityGroups};
+use crate::{
+    Acl, Action, Direction, Frame, Limit, LimitError, Limiter, SecurityGroups, SourceGuard,
+};
 
 /// A port's rules. Everything passes a fresh one.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     acl: Option<Acl>,
     groups: Option<SecurityGroups>,
+    sources: Option<SourceGuard>,
     limiters: [Option<Limiter>; 2],
 }
 
@@ -25,6 +29,15 @@ impl Gate {
 
     pub(super) fn set_groups(&mut self, groups: Option<SecurityGroups>) {
         self.groups = groups;
+    }
+
+    pub(super) fn set_sources(&mut self, sources: Option<SourceGuard>) {
+        self.sources = sources;
+    }
+
+    /// Whether the tenant sends as itself.
+    pub(super) fn is_honest(&self, frame: &Frame, bytes: &[u8]) -> bool {
+        self.sources.as_ref().is_none_or(|sources| sources.allows(frame, bytes))
     }
 
     pub(super) fn groups_mut(&mut self) -> Option<&mut SecurityGroups> {

@@ -16,7 +16,7 @@ use weft_transport::{
 use weft_units::{Duration, Instant, Seed};
 use weft_wire::{MacAddr, Packet};
 
-use crate::{Acl, Direction, Limit, LimitError, SecurityGroups, Table, TableConfig};
+use crate::{Acl, Direction, Limit, LimitError, SecurityGroups, SourceGuard, Table, TableConfig};
 
 mod arrive;
 mod counters;
@@ -240,6 +240,12 @@ impl Switch {
     /// Holds a port's connections against security groups, or no longer. Whether there is such a port.
     pub fn set_groups(&mut self, port: PortId, groups: Option<SecurityGroups>) -> bool {
         self.ports.get_mut(&port).map(|port| port.gate.set_groups(groups)).is_some()
+    }
+
+    /// Holds what a port's tenant sends against its IP addresses, or no longer. Whether there is such a
+    /// port.
+    pub fn set_sources(&mut self, port: PortId, sources: Option<SourceGuard>) -> bool {
+        self.ports.get_mut(&port).map(|port| port.gate.set_sources(sources)).is_some()
     }
 
     /// The security groups of a port.

@@ -68,7 +68,8 @@ impl super::Port {
         now: Instant,
     ) -> Result<(), DropCause> {
         let allowed = &self.config.addresses;
-        if !allowed.is_empty() && !allowed.contains(&frame.source) {
+        let own_mac = allowed.is_empty() || allowed.contains(&frame.source);
+        if !own_mac || !self.gate.is_honest(frame, bytes) {
             return Err(DropCause::Spoofed);
         }
         self.gate.judge(Direction::Egress, frame, bytes, now)?;

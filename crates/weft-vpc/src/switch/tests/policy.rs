@@ -7,7 +7,10 @@ use weft_wire::{EtherType, MacAddr, VirtioNetHeader};
 
 use super::hosts::{Hosts, PORT, RED, mac};
 use crate::example::{between, udp, v4, v4_packet};
-use crate::{Acl, AclConfig, Action, Direction, DropCause, Limit, Sets, protocol};
+use crate::{
+    Acl, AclConfig, Action, ConnectionsConfig, Direction, DropCause, Limit, SecurityGroupConfig,
+    SecurityGroups, Sets, SourceGuard, protocol,
+};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -110,4 +113,52 @@ fn who_has_an_address_is_answered_on_the_host() {
     let answer = &hosts.hosts[0].tenants.seen[&PORT][0];
     assert_eq!(answer[34..44], [&mac(2).0[..], &[10, 0, 0, 2]].concat());
     assert!(hosts.hosts[0].switch.poll_plain().is_none());
+}
+
+#[test]
+fn what_is_sent_from_another_address_does_not_leave() {
+    let mut hosts = Hosts::new();
+    let guard = |source: &str| Some(SourceGuard::new(vec![source.parse().unwrap()]));
+    assert!(hosts.hosts[0].switch.set_sources(PORT, guard("10.0.0.1")));
+    hosts.send(0, PORT, datagram(80, 10));
+    assert!(hosts.run(LIMIT, settled));
+    assert_eq!(hosts.hosts[1].tenants.seen[&PORT].len(), 1);
+    assert!(hosts.hosts[0].switch.set_sources(PORT, guard("10.0.0.3")));
+    hosts.send(0, PORT, datagram(80, 10));
+    assert!(settled(&hosts));
+    assert_eq!(dropped(&hosts, 0, DropCause::Spoofed), 1);
+}
+
+#[test]
+fn an_answer_passes_the_group_that_its_question_passed() {
+    let mut hosts = Hosts::new();
+    let group = SecurityGroupConfig {
+        name: "client".into(),
+        members: Vec::new(),
+        rules: vec!["allow egress udp to any port 53".parse().unwrap()],
+    };
+    let groups =
+        SecurityGroups::new(&[group], &Sets::new(), ConnectionsConfig::default(), (1, 2)).unwrap();
+    hosts.hosts[0].switch.set_groups(PORT, Some(groups));
+    let answer = |from: u16| {
+        let payload = udp(from, 40_000, &[7; 10]);
+        let (source, to) = ([10, 0, 0, 2].into(), [10, 0, 0, 1].into());
+        let packet = v4_packet(v4(source, to, protocol::UDP, payload.len()), &payload);
+        let mut frame = vec![0; VirtioNetHeader::LEN];
+        frame.extend(between(mac(2), mac(1), EtherType::IPV4, &packet));
+        frame
+    };
+    let all_done = |hosts: &Hosts| hosts.hosts.iter().all(|host| host.tenants.holds_nothing());
+    // Unasked; then asked, once of the port that a rule allows and once of another.
+    hosts.send(1, PORT, answer(53));
+    assert!(hosts.run(LIMIT, all_done));
+    hosts.send(0, PORT, datagram(53, 10));
+    hosts.send(0, PORT, datagram(54, 10));
+    assert!(hosts.run(LIMIT, all_done));
+    hosts.send(1, PORT, answer(53));
+    hosts.send(1, PORT, answer(54));
+    assert!(hosts.run(LIMIT, all_done));
+    assert_eq!(dropped(&hosts, 0, DropCause::Denied), 3);
+    assert_eq!(hosts.hosts[0].tenants.seen[&PORT].len(), 1);
+    assert_eq!(hosts.hosts[1].tenants.seen[&PORT].len(), 1);
 }
