@@ -144,8 +144,8 @@ impl<P: Copy + Eq> Table<P> {
         self.routes.retain(|&known| known != place);
     }
 
-    /// Forgets what was not heard for a lifetime. Nothing outdated is believed without this; it only
-    /// makes room.
+    /// Forgets what was not heard for a lifetime. Nothing outdated is believed without this, and a full
+    /// table does it by itself; it gives memory back.
     pub fn sweep(&mut self, now: Instant) {
         self.places.sweep(now, self.config.lifetime, &mut self.counters);
         self.neighbours.sweep(now, self.config.lifetime, &mut self.counters);
@@ -177,6 +177,8 @@ impl<P: Copy + Eq> Table<P> {
 struct Addresses<A, V> {
     fixed: BTreeMap<A, V>,
     learned: BTreeMap<A, Heard<V>>,
+    /// When it was last looked through for what is outdated, because it was full.
+    swept: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -187,7 +189,7 @@ struct Heard<V> {
 
 impl<A, V> Default for Addresses<A, V> {
     fn default() -> Self {
-        Self { fixed: BTreeMap::new(), learned: BTreeMap::new() }
+        Self { fixed: BTreeMap::new(), learned: BTreeMap::new(), swept: None }
     }
 }
 
@@ -227,12 +229,28 @@ impl<A: Copy + Ord, V: Copy + Eq> Addresses<A, V> {
             *known = Heard { value, at: now };
             return;
         }
-        if self.learned.len() >= config.most_learned {
+        if self.learned.len() >= config.most_learned && !self.make_room(now, config, counters) {
             counters.full += 1;
             return;
         }
         counters.learned += 1;
         self.learned.insert(address, Heard { value, at: now });
+    }
+
+    /// Forgets what is outdated, not more often than each second: a tenant that makes addresses up must
+    /// not make every frame look through the table.
+    fn make_room(
+        &mut self,
+        now: Instant,
+        config: &TableConfig,
+        counters: &mut TableCounters,
+    ) -> bool {
+        if self.swept.is_some_and(|swept| now.since(swept) < Duration::from_secs(1)) {
+            return false;
+        }
+        self.swept = Some(now);
+        self.sweep(now, config.lifetime, counters);
+        self.learned.len() < config.most_learned
     }
 
     fn retain(&mut self, keep: impl Fn(&V) -> bool) {

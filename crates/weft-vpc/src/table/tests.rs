@@ -134,8 +134,14 @@ fn a_table_has_an_end() {
     learn(&mut table, &arp(1, MacAddr([2, 0, 0, 0, 1, 7]), [10, 0, 1, 7], [10, 0, 0, 1]), 2, at(9));
     assert_eq!(table.counters().moved, 1);
     // Room is made for others when nobody hears of the old ones.
-    table.sweep(at(301));
-    assert_eq!(table.iter().count(), 1);
+    let stranger = MacAddr([2, 0, 0, 0, 2, 1]);
+    let question = arp(1, stranger, [10, 0, 2, 1], [10, 0, 0, 1]);
+    learn(&mut table, &question, HERE, at(299));
+    assert_eq!((table.iter().count(), table.counters().full), (100, 202));
+    learn(&mut table, &question, HERE, at(301));
+    assert_eq!((table.iter().count(), table.neighbours().count()), (2, 2));
+    table.sweep(at(310));
+    assert_eq!(table.iter().map(|(mac, ..)| mac).collect::<Vec<_>>(), [stranger]);
 }
 
 #[test]
