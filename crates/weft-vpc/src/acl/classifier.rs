@@ -7,6 +7,7 @@
 //! rule than was found. Rules under the same addresses are told apart by their ports, by bisection
 //! where they are many.
 
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
@@ -185,30 +186,38 @@ impl ByPort {
     /// Nothing where it would take much more room than the entries: only lists that look at source
     /// ports under overlapping ranges of destination ports are like that.
     fn build(list: &[u32], entries: &[Entry]) -> Option<Self> {
-        let entry = |index: u32| &entries[index as usize];
-        let mut starts = alloc::vec![0];
+        // Where entries begin and end, by port: between two such places the same entries hold.
+        let mut changes: BTreeMap<u16, (Vec<u32>, Vec<u32>)> = BTreeMap::new();
+        changes.entry(0).or_default();
         for &index in list {
-            let ports = entry(index).to_ports;
-            starts.push(ports.first());
-            starts.extend(ports.last().checked_add(1));
+            let ports = entries[index as usize].to_ports;
+            changes.entry(ports.first()).or_default().0.push(index);
+            if let Some(after) = ports.last().checked_add(1) {
+                changes.entry(after).or_default().1.push(index);
+            }
         }
-        starts.sort_unstable();
-        starts.dedup();
         let mut room = 16 * list.len() + 1024;
-        let mut ranges: Vec<Vec<u32>> = Vec::with_capacity(starts.len());
-        for &start in &starts {
+        let mut built = Self { starts: Vec::new(), entries: Vec::new() };
+        let mut holding = BTreeSet::new();
+        for (start, (begin, end)) in changes {
+            holding.extend(begin);
+            end.iter().for_each(|index| {
+                holding.remove(index);
+            });
             let mut range = Vec::new();
-            for &index in list.iter().filter(|&&index| entry(index).to_ports.contains(start)) {
+            for &index in &holding {
                 range.push(index);
                 // What comes after an entry that matches whatever is left cannot be first.
-                if entry(index).from_ports == Ports::ALL && entry(index).icmp.is_none() {
+                let entry = &entries[index as usize];
+                if entry.from_ports == Ports::ALL && entry.icmp.is_none() {
                     break;
                 }
+                room = room.checked_sub(1)?;
             }
-            room = room.checked_sub(range.len())?;
-            ranges.push(range);
+            built.starts.push(start);
+            built.entries.push(range);
         }
-        Some(Self { starts, entries: ranges })
+        Some(built)
     }
 
     fn entries(&self, port: u16) -> &[u32] {
