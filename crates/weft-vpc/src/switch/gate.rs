@@ -2,7 +2,6 @@
 //! limits.
 
 use weft_units::{ByteCount, Instant};
-use weft_wire::VirtioNetHeader;
 
 use super::DropCause;
 use crate::{
@@ -82,14 +81,5 @@ impl Gate {
     ) -> bool {
         let limiter = self.limiters[direction as usize].as_mut();
         limiter.is_none_or(|limiter| limiter.admit(ByteCount(bytes.into()), frames, now))
-    }
-}
-
-/// How many frames a frame is on a wire.
-pub(super) fn frames_in(virtio: &VirtioNetHeader, len: u32) -> u64 {
-    let payload = len.saturating_sub(virtio.hdr_len.into());
-    match virtio.gso_size {
-        0 => 1,
-        size => u64::from(payload.div_ceil(size.into())).max(1),
     }
 }

@@ -7,11 +7,10 @@ use weft_transport::{ConnectionId, Departure, Message};
 use weft_units::Instant;
 use weft_wire::{MacAddr, Packet, VirtioNetHeader};
 
-use super::gate::frames_in;
 use super::hello::{Hello, opcode};
 use super::pair::{Pair, State};
 use super::{DropCause, Place, Plain, PortId, Reading, Switch, Tenants, Token, Vni};
-use crate::{Direction, Frame};
+use crate::{Direction, Frame, Offload};
 
 /// The token of a hello, which is no frame of a tenant.
 const HELLO_TOKEN: u64 = u64::MAX;
@@ -73,7 +72,9 @@ impl super::Port {
             return Err(DropCause::Spoofed);
         }
         self.gate.judge(Direction::Egress, frame, bytes, now)?;
-        let frames = frames_in(virtio, frame.len);
+        // What does not fit the frame does not leave the host, and is not counted by what it says.
+        let offload = Offload::check(virtio, frame).map_err(|_| DropCause::Malformed)?;
+        let frames = offload.segmentation.map_or(1, |cut| cut.count() as u64);
         match self.gate.admit(Direction::Egress, frame.len, frames, now) {
             true => Ok(()),
             false => Err(DropCause::RateLimited),

@@ -1,9 +1,10 @@
 //! Losses by policy are not losses (BIFROST, section 7.1).
 
 use alloc::vec::Vec;
+use core::num::NonZeroU64;
 
 use weft_units::{BitRate, Duration};
-use weft_wire::{EtherType, MacAddr, VirtioNetHeader};
+use weft_wire::{EtherType, GsoType, MacAddr, VirtioNetHeader};
 
 use super::hosts::{Hosts, PORT, RED, mac};
 use crate::example::{between, udp, v4, v4_packet};
@@ -161,4 +162,39 @@ fn an_answer_passes_the_group_that_its_question_passed() {
     assert_eq!(dropped(&hosts, 0, DropCause::Denied), 3);
     assert_eq!(hosts.hosts[0].tenants.seen[&PORT].len(), 1);
     assert_eq!(hosts.hosts[1].tenants.seen[&PORT].len(), 1);
+}
+
+#[test]
+fn a_super_frame_counts_as_what_it_is_cut_into_whatever_its_header_hints() {
+    let mut hosts = Hosts::new();
+    let limit = Limit {
+        frames_per_second: NonZeroU64::new(1),
+        frame_burst: NonZeroU64::new(25),
+        ..Limit::default()
+    };
+    let now = hosts.now;
+    hosts.hosts[0].switch.set_limit(now, PORT, Direction::Egress, Some(limit)).unwrap();
+    let header = VirtioNetHeader {
+        needs_csum: true,
+        gso_type: GsoType::Udp,
+        gso_size: 100,
+        csum_start: 34,
+        csum_offset: 6,
+        ..VirtioNetHeader::default()
+    };
+    let mut send = |header: VirtioNetHeader| {
+        let mut frame = datagram(80, 1000);
+        header.emit(&mut frame);
+        hosts.send(0, PORT, frame);
+    };
+    // Ten each: one that hints that all of it is headers, and two more of which one is too many.
+    send(VirtioNetHeader { hdr_len: 1042, ..header });
+    send(header);
+    send(header);
+    // One that is no TCP does not leave.
+    send(VirtioNetHeader { gso_type: GsoType::TcpV4, ..header });
+    assert!(hosts.run(LIMIT, settled));
+    assert_eq!(dropped(&hosts, 0, DropCause::RateLimited), 1);
+    assert_eq!(dropped(&hosts, 0, DropCause::Malformed), 1);
+    assert_eq!(hosts.hosts[1].tenants.seen[&PORT].len(), 2);
 }
