@@ -20,6 +20,7 @@ mod man;
 mod monitor;
 mod perf;
 mod ping;
+mod plan;
 mod run;
 mod sim;
 mod stat;
@@ -43,6 +44,7 @@ Examples:
   weft stat                                  the channels of running programs
   weft experiment run stellar-fig12          a paper's figure, its value beside ours
   weft sim run mine.toml --html out/mine.html
+  weft plan ports plans/astral.toml          source ports whose flows share no links
   weft list policies                         how a connection can choose its paths
 ";
 
@@ -90,6 +92,7 @@ commands! {
     Lab => lab;
     Perf => perf;
     Ping => ping;
+    Plan => plan;
     Capture => capture;
     Run => run;
     Device => device;

@@ -1,0 +1,193 @@
+//! `weft plan ports`: source ports for all queue pairs of a collective.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use serde_json::json;
+use weft_plan::Cluster;
+use weft_plan::cluster::{Network, ServerId};
+use weft_plan::output::{port_csv, port_rows};
+use weft_plan::ports::{Bound, Effort, Entropy, Fabric, Loads, Plan, loads, plan, random_ports};
+use weft_plan::ring::{Hop, double_tree, ring_hops, rings_on_rails, server_order};
+use weft_plan::traffic::{all_to_all, queue_pairs};
+use weft_report::{Cell, Column, Table};
+use weft_topo::{Failures, NodeId};
+use weft_units::{Seed, unknown_name};
+
+use super::cluster_file::ClusterArgs;
+use crate::output::{Output, render, write_file};
+
+/// Flows that a plan may have, about three times those of the largest networks.
+const MOST_FLOWS: usize = 1 << 22;
+
+/// What is asked.
+#[derive(Debug, clap::Args)]
+pub(super) struct PortsArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// Whose queue pairs
+    #[arg(long, value_enum, default_value_t = Traffic::Ring)]
+    traffic: Traffic,
+    /// Keep the servers in rank order in place of the planned one
+    #[arg(long)]
+    as_listed: bool,
+    /// Queue pairs of each connection, in turn over the NIC's ports
+    #[arg(long, default_value_t = 4)]
+    qps: usize,
+    /// Plan around failed links, each `SWITCH/SWITCH`
+    #[arg(long, value_name = "A/B")]
+    down: Vec<String>,
+    /// Transport protocol
+    #[arg(long, value_enum, default_value_t = Protocol::Udp)]
+    protocol: Protocol,
+    /// Destination port
+    #[arg(long, default_value_t = 4791)]
+    to_port: u16,
+    /// Ports to try for all flows together, where hashes cannot be solved
+    #[arg(long, default_value_t = Effort::default().total)]
+    total: u64,
+    /// Another of the plans that are as good
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write the port table, a line a queue pair
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Traffic {
+    /// The rings of all rails
+    Ring,
+    /// The two trees, on all rails
+    Tree,
+    /// Every server to every other, rail by rail
+    AllToAll,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Protocol {
+    /// RoCEv2, or anything over UDP
+    Udp,
+    /// TCP
+    Tcp,
+}
+
+pub(super) fn run(arguments: &PortsArgs, output: Output) -> Result<()> {
+    let (cluster, job) = arguments.cluster.read()?;
+    let Some(network) = cluster.network() else {
+        bail!("the cluster's file names no network: give [network] or [[switch]] entries");
+    };
+    let order = if arguments.as_listed { job } else { server_order(&cluster, &job) };
+    let hops = hops(&cluster, &order, arguments.traffic);
+    let count = hops.len().saturating_mul(arguments.qps);
+    if arguments.qps == 0 || count > MOST_FLOWS {
+        bail!("--qps {} makes {count} flows; a plan has 1 to {MOST_FLOWS}", arguments.qps);
+    }
+    let (pairs, flows) = queue_pairs(&cluster, &hops, arguments.qps);
+    let failures = failures(network, &arguments.down)?;
+    let entropy = Entropy {
+        protocol: match arguments.protocol {
+            Protocol::Udp => 17,
+            Protocol::Tcp => 6,
+        },
+        destination_port: arguments.to_port,
+        ..Entropy::default()
+    };
+    let fabric = Fabric::new(network, &failures, entropy)?;
+    let effort = Effort { total: arguments.total, ..Effort::default() };
+    let plan = plan(&fabric, &flows, effort, Seed(arguments.seed))?;
+    let planned = loads(&fabric, &flows, &plan.ports);
+    let drawn = random_ports(&fabric, flows.len(), Seed(arguments.seed));
+    let random = loads(&fabric, &flows, &drawn);
+    if output.is_json() || arguments.csv.is_some() {
+        let rows = port_rows(&cluster, &fabric, &pairs, &flows, &plan);
+        if let Some(path) = &arguments.csv {
+            write_file(path, &port_csv(&rows))?;
+        }
+        if output.is_json() {
+            let value = json!({
+                "flows": flows.len(),
+                "bound": plan.bound.flows,
+                "busiest_planned": planned.most(),
+                "busiest_random": random.most(),
+                "alone_planned": planned.alone,
+                "alone_random": random.alone,
+                "how": plan.how,
+                "queue_pairs": rows,
+            });
+            return output.value(&value, String::new);
+        }
+    }
+    output.value(&(), || text(network, flows.len(), &plan, &planned, &random))
+}
+
+fn hops(cluster: &Cluster, order: &[ServerId], traffic: Traffic) -> Vec<Hop> {
+    match traffic {
+        Traffic::Ring => ring_hops(order, &rings_on_rails(cluster.machine())),
+        Traffic::Tree => {
+            let trees = double_tree(cluster, order);
+            let of_rail = |rail| trees.iter().flat_map(move |tree| tree.hops(rail));
+            (0..cluster.rails()).flat_map(of_rail).collect()
+        }
+        Traffic::AllToAll => all_to_all(order, cluster.rails()),
+    }
+}
+
+/// The links that are down, by the names of their ends.
+fn failures(network: &Network, down: &[String]) -> Result<Failures> {
+    let topology = &network.topology;
+    let names: Vec<(String, NodeId)> =
+        topology.switch_ids().map(|switch| (network.name(switch), switch)).collect();
+    let known: Vec<&str> = names.iter().take(20).map(|(name, _)| name.as_str()).collect();
+    let find = |name: &str| match names.iter().find(|(known, _)| known == name) {
+        Some(&(_, switch)) => Ok(switch),
+        None => bail!(unknown_name("switch", name, &known)),
+    };
+    let mut failures = Failures::none();
+    for link in down {
+        let Some((a, b)) = link.split_once('/') else {
+            bail!("--down {link:?}: expected two switches with a / between them");
+        };
+        let (a, b) = (find(a.trim())?, find(b.trim())?);
+        let between = topology.ports(a).iter().filter(|&&port| topology.link(port).to == b);
+        let mut found = between.copied().peekable();
+        if found.peek().is_none() {
+            bail!("--down {link:?}: no cable joins them");
+        }
+        found.for_each(|link| failures.fail_link(link));
+    }
+    Ok(failures)
+}
+
+fn text(network: &Network, flows: usize, plan: &Plan, planned: &Loads, random: &Loads) -> String {
+    let mut table = Table::new(vec![
+        Column::text("ports", "ports"),
+        Column::number("flows on the busiest link", "busiest"),
+        Column::text("which is", "link"),
+        Column::number("flows that share no link", "alone"),
+    ]);
+    let link = |loads: &Loads| {
+        loads.worst.map_or_else(Cell::missing, |link| {
+            let link = network.topology.link(link);
+            format!("{} > {}", network.name(link.from), network.name(link.to)).into()
+        })
+    };
+    for (name, loads) in [("random", random), ("planned", planned)] {
+        let row = vec![Cell::from(name), loads.most().into(), link(loads), loads.alone.into()];
+        table.push(row);
+    }
+    let Bound { flows: least, at, crossing, links } = plan.bound;
+    let why = at.map_or_else(String::new, |switch| {
+        format!(": {crossing} flows cross {links} links at {}", network.name(switch))
+    });
+    let how = plan.how;
+    format!(
+        "{flows} flows\n\n{}\nAt least {least} on the busiest link{why}.\n{} solved, {} found, {} fitted in, {} \
+         without a choice.\n",
+        render(&table),
+        how.solved,
+        how.found,
+        how.fitted,
+        how.without_choice
+    )
+}
