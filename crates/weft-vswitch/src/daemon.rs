@@ -20,7 +20,7 @@ use crate::config::{Config, ConfigError, Network, Port as PortOptions, Route};
 use crate::control::Control;
 use crate::seals::Seals;
 use crate::status::{self, NetworkStatus, PairStatus, PortStatus, Status};
-use crate::tenants::{Ports, report};
+use crate::tenants::Ports;
 use crate::underlay::{self, Link, PlainSender};
 use crate::wait::wait;
 
@@ -32,6 +32,9 @@ const PACKETS_A_TURN: usize = 176;
 
 /// How often ports are looked after without being asked.
 const ATTEND_EVERY: Duration = Duration::from_secs(1);
+
+/// How often it is looked for buffers held too long.
+const GIVE_BACK_EVERY: Duration = Duration::from_millis(4);
 
 /// Three retransmission timeouts (BIFROST, section 7.4): what a guest's buffer is held for at most.
 const OVERDUE: Duration = Duration::from_millis(28);
@@ -90,6 +93,7 @@ pub struct Daemon {
     seals: Option<Seals>,
     counters: underlay::Counters,
     attended: Instant,
+    gave_back: Instant,
     clock: Clock,
 }
 
@@ -119,6 +123,7 @@ impl Daemon {
             seals,
             counters: underlay::Counters::default(),
             attended: Instant::EPOCH,
+            gave_back: Instant::EPOCH,
             clock: Clock,
             config: Config { networks: vec![], ports: vec![], routes: vec![], ..config.clone() },
         };
@@ -351,6 +356,7 @@ impl Daemon {
             self.attended = now;
             self.attend(now);
         }
+        self.give_back(now);
         self.ports.flush();
         let asked = self.serve_control();
         received + taken + sent + asked > 0
@@ -382,15 +388,7 @@ impl Daemon {
         let mut taken = 0;
         for &id in self.names.keys() {
             for _ in 0..FRAMES_A_TURN {
-                let Some(port) = self.ports.get_mut(id) else { break };
-                let sent = match port.take(now) {
-                    Ok(Some(sent)) => sent,
-                    Ok(None) => break,
-                    Err(error) => {
-                        report(id, Err(error));
-                        break;
-                    }
-                };
+                let Some(sent) = self.ports.with(id, |port| port.take(now)) else { break };
                 taken += 1;
                 let known = head.len().min(sent.len as usize);
                 let head = &mut head[..known];
@@ -439,9 +437,18 @@ impl Daemon {
         if let Some(seals) = &mut self.seals {
             seals.handle_timeout(now);
         }
-        for (id, port) in self.ports.iter_mut() {
-            report(id, port.attend(now));
-            port.release_overdue(now, OVERDUE);
+        for id in self.ports.ids() {
+            self.ports.with(id, |port| port.attend(now));
+        }
+    }
+
+    /// Gives tenants the buffers back that they have waited too long for.
+    fn give_back(&mut self, now: Instant) {
+        if now.since(self.gave_back) >= GIVE_BACK_EVERY {
+            self.gave_back = now;
+            self.ports.iter_mut().for_each(|(_, port)| {
+                port.release_overdue(now, OVERDUE);
+            });
         }
     }
 
@@ -462,10 +469,8 @@ impl Daemon {
         let own = std::iter::once(self.sockets.readable()).chain(self.control.fds());
         let ready = wait(now, until, ports.chain(own), self.sockets.outbox.blocked())?;
         let now = self.clock.now();
-        for ((id, port), ready) in self.ports.iter_mut().zip(ready) {
-            if ready {
-                report(id, port.attend(now));
-            }
+        for (id, _) in self.ports.ids().into_iter().zip(ready).filter(|(_, ready)| *ready) {
+            self.ports.with(id, |port| port.attend(now));
         }
         Ok(())
     }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use weft_agent::Clock;
 use weft_ports::{Port, PortError};
+use weft_units::{Duration, Instant};
 use weft_vpc::{PortId, Reading, Slot, Tenants, Token, Turn};
 
 /// Ports by number, and which of them have something to show to their tenants.
@@ -11,6 +13,25 @@ use weft_vpc::{PortId, Reading, Slot, Tenants, Token, Turn};
 pub(crate) struct Ports {
     ports: BTreeMap<PortId, Box<dyn Port>>,
     touched: Vec<PortId>,
+    complaints: Complaints,
+}
+
+/// Tells the log what went wrong at ports, which have counted it and go on. A tenant that does wrong
+/// with every packet fills no disk: of each port there is one line a second.
+#[derive(Debug, Default)]
+struct Complaints {
+    quiet_until: BTreeMap<PortId, Instant>,
+}
+
+impl Complaints {
+    fn hear(&mut self, port: PortId, result: Result<(), PortError>) {
+        let Err(error) = result else { return };
+        let now = Clock.now();
+        if self.quiet_until.get(&port).is_none_or(|&until| until <= now) {
+            self.quiet_until.insert(port, now + Duration::from_secs(1));
+            tracing::warn!(port = port.0, %error, "port");
+        }
+    }
 }
 
 impl fmt::Debug for Ports {
@@ -28,10 +49,6 @@ impl Ports {
         self.ports.remove(&id)
     }
 
-    pub(crate) fn get_mut(&mut self, id: PortId) -> Option<&mut (dyn Port + 'static)> {
-        self.ports.get_mut(&id).map(|port| &mut **port)
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PortId, &dyn Port)> {
         self.ports.iter().map(|(&id, port)| (id, &**port))
     }
@@ -40,13 +57,33 @@ impl Ports {
         self.ports.iter_mut().map(|(&id, port)| (id, port))
     }
 
+    /// Has a port do something, and hears what went wrong.
+    pub(crate) fn with<T: Default>(
+        &mut self,
+        id: PortId,
+        action: impl FnOnce(&mut dyn Port) -> Result<T, PortError>,
+    ) -> T {
+        let Some(port) = self.ports.get_mut(&id) else { return T::default() };
+        match action(&mut **port) {
+            Ok(done) => done,
+            Err(error) => {
+                self.complaints.hear(id, Err(error));
+                T::default()
+            }
+        }
+    }
+
+    pub(crate) fn ids(&self) -> Vec<PortId> {
+        self.ports.keys().copied().collect()
+    }
+
     /// Shows the tenants what was done since the last call.
     pub(crate) fn flush(&mut self) {
         self.touched.sort_unstable();
         self.touched.dedup();
         for id in self.touched.drain(..) {
             if let Some(port) = self.ports.get_mut(&id) {
-                report(id, port.flush());
+                self.complaints.hear(id, port.flush());
             }
         }
     }
@@ -59,17 +96,12 @@ impl Ports {
     }
 }
 
-/// Tells the log what went wrong at a port, which has counted it and goes on.
-pub(crate) fn report(port: PortId, result: Result<(), PortError>) {
-    if let Err(error) = result {
-        tracing::warn!(port = port.0, %error, "port");
-    }
-}
-
 impl Tenants for Ports {
     fn read(&mut self, port: PortId, token: Token, offset: u32, out: &mut [u8], reading: Reading) {
         match self.ports.get_mut(&port) {
-            Some(known) => report(port, known.read(token, offset, out, reading)),
+            Some(known) => {
+                self.complaints.hear(port, known.read(token, offset, out, reading));
+            }
             None => out.fill(0),
         }
     }
@@ -86,7 +118,7 @@ impl Tenants for Ports {
 
     fn place(&mut self, port: PortId, slot: Slot, offset: u32, bytes: &[u8]) {
         if let Some(known) = self.ports.get_mut(&port) {
-            report(port, known.place(slot, offset, bytes));
+            self.complaints.hear(port, known.place(slot, offset, bytes));
         }
     }
 
