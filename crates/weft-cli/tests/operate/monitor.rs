@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use weft_testkit::samples;
 
 use crate::programs::{Folder, Running, Server, said, until};
 
@@ -59,18 +60,7 @@ impl Monitor {
 
     /// What Prometheus' own parser makes of its metrics: name, labels, value of each sample.
     fn samples(&self) -> Vec<(String, Value, f64)> {
-        let script = "import sys, json\n\
-            from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse\n\
-            samples = [s for family in parse(sys.stdin.read()) for s in family.samples]\n\
-            print(json.dumps([[s.name, s.labels, float(s.value)] for s in samples]))";
-        let mut python = Command::new("/usr/bin/python3");
-        let piped = python.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = piped.spawn().unwrap();
-        let text = self.get("/metrics");
-        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "the parser refuses it:\n{text}");
-        serde_json::from_slice(&output.stdout).unwrap()
+        samples(&self.get("/metrics"))
     }
 }
 

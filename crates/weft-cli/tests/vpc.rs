@@ -1,0 +1,167 @@
+//! `weft vpc`: the daemon without privileges, and, for root, tenants between two hosts.
+#![allow(clippy::disallowed_methods, reason = "tests of real programs give up after a real while")]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn weft(arguments: &[&str]) -> Output {
+    Command::new(assert_cmd::cargo::cargo_bin!("weft")).args(arguments).output().unwrap()
+}
+
+fn said(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A daemon on loopback without interfaces, which takes no privileges.
+struct Serving {
+    child: Child,
+    control: PathBuf,
+    config: PathBuf,
+    metrics: u16,
+}
+
+impl Serving {
+    fn start(name: &str) -> Self {
+        let path = |end: &str| {
+            std::env::temp_dir().join(format!("weft-vpc-{}-{name}.{end}", std::process::id()))
+        };
+        let (control, config) = (path("sock"), path("toml"));
+        let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let text = format!(
+            "[host]\naddress = '127.0.0.1'\nport = {free}\ncontrol = '{}'\n\
+             [[network]]\nvni = 100\npeers = ['127.0.0.2']\n",
+            control.display()
+        );
+        std::fs::write(&config, text).unwrap();
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("weft"));
+        command.args(["vpc", "serve", "--log-json", "--config"]).arg(&config);
+        command.args(["--metrics", &format!("127.0.0.1:{metrics}")]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let serving = Self { child, control, config, metrics };
+        let began = Instant::now();
+        while !serving.ask(&["status"]).status.success() {
+            assert!(began.elapsed() < LIMIT, "{}", said(&serving.ask(&["status"]).stderr));
+        }
+        serving
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Output {
+        weft(&[&["vpc", "--control", self.control.to_str().unwrap()], arguments].concat())
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_slice(&self.ask(&["status", "--json"]).stdout).unwrap()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        for path in [&self.config, &self.control] {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+#[test]
+fn a_running_daemon_is_asked_and_changed() {
+    let serving = Serving::start("asked");
+    assert_eq!(serving.status()["networks"][0]["peers"][0], "127.0.0.2");
+    assert!(serving.ask(&["peer", "add", "100", "127.0.0.3"]).status.success());
+    assert!(serving.ask(&["peer", "del", "100", "127.0.0.2"]).status.success());
+    assert!(serving.ask(&["route", "100", "02:00:00:00:00:09", "127.0.0.3"]).status.success());
+    let status = serving.status();
+    assert_eq!(status["networks"][0]["peers"], serde_json::json!(["127.0.0.3"]));
+    assert_eq!(status["networks"][0]["addresses"]["02:00:00:00:00:09"], "127.0.0.3");
+    let text = said(&serving.ask(&["status"]).stdout);
+    assert!(text.contains("network 100: reliable, in order, with 127.0.0.3"), "{text}");
+    // The file still says what it said.
+    assert!(
+        serving.ask(&["reload", "--config", serving.config.to_str().unwrap()]).status.success()
+    );
+    assert_eq!(serving.status()["networks"][0]["peers"], serde_json::json!(["127.0.0.2"]));
+    for (arguments, words) in [
+        (&["port", "del", "web"][..], "unknown port \"web\""),
+        (&["peer", "add", "101", "127.0.0.3"], "no network 101"),
+        (&["limit", "web", "--ingress", "1Gbps"], "unknown port \"web\""),
+        (&["acl", "web", "deny ingres tcp"], "ingres"),
+        (&["rotate", "1", "/nowhere"], "does not encrypt"),
+    ] {
+        let output = serving.ask(arguments);
+        let error = said(&output.stderr);
+        assert!(!output.status.success() && error.contains(words), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn prometheus_reads_its_metrics() {
+    let parser = ["-c", "import prometheus_client.openmetrics.parser"];
+    let tried = Command::new("/usr/bin/python3").args(parser).output();
+    if !tried.is_ok_and(|output| output.status.success()) {
+        let line = "SKIPPED metrics of the overlay: apt-get install python3-prometheus-client\n";
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+        return;
+    }
+    let serving = Serving::start("metrics");
+    let began = Instant::now();
+    let mut stream = loop {
+        match TcpStream::connect(("127.0.0.1", serving.metrics)) {
+            Ok(stream) => break stream,
+            Err(error) => assert!(began.elapsed() < LIMIT, "{error}"),
+        }
+    };
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    let (_, body) = reply.split_once("\r\n\r\n").unwrap();
+    let samples = weft_testkit::samples(body);
+    let sent = samples.iter().find(|(name, labels, _)| {
+        name == "weft_vpc_transport_total" && labels["event"] == "data_sent"
+    });
+    assert_eq!(sent.expect("counted").2, 0.0);
+}
+
+#[test]
+fn what_cannot_be_says_why() {
+    let nobody = weft(&["vpc", "--control", "/nowhere/vpc.sock", "status"]);
+    let error = said(&nobody.stderr);
+    assert!(
+        error.contains("no daemon at /nowhere/vpc.sock") && error.contains("weft vpc serve"),
+        "{error}"
+    );
+    let missing = weft(&["vpc", "serve", "--config", "/nowhere/vpc.toml"]);
+    assert!(said(&missing.stderr).contains("/nowhere/vpc.toml"));
+    let serving = Serving::start("twice");
+    let config = serving.config.to_str().unwrap();
+    let twice = said(&weft(&["vpc", "serve", "--config", config]).stderr);
+    assert!(twice.contains("cannot"), "{twice}");
+}
+
+#[test]
+fn a_trial_loses_nothing_where_a_plain_overlay_does() {
+    if !rustix::process::geteuid().is_root() {
+        let line = "SKIPPED weft vpc try: needs root\n";
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+        return;
+    }
+    let try_out = |plain: &[&str]| {
+        let words = [&["vpc", "try", "--loss", "5%"], plain].concat();
+        let ping = ["--", "ping", "-c", "300", "-i", "0.005", "-W", "2", "-q", "192.168.7.2"];
+        said(&weft(&[words, ping.to_vec()].concat()).stdout)
+    };
+    let weft = try_out(&[]);
+    assert!(weft.contains(" 0% packet loss"), "{weft}");
+    let plain = try_out(&["--plain"]);
+    assert!(plain.contains("packet loss") && !plain.contains(" 0% packet loss"), "{plain}");
+}
