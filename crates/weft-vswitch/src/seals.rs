@@ -105,6 +105,12 @@ impl Seals {
         self.opened = buffer;
     }
 
+    /// Peers that keys are kept for.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.seals.len()
+    }
+
     /// Another secret follows.
     pub(crate) fn rotate(
         &mut self,

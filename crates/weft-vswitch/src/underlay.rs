@@ -83,6 +83,10 @@ pub(crate) fn take_datagram(
     match (seals, vxlan.next) {
         (None, VxlanNext::Sealed) => counters.malformed += 1,
         (None, _) => take_in(switch, now, arrival, &vxlan, inside, tenants, counters),
+        // Before anything is kept for it: whoever can forge an address could fill the memory with keys.
+        (Some(_), VxlanNext::Sealed) if !switch.is_peer(arrival.from.ip()) => {
+            counters.seals.refused += 1;
+        }
         (Some(seals), VxlanNext::Sealed) => {
             let (from, counts) = (arrival.from.ip(), &mut counters.seals);
             let Some((vxlan, inside)) = seals.read(from, datagram, now, counts) else { return };
@@ -201,4 +205,57 @@ fn path_of(frame: &Frame, paths: u16) -> u16 {
         mix(&frame.destination.0);
     }
     u16::try_from((hash >> 32) % u64::from(paths)).expect("less than the paths")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::net::SocketAddr;
+    use std::os::unix::fs::PermissionsExt;
+
+    use weft_transport::{Secret, TransportConfig};
+    use weft_units::Seed;
+    use weft_vpc::SwitchConfig;
+    use weft_wire::{Cipher, SealHeader};
+
+    use super::*;
+    use crate::config::SealOptions;
+    use crate::tenants::Ports;
+
+    /// Seals under a secret that everybody knows.
+    fn seals() -> Seals {
+        let file = std::env::temp_dir().join(format!("weft-seals-{}", std::process::id()));
+        fs::write(&file, "07".repeat(32)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        let options = SealOptions { secret: file.clone(), number: 2, cipher: "aes-128-gcm".into() };
+        let seals = Seals::open(&options, [192, 0, 2, 1].into()).unwrap();
+        fs::remove_file(&file).unwrap();
+        seals
+    }
+
+    #[test]
+    fn no_keys_are_kept_for_hosts_that_are_no_peers() {
+        let config = SwitchConfig::new(TransportConfig::bifrost());
+        let mut switch = Switch::new(config, Seed(1), Secret::new([7; 16])).unwrap();
+        let peer: SocketAddr = "192.0.2.2:4789".parse().unwrap();
+        switch.set_peers(Vni::new(7).unwrap(), vec![peer]);
+        let (mut seals, mut counters) = (Some(seals()), Counters::default());
+        let mut datagram = [0; 64];
+        header(Vni::new(7).unwrap(), VxlanNext::Sealed).emit(&mut datagram);
+        let forged =
+            SealHeader { next: VxlanNext::Frame, cipher: Cipher::Aes128Gcm, spi: 2 << 24, iv: 1 };
+        forged.emit(&mut datagram[VxlanHeader::LEN..]);
+        for host in 0..=255 {
+            let arrival = Arrival {
+                from: SocketAddr::new([192, 0, 2, host].into(), 49_152),
+                received_at: Instant::EPOCH,
+                congestion_experienced: false,
+                hops: 0,
+            };
+            let (seals, counters, now) = (&mut seals, &mut counters, Instant::EPOCH);
+            let mut tenants = Ports::default();
+            take_datagram(&mut switch, now, &arrival, &datagram, &mut tenants, seals, counters);
+        }
+        assert_eq!((seals.unwrap().len(), counters.seals.refused), (1, 256));
+    }
 }

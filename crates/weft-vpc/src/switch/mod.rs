@@ -346,6 +346,11 @@ impl Switch {
         self.ports.get(&port).map(|port| &port.counters)
     }
 
+    /// Whether a host is a peer of some network: from others nothing is taken.
+    pub fn is_peer(&self, host: IpAddr) -> bool {
+        self.hosts.contains(&host)
+    }
+
     /// What no port can be blamed for.
     pub fn counters(&self) -> &SwitchCounters {
         &self.counters
