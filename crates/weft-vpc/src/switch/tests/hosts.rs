@@ -130,11 +130,14 @@ pub(super) struct Host {
     pub(super) tenants: Queues,
 }
 
+/// What becomes of a packet on a path.
+pub(super) type Fates = Box<dyn FnMut(&mut Rng, u16) -> Fate>;
+
 /// Hosts on a link.
 pub(super) struct Hosts {
     pub(super) now: Instant,
     pub(super) hosts: Vec<Host>,
-    pub(super) fate: Box<dyn FnMut(&mut Rng, u16) -> Fate>,
+    pub(super) fate: Fates,
     /// Whether hosts but the first know nothing but VXLAN.
     pub(super) only_plain: bool,
     rng: Rng,

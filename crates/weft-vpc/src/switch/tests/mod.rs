@@ -1,4 +1,5 @@
 //! Two switches, tenants in memory, and a link that loses, delays and reorders.
+#![expect(clippy::cast_possible_truncation, reason = "numbers of hosts and frames are small")]
 
 mod faults;
 mod hosts;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use weft_units::Duration;
 use weft_wire::MacAddr;
 
-use super::hosts::{Fate, Hosts, PORT, RED, frame, mac};
+use super::hosts::{Fate, Fates, Hosts, PORT, RED, frame, mac};
 use crate::{DropCause, NetworkConfig};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -16,10 +16,7 @@ fn numbers(to: u32) -> Vec<u32> {
 }
 
 /// Loses one packet in `one_in`, and has each take between 20 us and `most`.
-pub(super) fn bad_link(
-    one_in: u64,
-    most: Duration,
-) -> Box<dyn FnMut(&mut weft_units::Rng, u16) -> Fate> {
+pub(super) fn bad_link(one_in: u64, most: Duration) -> Fates {
     Box::new(move |rng, _| {
         if rng.below(one_in) == 0 {
             return Fate::Lost;
