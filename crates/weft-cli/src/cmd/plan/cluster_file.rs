@@ -53,7 +53,7 @@ fn read(path: &Path) -> Result<Cluster> {
         return Ok(Cluster::in_blocks(read_nccl(&text)?, alone)?);
     }
     let config: ClusterConfig = toml::from_str(&text)?;
-    let machine = machine(&config.machine, path.parent().unwrap_or(Path::new(".")))?;
+    let machine = machine(&config.machine, path.parent().unwrap_or(path))?;
     Ok(config.build(machine)?)
 }
 
