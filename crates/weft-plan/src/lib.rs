@@ -10,6 +10,38 @@
 //! * [`traffic`] says which queue pairs a collective has, and [`output`] writes plans as NCCL,
 //!   Open MPI and NICs take them.
 //!
+//! ```
+//! use std::collections::BTreeMap;
+//!
+//! use weft_plan::cluster::Network;
+//! use weft_plan::ports::{Effort, Entropy, Fabric, Flow, loads, plan, switch_hashes};
+//! use weft_topo::build::LeafSpine;
+//! use weft_topo::hash::HashAlgorithm;
+//! use weft_topo::{Failures, NodeId};
+//! use weft_units::Seed;
+//!
+//! // Eight hosts of one leaf send to eight of another over eight spines.
+//! let topology = LeafSpine::default().build()?;
+//! let network = Network {
+//!     hashes: switch_hashes(&topology, HashAlgorithm::Crc32, 8, Seed(1)),
+//!     addresses: (0..topology.hosts()).map(|host| 0x0a00_0000 + host).collect(),
+//!     weights: BTreeMap::new(),
+//!     names: Vec::new(),
+//!     topology,
+//! };
+//! let flow = |host| Flow {
+//!     first: network.topology.ports(NodeId(host))[0],
+//!     destination: NodeId(host + 16),
+//! };
+//! let flows: Vec<Flow> = (0..8).map(flow).collect();
+//! let fabric = Fabric::new(&network, &Failures::none(), Entropy::default())?;
+//! let plan = plan(&fabric, &flows, Effort::default(), Seed(1))?;
+//!
+//! // With these source ports no two of them share a link.
+//! assert_eq!(loads(&fabric, &flows, &plan.ports).alone, 8);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Nothing here knows of time, sockets or processes.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
