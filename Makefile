@@ -27,7 +27,7 @@ test: ## Everything CI checks: format, clippy, layers, generated pages, tests, 2
 	scripts/test.sh
 
 bench: ## Measure: simulator speed and memory, guests' start, real packets and RDMA programs beside their peers
-	@scripts/setup.sh build lab verbs
+	@scripts/setup.sh build lab verbs rivals
 	$(CARGO) bench --package weft-sim --bench permutation
 	$(CARGO) bench --package weft-sim --bench leaf_spine
 	$(CARGO) bench --package weft-transport --bench engine
@@ -38,6 +38,7 @@ bench: ## Measure: simulator speed and memory, guests' start, real packets and R
 	$(CARGO) bench --package weft-verbs --bench device
 	$(CARGO) bench --package weft-verbs --bench speed
 	$(CARGO) bench --package weft-ports --bench ports
+	$(CARGO) bench --package weft-vswitch --bench redis
 	$(CARGO) bench --package weft-xrdma --bench limits
 	$(CARGO) bench --package weft-xrdma --bench ping_pong
 	$(CARGO) bench --package weft-xrdma --bench show

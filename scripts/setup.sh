@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants ...`.
+# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|rivals ...`.
 # As root on Debian, missing packages are installed. What is optional is only mentioned.
 set -euo pipefail
 
@@ -122,6 +122,12 @@ want_tenants() {
     want_absent "tests with virtual machines and DPDK"
 }
 
+# What the overlay is measured with, and against.
+want_rivals() {
+    find_absent redis-server redis-benchmark:redis-tools mptcpize
+    want_absent "Redis through loss"
+}
+
 for group in "$@"; do
     case "$group" in
     build) need_build ;;
@@ -131,6 +137,7 @@ for group in "$@"; do
     bindings) want_bindings ;;
     monitor) want_monitor ;;
     tenants) want_tenants ;;
-    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants)" ;;
+    rivals) want_rivals ;;
+    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, rivals)" ;;
     esac
 done

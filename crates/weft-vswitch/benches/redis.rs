@@ -70,7 +70,7 @@ fn main() {
         arguments.iter().skip(1).map(String::as_str).filter(|word| !word.ends_with('%')).collect();
     println!("redis-benchmark, 50 connections, {requests} requests of 64 bytes; milliseconds");
     println!(
-        "{:5} {:4} {:14} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8}",
+        "{:5} {:4} {:15} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8}",
         "loss", "test", "way", "req/s", "average", "p50", "p99", "p99.9", "most"
     );
     for &way in Way::ALL {
@@ -86,7 +86,7 @@ fn main() {
             for test in ["get", "set"] {
                 let row = measure(&site, requests, test);
                 println!(
-                    "{loss:5} {test:4} {:14} {:9.0} {:8.3} {:8.3} {:8.3} {:8.3} {:8.3}",
+                    "{loss:5} {test:4} {:15} {:9.0} {:8.3} {:8.3} {:8.3} {:8.3} {:8.3}",
                     way.name(),
                     row.requests_per_second,
                     row.average,

@@ -20,6 +20,8 @@ pub(crate) enum Way {
     Vanilla,
     /// The overlay.
     Weft,
+    /// The same with the paper's congestion control (BIFROST, figure F11).
+    Swift,
 }
 
 impl Way {
@@ -30,6 +32,7 @@ impl Way {
         Self::Mptcp,
         Self::Vanilla,
         Self::Weft,
+        Self::Swift,
     ];
 
     pub(crate) fn name(self) -> String {
@@ -39,6 +42,7 @@ impl Way {
             Self::Mptcp => "MPTCP".into(),
             Self::Vanilla => "plain overlay".into(),
             Self::Weft => "Weft".into(),
+            Self::Swift => "Weft with Swift".into(),
         }
     }
 }
@@ -56,6 +60,9 @@ impl Site {
         config.lab = LabSpec { spines, ..config.lab };
         config.tenants = vec!["red".into()];
         config.network.reliable = way != Way::Vanilla;
+        if way == Way::Swift {
+            config.host.congestion = "swift".into();
+        }
         let trial = Trial::up(&config).unwrap_or_else(|error| panic!("{error}"));
         let site = Self { trial, way, spines };
         site.prepare();
@@ -65,7 +72,7 @@ impl Site {
     /// The namespace of an end.
     pub(crate) fn namespace(&self, end: usize) -> String {
         match self.way {
-            Way::Vanilla | Way::Weft => self.trial.namespace("red", end),
+            Way::Vanilla | Way::Weft | Way::Swift => self.trial.namespace("red", end),
             _ => self.trial.lab.fabric().nodes[self.node(end)].namespace.clone(),
         }
     }
@@ -78,7 +85,7 @@ impl Site {
     /// Where the server is reached.
     pub(crate) fn server(&self) -> String {
         match self.way {
-            Way::Vanilla | Way::Weft => Trial::address(1).to_string(),
+            Way::Vanilla | Way::Weft | Way::Swift => Trial::address(1).to_string(),
             _ => self.trial.lab.fabric().address(1).to_string(),
         }
     }
