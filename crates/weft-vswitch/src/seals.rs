@@ -23,6 +23,8 @@ pub(crate) struct Seals {
     cipher: Cipher,
     number: u8,
     secret: SealSecret,
+    /// The secret before, which peers may still send with.
+    before: Option<(u8, SealSecret, Instant)>,
     local: IpAddr,
     seals: BTreeMap<IpAddr, Seal>,
     opened: Vec<u8>,
@@ -42,12 +44,12 @@ impl Seals {
         let secret = read_secret(&options.secret)?;
         let (cipher, number) = (options.cipher()?, options.number);
         let (seals, opened) = (BTreeMap::new(), Vec::new());
-        Ok(Self { cipher, number, secret, local, seals, opened })
+        Ok(Self { cipher, number, secret, before: None, local, seals, opened })
     }
 
     /// The seal of a peer: its keys are those of the two hosts alone, and of the direction.
     fn of(&mut self, peer: IpAddr) -> &mut Seal {
-        let Self { cipher, number, secret, local, seals, .. } = self;
+        let Self { cipher, number, secret, before, local, seals, .. } = self;
         seals.entry(peer).or_insert_with(|| {
             let config = SealConfig {
                 cipher: *cipher,
@@ -56,7 +58,17 @@ impl Seals {
                 sender: U24::truncate(0),
                 overlap: OVERLAP,
             };
-            Seal::new(config, *number, secret.clone(), Clock.wall())
+            match before {
+                Some((number_before, secret_before, rotated)) => {
+                    let first_iv = Clock.wall();
+                    let mut seal =
+                        Seal::new(config, *number_before, secret_before.clone(), first_iv);
+                    seal.rotate(*number, secret.clone(), *rotated);
+                    seal.handle_timeout(Clock.now(), Clock.wall());
+                    seal
+                }
+                None => Seal::new(config, *number, secret.clone(), Clock.wall()),
+            }
         })
     }
 
@@ -122,7 +134,8 @@ impl Seals {
         for seal in self.seals.values_mut() {
             seal.rotate(number, secret.clone(), now);
         }
-        (self.number, self.secret) = (number, secret);
+        let before = (self.number, std::mem::replace(&mut self.secret, secret), now);
+        (self.number, self.before) = (number, Some(before));
         Ok(())
     }
 

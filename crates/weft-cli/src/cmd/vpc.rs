@@ -276,10 +276,9 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
         }
         Verb::Limit { port, ingress, egress } => {
             let limit = |rate| Some(Limit { rate: Some(rate), ..Limit::default() });
-            let limits =
-                Limits { ingress: ingress.and_then(limit), egress: egress.and_then(limit) };
+            let (ingress, egress) = (ingress.and_then(limit), egress.and_then(limit));
             let done = format!("limited {port}");
-            (Request::Limit { port, limits }, done)
+            (Request::Limit { port, ingress, egress }, done)
         }
     };
     match tell(&control, &request)? {

@@ -96,7 +96,9 @@ impl Switch {
         let short = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
         let len = short(header.len()).saturating_add(short(ethernet.len()));
         let gate = self.ports.get_mut(&port).map(|port| &mut port.gate);
-        if !gate.is_none_or(|gate| gate.admit(Direction::Ingress, len, 1, now)) {
+        let segment = VirtioNetHeader::parse(header).map_or(0, |(virtio, _)| virtio.gso_size);
+        let frames = if segment == 0 { 1 } else { len.div_ceil(segment.into()) };
+        if !gate.is_none_or(|gate| gate.admit(Direction::Ingress, len, frames.into(), now)) {
             return self.count(port).drop_frame(DropCause::RateLimited);
         }
         let fits = (MIN_FRAME..=MAX_FRAME).contains(&len);
@@ -147,10 +149,10 @@ impl Switch {
             *message = Message::Claimed { slot, placed: 0, len: placement.length };
         }
         let Message::Claimed { slot, placed, len } = message else { return Taken::Placed };
-        let begins = u64::from(placement.offset == 0);
+        // A packet carries about what a frame of the network below does, so a super-frame counts as the
+        // frames it is cut into.
         let gate = self.ports.get_mut(&port).map(|port| &mut port.gate);
-        let admit =
-            |gate: &mut Gate| gate.admit(Direction::Ingress, placement.len.into(), begins, now);
+        let admit = |gate: &mut Gate| gate.admit(Direction::Ingress, placement.len.into(), 1, now);
         if !gate.is_none_or(admit) {
             tenants.cancel(port, *slot);
             *message = Message::Done;

@@ -49,8 +49,11 @@ impl Gate {
         limit: Option<Limit>,
         now: Instant,
     ) -> Result<(), LimitError> {
-        let limiter = limit.map(|limit| Limiter::new(limit, now)).transpose()?;
-        self.limiters[direction as usize] = limiter;
+        let own = &mut self.limiters[direction as usize];
+        match (own, limit) {
+            (Some(limiter), Some(limit)) => limiter.set(limit, now)?,
+            (own, limit) => *own = limit.map(|limit| Limiter::new(limit, now)).transpose()?,
+        }
         Ok(())
     }
 
