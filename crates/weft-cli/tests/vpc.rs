@@ -90,9 +90,9 @@ fn a_running_daemon_is_asked_and_changed() {
     );
     assert_eq!(serving.status()["networks"][0]["peers"], serde_json::json!(["127.0.0.2"]));
     for (arguments, words) in [
-        (&["port", "del", "web"][..], "unknown port \"web\""),
+        (&["port", "del", "web"][..], "no port \"web\""),
         (&["peer", "add", "101", "127.0.0.3"], "no network 101"),
-        (&["limit", "web", "--ingress", "1Gbps"], "unknown port \"web\""),
+        (&["limit", "web", "--ingress", "1Gbps"], "no port \"web\""),
         (&["acl", "web", "deny ingres tcp"], "ingres"),
         (&["rotate", "1", "/nowhere"], "does not encrypt"),
     ] {

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use weft_ports::PortCounters;
-use weft_vpc::{DropCause, PairView, SwitchCounters};
+use weft_ports::{Port, PortCounters};
+use weft_vpc::{DropCause, PairView, Place, PortId, SwitchCounters};
 
+use crate::Daemon;
 use crate::config::{Mac, Network};
 
 /// A daemon at a moment.
@@ -97,6 +98,94 @@ pub struct PathStatus {
     pub lost: u64,
     /// Bytes in flight on it.
     pub in_flight: u32,
+}
+
+impl Daemon {
+    /// What it is at this moment.
+    pub fn status(&self) -> Status {
+        let stats = self.switch.transport();
+        let transport = [
+            ("data_sent", stats.data_sent),
+            ("data_received", stats.data_received),
+            ("acks_sent", stats.acks_sent),
+            ("acks_received", stats.acks_received),
+            ("fast_retransmits", stats.fast_retransmits),
+            ("timeout_retransmits", stats.timeout_retransmits),
+            ("tail_loss_probes", stats.tail_loss_probes),
+            ("spurious_retransmits", stats.spurious_retransmits),
+            ("out_of_order", stats.out_of_order),
+            ("declined", stats.declined),
+            ("shed", stats.shed),
+            ("paths_down", stats.paths_down),
+            ("paths_up", stats.paths_up),
+        ];
+        let mut dropped = dropped(self.switch.counters());
+        let own = [
+            ("malformed", self.counters.malformed),
+            ("seal_refused", self.counters.seals.refused),
+            ("in_the_clear", self.counters.seals.in_the_clear),
+            ("unsendable", self.counters.unsendable),
+        ];
+        for (name, count) in own.into_iter().filter(|row| row.1 > 0) {
+            *dropped.entry(name.to_owned()).or_default() += count;
+        }
+        Status {
+            address: self.config.host.address,
+            tenant_mtu: self.config.host.tenant_mtu(),
+            networks: self
+                .config
+                .networks
+                .iter()
+                .map(|network| self.network_status(network))
+                .collect(),
+            ports: self.ports.iter().map(|(id, port)| self.port_status(id, port)).collect(),
+            pairs: self
+                .switch
+                .pairs()
+                .map(|pair| PairStatus::of(&pair, self.name(pair.port)))
+                .collect(),
+            transport: transport.map(|(name, count)| (name.to_owned(), count)).into(),
+            dropped,
+        }
+    }
+
+    fn name(&self, port: PortId) -> &str {
+        self.names.get(&port).map_or("", |options| &options.name)
+    }
+
+    fn network_status(&self, network: &Network) -> NetworkStatus {
+        let vni = network.vni().expect("checked when it was set");
+        let place = |place| match place {
+            Place::Port(port) => self.name(port).to_owned(),
+            Place::Peer(peer) => IpAddr::to_string(&peer.ip()),
+        };
+        let addresses = self.switch.addresses(vni);
+        NetworkStatus {
+            network: network.clone(),
+            addresses: addresses.map(|(mac, at, _)| (Mac(mac), place(at))).collect(),
+        }
+    }
+
+    fn port_status(&self, id: PortId, port: &dyn Port) -> PortStatus {
+        let options = &self.names[&id];
+        let counted = port.counters();
+        let switched = self.switch.port_counters(id).cloned().unwrap_or_default();
+        let mut dropped = dropped(&switched);
+        dropped.extend(dropped_by_port(&counted));
+        let held = port.holdings();
+        PortStatus {
+            name: options.name.clone(),
+            vni: options.vni,
+            mac: options.mac,
+            up: port.is_up(),
+            sent: (counted.sent_frames, counted.sent_bytes),
+            received: (counted.received_frames, counted.received_bytes),
+            carried: (switched.reliable_sent, switched.plain_sent, switched.local_sent),
+            declined: switched.declined,
+            dropped,
+            held: (held.taken, held.claimed),
+        }
+    }
 }
 
 impl PairStatus {
