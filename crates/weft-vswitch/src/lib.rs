@@ -2,7 +2,7 @@
 //! UDP sockets ([`weft_agent::udp`]) to the virtual switch ([`weft_vpc`]).
 //!
 //! A frame's way: [`Daemon::turn`] takes it from its port and gives it to the switch; packets that may
-//! leave are laid into the outbox behind a VXLAN header ([`underlay`]); on the other host the same
+//! leave are laid into the outbox behind a VXLAN header (`underlay.rs`); on the other host the same
 //! turn parses them and the switch places them in the tenant's buffers. [`control`] is how a running
 //! daemon is asked and changed, [`config`] what it is started with.
 #![forbid(unsafe_code)]
