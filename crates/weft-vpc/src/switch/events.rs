@@ -20,8 +20,6 @@ impl Switch {
                 }
             }
             Event::Delivered { connection, .. } => self.on_delivered(now, connection, tenants),
-            Event::PathDown { connection, .. } => self.on_path(connection, 1),
-            Event::PathUp { connection, .. } => self.on_path(connection, -1),
             Event::Closed { connection, reason } => {
                 let peer = self.pairs.get(connection).map(|pair| pair.peer);
                 if let Some(peer) = peer.filter(|_| speaks_plain(reason)) {
@@ -49,12 +47,6 @@ impl Switch {
         if let Message::Claimed { slot, len, .. } = pair.arriving.deliver() {
             self.count(port).reliable_received += 1;
             self.finish(now, port, (slot, len), Some(connection), tenants);
-        }
-    }
-
-    fn on_path(&mut self, connection: ConnectionId, change: i16) {
-        if let Some(pair) = self.pairs.get_mut(connection) {
-            pair.paths_down = pair.paths_down.saturating_add_signed(change);
         }
     }
 

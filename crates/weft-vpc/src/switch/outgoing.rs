@@ -208,13 +208,14 @@ impl Switch {
         let Some(connection) = connection else {
             return self.carry_plain(Plain { vni, port, token, len, to: [peer].to_vec() });
         };
-        let limit = self.config.waiting_frames;
-        let paths = self.config.transport.paths;
-        let pair = self.pairs.get_mut(connection).expect("looked up just now");
-        if pair.paths_down >= paths {
+        // A connection that rests has forgotten its paths, and what became of them.
+        let paths = self.endpoint.flow(connection).and_then(|flow| flow.paths);
+        if paths.is_some_and(|paths| paths.up_count() == 0) {
             let plain = Plain { vni, port, token, len, to: [peer].to_vec() };
             return self.carry_plain(plain);
         }
+        let limit = self.config.waiting_frames;
+        let pair = self.pairs.get_mut(connection).expect("looked up just now");
         if pair.state == State::Connecting {
             if pair.waiting.len() >= limit {
                 return self.drop_frame(port, token, DropCause::QueueFull, tenants);

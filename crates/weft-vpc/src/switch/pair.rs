@@ -34,8 +34,6 @@ pub(super) struct Pair {
     pub(super) remote: MacAddr,
     pub(super) peer: SocketAddr,
     pub(super) state: State,
-    /// Paths that carry nothing at the moment.
-    pub(super) paths_down: u16,
     /// Frames that wait for the connection, and their lengths.
     pub(super) waiting: VecDeque<(Token, u32)>,
     /// Frames submitted and not acknowledged, the oldest first but for those that were overtaken.
@@ -59,7 +57,6 @@ impl Pair {
             remote,
             peer,
             state,
-            paths_down: 0,
             waiting: VecDeque::new(),
             sent: VecDeque::new(),
             arriving: Arriving::default(),
