@@ -101,7 +101,8 @@ header("data", "Data packet", 16, {
 })
 header("message", "Message extension", 16, {
   { "opcode", "Opcode", 0, 1, 8, 0x0, nil, "the owner's operation; the transport only carries it" },
-  { "reserved", "Reserved", 1, 3, 24, 0x0, nil, "sent as zero, not read" },
+  { "reserved", "Reserved", 1, 1, 8, 0x0, nil, "sent as zero, not read" },
+  { "tag", "Tag", 2, 2, 16, 0x0, nil, "more of the owner's; the transport only carries it" },
   { "message_id", "Message ID", 4, 4, 32, 0x0, nil, "number of the message in its connection, modulo 2^32" },
   { "offset", "Offset", 8, 4, 32, 0x0, nil, "place of this packet's payload in the message, bytes" },
   { "length", "Length", 12, 4, 32, 0x0, nil, "length of the whole message, bytes" },

@@ -67,7 +67,7 @@ impl Bench {
             let now = self.agents[0].now();
             if let Some(connection) = self.connection.filter(|_| now >= self.next) {
                 let token = self.streams[0].submitted.len() as u64;
-                let message = Message { token, opcode: 0, length: LENGTH };
+                let message = Message { token, opcode: 0, tag: 0, length: LENGTH };
                 if self.agents[0].endpoint().submit(now, connection, message).is_ok() {
                     self.streams[0].submitted.push(now);
                 }

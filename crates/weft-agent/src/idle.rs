@@ -156,7 +156,7 @@ impl Pair {
             let now = pair.client.now();
             while submitted < connections && submitted - pair.asked.sent < UNDER_WAY {
                 let id = pair.asked.ready[submitted as usize];
-                let message = Message { token: 0, opcode: 0, length: 64 };
+                let message = Message { token: 0, opcode: 0, tag: 0, length: 64 };
                 // A connection that was lost meanwhile shows as closed.
                 let _ = pair.client.endpoint().submit(now, id, message);
                 submitted += 1;

@@ -42,7 +42,7 @@
 //!         match event {
 //!             Event::Connected { connection } => {
 //!                 let length = GREETING.len() as u32;
-//!                 let message = Message { token: 0, opcode: 0, length };
+//!                 let message = Message { token: 0, opcode: 0, tag: 0, length };
 //!                 endpoint.submit(now, connection, message).expect("it is connected");
 //!             }
 //!             Event::Sent { .. } | Event::Delivered { .. } => self.done = true,

@@ -178,7 +178,7 @@ impl Pair {
         let now = self.agents[0].now();
         for (length, number) in lengths().zip(0..) {
             let token = u64::from(phase * MESSAGES + number);
-            let message = Message { token, opcode: 0, length };
+            let message = Message { token, opcode: 0, tag: 0, length };
             self.agents[0].endpoint().submit(now, connection, message).expect("set up");
         }
         let all = ((phase + 1) * MESSAGES) as usize;

@@ -56,7 +56,7 @@ fn a_peer_that_restarted_says_so() {
 
     drop(server);
     let mut server = agent(address);
-    let message = Message { token: 1, opcode: 0, length: 100_000 };
+    let message = Message { token: 1, opcode: 0, tag: 0, length: 100_000 };
     client.endpoint().submit(now, connection, message).unwrap();
     let reset = Event::Closed { connection, reason: CloseReason::Reset };
     until([&mut client, &mut server], &mut log, |event| *event == reset);

@@ -33,7 +33,7 @@ fn data() -> DataHeader {
 }
 
 fn message(opcode: u8) -> MessageHeader {
-    MessageHeader { opcode, id: 9, offset: 1000, length: 2500 }
+    MessageHeader { opcode, tag: 0, id: 9, offset: 1000, length: 2500 }
 }
 
 fn setup(kind: SetupKind) -> Packet {

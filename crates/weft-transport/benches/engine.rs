@@ -37,7 +37,7 @@ fn transfer(config: &TransportConfig) -> (u64, u64, f64) {
     let mut now = Instant::from_nanos(1);
     let (id, _) = Endpoint::join(now, (&mut a, at(1)), (&mut b, at(2))).expect("both are empty");
     for token in 0..MESSAGES {
-        let message = Message { token, opcode: 0, length: MESSAGE };
+        let message = Message { token, opcode: 0, tag: 0, length: MESSAGE };
         a.submit(now, id, message).expect("the queue holds them all");
     }
     // One packet leaves in each slot of the wire.

@@ -24,6 +24,8 @@ pub struct Placement {
     pub psn: u32,
     /// The sender's operation.
     pub opcode: u8,
+    /// What else the sender said of the message.
+    pub tag: u16,
     /// Message number within the connection, counting from zero and wrapping.
     pub message: u32,
     /// Offset of the payload in the message, bytes. `offset + len <= length` always holds.

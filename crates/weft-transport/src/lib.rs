@@ -65,7 +65,7 @@
 //!     }
 //!     match ends[0].poll_event() {
 //!         Some(Event::Connected { connection }) => {
-//!             let message = Message { token: 7, opcode: 0, length: 1_000_000 };
+//!             let message = Message { token: 7, opcode: 0, tag: 0, length: 1_000_000 };
 //!             ends[0].submit(now, connection, message)?;
 //!         }
 //!         Some(Event::Sent { connection, token: 7 }) => {

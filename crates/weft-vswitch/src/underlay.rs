@@ -1,14 +1,14 @@
 //! What goes over the network between hosts: VXLAN, and behind it a packet of the transport or a
 //! tenant's frame as it is.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use crate::seals::{SealCounts, Seals};
 use weft_agent::udp::Outbox;
 use weft_transport::Arrival;
 use weft_units::Instant;
 use weft_vpc::offload::Segments;
-use weft_vpc::{Frame, Leaving, Offload, Plain, Reading, Seal, Switch, Tenants, Transport, Vni};
+use weft_vpc::{Frame, Leaving, Offload, Plain, Reading, Seal, Switch, Tenants, Vni};
 use weft_wire::{Packet, U24, VirtioNetHeader, VxlanHeader, VxlanNext};
 
 fn header(vni: Vni, next: VxlanNext) -> VxlanHeader {
@@ -178,33 +178,7 @@ fn push_plain(plain: &Plain, path: u16, ethernet: &[u8], link: &mut Link<'_>) {
 /// The path of a plain frame: one for each flow, so that the tenant's packets keep their order
 /// (RFC 7348, section 5).
 fn path_of(frame: &Frame, paths: u16) -> u16 {
-    // FNV-1a: a few bytes a frame, and no enemy gains by a collision.
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut mix = |bytes: &[u8]| {
-        for &byte in bytes {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    };
-    if let Some(ip) = frame.ip() {
-        for address in [ip.source, ip.destination] {
-            match address {
-                IpAddr::V4(address) => mix(&address.octets()),
-                IpAddr::V6(address) => mix(&address.octets()),
-            }
-        }
-        mix(&[ip.protocol]);
-        let ports = match ip.transport {
-            Transport::Tcp(tcp) => (tcp.source, tcp.destination),
-            Transport::Udp(udp) => (udp.source, udp.destination),
-            _ => (0, 0),
-        };
-        mix(&ports.0.to_be_bytes());
-        mix(&ports.1.to_be_bytes());
-    } else {
-        mix(&frame.source.0);
-        mix(&frame.destination.0);
-    }
-    u16::try_from((hash >> 32) % u64::from(paths)).expect("less than the paths")
+    u16::try_from(frame.flow_hash() % u32::from(paths)).expect("less than the paths")
 }
 
 #[cfg(test)]

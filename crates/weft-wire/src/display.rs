@@ -42,8 +42,9 @@ impl Display for DataHeader {
 
 impl Display for MessageHeader {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { opcode, id, offset, length } = self;
-        write!(f, "message {id} op {opcode} offset {offset} of {length}")
+        let Self { opcode, tag, id, offset, length } = self;
+        write!(f, "message {id} op {opcode} offset {offset} of {length}")?;
+        if *tag > 0 { write!(f, " tag {tag}") } else { Ok(()) }
     }
 }
 
@@ -160,7 +161,7 @@ mod tests {
         };
         let frame = "data v1 > 0000abcd psn 17 path 3 cc 2 t1 123456 ack ret";
         assert_eq!(Packet::data(header, None).to_string(), frame);
-        let message = MessageHeader { opcode: 4, id: 9, offset: 1024, length: 4096 };
+        let message = MessageHeader { opcode: 4, tag: 0, id: 9, offset: 1024, length: 4096 };
         assert_eq!(
             Packet::data(header, Some(message)).to_string(),
             format!("{frame}, message 9 op 4 offset 1024 of 4096")

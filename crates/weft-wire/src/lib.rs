@@ -22,7 +22,7 @@
 //! use weft_wire::{DataHeader, MessageHeader, Packet};
 //!
 //! let header = DataHeader { psn: 17, destination_cid: 0xabcd, ..DataHeader::default() };
-//! let message = MessageHeader { opcode: 1, id: 9, offset: 0, length: 5 };
+//! let message = MessageHeader { opcode: 1, tag: 0, id: 9, offset: 0, length: 5 };
 //! let packet = Packet::data(header, Some(message));
 //!
 //! let mut datagram = [0; Packet::MAX_LEN + 5];

@@ -8,7 +8,9 @@ mod field {
 
     pub(super) const OPCODE: Field =
         Field::new("Opcode", 0, 8, "the owner's operation; the transport only carries it");
-    pub(super) const RESERVED: Field = Field::new("Reserved", 8, 24, "sent as zero, not read");
+    pub(super) const RESERVED: Field = Field::new("Reserved", 8, 8, "sent as zero, not read");
+    pub(super) const TAG: Field =
+        Field::new("Tag", 16, 16, "more of the owner's; the transport only carries it");
     pub(super) const ID: Field =
         Field::new("Message ID", 32, 32, "number of the message in its connection, modulo 2^32");
     pub(super) const OFFSET: Field =
@@ -22,7 +24,7 @@ pub(crate) const SPEC: spec::Header = spec::Header {
     source: "Weft's own, not in the paper",
     about: "Follows a data header whose reserved byte is 1 or 2 and says where the payload belongs, so \
             that it can be placed before its neighbours arrive.",
-    fields: &[field::OPCODE, field::RESERVED, field::ID, field::OFFSET, field::LENGTH],
+    fields: &[field::OPCODE, field::RESERVED, field::TAG, field::ID, field::OFFSET, field::LENGTH],
 };
 
 const ROWS: usize = 4;
@@ -32,6 +34,8 @@ const ROWS: usize = 4;
 pub struct MessageHeader {
     /// The owner's operation; the transport only carries it.
     pub opcode: u8,
+    /// More of the owner's; the transport only carries it.
+    pub tag: u16,
     /// Message number within the connection, counting from zero and wrapping.
     pub id: u32,
     /// Offset of this packet's payload in the message, bytes.
@@ -54,6 +58,7 @@ impl MessageHeader {
         let (rows, payload) = split_rows::<ROWS>(bytes)?;
         let header = Self {
             opcode: field::OPCODE.read_u8(&rows),
+            tag: field::TAG.read_u16(&rows),
             id: field::ID.read(&rows),
             offset: field::OFFSET.read(&rows),
             length: field::LENGTH.read(&rows),
@@ -69,6 +74,7 @@ impl MessageHeader {
     pub fn emit(&self, out: &mut [u8]) {
         let mut rows = [0; ROWS];
         field::OPCODE.write(&mut rows, self.opcode);
+        field::TAG.write(&mut rows, self.tag);
         field::ID.write(&mut rows, self.id);
         field::OFFSET.write(&mut rows, self.offset);
         field::LENGTH.write(&mut rows, self.length);
@@ -91,7 +97,13 @@ pub(crate) mod tests {
     impl MessageHeader {
         /// The opcode as given, the rest at random.
         pub(crate) fn sample(opcode: u8, rng: &mut Rng) -> Self {
-            Self { opcode, id: rng.next_u32(), offset: rng.next_u32(), length: rng.next_u32() }
+            Self {
+                opcode,
+                tag: u16::try_from(rng.below(1 << 16)).unwrap(),
+                id: rng.next_u32(),
+                offset: rng.next_u32(),
+                length: rng.next_u32(),
+            }
         }
     }
 
@@ -110,7 +122,7 @@ pub(crate) mod tests {
     fn reserved_bits_are_not_read() {
         let mut bytes = [0; MessageHeader::LEN];
         MessageHeader::default().emit(&mut bytes);
-        bytes[1..4].fill(0xff);
+        bytes[1] = 0xff;
         assert_eq!(MessageHeader::parse(&bytes), Ok((MessageHeader::default(), &[][..])));
     }
 

@@ -58,7 +58,7 @@ fn data_packet_with_message() {
         timestamp: 42,
         ..DataHeader::default()
     };
-    let message = MessageHeader { opcode: 0x81, id: 256, offset: 4096, length: 4098 };
+    let message = MessageHeader { opcode: 0x81, tag: 0, id: 256, offset: 4096, length: 4098 };
     assert_packet("data_message", Packet::Data(header, Some(message)), b"ok");
 }
 
@@ -111,7 +111,7 @@ fn data_packet_with_rdma() {
         ..DataHeader::default()
     };
     let opcode = RdmaOperation::RcFetchAdd as u8;
-    let message = MessageHeader { opcode, id: 3, offset: 0, length: 0 };
+    let message = MessageHeader { opcode, tag: 0, id: 3, offset: 0, length: 0 };
     let rdma = RdmaHeader {
         solicited: true,
         destination_qp: U24::truncate(17),

@@ -209,7 +209,7 @@ impl Session {
         let token = CONTROL_TOKEN | u64::from(opcode);
         let length = u32::try_from(bytes.len()).expect("control messages are short");
         self.control.insert(token, bytes);
-        submit(endpoint, now, connection, Message { token, opcode, length });
+        submit(endpoint, now, connection, Message { token, opcode, tag: 0, length });
     }
 
     fn load(&self) -> Option<&Load> {
@@ -240,7 +240,12 @@ impl Load {
         }
         if self.plan.kind.replies() {
             let token = start as u64;
-            submit(endpoint, now, connection, Message { token, opcode: opcode::REPLY, length });
+            submit(
+                endpoint,
+                now,
+                connection,
+                Message { token, opcode: opcode::REPLY, tag: 0, length },
+            );
         }
     }
 

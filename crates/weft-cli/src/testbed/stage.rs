@@ -194,7 +194,7 @@ impl Wire {
         waiting.retain(|&message| {
             let Some(record) = self.traffic.message(message) else { return false };
             let length = record.order.length;
-            let message = Message { token: message.0.into(), opcode: 0, length };
+            let message = Message { token: message.0.into(), opcode: 0, tag: 0, length };
             engine.submit(now, connection, message).is_err()
         });
         if !waiting.is_empty() {

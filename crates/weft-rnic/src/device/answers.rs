@@ -84,7 +84,7 @@ impl Device {
             Answer::Atomic { .. } => RdmaOperation::RcAtomicAcknowledge,
         };
         let token = Token::Answer { qp, number }.pack();
-        let message = Message { token, opcode: opcode as u8, length };
+        let message = Message { token, opcode: opcode as u8, tag: 0, length };
         self.carriers.submit(now, connection, message).map_err(|_| Refusal::InvalidRequest)
     }
 
@@ -103,7 +103,7 @@ impl Device {
         let connection = flow.connection;
         let token = Token::Acknowledge { qp, psn, syndrome }.pack();
         let opcode = RdmaOperation::RcAcknowledge as u8;
-        let message = Message { token, opcode, length: 0 };
+        let message = Message { token, opcode, tag: 0, length: 0 };
         if self.carriers.submit(now, connection, message).is_ok() {
             pair.responder.acknowledgements.push_back(withheld);
         }

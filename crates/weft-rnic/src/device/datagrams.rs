@@ -76,6 +76,7 @@ impl Device {
         let message = Message {
             token: Token::Request { qp, round: 0, number }.pack(),
             opcode: opcode.expect("checked when it was posted") as u8,
+            tag: 0,
             length: u32::try_from(wqe.length).expect("checked just now"),
         };
         let Some(host) = self.datagrams.outbound.get_mut(&datagram.address) else {
@@ -218,7 +219,7 @@ impl Device {
         header: &RdmaHeader,
         memory: &mut impl Memory,
     ) -> Option<bool> {
-        let Placement { connection, psn, opcode, message, offset, len, length } = *placement;
+        let Placement { connection, psn, opcode, message, offset, len, length, .. } = *placement;
         let longest = self.limits.datagram_bytes;
         let inbox = self.datagrams.inbound.get_mut(&connection)?;
         if !inbox.holds(message).ok()? {

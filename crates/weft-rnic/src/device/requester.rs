@@ -139,6 +139,7 @@ impl Device {
         let message = Message {
             token: Token::Request { qp, round, number }.pack(),
             opcode: operation as u8,
+            tag: 0,
             length: u32::try_from(wqe.payload()).expect("checked when it was begun"),
         };
         self.carriers.submit(now, connection, message).is_ok()

@@ -267,7 +267,16 @@ mod tests {
 
     fn placement(message: u32, offset: u32, len: u16, length: u32) -> Placement {
         let opcode = RdmaOperation::RcWrite as u8;
-        Placement { connection: ConnectionId(1), psn: 0, opcode, message, offset, len, length }
+        Placement {
+            connection: ConnectionId(1),
+            psn: 0,
+            opcode,
+            tag: 0,
+            message,
+            offset,
+            len,
+            length,
+        }
     }
 
     fn incoming(length: u32) -> Incoming {

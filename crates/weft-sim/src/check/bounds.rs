@@ -43,8 +43,16 @@ mod tests {
             [(0, 100, true), (40, 60, true), (41, 60, false), (u32::MAX, 1, false)]
         {
             let mut check = Check::default();
-            let placement =
-                Placement { connection, psn: 0, opcode: 0, message: 0, offset, len, length: 100 };
+            let placement = Placement {
+                connection,
+                psn: 0,
+                opcode: 0,
+                tag: 0,
+                message: 0,
+                offset,
+                len,
+                length: 100,
+            };
             check.asked(NodeId(0), &placement);
             assert_eq!(check.violations.is_empty(), fits, "{offset}+{len}");
         }

@@ -124,7 +124,7 @@ mod tests {
 
     fn piece(psn: u32, offset: u32, len: u16) -> Placement {
         let connection = ConnectionId(1);
-        Placement { connection, psn, opcode: 0, message: 0, offset, len, length: 100 }
+        Placement { connection, psn, opcode: 0, tag: 0, message: 0, offset, len, length: 100 }
     }
 
     #[test]

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     fn parcel() -> Parcel {
-        let message = MessageHeader { opcode: 1, id: 2, offset: 3, length: 4096 };
+        let message = MessageHeader { opcode: 1, tag: 0, id: 2, offset: 3, length: 4096 };
         let header = DataHeader { psn: 77, destination_cid: 5, ..DataHeader::default() };
         Parcel {
             source: NodeId(1),

@@ -250,7 +250,8 @@ impl Network {
         }
         let Some(connection) = connection else { return false };
         let Some(record) = self.traffic.message(id) else { return true };
-        let message = Message { token: id.0.into(), opcode: 0, length: record.order.length };
+        let message =
+            Message { token: id.0.into(), opcode: 0, tag: 0, length: record.order.length };
         let engine = &mut self.hosts[host.index()].endpoint;
         engine.submit(self.now.engine_clock(), connection, message).is_ok()
     }

@@ -177,6 +177,7 @@ impl Picked {
     fn extension(&self) -> MessageHeader {
         MessageHeader {
             opcode: self.message.opcode,
+            tag: self.message.tag,
             id: self.packet.message,
             offset: self.packet.offset,
             length: self.message.length,

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     fn message(token: u64, length: u32) -> Message {
-        Message { token, opcode: 0, length }
+        Message { token, opcode: 0, tag: 0, length }
     }
 
     #[test]

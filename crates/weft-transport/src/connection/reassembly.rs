@@ -210,6 +210,7 @@ impl Connection {
             connection: self.id,
             psn: header.psn,
             opcode: message.opcode,
+            tag: message.tag,
             message: message.id,
             offset: message.offset,
             len: payload_len,
@@ -295,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_payload_must_lie_inside_its_message() {
-        let message = |offset, length| MessageHeader { opcode: 0, id: 0, offset, length };
+        let message = |offset, length| MessageHeader { opcode: 0, tag: 0, id: 0, offset, length };
         assert!(fits(&message(0, 100), 100));
         assert!(fits(&message(0, 0), 0));
         assert!(!fits(&message(50, 100), 51));

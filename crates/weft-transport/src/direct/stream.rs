@@ -143,10 +143,10 @@ impl Stream {
         let psn = self.next;
         let segment = self.outbox.cut(self.mtu, psn)?;
         self.next = psn.wrapping_add(1);
-        let Message { token, opcode, length } = segment.message;
+        let Message { token, opcode, tag, length } = segment.message;
         let header = DataHeader { version, psn, destination_cid, ..DataHeader::default() };
         let (id, offset, len) = (segment.number, segment.offset, segment.len);
-        *packet = Packet::data(header, Some(MessageHeader { opcode, id, offset, length }));
+        *packet = Packet::data(header, Some(MessageHeader { opcode, tag, id, offset, length }));
         Some(Some(Payload { token, offset, len }))
     }
 
@@ -182,7 +182,7 @@ impl Stream {
     ) -> Option<Placement> {
         let arrivals = &mut self.arrivals;
         let waiting = u32::try_from(arrivals.placed.len()).unwrap_or(u32::MAX);
-        let MessageHeader { opcode, id, offset, length } = *message;
+        let MessageHeader { opcode, tag, id, offset, length } = *message;
         let said = *arrivals.said.get_or_insert((opcode, length));
         let end = offset.checked_add(len.into()).filter(|&end| end <= length)?;
         let expected = header.psn == arrivals.base.wrapping_add(waiting)
@@ -199,7 +199,7 @@ impl Stream {
             (arrivals.message, arrivals.offset, arrivals.said) = (id.wrapping_add(1), 0, None);
         }
         let (connection, psn, message) = (self.id, header.psn, id);
-        Some(Placement { connection, psn, opcode, message, offset, len, length })
+        Some(Placement { connection, psn, opcode, tag, message, offset, len, length })
     }
 
     #[inline]

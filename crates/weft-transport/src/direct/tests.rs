@@ -86,7 +86,7 @@ impl Pair {
 }
 
 fn message(token: u64, length: u32) -> Message {
-    Message { token, opcode: 9, length }
+    Message { token, opcode: 9, tag: 0, length }
 }
 
 #[test]

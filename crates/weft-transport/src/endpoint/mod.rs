@@ -55,6 +55,8 @@ pub struct Message {
     pub token: u64,
     /// The owner's operation; told to the peer's owner.
     pub opcode: u8,
+    /// What else the owner tells the peer's with every packet of it.
+    pub tag: u16,
     /// Length, bytes. Zero is a message too.
     pub length: u32,
 }

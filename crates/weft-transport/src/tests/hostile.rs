@@ -19,7 +19,7 @@ fn data(cid: u32, psn: u32) -> (DataHeader, MessageHeader) {
         destination_cid: cid,
         ..DataHeader::default()
     };
-    (header, MessageHeader { opcode: 0, id: 0, offset: 0, length: 100 })
+    (header, MessageHeader { opcode: 0, tag: 0, id: 0, offset: 0, length: 100 })
 }
 
 fn ack(cid: u32, psn: u32) -> AckHeader {

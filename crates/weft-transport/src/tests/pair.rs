@@ -125,7 +125,7 @@ impl Pair {
     }
 
     pub(super) fn submit(&mut self, end: usize, id: ConnectionId, token: u64, length: u32) {
-        let message = Message { token, opcode: 7, length };
+        let message = Message { token, opcode: 7, tag: 0, length };
         self.ends[end].submit(self.now, id, message).unwrap();
     }
 

@@ -214,7 +214,7 @@ fn a_full_queue_refuses_and_loses_nothing() {
     for token in 0..4 {
         pair.submit(0, ids[0], token, 10);
     }
-    let message = crate::Message { token: 9, opcode: 0, length: 10 };
+    let message = crate::Message { token: 9, opcode: 0, tag: 0, length: 10 };
     let refused = pair.ends[0].submit(pair.now, ids[0], message);
     assert_eq!(refused, Err(crate::SubmitError::QueueFull { limit: 4 }));
     pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 4);

@@ -66,6 +66,7 @@ fn data(known: &Known, script: &mut Script<'_>) -> Packet {
     };
     let message = MessageHeader {
         opcode: flags,
+        tag: 0,
         id: script.near(0),
         offset: script.near(0),
         length: script.near(0),

@@ -155,7 +155,8 @@ impl Scene {
                 self.submit(end, u32::from(script.word()));
             }
             6 => {
-                let message = Message { token: 0, opcode: step, length: u32::from(script.word()) };
+                let message =
+                    Message { token: 0, opcode: step, tag: 0, length: u32::from(script.word()) };
                 // Its queue may be full, or the enemy gone.
                 let _ = self.ends[VICTIM].submit(self.now, self.enemy, message);
             }
@@ -177,7 +178,7 @@ impl Scene {
             return;
         }
         let token = self.submitted[end].len() as u64;
-        let message = Message { token, opcode: 1, length };
+        let message = Message { token, opcode: 1, tag: 0, length };
         match self.ends[end].submit(self.now, self.honest[end], message) {
             Ok(()) => self.submitted[end].push(length),
             Err(error) => assert!(self.forged_address, "{error}"),

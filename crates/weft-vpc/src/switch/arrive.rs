@@ -9,7 +9,7 @@ use weft_wire::{Packet, VirtioNetHeader};
 
 use super::gate::Gate;
 use super::hello::{Hello, opcode};
-use super::incoming::Message;
+use super::incoming::{After, Message};
 use super::pair::{Pair, State};
 use super::{DropCause, Place, PortId, Slot, Switch, Tenants, Turn, Vni};
 use crate::{Direction, Frame};
@@ -128,7 +128,6 @@ impl Switch {
         let Some(pair) = self.pairs.get_mut(connection) else { return Taken::Declined };
         let (port, foreign) = (pair.port, pair.vni != vni);
         let turn = pair.arriving.turn(placement.message);
-        let known = self.networks.get(&pair.vni).map(|network| network.config);
         let Some(message) = pair.arriving.message(placement.message, window) else {
             return Taken::Declined;
         };
@@ -140,15 +139,17 @@ impl Switch {
             if !(MIN_FRAME..=MAX_FRAME).contains(&placement.length) {
                 *message = Message::Done;
                 self.count(port).drop_frame(DropCause::Malformed);
+                self.show(now, connection, placement.message, tenants);
                 return Taken::Placed;
             }
             let Some(slot) = tenants.claim(port, placement.length, turn) else {
                 self.count(port).declined += 1;
                 return Taken::Declined;
             };
-            *message = Message::Claimed { slot, placed: 0, len: placement.length };
+            let (len, after) = (placement.length, After::from_tag(placement.tag));
+            *message = Message::Claimed { slot, placed: 0, len, after };
         }
-        let Message::Claimed { slot, placed, len } = message else { return Taken::Placed };
+        let Message::Claimed { slot, placed, len, .. } = message else { return Taken::Placed };
         // A packet carries about what a frame of the network below does, so a super-frame counts as the
         // frames it is cut into.
         let gate = self.ports.get_mut(&port).map(|port| &mut port.gate);
@@ -157,23 +158,40 @@ impl Switch {
             tenants.cancel(port, *slot);
             *message = Message::Done;
             self.count(port).drop_frame(DropCause::RateLimited);
+            self.show(now, connection, placement.message, tenants);
             return Taken::Shed;
         }
         if *len != placement.length {
             tenants.cancel(port, *slot);
             *message = Message::Done;
             self.count(port).drop_frame(DropCause::Malformed);
+            self.show(now, connection, placement.message, tenants);
             return Taken::Placed;
         }
         tenants.place(port, *slot, placement.offset, payload);
         *placed += u32::from(placement.len);
-        if *placed == *len && known.is_some_and(|network| !network.in_order) {
-            let whole = (*slot, *len);
-            *message = Message::Done;
+        if *placed == *len {
+            self.show(now, connection, placement.message, tenants);
+        }
+        Taken::Placed
+    }
+
+    /// A frame is whole, or will never be: the tenant sees what it may now see, this one and those that
+    /// waited for it.
+    fn show(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        mut message: u32,
+        tenants: &mut impl Tenants,
+    ) {
+        while let Some(pair) = self.pairs.get_mut(connection) {
+            let (port, network) = (pair.port, self.networks.get(&pair.vni));
+            let in_order = network.is_none_or(|network| network.config.in_order);
+            let Some(whole) = pair.arriving.take_ready(&mut message, in_order) else { return };
             self.count(port).reliable_received += 1;
             self.finish(now, port, whole, Some(connection), tenants);
         }
-        Taken::Placed
     }
 
     /// The peer says which vNICs its connection joins. One that names none of ours is closed.

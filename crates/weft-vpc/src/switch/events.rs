@@ -3,7 +3,6 @@
 use weft_transport::{ConnectionId, Event};
 use weft_units::Instant;
 
-use super::incoming::Message;
 use super::outgoing::frame_of;
 use super::pair::State;
 use super::{DropCause, Switch, Tenants, speaks_plain};
@@ -19,7 +18,11 @@ impl Switch {
                     tenants.release(port, token);
                 }
             }
-            Event::Delivered { connection, .. } => self.on_delivered(now, connection, tenants),
+            Event::Delivered { connection, .. } => {
+                if let Some(pair) = self.pairs.get_mut(connection) {
+                    pair.arriving.deliver();
+                }
+            }
             Event::Closed { connection, reason } => {
                 let peer = self.pairs.get(connection).map(|pair| pair.peer);
                 if let Some(peer) = peer.filter(|_| speaks_plain(reason)) {
@@ -36,17 +39,8 @@ impl Switch {
         pair.state = State::Up;
         let waiting = core::mem::take(&mut pair.waiting);
         self.greet(now, connection);
-        for (token, len) in waiting {
-            self.submit(now, connection, token, len, tenants);
-        }
-    }
-
-    fn on_delivered(&mut self, now: Instant, connection: ConnectionId, tenants: &mut impl Tenants) {
-        let Some(pair) = self.pairs.get_mut(connection) else { return };
-        let port = pair.port;
-        if let Message::Claimed { slot, len, .. } = pair.arriving.deliver() {
-            self.count(port).reliable_received += 1;
-            self.finish(now, port, (slot, len), Some(connection), tenants);
+        for frame in waiting {
+            self.submit(now, connection, frame, tenants);
         }
     }
 

@@ -1,9 +1,52 @@
 //! Frames that arrive on a connection: each packet is put where it belongs at once, each frame is
-//! shown to the tenant in order (BIFROST, section 4.2).
+//! shown to the tenant in its flow's order (BIFROST, section 4.2).
+//!
+//! The paper keeps the order of all frames between two vNICs, so that one lost packet holds back every
+//! flow. Here the sender says of each frame after which other it must be seen ([`After`]); only frames of
+//! the flow that lost a packet wait for it.
 
 use alloc::collections::VecDeque;
 
 use super::{PortId, Slot, Tenants, Turn};
+
+/// After what a frame may be seen: the tag of its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    /// All messages before it. The tag of owners that say nothing.
+    Everything,
+    /// The message this many before it, which was seen after the one before it in its flow.
+    Back(u16),
+    /// Nothing that its sender has not heard of yet.
+    Nothing,
+}
+
+impl After {
+    /// What message `number` waits for, if `predecessor` is the last of its flow that was not
+    /// acknowledged when it was sent.
+    pub(super) fn of(number: u32, predecessor: Option<u32>) -> Self {
+        let Some(predecessor) = predecessor else { return Self::Nothing };
+        match u16::try_from(number.wrapping_sub(predecessor)) {
+            Ok(back @ 1..=0xfffe) => Self::Back(back),
+            _ => Self::Everything,
+        }
+    }
+
+    pub(super) const fn from_tag(tag: u16) -> Self {
+        match tag {
+            0 => Self::Everything,
+            u16::MAX => Self::Nothing,
+            back => Self::Back(back),
+        }
+    }
+
+    pub(super) const fn tag(self) -> u16 {
+        match self {
+            Self::Everything => 0,
+            Self::Back(back) => back,
+            Self::Nothing => u16::MAX,
+        }
+    }
+}
 
 /// What became of one message so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,9 +54,18 @@ pub(super) enum Message {
     /// None of it has come.
     Missing,
     /// It lies in the tenant's buffer, `placed` of `len` bytes.
-    Claimed { slot: Slot, placed: u32, len: u32 },
+    Claimed { slot: Slot, placed: u32, len: u32, after: After },
     /// The tenant has it already, or is not to see it.
     Done,
+}
+
+impl Message {
+    fn whole(&self) -> Option<(Slot, u32)> {
+        match *self {
+            Self::Claimed { slot, placed, len, .. } if placed == len => Some((slot, len)),
+            _ => None,
+        }
+    }
 }
 
 /// Messages from the first one not delivered on.
@@ -42,15 +94,42 @@ impl Arriving {
         if number == self.first { Turn::Next } else { Turn::Early }
     }
 
-    /// The first message is whole.
-    pub(super) fn deliver(&mut self) -> Message {
+    /// The next whole message from `number` on that the tenant may see now, `in_order` or at once. It
+    /// counts as seen, and `number` is moved past it.
+    pub(super) fn take_ready(&mut self, number: &mut u32, in_order: bool) -> Option<(Slot, u32)> {
+        let from = usize::try_from(number.wrapping_sub(self.first)).ok()?;
+        for index in from..self.messages.len() {
+            *number = number.wrapping_add(1);
+            let Some(whole) = self.messages[index].whole() else { continue };
+            if !in_order || self.may_be_seen(index) {
+                self.messages[index] = Message::Done;
+                return Some(whole);
+            }
+        }
+        None
+    }
+
+    fn may_be_seen(&self, index: usize) -> bool {
+        let Message::Claimed { after, .. } = self.messages[index] else { return false };
+        let is_done = |message: &Message| *message == Message::Done;
+        match after {
+            After::Everything => self.messages.iter().take(index).all(is_done),
+            After::Nothing => true,
+            // What lies before the first was delivered.
+            After::Back(back) => {
+                index.checked_sub(back.into()).is_none_or(|other| is_done(&self.messages[other]))
+            }
+        }
+    }
+
+    /// The first message is placed whole, and goes.
+    pub(super) fn deliver(&mut self) {
         self.first = self.first.wrapping_add(1);
-        let delivered = self.messages.pop_front().unwrap_or(Message::Missing);
+        self.messages.pop_front();
         if self.messages.is_empty() {
             // An idle connection holds no memory.
             self.messages = VecDeque::new();
         }
-        delivered
     }
 
     /// Gives every buffer back.
@@ -65,20 +144,66 @@ impl Arriving {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
+
+    fn whole(slot: u32, after: After) -> Message {
+        Message::Claimed { slot: Slot(slot), placed: 60, len: 60, after }
+    }
+
+    /// Slots that may be seen once message `number` has changed.
+    fn ready(arriving: &mut Arriving, mut number: u32) -> Vec<u32> {
+        core::iter::from_fn(|| arriving.take_ready(&mut number, true))
+            .map(|(slot, _)| slot.0)
+            .collect()
+    }
 
     #[test]
     fn messages_come_in_any_order_and_leave_in_theirs() {
         let mut arriving = Arriving { first: u32::MAX, ..Arriving::default() };
-        let claimed = |slot| Message::Claimed { slot: Slot(slot), placed: 0, len: 60 };
-        *arriving.message(1, 8).unwrap() = claimed(1);
-        assert_eq!(arriving.message(u32::MAX, 8), Some(&mut Message::Missing));
-        *arriving.message(u32::MAX, 8).unwrap() = claimed(7);
+        *arriving.message(1, 8).unwrap() = whole(1, After::Everything);
+        assert_eq!(ready(&mut arriving, 1), []);
+        *arriving.message(u32::MAX, 8).unwrap() = whole(7, After::Everything);
+        assert_eq!(ready(&mut arriving, u32::MAX), [7]);
         *arriving.message(0, 8).unwrap() = Message::Done;
+        assert_eq!(ready(&mut arriving, 1), [1]);
         assert_eq!(arriving.message(7, 8), None);
         assert_eq!(arriving.message(u32::MAX - 1, 8), None);
-        let left = [arriving.deliver(), arriving.deliver(), arriving.deliver()];
-        assert_eq!(left, [claimed(7), Message::Done, claimed(1)]);
-        assert_eq!(arriving.messages.capacity(), 0);
+        (0..3).for_each(|_| arriving.deliver());
+        assert_eq!((arriving.first, arriving.messages.capacity()), (2, 0));
+    }
+
+    #[test]
+    fn only_the_flow_that_lost_a_packet_waits() {
+        let mut arriving = Arriving::default();
+        // Two flows in turn; the second frame of the even one is missing.
+        for number in [0, 1, 3, 4, 5, 6] {
+            let after = if number < 2 { After::Nothing } else { After::Back(2) };
+            *arriving.message(number, 16).unwrap() = whole(number, after);
+        }
+        assert_eq!(ready(&mut arriving, 0), [0, 1, 3, 5]);
+        *arriving.message(2, 16).unwrap() = whole(2, After::Back(2));
+        assert_eq!(ready(&mut arriving, 2), [2, 4, 6]);
+    }
+
+    #[test]
+    fn a_frame_of_which_a_piece_is_missing_is_not_seen() {
+        let mut arriving = Arriving::default();
+        let piece = Message::Claimed { slot: Slot(0), placed: 30, len: 60, after: After::Nothing };
+        *arriving.message(0, 16).unwrap() = piece;
+        *arriving.message(1, 16).unwrap() = whole(1, After::Back(1));
+        assert_eq!(ready(&mut arriving, 0), []);
+    }
+
+    #[test]
+    fn tags_say_what_they_said() {
+        for tag in 0..=u16::MAX {
+            assert_eq!(After::from_tag(tag).tag(), tag);
+        }
+        assert_eq!(After::of(7, None), After::Nothing);
+        assert_eq!(After::of(1, Some(u32::MAX)), After::Back(2));
+        assert_eq!(After::of(65_534, Some(0)), After::Back(65_534));
+        assert_eq!(After::of(65_535, Some(0)), After::Everything);
     }
 }

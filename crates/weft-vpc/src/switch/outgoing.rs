@@ -8,7 +8,7 @@ use weft_units::Instant;
 use weft_wire::{MacAddr, Packet, VirtioNetHeader};
 
 use super::hello::{Hello, opcode};
-use super::pair::{Pair, State};
+use super::pair::{Outgoing, Pair, State};
 use super::{DropCause, Place, Plain, PortId, Reading, Switch, Tenants, Token, Vni};
 use crate::{Direction, Frame, Offload};
 
@@ -120,7 +120,9 @@ impl Switch {
             }
             Some(Place::Peer(peer)) => {
                 let pair = (frame.source, frame.destination);
-                self.carry_to_peer(now, (port, token, len), vni, pair, peer, tenants);
+                let flow = (frame.flow_hash() & 0xffff) as u16;
+                let frame = Outgoing { token, len, flow };
+                self.carry_to_peer(now, (port, frame), vni, pair, peer, tenants);
             }
             None => self.flood(now, port, token, len, vni, tenants),
         }
@@ -193,12 +195,13 @@ impl Switch {
     fn carry_to_peer(
         &mut self,
         now: Instant,
-        (port, token, len): (PortId, Token, u32),
+        (port, frame): (PortId, Outgoing),
         vni: Vni,
         (local, remote): (MacAddr, MacAddr),
         peer: SocketAddr,
         tenants: &mut impl Tenants,
     ) {
+        let Outgoing { token, len, .. } = frame;
         let reliable = self.network(vni).config.reliable;
         let connection = match self.pairs.sending((port, remote)) {
             _ if !reliable || self.is_plain(now, peer) => None,
@@ -220,9 +223,9 @@ impl Switch {
             if pair.waiting.len() >= limit {
                 return self.drop_frame(port, token, DropCause::QueueFull, tenants);
             }
-            return pair.waiting.push_back((token, len));
+            return pair.waiting.push_back(frame);
         }
-        self.submit(now, connection, token, len, tenants);
+        self.submit(now, connection, frame, tenants);
     }
 
     /// Whether a peer is spoken to in plain VXLAN at the moment.
@@ -251,9 +254,14 @@ impl Switch {
 
     /// Says which vNICs a connection joins.
     pub(super) fn greet(&mut self, now: Instant, connection: ConnectionId) {
-        let message = Message { token: HELLO_TOKEN, opcode: opcode::HELLO, length: Hello::LEN };
+        let message =
+            Message { token: HELLO_TOKEN, opcode: opcode::HELLO, tag: 0, length: Hello::LEN };
         // A connection that ends meanwhile says so by an event.
-        let _ = self.endpoint.submit(now, connection, message);
+        if self.endpoint.submit(now, connection, message).is_ok()
+            && let Some(pair) = self.pairs.get_mut(connection)
+        {
+            pair.next += 1;
+        }
     }
 
     /// Sends a frame on a connection that is set up.
@@ -261,18 +269,23 @@ impl Switch {
         &mut self,
         now: Instant,
         connection: ConnectionId,
-        token: Token,
-        len: u32,
+        frame: Outgoing,
         tenants: &mut impl Tenants,
     ) {
         let Some(pair) = self.pairs.get_mut(connection) else { return };
-        let port = pair.port;
+        let (port, Outgoing { token, len, flow }) = (pair.port, frame);
         let token_on_wire = token_of(port, token);
-        let message = Message { token: token_on_wire, opcode: opcode::FRAME, length: len };
+        let message = Message {
+            token: token_on_wire,
+            opcode: opcode::FRAME,
+            tag: pair.after(flow).tag(),
+            length: len,
+        };
         if self.endpoint.submit(now, connection, message).is_err() {
             return self.drop_frame(port, token, DropCause::QueueFull, tenants);
         }
-        pair.sent.push_back(token);
+        pair.sent.push_back((frame, pair.next));
+        pair.next = pair.next.wrapping_add(1);
         self.count(port).reliable_sent += 1;
     }
 }

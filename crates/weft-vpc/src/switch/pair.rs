@@ -9,7 +9,7 @@ use core::net::SocketAddr;
 use weft_transport::ConnectionId;
 use weft_wire::MacAddr;
 
-use super::incoming::Arriving;
+use super::incoming::{After, Arriving};
 use super::{PortId, Token, Vni};
 
 /// A vNIC of this host and one of another.
@@ -24,6 +24,16 @@ pub(super) enum State {
     Up,
 }
 
+/// A frame on its way out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outgoing {
+    pub(super) token: Token,
+    /// Its length with its virtio-net header, bytes.
+    pub(super) len: u32,
+    /// What it has in common with the other frames of its flow.
+    pub(super) flow: u16,
+}
+
 /// Both ends of a connection.
 #[derive(Debug)]
 pub(super) struct Pair {
@@ -34,10 +44,12 @@ pub(super) struct Pair {
     pub(super) remote: MacAddr,
     pub(super) peer: SocketAddr,
     pub(super) state: State,
-    /// Frames that wait for the connection, and their lengths.
-    pub(super) waiting: VecDeque<(Token, u32)>,
-    /// Frames submitted and not acknowledged, the oldest first but for those that were overtaken.
-    pub(super) sent: VecDeque<Token>,
+    /// Frames that wait for the connection.
+    pub(super) waiting: VecDeque<Outgoing>,
+    /// Frames submitted and not acknowledged, and the numbers of their messages, the oldest first.
+    pub(super) sent: VecDeque<(Outgoing, u32)>,
+    /// Number of the next message.
+    pub(super) next: u32,
     pub(super) arriving: Arriving,
 }
 
@@ -59,20 +71,30 @@ impl Pair {
             state,
             waiting: VecDeque::new(),
             sent: VecDeque::new(),
+            next: 0,
             arriving: Arriving::default(),
         }
     }
 
+    /// After what the peer's tenant may see the next frame of a flow: the last of the same flow of which
+    /// it is not known that the tenant has seen it. A frame that was acknowledged waits at most for one
+    /// that was not, and that one is found here.
+    pub(super) fn after(&self, flow: u16) -> After {
+        let same = self.sent.iter().rev().find(|(frame, _)| frame.flow == flow);
+        After::of(self.next, same.map(|&(_, number)| number))
+    }
+
     /// The frame was acknowledged.
     pub(super) fn acknowledged(&mut self, token: Token) {
-        if let Some(index) = self.sent.iter().position(|&sent| sent == token) {
+        if let Some(index) = self.sent.iter().position(|(sent, _)| sent.token == token) {
             self.sent.remove(index);
         }
     }
 
     /// Everything that the port must have back.
     pub(super) fn into_tokens(self) -> impl Iterator<Item = Token> {
-        self.sent.into_iter().chain(self.waiting.into_iter().map(|(token, _)| token))
+        let sent = self.sent.into_iter().map(|(frame, _)| frame);
+        sent.chain(self.waiting).map(|frame| frame.token)
     }
 }
 

@@ -250,8 +250,12 @@ impl Stream {
     fn fill(&mut self, endpoint: &mut Endpoint, id: ConnectionId, plan: &Plan, now: Instant) {
         let window = self.submitted.len() as u64;
         while self.next < self.through + window {
-            let message =
-                Message { token: self.next, opcode: opcode::LOAD, length: plan.message_bytes };
+            let message = Message {
+                token: self.next,
+                opcode: opcode::LOAD,
+                tag: 0,
+                length: plan.message_bytes,
+            };
             if endpoint.submit(now, id, message).is_err() {
                 return;
             }
@@ -261,7 +265,7 @@ impl Stream {
     }
 
     fn finish(&mut self, endpoint: &mut Endpoint, id: ConnectionId, now: Instant) {
-        let message = Message { token: FINISH_TOKEN, opcode: opcode::FINISH, length: 0 };
+        let message = Message { token: FINISH_TOKEN, opcode: opcode::FINISH, tag: 0, length: 0 };
         if endpoint.submit(now, id, message).is_ok() {
             self.phase = Phase::Finishing;
         }
@@ -315,7 +319,7 @@ impl Application for Load {
         match event {
             Event::Connected { connection } => {
                 let length = u32::try_from(self.plan_json.len()).expect("a plan is short");
-                let message = Message { token: PLAN_TOKEN, opcode: opcode::PLAN, length };
+                let message = Message { token: PLAN_TOKEN, opcode: opcode::PLAN, tag: 0, length };
                 if endpoint.submit(now, connection, message).is_err() {
                     self.failure = Some(Failure::Closed(CloseReason::Local));
                 }

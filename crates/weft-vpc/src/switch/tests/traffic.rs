@@ -1,13 +1,15 @@
 //! What tenants see when the network behaves, and when it does not.
 
 use alloc::boxed::Box;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use weft_units::Duration;
-use weft_wire::MacAddr;
+use weft_wire::{EtherType, MacAddr, VirtioNetHeader};
 
 use super::hosts::{Fate, Fates, Hosts, PORT, RED, frame, mac};
-use crate::{DropCause, NetworkConfig};
+use crate::example::{between, udp, v4, v4_packet};
+use crate::{DropCause, NetworkConfig, protocol};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -42,6 +44,45 @@ fn frames_of_every_size_arrive_whole_and_in_order_through_loss_and_reordering() 
         assert!(settled, "everything is released");
         assert!(hosts.hosts[0].tenants.reads_again > 0, "what was lost was read again");
     }
+}
+
+/// A datagram of a flow, its number at its end.
+fn datagram(flow: u16, number: u32) -> Vec<u8> {
+    let udp = udp(1000 + flow, 53, &number.to_be_bytes());
+    let header = v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), protocol::UDP, udp.len());
+    let mut bytes = vec![0; VirtioNetHeader::LEN];
+    bytes.extend(between(mac(1), mac(2), EtherType::IPV4, &v4_packet(header, &udp)));
+    bytes
+}
+
+#[test]
+fn a_lost_packet_holds_back_its_own_flow_only() {
+    const FLOWS: u16 = 7;
+    const COUNT: u32 = 4_000;
+    let mut hosts = Hosts::new();
+    hosts.fate = bad_link(30, Duration::from_micros(200));
+    for number in 0..COUNT {
+        // Not in turn: flows of all paces.
+        let flow = (number * number / 3 % u32::from(FLOWS)) as u16;
+        hosts.send(0, PORT, datagram(flow, number));
+        if number % 10 == 0 {
+            hosts.run(Duration::from_micros(50), |_| false);
+        }
+    }
+    let seen = |hosts: &Hosts| hosts.hosts[1].tenants.seen.get(&PORT).map_or(0, Vec::len);
+    assert!(hosts.run(LIMIT, |hosts| seen(hosts) == COUNT as usize));
+    let (mut last, mut overtaken) = ([None; FLOWS as usize], 0);
+    let mut highest = 0;
+    for frame in &hosts.hosts[1].tenants.seen[&PORT] {
+        let flow = u16::from_be_bytes(frame[46..48].try_into().unwrap()) - 1000;
+        let number = u32::from_be_bytes(*frame.last_chunk().unwrap());
+        let last = &mut last[usize::from(flow)];
+        assert!(*last < Some(number), "flow {flow}: {number} after {last:?}");
+        *last = Some(number);
+        overtaken += u32::from(number < highest);
+        highest = highest.max(number);
+    }
+    assert!(overtaken > COUNT / 20, "only {overtaken} frames were overtaken by other flows");
 }
 
 #[test]
