@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use weft_lab::Loss;
+use weft_units::Seed;
 use weft_vpc::{
     AclConfig, Direction, Limit, Place, PoliciesError, PortConfig, PortId, PortPolicies, Vni,
 };
@@ -149,6 +151,18 @@ impl Daemon {
         self.switch.set_acl(id, policies.acl_of(&own)?);
         self.config.policies = policies;
         self.change_port(id, |options| options.policies.clone_from(&own));
+        Ok(())
+    }
+
+    /// Loses frames between the switch and a port from now on, as its full queue would: to see that they
+    /// come again.
+    ///
+    /// # Errors
+    /// There is no such port.
+    pub fn lose(&mut self, name: &str, loss: Loss) -> Result<(), OpenError> {
+        let id = self.port_named(name)?;
+        self.ports.lose(id, loss, Seed(u64::from_le_bytes(random()?)));
+        tracing::warn!(port = name, %loss, "losing frames on purpose");
         Ok(())
     }
 

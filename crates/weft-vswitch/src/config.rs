@@ -9,7 +9,7 @@ use weft_ports::{
     Namespace, Port as Interface, PortError, Role, TapConfig, TapPort, VhostConfig, VhostPort,
 };
 use weft_transport::TransportConfig;
-use weft_transport::congestion;
+use weft_transport::{congestion, path};
 use weft_units::Duration;
 use weft_vpc::{NetworkConfig, Policies, PoliciesError, PortPolicies, Seal, Vni};
 use weft_wire::{
@@ -57,6 +57,9 @@ pub struct Host {
     /// Packets of one connection that take the same path before the next is chosen (BIFROST, 4.1).
     #[serde(default = "group")]
     pub group: u16,
+    /// Which path the next packet takes: any that `weft list policies` shows. The paper's by default.
+    #[serde(default = "rtt_groups")]
+    pub policy: String,
     /// How much may be in flight: any that `weft list congestion` shows. By default a fixed window of
     /// what 10 Gb/s carry in 300 us for each pair of interfaces; `swift` is the paper's.
     #[serde(default = "fixed_window")]
@@ -240,6 +243,10 @@ fn group() -> u16 {
     50
 }
 
+fn rtt_groups() -> String {
+    path::Kind::RttGroups.name().to_owned()
+}
+
 /// In software most of the delay is the two hosts' schedulers, which Swift takes for congestion, and it
 /// halves on losses, which are what the overlay is for (`docs/performance.md`).
 fn fixed_window() -> String {
@@ -373,17 +380,17 @@ impl Host {
     /// # Errors
     /// A value that the transport refuses.
     pub fn transport(&self) -> Result<TransportConfig, ConfigError> {
-        let known = congestion::Kind::ALL;
-        let kind = known.iter().copied().find(|kind| kind.name() == self.congestion);
-        let congestion = kind.ok_or_else(|| {
-            let names: Vec<_> = known.iter().map(|kind| kind.name()).collect();
-            value("host.congestion", &self.congestion, names.join(", "))
-        })?;
+        let named = |kind: &congestion::Kind| (kind.name(), *kind);
+        let congestion =
+            row("congestion", &self.congestion, congestion::Kind::ALL.iter().map(named))?;
+        let named = |kind: &path::Kind| (kind.name(), *kind);
+        let policy = row("policy", &self.policy, path::Kind::ALL.iter().map(named))?;
         let bifrost = TransportConfig::bifrost();
         let transport = TransportConfig {
             mtu: self.payload(),
             paths: self.paths,
             spray_unit: self.group,
+            policy,
             congestion,
             base_rtt: Duration::from_micros(300),
             ack_delay: Duration::from_micros(200),
@@ -395,6 +402,19 @@ impl Host {
         transport.validate().map_err(refused)?;
         Ok(transport)
     }
+}
+
+/// The row of a registry that a key of the host names.
+fn row<T>(
+    key: &str,
+    name: &str,
+    known: impl Iterator<Item = (&'static str, T)> + Clone,
+) -> Result<T, ConfigError> {
+    let found = known.clone().find(|(known, _)| *known == name);
+    found.map(|(_, row)| row).ok_or_else(|| {
+        let names: Vec<_> = known.map(|(name, _)| name).collect();
+        value(format!("host.{key}"), name, names.join(", "))
+    })
 }
 
 impl Network {

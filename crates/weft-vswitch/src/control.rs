@@ -9,6 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use weft_lab::Loss;
 use weft_vpc::{AclConfig, Limit};
 
 use crate::config::{Config, Network, Port, Route};
@@ -76,6 +77,13 @@ pub enum Request {
         /// From its tenant.
         egress: Option<Limit>,
     },
+    /// Loses frames between the switch and a port, on purpose.
+    Lose {
+        /// Which port.
+        port: String,
+        /// How many of them.
+        loss: Loss,
+    },
     /// Holds a port's packets against an access list, or against none.
     Acl {
         /// Which port.
@@ -109,6 +117,7 @@ impl Request {
             Self::Limit { port, ingress, egress } => daemon.limit_port(&port, ingress, egress),
             Self::Rotate { number, secret } => daemon.rotate(number, &secret),
             Self::Reload { config } => daemon.reload(&config),
+            Self::Lose { port, loss } => daemon.lose(&port, loss),
             Self::Acl { port, acl } => daemon.set_acl(&port, acl),
         };
         done.map(|()| Answer::Done).map_err(|error| error.to_string())

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use weft_agent::Clock;
+use weft_lab::Loss;
 use weft_ports::{Port, PortError};
-use weft_units::{Duration, Instant};
+use weft_units::{Duration, Instant, Rng, Seed};
 use weft_vpc::{PortId, Reading, Slot, Tenants, Token, Turn};
 
 /// Ports by number, and which of them have something to show to their tenants.
@@ -13,7 +14,21 @@ use weft_vpc::{PortId, Reading, Slot, Tenants, Token, Turn};
 pub(crate) struct Ports {
     ports: BTreeMap<PortId, Box<dyn Port>>,
     touched: Vec<PortId>,
+    losing: BTreeMap<PortId, Losing>,
     complaints: Complaints,
+}
+
+/// Frames lost on purpose between the switch and a tenant, where a full queue would lose them.
+#[derive(Debug)]
+struct Losing {
+    loss: Loss,
+    rng: Rng,
+}
+
+impl Losing {
+    fn draw(&mut self) -> bool {
+        self.rng.below(1_000_000) < u64::from(self.loss.millionths())
+    }
 }
 
 /// Tells the log what went wrong at ports, which have counted it and go on. A tenant that does wrong
@@ -46,7 +61,16 @@ impl Ports {
     }
 
     pub(crate) fn remove(&mut self, id: PortId) -> Option<Box<dyn Port>> {
+        self.losing.remove(&id);
         self.ports.remove(&id)
+    }
+
+    /// Loses frames for a tenant from now on with this probability, drawn from `seed`.
+    pub(crate) fn lose(&mut self, id: PortId, loss: Loss, seed: Seed) {
+        self.losing.remove(&id);
+        if loss != Loss::NONE {
+            self.losing.insert(id, Losing { loss, rng: seed.rng() });
+        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PortId, &dyn Port)> {
@@ -113,7 +137,11 @@ impl Tenants for Ports {
     }
 
     fn claim(&mut self, port: PortId, len: u32, turn: Turn) -> Option<Slot> {
-        self.ports.get_mut(&port)?.claim(len, turn)
+        let known = self.ports.get_mut(&port)?;
+        if self.losing.get_mut(&port).is_some_and(Losing::draw) {
+            return None;
+        }
+        known.claim(len, turn)
     }
 
     fn place(&mut self, port: PortId, slot: Slot, offset: u32, bytes: &[u8]) {

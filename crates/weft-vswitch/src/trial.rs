@@ -1,4 +1,4 @@
-//! Two hosts, tenants on both, and a fabric of several paths between them, all on this machine: for
+//! Two hosts or more, tenants on all, and a fabric of several paths between them, all on this machine: for
 //! trying the overlay, for tests, and for measurements beside other ways to carry the same traffic.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -18,13 +18,10 @@ use weft_wire::MacAddr;
 use crate::config::{Config, Host, Mac, Network, Port, Route, Tap};
 use crate::{Daemon, OpenError};
 
-/// The hosts of a trial.
-pub const HOSTS: usize = 2;
-
 /// What a trial is built of.
 #[derive(Clone, Debug)]
 pub struct TrialConfig {
-    /// The fabric. Its hosts are the first of each of the first two leaves.
+    /// The fabric. The trial's hosts are the first of each of its leaves.
     pub lab: LabSpec,
     /// Names of tenants: 1 to 8 of `a-z`. Each has an interface on both hosts, all with the same addresses.
     pub tenants: Vec<String>,
@@ -93,16 +90,17 @@ impl Trial {
     pub fn up(config: &TrialConfig) -> Result<Self, TrialError> {
         let lab = Lab::up(&config.lab)?;
         for tenant in &config.tenants {
-            for host in 0..HOSTS {
+            for host in 0..config.lab.leaves {
                 let name = namespace(&config.lab.name, tenant, host);
                 ip(&["netns", "add", &name])?;
                 ip(&["-n", &name, "link", "set", "lo", "up"])?;
             }
         }
-        let configs = (0..HOSTS).map(|host| config_of(config, &lab, host)).collect();
-        let daemons = (0..HOSTS).map(|_| None).collect();
+        let configs: Vec<_> =
+            (0..config.lab.leaves).map(|host| config_of(config, &lab, host)).collect();
+        let daemons = configs.iter().map(|_| None).collect();
         let mut trial = Self { daemons, configs, lab };
-        for host in 0..HOSTS {
+        for host in 0..config.lab.leaves {
             trial.start(host)?;
         }
         Ok(trial)
@@ -162,7 +160,7 @@ impl Trial {
 
     /// A tenant's address on a host: the same for every tenant.
     pub fn address(host: usize) -> Ipv4Addr {
-        Ipv4Addr::new(192, 168, 7, u8::try_from(host + 1).expect("two hosts"))
+        Ipv4Addr::new(192, 168, 7, u8::try_from(host + 1).expect("at most 99 leaves"))
     }
 
     /// A command that runs a program as a tenant on a host.
@@ -223,7 +221,8 @@ fn config_of(trial: &TrialConfig, lab: &Lab, host: usize) -> Config {
     };
     for (index, tenant) in trial.tenants.iter().enumerate() {
         let vni = 100 + u32::try_from(index).expect("few tenants");
-        let peers = (0..HOSTS).filter(|&peer| peer != host).map(address).collect();
+        let others = || (0..lab.spec().leaves).filter(|&other| other != host);
+        let peers = others().map(address).collect();
         config.networks.push(Network { vni, peers, ..trial.network.clone() });
         config.ports.push(Port {
             name: tenant.clone(),
@@ -238,14 +237,14 @@ fn config_of(trial: &TrialConfig, lab: &Lab, host: usize) -> Config {
             }),
             vhost_user: None,
         });
-        let other = 1 - host;
-        config.routes.push(Route { vni, mac: mac(other), peer: address(other) });
+        let route = |other| Route { vni, mac: mac(other), peer: address(other) };
+        config.routes.extend(others().map(route));
     }
     config
 }
 
 fn mac(host: usize) -> Mac {
-    Mac(MacAddr([2, 0, 0, 0, 7, u8::try_from(host + 1).expect("two hosts")]))
+    Mac(MacAddr([2, 0, 0, 0, 7, u8::try_from(host + 1).expect("at most 99 leaves")]))
 }
 
 fn ip(arguments: &[&str]) -> Result<(), TrialError> {

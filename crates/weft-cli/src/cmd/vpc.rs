@@ -105,6 +105,17 @@ Examples:
         #[arg(long, value_name = "RATE")]
         egress: Option<weft_units::BitRate>,
     },
+    /// Lose frames between the switch and a port on purpose, to see that they come again
+    #[command(after_help = "\
+Examples:
+  weft vpc lose web 1%
+  weft vpc lose web 0%")]
+    Lose {
+        /// The port
+        port: String,
+        /// How many of the frames for its tenant
+        loss: weft_lab::Loss,
+    },
     /// Encrypt with another secret; give it to all hosts within a minute
     #[command(after_help = "\
 Example:
@@ -273,6 +284,10 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
             let acl = access_list(&port, &rules, deny)?;
             let done = format!("{} rules for {port}", rules.len());
             (Request::Acl { port, acl }, done)
+        }
+        Verb::Lose { port, loss } => {
+            let done = format!("losing {loss} of the frames for {port}");
+            (Request::Lose { port, loss }, done)
         }
         Verb::Limit { port, ingress, egress } => {
             let limit = |rate| Some(Limit { rate: Some(rate), ..Limit::default() });

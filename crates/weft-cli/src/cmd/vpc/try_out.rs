@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::json;
 use weft_lab::{Direction, Impairment, LabSpec, Loss};
-use weft_vswitch::trial::{HOSTS, Trial, TrialConfig};
+use weft_vswitch::trial::{Trial, TrialConfig};
 
 use crate::interrupt::until_interrupted;
 use crate::output::Output;
@@ -69,7 +69,7 @@ fn explain(trial: &Trial, options: &Try, output: Output) -> Result<()> {
     let tenants = ["red", "blue"];
     let namespaces: Vec<_> = tenants
         .iter()
-        .flat_map(|tenant| (0..HOSTS).map(|host| trial.namespace(tenant, host)))
+        .flat_map(|tenant| (0..2).map(|host| trial.namespace(tenant, host)))
         .collect();
     output.value(&json!({ "tenants": namespaces, "control": trial.control(0) }), || {
         let kind = if options.plain { "a plain VXLAN" } else { "Weft" };
