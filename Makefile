@@ -38,7 +38,8 @@ bench: ## Measure: simulator speed and memory, guests' start, real packets and R
 	$(CARGO) bench --package weft-verbs --bench device
 	$(CARGO) bench --package weft-verbs --bench speed
 	$(CARGO) bench --package weft-ports --bench ports
-	$(CARGO) bench --package weft-vswitch --bench redis
+	$(CARGO) bench --package weft-vpc --bench scale
+	$(CARGO) bench --package weft-vswitch
 	$(CARGO) bench --package weft-xrdma --bench limits
 	$(CARGO) bench --package weft-xrdma --bench ping_pong
 	$(CARGO) bench --package weft-xrdma --bench show

@@ -124,8 +124,8 @@ want_tenants() {
 
 # What the overlay is measured with, and against.
 want_rivals() {
-    find_absent redis-server redis-benchmark:redis-tools mptcpize
-    want_absent "Redis through loss"
+    find_absent redis-server redis-benchmark:redis-tools mptcpize nginx:nginx-light ab:apache2-utils
+    want_absent "Redis and nginx through loss"
 }
 
 for group in "$@"; do

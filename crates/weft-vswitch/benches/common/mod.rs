@@ -1,4 +1,8 @@
 //! What the benchmarks of the overlay share: ways to carry the same traffic, side by side over one fabric.
+#![allow(dead_code, reason = "each benchmark uses its part")]
+
+pub(crate) mod bulk;
+pub(crate) mod machine;
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,9 +26,25 @@ pub(crate) enum Way {
     Weft,
     /// The same with the paper's congestion control (BIFROST, figure F11).
     Swift,
+    /// The overlay on one path, which hashes choose: what is lost comes again, on the same path.
+    OnePath,
+    /// The overlay on one path at a time, the one that probes found best, looked for once a second
+    /// (BIFROST, section 6: probe and switch).
+    Probing,
+    /// Linux's VXLAN between bridges; no daemon.
+    Kernel,
 }
 
+/// The tenant of every trial.
+pub(crate) const TENANT: &str = "red";
+
 impl Way {
+    /// Whether its traffic goes through the overlay's daemon.
+    pub(crate) const fn has_daemon(self) -> bool {
+        use Way::{OnePath, Probing, Swift, Vanilla, Weft};
+        matches!(self, Vanilla | Weft | Swift | OnePath | Probing)
+    }
+
     pub(crate) const ALL: &'static [Self] = &[
         Self::Tcp("cubic"),
         Self::Tcp("bbr"),
@@ -43,6 +63,9 @@ impl Way {
             Self::Vanilla => "plain overlay".into(),
             Self::Weft => "Weft".into(),
             Self::Swift => "Weft with Swift".into(),
+            Self::OnePath => "Weft, one path".into(),
+            Self::Probing => "Weft, probing".into(),
+            Self::Kernel => "kernel VXLAN".into(),
         }
     }
 }
@@ -56,13 +79,22 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) fn new(way: Way, spines: usize) -> Self {
+        Self::changed(way, spines, |_| ())
+    }
+
+    /// A fabric of which something is different.
+    pub(crate) fn changed(way: Way, spines: usize, change: impl FnOnce(&mut TrialConfig)) -> Self {
         let mut config = TrialConfig::named("bench");
         config.lab = LabSpec { spines, ..config.lab };
-        config.tenants = vec!["red".into()];
+        config.tenants = if way.has_daemon() { vec![TENANT.into()] } else { vec![] };
         config.network.reliable = way != Way::Vanilla;
-        if way == Way::Swift {
-            config.host.congestion = "swift".into();
+        match way {
+            Way::Swift => config.host.congestion = "swift".into(),
+            Way::OnePath => config.host.policy = "single".into(),
+            Way::Probing => config.host.policy = "best-rtt".into(),
+            _ => {}
         }
+        change(&mut config);
         let trial = Trial::up(&config).unwrap_or_else(|error| panic!("{error}"));
         let site = Self { trial, way, spines };
         site.prepare();
@@ -71,10 +103,16 @@ impl Site {
 
     /// The namespace of an end.
     pub(crate) fn namespace(&self, end: usize) -> String {
-        match self.way {
-            Way::Vanilla | Way::Weft | Way::Swift => self.trial.namespace("red", end),
-            _ => self.trial.lab.fabric().nodes[self.node(end)].namespace.clone(),
+        if self.way.has_daemon() || self.way == Way::Kernel {
+            self.trial.namespace(TENANT, end)
+        } else {
+            self.host(end)
         }
+    }
+
+    /// The namespace of the host of an end.
+    pub(crate) fn host(&self, end: usize) -> String {
+        self.trial.lab.fabric().nodes[self.node(end)].namespace.clone()
     }
 
     fn node(&self, end: usize) -> usize {
@@ -84,13 +122,17 @@ impl Site {
 
     /// Where the server is reached.
     pub(crate) fn server(&self) -> String {
-        match self.way {
-            Way::Vanilla | Way::Weft | Way::Swift => Trial::address(1).to_string(),
-            _ => self.trial.lab.fabric().address(1).to_string(),
+        if self.way.has_daemon() || self.way == Way::Kernel {
+            Trial::address(1).to_string()
+        } else {
+            self.trial.lab.fabric().address(1).to_string()
         }
     }
 
     fn prepare(&self) {
+        if self.way == Way::Kernel {
+            (0..2).for_each(|end| self.build_kernel_vxlan(end));
+        }
         // A namespace may choose only what the machine allows.
         run("sysctl", &["-qw", "net.ipv4.tcp_allowed_congestion_control=reno bbr cubic"]);
         for end in 0..2 {
@@ -108,6 +150,30 @@ impl Site {
     fn sysctl(&self, end: usize, key: &str, value: &str) {
         let setting = format!("net.ipv4.{key}={value}");
         run("ip", &["netns", "exec", &self.namespace(end), "sysctl", "-qw", &setting]);
+    }
+
+    /// A tenant behind a bridge that has a VXLAN tunnel to the other host.
+    fn build_kernel_vxlan(&self, end: usize) {
+        let (host, tenant) = (self.host(end), self.namespace(end));
+        let fabric = self.trial.lab.fabric();
+        let (own, other) = (fabric.address(end), fabric.address(1 - end));
+        let commands = [
+            format!("netns add {tenant}"),
+            format!("-n {host} link add veth0 type veth peer name eth0 netns {tenant}"),
+            format!(
+                "-n {host} link add vx0 type vxlan id 100 local {own} remote {other} dstport 8472"
+            ),
+            format!("-n {host} link add br0 type bridge"),
+            format!("-n {host} link set vx0 master br0 up"),
+            format!("-n {host} link set veth0 master br0 up"),
+            format!("-n {host} link set br0 up"),
+            format!("-n {tenant} link set lo up"),
+            format!("-n {tenant} link set eth0 mtu 1406 up"),
+            format!("-n {tenant} addr add {}/24 dev eth0", Trial::address(end)),
+        ];
+        for command in commands {
+            run("ip", &command.split_whitespace().collect::<Vec<_>>());
+        }
     }
 
     /// Two more addresses for subflows to join.
@@ -154,6 +220,16 @@ impl Site {
         for spine in 0..self.spines {
             let loss = percent.parse().expect("a percentage");
             let impairment = Impairment { loss, ..Impairment::default() };
+            let link = format!("l1-s{spine}");
+            self.trial.lab.impair(&link, Direction::Both, &impairment).expect("a link of the lab");
+        }
+    }
+
+    /// The links behind the spines carry this much, one for each.
+    pub(crate) fn shape(&mut self, rates: &[&str]) {
+        for (spine, rate) in rates.iter().enumerate() {
+            let rate = Some(rate.parse().expect("a rate"));
+            let impairment = Impairment { rate, ..Impairment::default() };
             let link = format!("l1-s{spine}");
             self.trial.lab.impair(&link, Direction::Both, &impairment).expect("a link of the lab");
         }

@@ -1,0 +1,25 @@
+//! What the machine spent, and what the kernel of a namespace counted.
+
+use std::fs;
+
+/// Seconds that all processors were busy since the machine started.
+pub(crate) fn busy_seconds() -> f64 {
+    let text = fs::read_to_string("/proc/stat").expect("Linux");
+    let line = text.lines().next().expect("the sum of all processors");
+    let ticks: Vec<f64> =
+        line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
+    // user nice system idle iowait irq softirq steal
+    let idle = ticks[3] + ticks[4];
+    (ticks[..8].iter().sum::<f64>() - idle) / 100.0
+}
+
+/// TCP segments that the kernel of a namespace sent again.
+pub(crate) fn retransmitted(namespace: &str) -> u64 {
+    let text = weft_lab::enter(namespace, || fs::read_to_string("/proc/thread-self/net/snmp"));
+    let text = text.expect("a namespace of the trial").expect("Linux");
+    let mut rows = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let names = rows.next().expect("a heading").split_whitespace();
+    let values = rows.next().expect("its values").split_whitespace();
+    let found = names.zip(values).find(|(name, _)| *name == "RetransSegs").expect("counted");
+    found.1.parse().expect("a number")
+}

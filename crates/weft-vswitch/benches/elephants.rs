@@ -1,0 +1,63 @@
+//! Two elephants from one host to another, again and again (BIFROST, figure 15): the aggregate throughput of
+//! two TCP streams over two paths, percentiles of the runs. Needs root.
+//!
+//! `cargo bench -p weft-vswitch --bench elephants -- [runs] [milliseconds a run] [way ...]`
+#![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
+
+mod common;
+
+use std::thread;
+use std::time::Duration;
+
+use common::bulk::Bulk;
+use common::{Site, Way};
+
+/// Each of the receiver's ports; the machine carries both with ease.
+const RATE: &str = "100Mbps";
+
+fn main() {
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let mut numbers = arguments.iter().filter_map(|word| word.parse::<u64>().ok());
+    let (runs, span) = (numbers.next().unwrap_or(100), numbers.next().unwrap_or(1000));
+    let wanted: Vec<_> = arguments.iter().filter(|word| word.parse::<u64>().is_err()).collect();
+    println!(
+        "two TCP streams over two paths of {RATE}, {runs} runs of {span} ms: Mb/s of both together"
+    );
+    println!(
+        "{:15} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7}",
+        "way", "least", "p10", "p50", "p90", "most", "mean"
+    );
+    for way in [Way::Tcp("cubic"), Way::Vanilla, Way::OnePath, Way::Probing, Way::Weft] {
+        if !wanted.is_empty() && !wanted.iter().any(|part| way.name().contains(part.as_str())) {
+            continue;
+        }
+        let mut site = Site::new(way, 2);
+        site.shape(&[RATE; 2]);
+        let mut sums: Vec<f64> = (0..runs).map(|run| both(&site, run, span)).collect();
+        sums.sort_unstable_by(f64::total_cmp);
+        let at = |percent: usize| sums[(sums.len() - 1) * percent / 100];
+        println!(
+            "{:15} {:7.1} {:7.1} {:7.1} {:7.1} {:7.1} {:7.1}",
+            way.name(),
+            at(0),
+            at(10),
+            at(50),
+            at(90),
+            at(100),
+            sums.iter().sum::<f64>() / sums.len() as f64
+        );
+    }
+}
+
+/// Two streams at once: what arrived, but for the first fifth of the time.
+fn both(site: &Site, run: u64, span: u64) -> f64 {
+    let port = 5001 + 2 * u16::try_from(run % 20_000).expect("under 20,000");
+    let streams = [Bulk::start(site, port), Bulk::start(site, port + 1)];
+    thread::sleep(Duration::from_millis(span));
+    let rates = streams.map(|stream| {
+        let end = stream.now();
+        stream.end().rate(end / 5, end)
+    });
+    rates.iter().sum()
+}

@@ -1,0 +1,105 @@
+//! What spraying does to a guest (BIFROST, figures 17, 18 and 23): throughput of one TCP stream, segments its
+//! kernel sent again, and processor time a gigabyte, by how many packets take the same path before the next,
+//! with the overlay's reordering and without. Then losses between switch and tenant under an incast (figure 19).
+//! Needs root.
+//!
+//! `cargo bench -p weft-vswitch --bench reorder -- [seconds] [granularity|incast ...]`
+#![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
+
+mod common;
+
+use std::thread;
+use std::time::Duration;
+
+use common::bulk::Bulk;
+use common::{Site, TENANT, Way, machine};
+use weft_units::Seed;
+use weft_vswitch::control::{Answer, Request, ask};
+
+/// Packets of the same path in a row.
+const GRANULARITIES: [u16; 7] = [1, 2, 5, 10, 20, 50, 100];
+
+fn granularity(seconds: u64) {
+    println!("one TCP stream over four paths of 100, 80, 60 and 40 Mb/s, {seconds} s each");
+    println!(
+        "{:>8} {:9} {:>8} {:>14} {:>16}",
+        "packets", "reorder", "Mb/s", "sent again/MB", "processor s/GB"
+    );
+    for in_order in [false, true] {
+        for group in GRANULARITIES {
+            let mut site = Site::changed(Way::Weft, 4, |config| {
+                config.host.group = group;
+                config.host.policy = "round-robin".into();
+                config.network.in_order = in_order;
+            });
+            site.shape(&["100Mbps", "80Mbps", "60Mbps", "40Mbps"]);
+            let (busy, again) = (machine::busy_seconds(), retransmitted(&site, 0));
+            let bulk = Bulk::start(&site, 5001);
+            thread::sleep(Duration::from_secs(seconds));
+            let end = bulk.now();
+            let heard = bulk.end();
+            let again = retransmitted(&site, 0) - again;
+            let bytes = heard.bytes() as f64;
+            println!(
+                "{group:8} {:9} {:8.1} {:14.2} {:16.1}",
+                if in_order { "overlay" } else { "guest" },
+                heard.rate(end / 5, end),
+                again as f64 / (bytes / 1e6),
+                (machine::busy_seconds() - busy) / (bytes / 1e9),
+            );
+        }
+    }
+}
+
+fn retransmitted(site: &Site, end: usize) -> u64 {
+    machine::retransmitted(&site.namespace(end))
+}
+
+/// Eight hosts send to one, whose switch loses up to 2 % of the tenant's frames, another share each second.
+fn incast(seconds: u64) {
+    println!(
+        "\neight TCP streams to one tenant that loses 0 to 2 % of its frames, {seconds} s each"
+    );
+    println!("{:15} {:>8} {:>14}", "way", "Mb/s", "sent again/MB");
+    for way in [Way::Vanilla, Way::Weft] {
+        let site = Site::changed(way, 4, |config| config.lab.leaves = 9);
+        // The receiver is end 1; the others send.
+        let senders: Vec<usize> = (0..9).filter(|&host| host != 1).collect();
+        let again = || senders.iter().map(|&host| retransmitted(&site, host)).sum::<u64>();
+        let before = again();
+        let ports = 5001..;
+        let bulks: Vec<Bulk> = senders
+            .iter()
+            .zip(ports)
+            .map(|(&host, port)| Bulk::between(&site, host, port))
+            .collect();
+        let mut rng = Seed(19).rng();
+        for _ in 0..seconds {
+            let loss = format!("{:.2}%", rng.unit() * 2.0).parse().expect("a percentage");
+            let request = Request::Lose { port: TENANT.into(), loss };
+            let answer = ask(&site.trial.control(1), &request).expect("the daemon answers");
+            assert_eq!(answer, Answer::Done);
+            thread::sleep(Duration::from_secs(1));
+        }
+        let again = again() - before;
+        let bytes: u64 = bulks.into_iter().map(|bulk| bulk.end().bytes()).sum();
+        let (bytes, name) = (bytes as f64, way.name());
+        let rate = bytes * 8.0 / 1e6 / seconds as f64;
+        println!("{name:15} {rate:8.1} {:14.2}", again as f64 / (bytes / 1e6));
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let seconds = arguments.iter().find_map(|word| word.parse().ok());
+    let parts: Vec<&str> =
+        arguments.iter().map(String::as_str).filter(|word| word.parse::<u64>().is_err()).collect();
+    let wanted = |part: &str| parts.is_empty() || parts.contains(&part);
+    if wanted("granularity") {
+        granularity(seconds.unwrap_or(4));
+    }
+    if wanted("incast") {
+        incast(seconds.unwrap_or(20));
+    }
+}
