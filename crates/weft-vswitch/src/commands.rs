@@ -9,6 +9,7 @@ use weft_vpc::{
     AclConfig, Direction, Limit, Place, PoliciesError, PortConfig, PortId, PortPolicies, Vni,
 };
 
+use crate::capture::Capture;
 use crate::config::{Network, Port as PortOptions, Route};
 use crate::daemon::random;
 use crate::{Daemon, OpenError};
@@ -164,6 +165,19 @@ impl Daemon {
         self.ports.lose(id, loss, Seed(u64::from_le_bytes(random()?)));
         tracing::warn!(port = name, %loss, "losing frames on purpose");
         Ok(())
+    }
+
+    /// Writes what passes a port to a file that must not exist, for Wireshark; or no longer.
+    ///
+    /// # Errors
+    /// There is no such port, or the file cannot be written.
+    pub fn capture(&mut self, name: &str, file: Option<&Path>) -> Result<(), OpenError> {
+        let id = self.port_named(name)?;
+        let capture = file.map(|file| Capture::create(file, name)).transpose();
+        let done = capture.and_then(|capture| self.ports.capture(id, capture));
+        let shown =
+            || file.map_or_else(|| "its file".to_owned(), |file| file.display().to_string());
+        done.map_err(|cause| OpenError::Capture { port: name.into(), file: shown(), cause })
     }
 
     /// Takes a tenant's interface away.

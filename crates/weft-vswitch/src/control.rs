@@ -84,6 +84,13 @@ pub enum Request {
         /// How many of them.
         loss: Loss,
     },
+    /// Writes what passes a port to a file, or no longer.
+    Capture {
+        /// Which port.
+        port: String,
+        /// Where to, on the daemon's machine.
+        file: Option<PathBuf>,
+    },
     /// Holds a port's packets against an access list, or against none.
     Acl {
         /// Which port.
@@ -118,6 +125,7 @@ impl Request {
             Self::Rotate { number, secret } => daemon.rotate(number, &secret),
             Self::Reload { config } => daemon.reload(&config),
             Self::Lose { port, loss } => daemon.lose(&port, loss),
+            Self::Capture { port, file } => daemon.capture(&port, file.as_deref()),
             Self::Acl { port, acl } => daemon.set_acl(&port, acl),
         };
         done.map(|()| Answer::Done).map_err(|error| error.to_string())

@@ -6,6 +6,7 @@ use std::io;
 use weft_agent::Clock;
 use weft_agent::udp::{SocketConfig, SocketError, Sockets};
 use weft_ports::PortError;
+use weft_trace::pcapng;
 use weft_transport::{Arrival, Secret};
 use weft_units::{Duration, Instant, Seed};
 use weft_vpc::{Frame, LimitError, PoliciesError, PortId, Reading, Switch, SwitchConfig, Tenants};
@@ -62,6 +63,16 @@ pub enum OpenError {
     Control {
         /// Where.
         socket: String,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// A capture.
+    #[error("cannot capture port {port} to {file}: {cause}")]
+    Capture {
+        /// Which port.
+        port: String,
+        /// Where to.
+        file: String,
         /// What the system said.
         cause: io::Error,
     },
@@ -156,6 +167,7 @@ impl Daemon {
         if now.since(self.attended) >= ATTEND_EVERY {
             self.attended = now;
             self.attend(now);
+            self.ports.flush_captures();
         }
         self.give_back(now);
         self.ports.flush();
@@ -194,6 +206,7 @@ impl Daemon {
                 let known = head.len().min(sent.len as usize);
                 let head = &mut head[..known];
                 self.ports.read(id, sent.token, 0, head, Reading::First);
+                self.ports.note(id, pcapng::Direction::Out, head, sent.len);
                 let (switch, tenants) = (&mut self.switch, &mut self.ports);
                 switch.handle_frame(now, id, sent.token, sent.len, head, tenants);
             }

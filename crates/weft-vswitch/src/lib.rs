@@ -7,6 +7,7 @@
 //! daemon is asked and changed, [`config`] what it is started with.
 #![forbid(unsafe_code)]
 
+mod capture;
 mod commands;
 pub mod config;
 pub mod control;

@@ -1,13 +1,17 @@
 //! The ports of a host, as the switch asks for them.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::{fmt, io};
 
 use weft_agent::Clock;
 use weft_lab::Loss;
 use weft_ports::{Port, PortError};
+use weft_trace::pcapng::Direction;
 use weft_units::{Duration, Instant, Rng, Seed};
-use weft_vpc::{PortId, Reading, Slot, Tenants, Token, Turn};
+use weft_vpc::{Frame, PortId, Reading, Slot, Tenants, Token, Turn};
+use weft_wire::VirtioNetHeader;
+
+use crate::capture::Capture;
 
 /// Ports by number, and which of them have something to show to their tenants.
 #[derive(Default)]
@@ -15,6 +19,7 @@ pub(crate) struct Ports {
     ports: BTreeMap<PortId, Box<dyn Port>>,
     touched: Vec<PortId>,
     losing: BTreeMap<PortId, Losing>,
+    captures: BTreeMap<PortId, Capture>,
     complaints: Complaints,
 }
 
@@ -62,7 +67,41 @@ impl Ports {
 
     pub(crate) fn remove(&mut self, id: PortId) -> Option<Box<dyn Port>> {
         self.losing.remove(&id);
+        self.captures.remove(&id);
         self.ports.remove(&id)
+    }
+
+    /// Writes what passes a port to a capture from now on, or no longer.
+    ///
+    /// # Errors
+    /// The last of the capture before it could not be written.
+    pub(crate) fn capture(&mut self, id: PortId, capture: Option<Capture>) -> io::Result<()> {
+        let before = match capture {
+            Some(capture) => self.captures.insert(id, capture),
+            None => self.captures.remove(&id),
+        };
+        before.map_or(Ok(()), |mut before| before.flush())
+    }
+
+    /// A frame passes a port. A capture that cannot be written ends.
+    pub(crate) fn note(&mut self, id: PortId, direction: Direction, head: &[u8], len: u32) {
+        self.write(id, |capture| capture.note(direction, head, len));
+    }
+
+    /// Writes out what captures hold back.
+    pub(crate) fn flush_captures(&mut self) {
+        for id in self.captures.keys().copied().collect::<Vec<_>>() {
+            self.write(id, Capture::flush);
+        }
+    }
+
+    fn write(&mut self, id: PortId, act: impl FnOnce(&mut Capture) -> io::Result<()>) {
+        let Some(capture) = self.captures.get_mut(&id) else { return };
+        if let Err(error) = act(capture) {
+            let file = capture.file().display();
+            tracing::warn!(port = id.0, %file, %error, "the capture ends here");
+            self.captures.remove(&id);
+        }
     }
 
     /// Loses frames for a tenant from now on with this probability, drawn from `seed`.
@@ -141,7 +180,11 @@ impl Tenants for Ports {
         if self.losing.get_mut(&port).is_some_and(Losing::draw) {
             return None;
         }
-        known.claim(len, turn)
+        let slot = known.claim(len, turn)?;
+        if let Some(capture) = self.captures.get_mut(&port) {
+            capture.begins(slot, len);
+        }
+        Some(slot)
     }
 
     fn place(&mut self, port: PortId, slot: Slot, offset: u32, bytes: &[u8]) {
@@ -155,12 +198,20 @@ impl Tenants for Ports {
     }
 
     fn complete(&mut self, port: PortId, slot: Slot) {
+        if let Some(len) = self.captures.get_mut(&port).and_then(|capture| capture.ends(slot)) {
+            let mut head = [0; VirtioNetHeader::LEN + Frame::LOOK_AHEAD];
+            let known = self.peek(port, slot, &mut head);
+            self.note(port, Direction::In, &head[..known], len);
+        }
         if let Some(port) = self.touch(port) {
             port.complete(slot);
         }
     }
 
     fn cancel(&mut self, port: PortId, slot: Slot) {
+        if let Some(capture) = self.captures.get_mut(&port) {
+            capture.ends(slot);
+        }
         if let Some(port) = self.touch(port) {
             port.cancel(slot);
         }

@@ -5,6 +5,7 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -90,6 +91,56 @@ fn tcp_crosses_whole_over_paths_that_lose_packets() {
     // What the overlay recovers the tenant's TCP does not see.
     let pair = &status.pairs[0];
     assert!(pair.up && pair.packets.1 > 0, "{pair:?}");
+}
+
+fn order(trial: &Trial, host: usize, request: &Request) {
+    assert_eq!(ask(&trial.control(host), request).unwrap(), Answer::Done);
+}
+
+#[test]
+fn frames_lost_between_switch_and_tenant_come_again() {
+    let Some(trial) = trial("lose", |_| ()) else { return };
+    let request = |loss: &str| Request::Lose { port: "red".into(), loss: loss.parse().unwrap() };
+    (0..2).for_each(|host| order(&trial, host, &request("5%")));
+    assert!(echo(&trial, "red", 5001, 1_000_000) == pattern(1_000_000));
+    for host in 0..2 {
+        let status = status(&trial, host);
+        let red = status.ports.iter().find(|port| port.name == "red").unwrap();
+        assert!(red.declined > 0, "{red:?}");
+        order(&trial, host, &request("0%"));
+    }
+}
+
+/// Lengths of the frames in a capture: enhanced packet blocks (pcapng, section 4.3).
+fn captured(file: &Path) -> Vec<usize> {
+    let bytes = std::fs::read(file).unwrap();
+    let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let (mut at, mut lengths) = (0, vec![]);
+    while at < bytes.len() {
+        if word(at) == 6 {
+            lengths.push(word(at + 24));
+        }
+        at += word(at + 4);
+    }
+    lengths
+}
+
+#[test]
+fn what_passes_a_port_is_captured() {
+    let Some(trial) = trial("capture", |_| ()) else { return };
+    let file = std::env::temp_dir().join(format!("weft-capture-{}.pcapng", std::process::id()));
+    let capture = |file| Request::Capture { port: "red".into(), file };
+    order(&trial, 0, &capture(Some(file.clone())));
+    let again = ask(&trial.control(0), &capture(Some(file.clone()))).unwrap();
+    assert!(matches!(&again, Answer::Refused(why) if why.contains("exists")), "{again:?}");
+    assert!(echo(&trial, "red", 5001, 200_000) == pattern(200_000));
+    // Another tenant's frames are no business of this port's.
+    assert!(echo(&trial, "blue", 5001, 300_000) == pattern(300_000));
+    order(&trial, 0, &capture(None));
+    let lengths = captured(&file);
+    std::fs::remove_file(&file).unwrap();
+    let bytes: usize = lengths.iter().sum();
+    assert!((400_000..500_000).contains(&bytes), "{bytes} bytes in {} frames", lengths.len());
 }
 
 #[test]

@@ -14,6 +14,7 @@ use weft_vswitch::control::{Answer, Request, ask};
 
 use crate::output::Output;
 
+mod capture;
 mod metrics;
 mod serve;
 mod show;
@@ -116,6 +117,8 @@ Examples:
         /// How many of the frames for its tenant
         loss: weft_lab::Loss,
     },
+    /// Write what passes a port to a file for Wireshark, until interrupted
+    Capture(capture::Capture),
     /// Encrypt with another secret; give it to all hosts within a minute
     #[command(after_help = "\
 Example:
@@ -245,6 +248,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     let Args { control, verb } = arguments;
     let (request, done) = match verb {
         Verb::Serve(serve) => return serve::run(serve, output),
+        Verb::Capture(options) => return capture::run(&control, &options, output),
         Verb::Try(options) => return try_out::run(options, output),
         Verb::Status => {
             show::status(&status(&control)?, output)?;
@@ -296,12 +300,18 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
             (Request::Limit { port, ingress, egress }, done)
         }
     };
-    match tell(&control, &request)? {
-        Answer::Done => output.value(&json!({ "done": done }), || done.clone())?,
+    order(&control, &request)?;
+    output.value(&json!({ "done": done }), || done.clone())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has the daemon do something.
+fn order(control: &Path, request: &Request) -> Result<()> {
+    match tell(control, request)? {
+        Answer::Done => Ok(()),
         Answer::Refused(why) => bail!(why),
         Answer::Status(_) => bail!("the daemon answered something else than it was asked"),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn access_list(port: &str, rules: &[String], deny: bool) -> Result<Option<AclConfig>> {
