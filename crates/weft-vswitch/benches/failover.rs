@@ -17,7 +17,7 @@ const WAYS: [Way; 4] = [Way::Tcp("cubic"), Way::Vanilla, Way::Probing, Way::Weft
 
 /// Links as fast as the machine can always keep up with, so that what is missing is missing for the
 /// network's sake.
-const RATE: &str = "100Mbps";
+const RATE: &str = "400Mbps";
 
 fn pause(span: u64) {
     thread::sleep(Duration::from_millis(span));

@@ -16,7 +16,7 @@ struct Row {
     mean: f64,
     p99: f64,
     most: f64,
-    failed: u64,
+    failed: f64,
 }
 
 fn parse(report: &str) -> Row {
@@ -30,7 +30,7 @@ fn parse(report: &str) -> Row {
         mean: after("Time per request:"),
         p99: after("99%"),
         most: after("100%"),
-        failed: after("Failed requests:") as u64,
+        failed: after("Failed requests:"),
     }
 }
 
@@ -77,7 +77,7 @@ fn main() {
             let arguments = ["-q", "-n", requests, "-c", "50", "-s", "60", &url];
             let row = parse(&site.output(0, "ab", &arguments));
             println!(
-                "{loss:5} {:15} {:9.0} {:8.1} {:8.0} {:8.0} {:7}",
+                "{loss:5} {:15} {:9.0} {:8.1} {:8.0} {:8.0} {:7.0}",
                 way.name(),
                 row.requests_per_second,
                 row.mean,

@@ -50,6 +50,7 @@ impl Way {
         Self::Tcp("bbr"),
         Self::ShortTimeout,
         Self::Mptcp,
+        Self::Kernel,
         Self::Vanilla,
         Self::Weft,
         Self::Swift,
