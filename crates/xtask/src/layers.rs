@@ -25,7 +25,7 @@ const LAYERS: &[Layer] = &[
     Layer { number: 4, name: "worlds",   sans_io: false, crates: &["weft-agent", "weft-lab", "weft-ports", "weft-sim", "weft-vswitch", "weft-xrdma"] },
     Layer { number: 3, name: "node",     sans_io: true,  crates: &["weft-node"] },
     Layer { number: 3, name: "reports",  sans_io: false, crates: &["weft-report", "weft-stat"] },
-    Layer { number: 2, name: "engines",  sans_io: true,  crates: &["weft-msg", "weft-rnic", "weft-transport", "weft-vpc", "weft-plan", "weft-route"] },
+    Layer { number: 2, name: "engines",  sans_io: true,  crates: &["weft-coll", "weft-msg", "weft-rnic", "weft-transport", "weft-vpc", "weft-plan", "weft-route"] },
     Layer { number: 1, name: "formats",  sans_io: true,  crates: &["weft-wire", "weft-topo", "weft-trace", "weft-verbs-abi"] },
     Layer { number: 0, name: "words",    sans_io: true,  crates: &["weft-units"] },
 ];
@@ -33,6 +33,8 @@ const LAYERS: &[Layer] = &[
 /// The arrows drawn inside a layer.
 const WITHIN_A_LAYER: &[(&str, &str)] = &[
     ("weft-cli", "weft-verbs"),
+    ("weft-coll", "weft-msg"),
+    ("weft-coll", "weft-plan"),
     ("weft-msg", "weft-rnic"),
     ("weft-rnic", "weft-transport"),
     ("weft-trace", "weft-wire"),

@@ -19,6 +19,37 @@ pub fn all_reduce_ring(order: &[usize]) -> Schedule {
     schedule
 }
 
+/// Recursive doubling: in round `k` ranks whose numbers differ in bit `k` exchange all they have. `log2 n` rounds of
+/// the whole buffer: for buffers so small that only rounds count. Where `n` is no power of two, the ranks beyond it hand
+/// theirs in first and are told at the end (Thakur, Rabenseifner and Gropp 2005, section 4.4).
+///
+/// All ranks have the same bits afterwards: the operands of each reduction are the same two, and it is commutative.
+pub fn all_reduce_doubling(ranks: usize) -> Schedule {
+    let mut schedule = Schedule::new(ranks, 1);
+    let chunk = 0;
+    let power = if ranks == 0 { 0 } else { 1 << ranks.ilog2() };
+    for rank in power..ranks {
+        let partner = rank - power;
+        schedule.steps[rank].push(Step::Send { to: partner, chunk });
+        schedule.steps[partner].push(Step::Reduce { from: rank, chunk });
+    }
+    let mut bit = 1;
+    while bit < power {
+        for rank in 0..power {
+            let partner = rank ^ bit;
+            schedule.steps[rank].push(Step::Send { to: partner, chunk });
+            schedule.steps[rank].push(Step::Reduce { from: partner, chunk });
+        }
+        bit *= 2;
+    }
+    for rank in power..ranks {
+        let partner = rank - power;
+        schedule.steps[partner].push(Step::Send { to: rank, chunk });
+        schedule.steps[rank].push(Step::Receive { from: partner, chunk });
+    }
+    schedule
+}
+
 /// Two trees, each for half of the chunks: sums go up, results come down, chunk by chunk in a
 /// pipeline. `parents[tree][rank]` is none for the root.
 ///

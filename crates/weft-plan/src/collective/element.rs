@@ -19,6 +19,10 @@ pub enum DataType {
     Int64,
     /// Unsigned.
     U8,
+    /// IEEE 754 binary64.
+    Fp64,
+    /// Two's complement.
+    Int8,
 }
 
 /// How elements become one. Integers wrap around, as in NCCL.
@@ -49,18 +53,99 @@ macro_rules! reduce_as {
     }};
 }
 
+macro_rules! change_as {
+    ($type:ty, $elements:expr, $change:expr) => {{
+        for element in $elements.chunks_exact_mut(size_of::<$type>()) {
+            let value = <$type>::from_le_bytes(
+                (&*element).try_into().expect("a chunk has the element's size"),
+            );
+            let value: $type = $change(value);
+            element.copy_from_slice(&value.to_le_bytes());
+        }
+    }};
+}
+
+macro_rules! divide_as {
+    ($type:ty, $elements:expr, $ranks:expr) => {
+        // More ranks than the type can count to leave nothing of any element.
+        match $ranks {
+            Some(ranks) => change_as!($type, $elements, |a: $type| a / ranks),
+            None => $elements.fill(0),
+        }
+    };
+}
+
+// One loop for each reduction, so that the compiler makes vectors of each.
+macro_rules! reduce_floats {
+    ($type:ty, $reduction:expr, $into:expr, $with:expr) => {
+        match $reduction {
+            Reduction::Sum => reduce_as!($type, $into, $with, |a: $type, b: $type| a + b),
+            Reduction::Product => reduce_as!($type, $into, $with, |a: $type, b: $type| a * b),
+            Reduction::Min => reduce_as!($type, $into, $with, |a: $type, b: $type| a.min(b)),
+            Reduction::Max => reduce_as!($type, $into, $with, |a: $type, b: $type| a.max(b)),
+        }
+    };
+}
+
+macro_rules! reduce_halves {
+    ($type:ty, $reduction:expr, $into:expr, $with:expr) => {{
+        let combine = |a: f32, b: f32| match $reduction {
+            Reduction::Sum => a + b,
+            Reduction::Product => a * b,
+            Reduction::Min => a.min(b),
+            Reduction::Max => a.max(b),
+        };
+        reduce_as!($type, $into, $with, |a: $type, b: $type| {
+            <$type>::from_f32(combine(a.to_f32(), b.to_f32()))
+        });
+    }};
+}
+
+macro_rules! reduce_integers {
+    ($type:ty, $reduction:expr, $into:expr, $with:expr) => {
+        match $reduction {
+            Reduction::Sum => reduce_as!($type, $into, $with, <$type>::wrapping_add),
+            Reduction::Product => reduce_as!($type, $into, $with, <$type>::wrapping_mul),
+            Reduction::Min => reduce_as!($type, $into, $with, Ord::min),
+            Reduction::Max => reduce_as!($type, $into, $with, Ord::max),
+        }
+    };
+}
+
 impl DataType {
     /// Every type.
-    pub const ALL: [Self; 6] =
-        [Self::Fp32, Self::Fp16, Self::Bf16, Self::Int32, Self::Int64, Self::U8];
+    pub const ALL: [Self; 8] = [
+        Self::Fp32,
+        Self::Fp16,
+        Self::Bf16,
+        Self::Int32,
+        Self::Int64,
+        Self::U8,
+        Self::Fp64,
+        Self::Int8,
+    ];
+
+    /// Its name, as in nccl-tests.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fp32 => "float",
+            Self::Fp16 => "half",
+            Self::Bf16 => "bfloat16",
+            Self::Int32 => "int32",
+            Self::Int64 => "int64",
+            Self::U8 => "uint8",
+            Self::Fp64 => "double",
+            Self::Int8 => "int8",
+        }
+    }
 
     /// Bytes of an element.
     pub const fn size(self) -> usize {
         match self {
-            Self::U8 => 1,
+            Self::U8 | Self::Int8 => 1,
             Self::Fp16 | Self::Bf16 => 2,
             Self::Fp32 | Self::Int32 => 4,
-            Self::Int64 => 8,
+            Self::Int64 | Self::Fp64 => 8,
         }
     }
 
@@ -75,48 +160,56 @@ impl DataType {
             "as many whole elements"
         );
         match self {
-            Self::Fp32 => reduce_as!(f32, into, with, |a, b| reduction.float(a, b)),
-            Self::Fp16 => reduce_as!(f16, into, with, |a: f16, b: f16| {
-                f16::from_f32(reduction.float(a.to_f32(), b.to_f32()))
-            }),
-            Self::Bf16 => reduce_as!(bf16, into, with, |a: bf16, b: bf16| {
-                bf16::from_f32(reduction.float(a.to_f32(), b.to_f32()))
-            }),
-            Self::Int32 => {
-                reduce_as!(i32, into, with, |a, b| {
-                    reduction.whole(a, b, i32::wrapping_add, i32::wrapping_mul)
-                });
-            }
-            Self::Int64 => {
-                reduce_as!(i64, into, with, |a, b| {
-                    reduction.whole(a, b, i64::wrapping_add, i64::wrapping_mul)
-                });
-            }
-            Self::U8 => {
-                reduce_as!(u8, into, with, |a, b| {
-                    reduction.whole(a, b, u8::wrapping_add, u8::wrapping_mul)
-                });
-            }
+            Self::Fp32 => reduce_floats!(f32, reduction, into, with),
+            Self::Fp64 => reduce_floats!(f64, reduction, into, with),
+            Self::Fp16 => reduce_halves!(f16, reduction, into, with),
+            Self::Bf16 => reduce_halves!(bf16, reduction, into, with),
+            Self::Int32 => reduce_integers!(i32, reduction, into, with),
+            Self::Int64 => reduce_integers!(i64, reduction, into, with),
+            Self::U8 => reduce_integers!(u8, reduction, into, with),
+            Self::Int8 => reduce_integers!(i8, reduction, into, with),
         }
+    }
+
+    /// Divides every element by a number of ranks: floats by multiplying with its inverse, in at least binary32,
+    /// integers towards zero, as NCCL averages.
+    ///
+    /// # Panics
+    /// If the length is no multiple of the element's size, or `ranks` is zero.
+    pub fn divide(self, ranks: u32, elements: &mut [u8]) {
+        assert!(
+            ranks > 0 && elements.len().is_multiple_of(self.size()),
+            "whole elements and some ranks"
+        );
+        let inverse = 1.0 / f64::from(ranks);
+        #[expect(clippy::cast_possible_truncation, reason = "the nearest binary32")]
+        let short = inverse as f32;
+        match self {
+            Self::Fp32 => change_as!(f32, elements, |a: f32| a * short),
+            Self::Fp64 => change_as!(f64, elements, |a: f64| a * inverse),
+            Self::Fp16 => change_as!(f16, elements, |a: f16| f16::from_f32(a.to_f32() * short)),
+            Self::Bf16 => change_as!(bf16, elements, |a: bf16| bf16::from_f32(a.to_f32() * short)),
+            Self::Int32 => divide_as!(i32, elements, i32::try_from(ranks).ok()),
+            Self::Int64 => divide_as!(i64, elements, Some(i64::from(ranks))),
+            Self::U8 => divide_as!(u8, elements, u8::try_from(ranks).ok()),
+            Self::Int8 => divide_as!(i8, elements, i8::try_from(ranks).ok()),
+        }
+    }
+
+    /// Whether its elements have fractions.
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::Fp32 | Self::Fp16 | Self::Bf16 | Self::Fp64)
     }
 }
 
 impl Reduction {
-    fn float(self, a: f32, b: f32) -> f32 {
+    /// Its name, as in nccl-tests.
+    pub const fn name(self) -> &'static str {
         match self {
-            Self::Sum => a + b,
-            Self::Product => a * b,
-            Self::Min => a.min(b),
-            Self::Max => a.max(b),
-        }
-    }
-
-    fn whole<T: Ord>(self, a: T, b: T, add: fn(T, T) -> T, multiply: fn(T, T) -> T) -> T {
-        match self {
-            Self::Sum => add(a, b),
-            Self::Product => multiply(a, b),
-            Self::Min => a.min(b),
-            Self::Max => a.max(b),
+            Self::Sum => "sum",
+            Self::Product => "prod",
+            Self::Min => "min",
+            Self::Max => "max",
         }
     }
 }

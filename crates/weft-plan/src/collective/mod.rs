@@ -12,12 +12,16 @@ mod element;
 mod gather;
 mod hybrid;
 mod memory;
+mod reduce;
+mod rooted;
 
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-pub use all_reduce::{all_reduce_hierarchical, all_reduce_ring, all_reduce_trees};
+pub use all_reduce::{
+    all_reduce_doubling, all_reduce_hierarchical, all_reduce_ring, all_reduce_trees,
+};
 pub use all_to_all::all_to_all;
 pub use barrier::barrier;
 pub use broadcast::{broadcast_chain, broadcast_tree};
@@ -25,6 +29,8 @@ pub use element::{DataType, Reduction};
 pub use gather::{all_gather_ring, reduce_scatter_ring};
 pub use hybrid::{Channel, Windows};
 pub use memory::{Stuck, run};
+pub use reduce::{reduce_chain, reduce_tree};
+pub use rooted::{gather_direct, scatter_direct, shift};
 
 /// What a rank does next. Chunks are numbered as in [`Schedule::chunk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,7 +30,8 @@ fn bytes(data_type: DataType, value: u64) -> Vec<u8> {
         DataType::Bf16 => bf16::from_f32(whole.into()).to_le_bytes().to_vec(),
         DataType::Int32 => i32::from(whole).to_le_bytes().to_vec(),
         DataType::Int64 => i64::from(whole).to_le_bytes().to_vec(),
-        DataType::U8 => alloc::vec![whole],
+        DataType::U8 | DataType::Int8 => alloc::vec![whole],
+        DataType::Fp64 => f64::from(whole).to_le_bytes().to_vec(),
     }
 }
 
@@ -58,9 +59,9 @@ fn cases() -> impl Iterator<Item = Case> {
         let ranks = 1 + rng.index(17);
         // Fewer elements than ranks too, and none.
         let elements = if rng.chance(1, 4) { rng.index(20) } else { rng.index(2_000) };
-        let data_type = DataType::ALL[rng.index(6)];
-        // Sums of 17 numbers stay below 2^8, the whole numbers that bf16 knows.
-        let values = (0..ranks).map(|_| values(elements, 15, &mut rng)).collect();
+        let data_type = DataType::ALL[rng.index(DataType::ALL.len())];
+        // Sums of 17 numbers stay below 2^7, which int8 has, and bf16 as whole numbers.
+        let values = (0..ranks).map(|_| values(elements, 8, &mut rng)).collect();
         Case { ranks, elements, values, data_type, rng }
     })
 }
@@ -98,7 +99,13 @@ fn all_reductions_are_the_plain_sum_at_every_rank() {
             order(ranks, &mut case.rng).chunks(local).map(<[usize]>::to_vec).collect();
         let hierarchical = all_reduce_hierarchical(&servers);
         let sum = case.sum();
-        for (name, schedule) in [("ring", ring), ("trees", trees), ("hierarchical", hierarchical)] {
+        let doubling = all_reduce_doubling(ranks);
+        for (name, schedule) in [
+            ("ring", ring),
+            ("trees", trees),
+            ("hierarchical", hierarchical),
+            ("doubling", doubling),
+        ] {
             for (rank, buffer) in case.run(&schedule).iter().enumerate() {
                 let (elements, data_type) = (case.elements, case.data_type);
                 assert!(*buffer == sum, "{name}: rank {rank} of {ranks}, {elements} {data_type:?}");
@@ -150,6 +157,48 @@ fn broadcasts_and_exchanges_arrive() {
             }
         }
     }
+}
+
+#[test]
+fn what_has_a_root_comes_there_or_from_there() {
+    for mut case in cases() {
+        let order = order(case.ranks, &mut case.rng);
+        let sum = case.sum();
+        for schedule in [reduce_chain(&order), reduce_tree(&order)] {
+            assert_eq!(case.run(&schedule)[order[0]], sum);
+            assert_eq!(schedule.sends(order[0]), 0, "the root sends nothing");
+        }
+        let root = order[0];
+        let (to, from) = (gather_direct(case.ranks, root), scatter_direct(case.ranks, root));
+        let (gathered, scattered) = (case.run(&to), case.run(&from));
+        for (rank, got) in scattered.iter().enumerate() {
+            let chunk = case.bytes_of(to.chunk(rank, case.elements));
+            let (own, roots) = (&case.values[rank], &case.values[root]);
+            assert_eq!(gathered[root][chunk.clone()], encode(case.data_type, own)[chunk.clone()]);
+            assert_eq!(got[chunk.clone()], encode(case.data_type, roots)[chunk]);
+        }
+        case.values.iter_mut().for_each(|values| values.truncate(case.elements / 2 * 2));
+        let shifted = case.run(&shift(&order));
+        for (place, &rank) in order.iter().enumerate() {
+            let next = order[(place + 1) % order.len()];
+            let half = shifted[next].len() / 2;
+            assert_eq!(shifted[next][half..], encode(case.data_type, &case.values[rank])[..half]);
+        }
+    }
+}
+
+#[test]
+fn averages_are_those_of_nccl() {
+    let divided = |data_type: DataType, ranks, bytes: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        data_type.divide(ranks, &mut bytes);
+        bytes
+    };
+    assert_eq!(divided(DataType::Int32, 4, &(-7_i32).to_le_bytes()), (-1_i32).to_le_bytes());
+    assert_eq!(divided(DataType::U8, 300, &[255]), [0], "more ranks than the type can count");
+    assert_eq!(divided(DataType::Fp64, 4, &1.0_f64.to_le_bytes()), 0.25_f64.to_le_bytes());
+    let half = |value: f32| f16::from_f32(value).to_le_bytes();
+    assert_eq!(divided(DataType::Fp16, 8, &half(4.0)), half(0.5));
 }
 
 #[test]
@@ -217,6 +266,13 @@ fn reductions_are_those_of_their_type() {
     assert_eq!(reduce(DataType::Int32, Reduction::Sum, &word(i32::MAX), &word(1)), word(i32::MIN));
     assert_eq!(reduce(DataType::Int32, Reduction::Min, &word(-5), &word(3)), word(-5));
     assert_eq!(reduce(DataType::U8, Reduction::Max, &[200, 3], &[100, 4]), [200, 4]);
+    assert_eq!(reduce(DataType::Int8, Reduction::Min, &[0xff, 3], &[1, 4]), [0xff, 3]);
+    let long = |value: f64| value.to_le_bytes();
+    // 2^53 is the last whole number before binary64 has gaps.
+    assert_eq!(
+        reduce(DataType::Fp64, Reduction::Sum, &long(9.007_199_254_740_991e15), &long(1.0)),
+        long(9.007_199_254_740_992e15)
+    );
 }
 
 /// When both channels are done, and the blocks that each took, for rates in blocks per 1,000 ticks.

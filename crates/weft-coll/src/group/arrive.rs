@@ -1,0 +1,109 @@
+//! What arrives: is it from this group, about the same call, and for which step?
+
+use alloc::format;
+use alloc::string::{String, ToString};
+
+use super::{BOTH, Group};
+use crate::head::{Head, Kind};
+use crate::{Call, Error, Link};
+
+impl<B: AsMut<[u8]>, M> Group<B, M> {
+    /// Takes in a message; [`advance`](Self::advance) does what follows from it.
+    pub fn handle_message<L: Link<Message = M>>(&mut self, from: usize, message: M, link: &mut L) {
+        let parsed = Head::parse(link.bytes(&message)).map(|(head, body)| {
+            let text = (head.kind == Kind::GiveUp).then(|| String::from_utf8_lossy(body).into());
+            (head, text)
+        });
+        let keep = match parsed {
+            _ if self.failed.is_some() => false,
+            Ok((head, text)) => self.take_in(from, &head, text),
+            Err(error) => {
+                self.fail(Error::Protocol { rank: from, why: error.to_string() });
+                false
+            }
+        };
+        match keep {
+            true => {
+                let (head, _) = Head::parse(link.bytes(&message)).expect("parsed before");
+                let step = (head.number, head.block, from);
+                self.inbox.entry(step).or_default().push_back(message);
+            }
+            false => link.release(message),
+        }
+    }
+
+    /// Whether the message is to be kept for a step.
+    fn take_in(&mut self, from: usize, head: &Head, text: Option<String>) -> bool {
+        let Some(lanes) = self.channels.get_mut(usize::from(head.channel)) else {
+            let why = format!("channel {}", head.channel);
+            self.fail(Error::Protocol { rank: from, why });
+            return false;
+        };
+        let known = &mut lanes.peers[from].done;
+        *known = (*known).max(head.done);
+        match head.kind {
+            Kind::Progress => false,
+            Kind::GiveUp => {
+                let why = text.unwrap_or_default();
+                self.fail(Error::GivenUp { by: from, why });
+                false
+            }
+            Kind::Assign => {
+                if from == 0 && self.shares() {
+                    self.announced.push_back(*head);
+                } else {
+                    let why = "it assigns blocks and is not to".into();
+                    self.fail(Error::Protocol { rank: from, why });
+                }
+                false
+            }
+            Kind::Data => self.is_expected(from, head),
+        }
+    }
+
+    /// Compares what the sender asks for with what this rank does.
+    fn is_expected(&mut self, from: usize, head: &Head) -> bool {
+        let (number, theirs) = (head.number, head.call);
+        let ours = match self.asked(number) {
+            Some(asked) => Some((asked.call, asked.blocks)),
+            None if number < self.first => {
+                // The call is done here, and everything it needed had come.
+                let back = usize::try_from(self.first - number).unwrap_or(usize::MAX);
+                let past = self.past.len().checked_sub(back).map(|place| self.past[place]);
+                let ours = past.unwrap_or(theirs);
+                self.refuse(from, number, ours, theirs);
+                return false;
+            }
+            None => None,
+        };
+        match ours {
+            None => {
+                let first = *self.ahead.entry((number, from)).or_insert(theirs);
+                if first != theirs {
+                    self.refuse(from, number, first, theirs);
+                }
+                first == theirs
+            }
+            Some((ours, blocks)) if ours != theirs || head.block >= blocks => {
+                self.refuse(from, number, ours, theirs);
+                false
+            }
+            Some(_) => true,
+        }
+    }
+
+    pub(super) fn refuse(&mut self, peer: usize, call: u64, ours: Call, theirs: Call) {
+        let rank = self.rank;
+        self.fail(if ours == theirs {
+            let why = format!("it sent more of call {call} than there is");
+            Error::Protocol { rank: peer, why }
+        } else {
+            Error::Mismatch { call, rank, ours, peer, theirs }
+        });
+    }
+
+    /// Whether long calls are shared between two channels.
+    pub(super) const fn shares(&self) -> bool {
+        self.config.only.is_none() && BOTH.len() > 1
+    }
+}

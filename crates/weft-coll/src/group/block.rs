@@ -1,0 +1,243 @@
+//! A block's steps, one after the other.
+
+use alloc::format;
+use core::ops::Range;
+
+use weft_plan::collective::Step;
+
+use super::{BOTH, Channel, Group, index};
+use crate::head::{HEAD, Kind};
+use crate::{Call, Collective, Error, Link, Op};
+
+/// A block that is under way on a channel.
+#[derive(Clone, Debug)]
+pub(super) struct Running {
+    pub(super) call: u64,
+    pub(super) block: u32,
+    /// Its number among all of its channel.
+    ordinal: u64,
+    /// Steps done.
+    pub(super) at: usize,
+}
+
+/// What came of a step.
+enum Outcome {
+    Done,
+    /// A message is missing, or room for one.
+    Waits,
+}
+
+/// Bytes of a block's piece of a chunk. Pieces are as equal as they can be.
+fn piece(chunk: Range<usize>, block: u32, blocks: u32, size: usize) -> Range<usize> {
+    let cut = |block: u32| {
+        let part = chunk.len() as u128 * u128::from(block) / u128::from(blocks);
+        (chunk.start + usize::try_from(part).expect("a part of a chunk")) * size
+    };
+    cut(block)..cut(block + 1)
+}
+
+impl<B: AsMut<[u8]>, M> Group<B, M> {
+    /// Takes what steps can be taken. Whether any was.
+    pub(super) fn run_blocks<L: Link<Message = M>>(&mut self, link: &mut L) -> bool {
+        let mut moved = false;
+        for channel in BOTH {
+            moved |= self.begin_blocks(channel);
+            let mut place = 0;
+            while let Some(running) = self.channels[index(channel)].running.get(place) {
+                let mut running = running.clone();
+                let before = running.at;
+                let done = self.run_block(channel, &mut running, link);
+                if self.failed.is_some() {
+                    return false;
+                }
+                moved |= running.at > before || done;
+                if done {
+                    self.finish_block(channel, place);
+                } else {
+                    self.channels[index(channel)].running[place].at = running.at;
+                    place += 1;
+                }
+            }
+        }
+        moved
+    }
+
+    fn begin_blocks(&mut self, channel: Channel) -> bool {
+        let lanes = &mut self.channels[index(channel)];
+        let mut begun = false;
+        while lanes.running.len() < self.config.under_way as usize
+            && let Some((call, block)) = lanes.waiting.pop_front()
+        {
+            lanes.running.push(Running { call, block, ordinal: lanes.begun, at: 0 });
+            lanes.begun += 1;
+            begun = true;
+        }
+        begun
+    }
+
+    /// Takes a block's steps until one has to wait. Whether it is done.
+    fn run_block<L: Link<Message = M>>(
+        &mut self,
+        channel: Channel,
+        running: &mut Running,
+        link: &mut L,
+    ) -> bool {
+        loop {
+            let asked = self.asked(running.call).expect("blocks are of calls under way");
+            let Some(&step) = asked.schedule.steps[self.rank].get(running.at) else { return true };
+            match self.take_step(channel, running, step, link) {
+                Ok(Outcome::Done) => running.at += 1,
+                Ok(Outcome::Waits) => return false,
+                Err(error) => {
+                    self.fail(error);
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn take_step<L: Link<Message = M>>(
+        &mut self,
+        channel: Channel,
+        running: &Running,
+        step: Step,
+        link: &mut L,
+    ) -> Result<Outcome, Error> {
+        let place = usize::try_from(running.call - self.first).expect("a call under way");
+        let asked = &mut self.calls[place];
+        let (call, blocks) = (asked.call, asked.blocks);
+        let size = call.data_type.size();
+        let piece_of = |chunk| {
+            let chunk = asked.schedule.chunk(chunk, call.elements);
+            piece(chunk, running.block, blocks, size)
+        };
+        match step {
+            Step::Copy { chunk, to } => {
+                let (from, to) = (piece_of(chunk), piece_of(to));
+                asked.buffer.as_mut().copy_within(from, to.start);
+                Ok(Outcome::Done)
+            }
+            Step::Send { to, chunk } => {
+                let bytes = piece_of(chunk);
+                self.send(channel, running, to, bytes, link)
+            }
+            Step::Receive { from, chunk } | Step::Reduce { from, chunk } => {
+                let bytes = piece_of(chunk);
+                let Some(message) = self.next_message(running, from)? else {
+                    return Ok(Outcome::Waits);
+                };
+                let body = &link.bytes(&message)[HEAD..];
+                let (got, want) = (body.len(), bytes.len());
+                if got == want {
+                    let into = &mut self.calls[place].buffer.as_mut()[bytes];
+                    match step {
+                        Step::Reduce { .. } => {
+                            call.data_type.reduce(call.op.reduction(), into, body);
+                        }
+                        _ => into.copy_from_slice(body),
+                    }
+                }
+                link.release(message);
+                if got != want {
+                    let why = format!("a piece of {got} bytes in place of {want}");
+                    return Err(Error::Protocol { rank: from, why });
+                }
+                Ok(Outcome::Done)
+            }
+        }
+    }
+
+    fn send<L: Link<Message = M>>(
+        &mut self,
+        channel: Channel,
+        running: &Running,
+        to: usize,
+        bytes: Range<usize>,
+        link: &mut L,
+    ) -> Result<Outcome, Error> {
+        if self.peers[to].left {
+            return Err(self.left(to, running.call));
+        }
+        let lanes = &self.channels[index(channel)];
+        if running.ordinal >= lanes.peers[to].done + u64::from(self.config.window) {
+            return Ok(Outcome::Waits);
+        }
+        let call = self.asked(running.call).expect("a call under way").call;
+        let head = self.head(Kind::Data, call, running.call, running.block, channel);
+        let place = usize::try_from(running.call - self.first).expect("a call under way");
+        let body = &self.calls[place].buffer.as_mut()[bytes];
+        match link.send(to, channel, running.ordinal, &head.emit(), body) {
+            Ok(true) => {
+                self.channels[index(channel)].peers[to].told = head.done;
+                Ok(Outcome::Done)
+            }
+            Ok(false) => Ok(Outcome::Waits),
+            Err(why) => {
+                self.peers[to].gone = true;
+                Err(Error::Gone { rank: to, why })
+            }
+        }
+    }
+
+    /// The next message of a rank for a block, if it is here.
+    fn next_message(&mut self, running: &Running, from: usize) -> Result<Option<M>, Error> {
+        let step = (running.call, running.block, from);
+        let Some(waiting) = self.inbox.get_mut(&step) else {
+            return if self.peers[from].left {
+                Err(self.left(from, running.call))
+            } else {
+                Ok(None)
+            };
+        };
+        let message = waiting.pop_front();
+        if waiting.is_empty() {
+            self.inbox.remove(&step);
+        }
+        Ok(message)
+    }
+
+    fn left(&self, rank: usize, call: u64) -> Error {
+        let what = self.asked(call).map_or(Call::barrier(), |asked| asked.call);
+        Error::Left { rank, call, what }
+    }
+
+    /// A block is done: others may be told, and its call may be too.
+    fn finish_block(&mut self, channel: Channel, place: usize) {
+        let lanes = &mut self.channels[index(channel)];
+        let running = lanes.running.remove(place);
+        lanes.beyond.insert(running.ordinal);
+        while lanes.beyond.remove(&lanes.done) {
+            lanes.done += 1;
+        }
+        match channel {
+            Channel::Inner => self.share.inner += 1,
+            Channel::Network => self.share.network += 1,
+        }
+        let call = usize::try_from(running.call - self.first).expect("a call under way");
+        self.divide(call, running.block);
+        let asked = &mut self.calls[call];
+        asked.finished += 1;
+        if let Some(sharing) = &mut asked.sharing {
+            sharing.finished(channel, self.now);
+        }
+    }
+
+    /// Makes means of a block's sums, where they are of integers.
+    fn divide(&mut self, place: usize, block: u32) {
+        let ranks = u32::try_from(self.ranks()).unwrap_or(u32::MAX);
+        let asked = &mut self.calls[place];
+        let Call { collective, data_type, op, elements, .. } = asked.call;
+        if op != Op::Average || !collective.reduces() || data_type.is_float() {
+            return;
+        }
+        for chunk in 0..asked.schedule.chunks {
+            // Other chunks hold parts of results: nobody reads them.
+            if collective == Collective::ReduceScatter && chunk != self.rank {
+                continue;
+            }
+            let chunk = asked.schedule.chunk(chunk, elements);
+            let bytes = piece(chunk, block, asked.blocks, data_type.size());
+            data_type.divide(ranks, &mut asked.buffer.as_mut()[bytes]);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Ranks that die, leave, or ask for something else.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use weft_units::Seed;
+
+use super::memory::Memory;
+use super::values::{call, encode, values};
+use crate::{
+    Call, CallError, Channel, Collective, Config, DataType, Error, HEAD, Head, HeadError, Op,
+};
+
+fn sum(elements: usize) -> Call {
+    Call {
+        collective: Collective::AllReduce,
+        data_type: DataType::Fp32,
+        op: Op::Sum,
+        root: 0,
+        elements,
+    }
+}
+
+fn config(ranks: usize) -> Config {
+    Config { piece: 256, ..Config::of(ranks, Some(Channel::Network)) }
+}
+
+#[test]
+fn a_dead_rank_is_named_to_all() {
+    for seed in 0..60 {
+        let mut rng = Seed(seed).child("dead", 0).rng();
+        let ranks = 2 + rng.index(5);
+        let mut memory = Memory::new(&config(ranks), seed);
+        let dead = rng.index(ranks);
+        // All but the dead one call; it dies before, or somewhere in the middle.
+        let steps = rng.index(60);
+        for rank in 0..ranks {
+            memory.submit(rank, sum(20_000), alloc::vec![0; 80_000]);
+        }
+        (0..steps).for_each(|_| {
+            memory.step();
+        });
+        // One notices; it tells the others.
+        let witness = (dead + 1 + rng.index(ranks - 1)) % ranks;
+        memory.kill(dead, &[witness]);
+        memory.settle();
+        for rank in (0..ranks).filter(|&rank| rank != dead) {
+            let events: Vec<_> = memory.events[rank].drain(..).collect();
+            let [event] = events.as_slice() else { panic!("one event: {events:?}") };
+            let said = event.result.as_ref().expect_err("it cannot be").to_string();
+            assert!(said.contains(&alloc::format!("rank {dead} is gone: no answer")), "{said}");
+            assert_eq!(event.buffer.len(), 80_000, "the buffer comes back");
+            let refused = memory.groups[rank].submit(sum(1), alloc::vec![0; 4]);
+            assert!(matches!(refused, Err(CallError::Failed(_))));
+        }
+    }
+}
+
+#[test]
+fn different_calls_are_named_with_both_ranks() {
+    for (theirs, want) in [
+        (sum(500), "all_reduce of 500 float, sum"),
+        (Call { op: Op::Max, ..sum(20_000) }, "all_reduce of 20000 float, max"),
+        (Call { data_type: DataType::Int32, ..sum(20_000) }, "all_reduce of 20000 int32, sum"),
+        (Call::barrier(), "barrier"),
+        (
+            Call { collective: Collective::Reduce, root: 1, ..sum(20_000) },
+            "reduce of 20000 float, sum, root 1",
+        ),
+    ] {
+        for seed in 0..8 {
+            let mut memory = Memory::new(&config(2), seed);
+            memory.submit(0, sum(20_000), alloc::vec![0; 80_000]);
+            (0..seed).for_each(|_| {
+                memory.step();
+            });
+            memory.submit(1, theirs, alloc::vec![0; theirs.bytes()]);
+            memory.settle();
+            let heard: Vec<_> = (0..2)
+                .filter_map(|rank| memory.groups[rank].error().map(Error::to_string))
+                .collect();
+            assert_eq!(heard.len(), 2, "both know: {heard:?}");
+            for said in heard {
+                assert!(said.contains("call 0 is not the same at all ranks"), "{said}");
+                assert!(
+                    said.contains("all_reduce of 20000 float, sum") && said.contains(want),
+                    "{said}"
+                );
+                assert!(said.contains("rank 0 asks") || said.contains("rank 0 for"), "{said}");
+                assert!(said.contains("rank 1 asks") || said.contains("rank 1 for"), "{said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn who_has_left_is_missed_only_where_it_is_needed() {
+    let mut memory = Memory::new(&config(3), 1);
+    for rank in 0..3 {
+        memory.submit(rank, sum(1_000), alloc::vec![0; 4_000]);
+    }
+    memory.settle();
+    memory.groups[0].peer_left(2);
+    memory.advance(0);
+    assert_eq!(memory.events[0].pop_front().expect("done").result, Ok(()));
+    assert_eq!(memory.groups[0].error(), None, "it left after its last call");
+    memory.submit(0, sum(1_000), alloc::vec![0; 4_000]);
+    memory.settle();
+    let said = memory.groups[0].error().expect("it is needed").to_string();
+    assert!(said.contains("rank 2 has left the group, and call 1"), "{said}");
+}
+
+#[test]
+fn calls_that_cannot_be_are_refused_before_anything_is_sent() {
+    let mut memory = Memory::new(&config(4), 1);
+    let group = &mut memory.groups[0];
+    let gather = Call { collective: Collective::AllGather, ..sum(6) };
+    for (call, bytes, want) in [
+        (sum(3), 8, "a buffer of 8 bytes for 3 elements of 4 bytes"),
+        (gather, 24, "6 elements cannot be divided into the 4 equal chunks of all_gather"),
+        (
+            Call { collective: Collective::Broadcast, root: 4, ..sum(1) },
+            4,
+            "root 4, but the group has 4",
+        ),
+        (sum(usize::MAX), 8, "a buffer of 8 bytes"),
+    ] {
+        let error = group.submit(call, alloc::vec![0; bytes]).expect_err("it cannot be");
+        assert!(error.to_string().contains(want), "{error}");
+    }
+    assert!(group.is_idle());
+}
+
+#[test]
+fn heads_are_read_as_they_were_written_and_others_named() {
+    let mut rng = Seed(7).child("heads", 0).rng();
+    for _ in 0..500 {
+        let call = call(1 + rng.index(9), 1 << 20, &mut rng);
+        let head = Head {
+            kind: crate::head::Kind::Data,
+            call,
+            number: rng.next_u64(),
+            block: 7,
+            count: 9,
+            channel: 1,
+            done: rng.next_u64(),
+        };
+        let bytes = [&head.emit()[..], b"body"].concat();
+        assert_eq!(Head::parse(&bytes), Ok((head, &b"body"[..])));
+        let mut spoilt = bytes.clone();
+        let at = rng.index(bytes.len());
+        spoilt[at] ^= 1 << rng.index(8);
+        // Whatever it is read as, it is not the same, and nothing panics.
+        let unused = 44..HEAD;
+        assert!(unused.contains(&at) || Head::parse(&spoilt) != Ok((head, &b"body"[..])));
+    }
+    assert_eq!(Head::parse(&[0; HEAD - 1]), Err(HeadError::Short(HEAD - 1)));
+    assert_eq!(Head::parse(&[0; HEAD]), Err(HeadError::Magic));
+}
+
+#[test]
+fn hostile_messages_end_the_group_and_nothing_else() {
+    for seed in 0..300 {
+        let mut rng = Seed(seed).child("hostile", 0).rng();
+        let mut memory = Memory::new(&config(2), seed);
+        let asked = call(2, 400, &mut rng);
+        let buffers = values(&asked, 2, &mut rng);
+        memory.submit(0, asked, encode(asked.data_type, &buffers[0]));
+        memory.advance(0);
+        for _ in 0..20 {
+            let head = Head {
+                kind: [
+                    crate::head::Kind::Data,
+                    crate::head::Kind::Assign,
+                    crate::head::Kind::Progress,
+                ][rng.index(3)],
+                call: if rng.chance(3, 4) { asked } else { call(2, 400, &mut rng) },
+                number: rng.below(3),
+                block: u32::try_from(rng.below(5)).expect("small"),
+                count: u32::MAX - u32::try_from(rng.below(5)).expect("small"),
+                channel: u8::try_from(rng.below(3)).expect("small"),
+                done: rng.next_u64() >> rng.below(64),
+            };
+            let mut bytes = [&head.emit()[..], &alloc::vec![1; rng.index(300)]].concat();
+            if rng.chance(1, 4) {
+                bytes.truncate(rng.index(bytes.len()));
+            }
+            memory.inject(1, 0, bytes);
+        }
+        memory.advance(0);
+    }
+}

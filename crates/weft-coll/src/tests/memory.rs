@@ -1,0 +1,182 @@
+//! Ranks of a group in one place, and an unkind link between them: messages of different lanes overtake each other,
+//! there is often no room, and ranks are as late as they like.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+
+use weft_units::{Duration, Instant, Rng, Seed};
+
+use crate::{Call, Channel, Config, Event, Group, Link};
+
+const LANES: u64 = 3;
+
+type Lane = (usize, usize, u8, u64);
+
+/// What is under way between ranks.
+#[derive(Default)]
+pub(super) struct Wire {
+    lanes: BTreeMap<Lane, VecDeque<(Instant, Vec<u8>)>>,
+    /// How long a channel takes for a message, where that matters: inner and network.
+    pub(super) takes: Option<[Duration; 2]>,
+    /// When a channel between two ranks has carried all that it has.
+    free_at: BTreeMap<(usize, usize, u8), Instant>,
+    now: Instant,
+    /// Messages that groups hold.
+    pub(super) held: usize,
+    /// The most that a rank ever held of others.
+    pub(super) most_held: usize,
+    pub(super) dead: Vec<bool>,
+    pub(super) room: usize,
+}
+
+impl Wire {
+    /// When a message arrives that is sent now.
+    fn arrival(&mut self, (from, to, channel, _): Lane) -> Instant {
+        let Some(takes) = self.takes else { return self.now };
+        let free = self.free_at.entry((from, to, channel)).or_insert(self.now);
+        *free = (*free).max(self.now) + takes[usize::from(channel)];
+        *free
+    }
+}
+
+pub(super) struct End<'a> {
+    rank: usize,
+    wire: &'a RefCell<Wire>,
+}
+
+impl Link for End<'_> {
+    type Message = Vec<u8>;
+
+    fn send(
+        &mut self,
+        to: usize,
+        channel: Channel,
+        lane: u64,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<bool, String> {
+        let mut wire = self.wire.borrow_mut();
+        let room = wire.room;
+        let lane = (self.rank, to, u8::from(channel == Channel::Network), lane % LANES);
+        if wire.lanes.entry(lane).or_default().len() >= room {
+            return Ok(false);
+        }
+        let at = wire.arrival(lane);
+        wire.lanes.entry(lane).or_default().push_back((at, [head, body].concat()));
+        Ok(true)
+    }
+
+    fn bytes<'a>(&'a self, message: &'a Vec<u8>) -> &'a [u8] {
+        message
+    }
+
+    fn release(&mut self, _: Vec<u8>) {
+        self.wire.borrow_mut().held -= 1;
+    }
+}
+
+pub(super) struct Memory {
+    pub(super) groups: Vec<Group<Vec<u8>, Vec<u8>>>,
+    pub(super) wire: RefCell<Wire>,
+    pub(super) events: Vec<VecDeque<Event<Vec<u8>>>>,
+    pub(super) now: Instant,
+    pub(super) rng: Rng,
+}
+
+impl Memory {
+    pub(super) fn new(config: &Config, seed: u64) -> Self {
+        let ranks = config.order.len();
+        let mut rng = Seed(seed).child("memory", 0).rng();
+        let wire =
+            Wire { dead: alloc::vec![false; ranks], room: 1 + rng.index(4), ..Wire::default() };
+        Self {
+            groups: (0..ranks).map(|rank| Group::new(rank, config.clone())).collect(),
+            wire: RefCell::new(wire),
+            events: (0..ranks).map(|_| VecDeque::new()).collect(),
+            now: Instant::from_nanos(1_000),
+            rng,
+        }
+    }
+
+    pub(super) fn submit(&mut self, rank: usize, call: Call, buffer: Vec<u8>) -> u64 {
+        self.groups[rank].submit(call, buffer).expect("a call that can be")
+    }
+
+    pub(super) fn advance(&mut self, rank: usize) {
+        if self.wire.borrow().dead[rank] {
+            return;
+        }
+        let mut end = End { rank, wire: &self.wire };
+        self.groups[rank].advance(self.now, &mut end);
+        self.events[rank].extend(core::iter::from_fn(|| self.groups[rank].poll_event()));
+    }
+
+    /// Something happens: a message arrives, or a rank looks. Whether anything could.
+    pub(super) fn step(&mut self) -> bool {
+        let rank = self.rng.index(self.groups.len());
+        if self.rng.chance(1, 3) {
+            self.advance(rank);
+        }
+        let ready: Vec<(Lane, Instant)> = {
+            let wire = self.wire.borrow();
+            let first = |(lane, waiting): (&Lane, &VecDeque<(Instant, Vec<u8>)>)| {
+                waiting.front().map(|(at, _)| (*lane, *at))
+            };
+            wire.lanes.iter().filter_map(first).collect()
+        };
+        let Some(soonest) = ready.iter().map(|(_, at)| *at).min() else {
+            (0..self.groups.len()).for_each(|rank| self.advance(rank));
+            return self.wire.borrow().lanes.values().any(|waiting| !waiting.is_empty());
+        };
+        let ready: Vec<Lane> =
+            ready.into_iter().filter(|(_, at)| *at == soonest).map(|(lane, _)| lane).collect();
+        let lane = ready[self.rng.index(ready.len())];
+        self.arrive(lane, soonest);
+        true
+    }
+
+    fn arrive(&mut self, lane: Lane, at: Instant) {
+        let (from, to, ..) = lane;
+        self.now = self.now.max(at);
+        let (_, message) = {
+            let mut wire = self.wire.borrow_mut();
+            wire.now = self.now;
+            let message = wire.lanes.get_mut(&lane).and_then(VecDeque::pop_front);
+            wire.held += 1;
+            wire.most_held = wire.most_held.max(wire.held);
+            message.expect("it is not empty")
+        };
+        if self.wire.borrow().dead[to] {
+            self.wire.borrow_mut().held -= 1;
+            return;
+        }
+        let mut end = End { rank: to, wire: &self.wire };
+        self.groups[to].handle_message(from, message, &mut end);
+        self.advance(to);
+    }
+
+    /// Hands a rank a message that nobody sent.
+    pub(super) fn inject(&mut self, from: usize, to: usize, message: Vec<u8>) {
+        self.wire.borrow_mut().held += 1;
+        let mut end = End { rank: to, wire: &self.wire };
+        self.groups[to].handle_message(from, message, &mut end);
+    }
+
+    /// Until nothing happens any more.
+    pub(super) fn settle(&mut self) {
+        let mut quiet = 0;
+        while quiet < 3 {
+            quiet = if self.step() { 0 } else { quiet + 1 };
+        }
+    }
+
+    /// A rank is no more, and others hear of it.
+    pub(super) fn kill(&mut self, rank: usize, heard_by: &[usize]) {
+        self.wire.borrow_mut().dead[rank] = true;
+        for &other in heard_by {
+            self.groups[other].peer_gone(rank, "no answer".into());
+        }
+    }
+}

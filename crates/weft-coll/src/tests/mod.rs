@@ -1,0 +1,6 @@
+mod failures;
+mod memory;
+mod network;
+mod operations;
+mod sharing;
+mod values;

@@ -1,0 +1,71 @@
+//! Two channels for one collective (Astral, section 3.3 and figure 6).
+
+use alloc::vec::Vec;
+
+use weft_units::{Duration, Instant};
+
+use super::memory::Memory;
+use super::values::{check, encode, values};
+use crate::{Call, Channel, Collective, Config, DataType, Op, Share};
+
+/// Message times: the network takes four times as long for each, and more for the first.
+const TAKES: [Duration; 2] = [Duration::from_micros(10), Duration::from_micros(40)];
+
+fn call(collective: Collective, elements: usize) -> Call {
+    Call { collective, data_type: DataType::Fp32, op: Op::Sum, root: 0, elements }
+}
+
+/// How long calls take, one after the other, and what each channel carried of all.
+fn run(only: Option<Channel>, calls: &[Call]) -> (Vec<Duration>, Share) {
+    let mut config = Config::of(4, only);
+    config.piece = 1024;
+    let mut memory = Memory::new(&config, 3);
+    memory.wire.borrow_mut().takes = Some(TAKES);
+    memory.wire.borrow_mut().room = 64;
+    let mut rng = weft_units::Seed(1).child("sharing", 0).rng();
+    let mut took = Vec::new();
+    for call in calls {
+        let all = values(call, 4, &mut rng);
+        let began: Instant = memory.now;
+        for (rank, values) in all.iter().enumerate() {
+            memory.submit(rank, *call, encode(call.data_type, values));
+        }
+        memory.settle();
+        took.push(memory.now.since(began));
+        for rank in 0..4 {
+            let event = memory.events[rank].pop_front().expect("done");
+            assert_eq!(event.result, Ok(()));
+            check(call, &all, rank, &event.buffer);
+        }
+    }
+    let shares: Vec<Share> = memory.groups.iter().map(crate::Group::share).collect();
+    assert!(shares.iter().all(|share| *share == shares[0]), "all ranks agree: {shares:?}");
+    (took, shares[0])
+}
+
+#[test]
+fn long_calls_take_both_channels_and_end_sooner() {
+    for collective in [Collective::AllReduce, Collective::AllToAll, Collective::ReduceScatter] {
+        let long = call(collective, 400_000);
+        let calls = [long; 4];
+        let (alone, share) = run(Some(Channel::Inner), &calls);
+        assert_eq!(share.network, 0);
+        let (both, share) = run(None, &calls);
+        // The network's fifth of what both carry together; the first call finds that out.
+        let carried = share.network * 100 / (share.network + share.inner);
+        assert!((12..=24).contains(&carried), "{collective:?}: {carried} %");
+        let gain = alone[3].as_nanos() * 100 / both[3].as_nanos();
+        // An exchange has each link idle for the blocks that wait on another's; a ring has not.
+        let least = if collective == Collective::AllToAll { 103 } else { 110 };
+        assert!((least..=126).contains(&gain), "{collective:?}: {gain} %");
+    }
+}
+
+#[test]
+fn short_calls_stay_on_the_inner_channel() {
+    // 63 blocks.
+    let short = call(Collective::AllReduce, 4 * 63 * 256);
+    let (alone, _) = run(Some(Channel::Inner), &[short; 3]);
+    let (both, share) = run(None, &[short; 3]);
+    assert_eq!((share.network, alone), (0, both), "the same to the nanosecond");
+}
