@@ -22,7 +22,7 @@ struct Layer {
 #[rustfmt::skip]
 const LAYERS: &[Layer] = &[
     Layer { number: 5, name: "products", sans_io: false, crates: &["weft-cli", "weft-py", "weft-rdmacm", "weft-verbs", "weft-xrdma-c"] },
-    Layer { number: 4, name: "worlds",   sans_io: false, crates: &["weft-agent", "weft-lab", "weft-ports", "weft-sim", "weft-vswitch", "weft-xrdma"] },
+    Layer { number: 4, name: "worlds",   sans_io: false, crates: &["weft-agent", "weft-lab", "weft-ports", "weft-sim", "weft-vswitch", "weft-xrdma", "weft-comm"] },
     Layer { number: 3, name: "node",     sans_io: true,  crates: &["weft-node"] },
     Layer { number: 3, name: "reports",  sans_io: false, crates: &["weft-report", "weft-stat"] },
     Layer { number: 2, name: "engines",  sans_io: true,  crates: &["weft-coll", "weft-msg", "weft-rnic", "weft-transport", "weft-vpc", "weft-plan", "weft-route"] },
@@ -35,6 +35,7 @@ const WITHIN_A_LAYER: &[(&str, &str)] = &[
     ("weft-cli", "weft-verbs"),
     ("weft-coll", "weft-msg"),
     ("weft-coll", "weft-plan"),
+    ("weft-comm", "weft-xrdma"),
     ("weft-msg", "weft-rnic"),
     ("weft-rnic", "weft-transport"),
     ("weft-trace", "weft-wire"),

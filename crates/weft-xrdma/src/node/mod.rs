@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::event::epoll;
 use weft_msg::{ChannelId, Config, ConfigError, Context, OfferError, Verbs};
@@ -272,6 +272,13 @@ impl Node {
     fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
+    }
+}
+
+/// What [`Node::event_fd`] names, for as long as the node is there.
+impl AsFd for Node {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 }
 

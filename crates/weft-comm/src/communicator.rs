@@ -1,0 +1,338 @@
+//! A rank of a group, polled by its owner.
+
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+
+use rustix::event::{PollFd, PollFlags};
+use weft_coll::{
+    Call, CallError, Collective, Error, Event, Group, HEAD, Heard, Lanes, MessageLink, Share,
+};
+use weft_units::{Duration, Instant};
+use weft_xrdma::Node;
+
+use crate::link::{HostLink, Message};
+use crate::meet::Meeting;
+use crate::rendezvous::{self, Member};
+use crate::shared::{Came, Shared};
+use crate::{CommError, Options};
+
+/// A rank looks again for so long after something happened, before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+/// And sleeps for no longer than this while it waits for memory that others write to: nobody wakes it for that.
+const NAP: Duration = Duration::from_micros(100);
+/// How long a rank that leaves waits for others to take what it sent, and for a group that failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+const SHORT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A rank of a group, with buffers of type `B`.
+#[derive(Debug)]
+pub struct Communicator<B> {
+    pub(crate) node: Node,
+    pub(crate) lanes: Lanes,
+    pub(crate) group: Group<B, Message>,
+    pub(crate) options: Options,
+    pub(crate) meeting: Option<Meeting>,
+    shared: Option<Shared>,
+    last_active: Instant,
+}
+
+impl<B: AsMut<[u8]>> Communicator<B> {
+    /// Joins a group of `ranks`, which meet at an address that rank 0 listens at.
+    ///
+    /// # Errors
+    /// There is no device, ranks do not come in time or do not agree, or cannot reach each other.
+    pub fn join(
+        at: SocketAddr,
+        rank: usize,
+        ranks: usize,
+        options: Options,
+    ) -> Result<Self, CommError> {
+        let (this, port) = Self::open(rank, ranks, options, 0)?;
+        let address = this.options.node.device.address;
+        let agreement = this.options.agreement(ranks);
+        let member = Member { rank, ranks, port, address, agreement };
+        let patience = this.options.patience;
+        let found = rendezvous::meet(at, &member, patience)?;
+        this.begin(found.addresses, found.token)
+    }
+
+    /// Joins a group whose ranks listen at these addresses, in their order.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join), and where this rank's port is in use.
+    pub fn join_at(
+        addresses: &[SocketAddr],
+        rank: usize,
+        options: Options,
+    ) -> Result<Self, CommError> {
+        let ranks = addresses.len();
+        let own = addresses.get(rank).ok_or(CommError::Rank { rank, ranks })?;
+        let (this, _) = Self::open(rank, ranks, options, own.port())?;
+        // The same at all ranks, and at no other group's: two groups cannot listen at the same addresses.
+        let agreed = format!("{addresses:?} {}", this.options.agreement(ranks));
+        let token = agreed.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        this.begin(addresses.to_vec(), token)
+    }
+
+    fn open(
+        rank: usize,
+        ranks: usize,
+        options: Options,
+        port: u16,
+    ) -> Result<(Self, u16), CommError> {
+        if rank >= ranks {
+            return Err(CommError::Rank { rank, ranks });
+        }
+        let config = options.config(ranks)?;
+        let mut node = Node::new(options.node.clone())?;
+        let at = SocketAddr::from(([0; 4], port));
+        let port = node.listen(at)?.port();
+        let this = Self {
+            last_active: node.now(),
+            node,
+            lanes: Lanes::new(ranks),
+            group: Group::new(rank, config),
+            options,
+            meeting: None,
+            shared: None,
+        };
+        Ok((this, port))
+    }
+
+    fn begin(mut self, addresses: Vec<SocketAddr>, token: u64) -> Result<Self, CommError> {
+        let until = self.node.now() + self.options.patience;
+        self.connect_all(addresses, token, until)?;
+        if self.options.channels != crate::Channels::Net {
+            let config = self.options.config(self.ranks())?;
+            let longest = (config.piece + HEAD).max(1024);
+            let size = [self.rank(), self.ranks()];
+            self.shared = Some(Shared::open(token, size, longest, self.options.shm_rate, until)?);
+        }
+        Ok(self)
+    }
+
+    /// Which rank this is.
+    pub const fn rank(&self) -> usize {
+        self.group.rank()
+    }
+
+    /// How many there are.
+    pub const fn ranks(&self) -> usize {
+        self.group.ranks()
+    }
+
+    /// What each channel carried so far, in blocks.
+    pub const fn share(&self) -> Share {
+        self.group.share()
+    }
+
+    /// The time that waiting goes by.
+    pub fn now(&self) -> Instant {
+        self.node.now()
+    }
+
+    /// Whom the oldest call waits for.
+    pub fn waits_for(&self) -> Option<usize> {
+        self.group.waits_for()
+    }
+
+    /// Asks for a collective and begins it. Its result comes from [`wait`](Self::wait), in the order of calls.
+    ///
+    /// # Errors
+    /// The call cannot be, or the group failed before.
+    pub fn submit(&mut self, call: Call, buffer: B) -> Result<u64, CallError> {
+        let number = self.group.submit(call, buffer)?;
+        self.advance();
+        Ok(number)
+    }
+
+    /// What the next call came to, if that happens in time; also `None` as soon as `wake` can be read.
+    pub fn wait(
+        &mut self,
+        wake: Option<BorrowedFd<'_>>,
+        timeout: Option<Duration>,
+    ) -> Option<Event<B>> {
+        let until = timeout.map(|timeout| self.node.now() + timeout);
+        loop {
+            let moved = self.progress();
+            if let Some(event) = self.group.poll_event() {
+                return Some(event);
+            }
+            let now = self.node.now();
+            if until.is_some_and(|until| until <= now) {
+                return None;
+            }
+            if moved {
+                self.last_active = now;
+            } else if now.since(self.last_active) < SPIN {
+                // Whoever shares the processor may be who is waited for.
+                std::thread::yield_now();
+            } else if self.sleep(wake, until.map_or(Duration::MAX, |until| until.since(now))) {
+                return None;
+            }
+        }
+    }
+
+    /// Sleeps until something happens. Whether `wake` can be read.
+    fn sleep(&mut self, wake: Option<BorrowedFd<'_>>, left: Duration) -> bool {
+        let Some(sleep) = self.node.arm() else { return false };
+        let busy = self.shared.is_some() && !self.group.is_idle();
+        let nap = sleep.min(left).min(if busy { NAP } else { Duration::MAX });
+        let mut descriptors = vec![PollFd::new(&self.node, PollFlags::IN)];
+        descriptors.extend(wake.map(|wake| PollFd::from_borrowed_fd(wake, PollFlags::IN)));
+        rendezvous::wait(&mut descriptors, nap);
+        let woken = descriptors.get(1).is_some_and(|wake| !wake.revents().is_empty());
+        drop(descriptors);
+        self.node.process_event();
+        woken
+    }
+
+    /// Performs one collective: the buffer comes back with its result.
+    ///
+    /// # Errors
+    /// The call cannot be, the group failed, or nothing came of it in time.
+    pub fn run(
+        &mut self,
+        call: Call,
+        buffer: B,
+        timeout: Option<Duration>,
+    ) -> Result<B, CommError> {
+        let number = self.submit(call, buffer)?;
+        loop {
+            let Some(event) = self.wait(None, timeout) else {
+                let whom =
+                    self.waits_for().map_or_else(|| "nobody".into(), |rank| format!("rank {rank}"));
+                let after = timeout.unwrap_or(Duration::MAX);
+                return Err(CommError::TimedOut { call: number, after, whom });
+            };
+            if event.call == number {
+                event.result?;
+                return Ok(event.buffer);
+            }
+        }
+    }
+
+    /// Moves what can move. Whether anything came.
+    pub(crate) fn progress(&mut self) -> bool {
+        self.node.poll();
+        let mut left = Vec::new();
+        let mut moved = false;
+        while let Some(event) = self.node.poll_event() {
+            moved = true;
+            match event {
+                weft_xrdma::Event::Channel(event) => left.extend(self.take_in(event)),
+                other => self.take_meeting(other),
+            }
+        }
+        moved |= self.look_at_shared();
+        // Who left wrote everything before.
+        left.into_iter().for_each(|rank| self.group.peer_left(rank));
+        self.advance();
+        moved
+    }
+
+    /// Something happened on a channel. A rank that left with it.
+    fn take_in(&mut self, event: weft_msg::Event) -> Option<usize> {
+        let now = self.node.now();
+        if let weft_msg::Event::Message { channel, message } = event {
+            if !self.lanes.has(channel) {
+                self.take_hello(channel, message);
+                return None;
+            }
+            let from = self.lanes.take_in(
+                now,
+                self.node.context(),
+                weft_msg::Event::Message { channel, message },
+            );
+            if let Some(Heard::Message { from, message }) = from {
+                let Self { node, lanes, group, shared, .. } = self;
+                let net = MessageLink { context: node.context(), lanes, now };
+                let mut link = HostLink { net, shared: shared.as_mut() };
+                group.handle_message(from, Message::Net(message), &mut link);
+            }
+            return None;
+        }
+        match self.lanes.take_in(now, self.node.context(), event) {
+            Some(Heard::Left { rank }) => Some(rank),
+            Some(Heard::Gone { rank, why }) => {
+                self.group.peer_gone(rank, why.to_string());
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn look_at_shared(&mut self) -> bool {
+        let now = self.node.now();
+        let Self { node, lanes, group, shared, .. } = self;
+        let mut moved = false;
+        for from in (0..group.ranks()).filter(|&from| from != group.rank()).collect::<Vec<_>>() {
+            while let Some(came) = shared.as_mut().and_then(|shared| shared.receive(from)) {
+                let message = match came {
+                    Came::Slot(slot) => Message::Slot(slot),
+                    Came::Copied(bytes) => Message::Copied(bytes),
+                };
+                let net = MessageLink { context: node.context(), lanes, now };
+                let mut link = HostLink { net, shared: shared.as_mut() };
+                group.handle_message(from, message, &mut link);
+                moved = true;
+            }
+        }
+        moved
+    }
+
+    fn advance(&mut self) {
+        let now = self.node.now();
+        let Self { node, lanes, group, shared, .. } = self;
+        let net = MessageLink { context: node.context(), lanes, now };
+        group.advance(now, &mut HostLink { net, shared: shared.as_mut() });
+    }
+
+    /// Why the group cannot go on, if so.
+    pub const fn error(&self) -> Option<&Error> {
+        self.group.error()
+    }
+
+    /// This rank cannot go on; the others are told why.
+    pub fn give_up(&mut self, why: &str) {
+        self.group.give_up(why);
+        self.advance();
+    }
+
+    /// Waits until all ranks have come here.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn barrier(&mut self, empty: B, timeout: Option<Duration>) -> Result<(), CommError> {
+        let call = Call { collective: Collective::Barrier, ..Call::barrier() };
+        self.run(call, empty, timeout).map(drop)
+    }
+
+    /// Leaves the group, when others have what they need of this rank. Calls that are under way are given up.
+    pub fn leave(mut self) {
+        let patience = if self.group.error().is_some() { SHORT_PATIENCE } else { PATIENCE };
+        let until = self.node.now() + patience;
+        if !self.group.is_idle() {
+            let _ = self.wait_quietly(until, |this| this.group.is_idle());
+        }
+        let now = self.node.now();
+        let all: Vec<_> = self.lanes.all().collect();
+        all.into_iter().for_each(|channel| self.node.context().close(now, channel));
+        let _ = self.wait_quietly(until, |this| this.lanes.all().next().is_none());
+    }
+
+    fn wait_quietly(&mut self, until: Instant, done: impl Fn(&Self) -> bool) -> bool {
+        loop {
+            self.progress();
+            if done(self) {
+                return true;
+            }
+            if self.node.now() >= until {
+                return false;
+            }
+            self.sleep(None, Duration::from_millis(10));
+        }
+    }
+}

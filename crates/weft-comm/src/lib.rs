@@ -1,0 +1,30 @@
+//! Collectives on hosts: ranks find each other, open channels over RDMA and, where they share a machine, shared
+//! memory, and perform collectives over them ([`weft_coll`]).
+//!
+//! | what | where |
+//! | --- | --- |
+//! | who the ranks are and where | `rendezvous.rs` |
+//! | channels between all of them | `meet.rs` |
+//! | memory that ranks of one machine share | `shared/` |
+//! | both as a group's link | `link.rs` |
+//! | a rank, polled by its owner | `communicator.rs` |
+//! | a rank on a thread of its own | `worker.rs` |
+//!
+//! The device is whichever `libibverbs.so.1` finds: hardware, or Weft's own under `weft run`.
+
+mod communicator;
+mod error;
+mod link;
+mod meet;
+mod options;
+mod rendezvous;
+mod shared;
+mod worker;
+
+pub use communicator::Communicator;
+pub use error::CommError;
+pub use options::{Channels, Options};
+pub use rendezvous::{Member, rendezvous};
+pub use worker::{Buffer, Pending, Worker};
+
+pub use weft_coll::{Call, CallError, Collective, DataType, Error, Event, Op, Share};

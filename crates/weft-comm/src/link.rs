@@ -1,0 +1,59 @@
+//! Both channels of a host as a group's link.
+
+use weft_coll::{Channel, Link, MessageLink};
+use weft_xrdma::IbVerbs;
+
+use crate::shared::{Shared, Slot};
+
+/// A message of either channel.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// In the messaging layer's memory.
+    Net(weft_msg::Message),
+    /// In a slot of the memory that ranks share.
+    Slot(Slot),
+    /// Copied from there.
+    Copied(Vec<u8>),
+}
+
+/// The messaging layer's context and the memory that ranks share.
+#[derive(Debug)]
+pub(crate) struct HostLink<'a> {
+    pub(crate) net: MessageLink<'a, IbVerbs>,
+    pub(crate) shared: Option<&'a mut Shared>,
+}
+
+impl Link for HostLink<'_> {
+    type Message = Message;
+
+    fn send(
+        &mut self,
+        to: usize,
+        channel: Channel,
+        lane: u64,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<bool, String> {
+        match (&mut self.shared, channel) {
+            (Some(shared), Channel::Inner) => Ok(shared.send(to, self.net.now, head, body)),
+            _ => self.net.send(to, channel, lane, head, body),
+        }
+    }
+
+    fn bytes<'a>(&'a self, message: &'a Message) -> &'a [u8] {
+        match (message, &self.shared) {
+            (Message::Net(message), _) => self.net.bytes(message),
+            (Message::Slot(slot), Some(shared)) => shared.bytes(slot),
+            (Message::Slot(_), None) => &[],
+            (Message::Copied(bytes), _) => bytes,
+        }
+    }
+
+    fn release(&mut self, message: Message) {
+        match (message, &mut self.shared) {
+            (Message::Net(message), _) => self.net.release(message),
+            (Message::Slot(slot), Some(shared)) => shared.release(&slot),
+            (Message::Slot(_), None) | (Message::Copied(_), _) => {}
+        }
+    }
+}

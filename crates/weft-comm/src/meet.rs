@@ -1,0 +1,150 @@
+//! Channels between all ranks: of two, the one with the higher number asks, and says on each channel first who it is.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use weft_msg::{ChannelId, Payload};
+use weft_units::{Duration, Instant};
+use weft_xrdma::{Event, Message, Ticket};
+
+use crate::{CommError, Communicator};
+
+/// Begins the first message of a channel.
+const NAME: [u8; 8] = *b"weftcoll";
+const HELLO: usize = 20;
+/// How long is waited between looks at what came.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Channels that are being made.
+#[derive(Debug, Default)]
+pub(crate) struct Meeting {
+    pub(crate) token: u64,
+    /// Whom a ticket is for.
+    asked: BTreeMap<Ticket, usize>,
+    addresses: Vec<SocketAddr>,
+    until: Instant,
+    /// Why there is no channel.
+    failed: Option<CommError>,
+}
+
+fn hello(token: u64, rank: usize) -> [u8; HELLO] {
+    let mut bytes = [0; HELLO];
+    bytes[..8].copy_from_slice(&NAME);
+    bytes[8..16].copy_from_slice(&token.to_le_bytes());
+    bytes[16..].copy_from_slice(&u32::try_from(rank).expect("few ranks").to_le_bytes());
+    bytes
+}
+
+/// Who says hello, if it is one of this group.
+fn read_hello(bytes: &[u8], token: u64) -> Option<usize> {
+    let bytes: &[u8; HELLO] = bytes.try_into().ok()?;
+    let number = u32::from_le_bytes(bytes[16..].try_into().expect("four bytes"));
+    let ours = bytes[..8] == NAME && bytes[8..16] == token.to_le_bytes();
+    ours.then(|| usize::try_from(number).expect("a word"))
+}
+
+impl<B: AsMut<[u8]>> Communicator<B> {
+    /// Makes channels to all others, which listen at these addresses.
+    pub(crate) fn connect_all(
+        &mut self,
+        addresses: Vec<SocketAddr>,
+        token: u64,
+        until: Instant,
+    ) -> Result<(), CommError> {
+        let meeting = Meeting { token, asked: BTreeMap::new(), addresses, until, failed: None };
+        self.meeting = Some(meeting);
+        for _ in 0..self.options.lanes {
+            (0..self.rank()).try_for_each(|rank| self.ask(rank))?;
+        }
+        loop {
+            self.progress();
+            let meeting = self.meeting.as_mut().expect("it is going on");
+            if let Some(error) = meeting.failed.take() {
+                return Err(error);
+            }
+            if let Some(error) = self.group.error() {
+                return Err(error.clone().into());
+            }
+            let own = self.group.rank();
+            let missing = (0..self.group.ranks())
+                .find(|&rank| rank != own && self.lanes.to(rank).len() < self.options.lanes);
+            let Some(rank) = missing else { return Ok(()) };
+            if self.node.now() >= until {
+                let why = "it did not come in time".into();
+                return Err(CommError::Channel { rank, at: meeting.addresses[rank], why });
+            }
+            self.node.wait(Some(LOOK));
+        }
+    }
+
+    fn ask(&mut self, rank: usize) -> Result<(), CommError> {
+        let Some(meeting) = &mut self.meeting else { return Ok(()) };
+        let ticket = self.node.connect(meeting.addresses[rank])?;
+        meeting.asked.insert(ticket, rank);
+        Ok(())
+    }
+
+    /// Something about channels that are being made.
+    pub(crate) fn take_meeting(&mut self, event: Event) {
+        let Some(meeting) = &mut self.meeting else { return };
+        match event {
+            Event::Connected { ticket, channel } => {
+                let Some(rank) = meeting.asked.remove(&ticket) else { return };
+                let (now, hello) = (self.node.now(), hello(meeting.token, self.group.rank()));
+                let sent = self.node.context().send(now, channel, Payload::Copy(&hello));
+                match sent {
+                    Ok(_) => self.lanes.add(rank, channel),
+                    Err(error) => {
+                        let (at, why) = (meeting.addresses[rank], error.to_string());
+                        meeting.failed = Some(CommError::Channel { rank, at, why });
+                    }
+                }
+            }
+            Event::ConnectFailed { ticket, error } => {
+                let Some(rank) = meeting.asked.remove(&ticket) else { return };
+                // It may not listen yet.
+                if self.node.now() < meeting.until {
+                    let asked = self.ask(rank);
+                    if let (Err(error), Some(meeting)) = (asked, &mut self.meeting) {
+                        meeting.failed = Some(error);
+                    }
+                } else {
+                    let (at, why) = (meeting.addresses[rank], error.to_string());
+                    meeting.failed = Some(CommError::Channel { rank, at, why });
+                }
+            }
+            // Who came and could not be taken tries again, or is missed.
+            Event::AcceptFailed { .. } | Event::Channel(_) => {}
+            _ => {}
+        }
+    }
+
+    /// The first message of a channel that somebody else began.
+    pub(crate) fn take_hello(&mut self, channel: ChannelId, message: Message) {
+        let now = self.node.now();
+        let lanes = self.options.lanes;
+        let context = self.node.context();
+        let token = self.meeting.as_ref().map(|meeting| meeting.token);
+        let who = token.and_then(|token| read_hello(context.body(&message), token));
+        context.release(now, message);
+        let own = self.group.rank();
+        match who.filter(|&rank| rank > own && rank < self.group.ranks()) {
+            Some(rank) if self.lanes.to(rank).len() < lanes => self.lanes.add(rank, channel),
+            // None of this group.
+            _ => context.abort(now, channel),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ranks_of_the_group_are_let_in() {
+        assert_eq!(read_hello(&hello(7, 3), 7), Some(3));
+        assert_eq!(read_hello(&hello(7, 3), 8), None);
+        assert_eq!(read_hello(&hello(7, 3)[..19], 7), None);
+        assert_eq!(read_hello(b"another program says", 7), None);
+    }
+}

@@ -1,0 +1,128 @@
+//! How a rank takes part.
+
+use std::str::FromStr;
+
+use weft_coll::Config;
+use weft_units::{ByteCount, Duration};
+
+use crate::CommError;
+
+/// What carries a group's messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Channels {
+    /// RDMA.
+    #[default]
+    Net,
+    /// Memory that all ranks share: they run on one machine.
+    Shm,
+    /// Both at once (Astral, section 3.3). Ranks run on one machine, and each has a network to the others.
+    Hybrid,
+}
+
+impl Channels {
+    /// Its name on command lines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Net => "net",
+            Self::Shm => "shm",
+            Self::Hybrid => "hybrid",
+        }
+    }
+}
+
+impl FromStr for Channels {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::Net, Self::Shm, Self::Hybrid];
+        let found = all.into_iter().find(|channels| channels.name() == text);
+        found
+            .ok_or_else(|| weft_units::unknown_name("kind of channels", text, &all.map(Self::name)))
+    }
+}
+
+/// How a rank takes part. All ranks of a group have the same, but for the node.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The device, and the parameters of messages.
+    pub node: weft_xrdma::Options,
+    /// What carries messages.
+    pub channels: Channels,
+    /// Channels over RDMA between two ranks: queue pairs, each on as many paths as the device takes.
+    pub lanes: usize,
+    /// The order of ranks in rings and chains (`weft plan ring`), or by number.
+    pub order: Option<Vec<usize>>,
+    /// Bytes of the longest piece that is a message.
+    pub piece: ByteCount,
+    /// Bytes a second that shared memory carries between two ranks at most, as a link that it stands for would.
+    pub shm_rate: Option<u64>,
+    /// How long ranks wait for each other to come.
+    pub patience: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let mut node = weft_xrdma::Options::default();
+        // A rank that leaves waits for what it sent to be taken.
+        node.config.close_timeout = Duration::from_secs(30);
+        Self {
+            node,
+            channels: Channels::default(),
+            lanes: 2,
+            order: None,
+            piece: ByteCount((64 << 10) - 64),
+            shm_rate: None,
+            patience: Duration::from_secs(60),
+        }
+    }
+}
+
+/// More lanes between two ranks would be a mistake.
+const MOST_LANES: usize = 64;
+/// Pieces are at least a row of elements, and fit a message.
+const PIECES: [u64; 2] = [64, 16 << 20];
+
+impl Options {
+    /// What the group is told.
+    pub(crate) fn config(&self, ranks: usize) -> Result<Config, CommError> {
+        let refuse = |why: String| Err(CommError::Options(why));
+        if self.lanes == 0 || self.lanes > MOST_LANES {
+            return refuse(format!("{} lanes, expected 1 to {MOST_LANES}", self.lanes));
+        }
+        if self.piece.0 < PIECES[0] || self.piece.0 > PIECES[1] {
+            return refuse(format!("pieces of {}, expected 64 B to 16 MiB", self.piece));
+        }
+        let mut order = self.order.clone().unwrap_or_else(|| (0..ranks).collect());
+        let only = match self.channels {
+            Channels::Net => Some(weft_coll::Channel::Network),
+            Channels::Shm => Some(weft_coll::Channel::Inner),
+            Channels::Hybrid => None,
+        };
+        let mut config = Config::of(ranks, only);
+        core::mem::swap(&mut config.order, &mut order);
+        let mut sorted = config.order.clone();
+        sorted.sort_unstable();
+        if sorted != (0..ranks).collect::<Vec<_>>() {
+            return refuse(format!(
+                "the order {:?} does not name each of {ranks} ranks once",
+                config.order
+            ));
+        }
+        // Elements of every type fit whole.
+        config.piece = usize::try_from(self.piece.0 / 8 * 8).expect("16 MiB at most");
+        Ok(config)
+    }
+
+    /// What all ranks must have the same of.
+    pub(crate) fn agreement(&self, ranks: usize) -> String {
+        let order =
+            self.order.as_ref().map_or_else(|| String::from("-"), |order| format!("{order:?}"));
+        let order = order.replace(' ', "");
+        let Self { channels, lanes, piece, .. } = self;
+        format!(
+            "ranks={ranks},channels={},lanes={lanes},piece={},order={order}",
+            channels.name(),
+            piece.0
+        )
+    }
+}

@@ -1,0 +1,66 @@
+//! A file in memory that processes share. All `unsafe` of this crate is here.
+#![expect(unsafe_code, reason = "memory that other processes write to")]
+
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU32;
+use std::fs::File;
+use std::io;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// A file, mapped.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it is memory of the process; what threads of it do there is no more than what other processes do.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Maps the first bytes of a file, which must be so long.
+    pub(super) fn of(file: &File, len: usize) -> io::Result<Self> {
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the kernel chooses a free range; the file is ours and is not made shorter.
+        let start = unsafe { mmap(core::ptr::null_mut(), len, both, MapFlags::SHARED, file, 0)? };
+        let start = NonNull::new(start.cast()).expect("a mapping is not at zero");
+        Ok(Self { start, len })
+    }
+
+    /// A word at a multiple of four bytes.
+    pub(super) fn word(&self, at: usize) -> &AtomicU32 {
+        assert!(at.is_multiple_of(4) && at + 4 <= self.len, "a word inside");
+        // SAFETY: it is inside and aligned, lives as long as `self`, and is only ever used as an atomic.
+        unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(at).cast()) }
+    }
+
+    /// Copies bytes to a place that nobody else uses now.
+    pub(super) fn write(&self, at: usize, bytes: &[u8]) {
+        assert!(at <= self.len && bytes.len() <= self.len - at, "inside");
+        // SAFETY: it is inside; the state of the slot says that no other rank looks at it, and `bytes`, which is this
+        // process' own, does not overlap.
+        unsafe {
+            core::ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                self.start.as_ptr().add(at),
+                bytes.len(),
+            );
+        }
+    }
+
+    /// Bytes of a place that nobody writes to now.
+    pub(super) fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        assert!(at <= self.len && len <= self.len - at, "inside");
+        // SAFETY: it is inside; the state of the slot says that its writer is done with it until this rank gives it
+        // back. Ranks of one group are one user's and one job's: they trust each other with this file.
+        unsafe { core::slice::from_raw_parts(self.start.as_ptr().add(at), len) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: it is this mapping, and nobody has a reference into it any more.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}

@@ -1,0 +1,332 @@
+//! Memory that all ranks of a machine share, for messages: from each rank to each other some slots, and a ring of words
+//! that says in which order they were filled.
+//!
+//! A slot's state is 0 while it is the sender's and 1 while it is the receiver's, who gives slots back in any order. A
+//! word of the ring names a slot and the length of its message, or is 0 when it is the sender's again.
+
+mod mapping;
+
+use core::sync::atomic::Ordering;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+use weft_units::{Duration, Instant};
+
+use crate::CommError;
+use crate::rendezvous::{now, wait};
+use mapping::Mapping;
+
+/// Slots from one rank to another: as many as keep both ends busy, and few enough to stay in the processor's cache.
+const SLOTS: usize = 16;
+/// Slots that a receiver may keep before it copies messages out, so that others can come.
+const KEPT: usize = SLOTS / 2;
+/// Bits of a ring's word that name the slot; the others are the message's length and one more.
+const SLOT_BITS: u32 = 5;
+/// Cache lines; the ring's words share one, slots' states are apart.
+const LINE: usize = 64;
+/// The head of the file: a name, sizes, and a word for each rank that has come.
+const HEAD: usize = 4096;
+const NAME: u32 = 0x5743_4f4c;
+const CAME: usize = 64;
+/// Ranks that have a word there.
+const MOST: usize = (HEAD - CAME) / 4;
+/// How much a paced link may be ahead of its rate: its sender looks at it now and then only.
+const AHEAD: Duration = Duration::from_micros(300);
+/// How long a rank rests before it looks for the file again.
+const AGAIN: Duration = Duration::from_millis(2);
+
+/// A message in a slot.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    from: usize,
+    slot: usize,
+    len: usize,
+}
+
+/// What came by a ring.
+#[derive(Debug)]
+pub(crate) enum Came {
+    /// It stays in its slot until it is given back.
+    Slot(Slot),
+    /// Too many stay already.
+    Copied(Vec<u8>),
+}
+
+/// The memory, as a rank sees it.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    mapping: Mapping,
+    rank: usize,
+    ranks: usize,
+    room: usize,
+    /// The next word of the ring to write, for each receiver; to read, for each sender.
+    write: Vec<usize>,
+    read: Vec<usize>,
+    /// How many slots of each sender are kept.
+    kept: Vec<usize>,
+    /// Bytes a second to each receiver, and when each has carried what it was given.
+    rate: Option<u64>,
+    free_at: Vec<Instant>,
+}
+
+/// The file, until all ranks have opened it.
+struct Name(PathBuf);
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Shared {
+    /// Opens the memory of a group, whose token nobody else has. Rank 0 makes it; its name is gone when all have it.
+    ///
+    /// # Errors
+    /// There is no room, or ranks are on another machine.
+    pub(crate) fn open(
+        token: u64,
+        [rank, ranks]: [usize; 2],
+        longest: usize,
+        rate: Option<u64>,
+        until: Instant,
+    ) -> Result<Self, CommError> {
+        let path = PathBuf::from(format!("/dev/shm/weft-coll-{token:016x}"));
+        let failed = |why: String| CommError::Shared { path: path.display().to_string(), why };
+        if ranks > MOST {
+            return Err(failed(format!("{ranks} ranks; {MOST} can share memory")));
+        }
+        let room = longest.next_multiple_of(LINE);
+        let len = HEAD + ranks * ranks * pair_len(room);
+        let name = (rank == 0).then(|| Name(path.clone()));
+        let file = match rank {
+            0 => create(&path, len).map_err(|error| failed(error.to_string()))?,
+            _ => find(&path, len, until).map_err(failed)?,
+        };
+        let mapping = Mapping::of(&file, len).map_err(|error| failed(error.to_string()))?;
+        let shared = Self {
+            mapping,
+            rank,
+            ranks,
+            room,
+            write: vec![0; ranks],
+            read: vec![0; ranks],
+            kept: vec![0; ranks],
+            rate,
+            free_at: vec![Instant::default(); ranks],
+        };
+        if rank == 0 {
+            shared.mapping.word(0).store(NAME, Ordering::Release);
+        }
+        shared.mapping.word(CAME + 4 * rank).store(1, Ordering::Release);
+        let all = || {
+            let came = |other| shared.mapping.word(CAME + 4 * other).load(Ordering::Acquire) == 1;
+            (0..ranks).find(|&other| !came(other))
+        };
+        while let Some(missing) = all() {
+            if now() >= until {
+                return Err(failed(format!(
+                    "rank {missing} did not open it: is it on this machine?"
+                )));
+            }
+            wait(&mut [], AGAIN);
+        }
+        drop(name);
+        Ok(shared)
+    }
+
+    /// Where what one rank sends another is.
+    fn pair(&self, from: usize, to: usize) -> usize {
+        HEAD + (from * self.ranks + to) * pair_len(self.room)
+    }
+
+    /// Where a slot's state is; its message follows.
+    fn slot(&self, from: usize, to: usize, slot: usize) -> usize {
+        self.pair(from, to) + LINE + slot * (LINE + self.room)
+    }
+
+    /// Copies a message to its receiver. Whether there was room.
+    pub(crate) fn send(&mut self, to: usize, now: Instant, head: &[u8], body: &[u8]) -> bool {
+        let len = head.len() + body.len();
+        assert!(len <= self.room, "messages are as long as was said");
+        let is_free = |slot: &usize| {
+            let state = self.mapping.word(self.slot(self.rank, to, *slot));
+            state.load(Ordering::Acquire) == 0
+        };
+        let next = self.write[to];
+        let Some(slot) = (next..next + SLOTS).map(|slot| slot % SLOTS).find(is_free) else {
+            return false;
+        };
+        let word = self.mapping.word(self.pair(self.rank, to) + 4 * next);
+        if word.load(Ordering::Acquire) != 0 || !pace(self.rate, &mut self.free_at[to], now, len) {
+            return false;
+        }
+        let at = self.slot(self.rank, to, slot);
+        self.mapping.write(at + LINE, head);
+        self.mapping.write(at + LINE + head.len(), body);
+        self.mapping.word(at).store(1, Ordering::Relaxed);
+        let told = (len + 1) << SLOT_BITS | slot;
+        word.store(u32::try_from(told).expect("a short message"), Ordering::Release);
+        self.write[to] = (next + 1) % SLOTS;
+        true
+    }
+
+    /// The next message of a rank.
+    pub(crate) fn receive(&mut self, from: usize) -> Option<Came> {
+        let next = self.read[from];
+        let word = self.mapping.word(self.pair(from, self.rank) + 4 * next);
+        let told = word.load(Ordering::Acquire) as usize;
+        let len = (told >> SLOT_BITS).checked_sub(1)?;
+        // Whoever wrote that did not mean a message; it is cut, and the group refuses it.
+        let (slot, len) = (told % SLOTS, len.min(self.room));
+        word.store(0, Ordering::Release);
+        self.read[from] = (next + 1) % SLOTS;
+        if self.kept[from] < KEPT {
+            self.kept[from] += 1;
+            return Some(Came::Slot(Slot { from, slot, len }));
+        }
+        let at = self.slot(from, self.rank, slot);
+        let copy = self.mapping.bytes(at + LINE, len).to_vec();
+        self.mapping.word(at).store(0, Ordering::Release);
+        Some(Came::Copied(copy))
+    }
+
+    /// A message's bytes.
+    pub(crate) fn bytes(&self, slot: &Slot) -> &[u8] {
+        self.mapping.bytes(self.slot(slot.from, self.rank, slot.slot) + LINE, slot.len)
+    }
+
+    /// Gives a slot back.
+    pub(crate) fn release(&mut self, slot: &Slot) {
+        self.kept[slot.from] -= 1;
+        let at = self.slot(slot.from, self.rank, slot.slot);
+        self.mapping.word(at).store(0, Ordering::Release);
+    }
+}
+
+/// Bytes for what one rank sends another.
+const fn pair_len(room: usize) -> usize {
+    LINE + SLOTS * (LINE + room)
+}
+
+/// Whether a link of this rate takes a message now.
+fn pace(rate: Option<u64>, free_at: &mut Instant, now: Instant, len: usize) -> bool {
+    let Some(rate) = rate else { return true };
+    if now < *free_at {
+        return false;
+    }
+    let nanos = len as u128 * 1_000_000_000 / u128::from(rate.max(1));
+    let takes = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+    *free_at = (*free_at).max(now - AHEAD) + takes;
+    true
+}
+
+fn create(path: &PathBuf, len: usize) -> std::io::Result<File> {
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+    file.set_len(len as u64)?;
+    Ok(file)
+}
+
+/// The file that rank 0 makes, when it is there and has its name.
+fn find(path: &PathBuf, len: usize, until: Instant) -> Result<File, String> {
+    loop {
+        let opened = OpenOptions::new().read(true).write(true).open(path);
+        let why = match opened {
+            Ok(file) => {
+                let long = file.metadata().is_ok_and(|about| about.len() == len as u64);
+                let mapping = if long {
+                    Mapping::of(&file, HEAD)
+                } else {
+                    Err(std::io::ErrorKind::UnexpectedEof.into())
+                };
+                match mapping {
+                    Ok(head) if head.word(0).load(Ordering::Acquire) == NAME => return Ok(file),
+                    Ok(_) => "it has no content yet".into(),
+                    Err(error) => error.to_string(),
+                }
+            }
+            Err(error) => error.to_string(),
+        };
+        if now() >= until {
+            return Err(format!(
+                "{why}: shared memory is for ranks of one machine; is rank 0 on this one?"
+            ));
+        }
+        wait(&mut [], AGAIN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(token: u64) -> (Shared, Shared) {
+        let until = now() + Duration::from_secs(20);
+        let open = move |rank| Shared::open(token, [rank, 2], 1000, None, until).unwrap();
+        let other = std::thread::spawn(move || open(1));
+        (open(0), other.join().unwrap())
+    }
+
+    #[test]
+    fn messages_arrive_in_order_while_slots_are_given_back_in_any() {
+        let token = crate::rendezvous::random();
+        let (mut one, mut other) = pair(token);
+        assert!(
+            !PathBuf::from(format!("/dev/shm/weft-coll-{token:016x}")).exists(),
+            "its name is gone"
+        );
+        let mut rng = weft_units::Seed(3).child("slots", 0).rng();
+        let (mut sent, mut got) = (0u32, 0u32);
+        let mut kept = Vec::new();
+        while got < 5_000 {
+            if rng.chance(1, 2) {
+                let body = vec![u8::try_from(sent % 251).unwrap(); rng.index(997)];
+                sent += u32::from(one.send(1, Instant::default(), &sent.to_le_bytes()[..3], &body));
+            }
+            let came = if rng.chance(1, 2) { other.receive(0) } else { None };
+            match came {
+                Some(Came::Slot(slot)) => {
+                    check(other.bytes(&slot), got);
+                    got += 1;
+                    kept.push(slot);
+                }
+                Some(Came::Copied(bytes)) => {
+                    check(&bytes, got);
+                    got += 1;
+                }
+                None => {}
+            }
+            if !kept.is_empty() && rng.chance(1, 2) {
+                other.release(&kept.swap_remove(rng.index(kept.len())));
+            }
+        }
+        assert!(other.receive(1).is_none(), "nobody sends to itself");
+    }
+
+    fn check(bytes: &[u8], number: u32) {
+        assert_eq!(bytes[..3], number.to_le_bytes()[..3]);
+        assert!(bytes[3..].iter().all(|&byte| u32::from(byte) == number % 251));
+    }
+
+    #[test]
+    fn a_paced_link_carries_its_rate() {
+        let (mut at, mut now, mut carried) =
+            (Instant::default(), Instant::from_nanos(1 << 40), 0u64);
+        let began = now;
+        while now.since(began) < Duration::from_secs(1) {
+            carried += 50_000 * u64::from(pace(Some(100_000_000), &mut at, now, 50_000));
+            now += Duration::from_micros(70);
+        }
+        assert!((99_000_000..=100_500_000).contains(&carried), "{carried}");
+    }
+
+    #[test]
+    fn who_does_not_come_is_named() {
+        let token = crate::rendezvous::random();
+        let soon = now() + Duration::from_millis(100);
+        let error = Shared::open(token, [0, 2], 100, None, soon).unwrap_err().to_string();
+        assert!(error.contains("rank 1 did not open it"), "{error}");
+        let error = Shared::open(token, [1, 2], 100, None, soon).unwrap_err().to_string();
+        assert!(error.contains("is rank 0 on this one?"), "{error}");
+    }
+}

@@ -1,0 +1,194 @@
+//! A rank on a thread of its own: programs that compute meanwhile, and ask from any thread.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time;
+
+use rustix::event::{EventfdFlags, eventfd};
+use weft_coll::{Call, Error};
+use weft_units::Duration;
+
+use crate::error::socket;
+use crate::{CommError, Communicator};
+
+/// A buffer that a thread may work on.
+pub struct Buffer(pub Box<dyn AsMut<[u8]> + Send>);
+
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        (*self.0).as_mut()
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Buffer")
+    }
+}
+
+/// How often the thread says whom it waits for.
+const TELL: Duration = Duration::from_millis(500);
+const NOBODY: usize = usize::MAX;
+
+struct Order {
+    call: Call,
+    buffer: Buffer,
+    outcome: Arc<Outcome>,
+}
+
+/// What came of an order, and its buffer, which whoever waits for it is to drop.
+type Done = (Result<(), String>, Option<Buffer>);
+
+#[derive(Default)]
+struct Outcome {
+    done: Mutex<Option<Done>>,
+    changed: Condvar,
+}
+
+impl Outcome {
+    fn lock(&self) -> MutexGuard<'_, Option<Done>> {
+        self.done.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn set(&self, result: Result<(), String>, buffer: Option<Buffer>) {
+        *self.lock() = Some((result, buffer));
+        self.changed.notify_all();
+    }
+}
+
+/// A rank on a thread of its own. The thread leaves the group when this is dropped.
+#[derive(Debug)]
+pub struct Worker {
+    orders: Option<Sender<Order>>,
+    wake: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+    waits_for: Arc<AtomicUsize>,
+}
+
+/// A collective that is under way. It holds its buffer until it is dropped.
+#[derive(Clone)]
+pub struct Pending {
+    outcome: Arc<Outcome>,
+    waits_for: Arc<AtomicUsize>,
+}
+
+impl fmt::Debug for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("done", &self.is_done()).finish()
+    }
+}
+
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.call)
+    }
+}
+
+impl Worker {
+    /// Gives a rank a thread.
+    ///
+    /// # Errors
+    /// The kernel has no descriptor or thread left.
+    pub fn start(rank: Communicator<Buffer>) -> Result<Self, CommError> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = Arc::new(eventfd(0, flags).map_err(socket("an eventfd"))?);
+        let (orders, taken) = channel();
+        let waits_for = Arc::new(AtomicUsize::new(NOBODY));
+        let (woken, whom) = (Arc::clone(&wake), Arc::clone(&waits_for));
+        let builder = std::thread::Builder::new().name("weft-coll".into());
+        let thread = builder.spawn(move || serve(rank, &taken, &woken, &whom));
+        let thread = Some(thread.map_err(socket("a thread"))?);
+        Ok(Self { orders: Some(orders), wake, thread, waits_for })
+    }
+
+    /// Asks for a collective. Calls are done in the order they are made here.
+    pub fn submit(&self, call: Call, buffer: Buffer) -> Pending {
+        let outcome = Arc::new(Outcome::default());
+        let order = Order { call, buffer, outcome: Arc::clone(&outcome) };
+        let sent = self.orders.as_ref().map(|orders| orders.send(order));
+        if let Some(Err(refused)) = sent {
+            let why = "the thread that performs collectives has ended".into();
+            refused.0.outcome.set(Err(why), Some(refused.0.buffer));
+        }
+        self.wake();
+        Pending { outcome, waits_for: Arc::clone(&self.waits_for) }
+    }
+
+    fn wake(&self) {
+        // A counter that is full wakes as well.
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.orders = None;
+        self.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Pending {
+    /// Whether it is done, or failed.
+    pub fn is_done(&self) -> bool {
+        self.outcome.lock().is_some()
+    }
+
+    /// Waits until it is done, and says whether the buffer holds the result; `None` if that is not so in time.
+    pub fn wait(&self, timeout: time::Duration) -> Option<Result<(), String>> {
+        let done = self.outcome.lock();
+        let waited = self.outcome.changed.wait_timeout_while(done, timeout, |done| done.is_none());
+        let (done, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+        done.as_ref().map(|(result, _)| result.clone())
+    }
+
+    /// Which rank the group waits for, if it has for a while.
+    pub fn waits_for(&self) -> Option<usize> {
+        Some(self.waits_for.load(Ordering::Relaxed)).filter(|&rank| rank != NOBODY)
+    }
+}
+
+/// The thread.
+fn serve(
+    mut rank: Communicator<Buffer>,
+    orders: &Receiver<Order>,
+    wake: &OwnedFd,
+    whom: &AtomicUsize,
+) {
+    let mut pending: BTreeMap<u64, Arc<Outcome>> = BTreeMap::new();
+    loop {
+        let mut counted = [0; 8];
+        let _ = rustix::io::read(wake, &mut counted);
+        loop {
+            match orders.try_recv() {
+                Ok(Order { call, buffer, outcome }) => match rank.submit(call, buffer) {
+                    Ok(number) => drop(pending.insert(number, outcome)),
+                    Err(error) => outcome.set(Err(error.to_string()), None),
+                },
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    let why = "the group was left while it was under way".to_owned();
+                    pending.into_values().for_each(|outcome| outcome.set(Err(why.clone()), None));
+                    return rank.leave();
+                }
+            }
+        }
+        match rank.wait(Some(wake.as_fd()), Some(TELL)) {
+            Some(event) => {
+                whom.store(NOBODY, Ordering::Relaxed);
+                if let Some(outcome) = pending.remove(&event.call) {
+                    let result = event.result.map_err(|error: Error| error.to_string());
+                    outcome.set(result, Some(event.buffer));
+                }
+            }
+            None => whom.store(rank.waits_for().unwrap_or(NOBODY), Ordering::Relaxed),
+        }
+    }
+}
