@@ -27,3 +27,6 @@ pub mod vpc;
 pub mod ports;
 #[path = "../../crates/weft-plan/tests/properties/mod.rs"]
 pub mod plan;
+
+#[path = "../../crates/weft-coll/tests/properties/mod.rs"]
+pub mod coll;

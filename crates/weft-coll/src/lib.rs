@@ -31,6 +31,7 @@ mod group;
 mod head;
 mod lanes;
 mod link;
+pub mod pattern;
 #[cfg(test)]
 mod tests;
 

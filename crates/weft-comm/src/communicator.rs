@@ -68,12 +68,46 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         let ranks = addresses.len();
         let own = addresses.get(rank).ok_or(CommError::Rank { rank, ranks })?;
         let (this, _) = Self::open(rank, ranks, options, own.port())?;
-        // The same at all ranks, and at no other group's: two groups cannot listen at the same addresses.
-        let agreed = format!("{addresses:?} {}", this.options.agreement(ranks));
-        let token = agreed.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let token = this.token(addresses);
         this.begin(addresses.to_vec(), token)
+    }
+
+    /// Opens a rank's device and listens, for owners that tell ranks of each other's addresses in a way of their own.
+    /// Says where it listens; [`connect`](Self::connect) goes on.
+    ///
+    /// # Errors
+    /// There is no device, or an option cannot be.
+    pub fn listen(
+        rank: usize,
+        ranks: usize,
+        options: Options,
+    ) -> Result<(Self, SocketAddr), CommError> {
+        let (this, port) = Self::open(rank, ranks, options, 0)?;
+        let address = SocketAddr::new(this.node.address(), port);
+        Ok((this, address))
+    }
+
+    /// Joins the group whose ranks listen at these addresses, in their order.
+    ///
+    /// # Errors
+    /// Ranks do not come in time, or cannot reach each other.
+    pub fn connect(self, addresses: &[SocketAddr]) -> Result<Self, CommError> {
+        let (rank, ranks) = (self.rank(), self.ranks());
+        if addresses.len() != ranks {
+            let why =
+                format!("{} addresses for {ranks} ranks (this is rank {rank})", addresses.len());
+            return Err(CommError::Options(why));
+        }
+        let token = self.token(addresses);
+        self.begin(addresses.to_vec(), token)
+    }
+
+    /// A number that all ranks know, and no other group: two groups cannot listen at the same addresses.
+    fn token(&self, addresses: &[SocketAddr]) -> u64 {
+        let agreed = format!("{addresses:?} {}", self.options.agreement(self.ranks()));
+        agreed.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
     }
 
     fn open(

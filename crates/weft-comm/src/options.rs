@@ -83,6 +83,23 @@ const MOST_LANES: usize = 64;
 const PIECES: [u64; 2] = [64, 16 << 20];
 
 impl Options {
+    /// Gives an option a value: `channels`, `lanes`, `piece`, or one of the node's (`weft_xrdma::Options::set`).
+    ///
+    /// # Errors
+    /// There is no such option, or the value is none of it.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), CommError> {
+        let refused = |error: String| CommError::Options(format!("{name}={value}: {error}"));
+        match name {
+            "channels" => self.channels = value.parse().map_err(refused)?,
+            "lanes" => self.lanes = value.parse().map_err(|_| refused("not a number".into()))?,
+            "piece" => self.piece = value.parse().map_err(|_| refused("not bytes".into()))?,
+            _ => {
+                self.node.set(name, value).map_err(|error| CommError::Options(error.to_string()))?
+            }
+        }
+        Ok(())
+    }
+
     /// What the group is told.
     pub(crate) fn config(&self, ranks: usize) -> Result<Config, CommError> {
         let refuse = |why: String| Err(CommError::Options(why));

@@ -2,6 +2,7 @@
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
+use weft_comm::CommError;
 use weft_msg::{CloseReason, ConfigError, Refused, SendError};
 use weft_xrdma::NodeError;
 
@@ -37,6 +38,18 @@ impl Raise for NodeError {
             Self::Config(_) => "OptionError",
             Self::Offer(_) | Self::Socket { .. } | Self::Peer { .. } => "ConnectError",
             _ => "Error",
+        }
+    }
+}
+
+impl Raise for CommError {
+    fn class(&self) -> &'static str {
+        match self {
+            Self::Node(error) => error.class(),
+            Self::Rank { .. } | Self::Options(_) | Self::Call(_) => "OptionError",
+            Self::TimedOut { .. } => "Timeout",
+            Self::Group(_) => "Closed",
+            _ => "ConnectError",
         }
     }
 }

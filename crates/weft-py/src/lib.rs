@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | a node, and the interpreter's lock while it waits | `node.rs`, `shared.rs` |
 //! | bodies without a copy, in both directions | `message.rs`, `memory.rs` |
+//! | collectives, on a thread of their own | `group.rs` |
 //! | errors as exceptions | `error.rs` |
 
 use pyo3::prelude::*;
@@ -12,6 +13,7 @@ use pyo3::prelude::*;
 mod body;
 mod error;
 mod event;
+mod group;
 mod memory;
 mod message;
 mod node;
@@ -22,6 +24,8 @@ mod shared;
 mod _weft {
     #[pymodule_export]
     use crate::event::Event;
+    #[pymodule_export]
+    use crate::group::{Group, Work};
     #[pymodule_export]
     use crate::memory::Memory;
     #[pymodule_export]

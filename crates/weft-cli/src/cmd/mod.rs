@@ -9,6 +9,7 @@ use crate::output::Output;
 
 mod adm;
 mod capture;
+mod coll;
 mod completions;
 mod demo;
 mod device;
@@ -44,6 +45,7 @@ Examples:
   weft stat                                  the channels of running programs
   weft experiment run stellar-fig12          a paper's figure, its value beside ours
   weft sim run mine.toml --html out/mine.html
+  weft coll perf --ranks 4                   collectives, measured as nccl-tests does
   weft plan ports plans/astral.toml          source ports whose flows share no links
   weft list policies                         how a connection can choose its paths
 ";
@@ -93,6 +95,7 @@ commands! {
     Perf => perf;
     Ping => ping;
     Plan => plan;
+    Coll => coll;
     Capture => capture;
     Run => run;
     Device => device;

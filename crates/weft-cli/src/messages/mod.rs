@@ -76,7 +76,18 @@ impl NodeOptions {
     /// # Errors
     /// A parameter is wrong, or there is no device.
     pub(crate) fn open(&self, trace_every: u32) -> Result<Node> {
-        let mut config = Config { trace_every, ..Config::default() };
+        self.begin(|mut options| {
+            options.config.trace_every = trace_every;
+            Ok(Node::new(options)?)
+        })
+    }
+
+    /// The same for whoever makes a node in another way, and says so where there is no device: with the `NodeError`.
+    ///
+    /// # Errors
+    /// A parameter is wrong, there is no device, or what `make` says.
+    pub(crate) fn begin<T>(&self, make: impl FnOnce(Options) -> Result<T>) -> Result<T> {
+        let mut config = Config::default();
         for setting in &self.set {
             let (name, value) = setting
                 .split_once('=')
@@ -87,17 +98,19 @@ impl NodeOptions {
         if self.device == Device::Weft && !here {
             return self.begin_again("as asked");
         }
-        match Node::new(Options { config, ..Options::default() }) {
-            Err(NodeError::Verbs(VerbsLibraryError::NoDevice | VerbsLibraryError::Missing(_)))
-                if self.device == Device::Auto && !here =>
-            {
-                self.begin_again("this machine has none")
+        make(Options { config, ..Options::default() }).or_else(|error| {
+            let missing = matches!(
+                error.downcast_ref(),
+                Some(NodeError::Verbs(VerbsLibraryError::NoDevice | VerbsLibraryError::Missing(_)))
+            );
+            if missing && self.device == Device::Auto && !here {
+                return self.begin_again("this machine has none");
             }
-            node => Ok(node?),
-        }
+            Err(error)
+        })
     }
 
-    fn begin_again(&self, why: &str) -> Result<Node> {
+    fn begin_again<T>(&self, why: &str) -> Result<T> {
         let folder = libraries::find(self.libraries.as_deref())?;
         // On standard error: what the command finds out is on the other.
         anstream::eprintln!("on Weft's own RDMA device, {why}");

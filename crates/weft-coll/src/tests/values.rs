@@ -1,26 +1,17 @@
-//! Buffers, and what they must hold afterwards: computed plainly, without schedules.
+//! Random calls, their buffers, and what they must hold afterwards.
 
 use alloc::vec::Vec;
 
-use half::{bf16, f16};
 use weft_plan::collective::DataType;
 use weft_units::Rng;
 
-use crate::{Call, Collective, Op};
+use crate::{Call, Collective, Op, pattern};
 
 /// An element from a small whole number.
-pub(super) fn element(data_type: DataType, value: i64) -> Vec<u8> {
-    let short = i8::try_from(value).expect("a small number");
-    match data_type {
-        DataType::Fp32 => f32::from(short).to_le_bytes().to_vec(),
-        DataType::Fp16 => f16::from_f32(short.into()).to_le_bytes().to_vec(),
-        DataType::Bf16 => bf16::from_f32(short.into()).to_le_bytes().to_vec(),
-        DataType::Fp64 => f64::from(short).to_le_bytes().to_vec(),
-        DataType::Int32 => i32::from(short).to_le_bytes().to_vec(),
-        DataType::Int64 => i64::from(short).to_le_bytes().to_vec(),
-        DataType::U8 => alloc::vec![u8::try_from(value).expect("not negative")],
-        DataType::Int8 => short.to_le_bytes().to_vec(),
-    }
+fn element(data_type: DataType, value: i64) -> Vec<u8> {
+    let mut element = alloc::vec![0; data_type.size()];
+    pattern::encode(data_type, value, &mut element);
+    element
 }
 
 /// Every rank's values for a call, such that each result is a whole number that every type has.
@@ -38,51 +29,11 @@ pub(super) fn encode(data_type: DataType, values: &[i64]) -> Vec<u8> {
     values.iter().flat_map(|&value| element(data_type, value)).collect()
 }
 
-fn reduced(call: &Call, values: &[Vec<i64>], at: usize) -> i64 {
-    let all = values.iter().map(|values| values[at]);
-    match call.op {
-        Op::Sum => all.sum(),
-        Op::Product => all.product(),
-        Op::Min => all.min().expect("ranks"),
-        Op::Max => all.max().expect("ranks"),
-        Op::Average => all.sum::<i64>() / i64::try_from(values.len()).expect("few"),
-    }
-}
-
-/// What a rank's buffer must hold: none where it may hold anything.
-pub(super) fn expected(call: &Call, values: &[Vec<i64>], rank: usize) -> Vec<Option<i64>> {
-    let ranks = values.len();
-    let part = call.elements / call.collective.parts(ranks);
-    let own = |at: usize| Some(values[rank][at]);
-    let wanted = |at: usize| match call.collective {
-        Collective::AllReduce => Some(reduced(call, values, at)),
-        Collective::AllGather => Some(values[at / part][at]),
-        Collective::ReduceScatter => (at / part == rank).then(|| reduced(call, values, at)),
-        Collective::Broadcast => Some(values[call.root][at]),
-        Collective::Reduce => (rank == call.root).then(|| reduced(call, values, at)),
-        Collective::AllToAll if at >= ranks * part => {
-            let from = at / part - ranks;
-            Some(values[from][rank * part + at % part])
-        }
-        Collective::Gather if rank == call.root => Some(values[at / part][at]),
-        Collective::Scatter if at / part == rank => Some(values[call.root][at]),
-        Collective::SendReceive if at >= part => {
-            Some(values[(rank + ranks - 1) % ranks][at - part])
-        }
-        Collective::AllToAll
-        | Collective::Gather
-        | Collective::Scatter
-        | Collective::SendReceive
-        | Collective::Barrier => own(at),
-    };
-    (0..call.elements).map(wanted).collect()
-}
-
 /// Compares a buffer with what it must hold.
 pub(super) fn check(call: &Call, values: &[Vec<i64>], rank: usize, buffer: &[u8]) {
     let size = call.data_type.size();
-    let want = expected(call, values, rank);
-    for (at, (got, want)) in buffer.chunks_exact(size).zip(want).enumerate() {
+    for (at, got) in buffer.chunks_exact(size).enumerate() {
+        let want = pattern::expected(call, values.len(), rank, at, |rank, at| values[rank][at]);
         if let Some(want) = want {
             assert_eq!(got, element(call.data_type, want), "{call}: rank {rank}, element {at}");
         }

@@ -1,0 +1,60 @@
+//! All ranks from one command: processes of this machine, each on a host of a lab where one is named.
+
+use std::env;
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+use weft_lab::Lab;
+
+/// Where ranks of a lab meet.
+const PORT: u16 = 47_000;
+
+/// Starts this command once for each rank, and waits for all.
+pub(super) fn run(ranks: usize, lab: Option<&str>) -> Result<ExitCode> {
+    let lab = lab.map(Lab::open).transpose()?;
+    let at = match &lab {
+        Some(lab) if ranks > lab.fabric().hosts() => {
+            let (name, hosts) = (lab.name(), lab.fabric().hosts());
+            bail!("{ranks} ranks, but lab {name:?} has {hosts} hosts: --ranks {hosts}");
+        }
+        Some(lab) => SocketAddr::from((lab.fabric().address(0), PORT)),
+        None => TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .context("no port on this machine for ranks to meet at")?,
+    };
+    let mut children = Vec::new();
+    for rank in 0..ranks {
+        children.push(start(rank, ranks, at, lab.as_ref())?);
+    }
+    let mut failed = Vec::new();
+    for (rank, child) in children.iter_mut().enumerate() {
+        let status = child.wait().with_context(|| format!("cannot wait for rank {rank}"))?;
+        if !status.success() {
+            failed.push(rank.to_string());
+        }
+    }
+    if failed.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    bail!("ranks {} failed; what they said is above", failed.join(", "))
+}
+
+fn start(rank: usize, ranks: usize, at: SocketAddr, lab: Option<&Lab>) -> Result<Child> {
+    let program = env::current_exe().context("cannot find this program")?;
+    let mut command = Command::new(program);
+    // The same words, and which rank it is: the parser takes these for --ranks.
+    command.args(env::args_os().skip(1));
+    command.args([
+        "--rank",
+        &rank.to_string(),
+        "--of",
+        &ranks.to_string(),
+        "--at",
+        &at.to_string(),
+    ]);
+    match lab {
+        Some(lab) => Ok(lab.spawn(&format!("h{rank}"), &mut command)?),
+        None => command.spawn().with_context(|| format!("cannot start rank {rank}")),
+    }
+}

@@ -1,0 +1,112 @@
+//! A rank's part in a measurement. All ranks do the same, and agree on what follows by collectives.
+
+use anyhow::{Result, anyhow};
+use weft_coll::pattern;
+use weft_comm::{Call, Collective, Communicator, DataType, Op, Share};
+use weft_units::Duration;
+
+use super::formula::{Sized, bus_factor};
+use super::perf::Args;
+use super::report::Row;
+
+pub(super) struct Measurement<'a> {
+    group: Communicator<Vec<u8>>,
+    arguments: &'a Args,
+}
+
+impl<'a> Measurement<'a> {
+    pub(super) const fn new(group: Communicator<Vec<u8>>, arguments: &'a Args) -> Self {
+        Self { group, arguments }
+    }
+
+    /// Measures a collective of a size.
+    pub(super) fn row(&mut self, collective: Collective, bytes: usize) -> Result<Row> {
+        let (ranks, rank) = (self.group.ranks(), self.group.rank());
+        let (data_type, op, root) = self.arguments.element();
+        let (warm_up, most, time) = self.arguments.effort();
+        let place = DataType::ALL.iter().position(|one| *one == data_type).expect("one of them");
+        let Sized { call, size, count } = Sized::of(collective, [place, root, ranks, bytes], op);
+
+        let mut buffer = vec![0; call.bytes()];
+        pattern::fill(&call, ranks, rank, &mut buffer);
+        buffer = self.run(call, buffer)?;
+        let wrong = if self.arguments.checks() {
+            let wrong = pattern::wrong(&call, ranks, rank, &buffer);
+            Some(self.agree(wrong, Op::Sum)?)
+        } else {
+            None
+        };
+        // Afterwards only time matters, and what is in the buffer does not change it.
+        buffer.fill(0);
+        let began = self.group.now();
+        for _ in 0..warm_up {
+            buffer = self.run(call, buffer)?;
+        }
+        let took = self.group.now().since(began);
+        let fits = time.as_nanos() / (took.as_nanos() / u64::from(warm_up.max(1))).max(1);
+        let iterations = self.agree(fits.clamp(1, most.into()), Op::Min)?;
+
+        let before = self.group.share();
+        self.barrier()?;
+        let began = self.group.now();
+        for _ in 0..iterations {
+            buffer = self.run(call, buffer)?;
+        }
+        let took = self.group.now().since(began);
+        let share = self.group.share();
+        let all = self.agree(took.as_nanos(), Op::Average)?;
+        let mean = all as f64 / iterations as f64;
+        let algbw = if mean > 0.0 { size as f64 / mean } else { 0.0 };
+        Ok(Row {
+            collective: collective.name(),
+            size,
+            count,
+            data_type: data_type.name(),
+            redop: if collective.reduces() { op.name() } else { "none" },
+            root: if collective.has_root() { root.try_into().unwrap_or(-1) } else { -1 },
+            iterations,
+            time_us: mean / 1e3,
+            algbw,
+            busbw: algbw * bus_factor(collective, ranks),
+            wrong,
+            over_network: self.arguments.shares().then(|| over_network(before, share)),
+        })
+    }
+
+    fn run(&mut self, call: Call, buffer: Vec<u8>) -> Result<Vec<u8>> {
+        let rank = self.group.rank();
+        let patience: Duration = self.arguments.timeout();
+        self.group.run(call, buffer, Some(patience)).map_err(|error| {
+            self.group.give_up(&error.to_string());
+            anyhow!("rank {rank}: {error}")
+        })
+    }
+
+    fn barrier(&mut self) -> Result<()> {
+        self.run(Call::barrier(), Vec::new()).map(drop)
+    }
+
+    /// The same number at all ranks.
+    fn agree(&mut self, own: u64, op: Op) -> Result<u64> {
+        let call = Call {
+            collective: Collective::AllReduce,
+            data_type: DataType::Int64,
+            op,
+            root: 0,
+            elements: 1,
+        };
+        let agreed = self.run(call, own.to_le_bytes().to_vec())?;
+        Ok(u64::from_le_bytes(agreed.as_slice().try_into()?))
+    }
+
+    pub(super) fn leave(self) {
+        self.group.leave();
+    }
+}
+
+/// The network's part of the blocks since.
+fn over_network(before: Share, after: Share) -> f64 {
+    let network = (after.network - before.network) as f64;
+    let inner = (after.inner - before.inner) as f64;
+    if network + inner > 0.0 { network / (network + inner) } else { 0.0 }
+}

@@ -1,0 +1,250 @@
+//! `weft coll perf`: what is measured, by whom.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow, bail};
+use weft_comm::{Channels, Collective, CommError, Communicator, DataType, Op, Options};
+use weft_units::{BitRate, ByteCount, Duration, unknown_name};
+use weft_xrdma::NodeError;
+
+use super::measure::Measurement;
+use super::{local, report};
+use crate::cmd::perf::resolve;
+use crate::messages::NodeOptions;
+use crate::output::Output;
+
+/// Where ranks meet unless told otherwise.
+const DEFAULT_PORT: u16 = 47_000;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Which collectives, or all
+    #[arg(value_name = "COLLECTIVE", default_value = "all_reduce", value_parser = collective)]
+    collectives: Vec<Which>,
+    /// Start so many ranks on this machine
+    #[arg(long, required_unless_present_any = ["rank"])]
+    ranks: Option<usize>,
+    /// A lab whose hosts h0, h1, … take a rank each, with --ranks
+    #[arg(long, value_name = "NAME", requires = "ranks")]
+    lab: Option<String>,
+    /// Be this rank, from 0
+    #[arg(long)]
+    rank: Option<usize>,
+    /// Ranks of all hosts together, with --rank
+    #[arg(long, value_name = "RANKS", requires = "at")]
+    of: Option<usize>,
+    /// Where ranks meet: an address of rank 0's
+    #[arg(long, value_name = "HOST:PORT", requires = "rank")]
+    at: Option<String>,
+    /// Where each rank listens, in place of --of and --at
+    #[arg(
+        long,
+        value_name = "HOST:PORT,…",
+        value_delimiter = ',',
+        requires = "rank",
+        conflicts_with = "at"
+    )]
+    hosts: Vec<String>,
+    /// The smallest size
+    #[arg(long, default_value = "8B")]
+    from: ByteCount,
+    /// The largest size
+    #[arg(long, default_value = "64MiB")]
+    to: ByteCount,
+    /// Each size is so many times the one before
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
+    factor: u64,
+    /// Iterations that are measured, as long as there is time
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    iterations: u32,
+    /// Iterations before
+    #[arg(long, default_value_t = 2)]
+    warm_up: u32,
+    /// Time for the iterations of a size; one is measured in any case
+    #[arg(long, default_value = "2s")]
+    time: Duration,
+    /// What elements are
+    #[arg(long = "type", default_value = "float", value_parser = data_type)]
+    data_type: DataType,
+    /// How they are reduced
+    #[arg(long, default_value = "sum", value_parser = op)]
+    op: Op,
+    /// The root, where there is one
+    #[arg(long, default_value_t = 0)]
+    root: usize,
+    /// Do not look at results
+    #[arg(long)]
+    no_check: bool,
+    /// What carries messages: net, shm or hybrid
+    #[arg(long, default_value = "net")]
+    channels: Channels,
+    /// Channels over RDMA between two ranks
+    #[arg(long, default_value_t = 2)]
+    lanes: usize,
+    /// The longest piece that is a message
+    #[arg(long, default_value = "65472B")]
+    piece: ByteCount,
+    /// The order of ranks in rings (`weft plan ring`)
+    #[arg(long, value_name = "RANK,…", value_delimiter = ',')]
+    order: Option<Vec<usize>>,
+    /// What shared memory carries between two ranks at most, as the link it stands for would
+    #[arg(long)]
+    shm_rate: Option<BitRate>,
+    /// How long ranks wait for each other: to come, and for a call that does not go on
+    #[arg(long, default_value = "60s")]
+    timeout: Duration,
+    #[command(flatten)]
+    node: NodeOptions,
+}
+
+/// One collective, or all of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Which {
+    One(Collective),
+    All,
+}
+
+fn collective(text: &str) -> Result<Which, String> {
+    if text == "all" { Ok(Which::All) } else { text.parse().map(Which::One) }
+}
+
+fn data_type(text: &str) -> Result<DataType, String> {
+    let found = DataType::ALL.into_iter().find(|known| known.name() == text);
+    found.ok_or_else(|| unknown_name("type", text, &DataType::ALL.map(DataType::name)))
+}
+
+fn op(text: &str) -> Result<Op, String> {
+    let found = Op::ALL.into_iter().find(|known| known.name() == text);
+    found.ok_or_else(|| unknown_name("reduction", text, &Op::ALL.map(Op::name)))
+}
+
+pub(super) fn run(arguments: &Args, output: Output) -> Result<ExitCode> {
+    if arguments.from > arguments.to {
+        bail!("--from {} is more than --to {}", arguments.from, arguments.to);
+    }
+    match (arguments.rank, arguments.ranks) {
+        (None, Some(0)) => bail!("--ranks 0: a group has at least one"),
+        (None, Some(ranks)) => local::run(ranks, arguments.lab.as_deref()),
+        (Some(rank), _) => be(rank, arguments, output),
+        (None, None) => bail!("which ranks? --ranks for all here, --rank for one"),
+    }
+}
+
+/// This process is a rank.
+fn be(rank: usize, arguments: &Args, output: Output) -> Result<ExitCode> {
+    let group = arguments.node.begin(|node| join(rank, arguments, node))?;
+    let ranks = group.ranks();
+    if arguments.root >= ranks {
+        bail!("--root {}: the group has ranks 0 to {}", arguments.root, ranks - 1);
+    }
+    let mut measurement = Measurement::new(group, arguments);
+    let mut report = report::Report {
+        ranks,
+        channels: arguments.channels.name(),
+        lanes: arguments.lanes,
+        rows: Vec::new(),
+        average_busbw: 0.0,
+        wrong: 0,
+    };
+    let says = rank == 0 && !output.is_json();
+    let say = |text: &str| if says { output.raw(text) } else { Ok(()) };
+    say(&report.head())?;
+    for collective in arguments.collectives() {
+        say(&report::heading(collective.name(), arguments.channels == Channels::Hybrid))?;
+        for bytes in arguments.sizes(collective) {
+            let row = measurement.row(collective, bytes)?;
+            say(&row.text())?;
+            report.rows.push(row);
+        }
+    }
+    measurement.leave();
+    #[expect(clippy::cast_precision_loss, reason = "a number of rows")]
+    let rows = report.rows.len().max(1) as f64;
+    report.average_busbw = report.rows.iter().map(|row| row.busbw).sum::<f64>() / rows;
+    report.wrong = report.rows.iter().filter_map(|row| row.wrong).sum();
+    say(&report.tail())?;
+    if rank == 0 && output.is_json() {
+        output.value(&report, String::new)?;
+    }
+    if report.wrong > 0 {
+        bail!("{} elements are wrong", report.wrong);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Joins the group. Errors of the device keep their type: it may be there on Weft's own libraries.
+fn join(
+    rank: usize,
+    arguments: &Args,
+    mut node: weft_xrdma::Options,
+) -> Result<Communicator<Vec<u8>>> {
+    let defaults = Options::default();
+    node.config.close_timeout = defaults.node.config.close_timeout;
+    let options = Options {
+        node,
+        channels: arguments.channels,
+        lanes: arguments.lanes,
+        order: arguments.order.clone(),
+        piece: arguments.piece,
+        shm_rate: arguments.shm_rate.map(|rate| rate.as_bps() / 8),
+        patience: arguments.timeout,
+    };
+    let joined = match (&arguments.at, arguments.of) {
+        (Some(at), Some(of)) => Communicator::join(resolve(at, DEFAULT_PORT)?, rank, of, options),
+        (Some(_), None) => bail!("--of says how many ranks there are"),
+        (None, _) if arguments.hosts.is_empty() => bail!("where do ranks meet? --at or --hosts"),
+        (None, _) => {
+            let hosts = arguments.hosts.iter().map(|host| resolve(host, DEFAULT_PORT));
+            let hosts: Vec<SocketAddr> = hosts.collect::<Result<_>>()?;
+            Communicator::join_at(&hosts, rank, options)
+        }
+    };
+    joined.map_err(|error| match error {
+        CommError::Node(error @ NodeError::Verbs(_)) => error.into(),
+        error => anyhow!("rank {rank}: {error}"),
+    })
+}
+
+impl Args {
+    fn collectives(&self) -> Vec<Collective> {
+        let each = |which: &Which| match which {
+            Which::One(collective) => vec![*collective],
+            Which::All => Collective::ALL.to_vec(),
+        };
+        self.collectives.iter().flat_map(each).collect()
+    }
+
+    fn sizes(&self, collective: Collective) -> Vec<usize> {
+        if collective == Collective::Barrier {
+            return vec![0];
+        }
+        let mut sizes = Vec::new();
+        let mut size = self.from.0.max(1);
+        while size <= self.to.0 {
+            sizes.push(usize::try_from(size).unwrap_or(usize::MAX));
+            size = size.saturating_mul(self.factor);
+        }
+        sizes
+    }
+
+    pub(super) const fn element(&self) -> (DataType, Op, usize) {
+        (self.data_type, self.op, self.root)
+    }
+
+    pub(super) const fn effort(&self) -> (u32, u32, Duration) {
+        (self.warm_up, self.iterations, self.time)
+    }
+
+    pub(super) const fn checks(&self) -> bool {
+        !self.no_check
+    }
+
+    pub(super) const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    pub(super) fn shares(&self) -> bool {
+        self.channels == Channels::Hybrid
+    }
+}

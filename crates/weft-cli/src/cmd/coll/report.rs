@@ -1,0 +1,93 @@
+//! Rows as nccl-tests prints them, and as JSON.
+
+use serde::Serialize;
+
+/// A collective of a size.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) collective: &'static str,
+    pub(super) size: usize,
+    pub(super) count: usize,
+    #[serde(rename = "type")]
+    pub(super) data_type: &'static str,
+    pub(super) redop: &'static str,
+    pub(super) root: i64,
+    pub(super) iterations: u64,
+    /// Mean of ranks and iterations.
+    pub(super) time_us: f64,
+    /// Gigabytes, of 10^9, a second.
+    pub(super) algbw: f64,
+    pub(super) busbw: f64,
+    /// Elements of all ranks; none where they were not looked at.
+    pub(super) wrong: Option<u64>,
+    /// Share of blocks that went over the network, where there are two channels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) over_network: Option<f64>,
+}
+
+/// All of a run.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) ranks: usize,
+    pub(super) channels: &'static str,
+    pub(super) lanes: usize,
+    pub(super) rows: Vec<Row>,
+    pub(super) average_busbw: f64,
+    pub(super) wrong: u64,
+}
+
+impl Report {
+    pub(super) fn head(&self) -> String {
+        let Self { ranks, channels, lanes, .. } = self;
+        format!("# ranks {ranks}, channels {channels}, lanes {lanes}\n")
+    }
+
+    pub(super) fn tail(&self) -> String {
+        format!(
+            "# Out of bounds values : {} {}\n# Avg bus bandwidth    : {:.4}\n",
+            self.wrong,
+            if self.wrong == 0 { "OK" } else { "FAILED" },
+            self.average_busbw
+        )
+    }
+}
+
+/// What stands above a collective's rows.
+pub(super) fn heading(collective: &str, shared: bool) -> String {
+    let (over, share) = if shared { (" network", "     (%)") } else { ("", "") };
+    format!(
+        "#\n# {collective}, in place\n\
+         #{:>12}{:>14}{:>10}{:>8}{:>8}{:>12}{:>9}{:>9}{:>8}{over}\n\
+         #{:>12}{:>14}{:>10}{:>8}{:>8}{:>12}{:>9}{:>9}{:>8}{share}\n",
+        "size",
+        "count",
+        "type",
+        "redop",
+        "root",
+        "time",
+        "algbw",
+        "busbw",
+        "#wrong",
+        "(B)",
+        "(elements)",
+        "",
+        "",
+        "",
+        "(us)",
+        "(GB/s)",
+        "(GB/s)",
+        "",
+    )
+}
+
+impl Row {
+    pub(super) fn text(&self) -> String {
+        let Self { size, count, data_type, redop, root, time_us, algbw, busbw, .. } = self;
+        let wrong = self.wrong.map_or_else(|| "N/A".into(), |wrong| wrong.to_string());
+        let share =
+            self.over_network.map_or_else(String::new, |share| format!("{:>8.1}", 100.0 * share));
+        format!(
+            " {size:>12}{count:>14}{data_type:>10}{redop:>8}{root:>8}{time_us:>12.1}{algbw:>9.4}{busbw:>9.4}{wrong:>8}{share}\n"
+        )
+    }
+}

@@ -1,0 +1,103 @@
+//! `weft coll perf` on Weft's own device: every collective, on one machine and over kernel routers, and what does not fit.
+#![allow(clippy::disallowed_methods, reason = "these tests watch programs in real time")]
+
+#[path = "../../weft-rdmacm/tests/programs/library.rs"]
+#[expect(dead_code, reason = "programs here load the library by themselves")]
+mod library;
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use weft_lab::{Lab, LabSpec, requirements};
+// The archives are made with the libraries.
+use {weft_rdmacm as _, weft_verbs as _};
+
+use library::LIBRARY;
+
+fn weft(words: &[&str]) -> Output {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=2", "60", env!("CARGO_BIN_EXE_weft"), "coll", "perf"]).args(words);
+    command.args(["--device", "weft", "--libraries"]).arg(&*LIBRARY).env("WEFT_PATHS", "8");
+    command.output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", said(output)))
+}
+
+#[test]
+fn every_collective_is_measured_and_right_on_every_kind_of_channel() {
+    let sizes =
+        ["--from", "1KiB", "--to", "1MiB", "--factor", "32", "--time", "30ms", "--ranks", "3"];
+    for channels in ["net", "shm"] {
+        let output = weft(&[&["all", "--json", "--channels", channels], &sizes[..]].concat());
+        assert!(output.status.success(), "{}", said(&output));
+        let report = json(&output);
+        let rows = report["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 9 * 2 + 1, "{report}");
+        for row in rows {
+            assert_eq!(row["wrong"], 0, "{row}");
+            let (time, size) = (row["time_us"].as_f64().unwrap(), row["size"].as_f64().unwrap());
+            let algbw = row["algbw"].as_f64().unwrap();
+            assert!((algbw - size / time / 1e3).abs() < 1e-9, "{row}");
+        }
+    }
+    for (data_type, op) in [("bfloat16", "avg"), ("int32", "max"), ("uint8", "prod")] {
+        let output = weft(&[&["--type", data_type, "--op", op], &sizes[..]].concat());
+        assert!(output.status.success(), "{}", said(&output));
+        let text = said(&output);
+        assert!(text.contains("# Out of bounds values : 0 OK"), "{text}");
+        assert!(text.contains(data_type) && text.contains(op), "{text}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_named() {
+    for (words, want) in [
+        (&["all_reduse", "--ranks", "2"][..], "did you mean \"all_reduce\"?"),
+        (&["--ranks", "0"], "a group has at least one"),
+        (&["--ranks", "2", "--type", "flaot"], "did you mean \"float\"?"),
+        (&["--ranks", "2", "--channels", "nte"], "did you mean \"net\"?"),
+        (&["--ranks", "2", "--from", "2MiB", "--to", "1MiB"], "is more than --to"),
+        (&["--ranks", "2", "--lanes", "0"], "0 lanes, expected 1 to 64"),
+        (&["--ranks", "2", "--order", "1,1"], "does not name each of 2 ranks once"),
+        (&["--rank", "2", "--of", "2", "--at", "127.0.0.1:1"], "rank 2 of 2"),
+        (
+            &["--rank", "1", "--of", "2", "--at", "127.0.0.1:1", "--timeout", "300ms"],
+            "asking rank 0 at 127.0.0.1:1",
+        ),
+        (&["--ranks", "2", "--lab", "no-such-lab"], "no-such-lab"),
+    ] {
+        let output = weft(words);
+        assert!(
+            !output.status.success() && said(&output).contains(want),
+            "{words:?}: {}",
+            said(&output)
+        );
+    }
+}
+
+#[test]
+fn both_channels_carry_one_collective_between_hosts_of_a_lab() {
+    if let Some(missing) = requirements().into_iter().find(|r| r.essential && !r.met) {
+        let (name, fix) = (missing.name, missing.fix);
+        return eprintln!("SKIPPED weft coll perf in a lab: no {name} ({fix})");
+    }
+    let spec = LabSpec { spines: 2, ..LabSpec::named(format!("wcp{}", std::process::id())) };
+    let lab = Lab::up(&spec).unwrap();
+    let hybrid =
+        ["--ranks", "2", "--lab", lab.name(), "--channels", "hybrid", "--shm-rate", "4Gbps"];
+    // From 64 blocks on the network takes its part, and below none.
+    let sizes = ["--from", "1MiB", "--to", "16MiB", "--factor", "16", "--time", "300ms", "--json"];
+    let report = json(&weft(&[&hybrid[..], &sizes[..]].concat()));
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!((&rows[0]["over_network"], &rows[0]["wrong"]), (&0.0.into(), &0.into()), "{report}");
+    assert!(rows[1]["over_network"].as_f64().unwrap() > 0.02, "{report}");
+    assert_eq!(rows[1]["wrong"], 0, "{report}");
+}

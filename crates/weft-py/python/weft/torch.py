@@ -1,0 +1,296 @@
+"""A process group for PyTorch: importing this registers the backend "weft".
+
+    import weft.torch
+    torch.distributed.init_process_group("weft")
+
+Tensors are the processor's. Collectives are done by a thread of their own while Python computes. Options are words in
+the environment: WEFT_COLL="lanes=4 channels=shm". Programs run under `weft run`, or on RDMA hardware.
+"""
+# torch has no types that mypy could go by everywhere.
+# mypy: ignore-errors
+
+import atexit
+import os
+import queue
+import threading
+import weakref
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.futures import Future
+
+from ._weft import Group
+
+_Work = getattr(dist, "Work", None) or dist._Work
+
+_TYPES = {
+    torch.float32: "float",
+    torch.float16: "half",
+    torch.bfloat16: "bfloat16",
+    torch.float64: "double",
+    torch.int32: "int32",
+    torch.int64: "int64",
+    torch.uint8: "uint8",
+    torch.int8: "int8",
+}
+_OPS = {"SUM": "sum", "PRODUCT": "prod", "MIN": "min", "MAX": "max", "AVG": "avg"}
+
+
+def _op(op):
+    for name, ours in _OPS.items():
+        if op == getattr(dist.ReduceOp, name, None):
+            return ours
+    raise ValueError(f"weft reduces by {', '.join(_OPS)}, not by {op}")
+
+
+def _type(tensor):
+    try:
+        return _TYPES[tensor.dtype]
+    except KeyError:
+        known = ", ".join(str(known) for known in _TYPES)
+        raise ValueError(f"weft reduces {known}, not {tensor.dtype}") from None
+
+
+def _flat(tensor):
+    if tensor.device.type != "cpu" or tensor.is_sparse:
+        raise ValueError(f"weft takes dense tensors of the processor, not {tensor.layout} on {tensor.device}")
+    return tensor.detach().reshape(-1)
+
+
+def _memory(tensor):
+    """The bytes of a flat tensor."""
+    return tensor.view(torch.uint8).numpy() if tensor.numel() else bytearray()
+
+
+class Work(_Work):
+    """A collective that is under way."""
+
+    def __init__(self, works, results, finish, timeout):
+        super().__init__()
+        self._works, self._results, self._finish = works, results, finish
+        self._timeout, self._lock = timeout, threading.Lock()
+        self._future = Future()
+
+    def _settle(self, timeout=None):
+        """Waits for it, and puts results where they belong, once."""
+        with self._lock:
+            if self._future.done():
+                return self._future.value()
+            try:
+                for work in self._works:
+                    work.wait(timeout or self._timeout)
+                if self._finish:
+                    with torch.no_grad():
+                        self._finish()
+            except Exception as error:
+                self._future.set_exception(error)
+                raise
+            finally:
+                self._works, self._finish = [], None
+            self._future.set_result(self._results)
+            return self._results
+
+    def is_completed(self):
+        return self._future.done() or all(work.is_done() for work in list(self._works))
+
+    def is_success(self):
+        return self._future.done() and self.exception() is None
+
+    def exception(self):
+        try:
+            self._settle()
+        except Exception as error:
+            return error
+        return None
+
+    def wait(self, timeout=timedelta(0)):
+        self._settle(timeout.total_seconds() or None)
+        return True
+
+    def synchronize(self):
+        self.wait()
+
+    def result(self):
+        return self._settle()
+
+    def get_future(self):
+        return self._future
+
+    getFuture = get_future
+
+
+def _settle_all(works):
+    while True:
+        work = works.get()
+        try:
+            work._settle()
+        except Exception:
+            # Whoever waits for it is told.
+            pass
+        del work
+
+
+class ProcessGroup(dist.ProcessGroup):
+    """Ranks that perform collectives over Weft."""
+
+    def __init__(self, store, rank, size, timeout):
+        super().__init__(rank, size)
+        self._rank, self._size, self._timeout = rank, size, timeout.total_seconds()
+        words = os.environ.get("WEFT_COLL", "").split()
+        self._group = Group(rank, size, dict(word.split("=", 1) for word in words))
+        store.set(f"weft/{rank}", self._group.address)
+        self._group.connect([store.get(f"weft/{other}").decode() for other in range(size)])
+        # C++ keeps only its own half of a Work; the queue keeps the half that Python has. Its thread settles works in
+        # their order, so that futures complete while Python computes.
+        self._queue = queue.SimpleQueue()
+        threading.Thread(target=_settle_all, args=(self._queue,), daemon=True).start()
+        _groups.add(self)
+
+    def _submit(self, collective, flats, results, finish=None, kind="uint8", op="sum", root=0):
+        works = [self._group.submit(collective, _memory(flat), kind, op, root) for flat in flats]
+        work = Work(works, results, finish, self._timeout)
+        self._queue.put(work)
+        return work
+
+    def _in_place(self, collective, tensors, **how):
+        """Works on tensors themselves, or on copies of those whose elements do not lie one after the other."""
+        flats = [_flat(tensor) for tensor in tensors]
+
+        def finish():
+            for tensor, flat in zip(tensors, flats):
+                if flat.data_ptr() != tensor.data_ptr():
+                    tensor.copy_(flat.view(tensor.shape))
+
+        return self._submit(collective, flats, tensors, finish, **how)
+
+    def getBackendName(self):
+        return "weft"
+
+    def name(self):
+        return "weft"
+
+    def rank(self):
+        return self._rank
+
+    def size(self):
+        return self._size
+
+    def allreduce(self, tensors, opts=None):
+        op = _op(opts.reduceOp if opts else dist.ReduceOp.SUM)
+        return self._in_place("all_reduce", tensors, kind=_type(tensors[0]), op=op)
+
+    def allreduce_coalesced(self, tensors, opts=None):
+        return self.allreduce(tensors, opts)
+
+    def broadcast(self, tensors, opts):
+        return self._in_place("broadcast", tensors, root=opts.rootRank)
+
+    def reduce(self, tensors, opts):
+        [tensor] = tensors
+        flat = _flat(tensor).clone()
+
+        def finish():
+            if self._rank == opts.rootRank:
+                tensor.copy_(flat.view(tensor.shape))
+
+        how = {"kind": _type(tensor), "op": _op(opts.reduceOp), "root": opts.rootRank}
+        return self._submit("reduce", [flat], tensors, finish, **how)
+
+    def _own_chunk(self, tensor):
+        """Memory for a tensor of each rank, with this one's in its place."""
+        flat = torch.empty(self._size * tensor.numel(), dtype=tensor.dtype)
+        flat.view(self._size, -1)[self._rank] = _flat(tensor)
+        return flat
+
+    def _put_chunks(self, flat, outputs):
+        for output, got in zip(outputs, flat.chunk(self._size)):
+            output.copy_(got.view(output.shape))
+
+    def allgather(self, outputs, inputs, opts=None):
+        flat = self._own_chunk(inputs[0])
+        return self._submit("all_gather", [flat], outputs, lambda: self._put_chunks(flat, outputs[0]))
+
+    def _allgather_base(self, output, tensor, opts=None):
+        flat = self._own_chunk(tensor)
+        return self._submit("all_gather", [flat], [output], lambda: output.copy_(flat.view(output.shape)))
+
+    def _scatter(self, collective, flat, output, **how):
+        def finish():
+            output.copy_(flat.chunk(self._size)[self._rank].view(output.shape))
+
+        return self._submit(collective, [flat], [output], finish, **how)
+
+    def reduce_scatter(self, outputs, inputs, opts):
+        flat = torch.cat([_flat(tensor) for tensor in inputs[0]])
+        how = {"kind": _type(flat), "op": _op(opts.reduceOp)}
+        return self._scatter("reduce_scatter", flat, outputs[0], **how)
+
+    def _reduce_scatter_base(self, output, tensor, opts):
+        how = {"kind": _type(tensor), "op": _op(opts.reduceOp)}
+        return self._scatter("reduce_scatter", _flat(tensor).clone(), output, **how)
+
+    def gather(self, outputs, inputs, opts):
+        flat = self._own_chunk(inputs[0])
+
+        def finish():
+            if self._rank == opts.rootRank:
+                self._put_chunks(flat, outputs[0])
+
+        return self._submit("gather", [flat], outputs, finish, root=opts.rootRank)
+
+    def scatter(self, outputs, inputs, opts):
+        [output] = outputs
+        if self._rank == opts.rootRank:
+            flat = torch.cat([_flat(tensor) for tensor in inputs[0]])
+        else:
+            flat = torch.empty(self._size * output.numel(), dtype=output.dtype)
+        return self._scatter("scatter", flat, output, root=opts.rootRank)
+
+    def alltoall(self, outputs, inputs, opts=None):
+        """Tensors may differ in length: all are filled up to the longest of any rank."""
+        longest = torch.tensor([max(tensor.numel() for tensor in [*inputs, *outputs])])
+        self._in_place("all_reduce", [longest], kind="int64", op="max").wait()
+        flat = torch.zeros((2, self._size, int(longest)), dtype=inputs[0].dtype)
+        for place, tensor in zip(flat[0], inputs):
+            place[: tensor.numel()] = _flat(tensor)
+
+        def finish():
+            for output, got in zip(outputs, flat[1]):
+                output.copy_(got[: output.numel()].view(output.shape))
+
+        return self._submit("alltoall", [flat.view(-1)], outputs, finish)
+
+    def alltoall_base(self, output, tensor, output_splits, input_splits, opts=None):
+        outputs = output.split(output_splits or len(output) // self._size)
+        inputs = tensor.split(input_splits or len(tensor) // self._size)
+        return self.alltoall(list(outputs), list(inputs))
+
+    def barrier(self, opts=None):
+        return self._submit("barrier", [torch.empty(0, dtype=torch.uint8)], [])
+
+    def send(self, tensors, to, tag=0):
+        raise NotImplementedError("weft has no send: make a group of the two and broadcast")
+
+    def recv(self, tensors, source, tag=0):
+        raise NotImplementedError("weft has no recv: make a group of the two and broadcast")
+
+
+_groups = weakref.WeakSet()
+
+
+@atexit.register
+def _leave():
+    for group in list(_groups):
+        group._group.leave()
+
+
+def _create(store, rank, size, timeout):
+    return ProcessGroup(store, rank, size, timeout)
+
+
+try:
+    dist.Backend.register_backend("weft", _create, devices=["cpu"])
+except TypeError:
+    # torch 1 knows backends without devices.
+    dist.Backend.register_backend("weft", _create)

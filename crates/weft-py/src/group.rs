@@ -1,0 +1,192 @@
+//! A rank of a group, for `weft.torch`: collectives on memory of Python's, done by a thread of their own.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyBufferError;
+use pyo3::prelude::*;
+use weft_comm::{
+    Buffer, Call, Collective, CommError, Communicator, DataType, Op, Options, Pending, Worker,
+};
+
+use crate::error::{Raise, exception};
+
+/// How long a signal waits at most.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Where a rank is.
+enum State {
+    Listening(Box<Communicator<Buffer>>),
+    Joined(Worker),
+    Left,
+}
+
+/// A rank of a group.
+#[pyclass(frozen, module = "weft._weft")]
+pub(crate) struct Group {
+    state: Mutex<State>,
+    /// Where it listens, of which all ranks are to hear.
+    #[pyo3(get)]
+    address: String,
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// A collective that is under way. It keeps its memory.
+#[pyclass(frozen, module = "weft._weft")]
+#[derive(Debug)]
+pub(crate) struct Work {
+    pending: Pending,
+    what: String,
+}
+
+/// Memory of Python's, which it keeps for as long as this is there.
+struct Bytes(PyBuffer<u8>);
+
+impl AsMut<[u8]> for Bytes {
+    fn as_mut(&mut self) -> &mut [u8] {
+        if self.0.len_bytes() == 0 {
+            return &mut [];
+        }
+        let (start, len) = (self.0.buf_ptr().cast::<u8>(), self.0.len_bytes());
+        // SAFETY: the buffer is of that many bytes, one after the other, can be written to, and lives as long as `self`.
+        // That nobody else uses it until the work is done is what programs promise a backend of collectives.
+        unsafe { core::slice::from_raw_parts_mut(start, len) }
+    }
+}
+
+fn find<T: Copy>(
+    py: Python<'_>,
+    name: &str,
+    all: &[T],
+    name_of: fn(T) -> &'static str,
+) -> PyResult<T> {
+    let found = all.iter().copied().find(|one| name_of(*one) == name);
+    found.ok_or_else(|| exception(py, "OptionError", &format!("{name:?} is unknown")))
+}
+
+impl Group {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Group {
+    /// Opens a rank's device and listens.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        rank: usize,
+        ranks: usize,
+        options: BTreeMap<String, String>,
+    ) -> PyResult<Self> {
+        let mut chosen = Options::default();
+        for (name, value) in &options {
+            chosen.set(name, value).map_err(|error| error.raise(py))?;
+        }
+        let listening = py.detach(|| Communicator::listen(rank, ranks, chosen));
+        let (rank, address) = listening.map_err(|error| error.raise(py))?;
+        let state = Mutex::new(State::Listening(Box::new(rank)));
+        Ok(Self { state, address: address.to_string() })
+    }
+
+    /// Joins the ranks that listen at these addresses.
+    fn connect(&self, py: Python<'_>, addresses: Vec<String>) -> PyResult<()> {
+        let parsed: Result<Vec<SocketAddr>, _> = addresses.iter().map(|at| at.parse()).collect();
+        let parsed = parsed.map_err(|_| {
+            exception(py, "OptionError", &format!("{addresses:?} are not all addresses with ports"))
+        })?;
+        let joined = py.detach(|| {
+            let mut state = self.state();
+            match core::mem::replace(&mut *state, State::Left) {
+                State::Listening(rank) => {
+                    let worker = rank.connect(&parsed).and_then(Worker::start)?;
+                    *state = State::Joined(worker);
+                }
+                other => *state = other,
+            }
+            Ok(())
+        });
+        joined.map_err(|error: CommError| error.raise(py))
+    }
+
+    /// Asks for a collective on memory that can be written to.
+    fn submit(
+        &self,
+        collective: &str,
+        memory: &Bound<'_, PyAny>,
+        data_type: &str,
+        op: &str,
+        root: usize,
+    ) -> PyResult<Work> {
+        let py = memory.py();
+        let buffer: PyBuffer<u8> = PyBuffer::get(memory)?;
+        if !buffer.is_c_contiguous() || buffer.readonly() {
+            return Err(PyBufferError::new_err("the memory is not to be written to, or has gaps"));
+        }
+        let data_type = find(py, data_type, &DataType::ALL, DataType::name)?;
+        let call = Call {
+            collective: find(py, collective, Collective::ALL, Collective::name)?,
+            data_type,
+            op: find(py, op, &Op::ALL, Op::name)?,
+            root,
+            elements: buffer.len_bytes() / data_type.size(),
+        };
+        let what = call.to_string();
+        match &*self.state() {
+            State::Joined(worker) => {
+                Ok(Work { pending: worker.submit(call, Buffer(Box::new(Bytes(buffer)))), what })
+            }
+            _ => Err(exception(py, "Closed", "the group is not joined, or left")),
+        }
+    }
+
+    /// Leaves the group, when the others have what they need of this rank.
+    fn leave(&self, py: Python<'_>) {
+        py.detach(|| drop(core::mem::replace(&mut *self.state(), State::Left)));
+    }
+}
+
+#[pymethods]
+impl Work {
+    /// Whether it is done, or failed.
+    fn is_done(&self) -> bool {
+        self.pending.is_done()
+    }
+
+    /// Waits until it is done, for so many seconds at most.
+    #[pyo3(signature = (timeout=None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let limit = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok());
+        let mut waited = Duration::ZERO;
+        loop {
+            let left = limit.map_or(PATIENCE, |limit| limit.saturating_sub(waited));
+            match py.detach(|| self.pending.wait(PATIENCE.min(left))) {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(why)) => {
+                    return Err(exception(py, "Closed", &format!("{}: {why}", self.what)));
+                }
+                None => {}
+            }
+            py.check_signals()?;
+            waited += PATIENCE.min(left);
+            if limit.is_some_and(|limit| waited >= limit) {
+                let whom = self.pending.waits_for();
+                let whom =
+                    whom.map_or_else(String::new, |rank| format!("; it waits for rank {rank}"));
+                let text =
+                    format!("{} was not done in {} s{whom}", self.what, waited.as_secs_f64());
+                return Err(exception(py, "Timeout", &text));
+            }
+        }
+    }
+}
