@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|rivals ...`.
+# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|rivals|torch ...`.
 # As root on Debian, missing packages are installed. What is optional is only mentioned.
 set -euo pipefail
 
@@ -128,6 +128,14 @@ want_rivals() {
     want_absent "Redis and nginx through loss"
 }
 
+# PyTorch for the processor, whose process group Weft can be.
+want_torch() {
+    absent=()
+    /usr/bin/python3 -c 'import torch' 2>/dev/null || absent+=(torch:python3-torch)
+    absent=("${absent[@]##*:}")
+    want_absent "tests of PyTorch's process group"
+}
+
 for group in "$@"; do
     case "$group" in
     build) need_build ;;
@@ -138,6 +146,7 @@ for group in "$@"; do
     monitor) want_monitor ;;
     tenants) want_tenants ;;
     rivals) want_rivals ;;
-    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, rivals)" ;;
+    torch) want_torch ;;
+    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, rivals, torch)" ;;
     esac
 done

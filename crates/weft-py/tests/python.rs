@@ -105,6 +105,54 @@ fn a_client_in_python_uses_the_store_in_rust() {
     assert!(said.contains("200 values kept by 3 shards"), "{said}");
 }
 
+/// Debian's interpreter, which has its PyTorch.
+const SYSTEM_PYTHON: &str = "/usr/bin/python3";
+
+/// Starts one process of a group, which meets the others at a port.
+fn rank_of(rank: usize, ranks: usize, port: u16, words: &[&str]) -> std::process::Child {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", "120", SYSTEM_PYTHON]).args(words);
+    command.envs([("RANK", rank.to_string()), ("WORLD_SIZE", ranks.to_string())]);
+    command.envs([("MASTER_ADDR", "127.0.0.1".to_owned()), ("MASTER_PORT", port.to_string())]);
+    command.envs([("LD_LIBRARY_PATH", LIBRARY.as_os_str()), ("OMP_NUM_THREADS", "1".as_ref())]);
+    let mut command = with_package(command);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    command.spawn().expect("it starts")
+}
+
+/// What rank 0 said, after all have ended well.
+fn group_of(ranks: usize, words: &[&str]) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("a port").port();
+    drop(listener);
+    let children: Vec<_> = (0..ranks).map(|rank| rank_of(rank, ranks, port, words)).collect();
+    let outputs: Vec<Output> =
+        children.into_iter().map(|child| child.wait_with_output().expect("it ends")).collect();
+    for (rank, output) in outputs.iter().enumerate() {
+        assert!(output.status.success(), "rank {rank}: {}", said(output));
+    }
+    String::from_utf8_lossy(&outputs[0].stdout).into_owned()
+}
+
+#[test]
+fn pytorch_trains_with_the_losses_that_gloo_gives_and_all_collectives_are_right() {
+    let torch = Command::new(SYSTEM_PYTHON).args(["-c", "import torch"]).output();
+    if !torch.is_ok_and(|output| output.status.success()) {
+        let line =
+            "SKIPPED PyTorch: Debian's python3-torch is not there (scripts/setup.sh torch)\n";
+        std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).expect("it is read");
+        return;
+    }
+    let source = Path::new(PACKAGE).join("examples/ddp.py");
+    assert!(std::fs::read_to_string(source).expect("it is there").lines().count() < 50);
+    let losses = |backend| group_of(2, &["examples/ddp.py", backend, "8"]);
+    let (gloo, weft) = (losses("gloo"), losses("weft"));
+    assert_eq!(gloo.lines().count(), 8, "{gloo}");
+    assert_eq!(weft, gloo);
+    let said = group_of(3, &["tests/python/torch_collectives.py"]);
+    assert!(said.contains("all right"), "{said}");
+}
+
 #[test]
 fn without_a_device_the_way_out_is_named() {
     let mut command = python(&["-c", "import weft; weft.Node()"]);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use weft_agent::AgentConfig;
 use weft_rnic::Limits;
 use weft_transport::{EndpointConfig, Secret, TransportConfig};
-use weft_units::{Duration, Instant, Seed};
+use weft_units::{BitRate, ByteCount, Duration, Instant, Seed};
 
 use crate::device::{Address, DEVICE, limits, mtu_of};
 use crate::errno::{Errno, Outcome};
@@ -164,12 +164,22 @@ fn transport(mtu: u32) -> TransportConfig {
     let paths = std::env::var("WEFT_PATHS").ok().and_then(|paths| paths.parse().ok());
     let paths = paths.filter(|paths| (1..=4096).contains(paths)).unwrap_or(PATHS);
     let mtu = mtu.saturating_sub(HEADERS).max(512);
+    let ethernet = AgentConfig::ethernet(paths);
+    let rate = std::env::var("WEFT_LINE_RATE").ok().and_then(|rate| rate.parse().ok());
     TransportConfig {
         mtu: u16::try_from(mtu).expect("at most that of Ethernet"),
+        line_rate: rate.unwrap_or(ethernet.line_rate),
+        base_rtt: rate.map_or(ethernet.base_rtt, |rate| round_trip(&ethernet, rate, mtu)),
         // A request is done when it is acknowledged, and a program may wait for that.
         ack_delay: Duration::ZERO,
-        ..AgentConfig::ethernet(paths)
+        ..ethernet
     }
+}
+
+/// A round trip on a link that is slower than the transport takes Ethernet to be: a burst to one path counts then.
+fn round_trip(ethernet: &TransportConfig, rate: BitRate, mtu: u32) -> Duration {
+    let burst = ByteCount(u64::from(ethernet.spray_unit) * u64::from(mtu));
+    ethernet.base_rtt + rate.serialization_delay(burst)
 }
 
 /// Random bytes from the operating system.

@@ -10,6 +10,9 @@ use weft_lab::Lab;
 /// Where ranks of a lab meet.
 const PORT: u16 = 47_000;
 
+/// Tells Weft's device how fast its host's link is.
+const RATE: &str = "WEFT_LINE_RATE";
+
 /// Starts this command once for each rank, and waits for all.
 pub(super) fn run(ranks: usize, lab: Option<&str>) -> Result<ExitCode> {
     let lab = lab.map(Lab::open).transpose()?;
@@ -54,7 +57,15 @@ fn start(rank: usize, ranks: usize, at: SocketAddr, lab: Option<&Lab>) -> Result
         &at.to_string(),
     ]);
     match lab {
-        Some(lab) => Ok(lab.spawn(&format!("h{rank}"), &mut command)?),
+        Some(lab) => {
+            // A limit of the lab's is not what the interface says of itself.
+            if let Some(rate) =
+                lab.links()[rank].forward.rate.filter(|_| env::var_os(RATE).is_none())
+            {
+                command.env(RATE, rate.to_string());
+            }
+            Ok(lab.spawn(&format!("h{rank}"), &mut command)?)
+        }
         None => command.spawn().with_context(|| format!("cannot start rank {rank}")),
     }
 }

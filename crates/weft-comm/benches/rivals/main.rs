@@ -1,0 +1,242 @@
+//! All-reduce beside gloo and Open MPI on the same fabric: four hosts, four paths between any two, every link limited;
+//! healthy, with 1 % loss on the links of one spine, and with a path that dies.
+//!
+//! `cargo bench -p weft-comm --bench rivals -- [ROUNDS [MBITS]]`. Needs root, Debian's python3-torch and openmpi-bin.
+#![allow(clippy::disallowed_methods, reason = "it measures programs in real time")]
+
+use std::error::Error;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use weft_comm::{Call, Collective, Communicator, DataType, Op, Options};
+use weft_lab::{Direction, Impairment, Lab, LabSpec};
+use weft_units::{BitRate, Duration};
+// The archive is made with the library.
+use weft_verbs as _;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+const RANKS: usize = 4;
+const SIZES: [usize; 5] = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
+/// Seconds that a program may take for a run.
+const PATIENCE: &str = "100";
+/// Names a rank of ours to the processes that this one starts.
+const RANK: &str = "RIVALS_RANK";
+
+fn main() -> Outcome<()> {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    if let Ok(rank) = std::env::var(RANK) {
+        return be(rank.parse()?, words[0].parse()?, words[1].parse()?, &words[2..]);
+    }
+    let number = |place: usize, default| words.get(place).map_or(Ok(default), |word| word.parse());
+    let (rounds, mbits): (u64, u64) = (number(0, 3)?, number(1, 200)?);
+    let bench = Bench::new(rounds, BitRate::bps(mbits * 1_000_000).ok_or("a rate")?)?;
+    println!(
+        "{RANKS} hosts, {mbits} Mb/s a link, 4 paths; all_reduce of floats, {rounds} rounds; busbw MB/s (wrong elements)"
+    );
+    for (condition, what) in [
+        (Condition::Healthy, "healthy"),
+        (Condition::Lossy, "1 % loss on the links of one spine"),
+        (Condition::Dying, "a path dies after the first size"),
+    ] {
+        bench.table(condition, what)?;
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Condition {
+    Healthy,
+    Lossy,
+    Dying,
+}
+
+struct Bench {
+    rounds: u64,
+    rate: BitRate,
+    library: PathBuf,
+    mpi: PathBuf,
+    shell: PathBuf,
+}
+
+impl Bench {
+    fn new(rounds: u64, rate: BitRate) -> Outcome<Self> {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let (mpi, shell) = (folder.join("rivals-mpi"), folder.join("rivals-rsh"));
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/rivals/all_reduce.c");
+        let compiled = Command::new("mpicc").args(["-O2", source, "-o"]).arg(&mpi).status()?;
+        assert!(compiled.success(), "mpicc (scripts/setup.sh verbs)");
+        let library = weft_testkit::link_verbs(folder.join("rivals"), false);
+        Ok(Self { rounds, rate, library, mpi, shell })
+    }
+
+    fn words(&self) -> Vec<String> {
+        let sizes = SIZES.iter().map(usize::to_string);
+        std::iter::once(self.rounds.to_string()).chain(sizes).collect()
+    }
+
+    fn table(&self, condition: Condition, what: &str) -> Outcome<()> {
+        println!("\n{what}\n{:>10}{:>18}{:>18}{:>18}", "bytes", "weft", "gloo", "Open MPI");
+        let mut columns = Vec::new();
+        for start in [Self::weft, Self::gloo, Self::open_mpi] {
+            let mut lab = self.lab(condition)?;
+            let children = start(self, &lab)?;
+            columns.push(self.run(children, &mut lab, condition)?);
+        }
+        for (row, size) in SIZES.iter().enumerate() {
+            let cell = |column: &Vec<String>| {
+                format!("{:>18}", column.get(row).map_or("none", |cell| cell))
+            };
+            println!("{size:>10}{}", columns.iter().map(cell).collect::<String>());
+        }
+        Ok(())
+    }
+
+    /// A fabric of its own for each program, so that none finds what another left in queues.
+    fn lab(&self, condition: Condition) -> Outcome<Lab> {
+        let name = format!("wcr{}", std::process::id());
+        let mut lab = Lab::up(&LabSpec { leaves: RANKS, spines: 4, ..LabSpec::named(name) })?;
+        let names: Vec<String> = lab.fabric().links.iter().map(|link| link.name.clone()).collect();
+        for name in names {
+            let lossy = condition == Condition::Lossy && name.ends_with("-s1");
+            let loss = if lossy { "1%".parse()? } else { Default::default() };
+            let limited = Impairment { rate: Some(self.rate), loss, ..Impairment::default() };
+            lab.impair(&name, Direction::Both, &limited)?;
+        }
+        Ok(lab)
+    }
+
+    /// Reads what rank 0 measures; a path may die meanwhile.
+    fn run(
+        &self,
+        mut children: Vec<Child>,
+        lab: &mut Lab,
+        condition: Condition,
+    ) -> Outcome<Vec<String>> {
+        let out = children[0].stdout.take().ok_or("piped")?;
+        let mut cells = Vec::new();
+        for line in BufReader::new(out).lines() {
+            let line = line?;
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [size, seconds, wrong] = words[..] else { continue };
+            let busbw = size.parse::<f64>()? / seconds.parse::<f64>()? * 1.5 / 1e6;
+            cells.push(format!("{busbw:.2} ({wrong})"));
+            if cells.len() == 1 && condition == Condition::Dying {
+                lab.set_black_hole("l0-s2", true)?;
+            }
+        }
+        for child in &mut children {
+            let _ = child.kill();
+            child.wait()?;
+        }
+        Ok(cells)
+    }
+
+    fn spawn(
+        lab: &Lab,
+        rank: usize,
+        program: &Path,
+        command: impl FnOnce(&mut Command),
+    ) -> Outcome<Child> {
+        let mut child = Command::new("timeout");
+        child.args(["--kill-after=2", PATIENCE]).arg(program);
+        command(&mut child);
+        let out = if rank == 0 { Stdio::piped() } else { Stdio::null() };
+        child.stdout(out).stderr(Stdio::null());
+        Ok(lab.spawn(&format!("h{rank}"), &mut child)?)
+    }
+
+    fn weft(&self, lab: &Lab) -> Outcome<Vec<Child>> {
+        let at = SocketAddr::from((lab.fabric().address(0), 7000));
+        let own = std::env::current_exe()?;
+        let start = |rank: usize| {
+            Self::spawn(lab, rank, &own, |command| {
+                command.arg(at.to_string()).args(self.words());
+                command.env(RANK, rank.to_string()).env("LD_LIBRARY_PATH", &self.library);
+                command.env("WEFT_PATHS", "4").env("WEFT_LINE_RATE", self.rate.to_string());
+            })
+        };
+        (0..RANKS).map(start).collect()
+    }
+
+    fn gloo(&self, lab: &Lab) -> Outcome<Vec<Child>> {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/rivals/all_reduce.py");
+        let master = lab.fabric().address(0).to_string();
+        let start = |rank: usize| {
+            Self::spawn(lab, rank, Path::new("/usr/bin/python3"), |command| {
+                command.arg(script).args(self.words());
+                command.envs([("RANK", rank.to_string()), ("WORLD_SIZE", RANKS.to_string())]);
+                command.envs([("MASTER_ADDR", master.as_str()), ("MASTER_PORT", "29500")]);
+                // What it finds by the host's name is another host's.
+                command.envs([("GLOO_SOCKET_IFNAME", "eth0"), ("OMP_NUM_THREADS", "1")]);
+            })
+        };
+        (0..RANKS).map(start).collect()
+    }
+
+    fn open_mpi(&self, lab: &Lab) -> Outcome<Vec<Child>> {
+        let prefix = format!("weft-{}.h", lab.name());
+        let hosts: Vec<String> =
+            (0..RANKS).map(|host| lab.fabric().address(host).to_string()).collect();
+        let cases: String =
+            hosts.iter().enumerate().map(|(host, at)| format!("{at}) n={host};; ")).collect();
+        let script = format!(
+            "#!/bin/sh\ncase $1 in {cases}esac; shift; exec ip netns exec {prefix}$n sh -c \"$*\"\n"
+        );
+        std::fs::write(&self.shell, script)?;
+        let made = Command::new("chmod").arg("+x").arg(&self.shell).status()?;
+        assert!(made.success(), "chmod");
+        let child = Self::spawn(lab, 0, Path::new("mpirun"), |command| {
+            command.args(["--allow-run-as-root", "--host", &hosts.join(","), "-np", "4"]);
+            command.arg("--mca").arg("plm_rsh_agent").arg(&self.shell);
+            for (name, value) in [
+                ("mpi_yield_when_idle", "1"),
+                ("btl", "tcp,self"),
+                ("pml", "ob1"),
+                ("oob_tcp_if_include", "10.0.0.0/8"),
+                ("btl_tcp_if_include", "10.0.0.0/8"),
+            ] {
+                command.args(["--mca", name, value]);
+            }
+            command.arg(&self.mpi).args(self.words());
+        })?;
+        Ok(vec![child])
+    }
+}
+
+/// A rank of ours.
+fn be(rank: usize, at: SocketAddr, rounds: u32, sizes: &[String]) -> Outcome<()> {
+    let options = Options { lanes: 1, ..Options::default() };
+    let mut group = Communicator::join(at, rank, RANKS, options)?;
+    let patience = Some(Duration::from_secs(60));
+    for word in sizes {
+        let elements = word.parse::<usize>()? / 4;
+        let call = Call {
+            collective: Collective::AllReduce,
+            data_type: DataType::Fp32,
+            op: Op::Sum,
+            root: 0,
+            elements,
+        };
+        let value = |at: usize, rank: usize| ((at + rank) % 100) as f32;
+        let (mut took, mut wrong) = (Duration::ZERO, 0);
+        for _ in 0..rounds {
+            let buffer = (0..elements).flat_map(|at| value(at, rank).to_le_bytes()).collect();
+            group.barrier(Vec::new(), patience)?;
+            let began = group.now();
+            let buffer: Vec<u8> = group.run(call, buffer, patience)?;
+            took = took + group.now().since(began);
+            for (at, got) in buffer.chunks_exact(4).enumerate() {
+                let want: f32 = (0..RANKS).map(|rank| value(at, rank)).sum();
+                wrong += u64::from(got != want.to_le_bytes());
+            }
+        }
+        if rank == 0 {
+            println!("{word} {} {wrong}", took.as_nanos() as f64 / 1e9 / f64::from(rounds));
+        }
+    }
+    group.leave();
+    Ok(())
+}
