@@ -190,7 +190,8 @@ impl<V: Verbs> Link for MessageLink<'_, V> {
         };
         match sent {
             Ok(()) => Ok(true),
-            Err(SendError::Full { .. } | SendError::Memory(_)) => Ok(false),
+            // Of a channel that closed `Closed` tells, and whether the peer left or is gone.
+            Err(SendError::Full { .. } | SendError::Memory(_) | SendError::Closed) => Ok(false),
             Err(error) => Err(error.to_string()),
         }
     }

@@ -120,7 +120,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
             return Err(CommError::Rank { rank, ranks });
         }
         let config = options.config(ranks)?;
-        let mut node = Node::new(options.node.clone())?;
+        let mut node = Node::new(options.node_for(ranks))?;
         let at = SocketAddr::from(([0; 4], port));
         let port = node.listen(at)?.port();
         let this = Self {

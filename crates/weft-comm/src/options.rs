@@ -82,6 +82,10 @@ const MOST_LANES: usize = 64;
 /// Pieces are at least a row of elements, and fit a message.
 const PIECES: [u64; 2] = [64, 16 << 20];
 
+/// Memory that a rank has posted for frames at most, and the longest frame.
+const POSTED: u64 = 256 << 20;
+const LONGEST_FRAME: u32 = 1 << 20;
+
 impl Options {
     /// Gives an option a value: `channels`, `lanes`, `piece`, or one of the node's (`weft_xrdma::Options::set`).
     ///
@@ -128,6 +132,19 @@ impl Options {
         // Elements of every type fit whole.
         config.piece = usize::try_from(self.piece.0 / 8 * 8).expect("16 MiB at most");
         Ok(config)
+    }
+
+    /// The node's options. Where ranks are few, a piece travels in its frame: to READ it takes a round trip more, but
+    /// frames have memory posted for each that may come.
+    pub(crate) fn node_for(&self, ranks: usize) -> weft_xrdma::Options {
+        let mut node = self.node.clone();
+        let piece = u32::try_from(self.piece.0).unwrap_or(u32::MAX).saturating_add(1024);
+        let posted =
+            ranks as u64 * self.lanes as u64 * u64::from(node.config.depth) * u64::from(piece);
+        if posted <= POSTED && piece <= LONGEST_FRAME {
+            node.config.small = node.config.small.max(piece);
+        }
+        node
     }
 
     /// What all ranks must have the same of.

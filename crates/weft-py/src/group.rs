@@ -40,6 +40,14 @@ impl fmt::Debug for Group {
     }
 }
 
+impl Drop for Group {
+    fn drop(&mut self) {
+        let state = core::mem::replace(&mut *self.state(), State::Left);
+        // The thread gives memory back to Python before it ends, for which it needs the interpreter.
+        Python::attach(|py| py.detach(|| drop(state)));
+    }
+}
+
 /// A collective that is under way. It keeps its memory.
 #[pyclass(frozen, module = "weft._weft")]
 #[derive(Debug)]

@@ -10,6 +10,7 @@ the environment: WEFT_COLL="lanes=4 channels=shm". Programs run under `weft run`
 # mypy: ignore-errors
 
 import atexit
+import collections
 import os
 import queue
 import threading
@@ -34,6 +35,8 @@ _TYPES = {
     torch.uint8: "uint8",
     torch.int8: "int8",
 }
+# Works that nobody in Python may know any more, and C++ may still wait for.
+_KEPT = 1024
 _OPS = {"SUM": "sum", "PRODUCT": "prod", "MIN": "min", "MAX": "max", "AVG": "avg"}
 
 
@@ -141,8 +144,10 @@ class ProcessGroup(dist.ProcessGroup):
         self._group = Group(rank, size, dict(word.split("=", 1) for word in words))
         store.set(f"weft/{rank}", self._group.address)
         self._group.connect([store.get(f"weft/{other}").decode() for other in range(size)])
-        # C++ keeps only its own half of a Work; the queue keeps the half that Python has. Its thread settles works in
-        # their order, so that futures complete while Python computes.
+        # C++ keeps only its own half of a Work and waits for the half that Python has, also when it is long done: the
+        # last ones are kept.
+        self._kept = collections.deque(maxlen=_KEPT)
+        # A thread settles works in their order, so that futures complete while Python computes.
         self._queue = queue.SimpleQueue()
         threading.Thread(target=_settle_all, args=(self._queue,), daemon=True).start()
         _groups.add(self)
@@ -150,6 +155,7 @@ class ProcessGroup(dist.ProcessGroup):
     def _submit(self, collective, flats, results, finish=None, kind="uint8", op="sum", root=0):
         works = [self._group.submit(collective, _memory(flat), kind, op, root) for flat in flats]
         work = Work(works, results, finish, self._timeout)
+        self._kept.append(work)
         self._queue.put(work)
         return work
 
