@@ -40,7 +40,7 @@ fn every_collective_is_measured_and_right_on_every_kind_of_channel() {
         assert!(output.status.success(), "{}", said(&output));
         let report = json(&output);
         let rows = report["rows"].as_array().unwrap();
-        assert_eq!(rows.len(), 9 * 2 + 1, "{report}");
+        assert_eq!(rows.len(), 9 * 3 + 1, "{report}");
         for row in rows {
             assert_eq!(row["wrong"], 0, "{row}");
             let (time, size) = (row["time_us"].as_f64().unwrap(), row["size"].as_f64().unwrap());
@@ -62,8 +62,8 @@ fn what_does_not_fit_is_named() {
     for (words, want) in [
         (&["all_reduse", "--ranks", "2"][..], "did you mean \"all_reduce\"?"),
         (&["--ranks", "0"], "a group has at least one"),
-        (&["--ranks", "2", "--type", "flaot"], "did you mean \"float\"?"),
-        (&["--ranks", "2", "--channels", "nte"], "did you mean \"net\"?"),
+        (&["--ranks", "2", "--type", "flaot"], "no type \"flaot\" (known: float"),
+        (&["--ranks", "2", "--channels", "nte"], "no kind of channels \"nte\""),
         (&["--ranks", "2", "--from", "2MiB", "--to", "1MiB"], "is more than --to"),
         (&["--ranks", "2", "--lanes", "0"], "0 lanes, expected 1 to 64"),
         (&["--ranks", "2", "--order", "1,1"], "does not name each of 2 ranks once"),
