@@ -38,6 +38,7 @@ const WITHIN_A_LAYER: &[(&str, &str)] = &[
     ("weft-comm", "weft-xrdma"),
     ("weft-msg", "weft-rnic"),
     ("weft-rnic", "weft-transport"),
+    ("weft-route", "weft-plan"),
     ("weft-trace", "weft-wire"),
     ("weft-vpc", "weft-transport"),
     ("weft-vswitch", "weft-agent"),

@@ -79,6 +79,17 @@ impl FabricHash {
         }
     }
 
+    /// The number from which the switch makes its choice: what
+    /// [`SwitchHash::value`](super::SwitchHash::value) gives. Arguments as for
+    /// [`select`](Self::select).
+    #[inline]
+    pub fn value(&self, base: u32, tuple: impl FnOnce() -> FiveTuple, salt: SwitchSalt) -> u32 {
+        match &self.kind {
+            Kind::Affine { width, .. } => rotate_right(base ^ salt.value, salt.rotate, *width),
+            Kind::Linux(policy) => linux::multipath_hash(*policy, salt.value, &tuple()),
+        }
+    }
+
     /// Which of `count` equal-cost links the switch takes: what
     /// [`SwitchHash::select`](super::SwitchHash::select) gives. `base` must be the tuple's; the tuple
     /// itself is looked at only where the hash is not affine.

@@ -92,8 +92,12 @@ pub fn select_weighted(hash: u32, weights: &[u32]) -> Option<usize> {
     })
 }
 
-/// One more than the upper bound of members that hold `part` of `total` weight, rounded half up.
-const fn threshold(part: u64, total: u64) -> u64 {
+/// One more than the upper bound of members that hold `part` of `total` weight, rounded half up:
+/// the first of them whose threshold is above the hash is taken.
+///
+/// # Panics
+/// If `total` is zero.
+pub const fn threshold(part: u64, total: u64) -> u64 {
     ((part << 31) + total / 2) / total
 }
 

@@ -1,0 +1,381 @@
+//! From names to numbers, with everything checked on the way.
+
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use weft_units::unknown_name;
+
+use super::group::{Group, Member};
+use super::hash::Functions;
+use super::table::{BLACKHOLE, Table, UNREACHABLE};
+use super::{End, Fabric, HostId, LinkId, RouterId, count};
+use crate::installed::{
+    Cable, GroupKind, Installed, InstalledError, Port, PortState, Router, RouterHash, Target,
+};
+
+/// Ports of all routers together, at most.
+const MOST_PORTS: usize = 1 << 23;
+/// Members of a group, and buckets of a resilient one, at most: Linux counts both by 16 bits.
+const MOST_MEMBERS: usize = 1 << 16;
+
+impl Fabric {
+    /// The fabric of these routers.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with the router it is at.
+    pub fn new(installed: Installed) -> Result<Self, InstalledError> {
+        let names = names(&installed)?;
+        let mut first_link = vec![0];
+        let mut ports = 0;
+        for router in &installed.routers {
+            ports += router.ports.len();
+            first_link.push(count(ports.min(MOST_PORTS)));
+        }
+        within("ports", ports, MOST_PORTS)?;
+        let mut fabric = Self {
+            names,
+            first_link,
+            from: Vec::with_capacity(ports),
+            to: vec![End::Nothing; ports],
+            reverse: vec![None; ports],
+            rates: Vec::with_capacity(ports),
+            passes: Vec::new(),
+            hosts: Vec::new(),
+            first_of_host: Vec::new(),
+            links_of_hosts: Vec::new(),
+            tables: Vec::with_capacity(installed.routers.len()),
+            functions: Functions::default(),
+            installed,
+        };
+        fabric.lay_cables()?;
+        for router in fabric.router_ids() {
+            let table = table(&mut fabric.functions, fabric.first_link[router.index()], fabric.router_of(router))?;
+            fabric.tables.push(table);
+        }
+        fabric.passes = fabric.link_ids().map(|link| fabric.is_up(link)).collect();
+        Ok(fabric)
+    }
+
+    /// Finds out where every port's cable leads, and gives hosts their links.
+    fn lay_cables(&mut self) -> Result<(), InstalledError> {
+        let mut attached: Vec<(u32, LinkId)> = Vec::new();
+        for (number, router) in (0..).zip(&self.installed.routers) {
+            for (place, port) in (0..).zip(&router.ports) {
+                let link = LinkId(self.first_link[number as usize] + place);
+                self.from.push(End::Router(RouterId(number)));
+                self.rates.push(port.speed.as_bps());
+                if let Some(Cable::Host(host)) = &port.to {
+                    if host.is_unspecified() || host.is_broadcast() || host.is_multicast() {
+                        let (router, port) = (router.name.clone(), port.name.clone());
+                        return Err(InstalledError::NoHost { router, port, host: *host });
+                    }
+                    attached.push((host.to_bits(), link));
+                }
+            }
+        }
+        self.join_routers()?;
+        attached.sort_unstable();
+        for (address, down) in attached {
+            self.attach(address, down)?;
+        }
+        self.first_of_host.push(count(self.links_of_hosts.len()));
+        Ok(())
+    }
+
+    fn join_routers(&mut self) -> Result<(), InstalledError> {
+        let port_numbers: Vec<BTreeMap<&str, u32>> = self
+            .installed
+            .routers
+            .iter()
+            .map(|router| router.ports.iter().map(|port| port.name.as_str()).zip(0..).collect())
+            .collect();
+        for (number, router) in (0..).zip(&self.installed.routers) {
+            for (place, port) in (0..).zip(&router.ports) {
+                let Some(Cable::Peer { router: peer, port: peer_port }) = &port.to else { continue };
+                let unknown = |unknown| InstalledError::Unknown {
+                    router: router.name.clone(),
+                    place: format!("the cable of port {:?}", port.name),
+                    unknown,
+                };
+                let Some(&other) = self.names.get(peer) else {
+                    return Err(unknown(nearest("router", peer, self.names.keys())));
+                };
+                let Some(&far) = port_numbers[other.index()].get(peer_port.as_str()) else {
+                    let known = &self.installed.routers[other.index()].ports;
+                    let known = known.iter().map(|port| &port.name);
+                    return Err(unknown(format!("{} of {peer:?}", nearest("port", peer_port, known))));
+                };
+                if other.0 == number {
+                    let (router, port) = (router.name.clone(), port.name.clone());
+                    return Err(InstalledError::CableCycle { router, port });
+                }
+                let near = LinkId(self.first_link[number as usize] + place);
+                let far = LinkId(self.first_link[other.index()] + far);
+                plug(&self.installed, &self.first_link, &mut self.reverse, near, far)?;
+                plug(&self.installed, &self.first_link, &mut self.reverse, far, near)?;
+            }
+        }
+        for link in 0..self.to.len() {
+            if let Some(far) = self.reverse[link] {
+                self.to[link] = self.from[far.index()];
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a host one more link, against `down`.
+    fn attach(&mut self, address: u32, down: LinkId) -> Result<(), InstalledError> {
+        if let Some(other) = self.reverse[down.index()] {
+            let first = end(&self.installed, &self.first_link, other);
+            let second = format!("host {}", core::net::Ipv4Addr::from_bits(address));
+            let (router, port) = place(&self.installed, &self.first_link, down);
+            let (router, port) = (router.name.clone(), port.name.clone());
+            return Err(InstalledError::TwoCables { router, port, first, second });
+        }
+        if self.hosts.last() != Some(&address) {
+            self.hosts.push(address);
+            self.first_of_host.push(count(self.links_of_hosts.len()));
+        }
+        let host = HostId(count(self.hosts.len() - 1));
+        let up = LinkId(count(self.to.len()));
+        self.links_of_hosts.push(up);
+        self.from.push(End::Host(host));
+        self.to.push(self.from[down.index()]);
+        self.rates.push(self.rates[down.index()]);
+        self.reverse.push(Some(down));
+        self.to[down.index()] = End::Host(host);
+        self.reverse[down.index()] = Some(up);
+        Ok(())
+    }
+
+    fn router_of(&self, router: RouterId) -> &Router {
+        &self.installed.routers[router.index()]
+    }
+
+    /// Whether the ports at both ends are up.
+    fn is_up(&self, link: LinkId) -> bool {
+        let up = |link| self.port_of(link).is_none_or(|(_, port)| port.state == PortState::Up);
+        up(link) && self.reverse(link).is_none_or(up)
+    }
+}
+
+/// See [`Fabric::replace`].
+pub(super) fn replace(fabric: &mut Fabric, router: Router) -> Result<RouterId, InstalledError> {
+    let Some(number) = fabric.find(&router.name) else {
+        let unknown = nearest("router", &router.name, fabric.names.keys());
+        let (router, place) = (router.name, String::from("the new state"));
+        return Err(InstalledError::Unknown { router, place, unknown });
+    };
+    let same = |(old, new): (&Port, &Port)| {
+        old.name == new.name && old.ifindex == new.ifindex && old.to == new.to
+    };
+    let before = &fabric.router_of(number).ports;
+    if before.len() != router.ports.len() || !before.iter().zip(&router.ports).all(same) {
+        return Err(InstalledError::Recabled { router: router.name });
+    }
+    let first = fabric.first_link[number.index()];
+    fabric.tables[number.index()] = table(&mut fabric.functions, first, &router)?;
+    fabric.installed.routers[number.index()] = router;
+    for link in fabric.links_of(number) {
+        let (_, port) = fabric.port_of(link).expect("it is a router's");
+        let rate = port.speed.as_bps();
+        fabric.rates[link.index()] = rate;
+        fabric.passes[link.index()] = fabric.is_up(link);
+        if let Some(back) = fabric.reverse(link) {
+            fabric.passes[back.index()] = fabric.is_up(back);
+            if let End::Host(_) = fabric.from(back) {
+                fabric.rates[back.index()] = rate;
+            }
+        }
+    }
+    Ok(number)
+}
+
+fn names(installed: &Installed) -> Result<BTreeMap<String, RouterId>, InstalledError> {
+    let mut names = BTreeMap::new();
+    for (number, router) in (0..).zip(&installed.routers) {
+        if names.insert(router.name.clone(), RouterId(number)).is_some() {
+            let name = router.name.clone();
+            return Err(InstalledError::Twice { kind: "router", name, router: None });
+        }
+    }
+    Ok(names)
+}
+
+/// The routes of one router, whose first port's link is `first`.
+fn table(functions: &mut Functions, first: u32, router: &Router) -> Result<Table, InstalledError> {
+    let hash = functions
+        .add(&router.hash)
+        .map_err(|reason| InstalledError::Hash { router: router.name.clone(), reason })?;
+    let ports = numbered("port", router, router.ports.iter().map(|port| &port.name))?;
+    let groups_by_name = numbered("group", router, router.groups.iter().map(|group| &group.name))?;
+    let mut ifindices: Vec<u32> = router.ports.iter().map(|port| port.ifindex).collect();
+    ifindices.sort_unstable();
+    if let Some(pair) = ifindices.windows(2).find(|pair| pair[0] == pair[1]) {
+        let (name, router) = (format!("{}", pair[0]), Some(router.name.clone()));
+        return Err(InstalledError::Twice { kind: "ifindex", name, router });
+    }
+    let mut groups = Vec::with_capacity(router.groups.len());
+    for group in &router.groups {
+        let members = members(router, group, first, &ports)?;
+        groups.push(match &group.kind {
+            GroupKind::Resilient { buckets } => Group::resilient(&members, buckets),
+            GroupKind::Single | GroupKind::HashThreshold => Group::new(&members, hash.by_threshold()),
+        });
+    }
+    let mut routes = Vec::with_capacity(router.routes.len());
+    for route in &router.routes {
+        let entry = match &route.via {
+            Target::Unreachable => UNREACHABLE,
+            Target::Blackhole => BLACKHOLE,
+            Target::Group(name) => *groups_by_name.get(name.as_str()).ok_or_else(|| {
+                let known = router.groups.iter().map(|group| &group.name);
+                let unknown = nearest("group", name, known);
+                let place = format!("the route to {}", route.to);
+                InstalledError::Unknown { router: router.name.clone(), place, unknown }
+            })?,
+        };
+        routes.push((route.to, entry));
+    }
+    let mut prefixes: Vec<_> = routes.iter().map(|&(prefix, _)| prefix).collect();
+    prefixes.sort_unstable();
+    if let Some(pair) = prefixes.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(InstalledError::RouteTwice { router: router.name.clone(), prefix: pair[0] });
+    }
+    Ok(Table::new(hash, groups, routes))
+}
+
+/// A group's members, checked against its kind.
+fn members(
+    router: &Router,
+    group: &crate::installed::Group,
+    first: u32,
+    ports: &BTreeMap<&str, u32>,
+) -> Result<Vec<Member>, InstalledError> {
+    let wrong = |reason| InstalledError::Group {
+        router: router.name.clone(),
+        group: group.name.clone(),
+        reason,
+    };
+    let members = &group.members;
+    if members.is_empty() {
+        let (router, group) = (router.name.clone(), group.name.clone());
+        return Err(InstalledError::EmptyGroup { router, group });
+    }
+    within("members of a group", members.len(), MOST_MEMBERS)?;
+    match &group.kind {
+        GroupKind::Single if members.len() > 1 => {
+            let reason = format!("is single but has {} members; its kind may be hash-threshold", members.len());
+            return Err(wrong(reason));
+        }
+        GroupKind::Resilient { buckets } => {
+            within("buckets of a group", buckets.len(), MOST_MEMBERS)?;
+            if buckets.is_empty() {
+                return Err(wrong("is resilient but has no buckets; read `ip nexthop bucket list`".to_owned()));
+            }
+            if let Some(bucket) = buckets.iter().find(|bucket| usize::from(**bucket) >= members.len()) {
+                return Err(wrong(format!("has a bucket for member {bucket}, but only {} members, counted from 0", members.len())));
+            }
+        }
+        GroupKind::Single | GroupKind::HashThreshold => {}
+    }
+    if members.iter().all(|member| member.weight == 0) {
+        return Err(wrong("has weights of zero only; one of them must carry packets".to_owned()));
+    }
+    if members.len() > 1 && matches!(router.hash, RouterHash::Linux { seed: 0, .. }) {
+        let reason = "hash seed 0 stands for a secret that nobody can compute; set fib_multipath_hash_seed";
+        return Err(InstalledError::Hash { router: router.name.clone(), reason });
+    }
+    members
+        .iter()
+        .map(|member| {
+            let place = *ports.get(member.port.as_str()).ok_or_else(|| {
+                let known = router.ports.iter().map(|port| &port.name);
+                let unknown = nearest("port", &member.port, known);
+                let place = format!("group {:?}", group.name);
+                InstalledError::Unknown { router: router.name.clone(), place, unknown }
+            })?;
+            let alive = match router.ports[place as usize].state {
+                PortState::Up => true,
+                PortState::NoCarrier => !router.ignore_linkdown,
+                PortState::Down => false,
+            };
+            let link = LinkId(first + place);
+            Ok(Member { link, weight: member.weight, alive, reachable: !member.unreachable })
+        })
+        .collect()
+}
+
+fn numbered<'a>(
+    kind: &'static str,
+    router: &Router,
+    names: impl Iterator<Item = &'a String>,
+) -> Result<BTreeMap<&'a str, u32>, InstalledError> {
+    let mut numbers = BTreeMap::new();
+    for (name, number) in names.zip(0..) {
+        if numbers.insert(name.as_str(), number).is_some() {
+            let (name, router) = (name.clone(), Some(router.name.clone()));
+            return Err(InstalledError::Twice { kind, name, router });
+        }
+    }
+    Ok(numbers)
+}
+
+/// Puts the cable of `near` in, whose other end is `far`.
+fn plug(
+    installed: &Installed,
+    first_link: &[u32],
+    reverse: &mut [Option<LinkId>],
+    near: LinkId,
+    far: LinkId,
+) -> Result<(), InstalledError> {
+    match reverse[near.index()] {
+        Some(other) if other != far => {
+            let (router, port) = place(installed, first_link, near);
+            Err(InstalledError::TwoCables {
+                router: router.name.clone(),
+                port: port.name.clone(),
+                first: end(installed, first_link, other),
+                second: end(installed, first_link, far),
+            })
+        }
+        _ => {
+            reverse[near.index()] = Some(far);
+            Ok(())
+        }
+    }
+}
+
+/// The router and port of a port's link.
+fn place<'a>(installed: &'a Installed, first_link: &[u32], link: LinkId) -> (&'a Router, &'a Port) {
+    let number = first_link.partition_point(|&first| first <= link.0) - 1;
+    let router = &installed.routers[number];
+    (router, &router.ports[(link.0 - first_link[number]) as usize])
+}
+
+fn end(installed: &Installed, first_link: &[u32], link: LinkId) -> String {
+    if link.0 >= *first_link.last().unwrap_or(&0) {
+        return "another host".to_owned();
+    }
+    let (router, port) = place(installed, first_link, link);
+    format!("{:?} of {:?}", port.name, router.name)
+}
+
+fn nearest<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a String>) -> String {
+    // A fabric has thousands of routers: the nearest name helps, the list of all does not.
+    let known: Vec<&str> = known.map(String::as_str).collect();
+    if known.len() <= 8 {
+        return unknown_name(kind, name, &known);
+    }
+    let hint = weft_units::suggest(name, known.iter().copied());
+    let hint = hint.map_or_else(String::new, |hint| format!(", did you mean {hint:?}?"));
+    format!("{kind} {name:?}, which does not exist{hint}")
+}
+
+fn within(what: &'static str, count: usize, most: usize) -> Result<(), InstalledError> {
+    if count > most { Err(InstalledError::TooMany { what, count, most }) } else { Ok(()) }
+}

@@ -1,0 +1,126 @@
+//! A flow's path with everything that decided it, for people.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::Serialize;
+use weft_topo::hash::FiveTuple;
+
+use super::{End, Fabric, LinkId, RouterId};
+use crate::installed::{GroupKind, Prefix, Target};
+use crate::path::{Path, Start};
+
+/// A path and why it is that one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// Each router's decision, in order.
+    pub hops: Vec<Hop>,
+    /// How it ends, in words.
+    pub outcome: String,
+    /// Whether it arrives.
+    pub arrives: bool,
+}
+
+/// What one router decides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Hop {
+    /// The router.
+    pub router: String,
+    /// The longest prefix of a route that is alive; none without a route.
+    pub prefix: Option<Prefix>,
+    /// The route's group, or what the route does instead.
+    pub group: String,
+    /// `single`, `hash-threshold` or `resilient`; empty without a group.
+    pub kind: &'static str,
+    /// The number that chooses; none where nothing is to be chosen.
+    pub hash: Option<u32>,
+    /// The group's members that are alive, in the order installed.
+    pub members: Vec<Share>,
+    /// The link that it takes, as [`Fabric::name`] has it; empty where it takes none.
+    pub takes: String,
+}
+
+/// A member's part of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Share {
+    /// The port.
+    pub port: String,
+    /// What is at its other end.
+    pub to: String,
+    /// Its share of all hashes, of one million.
+    pub per_million: u32,
+    /// Whether the flow takes it.
+    pub taken: bool,
+}
+
+impl Fabric {
+    /// What every router on the flow's way decides, and from what.
+    ///
+    /// # Panics
+    /// If the fabric has no such link or router.
+    pub fn explain(&self, start: Start, tuple: &FiveTuple) -> (Path, Explanation) {
+        let path = self.path_from(start, tuple);
+        let first = match start {
+            Start::Router(router) => Some(router),
+            Start::Link(_) => None,
+        };
+        let chosen = if first.is_some() { path.links() } else { path.links().get(1..).unwrap_or(&[]) };
+        let crossed = path.links().iter().filter_map(|&link| match self.to(link) {
+            End::Router(router) if self.passes(link) => Some(router),
+            _ => None,
+        });
+        let chosen = chosen.iter().copied().map(Some).chain(core::iter::once(None));
+        let hops = first.into_iter().chain(crossed).zip(chosen);
+        let hops = hops.map(|(router, takes)| self.hop(router, takes, tuple)).collect();
+        let outcome = alloc::format!("{}", self.outcome(path.outcome));
+        (path, Explanation { hops, outcome, arrives: path.arrives() })
+    }
+
+    fn hop(&self, number: RouterId, takes: Option<LinkId>, tuple: &FiveTuple) -> Hop {
+        let (router, table) = (self.router(number), &self.tables[number.index()]);
+        let entry = table.entry(tuple.dst);
+        let group = table.groups.get(entry as usize).and_then(Option::as_ref);
+        // The table forgets prefixes; among the routes with its entry the longest is the one.
+        let leads = |via: &Target| match via {
+            Target::Group(name) => {
+                router.groups.get(entry as usize).is_some_and(|group| group.name == *name)
+            }
+            Target::Unreachable => entry == super::table::UNREACHABLE,
+            Target::Blackhole => entry == super::table::BLACKHOLE,
+        };
+        let routes = router.routes.iter();
+        let matching = routes.filter(|route| route.to.contains(tuple.dst) && leads(&route.via));
+        let prefix = matching.map(|route| route.to).max_by_key(|prefix| prefix.len());
+        let kind = group.and_then(|_| router.groups.get(entry as usize)).map(|group| &group.kind);
+        let share = |(link, per_million)| Share {
+            port: self.port_of(link).map_or_else(String::new, |(_, port)| port.name.clone()),
+            to: self.end_name(self.to(link)),
+            per_million,
+            taken: takes == Some(link),
+        };
+        Hop {
+            router: router.name.clone(),
+            prefix,
+            group: match entry {
+                super::table::NO_ROUTE => String::from("no route"),
+                super::table::UNREACHABLE => String::from("unreachable"),
+                super::table::BLACKHOLE => String::from("blackhole"),
+                group => router.groups[group as usize].name.clone(),
+            },
+            kind: kind.map_or("", GroupKind::name),
+            hash: group
+                .filter(|group| group.chooses())
+                .map(|_| self.functions.value(&table.hash, tuple, &mut Self::no_base())),
+            members: group.map_or_else(Vec::new, |group| group.shares().into_iter().map(share).collect()),
+            takes: takes.map_or_else(String::new, |link| alloc::format!("{}", self.name(link))),
+        }
+    }
+
+    fn end_name(&self, end: End) -> String {
+        match end {
+            End::Router(router) => self.router(router).name.clone(),
+            End::Host(host) => alloc::format!("{}", core::net::Ipv4Addr::from_bits(self.address(host))),
+            End::Nothing => String::from("no cable"),
+        }
+    }
+}

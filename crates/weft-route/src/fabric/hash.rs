@@ -1,0 +1,83 @@
+//! The routers' hashes, arranged so that what they share is computed once a packet.
+
+use alloc::vec::Vec;
+
+use weft_topo::hash::linux::{self, Fields, Policy};
+use weft_topo::hash::{FabricHash, FiveTuple, SwitchSalt};
+
+use crate::installed::RouterHash;
+
+/// Every function of switch chips that some router has.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Functions(Vec<FabricHash>);
+
+/// How one router hashes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Hash {
+    Linux { policy: Policy, seed: u32 },
+    Switch { function: usize, salt: SwitchSalt, by_threshold: bool },
+}
+
+/// The part of a packet's hash that all switches of one function share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Base {
+    function: usize,
+    value: u32,
+}
+
+impl Base {
+    pub(super) const fn none() -> Self {
+        Self { function: usize::MAX, value: 0 }
+    }
+}
+
+impl Functions {
+    /// The router's hash, with its function added to those known; or why nobody can compute it.
+    pub(super) fn add(&mut self, hash: &RouterHash) -> Result<Hash, &'static str> {
+        match *hash {
+            RouterHash::Linux { policy, fields, seed } => {
+                let policy = match policy {
+                    0 => Policy::Layer3,
+                    1 => Policy::Layer4,
+                    3 => Policy::Fields(Fields(fields)),
+                    _ => return Err("hash policy is not 0, 1 or 3; set fib_multipath_hash_policy=3"),
+                };
+                Ok(Hash::Linux { policy, seed })
+            }
+            RouterHash::Switch { algorithm, seed, rotate } => {
+                let known = self.0.iter().position(|known| known.algorithm() == algorithm);
+                let function = known.unwrap_or_else(|| {
+                    self.0.push(FabricHash::new(algorithm));
+                    self.0.len() - 1
+                });
+                let salt = self.0[function].salt(seed, rotate);
+                Ok(Hash::Switch { function, salt, by_threshold: !algorithm.is_affine() })
+            }
+        }
+    }
+
+    /// The number with which a router chooses.
+    #[inline]
+    pub(super) fn value(&self, hash: &Hash, tuple: &FiveTuple, base: &mut Base) -> u32 {
+        match *hash {
+            Hash::Linux { policy, seed } => linux::multipath_hash(policy, seed, tuple),
+            Hash::Switch { function, salt, .. } => {
+                let known = &self.0[function];
+                if base.function != function {
+                    *base = Base { function, value: known.base(tuple) };
+                }
+                known.value(base.value, || *tuple, salt)
+            }
+        }
+    }
+}
+
+impl Hash {
+    /// Whether groups are cut by thresholds, as in Linux, rather than by a modulus.
+    pub(super) const fn by_threshold(&self) -> bool {
+        match *self {
+            Self::Linux { .. } => true,
+            Self::Switch { by_threshold, .. } => by_threshold,
+        }
+    }
+}

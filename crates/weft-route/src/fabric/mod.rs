@@ -1,0 +1,277 @@
+//! A fabric as its routers forward, in numbers: what [`Installed`] says in names, checked and laid
+//! out for following millions of flows.
+//!
+//! A *link* is one direction of a cable. A router's port has the link on which it sends; a host has
+//! one for each of its cables, on which it sends. So every packet's way is a list of [`LinkId`]s.
+
+mod build;
+mod explain;
+mod group;
+mod hash;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::Ipv4Addr;
+
+pub use explain::{Explanation, Hop, Share};
+use hash::Functions;
+use serde::{Deserialize, Serialize};
+pub(crate) use table::Forward;
+use table::Table;
+use weft_units::BitRate;
+
+use crate::installed::{Installed, InstalledError, Port, Router};
+
+/// A router by its place in [`Installed::routers`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RouterId(pub u32);
+
+/// A host, in the order of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub u32);
+
+/// One direction of a cable: ports' links router by router, then hosts' links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LinkId(pub u32);
+
+macro_rules! index {
+    ($($id:ty),+) => {$(
+        impl $id {
+            /// The position in an array with one entry each.
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    )+};
+}
+index!(RouterId, HostId, LinkId);
+
+/// What is at an end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// A router.
+    Router(RouterId),
+    /// A host.
+    Host(HostId),
+    /// No cable.
+    Nothing,
+}
+
+/// A fabric that is asked for paths again and again.
+#[derive(Clone, Debug)]
+pub struct Fabric {
+    installed: Installed,
+    names: BTreeMap<String, RouterId>,
+    /// By router, the link of its first port; how many ports there are at the end.
+    first_link: Vec<u32>,
+    /// By link, who sends on it.
+    from: Vec<End>,
+    /// By link, who receives from it.
+    to: Vec<End>,
+    /// By link, the link of the other direction.
+    reverse: Vec<Option<LinkId>>,
+    /// By link, bits a second.
+    rates: Vec<u64>,
+    /// By link, whether packets pass: both its ends are up.
+    passes: Vec<bool>,
+    /// Addresses in order; their place is their number.
+    hosts: Vec<u32>,
+    /// By host, its first link in `links_of_hosts`; how many there are at the end.
+    first_of_host: Vec<u32>,
+    links_of_hosts: Vec<LinkId>,
+    tables: Vec<Table>,
+    functions: Functions,
+}
+
+impl Fabric {
+    /// Every router with what it has installed.
+    pub const fn installed(&self) -> &Installed {
+        &self.installed
+    }
+
+    /// Every router, by number.
+    pub fn router_ids(&self) -> impl Iterator<Item = RouterId> + use<> {
+        (0..count(self.tables.len())).map(RouterId)
+    }
+
+    /// What a router has installed.
+    ///
+    /// # Panics
+    /// If the fabric has no such router.
+    pub fn router(&self, router: RouterId) -> &Router {
+        &self.installed.routers[router.index()]
+    }
+
+    /// The router of that name.
+    pub fn find(&self, name: &str) -> Option<RouterId> {
+        self.names.get(name).copied()
+    }
+
+    /// Every link.
+    pub fn link_ids(&self) -> impl Iterator<Item = LinkId> + use<> {
+        (0..count(self.to.len())).map(LinkId)
+    }
+
+    /// How many links there are.
+    pub const fn links(&self) -> usize {
+        self.to.len()
+    }
+
+    /// The links on which a router sends, one for each port in order.
+    ///
+    /// # Panics
+    /// If the fabric has no such router.
+    pub fn links_of(&self, router: RouterId) -> impl Iterator<Item = LinkId> + use<> {
+        (self.first_link[router.index()]..self.first_link[router.index() + 1]).map(LinkId)
+    }
+
+    /// The link on which the router's port of that interface number sends.
+    pub fn link_of_ifindex(&self, router: RouterId, ifindex: u32) -> Option<LinkId> {
+        let ports = &self.installed.routers.get(router.index())?.ports;
+        let place = ports.iter().position(|port| port.ifindex == ifindex)?;
+        Some(LinkId(self.first_link[router.index()] + count(place)))
+    }
+
+    /// The link on which the router's port of that name sends.
+    pub fn link_of_port(&self, router: RouterId, name: &str) -> Option<LinkId> {
+        let ports = &self.installed.routers.get(router.index())?.ports;
+        let place = ports.iter().position(|port| port.name == name)?;
+        Some(LinkId(self.first_link[router.index()] + count(place)))
+    }
+
+    /// The port that sends on a link; none for a host's.
+    pub fn port_of(&self, link: LinkId) -> Option<(RouterId, &Port)> {
+        let End::Router(router) = self.from[link.index()] else { return None };
+        let place = link.0 - self.first_link[router.index()];
+        Some((router, &self.installed.routers[router.index()].ports[place as usize]))
+    }
+
+    /// Who sends on a link.
+    ///
+    /// # Panics
+    /// If the fabric has no such link.
+    pub fn from(&self, link: LinkId) -> End {
+        self.from[link.index()]
+    }
+
+    /// Who receives from a link.
+    ///
+    /// # Panics
+    /// If the fabric has no such link.
+    pub fn to(&self, link: LinkId) -> End {
+        self.to[link.index()]
+    }
+
+    /// The other direction of the cable; none without a cable.
+    ///
+    /// # Panics
+    /// If the fabric has no such link.
+    pub fn reverse(&self, link: LinkId) -> Option<LinkId> {
+        self.reverse[link.index()]
+    }
+
+    /// What a link carries at most.
+    ///
+    /// # Panics
+    /// If the fabric has no such link.
+    pub fn rate(&self, link: LinkId) -> BitRate {
+        BitRate::bps(self.rates[link.index()]).expect("rates come from rates, which are not zero")
+    }
+
+    /// Whether packets pass a link.
+    ///
+    /// # Panics
+    /// If the fabric has no such link.
+    pub fn passes(&self, link: LinkId) -> bool {
+        self.passes[link.index()]
+    }
+
+    /// How many hosts there are.
+    pub const fn hosts(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// A host's address.
+    ///
+    /// # Panics
+    /// If the fabric has no such host.
+    pub fn address(&self, host: HostId) -> u32 {
+        self.hosts[host.index()]
+    }
+
+    /// The host of that address.
+    pub fn host(&self, address: u32) -> Option<HostId> {
+        self.hosts.binary_search(&address).ok().map(|place| HostId(count(place)))
+    }
+
+    /// The links on which a host sends, one for each of its cables.
+    ///
+    /// # Panics
+    /// If the fabric has no such host.
+    pub fn links_of_host(&self, host: HostId) -> &[LinkId] {
+        let (first, end) =
+            (self.first_of_host[host.index()], self.first_of_host[host.index() + 1]);
+        &self.links_of_hosts[first as usize..end as usize]
+    }
+
+    /// What people call a link: `leaf-0 s0 → spine-0`.
+    pub const fn name(&self, link: LinkId) -> LinkName<'_> {
+        LinkName { fabric: self, link }
+    }
+
+    /// Takes what a router has installed now in place of what it had. Its ports and cables are those it
+    /// had; their states and speeds, its groups, routes and hash may differ.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that it has other ports; the fabric stays as it was.
+    pub fn replace(&mut self, router: Router) -> Result<RouterId, InstalledError> {
+        build::replace(self, router)
+    }
+
+    pub(crate) fn forward(
+        &self,
+        router: RouterId,
+        tuple: &weft_topo::hash::FiveTuple,
+        base: &mut hash::Base,
+    ) -> Forward {
+        self.tables[router.index()].forward(&self.functions, tuple, base)
+    }
+
+    pub(crate) const fn no_base() -> hash::Base {
+        hash::Base::none()
+    }
+}
+
+/// A link in words; see [`Fabric::name`].
+#[derive(Clone, Copy, Debug)]
+pub struct LinkName<'a> {
+    fabric: &'a Fabric,
+    link: LinkId,
+}
+
+impl fmt::Display for LinkName<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { fabric, link } = *self;
+        let end = |out: &mut fmt::Formatter<'_>, end| match end {
+            End::Router(router) => out.write_str(&fabric.router(router).name),
+            End::Host(host) => write!(out, "host {}", Ipv4Addr::from_bits(fabric.address(host))),
+            End::Nothing => out.write_str("no cable"),
+        };
+        end(out, fabric.from(link))?;
+        if let Some((_, port)) = fabric.port_of(link) {
+            write!(out, " {}", port.name)?;
+        }
+        out.write_str(" → ")?;
+        end(out, fabric.to(link))
+    }
+}
+
+/// A count that the builder's limits keep below 2^32.
+fn count(items: usize) -> u32 {
+    u32::try_from(items).expect("the builder's limits keep counts below 2^32")
+}

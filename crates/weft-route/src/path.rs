@@ -1,0 +1,180 @@
+//! The way of a flow through a fabric, hop by hop, as its routers forward it.
+
+use core::fmt;
+use core::net::Ipv4Addr;
+
+use weft_topo::hash::FiveTuple;
+
+use crate::fabric::{End, Fabric, Forward, HostId, LinkId, RouterId};
+
+/// Links a path has at most: a packet that has crossed so many goes in circles. The deepest fabric
+/// (four tiers of switches) needs nine.
+pub const LONGEST: usize = 24;
+
+/// Where a flow goes.
+#[derive(Clone, Copy)]
+pub struct Path {
+    links: [LinkId; LONGEST],
+    len: u8,
+    /// How it ends.
+    pub outcome: Outcome,
+}
+
+/// Where following a flow begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// On a link, which is the first of the path.
+    Link(LinkId),
+    /// In a router, before it has chosen.
+    Router(RouterId),
+}
+
+/// How a path ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// At the host with the destination's address.
+    Delivered(HostId),
+    /// At another host.
+    Astray(HostId),
+    /// Nobody has the source address, or by which of several cables the host sends is not known.
+    UnknownSource,
+    /// The router has no route.
+    NoRoute(RouterId),
+    /// The router's route is to say that there is none.
+    Unreachable(RouterId),
+    /// The router's route is to drop it.
+    Blackhole(RouterId),
+    /// The link is chosen though it is down.
+    Down(LinkId),
+    /// The port has no cable.
+    Uncabled(LinkId),
+    /// It goes in circles; it comes through this router again and again.
+    Loop(RouterId),
+}
+
+impl Path {
+    const EMPTY: Self = Self { links: [LinkId(0); LONGEST], len: 0, outcome: Outcome::UnknownSource };
+
+    /// The links, in order, the host's first. Where the path breaks off, the last is the one that could
+    /// not be crossed.
+    pub fn links(&self) -> &[LinkId] {
+        &self.links[..usize::from(self.len)]
+    }
+
+    /// Whether it arrives.
+    pub const fn arrives(&self) -> bool {
+        matches!(self.outcome, Outcome::Delivered(_))
+    }
+
+    fn push(&mut self, link: LinkId) -> bool {
+        let Some(place) = self.links.get_mut(usize::from(self.len)) else { return false };
+        *place = link;
+        self.len += 1;
+        true
+    }
+}
+
+impl PartialEq for Path {
+    fn eq(&self, other: &Self) -> bool {
+        self.links() == other.links() && self.outcome == other.outcome
+    }
+}
+
+impl Eq for Path {}
+
+impl fmt::Debug for Path {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Path").field("links", &self.links()).field("outcome", &self.outcome).finish()
+    }
+}
+
+impl Fabric {
+    /// The flow's path from the host that has its source address. A host with several cables sends
+    /// on one of them that only it knows: then use [`Self::path_from`].
+    pub fn path(&self, tuple: &FiveTuple) -> Path {
+        match self.host(tuple.src).map(|host| self.links_of_host(host)) {
+            Some(&[only]) => self.path_from(Start::Link(only), tuple),
+            _ => Path::EMPTY,
+        }
+    }
+
+    /// The flow's path from a host's link on, or from a router on.
+    ///
+    /// # Panics
+    /// If the fabric has no such link or router.
+    pub fn path_from(&self, start: Start, tuple: &FiveTuple) -> Path {
+        let mut path = Path::EMPTY;
+        let mut base = Self::no_base();
+        let mut at = match start {
+            Start::Router(router) => router,
+            Start::Link(link) => {
+                path.push(link);
+                match self.cross(link, tuple) {
+                    Ok(router) => router,
+                    Err(outcome) => return Path { outcome, ..path },
+                }
+            }
+        };
+        path.outcome = loop {
+            let link = match self.forward(at, tuple, &mut base) {
+                Forward::Link(link) => link,
+                Forward::NoRoute => break Outcome::NoRoute(at),
+                Forward::Unreachable => break Outcome::Unreachable(at),
+                Forward::Blackhole => break Outcome::Blackhole(at),
+            };
+            if !path.push(link) {
+                break Outcome::Loop(at);
+            }
+            at = match self.cross(link, tuple) {
+                Ok(router) => router,
+                Err(outcome) => break outcome,
+            };
+        };
+        path
+    }
+
+    /// The router at the end of a link, or how the path ends there.
+    #[inline]
+    fn cross(&self, link: LinkId, tuple: &FiveTuple) -> Result<RouterId, Outcome> {
+        match self.to(link) {
+            End::Nothing => Err(Outcome::Uncabled(link)),
+            _ if !self.passes(link) => Err(Outcome::Down(link)),
+            End::Router(router) => Ok(router),
+            End::Host(host) if self.address(host) == tuple.dst => Err(Outcome::Delivered(host)),
+            End::Host(host) => Err(Outcome::Astray(host)),
+        }
+    }
+
+    /// How a path ends, in words.
+    pub const fn outcome(&self, outcome: Outcome) -> OutcomeName<'_> {
+        OutcomeName { fabric: self, outcome }
+    }
+}
+
+/// An outcome in words; see [`Fabric::outcome`].
+#[derive(Clone, Copy, Debug)]
+pub struct OutcomeName<'a> {
+    fabric: &'a Fabric,
+    outcome: Outcome,
+}
+
+impl fmt::Display for OutcomeName<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { fabric, outcome } = *self;
+        let router = |router| &fabric.router(router).name;
+        let host = |host| Ipv4Addr::from_bits(fabric.address(host));
+        match outcome {
+            Outcome::Delivered(at) => write!(out, "arrives at {}", host(at)),
+            Outcome::Astray(at) => write!(out, "ends at {}, which is another host", host(at)),
+            Outcome::UnknownSource => {
+                out.write_str("the source is no host of the fabric, or one with several cables")
+            }
+            Outcome::NoRoute(at) => write!(out, "{} has no route for it", router(at)),
+            Outcome::Unreachable(at) => write!(out, "{} has it unreachable", router(at)),
+            Outcome::Blackhole(at) => write!(out, "{} drops it by its route", router(at)),
+            Outcome::Down(link) => write!(out, "{} is down", fabric.name(link)),
+            Outcome::Uncabled(link) => write!(out, "{}", fabric.name(link)),
+            Outcome::Loop(at) => write!(out, "goes in circles through {}", router(at)),
+        }
+    }
+}
