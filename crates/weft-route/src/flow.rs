@@ -84,7 +84,11 @@ mod tests {
 
     #[test]
     fn a_flow_reads_back_as_it_is_written() {
-        for text in ["10.1.0.2:49152>10.2.0.2:4791/udp", "10.1.0.2:5>10.2.0.2:6/tcp", "1.2.3.4:0>5.6.7.8:0/47"] {
+        for text in [
+            "10.1.0.2:49152>10.2.0.2:4791/udp",
+            "10.1.0.2:5>10.2.0.2:6/tcp",
+            "1.2.3.4:0>5.6.7.8:0/47",
+        ] {
             assert_eq!(text.parse::<Flow>().unwrap().to_string(), text);
         }
         let short: Flow = "10.1.0.2 > 10.2.0.2".parse().unwrap();
@@ -93,7 +97,9 @@ mod tests {
 
     #[test]
     fn what_is_no_flow_is_refused() {
-        for text in ["", ">", "10.1.0.2", "10.1.0.2>x", "10.1.0.2:70000>10.2.0.2", "10.1.0.2>10.2.0.2/sctp"] {
+        for text in
+            ["", ">", "10.1.0.2", "10.1.0.2>x", "10.1.0.2:70000>10.2.0.2", "10.1.0.2>10.2.0.2/sctp"]
+        {
             assert!(text.parse::<Flow>().is_err(), "{text}");
         }
     }

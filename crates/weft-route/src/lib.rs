@@ -3,6 +3,10 @@
 //! * [`installed`] is what routers have installed, as data; [`Fabric`] the same in numbers, from which
 //!   [`Fabric::path`] follows a flow hop by hop, exactly.
 //!
+//! * [`Telemetry`] cuts what ports report to windows, [`Alarms`] says where it is too much, [`Suspects`]
+//!   whose flows these are, [`decide`] where they could go.
+//! * [`lease`] lets one controller act at a time.
+//!
 //! Nothing here reads a clock, opens a socket or starts a thread: time, samples and tables come in as
 //! values, changes of routes go out as values.
 #![cfg_attr(not(test), no_std)]
@@ -10,12 +14,21 @@
 
 extern crate alloc;
 
+mod alarm;
 pub mod fabric;
 mod flow;
 pub mod installed;
+pub mod lease;
+mod moves;
 mod path;
+mod suspects;
+mod telemetry;
 
+pub use alarm::{Alarm, AlarmRules, Alarms, Change, Level};
 pub use fabric::{End, Explanation, Fabric, HostId, LinkId, RouterId};
 pub use flow::{Flow, FlowError};
 pub use installed::{Installed, InstalledError, Prefix};
+pub use moves::{Decision, Loads, MoveRules, NoMove, decide};
 pub use path::{LONGEST, Outcome, Path, Start};
+pub use suspects::{Sample, Suspect, SuspectRules, Suspects};
+pub use telemetry::{Doubt, PortReport, Telemetry, Window};

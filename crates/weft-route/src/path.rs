@@ -53,7 +53,8 @@ pub enum Outcome {
 }
 
 impl Path {
-    const EMPTY: Self = Self { links: [LinkId(0); LONGEST], len: 0, outcome: Outcome::UnknownSource };
+    const EMPTY: Self =
+        Self { links: [LinkId(0); LONGEST], len: 0, outcome: Outcome::UnknownSource };
 
     /// The links, in order, the host's first. Where the path breaks off, the last is the one that could
     /// not be crossed.
@@ -84,7 +85,10 @@ impl Eq for Path {}
 
 impl fmt::Debug for Path {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Path").field("links", &self.links()).field("outcome", &self.outcome).finish()
+        out.debug_struct("Path")
+            .field("links", &self.links())
+            .field("outcome", &self.outcome)
+            .finish()
     }
 }
 

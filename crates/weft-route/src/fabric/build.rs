@@ -52,9 +52,9 @@ impl Fabric {
             installed,
         };
         fabric.lay_cables()?;
-        for router in fabric.router_ids() {
-            let table = table(&mut fabric.functions, fabric.first_link[router.index()], fabric.router_of(router))?;
-            fabric.tables.push(table);
+        let Self { installed, functions, first_link, tables, .. } = &mut fabric;
+        for (router, &first) in installed.routers.iter().zip(first_link.iter()) {
+            tables.push(table(functions, first, router)?);
         }
         fabric.passes = fabric.link_ids().map(|link| fabric.is_up(link)).collect();
         Ok(fabric)
@@ -95,7 +95,9 @@ impl Fabric {
             .collect();
         for (number, router) in (0..).zip(&self.installed.routers) {
             for (place, port) in (0..).zip(&router.ports) {
-                let Some(Cable::Peer { router: peer, port: peer_port }) = &port.to else { continue };
+                let Some(Cable::Peer { router: peer, port: peer_port }) = &port.to else {
+                    continue;
+                };
                 let unknown = |unknown| InstalledError::Unknown {
                     router: router.name.clone(),
                     place: format!("the cable of port {:?}", port.name),
@@ -107,7 +109,10 @@ impl Fabric {
                 let Some(&far) = port_numbers[other.index()].get(peer_port.as_str()) else {
                     let known = &self.installed.routers[other.index()].ports;
                     let known = known.iter().map(|port| &port.name);
-                    return Err(unknown(format!("{} of {peer:?}", nearest("port", peer_port, known))));
+                    return Err(unknown(format!(
+                        "{} of {peer:?}",
+                        nearest("port", peer_port, known)
+                    )));
                 };
                 if other.0 == number {
                     let (router, port) = (router.name.clone(), port.name.clone());
@@ -224,7 +229,9 @@ fn table(functions: &mut Functions, first: u32, router: &Router) -> Result<Table
         let members = members(router, group, first, &ports)?;
         groups.push(match &group.kind {
             GroupKind::Resilient { buckets } => Group::resilient(&members, buckets),
-            GroupKind::Single | GroupKind::HashThreshold => Group::new(&members, hash.by_threshold()),
+            GroupKind::Single | GroupKind::HashThreshold => {
+                Group::new(&members, hash.by_threshold())
+            }
         });
     }
     let mut routes = Vec::with_capacity(router.routes.len());
@@ -269,16 +276,26 @@ fn members(
     within("members of a group", members.len(), MOST_MEMBERS)?;
     match &group.kind {
         GroupKind::Single if members.len() > 1 => {
-            let reason = format!("is single but has {} members; its kind may be hash-threshold", members.len());
+            let reason = format!(
+                "is single but has {} members; its kind may be hash-threshold",
+                members.len()
+            );
             return Err(wrong(reason));
         }
         GroupKind::Resilient { buckets } => {
             within("buckets of a group", buckets.len(), MOST_MEMBERS)?;
             if buckets.is_empty() {
-                return Err(wrong("is resilient but has no buckets; read `ip nexthop bucket list`".to_owned()));
+                return Err(wrong(
+                    "is resilient but has no buckets; read `ip nexthop bucket list`".to_owned(),
+                ));
             }
-            if let Some(bucket) = buckets.iter().find(|bucket| usize::from(**bucket) >= members.len()) {
-                return Err(wrong(format!("has a bucket for member {bucket}, but only {} members, counted from 0", members.len())));
+            if let Some(bucket) =
+                buckets.iter().find(|bucket| usize::from(**bucket) >= members.len())
+            {
+                return Err(wrong(format!(
+                    "has a bucket for member {bucket}, but only {} members, counted from 0",
+                    members.len()
+                )));
             }
         }
         GroupKind::Single | GroupKind::HashThreshold => {}
@@ -287,7 +304,8 @@ fn members(
         return Err(wrong("has weights of zero only; one of them must carry packets".to_owned()));
     }
     if members.len() > 1 && matches!(router.hash, RouterHash::Linux { seed: 0, .. }) {
-        let reason = "hash seed 0 stands for a secret that nobody can compute; set fib_multipath_hash_seed";
+        let reason =
+            "hash seed 0 stands for a secret that nobody can compute; set fib_multipath_hash_seed";
         return Err(InstalledError::Hash { router: router.name.clone(), reason });
     }
     members

@@ -64,7 +64,8 @@ impl Fabric {
             Start::Router(router) => Some(router),
             Start::Link(_) => None,
         };
-        let chosen = if first.is_some() { path.links() } else { path.links().get(1..).unwrap_or(&[]) };
+        let chosen =
+            if first.is_some() { path.links() } else { path.links().get(1..).unwrap_or(&[]) };
         let crossed = path.links().iter().filter_map(|&link| match self.to(link) {
             End::Router(router) if self.passes(link) => Some(router),
             _ => None,
@@ -111,7 +112,8 @@ impl Fabric {
             hash: group
                 .filter(|group| group.chooses())
                 .map(|_| self.functions.value(&table.hash, tuple, &mut Self::no_base())),
-            members: group.map_or_else(Vec::new, |group| group.shares().into_iter().map(share).collect()),
+            members: group
+                .map_or_else(Vec::new, |group| group.shares().into_iter().map(share).collect()),
             takes: takes.map_or_else(String::new, |link| alloc::format!("{}", self.name(link))),
         }
     }
@@ -119,7 +121,9 @@ impl Fabric {
     fn end_name(&self, end: End) -> String {
         match end {
             End::Router(router) => self.router(router).name.clone(),
-            End::Host(host) => alloc::format!("{}", core::net::Ipv4Addr::from_bits(self.address(host))),
+            End::Host(host) => {
+                alloc::format!("{}", core::net::Ipv4Addr::from_bits(self.address(host)))
+            }
             End::Nothing => String::from("no cable"),
         }
     }

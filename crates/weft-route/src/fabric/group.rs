@@ -83,7 +83,8 @@ impl Group {
                 next += 1;
             }
             // Members that hold more than their share leave none for it; any that lives will do.
-            let place = if next < members.len() { next } else { members.iter().position(|m| m.alive)? };
+            let place =
+                if next < members.len() { next } else { members.iter().position(|m| m.alive)? };
             held[place] += 1;
             *bucket = u16::try_from(place).expect("buckets name members by 16 bits");
         }
@@ -135,7 +136,9 @@ impl Group {
                     buckets.iter().filter(|&&bucket| usize::from(bucket) == place).count() as u64
                 };
                 let links = self.links.iter().enumerate();
-                links.map(|(place, &link)| (link, part(held(place), buckets.len() as u64))).collect()
+                links
+                    .map(|(place, &link)| (link, part(held(place), buckets.len() as u64)))
+                    .collect()
             }
         }
     }

@@ -40,7 +40,11 @@ impl Functions {
                     0 => Policy::Layer3,
                     1 => Policy::Layer4,
                     3 => Policy::Fields(Fields(fields)),
-                    _ => return Err("hash policy is not 0, 1 or 3; set fib_multipath_hash_policy=3"),
+                    _ => {
+                        return Err(
+                            "hash policy is not 0, 1 or 3; set fib_multipath_hash_policy=3",
+                        );
+                    }
                 };
                 Ok(Hash::Linux { policy, seed })
             }

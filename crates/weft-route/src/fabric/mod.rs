@@ -214,8 +214,7 @@ impl Fabric {
     /// # Panics
     /// If the fabric has no such host.
     pub fn links_of_host(&self, host: HostId) -> &[LinkId] {
-        let (first, end) =
-            (self.first_of_host[host.index()], self.first_of_host[host.index() + 1]);
+        let (first, end) = (self.first_of_host[host.index()], self.first_of_host[host.index() + 1]);
         &self.links_of_hosts[first as usize..end as usize]
     }
 
@@ -242,8 +241,41 @@ impl Fabric {
         self.tables[router.index()].forward(&self.functions, tuple, base)
     }
 
+    /// How `router` would choose among these members, were they all a route had; none if it cannot.
+    pub(crate) fn chooser(
+        &self,
+        router: RouterId,
+        members: &[crate::installed::Member],
+    ) -> Option<Chooser> {
+        let hash = self.tables[router.index()].hash;
+        let member = |it: &crate::installed::Member| {
+            let link = self.link_of_port(router, &it.port)?;
+            Some(group::Member { link, weight: it.weight, alive: true, reachable: !it.unreachable })
+        };
+        let members: Option<Vec<_>> = members.iter().map(member).collect();
+        let group = group::Group::new(&members?, hash.by_threshold())?;
+        Some(Chooser { group, hash })
+    }
+
     pub(crate) const fn no_base() -> hash::Base {
         hash::Base::none()
+    }
+}
+
+/// A group that is not installed; see [`Fabric::chooser`].
+pub(crate) struct Chooser {
+    group: group::Group,
+    hash: hash::Hash,
+}
+
+impl Chooser {
+    pub(crate) fn link(&self, fabric: &Fabric, tuple: &weft_topo::hash::FiveTuple) -> LinkId {
+        let value = if self.group.chooses() {
+            fabric.functions.value(&self.hash, tuple, &mut Fabric::no_base())
+        } else {
+            0
+        };
+        self.group.select(value)
     }
 }
 

@@ -104,8 +104,10 @@ impl Table {
             UNREACHABLE => Forward::Unreachable,
             BLACKHOLE => Forward::Blackhole,
             group => {
-                let group = self.groups[group as usize].as_ref().expect("dead groups have no route");
-                let value = if group.chooses() { functions.value(&self.hash, tuple, base) } else { 0 };
+                let group =
+                    self.groups[group as usize].as_ref().expect("dead groups have no route");
+                let value =
+                    if group.chooses() { functions.value(&self.hash, tuple, base) } else { 0 };
                 Forward::Link(group.select(value))
             }
         }

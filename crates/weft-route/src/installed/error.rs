@@ -30,7 +30,9 @@ pub enum InstalledError {
         unknown: String,
     },
     /// A cable that leads back to its own router.
-    #[error("router {router:?}: the cable of port {port:?} comes back to the same router; a cable joins two")]
+    #[error(
+        "router {router:?}: the cable of port {port:?} comes back to the same router; a cable joins two"
+    )]
     CableCycle {
         /// The router.
         router: String,
@@ -38,7 +40,9 @@ pub enum InstalledError {
         port: String,
     },
     /// Two cables in one port.
-    #[error("router {router:?}: port {port:?} has two cables, to {first} and to {second}; correct one of the three `to`")]
+    #[error(
+        "router {router:?}: port {port:?} has two cables, to {first} and to {second}; correct one of the three `to`"
+    )]
     TwoCables {
         /// The router.
         router: String,
@@ -50,7 +54,9 @@ pub enum InstalledError {
         second: String,
     },
     /// A group that nothing can be sent to.
-    #[error("router {router:?}: group {group:?} has no members; leave out the group and its routes")]
+    #[error(
+        "router {router:?}: group {group:?} has no members; leave out the group and its routes"
+    )]
     EmptyGroup {
         /// The router.
         router: String,
@@ -76,7 +82,9 @@ pub enum InstalledError {
         reason: &'static str,
     },
     /// Two routes for one prefix.
-    #[error("router {router:?} has two routes to {prefix}; give the one that is used, of the lowest metric")]
+    #[error(
+        "router {router:?} has two routes to {prefix}; give the one that is used, of the lowest metric"
+    )]
     RouteTwice {
         /// The router.
         router: String,

@@ -32,16 +32,21 @@ fn an_unknown_key_is_refused() {
 fn an_unknown_port_is_named_with_the_nearest() {
     let message = refusal(|it| it.routers[0].groups[1].members[0].port = "s9".into());
     let want = "router \"leaf-0\": group \"up\" names no port \"s9\", did you mean \"h0\"?";
-    assert!(message.starts_with("router \"leaf-0\": group \"up\" names no port \"s9\""), "{message} {want}");
+    assert!(
+        message.starts_with("router \"leaf-0\": group \"up\" names no port \"s9\""),
+        "{message} {want}"
+    );
 }
 
 #[test]
 fn cables_that_cannot_be_are_named() {
-    let peer = |router: &str, port: &str| {
-        Some(Cable::Peer { router: router.into(), port: port.into() })
-    };
+    let peer =
+        |router: &str, port: &str| Some(Cable::Peer { router: router.into(), port: port.into() });
     let message = refusal(|it| it.routers[0].ports[1].to = peer("leaf-0", "s1"));
-    assert!(message.starts_with("router \"leaf-0\": the cable of port \"s0\" comes back"), "{message}");
+    assert!(
+        message.starts_with("router \"leaf-0\": the cable of port \"s0\" comes back"),
+        "{message}"
+    );
     let message = refusal(|it| it.routers[0].ports[1].to = peer("spine-1", "l0"));
     assert_eq!(
         message,

@@ -1,0 +1,234 @@
+//! Paths, by the tables alone.
+
+use alloc::collections::BTreeMap;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use weft_topo::hash::FiveTuple;
+use weft_topo::hash::linux::{Fields, Policy, multipath_hash, select_weighted};
+use weft_units::{Rng, Seed};
+
+use super::*;
+use crate::installed::*;
+use crate::{Outcome, Start};
+
+const TWO_BY_TWO: &str = include_str!("../installed/tests/two-by-two.toml");
+
+fn installed() -> Installed {
+    toml::from_str(TWO_BY_TWO).unwrap()
+}
+
+fn tuple(port: u16) -> FiveTuple {
+    FiveTuple { src: 0x0a01_0002, dst: 0x0a02_0002, src_port: port, dst_port: 4791, protocol: 17 }
+}
+
+fn names(fabric: &Fabric, path: &crate::Path) -> Vec<String> {
+    path.links().iter().map(|&link| fabric.name(link).to_string()).collect()
+}
+
+#[test]
+fn a_flow_goes_where_the_leafs_hash_sends_it() {
+    let fabric = Fabric::new(installed()).unwrap();
+    for port in 49_152..49_652 {
+        let path = fabric.path(&tuple(port));
+        let hash = multipath_hash(Policy::Fields(Fields::FIVE_TUPLE), 1000, &tuple(port));
+        let spine = select_weighted(hash, &[1, 1]).unwrap();
+        let want = [
+            "host 10.1.0.2 → leaf-0".to_string(),
+            alloc::format!("leaf-0 s{spine} → spine-{spine}"),
+            alloc::format!("spine-{spine} l1 → leaf-1"),
+            "leaf-1 h1 → host 10.2.0.2".to_string(),
+        ];
+        assert_eq!(names(&fabric, &path), want);
+        assert!(path.arrives());
+    }
+}
+
+#[test]
+fn weights_failures_and_overrides_count_as_in_linux() {
+    let mut it = installed();
+    let leaf = &mut it.routers[0];
+    leaf.groups[1].members[0].weight = 3;
+    let fabric = Fabric::new(it.clone()).unwrap();
+    let first = |fabric: &Fabric, port| fabric.path(&tuple(port)).links()[1];
+    let s0 = fabric.link_of_port(RouterId(0), "s0").unwrap();
+    let s1 = fabric.link_of_port(RouterId(0), "s1").unwrap();
+    for port in 49_152..49_652 {
+        let hash = multipath_hash(Policy::Fields(Fields::FIVE_TUPLE), 1000, &tuple(port));
+        let want = [s0, s1][select_weighted(hash, &[3, 1]).unwrap()];
+        assert_eq!(first(&fabric, port), want);
+    }
+    // Without carrier the member is left out; unless the router does not look.
+    it.routers[0].ports[1].state = PortState::NoCarrier;
+    let fabric = Fabric::new(it.clone()).unwrap();
+    assert!((49_152..49_652).all(|port| first(&fabric, port) == s1));
+    it.routers[0].ignore_linkdown = false;
+    let blind = Fabric::new(it.clone()).unwrap();
+    let lost = (49_152..49_652).filter(|&port| first(&blind, port) == s0).count();
+    assert!(lost > 300 && blind.path(&tuple(49_152)).links().len() > 1);
+    let down = (49_152..).find(|&port| first(&blind, port) == s0).unwrap();
+    assert_eq!(blind.path(&tuple(down)).outcome, Outcome::Down(s0));
+    // A route for one address, as a controller installs it; dead, the wider route counts again.
+    let leaf = &mut it.routers[0];
+    leaf.ignore_linkdown = true;
+    leaf.ports[1].state = PortState::Up;
+    let member = leaf.groups[1].members[0].clone();
+    leaf.groups.push(Group {
+        name: "steered".into(),
+        kind: GroupKind::Single,
+        members: [member].into(),
+    });
+    let to = "10.2.0.2".parse().unwrap();
+    leaf.routes.push(Route { to, via: Target::Group("steered".into()), steered: true });
+    let mut fabric = Fabric::new(it.clone()).unwrap();
+    assert!((49_152..49_652).all(|port| first(&fabric, port) == s0));
+    it.routers[0].ports[1].state = PortState::Down;
+    fabric.replace(it.routers[0].clone()).unwrap();
+    assert!((49_152..49_652).all(|port| first(&fabric, port) == s1));
+}
+
+#[test]
+fn an_unreachable_neighbour_is_passed_over_without_moving_the_others() {
+    let mut it = installed();
+    let leaf = &mut it.routers[0];
+    let port = |name: &str, ifindex| Port {
+        name: name.into(),
+        ifindex,
+        to: None,
+        ..leaf.ports[1].clone()
+    };
+    let more = [port("s2", 7), port("s3", 8)];
+    leaf.ports.extend(more);
+    let member = leaf.groups[1].members[0].clone();
+    leaf.groups[1].members =
+        ["s0", "s1", "s2", "s3"].map(|port| Member { port: port.into(), ..member.clone() }).into();
+    let whole = Fabric::new(it.clone()).unwrap();
+    it.routers[0].groups[1].members[3].unreachable = true;
+    it.routers[0].groups[1].members[1].unreachable = true;
+    let fabric = Fabric::new(it).unwrap();
+    let first = |fabric: &Fabric, port| fabric.path(&tuple(port)).links()[1].0;
+    for port in 49_152..49_652 {
+        // Links of ports s0 to s3 are 1 to 4: s1 falls to the next, s3 to the first.
+        let want = match first(&whole, port) {
+            2 => 3,
+            4 => 1,
+            other => other,
+        };
+        assert_eq!(first(&fabric, port), want);
+    }
+}
+
+#[test]
+fn buckets_decide_in_a_resilient_group_and_dead_ones_are_filled() {
+    let mut it = installed();
+    let buckets: Vec<u16> = (0..8).map(|bucket| bucket % 2).collect();
+    it.routers[0].groups[1].kind = GroupKind::Resilient { buckets };
+    let fabric = Fabric::new(it.clone()).unwrap();
+    for port in 49_152..49_352 {
+        let hash = multipath_hash(Policy::Fields(Fields::FIVE_TUPLE), 1000, &tuple(port));
+        assert_eq!(fabric.path(&tuple(port)).links()[1].0, 1 + hash % 8 % 2);
+    }
+    it.routers[0].ports[2].state = PortState::Down;
+    let fabric = Fabric::new(it).unwrap();
+    assert!((49_152..49_352).all(|port| fabric.path(&tuple(port)).links()[1].0 == 1));
+}
+
+#[test]
+fn loops_and_black_holes_and_strangers_have_names() {
+    let mut it = installed();
+    let stranger = FiveTuple { src: 1, ..tuple(49_152) };
+    let nowhere = FiveTuple { dst: 0x0a09_0001, ..tuple(49_152) };
+    let beside = FiveTuple { dst: 0x0a02_0003, ..tuple(49_152) };
+    let fabric = Fabric::new(it.clone()).unwrap();
+    assert_eq!(fabric.path(&stranger).outcome, Outcome::UnknownSource);
+    assert!(matches!(fabric.path(&nowhere).outcome, Outcome::NoRoute(RouterId(2 | 3))));
+    // leaf-1 sends what is not its host's up again.
+    assert!(matches!(fabric.path(&beside).outcome, Outcome::Loop(_)));
+    it.routers[1].routes[0].to = "10.2.0.0/16".parse().unwrap();
+    for spine in &mut it.routers[2..] {
+        spine.routes[0].via = Target::Blackhole;
+        spine.routes.push(Route { to: nowhere_prefix(), via: Target::Unreachable, steered: false });
+    }
+    let fabric = Fabric::new(it).unwrap();
+    assert_eq!(fabric.path(&beside).outcome, Outcome::Astray(HostId(1)));
+    assert!(matches!(fabric.path(&nowhere).outcome, Outcome::Unreachable(_)));
+    let back = FiveTuple { src: 0x0a02_0002, dst: 0x0a01_0002, ..tuple(1) };
+    assert!(matches!(fabric.path(&back).outcome, Outcome::Blackhole(_)));
+    let words = fabric.outcome(fabric.path(&back).outcome).to_string();
+    assert!(words.starts_with("spine-") && words.ends_with("drops it by its route"), "{words}");
+}
+
+fn nowhere_prefix() -> Prefix {
+    "10.9.0.0/16".parse().unwrap()
+}
+
+#[test]
+fn an_explanation_is_the_path_with_its_reasons() {
+    let fabric = Fabric::new(installed()).unwrap();
+    let host = fabric.links_of_host(HostId(0))[0];
+    let (path, why) = fabric.explain(Start::Link(host), &tuple(49_152));
+    assert_eq!(path, fabric.path(&tuple(49_152)));
+    assert_eq!(why.hops.len(), 3);
+    let leaf = &why.hops[0];
+    assert_eq!(
+        (leaf.router.as_str(), leaf.group.as_str(), leaf.kind),
+        ("leaf-0", "up", "hash-threshold")
+    );
+    assert_eq!(leaf.prefix, Some(Prefix::ALL));
+    assert_eq!(leaf.members.iter().map(|it| it.per_million).sum::<u32>(), 1_000_000);
+    let taken = leaf.members.iter().find(|member| member.taken).unwrap();
+    assert!(leaf.takes.contains(&taken.port));
+    assert_eq!(why.hops[1].hash, None);
+    assert_eq!(why.outcome, "arrives at 10.2.0.2");
+}
+
+/// Any routes: the flattened table gives for every address the longest prefix that is alive.
+#[test]
+fn random_tables_give_the_longest_prefix() {
+    for seed in 0..200 {
+        let mut rng = Seed(seed).child("tables", 0).rng();
+        let mut it = installed();
+        let leaf = &mut it.routers[0];
+        leaf.routes.clear();
+        let mut routes = BTreeMap::new();
+        for _ in 0..rng.below(30) {
+            let to = Prefix::new(address(&mut rng), u8::try_from(rng.below(33)).unwrap()).unwrap();
+            let group = ["host", "up", "dead"][rng.index(3)];
+            routes.insert(to, group);
+        }
+        let dead = Port {
+            name: "d".into(),
+            ifindex: 9,
+            to: None,
+            state: PortState::Down,
+            ..leaf.ports[0].clone()
+        };
+        leaf.ports.push(dead);
+        let member = Member { port: "d".into(), ..leaf.groups[0].members[0].clone() };
+        leaf.groups.push(Group {
+            name: "dead".into(),
+            kind: GroupKind::Single,
+            members: [member].into(),
+        });
+        leaf.routes = routes
+            .iter()
+            .map(|(&to, &group)| Route { to, via: Target::Group(group.into()), steered: false })
+            .collect();
+        let fabric = Fabric::new(it).unwrap();
+        for _ in 0..200 {
+            let dst = address(&mut rng);
+            let alive = routes.iter().filter(|(to, group)| to.contains(dst) && **group != "dead");
+            let want = alive.max_by_key(|(to, _)| to.len()).map(|(_, group)| *group);
+            let tuple = FiveTuple { dst, ..tuple(1) };
+            let path = fabric.path_from(Start::Router(RouterId(0)), &tuple);
+            let got = path.links().first().map(|link| if link.0 == 0 { "host" } else { "up" });
+            assert_eq!(got, want, "seed {seed}, address {dst:x}");
+        }
+    }
+}
+
+fn address(rng: &mut Rng) -> u32 {
+    // Few addresses, so that prefixes nest and meet.
+    let ends = [0, 1, 0x0a00_0000, 0x0a02_0002, 0x0a02_0003, 0xffff_fffe, u32::MAX];
+    ends[rng.index(ends.len())] ^ (u32::from(rng.chance(1, 3)) << rng.below(32))
+}

@@ -1,0 +1,330 @@
+//! Where flows could go instead (Astral, section 4.2, steps 2 to 4).
+//!
+//! A switch forwards by destination, so a route for one address moves every flow to it: the suspect and
+//! the set *C* of others that this router sends there. A candidate is a set of next hops; all flows
+//! of the move are followed through it, hop by hop, and every link that gets more must stay below
+//! three quarters of what it carries.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::fabric::{End, Fabric, LinkId, RouterId};
+use crate::flow::Flow;
+use crate::installed::{Member, PortState, Prefix, Route, Target};
+use crate::path::{Path, Start};
+use crate::suspects::Suspect;
+
+/// What a move may do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MoveRules {
+    /// How full a link may become, in percent: the paper's 75.
+    pub most_percent: u32,
+    /// By how much less full the fullest new link must be than the one that flows leave, in percent of
+    /// capacity: what keeps flows from going back and forth.
+    pub margin_percent: u32,
+    /// Next hops that are tried, those with the most headroom first.
+    pub tries: usize,
+}
+
+impl Default for MoveRules {
+    fn default() -> Self {
+        Self { most_percent: 75, margin_percent: 10, tries: 64 }
+    }
+}
+
+/// Bits a second on every link, as last reported; none where nothing was.
+pub trait Loads {
+    /// The load of a link.
+    fn load(&self, link: LinkId) -> Option<u64>;
+}
+
+impl Loads for BTreeMap<LinkId, u64> {
+    fn load(&self, link: LinkId) -> Option<u64> {
+        self.get(&link).copied()
+    }
+}
+
+impl Loads for [u64] {
+    fn load(&self, link: LinkId) -> Option<u64> {
+        self.get(link.index()).copied()
+    }
+}
+
+/// A move that was found good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The router whose route changes.
+    pub router: RouterId,
+    /// The destination: a /32.
+    pub prefix: Prefix,
+    /// Its next hops from now on, in order.
+    pub members: Vec<Member>,
+    /// The link that flows leave.
+    pub from: LinkId,
+    /// All flows that move, the suspect first.
+    pub flows: Vec<Flow>,
+    /// What is expected of every link that gets more or less: bits a second, by how much.
+    pub changes: Vec<(LinkId, i64)>,
+    /// How full the link is that flows leave, per mille of its capacity.
+    pub before: u32,
+    /// How full the fullest link that gets more will be, per mille.
+    pub after: u32,
+    /// Why, in words and numbers.
+    pub reason: String,
+}
+
+/// Why no move was found, in words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NoMove(pub String);
+
+/// One set of next hops with what it would do.
+struct Candidate {
+    members: Vec<Member>,
+    changes: BTreeMap<LinkId, i64>,
+    after: u32,
+    fullest: LinkId,
+}
+
+/// Finds the best next hops for all flows to the suspect's destination at the router of `from`, the
+/// link they shall leave.
+///
+/// # Errors
+/// Why there are none.
+pub fn decide<L: Loads + ?Sized>(
+    fabric: &Fabric,
+    loads: &L,
+    from: LinkId,
+    flows: &[Suspect],
+    is_barred: impl Fn(&str, Prefix, &[Member]) -> bool,
+    rules: &MoveRules,
+) -> Result<Decision, NoMove> {
+    let suspect = flows.first().ok_or_else(|| NoMove(String::from("no flow is suspected")))?;
+    let End::Router(router) = fabric.from(from) else {
+        return Err(NoMove(format!("{} is a host's own link", fabric.name(from))));
+    };
+    let prefix = Prefix::host(suspect.flow.0.dst);
+    let name = fabric.router(router).name.as_str();
+    let paths: Vec<Path> =
+        flows.iter().map(|flow| fabric.path_from(flow.start, &flow.flow.0)).collect();
+    let before = per_mille(loads.load(from).unwrap_or(0), fabric, from);
+    let next_hops = next_hops(fabric, loads, router, prefix, from);
+    if next_hops.is_empty() {
+        let from = fabric.name(from);
+        return Err(NoMove(format!("{from} has no other next hop for {prefix}")));
+    }
+    let mut refused = Refusals::default();
+    let mut best: Option<Candidate> = None;
+    for members in candidates(&next_hops, flows.len(), rules.tries) {
+        if is_barred(name, prefix, &members) {
+            refused.barred += 1;
+            continue;
+        }
+        let Some(candidate) = follow(fabric, loads, router, flows, &paths, members, &mut refused)
+        else {
+            continue;
+        };
+        if candidate.after > rules.most_percent * 10 {
+            refused.full += 1;
+        } else if candidate.changes.get(&from).is_none_or(|&change| change >= 0) {
+            refused.useless += 1;
+        } else if candidate.after + rules.margin_percent * 10 > before {
+            refused.margin += 1;
+        } else if best.as_ref().is_none_or(|best| candidate.after < best.after) {
+            best = Some(candidate);
+        }
+    }
+    let Some(best) = best else {
+        return Err(NoMove(refused.words(fabric, flows, from, before, rules)));
+    };
+    let reason = reason(fabric, from, flows, &best, before);
+    Ok(Decision {
+        router,
+        prefix,
+        members: best.members,
+        from,
+        flows: flows.iter().map(|flow| flow.flow).collect(),
+        changes: best.changes.into_iter().collect(),
+        before,
+        after: best.after,
+        reason,
+    })
+}
+
+/// Next hops of the route that the destination has without a controller, but for the one it shall
+/// leave: those that are up, with their free bandwidth, the most first.
+fn next_hops<L: Loads + ?Sized>(
+    fabric: &Fabric,
+    loads: &L,
+    router: RouterId,
+    prefix: Prefix,
+    from: LinkId,
+) -> Vec<(u64, LinkId, Member)> {
+    let installed = fabric.router(router);
+    let serves = |route: &&Route| !route.steered && route.to.contains(prefix.first());
+    let route = installed.routes.iter().filter(serves).max_by_key(|route| route.to.len());
+    let Some(Route { via: Target::Group(name), .. }) = route else { return Vec::new() };
+    let group = installed.groups.iter().find(|group| group.name == *name);
+    let mut found: Vec<(u64, LinkId, Member)> = Vec::new();
+    for member in group.into_iter().flat_map(|group| &group.members) {
+        let Some(link) = fabric.link_of_port(router, &member.port) else { continue };
+        let is_up = fabric.port_of(link).is_some_and(|(_, port)| port.state == PortState::Up);
+        let known = found.iter().any(|(_, other, _)| *other == link);
+        if link == from || known || member.unreachable || !is_up || !fabric.passes(link) {
+            continue;
+        }
+        let Some(load) = loads.load(link) else { continue };
+        let free = fabric.rate(link).as_bps().saturating_sub(load);
+        found.push((free, link, Member { weight: 1, ..member.clone() }));
+    }
+    found.sort_by_key(|&(free, link, _)| (core::cmp::Reverse(free), link));
+    found
+}
+
+/// Each next hop alone, and for several flows the first two, four, … and all of them.
+fn candidates(
+    next_hops: &[(u64, LinkId, Member)],
+    flows: usize,
+    tries: usize,
+) -> impl Iterator<Item = Vec<Member>> + '_ {
+    let several = flows.min(next_hops.len());
+    let doubled = core::iter::successors(Some(2), |count| Some(count * 2));
+    let sizes = doubled.take_while(move |&count| count < several);
+    let sizes = sizes.chain((several > 1).then_some(next_hops.len()));
+    let alone = next_hops.iter().take(tries).map(|(_, _, member)| alloc::vec![member.clone()]);
+    alone.chain(sizes.map(|count| next_hops[..count].iter().map(|it| it.2.clone()).collect()))
+}
+
+/// Follows all flows through a candidate; none where one of them would not arrive or a link's
+/// load is not known.
+fn follow<L: Loads + ?Sized>(
+    fabric: &Fabric,
+    loads: &L,
+    router: RouterId,
+    flows: &[Suspect],
+    paths: &[Path],
+    members: Vec<Member>,
+    refused: &mut Refusals,
+) -> Option<Candidate> {
+    let mut changes: BTreeMap<LinkId, i64> = BTreeMap::new();
+    let choose = fabric.chooser(router, &members)?;
+    for (flow, old) in flows.iter().zip(paths) {
+        let rate = i64::try_from(flow.rate).unwrap_or(i64::MAX);
+        let new = fabric.path_from(Start::Link(choose.link(fabric, &flow.flow.0)), &flow.flow.0);
+        if !new.arrives() {
+            refused.broken += 1;
+            return None;
+        }
+        let after_router =
+            old.links().iter().skip_while(|link| fabric.from(**link) != End::Router(router));
+        for &link in after_router {
+            let change = changes.entry(link).or_default();
+            *change = change.saturating_sub(rate);
+        }
+        for &link in new.links() {
+            let change = changes.entry(link).or_default();
+            *change = change.saturating_add(rate);
+        }
+    }
+    changes.retain(|_, change| *change != 0);
+    let mut worst = (0, LinkId(0));
+    for (&link, &change) in changes.iter().filter(|(_, change)| **change > 0) {
+        let Some(load) = loads.load(link) else {
+            refused.unknown += 1;
+            return None;
+        };
+        worst = worst.max((per_mille(load.saturating_add_signed(change), fabric, link), link));
+    }
+    let (after, fullest) = worst;
+    Some(Candidate { members, changes, after, fullest })
+}
+
+/// Why candidates were refused, counted.
+#[derive(Default)]
+struct Refusals {
+    barred: usize,
+    full: usize,
+    useless: usize,
+    margin: usize,
+    broken: usize,
+    unknown: usize,
+}
+
+impl Refusals {
+    fn words(
+        &self,
+        fabric: &Fabric,
+        flows: &[Suspect],
+        from: LinkId,
+        before: u32,
+        rules: &MoveRules,
+    ) -> String {
+        let mut words = format!(
+            "{} with {} others cannot leave {} ({} full)",
+            flows[0].flow,
+            flows.len() - 1,
+            fabric.name(from),
+            Percent(before),
+        );
+        for (count, why) in [
+            (self.full, "would fill a link beyond what it may carry"),
+            (self.margin, "are no better by the margin"),
+            (self.useless, "take nothing off the link"),
+            (self.broken, "do not lead to the destination"),
+            (self.unknown, "cross links of unknown load"),
+            (self.barred, "were tried lately"),
+        ] {
+            if count > 0 {
+                words.push_str(&format!("; {count} sets of next hops {why}"));
+            }
+        }
+        words.push_str(&format!(" (limit {} %)", rules.most_percent));
+        words
+    }
+}
+
+fn reason(
+    fabric: &Fabric,
+    from: LinkId,
+    flows: &[Suspect],
+    best: &Candidate,
+    before: u32,
+) -> String {
+    let rate: u64 = flows.iter().map(|flow| flow.rate).sum();
+    let ports: Vec<&str> = best.members.iter().map(|member| member.port.as_str()).collect();
+    format!(
+        "{} is {} full; {} ({} Mbps ± {} %) and {} other flows to {}, {} Mbps in all, go by {}: \
+         the fullest link that gets more is then {}, {} full",
+        fabric.name(from),
+        Percent(before),
+        flows[0].flow,
+        flows[0].rate / 1_000_000,
+        flows[0].error_percent,
+        flows.len() - 1,
+        Ipv4Addr::from_bits(flows[0].flow.0.dst),
+        rate / 1_000_000,
+        ports.join(", "),
+        fabric.name(best.fullest),
+        Percent(best.after),
+    )
+}
+
+struct Percent(u32);
+
+impl core::fmt::Display for Percent {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(out, "{}.{} %", self.0 / 10, self.0 % 10)
+    }
+}
+
+/// How full a link is with this load.
+pub(crate) fn per_mille(load: u64, fabric: &Fabric, link: LinkId) -> u32 {
+    let full = u128::from(load) * 1000 / u128::from(fabric.rate(link).as_bps());
+    u32::try_from(full).unwrap_or(u32::MAX)
+}

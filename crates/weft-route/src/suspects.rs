@@ -1,0 +1,288 @@
+//! Who fills a port: flows by mean rate, from samples of packets (Astral, section 4.2, step 1).
+//!
+//! One packet in `rate` is sampled. A flow of which `c` packets were seen sent about the sum of their
+//! lengths times `rate`, wrong by at most 196·√(1/c) percent in 19 cases of 20 (Phaal and Panchen,
+//! *Packet Sampling Basics*). It is a suspect if it was seen in at least two of six windows.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+use weft_units::{Duration, Instant};
+
+use crate::fabric::{End, Fabric, LinkId};
+use crate::flow::Flow;
+use crate::path::Start;
+use crate::telemetry::Doubt;
+
+/// Sampled packets of one flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// When they were sampled.
+    pub at: Instant,
+    /// The link on which they were sent.
+    pub link: LinkId,
+    /// The link on which they came in, where that is known.
+    pub input: Option<LinkId>,
+    /// Whose they are.
+    pub flow: Flow,
+    /// Bytes of all of them.
+    pub bytes: u32,
+    /// How many there are.
+    pub packets: u32,
+    /// One packet in so many is sampled.
+    pub rate: u32,
+}
+
+/// Who is suspected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SuspectRules {
+    /// How many flows of a port, at most.
+    pub top: usize,
+    /// Windows that are looked at.
+    pub of_windows: u64,
+    /// Windows of these in which a suspect was seen.
+    pub in_windows: usize,
+    /// Flows that are kept for a port.
+    pub most_flows: usize,
+}
+
+impl Default for SuspectRules {
+    /// The paper's two of six windows; it leaves N open.
+    fn default() -> Self {
+        Self { top: 16, of_windows: 6, in_windows: 2, most_flows: 1 << 16 }
+    }
+}
+
+/// A flow and what it sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Suspect {
+    /// The flow.
+    pub flow: Flow,
+    /// Where its path is known from.
+    pub start: Start,
+    /// Bits a second, the mean over the windows since it was first seen.
+    pub rate: u64,
+    /// How wrong that may be, in percent.
+    pub error_percent: u32,
+    /// In how many windows it was seen.
+    pub windows: usize,
+}
+
+/// What was sampled of a flow at a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Tally {
+    /// The link on which it came in.
+    pub(crate) input: Option<LinkId>,
+    /// Window, packets seen, bytes they stand for.
+    seen: VecDeque<(u64, u64, u64)>,
+}
+
+/// Samples of all ports.
+#[derive(Clone, Debug)]
+pub struct Suspects {
+    rules: SuspectRules,
+    window: Duration,
+    ports: BTreeMap<LinkId, BTreeMap<Flow, Tally>>,
+}
+
+impl Suspects {
+    /// Nobody is suspected yet.
+    pub const fn new(rules: SuspectRules, window: Duration) -> Self {
+        Self { rules, window, ports: BTreeMap::new() }
+    }
+
+    /// Counts sampled packets.
+    ///
+    /// # Errors
+    /// Why they do not count.
+    pub fn record(&mut self, sample: Sample, fabric: &Fabric) -> Result<(), Doubt> {
+        let Sample { link, input, flow, bytes, packets, rate, .. } = sample;
+        if link.index() >= fabric.links() || input.is_some_and(|it| it.index() >= fabric.links()) {
+            return Err(Doubt::NoSuchLink(link.0));
+        }
+        if bytes == 0 || rate == 0 || packets == 0 {
+            return Err(Doubt::Empty { bytes, rate });
+        }
+        let Some(start) = start(fabric, link, input) else { return Err(Doubt::OffPath) };
+        let index = sample.at.as_nanos() / self.window.as_nanos().max(1);
+        let flows = self.ports.entry(link).or_default();
+        if let Some(tally) = flows.get_mut(&flow).filter(|tally| tally.input == input) {
+            tally.add(index, packets, u64::from(bytes) * u64::from(rate), self.rules.of_windows);
+            return Ok(());
+        }
+        // Paths are followed once a flow and port; when tables change, tallies are forgotten.
+        let path = fabric.path_from(start, &flow.0);
+        if !path.links().contains(&link) {
+            return Err(Doubt::OffPath);
+        }
+        if flows.len() >= self.rules.most_flows {
+            return Err(Doubt::TooManyFlows(self.rules.most_flows));
+        }
+        let mut tally = Tally { input, seen: VecDeque::new() };
+        tally.add(index, packets, u64::from(bytes) * u64::from(rate), self.rules.of_windows);
+        flows.insert(flow, tally);
+        Ok(())
+    }
+
+    /// The heaviest flows of a port in the windows up to `index`, the heaviest first.
+    pub fn top(&self, link: LinkId, index: u64, fabric: &Fabric) -> Vec<Suspect> {
+        let capacity = fabric.rate(link).as_bps();
+        let flows = self.flows(link, index, fabric);
+        let mut suspects: Vec<Suspect> = flows
+            .filter(|suspect| suspect.windows >= self.rules.in_windows)
+            // A flow that fills the link more than twice over is a sample that lies.
+            .filter(|suspect| suspect.rate <= capacity.saturating_mul(2))
+            .collect();
+        suspects.sort_unstable_by_key(|suspect| (core::cmp::Reverse(suspect.rate), suspect.flow));
+        suspects.truncate(self.rules.top);
+        suspects
+    }
+
+    /// Every flow to a destination that was sampled at these ports.
+    pub fn to_destination(
+        &self,
+        links: impl Iterator<Item = LinkId>,
+        destination: u32,
+        index: u64,
+        fabric: &Fabric,
+    ) -> Vec<Suspect> {
+        let flows = links.flat_map(|link| self.flows(link, index, fabric));
+        let mut flows: Vec<_> = flows.filter(|it| it.flow.0.dst == destination).collect();
+        flows.sort_unstable_by_key(|suspect| (suspect.flow, core::cmp::Reverse(suspect.rate)));
+        flows.dedup_by_key(|suspect| suspect.flow);
+        flows
+    }
+
+    fn flows<'a>(
+        &'a self,
+        link: LinkId,
+        index: u64,
+        fabric: &'a Fabric,
+    ) -> impl Iterator<Item = Suspect> + 'a {
+        let oldest = (index + 1).saturating_sub(self.rules.of_windows);
+        let flows = self.ports.get(&link).into_iter().flatten();
+        flows.filter_map(move |(&flow, tally)| {
+            let seen = tally.seen.iter().filter(|(at, _, _)| (oldest..=index).contains(at));
+            let (mut first, mut windows, mut packets, mut bytes) = (index, 0, 0u64, 0u64);
+            for &(at, more, of) in seen {
+                first = first.min(at);
+                windows += 1;
+                packets += more;
+                bytes = bytes.saturating_add(of);
+            }
+            let start = start(fabric, link, tally.input)?;
+            let nanos = (index + 1 - first) * self.window.as_nanos();
+            let bits = u128::from(bytes) * 8_000_000_000;
+            let rate = u64::try_from(bits / u128::from(nanos.max(1))).unwrap_or(u64::MAX);
+            let error_percent = error_percent(packets);
+            (windows > 0).then_some(Suspect { flow, start, rate, error_percent, windows })
+        })
+    }
+
+    /// Drops what is older than the windows that are looked at.
+    pub fn expire(&mut self, index: u64) {
+        let oldest = (index + 1).saturating_sub(self.rules.of_windows);
+        for flows in self.ports.values_mut() {
+            flows.retain(|_, tally| tally.seen.back().is_some_and(|&(at, _, _)| at >= oldest));
+        }
+        self.ports.retain(|_, flows| !flows.is_empty());
+    }
+
+    /// Forgets the flows of some ports, whose router's tables have changed.
+    pub fn forget(&mut self, links: impl Iterator<Item = LinkId>) {
+        links.for_each(|link| {
+            self.ports.remove(&link);
+        });
+    }
+
+    pub(crate) const fn tallies(&self) -> &BTreeMap<LinkId, BTreeMap<Flow, Tally>> {
+        &self.ports
+    }
+
+    pub(crate) fn restore(&mut self, link: LinkId, flow: Flow, tally: Tally) {
+        self.ports.entry(link).or_default().insert(flow, tally);
+    }
+}
+
+impl Tally {
+    fn add(&mut self, index: u64, packets: u32, bytes: u64, keep: u64) {
+        let packets = u64::from(packets);
+        match self.seen.iter_mut().rev().find(|(at, _, _)| *at == index) {
+            Some((_, all, sum)) => {
+                *all += packets;
+                *sum = sum.saturating_add(bytes);
+            }
+            None => self.seen.push_back((index, packets, bytes)),
+        }
+        while self.seen.len() as u64 > keep {
+            self.seen.pop_front();
+        }
+    }
+}
+
+/// Where a flow's path is known from: the link by which it came to the port's router, if it leads there.
+fn start(fabric: &Fabric, link: LinkId, input: Option<LinkId>) -> Option<Start> {
+    let End::Router(router) = fabric.from(link) else { return None };
+    match input {
+        None => Some(Start::Router(router)),
+        Some(input) if fabric.to(input) == End::Router(router) => Some(Start::Link(input)),
+        Some(_) => None,
+    }
+}
+
+/// 196·√(1/c), rounded up.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is 0 to 196")]
+#[expect(clippy::cast_precision_loss, reason = "a count of samples is far below 2^52")]
+fn error_percent(packets: u64) -> u32 {
+    libm::ceil(196.0 / libm::sqrt(packets.max(1) as f64)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Installed;
+
+    #[test]
+    fn a_hundred_and_thirty_seven_samples_a_second_are_right_to_six_percent_after_ten() {
+        // 180 Gb/s of 4 KB packets at 1 in 40,000 are 137 samples a second, 1,370 in ten.
+        assert_eq!(error_percent(1370), 6);
+        assert_eq!(error_percent(1), 196);
+    }
+
+    #[test]
+    fn heavy_flows_of_two_windows_are_suspects_and_strays_are_named() {
+        let text = include_str!("installed/tests/two-by-two.toml");
+        let fabric = Fabric::new(toml::from_str::<Installed>(text).unwrap()).unwrap();
+        let host = fabric.links_of_host(fabric.host(0x0a01_0002).unwrap())[0];
+        let mut suspects = Suspects::new(SuspectRules::default(), Duration::from_secs(10));
+        let flow =
+            |port: u16| -> Flow { alloc::format!("10.1.0.2:{port}>10.2.0.2").parse().unwrap() };
+        let up = |flow: Flow| fabric.path(&flow.0).links()[1];
+        let first = flow(49_152);
+        let same = (49_153..).map(flow).find(|&it| up(it) == up(first)).unwrap();
+        let other = (49_153..).map(flow).find(|&it| up(it) != up(first)).unwrap();
+        let mut sample = |flow, seconds, packets| {
+            let at = Instant::EPOCH + Duration::from_secs(seconds);
+            let (link, input) = (up(first), Some(host));
+            let bytes = packets * 1000;
+            suspects.record(Sample { at, link, input, flow, bytes, packets, rate: 1000 }, &fabric)
+        };
+        assert_eq!(sample(other, 1, 1), Err(Doubt::OffPath));
+        for (flow, seconds, packets) in
+            [(first, 1, 100), (first, 11, 100), (same, 1, 50), (same, 2, 500)]
+        {
+            sample(flow, seconds, packets).unwrap();
+        }
+        let top = suspects.top(up(first), 1, &fabric);
+        // 200 packets of 1,000 bytes stand for 200 MB in 20 s.
+        assert_eq!(top.len(), 1, "{top:?}");
+        assert_eq!((top[0].flow, top[0].rate, top[0].windows), (first, 80_000_000, 2));
+        assert_eq!(top[0].error_percent, 14);
+        let links = fabric.links_of(fabric.find("leaf-0").unwrap());
+        assert_eq!(suspects.to_destination(links, 0x0a02_0002, 1, &fabric).len(), 2);
+        suspects.expire(6);
+        assert!(suspects.top(up(first), 6, &fabric).is_empty());
+    }
+}

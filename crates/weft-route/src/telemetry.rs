@@ -1,0 +1,266 @@
+//! What ports report, cut to windows: bytes sent and packets marked by ECN (Astral, section 4.1).
+//!
+//! Counters come in as routers keep them, growing for ever; the difference of two reports counts in
+//! the window in which the middle between them lies. What cannot be, or is not there, becomes a
+//! [`Doubt`] and is not counted: nothing is decided upon it.
+
+use alloc::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+use weft_units::{BitRate, ByteCount, Duration, Instant};
+
+use crate::fabric::LinkId;
+
+/// A port's counters at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortReport {
+    /// The link on which the port sends.
+    pub link: LinkId,
+    /// When they were read, by one clock for all ports.
+    pub at: Instant,
+    /// Bytes sent since the router started.
+    pub bytes: u64,
+    /// Packets marked by ECN on their way out since then.
+    pub marks: u64,
+}
+
+/// Why something that was reported is not acted upon.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Doubt {
+    /// The fabric has no such link.
+    #[error("link {0} is not of this fabric")]
+    NoSuchLink(u32),
+    /// The same instant again.
+    #[error("the report was there before")]
+    Repeated,
+    /// From before the last one.
+    #[error("the report is {0} older than the last")]
+    OutOfOrder(Duration),
+    /// Counters went back: the router restarted, or counters were cleared.
+    #[error("the counters went back; counting starts again")]
+    Reset,
+    /// More bytes than the link can carry.
+    #[error("{bytes} bytes in {span} are more than the link carries ({most})")]
+    TooManyBytes {
+        /// How many were reported.
+        bytes: u64,
+        /// In which time.
+        span: Duration,
+        /// How many it could be.
+        most: u64,
+    },
+    /// More marks than packets.
+    #[error("{marks} marked packets in {bytes} bytes cannot be")]
+    TooManyMarks {
+        /// How many were reported.
+        marks: u64,
+        /// In how many bytes.
+        bytes: u64,
+    },
+    /// The port did not report for longer than a window.
+    #[error("nothing was reported for {0}; those windows stay empty")]
+    Missing(Duration),
+    /// A sample of a flow that does not cross the port where it was taken: samples lie, or tables
+    /// have changed.
+    #[error(
+        "the sampled flow does not cross the port by the tables known; they are to be read again"
+    )]
+    OffPath,
+    /// A sample that says nothing.
+    #[error("a sample of {bytes} bytes at 1 in {rate} says nothing")]
+    Empty {
+        /// Its packet's length.
+        bytes: u32,
+        /// One in so many was sampled.
+        rate: u32,
+    },
+    /// More flows than are kept for a port.
+    #[error("the port has more than {0} flows; this one is not kept")]
+    TooManyFlows(usize),
+}
+
+/// What a port sent in one window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// Which: time since the epoch in windows.
+    pub index: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Packets marked.
+    pub marks: u64,
+    /// How much of the window was reported, in nanoseconds.
+    pub covered: u64,
+}
+
+impl Window {
+    /// Mean bits a second.
+    pub fn rate(&self) -> u64 {
+        let bits = u128::from(self.bytes) * 8_000_000_000;
+        u64::try_from(bits / u128::from(self.covered.max(1))).unwrap_or(u64::MAX)
+    }
+}
+
+/// One port's recent past.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct History {
+    /// The last report: nanoseconds, bytes, marks.
+    last: (u64, u64, u64),
+    /// Windows, the newest last.
+    windows: VecDeque<Window>,
+}
+
+/// What all ports reported lately.
+#[derive(Clone, Debug)]
+pub struct Telemetry {
+    window: Duration,
+    keep: usize,
+    ports: BTreeMap<LinkId, History>,
+}
+
+/// The smallest packet: no more marks than packets of it fit into the bytes.
+const SMALLEST: u64 = 64;
+/// Reading a counter and stamping it are two moments; so much may lie between them.
+const SLACK: Duration = Duration::from_millis(100);
+
+impl Telemetry {
+    /// Nothing reported yet; the last `keep` windows of each port are remembered.
+    ///
+    /// # Panics
+    /// If a window has no length.
+    pub fn new(window: Duration, keep: usize) -> Self {
+        assert!(window > Duration::ZERO, "a window has a length");
+        Self { window, keep, ports: BTreeMap::new() }
+    }
+
+    /// The window in which an instant lies.
+    pub const fn index(&self, at: Instant) -> u64 {
+        at.as_nanos() / self.window.as_nanos()
+    }
+
+    /// Counts a report of a port whose link has this rate.
+    ///
+    /// # Errors
+    /// Why it is not counted. What it says is where the next report is compared with, unless it is
+    /// old.
+    pub fn record(&mut self, report: PortReport, rate: BitRate) -> Result<(), Doubt> {
+        let now = (report.at.as_nanos(), report.bytes, report.marks);
+        let Some(history) = self.ports.get_mut(&report.link) else {
+            self.ports.insert(report.link, History { last: now, windows: VecDeque::new() });
+            return Ok(());
+        };
+        let (at, bytes, marks) = history.last;
+        if now.0 == at {
+            return Err(Doubt::Repeated);
+        }
+        if now.0 < at {
+            return Err(Doubt::OutOfOrder(Duration::from_nanos(at - now.0)));
+        }
+        history.last = now;
+        let (Some(bytes), Some(marks)) = (now.1.checked_sub(bytes), now.2.checked_sub(marks))
+        else {
+            return Err(Doubt::Reset);
+        };
+        let span = Duration::from_nanos(now.0 - at);
+        let ByteCount(most) = rate.bytes_in(span + SLACK + span / 50);
+        if bytes > most {
+            return Err(Doubt::TooManyBytes { bytes, span, most });
+        }
+        if marks > bytes / SMALLEST {
+            return Err(Doubt::TooManyMarks { marks, bytes });
+        }
+        if span > self.window + self.window / 2 {
+            return Err(Doubt::Missing(span));
+        }
+        let index = (at + span.as_nanos() / 2) / self.window.as_nanos();
+        if history.windows.back().is_none_or(|last| last.index != index) {
+            history.windows.push_back(Window { index, ..Window::default() });
+            if history.windows.len() > self.keep {
+                history.windows.pop_front();
+            }
+        }
+        let window = history.windows.back_mut().expect("one was pushed if there was none");
+        window.bytes = window.bytes.saturating_add(bytes);
+        window.marks = window.marks.saturating_add(marks);
+        window.covered = window.covered.saturating_add(span.as_nanos());
+        Ok(())
+    }
+
+    /// What a port sent in a window; none if less than half of it was reported.
+    pub fn window(&self, link: LinkId, index: u64) -> Option<&Window> {
+        let windows = &self.ports.get(&link)?.windows;
+        let window = windows.iter().rev().find(|window| window.index == index)?;
+        (window.covered >= self.window.as_nanos() / 2).then_some(window)
+    }
+
+    /// Every port that has reported.
+    pub fn ports(&self) -> impl Iterator<Item = LinkId> + '_ {
+        self.ports.keys().copied()
+    }
+
+    /// Forgets a port: its link was down or is another now.
+    pub fn forget(&mut self, link: LinkId) {
+        self.ports.remove(&link);
+    }
+
+    pub(crate) const fn histories(&self) -> &BTreeMap<LinkId, History> {
+        &self.ports
+    }
+
+    pub(crate) fn restore(&mut self, link: LinkId, history: History) {
+        self.ports.insert(link, history);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINK: LinkId = LinkId(3);
+
+    fn telemetry() -> Telemetry {
+        Telemetry::new(Duration::from_secs(10), 6)
+    }
+
+    fn report(
+        telemetry: &mut Telemetry,
+        seconds: u64,
+        bytes: u64,
+        marks: u64,
+    ) -> Result<(), Doubt> {
+        let at = Instant::EPOCH + Duration::from_secs(seconds);
+        let rate = BitRate::gbps(100).unwrap();
+        telemetry.record(PortReport { link: LINK, at, bytes, marks }, rate)
+    }
+
+    #[test]
+    fn differences_count_in_the_window_of_their_middle() {
+        let mut telemetry = telemetry();
+        for (seconds, bytes, marks) in [(0, 5_000_000, 7), (5, 6_000_000, 8), (10, 8_000_000, 10)] {
+            report(&mut telemetry, seconds, bytes, marks).unwrap();
+        }
+        let window = telemetry.window(LINK, 0).unwrap();
+        assert_eq!((window.bytes, window.marks), (3_000_000, 3));
+        assert_eq!(window.rate(), 2_400_000);
+        assert!(telemetry.window(LINK, 1).is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_is_named_and_not_counted() {
+        let mut telemetry = telemetry();
+        report(&mut telemetry, 0, 0, 0).unwrap();
+        // 100 Gb/s is 12.5 GB in a second.
+        let lie = report(&mut telemetry, 10, 200_000_000_000, 0).unwrap_err();
+        assert!(matches!(lie, Doubt::TooManyBytes { .. }), "{lie}");
+        assert_eq!(report(&mut telemetry, 10, 1, 0), Err(Doubt::Repeated));
+        assert_eq!(report(&mut telemetry, 9, 1, 0), Err(Doubt::OutOfOrder(Duration::from_secs(1))));
+        assert_eq!(report(&mut telemetry, 20, 1, 0), Err(Doubt::Reset));
+        let lie = report(&mut telemetry, 30, 6401, 101).unwrap_err();
+        assert_eq!(lie, Doubt::TooManyMarks { marks: 101, bytes: 6400 });
+        let gap = report(&mut telemetry, 50, 7000, 101).unwrap_err();
+        assert_eq!(gap, Doubt::Missing(Duration::from_secs(20)));
+        assert!((0..6).all(|index| telemetry.window(LINK, index).is_none()));
+        report(&mut telemetry, 60, 8000, 101).unwrap();
+        assert_eq!(telemetry.window(LINK, 5).unwrap().bytes, 1000);
+    }
+}
