@@ -46,7 +46,8 @@ impl FromStr for Flow {
 }
 
 fn parse(text: &str) -> Option<Flow> {
-    let (ends, protocol) = text.trim().split_once('/').unwrap_or((text.trim(), "udp"));
+    let text = text.trim();
+    let (ends, protocol) = text.split_once('/').unwrap_or((text, "udp"));
     let protocol = match protocol {
         "udp" => 17,
         "tcp" => 6,

@@ -5,6 +5,8 @@
 //!
 //! * [`Telemetry`] cuts what ports report to windows, [`Alarms`] says where it is too much, [`Suspects`]
 //!   whose flows these are, [`decide`] where they could go.
+//! * [`Controller`] puts them together: it decides moves, sees whether they help, and undoes those that
+//!   do not.
 //! * [`lease`] lets one controller act at a time.
 //!
 //! Nothing here reads a clock, opens a socket or starts a thread: time, samples and tables come in as
@@ -15,6 +17,7 @@
 extern crate alloc;
 
 mod alarm;
+mod controller;
 pub mod fabric;
 mod flow;
 pub mod installed;
@@ -25,6 +28,10 @@ mod suspects;
 mod telemetry;
 
 pub use alarm::{Alarm, AlarmRules, Alarms, Change, Level};
+pub use controller::{
+    Action, Controller, ControllerConfig, Event, JobError, Move, Pair, Stage, State, StateError,
+    What,
+};
 pub use fabric::{End, Explanation, Fabric, HostId, LinkId, RouterId};
 pub use flow::{Flow, FlowError};
 pub use installed::{Installed, InstalledError, Prefix};

@@ -67,8 +67,10 @@ pub struct Decision {
     pub members: Vec<Member>,
     /// The link that flows leave.
     pub from: LinkId,
-    /// All flows that move, the suspect first.
-    pub flows: Vec<Flow>,
+    /// All flows that move with what they send, the suspect first.
+    pub flows: Vec<(Flow, u64)>,
+    /// What the links after the router lose that these flows are on now: bits a second.
+    pub losses: Vec<(LinkId, u64)>,
     /// What is expected of every link that gets more or less: bits a second, by how much.
     pub changes: Vec<(LinkId, i64)>,
     /// How full the link is that flows leave, per mille of its capacity.
@@ -113,6 +115,7 @@ pub fn decide<L: Loads + ?Sized>(
     let name = fabric.router(router).name.as_str();
     let paths: Vec<Path> =
         flows.iter().map(|flow| fabric.path_from(flow.start, &flow.flow.0)).collect();
+    let losses = losses(fabric, router, flows, &paths);
     let before = per_mille(loads.load(from).unwrap_or(0), fabric, from);
     let next_hops = next_hops(fabric, loads, router, prefix, from);
     if next_hops.is_empty() {
@@ -126,7 +129,7 @@ pub fn decide<L: Loads + ?Sized>(
             refused.barred += 1;
             continue;
         }
-        let Some(candidate) = follow(fabric, loads, router, flows, &paths, members, &mut refused)
+        let Some(candidate) = follow(fabric, loads, router, flows, &losses, members, &mut refused)
         else {
             continue;
         };
@@ -149,7 +152,8 @@ pub fn decide<L: Loads + ?Sized>(
         prefix,
         members: best.members,
         from,
-        flows: flows.iter().map(|flow| flow.flow).collect(),
+        flows: flows.iter().map(|flow| (flow.flow, flow.rate)).collect(),
+        losses: losses.into_iter().collect(),
         changes: best.changes.into_iter().collect(),
         before,
         after: best.after,
@@ -201,6 +205,29 @@ fn candidates(
     alone.chain(sizes.map(|count| next_hops[..count].iter().map(|it| it.2.clone()).collect()))
 }
 
+/// What flows put on links from the router on, as they go now.
+fn losses(
+    fabric: &Fabric,
+    router: RouterId,
+    flows: &[Suspect],
+    paths: &[Path],
+) -> BTreeMap<LinkId, u64> {
+    let mut losses: BTreeMap<LinkId, u64> = BTreeMap::new();
+    for (flow, path) in flows.iter().zip(paths) {
+        let links = path.links().iter();
+        for &link in links.skip_while(|link| fabric.from(**link) != End::Router(router)) {
+            let sum = losses.entry(link).or_default();
+            *sum = sum.saturating_add(flow.rate);
+        }
+    }
+    losses
+}
+
+/// Losses as changes.
+pub(crate) fn less(losses: impl Iterator<Item = (LinkId, u64)>) -> BTreeMap<LinkId, i64> {
+    losses.map(|(link, rate)| (link, -i64::try_from(rate).unwrap_or(i64::MAX))).collect()
+}
+
 /// Follows all flows through a candidate; none where one of them would not arrive or a link's
 /// load is not known.
 fn follow<L: Loads + ?Sized>(
@@ -208,24 +235,18 @@ fn follow<L: Loads + ?Sized>(
     loads: &L,
     router: RouterId,
     flows: &[Suspect],
-    paths: &[Path],
+    losses: &BTreeMap<LinkId, u64>,
     members: Vec<Member>,
     refused: &mut Refusals,
 ) -> Option<Candidate> {
-    let mut changes: BTreeMap<LinkId, i64> = BTreeMap::new();
+    let mut changes = less(losses.iter().map(|(&link, &rate)| (link, rate)));
     let choose = fabric.chooser(router, &members)?;
-    for (flow, old) in flows.iter().zip(paths) {
+    for flow in flows {
         let rate = i64::try_from(flow.rate).unwrap_or(i64::MAX);
         let new = fabric.path_from(Start::Link(choose.link(fabric, &flow.flow.0)), &flow.flow.0);
         if !new.arrives() {
             refused.broken += 1;
             return None;
-        }
-        let after_router =
-            old.links().iter().skip_while(|link| fabric.from(**link) != End::Router(router));
-        for &link in after_router {
-            let change = changes.entry(link).or_default();
-            *change = change.saturating_sub(rate);
         }
         for &link in new.links() {
             let change = changes.entry(link).or_default();

@@ -80,6 +80,24 @@ pub enum Doubt {
     TooManyFlows(usize),
 }
 
+impl Doubt {
+    /// What kind it is, in a word.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::NoSuchLink(_) => "no-such-link",
+            Self::Repeated => "repeated",
+            Self::OutOfOrder(_) => "out-of-order",
+            Self::Reset => "reset",
+            Self::TooManyBytes { .. } => "too-many-bytes",
+            Self::TooManyMarks { .. } => "too-many-marks",
+            Self::Missing(_) => "missing",
+            Self::OffPath => "off-path",
+            Self::Empty { .. } => "empty",
+            Self::TooManyFlows(_) => "too-many-flows",
+        }
+    }
+}
+
 /// What a port sent in one window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {

@@ -1,11 +1,13 @@
 //! Finding ports by trying: for hashes that cannot be solved.
 
+use core::cell::Cell;
+
 use weft_topo::LinkId;
 use weft_units::Rng;
 
 use super::fabric::{LONGEST, Packet};
 use super::targets::Target;
-use super::{Fabric, Flow};
+use super::{Entropy, Fabric, Flow};
 
 /// A path's links between switches.
 #[derive(Clone, Copy, Debug)]
@@ -27,12 +29,28 @@ pub(super) struct Found {
     pub(super) path: Path,
 }
 
-/// Ports in an order of its own for each flow, all of them before one comes again.
-fn candidates(fabric: &Fabric<'_>, rng: &mut Rng) -> impl Iterator<Item = u16> + use<> {
-    let entropy = fabric.entropy();
-    // An odd stride visits all of a power of two.
-    let (start, stride) = (rng.next_u32(), rng.next_u32() | 1);
-    (0..entropy.count()).map(move |n| entropy.port(start.wrapping_add(n.wrapping_mul(stride))))
+impl Entropy {
+    /// Ports in an order of its own for each flow, all of them before one comes again.
+    pub fn candidates(self, rng: &mut Rng) -> impl Iterator<Item = u16> + use<> {
+        // An odd stride visits all of a power of two.
+        let (start, stride) = (rng.next_u32(), rng.next_u32() | 1);
+        (0..self.count()).map(move |n| self.port(start.wrapping_add(n.wrapping_mul(stride))))
+    }
+}
+
+/// The first path whose cost is below `limit`, or else the one that costs the least. A cost is how
+/// busy the path's busiest link is, then how busy all of them are together.
+pub fn least_busy<P>(paths: impl Iterator<Item = ((u32, u32), P)>, limit: u32) -> Option<P> {
+    let mut best: Option<((u32, u32), P)> = None;
+    for (cost, path) in paths {
+        if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+            best = Some((cost, path));
+        }
+        if cost.0 < limit {
+            break;
+        }
+    }
+    best.map(|(_, path)| path)
 }
 
 /// What searching may still cost.
@@ -74,7 +92,7 @@ pub(super) fn exact(
         });
         right
     };
-    candidates(fabric, rng).take(tries as usize).find(fits)
+    fabric.entropy().candidates(rng).take(tries as usize).find(fits)
 }
 
 /// The first of `tries` ports whose links all carry fewer than `limit` flows, or else the one whose
@@ -88,30 +106,23 @@ pub(super) fn first_fit(
     (budget, rng): (&mut Budget, &mut Rng),
 ) -> Found {
     let packet = fabric.packet(flow);
-    let mut best: Option<((u32, u32), Found)> = None;
-    for port in candidates(fabric, rng).filter(|port| !taken.contains(port)).take(tries as usize) {
+    // A path is no good as soon as one of its links is busier than the best path's busiest.
+    let most = Cell::new(u32::MAX);
+    let ports = fabric.entropy().candidates(rng).filter(|port| !taken.contains(port));
+    let paths = ports.take(tries as usize).filter_map(|port| {
         budget.spend();
-        // A path is no good as soon as one of its links is busier than the best path's busiest.
-        let most = best.map_or(u32::MAX, |((most, _), _)| most);
-        let Some(path) = follow(fabric, flow, &packet, port, |link| loads[link.index()] <= most)
-        else {
-            continue;
-        };
+        let path = follow(fabric, flow, &packet, port, |link| loads[link.index()] <= most.get())?;
         let on = || path.links().iter().map(|link| loads[link.index()]);
         let cost = (on().max().unwrap_or(0), on().sum());
-        if best.is_none_or(|(least, _)| cost < least) {
-            best = Some((cost, Found { port, path }));
-        }
-        if cost.0 < limit {
-            break;
-        }
-    }
+        most.set(most.get().min(cost.0));
+        Some((cost, Found { port, path }))
+    });
     let any = || {
         let port = fabric.entropy().first;
         let path = follow(fabric, flow, &packet, port, |_| true);
         Found { port, path: path.unwrap_or(Path { links: [LinkId(0); LONGEST], len: 0 }) }
     };
-    best.map_or_else(any, |(_, found)| found)
+    least_busy(paths, limit).unwrap_or_else(any)
 }
 
 /// The links between switches that the flow takes; none as soon as `keep` refuses one.

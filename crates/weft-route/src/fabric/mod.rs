@@ -36,7 +36,9 @@ pub struct RouterId(pub u32);
 pub struct HostId(pub u32);
 
 /// One direction of a cable: ports' links router by router, then hosts' links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct LinkId(pub u32);
 
 macro_rules! index {

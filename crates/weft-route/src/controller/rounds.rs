@@ -1,0 +1,239 @@
+//! Rounds of moves: for each alarmed port the heaviest flows, for as long as it stays too full.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use weft_units::Instant;
+
+use super::moved::Barred;
+use super::{Action, Controller, Episode, Estimate, Move, Stage, What};
+use crate::alarm::Level;
+use crate::fabric::{End, LinkId};
+use crate::installed::{Member, Prefix};
+use crate::moves::{Decision, Loads, NoMove, decide, per_mille};
+use crate::suspects::Suspect;
+
+impl Controller {
+    /// Decides moves for every port with a medium or high alarm.
+    pub(super) fn plan_rounds(&mut self, index: u64, now: Instant) {
+        if self.epoch.is_none() {
+            return;
+        }
+        let mut ports: Vec<_> = self
+            .alarms
+            .raised()
+            .iter()
+            .filter(|(_, alarm)| alarm.level >= Level::Medium && alarm.window == index)
+            .map(|(&link, alarm)| (core::cmp::Reverse((alarm.level, alarm.marks)), link))
+            .collect();
+        ports.sort_unstable();
+        for (_, link) in ports {
+            self.plan_round(link, index, now);
+        }
+    }
+
+    fn plan_round(&mut self, link: LinkId, index: u64, now: Instant) {
+        let (router, port) = self.port_name(link);
+        let is_busy = |it: &Move| it.is_open() && it.router == router && it.port == port;
+        let left_alone =
+            self.refusals.get(&router).is_some_and(|&(_, until)| until > now.as_nanos());
+        if left_alone || self.moves.values().any(is_busy) {
+            return;
+        }
+        let rounds = self
+            .episodes
+            .entry(link)
+            .or_insert_with(|| Episode { link, ..Episode::default() })
+            .rounds;
+        if rounds >= self.config.rounds {
+            let text =
+                format!("still an alarm after {rounds} rounds of moves; it is left as it is");
+            self.say_once(link, What::GaveUp, text, now);
+            return;
+        }
+        let (mut moved, mut why) = (0, None);
+        for suspect in self.suspects.top(link, index, &self.fabric) {
+            let expected = self.expected(index);
+            let loads = Estimate { telemetry: &self.telemetry, index, expected };
+            let load = per_mille(loads.load(link).unwrap_or(0), &self.fabric, link);
+            let is_enough = moved > 0 && load <= self.config.moves.most_percent * 10;
+            if is_enough || moved == self.config.per_round {
+                break;
+            }
+            match self.find_move(link, &suspect, &loads, now) {
+                Ok(decision) => {
+                    self.begin(decision, index, now);
+                    moved += 1;
+                }
+                Err(no_move) => why = why.or(Some(no_move.0)),
+            }
+        }
+        if moved > 0 {
+            self.episodes.entry(link).or_default().rounds += 1;
+        } else {
+            let why = why.unwrap_or_else(|| {
+                String::from("no flow was sampled in enough windows, so none is suspected")
+            });
+            self.say_once(link, What::NoMove, why, now);
+        }
+    }
+
+    fn find_move(
+        &self,
+        link: LinkId,
+        suspect: &Suspect,
+        loads: &Estimate<'_>,
+        now: Instant,
+    ) -> Result<Decision, NoMove> {
+        let End::Router(router) = self.fabric.from(link) else {
+            return Err(NoMove(format!("{} is a host's own link", self.fabric.name(link))));
+        };
+        let prefix = Prefix::host(suspect.flow.0.dst);
+        let settled = |it: &&Move| it.prefix == prefix && (it.is_open() || self.is_held(it, now));
+        if let Some(it) = self.moves.values().find(settled) {
+            return Err(NoMove(format!(
+                "{prefix} is being moved or was lately, by move {}",
+                it.id
+            )));
+        }
+        let links = self.fabric.links_of(router);
+        let mut flows = alloc::vec![*suspect];
+        let all =
+            self.suspects.to_destination(links, suspect.flow.0.dst, loads.index, &self.fabric);
+        flows.extend(all.into_iter().filter(|other| other.flow != suspect.flow));
+        let is_barred = |router: &str, prefix, members: &[Member]| {
+            self.barred.iter().any(|it| {
+                it.router == router
+                    && it.prefix == prefix
+                    && super::moved::alike(&it.members, members)
+            })
+        };
+        decide(&self.fabric, loads, link, &flows, is_barred, &self.config.moves)
+    }
+
+    fn is_held(&self, it: &Move, now: Instant) -> bool {
+        now.since(Instant::from_nanos(it.decided)) < self.config.hold && !it.port.is_empty()
+    }
+
+    /// Changes of load that the window does not show yet.
+    fn expected(&self, index: u64) -> BTreeMap<LinkId, i64> {
+        let mut expected: BTreeMap<LinkId, i64> = BTreeMap::new();
+        for it in self.moves.values() {
+            let is_measured = match it.stage {
+                Stage::Applying { .. } | Stage::Reading { .. } => false,
+                Stage::Verifying { window } => window < index,
+                Stage::Kept | Stage::Undoing { .. } => true,
+            };
+            if is_measured {
+                continue;
+            }
+            for (router, port, change) in &it.changes {
+                if let Some(link) = self.link(router, port) {
+                    let sum = expected.entry(link).or_default();
+                    *sum = sum.saturating_add(*change);
+                }
+            }
+        }
+        expected
+    }
+
+    fn begin(&mut self, decision: Decision, index: u64, now: Instant) {
+        let Some(epoch) = self.epoch else { return };
+        let (router, port) = self.port_name(decision.from);
+        let marks = self.marks(decision.from, decision.changes.iter().copied(), index).unwrap_or(0);
+        let id = self.next_id;
+        self.next_id += 1;
+        let key = (router.clone(), decision.prefix);
+        let previous = self.moves.get(&key).map(|before| before.members.clone());
+        let named = |&(link, change): &(LinkId, i64)| {
+            let (router, port) = self.port_name(link);
+            (router, port, change)
+        };
+        let changes = decision.changes.iter().map(named).collect();
+        let losses = decision.losses.iter().map(|&(link, rate)| {
+            let (router, port) = self.port_name(link);
+            (router, port, rate)
+        });
+        let losses = losses.collect();
+        let members = decision.members.clone();
+        self.actions.push_back(Action::Apply {
+            id,
+            epoch,
+            router: router.clone(),
+            prefix: decision.prefix,
+            members,
+        });
+        self.say(What::Move, &router, &port, Some(id), decision.reason.clone(), now);
+        let it = Move {
+            id,
+            router,
+            prefix: decision.prefix,
+            members: decision.members,
+            previous,
+            port,
+            flows: decision.flows,
+            losses,
+            reason: decision.reason,
+            decided: now.as_nanos(),
+            stage: Stage::Applying { since: now.as_nanos() },
+            tries: 0,
+            before: decision.before,
+            marks,
+            changes,
+        };
+        self.moves.insert(key, it);
+    }
+
+    /// Marks in a window at the link that flows leave and at those that get more; none if one of
+    /// them did not report it.
+    pub(super) fn marks(
+        &self,
+        from: LinkId,
+        changes: impl Iterator<Item = (LinkId, i64)>,
+        index: u64,
+    ) -> Option<u64> {
+        let gaining = changes.filter(|&(_, change)| change > 0).map(|(link, _)| link);
+        let links = core::iter::once(from).chain(gaining);
+        links.map(|link| Some(self.telemetry.window(link, index)?.marks)).sum()
+    }
+
+    /// A router refused a move: it stays as it was, and is left alone after the third time.
+    pub(super) fn refused(&mut self, key: &(String, Prefix), why: &str, now: Instant) {
+        let Some(it) = self.moves.remove(key) else { return };
+        let count = self.refusals.get(&key.0).map_or(1, |&(count, _)| count + 1);
+        let until = if count >= 3 { (now + self.config.bar).as_nanos() } else { 0 };
+        self.refusals.insert(key.0.clone(), (count, until));
+        let text = format!("refuses {} by {}: {why}", key.1, ports(&it.members));
+        self.say(What::Refused, &key.0, &it.port, Some(it.id), text, now);
+        self.bar(&it, now);
+        if let Some(members) = it.previous.clone() {
+            self.moves
+                .insert(key.clone(), Move { members, previous: None, stage: Stage::Kept, ..it });
+        }
+    }
+
+    pub(super) fn bar(&mut self, it: &Move, now: Instant) {
+        self.barred.push(Barred {
+            router: it.router.clone(),
+            prefix: it.prefix,
+            members: it.members.clone(),
+            until: (now + self.config.bar).as_nanos(),
+        });
+    }
+
+    fn say_once(&mut self, link: LinkId, what: What, text: String, now: Instant) {
+        let (router, port) = self.port_name(link);
+        let episode = self.episodes.entry(link).or_default();
+        if episode.said != text {
+            episode.said.clone_from(&text);
+            self.say(what, &router, &port, None, text, now);
+        }
+    }
+}
+
+pub(super) fn ports(members: &[Member]) -> String {
+    let ports: Vec<&str> = members.iter().map(|member| member.port.as_str()).collect();
+    ports.join(", ")
+}

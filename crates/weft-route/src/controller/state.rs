@@ -1,0 +1,177 @@
+//! What a controller knows, to be written down and taken up again after a restart.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::moved::{Barred, Episode};
+use super::{Action, Controller, ControllerConfig, Move, Stage};
+use crate::alarm::Alarm;
+use crate::fabric::{Fabric, LinkId, RouterId};
+use crate::flow::Flow;
+use crate::suspects::Tally;
+use crate::telemetry::History;
+
+/// A controller's memory. Moves are in names; what ports reported is in the numbers of one fabric
+/// and counts only where its cables are the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    version: u32,
+    /// Of routers' and ports' names, in order.
+    fabric: u64,
+    moves: Vec<Move>,
+    next_id: u64,
+    barred: Vec<Barred>,
+    refusals: BTreeMap<String, (u32, u64)>,
+    next_window: Option<u64>,
+    measured: Measured,
+}
+
+/// What ports reported, by the numbers of one fabric.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Measured {
+    episodes: Vec<Episode>,
+    alarms: Vec<(LinkId, Alarm)>,
+    lately: Vec<(u32, VecDeque<u64>)>,
+    ports: Vec<(LinkId, History)>,
+    samples: Vec<(LinkId, Flow, Tally)>,
+}
+
+/// Why a state is not taken up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StateError {
+    /// Another version wrote it.
+    #[error(
+        "the state is of version {got}, this controller reads version {VERSION}; start without it: installed moves are found"
+    )]
+    Version {
+        /// Its version.
+        got: u32,
+    },
+    /// It contradicts itself.
+    #[error("the state is damaged ({0}); start without it: installed moves are found")]
+    Damaged(&'static str),
+}
+
+const VERSION: u32 = 1;
+
+impl Controller {
+    /// What the controller knows now.
+    pub fn state(&self) -> State {
+        State {
+            version: VERSION,
+            fabric: fingerprint(&self.fabric),
+            moves: self.moves.values().cloned().collect(),
+            next_id: self.next_id,
+            barred: self.barred.clone(),
+            refusals: self.refusals.clone(),
+            next_window: self.next_window,
+            measured: self.measured(),
+        }
+    }
+
+    fn measured(&self) -> Measured {
+        let (ports, tallies) = (self.telemetry.histories().iter(), self.suspects.tallies().iter());
+        let lately = self.alarms.lately().iter();
+        Measured {
+            episodes: self.episodes.values().cloned().collect(),
+            alarms: self.alarms.raised().iter().map(|(&link, &alarm)| (link, alarm)).collect(),
+            lately: lately.map(|(router, times)| (router.0, times.clone())).collect(),
+            ports: ports.map(|(&link, history)| (link, history.clone())).collect(),
+            samples: tallies
+                .flat_map(|(&link, flows)| {
+                    flows.iter().map(move |(&flow, tally)| (link, flow, tally.clone()))
+                })
+                .collect(),
+        }
+    }
+
+    /// A controller that goes on where another one was. It has no lease; once it is given one, it says
+    /// again what was not answered.
+    ///
+    /// # Errors
+    /// Why the state cannot be used.
+    pub fn restore(
+        config: ControllerConfig,
+        fabric: Fabric,
+        state: State,
+    ) -> Result<Self, StateError> {
+        if state.version != VERSION {
+            return Err(StateError::Version { got: state.version });
+        }
+        let is_same = fingerprint(&fabric) == state.fabric;
+        let mut controller = Self::new(config, fabric);
+        for it in state.moves {
+            if it.id >= state.next_id {
+                return Err(StateError::Damaged("a move's number is beyond the last"));
+            }
+            controller.moves.insert((it.router.clone(), it.prefix), it);
+        }
+        controller.next_id = state.next_id;
+        controller.barred = state.barred;
+        controller.refusals = state.refusals;
+        controller.next_window = state.next_window;
+        if is_same {
+            controller.remember(state.measured)?;
+        }
+        Ok(controller)
+    }
+
+    fn remember(&mut self, measured: Measured) -> Result<(), StateError> {
+        let Measured { episodes, alarms, lately, ports, samples } = measured;
+        let links = self.fabric.links();
+        let routers = self.fabric.router_ids().count();
+        let known = |link: &LinkId| link.index() < links;
+        let is_whole = episodes.iter().all(|it| known(&it.link))
+            && alarms.iter().all(|(link, _)| known(link))
+            && lately.iter().all(|(router, _)| (*router as usize) < routers)
+            && ports.iter().all(|(link, _)| known(link))
+            && samples
+                .iter()
+                .all(|(link, _, it)| known(link) && it.input.as_ref().is_none_or(known));
+        if !is_whole {
+            return Err(StateError::Damaged("it names a link that the fabric does not have"));
+        }
+        self.episodes = episodes.into_iter().map(|it| (it.link, it)).collect();
+        let lately = lately.into_iter().map(|(router, times)| (RouterId(router), times)).collect();
+        self.alarms.restore(alarms.into_iter().collect(), lately);
+        ports.into_iter().for_each(|(link, history)| self.telemetry.restore(link, history));
+        for (link, flow, tally) in samples {
+            self.suspects.restore(link, flow, tally);
+        }
+        Ok(())
+    }
+
+    /// Says again what routers have not answered, after a restart or a new lease.
+    pub(super) fn resume(&mut self) {
+        let open: Vec<_> =
+            self.moves.iter().filter(|(_, it)| it.is_open()).map(|(key, _)| key.clone()).collect();
+        for key in open {
+            match &self.moves[&key].stage {
+                Stage::Applying { .. } | Stage::Undoing { .. } => self.tell_router(&key),
+                Stage::Reading { .. } => self.actions.push_back(Action::Read { router: key.0 }),
+                Stage::Verifying { .. } | Stage::Kept => {}
+            }
+        }
+    }
+}
+
+/// FNV-1a of the names of all routers and ports, in order.
+fn fingerprint(fabric: &Fabric) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut add = |text: &str| {
+        for byte in text.bytes().chain([0]) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    for router in &fabric.installed().routers {
+        add(&router.name);
+        router.ports.iter().for_each(|port| add(&port.name));
+    }
+    hash
+}

@@ -1,0 +1,286 @@
+//! Tables that were read again: what a move waited for, what others changed, links that failed.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use weft_units::Instant;
+
+use super::moved::{alike, members, steered};
+use super::rounds::ports;
+use super::{Controller, Estimate, Move, Stage, What};
+use crate::fabric::{End, Fabric, LinkId};
+use crate::installed::{Installed, InstalledError, PortState, Prefix, Router};
+use crate::moves::{Loads, less, per_mille};
+use crate::path::Start;
+
+/// How often a move that others removed is installed again.
+const REASSERTIONS: u32 = 3;
+
+impl Controller {
+    /// What a router has installed now.
+    ///
+    /// # Errors
+    /// Why that cannot be; the last good state stays. Where the router has other ports than before,
+    /// the whole fabric is to be read again and given to [`Self::handle_fabric`].
+    pub fn handle_tables(&mut self, router: Router, now: Instant) -> Result<(), InstalledError> {
+        let name = router.name.clone();
+        let states = |router: &Router| -> Vec<PortState> {
+            router.ports.iter().map(|port| port.state).collect()
+        };
+        let before = self.fabric.installed().router(&name).map(&states).unwrap_or_default();
+        let after = states(&router);
+        if let Err(error) = self.fabric.replace(router) {
+            let text = format!("what was read is not taken over: {error}");
+            self.say(What::Drift, &name, "", None, text, now);
+            return Err(error);
+        }
+        let changed: Vec<usize> =
+            (0..after.len()).filter(|&place| before.get(place) != after.get(place)).collect();
+        for place in changed {
+            self.port_changed(&name, place, now);
+        }
+        if self.epoch.is_some() {
+            self.compare(&name, now);
+            self.undo_broken(now);
+        }
+        Ok(())
+    }
+
+    /// The whole fabric, read again because cables or routers have changed. What ports reported and
+    /// samples are forgotten; moves stay.
+    pub fn handle_fabric(&mut self, fabric: Fabric, now: Instant) {
+        let fresh = Self::new(self.config.clone(), fabric);
+        let old = core::mem::replace(self, fresh);
+        self.epoch = old.epoch;
+        self.moves = old.moves;
+        self.next_id = old.next_id;
+        self.barred = old.barred;
+        self.refusals = old.refusals;
+        self.actions = old.actions;
+        self.events = old.events;
+        self.next_window = old.next_window;
+        let names: Vec<String> = self.routers_with_moves();
+        if self.epoch.is_some() {
+            names.iter().for_each(|name| self.compare(name, now));
+            self.undo_broken(now);
+        }
+    }
+
+    fn routers_with_moves(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.moves.keys().map(|(router, _)| router.clone()).collect();
+        names.dedup();
+        names
+    }
+
+    /// Takes over steered routes that are installed and that it does not know of: from before a
+    /// restart, or another controller's.
+    pub(super) fn adopt(&mut self, now: Instant) {
+        let installed: &Installed = self.fabric.installed();
+        let mut found = Vec::new();
+        for router in &installed.routers {
+            for route in router.routes.iter().filter(|route| route.steered) {
+                let key = (router.name.clone(), route.to);
+                if let (false, Some(members)) =
+                    (self.moves.contains_key(&key), members(router, route))
+                {
+                    found.push((key, members.to_vec()));
+                }
+            }
+        }
+        for ((router, prefix), members) in found {
+            let id = self.next_id;
+            self.next_id += 1;
+            let reason = format!("{prefix} by {}, found installed", ports(&members));
+            self.say(What::Drift, &router, "", Some(id), reason.clone(), now);
+            let key = (router.clone(), prefix);
+            let it = Move {
+                id,
+                router,
+                prefix,
+                members,
+                previous: None,
+                port: String::new(),
+                flows: Vec::new(),
+                losses: Vec::new(),
+                reason,
+                decided: now.as_nanos(),
+                stage: Stage::Kept,
+                tries: 0,
+                before: 0,
+                marks: 0,
+                changes: Vec::new(),
+            };
+            self.moves.insert(key, it);
+        }
+        let names = self.routers_with_moves();
+        names.iter().for_each(|name| self.compare(name, now));
+        self.undo_broken(now);
+    }
+
+    fn port_changed(&mut self, name: &str, place: usize, now: Instant) {
+        let Some(router) = self.fabric.find(name) else { return };
+        let port = &self.fabric.router(router).ports[place];
+        let (port, state) = (port.name.clone(), port.state);
+        let text = match state {
+            PortState::Up => "the port is up",
+            PortState::NoCarrier => "the port has no carrier",
+            PortState::Down => "the port is down",
+        };
+        self.say(What::Link, name, &port, None, text.into(), now);
+        if let Some(link) = self.fabric.link_of_port(router, &port) {
+            self.telemetry.forget(link);
+            self.alarms.forget(link);
+            self.episodes.remove(&link);
+        }
+    }
+
+    /// Compares a router's steered routes with what its moves expect.
+    fn compare(&mut self, name: &str, now: Instant) {
+        let Some(number) = self.fabric.find(name) else { return };
+        let of_router: Vec<(String, Prefix)> =
+            self.moves.keys().filter(|(router, _)| router == name).cloned().collect();
+        for key in of_router {
+            let router = self.fabric.router(number);
+            let it = &self.moves[&key];
+            let found = steered(router, key.1);
+            let is_there = match (it.expected(), found) {
+                (Some(expected), Some(found)) => alike(expected, found),
+                (None, None) => true,
+                _ => false,
+            };
+            let is_up = it.members.iter().any(|member| {
+                router
+                    .ports
+                    .iter()
+                    .any(|port| port.name == member.port && port.state == PortState::Up)
+            });
+            match (&it.stage, is_there) {
+                // Not answered yet, or an answer that came before the table changed: it will come.
+                (Stage::Applying { .. }, _) | (Stage::Verifying { .. } | Stage::Kept, true) => {}
+                (Stage::Undoing { .. }, false) => {}
+                (Stage::Reading { .. }, true) => self.installed(&key, now),
+                (Stage::Reading { .. }, false) => {
+                    self.refused(&key, "it said yes, but its table has another route", now);
+                }
+                (Stage::Undoing { .. }, true) => self.undone(&key, now),
+                (Stage::Verifying { .. } | Stage::Kept, false) => self.lost(&key, is_up, now),
+            }
+        }
+    }
+
+    /// The router has it. Where do its flows go by the tables as they are?
+    fn installed(&mut self, key: &(String, Prefix), now: Instant) {
+        let window = self.telemetry.index(now);
+        let it = self.moves.get_mut(key).expect("its key was found");
+        (it.stage, it.tries) = (Stage::Verifying { window }, 0);
+        let (id, port, before) = (it.id, it.port.clone(), it.before);
+        self.say(What::Applied, &key.0, &port, Some(id), format!("{} is installed", key.1), now);
+        // Members may have come into another order than they were given in: what counts is what is
+        // installed, so flows are followed again.
+        let changes = self.followed(&self.moves[key]);
+        let index = window.saturating_sub(1);
+        let loads = Estimate { telemetry: &self.telemetry, index, expected: BTreeMap::new() };
+        let limit = before.max(self.config.moves.most_percent * 10);
+        let gaining = changes.iter().filter(|(_, change)| **change > 0);
+        let worst = gaining
+            .filter_map(|(&link, &change)| {
+                let load = loads.load(link)?.saturating_add_signed(change);
+                Some((per_mille(load, &self.fabric, link), link))
+            })
+            .max();
+        let named = changes.iter().map(|(&link, &change)| {
+            let (router, port) = self.port_name(link);
+            (router, port, change)
+        });
+        let named =
+            named.filter(|(router, _, change)| !router.is_empty() && *change != 0).collect();
+        self.moves.get_mut(key).expect("its key was found").changes = named;
+        if let Some((full, link)) = worst.filter(|&(full, _)| full > limit) {
+            let why = format!("{} would be {full} per mille full", self.fabric.name(link));
+            self.undo(key, why, now);
+        }
+    }
+
+    /// What a move changes by the tables as they are.
+    fn followed(&self, it: &Move) -> BTreeMap<LinkId, i64> {
+        let losses = it.losses.iter();
+        let losses =
+            losses.filter_map(|(router, port, rate)| Some((self.link(router, port)?, *rate)));
+        let mut changes = less(losses);
+        let Some(router) = self.fabric.find(&it.router) else { return changes };
+        for (flow, rate) in &it.flows {
+            let rate = i64::try_from(*rate).unwrap_or(i64::MAX);
+            for &link in self.fabric.path_from(Start::Router(router), &flow.0).links() {
+                let change = changes.entry(link).or_default();
+                *change = change.saturating_add(rate);
+            }
+        }
+        changes
+    }
+
+    fn undone(&mut self, key: &(String, Prefix), now: Instant) {
+        let Some(it) = self.moves.remove(key) else { return };
+        self.say(
+            What::Undone,
+            &key.0,
+            &it.port,
+            Some(it.id),
+            format!("{} is as it was", key.1),
+            now,
+        );
+        if let Some(members) = it.previous.clone() {
+            let stage = Stage::Kept;
+            self.moves.insert(key.clone(), Move { members, previous: None, stage, tries: 0, ..it });
+        }
+    }
+
+    /// Somebody else, or a failed link, has removed or changed a steered route.
+    fn lost(&mut self, key: &(String, Prefix), is_up: bool, now: Instant) {
+        let it = self.moves.get_mut(key).expect("its key was found");
+        it.tries += 1;
+        let (id, port) = (it.id, it.port.clone());
+        if is_up && it.tries <= REASSERTIONS {
+            it.stage = Stage::Applying { since: now.as_nanos() };
+            let text = format!("{} is not installed any more; it is installed again", key.1);
+            self.say(What::Drift, &key.0, &port, Some(id), text, now);
+            self.tell_router(key);
+        } else {
+            self.moves.remove(key);
+            let text = format!("{} is not installed any more; the move is given up", key.1);
+            self.say(What::Drift, &key.0, &port, Some(id), text, now);
+        }
+    }
+
+    /// Undoes moves whose flows do not arrive by the tables as they are now: a link on the way is down.
+    fn undo_broken(&mut self, now: Instant) {
+        let broken: Vec<((String, Prefix), String)> = self
+            .moves
+            .iter()
+            .filter(|(_, it)| matches!(it.stage, Stage::Verifying { .. } | Stage::Kept))
+            .filter_map(|(key, it)| Some((key.clone(), self.fault(it)?)))
+            .collect();
+        for (key, why) in broken {
+            self.undo(&key, why, now);
+        }
+    }
+
+    fn fault(&self, it: &Move) -> Option<String> {
+        let router = self.fabric.find(&it.router)?;
+        let paths =
+            it.flows.iter().map(|(flow, _)| self.fabric.path_from(Start::Router(router), &flow.0));
+        let outcome =
+            paths.map(|path| (path.arrives(), path.outcome)).find(|(arrives, _)| !arrives);
+        let member = |port: &str| -> Option<LinkId> { self.fabric.link_of_port(router, port) };
+        let is_dead = |link: LinkId| {
+            !self.fabric.passes(link) || matches!(self.fabric.to(link), End::Nothing)
+        };
+        let dead = it.members.iter().filter_map(|it| member(&it.port)).find(|&link| is_dead(link));
+        match (outcome, dead) {
+            (Some((_, outcome)), _) => Some(format!("{}", self.fabric.outcome(outcome))),
+            (None, Some(link)) => Some(format!("{} is down", self.fabric.name(link))),
+            _ => None,
+        }
+    }
+}

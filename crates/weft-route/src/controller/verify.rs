@@ -1,0 +1,157 @@
+//! Whether a move has helped, and undoing it where not.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use weft_units::Instant;
+
+use super::{Action, Controller, REMEMBERED, Stage, What};
+use crate::fabric::LinkId;
+use crate::installed::Prefix;
+use crate::moves::per_mille;
+
+/// What a window says of a move.
+enum Verdict {
+    /// Some link did not report.
+    Unknown,
+    /// It has helped.
+    Better(String),
+    /// It has not, and why.
+    Worse(String),
+}
+
+impl Controller {
+    /// Looks at every move that was installed before the window began.
+    pub(super) fn verify(&mut self, index: u64, now: Instant) {
+        let installed: Vec<_> = self
+            .moves
+            .iter()
+            .filter_map(|(key, it)| match it.stage {
+                Stage::Verifying { window } if window < index => Some((key.clone(), window)),
+                _ => None,
+            })
+            .collect();
+        for (key, window) in installed {
+            match self.verdict(&key, index) {
+                // Without reports there is no reason to undo, nor to wait for ever.
+                Verdict::Unknown if index < window + REMEMBERED as u64 => {}
+                Verdict::Unknown => {
+                    self.keep(&key, "unverified: its links do not report".into(), now)
+                }
+                Verdict::Better(text) => self.keep(&key, text, now),
+                Verdict::Worse(why) => self.undo(&key, why, now),
+            }
+        }
+    }
+
+    fn verdict(&self, key: &(String, Prefix), index: u64) -> Verdict {
+        let it = &self.moves[key];
+        let Some(from) = self.link(&it.router, &it.port) else { return Verdict::Unknown };
+        let links = it.changes.iter();
+        let links: Vec<(LinkId, i64)> = links
+            .filter_map(|(router, port, change)| Some((self.link(router, port)?, *change)))
+            .collect();
+        let Some(marks) = self.marks(from, links.iter().copied(), index) else {
+            return Verdict::Unknown;
+        };
+        let load = |link| self.telemetry.window(link, index).map_or(0, |window| window.rate());
+        let gaining = links.iter().filter(|(_, change)| *change > 0);
+        let fullest =
+            gaining.map(|&(link, _)| (per_mille(load(link), &self.fabric, link), link)).max();
+        let (full, link) = fullest.unwrap_or((0, from));
+        let limit = it.before.max(self.config.moves.most_percent * 10);
+        if full > limit {
+            return Verdict::Worse(format!(
+                "{} is {} per mille full, {} was {} before",
+                self.fabric.name(link),
+                full,
+                self.fabric.name(from),
+                it.before
+            ));
+        }
+        let threshold = self.config.alarm.marks;
+        if marks >= it.marks && marks > threshold {
+            return Verdict::Worse(format!("{marks} marks in a window, {} before", it.marks));
+        }
+        Verdict::Better(format!("{marks} marks in a window, {} before", it.marks))
+    }
+
+    fn keep(&mut self, key: &(String, Prefix), text: String, now: Instant) {
+        let it = self.moves.get_mut(key).expect("its key was found");
+        it.stage = Stage::Kept;
+        it.previous = None;
+        let (id, port) = (it.id, it.port.clone());
+        self.say(What::Kept, &key.0, &port, Some(id), text, now);
+    }
+
+    /// Puts back what was there before a move.
+    pub(super) fn undo(&mut self, key: &(String, Prefix), why: String, now: Instant) {
+        let Some(it) = self.moves.get_mut(key) else { return };
+        let before = it.clone();
+        it.stage = Stage::Undoing { since: now.as_nanos(), why: why.clone() };
+        it.tries = 0;
+        self.bar(&before, now);
+        self.say(What::Undo, &key.0, &before.port, Some(before.id), why, now);
+        self.tell_router(key);
+    }
+
+    /// Sends the change that a move waits for, once more or for the first time.
+    pub(super) fn tell_router(&mut self, key: &(String, Prefix)) {
+        let (Some(epoch), Some(it)) = (self.epoch, self.moves.get(key)) else { return };
+        let (id, router, prefix) = (it.id, it.router.clone(), it.prefix);
+        self.actions.push_back(match it.expected() {
+            Some(members) => Action::Apply { id, epoch, router, prefix, members: members.to_vec() },
+            None => Action::Withdraw { id, epoch, router, prefix },
+        });
+    }
+
+    /// Asks again where a router has not answered.
+    pub(super) fn remind(&mut self, now: Instant) {
+        if self.epoch.is_none() {
+            return;
+        }
+        let late: Vec<_> = self
+            .moves
+            .iter()
+            .filter(|(_, it)| match it.stage {
+                Stage::Applying { since }
+                | Stage::Reading { since }
+                | Stage::Undoing { since, .. } => {
+                    now.since(Instant::from_nanos(since)) >= self.config.answer_within
+                }
+                _ => false,
+            })
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in late {
+            let it = self.moves.get_mut(&key).expect("its key was found");
+            it.tries += 1;
+            let (tries, id) = (it.tries, it.id);
+            match &mut it.stage {
+                Stage::Undoing { since, .. } => {
+                    *since = now.as_nanos();
+                    if tries == 1 {
+                        let text = format!("does not answer; {} is still to be undone", key.1);
+                        self.say(What::Silent, &key.0, "", Some(id), text, now);
+                    }
+                    self.tell_router(&key);
+                }
+                // Whether it was done is not known: what is undone for certain does no harm.
+                _ if tries >= 3 => {
+                    self.say(What::Silent, &key.0, "", Some(id), "does not answer".into(), now);
+                    self.undo(&key, "the router does not answer".into(), now);
+                }
+                Stage::Applying { since } => {
+                    *since = now.as_nanos();
+                    self.tell_router(&key);
+                }
+                Stage::Reading { since } => {
+                    *since = now.as_nanos();
+                    self.actions.push_back(Action::Read { router: key.0 });
+                }
+                Stage::Verifying { .. } | Stage::Kept => {}
+            }
+        }
+    }
+}
