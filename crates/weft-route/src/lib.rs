@@ -7,6 +7,7 @@
 //!   whose flows these are, [`decide`] where they could go.
 //! * [`Controller`] puts them together: it decides moves, sees whether they help, and undoes those that
 //!   do not.
+//! * [`simulate`] runs it on whole clusters of simulated switches.
 //! * [`lease`] lets one controller act at a time.
 //!
 //! Nothing here reads a clock, opens a socket or starts a thread: time, samples and tables come in as
@@ -24,6 +25,7 @@ pub mod installed;
 pub mod lease;
 mod moves;
 mod path;
+pub mod simulate;
 mod suspects;
 mod telemetry;
 

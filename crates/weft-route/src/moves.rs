@@ -94,33 +94,33 @@ struct Candidate {
     fullest: LinkId,
 }
 
-/// Finds the best next hops for all flows to the suspect's destination at the router of `from`, the
-/// link they shall leave.
+/// Finds the best next hops that `router` could have for all its flows to the suspect's destination,
+/// so that they leave `from`, a link at or behind that router. The suspect is the first flow.
 ///
 /// # Errors
 /// Why there are none.
 pub fn decide<L: Loads + ?Sized>(
     fabric: &Fabric,
     loads: &L,
-    from: LinkId,
+    (router, from): (RouterId, LinkId),
     flows: &[Suspect],
     is_barred: impl Fn(&str, Prefix, &[Member]) -> bool,
     rules: &MoveRules,
 ) -> Result<Decision, NoMove> {
     let suspect = flows.first().ok_or_else(|| NoMove(String::from("no flow is suspected")))?;
-    let End::Router(router) = fabric.from(from) else {
-        return Err(NoMove(format!("{} is a host's own link", fabric.name(from))));
-    };
     let prefix = Prefix::host(suspect.flow.0.dst);
     let name = fabric.router(router).name.as_str();
     let paths: Vec<Path> =
         flows.iter().map(|flow| fabric.path_from(flow.start, &flow.flow.0)).collect();
     let losses = losses(fabric, router, flows, &paths);
     let before = per_mille(loads.load(from).unwrap_or(0), fabric, from);
-    let next_hops = next_hops(fabric, loads, router, prefix, from);
+    let taken = paths[0].links().iter().find(|link| fabric.from(**link) == End::Router(router));
+    let Some(&taken) = taken else {
+        return Err(NoMove(format!("{} does not cross {name}", suspect.flow)));
+    };
+    let next_hops = next_hops(fabric, loads, router, prefix, taken);
     if next_hops.is_empty() {
-        let from = fabric.name(from);
-        return Err(NoMove(format!("{from} has no other next hop for {prefix}")));
+        return Err(NoMove(format!("{name} has no other next hop for {prefix}")));
     }
     let mut refused = Refusals::default();
     let mut best: Option<Candidate> = None;

@@ -137,6 +137,14 @@ impl Fabric {
         path
     }
 
+    /// The flow's path from its source on, where that is one that crosses a link. Of a host with several
+    /// cables the first that leads there is taken.
+    pub fn path_over(&self, tuple: &FiveTuple, through: LinkId) -> Option<Path> {
+        let links = self.links_of_host(self.host(tuple.src)?);
+        let paths = links.iter().map(|&first| self.path_from(Start::Link(first), tuple));
+        paths.into_iter().find(|path| path.links().contains(&through))
+    }
+
     /// The router at the end of a link, or how the path ends there.
     #[inline]
     fn cross(&self, link: LinkId, tuple: &FiveTuple) -> Result<RouterId, Outcome> {

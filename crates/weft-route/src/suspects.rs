@@ -136,8 +136,8 @@ impl Suspects {
             .filter(|suspect| suspect.rate <= capacity.saturating_mul(2))
             .collect();
         suspects.sort_unstable_by_key(|suspect| (core::cmp::Reverse(suspect.rate), suspect.flow));
-        suspects.truncate(self.rules.top);
-        suspects
+        // Since they were sampled, some may have been moved away.
+        suspects.into_iter().filter(|it| crosses(fabric, it, link)).take(self.rules.top).collect()
     }
 
     /// Every flow to a destination that was sampled at these ports.
@@ -148,8 +148,12 @@ impl Suspects {
         index: u64,
         fabric: &Fabric,
     ) -> Vec<Suspect> {
-        let flows = links.flat_map(|link| self.flows(link, index, fabric));
-        let mut flows: Vec<_> = flows.filter(|it| it.flow.0.dst == destination).collect();
+        let of_link = |link| {
+            let flows = self.flows(link, index, fabric);
+            let to_it = flows.filter(move |it| it.flow.0.dst == destination);
+            to_it.filter(move |it| crosses(fabric, it, link))
+        };
+        let mut flows: Vec<_> = links.flat_map(of_link).collect();
         flows.sort_unstable_by_key(|suspect| (suspect.flow, core::cmp::Reverse(suspect.rate)));
         flows.dedup_by_key(|suspect| suspect.flow);
         flows
@@ -179,6 +183,22 @@ impl Suspects {
             let error_percent = error_percent(packets);
             (windows > 0).then_some(Suspect { flow, start, rate, error_percent, windows })
         })
+    }
+
+    /// The last window in which a flow to a destination was sampled at these ports.
+    pub(crate) fn last_seen(
+        &self,
+        links: impl Iterator<Item = LinkId>,
+        destination: u32,
+    ) -> Option<u64> {
+        let flows = links.filter_map(|link| self.ports.get(&link)).flatten();
+        let to_it = flows.filter(|(flow, _)| flow.0.dst == destination);
+        to_it.filter_map(|(_, tally)| tally.seen.back().map(|&(at, _, _)| at)).max()
+    }
+
+    /// Whether nothing was sampled at these ports lately.
+    pub(crate) fn is_silent(&self, mut links: impl Iterator<Item = LinkId>) -> bool {
+        !links.any(|link| self.ports.contains_key(&link))
     }
 
     /// Drops what is older than the windows that are looked at.
@@ -220,6 +240,11 @@ impl Tally {
             self.seen.pop_front();
         }
     }
+}
+
+/// Whether a flow still crosses the port at which it was sampled.
+fn crosses(fabric: &Fabric, flow: &Suspect, link: LinkId) -> bool {
+    fabric.path_from(flow.start, &flow.flow.0).links().contains(&link)
 }
 
 /// Where a flow's path is known from: the link by which it came to the port's router, if it leads there.

@@ -63,6 +63,8 @@ pub enum What {
     Kept,
     /// A move did not help, or harmed: it is undone.
     Undo,
+    /// A move's flows are gone, and its route is taken away.
+    Idle,
     /// An undone move is gone from the router.
     Undone,
     /// A router refused a change, or did something else.
@@ -79,6 +81,43 @@ pub enum What {
     GaveUp,
     /// Ports were planned for a new job.
     Job,
+}
+
+/// How often what happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Stats {
+    /// Alarms that began or became worse.
+    pub alarms: u64,
+    /// Alarms that are over, by the rounds of moves they had: none, one, two, three or more.
+    pub cleared_after: [u64; 4],
+    /// Moves that were decided.
+    pub moves: u64,
+    /// Moves that have helped.
+    pub kept: u64,
+    /// Moves that were undone.
+    pub undone: u64,
+    /// Changes that routers refused.
+    pub refused: u64,
+    /// Ports that were left alone after the last round.
+    pub gave_up: u64,
+    /// Reports and samples that were not acted upon.
+    pub doubts: u64,
+}
+
+impl Stats {
+    pub(super) const fn count(&mut self, what: What) {
+        let counter = match what {
+            What::Alarm => &mut self.alarms,
+            What::Move => &mut self.moves,
+            What::Kept => &mut self.kept,
+            What::Undo => &mut self.undone,
+            What::Refused => &mut self.refused,
+            What::GaveUp => &mut self.gave_up,
+            _ => return,
+        };
+        *counter += 1;
+    }
 }
 
 /// One line of what happened, for people and pages.

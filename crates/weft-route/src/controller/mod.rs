@@ -36,7 +36,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-pub use action::{Action, Event, What};
+pub use action::{Action, Event, Stats, What};
 pub use job::{JobError, Pair};
 use moved::{Barred, Episode};
 pub use moved::{Move, Stage};
@@ -71,6 +71,8 @@ pub struct ControllerConfig {
     pub answer_within: Duration,
     /// How long a destination stays where it was moved to, unless it is undone.
     pub hold: Duration,
+    /// How long none of a move's flows may be seen before its route is taken away.
+    pub idle: Duration,
     /// How long a move that was undone or refused is not tried again.
     pub bar: Duration,
 }
@@ -86,6 +88,7 @@ impl Default for ControllerConfig {
             grace: Duration::from_secs(2),
             answer_within: Duration::from_secs(10),
             hold: Duration::from_secs(60),
+            idle: Duration::from_secs(300),
             bar: Duration::from_secs(600),
         }
     }
@@ -113,6 +116,7 @@ pub struct Controller {
     refusals: BTreeMap<String, (u32, u64)>,
     /// Doubts that were told in this window.
     doubted: BTreeSet<(LinkId, &'static str)>,
+    stats: Stats,
     actions: VecDeque<Action>,
     events: VecDeque<Event>,
 }
@@ -139,6 +143,7 @@ impl Controller {
             episodes: BTreeMap::new(),
             refusals: BTreeMap::new(),
             doubted: BTreeSet::new(),
+            stats: Stats::default(),
             actions: VecDeque::new(),
             events: VecDeque::new(),
         }
@@ -157,6 +162,11 @@ impl Controller {
     /// Every move that is installed or on its way.
     pub fn moves(&self) -> impl Iterator<Item = &Move> {
         self.moves.values()
+    }
+
+    /// How often what happened.
+    pub const fn stats(&self) -> &Stats {
+        &self.stats
     }
 
     /// What ports reported.
@@ -271,6 +281,7 @@ impl Controller {
         }
         if self.epoch.is_some() {
             self.verify(index, now);
+            self.withdraw_idle(index, now);
         }
         self.plan_rounds(index, now);
         self.suspects.expire(index);
@@ -285,7 +296,8 @@ impl Controller {
                 (link, What::Alarm, text)
             }
             Change::Cleared(link, alarm) => {
-                self.episodes.remove(&link);
+                let rounds = self.episodes.remove(&link).map_or(0, |episode| episode.rounds);
+                self.stats.cleared_after[rounds.min(3) as usize] += 1;
                 let windows = alarm.window + 1 - alarm.since;
                 (
                     link,
@@ -299,6 +311,7 @@ impl Controller {
     }
 
     fn doubt(&mut self, link: LinkId, doubt: Doubt, at: Instant) {
+        self.stats.doubts += 1;
         // Once a window is enough: whatever sends this will send it again.
         if self.doubted.insert((link, doubt.kind())) {
             let (router, port) = self.port_name(link);
@@ -318,6 +331,7 @@ impl Controller {
         text: String,
         now: Instant,
     ) {
+        self.stats.count(what);
         let (router, port) = (router.to_owned(), port.to_owned());
         self.events.push_back(Event { at: now.as_nanos(), what, router, port, id, text });
     }

@@ -52,8 +52,9 @@ pub struct Move {
     pub members: Vec<Member>,
     /// The next hops of a move for the same destination before it; none without one.
     pub previous: Option<Vec<Member>>,
-    /// The port that flows leave; empty for a move that was found installed.
-    pub port: String,
+    /// The port that flows leave, at this router or behind it: router and port. Empty for a move that
+    /// was found installed.
+    pub alarmed: (String, String),
     /// The flows that move with what they sent, bits a second.
     pub flows: Vec<(Flow, u64)>,
     /// What they sent on links they have left: router, port, bits a second.
@@ -70,6 +71,8 @@ pub struct Move {
     pub before: u32,
     /// Marks then, in one window, of the left link and those that get more.
     pub marks: u64,
+    /// The last window in which one of its flows was sampled.
+    pub seen: u64,
     /// What is expected of links: router, port, bits a second.
     pub changes: Vec<(String, String, i64)>,
 }

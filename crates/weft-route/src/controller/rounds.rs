@@ -7,12 +7,13 @@ use alloc::vec::Vec;
 
 use weft_units::Instant;
 
-use super::moved::Barred;
+use super::moved::{Barred, alike};
 use super::{Action, Controller, Episode, Estimate, Move, Stage, What};
 use crate::alarm::Level;
-use crate::fabric::{End, LinkId};
+use crate::fabric::{End, LinkId, RouterId};
 use crate::installed::{Member, Prefix};
 use crate::moves::{Decision, Loads, NoMove, decide, per_mille};
+use crate::path::Start;
 use crate::suspects::Suspect;
 
 impl Controller {
@@ -36,10 +37,8 @@ impl Controller {
 
     fn plan_round(&mut self, link: LinkId, index: u64, now: Instant) {
         let (router, port) = self.port_name(link);
-        let is_busy = |it: &Move| it.is_open() && it.router == router && it.port == port;
-        let left_alone =
-            self.refusals.get(&router).is_some_and(|&(_, until)| until > now.as_nanos());
-        if left_alone || self.moves.values().any(is_busy) {
+        let is_busy = |it: &Move| it.is_open() && it.alarmed == (router.clone(), port.clone());
+        if self.moves.values().any(is_busy) {
             return;
         }
         let rounds = self
@@ -87,9 +86,6 @@ impl Controller {
         loads: &Estimate<'_>,
         now: Instant,
     ) -> Result<Decision, NoMove> {
-        let End::Router(router) = self.fabric.from(link) else {
-            return Err(NoMove(format!("{} is a host's own link", self.fabric.name(link))));
-        };
         let prefix = Prefix::host(suspect.flow.0.dst);
         let settled = |it: &&Move| it.prefix == prefix && (it.is_open() || self.is_held(it, now));
         if let Some(it) = self.moves.values().find(settled) {
@@ -98,23 +94,73 @@ impl Controller {
                 it.id
             )));
         }
-        let links = self.fabric.links_of(router);
-        let mut flows = alloc::vec![*suspect];
-        let all =
-            self.suspects.to_destination(links, suspect.flow.0.dst, loads.index, &self.fabric);
+        // The paper moves flows at the leaf of their source; routers behind it come next, down to the
+        // alarmed one.
+        let path = self.fabric.path_over(&suspect.flow.0, link);
+        let path = path.unwrap_or_else(|| self.fabric.path_from(suspect.start, &suspect.flow.0));
+        let mut why = None;
+        for &[before, after] in path.links().array_windows() {
+            if let End::Router(router) = self.fabric.from(after)
+                && !self.is_left_alone(&self.fabric.router(router).name, now)
+            {
+                let suspect = Suspect { start: Start::Link(before), ..*suspect };
+                match self.find_move_at(router, link, suspect, loads) {
+                    Ok(decision) => return Ok(decision),
+                    Err(no_move) => why = why.or(Some(no_move)),
+                }
+            }
+            if after == link {
+                break;
+            }
+        }
+        Err(why.unwrap_or_else(|| {
+            NoMove(format!("no router on the way of {} may be asked", suspect.flow))
+        }))
+    }
+
+    fn find_move_at(
+        &self,
+        router: RouterId,
+        link: LinkId,
+        suspect: Suspect,
+        loads: &Estimate<'_>,
+    ) -> Result<Decision, NoMove> {
+        let (destination, links) = (suspect.flow.0.dst, self.fabric.links_of(router));
+        let mut flows = alloc::vec![suspect];
+        let mut all = self.suspects.to_destination(links, destination, loads.index, &self.fabric);
+        // Flows that only the alarmed port saw, if they come through this router.
+        let behind = self.suspects.to_destination(
+            [link].into_iter(),
+            destination,
+            loads.index,
+            &self.fabric,
+        );
+        all.extend(behind.into_iter().filter_map(|other| self.through(router, link, other)));
+        all.sort_unstable_by_key(|other| (other.flow, core::cmp::Reverse(other.rate)));
+        all.dedup_by_key(|other| other.flow);
         flows.extend(all.into_iter().filter(|other| other.flow != suspect.flow));
         let is_barred = |router: &str, prefix, members: &[Member]| {
-            self.barred.iter().any(|it| {
-                it.router == router
-                    && it.prefix == prefix
-                    && super::moved::alike(&it.members, members)
-            })
+            let same = |it: &Barred| {
+                it.router == router && it.prefix == prefix && alike(&it.members, members)
+            };
+            self.barred.iter().any(same)
         };
-        decide(&self.fabric, loads, link, &flows, is_barred, &self.config.moves)
+        decide(&self.fabric, loads, (router, link), &flows, is_barred, &self.config.moves)
+    }
+
+    /// The flow as `router` sees it, if it comes through it on its way to `link`.
+    fn through(&self, router: RouterId, link: LinkId, flow: Suspect) -> Option<Suspect> {
+        let path = self.fabric.path_over(&flow.flow.0, link)?;
+        let at = path.links().iter().position(|&it| self.fabric.to(it) == End::Router(router))?;
+        Some(Suspect { start: Start::Link(path.links()[at]), ..flow })
+    }
+
+    fn is_left_alone(&self, router: &str, now: Instant) -> bool {
+        self.refusals.get(router).is_some_and(|&(_, until)| until > now.as_nanos())
     }
 
     fn is_held(&self, it: &Move, now: Instant) -> bool {
-        now.since(Instant::from_nanos(it.decided)) < self.config.hold && !it.port.is_empty()
+        now.since(Instant::from_nanos(it.decided)) < self.config.hold && !it.flows.is_empty()
     }
 
     /// Changes of load that the window does not show yet.
@@ -141,7 +187,8 @@ impl Controller {
 
     fn begin(&mut self, decision: Decision, index: u64, now: Instant) {
         let Some(epoch) = self.epoch else { return };
-        let (router, port) = self.port_name(decision.from);
+        let router = self.fabric.router(decision.router).name.clone();
+        let alarmed = self.port_name(decision.from);
         let marks = self.marks(decision.from, decision.changes.iter().copied(), index).unwrap_or(0);
         let id = self.next_id;
         self.next_id += 1;
@@ -165,14 +212,14 @@ impl Controller {
             prefix: decision.prefix,
             members,
         });
-        self.say(What::Move, &router, &port, Some(id), decision.reason.clone(), now);
+        self.say(What::Move, &router, "", Some(id), decision.reason.clone(), now);
         let it = Move {
             id,
             router,
             prefix: decision.prefix,
             members: decision.members,
             previous,
-            port,
+            alarmed,
             flows: decision.flows,
             losses,
             reason: decision.reason,
@@ -182,6 +229,7 @@ impl Controller {
             before: decision.before,
             marks,
             changes,
+            seen: index,
         };
         self.moves.insert(key, it);
     }
@@ -206,7 +254,7 @@ impl Controller {
         let until = if count >= 3 { (now + self.config.bar).as_nanos() } else { 0 };
         self.refusals.insert(key.0.clone(), (count, until));
         let text = format!("refuses {} by {}: {why}", key.1, ports(&it.members));
-        self.say(What::Refused, &key.0, &it.port, Some(it.id), text, now);
+        self.say(What::Refused, &key.0, "", Some(it.id), text, now);
         self.bar(&it, now);
         if let Some(members) = it.previous.clone() {
             self.moves

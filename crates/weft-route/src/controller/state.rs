@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::moved::{Barred, Episode};
-use super::{Action, Controller, ControllerConfig, Move, Stage};
+use super::{Action, Controller, ControllerConfig, Move, Stage, Stats};
 use crate::alarm::Alarm;
 use crate::fabric::{Fabric, LinkId, RouterId};
 use crate::flow::Flow;
@@ -27,6 +27,7 @@ pub struct State {
     barred: Vec<Barred>,
     refusals: BTreeMap<String, (u32, u64)>,
     next_window: Option<u64>,
+    stats: Stats,
     measured: Measured,
 }
 
@@ -71,6 +72,7 @@ impl Controller {
             barred: self.barred.clone(),
             refusals: self.refusals.clone(),
             next_window: self.next_window,
+            stats: self.stats,
             measured: self.measured(),
         }
     }
@@ -116,6 +118,7 @@ impl Controller {
         controller.barred = state.barred;
         controller.refusals = state.refusals;
         controller.next_window = state.next_window;
+        controller.stats = state.stats;
         if is_same {
             controller.remember(state.measured)?;
         }

@@ -61,6 +61,7 @@ impl Controller {
         self.actions = old.actions;
         self.events = old.events;
         self.next_window = old.next_window;
+        self.stats = old.stats;
         let names: Vec<String> = self.routers_with_moves();
         if self.epoch.is_some() {
             names.iter().for_each(|name| self.compare(name, now));
@@ -101,7 +102,7 @@ impl Controller {
                 prefix,
                 members,
                 previous: None,
-                port: String::new(),
+                alarmed: Default::default(),
                 flows: Vec::new(),
                 losses: Vec::new(),
                 reason,
@@ -111,6 +112,7 @@ impl Controller {
                 before: 0,
                 marks: 0,
                 changes: Vec::new(),
+                seen: self.telemetry.index(now),
             };
             self.moves.insert(key, it);
         }
@@ -175,8 +177,8 @@ impl Controller {
         let window = self.telemetry.index(now);
         let it = self.moves.get_mut(key).expect("its key was found");
         (it.stage, it.tries) = (Stage::Verifying { window }, 0);
-        let (id, port, before) = (it.id, it.port.clone(), it.before);
-        self.say(What::Applied, &key.0, &port, Some(id), format!("{} is installed", key.1), now);
+        let (id, before) = (it.id, it.before);
+        self.say(What::Applied, &key.0, "", Some(id), format!("{} is installed", key.1), now);
         // Members may have come into another order than they were given in: what counts is what is
         // installed, so flows are followed again.
         let changes = self.followed(&self.moves[key]);
@@ -222,14 +224,7 @@ impl Controller {
 
     fn undone(&mut self, key: &(String, Prefix), now: Instant) {
         let Some(it) = self.moves.remove(key) else { return };
-        self.say(
-            What::Undone,
-            &key.0,
-            &it.port,
-            Some(it.id),
-            format!("{} is as it was", key.1),
-            now,
-        );
+        self.say(What::Undone, &key.0, "", Some(it.id), format!("{} is as it was", key.1), now);
         if let Some(members) = it.previous.clone() {
             let stage = Stage::Kept;
             self.moves.insert(key.clone(), Move { members, previous: None, stage, tries: 0, ..it });
@@ -240,16 +235,16 @@ impl Controller {
     fn lost(&mut self, key: &(String, Prefix), is_up: bool, now: Instant) {
         let it = self.moves.get_mut(key).expect("its key was found");
         it.tries += 1;
-        let (id, port) = (it.id, it.port.clone());
+        let id = it.id;
         if is_up && it.tries <= REASSERTIONS {
             it.stage = Stage::Applying { since: now.as_nanos() };
             let text = format!("{} is not installed any more; it is installed again", key.1);
-            self.say(What::Drift, &key.0, &port, Some(id), text, now);
+            self.say(What::Drift, &key.0, "", Some(id), text, now);
             self.tell_router(key);
         } else {
             self.moves.remove(key);
             let text = format!("{} is not installed any more; the move is given up", key.1);
-            self.say(What::Drift, &key.0, &port, Some(id), text, now);
+            self.say(What::Drift, &key.0, "", Some(id), text, now);
         }
     }
 

@@ -47,7 +47,7 @@ impl Controller {
 
     fn verdict(&self, key: &(String, Prefix), index: u64) -> Verdict {
         let it = &self.moves[key];
-        let Some(from) = self.link(&it.router, &it.port) else { return Verdict::Unknown };
+        let Some(from) = self.link(&it.alarmed.0, &it.alarmed.1) else { return Verdict::Unknown };
         let links = it.changes.iter();
         let links: Vec<(LinkId, i64)> = links
             .filter_map(|(router, port, change)| Some((self.link(router, port)?, *change)))
@@ -77,12 +77,44 @@ impl Controller {
         Verdict::Better(format!("{marks} marks in a window, {} before", it.marks))
     }
 
+    /// Takes away moves whose flows have gone: a job has ended, and its routes shall not bind the next.
+    pub(super) fn withdraw_idle(&mut self, index: u64, now: Instant) {
+        let idle = self.config.alarm.windows(self.config.idle);
+        let mut gone = Vec::new();
+        for (key, it) in &mut self.moves {
+            let Some(router) = self.fabric.find(&it.router) else { continue };
+            // Where nothing at all is sampled, that says nothing about these flows.
+            let seen = self.suspects.last_seen(self.fabric.links_of(router), key.1.first());
+            match seen {
+                Some(window) => it.seen = it.seen.max(window),
+                None if self.suspects.is_silent(self.fabric.links_of(router)) => {
+                    it.seen = it.seen.max(index)
+                }
+                None => {}
+            }
+            if it.stage == Stage::Kept && index.saturating_sub(it.seen) > idle {
+                gone.push(key.clone());
+            }
+        }
+        for key in gone {
+            let text = format!("no flow to {} was seen for {} windows", key.1, idle);
+            if let Some(it) = self.moves.get_mut(&key) {
+                it.previous = None;
+                it.tries = 0;
+                it.stage = Stage::Undoing { since: now.as_nanos(), why: text.clone() };
+                let id = it.id;
+                self.say(What::Idle, &key.0, "", Some(id), text, now);
+                self.tell_router(&key);
+            }
+        }
+    }
+
     fn keep(&mut self, key: &(String, Prefix), text: String, now: Instant) {
         let it = self.moves.get_mut(key).expect("its key was found");
         it.stage = Stage::Kept;
         it.previous = None;
-        let (id, port) = (it.id, it.port.clone());
-        self.say(What::Kept, &key.0, &port, Some(id), text, now);
+        let id = it.id;
+        self.say(What::Kept, &key.0, "", Some(id), text, now);
     }
 
     /// Puts back what was there before a move.
@@ -92,7 +124,7 @@ impl Controller {
         it.stage = Stage::Undoing { since: now.as_nanos(), why: why.clone() };
         it.tries = 0;
         self.bar(&before, now);
-        self.say(What::Undo, &key.0, &before.port, Some(before.id), why, now);
+        self.say(What::Undo, &key.0, "", Some(before.id), why, now);
         self.tell_router(key);
     }
 

@@ -1,0 +1,168 @@
+//! Which cluster, which jobs, and what goes wrong.
+
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+use weft_topo::RouteError;
+use weft_topo::build::{BuildError, FatTree, Hpn, Rail, TopologyConfig};
+use weft_topo::hash::HashAlgorithm;
+use weft_units::{BitRate, ByteCount};
+
+use crate::controller::ControllerConfig;
+use crate::installed::InstalledError;
+
+/// What jobs do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Collective {
+    /// Rings, one on each rail.
+    AllReduce,
+    /// Every server to every other of its job, on each rail.
+    AllToAll,
+}
+
+/// A simulation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// GPUs, each with a NIC, eight in a server.
+    pub gpus: u32,
+    /// What jobs do.
+    pub collective: Collective,
+    /// How much each GPU has to reduce or exchange: the sizes that are reported.
+    pub sizes: Vec<ByteCount>,
+    /// Servers of a job.
+    pub job_servers: u32,
+    /// Servers of a job that stand side by side; further ones are elsewhere.
+    pub side_by_side: u32,
+    /// Servers that have a job, in percent.
+    pub busy_percent: u32,
+    /// Jobs whose library draws source ports at random, in percent (Astral, section 2.3, point 4); the
+    /// others' are planned for the network as it was built.
+    pub unplanned_percent: u32,
+    /// Cables between switches that have failed since, in thousandths.
+    pub failed_per_mille: u32,
+    /// Windows of counters that are simulated.
+    pub windows: u64,
+    /// After so many windows a quarter of the jobs end and others begin; zero for never.
+    pub change_every: u64,
+    /// How switches hash.
+    pub hash: HashAlgorithm,
+    /// Where everything that is drawn comes from.
+    pub seed: u64,
+    /// The controller, or none.
+    pub controller: Option<ControllerConfig>,
+    /// Changes that routers refuse, in percent.
+    pub refused_percent: u32,
+}
+
+/// Why a simulation cannot be.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// A cluster of a size that is not built.
+    #[error("{gpus} GPUs: a cluster has 512 to 262144, in multiples of 512")]
+    Gpus {
+        /// How many.
+        gpus: u32,
+    },
+    /// A number out of its range.
+    #[error("{what} is {got}, expected {expected}")]
+    OutOfRange {
+        /// Which.
+        what: &'static str,
+        /// What it is.
+        got: u64,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// A network that cannot be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// A network whose routes do not fit.
+    #[error(transparent)]
+    Routes(#[from] RouteError),
+    /// Tables that contradict themselves.
+    #[error(transparent)]
+    Installed(#[from] InstalledError),
+    /// Ports that cannot be planned.
+    #[error(transparent)]
+    Plan(#[from] weft_plan::ports::PlanError),
+}
+
+impl Setup {
+    /// A cluster whose jobs do this, with a controller, as reported in docs/routing.md.
+    pub fn new(gpus: u32, collective: Collective) -> Self {
+        let (job_servers, side_by_side) = match collective {
+            Collective::AllReduce => (32, 8),
+            Collective::AllToAll => (16, 8),
+        };
+        Self {
+            gpus,
+            collective,
+            sizes: (0..5).map(|doubled| ByteCount::mib(64 << doubled)).collect(),
+            job_servers,
+            side_by_side,
+            busy_percent: 100,
+            unplanned_percent: 10,
+            failed_per_mille: 5,
+            windows: 60,
+            change_every: 20,
+            hash: HashAlgorithm::Crc32,
+            seed: 1,
+            controller: Some(ControllerConfig::default()),
+            refused_percent: 0,
+        }
+    }
+
+    /// The cluster's network: Astral's blocks below 64 spines to 4,096 GPUs, HPN's segments below 60
+    /// aggregation switches a plane to 16,384, and a fat tree of three tiers beyond, of 400 Gb/s and
+    /// with half as many uplinks as hosts at each leaf.
+    pub fn shape(&self) -> TopologyConfig {
+        match self.gpus {
+            0..=4096 => TopologyConfig::Rail(Rail { blocks: self.gpus / 256, ..Rail::default() }),
+            4097..=16_384 => {
+                TopologyConfig::Hpn(Hpn { segments: self.gpus / 1024, rails: 8, ..Hpn::default() })
+            }
+            hosts => TopologyConfig::FatTree(FatTree {
+                hosts,
+                tiers: 3,
+                oversubscription: 2,
+                rate: BitRate::gbps(400).expect("it is not zero"),
+                ..FatTree::default()
+            }),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), SetupError> {
+        let is_whole = self.gpus.is_multiple_of(if self.gpus > 4096 { 1024 } else { 512 });
+        if !(512..=262_144).contains(&self.gpus) || !is_whole {
+            return Err(SetupError::Gpus { gpus: self.gpus });
+        }
+        let ranges = [
+            (
+                "servers of a job",
+                u64::from(self.job_servers),
+                2..=u64::from(self.gpus / 8),
+                "2 to the cluster's",
+            ),
+            (
+                "servers side by side",
+                self.side_by_side.into(),
+                1..=u64::from(self.job_servers),
+                "1 to a job's",
+            ),
+            ("busy servers", self.busy_percent.into(), 1..=100, "1 to 100 percent"),
+            ("unplanned jobs", self.unplanned_percent.into(), 0..=100, "0 to 100 percent"),
+            ("failed cables", self.failed_per_mille.into(), 0..=200, "0 to 200 in a thousand"),
+            ("refused changes", self.refused_percent.into(), 0..=100, "0 to 100 percent"),
+            ("windows", self.windows, 1..=100_000, "1 to 100000"),
+            ("sizes", self.sizes.len() as u64, 1..=64, "1 to 64 of them"),
+        ];
+        for (what, got, range, expected) in ranges {
+            if !range.contains(&got) {
+                return Err(SetupError::OutOfRange { what, got, expected });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! Simulated switches: they take routes as a controller sends them, and forward by them.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::controller::Action;
+use crate::fabric::Fabric;
+use crate::installed::{Group, GroupKind, Member, Prefix, Route, Router, Target};
+use crate::lease::Gate;
+
+/// Every switch with what it has installed.
+#[derive(Clone, Debug)]
+pub struct Switches {
+    /// How they forward.
+    pub fabric: Fabric,
+    gate: Gate,
+}
+
+impl Switches {
+    /// Switches that have installed this.
+    pub const fn new(fabric: Fabric) -> Self {
+        Self { fabric, gate: Gate { epoch: 0 } }
+    }
+
+    /// Does what an action says.
+    ///
+    /// # Errors
+    /// Why the switch refuses.
+    pub fn apply(&mut self, action: &Action) -> Result<(), String> {
+        let (epoch, name, prefix, members) = match action {
+            Action::Apply { epoch, router, prefix, members, .. } => {
+                (*epoch, router, *prefix, Some(members))
+            }
+            Action::Withdraw { epoch, router, prefix, .. } => (*epoch, router, *prefix, None),
+            Action::Read { .. } => return Ok(()),
+        };
+        self.gate.pass(epoch).map_err(|stale| format!("{stale}"))?;
+        let number = self.fabric.find(name).ok_or_else(|| format!("no router {name:?}"))?;
+        let mut router = self.fabric.router(number).clone();
+        remove(&mut router, prefix);
+        if let Some(members) = members {
+            install(&mut router, prefix, members.clone());
+        }
+        self.fabric.replace(router).map_err(|error| format!("{error}"))?;
+        Ok(())
+    }
+}
+
+/// Takes a steered route and its group from a router.
+pub fn remove(router: &mut Router, prefix: Prefix) {
+    let is_it = |route: &Route| route.steered && route.to == prefix;
+    let groups: Vec<Target> =
+        router.routes.iter().filter(|route| is_it(route)).map(|route| route.via.clone()).collect();
+    router.routes.retain(|route| !is_it(route));
+    router
+        .groups
+        .retain(|group| !groups.iter().any(|via| *via == Target::Group(group.name.clone())));
+}
+
+/// Gives a router a steered route.
+pub fn install(router: &mut Router, prefix: Prefix, members: Vec<Member>) {
+    let name = format!("steered {prefix}");
+    let kind = if members.len() == 1 { GroupKind::Single } else { GroupKind::HashThreshold };
+    router.groups.push(Group { name: name.clone(), kind, members });
+    router.routes.push(Route { to: prefix, via: Target::Group(name), steered: true });
+}

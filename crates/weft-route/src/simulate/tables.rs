@@ -1,0 +1,181 @@
+//! What the routers of a topology have installed once routing has converged.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+
+use weft_topo::hash::SwitchHash;
+use weft_topo::{Failures, NodeId, Routes, Topology};
+
+use crate::installed::{
+    Cable, Group, GroupKind, Installed, Member, Port, PortState, Prefix, Route, Router, RouterHash,
+    Target,
+};
+
+/// The network 10.0.0.0/8, in which hosts of one leaf (or pair of leaves) share a prefix.
+const NET: u32 = 0x0a00_0000;
+
+/// An address for each host: those with the same leaves have consecutive ones, so that a route for
+/// each leaf is enough.
+pub fn addresses(topology: &Topology, routes: &Routes) -> Vec<u32> {
+    let mut places: BTreeMap<u32, u32> = BTreeMap::new();
+    let placed: Vec<(u32, u32)> = topology
+        .host_ids()
+        .map(|host| {
+            let next = places.entry(routes.group(host)).or_default();
+            *next += 1;
+            (routes.group(host), *next - 1)
+        })
+        .collect();
+    let bits = bits_of_group(places.values().copied().max().unwrap_or(1));
+    placed.into_iter().map(|(group, place)| NET + (group << bits) + place).collect()
+}
+
+fn bits_of_group(most: u32) -> u32 {
+    most.next_power_of_two().trailing_zeros()
+}
+
+/// What is installed: routes aggregated as far as they are equal, groups in the order of ports.
+///
+/// # Panics
+/// If there are not as many addresses as hosts and hashes as switches.
+pub fn installed(
+    topology: &Topology,
+    failures: &Failures,
+    routes: &Routes,
+    hashes: &[SwitchHash],
+    addresses: &[u32],
+) -> Installed {
+    assert_eq!(addresses.len(), topology.hosts() as usize, "an address for each host");
+    assert_eq!(hashes.len(), topology.switches() as usize, "a hash for each switch");
+    let mut port_of_link = vec![0u32; topology.links() as usize];
+    for switch in topology.switch_ids() {
+        for (place, link) in (0..).zip(topology.ports(switch)) {
+            port_of_link[link.index()] = place;
+        }
+    }
+    let mut by_address: Vec<(u32, NodeId)> =
+        addresses.iter().copied().zip(topology.host_ids()).collect();
+    by_address.sort_unstable();
+    let network = Network { topology, failures, routes, addresses, port_of_link, by_address };
+    let routers = topology.switch_ids().zip(hashes);
+    Installed { routers: routers.map(|(switch, hash)| network.router(switch, hash)).collect() }
+}
+
+/// What a switch is called.
+pub fn router_name(topology: &Topology, switch: NodeId) -> String {
+    format!("{}", topology.name(switch)).replace(' ', "-")
+}
+
+struct Network<'a> {
+    topology: &'a Topology,
+    failures: &'a Failures,
+    routes: &'a Routes,
+    addresses: &'a [u32],
+    port_of_link: Vec<u32>,
+    by_address: Vec<(u32, NodeId)>,
+}
+
+impl Network<'_> {
+    fn router(&self, switch: NodeId, hash: &SwitchHash) -> Router {
+        let SwitchHash { algorithm, seed, rotate } = *hash;
+        let mut groups = Groups { names: BTreeMap::new(), groups: Vec::new() };
+        let mut routes = Vec::new();
+        self.aggregate(switch, (0, 0), &mut groups, &mut routes);
+        Router {
+            name: router_name(self.topology, switch),
+            hash: RouterHash::Switch { algorithm, seed, rotate },
+            ignore_linkdown: true,
+            ports: self.ports(switch),
+            groups: groups.groups,
+            routes,
+        }
+    }
+
+    fn ports(&self, switch: NodeId) -> Vec<Port> {
+        let port = |(place, &link): (u32, &weft_topo::LinkId)| {
+            let ends = self.topology.link(link);
+            // One end names the cable.
+            let to = if self.topology.is_host(ends.to) {
+                Some(Cable::Host(Ipv4Addr::from_bits(self.addresses[ends.to.index()])))
+            } else {
+                (switch < ends.to).then(|| Cable::Peer {
+                    router: router_name(self.topology, ends.to),
+                    port: format!("p{}", self.port_of_link[link.reverse().index()]),
+                })
+            };
+            let up = self.failures.is_up(self.topology, link);
+            Port {
+                name: format!("p{place}"),
+                ifindex: place + 1,
+                speed: ends.rate,
+                state: if up { PortState::Up } else { PortState::NoCarrier },
+                to,
+            }
+        };
+        (0..).zip(self.topology.ports(switch)).map(port).collect()
+    }
+
+    /// Routes for the addresses of a prefix: one if they all have the same next hops, else those of
+    /// its halves.
+    fn aggregate(
+        &self,
+        switch: NodeId,
+        (first, len): (u32, u8),
+        groups: &mut Groups,
+        routes: &mut Vec<Route>,
+    ) {
+        let bits = 32 - u32::from(len);
+        let last = first | u32::try_from((1u64 << bits) - 1).expect("at most 32 bits");
+        let from = self.by_address.partition_point(|&(address, _)| address < first);
+        let to = self.by_address.partition_point(|&(address, _)| address <= last);
+        let Some((_, nearest)) = self.by_address[from..to].first() else { return };
+        let links = self.routes.next_links(switch, *nearest);
+        let same = |&(_, host): &(u32, NodeId)| self.routes.next_links(switch, host) == links;
+        if !self.by_address[from..to].iter().all(same) {
+            let middle = first + (1 << (bits - 1));
+            // The halves of everything begin above the whole's length, so this ends at single addresses.
+            self.aggregate(switch, (first, len + 1), groups, routes);
+            self.aggregate(switch, (middle, len + 1), groups, routes);
+            return;
+        }
+        let to = Prefix::new(first, len).expect("at most 32 bits");
+        let via = if links.is_empty() {
+            Target::Unreachable
+        } else {
+            Target::Group(
+                groups.of(links.iter().map(|link| self.port_of_link[link.index()]).collect()),
+            )
+        };
+        routes.push(Route { to, via, steered: false });
+    }
+}
+
+struct Groups {
+    names: BTreeMap<Vec<u32>, String>,
+    groups: Vec<Group>,
+}
+
+impl Groups {
+    /// The group of these ports.
+    fn of(&mut self, ports: Vec<u32>) -> String {
+        if let Some(name) = self.names.get(&ports) {
+            return name.clone();
+        }
+        let name = format!("g{}", self.groups.len());
+        let kind = if ports.len() == 1 { GroupKind::Single } else { GroupKind::HashThreshold };
+        let member = |port: &u32| Member {
+            port: format!("p{port}"),
+            via: None,
+            weight: 1,
+            unreachable: false,
+        };
+        let members = ports.iter().map(member).collect();
+        self.groups.push(Group { name: name.clone(), kind, members });
+        self.names.insert(ports, name.clone());
+        name
+    }
+}
