@@ -63,7 +63,7 @@ pub struct ControllerConfig {
     pub moves: MoveRules,
     /// Rounds of moves for one alarm of one port, at most.
     pub rounds: u32,
-    /// Destinations that leave a port in one round, at most.
+    /// Destinations that leave a port in one round, at most; and those that are tried in vain.
     pub per_round: usize,
     /// How long after a window's end its reports may still come.
     pub grace: Duration,
@@ -357,7 +357,7 @@ impl Controller {
 struct Estimate<'a> {
     telemetry: &'a Telemetry,
     index: u64,
-    expected: BTreeMap<LinkId, i64>,
+    expected: &'a BTreeMap<LinkId, i64>,
 }
 
 impl Loads for Estimate<'_> {

@@ -30,14 +30,22 @@ impl Controller {
             .map(|(&link, alarm)| (core::cmp::Reverse((alarm.level, alarm.marks)), link))
             .collect();
         ports.sort_unstable();
+        let mut expected = self.expected(index);
         for (_, link) in ports {
-            self.plan_round(link, index, now);
+            self.plan_round(link, index, &mut expected, now);
         }
     }
 
-    fn plan_round(&mut self, link: LinkId, index: u64, now: Instant) {
-        let (router, port) = self.port_name(link);
-        let is_busy = |it: &Move| it.is_open() && it.alarmed == (router.clone(), port.clone());
+    /// Decides moves for one port, on top of what is `expected` of those before.
+    fn plan_round(
+        &mut self,
+        link: LinkId,
+        index: u64,
+        expected: &mut BTreeMap<LinkId, i64>,
+        now: Instant,
+    ) {
+        let port = self.port_name(link);
+        let is_busy = |it: &Move| it.is_open() && it.alarmed == port;
         if self.moves.values().any(is_busy) {
             return;
         }
@@ -52,21 +60,27 @@ impl Controller {
             self.say_once(link, What::GaveUp, text, now);
             return;
         }
-        let (mut moved, mut why) = (0, None);
+        let (mut moved, mut failed, mut why) = (0, 0, None);
         for suspect in self.suspects.top(link, index, &self.fabric) {
-            let expected = self.expected(index);
             let loads = Estimate { telemetry: &self.telemetry, index, expected };
             let load = per_mille(loads.load(link).unwrap_or(0), &self.fabric, link);
             let is_enough = moved > 0 && load <= self.config.moves.most_percent * 10;
-            if is_enough || moved == self.config.per_round {
+            if is_enough || moved == self.config.per_round || failed == self.config.per_round {
                 break;
             }
             match self.find_move(link, &suspect, &loads, now) {
                 Ok(decision) => {
+                    for &(link, change) in &decision.changes {
+                        let sum = expected.entry(link).or_default();
+                        *sum = sum.saturating_add(change);
+                    }
                     self.begin(decision, index, now);
                     moved += 1;
                 }
-                Err(no_move) => why = why.or(Some(no_move.0)),
+                Err(no_move) => {
+                    failed += 1;
+                    why = why.or(Some(no_move.0));
+                }
             }
         }
         if moved > 0 {

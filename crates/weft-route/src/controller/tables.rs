@@ -183,7 +183,8 @@ impl Controller {
         // installed, so flows are followed again.
         let changes = self.followed(&self.moves[key]);
         let index = window.saturating_sub(1);
-        let loads = Estimate { telemetry: &self.telemetry, index, expected: BTreeMap::new() };
+        let nothing = BTreeMap::new();
+        let loads = Estimate { telemetry: &self.telemetry, index, expected: &nothing };
         let limit = before.max(self.config.moves.most_percent * 10);
         let gaining = changes.iter().filter(|(_, change)| **change > 0);
         let worst = gaining

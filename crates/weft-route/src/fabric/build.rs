@@ -38,6 +38,7 @@ impl Fabric {
         within("ports", ports, MOST_PORTS)?;
         let mut fabric = Self {
             names,
+            by_name: by_name(&installed),
             first_link,
             from: Vec::with_capacity(ports),
             to: vec![End::Nothing; ports],
@@ -209,6 +210,17 @@ fn names(installed: &Installed) -> Result<BTreeMap<String, RouterId>, InstalledE
         }
     }
     Ok(names)
+}
+
+/// Places of each router's ports in the order of their names.
+fn by_name(installed: &Installed) -> Vec<u32> {
+    let mut all = Vec::new();
+    for Router { ports, .. } in &installed.routers {
+        let first = all.len();
+        all.extend(0..count(ports.len()));
+        all[first..].sort_unstable_by_key(|&place| ports[place as usize].name.as_str());
+    }
+    all
 }
 
 /// The routes of one router, whose first port's link is `first`.

@@ -71,6 +71,8 @@ pub struct Fabric {
     names: BTreeMap<String, RouterId>,
     /// By router, the link of its first port; how many ports there are at the end.
     first_link: Vec<u32>,
+    /// By router, its ports' places in the order of their names: as many as there are ports.
+    by_name: Vec<u32>,
     /// By link, who sends on it.
     from: Vec<End>,
     /// By link, who receives from it.
@@ -142,8 +144,11 @@ impl Fabric {
     /// The link on which the router's port of that name sends.
     pub fn link_of_port(&self, router: RouterId, name: &str) -> Option<LinkId> {
         let ports = &self.installed.routers.get(router.index())?.ports;
-        let place = ports.iter().position(|port| port.name == name)?;
-        Some(LinkId(self.first_link[router.index()] + count(place)))
+        let first = self.first_link[router.index()];
+        let by_name = &self.by_name[first as usize..][..ports.len()];
+        let found =
+            by_name.binary_search_by(|&place| ports[place as usize].name.as_str().cmp(name));
+        found.ok().map(|at| LinkId(first + by_name[at]))
     }
 
     /// The port that sends on a link; none for a host's.

@@ -60,7 +60,9 @@ pub fn installed(
     let mut by_address: Vec<(u32, NodeId)> =
         addresses.iter().copied().zip(topology.host_ids()).collect();
     by_address.sort_unstable();
-    let network = Network { topology, failures, routes, addresses, port_of_link, by_address };
+    let group = |&(_, host): &(u32, NodeId)| routes.group(host);
+    let leaves = by_address.chunk_by(|a, b| group(a) == group(b)).map(<[_]>::to_vec).collect();
+    let network = Network { topology, failures, routes, addresses, port_of_link, leaves };
     let routers = topology.switch_ids().zip(hashes);
     Installed { routers: routers.map(|(switch, hash)| network.router(switch, hash)).collect() }
 }
@@ -76,7 +78,8 @@ struct Network<'a> {
     routes: &'a Routes,
     addresses: &'a [u32],
     port_of_link: Vec<u32>,
-    by_address: Vec<(u32, NodeId)>,
+    /// Hosts with the same leaves, with their addresses, in order.
+    leaves: Vec<Vec<(u32, NodeId)>>,
 }
 
 impl Network<'_> {
@@ -128,29 +131,31 @@ impl Network<'_> {
         groups: &mut Groups,
         routes: &mut Vec<Route>,
     ) {
-        let bits = 32 - u32::from(len);
-        let last = first | u32::try_from((1u64 << bits) - 1).expect("at most 32 bits");
-        let from = self.by_address.partition_point(|&(address, _)| address < first);
-        let to = self.by_address.partition_point(|&(address, _)| address <= last);
-        let Some((_, nearest)) = self.by_address[from..to].first() else { return };
-        let links = self.routes.next_links(switch, *nearest);
-        let same = |&(_, host): &(u32, NodeId)| self.routes.next_links(switch, host) == links;
-        if !self.by_address[from..to].iter().all(same) {
-            let middle = first + (1 << (bits - 1));
-            // The halves of everything begin above the whole's length, so this ends at single addresses.
+        let prefix = Prefix::new(first, len).expect("at most 32 bits");
+        let from = self.leaves.partition_point(|hosts| hosts[hosts.len() - 1].0 < first);
+        let to = self.leaves.partition_point(|hosts| hosts[0].0 <= prefix.last());
+        let within = |hosts: &'_ Vec<(u32, NodeId)>| -> Option<(NodeId, NodeId)> {
+            let from = hosts.partition_point(|&(address, _)| address < first);
+            let to = hosts.partition_point(|&(address, _)| address <= prefix.last());
+            // Hosts of a leaf have one set of next hops, or at the leaf itself each its own.
+            Some((hosts[from..to].first()?.1, hosts[from..to].last()?.1))
+        };
+        let mut ends = self.leaves[from..to].iter().filter_map(within);
+        let Some((nearest, furthest)) = ends.next() else { return };
+        let links = self.routes.next_links(switch, nearest);
+        let same = |host| self.routes.next_links(switch, host) == links;
+        if !same(furthest) || !ends.all(|(nearest, furthest)| same(nearest) && same(furthest)) {
             self.aggregate(switch, (first, len + 1), groups, routes);
-            self.aggregate(switch, (middle, len + 1), groups, routes);
+            self.aggregate(switch, (first + (1 << (31 - len)), len + 1), groups, routes);
             return;
         }
-        let to = Prefix::new(first, len).expect("at most 32 bits");
         let via = if links.is_empty() {
             Target::Unreachable
         } else {
-            Target::Group(
-                groups.of(links.iter().map(|link| self.port_of_link[link.index()]).collect()),
-            )
+            let ports = links.iter().map(|link| self.port_of_link[link.index()]);
+            Target::Group(groups.of(ports.collect()))
         };
-        routes.push(Route { to, via, steered: false });
+        routes.push(Route { to: prefix, via, steered: false });
     }
 }
 
