@@ -67,6 +67,8 @@ pub struct Move {
     pub stage: Stage,
     /// How often the router was told without answering.
     pub tries: u32,
+    /// How often it was installed again after others had removed it.
+    pub again: u32,
     /// How full the left link was when it was decided, per mille.
     pub before: u32,
     /// Marks then, in one window, of the left link and those that get more.

@@ -240,6 +240,7 @@ impl Controller {
             decided: now.as_nanos(),
             stage: Stage::Applying { since: now.as_nanos() },
             tries: 0,
+            again: 0,
             before: decision.before,
             marks,
             changes,

@@ -109,6 +109,7 @@ impl Controller {
                 decided: now.as_nanos(),
                 stage: Stage::Kept,
                 tries: 0,
+                again: 0,
                 before: 0,
                 marks: 0,
                 changes: Vec::new(),
@@ -200,7 +201,9 @@ impl Controller {
         let named =
             named.filter(|(router, _, change)| !router.is_empty() && *change != 0).collect();
         self.moves.get_mut(key).expect("its key was found").changes = named;
-        if let Some((full, link)) = worst.filter(|&(full, _)| full > limit) {
+        // What is installed again was measured there before.
+        let is_new = self.moves[key].again == 0;
+        if let Some((full, link)) = worst.filter(|&(full, _)| is_new && full > limit) {
             let why = format!("{} would be {full} per mille full", self.fabric.name(link));
             self.undo(key, why, now);
         }
@@ -235,9 +238,9 @@ impl Controller {
     /// Somebody else, or a failed link, has removed or changed a steered route.
     fn lost(&mut self, key: &(String, Prefix), is_up: bool, now: Instant) {
         let it = self.moves.get_mut(key).expect("its key was found");
-        it.tries += 1;
+        it.again += 1;
         let id = it.id;
-        if is_up && it.tries <= REASSERTIONS {
+        if is_up && it.again <= REASSERTIONS {
             it.stage = Stage::Applying { since: now.as_nanos() };
             let text = format!("{} is not installed any more; it is installed again", key.1);
             self.say(What::Drift, &key.0, "", Some(id), text, now);

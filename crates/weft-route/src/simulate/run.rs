@@ -97,6 +97,8 @@ pub struct Simulation {
     controller: Option<Controller>,
     events: Vec<Event>,
     rng: Rng,
+    kills: Rng,
+    refusals: Rng,
     window: u64,
     rows: Vec<WindowRow>,
     bandwidth: Vec<f64>,
@@ -137,6 +139,8 @@ impl Simulation {
         let mut simulation = Self {
             jobs: Jobs::draw(&setup),
             rng: Seed(setup.seed).child("samples", 0).rng(),
+            refusals: Seed(setup.seed).child("refusals", 0).rng(),
+            kills: Seed(setup.seed).child("kills", 0).rng(),
             bandwidth: vec![0.0; setup.sizes.len()],
             setup,
             topology,
@@ -396,8 +400,18 @@ impl Simulation {
         controller.handle_timeout(now);
         let mut is_changed = false;
         while let Some(action) = controller.poll_action() {
+            if self.kills.chance(self.setup.killed_percent.into(), 100) {
+                // What it wanted done is lost with it.
+                self.events.extend(core::iter::from_fn(|| controller.poll_event()));
+                let (config, state) = (self.setup.controller.clone(), controller.state());
+                let fabric = self.switches.fabric.clone();
+                *controller = Controller::restore(config.unwrap_or_default(), fabric, state)
+                    .expect("a controller takes up its own state");
+                controller.set_lease(Some(1), now);
+                continue;
+            }
             now += Duration::from_millis(1);
-            let refuses = self.rng.chance(self.setup.refused_percent.into(), 100);
+            let refuses = self.refusals.chance(self.setup.refused_percent.into(), 100);
             match &action {
                 Action::Read { router } => {
                     let number = self.switches.fabric.find(router).expect("it asks for its own");

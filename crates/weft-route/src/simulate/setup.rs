@@ -53,6 +53,9 @@ pub struct Setup {
     pub controller: Option<ControllerConfig>,
     /// Changes that routers refuse, in percent.
     pub refused_percent: u32,
+    /// How often the controller is killed before it does what it wants done, in percent, and taken up
+    /// again from what it had written down.
+    pub killed_percent: u32,
 }
 
 /// Why a simulation cannot be.
@@ -111,6 +114,7 @@ impl Setup {
             seed: 1,
             controller: Some(ControllerConfig::default()),
             refused_percent: 0,
+            killed_percent: 0,
         }
     }
 
@@ -155,6 +159,7 @@ impl Setup {
             ("unplanned jobs", self.unplanned_percent.into(), 0..=100, "0 to 100 percent"),
             ("failed cables", self.failed_per_mille.into(), 0..=200, "0 to 200 in a thousand"),
             ("refused changes", self.refused_percent.into(), 0..=100, "0 to 100 percent"),
+            ("kills", self.killed_percent.into(), 0..=90, "0 to 90 percent"),
             ("windows", self.windows, 1..=100_000, "1 to 100000"),
             ("sizes", self.sizes.len() as u64, 1..=64, "1 to 64 of them"),
         ];

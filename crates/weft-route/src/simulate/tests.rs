@@ -76,3 +76,73 @@ fn paths_are_those_of_the_topologys_routes_and_hashes() {
         }
     }
 }
+
+fn small(seed: u64) -> Setup {
+    let setup = Setup::new(512, Collective::AllReduce);
+    Setup { job_servers: 16, side_by_side: 4, windows: 30, change_every: 15, seed, ..setup }
+}
+
+fn run(setup: Setup) -> (Outcome, Vec<crate::installed::Router>) {
+    let windows = setup.windows;
+    let mut simulation = Simulation::new(setup).unwrap();
+    for _ in 0..windows {
+        simulation.step().unwrap();
+    }
+    let mut routers = simulation.switches().fabric.installed().routers.clone();
+    for router in &mut routers {
+        // What was applied twice stands in another place.
+        router.routes.sort_by_key(|route| route.to);
+        router.groups.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    (simulation.outcome(), routers)
+}
+
+/// Whatever is refused or fails: with the controller there are never more marks in the end than
+/// without, and what routers have is what it believes.
+#[test]
+fn random_clusters_are_never_worse_with_a_controller() {
+    for seed in 0..6 {
+        let refused_percent = [0, 30][usize::try_from(seed % 2).unwrap()];
+        let on =
+            Setup { refused_percent, unplanned_percent: 50, failed_per_mille: 20, ..small(seed) };
+        let (off, _) = run(Setup { controller: None, ..on.clone() });
+        let mut simulation = Simulation::new(on.clone()).unwrap();
+        for _ in 0..on.windows {
+            simulation.step().unwrap();
+        }
+        let outcome = simulation.outcome();
+        let last = |outcome: &Outcome| outcome.windows.last().unwrap().marks;
+        assert!(last(&outcome) <= last(&off), "seed {seed}: {} > {}", last(&outcome), last(&off));
+        assert!(outcome.congested_seconds <= off.congested_seconds, "seed {seed}");
+        let routers = &simulation.switches().fabric.installed().routers;
+        let installed: usize = routers
+            .iter()
+            .map(|router| router.routes.iter().filter(|route| route.steered).count())
+            .sum();
+        assert_eq!(installed, simulation.controller().unwrap().moves().count(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_controller_that_is_killed_again_and_again_ends_where_one_ends_that_is_not() {
+    for seed in 0..3 {
+        let setup = Setup { unplanned_percent: 50, ..small(seed) };
+        let (whole, tables) = run(setup.clone());
+        let (killed, other) = run(Setup { killed_percent: 40, ..setup });
+        assert!(whole.stats.moves > 0, "seed {seed}: nothing was moved");
+        assert_eq!((killed.windows, killed.stats), (whole.windows, whole.stats), "seed {seed}");
+        assert!(other == tables, "seed {seed}: tables differ");
+    }
+}
+
+#[test]
+fn what_is_out_of_range_is_named() {
+    for (setup, want) in [
+        (Setup::new(100, Collective::AllReduce), "100 GPUs: a cluster has 512"),
+        (Setup { job_servers: 1, ..small(1) }, "servers of a job is 1, expected 2"),
+        (Setup { windows: 0, ..small(1) }, "windows is 0, expected 1 to 100000"),
+    ] {
+        let error = Simulation::new(setup).unwrap_err().to_string();
+        assert!(error.starts_with(want), "{error}");
+    }
+}
