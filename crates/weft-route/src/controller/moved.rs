@@ -52,9 +52,10 @@ pub struct Move {
     pub members: Vec<Member>,
     /// The next hops of a move for the same destination before it; none without one.
     pub previous: Option<Vec<Member>>,
-    /// The port that flows leave, at this router or behind it: router and port. Empty for a move that
-    /// was found installed.
-    pub alarmed: (String, String),
+    /// The port that flows leave; empty for a move that was found installed.
+    pub port: String,
+    /// The router of that port: this one, or one behind it.
+    pub port_of: String,
     /// The flows that move with what they sent, bits a second.
     pub flows: Vec<(Flow, u64)>,
     /// What they sent on links they have left: router, port, bits a second.

@@ -44,8 +44,8 @@ impl Controller {
         expected: &mut BTreeMap<LinkId, i64>,
         now: Instant,
     ) {
-        let port = self.port_name(link);
-        let is_busy = |it: &Move| it.is_open() && it.alarmed == port;
+        let (router, port) = self.port_name(link);
+        let is_busy = |it: &Move| it.is_open() && it.port_of == router && it.port == port;
         if self.moves.values().any(is_busy) {
             return;
         }
@@ -202,7 +202,7 @@ impl Controller {
     fn begin(&mut self, decision: Decision, index: u64, now: Instant) {
         let Some(epoch) = self.epoch else { return };
         let router = self.fabric.router(decision.router).name.clone();
-        let alarmed = self.port_name(decision.from);
+        let (port_of, port) = self.port_name(decision.from);
         let marks = self.marks(decision.from, decision.changes.iter().copied(), index).unwrap_or(0);
         let id = self.next_id;
         self.next_id += 1;
@@ -233,7 +233,8 @@ impl Controller {
             prefix: decision.prefix,
             members: decision.members,
             previous,
-            alarmed,
+            port,
+            port_of,
             flows: decision.flows,
             losses,
             reason: decision.reason,

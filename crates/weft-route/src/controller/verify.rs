@@ -47,7 +47,7 @@ impl Controller {
 
     fn verdict(&self, key: &(String, Prefix), index: u64) -> Verdict {
         let it = &self.moves[key];
-        let Some(from) = self.link(&it.alarmed.0, &it.alarmed.1) else { return Verdict::Unknown };
+        let Some(from) = self.link(&it.port_of, &it.port) else { return Verdict::Unknown };
         let links = it.changes.iter();
         let links: Vec<(LinkId, i64)> = links
             .filter_map(|(router, port, change)| Some((self.link(router, port)?, *change)))

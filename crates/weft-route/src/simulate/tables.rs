@@ -135,6 +135,10 @@ impl Network<'_> {
         let from = self.leaves.partition_point(|hosts| hosts[hosts.len() - 1].0 < first);
         let to = self.leaves.partition_point(|hosts| hosts[0].0 <= prefix.last());
         let within = |hosts: &'_ Vec<(u32, NodeId)>| -> Option<(NodeId, NodeId)> {
+            let (nearest, furthest) = (hosts[0], hosts[hosts.len() - 1]);
+            if first <= nearest.0 && furthest.0 <= prefix.last() {
+                return Some((nearest.1, furthest.1));
+            }
             let from = hosts.partition_point(|&(address, _)| address < first);
             let to = hosts.partition_point(|&(address, _)| address <= prefix.last());
             // Hosts of a leaf have one set of next hops, or at the leaf itself each its own.

@@ -1,0 +1,148 @@
+//! How long following flows, one move, and planning a job take at the size of whole clusters.
+//!
+//! `cargo bench -p weft-route --bench path -- [GPUs …]`, 131072 unless said otherwise.
+
+use std::hint::black_box;
+use std::time::{Duration as Wall, Instant as Clock};
+
+use weft_plan::ports::{Entropy, switch_hashes};
+use weft_route::simulate::{Collective, Setup, tables};
+use weft_route::{
+    Controller, ControllerConfig, Fabric, Flow, LinkId, MoveRules, Pair, Start, Suspect, decide,
+};
+use weft_topo::hash::{FiveTuple, HashAlgorithm};
+use weft_topo::{Failures, Routes};
+use weft_units::{BitRate, Instant, Rng, Seed};
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
+fn clock() -> Clock {
+    Clock::now()
+}
+
+fn main() {
+    let asked: Vec<u32> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
+    let gpus = if asked.is_empty() { vec![131_072] } else { asked };
+    for gpus in gpus {
+        for hash in [HashAlgorithm::Crc32, HashAlgorithm::LinuxFields] {
+            run(gpus, hash);
+        }
+    }
+}
+
+fn run(gpus: u32, hash: HashAlgorithm) {
+    let setup = Setup { gpus, hash, ..Setup::new(gpus, Collective::AllReduce) };
+    let topology = setup.shape().build().expect("a published shape");
+    let began = clock();
+    let routes = Routes::compute(&topology, &Failures::none()).expect("it fits");
+    let hashes = switch_hashes(&topology, hash, 8, Seed(1));
+    let addresses = tables::addresses(&topology, &routes);
+    let installed = tables::installed(&topology, &Failures::none(), &routes, &hashes, &addresses);
+    let tables = began.elapsed();
+    let began = clock();
+    let fabric = Fabric::new(installed).expect("it was just made");
+    println!(
+        "{gpus} GPUs, {}: {} routers, {} links; tables made in {:.2} s, checked in {:.2} s",
+        hash.name(),
+        fabric.router_ids().count(),
+        fabric.links(),
+        tables.as_secs_f64(),
+        began.elapsed().as_secs_f64()
+    );
+    let mut rng = Seed(1).child("flows", 0).rng();
+    let starts: Vec<(LinkId, FiveTuple)> =
+        (0..8 * gpus).map(|_| flow(&fabric, &addresses, gpus, &mut rng)).collect();
+    // The best of five passes: others use the machine too.
+    let pass = || {
+        let began = clock();
+        let hops: usize = starts
+            .iter()
+            .map(|(first, tuple)| {
+                black_box(fabric.path_from(Start::Link(*first), tuple)).links().len()
+            })
+            .sum();
+        (began.elapsed(), hops)
+    };
+    let (took, hops) = (0..5).map(|_| pass()).min().expect("five passes");
+    println!(
+        "  path: {:.0} ns a flow, {:.1} links each, {} flows",
+        per(took, starts.len()),
+        hops as f64 / starts.len() as f64,
+        starts.len()
+    );
+    one_move(&fabric, &addresses, gpus, &mut rng);
+    plan(fabric, &starts);
+}
+
+fn flow(fabric: &Fabric, addresses: &[u32], gpus: u32, rng: &mut Rng) -> (LinkId, FiveTuple) {
+    let (from, to) = (rng.index(gpus as usize), rng.index(gpus as usize));
+    let to = if from == to { (to + 1) % gpus as usize } else { to };
+    let (src, dst) = (addresses[from], addresses[to]);
+    let links = fabric.links_of_host(fabric.host(src).expect("it has one"));
+    let src_port = Entropy::default().port(rng.next_u32());
+    let tuple = FiveTuple { src, dst, src_port, dst_port: 4791, protocol: 17 };
+    (links[rng.index(links.len())], tuple)
+}
+
+/// A thousand flows to one host that move together, at a leaf with all its uplinks as candidates.
+fn one_move(fabric: &Fabric, addresses: &[u32], gpus: u32, rng: &mut Rng) {
+    let (first, one) = loop {
+        let (first, tuple) = flow(fabric, addresses, gpus, rng);
+        if fabric.path_from(Start::Link(first), &tuple).links().len() > 3 {
+            break (first, tuple);
+        }
+    };
+    let weft_route::End::Router(leaf) = fabric.to(first) else { panic!("a host's link") };
+    let from = fabric.path_from(Start::Link(first), &one).links()[1];
+    let flows: Vec<Suspect> = (0..1000)
+        .map(|number| Suspect {
+            flow: Flow(FiveTuple { src_port: 0xc000 + number, ..one }),
+            start: Start::Link(first),
+            rate: 100_000_000,
+            error_percent: 6,
+            windows: 6,
+        })
+        .collect();
+    // The suspect is one that crosses the link.
+    let mut loads = vec![0u64; fabric.links()];
+    loads[from.index()] = fabric.rate(from).as_bps();
+    let next_hops = fabric.router(leaf).groups.iter().map(|group| group.members.len()).max();
+    let rules = MoveRules { most_percent: 100, margin_percent: 0, ..MoveRules::default() };
+    let began = clock();
+    let decision = decide(fabric, &loads[..], (leaf, from), &flows, |_, _, _| false, &rules);
+    println!(
+        "  move: {:.1} ms, 1000 flows, {} next hops: {}",
+        began.elapsed().as_secs_f64() * 1e3,
+        next_hops.unwrap_or(0),
+        decision
+            .map_or_else(|none| none.to_string(), |it| format!("by {} ports", it.members.len()))
+    );
+}
+
+/// Every flow announced by new jobs.
+fn plan(fabric: Fabric, starts: &[(LinkId, FiveTuple)]) {
+    let rate = BitRate::gbps(50).expect("it is not zero");
+    let pair = |&(first, tuple): &(LinkId, FiveTuple)| Pair {
+        src: tuple.src,
+        first: Some(first),
+        dst: tuple.dst,
+        rate,
+    };
+    let pairs: Vec<Pair> = starts.iter().map(pair).collect();
+    let mut controller = Controller::new(ControllerConfig::default(), fabric);
+    let began = clock();
+    let ports = controller
+        .announce(&pairs, (Entropy::default(), 8), Seed(1), Instant::EPOCH)
+        .expect("every flow arrives");
+    let took = began.elapsed();
+    let event = controller.poll_event().expect("it says what it planned");
+    println!(
+        "  plan: {:.2} s, {} ports, 8 tried each; {}",
+        took.as_secs_f64(),
+        ports.len(),
+        event.text
+    );
+}
+
+fn per(took: Wall, count: usize) -> f64 {
+    took.as_secs_f64() * 1e9 / count as f64
+}
