@@ -30,3 +30,5 @@ pub mod plan;
 
 #[path = "../../crates/weft-coll/tests/properties/mod.rs"]
 pub mod coll;
+#[path = "../../crates/weft-route/tests/properties/mod.rs"]
+pub mod route;

@@ -173,7 +173,7 @@ impl Suspects {
             for &(at, more, of) in seen {
                 first = first.min(at);
                 windows += 1;
-                packets += more;
+                packets = packets.saturating_add(more);
                 bytes = bytes.saturating_add(of);
             }
             let start = start(fabric, link, tally.input)?;
@@ -227,11 +227,16 @@ impl Suspects {
 }
 
 impl Tally {
+    /// The numbers of its windows.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = u64> + '_ {
+        self.seen.iter().map(|&(at, _, _)| at)
+    }
+
     fn add(&mut self, index: u64, packets: u32, bytes: u64, keep: u64) {
         let packets = u64::from(packets);
         match self.seen.iter_mut().rev().find(|(at, _, _)| *at == index) {
             Some((_, all, sum)) => {
-                *all += packets;
+                *all = all.saturating_add(packets);
                 *sum = sum.saturating_add(bytes);
             }
             None => self.seen.push_back((index, packets, bytes)),
@@ -278,7 +283,7 @@ mod tests {
 
     #[test]
     fn heavy_flows_of_two_windows_are_suspects_and_strays_are_named() {
-        let text = include_str!("installed/tests/two-by-two.toml");
+        let text = include_str!("../tests/golden/installed/two-by-two.toml");
         let fabric = Fabric::new(toml::from_str::<Installed>(text).unwrap()).unwrap();
         let host = fabric.links_of_host(fabric.host(0x0a01_0002).unwrap())[0];
         let mut suspects = Suspects::new(SuspectRules::default(), Duration::from_secs(10));

@@ -128,6 +128,13 @@ pub(crate) struct History {
     windows: VecDeque<Window>,
 }
 
+impl History {
+    /// The numbers of its windows.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = u64> + '_ {
+        self.windows.iter().map(|window| window.index)
+    }
+}
+
 /// What all ports reported lately.
 #[derive(Clone, Debug)]
 pub struct Telemetry {

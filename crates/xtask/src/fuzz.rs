@@ -35,6 +35,8 @@ const SEEDS: &[(&[&str], &str)] = &[
     (&["experiment"], "experiments"),
     (&["nccl"], "crates/weft-plan/tests/golden/nccl"),
     (&["cluster"], "crates/weft-plan/tests/golden/cluster"),
+    (&["installed"], "crates/weft-route/tests/golden/installed"),
+    (&["route_state"], "crates/weft-route/tests/golden/state"),
 ];
 
 /// The folders of a target's good inputs. Without any, libFuzzer would begin with a byte or two and

@@ -116,7 +116,7 @@ impl Stats {
             What::GaveUp => &mut self.gave_up,
             _ => return,
         };
-        *counter += 1;
+        *counter = counter.saturating_add(1);
     }
 }
 

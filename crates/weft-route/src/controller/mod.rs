@@ -297,8 +297,9 @@ impl Controller {
             }
             Change::Cleared(link, alarm) => {
                 let rounds = self.episodes.remove(&link).map_or(0, |episode| episode.rounds);
-                self.stats.cleared_after[rounds.min(3) as usize] += 1;
-                let windows = alarm.window + 1 - alarm.since;
+                let cleared = &mut self.stats.cleared_after[rounds.min(3) as usize];
+                *cleared = cleared.saturating_add(1);
+                let windows = (alarm.window + 1).saturating_sub(alarm.since);
                 (
                     link,
                     What::Cleared,
@@ -311,7 +312,7 @@ impl Controller {
     }
 
     fn doubt(&mut self, link: LinkId, doubt: Doubt, at: Instant) {
-        self.stats.doubts += 1;
+        self.stats.doubts = self.stats.doubts.saturating_add(1);
         // Once a window is enough: whatever sends this will send it again.
         if self.doubted.insert((link, doubt.kind())) {
             let (router, port) = self.port_name(link);

@@ -84,7 +84,8 @@ impl Controller {
             }
         }
         if moved > 0 {
-            self.episodes.entry(link).or_default().rounds += 1;
+            let episode = self.episodes.entry(link).or_default();
+            episode.rounds = episode.rounds.saturating_add(1);
         } else {
             let why = why.unwrap_or_else(|| {
                 String::from("no flow was sampled in enough windows, so none is suspected")
@@ -205,7 +206,7 @@ impl Controller {
         let (port_of, port) = self.port_name(decision.from);
         let marks = self.marks(decision.from, decision.changes.iter().copied(), index).unwrap_or(0);
         let id = self.next_id;
-        self.next_id += 1;
+        self.next_id = self.next_id.saturating_add(1);
         let key = (router.clone(), decision.prefix);
         let previous = self.moves.get(&key).map(|before| before.members.clone());
         let named = |&(link, change): &(LinkId, i64)| {
@@ -266,7 +267,7 @@ impl Controller {
     /// A router refused a move: it stays as it was, and is left alone after the third time.
     pub(super) fn refused(&mut self, key: &(String, Prefix), why: &str, now: Instant) {
         let Some(it) = self.moves.remove(key) else { return };
-        let count = self.refusals.get(&key.0).map_or(1, |&(count, _)| count + 1);
+        let count = self.refusals.get(&key.0).map_or(1, |&(count, _)| count.saturating_add(1));
         let until = if count >= 3 { (now + self.config.bar).as_nanos() } else { 0 };
         self.refusals.insert(key.0.clone(), (count, until));
         let text = format!("refuses {} by {}: {why}", key.1, ports(&it.members));

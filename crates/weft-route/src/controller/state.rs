@@ -60,6 +60,30 @@ pub enum StateError {
 }
 
 const VERSION: u32 = 1;
+/// Windows have lower numbers: in nanoseconds, those of 584 years would not fit.
+const LAST_WINDOW: u64 = 1 << 62;
+
+impl State {
+    /// Every number of a window in it.
+    fn windows(&self) -> impl Iterator<Item = u64> + '_ {
+        let Measured { alarms, lately, ports, samples, .. } = &self.measured;
+        let moves = self.moves.iter().flat_map(|it| match it.stage {
+            Stage::Verifying { window } => [it.seen, window],
+            _ => [it.seen, it.seen],
+        });
+        let alarms = alarms.iter().flat_map(|(_, it)| [it.since, it.window]);
+        let lately = lately.iter().flat_map(|(_, times)| times.iter().copied());
+        let ports = ports.iter().flat_map(|(_, it)| it.indices());
+        let samples = samples.iter().flat_map(|(_, _, it)| it.indices());
+        self.next_window
+            .into_iter()
+            .chain(moves)
+            .chain(alarms)
+            .chain(lately)
+            .chain(ports)
+            .chain(samples)
+    }
+}
 
 impl Controller {
     /// What the controller knows now.
@@ -105,6 +129,9 @@ impl Controller {
     ) -> Result<Self, StateError> {
         if state.version != VERSION {
             return Err(StateError::Version { got: state.version });
+        }
+        if state.windows().any(|window| window >= LAST_WINDOW) {
+            return Err(StateError::Damaged("a window's number is beyond all time"));
         }
         let is_same = fingerprint(&fabric) == state.fabric;
         let mut controller = Self::new(config, fabric);

@@ -92,7 +92,7 @@ impl Controller {
         }
         for ((router, prefix), members) in found {
             let id = self.next_id;
-            self.next_id += 1;
+            self.next_id = self.next_id.saturating_add(1);
             let reason = format!("{prefix} by {}, found installed", ports(&members));
             self.say(What::Drift, &router, "", Some(id), reason.clone(), now);
             let key = (router.clone(), prefix);
@@ -239,7 +239,7 @@ impl Controller {
     /// Somebody else, or a failed link, has removed or changed a steered route.
     fn lost(&mut self, key: &(String, Prefix), is_up: bool, now: Instant) {
         let it = self.moves.get_mut(key).expect("its key was found");
-        it.again += 1;
+        it.again = it.again.saturating_add(1);
         let id = it.id;
         if is_up && it.again <= REASSERTIONS {
             it.stage = Stage::Applying { since: now.as_nanos() };

@@ -9,7 +9,7 @@ use crate::simulate::{Switches, remove};
 use crate::suspects::Sample;
 use crate::{Flow, RouterId};
 
-const TWO_BY_TWO: &str = include_str!("../installed/tests/two-by-two.toml");
+const TWO_BY_TWO: &str = include_str!("../../tests/golden/installed/two-by-two.toml");
 const WINDOW: u64 = 10;
 
 /// A controller with its switches, and counters that go on from window to window.
@@ -302,6 +302,12 @@ fn a_state_survives_being_written_down_and_a_damaged_one_is_refused() {
     let mut desk = Desk::new();
     desk.until_moved();
     let text = serde_json::to_string(&desk.controller.state()).unwrap();
+    // Another form is another version.
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/state/moved.json");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(golden, &text).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(golden).unwrap(), text, "rerun with BLESS=1 to accept");
     let state: State = serde_json::from_str(&text).unwrap();
     assert_eq!(state, desk.controller.state());
     let fabric = desk.switches.fabric.clone();

@@ -35,7 +35,7 @@ impl Controller {
         for (key, window) in installed {
             match self.verdict(&key, index) {
                 // Without reports there is no reason to undo, nor to wait for ever.
-                Verdict::Unknown if index < window + REMEMBERED as u64 => {}
+                Verdict::Unknown if index < window.saturating_add(REMEMBERED as u64) => {}
                 Verdict::Unknown => {
                     self.keep(&key, "unverified: its links do not report".into(), now)
                 }
@@ -158,7 +158,7 @@ impl Controller {
             .collect();
         for key in late {
             let it = self.moves.get_mut(&key).expect("its key was found");
-            it.tries += 1;
+            it.tries = it.tries.saturating_add(1);
             let (tries, id) = (it.tries, it.id);
             match &mut it.stage {
                 Stage::Undoing { since, .. } => {

@@ -12,7 +12,7 @@ use super::*;
 use crate::installed::*;
 use crate::{Outcome, Start};
 
-const TWO_BY_TWO: &str = include_str!("../installed/tests/two-by-two.toml");
+const TWO_BY_TWO: &str = include_str!("../../tests/golden/installed/two-by-two.toml");
 
 fn installed() -> Installed {
     toml::from_str(TWO_BY_TWO).unwrap()

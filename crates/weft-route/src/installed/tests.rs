@@ -4,7 +4,7 @@ use super::*;
 use crate::Fabric;
 
 /// Two leaves with a host each, two spines.
-pub(crate) const FABRIC: &str = include_str!("tests/two-by-two.toml");
+pub(crate) const FABRIC: &str = include_str!("../../tests/golden/installed/two-by-two.toml");
 
 fn refusal(change: impl FnOnce(&mut Installed)) -> String {
     let mut installed: Installed = toml::from_str(FABRIC).unwrap();

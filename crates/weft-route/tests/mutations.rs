@@ -1,0 +1,23 @@
+//! Files of installed tables and written states, damaged.
+
+use std::path::Path;
+
+#[path = "../../weft-units/tests/garble/mod.rs"]
+mod garble;
+mod properties;
+
+fn golden(folder: &str) -> Vec<Vec<u8>> {
+    garble::files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(folder))
+}
+
+#[test]
+fn no_garbled_tables_break_a_promise() {
+    let taken = garble::survive(&golden("installed"), 5_000, properties::installed);
+    assert!(taken > 100, "only {taken} were fabrics: the garbling is too wild");
+}
+
+#[test]
+fn no_garbled_state_breaks_a_promise() {
+    let taken = garble::survive(&golden("state"), 5_000, properties::state);
+    assert!(taken > 250, "only {taken} were states: the garbling is too wild");
+}

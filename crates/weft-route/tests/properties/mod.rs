@@ -1,0 +1,86 @@
+//! What holds whatever the bytes. The mutation tests and the fuzz targets both call these.
+#![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
+
+use weft_route::{
+    Controller, ControllerConfig, End, Fabric, Flow, Installed, Outcome, Start, State,
+};
+use weft_topo::hash::FiveTuple;
+use weft_units::{Duration, Instant};
+
+/// Flows are followed between so many hosts at most.
+const SMALL: usize = 16;
+
+/// Reads what routers have installed, follows flows through it, and says whether it was a fabric.
+pub fn installed(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let Ok(installed) = toml::from_str::<Installed>(&text) else { return false };
+    let written = toml::to_string(&installed).expect("what was read can be written");
+    assert_eq!(toml::from_str::<Installed>(&written).as_ref(), Ok(&installed));
+    let fabric = match Fabric::new(installed) {
+        Ok(fabric) => fabric,
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            return false;
+        }
+    };
+    let hosts: Vec<u32> = fabric
+        .link_ids()
+        .filter_map(|link| match fabric.from(link) {
+            End::Host(host) => Some(fabric.address(host)),
+            _ => None,
+        })
+        .take(SMALL)
+        .collect();
+    for &src in &hosts {
+        for &dst in hosts.iter().chain([&1]) {
+            let tuple = FiveTuple { src, dst, src_port: 0xc000, dst_port: 4791, protocol: 17 };
+            follow(&fabric, &tuple);
+        }
+    }
+    true
+}
+
+fn follow(fabric: &Fabric, tuple: &FiveTuple) {
+    let host = fabric.host(tuple.src).expect("it came from the fabric");
+    for &first in fabric.links_of_host(host) {
+        let (path, why) = fabric.explain(Start::Link(first), tuple);
+        assert_eq!(path, fabric.path_from(Start::Link(first), tuple));
+        assert_eq!(why.arrives, matches!(path.outcome, Outcome::Delivered(_)));
+        for pair in path.links().windows(2) {
+            assert_eq!(fabric.to(pair[0]), fabric.from(pair[1]), "links meet in routers");
+        }
+        if let Outcome::Delivered(at) = path.outcome {
+            assert_eq!(fabric.address(at), tuple.dst);
+        }
+    }
+}
+
+/// Reads a controller's state, lets it go on, and says whether it was one.
+pub fn state(bytes: &[u8]) -> bool {
+    let Ok(state) = serde_json::from_slice::<State>(bytes) else { return false };
+    let text = include_str!("../golden/installed/two-by-two.toml");
+    let fabric = Fabric::new(toml::from_str(text).expect("a good file")).expect("a good fabric");
+    let Ok(mut controller) = Controller::restore(ControllerConfig::default(), fabric, state) else {
+        return false;
+    };
+    let mut now = Instant::EPOCH + Duration::from_secs(40);
+    controller.set_lease(Some(2), now);
+    for _ in 0..20 {
+        now += Duration::from_secs(10);
+        controller.handle_timeout(now);
+        assert!(controller.poll_timeout().is_none_or(|at| at > Instant::EPOCH));
+        while controller.poll_action().is_some() {}
+        while controller.poll_event().is_some() {}
+    }
+    let written = serde_json::to_vec(&controller.state()).expect("it can be written");
+    assert_eq!(serde_json::from_slice::<State>(&written).ok(), Some(controller.state()));
+    true
+}
+
+/// Reads a flow, which reads back as it is written, and says whether it was one.
+pub fn flow(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let Ok(flow) = text.parse::<Flow>() else { return false };
+    assert_eq!(flow.to_string().parse(), Ok(flow));
+    true
+}
