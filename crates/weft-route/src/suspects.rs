@@ -84,8 +84,11 @@ pub(crate) struct Tally {
 pub struct Suspects {
     rules: SuspectRules,
     window: Duration,
-    ports: BTreeMap<LinkId, BTreeMap<Flow, Tally>>,
+    ports: BTreeMap<LinkId, Tallies>,
 }
+
+/// A port's flows by destination, which is what moves ask for.
+pub(crate) type Tallies = BTreeMap<(u32, Flow), Tally>;
 
 impl Suspects {
     /// Nobody is suspected yet.
@@ -108,7 +111,8 @@ impl Suspects {
         let Some(start) = start(fabric, link, input) else { return Err(Doubt::OffPath) };
         let index = sample.at.as_nanos() / self.window.as_nanos().max(1);
         let flows = self.ports.entry(link).or_default();
-        if let Some(tally) = flows.get_mut(&flow).filter(|tally| tally.input == input) {
+        if let Some(tally) = flows.get_mut(&(flow.0.dst, flow)).filter(|tally| tally.input == input)
+        {
             tally.add(index, packets, u64::from(bytes) * u64::from(rate), self.rules.of_windows);
             return Ok(());
         }
@@ -122,14 +126,15 @@ impl Suspects {
         }
         let mut tally = Tally { input, seen: VecDeque::new() };
         tally.add(index, packets, u64::from(bytes) * u64::from(rate), self.rules.of_windows);
-        flows.insert(flow, tally);
+        flows.insert((flow.0.dst, flow), tally);
         Ok(())
     }
 
     /// The heaviest flows of a port in the windows up to `index`, the heaviest first.
     pub fn top(&self, link: LinkId, index: u64, fabric: &Fabric) -> Vec<Suspect> {
         let capacity = fabric.rate(link).as_bps();
-        let flows = self.flows(link, index, fabric);
+        let of_port = self.ports.get(&link).into_iter().flatten();
+        let flows = self.flows(of_port, link, index, fabric);
         let mut suspects: Vec<Suspect> = flows
             .filter(|suspect| suspect.windows >= self.rules.in_windows)
             // A flow that fills the link more than twice over is a sample that lies.
@@ -149,9 +154,8 @@ impl Suspects {
         fabric: &Fabric,
     ) -> Vec<Suspect> {
         let of_link = |link| {
-            let flows = self.flows(link, index, fabric);
-            let to_it = flows.filter(move |it| it.flow.0.dst == destination);
-            to_it.filter(move |it| crosses(fabric, it, link))
+            let to_it = self.ports.get(&link).into_iter().flat_map(move |it| to(it, destination));
+            self.flows(to_it, link, index, fabric).filter(move |it| crosses(fabric, it, link))
         };
         let mut flows: Vec<_> = links.flat_map(of_link).collect();
         flows.sort_unstable_by_key(|suspect| (suspect.flow, core::cmp::Reverse(suspect.rate)));
@@ -161,13 +165,13 @@ impl Suspects {
 
     fn flows<'a>(
         &'a self,
+        flows: impl Iterator<Item = (&'a (u32, Flow), &'a Tally)> + 'a,
         link: LinkId,
         index: u64,
         fabric: &'a Fabric,
     ) -> impl Iterator<Item = Suspect> + 'a {
         let oldest = (index + 1).saturating_sub(self.rules.of_windows);
-        let flows = self.ports.get(&link).into_iter().flatten();
-        flows.filter_map(move |(&flow, tally)| {
+        flows.filter_map(move |(&(_, flow), tally)| {
             let seen = tally.seen.iter().filter(|(at, _, _)| (oldest..=index).contains(at));
             let (mut first, mut windows, mut packets, mut bytes) = (index, 0, 0u64, 0u64);
             for &(at, more, of) in seen {
@@ -191,8 +195,8 @@ impl Suspects {
         links: impl Iterator<Item = LinkId>,
         destination: u32,
     ) -> Option<u64> {
-        let flows = links.filter_map(|link| self.ports.get(&link)).flatten();
-        let to_it = flows.filter(|(flow, _)| flow.0.dst == destination);
+        let to_it = links.filter_map(|link| self.ports.get(&link));
+        let to_it = to_it.flat_map(|flows| to(flows, destination));
         to_it.filter_map(|(_, tally)| tally.seen.back().map(|&(at, _, _)| at)).max()
     }
 
@@ -217,12 +221,12 @@ impl Suspects {
         });
     }
 
-    pub(crate) const fn tallies(&self) -> &BTreeMap<LinkId, BTreeMap<Flow, Tally>> {
+    pub(crate) const fn tallies(&self) -> &BTreeMap<LinkId, Tallies> {
         &self.ports
     }
 
     pub(crate) fn restore(&mut self, link: LinkId, flow: Flow, tally: Tally) {
-        self.ports.entry(link).or_default().insert(flow, tally);
+        self.ports.entry(link).or_default().insert((flow.0.dst, flow), tally);
     }
 }
 
@@ -245,6 +249,16 @@ impl Tally {
             self.seen.pop_front();
         }
     }
+}
+
+/// A port's flows to one destination.
+fn to(flows: &Tallies, destination: u32) -> impl Iterator<Item = (&(u32, Flow), &Tally)> {
+    let tuple = |it: u32, port, protocol| {
+        let (src, dst, src_port, dst_port) = (it, it, port, port);
+        Flow(weft_topo::hash::FiveTuple { src, dst, src_port, dst_port, protocol })
+    };
+    let (first, last) = (tuple(0, 0, 0), tuple(u32::MAX, u16::MAX, u8::MAX));
+    flows.range((destination, first)..=(destination, last))
 }
 
 /// Whether a flow still crosses the port at which it was sampled.

@@ -111,7 +111,7 @@ impl Controller {
             ports: ports.map(|(&link, history)| (link, history.clone())).collect(),
             samples: tallies
                 .flat_map(|(&link, flows)| {
-                    flows.iter().map(move |(&flow, tally)| (link, flow, tally.clone()))
+                    flows.iter().map(move |(&(_, flow), tally)| (link, flow, tally.clone()))
                 })
                 .collect(),
         }
