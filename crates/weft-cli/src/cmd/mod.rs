@@ -22,6 +22,7 @@ mod monitor;
 mod perf;
 mod ping;
 mod plan;
+mod route;
 mod run;
 mod sim;
 mod stat;
@@ -96,6 +97,7 @@ commands! {
     Ping => ping;
     Plan => plan;
     Coll => coll;
+    Route => route;
     Capture => capture;
     Run => run;
     Device => device;

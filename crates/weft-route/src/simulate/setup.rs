@@ -93,7 +93,7 @@ pub enum SetupError {
 }
 
 impl Setup {
-    /// A cluster whose jobs do this, with a controller, as reported in docs/routing.md.
+    /// A cluster whose jobs do this, with a controller, as reported in docs/design/route.md.
     pub fn new(gpus: u32, collective: Collective) -> Self {
         let (job_servers, side_by_side) = match collective {
             Collective::AllReduce => (32, 8),

@@ -1,0 +1,207 @@
+//! `weft route simulate`: a whole cluster with the controller and without.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use serde_json::json;
+use weft_report::{Cell, Column, Table};
+use weft_route::ControllerConfig;
+use weft_route::simulate::{Collective, Outcome, Setup, Simulation};
+use weft_topo::hash::HashAlgorithm;
+use weft_units::ByteCount;
+
+use crate::output::{Output, render};
+use crate::progress::counting;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  weft route simulate                                   4,096 GPUs, all-reduce, with the controller and without
+  weft route simulate --gpus 16384 --collective all-to-all --busy 50
+  weft route simulate --gpus 131072 --windows 12 --change-every 0
+  weft route simulate --controller on --json | jq '.on.windows[] | {marks, moves}'
+
+Flows share links max-min fairly; jobs begin and end, cables are down, and some jobs' source ports are not \
+planned. docs/design/route.md says what is simulated and what the paper measured.")]
+pub(super) struct Simulate {
+    /// GPUs, each with a NIC, eight in a server
+    #[arg(long, default_value_t = 4096)]
+    gpus: u32,
+    /// What jobs do
+    #[arg(long, value_enum, default_value_t = Which::AllReduce)]
+    collective: Which,
+    /// Sizes that are reported, doubled from the first to the last
+    #[arg(long, default_value = "64MiB..1GiB", value_name = "FROM..TO")]
+    size: String,
+    /// Without the controller, with it, or one after the other
+    #[arg(long, value_enum, default_value_t = Steered::Both)]
+    controller: Steered,
+    /// Servers of a job; 32 for all-reduce, 16 for all-to-all
+    #[arg(long)]
+    job_servers: Option<u32>,
+    /// Servers of a job that stand side by side
+    #[arg(long)]
+    side_by_side: Option<u32>,
+    /// Servers that have a job, in percent
+    #[arg(long)]
+    busy: Option<u32>,
+    /// Jobs that draw source ports at random, in percent
+    #[arg(long)]
+    unplanned: Option<u32>,
+    /// Cables between switches that are down, in thousandths
+    #[arg(long)]
+    failed: Option<u32>,
+    /// Windows of ten seconds
+    #[arg(long)]
+    windows: Option<u64>,
+    /// Windows after which a quarter of the jobs end and others begin; 0 for never
+    #[arg(long)]
+    change_every: Option<u64>,
+    /// How switches hash (`weft list hashes`)
+    #[arg(long, default_value = "crc32")]
+    hash: HashAlgorithm,
+    /// Another of the clusters that are as likely
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Which {
+    /// Rings, one on each rail
+    AllReduce,
+    /// Every server to every other of its job
+    AllToAll,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Steered {
+    /// Without
+    Off,
+    /// With
+    On,
+    /// Both
+    Both,
+}
+
+pub(super) fn run(arguments: &Simulate, output: Output) -> Result<ExitCode> {
+    let setup = setup(arguments)?;
+    let run = |controller: Option<ControllerConfig>| -> Result<Outcome> {
+        let windows = setup.windows;
+        let what = if controller.is_some() { "with the controller" } else { "without it" };
+        let progress = counting(usize::try_from(windows).unwrap_or(usize::MAX), what);
+        let mut simulation = Simulation::new(Setup { controller, ..setup.clone() })?;
+        for _ in 0..windows {
+            simulation.step()?;
+            // What it says is for the page of `weft route serve`.
+            drop(simulation.take_events());
+            progress.inc(1);
+        }
+        progress.finish_and_clear();
+        Ok(simulation.outcome())
+    };
+    let wanted = |which| arguments.controller == which || arguments.controller == Steered::Both;
+    let off = wanted(Steered::Off).then(|| run(None)).transpose()?;
+    let on = wanted(Steered::On).then(|| run(setup.controller.clone())).transpose()?;
+    output.value(&json!({ "off": off, "on": on }), || text(off.as_ref(), on.as_ref()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn setup(arguments: &Simulate) -> Result<Setup> {
+    let collective = match arguments.collective {
+        Which::AllReduce => Collective::AllReduce,
+        Which::AllToAll => Collective::AllToAll,
+    };
+    let mut setup = Setup::new(arguments.gpus, collective);
+    setup.sizes = sizes(&arguments.size)?;
+    setup.hash = arguments.hash;
+    setup.seed = arguments.seed;
+    let set = |to: &mut u32, value: Option<u32>| *to = value.unwrap_or(*to);
+    set(&mut setup.job_servers, arguments.job_servers);
+    set(&mut setup.side_by_side, arguments.side_by_side);
+    set(&mut setup.busy_percent, arguments.busy);
+    set(&mut setup.unplanned_percent, arguments.unplanned);
+    set(&mut setup.failed_per_mille, arguments.failed);
+    setup.windows = arguments.windows.unwrap_or(setup.windows);
+    setup.change_every = arguments.change_every.unwrap_or(setup.change_every);
+    Ok(setup)
+}
+
+/// `64MiB..1GiB` as five sizes; one size as itself.
+fn sizes(text: &str) -> Result<Vec<ByteCount>> {
+    let (from, to) = text.split_once("..").unwrap_or((text, text));
+    let (from, to): (ByteCount, ByteCount) = (from.parse()?, to.parse()?);
+    if from == ByteCount::ZERO || from > to {
+        bail!("sizes {text:?} go from nothing or downward; an example is 64MiB..1GiB");
+    }
+    let doubled = std::iter::successors(Some(from), |size| Some(ByteCount(size.0.checked_mul(2)?)));
+    Ok(doubled.take_while(|&size| size <= to).collect())
+}
+
+fn text(off: Option<&Outcome>, on: Option<&Outcome>) -> String {
+    let mut text = String::new();
+    let mut line = |it: String| writeln!(text, "{it}").expect("writing to a string cannot fail");
+    if let Some(any) = on.or(off) {
+        line(format!(
+            "{} routers, {} flows, {} windows of 10 s",
+            any.routers,
+            any.flows,
+            any.windows.len()
+        ));
+    }
+    let mut table = Table::new(vec![
+        Column::text("", "what"),
+        Column::number("off", "off"),
+        Column::number("on", "on"),
+        Column::number("change", "change_percent"),
+    ]);
+    let mut row = |what: String, show: &dyn Fn(f64) -> String, value: &dyn Fn(&Outcome) -> f64| {
+        let cell = |outcome: Option<&Outcome>| {
+            outcome.map(value).map_or_else(Cell::missing, |it| Cell::new(show(it), it))
+        };
+        let change = off.zip(on).map(|(off, on)| 100.0 * (value(on) / value(off) - 1.0));
+        let change = change.filter(|it| it.is_finite());
+        let change = change.map_or_else(Cell::missing, |it| Cell::new(format!("{it:+.1} %"), it));
+        table.push(vec![Cell::new(what, ""), cell(off), cell(on), change]);
+    };
+    let sizes = on.or(off).map_or(&[][..], |outcome| &outcome.bandwidth);
+    for (place, (size, _)) in sizes.iter().enumerate() {
+        let gigabytes = |it: f64| format!("{:.2} GB/s", it / 1e9);
+        row(format!("bus bandwidth, {}", ByteCount(*size)), &gigabytes, &|it| {
+            it.bandwidth[place].1
+        });
+    }
+    let whole = |it: f64| format!("{it:.0}");
+    row("alarms, once a minute".into(), &whole, &|it| it.alarms as f64);
+    row("seconds of congested ports".into(), &whole, &|it| it.congested_seconds as f64);
+    row("marks in the last window".into(), &whole, &|it| {
+        it.windows.last().map_or(0.0, |window| window.marks as f64)
+    });
+    line(render(&table));
+    if let Some(Outcome { stats, .. }) = on {
+        let [none, one, two, three] = stats.cleared_after;
+        line(format!(
+            "{} moves, {} kept, {} undone, {} refused",
+            stats.moves, stats.kept, stats.undone, stats.refused
+        ));
+        line(format!(
+            "alarms over without a move {none}, after one round {one}, two {two}, three {three}; left alone {}",
+            stats.gave_up
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_double_from_the_first_to_the_last() {
+        let mib =
+            |counts: &[u64]| -> Vec<_> { counts.iter().map(|&it| ByteCount::mib(it)).collect() };
+        assert_eq!(sizes("64MiB..1GiB").unwrap(), mib(&[64, 128, 256, 512, 1024]));
+        assert_eq!(sizes("8MiB").unwrap(), mib(&[8]));
+        assert!(sizes("2MiB..1MiB").is_err() && sizes("0..1MiB").is_err());
+    }
+}

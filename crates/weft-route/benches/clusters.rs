@@ -1,0 +1,74 @@
+//! Whole clusters with the controller and without: Astral's figures 8 and 9.
+//!
+//! `cargo bench -p weft-route --bench clusters -- [rows by number …]`; `weft route simulate` runs the
+//! same with other numbers.
+
+use std::time::Instant as Clock;
+
+use weft_route::simulate::{Collective, Outcome, Setup, Simulation};
+
+/// Clusters of the paper's size and beyond.
+fn rows() -> Vec<Setup> {
+    let all_reduce = |gpus| Setup::new(gpus, Collective::AllReduce);
+    vec![
+        all_reduce(4096),
+        Setup { busy_percent: 50, windows: 30, ..Setup::new(4096, Collective::AllToAll) },
+        all_reduce(16_384),
+        Setup { windows: 16, change_every: 0, ..all_reduce(131_072) },
+    ]
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
+fn clock() -> Clock {
+    Clock::now()
+}
+
+fn main() {
+    let asked: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
+    for (number, setup) in rows().into_iter().enumerate() {
+        if !asked.is_empty() && !asked.contains(&number) {
+            continue;
+        }
+        let began = clock();
+        let off = run(Setup { controller: None, ..setup.clone() });
+        let without = began.elapsed().as_secs_f64();
+        let began = clock();
+        let on = run(setup.clone());
+        let with = began.elapsed().as_secs_f64();
+        println!(
+            "{number}: {} GPUs, {:?}: {} routers, {} flows, {} windows; {without:.1} s without, {with:.1} s with",
+            setup.gpus, setup.collective, on.routers, on.flows, setup.windows
+        );
+        show(&off, &on);
+    }
+}
+
+fn run(setup: Setup) -> Outcome {
+    Simulation::new(setup).expect("a cluster that can be built").run().expect("its jobs start")
+}
+
+fn show(off: &Outcome, on: &Outcome) {
+    for ((size, without), (_, with)) in off.bandwidth.iter().zip(&on.bandwidth) {
+        println!(
+            "  {:>5} MiB: {:.2} -> {:.2} GB/s, {:+.1} %",
+            size >> 20,
+            without / 1e9,
+            with / 1e9,
+            100.0 * (with / without - 1.0)
+        );
+    }
+    let change = |off: u64, on: u64| 100.0 * (on as f64 / off.max(1) as f64 - 1.0);
+    println!(
+        "  congested port seconds {} -> {} ({:+.0} %), alarms {} -> {} ({:+.0} %)",
+        off.congested_seconds,
+        on.congested_seconds,
+        change(off.congested_seconds, on.congested_seconds),
+        off.alarms,
+        on.alarms,
+        change(off.alarms, on.alarms)
+    );
+    let marks: Vec<String> =
+        on.windows.iter().take(12).map(|row| (row.marks / 1000).to_string()).collect();
+    println!("  thousand marks, window by window: {}", marks.join(" "));
+    println!("  {:?}", on.stats);
+}
