@@ -12,7 +12,7 @@ fn rows() -> Vec<Setup> {
     let all_reduce = |gpus| Setup::new(gpus, Collective::AllReduce);
     vec![
         all_reduce(4096),
-        Setup { busy_percent: 50, windows: 30, ..Setup::new(4096, Collective::AllToAll) },
+        Setup { busy_percent: 50, windows: 16, ..Setup::new(1024, Collective::AllToAll) },
         all_reduce(16_384),
         Setup { windows: 16, change_every: 0, ..all_reduce(131_072) },
     ]
