@@ -32,6 +32,7 @@ bench: ## Measure: simulator speed and memory, guests' start, real packets and R
 	$(CARGO) bench --package weft-sim --bench leaf_spine
 	$(CARGO) bench --package weft-transport --bench engine
 	$(CARGO) bench --package weft-plan --bench ports
+	$(CARGO) bench --package weft-wire --bench sflow
 	$(CARGO) bench --package weft-rnic --bench pvdma
 	$(CARGO) bench --package weft-vpc --bench policy
 	$(CARGO) bench --package weft-vpc --bench seal

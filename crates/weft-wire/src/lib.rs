@@ -60,6 +60,7 @@ mod packet;
 mod rdma;
 mod seal;
 mod setup;
+pub mod sflow;
 pub mod spec;
 mod udp;
 mod virtio_net;

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
 use weft_wire::checksum::Checksum;
+use weft_wire::sflow::{Datagram, DatagramWriter, Sample, SampledPacket, SflowError};
 use weft_wire::{
     ChannelOffer, EthernetHeader, FrameHeader, Ipv4Header, Ipv6Header, Packet, ParseError,
     RdmaHeader, RemoteBody, SealHeader, UdpHeader, VirtioNetHeader, VxlanHeader,
@@ -191,4 +192,43 @@ pub fn seal(bytes: &[u8]) -> Result<(), ParseError> {
     again.header.emit(&mut out);
     assert_stable(&again, &out, SealHeader::parse);
     Ok(())
+}
+
+/// A datagram is read to its end without a panic, and samples that were read are written as the same values.
+pub fn sflow(bytes: &[u8]) -> Result<(), SflowError> {
+    let datagram = Datagram::parse(bytes)?;
+    let mut out = vec![0; bytes.len() + 64];
+    let Datagram { agent, sub_agent, sequence, uptime_ms, samples } = datagram;
+    let mut writer = DatagramWriter::new(&mut out, agent, sub_agent, sequence, uptime_ms);
+    let mut written = Vec::new();
+    let mut first_error = Ok(());
+    for sample in samples {
+        match sample {
+            // Only the expanded form has room for larger indices.
+            Ok(Sample::Flow(flow)) if flow.source.kind < 256 && flow.source.index < 1 << 24 => {
+                if let Some(header) = flow.header {
+                    let _ = SampledPacket::parse(&header);
+                }
+                assert!(writer.flow(&flow), "it takes no more bytes than it came in");
+                written.push(flow);
+            }
+            Ok(Sample::Counters(counters)) => {
+                let _ = counters.interface();
+            }
+            Ok(_) => {}
+            Err(error) => first_error = first_error.and(Err(error)),
+        }
+    }
+    let length = writer.finish();
+    let again = Datagram::parse(&out[..length]).expect("what was written is accepted");
+    assert_eq!((again.agent, again.sequence), (agent, sequence));
+    for (sample, flow) in again.samples.zip(&written) {
+        let Ok(Sample::Flow(sample)) = sample else { panic!("{sample:?} instead of {flow:?}") };
+        let compact =
+            |index| matches!(index, weft_wire::sflow::Interface::Index(index) if index >= 1 << 30);
+        if !compact(flow.input) && !compact(flow.output) {
+            assert_eq!((sample.header, sample.rate), (flow.header, flow.rate));
+        }
+    }
+    first_error
 }

@@ -1,0 +1,166 @@
+use core::net::{IpAddr, Ipv6Addr};
+use std::vec::Vec;
+
+use super::*;
+use crate::Ecn;
+
+/// A datagram put together by hand from the standard's XDR: an IPv4 agent, one expanded flow sample with
+/// an extended-router record before the raw header, one sample of another enterprise, one counter sample.
+fn by_hand() -> Vec<u8> {
+    let words =
+        |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
+    let mut frame = [0; 42];
+    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    // IPv4, CE, UDP, 10.1.0.2 to 10.2.0.2, ports 50000 and 4791.
+    frame[14..16].copy_from_slice(&[0x45, 0x03]);
+    frame[23] = 17;
+    frame[26..34].copy_from_slice(&[10, 1, 0, 2, 10, 2, 0, 2]);
+    frame[34..38].copy_from_slice(&[0xc3, 0x50, 0x12, 0xb7]);
+    let raw = [words(&[1, 60, ETHERNET, 1518, 4, 42]), frame.to_vec(), vec![0; 2]].concat();
+    let router = words(&[1002, 16, 1, 0x0a00_0001, 24, 24]);
+    let flow = [words(&[7, 0, 3, 400, 8000, 2, 0, 3, 0, 0, 2]), router, raw].concat();
+    let mut counters = words(&[9, 5, 1, 1, 88, 5, 6]);
+    counters.extend_from_slice(&100_000_000_000_u64.to_be_bytes());
+    counters.extend_from_slice(&words(&[
+        1, 3, 0, 1_000_000, 1, 2, 3, 4, 5, 6, 1, 2, 7, 8, 9, 10, 11, 0,
+    ]));
+    let sample = |format: u32, body: &[u8]| {
+        [words(&[format, u32::try_from(body.len()).unwrap()]), body.to_vec()].concat()
+    };
+    [
+        words(&[5, 1, 0x0a00_0009, 1, 77, 60_000, 3]),
+        sample(3, &flow),
+        sample(4413 << 12 | 1, &[0; 4]),
+        sample(2, &counters),
+    ]
+    .concat()
+}
+
+#[test]
+fn a_datagram_put_together_by_hand_reads_as_it_says() {
+    let bytes = by_hand();
+    let datagram = Datagram::parse(&bytes).unwrap();
+    assert_eq!(datagram.agent, IpAddr::from([10, 0, 0, 9]));
+    assert_eq!((datagram.sub_agent, datagram.sequence, datagram.uptime_ms), (1, 77, 60_000));
+    let samples: Vec<Sample<'_>> = datagram.samples.map(Result::unwrap).collect();
+    let [
+        Sample::Flow(flow),
+        Sample::Other { enterprise: 4413, format: 1 },
+        Sample::Counters(counters),
+    ] = samples[..]
+    else {
+        panic!("{samples:?}");
+    };
+    assert_eq!((flow.sequence, flow.source), (7, Source::interface(3)));
+    assert_eq!((flow.rate, flow.pool, flow.drops), (400, 8000, 2));
+    assert_eq!((flow.input, flow.output), (Interface::Index(3), Interface::Unknown));
+    let header = flow.header.unwrap();
+    assert_eq!((header.protocol, header.frame_len, header.stripped), (ETHERNET, 1518, 4));
+    let packet = SampledPacket::parse(&header).unwrap();
+    assert_eq!((packet.source, packet.destination), ([10, 1, 0, 2].into(), [10, 2, 0, 2].into()));
+    assert_eq!((packet.protocol, packet.ports), (17, (50_000, 4791)));
+    assert_eq!(packet.ecn, Ecn::CongestionExperienced);
+    let counted = counters.interface().unwrap().unwrap();
+    assert_eq!((counted.index, counted.speed, counted.is_up()), (5, 100_000_000_000, true));
+    assert_eq!((counted.in_octets, counted.in_unknown), (1_000_000, 6));
+    assert_eq!((counted.out_octets, counted.out_errors), (0x1_0000_0002, 11));
+}
+
+#[test]
+fn what_is_written_reads_back() {
+    let counters =
+        IfCounters { index: 4, out_octets: u64::MAX, promiscuous: 1, ..IfCounters::default() };
+    for (length, agent) in [(0, [10, 0, 0, 1].into()), (61, IpAddr::from(Ipv6Addr::LOCALHOST))] {
+        let bytes = vec![0xa5; length];
+        let header = RawHeader { protocol: ETHERNET, frame_len: 9000, stripped: 0, bytes: &bytes };
+        let sample = FlowSample {
+            sequence: 1,
+            source: Source { kind: 0, index: 0x00ff_ffff },
+            rate: 16,
+            pool: u32::MAX,
+            drops: 3,
+            input: Interface::Several(5),
+            output: Interface::Dropped(256),
+            header: (length > 0).then_some(header),
+        };
+        let mut buffer = [0; 300];
+        let mut writer = DatagramWriter::new(&mut buffer, agent, 2, 3, 4);
+        assert!(writer.flow(&sample));
+        assert!(writer.counters(8, Source::interface(4), &counters));
+        assert_eq!(writer.samples(), 2);
+        let length = writer.finish();
+        let datagram = Datagram::parse(&buffer[..length]).unwrap();
+        assert_eq!((datagram.agent, datagram.sequence), (agent, 3));
+        let mut samples = datagram.samples;
+        assert_eq!(samples.next(), Some(Ok(Sample::Flow(sample))));
+        let Some(Ok(Sample::Counters(counted))) = samples.next() else { panic!("no counters") };
+        assert_eq!((counted.sequence, counted.interface()), (8, Ok(Some(counters))));
+        assert_eq!(samples.next(), None);
+    }
+}
+
+#[test]
+fn a_sample_that_does_not_fit_leaves_no_trace() {
+    let mut buffer = [0; 150];
+    let mut writer = DatagramWriter::new(&mut buffer, [10, 0, 0, 1].into(), 0, 1, 0);
+    assert!(writer.counters(1, Source::interface(1), &IfCounters::default()));
+    assert!(!writer.counters(2, Source::interface(2), &IfCounters::default()));
+    let length = writer.finish();
+    assert_eq!(Datagram::parse(&buffer[..length]).unwrap().samples.count(), 1);
+}
+
+#[test]
+fn a_bad_sample_does_not_take_the_good_ones_with_it() {
+    let mut bytes = by_hand();
+    // The flow sample's rate; it begins after the datagram's 28 bytes and its own 8.
+    bytes[28 + 8 + 12..][..4].fill(0);
+    let samples: Vec<_> = Datagram::parse(&bytes).unwrap().samples.collect();
+    assert_eq!(samples[0], Err(SflowError::ZeroRate));
+    assert!(matches!(samples[2], Ok(Sample::Counters(_))), "{samples:?}");
+}
+
+#[test]
+fn what_is_not_sflow_5_says_why() {
+    let bytes = by_hand();
+    let parse = |bytes: &[u8]| Datagram::parse(bytes).unwrap_err();
+    assert_eq!(parse(&[]), SflowError::Truncated { needed: 4, got: 0 });
+    let other = [&[0, 0, 0, 4], &bytes[4..]].concat();
+    assert_eq!(parse(&other), SflowError::WrongVersion { got: 4 });
+    let nameless = [&bytes[..4], &[0, 0, 0, 9], &bytes[8..]].concat();
+    assert_eq!(parse(&nameless), SflowError::UnknownAddressType { got: 9 });
+    let boastful = [&bytes[..24], &[0xff; 4]].concat();
+    assert_eq!(parse(&boastful), SflowError::TooMany { announced: u32::MAX, got: 0 });
+    // Cut anywhere, it is an error or fewer samples, and never a panic.
+    for length in 0..bytes.len() {
+        let cut = Datagram::parse(&bytes[..length]);
+        assert!(
+            cut.is_err() || cut.unwrap().samples.any(|sample| sample.is_err()),
+            "cut at {length}"
+        );
+    }
+}
+
+#[test]
+fn a_packet_is_found_behind_vlan_tags_and_fragments_have_no_ports() {
+    let ipv4 = |fragment: u16| {
+        let mut bytes = [0; 24];
+        bytes[0] = 0x45;
+        bytes[6..8].copy_from_slice(&fragment.to_be_bytes());
+        bytes[9] = 6;
+        bytes[20..].copy_from_slice(&[0, 80, 1, 0]);
+        bytes
+    };
+    let raw = |protocol, bytes: &[u8]| {
+        SampledPacket::parse(&RawHeader { protocol, frame_len: 64, stripped: 0, bytes })
+    };
+    let tagged = |tags: &[u8]| [&[0; 12], tags, &[0x08, 0x00], &ipv4(0x4000)].concat();
+    assert_eq!(raw(ETHERNET, &tagged(&[])).unwrap().ports, (80, 256));
+    assert_eq!(
+        raw(ETHERNET, &tagged(&[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2])).unwrap().ports,
+        (80, 256)
+    );
+    assert_eq!(raw(ETHERNET, &tagged(&[0x86, 0xdd])), None);
+    assert_eq!(raw(IPV4, &ipv4(0x2000)).unwrap().ports, (0, 0));
+    assert_eq!(raw(IPV4, &ipv4(0)[..22]), None);
+    assert_eq!(raw(12, &ipv4(0)), None);
+}
