@@ -74,7 +74,7 @@ want_absent() {
 
 # Without these the lab's tests are skipped and the demo runs on loopback.
 want_lab() {
-    find_absent ip:iproute2 tc:iproute2 nft:nftables ethtool:ethtool iperf3:iperf3 ping:iputils-ping
+    find_absent ip:iproute2 tc:iproute2 nft:nftables ethtool:ethtool iperf3:iperf3 ping:iputils-ping vtysh:frr
     want_absent "labs of network namespaces"
 }
 

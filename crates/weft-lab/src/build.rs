@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::fabric::{Fabric, Link, Node, NodeKind, Port};
 use crate::namespace::{enter, write_sysctl};
 use crate::tool::{ETHTOOL, IP};
-use crate::{LabError, LabSpec, routes};
+use crate::{LabError, LabSpec, Routing, frr, routes};
 
 /// `net.ipv4.fib_multipath_hash_policy`: fields of our choice, always dissected from the packet.
 /// Policy 1 would believe the random hash that a connected socket stamps on its packets.
@@ -28,12 +28,15 @@ pub(crate) fn build(spec: &LabSpec, fabric: &Fabric) -> Result<(), LabError> {
     IP.run(&["-batch", "-"], &namespaces)?;
     // Before any device exists: ignore_routes_with_linkdown set after a failure does not rebalance.
     for node in &fabric.nodes {
-        enter(&node.namespace, || configure_kernel(node))??;
+        enter(&node.namespace, || configure_kernel(node, spec.routing))??;
     }
     let cables: String = fabric.links.iter().map(|link| cable(fabric, spec, link)).collect();
     IP.run(&["-batch", "-"], &cables)?;
     for (index, node) in fabric.nodes.iter().enumerate() {
-        let setup = addresses(fabric, index) + &routes::initial(fabric, index);
+        let mut setup = addresses(fabric, index);
+        if spec.routing == Routing::Static || node.kind == NodeKind::Host {
+            setup += &routes::initial(fabric, index);
+        }
         enter(&node.namespace, || IP.run(&["-batch", "-"], &setup))??;
     }
     if !spec.offloads {
@@ -41,7 +44,11 @@ pub(crate) fn build(spec: &LabSpec, fabric: &Fabric) -> Result<(), LabError> {
             set_segmentation(fabric, port, false)?;
         }
     }
-    fabric.nodes.iter().try_for_each(await_carrier)
+    fabric.nodes.iter().try_for_each(await_carrier)?;
+    match spec.routing {
+        Routing::Static => Ok(()),
+        Routing::Frr => frr::start(spec, fabric),
+    }
 }
 
 /// Waits until every device of a node has its carrier. The kernel notices it some time after the
@@ -94,12 +101,14 @@ pub(crate) fn set_segmentation(fabric: &Fabric, port: &Port, on: bool) -> Result
     Ok(())
 }
 
-fn configure_kernel(node: &Node) -> Result<(), LabError> {
+fn configure_kernel(node: &Node, routing: Routing) -> Result<(), LabError> {
+    // FRR's sessions go over link-local addresses, and its routes' next hops are such.
+    let disable_ipv6 = node.kind == NodeKind::Host || routing == Routing::Static;
     for scope in ["all", "default"] {
         // Neighbour discovery and router solicitations would be the only traffic on idle links.
         let ipv6 = format!("ipv6/conf/{scope}/disable_ipv6");
         if Path::new("/proc/sys/net").join(&ipv6).exists() {
-            write_sysctl(&ipv6, "1")?;
+            write_sysctl(&ipv6, if disable_ipv6 { "1" } else { "0" })?;
         }
         // Replies may come back over another spine than the one a packet left by.
         write_sysctl(&format!("ipv4/conf/{scope}/rp_filter"), "0")?;

@@ -45,6 +45,11 @@ pub enum LabError {
         "this kernel has no net.ipv4.fib_multipath_hash_seed (Linux 6.11 brought it): which port takes which spine cannot be computed"
     )]
     Unpredictable,
+    /// Which way packets go is not the lab's decision.
+    #[error(
+        "this lab's routes are FRR's: `weft route explain --from-lab` follows a flow through the tables as they are installed"
+    )]
+    RoutesOfItsOwn,
     /// The operating system refused.
     #[error("cannot {what}: {source}")]
     Io {

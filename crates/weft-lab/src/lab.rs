@@ -11,8 +11,8 @@ use crate::fabric::{Fabric, Node};
 use crate::state::{self, State};
 use crate::tool::IP;
 use crate::{
-    Direction, Flow, Impairment, LabError, LabSpec, LinkState, build, impair, namespace,
-    requirements, routes,
+    Direction, Flow, Impairment, LabError, LabSpec, LinkState, Routing, build, frr, impair,
+    namespace, requirements, routes,
 };
 
 const PREFIX: &str = "weft-";
@@ -34,6 +34,9 @@ impl Lab {
     pub fn up(spec: &LabSpec) -> Result<Self, LabError> {
         let fabric = Fabric::new(spec)?;
         requirements::check()?;
+        if spec.routing == Routing::Frr {
+            frr::check()?;
+        }
         Self::remove_abandoned();
         if Self::list().contains(&spec.name) {
             return Err(LabError::Exists { name: spec.name.clone() });
@@ -256,12 +259,20 @@ impl Lab {
         Ok(())
     }
 
-    /// Recomputes every leaf's routes around the links that are down, as a routing protocol would.
+    /// Recomputes every leaf's routes around the links that are down, as a routing protocol would; where
+    /// FRR does, waits until it has.
     ///
     /// # Errors
-    /// `Command` when the kernel refuses a route.
+    /// `Command` when the kernel refuses a route, or when FRR does not find all within 40 s.
     pub fn converge(&mut self) -> Result<(), LabError> {
-        for leaf in 0..self.fabric.leaves() {
+        if self.state.spec.routing == Routing::Frr {
+            frr::await_routes(&self.fabric, |link| !self.state.links[link].down)?;
+        }
+        let leaves = match self.state.spec.routing {
+            Routing::Static => self.fabric.leaves(),
+            Routing::Frr => 0,
+        };
+        for leaf in 0..leaves {
             let batch = routes::leaf(&self.fabric, leaf, |link| !self.state.links[link].down);
             let namespace = &self.fabric.leaf(leaf).namespace;
             namespace::enter(namespace, || IP.run(&["-batch", "-"], &batch))??;
@@ -276,10 +287,14 @@ impl Lab {
     /// when both hosts share a leaf or no spine is left.
     ///
     /// # Errors
-    /// `Unpredictable` on a kernel without settable hash seeds.
+    /// `Unpredictable` on a kernel without settable hash seeds; `RoutesOfItsOwn` where FRR runs.
     pub fn spine_of(&self, flow: &Flow) -> Result<Option<usize>, LabError> {
         if !build::hash_seed_supported() {
             return Err(LabError::Unpredictable);
+        }
+        if self.state.spec.routing == Routing::Frr {
+            // The order of next hops is FRR's, and only the kernel's tables tell it.
+            return Err(LabError::RoutesOfItsOwn);
         }
         let (leaf, other) =
             (self.fabric.leaf_of(flow.source), self.fabric.leaf_of(flow.destination));

@@ -4,9 +4,9 @@ use std::fs;
 
 use serde::Serialize;
 
-use crate::LabError;
 use crate::build::hash_seed_supported;
 use crate::tool::{ETHTOOL, IP, NFT, TC, Tool};
+use crate::{LabError, frr};
 
 /// Linux capabilities, by bit (`linux/capability.h`).
 const CAP_NET_ADMIN: u32 = 12;
@@ -39,6 +39,12 @@ pub fn requirements() -> Vec<Requirement> {
         essential: true,
         fix: format!("apt-get install {package}"),
     }));
+    all.push(Requirement {
+        name: "FRR".into(),
+        met: frr::is_installed(),
+        essential: false,
+        fix: "apt-get install frr".into(),
+    });
     all.push(Requirement {
         name: "settable multipath hash seed".into(),
         met: hash_seed_supported(),

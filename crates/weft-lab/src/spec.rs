@@ -4,6 +4,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 
+/// Where a lab's routers have their routes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Routing {
+    /// The lab writes them, and [`Lab::converge`](crate::Lab::converge) writes them anew.
+    #[default]
+    Static,
+    /// FRR in each router: BGP, which finds its way around failures by itself.
+    Frr,
+}
+
 /// The size and the constants of a lab. Two labs with equal specifications forward equally.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,10 +35,13 @@ pub struct LabSpec {
     /// network cards do. Off costs about 10 times the cycles for a byte and puts single packets on
     /// every link; a port with loss always sends single packets.
     pub offloads: bool,
+    /// Where routes come from.
+    #[serde(default)]
+    pub routing: Routing,
 }
 
 impl LabSpec {
-    /// Two leaves with one host each, four spines, MTU 1500, offloads on.
+    /// Two leaves with one host each, four spines, MTU 1500, offloads on, static routes.
     pub fn named(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -37,6 +51,7 @@ impl LabSpec {
             seed: 1,
             mtu: 1500,
             offloads: true,
+            routing: Routing::Static,
         }
     }
 

@@ -70,10 +70,16 @@ impl State {
     }
 }
 
+/// Where the programs of the lab called `name` keep their files.
+pub(crate) fn folder_of(name: &str) -> PathBuf {
+    Path::new(FOLDER).join(format!("{name}.d"))
+}
+
 /// Forgets the lab called `name`.
 pub(crate) fn remove(name: &str) {
     // Whatever is left is found by its namespaces, so a file that will not go is no failure.
     let _ = fs::remove_file(path(name));
+    let _ = fs::remove_dir_all(folder_of(name));
 }
 
 /// Names of the labs that have a state file, in order.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use serde_json::json;
-use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss};
+use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss, Routing};
 use weft_units::{BitRate, ByteCount};
 
 use crate::output::{Output, render};
@@ -49,6 +49,7 @@ Examples:
   sudo weft lab up                                  two hosts behind two leaves, four spines
   sudo weft lab up --leaves 4 --spines 8 --hosts 2
   sudo weft lab up --spines 6 --hosts 4 --rate 100Mbps --spine-rate 4=10Mbps,5=10Mbps
+  sudo weft lab up --routing frr                    routers that speak BGP
   sudo weft lab up --name other --spines 2          beside the first one")]
     Up(Up),
     /// Run a scenario on real packets, beside the simulator: the same network, flows and engine
@@ -152,6 +153,9 @@ struct Up {
     /// Put single packets on every link instead of large segments: slower, and more like a cable
     #[arg(long)]
     no_offloads: bool,
+    /// Where routes come from: `static`, or `frr` for BGP
+    #[arg(long, value_name = "static|frr", default_value = "static", value_parser = routing)]
+    routing: Routing,
     #[command(flatten)]
     rates: rates::Rates,
 }
@@ -211,6 +215,14 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn routing(text: &str) -> Result<Routing, String> {
+    match text {
+        "static" => Ok(Routing::Static),
+        "frr" => Ok(Routing::Frr),
+        other => Err(format!("{other:?} is neither `static` nor `frr`")),
+    }
+}
+
 fn up(name: &str, size: &Up, output: Output) -> Result<()> {
     let spec = LabSpec {
         leaves: size.leaves,
@@ -219,6 +231,7 @@ fn up(name: &str, size: &Up, output: Output) -> Result<()> {
         seed: size.seed,
         mtu: size.mtu,
         offloads: !size.no_offloads,
+        routing: size.routing,
         ..LabSpec::named(name)
     };
     size.rates.check(&spec)?;

@@ -1,0 +1,232 @@
+//! Routers that speak BGP: FRR's zebra and bgpd in each of them, sessions over link-local addresses
+//! ("unnumbered"), a private AS number a router, as in RFC 7938.
+//!
+//! Leaves announce each host's network and, for control by destination, each host's address as a /32. What
+//! FRR computes is not what the kernel has: read the kernel's tables. FRR 8.4 was seen to lose members of
+//! nexthop objects for good when a link flapped (FRR issue 14481), so zebra is told not to use objects.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::fabric::{Fabric, Node, NodeKind};
+use crate::namespace::enter;
+use crate::state::folder_of;
+use crate::tool::{IP, Tool};
+use crate::{Lab, LabError, LabSpec, Routing};
+
+/// Where Debian's package has the daemons.
+const DAEMONS: &str = "/usr/lib/frr";
+/// What asks them.
+pub(crate) const VTYSH: Tool = Tool { name: "vtysh", package: "frr" };
+
+const CHOWN: Tool = Tool { name: "chown", package: "coreutils" };
+
+/// The first of the AS numbers for private use (RFC 6996).
+const FIRST_AS: usize = 64_512;
+
+/// How long daemons may take to find all routes. Debian's FRR 8.4 takes up to 6 s for router
+/// advertisements, which unnumbered sessions learn their neighbours from.
+const PATIENCE: Duration = Duration::from_secs(40);
+const POLL: Duration = Duration::from_millis(50);
+
+/// # Errors
+/// `MissingTool` without FRR.
+pub(crate) fn check() -> Result<(), LabError> {
+    if is_installed() {
+        Ok(())
+    } else {
+        Err(LabError::MissingTool { tool: "bgpd", package: "frr" })
+    }
+}
+
+/// Whether zebra and bgpd are there.
+pub(crate) fn is_installed() -> bool {
+    VTYSH.is_installed()
+        && ["zebra", "bgpd"].iter().all(|name| Path::new(DAEMONS).join(name).is_file())
+}
+
+/// Starts the daemons of every router and waits until all routes are installed.
+///
+/// # Errors
+/// `Io` or `Command` when one does not start, or when routes are missing after [`PATIENCE`].
+pub(crate) fn start(spec: &LabSpec, fabric: &Fabric) -> Result<(), LabError> {
+    for index in fabric.hosts()..fabric.nodes.len() {
+        let node = &fabric.nodes[index];
+        let folder = folder(&spec.name, &node.name);
+        let write = |name: &str, text: &str| {
+            let path = folder.join(name);
+            fs::write(&path, text).map_err(LabError::io(format!("write {}", path.display())))
+        };
+        fs::create_dir_all(&folder).map_err(LabError::io(format!("make {}", folder.display())))?;
+        write("zebra.conf", &zebra_configuration(node))?;
+        write("bgpd.conf", &bgpd_configuration(fabric, index))?;
+        // Its daemons give up root for this user of Debian's package.
+        CHOWN.run(&["-R", "frr:frr", &folder.to_string_lossy()], "")?;
+        for daemon in ["zebra", "bgpd"] {
+            start_daemon(daemon, node, &folder)?;
+        }
+    }
+    await_routes(fabric, |_| true)
+}
+
+/// Where a router's daemons have their files and sockets.
+pub(crate) fn folder(lab: &str, node: &str) -> PathBuf {
+    folder_of(lab).join(node)
+}
+
+fn start_daemon(name: &str, node: &Node, folder: &Path) -> Result<(), LabError> {
+    let path = |file: &str| folder.join(file).to_string_lossy().into_owned();
+    let mut command = Command::new(Path::new(DAEMONS).join(name));
+    // No port to be asked at: the socket in the folder is enough.
+    command.args(["--daemon", "--vty_port", "0"]);
+    command.args(["--config_file".into(), path(&format!("{name}.conf"))]);
+    command.args(["--pid_file".into(), path(&format!("{name}.pid"))]);
+    command.args(["--vty_socket".into(), folder.to_string_lossy().into_owned()]);
+    command.args(["--socket".into(), path("zserv.api")]);
+    command.stdin(Stdio::null());
+    let output = enter(&node.namespace, || command.output())?
+        .map_err(LabError::io(format!("run {name} in {}", node.namespace)))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(LabError::Command { command: format!("{name} in {}", node.namespace), stderr })
+}
+
+fn zebra_configuration(node: &Node) -> String {
+    format!("hostname {}\nno zebra nexthop kernel enable\n", node.name)
+}
+
+fn bgpd_configuration(fabric: &Fabric, index: usize) -> String {
+    let node = &fabric.nodes[index];
+    let mut text = format!("hostname {}\n", node.name);
+    let mut line =
+        |line: String| writeln!(text, "{line}").expect("writing to a string cannot fail");
+    line(format!("router bgp {}", FIRST_AS + index - fabric.hosts()));
+    let router_id = Ipv4Addr::from_bits(0x0a00_0000 + u32::try_from(index + 1).unwrap_or(1));
+    line(format!(" bgp router-id {router_id}"));
+    // Whoever is cabled here is trusted; a leaf hears of a prefix from spines of different AS numbers.
+    line(" no bgp ebgp-requires-policy".into());
+    line(" no bgp network import-check".into());
+    line(" bgp bestpath as-path multipath-relax".into());
+    line(" timers bgp 1 3".into());
+    let ports = |link: &&crate::Link| [link.near.node, link.far.node].contains(&index);
+    let (hosts, routers): (Vec<_>, Vec<_>) =
+        fabric.links.iter().filter(ports).partition(|link| link.near.node < fabric.hosts());
+    for link in &routers {
+        let device = if link.near.node == index { &link.near.device } else { &link.far.device };
+        line(format!(" neighbor {device} interface v6only remote-as external"));
+        line(format!(" neighbor {device} timers connect 1"));
+        line(format!(" neighbor {device} advertisement-interval 0"));
+    }
+    line(" address-family ipv4 unicast".into());
+    for link in &hosts {
+        let address = link.near.address;
+        let network = Ipv4Addr::from_bits(address.to_bits() & !0xff);
+        line(format!("  network {network}/24"));
+        line(format!("  network {address}/32"));
+    }
+    line("  maximum-paths 256".into());
+    for link in &routers {
+        let device = if link.near.node == index { &link.near.device } else { &link.far.device };
+        line(format!("  neighbor {device} soft-reconfiguration inbound"));
+    }
+    line(" exit-address-family".into());
+    text
+}
+
+/// Waits until every leaf reaches every host of the others over all spines whose links are `usable`.
+///
+/// # Errors
+/// `Command` with a leaf that lacks routes after [`PATIENCE`].
+pub(crate) fn await_routes(
+    fabric: &Fabric,
+    usable: impl Fn(usize) -> bool,
+) -> Result<(), LabError> {
+    let give_up = Instant::now() + PATIENCE;
+    for leaf in 0..fabric.leaves() {
+        while let Some(missing) = missing_route(fabric, leaf, &usable)? {
+            if Instant::now() >= give_up {
+                let command = format!("bgpd in {}", fabric.leaf(leaf).namespace);
+                let stderr = format!("{missing} after {PATIENCE:?}");
+                return Err(LabError::Command { command, stderr });
+            }
+            thread::sleep(POLL);
+        }
+    }
+    Ok(())
+}
+
+/// What a leaf lacks, in words.
+fn missing_route(
+    fabric: &Fabric,
+    leaf: usize,
+    usable: &impl Fn(usize) -> bool,
+) -> Result<Option<String>, LabError> {
+    let shown = enter(&fabric.leaf(leaf).namespace, || IP.run(&["-j", "route"], ""))??;
+    let routes: Value = serde_json::from_str(&shown).unwrap_or(Value::Null);
+    let next_hops = |address: Ipv4Addr| {
+        let route = routes.as_array()?.iter().find(|route| route["dst"] == address.to_string())?;
+        Some(route["nexthops"].as_array().map_or(1, Vec::len))
+    };
+    let missing =
+        (0..fabric.hosts()).filter(|&host| fabric.leaf_of(host) != leaf).find_map(|host| {
+            let other = fabric.leaf_of(host);
+            let link = |leaf, spine| usable(fabric.spine_link_index(leaf, spine));
+            let wanted = (0..fabric.spines()).filter(|&s| link(leaf, s) && link(other, s)).count();
+            let address = fabric.address(host);
+            let found = next_hops(address).unwrap_or(0);
+            (found != wanted).then(|| format!("{found} of {wanted} ways to {address}"))
+        });
+    Ok(missing)
+}
+
+impl Lab {
+    /// Where a router's FRR has its files and sockets, in a lab that has FRR.
+    pub fn frr_folder(&self, router: &str) -> PathBuf {
+        folder(self.name(), router)
+    }
+
+    /// Gives a command to a router's FRR, as `vtysh -c` would, and returns what it answers.
+    ///
+    /// # Errors
+    /// `Unknown` without such a router, or in a lab without FRR; `MissingTool`; `Command` with FRR's words.
+    pub fn vtysh(&self, router: &str, commands: &[&str]) -> Result<String, LabError> {
+        let node = self.fabric().node(router)?;
+        if self.spec().routing != Routing::Frr || node.kind == NodeKind::Host {
+            let why =
+                format!("{router} runs no FRR: `weft lab up --routing frr` builds a lab that does");
+            return Err(LabError::Unknown(why));
+        }
+        let folder = folder(self.name(), &node.name).to_string_lossy().into_owned();
+        let mut arguments = vec!["--vty_socket", &folder];
+        arguments.extend(commands.iter().flat_map(|command| ["-c", command]));
+        VTYSH.run(&arguments, "")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leaf_announces_its_hosts_and_a_spine_announces_nothing() {
+        let fabric = Fabric::new(&LabSpec { hosts_per_leaf: 2, ..LabSpec::named("t") }).unwrap();
+        let leaf = bgpd_configuration(&fabric, 5);
+        for wanted in ["router bgp 64513", "network 10.2.1.0/24", "network 10.2.1.2/32"] {
+            assert!(leaf.contains(wanted), "{leaf}");
+        }
+        assert!(leaf.contains("neighbor s3 interface v6only remote-as external"), "{leaf}");
+        assert!(!leaf.contains("neighbor h3"), "{leaf}");
+        let spine = bgpd_configuration(&fabric, 6);
+        assert!(!spine.contains("network 10"), "{spine}");
+        assert!(spine.contains("neighbor l1 interface v6only"), "{spine}");
+    }
+}

@@ -1,0 +1,64 @@
+//! Labs whose routers speak BGP. Without root, a tool or FRR each test says that it was skipped, and why.
+#![allow(clippy::disallowed_methods, reason = "these tests watch a kernel in real time")]
+
+use std::io::{self, Write};
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use weft_lab::{Flow, Lab, LabError, LabSpec, Routing, enter, requirements};
+
+fn is_missing() -> bool {
+    let wanted = |name: &str, essential: bool| essential || name == "FRR";
+    let missing = requirements().into_iter().find(|it| wanted(&it.name, it.essential) && !it.met);
+    if let Some(missing) = &missing {
+        let text = format!("SKIPPED FRR: no {} ({})\n", missing.name, missing.fix);
+        io::stderr().write_all(text.as_bytes()).unwrap();
+    }
+    missing.is_some()
+}
+
+/// Whether a datagram from h0 arrives at h1 within ten seconds.
+fn reaches(lab: &Lab) -> bool {
+    let bind = |host| lab.enter(host, || UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
+    let (sender, receiver) = (bind("h0"), bind("h1"));
+    receiver.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let to = (lab.fabric().address(1), receiver.local_addr().unwrap().port());
+    let give_up = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < give_up {
+        sender.send_to(b"are you there", to).unwrap();
+        if receiver.recv(&mut [0; 64]).is_ok() {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn routers_that_speak_bgp_find_all_ways_and_new_ones_when_a_link_dies() {
+    if is_missing() {
+        return;
+    }
+    let spec = LabSpec {
+        spines: 2,
+        routing: Routing::Frr,
+        ..LabSpec::named(format!("frr{}", std::process::id()))
+    };
+    let mut lab = Lab::up(&spec).unwrap();
+    assert!(reaches(&lab));
+    let flow =
+        Flow { source: 0, destination: 1, protocol: 17, source_port: 1, destination_port: 1 };
+    assert!(matches!(lab.spine_of(&flow), Err(LabError::RoutesOfItsOwn | LabError::Unpredictable)));
+    let shown = lab.vtysh("l0", &["show bgp ipv4 unicast 10.2.0.2/32 json"]).unwrap();
+    assert_eq!(shown.matches("\"multipath\":true").count(), 2, "{shown}");
+    lab.set_down("l1-s0").unwrap();
+    lab.converge().unwrap();
+    let shown = lab.vtysh("l0", &["show ip route 10.2.0.2/32 json"]).unwrap();
+    assert!(!shown.contains("\"s0\"") && shown.contains("\"s1\""), "{shown}");
+    assert!(reaches(&lab));
+    lab.set_up("l1-s0").unwrap();
+    lab.converge().unwrap();
+    assert!(lab.vtysh("h0", &["show version"]).is_err());
+    let namespace = lab.fabric().leaf(0).namespace.clone();
+    drop(lab);
+    assert!(enter(&namespace, || ()).is_err(), "{namespace} is left");
+}
