@@ -23,6 +23,7 @@ struct Layer {
 const LAYERS: &[Layer] = &[
     Layer { number: 5, name: "products", sans_io: false, crates: &["weft-cli", "weft-py", "weft-rdmacm", "weft-verbs", "weft-xrdma-c"] },
     Layer { number: 4, name: "worlds",   sans_io: false, crates: &["weft-agent", "weft-lab", "weft-ports", "weft-sim", "weft-vswitch", "weft-xrdma", "weft-comm"] },
+    Layer { number: 4, name: "worlds",   sans_io: false, crates: &["weft-agent", "weft-lab", "weft-ports", "weft-sim", "weft-steer", "weft-vswitch", "weft-xrdma"] },
     Layer { number: 3, name: "node",     sans_io: true,  crates: &["weft-node"] },
     Layer { number: 3, name: "reports",  sans_io: false, crates: &["weft-report", "weft-stat"] },
     Layer { number: 2, name: "engines",  sans_io: true,  crates: &["weft-coll", "weft-msg", "weft-rnic", "weft-transport", "weft-vpc", "weft-plan", "weft-route"] },
@@ -40,6 +41,7 @@ const WITHIN_A_LAYER: &[(&str, &str)] = &[
     ("weft-rnic", "weft-transport"),
     ("weft-route", "weft-plan"),
     ("weft-trace", "weft-wire"),
+    ("weft-steer", "weft-lab"),
     ("weft-vpc", "weft-transport"),
     ("weft-vswitch", "weft-agent"),
     ("weft-vswitch", "weft-lab"),

@@ -1,0 +1,101 @@
+use super::*;
+use crate::tables::Shown;
+
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 2);
+
+fn shown(routes: &str) -> Shown {
+    Shown { routes: serde_json::from_str(routes).unwrap(), ..Shown::default() }
+}
+
+fn change(ports: Option<&[&str]>) -> Change {
+    match ports {
+        Some(ports) => Change::by(ADDRESS, ports.iter().copied()),
+        None => Change::back(ADDRESS),
+    }
+}
+
+const STATIC: &str = r#"[{"dst":"default","gateway":"10.9.9.9","dev":"eth9","flags":[]},
+    {"dst":"10.2.0.0/16","flags":[],"nexthops":[
+    {"gateway":"10.100.0.2","dev":"s0","weight":3,"flags":[]},
+    {"gateway":"10.100.1.2","dev":"s1","weight":1,"flags":["dead"]},
+    {"via":{"family":"inet6","host":"fe80::1"},"dev":"s2","weight":2,"flags":["onlink"]}]}]"#;
+
+#[test]
+fn the_kernels_next_hops_are_copied_to_a_route_of_protocol_200() {
+    let commands = kernel::commands(&shown(STATIC), &change(Some(&["s0"]))).unwrap();
+    assert_eq!(commands, ["ip route replace 10.2.0.2/32 proto 200 via 10.100.0.2 dev s0"]);
+    let commands = kernel::commands(&shown(STATIC), &change(Some(&["s2", "s0"]))).unwrap();
+    assert_eq!(
+        commands,
+        ["ip route replace 10.2.0.2/32 proto 200 \
+        nexthop via inet6 fe80::1 dev s2 onlink weight 1 nexthop via 10.100.0.2 dev s0 weight 1"]
+    );
+}
+
+#[test]
+fn what_the_tables_do_not_allow_is_refused_with_what_they_do() {
+    for (routes, ports, words) in [
+        (STATIC, &["s7"][..], "no route to 10.2.0.2/32 by s7, only by s0, s1, s2"),
+        (STATIC, &["s1"], "by s1"),
+        (STATIC, &[], "no way at all"),
+        ("[]", &["s0"], "no route to 10.2.0.2"),
+        (
+            r#"[{"dst":"10.2.0.2","protocol":"static","gateway":"10.100.0.2","dev":"s0","flags":[]}]"#,
+            &["s0"],
+            "has a route of protocol static with metric 0",
+        ),
+    ] {
+        let error = kernel::commands(&shown(routes), &change(Some(ports))).unwrap_err();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn only_our_own_route_is_taken_back() {
+    assert_eq!(kernel::commands(&shown(STATIC), &change(None)).unwrap(), [""; 0]);
+    let ours =
+        r#"[{"dst":"10.2.0.2","protocol":"200","gateway":"10.100.0.2","dev":"s0","flags":[]}]"#;
+    let commands = kernel::commands(&shown(ours), &change(None)).unwrap();
+    assert_eq!(commands, ["ip route del 10.2.0.2/32 proto 200"]);
+}
+
+const CONFIGURED: &str =
+    "router bgp 64512\n neighbor s0 interface v6only remote-as external\n exit\n!\n";
+const BGP: &str = r#"[{"dst":"10.2.0.2","protocol":"bgp","metric":20,"flags":[],"nexthops":[
+    {"gateway":"169.254.0.1","dev":"s0","weight":1,"flags":["onlink"]},
+    {"gateway":"169.254.0.1","dev":"s1","weight":1,"flags":["onlink"]}]}]"#;
+
+fn frr(configured: &str, routes: &str, ports: Option<&[&str]>) -> Result<Vec<String>, String> {
+    let change = change(ports);
+    frr::commands(None, configured, &ways(&shown(routes), &change)?, &change)
+}
+
+#[test]
+fn frr_filters_the_neighbours_that_shall_not_be_used() {
+    let [command] = frr(CONFIGURED, BGP, Some(&["s1"])).unwrap().try_into().unwrap();
+    for wanted in [
+        "'ip prefix-list WEFT-s0 permit 10.2.0.2/32'",
+        "'route-map WEFT-s0 deny 10' -c 'match ip address prefix-list WEFT-s0'",
+        "'router bgp 64512' -c 'address-family ipv4 unicast' -c 'neighbor s0 route-map WEFT-s0 in'",
+        "'clear bgp ipv4 unicast s0 soft in'",
+    ] {
+        assert!(command.contains(wanted), "{command}");
+    }
+    assert!(!command.contains("WEFT-s1"), "{command}");
+}
+
+#[test]
+fn frr_is_told_only_what_changes() {
+    let steered = format!("ip prefix-list WEFT-s0 seq 5 permit 10.2.0.2/32\n{CONFIGURED}");
+    // BGP is left with s1; the leaf's network tells of s0 still.
+    let left = r#"[{"dst":"10.2.0.2","protocol":"bgp","metric":20,"gateway":"169.254.0.1","dev":"s1","flags":["onlink"]},
+        {"dst":"10.2.0.0/24","protocol":"bgp","metric":20,"flags":[],"nexthops":[
+        {"gateway":"169.254.0.1","dev":"s0","flags":["onlink"]},{"gateway":"169.254.0.1","dev":"s1","flags":["onlink"]}]}]"#;
+    assert_eq!(frr(&steered, left, Some(&["s1"])).unwrap(), [""; 0]);
+    let [back] = frr(&steered, left, None).unwrap().try_into().unwrap();
+    assert!(back.contains("'no ip prefix-list WEFT-s0 permit 10.2.0.2/32'"), "{back}");
+    let operators = format!("{CONFIGURED} neighbor s0 route-map MINE in\n");
+    let error = frr(&operators, BGP, Some(&["s1"])).unwrap_err();
+    assert!(error.contains("route-map of the operator's"), "{error}");
+    assert!(frr("", BGP, Some(&["s1"])).unwrap_err().contains("no BGP"));
+}

@@ -1,0 +1,115 @@
+//! That one controller steers, and no other: a lease that lies on each router and is checked there, in the
+//! same breath as a change is made.
+//!
+//! A controller that was suspended, or cut off, and comes back finds another's name in the lease and
+//! changes nothing. Only the router's own clock counts. A router forgets its lease when it boots.
+
+use std::time::Duration;
+
+use crate::{RouterEntry, SteerError};
+
+/// What a script ends with when another holds the lease (`EX_TEMPFAIL` of sysexits.h).
+const HELD: &str = "weft-lease-held-by ";
+
+/// The right to change routers' tables for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Who holds it: `host/pid/epoch`; plain characters.
+    holder: String,
+    /// How long it lasts after it was last renewed.
+    span: Duration,
+}
+
+impl Lease {
+    /// A lease for whoever calls itself `holder`. Two controllers never have one name: put a number in it
+    /// that grows or is drawn.
+    ///
+    /// # Panics
+    /// If `holder` has other characters than letters, digits and `-_./:`.
+    pub fn new(holder: impl Into<String>, span: Duration) -> Self {
+        let holder = holder.into();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:".contains(c);
+        assert!(!holder.is_empty() && holder.chars().all(plain), "{holder:?} is no holder's name");
+        Self { holder, span }
+    }
+
+    /// Who holds it.
+    pub fn holder(&self) -> &str {
+        &self.holder
+    }
+
+    /// Takes or renews the lease at a router.
+    ///
+    /// # Errors
+    /// `Held` when another has it; `Command` or `Io` when the router does not answer.
+    pub fn renew(&self, router: &RouterEntry) -> Result<(), SteerError> {
+        self.run(router, "")
+    }
+
+    /// Gives the lease at a router back, if it is ours.
+    ///
+    /// # Errors
+    /// As [`Self::renew`].
+    pub fn release(&self, router: &RouterEntry) -> Result<(), SteerError> {
+        self.run(router, "rm -f \"$lease\"")
+    }
+
+    /// Runs commands at a router if the lease is free or ours, and renews it. The first that fails ends it.
+    pub(crate) fn run(&self, router: &RouterEntry, commands: &str) -> Result<(), SteerError> {
+        let script = script(&path(router), &self.holder, self.span, commands);
+        let what = if commands.is_empty() { "the lease" } else { commands };
+        router.run(what, &script).map(drop).map_err(|error| match error {
+            SteerError::Command { stderr, .. } if stderr.contains(HELD) => {
+                let (_, holder) = stderr.split_once(HELD).unwrap_or_default();
+                SteerError::Held { holder: holder.trim().to_owned(), path: path(router).into() }
+            }
+            other => other,
+        })
+    }
+}
+
+/// Where a router's lease lies, by the router's own name for itself: however it is reached and whatever an
+/// inventory calls it, all controllers meet at one file. Namespaces of a machine share its `/run`.
+fn path(router: &RouterEntry) -> String {
+    let mut words = router.reach.iter().skip_while(|&word| word != "netns");
+    let namespace = words.nth(2).map_or("router", |name| name);
+    format!("/run/weft-route/{namespace}.lease")
+}
+
+fn script(path: &str, holder: &str, span: Duration, commands: &str) -> String {
+    let seconds = span.as_secs().max(1);
+    format!(
+        "set -e\n\
+         lease='{path}'; mkdir -p /run/weft-route\n\
+         exec 9>\"$lease.lock\"; flock 9\n\
+         holder=; until=0; if [ -r \"$lease\" ]; then read -r holder until <\"$lease\" || :; fi\n\
+         now=$(date +%s)\n\
+         if [ -n \"$holder\" ] && [ \"$holder\" != '{holder}' ] && [ \"${{until:-0}}\" -gt \"$now\" ]; then\n\
+         echo \"{HELD}$holder\" >&2; exit 75; fi\n\
+         echo '{holder}' $((now + {seconds})) >\"$lease.new\"; mv \"$lease.new\" \"$lease\"\n\
+         {commands}\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Method;
+
+    /// A router in a namespace that need not be there: `env` runs what follows the words, here.
+    fn router(name: &str) -> RouterEntry {
+        let name = format!("ws-lease-{}-{name}", std::process::id());
+        let reach = ["env", "A=ip", "netns=exec"].map(String::from).to_vec();
+        let agent = [127, 0, 0, 1].into();
+        RouterEntry { name, reach, agent, apply: Method::Kernel, ports: vec![] }
+    }
+
+    #[test]
+    fn a_namespaces_lease_is_its_own_and_a_machines_is_one() {
+        let mut router = router("");
+        router.reach = ["ip", "netns", "exec", "weft-lab.l0"].map(String::from).to_vec();
+        assert_eq!(path(&router), "/run/weft-route/weft-lab.l0.lease");
+        router.reach = ["ssh", "leaf-0"].map(String::from).to_vec();
+        assert_eq!(path(&router), "/run/weft-route/router.lease");
+    }
+}

@@ -1,0 +1,185 @@
+//! A router's tables as the engine's values.
+
+use std::collections::BTreeMap;
+
+use weft_route::installed::{
+    Group, GroupKind, Member, Port, PortState, Route, Router, RouterHash, Target,
+};
+use weft_units::BitRate;
+
+use super::Shown;
+use super::iproute::{Link, NextHop, NextHopObject, RouteEntry};
+use crate::apply::PROTOCOL;
+use crate::{RouterEntry, SteerError};
+
+/// What a port without a speed is taken for: Linux's word for veth pairs.
+const UNKNOWN_SPEED: BitRate = BitRate::gbps(10).expect("ten is not zero");
+
+/// Neighbours in these states do not answer; nexthop objects pass over them (`NUD_VALID` in
+/// `include/net/neighbour.h` has all others).
+const SILENT: [&str; 3] = ["INCOMPLETE", "FAILED", "NONE"];
+
+pub(super) fn router(entry: &RouterEntry, shown: &Shown) -> Result<Router, SteerError> {
+    let mut groups = Groups { shown, objects: objects(shown), done: BTreeMap::new() };
+    let mut best: BTreeMap<&str, &RouteEntry> = BTreeMap::new();
+    for route in &shown.routes {
+        // Of several routes to a prefix the lowest metric is used, the first among equals.
+        let kept = best.entry(&route.dst).or_insert(route);
+        if route.metric < kept.metric {
+            *kept = route;
+        }
+    }
+    let answer =
+        |reason| SteerError::Answer { router: entry.name.clone(), what: "a route", reason };
+    let mut routes = Vec::new();
+    for (dst, route) in best {
+        let to = dst.parse().map_err(|error| answer(format!("{error}")))?;
+        if let Some(via) = groups.target(route).map_err(answer)? {
+            let filtered = || shown.filtered.iter().any(|prefix| prefix.parse() == Ok(to));
+            let steered = route.protocol == PROTOCOL.to_string() || filtered();
+            routes.push(Route { to, via, steered });
+        }
+    }
+    let [policy, fields, seed, ignore_linkdown] = shown.sysctls;
+    Ok(Router {
+        name: entry.name.clone(),
+        hash: RouterHash::Linux {
+            policy: u8::try_from(policy.unwrap_or(0)).unwrap_or(u8::MAX),
+            fields: fields.unwrap_or(0x37),
+            seed: seed.unwrap_or(0),
+        },
+        ignore_linkdown: ignore_linkdown == Some(1),
+        ports: shown
+            .links
+            .iter()
+            .filter(|link| link.link_type == "ether")
+            .map(|link| port(entry, shown, link))
+            .collect(),
+        groups: groups.done.into_values().collect(),
+        routes,
+    })
+}
+
+fn port(entry: &RouterEntry, shown: &Shown, link: &Link) -> Port {
+    let known = entry.ports.iter().find(|port| port.name == link.ifname);
+    let says = shown.speeds.iter().find(|(device, _)| *device == link.ifname);
+    let says = says.and_then(|&(_, megabits)| BitRate::bps(megabits.saturating_mul(1_000_000)));
+    let has = |flag: &str| link.flags.iter().any(|it| it == flag);
+    Port {
+        name: link.ifname.clone(),
+        ifindex: link.ifindex,
+        speed: known.and_then(|port| port.speed).or(says).unwrap_or(UNKNOWN_SPEED),
+        state: if !has("UP") {
+            PortState::Down
+        } else if has("NO-CARRIER") || link.operstate == "LOWERLAYERDOWN" {
+            PortState::NoCarrier
+        } else {
+            PortState::Up
+        },
+        to: known.and_then(|port| port.to.clone()),
+    }
+}
+
+fn objects(shown: &Shown) -> BTreeMap<u32, &NextHopObject> {
+    shown.nexthops.iter().map(|object| (object.id, object)).collect()
+}
+
+/// Groups as routes ask for them: an object's once, a multipath route's under its prefix.
+struct Groups<'a> {
+    shown: &'a Shown,
+    objects: BTreeMap<u32, &'a NextHopObject>,
+    done: BTreeMap<String, Group>,
+}
+
+impl Groups<'_> {
+    /// What a route does; nothing for one that sends nothing anywhere.
+    fn target(&mut self, route: &RouteEntry) -> Result<Option<Target>, String> {
+        match route.kind.as_deref() {
+            None | Some("unicast") => {}
+            Some("blackhole") => return Ok(Some(Target::Blackhole)),
+            Some("unreachable" | "prohibit") => return Ok(Some(Target::Unreachable)),
+            Some(other) => return Err(format!("{}: kind {other:?}", route.dst)),
+        }
+        if let Some(id) = route.nhid {
+            return self.object(id).map(Some);
+        }
+        let members: Vec<Member> = route.hops().iter().filter_map(|hop| self.member(hop)).collect();
+        if members.is_empty() {
+            // All its links are shut; the kernel is about to remove it.
+            return Ok(None);
+        }
+        let kind = if members.len() == 1 { GroupKind::Single } else { GroupKind::HashThreshold };
+        let name = route.dst.clone();
+        self.done.insert(name.clone(), Group { name: name.clone(), kind, members });
+        Ok(Some(Target::Group(name)))
+    }
+
+    /// A next hop of a route. Those that the kernel calls dead it leaves out of the thresholds; it may go
+    /// on to do so when their link is back.
+    fn member(&self, hop: &NextHop) -> Option<Member> {
+        if hop.has("dead") {
+            return None;
+        }
+        let port = hop.dev.clone()?;
+        Some(Member { port, via: hop.gateway, weight: hop.weight, unreachable: false })
+    }
+
+    fn object(&mut self, id: u32) -> Result<Target, String> {
+        let name = id.to_string();
+        if self.done.contains_key(&name) {
+            return Ok(Target::Group(name));
+        }
+        let object =
+            *self.objects.get(&id).ok_or_else(|| format!("nexthop object {id} is gone"))?;
+        if object.blackhole.is_some() {
+            return Ok(Target::Blackhole);
+        }
+        let ids: Vec<(u32, u32)> = match object.group.as_slice() {
+            [] => vec![(id, 1)],
+            members => members.iter().map(|member| (member.id, member.weight)).collect(),
+        };
+        let members = ids.iter().map(|&(id, weight)| self.object_member(id, weight));
+        let members = members.collect::<Result<Vec<Member>, String>>()?;
+        let kind = match (object.group.len(), object.kind.as_deref()) {
+            (0, _) => GroupKind::Single,
+            (_, Some("resilient")) => GroupKind::Resilient { buckets: self.buckets(id, &ids)? },
+            (..) => GroupKind::HashThreshold,
+        };
+        self.done.insert(name.clone(), Group { name: name.clone(), kind, members });
+        Ok(Target::Group(name))
+    }
+
+    fn object_member(&self, id: u32, weight: u32) -> Result<Member, String> {
+        let gone = || format!("nexthop object {id} is gone or leads nowhere");
+        let hop = &self.objects.get(&id).ok_or_else(gone)?.hop;
+        let port = hop.dev.clone().ok_or_else(gone)?;
+        let silent = |neighbour: &super::iproute::Neighbour| {
+            Some(neighbour.dst) == hop.neighbour()
+                && neighbour.dev == port
+                && neighbour.state.iter().any(|state| SILENT.contains(&state.as_str()))
+        };
+        let unreachable = self.shown.neighbours.iter().any(silent);
+        Ok(Member { port, via: hop.gateway, weight, unreachable })
+    }
+
+    /// By bucket, the place of its member.
+    fn buckets(&self, group: u32, ids: &[(u32, u32)]) -> Result<Vec<u16>, String> {
+        let ours = self.shown.buckets.iter().filter(|entry| entry.id == group);
+        let mut buckets: Vec<(usize, u32)> =
+            ours.map(|entry| (entry.bucket.index, entry.bucket.nhid)).collect();
+        buckets.sort_unstable();
+        let place = |(at, (index, nhid)): (usize, (usize, u32))| {
+            let member = ids.iter().position(|&(id, _)| id == nhid);
+            let member = member.and_then(|place| u16::try_from(place).ok());
+            member.filter(|_| at == index).ok_or_else(|| {
+                format!(
+                    "bucket {index} of nexthop group {group} has object {nhid}, which is no member"
+                )
+            })
+        };
+        buckets.into_iter().enumerate().map(place).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

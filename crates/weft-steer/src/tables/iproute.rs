@@ -1,0 +1,201 @@
+//! What iproute2 prints with `-j`, as far as forwarding depends on it.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::{SEPARATOR, Shown};
+use crate::apply::frr;
+
+/// `ip -j -d link show`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Link {
+    pub(crate) ifindex: u32,
+    pub(crate) ifname: String,
+    #[serde(default)]
+    pub(crate) flags: Vec<String>,
+    #[serde(default)]
+    pub(crate) operstate: String,
+    #[serde(default)]
+    pub(crate) link_type: String,
+}
+
+/// A route of `ip -j route show`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct RouteEntry {
+    pub(crate) dst: String,
+    #[serde(rename = "type", default)]
+    pub(crate) kind: Option<String>,
+    #[serde(default)]
+    pub(crate) protocol: String,
+    #[serde(default)]
+    pub(crate) metric: u32,
+    /// The nexthop object, where it goes by one.
+    #[serde(default)]
+    pub(crate) nhid: Option<u32>,
+    /// The only next hop of a route that has no list.
+    #[serde(flatten)]
+    pub(crate) only: NextHop,
+    #[serde(default)]
+    pub(crate) nexthops: Vec<NextHop>,
+}
+
+/// A next hop of a route.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(crate) struct NextHop {
+    #[serde(default)]
+    pub(crate) gateway: Option<Ipv4Addr>,
+    /// A neighbour of another family: IPv6, for sessions without numbers.
+    #[serde(default)]
+    pub(crate) via: Option<Via>,
+    #[serde(default)]
+    pub(crate) dev: Option<String>,
+    #[serde(default = "one")]
+    pub(crate) weight: u32,
+    #[serde(default)]
+    pub(crate) flags: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct Via {
+    pub(crate) family: String,
+    pub(crate) host: IpAddr,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+/// `ip -j nexthop show`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct NextHopObject {
+    pub(crate) id: u32,
+    #[serde(flatten)]
+    pub(crate) hop: NextHop,
+    #[serde(default)]
+    pub(crate) blackhole: Option<serde_json::Value>,
+    #[serde(default)]
+    pub(crate) group: Vec<GroupMember>,
+    #[serde(rename = "type", default)]
+    pub(crate) kind: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct GroupMember {
+    pub(crate) id: u32,
+    #[serde(default = "one")]
+    pub(crate) weight: u32,
+}
+
+/// `ip -j nexthop bucket show`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct BucketEntry {
+    /// The group.
+    pub(crate) id: u32,
+    pub(crate) bucket: Bucket,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Bucket {
+    pub(crate) index: usize,
+    pub(crate) nhid: u32,
+}
+
+/// `ip -j neighbour show`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Neighbour {
+    pub(crate) dst: IpAddr,
+    #[serde(default)]
+    pub(crate) dev: String,
+    #[serde(default)]
+    pub(crate) state: Vec<String>,
+}
+
+impl NextHop {
+    /// The neighbour, of whichever family.
+    pub(crate) fn neighbour(&self) -> Option<IpAddr> {
+        self.gateway.map(IpAddr::V4).or_else(|| self.via.as_ref().map(|via| via.host))
+    }
+
+    pub(crate) fn has(&self, flag: &str) -> bool {
+        self.flags.iter().any(|it| it == flag)
+    }
+
+    /// The words that make `ip route` install the same next hop.
+    ///
+    /// None for one without an interface.
+    pub(crate) fn words(&self) -> Option<String> {
+        let device = self.dev.as_ref()?;
+        let via = match (&self.gateway, &self.via) {
+            (Some(gateway), _) => format!("via {gateway} "),
+            (None, Some(via)) => format!("via {} {} ", via.family, via.host),
+            (None, None) => String::new(),
+        };
+        let onlink = if self.has("onlink") { " onlink" } else { "" };
+        Some(format!("{via}dev {device}{onlink}"))
+    }
+}
+
+impl RouteEntry {
+    /// Its next hops in the kernel's order.
+    pub(crate) fn hops(&self) -> Vec<NextHop> {
+        if !self.nexthops.is_empty() {
+            return self.nexthops.clone();
+        }
+        self.only.dev.iter().map(|_| self.only.clone()).collect()
+    }
+}
+
+/// Reads what the script of this module's parent printed.
+///
+/// # Errors
+/// What is not understood, and why.
+pub(crate) fn parse(text: &str) -> Result<Shown, (&'static str, String)> {
+    let mut parts = text.split(SEPARATOR);
+    let mut part =
+        |what| parts.next().ok_or_else(|| (what, String::from("the answer ends before it")));
+    let shown = Shown {
+        links: list("its links", part("its links")?)?,
+        routes: list("its routes", part("its routes")?)?,
+        nexthops: list("its nexthop objects", part("its nexthop objects")?)?,
+        buckets: list("its buckets", part("its buckets")?)?,
+        neighbours: list("its neighbours", part("its neighbours")?)?,
+        sysctls: sysctls(part("its sysctls")?)?,
+        speeds: part("its speeds")?.lines().filter_map(speed).collect(),
+        filtered: frr::listed(parts.next().unwrap_or_default()),
+    };
+    Ok(shown)
+}
+
+/// A list; nothing at all is how iproute2 prints some empty ones.
+fn list<T: DeserializeOwned>(
+    what: &'static str,
+    text: &str,
+) -> Result<Vec<T>, (&'static str, String)> {
+    if text.trim().is_empty() {
+        return Ok(vec![]);
+    }
+    // An empty object stands for what iproute2 was asked not to show.
+    let values: Vec<serde_json::Value> =
+        serde_json::from_str(text).map_err(|error| (what, error.to_string()))?;
+    let full = values.into_iter().filter(|value| value.as_object().is_none_or(|it| !it.is_empty()));
+    full.map(|value| serde_json::from_value(value).map_err(|error| (what, error.to_string())))
+        .collect()
+}
+
+fn sysctls(text: &str) -> Result<[Option<u32>; 4], (&'static str, String)> {
+    let wrong = |line: &str| ("its sysctls", format!("{line:?} is no number"));
+    let mut lines = text.trim_start_matches('\n').lines();
+    let mut next = || match lines.next().unwrap_or_default().trim() {
+        "" => Ok(None),
+        line => line.parse().map(Some).map_err(|_| wrong(line)),
+    };
+    Ok([next()?, next()?, next()?, next()?])
+}
+
+/// `eth0 10000`; without carrier or limits the kernel says nothing or -1.
+fn speed(line: &str) -> Option<(String, u64)> {
+    let (device, megabits) = line.trim().split_once(' ')?;
+    Some((device.to_owned(), megabits.trim().parse().ok().filter(|&rate| rate > 0)?))
+}
