@@ -5,6 +5,8 @@
 //! | step | where |
 //! | --- | --- |
 //! | which routers there are, and how they are cabled | [`Inventory`] |
+//! | packets sampled and counters sent | [`agent`] |
+//! | datagrams heard | [`Collector`] |
 //! | tables read | [`Inventory::read_tables`] |
 //! | who may steer | [`Lease`] |
 //! | moves made | [`RouterEntry::plan`], [`RouterEntry::carry_out`], [`RouterEntry::await_change`] |
@@ -16,7 +18,9 @@
     reason = "routers are real: they are waited for, by a real clock"
 )]
 
+pub mod agent;
 mod apply;
+mod collect;
 mod error;
 mod inventory;
 mod lease;
@@ -24,6 +28,7 @@ mod reach;
 mod tables;
 
 pub use apply::{Change, PROTOCOL, Plan};
+pub use collect::{Collector, CollectorCounters, Heard};
 pub use error::SteerError;
 pub use inventory::{Inventory, Method, PortEntry, RouterEntry};
 pub use lease::Lease;

@@ -1,0 +1,132 @@
+//! Packets that the kernel draws at random: a packet socket with a classic BPF program of four
+//! instructions, run before a packet is queued for us. What is not drawn costs that program and no more.
+//!
+//! This is how hsflowd's mod_pcap samples. It sees packets as they come in and as they leave after the
+//! queue, with whatever mark the queue gave them.
+
+use std::io::{self, IoSliceMut};
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{LinkAddr, MsgFlags, recvmsg};
+use socket2::{Domain, Protocol, SockFilter, Socket, Type};
+
+use crate::SteerError;
+
+/// Bytes of a packet that are told: Ethernet, two VLAN tags, IPv4 with options, ports.
+pub(super) const HEADER: usize = 128;
+/// Room for drawn packets while we are busy.
+const ROOM: usize = 4 << 20;
+
+/// A drawn packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sampled<'a> {
+    pub(super) interface: u32,
+    pub(super) direction: Direction,
+    /// Its length, bytes. Segmentation offload puts many packets in one of up to 64 KiB.
+    pub(super) frame_len: u32,
+    pub(super) header: &'a [u8],
+}
+
+/// Which way a packet went through an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    In,
+    Out,
+}
+
+#[derive(Debug)]
+pub(super) struct Capture {
+    socket: Socket,
+    buffer: [u8; HEADER],
+}
+
+impl Capture {
+    /// Draws one packet in `rate` of all interfaces of this thread's namespace.
+    pub(super) fn open(rate: u32) -> Result<Self, SteerError> {
+        let open = || -> io::Result<Socket> {
+            // All protocols, in network order as packet(7) wants it.
+            let all = u16::try_from(libc::ETH_P_ALL).expect("an EtherType has 16 bits");
+            let all = Protocol::from(i32::from(all.to_be()));
+            let socket = Socket::new(Domain::PACKET, Type::RAW, Some(all))?;
+            socket.attach_filter(&program(rate.max(1)))?;
+            socket.set_recv_buffer_size(ROOM)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
+        let socket = open().map_err(SteerError::io(
+            "open a packet socket (sampling needs CAP_NET_RAW: run as root)",
+        ))?;
+        let mut capture = Self { socket, buffer: [0; HEADER] };
+        // What came before the program was attached was not drawn.
+        while capture.next()?.is_some() {}
+        Ok(capture)
+    }
+
+    /// The next drawn packet, if one is there.
+    pub(super) fn next(&mut self) -> Result<Option<Sampled<'_>>, SteerError> {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
+        let (length, address) = loop {
+            let mut room = [IoSliceMut::new(&mut self.buffer)];
+            match recvmsg::<LinkAddr>(self.socket.as_raw_fd(), &mut room, None, flags) {
+                // With MSG_TRUNC, the packet's length and not what fitted.
+                Ok(message) => break (message.bytes, message.address),
+                Err(Errno::EAGAIN) => return Ok(None),
+                // An interface went down; others are still there.
+                Err(Errno::EINTR | Errno::ENETDOWN) => {}
+                Err(errno) => return Err(SteerError::io("read drawn packets")(errno.into())),
+            }
+        };
+        let Some(address) = address else { return Ok(None) };
+        let direction =
+            if address.pkttype() == libc::PACKET_OUTGOING { Direction::Out } else { Direction::In };
+        Ok(Some(Sampled {
+            interface: u32::try_from(address.ifindex()).unwrap_or(0),
+            direction,
+            frame_len: u32::try_from(length).unwrap_or(u32::MAX),
+            header: &self.buffer[..length.min(HEADER)],
+        }))
+    }
+
+    /// Drawn packets lost for want of room since this was last asked.
+    #[expect(unsafe_code, reason = "no library has this socket option")]
+    pub(super) fn dropped(&self) -> Result<u32, SteerError> {
+        let mut counted = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+        let mut length = libc::socklen_t::try_from(size_of::<libc::tpacket_stats>()).unwrap_or(0);
+        // SAFETY: the socket is open, and `counted` is a structure of `length` bytes as packet(7) names
+        // it for this option; the kernel writes no more than that.
+        let result = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                (&raw mut counted).cast(),
+                &raw mut length,
+            )
+        };
+        if result == 0 {
+            return Ok(counted.tp_drops);
+        }
+        Err(SteerError::io("ask for lost packets")(io::Error::last_os_error()))
+    }
+}
+
+impl AsFd for Capture {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Accepts one packet in `rate`: a random word modulo `rate` is zero (`linux/filter.h`, `SKF_AD_RANDOM`).
+fn program(rate: u32) -> [SockFilter; 5] {
+    const RANDOM: u32 = 0xffff_f000 + 56;
+    let code = |bits: u32| u16::try_from(bits).expect("BPF's codes are below 256");
+    [
+        SockFilter::new(code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS), 0, 0, RANDOM),
+        SockFilter::new(code(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K), 0, 0, rate),
+        SockFilter::new(code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K), 0, 1, 0),
+        SockFilter::new(code(libc::BPF_RET | libc::BPF_K), 0, 0, u32::MAX),
+        SockFilter::new(code(libc::BPF_RET | libc::BPF_K), 0, 0, 0),
+    ]
+}

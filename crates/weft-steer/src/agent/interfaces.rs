@@ -1,0 +1,105 @@
+//! Interfaces and what they have counted, as the kernel of a namespace tells.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+use serde::Deserialize;
+use weft_wire::sflow::IfCounters;
+
+use crate::SteerError;
+
+/// Interfaces by number.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Interfaces(pub(super) BTreeMap<u32, IfCounters>);
+
+/// What `ip -j -s link show` says of one.
+#[derive(Debug, Deserialize)]
+struct Shown {
+    ifindex: u32,
+    ifname: String,
+    #[serde(default)]
+    flags: Vec<String>,
+    #[serde(default)]
+    link_type: String,
+    #[serde(default)]
+    stats64: Stats,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Stats {
+    #[serde(default)]
+    rx: Way,
+    #[serde(default)]
+    tx: Way,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Way {
+    bytes: u64,
+    packets: u64,
+    errors: u64,
+    dropped: u64,
+    multicast: u64,
+}
+
+impl Interfaces {
+    /// Those of this thread's namespace, without loopback and tunnels.
+    pub(super) fn read() -> Result<Self, SteerError> {
+        let run = Command::new("ip").args(["-j", "-s", "link", "show"]).output();
+        let output = run.map_err(SteerError::io("run `ip` (apt-get install iproute2)"))?;
+        let wrong = |reason: String| SteerError::Answer {
+            router: "this machine".into(),
+            what: "`ip -j -s link show`",
+            reason,
+        };
+        if !output.status.success() {
+            return Err(wrong(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+        }
+        let shown: Vec<Shown> =
+            serde_json::from_slice(&output.stdout).map_err(|error| wrong(error.to_string()))?;
+        let ethernet = shown.iter().filter(|it| it.link_type == "ether");
+        Ok(Self(ethernet.map(|it| (it.ifindex, counters(it))).collect()))
+    }
+
+    /// Whether packets of this interface are told of.
+    pub(super) fn samples(&self, interface: u32) -> bool {
+        self.0.contains_key(&interface)
+    }
+}
+
+fn counters(shown: &Shown) -> IfCounters {
+    let has = |flag: &str| shown.flags.iter().any(|it| it == flag);
+    let Stats { rx, tx } = &shown.stats64;
+    IfCounters {
+        index: shown.ifindex,
+        kind: 6,
+        speed: speed(&shown.ifname),
+        direction: 1,
+        status: u32::from(has("UP")) | u32::from(has("LOWER_UP")) << 1,
+        in_octets: rx.bytes,
+        in_unicast: low(rx.packets.saturating_sub(rx.multicast)),
+        in_multicast: low(rx.multicast),
+        in_discards: low(rx.dropped),
+        in_errors: low(rx.errors),
+        out_octets: tx.bytes,
+        out_unicast: low(tx.packets),
+        out_discards: low(tx.dropped),
+        out_errors: low(tx.errors),
+        promiscuous: u32::from(has("PROMISC")),
+        ..IfCounters::default()
+    }
+}
+
+/// Bits a second, as `/sys` says, which shows the namespace that this process began in: elsewhere unknown.
+fn speed(interface: &str) -> u64 {
+    let text = fs::read_to_string(format!("/sys/class/net/{interface}/speed")).unwrap_or_default();
+    text.trim().parse::<u64>().unwrap_or(0) * 1_000_000
+}
+
+/// Counters of sFlow wrap at 2^32.
+#[expect(clippy::cast_possible_truncation, reason = "what is above wraps, as the standard says")]
+const fn low(count: u64) -> u32 {
+    count as u32
+}

@@ -1,0 +1,219 @@
+//! An sFlow agent for Linux routers: draws packets at random as they come in and leave, reads interfaces'
+//! counters, and sends both to a collector.
+//!
+//! | step | where |
+//! | --- | --- |
+//! | packets drawn by the kernel, before anything is copied | `capture.rs` |
+//! | interfaces' counters | `interfaces.rs` |
+//! | both as datagrams | `report.rs` |
+//!
+//! One process serves a router, or all routers of a lab: it enters each one's network namespace once, for
+//! its sockets, and sends from its own.
+
+mod capture;
+mod interfaces;
+mod report;
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use self::capture::Capture;
+use self::interfaces::Interfaces;
+use self::report::Reporter;
+use crate::SteerError;
+
+/// What an agent shall do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentPlan {
+    /// The routers it watches.
+    pub routers: Vec<Watched>,
+    /// Who is told.
+    pub collector: SocketAddr,
+    /// One packet in so many is drawn, at least 1.
+    pub rate: u32,
+    /// How long samples may wait for others to share a datagram with.
+    pub flush: Duration,
+    /// How often counters are sent.
+    pub counters: Duration,
+}
+
+/// A router on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// The address that the agent calls itself by.
+    pub address: IpAddr,
+    /// The network namespace it is in; none for this process's own.
+    pub namespace: Option<String>,
+}
+
+/// What an agent has done since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AgentCounters {
+    /// Packets drawn and told of.
+    pub samples: u64,
+    /// Packets drawn that the kernel had no room for.
+    pub dropped: u64,
+    /// Datagrams sent.
+    pub datagrams: u64,
+    /// Datagrams that could not be sent: the collector's port is shut, or the way to it is gone.
+    pub unsent: u64,
+}
+
+/// A running agent.
+#[derive(Debug)]
+pub struct Agent {
+    plan: AgentPlan,
+    routers: Vec<Router>,
+    socket: UdpSocket,
+    started: Instant,
+    counters: AgentCounters,
+    next_flush: Instant,
+    next_counters: Instant,
+}
+
+/// A router's sockets and what waits to be sent of it.
+#[derive(Debug)]
+struct Router {
+    capture: Capture,
+    interfaces: Interfaces,
+    reporter: Reporter,
+}
+
+/// Packets taken from one router before the next one's turn.
+const TURN: usize = 256;
+
+impl Agent {
+    /// Opens what the plan names. From then on packets are drawn.
+    ///
+    /// # Errors
+    /// `Lab` when a namespace cannot be entered; `Io` when the kernel refuses a socket: sampling needs
+    /// `CAP_NET_RAW`.
+    pub fn open(plan: AgentPlan) -> Result<Self, SteerError> {
+        let routers = plan.routers.iter().map(|watched| {
+            let open = || -> Result<Router, SteerError> {
+                Ok(Router {
+                    capture: Capture::open(plan.rate)?,
+                    interfaces: Interfaces::read()?,
+                    reporter: Reporter::new(watched.address, plan.rate),
+                })
+            };
+            match &watched.namespace {
+                Some(name) => weft_lab::enter(name, open)?,
+                None => open(),
+            }
+        });
+        let routers = routers.collect::<Result<Vec<_>, _>>()?;
+        let here: IpAddr = if plan.collector.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
+        let socket = UdpSocket::bind((here, 0)).map_err(SteerError::io("open a UDP socket"))?;
+        let named = format!("send to the collector at {}", plan.collector);
+        socket.connect(plan.collector).map_err(SteerError::io(named))?;
+        let now = Instant::now();
+        let (next_flush, next_counters) = (now + plan.flush, now);
+        let counters = AgentCounters::default();
+        Ok(Self { plan, routers, socket, started: now, counters, next_flush, next_counters })
+    }
+
+    /// What it has done.
+    pub const fn counters(&self) -> AgentCounters {
+        self.counters
+    }
+
+    /// Runs until `stop` says so; it is asked at least ten times a second.
+    ///
+    /// # Errors
+    /// `Io` when a socket fails, `Lab` when a namespace is gone.
+    pub fn run(&mut self, stop: impl Fn() -> bool) -> Result<(), SteerError> {
+        while !stop() {
+            self.turn()?;
+        }
+        self.flush()
+    }
+
+    /// Waits for packets or the next deadline, at most 100 ms, and does what is due.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn turn(&mut self) -> Result<(), SteerError> {
+        let longest = Duration::from_millis(100);
+        let now = Instant::now();
+        let due = self.next_flush.min(self.next_counters).saturating_duration_since(now);
+        let timeout = Timespec { tv_sec: 0, tv_nsec: due.min(longest).subsec_nanos().into() };
+        let mut fds: Vec<PollFd<'_>> = self
+            .routers
+            .iter()
+            .map(|router| PollFd::from_borrowed_fd(router.capture.as_fd(), PollFlags::IN))
+            .collect();
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(SteerError::io("wait for packets")(errno.into())),
+        }
+        let readable: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        for (index, _) in readable.iter().enumerate().filter(|(_, readable)| **readable) {
+            self.take(index)?;
+        }
+        let now = Instant::now();
+        if now >= self.next_counters {
+            self.next_counters = now + self.plan.counters;
+            self.send_counters()?;
+        }
+        if now >= self.next_flush {
+            self.next_flush = now + self.plan.flush;
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Takes what a router's capture has, a turn's worth.
+    fn take(&mut self, index: usize) -> Result<(), SteerError> {
+        let router = &mut self.routers[index];
+        for _ in 0..TURN {
+            let Some(sampled) = router.capture.next()? else { break };
+            if !router.interfaces.samples(sampled.interface) {
+                continue;
+            }
+            self.counters.samples += 1;
+            if let Some(datagram) = router.reporter.sample(&sampled, self.started.elapsed()) {
+                send(&self.socket, &mut self.counters, &datagram);
+            }
+        }
+        Ok(())
+    }
+
+    fn send_counters(&mut self) -> Result<(), SteerError> {
+        for (router, watched) in self.routers.iter_mut().zip(&self.plan.routers) {
+            let interfaces = match &watched.namespace {
+                Some(name) => weft_lab::enter(name, Interfaces::read)??,
+                None => Interfaces::read()?,
+            };
+            router.interfaces = interfaces;
+            let dropped = router.capture.dropped()?;
+            self.counters.dropped += u64::from(dropped);
+            let uptime = self.started.elapsed();
+            for datagram in router.reporter.counters(&router.interfaces, dropped, uptime) {
+                send(&self.socket, &mut self.counters, &datagram);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what waits.
+    fn flush(&mut self) -> Result<(), SteerError> {
+        for router in &mut self.routers {
+            if let Some(datagram) = router.reporter.flush(self.started.elapsed()) {
+                send(&self.socket, &mut self.counters, &datagram);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A collector that is not there yet, or no longer, is no reason to end: it may come.
+fn send(socket: &UdpSocket, counters: &mut AgentCounters, datagram: &[u8]) {
+    match socket.send(datagram) {
+        Ok(_) => counters.datagrams += 1,
+        Err(_) => counters.unsent += 1,
+    }
+}

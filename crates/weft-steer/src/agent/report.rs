@@ -1,0 +1,208 @@
+//! Samples and counters of a router as datagrams.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use weft_wire::sflow::{
+    DatagramWriter, ETHERNET, FlowSample, IfCounters, Interface, RawHeader, Source,
+};
+
+use super::capture::{Direction, Sampled};
+use super::interfaces::Interfaces;
+
+/// Bytes of a datagram: it fits any Ethernet with UDP and IPv6 around it.
+const DATAGRAM: usize = 1400;
+
+/// A drawn packet that waits.
+#[derive(Clone, Debug)]
+struct Waiting {
+    sequence: u32,
+    interface: u32,
+    direction: Direction,
+    frame_len: u32,
+    header: Vec<u8>,
+}
+
+/// Puts a router's samples into datagrams and counts them.
+#[derive(Debug)]
+pub(super) struct Reporter {
+    address: IpAddr,
+    rate: u32,
+    /// Datagrams sent.
+    sequence: u32,
+    /// By interface: flow samples, counter samples, packets when last counted.
+    sources: BTreeMap<u32, Counted>,
+    /// Drawn packets that the kernel had no room for.
+    drops: u32,
+    waiting: Vec<Waiting>,
+    bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    flow_samples: u32,
+    counter_samples: u32,
+    packets: u32,
+}
+
+impl Reporter {
+    pub(super) fn new(address: IpAddr, rate: u32) -> Self {
+        let (sources, waiting) = (BTreeMap::new(), vec![]);
+        Self { address, rate: rate.max(1), sequence: 0, sources, drops: 0, waiting, bytes: 0 }
+    }
+
+    /// Adds a drawn packet; gives a datagram when one is full.
+    pub(super) fn sample(&mut self, sampled: &Sampled<'_>, uptime: Duration) -> Option<Vec<u8>> {
+        // Sample header, flow sample, record header and raw header of the compact form.
+        const AROUND: usize = 8 + 32 + 8 + 16;
+        let length = AROUND + sampled.header.len().next_multiple_of(4);
+        let full = self.bytes + length > DATAGRAM - 64;
+        let datagram = if full { self.flush(uptime) } else { None };
+        let counted = self.sources.entry(sampled.interface).or_default();
+        counted.flow_samples = counted.flow_samples.wrapping_add(1);
+        self.bytes += length;
+        self.waiting.push(Waiting {
+            sequence: counted.flow_samples,
+            interface: sampled.interface,
+            direction: sampled.direction,
+            frame_len: sampled.frame_len,
+            header: sampled.header.to_vec(),
+        });
+        datagram
+    }
+
+    /// What waits as a datagram; nothing where nothing does.
+    pub(super) fn flush(&mut self, uptime: Duration) -> Option<Vec<u8>> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        self.bytes = 0;
+        let sources = self.sources.clone();
+        let (rate, drops) = (self.rate, self.drops);
+        Some(self.datagram(uptime, |writer| {
+            for it in &waiting {
+                let interface = Interface::Index(it.interface);
+                let (input, output) = match it.direction {
+                    Direction::In => (interface, Interface::Unknown),
+                    Direction::Out => (Interface::Unknown, interface),
+                };
+                let sample = FlowSample {
+                    sequence: it.sequence,
+                    source: Source::interface(it.interface),
+                    rate,
+                    pool: sources.get(&it.interface).map_or(0, |counted| counted.packets),
+                    drops,
+                    input,
+                    output,
+                    header: Some(RawHeader {
+                        protocol: ETHERNET,
+                        frame_len: it.frame_len,
+                        stripped: 0,
+                        bytes: &it.header,
+                    }),
+                };
+                assert!(writer.flow(&sample), "samples are counted before they are kept");
+            }
+        }))
+    }
+
+    /// All interfaces' counters as datagrams.
+    pub(super) fn counters(
+        &mut self,
+        interfaces: &Interfaces,
+        dropped: u32,
+        uptime: Duration,
+    ) -> Vec<Vec<u8>> {
+        /// Counter samples of which each takes 116 bytes.
+        const IN_ONE: usize = (DATAGRAM - 64) / 116;
+        self.drops = self.drops.wrapping_add(dropped);
+        let all: Vec<IfCounters> = interfaces.0.values().copied().collect();
+        all.chunks(IN_ONE)
+            .map(|some| {
+                let numbered: Vec<(u32, &IfCounters)> = some
+                    .iter()
+                    .map(|counters| {
+                        let counted = self.sources.entry(counters.index).or_default();
+                        counted.counter_samples = counted.counter_samples.wrapping_add(1);
+                        counted.packets = counters.in_unicast.wrapping_add(counters.out_unicast);
+                        (counted.counter_samples, counters)
+                    })
+                    .collect();
+                self.datagram(uptime, |writer| {
+                    for (sequence, counters) in numbered {
+                        let source = Source::interface(counters.index);
+                        let fits = writer.counters(sequence, source, counters);
+                        assert!(fits, "no more are put in one than fit");
+                    }
+                })
+            })
+            .collect()
+    }
+
+    fn datagram(
+        &mut self,
+        uptime: Duration,
+        fill: impl FnOnce(&mut DatagramWriter<'_>),
+    ) -> Vec<u8> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut buffer = vec![0; DATAGRAM];
+        // Milliseconds wrap after 49 days, as the standard's do.
+        #[expect(clippy::cast_possible_truncation, reason = "it wraps")]
+        let uptime = uptime.as_millis() as u32;
+        let mut writer = DatagramWriter::new(&mut buffer, self.address, 0, self.sequence, uptime);
+        fill(&mut writer);
+        let length = writer.finish();
+        buffer.truncate(length);
+        buffer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_wire::sflow::{Datagram, Sample};
+
+    use super::*;
+
+    #[test]
+    fn samples_fill_datagrams_and_are_numbered_by_interface() {
+        let mut reporter = Reporter::new([10, 0, 0, 1].into(), 16);
+        let header = [7; 128];
+        let mut datagrams = vec![];
+        for number in 0..100 {
+            let sampled = Sampled {
+                interface: 2 + number % 2,
+                direction: Direction::Out,
+                frame_len: 1514,
+                header: &header[..128 - (number as usize % 5)],
+            };
+            datagrams.extend(reporter.sample(&sampled, Duration::from_secs(1)));
+        }
+        datagrams.extend(reporter.flush(Duration::from_secs(2)));
+        assert_eq!(reporter.flush(Duration::from_secs(3)), None);
+        let mut seen = BTreeMap::<u32, u32>::new();
+        for (number, datagram) in datagrams.iter().enumerate() {
+            assert!(datagram.len() <= DATAGRAM);
+            let datagram = Datagram::parse(datagram).unwrap();
+            assert_eq!(datagram.sequence as usize, number + 1);
+            for sample in datagram.samples {
+                let Ok(Sample::Flow(flow)) = sample else { panic!("{sample:?}") };
+                let last = seen.entry(flow.source.index).or_default();
+                assert_eq!(flow.sequence, *last + 1);
+                *last += 1;
+            }
+        }
+        assert_eq!(seen, BTreeMap::from([(2, 50), (3, 50)]));
+    }
+
+    #[test]
+    fn every_interface_of_a_large_router_is_told() {
+        let interface = |index| (index, IfCounters { index, ..IfCounters::default() });
+        let interfaces = Interfaces((1..=70).map(interface).collect());
+        let mut reporter = Reporter::new([10, 0, 0, 1].into(), 16);
+        let datagrams = reporter.counters(&interfaces, 0, Duration::ZERO);
+        let samples = datagrams.iter().map(|it| Datagram::parse(it).unwrap().samples.count());
+        assert_eq!(samples.sum::<usize>(), 70);
+    }
+}
