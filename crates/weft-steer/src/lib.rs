@@ -10,6 +10,7 @@
 //! | tables read | [`Inventory::read_tables`] |
 //! | who may steer | [`Lease`] |
 //! | moves made | [`RouterEntry::plan`], [`RouterEntry::carry_out`], [`RouterEntry::await_change`] |
+//! | all of it, again and again | [`Daemon`] |
 //!
 //! What is decided, and why, is `weft-route`'s: this crate tells it what was seen and does what it orders.
 #![deny(unsafe_code)]
@@ -21,6 +22,8 @@
 pub mod agent;
 mod apply;
 mod collect;
+mod config;
+mod daemon;
 mod error;
 mod inventory;
 mod lease;
@@ -29,6 +32,8 @@ mod tables;
 
 pub use apply::{Change, PROTOCOL, Plan};
 pub use collect::{Collector, CollectorCounters, Heard};
+pub use config::SteerConfig;
+pub use daemon::{Daemon, LinkView, MoveView, NodeView, Picture};
 pub use error::SteerError;
 pub use inventory::{Inventory, Method, PortEntry, RouterEntry};
 pub use lease::Lease;

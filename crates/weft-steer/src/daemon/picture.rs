@@ -1,0 +1,210 @@
+//! What there is to see of a running controller: for its page, for Prometheus, for scripts.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use serde::Serialize;
+use weft_route::{End, Event, Fabric, LinkId, Move, Stage};
+use weft_units::Instant;
+
+use super::Daemon;
+use crate::CollectorCounters;
+
+/// A controller and its fabric at a moment.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Picture {
+    /// Nanoseconds since 1970.
+    pub at: u64,
+    /// Who this controller is.
+    pub holder: String,
+    /// Whether it steers.
+    pub steers: bool,
+    /// Who else does, if somebody does.
+    pub other: Option<String>,
+    /// Whether it only says what it would do.
+    pub dry_run: bool,
+    /// Routers and hosts.
+    pub nodes: Vec<NodeView>,
+    /// Both directions of every cable.
+    pub links: Vec<LinkView>,
+    /// Moves that are installed or on their way.
+    pub moves: Vec<MoveView>,
+    /// What happened lately, the newest first.
+    pub events: Vec<Event>,
+    /// How many moves were decided, kept, undone, refused, …, by event.
+    pub happened: BTreeMap<String, u64>,
+    /// What was heard.
+    pub heard: CollectorCounters,
+    /// By router, why its tables could not be read last.
+    pub unread: BTreeMap<String, String>,
+}
+
+/// A router or host.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeView {
+    /// A router's name, a host's address.
+    pub name: String,
+    /// 0 for hosts, 1 for routers that have hosts, more further up.
+    pub tier: u32,
+}
+
+/// A direction of a cable.
+#[derive(Clone, Debug, Serialize)]
+pub struct LinkView {
+    /// Who sends.
+    pub from: String,
+    /// The port it is sent by; nothing for a host's.
+    pub port: String,
+    /// Who receives.
+    pub to: String,
+    /// Bits a second at most.
+    pub capacity: u64,
+    /// Bits a second in the last whole window, where it was reported.
+    pub load: Option<u64>,
+    /// Marks in that window.
+    pub marks: u64,
+    /// Whether packets pass.
+    pub up: bool,
+    /// The alarm's level, where there is one.
+    pub alarm: Option<String>,
+}
+
+/// A move.
+#[derive(Clone, Debug, Serialize)]
+pub struct MoveView {
+    /// Its number.
+    pub id: u64,
+    /// The router.
+    pub router: String,
+    /// The destination.
+    pub destination: String,
+    /// The port that flows leave.
+    pub from: String,
+    /// The ports that they take.
+    pub to: Vec<String>,
+    /// How many flows.
+    pub flows: usize,
+    /// Where it stands.
+    pub stage: String,
+    /// When it was decided, nanoseconds since 1970.
+    pub decided: u64,
+    /// Why, in words and numbers.
+    pub reason: String,
+    /// The commands that made it.
+    pub commands: Vec<String>,
+}
+
+impl Picture {
+    pub(super) fn of(daemon: &Daemon, now: Instant) -> Self {
+        let controller = &daemon.controller;
+        let fabric = controller.fabric();
+        let mut happened = BTreeMap::new();
+        for event in &daemon.events {
+            *happened.entry(format!("{:?}", event.what).to_lowercase()).or_insert(0) += 1;
+        }
+        Self {
+            at: now.as_nanos(),
+            holder: daemon.leases.holder().to_owned(),
+            steers: daemon.leases.epoch(now).is_some(),
+            other: daemon.leases.other.clone(),
+            dry_run: daemon.config.dry_run,
+            nodes: nodes(fabric),
+            links: fabric.link_ids().filter_map(|link| view(daemon, link, now)).collect(),
+            moves: controller.moves().map(|it| moved(daemon, it)).collect(),
+            events: daemon.events.iter().rev().cloned().collect(),
+            happened,
+            heard: daemon.collector.counters(),
+            unread: daemon.unread.clone(),
+        }
+    }
+}
+
+fn moved(daemon: &Daemon, it: &Move) -> MoveView {
+    MoveView {
+        id: it.id,
+        router: it.router.clone(),
+        destination: Ipv4Addr::from_bits(it.prefix.first()).to_string(),
+        from: it.port.clone(),
+        to: it.members.iter().map(|member| member.port.clone()).collect(),
+        flows: it.flows.len(),
+        stage: match &it.stage {
+            Stage::Applying { .. } => "applying".into(),
+            Stage::Reading { .. } => "reading".into(),
+            Stage::Verifying { .. } => "verifying".into(),
+            Stage::Kept => "kept".into(),
+            Stage::Undoing { why, .. } => format!("undoing: {why}"),
+        },
+        decided: it.decided,
+        reason: it.reason.clone(),
+        commands: daemon.commands.get(&it.id).cloned().unwrap_or_default(),
+    }
+}
+
+fn name(fabric: &Fabric, end: End) -> Option<String> {
+    match end {
+        End::Router(router) => Some(fabric.router(router).name.clone()),
+        End::Host(host) => Some(Ipv4Addr::from_bits(fabric.address(host)).to_string()),
+        End::Nothing => None,
+    }
+}
+
+fn view(daemon: &Daemon, link: LinkId, now: Instant) -> Option<LinkView> {
+    let controller = &daemon.controller;
+    let fabric = controller.fabric();
+    let telemetry = controller.telemetry();
+    let index = telemetry.index(now);
+    // The last window may still be waiting for reports.
+    let window = (1..=2).find_map(|back| telemetry.window(link, index.checked_sub(back)?));
+    Some(LinkView {
+        from: name(fabric, fabric.from(link))?,
+        port: fabric.port_of(link).map(|(_, port)| port.name.clone()).unwrap_or_default(),
+        to: name(fabric, fabric.to(link))?,
+        capacity: fabric.rate(link).as_bps(),
+        load: window.map(weft_route::Window::rate),
+        marks: window.map_or(0, |window| window.marks),
+        up: fabric.passes(link),
+        alarm: controller.alarms().get(&link).map(|alarm| alarm.level.name().to_owned()),
+    })
+}
+
+/// Hosts at the bottom, routers above by how far they are from a host.
+fn nodes(fabric: &Fabric) -> Vec<NodeView> {
+    let mut tiers: BTreeMap<u32, u32> = BTreeMap::new();
+    let links: Vec<(End, End)> =
+        fabric.link_ids().map(|link| (fabric.from(link), fabric.to(link))).collect();
+    for (from, to) in &links {
+        if let (End::Host(_), End::Router(router)) = (from, to) {
+            tiers.insert(router.0, 1);
+        }
+    }
+    loop {
+        let mut found = vec![];
+        for (from, to) in &links {
+            if let (End::Router(from), End::Router(to)) = (from, to)
+                && let Some(&tier) = tiers.get(&from.0)
+                && !tiers.contains_key(&to.0)
+            {
+                found.push((to.0, tier + 1));
+            }
+        }
+        if found.is_empty() {
+            break;
+        }
+        tiers.extend(found);
+    }
+    let mut nodes: Vec<NodeView> = fabric
+        .router_ids()
+        .map(|router| NodeView {
+            name: fabric.router(router).name.clone(),
+            tier: tiers.get(&router.0).copied().unwrap_or(1),
+        })
+        .collect();
+    let hosts = links.iter().filter_map(|(from, _)| match from {
+        End::Host(_) => name(fabric, *from),
+        _ => None,
+    });
+    let mut hosts: Vec<String> = hosts.collect();
+    hosts.dedup();
+    nodes.extend(hosts.into_iter().map(|name| NodeView { name, tier: 0 }));
+    nodes
+}

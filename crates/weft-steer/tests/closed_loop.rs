@@ -1,0 +1,207 @@
+//! A collision made by hand in a lab whose routers speak BGP: seen, explained, moved and gone, on real
+//! packets (Astral, figure 9 (a)). Without root, a tool or FRR the test says that it was skipped, and why.
+#![allow(clippy::disallowed_methods, reason = "this test watches a kernel in real time")]
+
+mod common;
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{PORT, UDP, is_missing, lab, read};
+use socket2::{Domain, SockAddr, Socket, Type};
+use weft_lab::{Direction, Impairment, Lab, Routing};
+use weft_route::{AlarmRules, ControllerConfig, Event, Fabric, Flow, LinkId, Stage, What};
+use weft_steer::agent::{Agent, AgentPlan, Watched};
+use weft_steer::{Daemon, Inventory, SteerConfig};
+use weft_topo::hash::FiveTuple;
+use weft_units::ByteCount;
+
+/// What a link carries, and what each of two flows sends: together more than one link carries, and each on
+/// its own less than three quarters of it.
+const LINK: &str = "40Mbps";
+const FLOW: u64 = 24_000_000;
+const PAYLOAD: usize = 1400;
+
+fn millis(count: u64) -> weft_units::Duration {
+    weft_units::Duration::from_millis(count)
+}
+
+/// Windows of half a second in place of ten: twenty times as fast as the paper's.
+fn rules() -> ControllerConfig {
+    ControllerConfig {
+        alarm: AlarmRules {
+            window: millis(500),
+            marks: 100,
+            in_a_row: 3,
+            within: millis(3000),
+            phase: millis(1500),
+            at_a_router: 5,
+        },
+        grace: millis(250),
+        hold: millis(5000),
+        bar: millis(20_000),
+        ..ControllerConfig::default()
+    }
+}
+
+fn agents(lab: &Lab, inventory: &Inventory, daemon: &Daemon) -> AgentPlan {
+    let watched = inventory.routers.iter().map(|router| Watched {
+        address: router.agent,
+        namespace: Some(lab.fabric().node(&router.name).unwrap().namespace.clone()),
+    });
+    AgentPlan {
+        routers: watched.collect(),
+        collector: (Ipv4Addr::LOCALHOST, daemon.listening().unwrap().port()).into(),
+        rate: 8,
+        flush: Duration::from_millis(20),
+        counters: Duration::from_millis(150),
+    }
+}
+
+/// The flow between two hosts whose source port sends it over this link.
+fn flow_over(fabric: &Fabric, lab: &Lab, from: usize, to: usize, link: LinkId) -> Flow {
+    let [src, dst] = [from, to].map(|host| lab.fabric().address(host).to_bits());
+    let flow = |src_port| Flow(FiveTuple { src, dst, src_port, dst_port: PORT, protocol: UDP });
+    (49_152..).map(flow).find(|it| fabric.path(&it.0).links().contains(&link)).unwrap()
+}
+
+/// Sends at a steady rate, ECN-capable, until told to stop.
+fn send(lab: &Lab, host: &str, flow: Flow, stop: &AtomicBool) {
+    let open = || {
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+        let from = SocketAddrV4::new(Ipv4Addr::from_bits(flow.0.src), flow.0.src_port);
+        socket.bind(&SockAddr::from(from))?;
+        // ECT(0), RFC 3168.
+        socket.set_tos_v4(2)?;
+        std::io::Result::Ok(UdpSocket::from(socket))
+    };
+    let socket = lab.enter(host, open).unwrap().unwrap();
+    let to = SocketAddrV4::new(Ipv4Addr::from_bits(flow.0.dst), PORT);
+    let (began, mut sent, payload) = (Instant::now(), 0_u64, [0; PAYLOAD]);
+    while !stop.load(Ordering::Relaxed) {
+        let due = began.elapsed().as_nanos() as u64 * FLOW / 8 / PAYLOAD as u64 / 1_000_000_000;
+        while sent < due {
+            // A full queue drops; the next one may pass.
+            let _ = socket.send_to(&payload, to);
+            sent += 1;
+        }
+        thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+/// Turns the daemon until something is so; how long that took.
+fn turn_until(
+    daemon: &mut Daemon,
+    began: Instant,
+    what: &str,
+    is_so: impl Fn(&Daemon) -> bool,
+) -> Duration {
+    let give_up = Instant::now() + Duration::from_secs(20);
+    while !is_so(daemon) {
+        if Instant::now() > give_up {
+            let events: Vec<String> = daemon.events().iter().map(words).collect();
+            panic!("{what} never came; {:?}\n{}", daemon.picture(), events.join("\n"));
+        }
+        daemon.turn().unwrap();
+    }
+    began.elapsed()
+}
+
+fn words(event: &Event) -> String {
+    let Event { what, router, port, text, .. } = event;
+    format!("{what:?} {router} {port}: {text}")
+}
+
+fn has(daemon: &Daemon, what: What) -> bool {
+    daemon.events().iter().any(|event| event.what == what)
+}
+
+#[test]
+fn a_collision_is_seen_explained_moved_and_gone() {
+    if is_missing(true) {
+        return;
+    }
+    let mut lab = lab("z", |spec| {
+        (spec.spines, spec.hosts_per_leaf, spec.routing) = (2, 2, Routing::Frr);
+    });
+    let limited = Impairment {
+        rate: LINK.parse().ok(),
+        mark_above: Some(ByteCount(15_000)),
+        ..Impairment::default()
+    };
+    for link in ["l0-s0", "l0-s1", "l1-s0", "l1-s1"] {
+        lab.impair(link, Direction::Both, &limited).unwrap();
+    }
+    let state = std::env::temp_dir().join(format!("weft-ws-{}.json", std::process::id()));
+    let config = SteerConfig {
+        listen: (Ipv4Addr::LOCALHOST, 0).into(),
+        state: Some(state.clone()),
+        read_every: millis(1000),
+        lab: Some(lab.name().to_owned()),
+        controller: rules(),
+        ..SteerConfig::default()
+    };
+    let inventory = Inventory::of_lab(&lab);
+    let mut daemon = Daemon::open(config.clone()).unwrap();
+    let mut agent = Agent::open(agents(&lab, &inventory, &daemon)).unwrap();
+    let fabric = read(&inventory);
+    let leaf = fabric.find("l0").unwrap();
+    let busy = fabric.link_of_port(leaf, "s0").unwrap();
+    let flows = [
+        ("h0", flow_over(&fabric, &lab, 0, 2, busy)),
+        ("h1", flow_over(&fabric, &lab, 1, 3, busy)),
+    ];
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| agent.run(|| stop.load(Ordering::Relaxed)).unwrap());
+        // Whatever fails below, the others end.
+        let ended = Stop(&stop);
+        turn_until(&mut daemon, Instant::now(), "the lease", |it| {
+            it.picture().lock().unwrap().steers
+        });
+        let began = Instant::now();
+        for (host, flow) in flows {
+            let (lab, stop) = (&lab, &stop);
+            scope.spawn(move || send(lab, host, flow, stop));
+        }
+        let until = |daemon: &mut Daemon, what: &str, is_so: &dyn Fn(&Daemon) -> bool| {
+            let after = turn_until(daemon, began, what, is_so);
+            println!("{:6.2} s  {what}", after.as_secs_f64());
+        };
+        until(&mut daemon, "first alarm", &|it| has(it, What::Alarm));
+        until(&mut daemon, "explained, and a move decided", &|it| has(it, What::Move));
+        until(&mut daemon, "moved: the kernel has it", &|it| has(it, What::Applied));
+        until(&mut daemon, "no alarm any more", &|it| it.controller().alarms().is_empty());
+        until(&mut daemon, "the move has helped, and is kept", &|it| has(it, What::Kept));
+        daemon.events().iter().for_each(|event| println!("          {}", words(event)));
+        let kept = |daemon: &Daemon| daemon.controller().moves().next().cloned().unwrap();
+        let it = kept(&daemon);
+        println!("          {}", daemon.commands(it.id).unwrap().join("; "));
+        // By the tables as they are, the flows part ways.
+        let fabric = read(&inventory);
+        let up = flows.map(|(_, flow)| fabric.path(&flow.0).links()[1]);
+        assert_ne!(up[0], up[1], "{}", it.reason);
+        // A controller that takes over knows the move; it was not made twice.
+        daemon.close().unwrap();
+        drop(daemon);
+        let mut second = Daemon::open(config).unwrap();
+        assert_eq!((kept(&second).id, kept(&second).stage), (it.id, Stage::Kept));
+        turn_until(&mut second, Instant::now(), "the lease", |it| {
+            it.picture().lock().unwrap().steers
+        });
+        drop(ended);
+    });
+    let _ = fs::remove_file(state);
+}
+
+/// Tells the others to end when it goes out of scope.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
