@@ -32,3 +32,5 @@ pub mod plan;
 pub mod coll;
 #[path = "../../crates/weft-route/tests/properties/mod.rs"]
 pub mod route;
+#[path = "../../crates/weft-steer/tests/properties/mod.rs"]
+pub mod steer;

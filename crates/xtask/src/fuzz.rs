@@ -37,6 +37,8 @@ const SEEDS: &[(&[&str], &str)] = &[
     (&["cluster"], "crates/weft-plan/tests/golden/cluster"),
     (&["installed"], "crates/weft-route/tests/golden/installed"),
     (&["route_state"], "crates/weft-route/tests/golden/state"),
+    (&["tables"], "crates/weft-steer/tests/golden/tables"),
+    (&["steer_config"], "crates/weft-steer/tests/golden/config"),
 ];
 
 /// The folders of a target's good inputs. Without any, libFuzzer would begin with a byte or two and

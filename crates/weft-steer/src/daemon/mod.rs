@@ -44,6 +44,8 @@ pub struct Daemon {
     outcomes: Receiver<Outcome>,
     /// What happened lately, the newest last.
     events: VecDeque<Event>,
+    /// How often what has happened since the start.
+    happened: BTreeMap<What, u64>,
     /// By move, the commands that made it.
     commands: BTreeMap<u64, Vec<String>>,
     /// By router, why its tables could not be read last, if so.
@@ -76,6 +78,8 @@ impl Clock {
     }
 }
 
+/// For how long routers are waited for at the end.
+const FAREWELL: Duration = Duration::from_secs(3);
 /// Events that are kept for the page.
 const EVENTS: usize = 500;
 /// How often the page's picture is drawn anew.
@@ -124,6 +128,7 @@ impl Daemon {
             jobs,
             outcomes,
             events: VecDeque::new(),
+            happened: BTreeMap::new(),
             commands: BTreeMap::new(),
             unread: BTreeMap::new(),
             clock,
@@ -176,11 +181,20 @@ impl Daemon {
     /// # Errors
     /// `Io` when the state cannot be written.
     pub fn close(&mut self) -> Result<(), SteerError> {
-        for job in self.jobs.values() {
-            // A thread that is gone has nothing to give back.
-            let _ = job.send(Job::Release);
+        let told = self.jobs.values().filter(|job| job.send(Job::Release).is_ok()).count();
+        memory::write(&self.config, &self.controller)?;
+        let give_up = self.clock.now() + FAREWELL;
+        let mut released = 0;
+        while released < told {
+            let left = give_up.since(self.clock.now()).as_nanos();
+            match self.outcomes.recv_timeout(std::time::Duration::from_nanos(left)) {
+                Ok(Outcome { result: Done::Released, .. }) => released += 1,
+                Ok(_) => {}
+                // One that hangs keeps its lease until that runs out.
+                Err(_) => break,
+            }
         }
-        memory::write(&self.config, &self.controller)
+        Ok(())
     }
 
     /// Takes what has come in, does what is due, and waits for at most 20 ms.
@@ -246,6 +260,7 @@ impl Daemon {
     fn take(&mut self, Outcome { router, result }: Outcome) {
         let now = self.clock.now();
         match result {
+            Done::Released => {}
             Done::Renewed(Ok(())) => self.leases.granted(&router, now),
             Done::Renewed(Err(error)) => {
                 for name in self.leases.refused(&router, &error, now) {
@@ -333,6 +348,7 @@ impl Daemon {
         let what = format!("{what:?}").to_lowercase();
         tracing::info!(what, router, port, id, "{text}");
         self.changed = true;
+        *self.happened.entry(event.what).or_default() += 1;
         self.events.push_back(event);
         if self.events.len() > EVENTS {
             self.events.pop_front();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use serde::Serialize;
-use weft_route::{End, Event, Fabric, LinkId, Move, Stage};
+use weft_route::{End, Event, Fabric, LinkId, Move, Stage, What};
 use weft_units::Instant;
 
 use super::Daemon;
@@ -31,7 +31,7 @@ pub struct Picture {
     pub moves: Vec<MoveView>,
     /// What happened lately, the newest first.
     pub events: Vec<Event>,
-    /// How many moves were decided, kept, undone, refused, …, by event.
+    /// How often what has happened since the start.
     pub happened: BTreeMap<String, u64>,
     /// What was heard.
     pub heard: CollectorCounters,
@@ -98,10 +98,7 @@ impl Picture {
     pub(super) fn of(daemon: &Daemon, now: Instant) -> Self {
         let controller = &daemon.controller;
         let fabric = controller.fabric();
-        let mut happened = BTreeMap::new();
-        for event in &daemon.events {
-            *happened.entry(format!("{:?}", event.what).to_lowercase()).or_insert(0) += 1;
-        }
+        let kind = |what: What| format!("{what:?}").to_lowercase();
         Self {
             at: now.as_nanos(),
             holder: daemon.leases.holder().to_owned(),
@@ -112,7 +109,7 @@ impl Picture {
             links: fabric.link_ids().filter_map(|link| view(daemon, link, now)).collect(),
             moves: controller.moves().map(|it| moved(daemon, it)).collect(),
             events: daemon.events.iter().rev().cloned().collect(),
-            happened,
+            happened: daemon.happened.iter().map(|(&what, &count)| (kind(what), count)).collect(),
             heard: daemon.collector.counters(),
             unread: daemon.unread.clone(),
         }

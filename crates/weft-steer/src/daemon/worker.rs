@@ -34,6 +34,7 @@ pub(super) struct Outcome {
 pub(super) enum Done {
     Read(Result<Router, SteerError>),
     Renewed(Result<(), SteerError>),
+    Released,
     Changed { id: u64, commands: Vec<String>, result: Result<(), SteerError> },
 }
 
@@ -63,9 +64,9 @@ fn work(router: &RouterEntry, lease: &Lease, jobs: &Receiver<Job>, outcomes: &Se
             Job::Read => Done::Read(router.read()),
             Job::Renew => Done::Renewed(lease.renew(router)),
             Job::Release => {
-                // Nobody waits for the answer; a lease that is not given back runs out.
+                // A lease that cannot be given back runs out.
                 let _ = lease.release(router);
-                continue;
+                Done::Released
             }
             Job::Change { id, change, dry } => {
                 let mut commands = vec![];

@@ -73,6 +73,14 @@ impl RouterEntry {
         convert::router(self, &self.show()?)
     }
 
+    /// What a router has installed by what it answered, for whoever asked it some other way.
+    ///
+    /// # Errors
+    /// `Answer` when it is not understood.
+    pub fn understand(&self, answer: &str) -> Result<Router, SteerError> {
+        convert::router(self, &self.parse(answer)?)
+    }
+
     pub(crate) fn show(&self) -> Result<Shown, SteerError> {
         let mut script = SCRIPT.to_owned();
         if let Method::Frr { vty_socket } = &self.apply {
@@ -81,7 +89,11 @@ impl RouterEntry {
             script += " || exit 1\n";
         }
         let text = self.run("reading its tables", &script)?;
-        iproute::parse(&text).map_err(|(what, reason)| SteerError::Answer {
+        self.parse(&text)
+    }
+
+    fn parse(&self, answer: &str) -> Result<Shown, SteerError> {
+        iproute::parse(answer).map_err(|(what, reason)| SteerError::Answer {
             router: self.name.clone(),
             what,
             reason,

@@ -8,7 +8,7 @@ use crate::{Inventory, Method, PortEntry};
 
 /// What a namespace with two links answered (iproute2 6.1): a weighted multipath route, a weighted group, a
 /// resilient one, a controller's route, one over an IPv6 neighbour, a black hole.
-const SHOWN: &str = include_str!("shown.txt");
+const SHOWN: &str = include_str!("../../../tests/golden/tables/shown.txt");
 
 fn entry() -> RouterEntry {
     let to = Some(Cable::Host(Ipv4Addr::new(10, 1, 0, 2)));

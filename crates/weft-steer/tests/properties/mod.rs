@@ -1,0 +1,40 @@
+//! What holds of configurations and of routers' answers, whatever the text. The mutation tests and the fuzz
+//! targets both call these.
+#![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
+
+use weft_route::{Fabric, Installed};
+use weft_steer::{Inventory, SteerConfig};
+
+/// Reads a router's answer to the question for its tables, makes a fabric of it where it is one, and says
+/// whether it was understood.
+pub fn tables(bytes: &[u8]) -> bool {
+    let inventory = "[[router]]\nname = 'l0'\nagent = '10.0.0.1'\n[[router.port]]\nname = 's0'\nto.host = '10.1.0.2'";
+    let inventory: Inventory = toml::from_str(inventory).expect("it is one");
+    match inventory.routers[0].understand(&String::from_utf8_lossy(bytes)) {
+        Ok(router) => {
+            // What makes no fabric is refused by name, and no panic.
+            if let Err(error) = Fabric::new(Installed { routers: vec![router] }) {
+                refused(&error.to_string());
+            }
+            true
+        }
+        Err(error) => refused(&error.to_string()),
+    }
+}
+
+/// Reads a configuration, and says whether it was one; what is written of it reads back.
+pub fn steer_config(bytes: &[u8]) -> bool {
+    match SteerConfig::parse(&String::from_utf8_lossy(bytes)) {
+        Ok(config) => {
+            let text = toml::to_string(&config).expect("a configuration is TOML");
+            assert_eq!(SteerConfig::parse(&text), Ok(config), "{text}");
+            true
+        }
+        Err(why) => refused(&why),
+    }
+}
+
+fn refused(why: &str) -> bool {
+    assert!(!why.is_empty(), "a refusal says why");
+    false
+}
