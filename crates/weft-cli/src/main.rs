@@ -11,6 +11,7 @@ mod destination;
 mod files;
 mod interrupt;
 mod libraries;
+mod log;
 mod messages;
 mod monitor;
 mod output;

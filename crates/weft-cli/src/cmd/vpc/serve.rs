@@ -1,6 +1,5 @@
 //! `weft vpc serve`.
 
-use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,14 +10,13 @@ use std::thread;
 use anyhow::{Context, Result};
 use hyper::StatusCode;
 use serde_json::json;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
 use weft_vswitch::Daemon;
 use weft_vswitch::config::Config;
 use weft_vswitch::control::{Answer, Request, ask};
 
 use super::metrics;
 use crate::interrupt::until_interrupted;
+use crate::log;
 use crate::monitor::http::{self, Handler, OPENMETRICS, Reply};
 use crate::output::Output;
 
@@ -42,18 +40,9 @@ pub(super) struct Serve {
     log_json: bool,
 }
 
-/// The log on standard error, as much of it as WEFT_LOG says.
-fn start_log(json: bool) {
-    let filter = EnvFilter::builder().with_env_var("WEFT_LOG");
-    let filter = filter.with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let log = log.with_ansi(std::io::stderr().is_terminal());
-    if json { log.json().init() } else { log.init() }
-}
-
 pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
     let config = Config::read(&arguments.config)?;
-    start_log(arguments.log_json);
+    log::start(arguments.log_json);
     let control = config.host.control.clone();
     let address = config.host.socket();
     let mut daemon = Daemon::open(config)?;

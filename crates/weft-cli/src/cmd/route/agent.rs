@@ -1,0 +1,81 @@
+//! `weft route agent`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+use anyhow::{Result, bail};
+use serde_json::json;
+use weft_lab::Lab;
+use weft_steer::Inventory;
+use weft_steer::agent::{Agent as Sampler, AgentPlan, Watched};
+use weft_units::Duration;
+
+use crate::interrupt::until_interrupted;
+use crate::output::Output;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  sudo weft route agent --address 10.0.0.1 --collector 10.9.0.1:6343    on a router
+  sudo weft route agent --lab lab                                       all routers of a lab
+  sudo weft route agent --lab lab --rate 8 --counters 200ms             more, and sooner
+
+Needs CAP_NET_RAW. Packets are drawn by the kernel, coming in and leaving; what is not drawn costs a few instructions. \
+Any collector of sFlow version 5 understands what is sent.")]
+pub(super) struct Agent {
+    /// The address that the router calls itself by
+    #[arg(long, value_name = "ADDRESS", required_unless_present = "lab")]
+    address: Option<IpAddr>,
+    /// Sample all routers of this lab
+    #[arg(long, value_name = "NAME", visible_alias = "from-lab", conflicts_with = "address")]
+    lab: Option<String>,
+    /// Where sFlow goes
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6343")]
+    collector: SocketAddr,
+    /// Draw one packet in so many
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    rate: u32,
+    /// How often counters are sent
+    #[arg(long, value_name = "INTERVAL", default_value = "2s")]
+    counters: Duration,
+}
+
+pub(super) fn run(arguments: &Agent, output: Output) -> Result<ExitCode> {
+    if arguments.counters < Duration::from_millis(50) {
+        bail!("--counters {} is too often: 50ms at least", arguments.counters);
+    }
+    let routers = match (&arguments.lab, arguments.address) {
+        (Some(name), _) => of_lab(&Lab::open(name)?)?,
+        (None, Some(address)) => vec![Watched { address, namespace: None }],
+        (None, None) => bail!("which router? --address ADDRESS or --lab NAME"),
+    };
+    let count = routers.len();
+    let mut agent = Sampler::open(AgentPlan {
+        routers,
+        collector: arguments.collector,
+        rate: arguments.rate,
+        flush: std::time::Duration::from_millis(100),
+        counters: std::time::Duration::from_nanos(arguments.counters.as_nanos()),
+    })?;
+    let stop = until_interrupted()?;
+    let (collector, rate) = (arguments.collector, arguments.rate);
+    output.value(&json!({ "routers": count, "collector": collector, "rate": rate }), || {
+        format!("sampling 1 packet in {rate} of {count} routers, sending to {collector}")
+    })?;
+    agent.run(|| stop.load(Ordering::Relaxed))?;
+    let counters = agent.counters();
+    eprintln!(
+        "{} samples in {} datagrams; {} lost for want of room, {} datagrams not sent",
+        counters.samples, counters.datagrams, counters.dropped, counters.unsent
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn of_lab(lab: &Lab) -> Result<Vec<Watched>> {
+    let watched = Inventory::of_lab(lab).routers.into_iter().map(|router| {
+        let namespace = Some(lab.fabric().node(&router.name)?.namespace.clone());
+        Ok(Watched { address: router.agent, namespace })
+    });
+    watched.collect()
+}

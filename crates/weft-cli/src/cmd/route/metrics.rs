@@ -1,0 +1,88 @@
+//! A route controller as OpenMetrics.
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use weft_steer::Picture;
+
+type Labels = Vec<(&'static str, String)>;
+type Counters = Family<Labels, Counter>;
+type Gauges = Family<Labels, Gauge<f64, std::sync::atomic::AtomicU64>>;
+
+/// The picture as one text.
+pub(super) fn text(picture: &Picture) -> String {
+    let mut registry = Registry::with_prefix("weft_route");
+    let steers = gauges(&mut registry, "steers", "Whether this controller has the lease");
+    steers.get_or_create(&vec![]).set(f64::from(u8::from(picture.steers)));
+    links(picture, &mut registry);
+    let moves =
+        gauges(&mut registry, "moves", "Moves that are installed or on their way, by stage");
+    for it in &picture.moves {
+        let stage = it.stage.split(':').next().unwrap_or_default().to_owned();
+        moves.get_or_create(&vec![("stage", stage)]).inc();
+    }
+    let events = counters(&mut registry, "events", "What happened, by kind, since the start");
+    for (what, &count) in &picture.happened {
+        events.get_or_create(&vec![("what", what.clone())]).inc_by(count);
+    }
+    let unread = gauges(&mut registry, "unread_routers", "Routers whose tables cannot be read");
+    unread.get_or_create(&vec![]).set(picture.unread.len() as f64);
+    let heard = counters(&mut registry, "sflow", "sFlow heard, by kind");
+    let it = &picture.heard;
+    for (kind, count) in [
+        ("datagrams", it.datagrams),
+        ("lost", it.lost),
+        ("late", it.late),
+        ("malformed", it.malformed),
+        ("unknown_agent", it.unknown_agent),
+        ("samples", it.samples),
+        ("unplaced", it.unplaced),
+        ("reports", it.reports),
+    ] {
+        heard.get_or_create(&vec![("kind", kind.to_owned())]).inc_by(count);
+    }
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("writing to a string cannot fail");
+    text
+}
+
+fn links(picture: &Picture, registry: &mut Registry) {
+    let load = gauges(registry, "link_load", "Load of a link in the last window, of 1");
+    let marks = gauges(registry, "link_marks", "Packets marked by a link in the last window");
+    let up = gauges(registry, "link_up", "Whether packets pass a link");
+    let alarm =
+        gauges(registry, "link_alarm", "The alarm's level: 0 none, 1 low, 2 medium, 3 high");
+    for link in picture.links.iter().filter(|link| !link.port.is_empty()) {
+        let labels = vec![
+            ("router", link.from.clone()),
+            ("port", link.port.clone()),
+            ("to", link.to.clone()),
+        ];
+        if let Some(bits) = link.load {
+            load.get_or_create(&labels).set(bits as f64 / link.capacity.max(1) as f64);
+            marks.get_or_create(&labels).set(link.marks as f64);
+        }
+        up.get_or_create(&labels).set(f64::from(u8::from(link.up)));
+        let level = match link.alarm.as_deref() {
+            None => 0.0,
+            Some("low") => 1.0,
+            Some("medium") => 2.0,
+            Some(_) => 3.0,
+        };
+        alarm.get_or_create(&labels).set(level);
+    }
+}
+
+fn counters(registry: &mut Registry, name: &str, help: &str) -> Counters {
+    let family = Counters::default();
+    registry.register(name, help, family.clone());
+    family
+}
+
+fn gauges(registry: &mut Registry, name: &str, help: &str) -> Gauges {
+    let family = Gauges::default();
+    registry.register(name, help, family.clone());
+    family
+}

@@ -1,0 +1,104 @@
+//! `weft route serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use anyhow::{Context, Result};
+use hyper::StatusCode;
+use serde_json::json;
+use weft_steer::{Daemon, Picture, SteerConfig};
+
+use super::metrics;
+use crate::interrupt::until_interrupted;
+use crate::log;
+use crate::monitor::http::{self, CSS, HTML, Handler, OPENMETRICS, Reply, SCRIPT, SVG};
+use crate::output::Output;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  sudo weft route serve --config /etc/weft/route.toml
+  sudo weft route serve --lab lab                    a lab's routers; `weft route agent --lab lab` tells of them
+  sudo weft route serve --lab lab --dry-run          decide and say, and do nothing
+  curl http://127.0.0.1:7490/metrics                 for Prometheus; /v1/picture has everything as JSON
+
+Of several controllers of a fabric one steers: the others watch, and take over when its lease has run out. Moves stay \
+when it ends; the next one knows them.")]
+pub(super) struct Serve {
+    /// The configuration, a TOML file
+    #[arg(long, value_name = "FILE", required_unless_present = "lab")]
+    config: Option<PathBuf>,
+    /// Steer this lab's routers
+    #[arg(long, value_name = "NAME", visible_alias = "from-lab", conflicts_with = "config")]
+    lab: Option<String>,
+    /// Serve the page and OpenMetrics here; port 0 is any
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7490")]
+    page: SocketAddr,
+    /// Decide and say what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Write the log as JSON, a line an event
+    #[arg(long)]
+    log_json: bool,
+}
+
+/// The page, as it is in this binary: it needs nothing from anywhere else.
+const PAGE: [(&str, &str, &str); 4] = [
+    ("/", HTML, include_str!("page/index.html")),
+    ("/style.css", CSS, include_str!("page/style.css")),
+    ("/script.js", SCRIPT, include_str!("page/script.js")),
+    ("/icon.svg", SVG, include_str!("../../monitor/page/icon.svg")),
+];
+
+pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
+    let mut config = match &arguments.config {
+        Some(path) => SteerConfig::read(path)?,
+        None => SteerConfig { lab: arguments.lab.clone(), ..SteerConfig::default() },
+    };
+    config.dry_run |= arguments.dry_run;
+    log::start(arguments.log_json);
+    let mut daemon = Daemon::open(config)?;
+    let page = serve_page(arguments.page, daemon.picture())?;
+    let stop = until_interrupted()?;
+    let listening = daemon.listening()?;
+    output.value(&json!({ "sflow": listening, "page": page }), || {
+        format!("listening for sFlow at {listening}, page at http://{page}")
+    })?;
+    daemon.run(|| stop.load(Ordering::Relaxed))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Answers browsers and Prometheus on a thread of its own; gives where.
+fn serve_page(at: SocketAddr, picture: Arc<Mutex<Picture>>) -> Result<SocketAddr> {
+    let listener = std::net::TcpListener::bind(at)
+        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+        .with_context(|| format!("cannot serve the page at {at}"))?;
+    let at = listener.local_addr().context("a listener has an address")?;
+    let handler: Handler = Arc::new(move |request| {
+        let page = PAGE.iter().find(|(path, ..)| *path == request.path);
+        let picture = || picture.lock().unwrap_or_else(PoisonError::into_inner);
+        match (page, request.path.as_str()) {
+            _ if request.is_post => {
+                Reply::refuse(StatusCode::METHOD_NOT_ALLOWED, "nothing is posted here")
+            }
+            (Some((_, kind, body)), _) => Reply::new(kind, *body),
+            (None, "/v1/picture") => Reply::json(&*picture()),
+            (None, "/metrics") => Reply::new(OPENMETRICS, metrics::text(&picture())),
+            _ => Reply::refuse(StatusCode::NOT_FOUND, "there are /, /metrics and /v1/picture"),
+        }
+    });
+    let serve = move || {
+        let listen = async {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            http::serve(listener, handler).await;
+            anyhow::Ok(())
+        };
+        http::block_on(listen)
+    };
+    thread::Builder::new().name("page".into()).spawn(serve).context("cannot start a thread")?;
+    Ok(at)
+}

@@ -1,0 +1,15 @@
+//! Daemons' log.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
+/// The log on standard error, as much of it as WEFT_LOG says.
+pub(crate) fn start(json: bool) {
+    let filter = EnvFilter::builder().with_env_var("WEFT_LOG");
+    let filter = filter.with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = log.with_ansi(std::io::stderr().is_terminal());
+    if json { log.json().init() } else { log.init() }
+}
