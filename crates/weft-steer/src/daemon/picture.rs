@@ -78,7 +78,7 @@ pub struct MoveView {
     pub router: String,
     /// The destination.
     pub destination: String,
-    /// The port that flows leave.
+    /// The port that flows leave; with its router, where that is another one.
     pub from: String,
     /// The ports that they take.
     pub to: Vec<String>,
@@ -121,7 +121,11 @@ fn moved(daemon: &Daemon, it: &Move) -> MoveView {
         id: it.id,
         router: it.router.clone(),
         destination: Ipv4Addr::from_bits(it.prefix.first()).to_string(),
-        from: it.port.clone(),
+        // The alarm may be at a port behind this router.
+        from: match it.port_of == it.router {
+            true => it.port.clone(),
+            false => format!("{} {}", it.port_of, it.port).trim().to_owned(),
+        },
         to: it.members.iter().map(|member| member.port.clone()).collect(),
         flows: it.flows.len(),
         stage: match &it.stage {
