@@ -22,7 +22,7 @@ use weft_units::ByteCount;
 /// What a link carries, and what each of two flows sends: together more than one link carries, and each on
 /// its own less than three quarters of it.
 const LINK: &str = "40Mbps";
-const FLOW: u64 = 24_000_000;
+const FLOW: u128 = 24_000_000;
 const PAYLOAD: usize = 1400;
 
 fn millis(count: u64) -> weft_units::Duration {
@@ -80,9 +80,9 @@ fn send(lab: &Lab, host: &str, flow: Flow, stop: &AtomicBool) {
     };
     let socket = lab.enter(host, open).unwrap().unwrap();
     let to = SocketAddrV4::new(Ipv4Addr::from_bits(flow.0.dst), PORT);
-    let (began, mut sent, payload) = (Instant::now(), 0_u64, [0; PAYLOAD]);
+    let (began, mut sent, payload) = (Instant::now(), 0_u128, [0; PAYLOAD]);
     while !stop.load(Ordering::Relaxed) {
-        let due = began.elapsed().as_nanos() as u64 * FLOW / 8 / PAYLOAD as u64 / 1_000_000_000;
+        let due = began.elapsed().as_nanos() * FLOW / 8 / PAYLOAD as u128 / 1_000_000_000;
         while sent < due {
             // A full queue drops; the next one may pass.
             let _ = socket.send_to(&payload, to);
