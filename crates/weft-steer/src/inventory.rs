@@ -196,7 +196,7 @@ pub(crate) fn agent_of(node: usize) -> Ipv4Addr {
 }
 
 /// Whether the kernel takes it for an interface's name, and a shell for a word.
-fn is_interface(name: &str) -> bool {
+pub(crate) fn is_interface(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
     (1..=15).contains(&name.len()) && name.chars().all(plain) && !name.starts_with('-')
 }

@@ -98,7 +98,7 @@ pub(crate) fn listed(configured: &str) -> Vec<String> {
     lines.filter_map(|line| line.split_whitespace().last()).map(str::to_owned).collect()
 }
 
-/// A command line for a shell. Names were checked to be plain words.
+/// A command line for a shell. [`ways`](super::ways) has refused names that are no plain words.
 pub(crate) fn vtysh(vty_socket: Option<&Path>, lines: &[String]) -> String {
     let mut command = String::from("vtysh");
     if let Some(folder) = vty_socket {

@@ -165,6 +165,13 @@ fn ways(shown: &Shown, change: &Change) -> Result<Vec<NextHop>, String> {
             }
         }
     }
+    // Whoever may name an interface on the router shall not run commands there as its administrator.
+    if let Some(way) = ways.iter().find(|way| !way.is_plain()) {
+        return Err(format!(
+            "{:?} is no name that a shell may read: rename the interface",
+            way.dev.as_deref().unwrap_or_default()
+        ));
+    }
     if ways.is_empty() { Err(format!("no route to {}", change.destination)) } else { Ok(ways) }
 }
 

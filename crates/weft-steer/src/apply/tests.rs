@@ -51,6 +51,21 @@ fn what_the_tables_do_not_allow_is_refused_with_what_they_do() {
 }
 
 #[test]
+fn a_name_that_a_shell_would_run_reaches_no_script() {
+    for (device, family) in [("$(reboot)", "inet6"), ("a'b;c", "inet6"), ("s0", "inet6 `id`")] {
+        let routes = format!(
+            r#"[{{"dst":"10.2.0.2","protocol":"bgp","metric":20,"flags":[],"nexthops":[
+            {{"via":{{"family":"{family}","host":"fe80::1"}},"dev":"{device}","flags":[]}},
+            {{"via":{{"family":"inet6","host":"fe80::2"}},"dev":"s1","flags":[]}}]}}]"#
+        );
+        let refused =
+            |error: String| assert!(error.contains("no name that a shell may read"), "{error}");
+        refused(kernel::commands(&shown(&routes), &change(Some(&["s1"]))).unwrap_err());
+        refused(frr("router bgp 64512\n", &routes, Some(&["s1"])).unwrap_err());
+    }
+}
+
+#[test]
 fn only_our_own_route_is_taken_back() {
     assert_eq!(kernel::commands(&shown(STATIC), &change(None)).unwrap(), [""; 0]);
     let ours =

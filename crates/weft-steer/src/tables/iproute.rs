@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::{SEPARATOR, Shown};
 use crate::apply::frr;
+use crate::inventory::is_interface;
 
 /// `ip -j -d link show`.
 #[derive(Clone, Debug, Deserialize)]
@@ -120,6 +121,12 @@ impl NextHop {
 
     pub(crate) fn has(&self, flag: &str) -> bool {
         self.flags.iter().any(|it| it == flag)
+    }
+
+    /// Whether all of its words may stand in a script as they are.
+    pub(crate) fn is_plain(&self) -> bool {
+        let family = self.via.as_ref().map_or("inet6", |via| &via.family);
+        self.dev.as_deref().is_none_or(is_interface) && matches!(family, "inet" | "inet6")
     }
 
     /// The words that make `ip route` install the same next hop.
