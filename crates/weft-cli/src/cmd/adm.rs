@@ -8,7 +8,8 @@ use clap::Subcommand;
 use weft_report::{Cell, Column, Table};
 use weft_stat::Ask;
 
-use crate::monitor::{Order, Outcome, Which, block_on, carry_out, fetch};
+use crate::http::{block_on, fetch};
+use crate::monitor::{Order, Outcome, Which, carry_out};
 use crate::output::{Output, render};
 
 /// Read and change parameters of running programs, one or all, on this host or on others

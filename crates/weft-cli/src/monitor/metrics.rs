@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
@@ -13,18 +12,15 @@ use weft_stat::ContextRecord;
 use weft_units::Histogram;
 
 use super::watch::Report;
+use crate::openmetrics::{self, Labels};
 use crate::stat::{ChannelView, NetworkView, NodeView};
-
-type Labels = Vec<(&'static str, String)>;
 
 /// All reports as one text.
 pub(super) fn text<'a>(reports: impl Iterator<Item = &'a Report>, silent: &[String]) -> String {
     let mut registry = Registry::default();
     let (reports, silent) = (reports.cloned().collect(), silent.to_vec());
     registry.register_collector(Box::new(Reports { reports, silent }));
-    let mut text = String::new();
-    encode(&mut text, &registry).expect("writing to a string cannot fail");
-    text
+    openmetrics::text(&registry)
 }
 
 #[derive(Debug)]

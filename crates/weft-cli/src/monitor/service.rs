@@ -9,10 +9,12 @@ use hyper::StatusCode;
 use tokio::net::TcpListener;
 
 use super::collect::State;
-use super::http::{CSS, HTML, Handler, OPENMETRICS, Reply, Request, SCRIPT, SVG, fetch, serve};
+use super::metrics;
 use super::orders::{Order, carry_out};
 use super::watch::{Report, Watcher, now};
-use super::{block_on, metrics};
+use crate::http::{
+    CSS, HTML, Handler, OPENMETRICS, Reply, Request, SCRIPT, SVG, block_on, fetch, serve,
+};
 
 /// Where reports come from.
 #[derive(Clone, Debug)]

@@ -1,15 +1,9 @@
 //! A route controller as OpenMetrics.
 
-use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use weft_steer::Picture;
 
-type Labels = Vec<(&'static str, String)>;
-type Counters = Family<Labels, Counter>;
-type Gauges = Family<Labels, Gauge<f64, std::sync::atomic::AtomicU64>>;
+use crate::openmetrics::{self, counters, gauges};
 
 /// The picture as one text.
 pub(super) fn text(picture: &Picture) -> String {
@@ -43,9 +37,7 @@ pub(super) fn text(picture: &Picture) -> String {
     ] {
         heard.get_or_create(&vec![("kind", kind.to_owned())]).inc_by(count);
     }
-    let mut text = String::new();
-    encode(&mut text, &registry).expect("writing to a string cannot fail");
-    text
+    openmetrics::text(&registry)
 }
 
 fn links(picture: &Picture, registry: &mut Registry) {
@@ -73,16 +65,4 @@ fn links(picture: &Picture, registry: &mut Registry) {
         };
         alarm.get_or_create(&labels).set(level);
     }
-}
-
-fn counters(registry: &mut Registry, name: &str, help: &str) -> Counters {
-    let family = Counters::default();
-    registry.register(name, help, family.clone());
-    family
-}
-
-fn gauges(registry: &mut Registry, name: &str, help: &str) -> Gauges {
-    let family = Gauges::default();
-    registry.register(name, help, family.clone());
-    family
 }

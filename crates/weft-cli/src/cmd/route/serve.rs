@@ -5,17 +5,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use hyper::StatusCode;
 use serde_json::json;
 use weft_steer::{Daemon, Picture, SteerConfig};
 
 use super::metrics;
+use crate::http::{self, CSS, HTML, Handler, OPENMETRICS, Reply, SCRIPT, SVG};
 use crate::interrupt::until_interrupted;
 use crate::log;
-use crate::monitor::http::{self, CSS, HTML, Handler, OPENMETRICS, Reply, SCRIPT, SVG};
 use crate::output::Output;
 
 #[derive(Debug, clap::Args)]
@@ -74,10 +73,6 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
 
 /// Answers browsers and Prometheus on a thread of its own; gives where.
 fn serve_page(at: SocketAddr, picture: Arc<Mutex<Picture>>) -> Result<SocketAddr> {
-    let listener = std::net::TcpListener::bind(at)
-        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-        .with_context(|| format!("cannot serve the page at {at}"))?;
-    let at = listener.local_addr().context("a listener has an address")?;
     let handler: Handler = Arc::new(move |request| {
         let page = PAGE.iter().find(|(path, ..)| *path == request.path);
         let picture = || picture.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,14 +86,5 @@ fn serve_page(at: SocketAddr, picture: Arc<Mutex<Picture>>) -> Result<SocketAddr
             _ => Reply::refuse(StatusCode::NOT_FOUND, "there are /, /metrics and /v1/picture"),
         }
     });
-    let serve = move || {
-        let listen = async {
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            http::serve(listener, handler).await;
-            anyhow::Ok(())
-        };
-        http::block_on(listen)
-    };
-    thread::Builder::new().name("page".into()).spawn(serve).context("cannot start a thread")?;
-    Ok(at)
+    http::serve_beside(at, "the page", handler)
 }

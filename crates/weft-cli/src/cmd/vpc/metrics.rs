@@ -2,16 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use weft_vswitch::Status;
 
-type Labels = Vec<(&'static str, String)>;
-type Counters = Family<Labels, Counter>;
-type Gauges = Family<Labels, Gauge<f64, std::sync::atomic::AtomicU64>>;
+use crate::openmetrics::{self, Counters, counters, gauges};
 
 /// The status as one text.
 pub(super) fn text(status: &Status) -> String {
@@ -22,21 +16,7 @@ pub(super) fn text(status: &Status) -> String {
     by_name(&transport, "event", &status.transport);
     let dropped = counters(&mut registry, "dropped", "Dropped, and no port to blame, by cause");
     by_name(&dropped, "cause", &status.dropped);
-    let mut text = String::new();
-    encode(&mut text, &registry).expect("writing to a string cannot fail");
-    text
-}
-
-fn counters(registry: &mut Registry, name: &str, help: &str) -> Counters {
-    let family = Counters::default();
-    registry.register(name, help, family.clone());
-    family
-}
-
-fn gauges(registry: &mut Registry, name: &str, help: &str) -> Gauges {
-    let family = Gauges::default();
-    registry.register(name, help, family.clone());
-    family
+    openmetrics::text(&registry)
 }
 
 fn by_name(family: &Counters, label: &'static str, counts: &BTreeMap<String, u64>) {

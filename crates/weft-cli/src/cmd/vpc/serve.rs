@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
 
 use anyhow::{Context, Result};
 use hyper::StatusCode;
@@ -15,9 +14,9 @@ use weft_vswitch::config::Config;
 use weft_vswitch::control::{Answer, Request, ask};
 
 use super::metrics;
+use crate::http::{self, Handler, OPENMETRICS, Reply};
 use crate::interrupt::until_interrupted;
 use crate::log;
-use crate::monitor::http::{self, Handler, OPENMETRICS, Reply};
 use crate::output::Output;
 
 #[derive(Debug, clap::Args)]
@@ -59,9 +58,6 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
 
 /// Answers Prometheus on a thread of its own, which asks the daemon as anybody does.
 fn serve_metrics(at: SocketAddr, control: PathBuf) -> Result<()> {
-    let listener = std::net::TcpListener::bind(at)
-        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-        .with_context(|| format!("cannot serve metrics at {at}"))?;
     let handler: Handler = Arc::new(move |request| {
         if request.path != "/metrics" {
             return Reply::refuse(StatusCode::NOT_FOUND, "metrics are at /metrics");
@@ -71,14 +67,5 @@ fn serve_metrics(at: SocketAddr, control: PathBuf) -> Result<()> {
             _ => Reply::refuse(StatusCode::SERVICE_UNAVAILABLE, "the daemon does not answer"),
         }
     });
-    let serve = move || {
-        let listen = async {
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            http::serve(listener, handler).await;
-            anyhow::Ok(())
-        };
-        http::block_on(listen)
-    };
-    thread::Builder::new().name("metrics".into()).spawn(serve).context("cannot start a thread")?;
-    Ok(())
+    http::serve_beside(at, "metrics", handler).map(drop)
 }

@@ -1,0 +1,32 @@
+//! What daemons' metrics have in common: families of counters and gauges by labels.
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+pub(crate) type Labels = Vec<(&'static str, String)>;
+pub(crate) type Counters = Family<Labels, Counter>;
+pub(crate) type Gauges = Family<Labels, Gauge<f64, std::sync::atomic::AtomicU64>>;
+
+/// A family of counters, registered.
+pub(crate) fn counters(registry: &mut Registry, name: &str, help: &str) -> Counters {
+    let family = Counters::default();
+    registry.register(name, help, family.clone());
+    family
+}
+
+/// A family of gauges, registered.
+pub(crate) fn gauges(registry: &mut Registry, name: &str, help: &str) -> Gauges {
+    let family = Gauges::default();
+    registry.register(name, help, family.clone());
+    family
+}
+
+/// All that is registered, as one text.
+pub(crate) fn text(registry: &Registry) -> String {
+    let mut text = String::new();
+    encode(&mut text, registry).expect("writing to a string cannot fail");
+    text
+}
