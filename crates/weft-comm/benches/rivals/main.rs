@@ -1,7 +1,9 @@
 //! All-reduce beside gloo and Open MPI on the same fabric: four hosts, four paths between any two, every link limited;
 //! healthy, with 1 % loss on the links of one spine, and with a path that dies.
 //!
-//! `cargo bench -p weft-comm --bench rivals -- [ROUNDS [MBITS]]`. Needs root, Debian's python3-torch and openmpi-bin.
+//! `cargo bench -p weft-comm --bench rivals -- [ROUNDS [HOST [SPINE [MTU [TABLE]]]]]`: Mb/s of hosts' links and of those
+//! of spines, bytes of a packet, one table only (`healthy`, `lossy` or `dying`). Unless told otherwise four spines carry together what a host can send, as in a fabric without
+//! oversubscription. Needs root, Debian's python3-torch and openmpi-bin.
 #![allow(clippy::disallowed_methods, reason = "it measures programs in real time")]
 
 use std::error::Error;
@@ -19,9 +21,10 @@ use weft_verbs as _;
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const RANKS: usize = 4;
+const SPINES: usize = 4;
 const SIZES: [usize; 5] = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 /// Seconds that a program may take for a run.
-const PATIENCE: &str = "25";
+const PATIENCE: &str = "45";
 /// Names a rank of ours to the processes that this one starts.
 const RANK: &str = "RIVALS_RANK";
 
@@ -31,17 +34,22 @@ fn main() -> Outcome<()> {
         return be(rank.parse()?, words[0].parse()?, words[1].parse()?, &words[2..]);
     }
     let number = |place: usize, default| words.get(place).map_or(Ok(default), |word| word.parse());
-    let (rounds, mbits): (u64, u64) = (number(0, 3)?, number(1, 200)?);
-    let bench = Bench::new(rounds, BitRate::bps(mbits * 1_000_000).ok_or("a rate")?)?;
+    let (rounds, host): (u64, u64) = (number(0, 3)?, number(1, 200)?);
+    let (spine, mtu) = (number(2, host / SPINES as u64)?, number(3, 9000)?);
+    let rate = |mbits: u64| BitRate::bps(mbits * 1_000_000).ok_or("a rate is not zero");
+    let bench = Bench::new(rounds, rate(host)?, rate(spine)?, mtu.try_into()?)?;
     println!(
-        "{RANKS} hosts, {mbits} Mb/s a link, 4 paths; all_reduce of floats, {rounds} rounds; busbw MB/s (wrong elements)"
+        "{RANKS} hosts of {host} Mb/s, {SPINES} spines with links of {spine} Mb/s, MTU {mtu}; all_reduce of floats, \
+         {rounds} rounds; busbw MB/s (wrong elements)"
     );
-    for (condition, what) in [
-        (Condition::Healthy, "healthy"),
-        (Condition::Lossy, "1 % loss on the links of one spine"),
-        (Condition::Dying, "a path dies after the first size"),
+    for (condition, name, what) in [
+        (Condition::Healthy, "healthy", ""),
+        (Condition::Lossy, "lossy", ": 1 % loss on the links of one spine"),
+        (Condition::Dying, "dying", ": a path dies after the first size"),
     ] {
-        bench.table(condition, what)?;
+        if words.get(4).is_none_or(|only| only == name) {
+            bench.table(condition, &format!("{name}{what}"))?;
+        }
     }
     Ok(())
 }
@@ -55,21 +63,23 @@ enum Condition {
 
 struct Bench {
     rounds: u64,
-    rate: BitRate,
+    host: BitRate,
+    spine: BitRate,
+    mtu: u16,
     library: PathBuf,
     mpi: PathBuf,
     shell: PathBuf,
 }
 
 impl Bench {
-    fn new(rounds: u64, rate: BitRate) -> Outcome<Self> {
+    fn new(rounds: u64, host: BitRate, spine: BitRate, mtu: u16) -> Outcome<Self> {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let (mpi, shell) = (folder.join("rivals-mpi"), folder.join("rivals-rsh"));
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/rivals/all_reduce.c");
         let compiled = Command::new("mpicc").args(["-O2", source, "-o"]).arg(&mpi).status()?;
         assert!(compiled.success(), "mpicc (scripts/setup.sh verbs)");
         let library = weft_testkit::link_verbs(folder.join("rivals"), false);
-        Ok(Self { rounds, rate, library, mpi, shell })
+        Ok(Self { rounds, host, spine, mtu, library, mpi, shell })
     }
 
     fn words(&self) -> Vec<String> {
@@ -97,12 +107,14 @@ impl Bench {
     /// A fabric of its own for each program, so that none finds what another left in queues.
     fn lab(&self, condition: Condition) -> Outcome<Lab> {
         let name = format!("wcr{}", std::process::id());
-        let mut lab = Lab::up(&LabSpec { leaves: RANKS, spines: 4, ..LabSpec::named(name) })?;
+        let spec = LabSpec { leaves: RANKS, spines: SPINES, mtu: self.mtu, ..LabSpec::named(name) };
+        let mut lab = Lab::up(&spec)?;
         let names: Vec<String> = lab.fabric().links.iter().map(|link| link.name.clone()).collect();
         for name in names {
             let lossy = condition == Condition::Lossy && name.ends_with("-s1");
             let loss = if lossy { "1%".parse()? } else { Default::default() };
-            let limited = Impairment { rate: Some(self.rate), loss, ..Impairment::default() };
+            let rate = if name.contains("-s") { self.spine } else { self.host };
+            let limited = Impairment { rate: Some(rate), loss, ..Impairment::default() };
             lab.impair(&name, Direction::Both, &limited)?;
         }
         Ok(lab)
@@ -159,7 +171,7 @@ impl Bench {
             Self::spawn(lab, rank, &own, |command| {
                 command.arg(at.to_string()).args(self.words());
                 command.env(RANK, rank.to_string()).env("LD_LIBRARY_PATH", &self.library);
-                command.env("WEFT_PATHS", "4").env("WEFT_LINE_RATE", self.rate.to_string());
+                command.env("WEFT_LINE_RATE", self.host.to_string());
             })
         };
         (0..RANKS).map(start).collect()
@@ -186,8 +198,10 @@ impl Bench {
             (0..RANKS).map(|host| lab.fabric().address(host).to_string()).collect();
         let cases: String =
             hosts.iter().enumerate().map(|(host, at)| format!("{at}) n={host};; ")).collect();
+        // What runs on other hosts does not hear that this one gave up when its path is dead.
         let script = format!(
-            "#!/bin/sh\ncase $1 in {cases}esac; shift; exec ip netns exec {prefix}$n sh -c \"$*\"\n"
+            "#!/bin/sh\ncase $1 in {cases}esac; shift; exec ip netns exec {prefix}$n \
+             timeout --kill-after=2 {PATIENCE} sh -c \"$*\"\n"
         );
         std::fs::write(&self.shell, script)?;
         let made = Command::new("chmod").arg("+x").arg(&self.shell).status()?;
