@@ -20,6 +20,7 @@ use weft_units::{prefetch, prefetch_all};
 
 use crate::time::{SimSpan, SimTime};
 
+mod order;
 mod turn;
 
 use turn::Turn;
@@ -134,7 +135,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
             sequence: 0,
             cut_short: false,
             waiting: Vec::new(),
-            turn: Turn::default(),
+            turn: Turn::new(SimSpan::from_picos(day)),
         }
     }
 
@@ -305,6 +306,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
             self.turn.chunks.push(chunk);
             chunk = self.before[chunk as usize];
         }
+        self.turn.chunks.reverse();
         self.turn.collect(&self.chunks, end);
         if self.cut_short {
             self.postpone();
@@ -316,7 +318,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// Frees the chunks of the turn that is over.
     #[inline]
     fn release(&mut self) {
-        if let (Some(&latest), Some(&first)) = (self.turn.chunks.first(), self.turn.chunks.last()) {
+        if let (Some(&first), Some(&latest)) = (self.turn.chunks.first(), self.turn.chunks.last()) {
             self.before[first as usize] = std::mem::replace(&mut self.free, latest);
         }
         self.turn.chunks.clear();

@@ -2,13 +2,13 @@
 
 use weft_units::prefetch_all;
 
+use super::order::Order;
 use super::{AtNode, CHUNK, Chunk};
 use crate::time::{SimSpan, SimTime};
 
 /// Chunks of the list that are fetched early.
 const CHUNKS_AHEAD: usize = 8;
-/// The rank of what is scheduled first during a turn. Ranks below are the list's, backwards: the latest
-/// chunk's last place has the highest.
+/// The rank of what is scheduled first during a turn. Ranks below are places in the list.
 const FIRST_LATE: u32 = 1 << 31;
 
 /// See the module's documentation.
@@ -17,42 +17,53 @@ pub(super) struct Turn<E> {
     pub(super) node: u32,
     /// When the day began.
     pub(super) dawn: SimTime,
-    /// The node's list, latest first.
+    /// The node's list, earliest first.
     pub(super) chunks: Vec<u32>,
     /// What was scheduled during the turn.
     pub(super) late: Vec<E>,
-    /// Time since dawn above rank, soonest last.
+    /// Time since dawn above rank, in the order of scheduling until it is sorted, then soonest first.
     keys: Vec<u64>,
-}
-
-impl<E> Default for Turn<E> {
-    fn default() -> Self {
-        let (chunks, late, keys) = (Vec::new(), Vec::new(), Vec::new());
-        Self { node: 0, dawn: SimTime::EPOCH, chunks, late, keys }
-    }
+    /// How many of the keys were taken.
+    taken: usize,
+    order: Order,
 }
 
 impl<E: Copy + AtNode> Turn<E> {
+    /// No node's, on days of this length.
+    pub(super) fn new(day: SimSpan) -> Self {
+        Self {
+            node: 0,
+            dawn: SimTime::EPOCH,
+            chunks: Vec::new(),
+            late: Vec::new(),
+            keys: Vec::new(),
+            taken: 0,
+            order: Order::new(key(SimTime::EPOCH + day, SimTime::EPOCH, 0)),
+        }
+    }
+
     pub(super) fn is_over(&self) -> bool {
-        self.keys.is_empty()
+        self.taken == self.keys.len()
     }
 
     /// Makes keys to the events of the list's chunks, the latest of which is filled up to `end`.
     #[inline]
     pub(super) fn collect(&mut self, chunks: &[Chunk<E>], end: u32) {
+        self.keys.clear();
+        self.taken = 0;
         let dawn = low(self.dawn);
         let key = |(event, rank): (&E, u32)| {
             u64::from(event.node().wrapping_sub(dawn)) << 32 | u64::from(rank)
         };
-        let (mut filled, mut first_rank) = ((end - 1) % CHUNK + 1, FIRST_LATE);
+        let (mut first_rank, last) = (0, self.chunks.len() - 1);
         for (index, &chunk) in self.chunks.iter().enumerate() {
             if let Some(&coming) = self.chunks.get(index + CHUNKS_AHEAD) {
                 prefetch_all(&chunks[coming as usize]);
             }
             let Chunk(events) = &chunks[chunk as usize];
-            first_rank -= CHUNK;
+            let filled = if index == last { (end - 1) % CHUNK + 1 } else { CHUNK };
             self.keys.extend(events[..filled as usize].iter().zip(first_rank..).map(key));
-            filled = CHUNK;
+            first_rank += CHUNK;
         }
     }
 
@@ -60,16 +71,15 @@ impl<E: Copy + AtNode> Turn<E> {
     pub(super) fn cut_short(&mut self, until: SimTime, chunks: &[Chunk<E>]) -> Vec<(SimTime, E)> {
         let until = key(until, self.dawn, 0);
         let keys = std::mem::take(&mut self.keys);
-        let (due, mut later): (Vec<_>, Vec<_>) = keys.into_iter().partition(|&key| key < until);
+        let (due, later): (Vec<_>, Vec<_>) = keys.into_iter().partition(|&key| key < until);
         self.keys = due;
-        later.sort_unstable_by_key(|&key| rank(key));
         later.into_iter().map(|key| self.named(key, chunks)).collect()
     }
 
     /// Puts the keys in order.
     #[inline]
     pub(super) fn sort(&mut self) {
-        self.keys.sort_unstable_by(|a, b| b.cmp(a));
+        self.order.sort(&mut self.keys);
     }
 
     /// Adds to the turn while it lasts.
@@ -77,15 +87,19 @@ impl<E: Copy + AtNode> Turn<E> {
         let late = u32::try_from(self.late.len()).expect("fewer than 2^31 events");
         self.late.push(event);
         let key = key(at, self.dawn, FIRST_LATE + late);
-        // It is soon, so it belongs near the end.
-        let sooner = self.keys.iter().rev().take_while(|&&other| other < key).count();
-        self.keys.insert(self.keys.len() - sooner, key);
+        let sooner = self.keys[self.taken..].iter().take_while(|&&other| other < key).count();
+        let Some(free) = self.taken.checked_sub(1) else { return self.keys.insert(sooner, key) };
+        // It is soon, so it costs little to move what is sooner into the place of the last one taken.
+        self.keys.copy_within(self.taken..self.taken + sooner, free);
+        self.keys[free + sooner] = key;
+        self.taken = free;
     }
 
     /// Takes out the soonest event.
     #[inline]
     pub(super) fn pop(&mut self, chunks: &[Chunk<E>]) -> Option<(SimTime, E)> {
-        let key = self.keys.pop()?;
+        let key = *self.keys.get(self.taken)?;
+        self.taken += 1;
         Some(self.named(key, chunks))
     }
 
@@ -94,8 +108,7 @@ impl<E: Copy + AtNode> Turn<E> {
     fn named(&self, key: u64, chunks: &[Chunk<E>]) -> (SimTime, E) {
         let rank = rank(key);
         let event = if rank < FIRST_LATE {
-            let back = (FIRST_LATE - 1 - rank) / CHUNK;
-            let Chunk(events) = &chunks[self.chunks[back as usize] as usize];
+            let Chunk(events) = &chunks[self.chunks[(rank / CHUNK) as usize] as usize];
             events[(rank % CHUNK) as usize]
         } else {
             self.late[(rank - FIRST_LATE) as usize]
