@@ -47,13 +47,34 @@ pub struct Host {
     channels: BTreeMap<u32, ChannelId>,
     /// Its messaging context, where channels are X-RDMA's; the engine is idle then.
     pub messenger: Option<Box<Messenger>>,
+    /// The bus to its memory, where it takes time.
+    pub dma: Option<Box<Dma>>,
+    origin: Box<Origin>,
+}
+
+/// What a host begins from, and begins again from. It is out of the way of packets: all that is in the
+/// host itself is fetched early.
+#[derive(Debug)]
+struct Origin {
     id: NodeId,
     transport: TransportConfig,
     messages: Option<weft_msg::Config>,
     seed: Seed,
     restarts: u64,
-    /// The bus to its memory, where it takes time.
-    pub dma: Option<Box<Dma>>,
+}
+
+impl Origin {
+    fn endpoint(&self) -> Result<Endpoint, ConfigError> {
+        let seed = self.seed.child("engine", self.restarts);
+        Endpoint::new(endpoint_config(&self.transport), seed, Secret::repeatable(seed))
+    }
+
+    fn messenger(&self) -> Result<Option<Box<Messenger>>, ConfigError> {
+        let Some(messages) = &self.messages else { return Ok(None) };
+        let seed = self.seed.child("messenger", self.restarts);
+        let endpoint = endpoint_config(&self.transport);
+        Messenger::new(self.id, endpoint, messages, seed).map(|own| Some(Box::new(own)))
+    }
 }
 
 /// Connections a host may hold.
@@ -70,11 +91,11 @@ impl Host {
         config: &WorldConfig,
         seed: Seed,
     ) -> Result<Self, ConfigError> {
-        let WorldConfig { transport, messages, .. } = config;
-        let number = u64::from(id.0);
-        let seed = seed.child("host", number);
+        let seed = seed.child("host", u64::from(id.0));
+        let (transport, messages) = (config.transport.clone(), config.messages.clone());
+        let origin = Origin { id, transport, messages, seed, restarts: 0 };
         Ok(Self {
-            endpoint: endpoint(transport, seed, 0)?,
+            endpoint: origin.endpoint()?,
             ports,
             entropy: Entropy::new(seed.child("entropy", 0)),
             jitter: Jitter::new(config.jitter.as_picos(), seed.child("jitter", 0)),
@@ -82,24 +103,20 @@ impl Host {
             pull_scheduled: false,
             received_bytes: 0,
             channels: BTreeMap::new(),
-            messenger: messenger(id, transport, messages.as_ref(), seed, 0)?,
-            id,
-            transport: transport.clone(),
-            messages: messages.clone(),
-            seed,
-            restarts: 0,
+            messenger: origin.messenger()?,
             dma: None,
+            origin: Box::new(origin),
         })
     }
 
     /// Puts a bus between its ports and its memory.
     pub fn attach(&mut self, bus: &PcieConfig) {
-        self.dma = Some(Box::new(Dma::new(bus, self.seed.child("pcie", 0))));
+        self.dma = Some(Box::new(Dma::new(bus, self.origin.seed.child("pcie", 0))));
     }
 
     /// The host's number.
     pub fn id(&self) -> NodeId {
-        self.id
+        self.origin.id
     }
 
     /// The channel a connection is an end of.
@@ -122,14 +139,12 @@ impl Host {
 
     /// Replaces the engine by a fresh one; gives the channels that ended with it.
     pub fn restart(&mut self) -> Vec<ChannelId> {
-        self.restarts += 1;
-        self.endpoint = endpoint(&self.transport, self.seed, self.restarts)
-            .expect("the first engine had the same configuration");
+        self.origin.restarts += 1;
+        self.endpoint =
+            self.origin.endpoint().expect("the first engine had the same configuration");
         let channels = std::mem::take(&mut self.channels).into_values();
         let Some(former) = self.messenger.take() else { return channels.collect() };
-        let (transport, messages) = (&self.transport, self.messages.as_ref());
-        self.messenger = messenger(self.id, transport, messages, self.seed, self.restarts)
-            .expect("the first one had the same configuration");
+        self.messenger = self.origin.messenger().expect("the first one had the same configuration");
         former.channels().collect()
     }
 
@@ -138,23 +153,6 @@ impl Host {
         let messenger = self.messenger.as_deref();
         messenger.map_or_else(|| self.endpoint.stats(), |own| own.context.verbs().device().stats())
     }
-}
-
-fn endpoint(transport: &TransportConfig, seed: Seed, life: u64) -> Result<Endpoint, ConfigError> {
-    let seed = seed.child("engine", life);
-    Endpoint::new(endpoint_config(transport), seed, Secret::repeatable(seed))
-}
-
-fn messenger(
-    id: NodeId,
-    transport: &TransportConfig,
-    messages: Option<&weft_msg::Config>,
-    seed: Seed,
-    life: u64,
-) -> Result<Option<Box<Messenger>>, ConfigError> {
-    let Some(messages) = messages else { return Ok(None) };
-    let seed = seed.child("messenger", life);
-    Messenger::new(id, endpoint_config(transport), messages, seed).map(|own| Some(Box::new(own)))
 }
 
 fn endpoint_config(transport: &TransportConfig) -> EndpointConfig {

@@ -16,8 +16,8 @@ pub fn prefetch_all<T>(value: &T) {
     for offset in (0..size_of::<T>()).step_by(CACHE_LINE) {
         prefetch_line(first.wrapping_add(offset));
     }
-    // What begins within a line may end in one more.
-    if align_of::<T>() < CACHE_LINE {
+    // What begins within a line may end in one more, unless it is no longer than it is aligned.
+    if align_of::<T>() < CACHE_LINE.min(size_of::<T>()) {
         prefetch_line(first.wrapping_add(size_of::<T>().saturating_sub(1)));
     }
 }
