@@ -213,9 +213,12 @@ impl Network {
                 self.wait_for_room(node, at);
                 break;
             }
+            let engine = &mut self.hosts[node.index()].endpoint;
+            if !engine.wants_transmit() {
+                break;
+            }
             let packet = self.fabric.parcels.reserve();
             let parcel = self.fabric.parcels.get_mut(packet);
-            let engine = &mut self.hosts[node.index()].endpoint;
             let Some(departure) = engine.poll_transmit_into(now, &mut parcel.packet) else {
                 self.fabric.parcels.remove(packet);
                 break;

@@ -395,6 +395,12 @@ impl Endpoint {
 
     // Outputs.
 
+    /// Whether [`Self::poll_transmit`] might give a packet; if not, it need not be asked.
+    #[inline]
+    pub fn wants_transmit(&self) -> bool {
+        !self.ready.is_empty() || !self.answers.is_empty()
+    }
+
     /// The next packet to send, if anything may be sent now. Call until `None`, or until the
     /// owner's budget is spent; connections take turns of one spray unit.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {

@@ -176,7 +176,10 @@ impl Pair {
     /// Lets both ends send all they may, and collects their events.
     fn drain(&mut self) {
         for end in 0..2 {
-            while let Some(transmit) = self.ends[end].poll_transmit(self.now) {
+            loop {
+                let wanted = self.ends[end].wants_transmit();
+                let Some(transmit) = self.ends[end].poll_transmit(self.now) else { break };
+                assert!(wanted, "who has packets says so");
                 self.put_on_wire(end, &transmit);
             }
             while let Some(event) = self.ends[end].poll_event() {
