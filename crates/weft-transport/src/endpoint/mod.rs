@@ -360,19 +360,16 @@ impl Endpoint {
     /// wait for memory.
     #[inline]
     pub fn look_ahead<'a>(&self, packets: impl Iterator<Item = &'a Packet>, step: Step) {
-        let mut before = None;
         for packet in packets {
             let cid = match packet {
                 Packet::Data(header, _) => header.destination_cid,
                 Packet::Ack(header) => header.destination_cid,
                 Packet::Setup(_) => continue,
             };
-            if (step == Step::Packets || before != Some(cid))
-                && let Some(connection) = self.connections.guess(cid)
-            {
+            // Fetching a connection again costs less than guessing wrong whether it is another one.
+            if let Some(connection) = self.connections.guess(cid) {
                 connection.look_ahead(packet, step);
             }
-            before = Some(cid);
         }
         if let Some(connection) = self.ready.front().and_then(|&slot| self.connections.get(slot)) {
             connection.look_ahead_to_transmit(step);
