@@ -35,12 +35,21 @@ impl Frame {
             mix(&self.source.0);
             mix(&self.destination.0);
         }
-        (hash >> 32) as u32
+        scatter(hash)
     }
+}
+
+/// Has every bit of a hash decide about every bit of the result: FNV-1a alone carries what came last, the
+/// port of a client, into few of them, and the flows of a server's clients would all take one path. The first
+/// step of the finalizer of MurmurHash3.
+fn scatter(hash: u64) -> u32 {
+    ((hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd) >> 32) as u32
 }
 
 #[cfg(test)]
 mod tests {
+    use alloc::collections::BTreeMap;
+
     use crate::TcpFlags;
     use crate::example::{ethernet, packet, parsed, tcp, udp};
     use crate::frame::protocol;
@@ -57,6 +66,24 @@ mod tests {
         assert_ne!(flow((1000, 80), b""), flow((80, 1000), b""));
         let datagram = packet("10.0.0.1", "10.0.0.2", protocol::UDP, &udp(1000, 80, b""));
         assert_ne!(flow((1000, 80), b""), parsed(&datagram).flow_hash());
+    }
+
+    #[test]
+    fn the_clients_of_a_server_are_spread_both_ways() {
+        // Linux gives clients even ports, one after the other.
+        let clients = (0..200).map(|client| 32_768 + 2 * client);
+        for to_server in [true, false] {
+            let mut paths = BTreeMap::<u32, u32>::new();
+            for client in clients.clone() {
+                let ports = if to_server { (client, 6379) } else { (6379, client) };
+                let segment = tcp(ports, TcpFlags(0x10), &[], b"");
+                let frame = parsed(&packet("10.0.0.1", "10.0.0.2", protocol::TCP, &segment));
+                *paths.entry(frame.flow_hash() % 8).or_default() += 1;
+            }
+            // 25 on average; past four standard deviations chance does not go.
+            assert_eq!(paths.len(), 8, "{paths:?}");
+            assert!(paths.values().all(|flows| (6..=44).contains(flows)), "{paths:?}");
+        }
     }
 
     #[test]
