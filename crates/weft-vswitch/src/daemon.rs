@@ -31,6 +31,10 @@ const ATTEND_EVERY: Duration = Duration::from_secs(1);
 /// How often it is looked for buffers held too long.
 const GIVE_BACK_EVERY: Duration = Duration::from_millis(4);
 
+/// How often a daemon that never sleeps looks whether somebody asks it something: an empty look costs as much
+/// as a packet.
+const SERVE_EVERY: Duration = Duration::from_millis(1);
+
 /// Three retransmission timeouts (BIFROST, section 7.4): what a guest's buffer is held for at most.
 const OVERDUE: Duration = Duration::from_millis(28);
 
@@ -99,6 +103,7 @@ pub struct Daemon {
     pub(crate) counters: underlay::Counters,
     pub(crate) attended: Instant,
     pub(crate) gave_back: Instant,
+    pub(crate) served: Instant,
     pub(crate) clock: Clock,
 }
 
@@ -129,6 +134,7 @@ impl Daemon {
             counters: underlay::Counters::default(),
             attended: Instant::EPOCH,
             gave_back: Instant::EPOCH,
+            served: Instant::EPOCH,
             clock: Clock,
             config: Config { networks: vec![], ports: vec![], routes: vec![], ..config.clone() },
         };
@@ -171,7 +177,7 @@ impl Daemon {
         }
         self.give_back(now);
         self.ports.flush();
-        let asked = self.serve_control();
+        let asked = self.serve_control(now);
         received + taken + sent + asked > 0
     }
 
@@ -252,7 +258,11 @@ impl Daemon {
         }
     }
 
-    fn serve_control(&mut self) -> usize {
+    fn serve_control(&mut self, now: Instant) -> usize {
+        if now.since(self.served) < SERVE_EVERY {
+            return 0;
+        }
+        self.served = now;
         let requests = self.control.take();
         let count = requests.len();
         for (client, request) in requests {
@@ -268,6 +278,8 @@ impl Daemon {
         let ports = self.ports.iter().map(|(_, port)| port.fd());
         let own = std::iter::once(self.sockets.readable()).chain(self.control.fds());
         let ready = wait(now, until, ports.chain(own), self.sockets.outbox.blocked())?;
+        // Whoever asked may be what woke us.
+        self.served = Instant::EPOCH;
         let now = self.clock.now();
         for (id, _) in self.ports.ids().into_iter().zip(ready).filter(|(_, ready)| *ready) {
             self.ports.with(id, |port| port.attend(now));
