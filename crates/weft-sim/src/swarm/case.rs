@@ -113,7 +113,7 @@ impl Case {
     }
 
     /// Time in which a healed path is found to carry packets again: a path that is down is probed
-    /// at least every 16 probe intervals.
+    /// at least every 16 probe intervals, and one that flapped must answer for 32 more.
     pub(super) fn paths_return(&self) -> SimSpan {
         paths_return(&self.world.transport).into()
     }
@@ -127,7 +127,7 @@ impl Case {
 
 /// See [`Case::paths_return`].
 pub(super) fn paths_return(transport: &TransportConfig) -> Duration {
-    transport.probe_interval * 20 + Duration::from_millis(5)
+    transport.probe_interval * 52 + Duration::from_millis(5)
 }
 
 /// Longer than any case.

@@ -21,7 +21,8 @@ pub(super) const REST_AFTER: Duration = Duration::from_millis(10);
 /// trips older than a retransmission timeout say nothing any more (RFC 5681, section 4.1).
 const FORGET_AFTER: Duration = Duration::from_millis(100);
 
-/// Where a path is dead it forgets only then: a packet on that path costs a timeout.
+/// Where a path is dead it forgets only then, and where one flaps not before that could have proved itself: a
+/// packet on that path costs a timeout.
 const FORGET_DEAD_AFTER: Duration = Duration::from_millis(500);
 
 /// Keepalives that a silent peer is sent before it is gone; each may be lost.
@@ -115,6 +116,10 @@ impl Sender {
     /// When what it knows of the paths is out of date, if nothing is sent until then.
     fn forget_at(&self) -> Instant {
         let all_up = self.paths.up_count() == self.paths.count();
-        self.waiting_since + if all_up { FORGET_AFTER } else { FORGET_DEAD_AFTER }
+        let after = match all_up {
+            true => FORGET_AFTER,
+            false => FORGET_DEAD_AFTER + self.probation.longest_wait(),
+        };
+        self.waiting_since + after
     }
 }

@@ -287,8 +287,9 @@ impl Sender {
     }
 
     /// Counts a loss against its path. A path is down after several losses in a row, each of a packet
-    /// sent after the one before was noticed, *and* two round trips of silence. Packets lost together
-    /// count once: a full queue, or ACKs lost on another path, take several at a time.
+    /// sent after the one before was noticed (one, if it came back lately), *and* two round trips of
+    /// silence. Packets lost together count once: a full queue, or ACKs lost on another path, take
+    /// several at a time.
     pub(super) fn suspect(
         &mut self,
         id: ConnectionId,
@@ -305,12 +306,28 @@ impl Sender {
         self.paths.suspect(path, now);
         let state = self.paths.state(path);
         let silent = now.since(state.heard_at) >= silence;
-        if state.up && silent && state.losses >= shared.config.path_down_after {
-            self.paths.set_up(path, false);
-            self.health.watch(path, now, shared.config.probe_interval);
-            shared.stats.paths_down += 1;
-            shared.events.push_back(Event::PathDown { connection: id, path });
+        let enough = match self.probation.is_watching(path, now) {
+            true => 1,
+            false => shared.config.path_down_after,
+        };
+        if state.up && silent && state.losses >= enough {
+            self.take_down(id, path, now, shared);
         }
+    }
+
+    /// A path carries nothing from here on, and is probed until it may again.
+    pub(super) fn take_down(
+        &mut self,
+        id: ConnectionId,
+        path: PathId,
+        now: Instant,
+        shared: &mut Shared,
+    ) {
+        self.paths.set_up(path, false);
+        self.probation.begin(path, now);
+        self.health.watch(path, now, shared.config.probe_interval);
+        shared.stats.paths_down += 1;
+        shared.events.push_back(Event::PathDown { connection: id, path });
     }
 }
 

@@ -107,7 +107,7 @@ impl Connection {
             self.timers.arm_by(Timer::PathProbe, at);
         }
         if unanswered {
-            self.count_silence(path, shared);
+            self.count_silence(path, now, shared);
         }
         shared.stats.probes_sent += 1;
         shared.stats.probe_bytes += DataHeader::LEN as u64;
@@ -115,14 +115,13 @@ impl Connection {
     }
 
     /// A probe of an idle path was not answered: enough of those take the path down too.
-    fn count_silence(&mut self, path: PathId, shared: &mut Shared) {
+    fn count_silence(&mut self, path: PathId, now: Instant, shared: &mut Shared) {
         let sender = self.sender.as_deref_mut().expect("it probed");
+        sender.probation.missed(path);
         let state = sender.paths.state_mut(path);
         state.losses = state.losses.saturating_add(1);
         if state.up && state.losses >= shared.config.path_down_after {
-            sender.paths.set_up(path, false);
-            shared.stats.paths_down += 1;
-            shared.events.push_back(Event::PathDown { connection: self.id, path });
+            sender.take_down(self.id, path, now, shared);
         }
     }
 
@@ -148,7 +147,8 @@ impl Connection {
         }
     }
 
-    /// The peer answered a probe: the path works, and this is its round-trip time.
+    /// The peer answered a probe: the path works, unless it is one that flaps and has yet to prove itself,
+    /// and this is its round-trip time.
     pub(crate) fn handle_probe_answer(
         &mut self,
         now: Instant,
@@ -166,11 +166,21 @@ impl Connection {
             sender.health.answered(path, ack.timestamp_echo).ok_or(DropReason::StaleAck)?;
         let delays = Delays::read(now, answer.sent_at, arrival, ack);
         let was_up = sender.paths.state(path).up;
+        sender.paths.sample_rtt(path, delays.fabric());
+        if sender.paths.up_count() == 0 {
+            sender.probation.forgive_all();
+        }
+        if !was_up && !sender.probation.answered(path, now) {
+            // The next probe must not leave before this one's answer can be here, or it counts as missed.
+            let wait = shared.config.probe_interval.max(delays.round_trip * 2);
+            sender.health.watch(path, now + wait, wait);
+            self.timers.arm_by(Timer::PathProbe, now + wait);
+            return Ok(());
+        }
         sender.paths.set_up(path, true);
         let state = sender.paths.state_mut(path);
         state.heard_at = now;
         state.losses = 0;
-        sender.paths.sample_rtt(path, delays.fabric());
         let feedback = Feedback::Acked { marked: false, rtt: Some(delays.fabric()) };
         sender.policy.on_feedback(path, feedback, &sender.paths, now);
         if !was_up {

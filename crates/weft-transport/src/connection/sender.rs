@@ -13,7 +13,7 @@ use super::rtt::RoundTrip;
 use super::tail::TailProbes;
 use crate::TransportConfig;
 use crate::congestion::{Congestion, Controllers};
-use crate::path::{Health, PathId, Paths, Policy};
+use crate::path::{Health, PathId, Paths, Policy, Probation};
 use crate::pool::{Pool, Window};
 
 /// Where sending goes on after the connection was idle.
@@ -78,6 +78,7 @@ pub(crate) struct Sender {
     pub(crate) policy: Policy,
     pub(crate) controllers: Controllers,
     pub(crate) health: Health,
+    pub(crate) probation: Probation,
     pub(crate) rng: Rng,
     /// The path of the spray unit under way and how many packets it has left.
     pub(crate) unit: (PathId, u16),
@@ -127,6 +128,7 @@ impl Sender {
             policy: config.policy.build(config),
             controllers,
             health: Health::default(),
+            probation: Probation::new(config.probe_interval),
             // Each burst of activity draws anew, or a restarted spray would repeat the last one's
             // paths; and each begins with another message.
             rng: seed.child("paths", cursor.message.into()).rng(),

@@ -37,10 +37,10 @@ pub(crate) struct Health {
 const SLOWEST: u64 = 16;
 
 impl Health {
-    /// Begins to probe `path`; the first probe leaves at once.
-    pub(crate) fn watch(&mut self, path: PathId, now: Instant, interval: Duration) {
+    /// Begins to probe `path`; the first probe leaves at `first`.
+    pub(crate) fn watch(&mut self, path: PathId, first: Instant, interval: Duration) {
         if !self.is_watched(path) {
-            self.watches.push(Watch { path, sent_at: None, next_at: now, wait: interval });
+            self.watches.push(Watch { path, sent_at: None, next_at: first, wait: interval });
         }
     }
 

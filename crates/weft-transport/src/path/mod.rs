@@ -10,9 +10,11 @@ use weft_units::{Duration, Instant, Rng};
 
 mod health;
 mod paths;
+mod probation;
 
 pub(crate) use health::Health;
 pub use paths::Paths;
+pub(crate) use probation::Probation;
 
 /// Index of a path of one connection, from zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

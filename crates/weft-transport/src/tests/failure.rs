@@ -221,3 +221,81 @@ fn a_lost_tail_costs_round_trips_not_a_timeout() {
     assert!(took < config.retransmission.rto_min / 2, "{took}");
     assert_eq!(pair.ends[0].stats().tail_loss_probes, 1);
 }
+
+#[test]
+fn a_path_that_flaps_is_left_alone_and_comes_back_when_it_has_settled() {
+    // Half of the paths both ways die and come back every 100 ms, 15 times; a message every 100 us.
+    let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
+    pair.one_way = Duration::from_micros(200);
+    let began = pair.now;
+    let flapping = Duration::from_secs(3);
+    pair.rule = Box::new(move |on_link| {
+        let since = on_link.now.since(began);
+        let dead = since < flapping && (since.as_nanos() / 100_000_000).is_multiple_of(2);
+        if dead && on_link.path.0 < 4 { Fate::Drop } else { Fate::Pass }
+    });
+    let (mut longest, mut heard, mut heard_at) = (Duration::ZERO, 0, pair.now);
+    for token in 0..35_000 {
+        pair.submit(0, ids[0], token, 1_000);
+        pair.run_for(Duration::from_micros(100));
+        let delivered = pair.delivered(1).len();
+        pair.events[1].clear();
+        heard += delivered;
+        if delivered > 0 {
+            longest = longest.max(pair.now.since(heard_at));
+            heard_at = pair.now;
+        }
+    }
+    assert!(heard > 34_900, "{heard} messages");
+    assert!(longest < Duration::from_millis(20), "nothing was delivered for {longest}");
+    let stats = pair.ends[0].stats();
+    assert!((4..=12).contains(&stats.paths_down), "{} times down", stats.paths_down);
+    assert_eq!(stats.paths_up, stats.paths_down, "all are back 500 ms after the last change");
+}
+
+#[test]
+fn a_path_that_died_once_is_back_with_its_first_answer() {
+    let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
+    let heals = pair.now + Duration::from_millis(100);
+    pair.rule = Box::new(move |on_link| {
+        let dead = on_link.path.0 == 1 && on_link.now < heals;
+        if dead { Fate::Drop } else { Fate::Pass }
+    });
+    for token in 0..3_000 {
+        pair.submit(0, ids[0], token, 1_000);
+        pair.run_for(Duration::from_micros(100));
+        if pair.ends[0].stats().paths_up > 0 {
+            break;
+        }
+    }
+    // Probes of a dead path are 10, 20, 40 and 80 ms apart.
+    let took = pair.now.since(heals);
+    assert!(took < Duration::from_millis(82), "up {took} after it worked again");
+    assert_eq!(pair.ends[0].stats().paths_up, 1);
+}
+
+#[test]
+fn a_path_that_flapped_comes_back_where_a_round_trip_is_longer_than_a_probe_interval() {
+    let config = TransportConfig {
+        probe_interval: Duration::from_micros(100),
+        policy: path::Kind::RoundRobin,
+        spray_unit: 1,
+        ..TransportConfig::bifrost()
+    };
+    let (mut pair, ids) = Pair::joined(&config);
+    pair.one_way = Duration::from_micros(300);
+    let began = pair.now;
+    let flapping = Duration::from_millis(120);
+    pair.rule = Box::new(move |on_link| {
+        let since = on_link.now.since(began);
+        let dead = since < flapping && (since.as_nanos() / 20_000_000).is_multiple_of(2);
+        if dead && on_link.path.0 < 4 { Fate::Drop } else { Fate::Pass }
+    });
+    for token in 0..2_000 {
+        pair.submit(0, ids[0], token, 1_000);
+        pair.run_for(Duration::from_micros(100));
+    }
+    let stats = pair.ends[0].stats();
+    assert!(stats.paths_down > 4, "no path flapped: {}", stats.paths_down);
+    assert_eq!(stats.paths_up, stats.paths_down);
+}
