@@ -1,15 +1,18 @@
 //! Redis through a network that loses packets (BIFROST, figures 20, E8 and E9): 50 persistent connections,
-//! GET and SET of 64 bytes, every way to carry them in turn. Needs root, redis-server and
-//! redis-benchmark.
+//! GET and SET of 64 bytes, every way to carry them in turn, in several rounds: a machine's load changes
+//! from minute to minute, and one round would compare loads. Needs root, redis-server and redis-benchmark.
 //!
-//! `cargo bench -p weft-vswitch --bench redis -- [requests] [loss ...] [way ...]`
+//! `cargo bench -p weft-vswitch --bench redis -- [requests] [rounds, as 3x] [loss ...] [way ...]`
 #![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use common::{Site, Way};
 
 /// What redis-benchmark said of one test.
+#[derive(Clone, Copy)]
 struct Row {
     requests_per_second: f64,
     average: f64,
@@ -59,43 +62,78 @@ fn measure(site: &Site, requests: &str, test: &str) -> Row {
     parse(&site.output(0, "redis-benchmark", &arguments))
 }
 
+/// The middle of each column.
+fn median(rows: &[Row]) -> Row {
+    let middle = |column: fn(&Row) -> f64| {
+        let mut values: Vec<f64> = rows.iter().map(column).collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    Row {
+        requests_per_second: middle(|row| row.requests_per_second),
+        average: middle(|row| row.average),
+        p50: middle(|row| row.p50),
+        p99: middle(|row| row.p99),
+        p999: middle(|row| row.p999),
+        most: middle(|row| row.most),
+    }
+}
+
+fn print(loss: &str, test: &str, way: Way, row: &Row) {
+    println!(
+        "{loss:5} {test:4} {:15} {:9.0} {:8.3} {:8.3} {:8.3} {:8.3} {:8.3}",
+        way.name(),
+        row.requests_per_second,
+        row.average,
+        row.p50,
+        row.p99,
+        row.p999,
+        row.most
+    );
+}
+
 fn main() {
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    let requests = arguments.first().map_or("60000", String::as_str);
+    let number = |word: &&String| word.parse::<u64>().is_ok();
+    let requests = arguments.iter().find(number).map_or("60000", String::as_str);
+    let times = |word: &str| word.strip_suffix('x')?.parse::<usize>().ok();
+    let rounds = arguments.iter().find_map(|word| times(word)).unwrap_or(1).max(1);
     let losses: Vec<&str> =
         arguments.iter().map(String::as_str).filter(|word| word.ends_with('%')).collect();
     let losses = if losses.is_empty() { vec!["0%", "0.1%", "0.5%", "1%", "2%"] } else { losses };
-    let wanted: Vec<&str> =
-        arguments.iter().skip(1).map(String::as_str).filter(|word| !word.ends_with('%')).collect();
+    let is_name = |word: &&String| !(word.ends_with('%') || number(word) || times(word).is_some());
+    let wanted: Vec<&String> = arguments.iter().filter(is_name).collect();
+    let is_wanted = |way: &Way| {
+        wanted.is_empty() || wanted.iter().any(|part| way.name().contains(part.as_str()))
+    };
+    let ways: Vec<Way> = Way::ALL.iter().copied().filter(is_wanted).collect();
     println!("redis-benchmark, 50 connections, {requests} requests of 64 bytes; milliseconds");
     println!(
         "{:5} {:4} {:15} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8}",
         "loss", "test", "way", "req/s", "average", "p50", "p99", "p99.9", "most"
     );
-    for &way in Way::ALL {
-        if !wanted.is_empty() && !wanted.iter().any(|part| way.name().contains(part)) {
-            continue;
-        }
-        let mut site = Site::new(way, 4);
-        let server =
-            ["--save", "", "--appendonly", "no", "--bind", "0.0.0.0", "--protected-mode", "no"];
-        let _server = site.serve("redis-server", &server, 6379);
-        for loss in &losses {
-            site.lose(loss);
-            for test in ["get", "set"] {
-                let row = measure(&site, requests, test);
-                println!(
-                    "{loss:5} {test:4} {:15} {:9.0} {:8.3} {:8.3} {:8.3} {:8.3} {:8.3}",
-                    way.name(),
-                    row.requests_per_second,
-                    row.average,
-                    row.p50,
-                    row.p99,
-                    row.p999,
-                    row.most
-                );
+    let mut measured = BTreeMap::<_, Vec<Row>>::new();
+    for _ in 0..rounds {
+        for (index, &way) in ways.iter().enumerate() {
+            let mut site = Site::new(way, 4);
+            let server =
+                ["--save", "", "--appendonly", "no", "--bind", "0.0.0.0", "--protected-mode", "no"];
+            let _server = site.serve("redis-server", &server, 6379);
+            for (at, &loss) in losses.iter().enumerate() {
+                site.lose(loss);
+                for test in ["get", "set"] {
+                    let row = measure(&site, requests, test);
+                    print(loss, test, way, &row);
+                    measured.entry((test, at, index)).or_default().push(row);
+                }
             }
+        }
+    }
+    if rounds > 1 {
+        println!("the medians of {rounds} rounds");
+        for ((test, loss, way), rows) in &measured {
+            print(losses[*loss], test, ways[*way], &median(rows));
         }
     }
 }
