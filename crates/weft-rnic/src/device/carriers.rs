@@ -50,6 +50,22 @@ impl Carriers {
         self.routes.insert(peer, link);
     }
 
+    pub(super) fn owes_links(&self) -> bool {
+        self.direct.has_ready()
+    }
+
+    pub(super) fn has_messages_for_links(&self) -> bool {
+        self.direct.has_messages()
+    }
+
+    pub(super) fn hold_link(&mut self, link: LinkId) {
+        self.direct.hold(link);
+    }
+
+    pub(super) fn release_link(&mut self, link: LinkId) {
+        self.direct.release(link);
+    }
+
     pub(super) fn link_down(&mut self, link: LinkId) {
         self.routes.retain(|_, over| *over != link);
         self.direct.link_down(link);

@@ -134,6 +134,26 @@ impl Device {
         self.carriers.reach_over(peer, link);
     }
 
+    /// Whether something is to be sent over links.
+    pub fn owes_links(&self) -> bool {
+        self.carriers.owes_links()
+    }
+
+    /// Whether that is more than acknowledgements, which may wait for a message of their own for a while.
+    pub fn has_messages_for_links(&self) -> bool {
+        self.carriers.has_messages_for_links()
+    }
+
+    /// A link has no room for another packet: nothing leaves over it until it is [released](Self::release_link).
+    pub fn hold_link(&mut self, link: LinkId) {
+        self.carriers.hold_link(link);
+    }
+
+    /// A link has room again.
+    pub fn release_link(&mut self, link: LinkId) {
+        self.carriers.release_link(link);
+    }
+
     /// A link is no more: what went over it fails, and peers are reached over the network again.
     pub fn link_down(&mut self, now: Instant, link: LinkId) {
         self.carriers.link_down(link);

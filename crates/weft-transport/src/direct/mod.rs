@@ -4,6 +4,7 @@
 //! owner's to know, so no address is proved.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use weft_units::{Duration, Instant};
@@ -45,15 +46,28 @@ pub struct DirectConfig {
     pub max_connections: u32,
 }
 
+/// Answers that wait to leave, at most: peers may ask for more of them than they take in.
+const MOST_ANSWERS: usize = 1 << 16;
+
+/// A link.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    /// When it was heard of last.
+    heard_at: Instant,
+    /// It takes nothing at present.
+    held: bool,
+}
+
 /// One process's end of every connection over its links.
 #[derive(Debug)]
 pub struct Direct {
     config: DirectConfig,
     streams: Streams,
-    /// When each link was heard of last.
-    links: BTreeMap<LinkId, Instant>,
+    links: BTreeMap<LinkId, Link>,
     /// Connections that may have something to send, in turn.
     ready: VecDeque<u32>,
+    /// Those whose link was held in their turn.
+    parked: Vec<u32>,
     /// Packets that do not wait for their connection's turn.
     answers: VecDeque<(LinkId, Departure, Packet)>,
     events: VecDeque<Event>,
@@ -72,6 +86,7 @@ impl Direct {
             streams: Streams::new(config.max_connections),
             links: BTreeMap::new(),
             ready: VecDeque::new(),
+            parked: Vec::new(),
             answers: VecDeque::new(),
             events: VecDeque::new(),
             look_at: None,
@@ -88,7 +103,28 @@ impl Direct {
 
     /// There is a link.
     pub fn link_up(&mut self, now: Instant, link: LinkId) {
-        self.links.insert(link, now);
+        self.links.insert(link, Link { heard_at: now, held: false });
+    }
+
+    /// A link has no room: nothing leaves over it until it is said to have.
+    pub fn hold(&mut self, link: LinkId) {
+        if let Some(link) = self.links.get_mut(&link) {
+            link.held = true;
+        }
+    }
+
+    /// A link has room again.
+    pub fn release(&mut self, link: LinkId) {
+        let was_held = |link: &mut Link| core::mem::take(&mut link.held);
+        if !self.links.get_mut(&link).is_some_and(was_held) {
+            return;
+        }
+        for slot in core::mem::take(&mut self.parked) {
+            if let Some(stream) = self.streams.get_mut(slot) {
+                stream.queued = false;
+                self.settle(slot);
+            }
+        }
     }
 
     /// A link is no more, nor what goes over it. `Closed` follows for each connection.
@@ -132,8 +168,13 @@ impl Direct {
         message: Message,
     ) -> Result<(), SubmitError> {
         let slot = self.streams.find(connection.0).ok_or(SubmitError::UnknownConnection)?;
-        self.streams.at(slot).submit(message, self.config.message_queue)?;
-        self.settle(slot);
+        let stream = self.streams.at(slot);
+        stream.submit(message, self.config.message_queue)?;
+        // Before acknowledgements that wait: somebody waits for a message more often than for those.
+        if !stream.queued && stream.wants_transmit(self.config.window) {
+            stream.queued = true;
+            self.ready.push_front(slot);
+        }
         Ok(())
     }
 
@@ -169,10 +210,10 @@ impl Direct {
         packet: &Packet,
         payload_len: u16,
     ) -> Verdict {
-        let Some(heard_at) = self.links.get_mut(&link) else {
+        let Some(heard_of) = self.links.get_mut(&link) else {
             return Verdict::Dropped(DropReason::UnknownConnection);
         };
-        *heard_at = now;
+        heard_of.heard_at = now;
         let taken = match packet {
             Packet::Data(header, Some(message)) => {
                 let Some(slot) = self.named(link, header.destination_cid) else {
@@ -218,7 +259,7 @@ impl Direct {
         for slot in self.streams.all() {
             let stream = self.streams.at(slot);
             let Some(since) = stream.waiting_since else { continue };
-            let heard = self.links.get(&stream.link).copied().unwrap_or(Instant::EPOCH);
+            let heard = self.links.get(&stream.link).map_or(Instant::EPOCH, |link| link.heard_at);
             if now.since(since.max(heard)) >= self.config.peer_timeout {
                 let asked = stream.setup == Setup::Requesting;
                 let gone = if asked { CloseReason::ConnectTimeout } else { CloseReason::PeerGone };
@@ -239,23 +280,42 @@ impl Direct {
         now: Instant,
         packet: &mut Packet,
     ) -> Option<(LinkId, Departure)> {
-        if let Some((link, departure, answer)) = self.answers.pop_front() {
+        if let Some((link, departure, answer)) = self.next_answer() {
             *packet = answer;
             return Some((link, departure));
         }
         while let Some(slot) = self.ready.pop_front() {
             let Some(stream) = self.streams.get_mut(slot) else { continue };
+            if self.links.get(&stream.link).is_some_and(|link| link.held) {
+                self.parked.push(slot);
+                // A peer that never takes in what is there is given up like one that does not answer.
+                self.owes(slot, now);
+                continue;
+            }
             stream.queued = false;
             let Some(payload) = stream.poll(self.config.window, packet) else { continue };
             let (link, departure) = (stream.link, stream.departure(payload));
-            if payload.is_some() && stream.waiting_since.is_none() {
-                stream.waiting_since = Some(now);
-                self.watch(now);
+            if payload.is_some() {
+                self.owes(slot, now);
+            } else if !stream.is_waiting() {
+                stream.waiting_since = None;
             }
             self.settle(slot);
             return Some((link, departure));
         }
         None
+    }
+
+    /// Whether there may be something to send.
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty() || !self.answers.is_empty()
+    }
+
+    /// Whether something more than acknowledgements of messages may be sent.
+    pub fn has_messages(&self) -> bool {
+        let window = self.config.window;
+        let sends = |&slot: &u32| self.streams.get(slot).is_some_and(|s| s.may_send(window));
+        !self.answers.is_empty() || self.ready.iter().any(sends)
     }
 
     /// When [`Self::handle_timeout`] must be called next. It may turn out that nothing was due.
@@ -289,7 +349,9 @@ impl Direct {
     fn unknown(&mut self, link: LinkId, to: SocketAddr, cid: u32) -> Verdict {
         let reset = setup(SetupKind::Reset, cid, 0, None);
         let departure = Departure { to, connection: None, path: PathId(0), payload: None };
-        self.answers.push_back((link, departure, reset));
+        if self.answers.len() < MOST_ANSWERS {
+            self.answers.push_back((link, departure, reset));
+        }
         Verdict::Dropped(DropReason::UnknownConnection)
     }
 
@@ -299,7 +361,8 @@ impl Direct {
         if !stream.acknowledge(ack.psn_base) {
             return Err(slot);
         }
-        stream.waiting_since = stream.is_waiting().then_some(now);
+        let owes = stream.is_waiting() || stream.may_send(self.config.window);
+        stream.waiting_since = owes.then_some(now);
         let connection = stream.id;
         while let Some(Message { token, .. }) = stream.pop_done() {
             self.events.push_back(Event::Sent { connection, token });
@@ -350,6 +413,9 @@ impl Direct {
     }
 
     fn accept(&mut self, link: LinkId, peer: SocketAddr, remote: u32, theirs: &Terms) {
+        if self.answers.len() >= MOST_ANSWERS {
+            return;
+        }
         let slot = self.streams.insert(|id| Stream::new(id, link, peer, Setup::Established));
         let Some(slot) = slot else {
             let reject = setup(SetupKind::Reject, 0, remote, None);
@@ -381,6 +447,22 @@ impl Direct {
         }
         let connection = self.streams.remove(slot);
         self.events.push_back(Event::Closed { connection, reason });
+    }
+
+    /// The next packet that waits for no turn, over a link that takes it.
+    fn next_answer(&mut self) -> Option<(LinkId, Departure, Packet)> {
+        let held = |link: &LinkId| self.links.get(link).is_some_and(|link| link.held);
+        let next = self.answers.iter().position(|(link, ..)| !held(link))?;
+        self.answers.remove(next)
+    }
+
+    /// The peer owes an answer from now on, if it did not already.
+    fn owes(&mut self, slot: u32, now: Instant) {
+        let stream = self.streams.at(slot);
+        if stream.waiting_since.is_none() {
+            stream.waiting_since = Some(now);
+            self.watch(now);
+        }
     }
 
     /// Lets a connection send if it may.

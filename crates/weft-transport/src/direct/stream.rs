@@ -118,7 +118,7 @@ impl Stream {
     }
 
     #[inline]
-    fn may_send(&self, window: u16) -> bool {
+    pub(super) fn may_send(&self, window: u16) -> bool {
         self.outbox.has_segment() && self.next.wrapping_sub(self.base) < window.into()
     }
 

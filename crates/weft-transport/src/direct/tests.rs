@@ -235,3 +235,61 @@ fn packets_that_break_the_order_end_their_connection_and_no_other() {
     let verdict = pair.hand(0, LINK, &Packet::Ack(lie), 0);
     assert_eq!(verdict, Verdict::Dropped(DropReason::Malformed));
 }
+
+#[test]
+fn nothing_leaves_over_a_link_that_is_held_and_all_does_when_it_is_released() {
+    let mut pair = pair();
+    let [connection, _] = pair.connect();
+    pair.ends[0].hold(LINK);
+    pair.ends[0].submit(connection, message(1, 2000)).unwrap();
+    pair.ends[0].submit(connection, message(2, 10)).unwrap();
+    pair.run();
+    assert!(pair.arrived.is_empty());
+    pair.ends[0].release(LINK);
+    pair.run();
+    let sent = [1, 2].map(|token| Event::Sent { connection, token });
+    assert_eq!((pair.arrived.len(), &pair.events[0][..]), (3, &sent[..]));
+}
+
+#[test]
+fn an_acknowledgement_waits_for_room_too_and_is_no_debt_of_the_peer() {
+    let mut pair = pair();
+    let [connection, _] = pair.connect();
+    pair.ends[1].hold(LINK);
+    pair.ends[0].submit(connection, message(1, 10)).unwrap();
+    pair.run();
+    assert_eq!((pair.arrived.len(), pair.events[0].len()), (1, 0));
+    pair.ends[1].release(LINK);
+    pair.run();
+    assert_eq!(pair.events[0], [Event::Sent { connection, token: 1 }]);
+    pair.now += Duration::from_secs(10);
+    pair.ends.iter_mut().for_each(|end| end.handle_timeout(pair.now));
+    pair.run();
+    assert!(pair.events[1].is_empty(), "{:?}", pair.events[1]);
+}
+
+#[test]
+fn a_peer_whose_link_stays_held_is_given_up() {
+    let mut pair = pair();
+    let [connection, _] = pair.connect();
+    pair.ends[0].hold(LINK);
+    pair.ends[0].submit(connection, message(1, 10)).unwrap();
+    pair.run();
+    pair.now = pair.ends[0].poll_timeout().unwrap();
+    pair.ends[0].handle_timeout(pair.now);
+    let gone = Event::Closed { connection, reason: CloseReason::PeerGone };
+    assert_eq!(pair.ends[0].poll_event(), Some(gone));
+}
+
+#[test]
+fn acknowledgements_are_told_from_messages() {
+    let mut pair = pair();
+    let [connection, _] = pair.connect();
+    assert!(!pair.ends[0].has_ready());
+    pair.ends[0].submit(connection, message(1, 10)).unwrap();
+    assert!(pair.ends[0].has_messages());
+    let mut packet = Packet::default();
+    let (link, departure) = pair.ends[0].poll_transmit_into(pair.now, &mut packet).unwrap();
+    let _ = pair.hand(1, link, &packet, departure.payload.unwrap().len);
+    assert!(pair.ends[1].has_ready() && !pair.ends[1].has_messages());
+}

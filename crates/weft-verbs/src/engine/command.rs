@@ -169,7 +169,6 @@ impl Host {
                 return Ok(Reply::QueuePair(state, attributes));
             }
             Command::Reregister { key, domain, place, access } => {
-                let before = device.region(key);
                 device.reregister(key, domain, |request| {
                     if let Some((address, length)) = place {
                         (request.address, request.length, request.iova) =
@@ -177,15 +176,10 @@ impl Host {
                     }
                     request.access = access.unwrap_or(request.access);
                 })?;
-                self.give_up(before.filter(|_| place.is_some()));
             }
             Command::CloseContext(context) => device.reclaim(now, context)?,
             Command::DeallocateDomain(domain) => device.deallocate_domain(domain)?,
-            Command::Deregister(key) => {
-                let before = device.region(key);
-                device.deregister(key)?;
-                self.give_up(before);
-            }
+            Command::Deregister(key) => device.deregister(key)?,
             Command::DeallocateWindow(key) => device.deallocate_window(key)?,
             Command::ResizeCq(cq, capacity) => device.resize_cq(cq, capacity)?,
             Command::DestroyCq(cq) => device.destroy_cq(cq)?,

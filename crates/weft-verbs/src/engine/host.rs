@@ -10,17 +10,15 @@ use rustix::event::epoll;
 
 use weft_agent::Clock;
 use weft_agent::udp::Received;
-use weft_rnic::{
-    CompletionQueue, Context, Device, Event, QueuePairNumber, RegionRequest, SharedReceiveQueue,
-};
+use weft_rnic::{CompletionQueue, Context, Device, Event, QueuePairNumber, SharedReceiveQueue};
 use weft_transport::Arrival;
 use weft_units::{Duration, Instant};
 use weft_wire::{Packet, RdmaHeader, SetupKind};
 
 use super::events::EventQueue;
 use super::links::Links;
-use super::memory::{Fault, HeldPayload, ProcessMemory};
-use super::same_host::{Neighbours, News, Payload};
+use super::memory::{Fault, HeldPayload, Payload, ProcessMemory};
+use super::same_host::{BUDGET, Neighbours, News};
 use super::show::Shown;
 use weft_verbs_abi::event_type;
 
@@ -147,11 +145,13 @@ impl Host {
         !self.unsent && !self.glances.is_multiple_of(GLANCES)
     }
 
-    /// Takes in what neighbours sent, and leaves the answers for later: the program, which is waiting for it,
-    /// calls again at once. Whether there was anything.
+    /// Takes in one packet of each neighbour, and leaves what follows and the answers for later: the program, which
+    /// may be waiting for that packet, calls again at once. Whether there was any.
     pub(crate) fn glance(&mut self, now: Instant) -> bool {
-        let taken = self.take_from_neighbours(now, false) > 0;
-        self.unsent |= taken;
+        let taken = self.hear_news() + self.take_packets(now, 1) > 0;
+        // An acknowledgement waits: the program may answer, and what comes after it may find the peer's program
+        // watching its memory, where it has to wait for the peer's thread.
+        self.unsent |= taken && self.device.has_messages_for_links();
         taken
     }
 
@@ -201,7 +201,8 @@ impl Host {
 
     /// Whether something may leave that could not before.
     fn has_unsent(&self) -> bool {
-        self.unsent || self.links.waiting() > 0 || self.neighbours.is_full()
+        let owes = self.unsent || self.device.owes_links();
+        owes || self.links.waiting() > 0 || self.neighbours.is_full()
     }
 
     /// One descriptor for all that packets arrive on.
@@ -248,13 +249,14 @@ impl Host {
         if !faults.is_empty() {
             return 0;
         }
+        neighbours.with_room_again().for_each(|link| device.release_link(link));
         let room = TRANSMIT_BUDGET.saturating_sub(links.waiting());
-        let (mut sent, mut over_network) = (0, 0);
+        let (mut sent, mut over_network, mut full) = (0, 0, None);
         while over_network < room
             && device.poll_transmit(now, |packet, source| match packet.link {
                 Some(link) => {
                     let from = links.source_for(packet.to.ip());
-                    neighbours.push(link, packet, source, from);
+                    full = (!neighbours.push(link, packet, source, from)).then_some(link);
                 }
                 None => {
                     over_network += 1;
@@ -263,9 +265,10 @@ impl Host {
             })
         {
             sent += 1;
+            full.take().into_iter().for_each(|link| device.hold_link(link));
         }
         links.flush();
-        neighbours.flush();
+        neighbours.announce();
         self.unsent = over_network >= room;
         sent
     }
@@ -282,13 +285,6 @@ impl Host {
         if let Some(link) = self.neighbours.meet(peer) {
             self.hear_news();
             self.device.reach_over(peer, link);
-        }
-    }
-
-    /// A region's memory is the program's alone again.
-    pub(crate) fn give_up(&mut self, region: Option<RegionRequest>) {
-        if let Some(RegionRequest { address, length, .. }) = region {
-            self.neighbours.take_back(address, address.saturating_add(length));
         }
     }
 
@@ -310,17 +306,21 @@ impl Host {
         if tend {
             self.neighbours.tend();
         }
-        let mut taken = self.hear_news();
+        self.hear_news() + self.take_packets(now, BUDGET)
+    }
+
+    /// Takes in packets of neighbours, `most` of each at most; how many there were.
+    fn take_packets(&mut self, now: Instant, most: usize) -> usize {
+        let mut taken = 0;
         let Self { device, neighbours, held, faults, .. } = self;
         for index in 0..neighbours.len() {
-            taken += neighbours.receive(index, |arrived| {
-                let (record, payload) = (arrived.record, arrived.payload);
-                let payload_len = record.payload_len;
-                let local = record.to;
-                let mut memory = ProcessMemory { payload, payload_len, held, faults, local };
+            taken += neighbours.receive(index, most, |arrived| {
+                let record = arrived.record;
+                let (payload, local) = (record.payload, record.to);
+                let mut memory = ProcessMemory { payload, held, faults, local };
                 let parsed = (&record.packet, record.rdma.as_ref());
-                let (link, from) = (arrived.link, arrived.from);
-                device.handle_link_packet(now, link, from, parsed, payload_len, &mut memory);
+                let (link, from, len) = (arrived.link, arrived.from, record.payload_len);
+                device.handle_link_packet(now, link, from, parsed, len, &mut memory);
             });
         }
         taken
@@ -345,8 +345,7 @@ impl Host {
             let received = link.inbox.message(message);
             let from = received.from.ip();
             for datagram in received.datagrams() {
-                let payload = Payload::Here(&[]);
-                let mut memory = ProcessMemory { payload, payload_len: 0, held, faults, local };
+                let mut memory = ProcessMemory { payload: Payload::of(&[]), held, faults, local };
                 take_in(device, now, &received, datagram, &mut memory);
             }
             links.heard_from(from, index);
@@ -365,8 +364,8 @@ impl Host {
                 {
                     let arrival =
                         Arrival { from, received_at: now, congestion_experienced: false, hops: 0 };
-                    let payload = Payload::Here(&[]);
-                    let mut memory = ProcessMemory { payload, payload_len: 0, held, faults, local };
+                    let payload = Payload::of(&[]);
+                    let mut memory = ProcessMemory { payload, held, faults, local };
                     device.handle_packet(now, &arrival, packet, None, 0, &mut memory);
                 }
             }
@@ -393,12 +392,12 @@ impl Host {
 
 /// Gives a datagram to the device, if it is a packet.
 #[inline]
-fn take_in(
+fn take_in<'a>(
     device: &mut Device,
     now: Instant,
     received: &Received<'_>,
-    datagram: &[u8],
-    memory: &mut ProcessMemory<'_>,
+    datagram: &'a [u8],
+    memory: &mut ProcessMemory<'a>,
 ) {
     let arrival = Arrival {
         from: received.from,
@@ -416,10 +415,8 @@ fn take_in(
     };
     // A payload past 64 KiB cannot come out of a UDP datagram.
     let len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
-    let payload = Payload::Here(payload);
-    let ProcessMemory { held, faults, local, .. } = memory;
-    let mut memory = ProcessMemory { payload, payload_len: len, held, faults, local: *local };
-    device.handle_packet(now, &arrival, packet, rdma.as_ref(), len, &mut memory);
+    memory.payload = Payload::of(payload);
+    device.handle_packet(now, &arrival, packet, rdma.as_ref(), len, memory);
 }
 
 impl Watchers {

@@ -3,7 +3,7 @@
 //! promise, as it is with hardware: where the program is another process, one that breaks it is found out.
 
 use std::collections::BTreeMap;
-use std::io::IoSlice;
+use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -11,8 +11,6 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use weft_rnic::{Held, Memory, Owner, PayloadLost, Place};
 use weft_transport::ConnectionId;
 use weft_wire::{Ipv4Header, Ipv4Options, Ipv6Header};
-
-use super::same_host::Payload;
 
 /// This process.
 pub(crate) const OWNER: Owner = Owner::Host(0);
@@ -34,6 +32,47 @@ fn other(owner: Owner) -> Option<BorrowedFd<'static>> {
     Some(unsafe { BorrowedFd::borrow_raw(descriptor.cast_signed()) })
 }
 
+/// The payload of the packet at hand, where it came: in a datagram, or in memory that its sender may still change.
+/// So it is copied, once, and never looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Payload<'a> {
+    start: *const u8,
+    len: usize,
+    bytes: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Payload<'a> {
+    pub(crate) const fn of(bytes: &'a [u8]) -> Self {
+        Self { start: bytes.as_ptr(), len: bytes.len(), bytes: PhantomData }
+    }
+
+    /// # Safety
+    /// `len` bytes from `start` may be read for as long as this lives.
+    pub(crate) const unsafe fn shared(start: *const u8, len: usize) -> Self {
+        Self { start, len, bytes: PhantomData }
+    }
+
+    /// Bytes of it.
+    ///
+    /// # Panics
+    /// If it has not as many.
+    fn part(&self, from: usize, len: usize) -> Self {
+        assert!(from <= self.len && len <= self.len - from, "a part of the payload");
+        // SAFETY: compared just now.
+        Self { start: unsafe { self.start.add(from) }, len, ..*self }
+    }
+
+    pub(crate) fn to_boxed(self) -> Box<[u8]> {
+        let mut bytes = Vec::with_capacity(self.len);
+        // SAFETY: both have as many bytes, of which the copy's are all written.
+        unsafe {
+            core::ptr::copy_nonoverlapping(self.start, bytes.as_mut_ptr(), self.len);
+            bytes.set_len(self.len);
+        }
+        bytes.into()
+    }
+}
+
 /// Payload that came too early to be placed.
 #[derive(Debug, Default)]
 pub(crate) struct HeldPayload(BTreeMap<Held, Box<[u8]>>);
@@ -49,7 +88,6 @@ impl HeldPayload {
 #[derive(Debug)]
 pub(crate) struct ProcessMemory<'a> {
     pub(crate) payload: Payload<'a>,
-    pub(crate) payload_len: u16,
     pub(crate) held: &'a mut HeldPayload,
     pub(crate) faults: &'a mut Vec<Fault>,
     /// The address the packet came to.
@@ -75,37 +113,62 @@ impl ProcessMemory<'_> {
 /// They are not there.
 pub(crate) fn read(place: Place, out: &mut [u8]) -> Result<&mut [u8], Fault> {
     let (bytes, rest) = out.split_at_mut(place.len as usize);
-    if let Some(memory) = other(place.owner) {
-        let read = rustix::io::pread(memory, &mut *bytes, place.address);
-        return if read == Ok(bytes.len()) { Ok(rest) } else { Err(Fault(place.owner)) };
-    }
-    let from = address(place);
-    // SAFETY: the place is registered memory of this process (see the module), and `bytes` is as long.
-    // A program that changes it meanwhile sends some mixture, as with hardware.
-    unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
-    Ok(rest)
+    // SAFETY: it is as long.
+    unsafe { fetch(place, bytes.as_mut_ptr()) }.map(|()| rest)
 }
 
-/// Copies `bytes` to a place of the same length. The last byte is stored after the others: programs wait
-/// for it to change, and a string instruction keeps no order among its bytes.
-fn write(place: Place, bytes: &[u8]) -> Result<(), Fault> {
-    assert_eq!(bytes.len(), place.len as usize, "a place is as long as what goes there");
-    let Some((&last, others)) = bytes.split_last() else { return Ok(()) };
+/// Copies a place's bytes to `to`.
+///
+/// # Errors
+/// They are not there.
+///
+/// # Safety
+/// `to` has room for as many.
+pub(crate) unsafe fn fetch(place: Place, to: *mut u8) -> Result<(), Fault> {
+    let len = place.len as usize;
     if let Some(memory) = other(place.owner) {
+        let at = offset(place)?;
+        // SAFETY: as the caller says.
+        let read = unsafe { libc::pread(memory.as_raw_fd(), to.cast(), len, at) };
+        return if usize::try_from(read) == Ok(len) { Ok(()) } else { Err(Fault(place.owner)) };
+    }
+    // SAFETY: the place is registered memory of this process (see the module), and `to` as the caller says.
+    // A program that changes it meanwhile sends some mixture, as with hardware.
+    unsafe { core::ptr::copy_nonoverlapping(address(place), to, len) };
+    Ok(())
+}
+
+/// Copies bytes to a place of the same length. The last byte is stored after the others: programs wait
+/// for it to change, and a string instruction keeps no order among its bytes.
+fn write(place: Place, bytes: Payload<'_>) -> Result<(), Fault> {
+    let len = bytes.len;
+    assert_eq!(len, place.len as usize, "a place is as long as what goes there");
+    let Some(others) = len.checked_sub(1) else { return Ok(()) };
+    if let Some(memory) = other(place.owner) {
+        let slice = |bytes: Payload<'_>| libc::iovec {
+            iov_base: bytes.start.cast_mut().cast(),
+            iov_len: bytes.len,
+        };
         // This file takes one slice after the other.
-        let slices = [IoSlice::new(others), IoSlice::new(&bytes[others.len()..])];
-        let skip = usize::from(others.is_empty());
-        let written = rustix::io::pwritev(memory, &slices[skip..], place.address);
-        return if written == Ok(bytes.len()) { Ok(()) } else { Err(Fault(place.owner)) };
+        let slices = [slice(bytes.part(0, others)), slice(bytes.part(others, 1))];
+        let at = offset(place)?;
+        // SAFETY: they are bytes of the payload, and are only read.
+        let written = unsafe { libc::pwritev(memory.as_raw_fd(), slices.as_ptr(), 2, at) };
+        return if usize::try_from(written) == Ok(len) { Ok(()) } else { Err(Fault(place.owner)) };
     }
     let to = address(place);
     // SAFETY: the place is registered memory of this process (see the module). Programs may look at it
     // meanwhile: it is the program's memory and no reference of Rust's is to it.
     unsafe {
-        core::ptr::copy_nonoverlapping(others.as_ptr(), to, others.len());
-        AtomicU8::from_ptr(to.add(others.len())).store(last, Ordering::Release);
+        core::ptr::copy_nonoverlapping(bytes.start, to, others);
+        AtomicU8::from_ptr(to.add(others)).store(bytes.start.add(others).read(), Ordering::Release);
     }
     Ok(())
+}
+
+/// Where a place is in the file of its owner's memory.
+fn offset(place: Place) -> Result<libc::off_t, Fault> {
+    libc::off_t::try_from(place.address).map_err(|_| Fault(place.owner))
 }
 
 fn address(place: Place) -> *mut u8 {
@@ -145,47 +208,20 @@ fn update(place: Place, change: impl Fn(u64) -> u64) -> Result<u64, Fault> {
 impl Memory for ProcessMemory<'_> {
     #[inline]
     fn place(&mut self, place: Place, from: u16) -> Result<(), PayloadLost> {
-        let (from, len) = (usize::from(from), place.len as usize);
-        let there = match &self.payload {
-            Payload::Here(bytes) => {
-                let written = write(place, &bytes[from..from + len]);
-                self.note(written);
-                return Ok(());
-            }
-            Payload::There(there) => there,
-        };
-        if len == 0 {
-            return Ok(());
-        }
-        let (to, mut last) = (address(place), 0);
-        // SAFETY: the place is registered memory of this process (see the module).
-        unsafe {
-            there.copy(from, to, len, &mut last)?;
-            AtomicU8::from_ptr(to.add(len - 1)).store(last, Ordering::Release);
-        }
+        let part = self.payload.part(from.into(), place.len as usize);
+        self.note(write(place, part));
         Ok(())
     }
 
     fn hold(&mut self, packet: Held) -> Result<(), PayloadLost> {
-        let payload = match &self.payload {
-            Payload::Here(bytes) => Box::from(*bytes),
-            Payload::There(there) => {
-                let mut bytes = vec![0; self.payload_len.into()];
-                if let Some((last, others)) = bytes.split_last_mut() {
-                    // SAFETY: they are as many as that.
-                    unsafe { there.copy(0, others.as_mut_ptr(), others.len() + 1, last)? };
-                }
-                bytes.into()
-            }
-        };
-        self.held.0.insert(packet, payload);
+        self.held.0.insert(packet, self.payload.to_boxed());
         Ok(())
     }
 
     fn place_held(&mut self, packet: Held, place: Place, from: u16) {
-        let from = usize::from(from);
         if let Some(payload) = self.held.0.get(&packet) {
-            let written = write(place, &payload[from..from + place.len as usize]);
+            let part = Payload::of(payload).part(from.into(), place.len as usize);
+            let written = write(place, part);
             self.note(written);
         }
     }
@@ -195,7 +231,7 @@ impl Memory for ProcessMemory<'_> {
     }
 
     fn write(&mut self, place: Place, bytes: &[u8]) {
-        self.note(write(place, bytes));
+        self.note(write(place, Payload::of(bytes)));
     }
 
     fn route_header(&mut self, from: SocketAddr, length: u32) -> [u8; 40] {
@@ -271,7 +307,7 @@ mod tests {
     #[test]
     fn bytes_go_where_they_belong() {
         let mut there = [0; 5];
-        write(place_of(&mut there), b"hello").unwrap();
+        write(place_of(&mut there), Payload::of(b"hello")).unwrap();
         assert_eq!(&there, b"hello");
         let mut out = [0; 7];
         assert_eq!(read(place_of(&mut there), &mut out).unwrap().len(), 2);
@@ -286,9 +322,8 @@ mod tests {
             let place = Place { owner: OWNER, address, len: 8 };
             let (mut held, mut faults) = (HeldPayload::default(), Vec::new());
             let local = IpAddr::from([127, 0, 0, 1]);
-            let (payload, payload_len) = (Payload::Here(&[]), 0);
             let (held, faults) = (&mut held, &mut faults);
-            let mut memory = ProcessMemory { payload, payload_len, held, faults, local };
+            let mut memory = ProcessMemory { payload: Payload::of(&[]), held, faults, local };
             let before = memory.fetch_add(place, 7);
             assert_eq!(memory.compare_swap(place, before + 7, 50), before + 7);
             assert_eq!(memory.compare_swap(place, 1, 2), 50);
@@ -307,10 +342,10 @@ mod tests {
         let mut out = [0; 8];
         assert_eq!(read(place, &mut out).map(|rest| rest.len()), Ok(0));
         assert_eq!(u64::from_ne_bytes(out), 6);
-        write(Place { len: 1, ..place }, &[9]).unwrap();
+        write(Place { len: 1, ..place }, Payload::of(&[9])).unwrap();
         assert_eq!(there[0], 9);
         let nowhere = Place { address: 4096, ..place };
-        assert_eq!(write(nowhere, &out), Err(Fault(owner)));
+        assert_eq!(write(nowhere, Payload::of(&out)), Err(Fault(owner)));
         assert!(read(nowhere, &mut out).is_err());
     }
 

@@ -11,10 +11,10 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-use super::cross_memory::{self, PROOF_BYTES};
+use super::proof::{self, PROOF_BYTES};
 
 /// What a greeting begins with; the last byte is the version of all that is in the shared memory.
-const MAGIC: [u8; 8] = *b"weft-sh\x01";
+const MAGIC: [u8; 8] = *b"weft-sh\x02";
 
 const BYTES: usize = MAGIC.len() + 2 + 8 + PROOF_BYTES;
 
@@ -26,7 +26,6 @@ const BACKLOG: i32 = 64;
 pub(super) struct Greeting {
     /// The port of its share.
     pub(super) port: u16,
-    pub(super) pid: i32,
     /// What it brought: its doorbell, after the shared memory if it asks.
     pub(super) descriptors: Vec<OwnedFd>,
 }
@@ -63,7 +62,7 @@ pub(super) fn ask(port: u16) -> Option<OwnedFd> {
 
 /// Says who we are: the process with this port.
 pub(super) fn send(socket: &OwnedFd, port: u16, descriptors: &[BorrowedFd<'_>]) -> Option<()> {
-    let (address, proof) = cross_memory::proof()?;
+    let (address, proof) = proof::own()?;
     let mut bytes = [0; BYTES];
     let (magic, rest) = bytes.split_at_mut(MAGIC.len());
     magic.copy_from_slice(&MAGIC);
@@ -112,7 +111,7 @@ pub(super) fn receive(socket: &OwnedFd, descriptors: usize) -> Heard {
         .then(|| recognize(socket.as_fd(), &bytes[..BYTES]))
         .flatten();
     match welcome {
-        Some((port, pid)) => Heard::Welcome(Greeting { port, pid, descriptors: brought }),
+        Some(port) => Heard::Welcome(Greeting { port, descriptors: brought }),
         None => Heard::Stranger,
     }
 }
@@ -123,8 +122,8 @@ pub(super) fn is_quiet(socket: BorrowedFd<'_>) -> bool {
     matches!(rustix::net::recv(socket, &mut [0_u8; 1], flags), Err(rustix::io::Errno::AGAIN))
 }
 
-/// The port and the number of a process of our user that speaks as we do and may be read.
-fn recognize(socket: BorrowedFd<'_>, greeting: &[u8]) -> Option<(u16, i32)> {
+/// The port of a process of our user that speaks as we do and may be read.
+fn recognize(socket: BorrowedFd<'_>, greeting: &[u8]) -> Option<u16> {
     let rest = greeting.strip_prefix(&MAGIC)?;
     let port = u16::from_ne_bytes(rest.get(..2)?.try_into().ok()?);
     let address = u64::from_ne_bytes(rest.get(2..10)?.try_into().ok()?);
@@ -134,7 +133,7 @@ fn recognize(socket: BorrowedFd<'_>, greeting: &[u8]) -> Option<(u16, i32)> {
     let same_user = who.uid.as_raw() == unsafe { libc::geteuid() };
     // In another namespace of process numbers it has none here, or another process has it.
     let pid = who.pid.as_raw_nonzero().get();
-    (same_user && cross_memory::proves(pid, address, &proof)).then_some((port, pid))
+    (same_user && proof::proves(pid, address, &proof)).then_some(port)
 }
 
 #[cfg(test)]
@@ -155,7 +154,6 @@ mod tests {
         send(&a, 20_481, &[a.as_fd()]).unwrap();
         let Heard::Welcome(greeting) = receive(&b, 1) else { panic!() };
         assert_eq!(greeting.port, 20_481);
-        assert_eq!(greeting.pid, i32::try_from(std::process::id()).unwrap());
         drop((a, greeting));
         assert!(matches!(receive(&b, 1), Heard::Stranger));
     }

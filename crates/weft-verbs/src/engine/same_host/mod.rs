@@ -1,6 +1,5 @@
 //! Neighbours: processes of this host with the device. What they say to each other goes through shared
-//! memory, and long payload from the memory of the one straight to that of the other, where they may see
-//! one another (`docs/design/same-host.md`); else over UDP, as to other hosts.
+//! memory where they may see one another (`docs/design/same-host.md`); else over UDP, as to other hosts.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,17 +15,15 @@ use super::fork;
 use super::links::timespec;
 
 mod channel;
-mod cross_memory;
 mod greeting;
+mod proof;
 mod record;
 mod ring;
 mod segment;
 
-pub(crate) use channel::There;
 use channel::{Channel, Parts};
 use greeting::{Greeting, Heard};
-use record::{Record, Remote, state};
-use ring::LONGEST;
+use record::Record;
 use segment::Segment;
 
 /// How long a process that is asked has to answer; then it is spoken to over UDP.
@@ -39,7 +36,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 const MOST_STRANGERS: usize = 16;
 
 /// Records taken from one neighbour before others have their turn.
-const BUDGET: usize = 128;
+pub(super) const BUDGET: usize = 128;
 
 /// What happened to the neighbours, for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +62,6 @@ pub(crate) struct Neighbours {
     met: BTreeMap<SocketAddr, Instant>,
     news: Vec<News>,
     links: u32,
-    places: Vec<Remote>,
-    buffer: Box<[u8; LONGEST]>,
 }
 
 impl Neighbours {
@@ -108,8 +103,6 @@ impl Neighbours {
             met: BTreeMap::new(),
             news: Vec::new(),
             links: 0,
-            places: Vec::new(),
-            buffer: Box::new([0; LONGEST]),
         })
     }
 
@@ -216,7 +209,7 @@ impl Neighbours {
         segment: Segment,
         made: bool,
     ) -> Option<LinkId> {
-        let Greeting { port, pid, mut descriptors } = greeting;
+        let Greeting { port, mut descriptors } = greeting;
         let doorbell = descriptors.pop()?;
         listen_to(&self.watch, socket.as_fd()).ok()?;
         fork::hold(socket.as_fd());
@@ -227,7 +220,7 @@ impl Neighbours {
         self.met.retain(|peer, _| peer.port() != port);
         let link = LinkId(self.links);
         self.links += 1;
-        let channel = Channel::new(link, Parts { port, pid, socket, doorbell, segment, made });
+        let channel = Channel::new(link, Parts { port, socket, doorbell, segment, made });
         // The thread may be asleep already.
         channel.set_asleep(true);
         self.channels.push(channel);
@@ -268,69 +261,68 @@ impl Neighbours {
         self.channels.len()
     }
 
-    /// Hands each packet that neighbour number `index` sent to `take`, with the address it came from, the one
-    /// it was sent to, and its payload; how many there were.
-    pub(super) fn receive(&mut self, index: usize, mut take: impl FnMut(&Arrived<'_>)) -> usize {
-        let Self { channels, places, buffer, addresses, .. } = self;
+    /// Hands the packets that neighbour number `index` sent, `most` at most, to `take`, with the address they
+    /// came from; how many there were.
+    pub(super) fn receive(
+        &mut self,
+        index: usize,
+        most: usize,
+        mut take: impl FnMut(&Arrived<'_>),
+    ) -> usize {
+        let Self { channels, addresses, .. } = self;
         let channel = &mut channels[index];
         let mut taken = 0;
-        while taken < BUDGET
-            && let Some(len) = channel.peek(buffer)
+        while taken < most
+            && let Some(unread) = channel.peek()
         {
             taken += 1;
-            let record = record::parse(&buffer[..len], places);
-            let Some(record) = record.filter(|record| is_credible(channel, addresses, record))
-            else {
-                channel.broken = true;
-                channel.pass(len);
-                break;
-            };
-            let payload = match record.state {
-                state::HERE => Some(Payload::Here(record.payload)),
-                state::THERE => Some(Payload::There(channel.there(places))),
-                // Taken back: its connection has ended, or will when the next packet follows none.
-                _ => None,
-            };
-            if let Some(payload) = payload {
+            let record = record::parse(&unread);
+            let record = record.filter(|record| is_credible(channel, addresses, record));
+            channel.broken |= record.is_none();
+            if let Some(record) = &record {
                 let from = SocketAddr::new(record.from, channel.port);
-                take(&Arrived { link: channel.link, from, record: &record, payload });
+                take(&Arrived { link: channel.link, from, record });
             }
-            channel.pass(len);
+            channel.pass(unread.len());
+            if channel.broken {
+                break;
+            }
+        }
+        if taken > 0 {
+            channel.tell_of_room();
         }
         taken
     }
 
-    /// Sends a packet over a link, from this address.
+    /// Sends a packet over a link, from this address; false if the link takes no more after it.
     pub(super) fn push(
         &mut self,
         link: LinkId,
         transmit: &Transmit,
         source: Source<'_>,
         from: IpAddr,
-    ) {
+    ) -> bool {
         let over = self.channels.iter_mut().find(|channel| channel.link == link);
-        if let Some(channel) = over {
+        over.is_none_or(|channel| {
             channel.push(transmit, source, from);
-        }
+            !channel.is_full()
+        })
+    }
+
+    /// Links that took no more, and do again.
+    pub(super) fn with_room_again(&mut self) -> impl Iterator<Item = LinkId> {
+        let channels = self.channels.iter_mut();
+        channels.filter_map(|channel| channel.finds_room().then_some(channel.link))
     }
 
     /// Sees to it that neighbours notice what was sent.
-    pub(super) fn flush(&mut self) {
-        for channel in &mut self.channels {
-            if channel.unannounced || channel.is_full() {
-                channel.flush();
-            }
-        }
+    pub(super) fn announce(&mut self) {
+        self.channels.iter_mut().for_each(Channel::announce);
     }
 
-    /// Whether something waits for room in a ring.
+    /// Whether a link takes no more.
     pub(super) fn is_full(&self) -> bool {
         self.channels.iter().any(Channel::is_full)
-    }
-
-    /// This memory is not to be read any more, from here to there.
-    pub(super) fn take_back(&mut self, from: u64, to: u64) {
-        self.channels.iter_mut().for_each(|channel| channel.take_back_range(from, to));
     }
 
     /// Says that nobody looks into the rings until something is heard; false if there is something in one.
@@ -356,14 +348,6 @@ pub(super) struct Arrived<'a> {
     pub(super) link: LinkId,
     pub(super) from: SocketAddr,
     pub(super) record: &'a Record<'a>,
-    pub(super) payload: Payload<'a>,
-}
-
-/// The payload of the packet at hand.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Payload<'a> {
-    Here(&'a [u8]),
-    There(There<'a>),
 }
 
 /// Whether a neighbour may say that a packet comes from there: it has this host's addresses, and no others.

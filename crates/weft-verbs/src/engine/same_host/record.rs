@@ -1,40 +1,21 @@
-//! What a record of the ring says: one packet, whose payload follows it, or is still in the memory of the
-//! process that sent it.
+//! What a record of the ring says: one packet, and its payload.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use weft_rnic::{Place, Source, Transmit};
+use weft_rnic::{Source, Transmit};
 use weft_wire::{Packet, RdmaHeader};
 
-use super::super::memory;
-use super::ring::{ALIGN, LONGEST, STATE_WORD};
+use super::super::memory::{self, Payload};
+use super::ring::{Room, Unread};
 
-/// Payload up to here is copied into the ring and out of it: reading another process's memory is a system
-/// call, which takes as long as to copy this much twice.
-const COPIED: usize = 4096;
+const HEADERS_LEN: usize = 4;
+const PAYLOAD_LEN: usize = 6;
+const FROM: usize = 8;
+const TO: usize = 24;
+const HEADERS: usize = 40;
 
-/// Places of one packet that a record has room for.
-pub(super) const MOST_PLACES: usize = 64;
-
-/// Where the payload is.
-pub(super) mod state {
-    /// In the record.
-    pub(crate) const HERE: u32 = 0;
-    /// In the sender's memory, at the places in the record.
-    pub(crate) const THERE: u32 = 1;
-    /// Nowhere: the sender took it back.
-    pub(crate) const GONE: u32 = 2;
-}
-
-const HEADERS_LEN: usize = 8;
-const PAYLOAD_LEN: usize = 10;
-const PLACES: usize = 12;
-const FROM: usize = 16;
-const TO: usize = 32;
-const HEADERS: usize = 48;
-
-/// A place in another process's memory: address and length, bytes.
-pub(super) type Remote = (u64, u32);
+/// What there is of a record before its payload, at most.
+const MOST_BEFORE: usize = HEADERS + Packet::MAX_LEN + RdmaHeader::MAX_LEN + 7;
 
 /// A record, taken apart.
 #[derive(Debug)]
@@ -44,116 +25,86 @@ pub(crate) struct Record<'a> {
     pub(crate) packet: Packet,
     pub(crate) rdma: Option<RdmaHeader>,
     pub(crate) payload_len: u16,
-    pub(crate) state: u32,
-    /// The payload, if it is here.
-    pub(crate) payload: &'a [u8],
+    pub(crate) payload: Payload<'a>,
 }
 
-/// Writes a packet into `out`. The places of its payload, if it stays where it is.
-pub(super) fn write<'a>(
-    transmit: &Transmit,
-    source: Source<'a>,
-    from: IpAddr,
-    out: &mut Vec<u8>,
-) -> Option<&'a [Place]> {
-    out.clear();
-    out.resize(HEADERS + Packet::MAX_LEN + RdmaHeader::MAX_LEN, 0);
-    let mut len = transmit.packet.emit(&mut out[HEADERS..]);
-    if let Some(header) = &transmit.rdma {
-        len += header.emit(&mut out[HEADERS + len..]);
+/// A packet that says it comes from `from`, as it stands in a record before its payload.
+#[derive(Debug)]
+pub(super) struct Head {
+    bytes: [u8; MOST_BEFORE],
+    len: usize,
+    payload_len: usize,
+}
+
+impl Head {
+    pub(super) fn new(transmit: &Transmit, from: IpAddr) -> Self {
+        let mut bytes = [0; MOST_BEFORE];
+        let mut len = transmit.packet.emit(&mut bytes[HEADERS..]);
+        if let Some(header) = &transmit.rdma {
+            len += header.emit(&mut bytes[HEADERS + len..]);
+        }
+        let headers_len = u16::try_from(len).expect("headers of a packet");
+        bytes[HEADERS_LEN..][..2].copy_from_slice(&headers_len.to_ne_bytes());
+        bytes[PAYLOAD_LEN..][..2].copy_from_slice(&transmit.payload_len.to_ne_bytes());
+        bytes[FROM..][..16].copy_from_slice(&octets(from));
+        bytes[TO..][..16].copy_from_slice(&octets(transmit.to.ip()));
+        Self { bytes, len: body(len), payload_len: transmit.payload_len.into() }
     }
-    let payload_len = usize::from(transmit.payload_len);
-    let headers_len = u16::try_from(len).expect("headers of a packet");
-    let body = (HEADERS + len).next_multiple_of(ALIGN);
-    out[HEADERS_LEN..][..2].copy_from_slice(&headers_len.to_ne_bytes());
-    out[PAYLOAD_LEN..][..2].copy_from_slice(&transmit.payload_len.to_ne_bytes());
-    out[FROM..][..16].copy_from_slice(&octets(from));
-    out[TO..][..16].copy_from_slice(&octets(transmit.to.ip()));
-    let mut stays = None;
-    let now = match source {
-        Source::Memory(places) if payload_len > COPIED && places.len() <= MOST_PLACES => {
-            stays = Some(places);
-            let count = u16::try_from(places.len()).expect("compared just now");
-            out[PLACES..][..2].copy_from_slice(&count.to_ne_bytes());
-            out.resize(body, 0);
-            for place in places {
-                out.extend(place.address.to_ne_bytes());
-                out.extend(u64::from(place.len).to_ne_bytes());
-            }
-            state::THERE
+
+    /// Bytes of the record.
+    pub(super) const fn record_len(&self) -> usize {
+        self.len + self.payload_len
+    }
+
+    /// Writes the record.
+    pub(super) fn write(&self, source: Source<'_>, room: &mut Room) {
+        room.put(&self.bytes[HEADERS_LEN..self.len]);
+        match source {
+            Source::Memory(places) => places.iter().for_each(|&place| {
+                let to = room.take(place.len as usize);
+                // SAFETY: it was taken for as many bytes.
+                let read = unsafe { memory::fetch(place, to) };
+                assert!(
+                    read.is_ok(),
+                    "a device that has neighbours has memory of its own process only"
+                );
+            }),
+            Source::Inline(bytes) => room.put(bytes),
+            // What a record before it said will do.
+            Source::Anything => {}
         }
-        _ if body + payload_len > LONGEST => {
-            out.resize(body, 0);
-            state::GONE
-        }
-        Source::Memory(places) => {
-            out.resize(body + payload_len, 0);
-            let read = |out, &place| memory::read(place, out);
-            match places.iter().try_fold(&mut out[body..], read) {
-                Ok(_) => state::HERE,
-                // Not with memory of this process, which is all that neighbours' devices have.
-                Err(_) => state::GONE,
-            }
-        }
-        Source::Inline(bytes) => {
-            out.resize(body, 0);
-            out.extend_from_slice(bytes);
-            state::HERE
-        }
-        Source::Anything => {
-            out.resize(body + payload_len, 0);
-            state::HERE
-        }
-    };
-    set_state(out, now);
-    out.resize(out.len().next_multiple_of(ALIGN), 0);
-    stays
+    }
 }
 
-/// Changes where the payload is, in a record that waits.
-pub(super) fn set_state(record: &mut [u8], state: u32) {
-    record[STATE_WORD..][..4].copy_from_slice(&state.to_ne_bytes());
+/// Where the payload is, after so many bytes of headers.
+const fn body(headers_len: usize) -> usize {
+    (HEADERS + headers_len).next_multiple_of(8)
 }
 
-/// Takes a record apart; the places of its payload go to `places`. `None` for nonsense.
-pub(super) fn parse<'a>(record: &'a [u8], places: &mut Vec<Remote>) -> Option<Record<'a>> {
-    let half = |at: usize| Some(u16::from_ne_bytes(record.get(at..at + 2)?.try_into().ok()?));
-    let word = |at: usize| Some(u64::from_ne_bytes(record.get(at..at + 8)?.try_into().ok()?));
+/// Takes a record apart. `None` for nonsense.
+pub(super) fn parse(record: &Unread) -> Option<Record<'_>> {
+    let mut bytes = [0; MOST_BEFORE];
+    let before = record.copy_to(&mut bytes);
+    let bytes = &bytes[..before];
+    let half = |at: usize| Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
     let (headers_len, payload_len) = (usize::from(half(HEADERS_LEN)?), half(PAYLOAD_LEN)?);
-    let state = u32::from_ne_bytes(record.get(STATE_WORD..STATE_WORD + 4)?.try_into().ok()?);
-    let headers = record.get(HEADERS..HEADERS + headers_len)?;
-    let body = (HEADERS + headers_len).next_multiple_of(ALIGN);
-    let (packet, rest) = Packet::parse(headers).ok()?;
+    let headers = bytes.get(HEADERS..HEADERS + headers_len)?;
+    let (packet, rest) = &Packet::parse(headers).ok()?;
     let (rdma, rest) = if packet.announces_rdma() {
         let (header, rest) = RdmaHeader::parse(rest).ok()?;
         (Some(header), rest)
     } else {
-        (None, rest)
+        (None, *rest)
     };
     if !rest.is_empty() {
         return None;
     }
-    places.clear();
-    let mut payload: &[u8] = &[];
-    match state {
-        state::HERE => payload = record.get(body..body + usize::from(payload_len))?,
-        state::THERE => {
-            let count = usize::from(half(PLACES)?);
-            let mut total = 0;
-            for place in 0..count.min(MOST_PLACES) {
-                let at = body + 16 * place;
-                let (address, len) = (word(at)?, u32::try_from(word(at + 8)?).ok()?);
-                total += u64::from(len);
-                places.push((address, len));
-            }
-            if count > MOST_PLACES || total != u64::from(payload_len) {
-                return None;
-            }
-        }
-        _ => {}
-    }
-    let (from, to) = (ip(record.get(FROM..FROM + 16)?)?, ip(record.get(TO..TO + 16)?)?);
-    Some(Record { from, to, packet, rdma, payload_len, state, payload })
+    let len = usize::from(payload_len);
+    let start = record.bytes(body(headers_len), len)?;
+    // SAFETY: they are in the ring for as long as the record is not passed, which it is borrowed for.
+    let payload = unsafe { Payload::shared(start, len) };
+    let (from, to) = (ip(bytes.get(FROM..FROM + 16)?)?, ip(bytes.get(TO..TO + 16)?)?);
+    Some(Record { from, to, packet: *packet, rdma, payload_len, payload })
 }
 
 fn octets(ip: IpAddr) -> [u8; 16] {
@@ -174,11 +125,15 @@ fn ip(octets: &[u8]) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    use weft_rnic::Owner;
+    use std::ptr::NonNull;
+
+    use weft_rnic::Place;
     use weft_transport::{ConnectionId, LinkId, path::PathId};
     use weft_wire::{DataHeader, MessageHeader};
 
+    use super::super::ring::{LONGEST, Memory, RING_BYTES, Reader, Writer};
     use super::*;
+    use crate::engine::OWNER;
 
     fn transmit(to: &str, payload_len: u16) -> Transmit {
         let message = MessageHeader { length: payload_len.into(), ..MessageHeader::default() };
@@ -193,53 +148,87 @@ mod tests {
         }
     }
 
-    fn written(to: &str, source: Source<'_>, payload_len: u16) -> Vec<u8> {
-        let mut out = Vec::new();
-        write(&transmit(to, payload_len), source, "fd00::1".parse().unwrap(), &mut out);
-        assert!(out.len() <= LONGEST && out.len().is_multiple_of(ALIGN));
-        out
+    /// Writes a record, has it spoilt, and looks at it.
+    fn through<R>(
+        transmit: &Transmit,
+        source: Source<'_>,
+        spoil: impl FnOnce(&mut [u8]),
+        look: impl FnOnce(Option<Record<'_>>) -> R,
+    ) -> R {
+        let mut bytes = vec![0_u64; RING_BYTES / 8];
+        let start = NonNull::new(bytes.as_mut_ptr()).unwrap().cast();
+        // SAFETY: as long as both ends.
+        let memory = unsafe { Memory::new(start) };
+        let head = Head::new(transmit, "fd00::1".parse().unwrap());
+        assert!(head.record_len() <= LONGEST);
+        Writer::new(memory).write(head.record_len(), |room| head.write(source, room));
+        let mut reader = Reader::new(memory);
+        let record = reader.peek().unwrap().unwrap();
+        let whole = record.bytes(0, record.len()).unwrap().cast_mut();
+        // SAFETY: nobody else looks at it now.
+        spoil(unsafe { core::slice::from_raw_parts_mut(whole, record.len()) });
+        look(parse(&record))
+    }
+
+    fn copied(payload: &Payload<'_>) -> Vec<u8> {
+        payload.to_boxed().into_vec()
     }
 
     #[test]
-    fn a_short_payload_travels_and_a_long_one_stays() {
-        let mut places = vec![(1, 1)];
-        let record = written("10.0.0.1:5", Source::Inline(b"hello"), 5);
-        let parsed = parse(&record, &mut places).unwrap();
-        assert_eq!((parsed.payload, parsed.state), (&b"hello"[..], state::HERE));
-        assert_eq!((parsed.from, parsed.to), ("fd00::1".parse().unwrap(), [10, 0, 0, 1].into()));
+    fn a_packet_comes_out_as_it_went_in() {
         let expected = transmit("10.0.0.1:5", 5);
-        assert_eq!((parsed.packet, parsed.rdma), (expected.packet, expected.rdma));
-        assert!(places.is_empty());
-        let owner = Owner::Host(0);
-        let there = [(4096, 60_000), (1 << 40, 5000)];
-        let sources = there.map(|(address, len)| Place { owner, address, len });
-        let record = written("[fd00::2]:5", Source::Memory(&sources), 65_000);
-        let parsed = parse(&record, &mut places).unwrap();
-        assert_eq!((parsed.payload_len, parsed.state), (65_000, state::THERE));
-        assert_eq!(places, there);
+        through(
+            &expected,
+            Source::Inline(b"hello"),
+            |_| (),
+            |record| {
+                let record = record.unwrap();
+                assert_eq!(copied(&record.payload), b"hello");
+                assert_eq!(
+                    (record.from, record.to),
+                    ("fd00::1".parse().unwrap(), [10, 0, 0, 1].into())
+                );
+                assert_eq!((record.packet, record.rdma), (expected.packet, expected.rdma));
+            },
+        );
+        let there: Vec<u8> = (0..65_000_u32).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        let place = |from: usize, len: usize| {
+            let address = there[from..].as_ptr().expose_provenance() as u64;
+            Place { owner: OWNER, address, len: u32::try_from(len).unwrap() }
+        };
+        let places = [place(60_000, 5000), place(0, 60_000)];
+        let packet = transmit("[fd00::2]:5", 65_000);
+        through(
+            &packet,
+            Source::Memory(&places),
+            |_| (),
+            |record| {
+                let expected = [&there[60_000..], &there[..60_000]].concat();
+                assert!(copied(&record.unwrap().payload) == expected);
+            },
+        );
     }
 
     #[test]
-    fn records_cut_or_changed_anywhere_are_parsed_or_refused_and_nothing_else() {
-        let owner = Owner::Host(0);
-        let source = [Place { owner, address: 4096, len: 9000 }];
-        let whole = written("10.0.0.1:5", Source::Memory(&source), 9000);
-        let mut places = Vec::new();
-        for len in 0..whole.len() {
-            let _ = parse(&whole[..len], &mut places);
-        }
-        assert!(parse(&whole[..HEADERS], &mut places).is_none());
-        for at in 0..whole.len() {
+    fn records_changed_anywhere_are_parsed_or_refused_and_nothing_else() {
+        let packet = transmit("10.0.0.1:5", 100);
+        for at in 0..HEADERS + Packet::MAX_LEN {
             for value in [0, 1, 0x7f, 0xff] {
-                let mut record = whole.clone();
-                record[at] = value;
-                if let Some(record) = parse(&record, &mut places)
-                    && record.state == state::THERE
-                {
-                    let total: u64 = places.iter().map(|&(_, len)| u64::from(len)).sum();
-                    assert_eq!(total, u64::from(record.payload_len));
-                }
+                through(
+                    &packet,
+                    Source::Anything,
+                    |bytes| bytes[at] = value,
+                    |record| {
+                        let len = |record: Record<'_>| {
+                            (copied(&record.payload).len(), record.payload_len)
+                        };
+                        let len = record.map(len);
+                        assert!(len.is_none_or(|(copied, said)| copied == usize::from(said)));
+                    },
+                );
             }
         }
+        let long = |bytes: &mut [u8]| bytes[PAYLOAD_LEN..][..2].fill(0xff);
+        through(&packet, Source::Anything, long, |record| assert!(record.is_none()));
     }
 }
