@@ -20,6 +20,9 @@ use super::{Host, OWNER, Watchers, fork, own_limits};
 use crate::device::DEVICE;
 use crate::errno::{Errno, Outcome};
 
+/// Packets that are looked at for the one that a program waits for, before all is seen to in turn.
+const GLANCE: u32 = 16;
+
 /// One device and its sockets.
 #[derive(Debug)]
 pub(crate) struct Embedded {
@@ -136,7 +139,9 @@ impl Embedded {
         let mut taken = take(&mut host)?;
         // While the thread leaves all to the program, a glance may do for what it is waiting for.
         let glances = taken == 0 && self.pace.is_left_alone() && host.neighbours_only();
-        if glances && host.glance(now) {
+        let mut glance = 0;
+        while glances && taken == 0 && glance < GLANCE && host.glance(now) {
+            glance += 1;
             taken = take(&mut host)?;
         }
         if taken == 0 && !(glances && host.may_go_on()) {
@@ -144,6 +149,7 @@ impl Embedded {
             host.tell();
             taken = take(&mut host)?;
         }
+        self.pace.found(taken > 0);
         self.rouse(&host);
         Ok(taken)
     }

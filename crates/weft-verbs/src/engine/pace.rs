@@ -10,8 +10,16 @@ use weft_units::{Duration, Instant};
 use super::NEVER;
 
 /// Polls that follow each other as fast are one; where there is more between them, the program did
-/// something else.
+/// something else, or was kept from it.
 const SAME_POLL: Duration = Duration::from_micros(20);
+
+/// A program that found nothing would have polled again at once. Up to here it was this very thread that kept it from
+/// that, whose turn takes as long.
+const KEPT: Duration = Duration::from_micros(100);
+
+/// What the program itself spends on being kept: to hand over the device, to be switched away and back. Without it
+/// a program that the thread served once would seem to do other things ever after.
+const SWITCH: Duration = Duration::from_micros(5);
 
 /// So many parts of a hundred are most of its time. One that polls and watches memory by turns polls for half of it;
 /// one that only polls does other things too, such as to wait for this very thread to let go of the device.
@@ -36,8 +44,9 @@ const PART: u64 = 20;
 pub(super) struct Pace {
     /// Time spent polling, nanoseconds.
     polled: AtomicU64,
-    /// When the last poll was.
+    /// When the last poll was, and whether it found nothing.
     polled_at: AtomicU64,
+    found_nothing: AtomicBool,
     /// The thread sleeps until then at most.
     sleeps_until: AtomicU64,
     /// And it does not wake for packets.
@@ -49,6 +58,7 @@ impl Default for Pace {
         Self {
             polled: AtomicU64::new(0),
             polled_at: AtomicU64::new(0),
+            found_nothing: AtomicBool::new(false),
             sleeps_until: AtomicU64::new(0),
             deaf: AtomicBool::new(false),
         }
@@ -61,10 +71,17 @@ impl Pace {
         let last = self.polled_at.load(Ordering::Relaxed);
         self.polled_at.store(now.as_nanos(), Ordering::Relaxed);
         let gap = now.since(Instant::from_nanos(last));
-        if gap < SAME_POLL {
+        let kept = gap < KEPT && self.found_nothing.load(Ordering::Relaxed);
+        if gap < SAME_POLL || kept {
             let polled = self.polled.load(Ordering::Relaxed);
-            self.polled.store(polled + gap.as_nanos(), Ordering::Relaxed);
+            let spent = if gap < SAME_POLL { gap } else { SWITCH };
+            self.polled.store(polled + spent.as_nanos(), Ordering::Relaxed);
         }
+    }
+
+    /// Whether the poll found something. What a program does after that it may do for long.
+    pub(super) fn found(&self, something: bool) {
+        self.found_nothing.store(!something, Ordering::Relaxed);
     }
 
     /// Whether the thread leaves the work to the program: it must be woken where that is going to wait.
@@ -110,6 +127,11 @@ impl Default for Judge {
 }
 
 impl Judge {
+    /// The program stops polling, as far as it says.
+    pub(super) const fn forget(&mut self) {
+        self.drives_since = None;
+    }
+
     /// How long the thread may leave the program alone, if the program polled for most of the time since
     /// the last look. `work` is the processor time of its own threads so far.
     pub(super) fn nap(
@@ -172,6 +194,32 @@ mod tests {
             now = spend(&pace, now, 3);
             assert_eq!(judge.nap(&pace, now, || now.since(Instant::EPOCH)), None);
         }
+    }
+
+    #[test]
+    fn a_program_that_this_thread_keeps_from_polling_is_left_alone() {
+        assert!(kept_from_polling(false).is_some());
+        assert!(kept_from_polling(true).is_none(), "it did something with what it found");
+    }
+
+    fn kept_from_polling(found: bool) -> Option<Duration> {
+        let (pace, mut judge) = (Pace::default(), Judge::default());
+        let mut now = Instant::from_nanos(1_000_000);
+        let mut work = Duration::ZERO;
+        let mut nap = None;
+        for _ in 0..10 {
+            for _ in 0..10 {
+                // It polls for 8 us, of 30; then the thread takes its processor.
+                (0..4).for_each(|poll| {
+                    pace.polls(now + Duration::from_micros(2 * poll));
+                    pace.found(found);
+                });
+                now += Duration::from_micros(30);
+                work = work + Duration::from_micros(10);
+            }
+            nap = judge.nap(&pace, now, || work);
+        }
+        nap
     }
 
     #[test]

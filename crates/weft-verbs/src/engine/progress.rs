@@ -20,6 +20,9 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(10);
 /// When sockets that were full are tried again.
 const UNTIL_ROOM: Duration = Duration::from_micros(200);
 
+/// When it looks at the device in any case, while it naps.
+const LONGEST_NAPS: Duration = Duration::from_millis(10);
+
 /// How long it stands back for a thread of the program that waits for the device.
 const STAND_BACK: Duration = Duration::from_micros(50);
 
@@ -44,10 +47,30 @@ fn run(engine: &Embedded) {
     // A panic poisons the engine's lock: from then on each verb fails with EIO.
     let _ = catch_unwind(AssertUnwindSafe(|| {
         let mut judge = Judge::default();
-        while let Some(sleep) = turn(engine, &mut judge) {
-            rest(engine, sleep);
+        while let Some(mut sleep) = turn(engine, &mut judge) {
+            let look_by = Clock.now() + LONGEST_NAPS;
+            let mut called = rest(engine, &sleep);
+            while sleep.nap && !called && nap_on(engine, &mut judge, look_by, &mut sleep) {
+                called = rest(engine, &sleep);
+            }
+            if called && sleep.deaf {
+                // The program is going to wait.
+                judge.forget();
+            }
         }
     }));
+}
+
+/// Whether the program does the work still, so that the thread goes on napping. It does not take the device for
+/// that: the program has it for most of the time, and would have to hand it over.
+fn nap_on(engine: &Embedded, judge: &mut Judge, look_by: Instant, sleep: &mut Sleep) -> bool {
+    let now = Clock.now();
+    let nap = judge.nap(&engine.pace, now, work_of_others).filter(|_| now < look_by);
+    if let Some(nap) = nap {
+        sleep.until = now + nap;
+        engine.pace.sleep(sleep.until, sleep.deaf);
+    }
+    nap.is_some()
 }
 
 /// What the thread does next.
@@ -55,6 +78,8 @@ struct Sleep {
     until: Instant,
     /// Not even a packet wakes it: the program takes them in.
     deaf: bool,
+    /// The program does the work.
+    nap: bool,
 }
 
 /// Takes turns until there is nothing to do; `None` when the engine broke.
@@ -66,7 +91,7 @@ fn turn(engine: &Embedded, judge: &mut Judge) -> Option<Sleep> {
         host.show(now);
         let nap = judge.nap(&engine.pace, now, work_of_others);
         let sleep = if let Some(nap) = nap {
-            Sleep { until: now + nap, deaf: true }
+            Sleep { until: now + nap, deaf: true, nap: true }
         } else if !host.turn_and_tell(now) {
             let full = host.links.waiting() > 0 || host.neighbours.is_full();
             let longest = if full { UNTIL_ROOM } else { LONGEST_SLEEP };
@@ -75,9 +100,9 @@ fn turn(engine: &Embedded, judge: &mut Judge) -> Option<Sleep> {
             if !host.neighbours.fall_asleep() {
                 continue;
             }
-            Sleep { until, deaf: false }
+            Sleep { until, deaf: false, nap: false }
         } else if engine.wanted.load(Ordering::Relaxed) > 0 {
-            Sleep { until: host.now() + STAND_BACK, deaf: true }
+            Sleep { until: host.now() + STAND_BACK, deaf: true, nap: false }
         } else {
             continue;
         };
@@ -96,15 +121,15 @@ fn work_of_others() -> Duration {
     Duration::from_nanos(all.as_nanos().saturating_sub(own.as_nanos()))
 }
 
-/// Sleeps until there may be something to do.
-fn rest(engine: &Embedded, sleep: Sleep) {
+/// Sleeps until there may be something to do; whether it was called.
+fn rest(engine: &Embedded, sleep: &Sleep) -> bool {
     let mut watched = [&engine.kick, &engine.arrivals].map(|fd| PollFd::new(fd, PollFlags::IN));
     let heard = if sleep.deaf { 1 } else { 2 };
     let span = sleep.until.since(Clock.now());
     // An interrupted or failed poll is a short one.
     let _ = poll(&mut watched[..heard], Some(&timespec(span)));
     engine.pace.awake();
-    let _ = rustix::io::read(&engine.kick, &mut [0; 8]);
+    rustix::io::read(&engine.kick, &mut [0; 8]).is_ok()
 }
 
 /// Asks the scheduler to let this thread run soon and not for long (Linux 6.12, sched_setattr(2)): the program
