@@ -121,8 +121,10 @@ pub(crate) struct Channel {
     pub(crate) unseen_acks: VecDeque<u64>,
     /// Memory of receive requests, in the order they were posted.
     pub(crate) posted: VecDeque<Block>,
-    /// Receive requests that there was no memory for, and the frames that wait for it to be done with.
+    /// Frames whose receive requests are not replaced yet, and that are not done with before.
     pub(crate) unposted: VecDeque<u64>,
+    /// As many of the first of them as there was no memory for.
+    pub(crate) late: usize,
     /// Frames among those that the owner has already.
     pub(crate) done_early: Vec<u64>,
     /// What the peer may be told that this end knows to be acknowledged.
@@ -176,6 +178,7 @@ impl Channel {
             unseen_acks: VecDeque::new(),
             posted: VecDeque::new(),
             unposted: VecDeque::new(),
+            late: 0,
             done_early: Vec::new(),
             known: 0,
             fetches: VecDeque::new(),

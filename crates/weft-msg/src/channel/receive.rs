@@ -14,6 +14,9 @@ use crate::verbs::{Completion, Slice, Verbs};
 /// Stands in [`Channel::unposted`] for an ACK frame, which has no number.
 const NO_NUMBER: u64 = u64::MAX;
 
+/// Windows of fewer frames are small.
+const SMALL_WINDOW: u16 = 8;
+
 impl Channel {
     /// Posts receive requests for all that the peer may have under way.
     pub(crate) fn post_receives<V: Verbs>(
@@ -42,7 +45,8 @@ impl Channel {
         shared.verbs.post_receive(self.qp, id, to).map_err(CloseReason::Device)
     }
 
-    /// Puts other memory in the place of what a frame took.
+    /// Puts other memory in the place of what a frame took: now where the window is small, for its peer waits for
+    /// that, else when the channel is seen to, for the owner may wait for the frame.
     fn replace_receive<V: Verbs>(
         &mut self,
         shared: &mut Shared<V>,
@@ -52,17 +56,18 @@ impl Channel {
             // No frame waits for that: its peer may find the queue empty in any case.
             return Ok(());
         }
-        match shared.frame_block() {
-            Ok(block) => self.post_receive(shared, block),
-            Err(_) => {
-                self.stats.starved += 1;
-                self.unposted.push_back(number);
-                Ok(())
-            }
+        if self.offer.depth < SMALL_WINDOW
+            && self.unposted.is_empty()
+            && let Ok(block) = shared.frame_block()
+        {
+            return self.post_receive(shared, block);
         }
+        self.unposted.push_back(number);
+        Ok(())
     }
 
-    /// Tries again where there was no memory. Until it succeeds the peer's window stays that much smaller.
+    /// Posts the receive requests that are missing. While there is no memory for them the peer's window stays that
+    /// much smaller.
     pub(crate) fn replenish<V: Verbs>(
         &mut self,
         now: Instant,
@@ -71,12 +76,16 @@ impl Channel {
         while let Some(&number) = self.unposted.front() {
             let Ok(block) = shared.frame_block() else { break };
             self.unposted.pop_front();
+            self.late = self.late.saturating_sub(1);
             self.post_receive(shared, block)?;
             if let Some(at) = self.done_early.iter().position(|&done| done == number) {
                 self.done_early.swap_remove(at);
                 self.finish(now, number);
             }
         }
+        self.stats.starved += (self.unposted.len() - self.late) as u64;
+        self.late = self.unposted.len();
+        self.learn_known();
         Ok(())
     }
 

@@ -338,6 +338,7 @@ impl Channel {
             self.rx.finish(seq);
         }
         self.unposted.clear();
+        self.late = 0;
         self.unseen_acks.clear();
         self.probing = false;
         self.known = self.tx.acked();

@@ -158,6 +158,14 @@ impl<V: Verbs> Context<V> {
     /// Takes in what the device completed, does what is due, and sends what may leave. Events follow. Says
     /// whether there may be more to take in at once.
     pub fn poll(&mut self, now: Instant) -> bool {
+        let more = self.take_in(now);
+        self.tend(now);
+        more
+    }
+
+    /// The first half of [`poll`](Self::poll): takes in what the device completed. What follows from it, but for
+    /// events, waits for [`tend`](Self::tend), so that an owner who waited for a message has it sooner.
+    pub fn take_in(&mut self, now: Instant) -> bool {
         let gap = self.last_poll.replace(now).map(|last| now.since(last));
         let mut handled = 0;
         while handled < BUDGET
@@ -173,13 +181,17 @@ impl<V: Verbs> Context<V> {
         if handled < BUDGET {
             self.shared.receives.iter_mut().for_each(SharedReceives::caught_up);
         }
+        handled == BUDGET
+    }
+
+    /// The second half of [`poll`](Self::poll): does what is due, and sends what may leave.
+    pub fn tend(&mut self, now: Instant) {
         self.release_held(now);
         self.serve_timers(now);
         self.trim_qps(now);
         self.shared.fill_shared();
         self.replenish(now);
         self.attend(now);
-        handled == BUDGET
     }
 
     /// What happened, oldest first.
@@ -338,6 +350,7 @@ impl<V: Verbs> Context<V> {
         if channel.stream.in_use() {
             channel.read_stream(now, shared)?;
         }
+        channel.replenish(now, shared)?;
         channel.switch_if_wanted(now, shared)?;
         channel.flush(now, shared)?;
         channel.nop_if_stuck(now, shared)?;

@@ -131,6 +131,8 @@ pub struct Node {
     sockets_seen: Instant,
     last_active: Instant,
     armed: bool,
+    /// The last poll left a part of its work to the next.
+    untended: bool,
     shown: Option<Shown>,
 }
 
@@ -202,6 +204,7 @@ impl Node {
             sockets_seen: now,
             last_active: now,
             armed: false,
+            untended: false,
             shown,
         };
         node.watch(node.context.verbs().events(), Source::Device, 0, epoll::EventFlags::IN)?;
@@ -235,9 +238,21 @@ impl Node {
     /// memory is taken only then.
     pub fn poll(&mut self) {
         let now = clock::now();
-        while self.context.poll(now) {
-            self.last_active = now;
+        if core::mem::take(&mut self.untended) {
+            self.context.tend(now);
+        }
+        loop {
+            let more = self.context.take_in(now);
+            if more {
+                self.last_active = now;
+            }
             if self.context.has_event() {
+                // The owner answers first, while its peer waits for that.
+                self.untended = true;
+                break;
+            }
+            self.context.tend(now);
+            if !more {
                 break;
             }
         }

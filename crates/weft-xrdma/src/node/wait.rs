@@ -126,6 +126,7 @@ impl Node {
         }
         let now = clock::now();
         let more = self.context.poll(now);
+        self.untended = false;
         self.write_streams();
         if more {
             return None;
