@@ -287,9 +287,8 @@ impl Sender {
     }
 
     /// Counts a loss against its path. A path is down after several losses in a row, each of a packet
-    /// sent after the one before was noticed (one, if it came back lately), *and* two round trips of
-    /// silence. Packets lost together count once: a full queue, or ACKs lost on another path, take
-    /// several at a time.
+    /// sent after the one before was noticed, *and* two round trips of silence. Packets lost together
+    /// count once: a full queue, or ACKs lost on another path, take several at a time.
     pub(super) fn suspect(
         &mut self,
         id: ConnectionId,
@@ -306,11 +305,7 @@ impl Sender {
         self.paths.suspect(path, now);
         let state = self.paths.state(path);
         let silent = now.since(state.heard_at) >= silence;
-        let enough = match self.probation.is_watching(path, now) {
-            true => 1,
-            false => shared.config.path_down_after,
-        };
-        if state.up && silent && state.losses >= enough {
+        if state.up && silent && state.losses >= shared.config.path_down_after {
             self.take_down(id, path, now, shared);
         }
     }

@@ -1,10 +1,12 @@
-//! When a path that was down may carry packets again, and how soon it is down again after that.
+//! When a path that was down may carry packets again.
 //!
 //! The first time one answered probe is enough. A path that goes down again soon after it came back flaps:
 //! each time it is believed, packets are lost on it and what follows them waits. So such a path must have
 //! answered every probe for a while before it returns, and longer if it goes on, as routes that flap are
-//! suppressed (RFC 2439) and links are held down in routers. After each return it is on probation: one loss
-//! and silence take it down again, where others may lose several packets in a row.
+//! suppressed (RFC 2439) and links are held down in routers.
+//!
+//! It is not taken down sooner than others: a path that its policy does not use hears nothing, and one late
+//! loss would take it down though it is well.
 
 use alloc::collections::BTreeMap;
 
@@ -77,13 +79,6 @@ impl Probation {
         }
     }
 
-    /// Whether the path came back lately: for as long as it had to answer, or would have to.
-    pub(crate) fn is_watching(&self, path: PathId, now: Instant) -> bool {
-        let Some(record) = self.records.get(&path) else { return false };
-        let span = record.hold.max(self.interval * FIRST_HOLD);
-        record.returned_at.is_some_and(|at| now.since(at) < span)
-    }
-
     /// How long a path that works may yet have to answer before it returns.
     pub(crate) fn longest_wait(&self) -> Duration {
         self.records.values().map(|record| record.hold).max().unwrap_or(Duration::ZERO)
@@ -148,18 +143,5 @@ mod tests {
         probation.missed(PATH);
         assert!(!probation.answered(PATH, at(170)));
         assert!(probation.answered(PATH, at(330)));
-    }
-
-    #[test]
-    fn who_came_back_lately_is_watched() {
-        let mut probation = Probation::new(INTERVAL);
-        assert!(!probation.is_watching(PATH, at(0)));
-        probation.begin(PATH, at(0));
-        assert!(!probation.is_watching(PATH, at(1)));
-        assert!(probation.answered(PATH, at(50)));
-        assert!(probation.is_watching(PATH, at(209)));
-        assert!(!probation.is_watching(PATH, at(210)));
-        probation.forgive_all();
-        assert!(!probation.is_watching(PATH, at(60)));
     }
 }
