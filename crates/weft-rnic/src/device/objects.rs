@@ -142,11 +142,6 @@ impl Device {
         Ok(())
     }
 
-    /// How a region was registered; `None` where there is none with this key.
-    pub fn region(&self, key: u32) -> Option<RegionRequest> {
-        self.emtt.request(key)
-    }
-
     /// Ends a registration (`ibv_dereg_mr`). From here on nothing is copied from or to the region; a
     /// request that needs it fails.
     ///
