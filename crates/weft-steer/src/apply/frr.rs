@@ -98,14 +98,15 @@ pub(crate) fn listed(configured: &str) -> Vec<String> {
     lines.filter_map(|line| line.split_whitespace().last()).map(str::to_owned).collect()
 }
 
-/// A command line for a shell. [`ways`](super::ways) has refused names that are no plain words.
+/// A command line for a shell, whatever the router's names are.
 pub(crate) fn vtysh(vty_socket: Option<&Path>, lines: &[String]) -> String {
+    let quoted = |word: &str| format!("'{}'", word.replace('\'', r"'\''"));
     let mut command = String::from("vtysh");
     if let Some(folder) = vty_socket {
-        command += &format!(" --vty_socket '{}'", folder.display());
+        command += &format!(" --vty_socket {}", quoted(&folder.to_string_lossy()));
     }
     for line in lines {
-        command += &format!(" -c '{line}'");
+        command += &format!(" -c {}", quoted(line));
     }
     command
 }

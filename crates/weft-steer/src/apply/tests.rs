@@ -66,6 +66,14 @@ fn a_name_that_a_shell_would_run_reaches_no_script() {
 }
 
 #[test]
+fn what_a_router_calls_its_bgp_is_one_word_of_the_shell() {
+    let lines = ["router bgp 64512 vrf a'$(reboot)'b".to_owned()];
+    let echo = frr::vtysh(None, &lines).replacen("vtysh", "printf %s,", 1);
+    let said = std::process::Command::new("sh").args(["-c", &echo]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&said.stdout), format!("-c,{},", lines[0]));
+}
+
+#[test]
 fn only_our_own_route_is_taken_back() {
     assert_eq!(kernel::commands(&shown(STATIC), &change(None)).unwrap(), [""; 0]);
     let ours =

@@ -52,11 +52,10 @@ impl Probation {
         let fresh = Record { returned_at: None, answers_since: None, hold: Duration::ZERO };
         let record = self.records.entry(path).or_insert(fresh);
         let flaps = record.returned_at.is_some_and(|at| now.since(at) < self.interval * SOON);
-        record.hold = match flaps {
-            true => {
-                (record.hold * 2).clamp(self.interval * FIRST_HOLD, self.interval * LONGEST_HOLD)
-            }
-            false => Duration::ZERO,
+        record.hold = if flaps {
+            (record.hold * 2).clamp(self.interval * FIRST_HOLD, self.interval * LONGEST_HOLD)
+        } else {
+            Duration::ZERO
         };
         record.answers_since = None;
     }
