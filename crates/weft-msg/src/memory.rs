@@ -17,6 +17,7 @@ slotmap::new_key_type! { struct RegionKey; }
 #[must_use = "dropped memory stays in use until its context goes"]
 pub struct Block {
     region: RegionKey,
+    index: u32,
     slice: Slice,
 }
 
@@ -126,7 +127,7 @@ impl MemoryCache {
         }
         let slice = cut.block(index, &self.classes);
         self.used += u64::from(slice.len);
-        Ok(Block { region: key, slice })
+        Ok(Block { region: key, index, slice })
     }
 
     fn grow(
@@ -164,12 +165,10 @@ impl MemoryCache {
             return;
         };
         self.used -= u64::from(block.slice.len);
-        let offset = block.slice.address - cut.region.address;
-        let index = u32::try_from(offset / u64::from(block.slice.len)).expect("within the region");
-        cut.free.push(index);
-        if let Some(class) = cut.class {
+        if let (Some(class), true) = (cut.class, cut.free.is_empty()) {
             self.classes[class].partial.insert(block.region);
         }
+        cut.free.push(block.index);
         if cut.free.len() == cut.blocks as usize {
             cut.empty_since = Some(now);
             self.shrink_at.get_or_insert(now + self.limits.keep);
