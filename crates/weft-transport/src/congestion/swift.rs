@@ -11,6 +11,10 @@
 //! * Packets acknowledged by an ACK that echoes a packet of another path wait for this path's next
 //!   delay sample and count with it.
 //! * The endpoint target includes the time an ACK may be held back, which is no congestion.
+//! * A window decreases by the least of the last [`FILTER`] delays, if all of them are above the target: a
+//!   queue of the network delays all, a host whose processor was elsewhere for a moment some
+//!   (LEDBAT filters so, RFC 6817, section 3.4.2). Without it a pause of a virtual processor shrank
+//!   windows, fewer packets made more pauses, and windows stayed small (`docs/performance.md`).
 //! * Congestion marks count as a loss does. Rate limits of a receiver speak through them (BIFROST,
 //!   section 7.1), and no delay tells of those.
 
@@ -28,6 +32,9 @@ const BETA: f64 = 0.8;
 const MAX_DECREASE: f64 = 0.5;
 /// `RETX_RESET_THRESHOLD`: timeouts in a row before the window is the smallest.
 const RESET_AFTER: u8 = 5;
+
+/// Delays in a row that must be above the target before a window decreases; RFC 6817 names four.
+const FILTER: u8 = 4;
 
 /// Flow scaling: `fs_min_cwnd` and `fs_max_cwnd` in packets, and `fs_range` as a multiple of the
 /// base round trip (section 3.1 of the paper; values from htsim).
@@ -61,14 +68,19 @@ pub struct Controller {
 #[derive(Debug)]
 struct Window {
     packets: f64,
-    decreased_at: Option<Instant>,
+    /// [`Instant::EPOCH`] before the first decrease: what is sent later than that can only be
+    /// answered a round trip later.
+    decreased_at: Instant,
+    /// The least delay of those above the target in a row, and how many they are, below [`FILTER`].
+    least_above_ns: u32,
+    above: u8,
 }
 
 /// What an adjustment knows.
 struct Sample {
     now: Instant,
     rtt: Duration,
-    delay_ns: f64,
+    delay_ns: u32,
     target_ns: f64,
     acked_packets: f64,
     /// Packets in flight before this ACK.
@@ -87,25 +99,34 @@ fn flow_scaling(packets: f64) -> f64 {
 
 impl Window {
     fn may_decrease(&self, now: Instant, rtt: Duration) -> bool {
-        self.decreased_at.is_none_or(|at| now.since(at) >= rtt)
+        now.since(self.decreased_at) >= rtt
     }
 
     fn decrease(&mut self, factor: f64, now: Instant, rtt: Duration) {
         if self.may_decrease(now, rtt) {
             self.packets *= factor;
-            self.decreased_at = Some(now);
+            self.decreased_at = now;
         }
     }
 
     /// Algorithm 1, "on receiving ACK".
     fn adjust(&mut self, sample: &Sample) {
-        if sample.delay_ns < sample.target_ns {
+        if f64::from(sample.delay_ns) < sample.target_ns {
+            self.above = 0;
             // The window that does not limit must not run away from the one that does.
             if sample.flight * 2.0 >= self.packets {
                 self.packets += INCREASE_PACKETS / self.packets * sample.acked_packets;
             }
-        } else {
-            let excess = (sample.delay_ns - sample.target_ns) / sample.delay_ns;
+            return;
+        }
+        let least = if self.above == 0 { u32::MAX } else { self.least_above_ns };
+        self.least_above_ns = least.min(sample.delay_ns);
+        self.above += 1;
+        if self.above == FILTER {
+            self.above = 0;
+            let delay_ns = f64::from(self.least_above_ns);
+            // The target may have grown past the least delay since: then nothing is taken off.
+            let excess = ((delay_ns - sample.target_ns) / delay_ns).max(0.0);
             let factor = (1.0 - BETA * excess).max(1.0 - MAX_DECREASE);
             self.decrease(factor, sample.now, sample.rtt);
         }
@@ -121,7 +142,8 @@ impl Controller {
     pub(super) fn new(config: &TransportConfig) -> Self {
         let packet = u32::from(config.mtu);
         let packets = f64::from(initial_window(config)) / f64::from(packet);
-        let window = || Window { packets, decreased_at: None };
+        let window =
+            || Window { packets, decreased_at: Instant::EPOCH, least_above_ns: 0, above: 0 };
         let product = bandwidth_delay_product(config);
         Self {
             fabric: window(),
@@ -180,14 +202,14 @@ impl Congestion for Controller {
         let sample = Sample {
             now: ack.now,
             rtt,
-            delay_ns: f64::from(fabric),
+            delay_ns: fabric,
             target_ns: self.fabric_target_ns(ack.hops),
             acked_packets: f64::from(core::mem::take(&mut self.waiting)),
             flight: (f64::from(ack.in_flight) + f64::from(ack.acked_bytes)) / packet,
         };
         self.fabric.adjust(&sample);
         self.endpoint.adjust(&Sample {
-            delay_ns: f64::from(endpoint),
+            delay_ns: endpoint,
             target_ns: f64::from(self.endpoint_target_ns),
             ..sample
         });
@@ -311,21 +333,54 @@ mod tests {
         let before = controller.fabric.packets;
         let target = controller.fabric_target_ns(0);
         let delay = Duration::from_micros(200);
-        controller.on_ack(&ack(&controller, BASE * 10, delay, Duration::ZERO));
+        let late = |controller: &mut Controller, at, delay| {
+            for _ in 0..FILTER {
+                controller.on_ack(&ack(controller, at, delay, Duration::ZERO));
+            }
+        };
+        late(&mut controller, BASE * 10, delay);
         let expected = before * (1.0 - 0.8 * (200_000.0 - target) / 200_000.0);
         assert!((controller.fabric.packets - expected).abs() < 1e-9);
 
-        controller.on_ack(&ack(&controller, BASE * 11, delay, Duration::ZERO));
+        late(&mut controller, BASE * 11, delay);
         assert!((controller.fabric.packets - expected).abs() < 1e-9, "within the round trip");
 
-        controller.on_ack(&ack(&controller, BASE * 200, BASE * 100, Duration::ZERO));
+        // A delay far above the target is heard of four times; the least of the four counts.
+        late(&mut controller, BASE * 200, BASE * 100);
         assert!((controller.fabric.packets - expected / 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn delays_that_pass_leave_the_window_alone_and_the_least_of_those_that_last_counts() {
+        let mut controller = controller();
+        let mut hear = |at: u64, delay: u64| {
+            let delay = Duration::from_micros(delay);
+            controller.on_ack(&ack(&controller, BASE * at, delay, Duration::ZERO));
+            controller.fabric.packets
+        };
+        hear(1, 100);
+        let mut before = hear(2, 100);
+        for pause in 1..20 {
+            // Three packets waited for a processor, the fourth did not.
+            for delay in [4_000, 2_000, 1_000] {
+                assert_eq!(hear(pause * 100, delay), before, "held meanwhile");
+            }
+            let after = hear(pause * 100 + 1, 100);
+            assert!(after > before);
+            before = after;
+        }
+        for delay in [4_000, 150, 2_000] {
+            hear(3_000, delay);
+        }
+        let after = hear(3_000, 1_000);
+        // 0.8 of the part of 150 us that is above the target: 4 ms alone would have halved it.
+        assert!(after < before && after > before * 0.9, "{before} to {after}");
     }
 
     #[test]
     fn a_slow_host_shrinks_the_endpoint_window_alone() {
         let mut controller = controller();
-        for at in 1..10 {
+        for at in 1..20 {
             controller.on_ack(&ack(&controller, BASE * (at * 10), BASE, BASE * 4));
         }
         assert!(controller.endpoint.packets < 5.0, "{}", controller.endpoint.packets);
