@@ -111,7 +111,7 @@ pub use connection::{Flow, Step};
 pub use direct::{Direct, DirectConfig, LinkId};
 pub use endpoint::{
     Arrival, ConnectionId, Departure, Endpoint, EndpointConfig, Message, Payload, Peer, Secret,
-    Transmit,
+    ThreadBits, Transmit,
 };
 pub use error::{ConnectError, PlacedError, SubmitError};
 pub use event::{CloseReason, DropReason, Event, Placement, Verdict};

@@ -13,6 +13,31 @@ use crate::connection::Connection;
 /// At least this many bits of an id cannot be foretold.
 const RANDOM_BITS: u32 = 8;
 
+/// How many of an id's highest bits name the thread that the connection belongs to, on hosts with several:
+/// whoever steers packets finds it there (BIFROST, section 5.2, flow redirect).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ThreadBits(u32);
+
+impl ThreadBits {
+    /// As many as number `threads` threads; none for one.
+    pub const fn of(threads: u8) -> Self {
+        Self(u8::BITS - threads.saturating_sub(1).leading_zeros())
+    }
+
+    /// How many bits.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The thread that an id names.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "at most eight bits are left")]
+    pub const fn thread_of(self, cid: u32) -> u8 {
+        // Shifting by all 32 bits would be an error.
+        (cid >> 1 >> (u32::BITS - 1 - self.0)) as u8
+    }
+}
+
 /// The connections of an endpoint by id.
 #[derive(Debug)]
 pub(super) struct Connections {
@@ -22,6 +47,10 @@ pub(super) struct Connections {
     free: Vec<u32>,
     /// Low bits of an id that hold the slot number.
     slot_bits: u32,
+    /// Bits between the slot number and the thread's.
+    random_bits: u32,
+    /// The thread in the bits where ids have it.
+    thread: u32,
     /// Hides the slot number, and how many connections there are.
     mask: u32,
     secret: Secret,
@@ -36,7 +65,26 @@ impl Connections {
         let slot_bits = slot_bits.clamp(1, u32::BITS - RANDOM_BITS);
         let mask = secret.draw_u32(Purpose::SlotMask, 0) & ((1 << slot_bits) - 1);
         let (slots, uses, free) = (Vec::new(), Vec::new(), Vec::new());
-        Self { slots, uses, free, slot_bits, mask, secret, limit, last: u32::MAX }
+        Self {
+            slots,
+            uses,
+            free,
+            slot_bits,
+            random_bits: u32::BITS - slot_bits,
+            thread: 0,
+            mask,
+            secret,
+            limit,
+            last: u32::MAX,
+        }
+    }
+
+    /// Begins every id with the number of a thread; whether enough bits are left that nobody can foretell.
+    pub(super) fn name_thread(&mut self, thread: u8, bits: ThreadBits) -> bool {
+        let left = (u32::BITS - self.slot_bits).saturating_sub(bits.get());
+        self.random_bits = left.max(2);
+        self.thread = u32::from(thread).checked_shl(u32::BITS - bits.get()).unwrap_or(0);
+        left >= RANDOM_BITS && bits.thread_of(self.thread) == thread
     }
 
     /// Number of connections held.
@@ -74,9 +122,9 @@ impl Connections {
     fn next_id(&mut self, slot: u32) -> ConnectionId {
         let uses = &mut self.uses[slot as usize];
         loop {
-            let random = self.secret.shuffle(u32::BITS - self.slot_bits, slot, *uses);
+            let random = self.secret.shuffle(self.random_bits, slot, *uses);
             *uses = uses.wrapping_add(1);
-            let id = random << self.slot_bits | (slot ^ self.mask);
+            let id = self.thread | random << self.slot_bits | (slot ^ self.mask);
             if (1..=self.last).contains(&id) {
                 return ConnectionId(id);
             }
@@ -142,5 +190,29 @@ mod tests {
             assert_eq!(first.len(), 255);
             assert!(!first.contains(&0));
         }
+    }
+
+    #[test]
+    fn ids_of_a_thread_begin_with_it_and_keep_bits_that_nobody_can_foretell() {
+        for (threads, bits) in [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (64, 6), (255, 8)] {
+            assert_eq!(ThreadBits::of(threads).get(), bits);
+            for thread in [0, threads / 2, threads - 1] {
+                let mut connections = Connections::new(1 << 14, Secret::new([7; 16]));
+                assert!(connections.name_thread(thread, ThreadBits::of(threads)));
+                connections.uses.resize(1 << 14, 0);
+                for slot in [0, 9, (1 << 14) - 1] {
+                    let first: BTreeSet<u32> =
+                        (0..1000).map(|_| connections.next_id(slot).0).collect();
+                    let names = |&id: &u32| ThreadBits::of(threads).thread_of(id) == thread;
+                    assert!(first.iter().all(names));
+                    assert!(first.iter().all(|&id| connections.slot_of(id) == slot));
+                    assert_eq!(first.len(), 1000.min(1 << (18 - bits)), "{threads} threads");
+                }
+            }
+        }
+        let full = || Connections::new(1 << 24, Secret::new([7; 16]));
+        assert!(full().name_thread(0, ThreadBits::of(1)));
+        assert!(!full().name_thread(0, ThreadBits::of(2)), "too few bits are left");
+        assert!(!Connections::new(16, Secret::new([7; 16])).name_thread(2, ThreadBits::of(2)));
     }
 }

@@ -9,6 +9,7 @@ use weft_units::{Instant, Seed, prefetch};
 use weft_wire::{Packet, SetupHeader, SetupKind, Terms};
 
 use ids::Connections;
+pub use ids::ThreadBits;
 use schedule::Schedule;
 use secret::Purpose;
 pub use secret::Secret;
@@ -199,6 +200,21 @@ impl Endpoint {
         debug_assert!(first >= 1 << 31, "each slot must have ids left");
         self.connections.end_at(first - 1);
         self
+    }
+
+    /// Begins the ids of all connections with this endpoint's [`thread_id`](EndpointConfig::thread_id),
+    /// for hosts where several threads receive on one port.
+    ///
+    /// # Errors
+    /// The thread does not fit those bits, or too few others are left: `max_connections` times the threads
+    /// may be 2^24.
+    pub fn naming_its_thread(mut self, bits: ThreadBits) -> Result<Self, ConfigError> {
+        let thread = self.shared.identity.thread_id;
+        if self.connections.name_thread(thread, bits) {
+            return Ok(self);
+        }
+        let expected = "a thread of those counted, and 2^24 connections of all at most";
+        Err(ConfigError { field: "thread_id", got: thread.into(), expected })
     }
 
     // Commands from the owner.
