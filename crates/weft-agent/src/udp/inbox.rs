@@ -73,7 +73,14 @@ impl Inbox {
     /// # Errors
     /// See [`SocketError`].
     pub fn open(config: &SocketConfig) -> Result<(Self, Granted), SocketError> {
-        let socket = open_bound(config.local)?;
+        Self::on(open_bound(config.local)?, config)
+    }
+
+    /// Receives on a socket that is bound.
+    pub(super) fn on(
+        socket: Socket,
+        config: &SocketConfig,
+    ) -> Result<(Self, Granted), SocketError> {
         let granted = prepare_receiver(&socket, config)?;
         let receiver = syscall::Receiver::new(config.receive_batch);
         let local = address_of(&socket)?;

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use socket2::{Domain, Protocol, Socket, Type};
 
 mod capture;
+mod group;
 mod inbox;
 mod outbox;
 mod strays;
@@ -17,6 +18,7 @@ mod syscall;
 
 pub use capture::CaptureConfig;
 use capture::Tap;
+pub use group::Instruction;
 pub use inbox::{Inbox, Received};
 #[cfg(test)]
 mod tests;
@@ -193,7 +195,10 @@ impl Sockets {
     }
 
     fn with_senders(config: &SocketConfig, senders: Senders) -> Result<Self, SocketError> {
-        let (inbox, granted) = Inbox::open(config)?;
+        Self::joining(senders, Inbox::open(config)?)
+    }
+
+    fn joining(senders: Senders, (inbox, granted): (Inbox, Granted)) -> Result<Self, SocketError> {
         let Senders { outbox, strays } = senders;
         Ok(Self { strays, local: address_of(&inbox.socket)?, inbox, outbox, granted })
     }
@@ -224,12 +229,21 @@ fn refused(what: &'static str) -> impl FnOnce(io::Error) -> SocketError {
 }
 
 fn open_bound(address: SocketAddr) -> Result<Socket, SocketError> {
+    let socket = open_unbound(address)?;
+    bind(&socket, address)?;
+    Ok(socket)
+}
+
+fn bind(socket: &Socket, address: SocketAddr) -> Result<(), SocketError> {
+    socket.bind(&address.into()).map_err(|cause| SocketError::Bind { address, cause })
+}
+
+fn open_unbound(address: SocketAddr) -> Result<Socket, SocketError> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
         .map_err(refused("open a UDP socket"))?;
     if address.is_ipv6() {
         socket.set_only_v6(true).map_err(refused("keep an IPv6 socket to IPv6"))?;
     }
-    socket.bind(&address.into()).map_err(|cause| SocketError::Bind { address, cause })?;
     Ok(socket)
 }
 

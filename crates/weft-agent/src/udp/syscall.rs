@@ -8,6 +8,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::{c_int, c_void, cmsghdr, iovec, mmsghdr, sockaddr_in, sockaddr_in6, sockaddr_storage};
 
+use super::Instruction;
+
 /// Messages of one call, at most.
 pub(super) const BATCH: usize = 32;
 
@@ -181,6 +183,34 @@ pub(crate) fn set_option(
             option,
             (&raw const value).cast::<c_void>(),
             length_of::<c_int>(),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Has the kernel ask this program which of the sockets that share `socket`'s port gets a datagram.
+///
+/// # Errors
+/// What the kernel said: the program is none, or this kernel asks none.
+pub(super) fn attach_steering(socket: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
+    let filter: Vec<libc::sock_filter> = program
+        .iter()
+        .map(|&Instruction { code, jt, jf, k }| libc::sock_filter { code, jt, jf, k })
+        .collect();
+    let refused = |_| io::Error::from_raw_os_error(libc::EINVAL);
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).map_err(refused)?,
+        filter: filter.as_ptr().cast_mut(),
+    };
+    // SAFETY: the kernel copies a `sock_fprog` and as many instructions as it says, from locals that are
+    // alive, and writes nothing.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const program).cast::<c_void>(),
+            length_of::<libc::sock_fprog>(),
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::Clock;
 
 use super::outbox::{self, Group};
-use super::{Inbox, SocketConfig, Sockets, syscall};
+use super::{Inbox, Instruction, SocketConfig, Sockets, syscall};
 
 const LOCAL: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
 
@@ -194,6 +194,48 @@ fn a_port_that_is_taken_is_named() {
     let first = open(LOCAL[0]);
     let error = Sockets::open(&SocketConfig::new(first.local(), 1)).unwrap_err().to_string();
     assert!(error.contains(&first.local().to_string()), "{error}");
+}
+
+#[test]
+fn a_program_in_the_kernel_gives_each_thread_its_datagrams() {
+    // The first byte is the socket's number: ldb [0]; ret a.
+    let by_first_byte = [
+        Instruction { code: 0x30, jt: 0, jf: 0, k: 0 },
+        Instruction { code: 0x16, jt: 0, jf: 0, k: 0 },
+    ];
+    for local in LOCAL {
+        let config = SocketConfig::new(local.parse().unwrap(), 2);
+        let mut threads = Sockets::open_group(&config, 3, &by_first_byte).unwrap();
+        let mut sender = open(local);
+        let to = threads[0].local();
+        for number in [2, 0, 1, 2, 2] {
+            // Alone: datagrams that were cut out of one message stay together.
+            sender.outbox.push(&to, 0, 9, |out| out.fill(number));
+            sender.outbox.flush();
+        }
+        for (number, count) in [(0, 1), (1, 1), (2, 3)] {
+            let inbox = &mut threads[usize::from(number)].inbox;
+            let arrived = collect(inbox, count);
+            assert!(arrived.iter().all(|(_, bytes)| *bytes == [number; 9]), "{arrived:?}");
+            assert_eq!((arrived.len(), inbox.receive().unwrap()), (count, 0));
+        }
+        // One that no socket has goes to any of them.
+        sender.outbox.push(&to, 0, 9, |out| out.fill(9));
+        sender.outbox.flush();
+        let give_up = Clock.now() + weft_units::Duration::from_secs(5);
+        while threads.iter_mut().all(|thread| thread.inbox.receive().unwrap() == 0) {
+            assert!(Clock.now() < give_up, "{local}: nobody got it");
+        }
+        // Each has source ports of its own.
+        let ports = threads.iter().map(|thread| thread.outbox.source_ports().unwrap());
+        let mut ports: Vec<_> = ports.flatten().collect();
+        ports.sort_unstable();
+        ports.dedup();
+        assert_eq!(ports.len(), 6);
+        // Nobody else gets in.
+        let taken = SocketConfig { local: to, ..config };
+        assert!(Sockets::open_group(&taken, 2, &by_first_byte).is_err());
+    }
 }
 
 #[test]

@@ -1,0 +1,67 @@
+//! Sockets of several threads that receive on one port (`SO_REUSEPORT`): which of them gets a datagram a
+//! program decides that the kernel runs (classic BPF; socket(7), `SO_ATTACH_REUSEPORT_CBPF`).
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+use socket2::Socket;
+
+use super::{
+    Inbox, Senders, SocketConfig, SocketError, Sockets, address_of, bind, open_bound, open_unbound,
+    refused, syscall,
+};
+
+/// An instruction of classic BPF (`struct sock_filter` of linux/filter.h). A program sees the UDP payload; what
+/// it returns is the number of the socket, in the order in which they were opened. Where there is none of
+/// that number, the kernel takes one by a hash of addresses and ports; a program that reads past the
+/// payload's end returns zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    /// What it does.
+    pub code: u16,
+    /// Instructions passed over where a condition is true.
+    pub jt: u8,
+    /// The same where it is not.
+    pub jf: u8,
+    /// Its constant.
+    pub k: u32,
+}
+
+impl Sockets {
+    /// Opens sockets for each of `threads` threads, at least one, that all receive at `config`'s address. Each
+    /// has paths of its own to send from, with their own source ports.
+    ///
+    /// # Errors
+    /// See [`SocketError`]; also where somebody else has the port.
+    pub fn open_group(
+        config: &SocketConfig,
+        threads: u8,
+        steering: &[Instruction],
+    ) -> Result<Vec<Self>, SocketError> {
+        // The first takes the port for itself before it lets others in, so that a second program with
+        // groups is refused, as one without would be.
+        let first = open_bound(config.local)?;
+        let local = address_of(&first)?;
+        let mut receivers = vec![first];
+        if threads > 1 {
+            receivers[0].set_reuse_port(true).map_err(refused("share a port between threads"))?;
+        }
+        for _ in 1..threads {
+            receivers.push(join(local)?);
+        }
+        if threads > 1 {
+            syscall::attach_steering(receivers[0].as_fd(), steering)
+                .map_err(refused("have datagrams steered to threads"))?;
+        }
+        let config = SocketConfig { local, ..config.clone() };
+        let open = |receiver| Self::joining(Senders::open(&config)?, Inbox::on(receiver, &config)?);
+        receivers.into_iter().map(open).collect()
+    }
+}
+
+fn join(address: SocketAddr) -> Result<Socket, SocketError> {
+    let socket = open_unbound(address)?;
+    socket.set_reuse_port(true).map_err(refused("share a port between threads"))?;
+    bind(&socket, address)?;
+    Ok(socket)
+}
