@@ -42,7 +42,8 @@ pub use security_group::{
 };
 pub use source_guard::SourceGuard;
 pub use switch::{
-    DropCause, Leaving, NetworkConfig, PairView, Place, Plain, PortConfig, PortId, Reading, Slot,
-    Switch, SwitchConfig, SwitchCounters, Tenants, Token, Turn, Vni,
+    DropCause, Elsewhere, HandedOver, Handover, Leaving, NetworkConfig, PairView, Place, Plain,
+    PortConfig, PortId, Reading, Slot, Switch, SwitchConfig, SwitchCounters, Tenants, Token, Turn,
+    Vni,
 };
 pub use table::{Table, TableConfig, TableCounters};

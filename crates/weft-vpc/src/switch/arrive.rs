@@ -5,13 +5,13 @@ use core::net::SocketAddr;
 
 use weft_transport::{Arrival, ConnectionId, Placement, Verdict};
 use weft_units::Instant;
-use weft_wire::{Packet, VirtioNetHeader};
+use weft_wire::{Packet, SetupKind, VirtioNetHeader};
 
 use super::gate::Gate;
 use super::hello::{Hello, opcode};
 use super::incoming::{After, Message};
 use super::pair::{Pair, State};
-use super::{DropCause, Place, PortId, Slot, Switch, Tenants, Turn, Vni};
+use super::{DropCause, Handover, Place, PortId, Slot, Switch, Tenants, Turn, Vni};
 use crate::{Direction, Frame};
 
 /// The longest frame with its virtio-net header: an IP packet of 64 KiB less one, an Ethernet header
@@ -34,6 +34,27 @@ impl Switch {
         if !self.hosts.contains(&arrival.from.ip()) {
             return self.counters.drop_frame(DropCause::UnknownPeer);
         }
+        if let Some(thread) = self.belongs_to(vni, packet) {
+            return self.redirect(thread, arrival, vni, packet, payload);
+        }
+        if self.config.threads > 1
+            && matches!(packet, Packet::Setup(header) if header.kind == SetupKind::Reset)
+        {
+            self.spread_reset(arrival, vni, packet);
+        }
+        self.take_packet(now, arrival, vni, packet, payload, tenants);
+    }
+
+    /// A packet of the transport that is for this thread.
+    pub(super) fn take_packet(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        vni: Vni,
+        packet: &Packet,
+        payload: &[u8],
+        tenants: &mut impl Tenants,
+    ) {
         // A payload past 64 KiB cannot come out of a UDP datagram.
         let len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
         let verdict = self.endpoint.handle_packet(now, arrival, packet, len);
@@ -70,17 +91,55 @@ impl Switch {
         network.table.learn(&frame, ethernet, Place::Peer(peer), now);
         let place = network.table.find(&frame, now);
         self.counters.plain_received += 1;
-        let header = [0; VirtioNetHeader::LEN];
-        match place {
-            Some(Place::Port(port)) => self.give(now, port, &header, ethernet, tenants),
-            // It goes to no third host: two that took each other for the way would never stop.
-            Some(Place::Peer(_)) => self.counters.drop_frame(DropCause::NoRoute),
-            None => {
-                let ports: Vec<PortId> = self.others(vni, None).collect();
-                for port in ports {
-                    self.give(now, port, &header, ethernet, tenants);
-                }
+        let threads = match place {
+            Some(Place::Port(port)) => Vec::from_iter(self.others.thread_of(port)),
+            Some(Place::Peer(_)) => Vec::new(),
+            None => self.others.of_network(vni),
+        };
+        for thread in threads {
+            self.hand_over(thread, Handover::Plain { from, vni, ethernet: ethernet.to_vec() });
+        }
+        self.give_plain(now, vni, place, ethernet, tenants);
+    }
+
+    /// A plain frame that arrived at another thread, which has counted it.
+    pub(super) fn take_plain(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        vni: Vni,
+        ethernet: &[u8],
+        tenants: &mut impl Tenants,
+    ) {
+        let Some(network) = self.networks.get_mut(&vni) else { return };
+        let peer = network.peers.iter().find(|peer| peer.ip() == from.ip());
+        let (Some(&peer), Ok(frame)) = (peer, Frame::parse(ethernet, ethernet.len())) else {
+            return;
+        };
+        network.table.learn(&frame, ethernet, Place::Peer(peer), now);
+        let place = network.table.find(&frame, now);
+        self.give_plain(now, vni, place, ethernet, tenants);
+    }
+
+    /// Gives a plain frame to those of this thread's ports that it is for.
+    fn give_plain(
+        &mut self,
+        now: Instant,
+        vni: Vni,
+        place: Option<Place>,
+        ethernet: &[u8],
+        tenants: &mut impl Tenants,
+    ) {
+        let ports = match place {
+            Some(Place::Port(port)) => {
+                Vec::from_iter(self.ports.contains_key(&port).then_some(port))
             }
+            // It goes to no third host: two that took each other for the way would never stop.
+            Some(Place::Peer(_)) => return self.counters.drop_frame(DropCause::NoRoute),
+            None => self.others(vni, None).collect(),
+        };
+        for port in ports {
+            self.give(now, port, &[0; VirtioNetHeader::LEN], ethernet, tenants);
         }
     }
 
@@ -215,7 +274,8 @@ impl Switch {
                 self.counters.drop_frame(DropCause::Misdirected);
                 return Taken::Refused;
             };
-            let pair = Pair::new(vni, port, (hello.destination, hello.source), peer, State::Up);
+            let mut pair = Pair::new(vni, port, (hello.destination, hello.source), peer, State::Up);
+            pair.peer_thread = self.endpoint.peer(connection).map(|peer| peer.thread_id);
             self.pairs.insert(connection, pair);
         }
         let pair = self.pairs.get_mut(connection).expect("there, or inserted just now");

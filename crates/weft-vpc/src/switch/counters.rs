@@ -57,6 +57,17 @@ pub struct SwitchCounters {
     pub dropped: [u64; DropCause::ALL.len()],
 }
 
+/// What went to other threads of the host. All of it only grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HandedOver {
+    /// Packets that set connections up or end them: a request is for whom its address belongs to.
+    pub setups: u64,
+    /// Other packets of the transport. Many mean that the kernel does not steer by their connection.
+    pub packets: u64,
+    /// Tenants' frames, from other hosts in plain VXLAN or from ports of this one.
+    pub frames: u64,
+}
+
 impl SwitchCounters {
     /// Frames dropped for `cause`.
     pub fn dropped_for(&self, cause: DropCause) -> u64 {

@@ -35,8 +35,9 @@ impl Switch {
     }
 
     fn on_connected(&mut self, now: Instant, connection: ConnectionId, tenants: &mut impl Tenants) {
+        let peer_thread = self.endpoint.peer(connection).map(|peer| peer.thread_id);
         let Some(pair) = self.pairs.get_mut(connection) else { return };
-        pair.state = State::Up;
+        (pair.state, pair.peer_thread) = (State::Up, peer_thread);
         let waiting = core::mem::take(&mut pair.waiting);
         self.greet(now, connection);
         for frame in waiting {

@@ -12,6 +12,15 @@ pub(super) mod opcode {
     pub(crate) const FRAME: u8 = 2;
 }
 
+/// What a request for a connection says of the vNIC it is for, so that the thread that has its port can be
+/// found before the [`Hello`] comes: FNV-1a of its address.
+pub(super) fn service_of(address: MacAddr) -> u32 {
+    address
+        .0
+        .iter()
+        .fold(0x811c_9dc5, |hash: u32, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
 /// Names a pair of vNICs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {

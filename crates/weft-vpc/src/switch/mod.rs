@@ -11,7 +11,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use weft_transport::{
     CloseReason, ConfigError, ConnectionId, Endpoint, EndpointConfig, Flow, Secret, Stats,
-    TransportConfig,
+    ThreadBits, TransportConfig,
 };
 use weft_units::{Duration, Instant, Seed};
 use weft_wire::{MacAddr, Packet};
@@ -20,8 +20,10 @@ use crate::{Acl, Direction, Limit, LimitError, SecurityGroups, SourceGuard, Tabl
 
 mod arrive;
 mod counters;
+mod elsewhere;
 mod events;
 mod gate;
+mod handover;
 mod hello;
 mod incoming;
 mod outgoing;
@@ -31,8 +33,11 @@ mod tenants;
 #[cfg(test)]
 mod tests;
 
-pub use counters::{DropCause, SwitchCounters};
+pub use counters::{DropCause, HandedOver, SwitchCounters};
+pub use elsewhere::Elsewhere;
+use elsewhere::OtherThreads;
 use gate::Gate;
+pub use handover::Handover;
 pub use outgoing::Leaving;
 use pair::{Pairs, State};
 pub use tenants::{PortId, Reading, Slot, Tenants, Token, Turn};
@@ -62,6 +67,8 @@ pub struct SwitchConfig {
     pub receive_port: u16,
     /// Its thread, told to peers (BIFROST, section 5.2).
     pub thread_id: u8,
+    /// Threads of this host, each with a switch of its own. At least one.
+    pub threads: u8,
     /// Connections at most: pairs of vNICs.
     pub max_connections: u32,
     /// Frames that may wait for a connection to be set up; more are dropped.
@@ -80,6 +87,7 @@ impl SwitchConfig {
             transport,
             receive_port: weft_wire::VxlanHeader::PORT,
             thread_id: 0,
+            threads: 1,
             max_connections: 1 << 17,
             waiting_frames: 256,
             plain_for: Duration::from_secs(10),
@@ -153,12 +161,15 @@ struct Network {
     peers: Vec<SocketAddr>,
 }
 
-/// One thread's switch.
+/// One thread's switch. Where a host has several, each has the ports that are its own, with all that
+/// belongs to them, and knows of the others' ports only where they are ([`set_elsewhere`](Self::set_elsewhere)).
 #[derive(Debug)]
 pub struct Switch {
     endpoint: Endpoint,
     config: SwitchConfig,
+    bits: ThreadBits,
     ports: BTreeMap<PortId, Port>,
+    others: OtherThreads,
     networks: BTreeMap<Vni, Network>,
     /// The peers of all networks: from others nothing is taken.
     hosts: BTreeSet<IpAddr>,
@@ -186,10 +197,13 @@ impl Switch {
             accept: true,
             max_connections: config.max_connections,
         };
+        let bits = ThreadBits::of(config.threads);
         Ok(Self {
-            endpoint: Endpoint::new(endpoint, seed, secret)?,
+            endpoint: Endpoint::new(endpoint, seed, secret)?.naming_its_thread(bits)?,
             config,
+            bits,
             ports: BTreeMap::new(),
+            others: OtherThreads::default(),
             networks: BTreeMap::new(),
             hosts: BTreeSet::new(),
             pairs: Pairs::default(),
@@ -273,6 +287,16 @@ impl Switch {
         port.gate.set_limit(direction, limit, now).map(|()| true)
     }
 
+    /// Says which other thread of this host has a port, or that none has it any more. Its address in the
+    /// network's [`table`](Self::table) is that of a port like any other.
+    pub fn set_elsewhere(&mut self, port: PortId, elsewhere: Option<Elsewhere>) {
+        if let Some(before) = self.others.set(port, elsewhere)
+            && elsewhere.is_none()
+        {
+            self.table(before.vni).forget(Place::Port(port));
+        }
+    }
+
     /// Takes a port away: its connections close, what it sent is released.
     pub fn remove_port(&mut self, now: Instant, port: PortId, tenants: &mut impl Tenants) {
         let Some(removed) = self.ports.remove(&port) else { return };
@@ -295,6 +319,13 @@ impl Switch {
     /// The next frame to be sent as plain VXLAN.
     pub fn poll_plain(&mut self) -> Option<Plain> {
         self.plain.pop_front()
+    }
+
+    /// The next thing that another thread has to deal with, and which thread that is. Whoever polls it brings
+    /// it to that thread's [`handle_handover`](Self::handle_handover), in this order, or drops it where there
+    /// is no room.
+    pub fn poll_handover(&mut self) -> Option<(u8, Handover)> {
+        self.others.waiting.pop_front()
     }
 
     /// Hands the packets that may be sent now to `send`, at most `most`; says how many there were.
@@ -354,6 +385,11 @@ impl Switch {
     /// What no port can be blamed for.
     pub fn counters(&self) -> &SwitchCounters {
         &self.counters
+    }
+
+    /// What went to other threads of this host.
+    pub fn handed_over(&self) -> HandedOver {
+        self.others.counters
     }
 
     /// Each pair of vNICs: its network, port, remote address and host, and what its connection went

@@ -7,9 +7,9 @@ use weft_transport::{ConnectionId, Departure, Message};
 use weft_units::Instant;
 use weft_wire::{MacAddr, Packet, VirtioNetHeader};
 
-use super::hello::{Hello, opcode};
+use super::hello::{Hello, opcode, service_of};
 use super::pair::{Outgoing, Pair, State};
-use super::{DropCause, Place, Plain, PortId, Reading, Switch, Tenants, Token, Vni};
+use super::{DropCause, Handover, Place, Plain, PortId, Reading, Switch, Tenants, Token, Vni};
 use crate::{Direction, Frame, Offload};
 
 /// The token of a hello, which is no frame of a tenant.
@@ -38,6 +38,11 @@ pub struct Leaving<'a> {
 }
 
 impl Leaving<'_> {
+    /// The thread of the other host that it is for; `None` while that is not known.
+    pub fn peer_thread(&self) -> Option<u8> {
+        self.pair?.peer_thread
+    }
+
     /// Bytes that follow its headers.
     pub fn payload_len(&self) -> u16 {
         self.departure.payload.map_or(0, |payload| payload.len)
@@ -115,8 +120,10 @@ impl Switch {
                 self.drop_frame(port, token, DropCause::NoRoute, tenants);
             }
             Some(Place::Port(to)) => {
-                self.carry_locally(now, port, token, len, &[to], tenants);
-                tenants.release(port, token);
+                match self.carry_locally(now, (port, token, len), vni, Some(to), tenants) {
+                    true => tenants.release(port, token),
+                    false => self.drop_frame(port, token, DropCause::NoRoute, tenants),
+                }
             }
             Some(Place::Peer(peer)) => {
                 let pair = (frame.source, frame.destination);
@@ -138,16 +145,15 @@ impl Switch {
         vni: Vni,
         tenants: &mut impl Tenants,
     ) {
-        let others: Vec<PortId> = self.others(vni, Some(port)).collect();
-        self.carry_locally(now, port, token, len, &others, tenants);
+        let heard = self.carry_locally(now, (port, token, len), vni, None, tenants);
         let to = self.network(vni).peers.clone();
         if !to.is_empty() {
             return self.carry_plain(Plain { vni, port, token, len, to });
         }
-        if others.is_empty() {
-            self.count(port).drop_frame(DropCause::NoRoute);
+        match heard {
+            true => tenants.release(port, token),
+            false => self.drop_frame(port, token, DropCause::NoRoute, tenants),
         }
-        tenants.release(port, token);
     }
 
     /// The ports of a network but one.
@@ -162,28 +168,38 @@ impl Switch {
         self.ports.iter().filter_map(wanted)
     }
 
-    /// Copies a frame to other ports of this host.
+    /// Copies a frame to another port of this host, or to all others of its network; whether there is any.
     fn carry_locally(
         &mut self,
         now: Instant,
-        port: PortId,
-        token: Token,
-        len: u32,
-        to: &[PortId],
+        (port, token, len): (PortId, Token, u32),
+        vni: Vni,
+        to: Option<PortId>,
         tenants: &mut impl Tenants,
-    ) {
-        if to.is_empty() {
-            return;
+    ) -> bool {
+        let (own, threads) = match to {
+            Some(to) => {
+                let own = self.ports.contains_key(&to).then_some(to);
+                (Vec::from_iter(own), Vec::from_iter(self.others.thread_of(to)))
+            }
+            None => (self.others(vni, Some(port)).collect(), self.others.of_network(vni)),
+        };
+        if own.is_empty() && threads.is_empty() {
+            return false;
         }
         let mut frame = core::mem::take(&mut self.scratch);
         frame.resize(len as usize, 0);
         tenants.read(port, token, 0, &mut frame, Reading::First);
         self.count(port).local_sent += 1;
-        for &to in to {
+        for to in own {
             let (header, ethernet) = frame.split_at(VirtioNetHeader::LEN);
             self.give(now, to, header, ethernet, tenants);
         }
+        for thread in threads {
+            self.hand_over(thread, Handover::Frame { from: port, vni, to, bytes: frame.clone() });
+        }
         self.scratch = frame;
+        true
     }
 
     fn carry_plain(&mut self, plain: Plain) {
@@ -246,7 +262,7 @@ impl Switch {
         (local, remote): (MacAddr, MacAddr),
         peer: SocketAddr,
     ) -> Option<ConnectionId> {
-        let connection = self.endpoint.connect(now, peer, vni.get()).ok()?;
+        let connection = self.endpoint.connect(now, peer, service_of(remote)).ok()?;
         let pair = Pair::new(vni, port, (local, remote), peer, State::Connecting);
         self.pairs.insert(connection, pair);
         Some(connection)

@@ -43,6 +43,8 @@ pub(super) struct Pair {
     pub(super) local: MacAddr,
     pub(super) remote: MacAddr,
     pub(super) peer: SocketAddr,
+    /// The peer's thread, once it has said so.
+    pub(super) peer_thread: Option<u8>,
     pub(super) state: State,
     /// Frames that wait for the connection.
     pub(super) waiting: VecDeque<Outgoing>,
@@ -68,6 +70,7 @@ impl Pair {
             local,
             remote,
             peer,
+            peer_thread: None,
             state,
             waiting: VecDeque::new(),
             sent: VecDeque::new(),

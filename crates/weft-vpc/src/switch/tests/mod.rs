@@ -5,4 +5,5 @@ mod faults;
 mod hosts;
 mod isolation;
 mod policy;
+mod threads;
 mod traffic;
