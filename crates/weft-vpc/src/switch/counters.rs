@@ -22,6 +22,10 @@ drop_causes! {
     Spoofed => "spoofed";
     /// An access list or security group forbids it.
     Denied => "denied";
+    /// A security group would allow it, and has no room to remember its connection.
+    TableFull => "connection_table_full";
+    /// A later part of a packet whose first part no security group has let pass.
+    NoFirstPart => "no_first_part";
     /// Faster than the port may send or receive.
     RateLimited => "rate_limited";
     /// Nobody has its address.

@@ -5,7 +5,7 @@ use weft_units::{ByteCount, Instant};
 
 use super::DropCause;
 use crate::{
-    Acl, Action, Direction, Frame, Limit, LimitError, Limiter, SecurityGroups, SourceGuard,
+    Acl, Action, Direction, Frame, Limit, LimitError, Limiter, Refusal, SecurityGroups, SourceGuard,
 };
 
 /// A port's rules. Everything passes a fresh one.
@@ -66,12 +66,16 @@ impl Gate {
         now: Instant,
     ) -> Result<(), DropCause> {
         let denies = |acl: &mut Acl| acl.judge(direction, frame).action == Action::Deny;
-        let refuses =
-            |groups: &mut SecurityGroups| groups.judge(direction, frame, bytes, now).is_err();
-        if self.acl.as_mut().is_some_and(denies) || self.groups.as_mut().is_some_and(refuses) {
+        if self.acl.as_mut().is_some_and(denies) {
             return Err(DropCause::Denied);
         }
-        Ok(())
+        let Some(groups) = &mut self.groups else { return Ok(()) };
+        match groups.judge(direction, frame, bytes, now) {
+            Ok(_) => Ok(()),
+            Err(Refusal::Denied(_)) => Err(DropCause::Denied),
+            Err(Refusal::TableFull) => Err(DropCause::TableFull),
+            Err(Refusal::NoFirstPart) => Err(DropCause::NoFirstPart),
+        }
     }
 
     /// Whether there is room for `bytes` more of `frames` more frames.

@@ -214,6 +214,12 @@ impl Switch {
         })
     }
 
+    /// What requests for connections say of the vNIC that they are for. Ports of one network whose addresses have
+    /// it in common are to be one thread's: a request cannot tell them apart.
+    pub fn service_of(address: MacAddr) -> u32 {
+        hello::service_of(address)
+    }
+
     // Commands from the owner.
 
     /// Sets how a network is carried, and makes it if there is none.
@@ -405,6 +411,11 @@ impl Switch {
             waiting: pair.waiting.len() + pair.sent.len(),
             flow: self.endpoint.flow(connection),
         })
+    }
+
+    /// How many pairs of vNICs there are.
+    pub fn pair_count(&self) -> usize {
+        self.pairs.len()
     }
 
     /// Where the addresses of a network are, and whether that was set.

@@ -1,7 +1,7 @@
 //! Connections, one for each pair of vNICs (BIFROST, section 7.2): what waits for them, what is under
 //! way on them, and what arrives on them.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use core::net::SocketAddr;
@@ -105,9 +105,11 @@ impl Pair {
 #[derive(Debug, Default)]
 pub(super) struct Pairs {
     by_connection: BTreeMap<ConnectionId, Pair>,
-    /// The connection to send on. There may be two where both ends asked at once; each end then sends
-    /// on the one it asked for.
+    /// The connection to send on.
     sending: BTreeMap<PairKey, ConnectionId>,
+    /// Other connections that join the same vNICs, where both ends asked at once; each end then sends on the
+    /// one it asked for.
+    spare: BTreeSet<(PortId, MacAddr, ConnectionId)>,
 }
 
 impl Pairs {
@@ -126,19 +128,30 @@ impl Pairs {
 
     /// Keeps a pair, and sends on it unless another connection joins the same vNICs already.
     pub(super) fn insert(&mut self, connection: ConnectionId, pair: Pair) {
-        self.sending.entry((pair.port, pair.remote)).or_insert(connection);
+        let (port, remote) = (pair.port, pair.remote);
+        if *self.sending.entry((port, remote)).or_insert(connection) != connection {
+            self.spare.insert((port, remote, connection));
+        }
         self.by_connection.insert(connection, pair);
     }
 
     /// Forgets a pair. Another connection that joins the same vNICs is sent on from here on.
     pub(super) fn remove(&mut self, connection: ConnectionId) -> Option<Pair> {
         let pair = self.by_connection.remove(&connection)?;
-        let key = (pair.port, pair.remote);
-        if self.sending(key) == Some(connection) {
-            self.sending.remove(&key);
-            let same = |(_, other): &(&ConnectionId, &Pair)| (other.port, other.remote) == key;
-            if let Some((&other, _)) = self.by_connection.iter().find(same) {
-                self.sending.insert(key, other);
+        let (port, remote) = (pair.port, pair.remote);
+        if self.sending((port, remote)) != Some(connection) {
+            self.spare.remove(&(port, remote, connection));
+            return Some(pair);
+        }
+        let first = (port, remote, ConnectionId(0));
+        let last = (port, remote, ConnectionId(u32::MAX));
+        match self.spare.range(first..=last).next().copied() {
+            Some(other) => {
+                self.spare.remove(&other);
+                self.sending.insert((port, remote), other.2);
+            }
+            None => {
+                self.sending.remove(&(port, remote));
             }
         }
         Some(pair)
@@ -146,11 +159,69 @@ impl Pairs {
 
     /// The connections of a port.
     pub(super) fn of_port(&self, port: PortId) -> Vec<ConnectionId> {
-        let own = |(&id, pair): (&ConnectionId, &Pair)| (pair.port == port).then_some(id);
-        self.by_connection.iter().filter_map(own).collect()
+        let (first, last) = (MacAddr([0; 6]), MacAddr([0xff; 6]));
+        let sending = self.sending.range((port, first)..=(port, last)).map(|row| *row.1);
+        let spare = (port, first, ConnectionId(0))..=(port, last, ConnectionId(u32::MAX));
+        sending.chain(self.spare.range(spare).map(|row| row.2)).collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_connection.len()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Pair)> {
         self.by_connection.iter().map(|(&id, pair)| (id, pair))
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "small random numbers")]
+mod tests {
+    use core::net::Ipv4Addr;
+
+    use weft_units::Seed;
+
+    use super::*;
+
+    /// Whatever comes and goes: each pair of vNICs that has connections is sent on over one of them, on the
+    /// same as long as it is there, and a port finds all of its own.
+    #[test]
+    fn connections_that_join_the_same_vnics_take_over_from_each_other() {
+        let vni = Vni::new(7).unwrap();
+        let peer = (Ipv4Addr::LOCALHOST, 4789).into();
+        for seed in 0..20 {
+            let mut rng = Seed(seed).rng();
+            let mut pairs = Pairs::default();
+            let mut model: BTreeMap<ConnectionId, PairKey> = BTreeMap::new();
+            for number in 0..400 {
+                let key =
+                    (PortId(rng.below(3) as u32), MacAddr([0, 0, 0, 0, 0, rng.below(4) as u8]));
+                let before = pairs.sending(key);
+                if rng.below(2) == 0 {
+                    let macs = (MacAddr([9; 6]), key.1);
+                    let id = ConnectionId(number);
+                    pairs.insert(id, Pair::new(vni, key.0, macs, peer, State::Up));
+                    model.insert(id, key);
+                    assert_eq!(pairs.sending(key), before.or(Some(id)));
+                } else if let Some(id) = model.keys().nth(rng.below(20) as usize).copied() {
+                    assert_eq!(
+                        pairs.remove(id).map(|pair| (pair.port, pair.remote)),
+                        model.remove(&id)
+                    );
+                    assert!(pairs.remove(id).is_none());
+                }
+                for key in model.values() {
+                    let sending = pairs.sending(*key).expect("it has a connection");
+                    assert_eq!(model[&sending], *key, "seed {seed}");
+                }
+                assert_eq!((pairs.len(), pairs.iter().count()), (model.len(), model.len()));
+                for port in (0..3).map(PortId) {
+                    let mut own = pairs.of_port(port);
+                    own.sort_unstable();
+                    let known = model.iter().filter(|(_, key)| key.0 == port).map(|row| *row.0);
+                    assert!(own.into_iter().eq(known), "seed {seed}");
+                }
+            }
+        }
     }
 }

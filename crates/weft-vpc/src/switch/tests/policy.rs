@@ -165,6 +165,34 @@ fn an_answer_passes_the_group_that_its_question_passed() {
 }
 
 #[test]
+fn what_a_group_refuses_is_counted_by_why() {
+    let mut hosts = Hosts::new();
+    let group = SecurityGroupConfig {
+        name: "client".into(),
+        members: Vec::new(),
+        rules: vec!["allow egress udp to any".parse().unwrap()],
+    };
+    let few = ConnectionsConfig { most: 0, ..ConnectionsConfig::default() };
+    let groups = SecurityGroups::new(&[group], &Sets::new(), few, (1, 2)).unwrap();
+    hosts.hosts[0].switch.set_groups(PORT, Some(groups));
+    hosts.send(0, PORT, datagram(53, 10));
+    // The second part of a packet (RFC 791), of which no first part has passed.
+    let (from, to) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    let mut packet = v4_packet(v4(from, to, protocol::UDP, 16), &[0; 16]);
+    packet[7] = 3;
+    let mut later = vec![0; VirtioNetHeader::LEN];
+    later.extend(between(mac(1), mac(2), EtherType::IPV4, &packet));
+    hosts.send(0, PORT, later);
+    let packet = v4_packet(v4(from, to, protocol::TCP, 20), &[0x50; 20]);
+    let mut other = vec![0; VirtioNetHeader::LEN];
+    other.extend(between(mac(1), mac(2), EtherType::IPV4, &packet));
+    hosts.send(0, PORT, other);
+    assert!(settled(&hosts));
+    let causes = [DropCause::TableFull, DropCause::NoFirstPart, DropCause::Denied];
+    assert_eq!(causes.map(|cause| dropped(&hosts, 0, cause)), [1, 1, 1]);
+}
+
+#[test]
 fn a_super_frame_counts_as_what_it_is_cut_into_whatever_its_header_hints() {
     let mut hosts = Hosts::new();
     let limit = Limit {
