@@ -6,12 +6,15 @@ use std::path::Path;
 use weft_lab::Loss;
 use weft_units::Seed;
 use weft_vpc::{
-    AclConfig, Direction, Limit, Place, PoliciesError, PortConfig, PortId, PortPolicies, Vni,
+    AclConfig, Direction, Elsewhere, Limit, Place, PoliciesError, PortConfig, PortId, PortPolicies,
+    Switch, Vni,
 };
+use weft_wire::MacAddr;
 
 use crate::capture::Capture;
 use crate::config::{Network, Port as PortOptions, Route};
 use crate::daemon::random;
+use crate::seals::read_secret;
 use crate::{Daemon, OpenError};
 
 impl Daemon {
@@ -20,10 +23,12 @@ impl Daemon {
     /// # Errors
     /// A number of more than 24 bits.
     pub fn set_network(&mut self, network: Network) -> Result<(), OpenError> {
-        let vni = network.vni()?;
-        self.switch.set_network(vni, network.carriage());
-        let peers = network.peers.iter().map(|&peer| self.config.host.peer(peer)).collect();
-        self.switch.set_peers(vni, peers);
+        let (vni, carriage) = (network.vni()?, network.carriage());
+        let peers: Vec<_> = network.peers.iter().map(|&peer| self.config.host.peer(peer)).collect();
+        self.crew.ask_all(move |worker| {
+            worker.switch.set_network(vni, carriage);
+            worker.switch.set_peers(vni, peers.clone());
+        })?;
         self.config.networks.retain(|known| known.vni != network.vni);
         self.config.networks.push(network);
         Ok(())
@@ -34,11 +39,12 @@ impl Daemon {
     /// # Errors
     /// Its name is taken, or the system refuses it.
     pub fn add_port(&mut self, options: PortOptions) -> Result<(), OpenError> {
-        if self.names.values().any(|known| known.name == options.name) {
+        if self.ports.values().any(|(_, known)| known.name == options.name) {
             return Err(OpenError::Unknown(format!("there is a port {} already", options.name)));
         }
-        let vni = options.vni()?;
+        let (vni, mac) = (options.vni()?, options.mac.0);
         options.check()?;
+        options.policies.check()?;
         let addresses = options.prefixes()?;
         let policies = &self.config.policies;
         let acl = policies.acl_of(&options.policies)?;
@@ -48,61 +54,98 @@ impl Daemon {
         let port = options.open(self.config.host.tenant_mtu()).map_err(named)?;
         let id = PortId(self.next_port);
         self.next_port += 1;
-        let mac = options.mac.0;
-        self.switch.set_port(id, PortConfig { vni, addresses: vec![mac] });
-        let table = self.switch.table(vni);
-        table.set_mac(mac, Some(Place::Port(id)));
-        addresses.iter().for_each(|&(address, _)| table.set_neighbour(address, Some(mac)));
-        self.switch.set_acl(id, acl);
-        self.switch.set_groups(id, groups);
-        self.switch.set_sources(id, options.policies.source_guard());
-        self.set_limits(id, &options.policies)?;
-        self.ports.insert(id, port);
-        tracing::info!(port = options.name, vni = options.vni, "port added");
+        let thread = self.thread_for(vni, mac);
+        let sources = options.policies.source_guard();
+        let watched = self.crew.ask(thread, move |worker| {
+            worker.add_port(id, port)?;
+            let switch = &mut worker.switch;
+            switch.set_port(id, PortConfig { vni, addresses: vec![mac] });
+            switch.set_acl(id, acl);
+            switch.set_groups(id, groups);
+            switch.set_sources(id, sources);
+            Ok(())
+        })?;
+        watched.map_err(|cause: std::io::Error| OpenError::Watch {
+            port: options.name.clone(),
+            cause,
+        })?;
+        self.set_limits(id, thread, &options.policies)?;
+        self.crew.ask_all(move |worker| {
+            if worker.seat.thread != thread {
+                let elsewhere = Elsewhere { thread, vni, address: mac };
+                worker.switch.set_elsewhere(id, Some(elsewhere));
+            }
+            let table = worker.switch.table(vni);
+            table.set_mac(mac, Some(Place::Port(id)));
+            addresses.iter().for_each(|&(address, _)| table.set_neighbour(address, Some(mac)));
+        })?;
+        tracing::info!(port = options.name, vni = options.vni, thread, "port added");
         self.config.ports.push(options.clone());
-        self.names.insert(id, options);
+        self.ports.insert(id, (thread, options));
         Ok(())
+    }
+
+    /// The thread that a new port shall belong to: the one with the fewest. Ports that requests for
+    /// connections cannot tell apart are kept together.
+    fn thread_for(&self, vni: Vni, mac: MacAddr) -> u8 {
+        let service = Switch::service_of(mac);
+        let alike = |(_, known): &&(u8, PortOptions)| {
+            known.vni == vni.get() && Switch::service_of(known.mac.0) == service
+        };
+        if let Some((thread, _)) = self.ports.values().find(alike) {
+            return *thread;
+        }
+        let ports = |thread: &u8| self.ports.values().filter(|known| known.0 == *thread).count();
+        self.crew.threads().min_by_key(ports).expect("there is always one")
     }
 
     /// Gives a port the policies that `options` names, for those that it has.
     pub(crate) fn set_policies(&mut self, options: &PortOptions) -> Result<(), OpenError> {
-        let id = self.port_named(&options.name)?;
+        let (id, thread) = self.port_named(&options.name)?;
         let known = &self.config.policies;
         let acl = known.acl_of(&options.policies)?;
-        self.switch.set_acl(id, acl);
-        let groups = known.groups_of(&options.policies)?;
-        match self.switch.groups_mut(id) {
-            // Connections that are open go on if the rules still let them.
-            Some(own) if !groups.is_empty() => {
-                own.set(&groups, &known.sets()?).map_err(PoliciesError::from)?;
-            }
-            _ => {
-                let secret = (u64::from_le_bytes(random()?), u64::from_le_bytes(random()?));
-                let groups = known.security_groups_of(&options.policies, secret)?;
-                self.switch.set_groups(id, groups);
-            }
-        }
-        if self.names[&id].policies != options.policies {
-            self.set_limits(id, &options.policies)?;
+        let (groups, sets) = (known.groups_of(&options.policies)?, known.sets()?);
+        let secret = (u64::from_le_bytes(random()?), u64::from_le_bytes(random()?));
+        let new = known.security_groups_of(&options.policies, secret)?;
+        self.crew
+            .ask(thread, move |worker| {
+                worker.switch.set_acl(id, acl);
+                match worker.switch.groups_mut(id) {
+                    // Connections that are open go on if the rules still let them.
+                    Some(own) if !groups.is_empty() => own.set(&groups, &sets),
+                    _ => {
+                        worker.switch.set_groups(id, new);
+                        Ok(())
+                    }
+                }
+            })?
+            .map_err(PoliciesError::from)?;
+        if self.ports[&id].1.policies != options.policies {
+            self.set_limits(id, thread, &options.policies)?;
         }
         self.change_port(id, |own| own.policies.clone_from(&options.policies));
         Ok(())
     }
 
-    fn set_limits(&mut self, port: PortId, limits: &PortPolicies) -> Result<(), OpenError> {
-        let now = self.clock.now();
-        for (way, limit) in
-            [(Direction::Ingress, limits.ingress), (Direction::Egress, limits.egress)]
-        {
-            self.switch.set_limit(now, port, way, limit)?;
-        }
+    fn set_limits(
+        &mut self,
+        port: PortId,
+        thread: u8,
+        limits: &PortPolicies,
+    ) -> Result<(), OpenError> {
+        let (now, PortPolicies { ingress, egress, .. }) = (self.clock.now(), limits.clone());
+        self.crew.ask(thread, move |worker| {
+            worker.switch.set_limit(now, port, Direction::Ingress, ingress)?;
+            worker.switch.set_limit(now, port, Direction::Egress, egress)
+        })??;
         Ok(())
     }
 
-    fn port_named(&self, name: &str) -> Result<PortId, OpenError> {
-        let found = self.names.iter().find(|(_, options)| options.name == name);
-        found.map(|(&id, _)| id).ok_or_else(|| {
-            let known: Vec<_> = self.names.values().map(|known| known.name.as_str()).collect();
+    /// A port and the thread it belongs to.
+    fn port_named(&self, name: &str) -> Result<(PortId, u8), OpenError> {
+        let found = self.ports.iter().find(|(_, (_, options))| options.name == name);
+        found.map(|(&id, &(thread, _))| (id, thread)).ok_or_else(|| {
+            let known: Vec<_> = self.ports.values().map(|(_, known)| known.name.as_str()).collect();
             if known.is_empty() {
                 return OpenError::Unknown(format!("no port {name:?}: there is none here"));
             }
@@ -111,7 +154,7 @@ impl Daemon {
     }
 
     fn change_port(&mut self, id: PortId, change: impl Fn(&mut PortOptions)) {
-        if let Some(options) = self.names.get_mut(&id) {
+        if let Some((_, options)) = self.ports.get_mut(&id) {
             change(options);
             let (name, options) = (&options.name, &*options);
             let known = self.config.ports.iter_mut().find(|known| known.name == *name);
@@ -129,9 +172,9 @@ impl Daemon {
         ingress: Option<Limit>,
         egress: Option<Limit>,
     ) -> Result<(), OpenError> {
-        let id = self.port_named(name)?;
-        let policies = PortPolicies { ingress, egress, ..self.names[&id].policies.clone() };
-        self.set_limits(id, &policies)?;
+        let (id, thread) = self.port_named(name)?;
+        let policies = PortPolicies { ingress, egress, ..self.ports[&id].1.policies.clone() };
+        self.set_limits(id, thread, &policies)?;
         self.change_port(id, |options| options.policies.clone_from(&policies));
         Ok(())
     }
@@ -141,15 +184,16 @@ impl Daemon {
     /// # Errors
     /// There is no such port, or the rules contradict themselves.
     pub fn set_acl(&mut self, name: &str, acl: Option<AclConfig>) -> Result<(), OpenError> {
-        let id = self.port_named(name)?;
+        let (id, thread) = self.port_named(name)?;
         let list = acl.as_ref().map(|acl| acl.name.clone());
         let mut policies = self.config.policies.clone();
         if let Some(acl) = acl {
             policies.acls.retain(|known| known.name != acl.name);
             policies.acls.push(acl);
         }
-        let own = PortPolicies { acl: list, ..self.names[&id].policies.clone() };
-        self.switch.set_acl(id, policies.acl_of(&own)?);
+        let own = PortPolicies { acl: list, ..self.ports[&id].1.policies.clone() };
+        let acl = policies.acl_of(&own)?;
+        self.crew.ask(thread, move |worker| worker.switch.set_acl(id, acl))?;
         self.config.policies = policies;
         self.change_port(id, |options| options.policies.clone_from(&own));
         Ok(())
@@ -161,8 +205,9 @@ impl Daemon {
     /// # Errors
     /// There is no such port.
     pub fn lose(&mut self, name: &str, loss: Loss) -> Result<(), OpenError> {
-        let id = self.port_named(name)?;
-        self.ports.lose(id, loss, Seed(u64::from_le_bytes(random()?)));
+        let (id, thread) = self.port_named(name)?;
+        let seed = Seed(u64::from_le_bytes(random()?));
+        self.crew.ask(thread, move |worker| worker.ports.lose(id, loss, seed))?;
         tracing::warn!(port = name, %loss, "losing frames on purpose");
         Ok(())
     }
@@ -172,11 +217,15 @@ impl Daemon {
     /// # Errors
     /// There is no such port, or the file cannot be written.
     pub fn capture(&mut self, name: &str, file: Option<&Path>) -> Result<(), OpenError> {
-        let id = self.port_named(name)?;
-        let capture = file.map(|file| Capture::create(file, name)).transpose();
-        let done = capture.and_then(|capture| self.ports.capture(id, capture));
+        let (id, thread) = self.port_named(name)?;
         let shown =
             || file.map_or_else(|| "its file".to_owned(), |file| file.display().to_string());
+        let done = match file.map(|file| Capture::create(file, name)).transpose() {
+            Ok(capture) => {
+                self.crew.ask(thread, move |worker| worker.ports.capture(id, capture))?
+            }
+            Err(cause) => Err(cause),
+        };
         done.map_err(|cause| OpenError::Capture { port: name.into(), file: shown(), cause })
     }
 
@@ -185,16 +234,18 @@ impl Daemon {
     /// # Errors
     /// There is none of that name.
     pub fn remove_port(&mut self, name: &str) -> Result<(), OpenError> {
-        let id = self.port_named(name)?;
-        let options = &self.names[&id];
+        let (id, thread) = self.port_named(name)?;
+        let options = &self.ports[&id].1;
         let (vni, mac, addresses) = (options.vni()?, options.mac.0, options.prefixes()?);
-        let table = self.switch.table(vni);
-        table.set_mac(mac, None);
-        addresses.iter().for_each(|&(address, _)| table.set_neighbour(address, None));
+        self.crew.ask_all(move |worker| {
+            let table = worker.switch.table(vni);
+            table.set_mac(mac, None);
+            addresses.iter().for_each(|&(address, _)| table.set_neighbour(address, None));
+            worker.switch.set_elsewhere(id, None);
+        })?;
+        self.crew.ask(thread, move |worker| worker.remove_port(id))?;
         self.config.ports.retain(|known| known.name != name);
-        self.switch.remove_port(self.clock.now(), id, &mut self.ports);
-        self.ports.remove(id);
-        self.names.remove(&id);
+        self.ports.remove(&id);
         tracing::info!(port = name, "port removed");
         Ok(())
     }
@@ -224,16 +275,19 @@ impl Daemon {
         let vni = Vni::new(route.vni)
             .ok_or_else(|| OpenError::Unknown(format!("{} is no VNI", route.vni)))?;
         let peer = self.config.host.peer(route.peer);
-        self.switch.table(vni).set_mac(route.mac.0, Some(Place::Peer(peer)));
+        self.crew.ask_all(move |worker| {
+            worker.switch.table(vni).set_mac(route.mac.0, Some(Place::Peer(peer)));
+        })?;
         self.config.routes.retain(|known| (known.vni, known.mac) != (route.vni, route.mac));
         self.config.routes.push(route);
         Ok(())
     }
 
     /// No longer says where an address is.
-    pub(crate) fn forget_route(&mut self, vni: Vni, route: Route) {
-        self.switch.table(vni).set_mac(route.mac.0, None);
+    pub(crate) fn forget_route(&mut self, vni: Vni, route: Route) -> Result<(), OpenError> {
+        self.crew.ask_all(move |worker| worker.switch.table(vni).set_mac(route.mac.0, None))?;
         self.config.routes.retain(|known| *known != route);
+        Ok(())
     }
 
     /// Encrypts with another secret from now on.
@@ -242,11 +296,16 @@ impl Daemon {
     /// This host does not encrypt, or the file has no secret.
     pub fn rotate(&mut self, number: u8, secret: &Path) -> Result<(), OpenError> {
         let now = self.clock.now();
-        let seals = self.seals.as_mut().ok_or_else(|| {
-            OpenError::Unknown(
-                "this host does not encrypt: its configuration has no host.seal".into(),
-            )
+        if self.config.host.seal.is_none() {
+            let why = "this host does not encrypt: its configuration has no host.seal";
+            return Err(OpenError::Unknown(why.into()));
+        }
+        let secret = read_secret(secret)?;
+        self.crew.ask_all(move |worker| {
+            if let Some(seals) = &mut worker.seals {
+                seals.rotate(number, secret.clone(), now);
+            }
         })?;
-        Ok(seals.rotate(number, secret, now)?)
+        Ok(())
     }
 }

@@ -16,6 +16,8 @@ use weft_wire::{
     Cipher, DataHeader, EthernetHeader, MacAddr, MessageHeader, VirtioNetHeader, VxlanHeader,
 };
 
+use crate::redirect::MOST_THREADS;
+
 /// The control socket of a daemon that was not told another.
 pub const CONTROL: &str = "/run/weft/vpc.sock";
 
@@ -54,6 +56,9 @@ pub struct Host {
     /// Paths to spread over: UDP source ports.
     #[serde(default = "paths")]
     pub paths: u16,
+    /// Threads that carry frames. Each port belongs to one.
+    #[serde(default = "one")]
+    pub threads: u8,
     /// Packets of one connection that take the same path before the next is chosen (BIFROST, 4.1).
     #[serde(default = "group")]
     pub group: u16,
@@ -239,6 +244,10 @@ fn paths() -> u16 {
     8
 }
 
+fn one() -> u8 {
+    1
+}
+
 fn group() -> u16 {
     50
 }
@@ -319,6 +328,7 @@ impl Config {
     /// The first that cannot be.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.host.transport()?;
+        self.host.check_threads()?;
         self.policies.check()?;
         let mut names = BTreeSet::new();
         for network in &self.networks {
@@ -373,6 +383,17 @@ impl Host {
     pub fn tenant_mtu(&self) -> u16 {
         let headers = VirtioNetHeader::LEN + EthernetHeader::LEN;
         self.payload().saturating_sub(u16::try_from(headers).expect("26 bytes"))
+    }
+
+    fn check_threads(&self) -> Result<(), ConfigError> {
+        if !(1..=MOST_THREADS).contains(&self.threads) {
+            return Err(value("host.threads", self.threads, format!("1 to {MOST_THREADS}")));
+        }
+        if self.paths.checked_mul(self.threads.into()).is_none() {
+            let expected = "that many source ports for each thread of the others, 65,535 at most";
+            return Err(value("host.paths", self.paths, expected));
+        }
+        Ok(())
     }
 
     /// How connections behave here (BIFROST, sections 4 and 7.4).

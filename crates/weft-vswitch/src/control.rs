@@ -115,7 +115,10 @@ pub enum Answer {
 impl Request {
     pub(crate) fn carry_out(self, daemon: &mut Daemon) -> Result<Answer, String> {
         let done = match self {
-            Self::Status => return Ok(Answer::Status(Box::new(daemon.status()))),
+            Self::Status => {
+                let status = daemon.status().map_err(|error| error.to_string())?;
+                return Ok(Answer::Status(Box::new(status)));
+            }
             Self::AddPort { port } => daemon.add_port(port),
             Self::RemovePort { name } => daemon.remove_port(&name),
             Self::SetNetwork { network } => daemon.set_network(network),

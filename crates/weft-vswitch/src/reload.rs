@@ -37,7 +37,7 @@ impl Daemon {
             self.config.routes.iter().filter(|known| !routes.contains(known)).copied().collect();
         for route in gone {
             let vni = Vni::new(route.vni).expect("checked when it was set");
-            self.forget_route(vni, route);
+            self.forget_route(vni, route)?;
         }
         routes.iter().try_for_each(|&route| self.set_route(route))
     }

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use weft_agent::Clock;
 use weft_units::{Duration, Instant};
 use weft_vpc::{Seal, SealConfig, SealSecret};
-use weft_wire::{Cipher, U24, VxlanHeader, VxlanNext};
+use weft_wire::{Cipher, SealHeader, VxlanHeader, VxlanNext};
 
 use crate::config::{ConfigError, SealOptions};
+use crate::redirect::Seat;
 
 /// How long after a rotation the new secret is sent with at the latest: what an operator needs to give it
 /// to the other hosts.
@@ -26,7 +27,9 @@ pub(crate) struct Seals {
     /// The secret before, which peers may still send with.
     before: Option<(u8, SealSecret, Instant)>,
     local: IpAddr,
-    seals: BTreeMap<IpAddr, Seal>,
+    seat: Seat,
+    /// One for each thread of another host.
+    seals: BTreeMap<(IpAddr, u8), Seal>,
     opened: Vec<u8>,
 }
 
@@ -40,22 +43,27 @@ pub(crate) struct SealCounts {
 }
 
 impl Seals {
-    pub(crate) fn open(options: &SealOptions, local: IpAddr) -> Result<Self, ConfigError> {
+    pub(crate) fn open(
+        options: &SealOptions,
+        local: IpAddr,
+        seat: Seat,
+    ) -> Result<Self, ConfigError> {
         let secret = read_secret(&options.secret)?;
         let (cipher, number) = (options.cipher()?, options.number);
         let (seals, opened) = (BTreeMap::new(), Vec::new());
-        Ok(Self { cipher, number, secret, before: None, local, seals, opened })
+        Ok(Self { cipher, number, secret, before: None, local, seat, seals, opened })
     }
 
-    /// The seal of a peer: its keys are those of the two hosts alone, and of the direction.
-    fn of(&mut self, peer: IpAddr) -> &mut Seal {
-        let Self { cipher, number, secret, before, local, seals, .. } = self;
-        seals.entry(peer).or_insert_with(|| {
+    /// The seal of a peer's thread: its keys are those of the two hosts alone, of the direction, and of the two
+    /// threads.
+    fn of(&mut self, peer: IpAddr, theirs: u8) -> &mut Seal {
+        let Self { cipher, number, secret, before, local, seat, seals, .. } = self;
+        seals.entry((peer, theirs)).or_insert_with(|| {
             let config = SealConfig {
                 cipher: *cipher,
                 local: *local,
                 remote: peer,
-                sender: U24::truncate(0),
+                sender: seat.sender(theirs),
                 overlap: OVERLAP,
             };
             match before {
@@ -73,17 +81,20 @@ impl Seals {
     }
 
     /// Writes a datagram to `out`, which is [`Seal::OVERHEAD`] longer than it would be in the clear:
-    /// `fill` writes what follows the VXLAN header.
+    /// `fill` writes what follows the VXLAN header. Who does not know the peer's thread speaks to that of its
+    /// own number.
     pub(crate) fn write(
         &mut self,
         peer: IpAddr,
+        theirs: Option<u8>,
         vxlan: VxlanHeader,
         out: &mut [u8],
         fill: impl FnOnce(&mut [u8]),
     ) {
         let len = out.len() - VxlanHeader::LEN - Seal::OVERHEAD;
         fill(&mut out[Seal::HEADERS_LEN..][..len]);
-        if self.of(peer).seal(vxlan, out, len).is_err() {
+        let theirs = theirs.unwrap_or(self.seat.thread);
+        if self.of(peer, theirs).seal(vxlan, out, len).is_err() {
             // The key is used up, and nothing leaves in the clear: what arrives is no VXLAN.
             out.fill(0);
         }
@@ -97,10 +108,16 @@ impl Seals {
         now: Instant,
         counts: &mut SealCounts,
     ) -> Option<(VxlanHeader, Vec<u8>)> {
+        let sealed = datagram.get(VxlanHeader::LEN..).map(SealHeader::parse);
+        let from = sealed.and_then(|parsed| self.seat.opens(parsed.ok()?.0.spi));
+        let Some(theirs) = from else {
+            counts.refused += 1;
+            return None;
+        };
         let mut buffer = std::mem::take(&mut self.opened);
         buffer.clear();
         buffer.extend_from_slice(datagram);
-        let opened = self.of(peer).open(&mut buffer, now);
+        let opened = self.of(peer, theirs).open(&mut buffer, now);
         let Ok((vxlan, len)) = opened.map(|(vxlan, inside)| (vxlan, inside.len())) else {
             counts.refused += 1;
             self.opened = buffer;
@@ -124,19 +141,12 @@ impl Seals {
     }
 
     /// Another secret follows.
-    pub(crate) fn rotate(
-        &mut self,
-        number: u8,
-        file: &Path,
-        now: Instant,
-    ) -> Result<(), ConfigError> {
-        let secret = read_secret(file)?;
+    pub(crate) fn rotate(&mut self, number: u8, secret: SealSecret, now: Instant) {
         for seal in self.seals.values_mut() {
             seal.rotate(number, secret.clone(), now);
         }
         let before = (self.number, std::mem::replace(&mut self.secret, secret), now);
         (self.number, self.before) = (number, Some(before));
-        Ok(())
     }
 
     /// Does what is due.
@@ -149,7 +159,8 @@ impl Seals {
     }
 }
 
-fn read_secret(file: &Path) -> Result<SealSecret, ConfigError> {
+/// The secret in a file that only its owner reads.
+pub(crate) fn read_secret(file: &Path) -> Result<SealSecret, ConfigError> {
     let unreadable = |cause| ConfigError::Unreadable { file: PathBuf::from(file), cause };
     let mode = fs::metadata(file).map_err(unreadable)?.mode();
     let refuse = |expected: String| ConfigError::Value {

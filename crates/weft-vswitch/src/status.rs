@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use weft_ports::{Port, PortCounters};
-use weft_vpc::{DropCause, PairView, Place, PortId, SwitchCounters};
+use weft_ports::{Holdings, Port, PortCounters};
+use weft_transport::Stats;
+use weft_vpc::{DropCause, PairView, Place, PortId, SwitchCounters, Vni};
+use weft_wire::MacAddr;
 
-use crate::Daemon;
 use crate::config::{Mac, Network};
+use crate::worker::Worker;
+use crate::{Daemon, OpenError};
 
 /// A daemon at a moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,12 +24,35 @@ pub struct Status {
     pub networks: Vec<NetworkStatus>,
     /// Tenants' interfaces.
     pub ports: Vec<PortStatus>,
-    /// Pairs of interfaces that speak to each other.
+    /// Pairs of interfaces that speak to each other, the first [`PAIRS_SHOWN`](Self::PAIRS_SHOWN) of each thread.
     pub pairs: Vec<PairStatus>,
+    /// The host's threads.
+    pub threads: Vec<ThreadStatus>,
     /// What the transport did, by name.
     pub transport: BTreeMap<String, u64>,
     /// Frames and packets dropped that no port can be blamed for, by cause; zeros left out.
     pub dropped: BTreeMap<String, u64>,
+}
+
+impl Status {
+    /// Pairs that are shown of each thread: a host may have a hundred thousand, which nobody reads and which
+    /// would keep frames waiting while they are written down.
+    pub const PAIRS_SHOWN: usize = 256;
+}
+
+/// A thread that carries frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadStatus {
+    /// Ports that belong to it.
+    pub ports: usize,
+    /// Pairs of interfaces that do.
+    pub pairs: usize,
+    /// Packets of the transport with payload that it sent and received.
+    pub packets: (u64, u64),
+    /// Packets that set connections up, and others, that arrived here and belong to other threads.
+    pub redirected: (u64, u64),
+    /// Tenants' frames that it left to others.
+    pub handed_over: u64,
 }
 
 /// A tenant's network.
@@ -48,6 +74,8 @@ pub struct PortStatus {
     pub vni: u32,
     /// Its address.
     pub mac: Mac,
+    /// The thread it belongs to.
+    pub thread: u8,
     /// Whether a tenant is there.
     pub up: bool,
     /// Frames and bytes that the tenant sent.
@@ -100,96 +128,182 @@ pub struct PathStatus {
     pub in_flight: u32,
 }
 
-impl Daemon {
-    /// What it is at this moment.
-    pub fn status(&self) -> Status {
-        let stats = self.switch.transport();
-        let transport = [
-            ("data_sent", stats.data_sent),
-            ("data_received", stats.data_received),
-            ("acks_sent", stats.acks_sent),
-            ("acks_received", stats.acks_received),
-            ("fast_retransmits", stats.fast_retransmits),
-            ("timeout_retransmits", stats.timeout_retransmits),
-            ("tail_loss_probes", stats.tail_loss_probes),
-            ("spurious_retransmits", stats.spurious_retransmits),
-            ("out_of_order", stats.out_of_order),
-            ("declined", stats.declined),
-            ("shed", stats.shed),
-            ("paths_down", stats.paths_down),
-            ("paths_up", stats.paths_up),
-        ];
+/// What one thread says of itself.
+#[derive(Debug)]
+struct Snapshot {
+    stats: Stats,
+    dropped: BTreeMap<String, u64>,
+    ports: Vec<(PortId, PortSnapshot)>,
+    pairs: Vec<(PortId, PairStatus)>,
+    addresses: BTreeMap<(Vni, MacAddr), Place>,
+    thread: ThreadStatus,
+}
+
+#[derive(Debug)]
+struct PortSnapshot {
+    up: bool,
+    counted: PortCounters,
+    switched: SwitchCounters,
+    held: Holdings,
+}
+
+impl Worker {
+    fn snapshot(&self, networks: &[Vni]) -> Snapshot {
+        let (stats, handed) = (self.switch.transport(), self.switch.handed_over());
+        let address = |&vni: &Vni| {
+            self.switch.addresses(vni).map(move |(address, place, _)| ((vni, address), place))
+        };
+        let port = |(id, port): (PortId, &dyn Port)| {
+            let switched = self.switch.port_counters(id).cloned().unwrap_or_default();
+            let (up, counted, held) = (port.is_up(), port.counters(), port.holdings());
+            (id, PortSnapshot { up, counted, switched, held })
+        };
+        let pairs = self.switch.pairs().take(Status::PAIRS_SHOWN);
+        Snapshot {
+            stats: stats.clone(),
+            dropped: self.dropped(),
+            ports: self.ports.iter().map(port).collect(),
+            pairs: pairs.map(|pair| (pair.port, PairStatus::of(&pair))).collect(),
+            addresses: networks.iter().flat_map(address).collect(),
+            thread: ThreadStatus {
+                ports: self.crowd.ports().len(),
+                pairs: self.switch.pair_count(),
+                packets: (stats.data_sent, stats.data_received),
+                redirected: (handed.setups, handed.packets),
+                handed_over: handed.frames,
+            },
+        }
+    }
+
+    /// What no port can be blamed for.
+    fn dropped(&self) -> BTreeMap<String, u64> {
         let mut dropped = dropped(self.switch.counters());
         let own = [
             ("malformed", self.counters.malformed),
             ("seal_refused", self.counters.seals.refused),
             ("in_the_clear", self.counters.seals.in_the_clear),
             ("unsendable", self.counters.unsendable),
+            ("not_handed_over", self.counters.not_handed_over),
         ];
-        for (name, count) in own.into_iter().filter(|row| row.1 > 0) {
-            *dropped.entry(name.to_owned()).or_default() += count;
-        }
-        Status {
+        add_to(&mut dropped, own.map(|(name, count)| (name.to_owned(), count)));
+        dropped
+    }
+}
+
+/// Adds counts up by name, without those that are zero.
+fn add_to(sums: &mut BTreeMap<String, u64>, counts: impl IntoIterator<Item = (String, u64)>) {
+    for (name, count) in counts.into_iter().filter(|row| row.1 > 0) {
+        *sums.entry(name).or_default() += count;
+    }
+}
+
+fn transport(stats: &Stats) -> [(&'static str, u64); 13] {
+    [
+        ("data_sent", stats.data_sent),
+        ("data_received", stats.data_received),
+        ("acks_sent", stats.acks_sent),
+        ("acks_received", stats.acks_received),
+        ("fast_retransmits", stats.fast_retransmits),
+        ("timeout_retransmits", stats.timeout_retransmits),
+        ("tail_loss_probes", stats.tail_loss_probes),
+        ("spurious_retransmits", stats.spurious_retransmits),
+        ("out_of_order", stats.out_of_order),
+        ("declined", stats.declined),
+        ("shed", stats.shed),
+        ("paths_down", stats.paths_down),
+        ("paths_up", stats.paths_up),
+    ]
+}
+
+impl Daemon {
+    /// What it is at this moment.
+    ///
+    /// # Errors
+    /// One of its threads has stopped.
+    pub fn status(&self) -> Result<Status, OpenError> {
+        let vnis: Vec<_> =
+            self.config.networks.iter().filter_map(|known| known.vni().ok()).collect();
+        let threads = self.crew.ask_all(move |worker| worker.snapshot(&vnis))?;
+        let mut status = Status {
             address: self.config.host.address,
             tenant_mtu: self.config.host.tenant_mtu(),
-            networks: self
-                .config
-                .networks
-                .iter()
-                .map(|network| self.network_status(network))
-                .collect(),
-            ports: self.ports.iter().map(|(id, port)| self.port_status(id, port)).collect(),
-            pairs: self
-                .switch
-                .pairs()
-                .map(|pair| PairStatus::of(&pair, self.name(pair.port)))
-                .collect(),
-            transport: transport.map(|(name, count)| (name.to_owned(), count)).into(),
-            dropped,
+            networks: vec![],
+            ports: vec![],
+            pairs: vec![],
+            threads: threads.iter().map(|thread| thread.thread).collect(),
+            transport: BTreeMap::new(),
+            dropped: BTreeMap::new(),
+        };
+        let mut addresses = BTreeMap::new();
+        for thread in threads {
+            for (name, count) in transport(&thread.stats) {
+                *status.transport.entry(name.to_owned()).or_default() += count;
+            }
+            add_to(&mut status.dropped, thread.dropped);
+            status
+                .ports
+                .extend(thread.ports.iter().filter_map(|(id, at)| self.port_status(*id, at)));
+            status.pairs.extend(
+                thread
+                    .pairs
+                    .into_iter()
+                    .map(|(id, pair)| PairStatus { port: self.name(id), ..pair }),
+            );
+            addresses.extend(thread.addresses);
         }
+        let networks = self.config.networks.iter();
+        status.networks = networks.map(|known| self.network_status(known, &addresses)).collect();
+        let order =
+            |port: &PortStatus| self.config.ports.iter().position(|known| known.name == port.name);
+        status.ports.sort_by_cached_key(order);
+        Ok(status)
     }
 
-    fn name(&self, port: PortId) -> &str {
-        self.names.get(&port).map_or("", |options| &options.name)
+    fn name(&self, port: PortId) -> String {
+        self.ports.get(&port).map_or_else(String::new, |(_, options)| options.name.clone())
     }
 
-    fn network_status(&self, network: &Network) -> NetworkStatus {
+    fn network_status(
+        &self,
+        network: &Network,
+        addresses: &BTreeMap<(Vni, MacAddr), Place>,
+    ) -> NetworkStatus {
         let vni = network.vni().expect("checked when it was set");
-        let place = |place| match place {
-            Place::Port(port) => self.name(port).to_owned(),
+        let place = |place: &Place| match place {
+            Place::Port(port) => self.name(*port),
             Place::Peer(peer) => IpAddr::to_string(&peer.ip()),
         };
-        let addresses = self.switch.addresses(vni);
+        let own = addresses.range((vni, MacAddr([0; 6]))..=(vni, MacAddr([0xff; 6])));
         NetworkStatus {
             network: network.clone(),
-            addresses: addresses.map(|(mac, at, _)| (Mac(mac), place(at))).collect(),
+            addresses: own.map(|(&(_, mac), at)| (Mac(mac), place(at))).collect(),
         }
     }
 
-    fn port_status(&self, id: PortId, port: &dyn Port) -> PortStatus {
-        let options = &self.names[&id];
-        let counted = port.counters();
-        let switched = self.switch.port_counters(id).cloned().unwrap_or_default();
-        let mut dropped = dropped(&switched);
-        dropped.extend(dropped_by_port(&counted));
-        let held = port.holdings();
-        PortStatus {
+    fn port_status(&self, id: PortId, port: &PortSnapshot) -> Option<PortStatus> {
+        let (thread, options) = self.ports.get(&id)?;
+        let PortSnapshot { up, counted, switched, held } = port;
+        let mut dropped = dropped(switched);
+        dropped.extend(dropped_by_port(counted));
+        Some(PortStatus {
             name: options.name.clone(),
             vni: options.vni,
             mac: options.mac,
-            up: port.is_up(),
+            thread: *thread,
+            up: *up,
             sent: (counted.sent_frames, counted.sent_bytes),
             received: (counted.received_frames, counted.received_bytes),
             carried: (switched.reliable_sent, switched.plain_sent, switched.local_sent),
             declined: switched.declined,
             dropped,
             held: (held.taken, held.claimed),
-        }
+        })
     }
 }
 
 impl PairStatus {
-    pub(crate) fn of(pair: &PairView<'_>, port: &str) -> Self {
+    /// Without its port's name, which threads do not know.
+    fn of(pair: &PairView<'_>) -> Self {
         let flow = pair.flow;
         let paths = flow.and_then(|flow| flow.paths);
         let path = |paths: &weft_transport::path::Paths, id| PathStatus {
@@ -201,7 +315,7 @@ impl PairStatus {
         };
         Self {
             vni: pair.vni.get(),
-            port: port.to_owned(),
+            port: String::new(),
             remote: Mac(pair.remote),
             peer: pair.peer.ip(),
             up: pair.up,

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use crate::redirect::Seat;
 use crate::seals::{SealCounts, Seals};
 use weft_agent::udp::Outbox;
 use weft_transport::Arrival;
@@ -16,10 +17,10 @@ fn header(vni: Vni, next: VxlanNext) -> VxlanHeader {
 }
 
 /// Lays a datagram out for sending, encrypted if that is asked for: `len` bytes behind the VXLAN
-/// header, which `fill` writes.
+/// header, which `fill` writes. `theirs` is the thread of the other host that it is for.
 fn push(
     link: &mut Link<'_>,
-    to: &SocketAddr,
+    (to, theirs): (&SocketAddr, Option<u8>),
     path: u16,
     vxlan: VxlanHeader,
     len: usize,
@@ -28,9 +29,10 @@ fn push(
     let overhead = if link.seals.is_some() { Seal::OVERHEAD } else { 0 };
     // A tenant with jumbo frames in a network without them; the kernel would refuse it too.
     let Ok(size) = u16::try_from(VxlanHeader::LEN + overhead + len) else { return };
-    let seals = &mut *link.seals;
-    link.outbox.push(to, path, size, |out| match seals {
-        Some(seals) => seals.write(to.ip(), vxlan, out, fill),
+    let Link { outbox, seals, seat, paths } = link;
+    let socket = u16::from(seat.group(theirs)) * *paths + path % *paths;
+    outbox.push(to, socket, size, |out| match seals {
+        Some(seals) => seals.write(to.ip(), theirs, vxlan, out, fill),
         None => {
             vxlan.emit(out);
             fill(&mut out[VxlanHeader::LEN..]);
@@ -43,6 +45,9 @@ fn push(
 pub(crate) struct Link<'a> {
     pub(crate) outbox: &'a mut Outbox,
     pub(crate) seals: &'a mut Option<Seals>,
+    pub(crate) seat: Seat,
+    /// Source ports to each thread of another host.
+    pub(crate) paths: u16,
 }
 
 /// Datagrams that were no packets of this overlay.
@@ -52,6 +57,8 @@ pub(crate) struct Counters {
     /// Frames that could not be sent as they are: a header that does not fit, or too long for
     /// the network.
     pub(crate) unsendable: u64,
+    /// What another thread of this host had no room for.
+    pub(crate) not_handed_over: u64,
     pub(crate) seals: SealCounts,
 }
 
@@ -60,7 +67,8 @@ pub(crate) fn push_packet(link: &mut Link<'_>, leaving: &Leaving<'_>, tenants: &
     let headers = leaving.packet.len();
     let len = headers + usize::from(leaving.payload_len());
     let (departure, vxlan) = (leaving.departure, header(leaving.vni, VxlanNext::Weft));
-    push(link, &departure.to, departure.path.0, vxlan, len, |out| {
+    let to = (&departure.to, leaving.peer_thread());
+    push(link, to, departure.path.0, vxlan, len, |out| {
         leaving.packet.emit(out);
         leaving.read(tenants, &mut out[headers..]);
     });
@@ -133,7 +141,6 @@ impl PlainSender {
     pub(crate) fn send(
         &mut self,
         plain: &Plain,
-        paths: u16,
         link: &mut Link<'_>,
         tenants: &mut impl Tenants,
         counters: &mut Counters,
@@ -141,16 +148,16 @@ impl PlainSender {
         self.frame.resize(plain.len as usize, 0);
         tenants.read(plain.port, plain.token, 0, &mut self.frame, Reading::First);
         tenants.release(plain.port, plain.token);
-        if self.lay_out(plain, paths, link).is_none() {
+        if self.lay_out(plain, link).is_none() {
             counters.unsendable += 1;
         }
     }
 
     /// `None` for a frame whose virtio-net header does not fit it.
-    fn lay_out(&mut self, plain: &Plain, paths: u16, link: &mut Link<'_>) -> Option<()> {
+    fn lay_out(&mut self, plain: &Plain, link: &mut Link<'_>) -> Option<()> {
         let (virtio, frame) = Frame::parse_virtio(&self.frame, self.frame.len()).ok()?;
         let offload = Offload::check(&virtio, &frame).ok()?;
-        let path = path_of(&frame, paths);
+        let path = path_of(&frame, link.paths);
         let ethernet = &mut self.frame[VirtioNetHeader::LEN..];
         let Some(segmentation) = offload.segmentation else {
             if let Some(partial) = offload.checksum {
@@ -171,7 +178,7 @@ impl PlainSender {
 fn push_plain(plain: &Plain, path: u16, ethernet: &[u8], link: &mut Link<'_>) {
     let vxlan = header(plain.vni, VxlanNext::Frame);
     for to in &plain.to {
-        push(link, to, path, vxlan, ethernet.len(), |out| out.copy_from_slice(ethernet));
+        push(link, (to, None), path, vxlan, ethernet.len(), |out| out.copy_from_slice(ethernet));
     }
 }
 
@@ -202,7 +209,8 @@ mod tests {
         fs::write(&file, "07".repeat(32)).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         let options = SealOptions { secret: file.clone(), number: 2, cipher: "aes-128-gcm".into() };
-        let seals = Seals::open(&options, [192, 0, 2, 1].into()).unwrap();
+        let seals =
+            Seals::open(&options, [192, 0, 2, 1].into(), Seat { thread: 0, threads: 1 }).unwrap();
         fs::remove_file(&file).unwrap();
         seals
     }

@@ -71,6 +71,9 @@ fn what_is_wrong_is_named() {
     for (old, new, words) in [
         ("mtu = 1500", "mtus = 1500", &["mtus", "mtu"][..]),
         ("mtu = 1500", "congestion = \"swft\"", &["host.congestion", "swift"]),
+        ("mtu = 1500", "threads = 0", &["host.threads", "1 to 64"]),
+        ("mtu = 1500", "threads = 65", &["host.threads", "65"]),
+        ("mtu = 1500", "threads = 64\npaths = 1024", &["host.paths", "1024"]),
         ("vni = 100\npeers", "vni = 16777216\npeers", &["network.vni", "16777215"]),
         ("\"10.2.0.2\"]", "\"10.1.0.2\"]", &["network.peers", "other hosts"]),
         ("name = \"guest\"", "name = \"web\"", &["port.name", "web"]),

@@ -10,6 +10,7 @@ use crate::openmetrics::{self, Counters, counters, gauges};
 /// The status as one text.
 pub(super) fn text(status: &Status) -> String {
     let mut registry = Registry::with_prefix("weft_vpc");
+    threads(status, &mut registry);
     ports(status, &mut registry);
     pairs(status, &mut registry);
     let transport = counters(&mut registry, "transport", "What the transport did, by name");
@@ -22,6 +23,35 @@ pub(super) fn text(status: &Status) -> String {
 fn by_name(family: &Counters, label: &'static str, counts: &BTreeMap<String, u64>) {
     for (name, &count) in counts {
         family.get_or_create(&vec![(label, name.clone())]).inc_by(count);
+    }
+}
+
+fn threads(status: &Status, registry: &mut Registry) {
+    let ports = gauges(registry, "thread_ports", "Ports that belong to a thread");
+    let pairs = gauges(registry, "thread_pairs", "Pairs of interfaces that belong to a thread");
+    let packets =
+        counters(registry, "thread_packets", "Packets with payload of a thread, by direction");
+    let redirected = counters(
+        registry,
+        "thread_redirected",
+        "What arrived at a thread and belongs to another, by what it is",
+    );
+    for (number, thread) in status.threads.iter().enumerate() {
+        let with = |more: Option<(&'static str, &str)>| {
+            let mut labels = vec![("thread", number.to_string())];
+            labels.extend(more.map(|(label, value)| (label, value.to_owned())));
+            labels
+        };
+        ports.get_or_create(&with(None)).set(thread.ports as f64);
+        pairs.get_or_create(&with(None)).set(thread.pairs as f64);
+        for (way, count) in [("sent", thread.packets.0), ("received", thread.packets.1)] {
+            packets.get_or_create(&with(Some(("direction", way)))).inc_by(count);
+        }
+        let (setups, others) = thread.redirected;
+        for (kind, count) in [("setup", setups), ("packet", others), ("frame", thread.handed_over)]
+        {
+            redirected.get_or_create(&with(Some(("kind", kind)))).inc_by(count);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use weft_report::{Cell, Column, Table};
-use weft_vswitch::{PairStatus, PathStatus, PortStatus, Status};
+use weft_vswitch::{PairStatus, PathStatus, PortStatus, Status, ThreadStatus};
 
 use crate::output::{Output, render};
 
@@ -24,11 +24,20 @@ pub(super) fn status(status: &Status, output: Output) -> Result<()> {
             let peers = if peers.is_empty() { "nobody".into() } else { peers.join(", ") };
             writeln!(text, "network {}: {how}, with {peers}", network.vni).expect("a string");
         }
-        let sections =
-            [port_table(&status.ports), pair_table(&status.pairs), path_table(&status.pairs)];
+        let sections = [
+            thread_table(&status.threads),
+            port_table(&status.ports),
+            pair_table(&status.pairs),
+            path_table(&status.pairs),
+        ];
         for table in sections.iter().filter(|table| !table.is_empty()) {
             text.push('\n');
             text.push_str(&render(table));
+        }
+        let pairs: usize = status.threads.iter().map(|thread| thread.pairs).sum();
+        if pairs > status.pairs.len() {
+            writeln!(text, "\n{} of {pairs} pairs are shown", status.pairs.len())
+                .expect("a string");
         }
         let [sent, fast, timeouts, spurious] =
             ["data_sent", "fast_retransmits", "timeout_retransmits", "spurious_retransmits"]
@@ -70,6 +79,31 @@ fn count(count: u64) -> Cell {
 
 fn state(up: bool) -> Cell {
     text(if up { "up" } else { "down" })
+}
+
+/// Nothing where there is only one.
+fn thread_table(threads: &[ThreadStatus]) -> Table {
+    let mut table = Table::new(vec![
+        Column::number("thread", "thread"),
+        Column::number("ports", "ports"),
+        Column::number("pairs", "pairs"),
+        Column::number("sent", "sent"),
+        Column::number("received", "received"),
+        Column::number("redirected", "redirected"),
+        Column::number("handed over", "handed_over"),
+    ]);
+    for (number, thread) in threads.iter().enumerate().filter(|_| threads.len() > 1) {
+        table.push(vec![
+            count(number as u64),
+            count(thread.ports as u64),
+            count(thread.pairs as u64),
+            count(thread.packets.0),
+            count(thread.packets.1),
+            count(thread.redirected.0 + thread.redirected.1),
+            count(thread.handed_over),
+        ]);
+    }
+    table
 }
 
 fn port_table(ports: &[PortStatus]) -> Table {

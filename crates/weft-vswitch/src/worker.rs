@@ -1,0 +1,309 @@
+//! One thread's loop between tenants' ports, its switch and its sockets. Everything in it is its own: a port
+//! belongs to one thread, and so do its connections, its rules and its counters.
+
+use std::io;
+
+use weft_agent::Clock;
+use weft_agent::udp::Sockets;
+use weft_ports::Port;
+use weft_trace::pcapng;
+use weft_transport::Arrival;
+use weft_units::{Duration, Instant};
+use weft_vpc::{Frame, PortId, Reading, Switch, Tenants};
+use weft_wire::{Packet, VirtioNetHeader};
+
+use crate::crowd::Crowd;
+use crate::post::{Letterbox, Mail, Post};
+use crate::redirect::Seat;
+use crate::seals::Seals;
+use crate::tenants::Ports;
+use crate::underlay::{self, Link, PlainSender};
+use crate::wait::wait;
+
+/// Frames taken from one port before others have their turn.
+const FRAMES_A_TURN: usize = 64;
+
+/// Packets taken from the switch before the sockets are looked at again.
+const PACKETS_A_TURN: usize = 176;
+
+/// What others sent that is looked at before the sockets are.
+const MAIL_A_TURN: usize = 256;
+
+/// How often ports are looked after without being asked.
+const ATTEND_EVERY: Duration = Duration::from_secs(1);
+
+/// How often it is looked for buffers held too long.
+const GIVE_BACK_EVERY: Duration = Duration::from_millis(4);
+
+/// Three retransmission timeouts (BIFROST, section 7.4): what a guest's buffer is held for at most.
+const OVERDUE: Duration = Duration::from_millis(28);
+
+/// A thread's part of the overlay.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) seat: Seat,
+    /// UDP source ports to each of another host's threads.
+    pub(crate) paths: u16,
+    pub(crate) switch: Switch,
+    pub(crate) sockets: Sockets,
+    pub(crate) ports: Ports,
+    pub(crate) crowd: Crowd,
+    /// Room for the ports that frames are taken from in a turn.
+    eager: Vec<PortId>,
+    pub(crate) plain: PlainSender,
+    pub(crate) seals: Option<Seals>,
+    pub(crate) counters: underlay::Counters,
+    pub(crate) letterbox: Letterbox,
+    pub(crate) post: Post,
+    /// Whether it knows everything that it was configured to: until then nothing is taken from the sockets, so that
+    /// what comes early is not judged by half of the rules.
+    pub(crate) carries: bool,
+    attended: Instant,
+    gave_back: Instant,
+    clock: Clock,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        (seat, paths): (Seat, u16),
+        crowd: Crowd,
+        switch: Switch,
+        sockets: Sockets,
+        seals: Option<Seals>,
+        (letterbox, post): (Letterbox, Post),
+    ) -> Self {
+        Self {
+            seat,
+            paths,
+            switch,
+            sockets,
+            ports: Ports::default(),
+            crowd,
+            eager: vec![],
+            plain: PlainSender::default(),
+            seals,
+            counters: underlay::Counters::default(),
+            letterbox,
+            post,
+            carries: false,
+            attended: Instant::EPOCH,
+            gave_back: Instant::EPOCH,
+            clock: Clock,
+        }
+    }
+
+    /// Takes turns until `stop` says so.
+    ///
+    /// # Errors
+    /// The kernel refuses to wait.
+    pub(crate) fn run(&mut self, stop: impl Fn() -> bool) -> io::Result<()> {
+        while !stop() {
+            if !self.carries {
+                // Whoever stops it sends an order as well.
+                let Some(mail) = self.letterbox.wait() else { return Ok(()) };
+                self.take(self.clock.now(), mail);
+            } else if !self.turn() {
+                self.sleep()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a port over.
+    ///
+    /// # Errors
+    /// The kernel watches no more of them.
+    pub(crate) fn add_port(&mut self, id: PortId, port: Box<dyn Port>) -> io::Result<()> {
+        self.crowd.add(id, port.fd())?;
+        self.ports.insert(id, port);
+        Ok(())
+    }
+
+    /// Lets a port go: what it holds goes back to its tenant.
+    pub(crate) fn remove_port(&mut self, id: PortId) {
+        self.switch.remove_port(self.clock.now(), id, &mut self.ports);
+        if let Some(port) = self.ports.remove(id) {
+            self.crowd.remove(id, port.fd());
+        }
+    }
+
+    /// Takes one turn without blocking; whether anything happened.
+    fn turn(&mut self) -> bool {
+        let received = self.take_datagrams();
+        let now = self.clock.now();
+        let read = self.take_mail(now);
+        let taken = self.take_frames(now);
+        self.switch.handle_timeout(now, &mut self.ports);
+        let sent = self.send(now);
+        let handed = self.hand_over();
+        if now.since(self.attended) >= ATTEND_EVERY {
+            self.attended = now;
+            self.attend(now);
+            self.ports.flush_captures();
+            self.post.tidy();
+        }
+        self.give_back(now);
+        self.ports.flush();
+        received + read + taken + sent + handed > 0
+    }
+
+    fn take_datagrams(&mut self) -> usize {
+        let Ok(messages) = self.sockets.inbox.receive() else { return 0 };
+        let now = self.clock.now();
+        for index in 0..messages {
+            let received = self.sockets.inbox.message(index);
+            let arrival = Arrival {
+                from: received.from,
+                received_at: now,
+                congestion_experienced: received.congestion_experienced,
+                hops: received.hops,
+            };
+            for datagram in received.datagrams() {
+                let (switch, tenants) = (&mut self.switch, &mut self.ports);
+                let (seals, counters) = (&mut self.seals, &mut self.counters);
+                underlay::take_datagram(switch, now, &arrival, datagram, tenants, seals, counters);
+            }
+        }
+        messages
+    }
+
+    /// Does what it is asked, and takes what others leave to it.
+    fn take_mail(&mut self, now: Instant) -> usize {
+        let mut read = 0;
+        while read < MAIL_A_TURN
+            && let Some(mail) = self.letterbox.next()
+        {
+            read += 1;
+            self.take(now, mail);
+        }
+        read
+    }
+
+    fn take(&mut self, now: Instant, mail: Mail) {
+        match mail {
+            Mail::Order(order) => order(self),
+            Mail::Handover(handover, counted) => {
+                self.switch.handle_handover(now, handover, &mut self.ports);
+                drop(counted);
+            }
+        }
+    }
+
+    /// Takes what tenants sent.
+    fn take_frames(&mut self, now: Instant) -> usize {
+        let mut head = [0; VirtioNetHeader::LEN + Frame::LOOK_AHEAD];
+        let mut taken = 0;
+        if !self.crowd.is_small() {
+            self.attend_to_ready(now);
+        }
+        let mut eager = std::mem::take(&mut self.eager);
+        self.crowd.eager(&mut eager);
+        for &id in &eager {
+            for _ in 0..FRAMES_A_TURN {
+                let Some(sent) = self.ports.with(id, |port| port.take(now)) else {
+                    self.crowd.rest(id);
+                    break;
+                };
+                taken += 1;
+                let known = head.len().min(sent.len as usize);
+                let head = &mut head[..known];
+                self.ports.read(id, sent.token, 0, head, Reading::First);
+                self.ports.note(id, pcapng::Direction::Out, head, sent.len);
+                let (switch, tenants) = (&mut self.switch, &mut self.ports);
+                switch.handle_frame(now, id, sent.token, sent.len, head, tenants);
+            }
+        }
+        self.eager = eager;
+        taken
+    }
+
+    /// Serves the ports of a crowd that want something.
+    fn attend_to_ready(&mut self, now: Instant) {
+        for id in self.crowd.look() {
+            self.ports.with(id, |port| port.attend(now));
+        }
+    }
+
+    fn send(&mut self, now: Instant) -> usize {
+        let Self { seat, paths, .. } = *self;
+        let mut link =
+            Link { outbox: &mut self.sockets.outbox, seals: &mut self.seals, seat, paths };
+        let tenants = &mut self.ports;
+        // What the kernel has no room for waits; asking the switch for more would only let it pile up.
+        let room = PACKETS_A_TURN.saturating_sub(link.outbox.waiting());
+        let mut packet = Packet::default();
+        let mut sent = self.switch.poll_burst(now, room, &mut packet, |leaving| {
+            underlay::push_packet(&mut link, leaving, tenants);
+        });
+        while link.outbox.waiting() < PACKETS_A_TURN {
+            let Some(plain) = self.switch.poll_plain() else { break };
+            self.plain.send(&plain, &mut link, tenants, &mut self.counters);
+            sent += 1;
+        }
+        link.outbox.flush();
+        sent
+    }
+
+    /// Leaves to other threads what is theirs.
+    fn hand_over(&mut self) -> usize {
+        let mut handed = 0;
+        while let Some((thread, handover)) = self.switch.poll_handover() {
+            handed += 1;
+            self.counters.not_handed_over += u64::from(!self.post.bring(thread, handover));
+        }
+        handed
+    }
+
+    fn attend(&mut self, now: Instant) {
+        if let Some(seals) = &mut self.seals {
+            seals.handle_timeout(now);
+        }
+        for &id in self.crowd.ports() {
+            self.ports.with(id, |port| port.attend(now));
+        }
+    }
+
+    /// Gives tenants the buffers back that they have waited too long for.
+    fn give_back(&mut self, now: Instant) {
+        if now.since(self.gave_back) >= GIVE_BACK_EVERY {
+            self.gave_back = now;
+            self.ports.iter_mut().for_each(|(_, port)| {
+                port.release_overdue(now, OVERDUE);
+            });
+        }
+    }
+
+    fn sleep(&mut self) -> io::Result<()> {
+        self.letterbox.bell.begin_sleep();
+        let now = self.clock.now();
+        if self.take_mail(now) > 0 {
+            self.letterbox.bell.end_sleep();
+            return Ok(());
+        }
+        let until = self.switch.poll_timeout();
+        let own = [self.sockets.readable(), self.letterbox.bell.as_fd()];
+        let blocked = self.sockets.outbox.blocked();
+        if !self.crowd.is_small() {
+            // The next turn begins with a look at who has something.
+            let woken = wait(now, until, own.into_iter().chain([self.crowd.as_fd()]), blocked);
+            self.letterbox.bell.end_sleep();
+            return woken.map(drop);
+        }
+        let ports = self.ports.iter().map(|(_, port)| port.fd());
+        let ready = wait(now, until, ports.chain(own), blocked);
+        self.letterbox.bell.end_sleep();
+        let now = self.clock.now();
+        for (id, _) in self.ports.ids().into_iter().zip(ready?).filter(|(_, ready)| *ready) {
+            self.ports.with(id, |port| port.attend(now));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        for (_, port) in self.ports.iter_mut() {
+            port.settle();
+        }
+    }
+}
