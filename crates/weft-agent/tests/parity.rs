@@ -120,6 +120,7 @@ fn simulate(seed: u64) -> [Vec<Said>; 2] {
         messages: None,
         jitter: SimSpan::from_picos(1000),
         nic_packets: 4,
+        bond: false,
         reroute_after: None,
     };
     let mut world = World::new(topology, config, Seed(seed)).expect("valid");

@@ -85,6 +85,7 @@ fn run(hosts: u32, tiers: u32, gbps: u64, kind: Kind) {
         messages: None,
         jitter: SimSpan::from_picos(100_000),
         nic_packets: 4,
+        bond: false,
         reroute_after: None,
     };
     let mut world = World::new(topology, config, Seed(1)).expect("valid");

@@ -348,6 +348,29 @@ mod tests {
     }
 
     #[test]
+    fn bonded_hosts_deal_connections_to_their_ports() {
+        let fill = |bond: bool, seed: u64| {
+            let text = format!(
+                r#"
+                topology = {{ kind = "hpn", segments = 1, servers_per_segment = 2, rails = 1, aggregations = 1 }}
+                transport = {{ policy = "single", paths = 128 }}
+                host = {{ bond = {bond} }}
+                [[workload]]
+                kind = "pairs"
+                pairs = [[0, 1]]
+                connections = 2
+                size = "4MB"
+                "#
+            );
+            let scenario = Scenario::parse(&text, Path::new("")).unwrap();
+            run(&scenario, Seed(seed)).unwrap().goodput.total_gbps
+        };
+        // Two ports of 200 Gb/s. A single path of 128 is on either, and both on one for some seed.
+        assert!((1..9).all(|seed| fill(true, seed) > 300.0));
+        assert!((1..9).any(|seed| fill(false, seed) < 200.0));
+    }
+
+    #[test]
     fn slow_uplinks_are_told_from_fast_ones() {
         let text = r#"
             transport = { policy = "oblivious", congestion = "fixed-window" }

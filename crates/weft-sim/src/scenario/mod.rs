@@ -115,6 +115,9 @@ pub struct HostConfig {
     pub jitter: Duration,
     /// A port takes packets from the engine until it has this many to send.
     pub nic_packets: u16,
+    /// A connection keeps to one port, and a host deals its connections to its ports in turn, as bonded
+    /// NICs do with queue pairs. Without it the paths of every connection are dealt to all ports.
+    pub bond: bool,
 }
 
 impl Default for HostConfig {
@@ -124,6 +127,7 @@ impl Default for HostConfig {
             place_delay: Duration::ZERO,
             jitter: Duration::from_nanos(100),
             nic_packets: 4,
+            bond: false,
         }
     }
 }
@@ -310,7 +314,7 @@ impl Scenario {
     /// # Errors
     /// The transport's settings are out of range.
     pub fn world_config(&self, topology: &Topology) -> Result<WorldConfig, ScenarioError> {
-        let HostConfig { handshake, place_delay, jitter, nic_packets } = self.host;
+        let HostConfig { handshake, place_delay, jitter, nic_packets, bond } = self.host;
         Ok(WorldConfig {
             transport: self.transport.resolve(topology)?,
             fabric: FabricConfig {
@@ -327,6 +331,7 @@ impl Scenario {
             messages: self.messages.clone().map(|messages| messages.0),
             jitter: SimSpan::from(jitter),
             nic_packets,
+            bond,
             reroute_after: self.run.reroute_after,
         })
     }

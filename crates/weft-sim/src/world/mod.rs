@@ -58,6 +58,8 @@ pub struct WorldConfig {
     pub jitter: SimSpan,
     /// A host's port takes packets from the engine until it has this many to send.
     pub nic_packets: u16,
+    /// A connection keeps to one of its host's ports; otherwise its paths are dealt to all.
+    pub bond: bool,
     /// How long the control plane needs to route around a failure; `None` never does.
     pub reroute_after: Option<Duration>,
 }

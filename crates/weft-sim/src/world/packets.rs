@@ -296,7 +296,11 @@ impl Network {
         let destination = destination.unwrap_or(node);
         let tuple = nic::five_tuple(node, destination, source_port);
         let hash = self.fabric.hash().base(&tuple);
-        let index = usize::from(departure.path.0) % host.ports.len();
+        let index = match departure.connection {
+            Some(connection) if self.config.bond => connection.0 as usize,
+            _ => usize::from(departure.path.0),
+        };
+        let index = index % host.ports.len();
         let link = host.ports[index].link;
         let hop = Hop::new(packet, node, destination, hash, size);
         let hop = if is_data { hop } else { hop.as_control() };
