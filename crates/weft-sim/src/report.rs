@@ -8,7 +8,7 @@ use weft_transport::{DropReason, Stats};
 
 use crate::measure::{Distribution, FlowReport, Goodput, PfcReport, PortReport, QueueReport};
 use crate::pcie::PcieReport;
-use crate::workload::Iteration;
+use crate::workload::{Iteration, Shares};
 
 /// What a run found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -222,6 +222,7 @@ impl Report {
             ("Flows", self.flow_table()),
             ("Slowdown by size", self.size_table()),
             ("Collectives", self.collective_table()),
+            ("Training", self.training_table()),
             ("Queues", self.queue_table()),
             ("Links", self.tier_table()),
             ("Leaf uplinks", self.port_table()),
@@ -357,6 +358,33 @@ impl Report {
                 decimal(workload.bus_gbps.min, 2),
                 decimal(workload.bus_gbps.max, 2),
             ]);
+        }
+        table
+    }
+
+    fn training_table(&self) -> Table {
+        let mut columns = vec![Column::text("workload", "workload")];
+        for (heading, key) in [
+            ("iteration us", "time_us"),
+            ("computing %", "computing"),
+            ("exposed %", "exposed"),
+            ("TP %", "tensor"),
+            ("PP %", "pipeline"),
+            ("DP %", "data"),
+            ("EP %", "expert"),
+        ] {
+            columns.push(Column::number(heading, key));
+        }
+        let mut table = Table::new(columns);
+        for workload in &self.workloads {
+            for Iteration { time_us, shares, .. } in &workload.iterations {
+                let Some(shares) = shares else { continue };
+                let Shares { exposed, computing, tensor, pipeline, data, expert } = *shares;
+                let parts = [computing, exposed, tensor, pipeline, data, expert];
+                let mut row = vec![workload.kind.into(), decimal(*time_us, 1)];
+                row.extend(parts.map(|share| decimal(100.0 * share, 2)));
+                table.push(row);
+            }
         }
         table
     }

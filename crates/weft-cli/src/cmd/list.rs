@@ -89,6 +89,11 @@ const KINDS: &[Kind] = &[
         entries: rows!(weft_sim::workload::sizes::Published),
     },
     Kind {
+        name: "models",
+        about: "models whose training can be simulated",
+        entries: rows!(weft_sim::workload::Model),
+    },
+    Kind {
         name: "faults",
         about: "what can go wrong in a simulation",
         entries: rows!(weft_sim::fault::Kind),

@@ -196,6 +196,7 @@ impl CollectiveMix {
             start_us: began.since(SimTime::EPOCH).as_micros_f64(),
             time_us: took.as_micros_f64(),
             bus_gbps: bits / took.as_secs_f64() / 1e9,
+            shares: None,
         });
         self.pause(group, session.now(), session);
     }

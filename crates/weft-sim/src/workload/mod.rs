@@ -22,6 +22,7 @@ mod flows;
 mod hosts;
 mod incast;
 mod pairs;
+mod parallel_training;
 mod permutation;
 mod poisson;
 mod ring_all_reduce;
@@ -40,6 +41,9 @@ pub use flows::{Connections, Flow, Flows};
 pub use hosts::HostSet;
 pub use incast::Config as Incast;
 pub use pairs::Config as Pairs;
+pub use parallel_training::{
+    Config as ParallelTraining, Load, Model, Placement, ServerConfig, Sharding, Shares,
+};
 pub use permutation::Config as Permutation;
 pub use poisson::{Config as Poisson, LoadOf};
 pub use ring_all_reduce::{Config as RingAllReduce, Iteration, RingOrder};
@@ -214,6 +218,7 @@ workloads! {
     AllToAll => all_to_all, "all-to-all", "every host sends to every other";
     RingAllReduce => ring_all_reduce, "ring-all-reduce", "2(N-1) steps around a ring, each waiting for the one before";
     Training => training, "training", "rounds of computing and collectives, with a barrier after each";
+    ParallelTraining => parallel_training, "parallel-training", "iterations of a model split by tensor, pipeline, data and expert parallelism";
     Rounds => rounds, "rounds", "chosen pairs exchange flows, round after round, with a barrier after each";
     CollectiveMix => collective_mix, "collective-mix", "groups that all-reduce, all-gather and reduce-scatter at random times, of random sizes";
     Background => background, "background", "steady or bursty load between random pairs, for as long as the run lasts";

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
 use weft_units::{ByteCount, Duration, Seed};
 
-use super::{HostSet, Recipe, Setting, Workload, WorkloadError, at_least_one};
+use super::{HostSet, Recipe, Setting, Shares, Workload, WorkloadError, at_least_one};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, Notice, Order, Side};
 use crate::world::Session;
@@ -82,6 +82,9 @@ pub struct Iteration {
     /// What each rank sent by time, Gb/s: of an all-reduce 2(N-1)/N times its size, as nccl-tests
     /// reports it.
     pub bus_gbps: f64,
+    /// What the time went into, where it was a model's training.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shares: Option<Shares>,
 }
 
 impl Recipe for Config {
@@ -241,6 +244,7 @@ impl AllReduce {
             start_us: self.started.since(SimTime::EPOCH).as_micros_f64(),
             time_us: took.as_micros_f64(),
             bus_gbps: bits / took.as_secs_f64() / 1e9,
+            shares: None,
         });
         if !self.has_all() {
             self.next(session);

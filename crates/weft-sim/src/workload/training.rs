@@ -161,6 +161,7 @@ impl Training {
             start_us: self.began.since(SimTime::EPOCH).as_micros_f64(),
             time_us: took.as_micros_f64(),
             bus_gbps: bits / took.as_secs_f64() / 1e9,
+            shares: None,
         });
         if !self.has_all() {
             session.wake(self.latest + SimSpan::from(self.config.compute), 0);

@@ -1,0 +1,242 @@
+//! What ranks exchange: which collectives, among which groups, of how many bytes.
+
+use std::sync::Arc;
+
+use weft_plan::collective::{
+    Schedule, all_gather_ring, all_reduce_ring, all_to_all, reduce_scatter_ring,
+};
+
+use super::grid::{Grid, Groups};
+use super::model::{Load, Sharding};
+use crate::workload::WorkloadError;
+
+/// A schedule has a step for every pair of ranks.
+const MOST_MEMBERS: usize = 2048;
+
+/// Which kind of parallelism an exchange is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Parallelism {
+    Tensor,
+    Pipeline,
+    Data,
+    Expert,
+}
+
+/// What ranks do together: phases, one after another.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub kind: Parallelism,
+    pub phases: Vec<Phase>,
+}
+
+/// One phase of an exchange.
+#[derive(Debug)]
+pub(super) struct Phase {
+    pub with: With,
+    /// Bytes of all messages that a rank's buffer is cut into.
+    pub bytes: u64,
+}
+
+/// With whom.
+#[derive(Debug)]
+pub(super) enum With {
+    /// A group, named by its place in the plan's groups, by the planner's schedule.
+    Group(usize, Arc<Schedule>),
+    /// Sends to the next stage, or back to the one before.
+    Send { forward: bool },
+    /// Receives what that stage sends.
+    Receive { forward: bool },
+}
+
+/// The collectives that training has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Collective {
+    AllReduce,
+    ReduceScatter,
+    AllGather,
+    AllToAll,
+}
+
+impl Collective {
+    fn schedule(self, ranks: usize) -> Arc<Schedule> {
+        let order: Vec<usize> = (0..ranks).collect();
+        Arc::new(match self {
+            Self::AllReduce => all_reduce_ring(&order),
+            Self::ReduceScatter => reduce_scatter_ring(&order),
+            Self::AllGather => all_gather_ring(&order),
+            Self::AllToAll => all_to_all(ranks),
+        })
+    }
+}
+
+/// Ranks that have the same thing, in whole groups and, where it can be, by server.
+#[derive(Clone, Copy, Debug)]
+struct Axis {
+    whole: usize,
+    /// Those of a server and those across, with how many of a server there are.
+    split: Option<(usize, usize, u64)>,
+}
+
+/// What is exchanged in a stage, where anything is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Exchanges {
+    pub reduce: Option<usize>,
+    pub tokens: Option<usize>,
+    pub handed_on: Option<[usize; 4]>,
+    pub gradients: [Option<usize>; 2],
+    pub parameters: [Option<usize>; 2],
+}
+
+/// Gathers groups and exchanges, and a schedule once for all groups of a size.
+#[derive(Debug, Default)]
+pub(super) struct Planner {
+    pub groups: Vec<Groups>,
+    pub exchanges: Vec<Exchange>,
+    schedules: Vec<(Collective, usize, Arc<Schedule>)>,
+}
+
+impl Planner {
+    /// The exchanges of every stage.
+    ///
+    /// # Errors
+    /// A group is too large for a schedule.
+    pub(super) fn exchanges(
+        &mut self,
+        grid: Grid,
+        load: &Load,
+        layers: u32,
+        gpus: u32,
+    ) -> Result<Exchanges, WorkloadError> {
+        let units = u64::from(layers) * u64::from(load.micro_batches);
+        let tensor = self.axis(grid.tensor_groups(), gpus);
+        let reduce = self.collective(
+            Parallelism::Tensor,
+            tensor,
+            Collective::AllReduce,
+            load.tensor.0.div_ceil(4 * units),
+        )?;
+        let expert = self.axis(grid.expert_groups(), gpus);
+        let whole = Axis { split: None, ..expert };
+        let tokens = self.collective(
+            Parallelism::Expert,
+            whole,
+            Collective::AllToAll,
+            load.tokens.0.div_ceil(units),
+        )?;
+        let replicas = [grid.data_groups(), grid.replicas_of_experts()];
+        let replicas = replicas.map(|groups| self.axis(groups, gpus));
+        let sizes = [load.gradients.0, load.expert_gradients.0];
+        let sizes = sizes.map(|bytes| bytes.div_ceil(u64::from(layers)));
+        let first = match load.sharding {
+            Sharding::Nothing => Collective::AllReduce,
+            Sharding::Optimizer | Sharding::Parameters => Collective::ReduceScatter,
+        };
+        let (mut gradients, mut parameters) = ([None; 2], [None; 2]);
+        for (index, (&axis, &bytes)) in replicas.iter().zip(&sizes).enumerate() {
+            gradients[index] = self.collective(Parallelism::Data, axis, first, bytes)?;
+            if load.sharding != Sharding::Nothing {
+                let bytes = scaled(bytes, load.parameters);
+                let gather = Collective::AllGather;
+                parameters[index] = self.collective(Parallelism::Data, axis, gather, bytes)?;
+            }
+        }
+        let handed_on = self.handed_on(grid, load);
+        Ok(Exchanges { reduce, tokens, handed_on, gradients, parameters })
+    }
+
+    /// Sending and receiving forward, sending and receiving backward.
+    fn handed_on(&mut self, grid: Grid, load: &Load) -> Option<[usize; 4]> {
+        let bytes = load.pipeline.0.div_ceil(u64::from(load.micro_batches));
+        let ways = [
+            With::Send { forward: true },
+            With::Receive { forward: true },
+            With::Send { forward: false },
+            With::Receive { forward: false },
+        ];
+        // Also an empty result is waited for.
+        let add = |with| self.add(Parallelism::Pipeline, vec![Phase { with, bytes: bytes.max(1) }]);
+        (grid.pipeline > 1).then(|| ways.map(add))
+    }
+
+    fn axis(&mut self, groups: Groups, gpus_per_server: u32) -> Axis {
+        let split = groups.by_server(gpus_per_server).map(|(local, across)| {
+            let count = local.size() as u64;
+            (self.add_groups(local), self.add_groups(across), count)
+        });
+        Axis { whole: self.add_groups(groups), split }
+    }
+
+    fn add_groups(&mut self, groups: Groups) -> usize {
+        self.groups.push(groups);
+        self.groups.len() - 1
+    }
+
+    fn add(&mut self, kind: Parallelism, phases: Vec<Phase>) -> usize {
+        self.exchanges.push(Exchange { kind, phases });
+        self.exchanges.len() - 1
+    }
+
+    /// A collective of `bytes`; none where there is nothing to send, or nobody to send it to. Where
+    /// servers have several of a group they work among themselves first and gather last, and each
+    /// rank has its part of what goes between servers, on its own rail (as
+    /// `weft_plan::collective::all_reduce_hierarchical`).
+    fn collective(
+        &mut self,
+        kind: Parallelism,
+        axis: Axis,
+        collective: Collective,
+        bytes: u64,
+    ) -> Result<Option<usize>, WorkloadError> {
+        if bytes == 0 || self.groups[axis.whole].size() < 2 {
+            return Ok(None);
+        }
+        let Some((local, across, count)) = axis.split else {
+            let phases = vec![self.phase(axis.whole, collective, bytes)?];
+            return Ok(Some(self.add(kind, phases)));
+        };
+        let part = bytes.div_ceil(count);
+        let mut phases = Vec::new();
+        if matches!(collective, Collective::AllReduce | Collective::ReduceScatter) {
+            phases.push(self.phase(local, Collective::ReduceScatter, bytes)?);
+        }
+        phases.push(self.phase(across, collective, part)?);
+        if matches!(collective, Collective::AllReduce | Collective::AllGather) {
+            phases.push(self.phase(local, Collective::AllGather, bytes)?);
+        }
+        Ok(Some(self.add(kind, phases)))
+    }
+
+    fn phase(
+        &mut self,
+        groups: usize,
+        collective: Collective,
+        bytes: u64,
+    ) -> Result<Phase, WorkloadError> {
+        let ranks = self.groups[groups].size();
+        if ranks > MOST_MEMBERS {
+            let (got, expected) = (format!("{ranks} ranks"), "at most 2,048 in a ring");
+            return Err(WorkloadError::OutOfRange { key: "a group", got, expected });
+        }
+        let known =
+            self.schedules.iter().find(|(other, size, _)| (*other, *size) == (collective, ranks));
+        let schedule = match known {
+            Some((_, _, schedule)) => Arc::clone(schedule),
+            None => {
+                let schedule = collective.schedule(ranks);
+                self.schedules.push((collective, ranks, Arc::clone(&schedule)));
+                schedule
+            }
+        };
+        Ok(Phase { with: With::Group(groups, schedule), bytes })
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "sizes of messages"
+)]
+fn scaled(bytes: u64, by: f64) -> u64 {
+    (bytes as f64 * by).ceil() as u64
+}

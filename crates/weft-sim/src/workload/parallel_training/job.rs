@@ -1,0 +1,428 @@
+//! A job: every rank goes through its program, and an iteration is over when all have.
+//!
+//! A rank acts only on what happens at its own host: its computation ends, a message for it arrives. So
+//! no rank knows of another's progress before word of it could have come.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use weft_plan::collective::Step;
+
+use super::Config;
+use super::exchange::{Exchange, Parallelism, Phase, With};
+use super::program::{LANES, Op, Plan};
+use super::rank::{BACKWARD, Cursor, FORWARD, Inlet, Rank};
+use crate::time::{SimSpan, SimTime};
+use crate::traffic::{ChannelId, Notice, Order, Side};
+use crate::workload::{Iteration, Workload};
+use crate::world::Session;
+
+/// Parts of a training iteration's time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Shares {
+    /// Communication that computation did not hide: what is left when the time is taken away that
+    /// the iteration would take if messages took none.
+    pub exposed: f64,
+    /// How long a rank computed, mean of the ranks, as are those below.
+    pub computing: f64,
+    /// How long it took part in tensor-parallel collectives, waiting for others included.
+    pub tensor: f64,
+    /// How long it waited for other stages, the pipeline's bubble included.
+    pub pipeline: f64,
+    /// How long data-parallel collectives went on, beside computation or not.
+    pub data: f64,
+    /// How long it took part in the exchange of tokens.
+    pub expert: f64,
+}
+
+/// Of a wake's token: it is a message from a GPU of the same server.
+const MESSAGE: u64 = 1 << 63;
+/// The token with which an iteration begins.
+const BEGIN: u64 = u64::MAX;
+
+#[derive(Debug)]
+pub(super) struct Job {
+    pub config: Config,
+    pub plan: Plan,
+    pub ranks: Vec<Rank>,
+    /// The channel between two ranks for a lane and groups, by queue pair.
+    channels: BTreeMap<(u32, u32, u8, u8), Vec<ChannelId>>,
+    began: SimTime,
+    /// When the last rank so far was done.
+    latest: SimTime,
+    /// Ranks that are not done.
+    busy: usize,
+    /// Bytes that ranks sent over the network in this iteration.
+    bytes: u64,
+    /// Time that ranks spent in exchanges in this iteration, by parallelism, and computing.
+    spent: [SimSpan; 4],
+    computed: SimSpan,
+    finished: Vec<Iteration>,
+    sent: u64,
+    acknowledged: u64,
+    /// A channel closed: this iteration will never finish.
+    broken: bool,
+    /// Who computed from when to when, for tests.
+    #[cfg(test)]
+    pub log: Vec<(u32, SimTime, SimTime)>,
+}
+
+/// What a slice of an exchange does next.
+enum Move {
+    Send { to: u32, inlet: Inlet, bytes: u32 },
+    Receive(Inlet),
+    Skip,
+}
+
+impl Job {
+    pub(super) fn new(config: Config, plan: Plan, ranks: Vec<Rank>) -> Self {
+        Self {
+            config,
+            plan,
+            ranks,
+            channels: BTreeMap::new(),
+            began: SimTime::EPOCH,
+            latest: SimTime::EPOCH,
+            busy: 0,
+            bytes: 0,
+            spent: [SimSpan::ZERO; 4],
+            computed: SimSpan::ZERO,
+            finished: Vec::new(),
+            sent: 0,
+            acknowledged: 0,
+            broken: false,
+            #[cfg(test)]
+            log: Vec::new(),
+        }
+    }
+
+    /// Opens the channels of every exchange that some rank's program has.
+    fn open(&mut self, session: &mut Session<'_>) {
+        for rank in 0..self.count() {
+            let stage = self.plan.grid.stage(rank) as usize;
+            let mut known = Vec::new();
+            for lane in 0..LANES {
+                for op in &self.plan.programs[stage][lane] {
+                    if let Op::Exchange(exchange) = *op
+                        && !known.contains(&(lane, exchange))
+                    {
+                        known.push((lane, exchange));
+                    }
+                }
+            }
+            for (lane, exchange) in known {
+                for (to, groups) in self.peers(rank, &self.plan.exchanges[exchange]) {
+                    self.connect((rank, to, small(lane), groups), session);
+                }
+            }
+        }
+    }
+
+    fn connect(&mut self, key: (u32, u32, u8, u8), session: &mut Session<'_>) {
+        let [from, to] = [key.0, key.1].map(|rank| &self.ranks[rank as usize]);
+        if from.server == to.server {
+            return;
+        }
+        let pairs = self.config.queue_pairs;
+        let ends = (from.host, to.host);
+        let open = || (0..pairs).map(|_| session.open(ends.0, ends.1)).collect();
+        self.channels.entry(key).or_insert_with(open);
+    }
+
+    /// To whom a rank sends in an exchange, and among which groups.
+    fn peers(&self, rank: u32, exchange: &Exchange) -> Vec<(u32, u8)> {
+        let mut peers = Vec::new();
+        for phase in &exchange.phases {
+            match &phase.with {
+                With::Group(groups, schedule) => {
+                    let (group, place) = self.plan.groups[*groups].of(rank);
+                    let sends = schedule.steps[place].iter().filter_map(|step| match step {
+                        Step::Send { to, .. } => Some((group[*to], small(*groups))),
+                        _ => None,
+                    });
+                    peers.extend(sends);
+                }
+                With::Send { forward } => peers.push(self.neighbour(rank, *forward)),
+                With::Receive { .. } => {}
+            }
+        }
+        peers.sort_unstable();
+        peers.dedup();
+        peers
+    }
+
+    /// Who has the same part of the next stage, or of the one before, and what it hears from there.
+    const fn neighbour(&self, rank: u32, forward: bool) -> (u32, u8) {
+        let distance = self.plan.grid.stage_size();
+        if forward { (rank + distance, FORWARD) } else { (rank - distance, BACKWARD) }
+    }
+
+    fn count(&self) -> u32 {
+        u32::try_from(self.ranks.len()).expect("fewer than 2^24 ranks")
+    }
+
+    fn begin(&mut self, session: &mut Session<'_>) {
+        (self.began, self.latest) = (session.now(), session.now());
+        self.busy = self.ranks.len();
+        self.bytes = 0;
+        (self.spent, self.computed) = ([SimSpan::ZERO; 4], SimSpan::ZERO);
+        self.ranks.iter_mut().for_each(Rank::begin);
+        (0..self.count()).for_each(|rank| self.advance(rank, session));
+    }
+
+    /// Has a rank go on as far as it can.
+    fn advance(&mut self, rank: u32, session: &mut Session<'_>) {
+        while (0..LANES).any(|lane| self.step(rank, lane, session)) {}
+        let stage = self.plan.grid.stage(rank) as usize;
+        let ends = self.plan.programs[stage].each_ref().map(Vec::len);
+        let state = &mut self.ranks[rank as usize];
+        let at_end = state.lanes.iter().zip(ends).all(|(lane, end)| lane.next == end);
+        if !state.done && at_end {
+            state.done = true;
+            self.latest = self.latest.max(session.now());
+            self.busy -= 1;
+            if self.busy == 0 {
+                self.finish(session);
+            }
+        }
+    }
+
+    /// One operation of a lane; false where it has to wait, or there is none.
+    fn step(&mut self, rank: u32, lane: usize, session: &mut Session<'_>) -> bool {
+        let stage = self.plan.grid.stage(rank) as usize;
+        let state = &mut self.ranks[rank as usize];
+        let Some(&op) = self.plan.programs[stage][lane].get(state.lanes[lane].next) else {
+            return false;
+        };
+        let over = match op {
+            Op::Compute(span) => {
+                if state.lanes[lane].since.is_none() {
+                    state.lanes[lane].since = Some(session.now());
+                    session.wake_at(state.host, session.now() + span, rank.into());
+                }
+                false
+            }
+            Op::Exchange(exchange) => self.exchange(rank, lane, exchange, session),
+            Op::Record(number) => {
+                state.records[number] = true;
+                true
+            }
+            Op::Await(number) => state.records[number],
+        };
+        self.ranks[rank as usize].lanes[lane].next += usize::from(over);
+        over
+    }
+
+    /// A rank's computation is over.
+    fn computed(&mut self, rank: u32, session: &mut Session<'_>) {
+        let lane = &mut self.ranks[rank as usize].lanes[0];
+        let since = lane.since.take().expect("it woke because it computes");
+        lane.next += 1;
+        self.computed += session.now().since(since);
+        #[cfg(test)]
+        self.log.push((rank, since, session.now()));
+        self.advance(rank, session);
+    }
+
+    /// Has every slice of an exchange go on as far as it can; whether all are through.
+    fn exchange(
+        &mut self,
+        rank: u32,
+        lane: usize,
+        exchange: usize,
+        session: &mut Session<'_>,
+    ) -> bool {
+        let state = &mut self.ranks[rank as usize].lanes[lane];
+        if state.since.is_none() {
+            state.since = Some(session.now());
+            state.slices = vec![Cursor::default(); self.config.slices as usize];
+        }
+        let mut all = true;
+        for slice in 0..self.config.slices as usize {
+            all &= self.slice(rank, lane, exchange, slice, session);
+        }
+        if all {
+            let state = &mut self.ranks[rank as usize].lanes[lane];
+            let since = state.since.take().expect("set above");
+            let kind = self.plan.exchanges[exchange].kind;
+            self.spent[kind as usize] += session.now().since(since);
+        }
+        all
+    }
+
+    /// Has one slice go on; whether it is through.
+    fn slice(
+        &mut self,
+        rank: u32,
+        lane: usize,
+        exchange: usize,
+        slice: usize,
+        session: &mut Session<'_>,
+    ) -> bool {
+        loop {
+            let cursor = self.ranks[rank as usize].lanes[lane].slices[slice];
+            let Some(phase) = self.plan.exchanges[exchange].phases.get(cursor.phase) else {
+                return true;
+            };
+            let next = self.next_move(rank, (lane, slice), phase, cursor.step);
+            let passed = match next {
+                None => Cursor { phase: cursor.phase + 1, step: 0 },
+                Some(next) => {
+                    match next {
+                        Move::Skip => {}
+                        Move::Receive(inlet) => {
+                            if !self.ranks[rank as usize].take(inlet) {
+                                return false;
+                            }
+                        }
+                        Move::Send { to, inlet, bytes } => {
+                            self.send(rank, to, inlet, bytes, session);
+                        }
+                    }
+                    Cursor { step: cursor.step + 1, ..cursor }
+                }
+            };
+            self.ranks[rank as usize].lanes[lane].slices[slice] = passed;
+        }
+    }
+
+    /// A step of a phase, none past the last.
+    fn next_move(
+        &self,
+        rank: u32,
+        (lane, slice): (usize, usize),
+        phase: &Phase,
+        step: usize,
+    ) -> Option<Move> {
+        let (lane, slice) = (small(lane), small(slice));
+        match &phase.with {
+            With::Group(groups, schedule) => {
+                let (group, place) = self.plan.groups[*groups].of(rank);
+                let inlet = |from: usize| {
+                    let from = u16::try_from(from).expect("checked when it was built");
+                    Inlet { lane, groups: small(*groups), from, slice }
+                };
+                let bytes = self.message(phase.bytes, group.len());
+                Some(match *schedule.steps[place].get(step)? {
+                    Step::Send { to, .. } => {
+                        Move::Send { to: group[to], inlet: inlet(place), bytes }
+                    }
+                    Step::Receive { from, .. } | Step::Reduce { from, .. } => {
+                        Move::Receive(inlet(from))
+                    }
+                    Step::Copy { .. } => Move::Skip,
+                })
+            }
+            With::Send { forward } => (step == 0).then(|| {
+                let (to, groups) = self.neighbour(rank, *forward);
+                let inlet = Inlet { lane, groups, from: 0, slice };
+                Move::Send { to, inlet, bytes: self.message(phase.bytes, 1) }
+            }),
+            With::Receive { forward } => (step == 0).then(|| {
+                let groups = if *forward { FORWARD } else { BACKWARD };
+                Move::Receive(Inlet { lane, groups, from: 0, slice })
+            }),
+        }
+    }
+
+    /// Bytes of a message where `bytes` are cut for so many ranks.
+    fn message(&self, bytes: u64, ranks: usize) -> u32 {
+        let pieces = ranks as u64 * u64::from(self.config.slices);
+        u32::try_from(bytes.div_ceil(pieces).max(1)).expect("checked when it was built")
+    }
+
+    fn send(&mut self, rank: u32, to: u32, inlet: Inlet, bytes: u32, session: &mut Session<'_>) {
+        let tag = inlet.to_tag(to);
+        let pairs = self.channels.get(&(rank, to, inlet.lane, inlet.groups));
+        let Some(pairs) = pairs else {
+            return self.send_inside(rank, to, tag, bytes, session);
+        };
+        let channel = pairs[usize::from(inlet.slice) % pairs.len()];
+        self.sent += 1;
+        self.bytes += u64::from(bytes);
+        session.send(Order { channel, from: Side::Opener, length: bytes, tag, recorded: false });
+    }
+
+    /// Sends to a GPU of the same server, behind what is on its way there.
+    fn send_inside(&mut self, rank: u32, to: u32, tag: u64, bytes: u32, session: &mut Session<'_>) {
+        let server = &self.config.server;
+        let picos = u128::from(bytes) * 8_000_000_000_000 / u128::from(server.rate.as_bps());
+        let span = SimSpan::from_picos(u64::try_from(picos).unwrap_or(u64::MAX));
+        let sender = &mut self.ranks[rank as usize];
+        sender.local_free = sender.local_free.max(session.now()) + span;
+        let at = sender.local_free + SimSpan::from(server.latency);
+        session.wake_at(self.ranks[to as usize].host, at, MESSAGE | tag);
+    }
+
+    fn received(&mut self, tag: u64, session: &mut Session<'_>) {
+        let (rank, inlet) = Inlet::from_tag(tag);
+        *self.ranks[rank as usize].inbox.entry(inlet).or_default() += 1;
+        self.advance(rank, session);
+    }
+
+    /// All ranks are done. They meet here, as they do over the norm of the gradients.
+    #[expect(clippy::cast_precision_loss, reason = "sizes of a report")]
+    fn finish(&mut self, session: &mut Session<'_>) {
+        // An iteration of nothing takes no time, and has no shares of it.
+        let took = self.latest.since(self.began).max(SimSpan::from_picos(1));
+        let ranks = self.ranks.len() as f64;
+        let of_time = |span: SimSpan| span.as_secs_f64() / took.as_secs_f64();
+        let spent = |kind: Parallelism| of_time(self.spent[kind as usize]) / ranks;
+        let shares = Shares {
+            exposed: 1.0 - of_time(self.plan.critical_path),
+            computing: of_time(self.computed) / ranks,
+            tensor: spent(Parallelism::Tensor),
+            pipeline: spent(Parallelism::Pipeline),
+            data: spent(Parallelism::Data),
+            expert: spent(Parallelism::Expert),
+        };
+        self.finished.push(Iteration {
+            start_us: self.began.since(SimTime::EPOCH).as_micros_f64(),
+            time_us: took.as_micros_f64(),
+            bus_gbps: self.bytes as f64 * 8.0 / ranks / took.as_secs_f64() / 1e9,
+            shares: Some(shares),
+        });
+        if !self.has_all() {
+            session.wake(self.latest, BEGIN);
+        }
+    }
+
+    fn has_all(&self) -> bool {
+        self.finished.len() >= self.config.iterations as usize
+    }
+}
+
+/// A number that was checked to fit a byte.
+fn small(number: usize) -> u8 {
+    u8::try_from(number).expect("checked when it was built")
+}
+
+impl Workload for Job {
+    fn start(&mut self, session: &mut Session<'_>) {
+        self.open(session);
+        session.wake(SimTime::EPOCH + SimSpan::from(self.config.start), BEGIN);
+    }
+
+    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+        match *notice {
+            Notice::Woken { token: BEGIN } => self.begin(session),
+            Notice::Woken { token } if token & MESSAGE != 0 => {
+                self.received(token & !MESSAGE, session);
+            }
+            Notice::Woken { token } => {
+                self.computed(u32::try_from(token).expect("a rank"), session);
+            }
+            Notice::Delivered { order } => self.received(order.tag, session),
+            Notice::Sent { .. } => self.acknowledged += 1,
+            Notice::Closed { .. } => self.broken = true,
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.broken || self.has_all() && self.acknowledged == self.sent
+    }
+
+    fn iterations(&self) -> &[Iteration] {
+        &self.finished
+    }
+}

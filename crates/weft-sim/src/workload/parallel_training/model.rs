@@ -1,0 +1,349 @@
+//! What a GPU computes and sends in an iteration, for published models.
+//!
+//! | model | parallelism (TP, PP, DP, EP) | sizes |
+//! | --- | --- | --- |
+//! | `llama-33b`, `gpt-200b`, `llama-2b-zero1`, `llama-13b-zero3` | STELLAR, table 1 | from its shares of communication |
+//! | `gpt-13b`, `llama-65b` | AICB's traces (Alibaba, public) | from the model's shape, as in the traces |
+//! | `mixtral-8x7b` | assumed: 2, 4, 128, 8 | from the model's shape (arXiv 2401.04088) |
+//!
+//! **Computation** is `6 × parameters × tokens` operations (Narayanan et al. 2021) at 400 TFLOP/s a GPU,
+//! which is assumed; only its ratio to communication matters once a scenario has scaled both.
+//!
+//! **Sizes from shares.** STELLAR's table 1 says which part of an iteration tensor-, data- and
+//! pipeline-parallel communication took; it says neither sizes nor bandwidths. A size is what takes that
+//! part of the time where each GPU has its 200 Gb/s of network, or 1,600 Gb/s to its server's other GPUs,
+//! and nothing is in the way. The ratios are then the paper's. Of Llama-33B's gradients this makes nearly
+//! nine times what 33 billion parameters have: the paper's jobs got less than line rate, or waited.
+//!
+//! **Sizes from shapes.** Every tensor-parallel all-reduce is a micro-batch's activations of 16 bits, four
+//! to a layer (Megatron-LM), as is what stages hand on. Gradients have 32 bits, and parameters, gathered
+//! after the step, 16: 6,422,958,080 and 3,211,479,040 bytes in AICB's trace of GPT-13B.
+
+use serde::{Deserialize, Serialize};
+use weft_units::{ByteCount, Duration};
+
+use super::grid::Grid;
+use crate::registry::named_kinds;
+
+named_kinds! {
+    /// A published model and how it is split.
+    Model, "model", {
+        Llama33b, "llama-33b", "Megatron, TP 2, PP 3, DP 148 (STELLAR, table 1)";
+        Gpt200b, "gpt-200b", "Megatron, TP 4, PP 12, DP 34 (STELLAR, table 1)";
+        Llama2bZero1, "llama-2b-zero1", "DeepSpeed ZeRO-1, DP 16 (STELLAR, table 1)";
+        Llama13bZero3, "llama-13b-zero3", "DeepSpeed ZeRO-3, DP 440 (STELLAR, table 1)";
+        Gpt13b, "gpt-13b", "Megatron, TP 8, DP 16 (AICB's trace)";
+        Llama65b, "llama-65b", "Megatron, TP 2, PP 8, DP 8 (AICB's trace)";
+        Mixtral, "mixtral-8x7b", "mixture of 8 experts, TP 2, PP 4, DP 128, EP 8";
+    }
+}
+
+named_kinds! {
+    /// What data-parallel ranks keep of their own.
+    Sharding, "sharding", {
+        Nothing, "none", "all have all: gradients are all-reduced";
+        Optimizer, "optimizer", "its state: gradients are reduce-scattered, parameters gathered after (ZeRO-1)";
+        Parameters, "parameters", "parameters too: gathered before each layer computes, in both directions (ZeRO-3)";
+    }
+}
+
+/// What one GPU of a job does in an iteration. Sizes are those of whole operations, as nccl-tests counts
+/// them, and all of an iteration's together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Load {
+    /// How long it computes: a third of it forward, the rest backward.
+    pub compute: Duration,
+    /// What its tensor-parallel all-reduces reduce.
+    pub tensor: ByteCount,
+    /// Activations it hands to the next stage; as many bytes of gradients come back.
+    pub pipeline: ByteCount,
+    /// Gradients that all its data-parallel peers have too.
+    pub gradients: ByteCount,
+    /// Gradients of its experts, which one in `expert` of them has.
+    pub expert_gradients: ByteCount,
+    /// Parameters for each byte of gradients, where they are gathered.
+    pub parameters: f64,
+    /// Tokens it sends to experts, its own among them; as much comes back, and both again backward.
+    pub tokens: ByteCount,
+    /// What data-parallel ranks keep of their own.
+    pub sharding: Sharding,
+    /// Layers of the model, dealt to the stages: so many parts is everything above cut into.
+    pub layers: u32,
+    /// Micro-batches: likewise.
+    pub micro_batches: u32,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self {
+            compute: Duration::from_millis(10),
+            tensor: ByteCount(0),
+            pipeline: ByteCount(0),
+            gradients: ByteCount(0),
+            expert_gradients: ByteCount(0),
+            parameters: 0.5,
+            tokens: ByteCount(0),
+            sharding: Sharding::Optimizer,
+            layers: 8,
+            micro_batches: 8,
+        }
+    }
+}
+
+/// Bits per second a GPU has of the network, and to the others of its server.
+const NETWORK: f64 = 200e9;
+const LOCAL: f64 = 1_600e9;
+const GPUS_PER_SERVER: u32 = 8;
+/// Floating-point operations a second of a GPU. Assumed.
+const SPEED: f64 = 400e12;
+
+/// What is known of a model.
+struct Known {
+    /// Parameters that a token meets, and those of experts that it may or may not.
+    dense: f64,
+    experts: f64,
+    /// The part of the experts that a token meets.
+    met: f64,
+    layers: u32,
+    hidden: f64,
+    /// Tokens of a micro-batch.
+    tokens: f64,
+    micro_batches: u32,
+    grid: [u32; 4],
+    sharding: Sharding,
+    sizes: Sizes,
+}
+
+/// Where sizes come from.
+enum Sizes {
+    /// Parts of an iteration that tensor-, data- and pipeline-parallel communication take.
+    Shares(f64, f64, f64),
+    Shape,
+}
+
+impl Model {
+    /// How it is split where a scenario does not say.
+    pub(super) fn grid(self) -> Grid {
+        let [tensor, pipeline, data, expert] = self.known().grid;
+        Grid { tensor, pipeline, data, expert }
+    }
+
+    /// What a GPU does in an iteration when it is split so.
+    pub(super) fn load(self, grid: Grid) -> Load {
+        let known = self.known();
+        let ways = f64::from(grid.tensor * grid.pipeline);
+        let batch = known.tokens * f64::from(known.micro_batches);
+        let active = known.dense + known.experts * known.met;
+        let seconds = 6.0 * active * batch / ways / SPEED;
+        let load = Load {
+            compute: Duration::from_nanos(whole(seconds * 1e9)),
+            sharding: known.sharding,
+            layers: known.layers,
+            micro_batches: known.micro_batches,
+            ..Load::default()
+        };
+        match known.sizes {
+            Sizes::Shape => known.shaped(grid, load),
+            Sizes::Shares(tensor, data, pipeline) => {
+                let iteration = seconds / (1.0 - tensor - data - pipeline);
+                shared(grid, load, [tensor, data, pipeline].map(|share| share * iteration))
+            }
+        }
+    }
+
+    fn known(self) -> Known {
+        let llama = Known {
+            dense: 0.0,
+            experts: 0.0,
+            met: 0.0,
+            layers: 0,
+            hidden: 0.0,
+            tokens: 2048.0,
+            micro_batches: 1,
+            grid: [1; 4],
+            sharding: Sharding::Optimizer,
+            sizes: Sizes::Shape,
+        };
+        match self {
+            Self::Llama33b => Known {
+                dense: 32.5e9,
+                layers: 60,
+                hidden: 6656.0,
+                micro_batches: 58,
+                grid: [2, 3, 148, 1],
+                sizes: Sizes::Shares(0.0457, 0.2095, 0.0265),
+                ..llama
+            },
+            // The paper does not give its shape: as many layers as GPT-3 has.
+            Self::Gpt200b => Known {
+                dense: 200e9,
+                layers: 96,
+                hidden: 13_184.0,
+                micro_batches: 117,
+                grid: [4, 12, 34, 1],
+                sizes: Sizes::Shares(0.1088, 0.0149, 0.2014),
+                ..llama
+            },
+            Self::Llama2bZero1 => Known {
+                dense: 2e9,
+                layers: 24,
+                hidden: 2560.0,
+                micro_batches: 2,
+                grid: [1, 1, 16, 1],
+                sizes: Sizes::Shares(0.0, 0.173, 0.0),
+                ..llama
+            },
+            Self::Llama13bZero3 => Known {
+                dense: 13e9,
+                layers: 40,
+                hidden: 5120.0,
+                grid: [1, 1, 440, 1],
+                sharding: Sharding::Parameters,
+                sizes: Sizes::Shares(0.0, 0.105, 0.0),
+                ..llama
+            },
+            Self::Gpt13b => {
+                Known { dense: 12.85e9, layers: 40, hidden: 5120.0, grid: [8, 1, 16, 1], ..llama }
+            }
+            Self::Llama65b => Known {
+                dense: 65.2e9,
+                layers: 80,
+                hidden: 8192.0,
+                micro_batches: 64,
+                grid: [2, 8, 8, 1],
+                ..llama
+            },
+            // Two of eight experts of three matrices of 4096 by 14,336 for each token and layer.
+            Self::Mixtral => Known {
+                dense: 1.6e9,
+                experts: 45.1e9,
+                met: 0.25,
+                layers: 32,
+                hidden: 4096.0,
+                tokens: 4096.0,
+                micro_batches: 32,
+                grid: [2, 4, 128, 8],
+                ..llama
+            },
+        }
+    }
+}
+
+impl Known {
+    /// Sizes that follow from the model's shape.
+    fn shaped(&self, grid: Grid, load: Load) -> Load {
+        let (tensor, pipeline) = (f64::from(grid.tensor), f64::from(grid.pipeline));
+        let activations = self.tokens * self.hidden * 2.0 * f64::from(self.micro_batches);
+        let per_stage = f64::from(self.layers) / pipeline;
+        let gradients = |parameters: f64| bytes(4.0 * parameters / (tensor * pipeline));
+        // A token goes to two experts; tensor-parallel ranks send their part of the tokens each.
+        let is_split = grid.expert > 1 && self.experts > 0.0;
+        let tokens = if is_split { 2.0 * activations * per_stage / tensor } else { 0.0 };
+        Load {
+            tensor: bytes(4.0 * activations * per_stage),
+            pipeline: bytes(activations),
+            gradients: gradients(self.dense),
+            expert_gradients: gradients(self.experts / f64::from(grid.expert)),
+            tokens: bytes(tokens),
+            ..load
+        }
+    }
+}
+
+/// Sizes that take so many seconds each where nothing is in the way: tensor, data, pipeline.
+fn shared(grid: Grid, load: Load, [tensor, data, pipeline]: [f64; 3]) -> Load {
+    let around = |ranks: f64| (ranks - 1.0) / ranks;
+    let inside = grid.tensor <= GPUS_PER_SERVER;
+    let tensor_rate = if inside { LOCAL } else { NETWORK };
+    // Inside of a server gradients are reduced first, so that each GPU has a part to send.
+    let local = (GPUS_PER_SERVER / grid.tensor.min(GPUS_PER_SERVER)).min(grid.data);
+    let servers = f64::from(grid.data / local);
+    let parameters =
+        if load.sharding == Sharding::Optimizer && grid.tensor == 1 { 1.0 } else { 0.5 };
+    let (parameters, passes) = match load.sharding {
+        Sharding::Parameters => (1.0, 3.0),
+        Sharding::Optimizer => (parameters, 1.0 + parameters),
+        Sharding::Nothing => (parameters, 2.0),
+    };
+    let sized = |seconds: f64, rate: f64, passes: f64| bytes_if(seconds * rate / 8.0 / passes);
+    Load {
+        tensor: sized(tensor, tensor_rate, 2.0 * around(f64::from(grid.tensor))),
+        pipeline: sized(pipeline, NETWORK, 2.0),
+        gradients: sized(data, NETWORK * f64::from(local), passes * around(servers)),
+        parameters,
+        ..load
+    }
+}
+
+/// Whole bytes; none where a group of one has nobody to send to.
+fn bytes_if(value: f64) -> ByteCount {
+    if value.is_finite() { bytes(value) } else { ByteCount(0) }
+}
+
+fn bytes(value: f64) -> ByteCount {
+    ByteCount(whole(value))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sizes and times of models"
+)]
+fn whole(value: f64) -> u64 {
+    value.round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_gives_the_sizes_of_the_traces() {
+        // One all-reduce of GPT-13B is 20,971,520 bytes; of 162 two are the embedding's.
+        let load = Model::Gpt13b.load(Model::Gpt13b.grid());
+        assert_eq!(load.tensor, ByteCount(160 * 20_971_520));
+        let parts_in_a_million =
+            load.gradients.0.abs_diff(6_422_958_080) * 1_000_000 / 6_422_958_080;
+        assert!(parts_in_a_million < 1_000, "{:?}", load.gradients);
+        // 33,554,432 bytes are what Llama-65B reduces and hands on, 64 times each: 20,480 of 20,608
+        // all-reduces of all eight stages.
+        let load = Model::Llama65b.load(Model::Llama65b.grid());
+        assert_eq!(load.pipeline, ByteCount(64 * 33_554_432));
+        assert_eq!(load.tensor, ByteCount(20_480 / 8 * 33_554_432));
+    }
+
+    #[test]
+    fn shares_of_an_iteration_are_the_papers_where_nothing_is_in_the_way() {
+        let load = Model::Llama33b.load(Model::Llama33b.grid());
+        // 37 servers of four members each, gradients once and parameters in half as many bits.
+        let data = load.gradients.0 as f64 * 1.5 * (36.0 / 37.0) / 4.0 / 25e9;
+        let tensor = load.tensor.0 as f64 / 200e9;
+        let pipeline = 2.0 * load.pipeline.0 as f64 / 25e9;
+        let iteration = load.compute.as_secs_f64() + data + tensor + pipeline;
+        for (part, share) in [(data, 0.2095), (tensor, 0.0457), (pipeline, 0.0265)] {
+            assert!((part / iteration - share).abs() < 1e-6, "{part} of {iteration}");
+        }
+    }
+
+    #[test]
+    fn a_group_of_one_exchanges_nothing() {
+        for &model in Model::ALL {
+            let grid = Grid { tensor: 1, pipeline: 1, data: 8, expert: 1 };
+            let load = model.load(grid);
+            assert_eq!(load.tokens, ByteCount(0), "{model}");
+            assert!(load.compute > Duration::ZERO && load.layers > 0, "{model}");
+        }
+        let alone = Grid { tensor: 1, pipeline: 1, data: 1, expert: 1 };
+        let load = Model::Llama33b.load(alone);
+        assert_eq!((load.tensor, load.gradients), (ByteCount(0), ByteCount(0)));
+    }
+
+    #[test]
+    fn experts_get_two_copies_of_each_token() {
+        let load = Model::Mixtral.load(Model::Mixtral.grid());
+        // 8 layers a stage, 32 micro-batches of 4096 tokens of 8 KiB, twice, half of them each.
+        assert_eq!(load.tokens, ByteCount(8 * 32 * 4096 * 8192));
+        assert!(load.expert_gradients > load.gradients);
+    }
+}

@@ -1,0 +1,228 @@
+//! What the ranks of a stage do, in order: computation, collectives and messages, as a program of
+//! three lanes that wait for each other where data depend on each other.
+//!
+//! The first lane computes, in the order of one forward, one backward (1F1B; Narayanan et al. 2021,
+//! section 2.2), and exchanges what computation waits for: tensor-parallel all-reduces, two in each
+//! direction of a layer, tokens that go to experts and back, what other stages hand on. The second
+//! reduces gradients, a layer at a time, as soon as the last micro-batch's backward pass is through it, or
+//! all of them after it. The third gathers parameters where they are sharded, a layer ahead of the
+//! computation.
+
+use super::exchange::{Exchange, Exchanges, Planner};
+use super::grid::{Grid, Groups};
+use super::model::{Load, Sharding};
+use crate::time::SimSpan;
+use crate::workload::WorkloadError;
+
+/// What computes, what reduces, what gathers.
+pub(super) const LANES: usize = 3;
+
+/// What a rank does next in a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Op {
+    /// Computes for so long.
+    Compute(SimSpan),
+    /// Takes part in an exchange, named by its place in [`Plan::exchanges`].
+    Exchange(usize),
+    /// Says that it has come so far.
+    Record(usize),
+    /// Waits until another lane has.
+    Await(usize),
+}
+
+/// Everything that the ranks of a job do in an iteration.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub grid: Grid,
+    pub groups: Vec<Groups>,
+    pub exchanges: Vec<Exchange>,
+    /// By stage and lane.
+    pub programs: Vec<[Vec<Op>; LANES]>,
+    /// How many times a rank says how far it has come.
+    pub records: usize,
+    /// How long an iteration takes where messages take no time: the first micro-batch through all
+    /// stages, then the others one behind the other.
+    pub critical_path: SimSpan,
+}
+
+/// A turn of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Forward,
+    Backward,
+}
+
+/// The turns of a stage: as many forward passes as stages lie behind it, then one backward after
+/// each forward, then the backward passes that are left.
+fn one_forward_one_backward(stage: u32, stages: u32, micro_batches: u32) -> Vec<Turn> {
+    let ahead = (stages - 1 - stage).min(micro_batches);
+    let mut turns = vec![Turn::Forward; ahead as usize];
+    for _ in ahead..micro_batches {
+        turns.extend([Turn::Forward, Turn::Backward]);
+    }
+    turns.extend(vec![Turn::Backward; ahead as usize]);
+    turns
+}
+
+impl Plan {
+    /// The plan of a job in which each rank does `load`, whose layers can be dealt to the stages.
+    ///
+    /// # Errors
+    /// A group is too large for a schedule.
+    pub(super) fn new(
+        grid: Grid,
+        load: &Load,
+        overlap: bool,
+        gpus_per_server: u32,
+    ) -> Result<Self, WorkloadError> {
+        let mut planner = Planner::default();
+        let per_stage = load.layers / grid.pipeline;
+        let exchanges = planner.exchanges(grid, load, per_stage, gpus_per_server)?;
+        let parts = u64::from(per_stage) * u64::from(load.micro_batches);
+        let halves = SimSpan::from(load.compute).as_picos() / (6 * parts);
+        // Half of a layer: attention or feed-forward. Backward is twice forward.
+        let times = [halves, 2 * halves].map(SimSpan::from_picos);
+        let stage = |stage| {
+            let turns = one_forward_one_backward(stage, grid.pipeline, load.micro_batches);
+            Stage { stage, grid, load, overlap, per_stage, exchanges, times, turns, records: 0 }
+        };
+        let mut records = 0;
+        let programs = (0..grid.pipeline).map(|number| {
+            let mut stage = stage(number);
+            let program = stage.program();
+            records = records.max(stage.records);
+            program
+        });
+        let programs = programs.collect();
+        let rounds = u64::from(load.micro_batches + grid.pipeline - 1);
+        let critical_path = SimSpan::from_picos(6 * halves * u64::from(per_stage) * rounds);
+        let Planner { groups, exchanges, .. } = planner;
+        Ok(Self { grid, groups, exchanges, programs, records, critical_path })
+    }
+}
+
+/// One stage's program in the making.
+struct Stage<'a> {
+    stage: u32,
+    grid: Grid,
+    load: &'a Load,
+    overlap: bool,
+    per_stage: u32,
+    exchanges: Exchanges,
+    /// Half of a layer, forward and backward.
+    times: [SimSpan; 2],
+    turns: Vec<Turn>,
+    records: usize,
+}
+
+impl Stage<'_> {
+    fn program(&mut self) -> [Vec<Op>; LANES] {
+        let [mut compute, mut reduce, mut gather] = <[Vec<Op>; LANES]>::default();
+        let mut progress: Vec<usize> = Vec::new();
+        let mut backward_passes = 0;
+        for turn in self.turns.clone() {
+            backward_passes += u32::from(turn == Turn::Backward);
+            let is_last = backward_passes == self.load.micro_batches;
+            self.hear(turn, &mut compute);
+            for _ in 0..self.per_stage {
+                self.gather_ahead(&progress, &mut compute, &mut gather);
+                self.layer(turn, &mut compute);
+                progress.push(self.record(&mut compute));
+                // Whoever keeps no parameters of other ranks keeps no gradients for them either.
+                let reduces = is_last || self.load.sharding == Sharding::Parameters;
+                if turn == Turn::Backward && reduces {
+                    reduce.push(Op::Await(self.records - 1));
+                    reduce.extend(
+                        self.exchanges.gradients.iter().flatten().copied().map(Op::Exchange),
+                    );
+                }
+            }
+            self.tell(turn, &mut compute);
+        }
+        if !self.overlap {
+            reduce.splice(0..0, progress.last().copied().map(Op::Await));
+        }
+        if self.load.sharding == Sharding::Optimizer {
+            for _ in 0..self.per_stage {
+                let all = self.exchanges.parameters.iter().flatten();
+                reduce.extend(all.copied().map(Op::Exchange));
+            }
+        }
+        [compute, reduce, gather]
+    }
+
+    fn record(&mut self, lane: &mut Vec<Op>) -> usize {
+        lane.push(Op::Record(self.records));
+        self.records += 1;
+        self.records - 1
+    }
+
+    /// Parameters of the next layer are gathered when the layer before the one that is computed is
+    /// done with.
+    fn gather_ahead(&mut self, progress: &[usize], compute: &mut Vec<Op>, gather: &mut Vec<Op>) {
+        if self.load.sharding != Sharding::Parameters {
+            return;
+        }
+        if let Some(before) = progress.len().checked_sub(2) {
+            gather.push(Op::Await(progress[before]));
+        }
+        gather.extend(self.exchanges.parameters.iter().flatten().copied().map(Op::Exchange));
+        let gathered = self.record(gather);
+        compute.push(Op::Await(gathered));
+    }
+
+    /// One layer in one direction.
+    fn layer(&self, turn: Turn, lane: &mut Vec<Op>) {
+        let compute = Op::Compute(self.times[usize::from(turn == Turn::Backward)]);
+        let reduce = self.exchanges.reduce.map(Op::Exchange);
+        let tokens = self.exchanges.tokens.map(Op::Exchange);
+        lane.push(compute);
+        lane.extend(reduce);
+        lane.extend(tokens);
+        lane.push(compute);
+        lane.extend(tokens);
+        lane.extend(reduce);
+    }
+
+    /// What it has to wait for before a turn.
+    fn hear(&self, turn: Turn, lane: &mut Vec<Op>) {
+        let Some([_, from_before, _, from_behind]) = self.exchanges.handed_on else { return };
+        match turn {
+            Turn::Forward if self.stage > 0 => lane.push(Op::Exchange(from_before)),
+            Turn::Backward if !self.is_last() => lane.push(Op::Exchange(from_behind)),
+            _ => {}
+        }
+    }
+
+    /// What it hands on after a turn.
+    fn tell(&self, turn: Turn, lane: &mut Vec<Op>) {
+        let Some([to_behind, _, to_before, _]) = self.exchanges.handed_on else { return };
+        match turn {
+            Turn::Forward if !self.is_last() => lane.push(Op::Exchange(to_behind)),
+            Turn::Backward if self.stage > 0 => lane.push(Op::Exchange(to_before)),
+            _ => {}
+        }
+    }
+
+    fn is_last(&self) -> bool {
+        self.stage + 1 == self.grid.pipeline
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_begins_with_as_many_forward_passes_as_lie_behind_it() {
+        use Turn::{Backward as B, Forward as F};
+        assert_eq!(one_forward_one_backward(0, 3, 4), [F, F, F, B, F, B, B, B]);
+        assert_eq!(one_forward_one_backward(2, 3, 4), [F, B, F, B, F, B, F, B]);
+        assert_eq!(one_forward_one_backward(0, 4, 2), [F, F, B, B]);
+        for (stage, stages, count) in [(0, 1, 1), (1, 5, 2), (2, 4, 9)] {
+            let turns = one_forward_one_backward(stage, stages, count);
+            let forward = turns.iter().filter(|turn| **turn == F).count();
+            assert_eq!((forward, turns.len()), (count as usize, 2 * count as usize));
+        }
+    }
+}
