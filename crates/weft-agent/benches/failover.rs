@@ -110,10 +110,11 @@ impl Bench {
 
 /// A first source port from which four consecutive ones take four different spines.
 fn first_port(lab: &Lab) -> u16 {
+    let paths = lab.fabric().paths();
     let spine = |source_port| {
         let flow =
             Flow { source: 0, destination: 1, protocol: UDP, source_port, destination_port: PORT };
-        lab.fabric().spine_of(&flow)
+        paths.spine_of(&flow)
     };
     let distinct = |first: &u16| {
         let mut spines: Vec<_> = (0..4).map(|path| spine(first + path)).collect();

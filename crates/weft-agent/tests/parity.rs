@@ -199,10 +199,11 @@ fn counts(told: &[Said]) -> BTreeMap<&Said, usize> {
 
 /// The story of a run over kernel routers, in which `path` goes silent.
 fn run_for_real(lab: &mut Lab, path: u16) -> [Vec<Said>; 2] {
+    let paths = lab.fabric().paths();
     let spine_of = |source_port| {
         let ports =
             Flow { source: 0, destination: 1, protocol: UDP, source_port, destination_port: PORT };
-        lab.fabric().spine_of(&ports).expect("the hosts hang on two leaves")
+        paths.spine_of(&ports).expect("the hosts hang on two leaves")
     };
     let spines = |first: u16| (0..4).map(|path| spine_of(first + path)).collect::<Vec<_>>();
     let distinct = |first: &u16| (0..4).all(|spine| spines(*first).contains(&spine));

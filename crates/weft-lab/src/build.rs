@@ -5,6 +5,8 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use weft_topo::hash::linux::Fields;
+
 use crate::fabric::{Fabric, Link, Node, NodeKind, Port};
 use crate::namespace::{enter, write_sysctl};
 use crate::tool::{ETHTOOL, IP};
@@ -12,9 +14,9 @@ use crate::{LabError, LabSpec, Routing, frr, routes};
 
 /// `net.ipv4.fib_multipath_hash_policy`: fields of our choice, always dissected from the packet.
 /// Policy 1 would believe the random hash that a connected socket stamps on its packets.
-const HASH_POLICY: &str = "3";
+pub(crate) const HASH_POLICY: u8 = 3;
 /// Source and destination address, protocol, source and destination port.
-const HASH_FIELDS: &str = "55";
+pub(crate) const HASH_FIELDS: u32 = Fields::FIVE_TUPLE.0;
 /// Per namespace since Linux 6.11.
 const HASH_SEED: &str = "ipv4/fib_multipath_hash_seed";
 
@@ -118,8 +120,8 @@ fn configure_kernel(node: &Node, routing: Routing) -> Result<(), LabError> {
         return Ok(());
     }
     write_sysctl("ipv4/ip_forward", "1")?;
-    write_sysctl("ipv4/fib_multipath_hash_policy", HASH_POLICY)?;
-    write_sysctl("ipv4/fib_multipath_hash_fields", HASH_FIELDS)?;
+    write_sysctl("ipv4/fib_multipath_hash_policy", &HASH_POLICY.to_string())?;
+    write_sysctl("ipv4/fib_multipath_hash_fields", &HASH_FIELDS.to_string())?;
     if hash_seed_supported() {
         write_sysctl(HASH_SEED, &node.hash_seed.to_string())?;
     }

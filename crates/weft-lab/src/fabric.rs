@@ -181,7 +181,7 @@ impl Fabric {
         self.hosts() + leaf
     }
 
-    const fn spine_node(&self, spine: usize) -> usize {
+    pub(crate) const fn spine_node(&self, spine: usize) -> usize {
         self.hosts() + self.leaves + spine
     }
 
@@ -228,7 +228,7 @@ fn node(spec: &LabSpec, kind: NodeKind, index: usize) -> Node {
     Node { namespace: format!("weft-{}.{name}", spec.name), name, kind, hash_seed }
 }
 
-fn octet(value: usize) -> u8 {
+pub(crate) fn octet(value: usize) -> u8 {
     u8::try_from(value).expect("the specification's ranges keep every octet below 256")
 }
 

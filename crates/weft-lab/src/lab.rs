@@ -11,7 +11,7 @@ use crate::fabric::{Fabric, Node};
 use crate::state::{self, State};
 use crate::tool::IP;
 use crate::{
-    Direction, Flow, Impairment, LabError, LabSpec, LinkState, Routing, build, frr, impair,
+    Direction, Impairment, LabError, LabSpec, LinkState, Paths, Routing, build, frr, impair,
     namespace, requirements, routes,
 };
 
@@ -283,12 +283,11 @@ impl Lab {
         self.state.save()
     }
 
-    /// The spine that a flow takes from its source's leaf, given the links that are down; `None`
-    /// when both hosts share a leaf or no spine is left.
+    /// The ways of flows, given the links that are down.
     ///
     /// # Errors
     /// `Unpredictable` on a kernel without settable hash seeds; `RoutesOfItsOwn` where FRR runs.
-    pub fn spine_of(&self, flow: &Flow) -> Result<Option<usize>, LabError> {
+    pub fn paths(&self) -> Result<Paths, LabError> {
         if !build::hash_seed_supported() {
             return Err(LabError::Unpredictable);
         }
@@ -296,14 +295,7 @@ impl Lab {
             // The order of next hops is FRR's, and only the kernel's tables tell it.
             return Err(LabError::RoutesOfItsOwn);
         }
-        let (leaf, other) =
-            (self.fabric.leaf_of(flow.source), self.fabric.leaf_of(flow.destination));
-        let usable = |spine| {
-            let own = self.state.links[self.fabric.spine_link_index(leaf, spine)];
-            let distant = self.state.links[self.fabric.spine_link_index(other, spine)];
-            !own.down && !own.withdrawn && !distant.withdrawn
-        };
-        Ok(self.fabric.spine_among(flow, usable))
+        Ok(self.fabric.paths_with(&self.state.links))
     }
 
     fn set_carrier(&mut self, link: &str, down: bool) -> Result<(), LabError> {

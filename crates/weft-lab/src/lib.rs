@@ -4,7 +4,7 @@
 //! A lab of `leaves × hosts` hosts and `spines` spines gives two hosts behind different leaves
 //! exactly `spines` disjoint paths, `host → leaf → spine → leaf → host`. The leaves choose among
 //! them with the kernel's own multipath hash and a seed that the lab sets, so
-//! [`Fabric::spine_of`] says beforehand which UDP source port takes which spine, and a simulator
+//! [`Paths::spine_of`] says beforehand which UDP source port takes which spine, and a simulator
 //! that uses the same hash takes the same decisions.
 //!
 //! ```no_run
@@ -38,7 +38,7 @@ mod frr;
 mod impair;
 mod lab;
 mod namespace;
-mod predict;
+mod paths;
 mod requirements;
 mod routes;
 mod spec;
@@ -51,7 +51,7 @@ pub use fabric::{Fabric, Link, Node, NodeKind, Port};
 pub use impair::{Direction, Impairment, Loss, ParseLossError};
 pub use lab::Lab;
 pub use namespace::enter;
-pub use predict::Flow;
+pub use paths::{Flow, Paths};
 pub use requirements::{Requirement, requirements};
 pub use spec::{LabSpec, Routing};
 pub use state::LinkState;

@@ -4,8 +4,9 @@
 //! when its device goes down; an inline one comes back by itself.
 
 use std::fmt::Write as _;
+use std::net::Ipv4Addr;
 
-use crate::fabric::{Fabric, NodeKind};
+use crate::fabric::{Fabric, NodeKind, octet};
 
 /// The routes of one node while every link is up, as lines for `ip -batch`.
 pub(crate) fn initial(fabric: &Fabric, node: usize) -> String {
@@ -23,17 +24,12 @@ pub(crate) fn initial(fabric: &Fabric, node: usize) -> String {
 /// index) at both ends.
 pub(crate) fn leaf(fabric: &Fabric, leaf: usize, usable: impl Fn(usize) -> bool) -> String {
     let mut batch = String::new();
-    for other in (0..fabric.leaves()).filter(|&other| other != leaf) {
-        let next_hops: String = (0..fabric.spines())
-            .filter(|&spine| {
-                usable(fabric.spine_link_index(leaf, spine))
-                    && usable(fabric.spine_link_index(other, spine))
-            })
-            .map(|spine| {
-                let link = &fabric.links[fabric.spine_link_index(leaf, spine)];
-                format!(" nexthop via {} dev {} weight 1", link.far.address, link.near.device)
-            })
-            .collect();
+    for (other, spines) in to_leaves(fabric, leaf, usable) {
+        let next_hop = |spine| {
+            let link = &fabric.links[fabric.spine_link_index(leaf, spine)];
+            format!(" nexthop via {} dev {} weight 1", link.far.address, link.near.device)
+        };
+        let next_hops: String = spines.into_iter().map(next_hop).collect();
         let prefix = leaf_prefix(other);
         let line = if next_hops.is_empty() {
             writeln!(batch, "route replace unreachable {prefix}")
@@ -43,6 +39,21 @@ pub(crate) fn leaf(fabric: &Fabric, leaf: usize, usable: impl Fn(usize) -> bool)
         line.expect("writing to a string cannot fail");
     }
     batch
+}
+
+/// For each other leaf the spines that lead there, in the order in which the leaf's route has them.
+pub(crate) fn to_leaves(
+    fabric: &Fabric,
+    leaf: usize,
+    usable: impl Fn(usize) -> bool,
+) -> impl Iterator<Item = (usize, Vec<usize>)> {
+    (0..fabric.leaves()).filter(move |&other| other != leaf).map(move |other| {
+        let leads_there = |&spine: &usize| {
+            usable(fabric.spine_link_index(leaf, spine))
+                && usable(fabric.spine_link_index(other, spine))
+        };
+        (other, (0..fabric.spines()).filter(leads_there).collect())
+    })
 }
 
 fn spine(fabric: &Fabric, spine: usize) -> String {
@@ -55,9 +66,14 @@ fn spine(fabric: &Fabric, spine: usize) -> String {
         .collect()
 }
 
-/// What a leaf's hosts have in common.
+/// What a leaf's hosts have in common: an address and how many of its bits.
+pub(crate) fn leaf_network(leaf: usize) -> (Ipv4Addr, u8) {
+    (Ipv4Addr::new(10, octet(leaf + 1), 0, 0), 16)
+}
+
 fn leaf_prefix(leaf: usize) -> String {
-    format!("10.{}.0.0/16", leaf + 1)
+    let (address, len) = leaf_network(leaf);
+    format!("{address}/{len}")
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ fn flow(source_port: u16) -> Flow {
 
 /// A port whose packets from `h0` to `h1` cross `spine`.
 fn port_over(lab: &Lab, spine: usize) -> u16 {
-    lab.fabric().ports_over(&flow(0), spine, 40_000).next().unwrap()
+    lab.fabric().paths().ports_over(&flow(0), spine, 40_000).next().unwrap()
 }
 
 /// Packets each spine link of leaf 0 has sent upward.
@@ -116,15 +116,16 @@ fn ten_namespaces_take_less_than_a_second() {
 #[test]
 fn the_kernel_routes_every_port_as_predicted() {
     let Some(mut lab) = lab(|spec| (spec.spines, spec.hosts_per_leaf) = (5, 2)) else { return };
-    if matches!(lab.spine_of(&flow(1)), Err(LabError::Unpredictable)) {
+    if matches!(lab.paths(), Err(LabError::Unpredictable)) {
         skipped(&LabError::Unpredictable.to_string());
         return;
     }
     let agree = |lab: &Lab| {
+        let paths = lab.paths().unwrap();
         for source_port in (1..=u16::MAX).step_by(131) {
             let flow = Flow { source: 1, destination: 2, ..flow(source_port) };
             assert_eq!(
-                lab.spine_of(&flow).unwrap(),
+                paths.spine_of(&flow),
                 routed(lab, &flow),
                 "source port {source_port}, links {:?}",
                 lab.links()
@@ -165,10 +166,10 @@ fn routed(lab: &Lab, flow: &Flow) -> Option<usize> {
 #[test]
 fn packets_of_a_connected_socket_cross_the_predicted_spine() {
     let Some(lab) = lab(|_| {}) else { return };
-    if lab.spine_of(&flow(1)).is_err() {
+    let Ok(paths) = lab.paths() else {
         skipped(&LabError::Unpredictable.to_string());
         return;
-    }
+    };
     assert!(reaches(&lab, 39_000), "address resolution is done before counting");
     let _receiver = bind(&lab, "h1", PORT);
     let mut expected = vec![0; lab.fabric().spines()];
@@ -177,7 +178,7 @@ fn packets_of_a_connected_socket_cross_the_predicted_spine() {
         let sender = bind(&lab, "h0", source_port);
         sender.connect((lab.fabric().address(1), PORT)).unwrap();
         (0..100).for_each(|_| assert!(sender.send(b"counted").is_ok()));
-        expected[lab.spine_of(&flow(source_port)).unwrap().unwrap()] += 100;
+        expected[paths.spine_of(&flow(source_port)).unwrap()] += 100;
     }
     let after = sent_upward(&lab);
     for (spine, expected) in expected.iter().enumerate() {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use weft_lab::{Flow, Lab, LabError, LabSpec, Routing, enter, requirements};
+use weft_lab::{Lab, LabError, LabSpec, Routing, enter, requirements};
 
 fn is_missing() -> bool {
     let wanted = |name: &str, essential: bool| essential || name == "FRR";
@@ -45,9 +45,7 @@ fn routers_that_speak_bgp_find_all_ways_and_new_ones_when_a_link_dies() {
     };
     let mut lab = Lab::up(&spec).unwrap();
     assert!(reaches(&lab));
-    let flow =
-        Flow { source: 0, destination: 1, protocol: 17, source_port: 1, destination_port: 1 };
-    assert!(matches!(lab.spine_of(&flow), Err(LabError::RoutesOfItsOwn | LabError::Unpredictable)));
+    assert!(matches!(lab.paths(), Err(LabError::RoutesOfItsOwn | LabError::Unpredictable)));
     let shown = lab.vtysh("l0", &["show bgp ipv4 unicast 10.2.0.2/32 json"]).unwrap();
     assert_eq!(shown.matches("\"multipath\":true").count(), 2, "{shown}");
     lab.set_down("l1-s0").unwrap();

@@ -63,14 +63,7 @@ fn three_rounds(number: u64, rng: &mut Rng, seed: Seed) -> Option<usize> {
         ..LabSpec::named(format!("wq{}-{number}", std::process::id()))
     };
     let mut lab = Lab::up(&spec).unwrap();
-    let flow = weft_lab::Flow {
-        source: 0,
-        destination: 5,
-        protocol: UDP,
-        source_port: 1,
-        destination_port: 1,
-    };
-    if let Err(error) = lab.spine_of(&flow) {
+    if let Err(error) = lab.paths() {
         let text = format!("SKIPPED planned flows: {error}\n");
         io::stderr().write_all(text.as_bytes()).unwrap();
         return None;

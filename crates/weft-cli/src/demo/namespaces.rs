@@ -33,7 +33,7 @@ impl Namespaces {
 
     fn path_of(&self, protocol: u8, source_port: u16, destination_port: u16) -> Result<usize> {
         let flow = Flow { source: 0, destination: 1, protocol, source_port, destination_port };
-        let spine = self.lab.spine_of(&flow)?;
+        let spine = self.lab.paths()?.spine_of(&flow);
         spine.context("two hosts behind two leaves have a spine between them")
     }
 

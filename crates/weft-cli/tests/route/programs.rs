@@ -148,7 +148,7 @@ pub(crate) fn collide<'scope, 'env>(
     for (source, destination) in [(0, 2), (1, 3)] {
         let flow =
             Flow { source, destination, protocol: 17, source_port: 0, destination_port: 4791 };
-        let port = lab.fabric().ports_over(&flow, 0, 49_152).next().unwrap();
+        let port = lab.fabric().paths().ports_over(&flow, 0, 49_152).next().unwrap();
         scope.spawn(move || send(lab, source, destination, port, stop));
     }
 }

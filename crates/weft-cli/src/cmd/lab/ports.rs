@@ -1,7 +1,7 @@
 //! Which source port takes which spine.
 
 use anyhow::{Result, bail};
-use weft_lab::{Flow, Lab};
+use weft_lab::{Flow, Lab, Paths};
 use weft_report::{Cell, Column, Table};
 
 use crate::output::Output;
@@ -51,6 +51,7 @@ pub(super) fn show(lab: &Lab, question: &Ports, output: Output) -> Result<()> {
             question.destination
         );
     }
+    let paths = lab.paths()?;
     let mut table =
         Table::new(vec![Column::text("spine", "spine"), Column::text("source ports", "ports")]);
     let row = |spine: usize, ports: Vec<u16>| {
@@ -58,7 +59,7 @@ pub(super) fn show(lab: &Lab, question: &Ports, output: Output) -> Result<()> {
         vec![Cell::from(format!("s{spine}")), Cell::new(text.join(" "), ports)]
     };
     if let Some(port) = question.of {
-        match lab.spine_of(&flow)? {
+        match paths.spine_of(&flow) {
             Some(spine) => table.push(row(spine, vec![port])),
             None => bail!("every spine between the two leaves is down"),
         }
@@ -70,21 +71,12 @@ pub(super) fn show(lab: &Lab, question: &Ports, output: Output) -> Result<()> {
         bail!("no spine {}; there are {}", spines.start, fabric.spines());
     }
     for spine in spines {
-        table.push(row(spine, ports_over(lab, &flow, spine, question.count)?));
+        table.push(row(spine, ports_over(&paths, &flow, spine, question.count)));
     }
     output.table(&table)
 }
 
-/// The first `count` dynamic source ports that take `flow` over `spine`, given the links that are down.
-fn ports_over(lab: &Lab, flow: &Flow, spine: usize, count: usize) -> Result<Vec<u16>> {
-    let mut ports = vec![];
-    for source_port in FIRST_DYNAMIC_PORT..=u16::MAX {
-        if ports.len() == count {
-            break;
-        }
-        if lab.spine_of(&Flow { source_port, ..*flow })? == Some(spine) {
-            ports.push(source_port);
-        }
-    }
-    Ok(ports)
+/// The first `count` dynamic source ports that take `flow` over `spine`.
+fn ports_over(paths: &Paths, flow: &Flow, spine: usize, count: usize) -> Vec<u16> {
+    paths.ports_over(flow, spine, FIRST_DYNAMIC_PORT).take(count).collect()
 }
