@@ -4,9 +4,10 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use weft_topo::hash::{FabricHash, FiveTuple, HashAlgorithm, SwitchHash, SwitchSalt};
+use weft_topo::hash::{FabricHash, FiveTuple, HashAlgorithm, SwitchHash, SwitchSalt, linux};
 use weft_topo::{Failures, LinkId, NodeId, Routes, Topology};
 
+use super::hops::{Hops, Next};
 use super::{Entropy, Flow, PlanError};
 use crate::cluster::Network;
 
@@ -24,6 +25,7 @@ pub struct Fabric<'a> {
     entropy: Entropy,
     functions: Vec<Function>,
     switches: Vec<Switch>,
+    hops: Hops,
 }
 
 /// A hash function of some switches.
@@ -42,6 +44,8 @@ struct Switch {
     /// Whether a link of its has a weight, and the direct form that knows of weights.
     weighted: bool,
     direct: SwitchHash,
+    /// Linux's hash with the router's seed, of the protocol that is planned.
+    linux: Option<linux::Keyed>,
 }
 
 /// What a switch chooses from, and what it chooses.
@@ -100,10 +104,23 @@ impl<'a> Fabric<'a> {
             });
             let salt = functions[function].hash.salt(direct.seed, direct.rotate);
             let weighted = topology.ports(switch).iter().any(|port| weights.contains_key(port));
-            switches.push(Switch { function, salt, weighted, direct });
+            let policy = direct.algorithm.linux_policy();
+            let linux = policy.map(|it| linux::Keyed::new(it, direct.seed, entropy.protocol));
+            switches.push(Switch { function, salt, weighted, direct, linux });
         }
         let failures = failures.clone();
-        Ok(Self { topology, routes, failures, addresses, weights, entropy, functions, switches })
+        let hops = Hops::new(topology, &routes);
+        Ok(Self {
+            topology,
+            routes,
+            failures,
+            addresses,
+            weights,
+            entropy,
+            functions,
+            switches,
+            hops,
+        })
     }
 
     /// What it is built of.
@@ -147,10 +164,10 @@ impl<'a> Fabric<'a> {
     /// long. None where there is no way.
     pub(super) fn hops(&self, flow: Flow) -> Option<usize> {
         let mut at = self.topology.link(flow.first).to;
-        let mut hops = 0;
-        while at != flow.destination {
-            let link = *self.routes.next_links(at, flow.destination).first()?;
-            at = self.topology.link(link).to;
+        let group = self.routes.group(flow.destination);
+        let mut hops = 1;
+        while let Next::Switches(_, ends) = self.hops.next(self.number(at), group) {
+            at = *ends.first()?;
             hops += 1;
         }
         self.is_up(flow.first).then_some(hops)
@@ -187,11 +204,11 @@ impl<'a> Fabric<'a> {
             if at == flow.destination {
                 return true;
             }
-            let links = self.routes.next_links(at, flow.destination);
+            let links = self.next_links(at, flow.destination);
             if links.is_empty() {
                 return false;
             }
-            let index = if links.len() == 1 { 0 } else { self.choose(at, links, packet, port) };
+            let index = self.choose(at, links, packet, port);
             if !each(Choice { switch: at, links, index }) {
                 return false;
             }
@@ -200,9 +217,52 @@ impl<'a> Fabric<'a> {
         at == flow.destination
     }
 
+    /// Tells `each` every link between switches that the packet takes, for as long as it wants to know;
+    /// whether it wanted all of them.
+    #[inline]
+    pub(super) fn follow(
+        &self,
+        flow: Flow,
+        packet: &Packet,
+        port: u16,
+        mut each: impl FnMut(LinkId) -> bool,
+    ) -> bool {
+        let mut at = self.topology.link(flow.first).to;
+        let group = self.routes.group(flow.destination);
+        for _ in 0..LONGEST {
+            let Next::Switches(links, ends) = self.hops.next(self.number(at), group) else { break };
+            if links.is_empty() {
+                break;
+            }
+            let index = self.choose(at, links, packet, port);
+            if !each(links[index]) {
+                return false;
+            }
+            at = ends[index];
+        }
+        true
+    }
+
+    /// What the routes' function of that name gives.
+    pub(super) fn next_links(&self, at: NodeId, destination: NodeId) -> &[LinkId] {
+        match self.hops.next(self.number(at), self.routes.group(destination)) {
+            Next::Switches(links, _) => links,
+            Next::Host => self.routes.next_links(at, destination),
+        }
+    }
+
+    /// A switch's place among switches.
+    fn number(&self, switch: NodeId) -> usize {
+        switch.index() - self.topology.hosts() as usize
+    }
+
     /// Which of its links the switch takes.
+    #[inline]
     pub(super) fn choose(&self, at: NodeId, links: &[LinkId], packet: &Packet, port: u16) -> usize {
-        let switch = &self.switches[at.index() - self.topology.hosts() as usize];
+        if links.len() == 1 {
+            return 0;
+        }
+        let switch = &self.switches[self.number(at)];
         let tuple = || FiveTuple { src_port: port, ..packet.tuple };
         if switch.weighted {
             let weight = |link| self.weights.get(link).copied().unwrap_or(1);
@@ -210,6 +270,9 @@ impl<'a> Fabric<'a> {
             // A group without any weight is one that nothing can be sent to; its first link is
             // as good as another.
             return switch.direct.select_weighted(&tuple(), &weights).unwrap_or(0);
+        }
+        if let Some(hash) = &switch.linux {
+            return linux::select(hash.hash(&tuple()), links.len());
         }
         let function = &self.functions[switch.function];
         let change = function.changes.get(usize::from(port - self.entropy.first));
@@ -219,7 +282,7 @@ impl<'a> Fabric<'a> {
 
     /// How the switch's choice of `count` links depends on the source port, where that is affine.
     pub(super) fn affine(&self, at: NodeId, count: usize) -> Option<Affine> {
-        let switch = &self.switches[at.index() - self.topology.hosts() as usize];
+        let switch = &self.switches[self.number(at)];
         let is_affine = switch.direct.algorithm.is_affine() && !switch.weighted;
         (is_affine && count.is_power_of_two()).then(|| Affine {
             function: switch.function,

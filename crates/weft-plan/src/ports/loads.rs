@@ -48,13 +48,9 @@ pub fn loads(fabric: &Fabric<'_>, flows: &[Flow], ports: &[u16]) -> Loads {
 }
 
 /// Tells `each` every link between switches that the flow takes.
-pub(super) fn follow(fabric: &Fabric<'_>, flow: Flow, port: u16, mut each: impl FnMut(LinkId)) {
-    let topology = fabric.topology();
-    fabric.walk(flow, &fabric.packet(flow), port, |choice| {
-        let link = choice.links[choice.index];
-        if !topology.is_host(topology.link(link).to) {
-            each(link);
-        }
+fn follow(fabric: &Fabric<'_>, flow: Flow, port: u16, mut each: impl FnMut(LinkId)) {
+    fabric.follow(flow, &fabric.packet(flow), port, |link| {
+        each(link);
         true
     });
 }

@@ -10,6 +10,7 @@
 mod bound;
 mod colouring;
 mod fabric;
+mod hops;
 mod linear;
 mod loads;
 mod plan;

@@ -8,7 +8,7 @@ use weft_topo::LinkId;
 use weft_units::{Rng, Seed};
 
 use super::fabric::{Affine, LONGEST};
-use super::search::{Budget, Found, Path, exact, first_fit, follow};
+use super::search::{Budget, Found, exact, first_fit};
 use super::targets::{Target, targets};
 use super::{Bound, Fabric, Flow, PlanError, Solver, bound};
 
@@ -69,7 +69,7 @@ pub fn plan(
     effort: Effort,
     seed: Seed,
 ) -> Result<Plan, PlanError> {
-    check(fabric, flows)?;
+    let longest = check(fabric, flows)?;
     let bound = bound(fabric, flows);
     let mut planner = Planner {
         fabric,
@@ -78,6 +78,7 @@ pub fn plan(
         rng: seed.child("ports", 0).rng(),
         loads: vec![0; fabric.topology().links() as usize],
         ports: vec![fabric.entropy().first; flows.len()],
+        paths: Paths::new(flows.len(), longest - 1),
         how: How::default(),
         budget: Budget { left: effort.total },
         solvers: Solvers::default(),
@@ -95,8 +96,10 @@ pub fn random_ports(fabric: &Fabric<'_>, flows: usize, seed: Seed) -> Vec<u16> {
     (0..flows).map(|_| fabric.entropy().port(rng.next_u32())).collect()
 }
 
-fn check(fabric: &Fabric<'_>, flows: &[Flow]) -> Result<(), PlanError> {
+/// How many links after its host's the longest way has.
+fn check(fabric: &Fabric<'_>, flows: &[Flow]) -> Result<usize, PlanError> {
     let topology = fabric.topology();
+    let mut longest = 1;
     for (number, &flow) in flows.iter().enumerate() {
         let no_such = |what, number_of| PlanError::NoSuch { flow: number, what, number: number_of };
         if flow.first.0 >= topology.links() || !topology.is_host(topology.link(flow.first).from) {
@@ -105,19 +108,48 @@ fn check(fabric: &Fabric<'_>, flows: &[Flow]) -> Result<(), PlanError> {
         if !topology.is_host(flow.destination) {
             return Err(no_such("host", flow.destination.0));
         }
-        let from = topology.name(topology.link(flow.first).from);
-        let to = topology.name(flow.destination);
+        let from = || topology.name(topology.link(flow.first).from);
+        let to = || topology.name(flow.destination);
         match fabric.hops(flow) {
             Some(hops) if hops > LONGEST => {
-                return Err(PlanError::TooLong { flow: number, from, to, hops });
+                return Err(PlanError::TooLong { flow: number, from: from(), to: to(), hops });
             }
-            Some(_) => {}
+            Some(hops) => longest = longest.max(hops),
             None => {
+                let (from, to) = (from(), to());
                 return Err(PlanError::NoRoute { flow: number, from, link: flow.first.0, to });
             }
         }
     }
-    Ok(())
+    Ok(longest)
+}
+
+/// The links between switches that flows take with their ports.
+struct Paths {
+    /// Places for each flow.
+    longest: usize,
+    links: Vec<LinkId>,
+}
+
+/// After a path's last link.
+const END: LinkId = LinkId(u32::MAX);
+
+impl Paths {
+    fn new(flows: usize, longest: usize) -> Self {
+        Self { longest, links: vec![END; flows * longest] }
+    }
+
+    fn of(&self, flow: usize) -> &[LinkId] {
+        let places = &self.links[flow * self.longest..][..self.longest];
+        let len = places.iter().position(|&link| link == END).unwrap_or(places.len());
+        &places[..len]
+    }
+
+    fn set(&mut self, flow: usize, links: &[LinkId]) {
+        let places = &mut self.links[flow * self.longest..][..self.longest];
+        places[..links.len()].copy_from_slice(links);
+        places[links.len()..].fill(END);
+    }
 }
 
 struct Planner<'a> {
@@ -128,6 +160,7 @@ struct Planner<'a> {
     /// Flows by link, of those that have their port.
     loads: Vec<u32>,
     ports: Vec<u16>,
+    paths: Paths,
     how: How,
     budget: Budget,
     solvers: Solvers,
@@ -207,9 +240,8 @@ impl Planner<'_> {
                     continue;
                 }
             };
-            self.ports[number] = port;
             // A port that was solved or found leads along the target.
-            links.iter().for_each(|link: &LinkId| self.loads[link.index()] += 1);
+            self.take(number, port, &links);
         }
         left
     }
@@ -227,7 +259,7 @@ impl Planner<'_> {
         let mut at = topology.link(flow.first).to;
         let (mut wanted, mut paths, mut is_affine, mut shift) = (0u64, 1u64, true, 0);
         while at != flow.destination {
-            let links = fabric.routes().next_links(at, flow.destination);
+            let links = fabric.next_links(at, flow.destination);
             let choice = super::Choice { switch: at, links, index: 0 };
             let Some(place) = target.wanted(fabric, &choice) else { return Outcome::Left };
             if links.len() > 1 {
@@ -274,8 +306,7 @@ impl Planner<'_> {
             let tries = self.budget.share((left.len() - place) * 4 / 3, self.effort.tries);
             let found = self.first_fit(number, (limit, tries));
             self.how.fitted += 1;
-            self.ports[number] = found.port;
-            found.path.links().iter().for_each(|link| self.loads[link.index()] += 1);
+            self.take(number, found.port, found.path.links());
         }
     }
 
@@ -292,7 +323,7 @@ impl Planner<'_> {
                 return;
             }
             let crowd: Vec<usize> =
-                (0..self.flows.len()).filter(|&number| self.busiest(number).1 > limit).collect();
+                (0..self.flows.len()).filter(|&number| self.busiest(number) > limit).collect();
             let mut moved = 0;
             for (place, &number) in crowd.iter().enumerate() {
                 if self.budget.left == 0 {
@@ -309,29 +340,33 @@ impl Planner<'_> {
 
     /// Takes a flow off a crowded link if some port leads it over better ones.
     fn relocate(&mut self, number: usize, effort: (u32, u32)) -> bool {
-        let (path, busiest) = self.busiest(number);
+        let busiest = self.busiest(number);
         if busiest <= effort.0 {
             return false;
         }
-        path.links().iter().for_each(|link| self.loads[link.index()] -= 1);
+        self.paths.of(number).iter().for_each(|link| self.loads[link.index()] -= 1);
         let found = self.first_fit(number, effort);
         let new = found.path.links().iter().map(|link| self.loads[link.index()] + 1).max();
         let better = new.unwrap_or(0) < busiest;
-        let path = if better { found.path } else { path };
         if better {
-            self.ports[number] = found.port;
+            self.take(number, found.port, found.path.links());
+        } else {
+            self.paths.of(number).iter().for_each(|link| self.loads[link.index()] += 1);
         }
-        path.links().iter().for_each(|link| self.loads[link.index()] += 1);
         better
     }
 
-    /// Where a flow goes with its port, and the load of its busiest link.
-    fn busiest(&self, number: usize) -> (Path, u32) {
-        let (flow, packet) = (self.flows[number], self.fabric.packet(self.flows[number]));
-        let path = follow(self.fabric, flow, &packet, self.ports[number], |_| true);
-        let path = path.expect("nothing refuses");
-        let busiest = path.links().iter().map(|link| self.loads[link.index()]).max();
-        (path, busiest.unwrap_or(0))
+    /// Gives a flow its port, which leads over these links.
+    fn take(&mut self, number: usize, port: u16, links: &[LinkId]) {
+        self.ports[number] = port;
+        self.paths.set(number, links);
+        links.iter().for_each(|link| self.loads[link.index()] += 1);
+    }
+
+    /// The load of a flow's busiest link.
+    fn busiest(&self, number: usize) -> u32 {
+        let links = self.paths.of(number).iter();
+        links.map(|link| self.loads[link.index()]).max().unwrap_or(0)
     }
 
     /// The ports of the other flows of the pair that stand beside it.

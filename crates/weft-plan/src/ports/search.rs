@@ -133,17 +133,11 @@ pub(super) fn follow(
     port: u16,
     keep: impl Fn(LinkId) -> bool,
 ) -> Option<Path> {
-    let topology = fabric.topology();
     let mut path = Path { links: [LinkId(0); LONGEST], len: 0 };
-    let mut kept = true;
-    fabric.walk(flow, packet, port, |choice| {
-        let link = choice.links[choice.index];
-        if !topology.is_host(topology.link(link).to) {
-            path.links[path.len] = link;
-            path.len += 1;
-            kept = keep(link);
-        }
-        kept
+    let kept = fabric.follow(flow, packet, port, |link| {
+        path.links[path.len] = link;
+        path.len += 1;
+        keep(link)
     });
     kept.then_some(path)
 }

@@ -2,10 +2,13 @@
 
 use alloc::vec::Vec;
 
-use weft_topo::hash::linux::{self, Fields, Policy};
+use weft_topo::hash::linux::{Fields, Keyed, Policy, multipath_hash};
 use weft_topo::hash::{FabricHash, FiveTuple, SwitchSalt};
 
 use crate::installed::RouterHash;
+
+const UDP: u8 = 17;
+const TCP: u8 = 6;
 
 /// Every function of switch chips that some router has.
 #[derive(Clone, Debug, Default)]
@@ -14,7 +17,7 @@ pub(super) struct Functions(Vec<FabricHash>);
 /// How one router hashes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Hash {
-    Linux { policy: Policy, seed: u32 },
+    Linux { policy: Policy, seed: u32, udp: Keyed, tcp: Keyed },
     Switch { function: usize, salt: SwitchSalt, by_threshold: bool },
 }
 
@@ -46,7 +49,8 @@ impl Functions {
                         );
                     }
                 };
-                Ok(Hash::Linux { policy, seed })
+                let [udp, tcp] = [UDP, TCP].map(|protocol| Keyed::new(policy, seed, protocol));
+                Ok(Hash::Linux { policy, seed, udp, tcp })
             }
             RouterHash::Switch { algorithm, seed, rotate } => {
                 let known = self.0.iter().position(|known| known.algorithm() == algorithm);
@@ -64,7 +68,11 @@ impl Functions {
     #[inline]
     pub(super) fn value(&self, hash: &Hash, tuple: &FiveTuple, base: &mut Base) -> u32 {
         match *hash {
-            Hash::Linux { policy, seed } => linux::multipath_hash(policy, seed, tuple),
+            Hash::Linux { policy, seed, ref udp, ref tcp } => match tuple.protocol {
+                UDP => udp.hash(tuple),
+                TCP => tcp.hash(tuple),
+                _ => multipath_hash(policy, seed, tuple),
+            },
             Hash::Switch { function, salt, .. } => {
                 let known = &self.0[function];
                 if base.function != function {

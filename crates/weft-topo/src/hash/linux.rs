@@ -40,7 +40,11 @@ impl Fields {
         Self(Self::SRC | Self::DST | Self::PROTOCOL | Self::SRC_PORT | Self::DST_PORT);
 
     /// The tuple with what is not selected zeroed.
+    #[inline]
     fn select(self, tuple: &FiveTuple) -> FiveTuple {
+        if self == Self::FIVE_TUPLE {
+            return *tuple;
+        }
         let has = |field| self.0 & field != 0;
         FiveTuple {
             src: if has(Self::SRC) { tuple.src } else { 0 },
@@ -54,12 +58,53 @@ impl Fields {
 
 /// The 31-bit number that a router with this `seed` compares with its thresholds.
 pub fn multipath_hash(policy: Policy, seed: u32, tuple: &FiveTuple) -> u32 {
-    let hash = match policy {
-        Policy::Layer3 => flow_hash(seed, &Fields(Fields::SRC | Fields::DST).select(tuple)),
-        Policy::Layer4 => flow_hash(seed, tuple),
-        Policy::Fields(fields) => jhash_2words(flow_hash(seed, &fields.select(tuple)), 0, 0),
-    };
-    hash >> 1
+    Keyed::new(policy, seed, tuple.protocol).hash(tuple)
+}
+
+/// A router's hash for packets of one protocol. What they have in common is hashed already: half of the
+/// words come before addresses and ports.
+#[derive(Clone, Copy, Debug)]
+pub struct Keyed {
+    fields: Fields,
+    /// Policy 3 hashes the hash once more.
+    twice: bool,
+    before_ports: SipHash,
+}
+
+impl Keyed {
+    /// The hash of a router with this policy and `seed` for packets of `protocol`.
+    pub const fn new(policy: Policy, seed: u32, protocol: u8) -> Self {
+        let (fields, twice) = match policy {
+            Policy::Layer3 => (Fields(Fields::SRC | Fields::DST), false),
+            Policy::Layer4 => (Fields::FIVE_TUPLE, false),
+            Policy::Fields(fields) => (fields, true),
+        };
+        let key = (seed as u64) << 32 | seed as u64;
+        let protocol = if fields.0 & Fields::PROTOCOL == 0 { 0 } else { protocol };
+        let keyed = SipHash::new(key, key).word((protocol as u64) << 16).word(0).word(0);
+        Self { fields, twice, before_ports: keyed }
+    }
+
+    /// What [`multipath_hash`] gives for a tuple of the protocol.
+    #[inline]
+    pub fn hash(&self, tuple: &FiveTuple) -> u32 {
+        let hash = self.flow_hash(&self.fields.select(tuple));
+        (if self.twice { jhash_2words(hash, 0, 0) } else { hash }) >> 1
+    }
+
+    /// `flow_hash_from_keys`: symmetric in direction, never zero.
+    #[inline]
+    fn flow_hash(&self, tuple: &FiveTuple) -> u32 {
+        // The kernel orders the raw network-order fields as native integers, hence little-endian, and
+        // orders ports and addresses independently of each other.
+        let (a, b) = sorted(tuple.src.swap_bytes(), tuple.dst.swap_bytes());
+        let (p, q) = sorted(tuple.src_port.swap_bytes(), tuple.dst_port.swap_bytes());
+        let ports = u64::from(p) << 32 | u64::from(q) << 48;
+        let hash = self.before_ports.word(ports).word(u64::from(a) << 32).word(u64::from(b));
+        #[expect(clippy::cast_possible_truncation, reason = "the kernel keeps the low half")]
+        let hash = hash.finish(FLOW_KEYS) as u32;
+        hash.max(1)
+    }
 }
 
 /// The member of `count` equal ones whose threshold is the first at or above `hash`.
@@ -101,61 +146,57 @@ pub const fn threshold(part: u64, total: u64) -> u64 {
     ((part << 31) + total / 2) / total
 }
 
-/// `flow_hash_from_keys`: symmetric in direction, never zero.
-fn flow_hash(seed: u32, tuple: &FiveTuple) -> u32 {
-    // The kernel orders the raw network-order fields as native integers, hence little-endian, and
-    // orders ports and addresses independently of each other.
-    let (a, b) = sorted(tuple.src.swap_bytes(), tuple.dst.swap_bytes());
-    let (p, q) = sorted(tuple.src_port.swap_bytes(), tuple.dst_port.swap_bytes());
-    let key = u64::from(seed) << 32 | u64::from(seed);
-    let flow_keys = [
-        u64::from(tuple.protocol) << 16,
-        0,
-        0,
-        u64::from(p) << 32 | u64::from(q) << 48,
-        u64::from(a) << 32,
-        u64::from(b),
-    ];
-    #[expect(clippy::cast_possible_truncation, reason = "the kernel keeps the low half")]
-    let hash = siphash_2_4(key, key, &flow_keys) as u32;
-    hash.max(1)
-}
+/// Words of the kernel's flow keys that are hashed.
+const FLOW_KEYS: u64 = 6;
 
 fn sorted<T: Ord>(a: T, b: T) -> (T, T) {
     if b < a { (b, a) } else { (a, b) }
 }
 
-/// SipHash-2-4 (Aumasson and Bernstein 2012) of whole little-endian words.
-fn siphash_2_4(k0: u64, k1: u64, words: &[u64]) -> u64 {
-    let mut v = [
-        k0 ^ 0x736f_6d65_7073_6575,
-        k1 ^ 0x646f_7261_6e64_6f6d,
-        k0 ^ 0x6c79_6765_6e65_7261,
-        k1 ^ 0x7465_6462_7974_6573,
-    ];
-    let length_block = (words.len() as u64 * 8) << 56;
-    for &word in words.iter().chain([&length_block]) {
-        v[3] ^= word;
-        sip_round(&mut v);
-        sip_round(&mut v);
-        v[0] ^= word;
-    }
-    v[2] ^= 0xff;
-    (0..4).for_each(|_| sip_round(&mut v));
-    v[0] ^ v[1] ^ v[2] ^ v[3]
-}
+/// SipHash-2-4 (Aumasson and Bernstein 2012) of whole little-endian words, as far as it has come.
+#[derive(Clone, Copy, Debug)]
+struct SipHash([u64; 4]);
 
-fn sip_round(v: &mut [u64; 4]) {
-    v[0] = v[0].wrapping_add(v[1]);
-    v[1] = v[1].rotate_left(13) ^ v[0];
-    v[0] = v[0].rotate_left(32);
-    v[2] = v[2].wrapping_add(v[3]);
-    v[3] = v[3].rotate_left(16) ^ v[2];
-    v[0] = v[0].wrapping_add(v[3]);
-    v[3] = v[3].rotate_left(21) ^ v[0];
-    v[2] = v[2].wrapping_add(v[1]);
-    v[1] = v[1].rotate_left(17) ^ v[2];
-    v[2] = v[2].rotate_left(32);
+impl SipHash {
+    const fn new(k0: u64, k1: u64) -> Self {
+        Self([
+            k0 ^ 0x736f_6d65_7073_6575,
+            k1 ^ 0x646f_7261_6e64_6f6d,
+            k0 ^ 0x6c79_6765_6e65_7261,
+            k1 ^ 0x7465_6462_7974_6573,
+        ])
+    }
+
+    #[inline]
+    const fn word(self, word: u64) -> Self {
+        let Self([v0, v1, v2, v3]) = self;
+        let Self([v0, v1, v2, v3]) = Self([v0, v1, v2, v3 ^ word]).round().round();
+        Self([v0 ^ word, v1, v2, v3])
+    }
+
+    /// The hash of so many words.
+    #[inline]
+    const fn finish(self, words: u64) -> u64 {
+        let Self([v0, v1, v2, v3]) = self.word((words * 8) << 56);
+        let Self([v0, v1, v2, v3]) = Self([v0, v1, v2 ^ 0xff, v3]).round().round().round().round();
+        v0 ^ v1 ^ v2 ^ v3
+    }
+
+    #[inline]
+    const fn round(self) -> Self {
+        let Self([mut v0, mut v1, mut v2, mut v3]) = self;
+        v0 = v0.wrapping_add(v1);
+        v1 = v1.rotate_left(13) ^ v0;
+        v0 = v0.rotate_left(32);
+        v2 = v2.wrapping_add(v3);
+        v3 = v3.rotate_left(16) ^ v2;
+        v0 = v0.wrapping_add(v3);
+        v3 = v3.rotate_left(21) ^ v0;
+        v2 = v2.wrapping_add(v1);
+        v1 = v1.rotate_left(17) ^ v2;
+        v2 = v2.rotate_left(32);
+        Self([v0, v1, v2, v3])
+    }
 }
 
 /// `jhash_2words`: the final mix of Jenkins' lookup3 (2006).
@@ -248,8 +289,8 @@ mod tests {
         // Appendix A of the paper: key 00..0f; message of eight bytes 00..07, from the reference
         // implementation's vectors.
         let (k0, k1) = (0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908);
-        assert_eq!(siphash_2_4(k0, k1, &[]), 0x726f_db47_dd0e_0e31);
-        assert_eq!(siphash_2_4(k0, k1, &[k0]), 0x93f5_f579_9a93_2462);
+        assert_eq!(SipHash::new(k0, k1).finish(0), 0x726f_db47_dd0e_0e31);
+        assert_eq!(SipHash::new(k0, k1).word(k0).finish(1), 0x93f5_f579_9a93_2462);
     }
 
     #[test]

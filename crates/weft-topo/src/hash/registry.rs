@@ -85,4 +85,12 @@ impl HashAlgorithm {
     pub const fn is_affine(self) -> bool {
         matches!(self.function(), Function::Affine { .. })
     }
+
+    /// The policy of Linux routers that hash so; none for the functions of switch chips.
+    pub const fn linux_policy(self) -> Option<Policy> {
+        match self.function() {
+            Function::Linux(policy) => Some(policy),
+            Function::Affine { .. } => None,
+        }
+    }
 }
