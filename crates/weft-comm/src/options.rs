@@ -44,7 +44,8 @@ impl FromStr for Channels {
 /// How a rank takes part. All ranks of a group have the same, but for the node.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The device, and the parameters of messages.
+    /// The device, and the parameters of messages. Weft's own device sends from planned source ports where the
+    /// environment's `WEFT_PORTS` names their table.
     pub node: weft_xrdma::Options,
     /// What carries messages.
     pub channels: Channels,

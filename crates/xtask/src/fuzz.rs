@@ -35,6 +35,7 @@ const SEEDS: &[(&[&str], &str)] = &[
     (&["experiment"], "experiments"),
     (&["nccl"], "crates/weft-plan/tests/golden/nccl"),
     (&["cluster"], "crates/weft-plan/tests/golden/cluster"),
+    (&["port_table"], "crates/weft-plan/tests/golden/ports"),
     (&["installed"], "crates/weft-route/tests/golden/installed"),
     (&["route_state"], "crates/weft-route/tests/golden/state"),
     (&["tables"], "crates/weft-steer/tests/golden/tables"),

@@ -47,6 +47,9 @@ pub struct SocketConfig {
     /// Source port of path 0, the others follow; `None` takes free ports, which a fabric's hash
     /// spreads as well as any. Choose them where the fabric's hash is known.
     pub first_source_port: Option<u16>,
+    /// Source ports of further sockets to send from, which come after those of paths: ports that were planned
+    /// for a fabric whose hash is known. The owner says which packets take them.
+    pub further_source_ports: Vec<u16>,
     /// What to ask of the kernel for the receive buffer, bytes; it may grant less.
     pub receive_buffer: usize,
     /// Let the kernel cut (GSO) and gather (GRO) datagrams where it can.
@@ -67,6 +70,7 @@ impl SocketConfig {
             local,
             paths,
             first_source_port: None,
+            further_source_ports: Vec::new(),
             receive_buffer: 16 << 20,
             offload: true,
             kernel_timestamps: false,
@@ -148,15 +152,14 @@ pub struct Senders {
 }
 
 impl Senders {
-    /// Opens one for each path.
+    /// Opens one for each path, and for each further source port.
     ///
     /// # Errors
     /// See [`SocketError`].
     pub fn open(config: &SocketConfig) -> Result<Self, SocketError> {
-        let sockets = (0..config.paths.max(1))
-            .map(|path| open_sender(config, path))
-            .collect::<Result<Vec<_>, _>>()?;
-        Self::with(config, sockets)
+        let paths = (0..config.paths.max(1)).map(|path| open_sender(config, path));
+        let further = config.further_source_ports.iter().map(|&port| open_from(config, port));
+        Self::with(config, paths.chain(further).collect::<Result<Vec<_>, _>>()?)
     }
 
     fn with(config: &SocketConfig, sockets: Vec<Socket>) -> Result<Self, SocketError> {
@@ -288,6 +291,11 @@ fn open_sender(config: &SocketConfig, path: u16) -> Result<Socket, SocketError> 
             .checked_add(path)
             .ok_or(SocketError::PortsExhausted { first, paths: config.paths })?,
     };
+    open_from(config, port)
+}
+
+/// A socket that sends from this port, or from a free one where it is zero.
+fn open_from(config: &SocketConfig, port: u16) -> Result<Socket, SocketError> {
     let socket = open_bound(SocketAddr::new(config.local.ip(), port))?;
     let hops = u32::from(HOP_LIMIT);
     // A datagram that does not fit is refused with an error instead of being cut into fragments,

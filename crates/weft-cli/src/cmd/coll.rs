@@ -11,6 +11,7 @@ mod formula;
 mod local;
 mod measure;
 mod perf;
+mod ports;
 mod report;
 
 /// Perform collectives between hosts, and measure them

@@ -94,7 +94,7 @@ impl NodeOptions {
                 .ok_or_else(|| anyhow!("--message-set {setting}: expected NAME=VALUE"))?;
             config.set(name, value)?;
         }
-        let here = env::var_os(ON_OWN_DEVICE).is_some();
+        let here = Self::is_on_own_device();
         if self.device == Device::Weft && !here {
             return self.begin_again("as asked");
         }
@@ -108,6 +108,11 @@ impl NodeOptions {
             }
             Err(error)
         })
+    }
+
+    /// Whether this process runs on Weft's own libraries.
+    pub(crate) fn is_on_own_device() -> bool {
+        env::var_os(ON_OWN_DEVICE).is_some()
     }
 
     fn begin_again<T>(&self, why: &str) -> Result<T> {

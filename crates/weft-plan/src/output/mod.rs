@@ -2,10 +2,12 @@
 //! files, a table of ports.
 
 mod graph_xml;
+mod planned;
 mod port_table;
 mod rank_file;
 
 pub use graph_xml::graph_xml;
+pub use planned::{PlannedPort, PortTableError, read_port_csv};
 pub use port_table::{PortRow, port_csv, port_rows};
 pub use rank_file::{host_file, rank_file};
 

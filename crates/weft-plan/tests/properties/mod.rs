@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use weft_plan::Cluster;
 use weft_plan::cluster::{ClusterConfig, ServerId};
 use weft_plan::machine::{Machine, read_nccl};
-use weft_plan::output::graph_xml;
+use weft_plan::output::{graph_xml, read_port_csv};
 use weft_plan::ports::{Effort, Entropy, Fabric, loads, plan};
 use weft_plan::ring::{ring_hops, rings_on_rails, server_order};
 use weft_plan::traffic::queue_pairs;
@@ -77,6 +77,14 @@ fn check_plan(cluster: &Cluster) -> bool {
         Err(error) => return refused(&error.to_string()),
     }
     true
+}
+
+/// Reads a port table, holds that no port is zero, and says whether it was one.
+pub fn ports(bytes: &[u8]) -> bool {
+    match read_port_csv(&String::from_utf8_lossy(bytes)) {
+        Ok(rows) => rows.iter().all(|row| row.port != 0),
+        Err(error) => refused(&error.to_string()),
+    }
 }
 
 fn refused(error: &str) -> bool {

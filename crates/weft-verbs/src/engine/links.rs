@@ -11,6 +11,7 @@ use weft_rnic::{Source, Transmit};
 use weft_units::Duration;
 
 use super::memory::{self, Fault};
+use super::planned::{Planned, Sources};
 
 /// The first of the UDP ports that a host's processes share out among themselves, one each: below those
 /// that the kernel gives out by itself.
@@ -31,6 +32,7 @@ pub(crate) struct Link {
     pub(crate) inbox: Inbox,
     senders: Option<Senders>,
     config: SocketConfig,
+    planned: Sources,
     /// Looks in a row that found nothing, while nothing left.
     idle: u32,
 }
@@ -53,12 +55,16 @@ impl Links {
     ///
     /// # Errors
     /// All shares are taken, or the kernel has no more sockets.
-    pub(crate) fn open(addresses: &[IpAddr], paths: u16) -> Result<Self, SocketError> {
+    pub(crate) fn open(
+        addresses: &[IpAddr],
+        paths: u16,
+        planned: &Planned,
+    ) -> Result<Self, SocketError> {
         let mut refusal = None;
         for share in 0..SHARES {
             let bound: Result<Vec<Link>, SocketError> = addresses
                 .iter()
-                .map(|&ip| Link::open(SocketAddr::new(ip, FIRST_PORT + share), paths))
+                .map(|&ip| Link::open(SocketAddr::new(ip, FIRST_PORT + share), paths, planned))
                 .collect();
             match bound {
                 Ok(links) => {
@@ -129,13 +135,15 @@ impl Links {
     /// Its payload is not there. What leaves in its place is no packet.
     pub(crate) fn push(&mut self, transmit: &Transmit, source: Source<'_>) -> Result<(), Fault> {
         let Some(index) = self.index_for(transmit.to.ip()) else { return Ok(()) };
-        self.links[index].idle = 0;
-        let Ok(senders) = self.links[index].senders() else { return Ok(()) };
+        let link = &mut self.links[index];
+        link.idle = 0;
+        let path = link.planned.socket(transmit.to.ip(), transmit.path.0, link.config.paths);
+        let Ok(senders) = link.senders() else { return Ok(()) };
         let header = transmit.packet.len() + transmit.rdma.map_or(0, |rdma| rdma.header_len());
         let size = header + usize::from(transmit.payload_len);
         let size = u16::try_from(size).expect("an MTU of at most 9000 bytes and headers");
         let mut laid = Ok(());
-        senders.outbox.push(&transmit.to, transmit.path.0, size, |out| {
+        senders.outbox.push(&transmit.to, path, size, |out| {
             laid = lay(transmit, source, out).inspect_err(|_| out.fill(0));
         });
         laid
@@ -170,10 +178,12 @@ impl Links {
 }
 
 impl Link {
-    fn open(local: SocketAddr, paths: u16) -> Result<Self, SocketError> {
-        let config = SocketConfig::new(local, paths);
+    fn open(local: SocketAddr, paths: u16, planned: &Planned) -> Result<Self, SocketError> {
+        let planned = planned.from(local.ip());
+        let further_source_ports = planned.ports.clone();
+        let config = SocketConfig { further_source_ports, ..SocketConfig::new(local, paths) };
         let (inbox, _) = Inbox::open(&config)?;
-        Ok(Self { ip: local.ip(), inbox, senders: None, config, idle: 0 })
+        Ok(Self { ip: local.ip(), inbox, senders: None, config, planned, idle: 0 })
     }
 
     fn senders(&mut self) -> Result<&mut Senders, SocketError> {

@@ -24,6 +24,7 @@ mod host;
 mod links;
 mod memory;
 mod pace;
+mod planned;
 mod progress;
 mod same_host;
 mod show;
@@ -36,11 +37,12 @@ pub(crate) use host::{Asynchronous, Channel, Host, Object, Watcher, Watchers};
 pub(crate) use links::timespec;
 use links::{Links, port_of};
 pub(crate) use memory::{Fault, OWNER, owner_of};
+use planned::Planned;
 pub(crate) use progress::ask_for_short_slices;
 use same_host::Neighbours;
 use show::Shown;
 
-/// Paths of a connection, unless `WEFT_PATHS` says otherwise (STELLAR, section 7.2).
+/// Paths of a connection, unless `WEFT_PATHS` or a plan says otherwise (STELLAR, section 7.2).
 const PATHS: u16 = 128;
 
 /// Bytes before the payload of the longest packet that has any: IPv6, UDP, data, message, RDMA.
@@ -117,10 +119,12 @@ impl Host {
     /// # Errors
     /// The kernel has no more sockets, or no port is free.
     pub(crate) fn open(addresses: &[Address], limits: Limits, neighbours: bool) -> Outcome<Self> {
-        let transport = transport(mtu_of(addresses));
+        let planned = Planned::from_environment()?;
+        let transport = transport(mtu_of(addresses), planned.paths());
         let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.ip).collect();
         let shown = Shown::open(addresses.first().copied(), weft_agent::Clock.now());
-        let links = Links::open(&addresses, transport.paths).map_err(Errno::from_socket)?;
+        let links =
+            Links::open(&addresses, transport.paths, &planned).map_err(Errno::from_socket)?;
         let port = port_of(u32::from(links.share()) << 16);
         let endpoint = EndpointConfig {
             transport,
@@ -160,9 +164,9 @@ pub(crate) fn own_limits() -> Limits {
     }
 }
 
-fn transport(mtu: u32) -> TransportConfig {
+fn transport(mtu: u32, planned: Option<u16>) -> TransportConfig {
     let paths = std::env::var("WEFT_PATHS").ok().and_then(|paths| paths.parse().ok());
-    let paths = paths.filter(|paths| (1..=4096).contains(paths)).unwrap_or(PATHS);
+    let paths = paths.or(planned).filter(|paths| (1..=4096).contains(paths)).unwrap_or(PATHS);
     let mtu = mtu.saturating_sub(HEADERS).max(512);
     let ethernet = AgentConfig::ethernet(paths);
     let rate = std::env::var("WEFT_LINE_RATE").ok().and_then(|rate| rate.parse().ok());

@@ -1,6 +1,7 @@
 //! `weft coll perf`: what is measured, by whom.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow, bail};
@@ -9,7 +10,7 @@ use weft_units::{BitRate, ByteCount, Duration, unknown_name};
 use weft_xrdma::NodeError;
 
 use super::measure::Measurement;
-use super::{local, report};
+use super::{local, ports, report};
 use crate::cmd::perf::resolve;
 use crate::messages::NodeOptions;
 use crate::output::Output;
@@ -88,6 +89,9 @@ pub(super) struct Args {
     /// The order of ranks in rings (`weft plan ring`)
     #[arg(long, value_name = "RANK,…", value_delimiter = ',')]
     order: Option<Vec<usize>>,
+    /// Send from the source ports of this table (`weft plan ports --to-port 20480 --csv`), which Weft's device takes
+    #[arg(long, value_name = "TABLE")]
+    ports: Option<PathBuf>,
     /// What shared memory carries between two ranks at most, as the link it stands for would
     #[arg(long)]
     shm_rate: Option<BitRate>,
@@ -123,6 +127,9 @@ pub(super) fn run(arguments: &Args, output: Output) -> Result<ExitCode> {
     if arguments.from > arguments.to {
         bail!("--from {} is more than --to {}", arguments.from, arguments.to);
     }
+    if let Some(table) = &arguments.ports {
+        ports::take(table)?;
+    }
     match (arguments.rank, arguments.ranks) {
         (None, Some(0)) => bail!("--ranks 0: a group has at least one"),
         (None, Some(ranks)) => local::run(ranks, arguments.lab.as_deref()),
@@ -134,6 +141,9 @@ pub(super) fn run(arguments: &Args, output: Output) -> Result<ExitCode> {
 /// This process is a rank.
 fn be(rank: usize, arguments: &Args, output: Output) -> Result<ExitCode> {
     let group = arguments.node.begin(|node| join(rank, arguments, node))?;
+    if arguments.ports.is_some() {
+        ports::check_device()?;
+    }
     let ranks = group.ranks();
     if arguments.root >= ranks {
         bail!("--root {}: the group has ranks 0 to {}", arguments.root, ranks - 1);
