@@ -8,7 +8,7 @@ mod library;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use weft_lab::{Lab, LabSpec, requirements};
+use weft_lab::{Flow, Lab, LabSpec, requirements};
 // The archives are made with the libraries.
 use {weft_rdmacm as _, weft_verbs as _};
 
@@ -73,6 +73,8 @@ fn what_does_not_fit_is_named() {
             "asking rank 0 at 127.0.0.1:1",
         ),
         (&["--ranks", "2", "--lab", "no-such-lab"], "no-such-lab"),
+        (&["--ranks", "2", "--ports", "no-such-table"], "--ports no-such-table: No such file"),
+        (&["--ranks", "2", "--ports", "Cargo.toml"], "no column \"source\" in the heading"),
     ] {
         let output = weft(words);
         assert!(
@@ -80,6 +82,45 @@ fn what_does_not_fit_is_named() {
             "{words:?}: {}",
             said(&output)
         );
+    }
+}
+
+#[test]
+fn packets_leave_from_planned_ports_and_take_the_planned_spine() {
+    const SPINE: usize = 2;
+    if let Some(missing) = requirements().into_iter().find(|r| r.essential && !r.met) {
+        let (name, fix) = (missing.name, missing.fix);
+        return eprintln!("SKIPPED planned ports in a lab: no {name} ({fix})");
+    }
+    let name = format!("wpc{}", std::process::id());
+    let lab = Lab::up(&LabSpec::named(&name)).unwrap();
+    let Ok(paths) = lab.paths() else {
+        return eprintln!("SKIPPED planned ports in a lab: the kernel's hash seed cannot be set");
+    };
+    let mut table = String::from("source,destination,source_port\n");
+    for (source, destination) in [(0, 1), (1, 0)] {
+        let flow =
+            Flow { source, destination, protocol: 17, source_port: 0, destination_port: 20_480 };
+        let port = paths.ports_over(&flow, SPINE, 0xc000).next().unwrap();
+        let [from, to] = [source, destination].map(|host| lab.fabric().address(host));
+        table += &format!("{from},{to},{port}\n");
+    }
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("planned.csv");
+    std::fs::write(&file, table).unwrap();
+    let file = file.to_str().unwrap();
+    let sizes = ["--from", "1MiB", "--to", "1MiB", "--time", "30ms"];
+    let output = weft(&[&["--ranks", "2", "--lab", &name, "--ports", file], &sizes[..]].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    let counters = lab.counters().unwrap();
+    let up = |leaf: usize, spine: usize| {
+        let link = lab.fabric().link(&format!("l{leaf}-s{spine}")).unwrap();
+        counters[link].forward.bytes
+    };
+    for leaf in 0..2 {
+        assert!(up(leaf, SPINE) > 3 << 20, "leaf {leaf}: {} bytes", up(leaf, SPINE));
+        // Ranks meet over TCP, whose ports nobody planned.
+        let others: u64 = (0..4).filter(|&spine| spine != SPINE).map(|spine| up(leaf, spine)).sum();
+        assert!(others < 100_000, "leaf {leaf} sent {others} bytes over other spines");
     }
 }
 
