@@ -32,6 +32,10 @@ const MAIL_A_TURN: usize = 256;
 /// How often ports are looked after without being asked.
 const ATTEND_EVERY: Duration = Duration::from_secs(1);
 
+/// How often the ports that are only sent from are looked at, and for how many datagrams.
+const STRAYS_EVERY: Duration = Duration::from_millis(1);
+const STRAYS: usize = 16;
+
 /// How often it is looked for buffers held too long.
 const GIVE_BACK_EVERY: Duration = Duration::from_millis(4);
 
@@ -60,6 +64,7 @@ pub(crate) struct Worker {
     pub(crate) carries: bool,
     attended: Instant,
     gave_back: Instant,
+    looked_for_strays: Instant,
     clock: Clock,
 }
 
@@ -88,6 +93,7 @@ impl Worker {
             carries: false,
             attended: Instant::EPOCH,
             gave_back: Instant::EPOCH,
+            looked_for_strays: Instant::EPOCH,
             clock: Clock,
         }
     }
@@ -131,6 +137,10 @@ impl Worker {
     fn turn(&mut self) -> bool {
         let received = self.take_datagrams();
         let now = self.clock.now();
+        if now.since(self.looked_for_strays) >= STRAYS_EVERY {
+            self.looked_for_strays = now;
+            self.take_strays(now);
+        }
         let read = self.take_mail(now);
         let taken = self.take_frames(now);
         self.switch.handle_timeout(now, &mut self.ports);
@@ -165,6 +175,18 @@ impl Worker {
             }
         }
         messages
+    }
+
+    /// Hears peers that know a connection no more, as after a restart: having nothing else to go by, they answer to
+    /// the port that a packet came from.
+    fn take_strays(&mut self, now: Instant) {
+        for _ in 0..STRAYS {
+            let Some((from, datagram)) = self.sockets.stray() else { return };
+            let arrival = Arrival { from, received_at: now, congestion_experienced: false, hops: 0 };
+            let (switch, tenants) = (&mut self.switch, &mut self.ports);
+            let (seals, counters) = (&mut self.seals, &mut self.counters);
+            underlay::take_datagram(switch, now, &arrival, datagram, tenants, seals, counters);
+        }
     }
 
     /// Does what it is asked, and takes what others leave to it.

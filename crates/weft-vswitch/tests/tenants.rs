@@ -269,6 +269,17 @@ fn a_restart_keeps_the_tenants_connections(threads: u8) {
         near.write_all(b"during").unwrap();
         trial.start(host).unwrap();
         far.read_exact(&mut [0; 6]).unwrap();
+        if host == 1 {
+            // Its peer heard that the connection is known no more, and did not take it for one that speaks plain.
+            for _ in 0..100 {
+                near.write_all(b"after").unwrap();
+                far.read_exact(&mut [0; 5]).unwrap();
+            }
+            let ports = status(&trial, 0).ports;
+            let (reliable, plain, _) =
+                ports.iter().find(|port| port.carried.0 > 0).unwrap().carried;
+            assert!(reliable > plain, "{reliable} frames on connections, {plain} plain");
+        }
     }
 }
 
