@@ -182,7 +182,8 @@ impl Worker {
     fn take_strays(&mut self, now: Instant) {
         for _ in 0..STRAYS {
             let Some((from, datagram)) = self.sockets.stray() else { return };
-            let arrival = Arrival { from, received_at: now, congestion_experienced: false, hops: 0 };
+            let arrival =
+                Arrival { from, received_at: now, congestion_experienced: false, hops: 0 };
             let (switch, tenants) = (&mut self.switch, &mut self.ports);
             let (seals, counters) = (&mut self.seals, &mut self.counters);
             underlay::take_datagram(switch, now, &arrival, datagram, tenants, seals, counters);

@@ -146,7 +146,10 @@ fn paths_between_two_hosts_have_round_trips_and_losses() {
     let mut lab = Lab::up(&LabSpec::named(format!("op{}", std::process::id()))).unwrap();
     let loss: Loss = "5%".parse().unwrap();
     let lossy = Impairment { loss, ..Impairment::default() };
-    lab.impair("l0-s1", Direction::Both, &lossy).unwrap();
+    // Eight paths take whichever spines their ports are hashed to: at least one takes one of these.
+    for spine in 1..4 {
+        lab.impair(&format!("l0-s{spine}"), Direction::Both, &lossy).unwrap();
+    }
     let mut command = folder.command("watched_ping", &["0"]);
     command.env("WEFT_PATHS", "8").stdout(Stdio::piped());
     let server = Server::of(lab.spawn("h0", &mut command).unwrap());
