@@ -153,7 +153,7 @@ impl Model {
     }
 
     fn known(self) -> Known {
-        let llama = Known {
+        let base = Known {
             dense: 0.0,
             experts: 0.0,
             met: 0.0,
@@ -173,7 +173,7 @@ impl Model {
                 micro_batches: 58,
                 grid: [2, 3, 148, 1],
                 sizes: Sizes::Shares(0.0457, 0.2095, 0.0265),
-                ..llama
+                ..base
             },
             // The paper does not give its shape: as many layers as GPT-3 has.
             Self::Gpt200b => Known {
@@ -183,7 +183,7 @@ impl Model {
                 micro_batches: 117,
                 grid: [4, 12, 34, 1],
                 sizes: Sizes::Shares(0.1088, 0.0149, 0.2014),
-                ..llama
+                ..base
             },
             Self::Llama2bZero1 => Known {
                 dense: 2e9,
@@ -192,7 +192,7 @@ impl Model {
                 micro_batches: 2,
                 grid: [1, 1, 16, 1],
                 sizes: Sizes::Shares(0.0, 0.173, 0.0),
-                ..llama
+                ..base
             },
             Self::Llama13bZero3 => Known {
                 dense: 13e9,
@@ -201,10 +201,10 @@ impl Model {
                 grid: [1, 1, 440, 1],
                 sharding: Sharding::Parameters,
                 sizes: Sizes::Shares(0.0, 0.105, 0.0),
-                ..llama
+                ..base
             },
             Self::Gpt13b => {
-                Known { dense: 12.85e9, layers: 40, hidden: 5120.0, grid: [8, 1, 16, 1], ..llama }
+                Known { dense: 12.85e9, layers: 40, hidden: 5120.0, grid: [8, 1, 16, 1], ..base }
             }
             Self::Llama65b => Known {
                 dense: 65.2e9,
@@ -212,7 +212,7 @@ impl Model {
                 hidden: 8192.0,
                 micro_batches: 64,
                 grid: [2, 8, 8, 1],
-                ..llama
+                ..base
             },
             // Two of eight experts of three matrices of 4096 by 14,336 for each token and layer.
             Self::Mixtral => Known {
@@ -224,7 +224,7 @@ impl Model {
                 tokens: 4096.0,
                 micro_batches: 32,
                 grid: [2, 4, 128, 8],
-                ..llama
+                ..base
             },
         }
     }
