@@ -13,6 +13,7 @@ use super::channel::CompletionChannel;
 use super::completion::wc;
 use super::{Object, Shared};
 use crate::context::{Context, Opened};
+use crate::device::limits;
 use crate::engine::Watcher;
 use crate::engine::events::Open;
 use crate::errno::{EINVAL, EOPNOTSUPP, Errno, Outcome, count, number, pointer};
@@ -45,6 +46,13 @@ struct Wanted {
     comp_vector: u32,
 }
 
+/// Places of a queue that was asked for `cqe`: more, as of hardware, which rounds up, and programs rely on it.
+/// `ib_send_lat -e` asks for one, and has two completions there when an ACK comes after its peer's answer.
+fn places(cqe: u32) -> u32 {
+    let rounded = cqe.saturating_add(1).checked_next_power_of_two();
+    rounded.map_or(cqe, |rounded| rounded.min(limits::CQE.cast_unsigned()).max(cqe))
+}
+
 /// # Safety
 /// The context is open, and the channel made or null.
 unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_cq_ex> {
@@ -57,12 +65,13 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_cq_ex> {
     }
     // SAFETY: pointers, functions that may be null and numbers, of which zero is one.
     let zero: ibv_cq_ex = unsafe { core::mem::zeroed() };
+    let places = places(wanted.cqe);
     let base = ibv_cq {
         context: wanted.context,
         channel: wanted.channel,
         cq_context: wanted.cq_context,
         handle: 0,
-        cqe: c_int::try_from(wanted.cqe).map_err(|_| EINVAL)?,
+        cqe: c_int::try_from(places).map_err(|_| EINVAL)?,
         ..zero.base
     };
     let queue = CompletionQueue {
@@ -83,7 +92,7 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_cq_ex> {
         channel: channel.map(|channel| channel.queue.clone()),
         ..opened.watcher(public.expose_provenance())
     };
-    let made = opened.engine.create_cq(opened.number, wanted.cqe, watcher);
+    let made = opened.engine.create_cq(opened.number, places, watcher);
     let Ok(made) = made.inspect_err(|_| {
         // SAFETY: it was published just now and nobody has it.
         drop(unsafe { CompletionQueue::take(public) });
@@ -158,20 +167,20 @@ const BEFORE_SHRINKING: Duration = Duration::from_millis(10);
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     number(|| {
-        let capacity = u32::try_from(cqe).map_err(|_| EINVAL)?;
+        let places = places(u32::try_from(cqe).map_err(|_| EINVAL)?);
         // SAFETY: as the caller says.
         let queue = unsafe { CompletionQueue::of(cq.cast()) };
         // What has come by then counts: to shrink a queue takes hardware longer than to send to itself.
         // SAFETY: as the caller says.
-        let shrinks = cqe < unsafe { (*cq).cqe };
+        let shrinks = places < unsafe { (*cq).cqe }.cast_unsigned();
         let until = Clock.now() + BEFORE_SHRINKING;
         while shrinks && Clock.now() < until {
             queue.opened.engine.poll_cq(queue.number, 0, |_| ())?;
             std::thread::yield_now();
         }
-        queue.opened.engine.resize_cq(queue.number, capacity)?;
+        queue.opened.engine.resize_cq(queue.number, places)?;
         // SAFETY: as the caller says.
-        unsafe { (*cq).cqe = cqe };
+        unsafe { (*cq).cqe = places.cast_signed() };
         Ok(())
     })
 }
@@ -328,4 +337,19 @@ fields! {
     read_slid: u32 = |wc| wc.slid.into();
     read_sl: u8 = |wc| wc.sl;
     read_dlid_path_bits: u8 = |wc| wc.dlid_path_bits;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_has_a_place_more_than_was_asked_for_up_to_the_limit() {
+        assert_eq!([0, 1, 2, 3, 100].map(places), [1, 2, 4, 4, 128]);
+        let most = limits::CQE.cast_unsigned();
+        assert_eq!(
+            [most - 1, most, most + 1, u32::MAX].map(places),
+            [most, most, most + 1, u32::MAX]
+        );
+    }
 }

@@ -107,10 +107,16 @@ pub(crate) fn until_listening(program: &mut Child, port: u16) {
     }
 }
 
-/// Whether a program succeeded, and everything it said.
+/// Whether a program succeeded, and everything it said. One that hung was ended and has said nothing, so how a
+/// program failed is told too.
 pub(crate) fn finish(mut program: Child) -> (bool, String) {
     let said = said(&mut program);
-    (program.wait().unwrap().success(), said)
+    let status = program.wait().unwrap();
+    match status.code() {
+        Some(0) => (true, said),
+        Some(124) => (false, format!("{said}[hung for half a minute]")),
+        _ => (false, format!("{said}[{status}]")),
+    }
 }
 
 /// Everything a program says until its end.
