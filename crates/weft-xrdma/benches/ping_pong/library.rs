@@ -9,7 +9,7 @@ use {weft_rdmacm as _, weft_verbs as _};
 
 /// The folder.
 pub(crate) static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
-    weft_testkit::link_verbs(Path::new(env!("CARGO_TARGET_TMPDIR")).join("ping-pong"), true)
+    weft_testkit::link_verbs(Path::new(env!("CARGO_TARGET_TMPDIR")).join("ping-pong-bench"), true)
 });
 
 /// `examples/bare/ping_pong.c`, compiled.
