@@ -152,6 +152,15 @@ impl Connection {
         Some((next_path(sent, shared.config.paths), header))
     }
 
+    /// The ACK that a connection owes when it ends. Without it the peer would take for undone what was
+    /// placed since the last.
+    pub(crate) fn last_ack(&mut self, now: Instant, shared: &mut Shared) -> Option<AckHeader> {
+        let acks = &mut self.receiver.acks;
+        acks.due |= acks.placed > 0;
+        let owed = acks.is_due();
+        owed.then(|| self.poll_ack(now, shared)).flatten().map(|(_, ack)| ack)
+    }
+
     /// What every ACK says: the counts and the first packet missing.
     pub(crate) fn ack_header(&self, shared: &Shared) -> AckHeader {
         AckHeader {

@@ -438,11 +438,16 @@ impl Direct {
         self.answers.push_back((stream.link, stream.departure(None), packet));
     }
 
-    /// Drops a connection, telling the peer unless the peer knows.
+    /// Drops a connection, telling the peer unless the peer knows: what was placed, then that it ends.
     fn retire(&mut self, slot: u32, reason: CloseReason) {
         use CloseReason::{LinkDown, Peer, Refused, Reset};
         let peer_knows = matches!(reason, Peer | Reset | Refused | LinkDown);
         if !peer_knows {
+            let stream = self.streams.at(slot);
+            if let Some(ack) = stream.poll_ack() {
+                let (link, departure) = (stream.link, stream.departure(None));
+                self.answers.push_back((link, departure, Packet::Ack(ack)));
+            }
             self.answer(slot, SetupKind::Close, None);
         }
         let connection = self.streams.remove(slot);

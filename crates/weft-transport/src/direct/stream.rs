@@ -122,19 +122,22 @@ impl Stream {
         self.outbox.has_segment() && self.next.wrapping_sub(self.base) < window.into()
     }
 
+    /// The acknowledgement that is owed, if one is.
+    #[inline]
+    pub(super) fn poll_ack(&mut self) -> Option<AckHeader> {
+        core::mem::take(&mut self.arrivals.ack_due).then(|| AckHeader {
+            version: U4::truncate(VERSION),
+            destination_cid: self.remote,
+            psn_base: self.arrivals.base,
+            ..AckHeader::default()
+        })
+    }
+
     /// Puts the next packet into `packet`; its payload, if it has any. `None` if there is none to send.
     #[inline]
     pub(super) fn poll(&mut self, window: u16, packet: &mut Packet) -> Option<Option<Payload>> {
-        let (version, destination_cid) = (U4::truncate(VERSION), self.remote);
-        if self.arrivals.ack_due {
-            self.arrivals.ack_due = false;
-            let psn_base = self.arrivals.base;
-            *packet = Packet::Ack(AckHeader {
-                version,
-                destination_cid,
-                psn_base,
-                ..AckHeader::default()
-            });
+        if let Some(ack) = self.poll_ack() {
+            *packet = Packet::Ack(ack);
             return Some(None);
         }
         if !self.may_send(window) {
@@ -144,6 +147,7 @@ impl Stream {
         let segment = self.outbox.cut(self.mtu, psn)?;
         self.next = psn.wrapping_add(1);
         let Message { token, opcode, tag, length } = segment.message;
+        let (version, destination_cid) = (U4::truncate(VERSION), self.remote);
         let header = DataHeader { version, psn, destination_cid, ..DataHeader::default() };
         let (id, offset, len) = (segment.number, segment.offset, segment.len);
         *packet = Packet::data(header, Some(MessageHeader { opcode, tag, id, offset, length }));

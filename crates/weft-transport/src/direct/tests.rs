@@ -128,6 +128,20 @@ fn no_more_is_sent_than_the_window_holds_and_a_packet_kept_back_keeps_back_all()
 }
 
 #[test]
+fn what_was_placed_is_acknowledged_before_an_end_closes() {
+    let mut pair = pair();
+    let [connection, accepted] = pair.connect();
+    pair.ends[0].submit(connection, message(1, 1000)).unwrap();
+    let mut packet = Packet::default();
+    let (link, _) = pair.ends[0].poll_transmit_into(pair.now, &mut packet).unwrap();
+    let _ = pair.hand(1, link, &packet, 1000);
+    pair.ends[1].close(accepted);
+    pair.run();
+    let closed = Event::Closed { connection, reason: CloseReason::Peer };
+    assert_eq!(pair.events[0], [Event::Sent { connection, token: 1 }, closed]);
+}
+
+#[test]
 fn a_connection_ends_at_both_ends_and_late_packets_are_told_so() {
     let mut pair = pair();
     let [connection, accepted] = pair.connect();

@@ -595,7 +595,7 @@ impl Endpoint {
     fn settle(&mut self, now: Instant, slot: u32) {
         let connection = self.connections.get_mut(slot).expect("the caller found this slot");
         if let Some(reason) = connection.closing {
-            return self.retire(slot, reason);
+            return self.retire(now, slot, reason);
         }
         if !connection.queued && connection.wants_transmit(now) {
             connection.queued = true;
@@ -615,14 +615,22 @@ impl Endpoint {
         }
     }
 
-    /// Drops a connection, telling the peer unless the peer knows.
-    fn retire(&mut self, slot: u32, reason: CloseReason) {
+    /// Drops a connection, telling the peer unless the peer knows: what was placed, then that it ends.
+    fn retire(&mut self, now: Instant, slot: u32, reason: CloseReason) {
         let Some(mut connection) = self.connections.remove(slot) else { return };
         let peer_knows = matches!(reason, CloseReason::Peer | CloseReason::Reset);
-        if let Some(packet) = connection.close_packet(&self.shared).filter(|_| !peer_knows) {
+        if let Some(close) = connection.close_packet(&self.shared).filter(|_| !peer_knows) {
+            // By one path, where neither overtakes the other.
             let (to, path) = (connection.peer, self.shared.any_path());
+            let ack = connection.last_ack(now, &mut self.shared).map(Packet::Ack);
             let connection = Some(connection.id);
-            self.answers.push_back(Transmit { connection, to, path, packet, payload: None });
+            self.answers.extend(ack.into_iter().chain([close]).map(|packet| Transmit {
+                connection,
+                to,
+                path,
+                packet,
+                payload: None,
+            }));
         }
         connection.release(&mut self.shared);
         self.by_peer.remove(&connection.peer_key());

@@ -156,6 +156,23 @@ fn closing_tells_the_peer() {
 }
 
 #[test]
+fn what_was_placed_is_acknowledged_before_an_end_closes() {
+    let config = TransportConfig {
+        ack_every: 100,
+        ack_delay: Duration::from_secs(1),
+        ..TransportConfig::stellar()
+    };
+    let (mut pair, ids) = Pair::joined(&config);
+    pair.submit(0, ids[0], 5, 10_000);
+    pair.run_until(LIMIT, |pair| pair.bytes_placed(1) == 10_000);
+    assert!(pair.sent_tokens(0).is_empty(), "acknowledged before its time");
+    let now = pair.now;
+    pair.ends[1].close(now, ids[1]);
+    pair.run_until(LIMIT, |pair| closed(pair, 0) == Some(CloseReason::Peer));
+    assert_eq!(pair.sent_tokens(0), [5]);
+}
+
+#[test]
 fn silence_closes_at_both_ends() {
     let config =
         TransportConfig { idle_timeout: Duration::from_secs(1), ..TransportConfig::stellar() };
