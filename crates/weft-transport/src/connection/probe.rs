@@ -203,7 +203,10 @@ impl Connection {
                 }
                 let state = sender.paths.state(path);
                 if state.up && now.since(state.heard_at) >= interval {
-                    sender.health.watch(path, now, interval);
+                    // An answer takes a round trip, which of a path that is idle for its length may be long.
+                    let usual = sender.paths.rtt(path).unwrap_or_default();
+                    let wait = interval.max(usual.max(sender.round_trip.smoothed()) * 2);
+                    sender.health.watch(path, now, wait);
                 }
             }
         }

@@ -11,8 +11,9 @@ use super::PathId;
 #[derive(Clone, Copy, Debug)]
 struct Watch {
     path: PathId,
-    /// When the probe under way left; `None` while none is.
-    sent_at: Option<Instant>,
+    /// When the probes under way left, the latest first. One whose answer takes longer than the wait for it is still
+    /// under way when the next leaves: a path can be slower than it is probed, and well.
+    sent_at: [Option<Instant>; UNDER_WAY],
     /// When the next probe leaves.
     next_at: Instant,
     /// Wait until the one after.
@@ -33,14 +34,17 @@ pub(crate) struct Health {
     watches: Vec<Watch>,
 }
 
+/// Probes of a path whose answers count: with the waits that double they are under way for 15 times the first.
+const UNDER_WAY: usize = 4;
+
 /// A path that stays down is probed at most this much less often than at first.
 const SLOWEST: u64 = 16;
 
 impl Health {
-    /// Begins to probe `path`; the first probe leaves at `first`.
-    pub(crate) fn watch(&mut self, path: PathId, first: Instant, interval: Duration) {
+    /// Begins to probe `path`; the first probe leaves at `first`, the next, if it is not answered, `wait` later.
+    pub(crate) fn watch(&mut self, path: PathId, first: Instant, wait: Duration) {
         if !self.is_watched(path) {
-            self.watches.push(Watch { path, sent_at: None, next_at: first, wait: interval });
+            self.watches.push(Watch { path, sent_at: [None; UNDER_WAY], next_at: first, wait });
         }
     }
 
@@ -64,8 +68,8 @@ impl Health {
         self.watches.iter().any(|watch| watch.next_at <= now)
     }
 
-    /// Takes a path whose probe leaves now with this stamp, and whether the probe before it was
-    /// never answered. The wait doubles each time, up to [`SLOWEST`] times `interval`.
+    /// Takes a path whose probe leaves now with this stamp, and whether the probe before it has not been
+    /// answered. The wait doubles each time, up to [`SLOWEST`] times `interval`.
     pub(crate) fn pop_due(
         &mut self,
         now: Instant,
@@ -73,20 +77,21 @@ impl Health {
         interval: Duration,
     ) -> Option<(PathId, bool)> {
         let watch = self.watches.iter_mut().find(|watch| watch.next_at <= now)?;
-        let unanswered = watch.sent_at.replace(stamp).is_some();
+        let unanswered = watch.sent_at[0].is_some();
+        watch.sent_at.rotate_right(1);
+        watch.sent_at[0] = Some(stamp);
         watch.next_at = now + watch.wait;
-        watch.wait = (watch.wait * 2).min(interval * SLOWEST);
+        watch.wait = (watch.wait * 2).min(watch.wait.max(interval * SLOWEST));
         Some((watch.path, unanswered))
     }
 
-    /// A probe of `path` was answered and echoed this stamp; `None` unless it is the one under way.
+    /// A probe of `path` was answered and echoed this stamp; `None` unless it is one that is under way.
     pub(crate) fn answered(&mut self, path: PathId, echo: u32) -> Option<Answer> {
-        let under_way = |watch: &Watch| {
-            watch.path == path && watch.sent_at.is_some_and(|at| at.to_wire() == echo)
-        };
-        let index = self.watches.iter().position(under_way)?;
-        let watch = self.watches.swap_remove(index);
-        Some(Answer { path, sent_at: watch.sent_at? })
+        let index = self.watches.iter().position(|watch| watch.path == path)?;
+        let mut under_way = self.watches[index].sent_at.into_iter().flatten();
+        let sent_at = under_way.find(|at| at.to_wire() == echo)?;
+        self.watches.swap_remove(index);
+        Some(Answer { path, sent_at })
     }
 }
 
@@ -97,7 +102,7 @@ mod tests {
     const INTERVAL: Duration = Duration::from_millis(1);
 
     #[test]
-    fn probes_of_a_dead_path_slow_down_and_an_old_echo_is_no_answer() {
+    fn probes_of_a_dead_path_slow_down_and_an_echo_of_long_ago_is_no_answer() {
         let mut health = Health::default();
         let mut now = Instant::from_nanos(1_000);
         let path = PathId(3);
@@ -112,8 +117,10 @@ mod tests {
             now = next;
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 16, 16, 16]);
-        assert_eq!(health.answered(path, stamps[6]), None);
-        assert_eq!(health.answered(path, stamps[7]).map(|answer| answer.path), Some(path));
-        assert_eq!(health.next(), None);
+        assert_eq!(health.answered(path, stamps[3]), None);
+        assert_eq!(health.answered(PathId(4), stamps[7]), None);
+        let answer = health.answered(path, stamps[4]).unwrap();
+        assert_eq!((answer.path, answer.sent_at.to_wire()), (path, stamps[4]));
+        assert_eq!((health.next(), health.answered(path, stamps[7])), (None, None));
     }
 }

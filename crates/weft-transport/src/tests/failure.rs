@@ -275,6 +275,27 @@ fn a_path_that_died_once_is_back_with_its_first_answer() {
 }
 
 #[test]
+fn an_idle_path_whose_probes_are_answered_late_stays_up() {
+    // A queue grows on the paths that are not used: the answers take 45 ms, and a probe leaves every 10 ms.
+    let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
+    pair.one_way = Duration::from_micros(200);
+    let grows = pair.now + Duration::from_millis(50);
+    pair.rule = Box::new(move |on_link| match on_link.packet {
+        Packet::Data(header, _) if header.special && on_link.now >= grows => {
+            Fate::Delay(Duration::from_millis(45))
+        }
+        _ => Fate::Pass,
+    });
+    for token in 0..5_000 {
+        pair.submit(0, ids[0], token, 1_000);
+        pair.run_for(Duration::from_micros(100));
+    }
+    let stats = pair.ends[0].stats();
+    assert!(stats.probes_sent > 20, "{} probes: no path was idle", stats.probes_sent);
+    assert_eq!(stats.paths_down, 0);
+}
+
+#[test]
 fn a_path_that_flapped_comes_back_where_a_round_trip_is_longer_than_a_probe_interval() {
     let config = TransportConfig {
         probe_interval: Duration::from_micros(100),
