@@ -45,7 +45,7 @@ impl Connection {
         let config = &shared.config;
         let quiet = now.since(self.heard_anything_at.max(self.sent_anything_at));
         let unheard = now.since(self.heard_anything_at);
-        let keepalive = config.keepalive_interval;
+        let keepalive = self.keepalive_after(config);
         if quiet >= config.idle_timeout {
             self.closing = Some(CloseReason::Idle);
         } else if keepalive > Duration::ZERO && unheard >= keepalive + config.peer_timeout {
@@ -56,6 +56,13 @@ impl Connection {
         self.rest(shared);
         self.forget(now, shared);
         self.arm_idle(now, &shared.config);
+    }
+
+    /// How long nothing is heard before this end asks whether the peer is there; zero for ever. The end that was asked
+    /// for the connection waits an eighth longer: of two that have nothing to say one asks, which tells both.
+    fn keepalive_after(&self, config: &TransportConfig) -> Duration {
+        let interval = config.keepalive_interval;
+        if self.initiator { interval } else { interval + interval / 8 }
     }
 
     /// Gives back the room for packets and messages where none is under way.
@@ -89,7 +96,7 @@ impl Connection {
             None => Duration::MAX,
         };
         let unheard = now.since(self.heard_anything_at);
-        let keepalive = match config.keepalive_interval {
+        let keepalive = match self.keepalive_after(config) {
             Duration::ZERO => Duration::MAX,
             interval if unheard >= interval => config.peer_timeout / KEEPALIVES,
             interval => interval - unheard,

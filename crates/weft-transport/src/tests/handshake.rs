@@ -197,6 +197,26 @@ fn keepalives_hold_a_silent_connection_open_and_notice_a_dead_peer() {
 }
 
 #[test]
+fn of_two_silent_ends_the_one_that_asked_for_the_connection_asks_for_both() {
+    let interval = Duration::from_secs(10);
+    let config = TransportConfig { keepalive_interval: interval, ..TransportConfig::stellar() };
+    let mut pair = Pair::new(&config);
+    let sent = Rc::new(RefCell::new([0, 0]));
+    let keepalives = Rc::clone(&sent);
+    pair.rule = Box::new(move |on_link| {
+        if matches!(on_link.packet, Packet::Data(header, _) if header.special) {
+            keepalives.borrow_mut()[on_link.from] += 1;
+        }
+        Fate::Pass
+    });
+    pair.ends[0].connect(pair.now, address(1), 0).unwrap();
+    pair.run_for(Duration::from_secs(600));
+    assert_eq!((closed(&pair, 0), closed(&pair, 1)), (None, None));
+    let [asker, asked] = *sent.borrow();
+    assert!((59..=60).contains(&asker) && asked == 0, "{asker} and {asked} keepalives");
+}
+
+#[test]
 fn lost_keepalives_are_sent_again() {
     let config = TransportConfig {
         keepalive_interval: Duration::from_secs(10),
