@@ -23,8 +23,16 @@ use crate::wait::wait;
 /// Frames taken from one port before others have their turn.
 const FRAMES_A_TURN: usize = 64;
 
+/// Frames taken in a turn while more connections wait to send than a turn serves: enough that who floods this
+/// host with what is to be answered does not silence its tenants.
+const FEWEST_FRAMES: usize = 16;
+
 /// Packets taken from the switch before the sockets are looked at again.
 const PACKETS_A_TURN: usize = 176;
+
+/// Datagrams after which no more are asked for in a turn. More than leave in one, or what arrives would wait longer
+/// and longer where each packet is answered by one.
+const DATAGRAMS_A_TURN: usize = 256;
 
 /// What others sent that is looked at before the sockets are.
 const MAIL_A_TURN: usize = 256;
@@ -54,6 +62,8 @@ pub(crate) struct Worker {
     pub(crate) crowd: Crowd,
     /// Room for the ports that frames are taken from in a turn.
     eager: Vec<PortId>,
+    /// The port that had its turn last.
+    served: PortId,
     pub(crate) plain: PlainSender,
     pub(crate) seals: Option<Seals>,
     pub(crate) counters: underlay::Counters,
@@ -85,6 +95,7 @@ impl Worker {
             ports: Ports::default(),
             crowd,
             eager: vec![],
+            served: PortId(0),
             plain: PlainSender::default(),
             seals,
             counters: underlay::Counters::default(),
@@ -157,9 +168,22 @@ impl Worker {
         received + read + taken + sent + handed > 0
     }
 
+    /// Takes what has arrived. Between many connections datagrams come one by one, as no two have the source port and
+    /// the length in common that let the kernel gather them; one batch a turn of those would be too few.
     fn take_datagrams(&mut self) -> usize {
+        let mut taken = 0;
+        loop {
+            taken += self.take_batch();
+            if taken >= DATAGRAMS_A_TURN || !self.sockets.inbox.may_have_more() {
+                return taken;
+            }
+        }
+    }
+
+    /// Takes what one call to the kernel brings; how many datagrams.
+    fn take_batch(&mut self) -> usize {
         let Ok(messages) = self.sockets.inbox.receive() else { return 0 };
-        let now = self.clock.now();
+        let (now, mut datagrams) = (self.clock.now(), 0);
         for index in 0..messages {
             let received = self.sockets.inbox.message(index);
             let arrival = Arrival {
@@ -169,12 +193,13 @@ impl Worker {
                 hops: received.hops,
             };
             for datagram in received.datagrams() {
+                datagrams += 1;
                 let (switch, tenants) = (&mut self.switch, &mut self.ports);
                 let (seals, counters) = (&mut self.seals, &mut self.counters);
                 underlay::take_datagram(switch, now, &arrival, datagram, tenants, seals, counters);
             }
         }
-        messages
+        datagrams
     }
 
     /// Hears peers that know a connection no more, as after a restart: having nothing else to go by, they answer to
@@ -212,32 +237,46 @@ impl Worker {
         }
     }
 
-    /// Takes what tenants sent.
+    /// Takes what tenants sent, no more than can leave soon: connections take turns, ACKs and answers to probes
+    /// among them, and a round over thousands that all have frames lasts longer than their peers wait. What is not
+    /// taken waits with its tenant.
     fn take_frames(&mut self, now: Instant) -> usize {
-        let mut head = [0; VirtioNetHeader::LEN + Frame::LOOK_AHEAD];
-        let mut taken = 0;
         if !self.crowd.is_small() {
             self.attend_to_ready(now);
         }
         let mut eager = std::mem::take(&mut self.eager);
         self.crowd.eager(&mut eager);
+        let next = eager.partition_point(|&id| id <= self.served);
+        eager.rotate_left(next);
+        let most = PACKETS_A_TURN.saturating_sub(self.switch.wanting_to_send()).max(FEWEST_FRAMES);
+        let mut taken = 0;
         for &id in &eager {
-            for _ in 0..FRAMES_A_TURN {
-                let Some(sent) = self.ports.with(id, |port| port.take(now)) else {
-                    self.crowd.rest(id);
-                    break;
-                };
-                taken += 1;
-                let known = head.len().min(sent.len as usize);
-                let head = &mut head[..known];
-                self.ports.read(id, sent.token, 0, head, Reading::First);
-                self.ports.note(id, pcapng::Direction::Out, head, sent.len);
-                let (switch, tenants) = (&mut self.switch, &mut self.ports);
-                switch.handle_frame(now, id, sent.token, sent.len, head, tenants);
+            if taken == most {
+                break;
             }
+            self.served = id;
+            taken += self.take_frames_of(now, id, FRAMES_A_TURN.min(most - taken));
         }
         self.eager = eager;
         taken
+    }
+
+    /// Takes what one tenant sent, at most so many frames; how many.
+    fn take_frames_of(&mut self, now: Instant, id: PortId, most: usize) -> usize {
+        let mut head = [0; VirtioNetHeader::LEN + Frame::LOOK_AHEAD];
+        for taken in 0..most {
+            let Some(sent) = self.ports.with(id, |port| port.take(now)) else {
+                self.crowd.rest(id);
+                return taken;
+            };
+            let known = head.len().min(sent.len as usize);
+            let head = &mut head[..known];
+            self.ports.read(id, sent.token, 0, head, Reading::First);
+            self.ports.note(id, pcapng::Direction::Out, head, sent.len);
+            let (switch, tenants) = (&mut self.switch, &mut self.ports);
+            switch.handle_frame(now, id, sent.token, sent.len, head, tenants);
+        }
+        most
     }
 
     /// Serves the ports of a crowd that want something.
@@ -328,5 +367,53 @@ impl Drop for Worker {
         for (_, port) in self.ports.iter_mut() {
             port.settle();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use weft_agent::udp::SocketConfig;
+    use weft_transport::{Secret, TransportConfig};
+    use weft_units::Seed;
+    use weft_vpc::SwitchConfig;
+
+    use super::*;
+
+    /// A worker without ports, on a port of loopback.
+    fn worker() -> Worker {
+        let config = SwitchConfig::new(TransportConfig::bifrost());
+        let switch = Switch::new(config, Seed(1), Secret::new([7; 16])).unwrap();
+        let sockets = Sockets::open(&SocketConfig::new("127.0.0.1:0".parse().unwrap(), 1)).unwrap();
+        let (letterbox, address) = Letterbox::open().unwrap();
+        let post = (letterbox, Post::new(vec![address]));
+        let seat = (Seat { thread: 0, threads: 1 }, 1);
+        Worker::new(seat, Crowd::new().unwrap(), switch, sockets, None, post)
+    }
+
+    /// Between thousands of connections each ACK comes alone; a batch a turn of those is fewer than what leaves, and the
+    /// rest waits until the kernel has no room for it.
+    #[test]
+    fn a_turn_takes_more_datagrams_that_come_alone_than_leave_in_one() {
+        const SENT: u64 = 2 * DATAGRAMS_A_TURN as u64;
+        let mut worker = worker();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for number in 0..SENT {
+            // Shorter than a VXLAN header, and of lengths that the kernel does not gather.
+            let datagram = [0; 7];
+            let len = 1 + usize::try_from(number % 7).unwrap();
+            sender.send_to(&datagram[..len], worker.sockets.local()).unwrap();
+        }
+        let mut turns = 0;
+        while worker.counters.malformed < SENT {
+            let mut readable = [PollFd::from_borrowed_fd(worker.sockets.readable(), PollFlags::IN)];
+            let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
+            assert_eq!(poll(&mut readable, Some(&patience)), Ok(1), "some are lost");
+            worker.turn();
+            turns += 1;
+        }
+        assert!(turns <= 3, "{turns} turns for {SENT} datagrams");
     }
 }

@@ -116,6 +116,11 @@ impl Inbox {
         self.tap = Some((tap, port));
     }
 
+    /// Whether the last [`receive`](Self::receive) brought as many as it can, so that more may be there.
+    pub fn may_have_more(&self) -> bool {
+        self.receiver.is_full()
+    }
+
     /// Message `index` of the last [`receive`](Self::receive).
     ///
     /// # Panics

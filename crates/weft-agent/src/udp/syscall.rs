@@ -156,6 +156,11 @@ impl Receiver {
         Ok(received)
     }
 
+    /// Whether the last call filled every buffer.
+    pub(super) fn is_full(&self) -> bool {
+        self.metas.len() == self.slots
+    }
+
     /// Message `index` of the last call: what came with it, and its bytes.
     #[inline]
     pub(super) fn message(&self, index: usize) -> (Meta, &[u8]) {

@@ -414,6 +414,13 @@ impl Endpoint {
         !self.ready.is_empty() || !self.answers.is_empty()
     }
 
+    /// Connections that may have something to send, ACKs included: the last of them is served after as many
+    /// turns. Owners with thousands of connections take no more messages while that is many.
+    #[inline]
+    pub fn wanting_to_send(&self) -> usize {
+        self.ready.len()
+    }
+
     /// The next packet to send, if anything may be sent now. Call until `None`, or until the
     /// owner's budget is spent; connections take turns of one spray unit.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {

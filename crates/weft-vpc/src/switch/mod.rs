@@ -334,6 +334,12 @@ impl Switch {
         self.others.waiting.pop_front()
     }
 
+    /// Connections that may have something to send ([`Endpoint::wanting_to_send`]): frames that are taken from
+    /// tenants while that is many wait here for as many turns.
+    pub fn wanting_to_send(&self) -> usize {
+        self.endpoint.wanting_to_send()
+    }
+
     /// Hands the packets that may be sent now to `send`, at most `most`; says how many there were.
     /// Each one's headers are put into `packet`.
     pub fn poll_burst(

@@ -1,20 +1,52 @@
-//! Frames put on an interface as they are (packet(7)).
-#![expect(unsafe_code, reason = "no safe form of sendto(2) knows addresses of packet sockets")]
+//! Frames put on an interface as they are, and counted as they come (packet(7)).
+#![expect(
+    unsafe_code,
+    reason = "packet sockets have addresses and counters of which safe forms know nothing"
+)]
 
 use std::ffi::CString;
 use std::io;
 use std::mem::{size_of, zeroed};
+use std::num::NonZeroU32;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, socket_with};
 
-/// A socket that sends whole frames in the namespace in which it was opened.
+/// A socket that sends or counts whole frames in the namespace in which it was opened.
 pub(crate) struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
+    /// One that sends, and hears nothing.
     pub(crate) fn open() -> io::Result<Self> {
+        Self::of(None)
+    }
+
+    /// One that hears the frames of an EtherType, on whatever interface they come.
+    pub(crate) fn hearing(ether_type: u16) -> io::Result<Self> {
+        Self::of(NonZeroU32::new(ether_type.to_be().into()).map(Protocol::from_raw))
+    }
+
+    fn of(protocol: Option<Protocol>) -> io::Result<Self> {
         let (family, kind) = (AddressFamily::PACKET, SocketType::RAW);
-        Ok(Self(socket_with(family, kind, SocketFlags::CLOEXEC, None)?))
+        Ok(Self(socket_with(family, kind, SocketFlags::CLOEXEC, protocol)?))
+    }
+
+    /// Frames that came since the last call. Nobody reads them: those that find no room count too.
+    pub(crate) fn heard(&self) -> io::Result<u64> {
+        // SAFETY: all fields of `tpacket_stats` are integers, for which zero is a value.
+        let mut counted: libc::tpacket_stats = unsafe { zeroed() };
+        let mut length = u32::try_from(size_of::<libc::tpacket_stats>()).expect("two counters");
+        // SAFETY: the kernel writes no more than `length` bytes to `counted`, which is alive.
+        let got = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                (&raw mut counted).cast(),
+                &raw mut length,
+            )
+        };
+        if got == 0 { Ok(counted.tp_packets.into()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Sends a frame out of an interface; false where its queue is full.

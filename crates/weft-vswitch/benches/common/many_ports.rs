@@ -1,0 +1,142 @@
+//! Two hosts with many ports each, of which every one of host 0 may speak with every one of host 1.
+
+use std::net::IpAddr;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use weft_vpc::PortPolicies;
+use weft_vswitch::Status;
+use weft_vswitch::config::{Mac, Port, Route, Tap};
+use weft_vswitch::control::{Answer, Request, ask};
+use weft_vswitch::trial::{Trial, TrialConfig};
+use weft_wire::MacAddr;
+
+use super::packet::{self, PacketSocket};
+
+const VNI: u32 = 100;
+
+/// The EtherType of the frames: local experiments (IEEE 802, clause 9).
+const EXPERIMENT: u16 = 0x88b5;
+
+fn mac(host: usize, port: usize) -> MacAddr {
+    let [low, high, ..] = port.to_le_bytes();
+    MacAddr([2, 0, 1, u8::try_from(host).expect("two hosts"), high, low])
+}
+
+/// The namespace in which all of a host's tenants are.
+fn namespace(trial: &Trial, host: usize) -> String {
+    trial.namespace("red", host)
+}
+
+/// Two hosts with as many ports each; every address of the other is known.
+pub(crate) fn trial(name: &str, ports: usize, threads: u8) -> Trial {
+    let mut config = TrialConfig::named(name);
+    config.tenants = vec!["red".into()];
+    config.host.threads = threads;
+    let mut trial = Trial::up(&config).unwrap_or_else(|error| panic!("{error}"));
+    for host in 0..2 {
+        trial.stop(host);
+        // Kernels of tenants have nothing to say of their own.
+        let namespace = namespace(&trial, host);
+        for key in ["all", "default"] {
+            let setting = format!("net.ipv6.conf.{key}.disable_ipv6=1");
+            run(&["netns", "exec", &namespace, "sysctl", "-qw", &setting]);
+        }
+    }
+    for host in 0..2 {
+        let (own, peer) = (namespace(&trial, host), address(&mut trial, 1 - host));
+        let config = trial.config(host);
+        config.ports = (0..ports).map(|port| tap(&own, host, port)).collect();
+        let route = |port| Route { vni: VNI, mac: Mac(mac(1 - host, port)), peer };
+        config.routes = (0..ports).map(route).collect();
+        trial.start(host).unwrap_or_else(|error| panic!("{error}"));
+    }
+    trial
+}
+
+fn address(trial: &mut Trial, host: usize) -> IpAddr {
+    trial.config(host).host.address
+}
+
+fn tap(namespace: &str, host: usize, port: usize) -> Port {
+    Port {
+        name: format!("p{port}"),
+        vni: VNI,
+        mac: Mac(mac(host, port)),
+        addresses: vec![],
+        policies: PortPolicies::default(),
+        tap: Some(Tap {
+            interface: format!("t{port}"),
+            namespace: Some(namespace.to_owned()),
+            persistent: false,
+        }),
+        vhost_user: None,
+    }
+}
+
+fn run(arguments: &[&str]) {
+    let output = Command::new("ip").args(arguments).output().expect("iproute2 is there");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// What a daemon says of itself.
+pub(crate) fn status(trial: &Trial, host: usize) -> Status {
+    match ask(&trial.control(host), &Request::Status).expect("the daemon is there") {
+        Answer::Status(status) => *status,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The tenants: those of host 0 send, those of host 1 hear.
+pub(crate) struct Tenants {
+    socket: PacketSocket,
+    interfaces: Vec<libc::c_int>,
+    ear: PacketSocket,
+    /// Frames sent and heard so far.
+    pub(crate) sent: u64,
+    pub(crate) heard: u64,
+}
+
+impl Tenants {
+    pub(crate) fn new(trial: &Trial, ports: usize) -> Self {
+        let open = || {
+            let interfaces = (0..ports).map(|port| packet::interface(&format!("t{port}")));
+            Ok::<_, std::io::Error>((PacketSocket::open()?, interfaces.collect::<Result<_, _>>()?))
+        };
+        let senders = weft_lab::enter(&namespace(trial, 0), open);
+        let (socket, interfaces) =
+            senders.expect("a namespace of the trial").expect("its interfaces are up");
+        let ear = weft_lab::enter(&namespace(trial, 1), || PacketSocket::hearing(EXPERIMENT));
+        let ear = ear.expect("a namespace of the trial").expect("the kernel has packet sockets");
+        Self { socket, interfaces, ear, sent: 0, heard: 0 }
+    }
+
+    /// A frame of `len` bytes from a port of host 0 to one of host 1, as soon as there is room.
+    pub(crate) fn send(&mut self, from: usize, to: usize, len: usize) {
+        let mut frame = vec![0; len];
+        frame[..6].copy_from_slice(&mac(1, to).0);
+        frame[6..12].copy_from_slice(&mac(0, from).0);
+        frame[12..14].copy_from_slice(&EXPERIMENT.to_be_bytes());
+        while !self.socket.send(self.interfaces[from], &frame).expect("the interface is up") {
+            std::thread::yield_now();
+        }
+        self.sent += 1;
+    }
+
+    /// Waits until no more than `most` of the frames sent are under way, or nothing more arrives for `patience`;
+    /// how many are under way.
+    pub(crate) fn wait_for(&mut self, most: u64, patience: Duration) -> u64 {
+        let mut since = Instant::now();
+        loop {
+            let more = self.ear.heard().expect("an open socket");
+            self.heard += more;
+            if self.sent - self.heard <= most || since.elapsed() > patience {
+                return self.sent - self.heard;
+            }
+            if more > 0 {
+                since = Instant::now();
+            }
+            std::thread::sleep(Duration::from_micros(500));
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Thousands of connections through two daemons, whose packets come one by one and all at once. Needs root;
+//! without it the test says that it was skipped.
+#![allow(clippy::disallowed_methods, reason = "tests of real programs give up after a real while")]
+
+#[path = "../benches/common/many_ports.rs"]
+mod many_ports;
+#[path = "../benches/common/packet.rs"]
+mod packet;
+
+use std::io::Write;
+use std::time::Duration;
+
+use many_ports::{Tenants, status, trial};
+
+const PORTS: usize = 50;
+
+/// Frames of each pair after its first, with all pairs active.
+const ROUNDS: usize = 1;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What arrives is taken as fast as it comes, and no more from tenants than can leave: else answers come later
+/// than their peers wait, who give each other up and send what is left in plain VXLAN.
+#[test]
+fn thousands_of_connections_hold_while_all_are_active() {
+    if let Some(missing) =
+        weft_lab::requirements().into_iter().find(|one| one.essential && !one.met)
+    {
+        let text = format!("SKIPPED: no {} ({})\n", missing.name, missing.fix);
+        std::io::stderr().write_all(text.as_bytes()).unwrap();
+        return;
+    }
+    let trial = trial("vs-many", PORTS, 1);
+    let mut tenants = Tenants::new(&trial, PORTS);
+    for round in 0..=ROUNDS {
+        let len = if round == 0 { 100 } else { 1400 };
+        for from in 0..PORTS {
+            (0..PORTS).for_each(|to| tenants.send(from, to, len));
+        }
+        // As many as fit into the interfaces' queues.
+        let most = if round == ROUNDS { 0 } else { (PORTS * PORTS) as u64 };
+        let under_way = tenants.wait_for(most, PATIENCE);
+        let said = [0, 1].map(|host| status(&trial, host).transport);
+        assert!(under_way <= most, "round {round}: {under_way} are missing; {said:?}");
+    }
+    for host in 0..2 {
+        let status = status(&trial, host);
+        assert_eq!(status.threads[0].pairs, PORTS * PORTS, "host {host}: {:?}", status.transport);
+        let plain: u64 = status.ports.iter().map(|port| port.carried.1).sum();
+        assert_eq!(plain, 0, "host {host}: {:?}", status.transport);
+    }
+}
