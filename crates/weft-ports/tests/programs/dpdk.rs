@@ -11,7 +11,8 @@ use crate::common::namespace::Namespace;
 use crate::common::network::{noise, with_network};
 use crate::common::skipped;
 use crate::common::wire::Weather;
-use crate::{program, tap};
+use crate::machine::program;
+use crate::tap;
 
 /// Ends with the test.
 struct Testpmd(Child);

@@ -6,10 +6,10 @@ mod common;
 
 mod dpdk;
 mod initramfs;
+mod machine;
 mod qemu;
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use common::namespace::Namespace;
 use weft_ports::{TapConfig, TapPort};
@@ -23,10 +23,4 @@ fn tap(space: &Namespace, address: &str) -> TapPort {
         ..TapConfig::named("eth0")
     })
     .unwrap()
-}
-
-/// Where a program is, if it is installed.
-fn program(name: &str) -> Option<PathBuf> {
-    let folders = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"];
-    folders.iter().map(|folder| PathBuf::from(folder).join(name)).find(|path| path.is_file())
 }

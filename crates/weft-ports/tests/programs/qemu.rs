@@ -3,10 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use weft_ports::{Port, VhostConfig, VhostPort};
 
@@ -15,8 +12,8 @@ use crate::common::namespace::Namespace;
 use crate::common::network::{Signal, forward, noise};
 use crate::common::skipped;
 use crate::common::wire::Weather;
-use crate::initramfs::Kernel;
-use crate::{program, tap};
+use crate::machine::{Guest, accept, parts};
+use crate::tap;
 
 /// What the guest does: it says each step on its console.
 const SCRIPT: &str = "\
@@ -26,76 +23,6 @@ wget -q -O /file http://10.77.4.1:8000/file && echo step fetch
 nc 10.77.4.1 8001 < /file && echo step send
 poweroff -f
 ";
-
-/// Ends with the test.
-struct Guest(Child);
-
-impl Guest {
-    fn boot(
-        qemu: &std::path::Path,
-        kernel: &Kernel,
-        initramfs: &std::path::Path,
-        socket: &Socket,
-    ) -> Self {
-        let path = socket.0.display();
-        let child = Command::new(qemu)
-            .args(["-accel", "tcg", "-cpu", "max", "-m", "256", "-smp", "1", "-nodefaults"])
-            .args(["-display", "none", "-serial", "stdio", "-no-reboot"])
-            .args(["-object", "memory-backend-memfd,id=m,size=256M,share=on"])
-            .args(["-machine", "pc,memory-backend=m"])
-            .args(["-chardev", &format!("socket,id=c,path={path},reconnect=1")])
-            .args(["-netdev", "vhost-user,id=n,chardev=c"])
-            // QEMU 7.2 crashes with MSI-X on emulated processors, so there are no vectors.
-            .args(["-device", "virtio-net-pci,netdev=n,mac=02:00:00:00:77:04,romfile=,vectors=0"])
-            .arg("-kernel")
-            .arg(&kernel.image)
-            .arg("-initrd")
-            .arg(initramfs)
-            .args(["-append", "console=ttyS0 quiet panic=-1"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Self(child)
-    }
-
-    /// What it says until it is switched off, and then what QEMU said.
-    fn console(mut self) -> String {
-        let mut said = vec![];
-        self.0.stdout.take().unwrap().read_to_end(&mut said).unwrap();
-        self.0.stderr.take().unwrap().read_to_end(&mut said).unwrap();
-        String::from_utf8_lossy(&said).into_owned()
-    }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The next connection, as long as there may be one.
-fn accept(listener: &TcpListener) -> TcpStream {
-    listener.set_nonblocking(true).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(180);
-    loop {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                stream.set_nonblocking(false).unwrap();
-                stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-                return stream;
-            }
-            Err(error) => assert!(Instant::now() < deadline, "no guest came: {error}"),
-        }
-        let mut none = [rustix::event::PollFd::new(listener, rustix::event::PollFlags::IN)];
-        let _ = rustix::event::poll(
-            &mut none,
-            Some(&rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 }),
-        );
-    }
-}
 
 /// Serves a file, and says when half of it is sent.
 fn serve(file: &[u8], mut stream: TcpStream, half: &AtomicBool) {
@@ -110,19 +37,10 @@ fn serve(file: &[u8], mut stream: TcpStream, half: &AtomicBool) {
     stream.write_all(second).unwrap();
 }
 
-/// What there is to boot, or what is missing.
-fn parts() -> Result<(PathBuf, PathBuf, Kernel), String> {
-    let found = (program("qemu-system-x86_64"), program("busybox"), Kernel::find());
-    let (Some(qemu), Some(busybox), Some(kernel)) = found else {
-        let packages = "apt-get install qemu-system-x86 linux-image-cloud-amd64 busybox-static";
-        return Err(format!("no QEMU, kernel or busybox ({packages})"));
-    };
-    Namespace::missing().map_or(Ok((qemu, busybox, kernel)), Err)
-}
-
 #[test]
 fn a_linux_guest_gets_and_sends_a_file_whole_over_a_bad_network_and_through_an_upgrade() {
-    let (qemu, busybox, kernel) = match parts() {
+    let found = parts().and_then(|parts| Namespace::missing().map_or(Ok(parts), Err));
+    let (qemu, busybox, kernel) = match found {
         Ok(parts) => parts,
         Err(missing) => return skipped("a guest in QEMU", &missing),
     };
@@ -150,7 +68,8 @@ fn a_linux_guest_gets_and_sends_a_file_whole_over_a_bad_network_and_through_an_u
         });
         let guest = scope.spawn(|| {
             let _done = Signal(&done);
-            Guest::boot(&qemu, &kernel, &initramfs.0, &socket).console()
+            let mac = "02:00:00:00:77:04";
+            Guest::boot((&qemu, &kernel), &initramfs.0, &socket.0, mac).console()
         });
         let before = forward([&mut tap, &mut port], weather, &half);
         let counters = port.counters();
