@@ -1,8 +1,10 @@
-//! Redis through a network that loses packets (BIFROST, figures 20, E8 and E9): 50 persistent connections,
+//! Redis through a network that loses packets (BIFROST, figures 20, E8, E9 and F11): 50 persistent connections,
 //! GET and SET of 64 bytes, every way to carry them in turn, in several rounds: a machine's load changes
 //! from minute to minute, and one round would compare loads. Needs root, redis-server and redis-benchmark.
 //!
-//! `cargo bench -p weft-vswitch --bench redis -- [requests] [rounds, as 3x] [loss ...] [way ...]`
+//! `cargo bench -p weft-vswitch --bench redis -- [requests] [rounds, as 3x] [clients, as 200c] [short] [loss ...] [way ...]`
+//!
+//! With `short` each request has a connection of its own (figure E8).
 #![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
 
 mod common;
@@ -55,11 +57,22 @@ fn parse(report: &str) -> Row {
     }
 }
 
-fn measure(site: &Site, requests: &str, test: &str) -> Row {
-    let server = site.server();
-    let arguments =
-        ["-h", &server, "-t", test, "-c", "50", "-n", requests, "-d", "64", "-r", "10000"];
-    parse(&site.output(0, "redis-benchmark", &arguments))
+/// What is asked of the server.
+struct Load {
+    requests: u64,
+    clients: u64,
+    /// Whether each request has a connection of its own.
+    short: bool,
+}
+
+impl Load {
+    fn measure(&self, site: &Site, test: &str) -> Row {
+        let (server, clients) = (site.server(), self.clients.to_string());
+        let (requests, keep) = (self.requests.to_string(), u8::from(!self.short).to_string());
+        let arguments = ["-h", &server, "-t", test, "-c", &clients, "-k", &keep, "-n", &requests];
+        let arguments = [&arguments[..], &["-d", "64", "-r", "10000"]].concat();
+        parse(&site.output(0, "redis-benchmark", &arguments))
+    }
 }
 
 /// The middle of each column.
@@ -95,20 +108,27 @@ fn print(loss: &str, test: &str, way: Way, row: &Row) {
 fn main() {
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    let number = |word: &&String| word.parse::<u64>().is_ok();
-    let requests = arguments.iter().find(number).map_or("60000", String::as_str);
-    let times = |word: &str| word.strip_suffix('x')?.parse::<usize>().ok();
-    let rounds = arguments.iter().find_map(|word| times(word)).unwrap_or(1).max(1);
+    let counted = |word: &str, unit: &str| word.strip_suffix(unit)?.parse::<u64>().ok();
+    let given = |unit: &str| arguments.iter().find_map(|word| counted(word, unit));
+    let load = Load {
+        requests: given("").unwrap_or(60_000),
+        clients: given("c").unwrap_or(50),
+        short: arguments.iter().any(|word| word == "short"),
+    };
+    let rounds = given("x").unwrap_or(1).max(1);
     let losses: Vec<&str> =
         arguments.iter().map(String::as_str).filter(|word| word.ends_with('%')).collect();
     let losses = if losses.is_empty() { vec!["0%", "0.1%", "0.5%", "1%", "2%"] } else { losses };
-    let is_name = |word: &&String| !(word.ends_with('%') || number(word) || times(word).is_some());
+    let is_count = |word: &str| ["", "x", "c"].iter().any(|unit| counted(word, unit).is_some());
+    let is_name = |word: &&String| !(word.ends_with('%') || is_count(word) || *word == "short");
     let wanted: Vec<&String> = arguments.iter().filter(is_name).collect();
     let is_wanted = |way: &Way| {
         wanted.is_empty() || wanted.iter().any(|part| way.name().contains(part.as_str()))
     };
     let ways: Vec<Way> = Way::ALL.iter().copied().filter(is_wanted).collect();
-    println!("redis-benchmark, 50 connections, {requests} requests of 64 bytes; milliseconds");
+    let Load { requests, clients, short } = load;
+    let kind = if short { "clients, a connection each request" } else { "persistent connections" };
+    println!("redis-benchmark, {clients} {kind}, {requests} requests of 64 bytes; milliseconds");
     println!(
         "{:5} {:4} {:15} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8}",
         "loss", "test", "way", "req/s", "average", "p50", "p99", "p99.9", "most"
@@ -123,7 +143,7 @@ fn main() {
             for (at, &loss) in losses.iter().enumerate() {
                 site.lose(loss);
                 for test in ["get", "set"] {
-                    let row = measure(&site, requests, test);
+                    let row = load.measure(&site, test);
                     print(loss, test, way, &row);
                     measured.entry((test, at, index)).or_default().push(row);
                 }
