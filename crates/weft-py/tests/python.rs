@@ -134,13 +134,32 @@ fn group_of(ranks: usize, words: &[&str]) -> String {
     String::from_utf8_lossy(&outputs[0].stdout).into_owned()
 }
 
-#[test]
-fn pytorch_trains_with_the_losses_that_gloo_gives_and_all_collectives_are_right() {
+/// Whether PyTorch is there; says so where it is not.
+fn has_torch() -> bool {
     let torch = Command::new(SYSTEM_PYTHON).args(["-c", "import torch"]).output();
-    if !torch.is_ok_and(|output| output.status.success()) {
+    let is_there = torch.is_ok_and(|output| output.status.success());
+    if !is_there {
         let line =
             "SKIPPED PyTorch: Debian's python3-torch is not there (scripts/setup.sh torch)\n";
         std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).expect("it is read");
+    }
+    is_there
+}
+
+#[test]
+fn a_pipeline_of_pytorch_exchanges_messages_as_over_gloo() {
+    if !has_torch() {
+        return;
+    }
+    let said = |backend| group_of(3, &["tests/python/torch_messages.py", backend]);
+    let (gloo, weft) = (said("gloo"), said("weft"));
+    assert!(gloo.lines().count() == 4 && gloo.ends_with("all right\n"), "{gloo}");
+    assert_eq!(weft, gloo);
+}
+
+#[test]
+fn pytorch_trains_with_the_losses_that_gloo_gives_and_all_collectives_are_right() {
+    if !has_torch() {
         return;
     }
     let source = Path::new(PACKAGE).join("examples/ddp.py");

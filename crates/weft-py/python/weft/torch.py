@@ -14,6 +14,7 @@ import collections
 import os
 import queue
 import threading
+import time
 import weakref
 from datetime import timedelta
 
@@ -22,6 +23,7 @@ import torch.distributed as dist
 from torch.futures import Future
 
 from ._weft import Group
+from .errors import Timeout
 
 _Work = getattr(dist, "Work", None) or dist._Work
 
@@ -66,8 +68,15 @@ def _memory(tensor):
     return tensor.view(torch.uint8).numpy() if tensor.numel() else bytearray()
 
 
+def _put_back(tensors, flats):
+    """Gives tensors what lies in their copies, where those are copies."""
+    for tensor, flat in zip(tensors, flats):
+        if flat.data_ptr() != tensor.data_ptr():
+            tensor.copy_(flat.view(tensor.shape))
+
+
 class Work(_Work):
-    """A collective that is under way."""
+    """A collective or a message that is under way."""
 
     def __init__(self, works, results, finish, timeout):
         super().__init__()
@@ -123,6 +132,90 @@ class Work(_Work):
     getFuture = get_future
 
 
+class _Message:
+    """A message that waits until its two ranks have met, and then what carries it."""
+
+    def __init__(self, memory, what):
+        self.memory, self._what = memory, what
+        self._begun, self._work, self._error = threading.Event(), None, None
+
+    def begin(self, submit):
+        try:
+            self._work = submit(self.memory)
+        except Exception as error:
+            self._error = error
+        self._begun.set()
+
+    def is_done(self):
+        return self._begun.is_set() and (self._work is None or self._work.is_done())
+
+    def wait(self, timeout):
+        deadline = time.monotonic() + timeout
+        if not self._begun.wait(timeout):
+            raise Timeout(f"{self._what}: the other rank did not ask for it in {timeout} s")
+        if self._error:
+            raise self._error
+        self._work.wait(max(0.0, deadline - time.monotonic()))
+
+
+class _Pair:
+    """Messages of one tag that go from one rank to another, in their order.
+
+    They are broadcasts in a group of the two, which meet at the first message, as NCCL's do. A thread of its own meets
+    the other rank and completes futures: a message that nobody asks for yet holds up nothing else.
+    """
+
+    def __init__(self, store, name, end, options):
+        self._store, self._name, self._end, self._options = store, name, end, options
+        self._lock, self._group, self._error, self._waiting = threading.Lock(), None, None, []
+        self.works = queue.SimpleQueue()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def post(self, memory):
+        message = _Message(memory, self._name)
+        with self._lock:
+            if self._group or self._error:
+                message.begin(self._submit)
+            else:
+                self._waiting.append(message)
+        return message
+
+    def leave(self):
+        with self._lock:
+            if self._group:
+                self._group.leave()
+
+    def _submit(self, memory):
+        if self._error:
+            raise self._error
+        return self._group.submit("broadcast", memory, "uint8", "sum", 0)
+
+    def _run(self):
+        try:
+            found = self._meet()
+        except Exception as error:
+            found = error
+        with self._lock:
+            self._group, self._error = (None, found) if isinstance(found, Exception) else (found, None)
+            for message in self._waiting:
+                message.begin(self._submit)
+            self._waiting = []
+        _settle_all(self.works)
+
+    def _meet(self):
+        group = Group(self._end, 2, self._options)
+        keys = [f"{self._name}/{end}" for end in range(2)]
+        self._store.set(keys[self._end], group.address)
+        self._store.add(keys[self._end] + "/there", 1)
+        # A store serves one at a time, so nobody may wait in it for what another thread has yet to put there.
+        pause = 0.001
+        while not self._store.add(keys[1 - self._end] + "/there", 0):
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+        group.connect([self._store.get(key).decode() for key in keys])
+        return group
+
+
 def _settle_all(works):
     while True:
         work = works.get()
@@ -141,7 +234,9 @@ class ProcessGroup(dist.ProcessGroup):
         super().__init__(rank, size)
         self._rank, self._size, self._timeout = rank, size, timeout.total_seconds()
         words = os.environ.get("WEFT_COLL", "").split()
-        self._group = Group(rank, size, dict(word.split("=", 1) for word in words))
+        self._options = dict(word.split("=", 1) for word in words)
+        self._store, self._pairs = store, {}
+        self._group = Group(rank, size, self._options)
         store.set(f"weft/{rank}", self._group.address)
         self._group.connect([store.get(f"weft/{other}").decode() for other in range(size)])
         # C++ keeps only its own half of a Work and waits for the half that Python has, also when it is long done: the
@@ -154,21 +249,17 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _submit(self, collective, flats, results, finish=None, kind="uint8", op="sum", root=0):
         works = [self._group.submit(collective, _memory(flat), kind, op, root) for flat in flats]
-        work = Work(works, results, finish, self._timeout)
+        return self._follow(Work(works, results, finish, self._timeout), self._queue)
+
+    def _follow(self, work, works):
         self._kept.append(work)
-        self._queue.put(work)
+        works.put(work)
         return work
 
     def _in_place(self, collective, tensors, **how):
         """Works on tensors themselves, or on copies of those whose elements do not lie one after the other."""
         flats = [_flat(tensor) for tensor in tensors]
-
-        def finish():
-            for tensor, flat in zip(tensors, flats):
-                if flat.data_ptr() != tensor.data_ptr():
-                    tensor.copy_(flat.view(tensor.shape))
-
-        return self._submit(collective, flats, tensors, finish, **how)
+        return self._submit(collective, flats, tensors, lambda: _put_back(tensors, flats), **how)
 
     def getBackendName(self):
         return "weft"
@@ -275,11 +366,33 @@ class ProcessGroup(dist.ProcessGroup):
     def barrier(self, opts=None):
         return self._submit("barrier", [torch.empty(0, dtype=torch.uint8)], [])
 
+    def _message(self, tensors, ends, tag):
+        sender, receiver = ends
+        if sender == receiver:
+            raise ValueError(f"rank {sender} sends to itself: copy the tensor")
+        if (ends, tag) not in self._pairs:
+            name = f"weft/message/{sender}>{receiver}/{tag}"
+            end = ends.index(self._rank)
+            self._pairs[ends, tag] = _Pair(self._store, name, end, self._options)
+        pair = self._pairs[ends, tag]
+        flats = [_flat(tensor) for tensor in tensors]
+        messages = [pair.post(_memory(flat)) for flat in flats]
+        finish = None if self._rank == sender else lambda: _put_back(tensors, flats)
+        return self._follow(Work(messages, tensors, finish, self._timeout), pair.works)
+
     def send(self, tensors, to, tag=0):
-        raise NotImplementedError("weft has no send: make a group of the two and broadcast")
+        return self._message(tensors, (self._rank, to), tag)
 
     def recv(self, tensors, source, tag=0):
-        raise NotImplementedError("weft has no recv: make a group of the two and broadcast")
+        return self._message(tensors, (source, self._rank), tag)
+
+    def recv_anysource(self, tensors, tag=0):
+        raise NotImplementedError("weft receives from a rank that is named: recv(tensor, src=...)")
+
+    def leave(self):
+        for pair in self._pairs.values():
+            pair.leave()
+        self._group.leave()
 
 
 _groups = weakref.WeakSet()
@@ -288,7 +401,7 @@ _groups = weakref.WeakSet()
 @atexit.register
 def _leave():
     for group in list(_groups):
-        group._group.leave()
+        group.leave()
 
 
 def _create(store, rank, size, timeout):
