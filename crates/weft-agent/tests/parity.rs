@@ -121,6 +121,7 @@ fn simulate(seed: u64) -> [Vec<Said>; 2] {
         jitter: SimSpan::from_picos(1000),
         nic_packets: 4,
         bond: false,
+        source_ports: weft_sim::scenario::SourcePorts::Random,
         reroute_after: None,
     };
     let mut world = World::new(topology, config, Seed(seed)).expect("valid");

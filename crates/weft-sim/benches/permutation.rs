@@ -14,6 +14,7 @@ use weft_sim::bench::{peak_resident_bytes, process_cpu_nanos};
 use weft_sim::fabric::FabricConfig;
 use weft_sim::measure::Distribution;
 use weft_sim::port::{Kind, PortConfig};
+use weft_sim::scenario::SourcePorts;
 use weft_sim::workload::{Flows, read_flow_list};
 use weft_sim::world::{World, WorldConfig, base_round_trip};
 use weft_sim::{SimSpan, SimTime};
@@ -86,6 +87,7 @@ fn run(hosts: u32, tiers: u32, gbps: u64, kind: Kind) {
         jitter: SimSpan::from_picos(100_000),
         nic_packets: 4,
         bond: false,
+        source_ports: SourcePorts::Random,
         reroute_after: None,
     };
     let mut world = World::new(topology, config, Seed(1)).expect("valid");

@@ -212,6 +212,11 @@ impl Fabric {
         &self.hash
     }
 
+    /// What everything that it draws comes from, its switches' hash seeds among them.
+    pub fn seed(&self) -> Seed {
+        self.seed
+    }
+
     /// A link's state.
     pub fn link(&self, link: LinkId) -> &Link {
         &self.links[link.index()]

@@ -1,5 +1,6 @@
 //! A host's ports: how a path becomes a UDP source port, and a packet a frame on a cable.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use weft_topo::NodeId;
@@ -59,18 +60,29 @@ pub fn five_tuple(source: NodeId, destination: NodeId, source_port: u16) -> Five
 #[derive(Debug)]
 pub struct Entropy {
     key: u64,
+    /// Source ports of a connection's paths, where they were planned.
+    planned: BTreeMap<ConnectionId, Box<[u16]>>,
 }
 
 impl Entropy {
     /// The mapping of one host.
     pub fn new(seed: Seed) -> Self {
-        Self { key: seed.rng().next_u64() }
+        Self { key: seed.rng().next_u64(), planned: BTreeMap::new() }
     }
 
-    /// The source port of a path: distinct for the up to 4096 paths of one connection, because the
+    /// Gives a connection's paths these ports, in their order; further paths keep those they have.
+    pub fn plan(&mut self, connection: ConnectionId, ports: Box<[u16]>) {
+        self.planned.insert(connection, ports);
+    }
+
+    /// The source port of a path. Where none was planned: distinct for the up to 4096 paths of one connection, because the
     /// stride is odd; unrelated for different connections.
     #[inline]
     pub fn source_port(&self, connection: Option<ConnectionId>, path: PathId) -> u16 {
+        let ports = connection.and_then(|connection| self.planned.get(&connection));
+        if let Some(&port) = ports.and_then(|ports| ports.get(usize::from(path.0))) {
+            return port;
+        }
         let number = connection.map_or(0, |id| u64::from(id.0) + 1);
         let mut rng = Seed(self.key ^ number.wrapping_mul(0xd134_2543_de82_ef95)).rng();
         let (base, stride) = (rng.next_u32(), rng.next_u32() | 1);

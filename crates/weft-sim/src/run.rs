@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use weft_plan::ports::PlanError;
 use weft_topo::{RouteError, Routes, Topology};
 use weft_transport::Stats;
 use weft_units::Seed;
@@ -48,6 +49,9 @@ pub enum RunError {
         /// What is wrong.
         error: FaultError,
     },
+    /// Source ports cannot be planned.
+    #[error("host.source_ports: {0}")]
+    Ports(#[from] PlanError),
     /// Routes cannot be computed.
     #[error(transparent)]
     Routes(#[from] RouteError),
@@ -79,6 +83,7 @@ pub fn run_captured(
 
 fn run_world(scenario: &Scenario, seed: Seed, world: &mut World) -> Result<Report, RunError> {
     world.start();
+    world.plan_source_ports()?;
     let finished = world.run(SimTime::EPOCH + SimSpan::from(scenario.run.limit));
     report(scenario, seed, world, finished)
 }

@@ -118,6 +118,20 @@ pub struct HostConfig {
     /// A connection keeps to one port, and a host deals its connections to its ports in turn, as bonded
     /// NICs do with queue pairs. Without it the paths of every connection are dealt to all ports.
     pub bond: bool,
+    /// Where the source ports of connections come from.
+    pub source_ports: SourcePorts,
+}
+
+/// From which source ports connections send, which decides their paths where switches hash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SourcePorts {
+    /// Each connection draws its own.
+    #[default]
+    Random,
+    /// Connections that workloads open as they start have those of a plan, so that their paths share
+    /// links as little as can be had (`weft plan ports`); later ones draw theirs.
+    Planned,
 }
 
 impl Default for HostConfig {
@@ -128,6 +142,7 @@ impl Default for HostConfig {
             jitter: Duration::from_nanos(100),
             nic_packets: 4,
             bond: false,
+            source_ports: SourcePorts::Random,
         }
     }
 }
@@ -223,6 +238,7 @@ impl Scenario {
             let message = "nic_packets is 0, expected at least 1";
             return Err(ScenarioError::section("host", message, text));
         }
+        self.check_source_ports().map_err(|why| ScenarioError::section("host", why, text))?;
         if self.pfc.enabled && self.port.kind == crate::port::Kind::Fifo {
             return Err(ScenarioError::section("pfc", &PortError::CannotPause.to_string(), text));
         }
@@ -238,6 +254,23 @@ impl Scenario {
             workload.check().map_err(|error| ScenarioError::workload(index, kind, &error, text))?;
         }
         Ok(self)
+    }
+
+    fn check_source_ports(&self) -> Result<(), &'static str> {
+        if self.host.source_ports == SourcePorts::Random {
+            return Ok(());
+        }
+        if self.forwarding.kind != crate::switch::Kind::Ecmp {
+            return Err("source_ports are planned for switches that choose by their hash alone: \
+                        forwarding.kind = \"ecmp\"");
+        }
+        if self.host.handshake || self.messages.is_some() {
+            return Err(
+                "source_ports are planned for connections that are known as the run begins: \
+                        without handshake, and without a section messages",
+            );
+        }
+        Ok(())
     }
 
     fn check_pcie(&self) -> Result<(), String> {
@@ -314,7 +347,8 @@ impl Scenario {
     /// # Errors
     /// The transport's settings are out of range.
     pub fn world_config(&self, topology: &Topology) -> Result<WorldConfig, ScenarioError> {
-        let HostConfig { handshake, place_delay, jitter, nic_packets, bond } = self.host;
+        let HostConfig { handshake, place_delay, jitter, nic_packets, bond, source_ports } =
+            self.host;
         Ok(WorldConfig {
             transport: self.transport.resolve(topology)?,
             fabric: FabricConfig {
@@ -332,6 +366,7 @@ impl Scenario {
             jitter: SimSpan::from(jitter),
             nic_packets,
             bond,
+            source_ports,
             reroute_after: self.run.reroute_after,
         })
     }

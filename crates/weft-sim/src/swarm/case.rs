@@ -214,6 +214,7 @@ fn world(rng: &mut Rng) -> WorldConfig {
         jitter: SimSpan::from_picos(pick(rng, &[0, 1_000, 1_000_000])),
         nic_packets: pick(rng, &[1, 4, 64]),
         bond: false,
+        source_ports: crate::scenario::SourcePorts::Random,
         reroute_after: rng.chance(1, 2).then(|| Duration::from_micros(rng.below(3_000))),
     }
 }

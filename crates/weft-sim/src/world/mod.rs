@@ -8,8 +8,9 @@
 
 use std::collections::VecDeque;
 
+use weft_plan::ports::PlanError;
 use weft_topo::{Failures, LinkId, NodeId, RouteError, Routes, Topology};
-use weft_transport::{ConfigError, Event as EngineEvent, TransportConfig};
+use weft_transport::{ConfigError, ConnectionId, Event as EngineEvent, TransportConfig};
 use weft_units::{ByteCount, Duration, Seed};
 use weft_wire::RdmaHeader;
 
@@ -24,7 +25,7 @@ use crate::nic::FRAME_OVERHEAD;
 use crate::pcie::PcieConfig;
 use crate::port::PortError;
 use crate::port::pfc::Sending;
-use crate::scenario::MeasureConfig;
+use crate::scenario::{MeasureConfig, SourcePorts};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{Contradiction, Notice, Traffic};
 use crate::workload::{Workload, WorkloadError};
@@ -34,6 +35,7 @@ mod faults;
 mod hear;
 mod messages;
 mod packets;
+mod planned;
 mod session;
 
 use agenda::{Agenda, Item};
@@ -60,11 +62,22 @@ pub struct WorldConfig {
     pub nic_packets: u16,
     /// A connection keeps to one of its host's ports; otherwise its paths are dealt to all.
     pub bond: bool,
+    /// Where the source ports of connections come from.
+    pub source_ports: SourcePorts,
     /// How long the control plane needs to route around a failure; `None` never does.
     pub reroute_after: Option<Duration>,
 }
 
 impl WorldConfig {
+    /// By which port of its host a packet leaves: a number modulo how many the host has.
+    #[inline]
+    fn port_of(&self, connection: Option<ConnectionId>, path: usize) -> usize {
+        match connection {
+            Some(connection) if self.bond => connection.0 as usize,
+            _ => path,
+        }
+    }
+
     /// What hosts may send.
     pub(crate) fn sending(&self) -> Sending {
         let header = self.messages.as_ref().map_or(0, |_| RdmaHeader::MAX_LEN);
@@ -121,6 +134,8 @@ pub struct Network {
     lookahead: SimSpan,
     /// See [`Fabric::only_forwards`].
     only_forwards: bool,
+    /// Workloads are being started and their connections' ports are yet to be planned: nothing leaves.
+    holds_back: bool,
 }
 
 /// The simulated world.
@@ -170,6 +185,7 @@ impl World {
             here: None,
             lookahead,
             only_forwards: fabric.only_forwards(),
+            holds_back: false,
             fabric,
             hosts,
             config,
@@ -228,11 +244,25 @@ impl World {
 
     /// Starts the workloads.
     pub fn start(&mut self) {
+        self.network.holds_back = self.network.config.source_ports == SourcePorts::Planned;
         for index in 0..self.workloads.len() {
             let number = u32::try_from(index).expect("a handful of workloads");
             self.workloads[index].start(&mut Session::new(&mut self.network, number));
         }
         self.give_notices();
+        self.network.holds_back = false;
+    }
+
+    /// Plans the source ports of all connections that there are, where the configuration says so:
+    /// between [`Self::start`] and [`Self::run`].
+    ///
+    /// # Errors
+    /// A connection that no route leads, or a network too large to plan.
+    pub fn plan_source_ports(&mut self) -> Result<(), PlanError> {
+        match self.network.config.source_ports {
+            SourcePorts::Random => Ok(()),
+            SourcePorts::Planned => self.network.plan_source_ports(),
+        }
     }
 
     /// Runs until every workload is done, nothing is left to happen, or `limit`. Gives whether the

@@ -296,10 +296,7 @@ impl Network {
         let destination = destination.unwrap_or(node);
         let tuple = nic::five_tuple(node, destination, source_port);
         let hash = self.fabric.hash().base(&tuple);
-        let index = match departure.connection {
-            Some(connection) if self.config.bond => connection.0 as usize,
-            _ => usize::from(departure.path.0),
-        };
+        let index = self.config.port_of(departure.connection, departure.path.0.into());
         let index = index % host.ports.len();
         let link = host.ports[index].link;
         let hop = Hop::new(packet, node, destination, hash, size);

@@ -145,7 +145,7 @@ impl Network {
 
     /// Has a host act on a channel, now or when word reaches it.
     fn tell(&mut self, host: NodeId, channel: ChannelId, act: Act) {
-        if self.soonest(Some(host)) == self.now {
+        if self.soonest(Some(host)) == self.now && !self.holds_back {
             self.act(host, channel, act);
         } else {
             let at = self.soonest(Some(host));
