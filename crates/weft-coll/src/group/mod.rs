@@ -21,6 +21,7 @@ use crate::{Call, CallError, Error, Link};
 mod arrive;
 mod assign;
 mod block;
+mod tell;
 
 pub use weft_plan::collective::Channel;
 
@@ -371,57 +372,5 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             self.events.push_back(Event { call: self.first, result: Ok(()), buffer: asked.buffer });
             self.first += 1;
         }
-    }
-
-    /// Tells others what they need to know and no message told them: who takes what, how far this rank is, that it
-    /// gave up.
-    fn tell<L: Link<Message = M>>(&mut self, link: &mut L) {
-        let own = self.rank;
-        for to in (0..self.ranks()).filter(|&to| to != own) {
-            self.send_notices(to, link);
-            for channel in BOTH {
-                self.tell_progress(to, channel, link);
-            }
-        }
-    }
-
-    fn send_notices<L: Link<Message = M>>(&mut self, to: usize, link: &mut L) {
-        while let Some((head, text)) = self.peers[to].notices.front() {
-            if self.peers[to].gone || self.peers[to].left {
-                self.peers[to].notices.clear();
-                return;
-            }
-            let channel = match head.kind {
-                Kind::GiveUp => self.config.only.unwrap_or(Channel::Network),
-                _ => self.config.only.unwrap_or(Channel::Inner),
-            };
-            match link.send(to, channel, 0, &head.emit(), text.as_bytes()) {
-                Ok(true) => drop(self.peers[to].notices.pop_front()),
-                Ok(false) => return,
-                Err(why) => return self.peer_gone(to, why),
-            }
-        }
-    }
-
-    fn tell_progress<L: Link<Message = M>>(&mut self, to: usize, channel: Channel, link: &mut L) {
-        let lanes = &self.channels[index(channel)];
-        let (done, told) = (lanes.done, lanes.peers[to].told);
-        let Peer { left, gone, .. } = self.peers[to];
-        let due = done - told >= u64::from(self.config.window / 4).max(1);
-        if left || gone || !due || self.failed.is_some() {
-            return;
-        }
-        let head = self.head(Kind::Progress, Call::barrier(), self.first, 0, channel);
-        match link.send(to, channel, 0, &head.emit(), &[]) {
-            Ok(true) => self.channels[index(channel)].peers[to].told = done,
-            Ok(false) => {}
-            Err(why) => self.peer_gone(to, why),
-        }
-    }
-
-    fn head(&self, kind: Kind, call: Call, number: u64, block: u32, channel: Channel) -> Head {
-        let done = self.channels[index(channel)].done;
-        let channel = u8::try_from(index(channel)).expect("two channels");
-        Head { kind, call, number, block, count: 0, channel, done }
     }
 }

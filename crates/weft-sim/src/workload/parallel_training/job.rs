@@ -9,7 +9,7 @@ use serde::Serialize;
 use weft_plan::collective::Step;
 
 use super::Config;
-use super::exchange::{Exchange, Parallelism, Phase, With};
+use super::exchange::{Parallelism, Phase, With};
 use super::program::{LANES, Op, Plan};
 use super::rank::{BACKWARD, Cursor, FORWARD, Inlet, Rank};
 use crate::time::{SimSpan, SimTime};
@@ -46,7 +46,7 @@ pub(super) struct Job {
     pub plan: Plan,
     pub ranks: Vec<Rank>,
     /// The channel between two ranks for a lane and groups, by queue pair.
-    channels: BTreeMap<(u32, u32, u8, u8), Vec<ChannelId>>,
+    pub(super) channels: BTreeMap<(u32, u32, u8, u8), Vec<ChannelId>>,
     began: SimTime,
     /// When the last rank so far was done.
     latest: SimTime,
@@ -96,68 +96,7 @@ impl Job {
         }
     }
 
-    /// Opens the channels of every exchange that some rank's program has.
-    fn open(&mut self, session: &mut Session<'_>) {
-        for rank in 0..self.count() {
-            let stage = self.plan.grid.stage(rank) as usize;
-            let mut known = Vec::new();
-            for lane in 0..LANES {
-                for op in &self.plan.programs[stage][lane] {
-                    if let Op::Exchange(exchange) = *op
-                        && !known.contains(&(lane, exchange))
-                    {
-                        known.push((lane, exchange));
-                    }
-                }
-            }
-            for (lane, exchange) in known {
-                for (to, groups) in self.peers(rank, &self.plan.exchanges[exchange]) {
-                    self.connect((rank, to, small(lane), groups), session);
-                }
-            }
-        }
-    }
-
-    fn connect(&mut self, key: (u32, u32, u8, u8), session: &mut Session<'_>) {
-        let [from, to] = [key.0, key.1].map(|rank| &self.ranks[rank as usize]);
-        if from.server == to.server {
-            return;
-        }
-        let pairs = self.config.queue_pairs;
-        let ends = (from.host, to.host);
-        let open = || (0..pairs).map(|_| session.open(ends.0, ends.1)).collect();
-        self.channels.entry(key).or_insert_with(open);
-    }
-
-    /// To whom a rank sends in an exchange, and among which groups.
-    fn peers(&self, rank: u32, exchange: &Exchange) -> Vec<(u32, u8)> {
-        let mut peers = Vec::new();
-        for phase in &exchange.phases {
-            match &phase.with {
-                With::Group(groups, schedule) => {
-                    let (group, place) = self.plan.groups[*groups].of(rank);
-                    let sends = schedule.steps[place].iter().filter_map(|step| match step {
-                        Step::Send { to, .. } => Some((group[*to], small(*groups))),
-                        _ => None,
-                    });
-                    peers.extend(sends);
-                }
-                With::Send { forward } => peers.push(self.neighbour(rank, *forward)),
-                With::Receive { .. } => {}
-            }
-        }
-        peers.sort_unstable();
-        peers.dedup();
-        peers
-    }
-
-    /// Who has the same part of the next stage, or of the one before, and what it hears from there.
-    const fn neighbour(&self, rank: u32, forward: bool) -> (u32, u8) {
-        let distance = self.plan.grid.stage_size();
-        if forward { (rank + distance, FORWARD) } else { (rank - distance, BACKWARD) }
-    }
-
-    fn count(&self) -> u32 {
+    pub(super) fn count(&self) -> u32 {
         u32::try_from(self.ranks.len()).expect("fewer than 2^24 ranks")
     }
 
@@ -393,7 +332,7 @@ impl Job {
 }
 
 /// A number that was checked to fit a byte.
-fn small(number: usize) -> u8 {
+pub(super) fn small(number: usize) -> u8 {
     u8::try_from(number).expect("checked when it was built")
 }
 

@@ -18,6 +18,7 @@ use weft_units::{ByteCount, Duration};
 
 use super::{HostSet, Recipe, Setting, Workload, WorkloadError, at_least_one};
 
+mod channels;
 mod exchange;
 mod grid;
 mod job;

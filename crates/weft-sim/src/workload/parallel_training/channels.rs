@@ -1,0 +1,72 @@
+//! Which ranks talk to each other, and the channels that they do it on.
+
+use weft_plan::collective::Step;
+
+use super::exchange::{Exchange, With};
+use super::job::{Job, small};
+use super::program::{LANES, Op};
+use super::rank::{BACKWARD, FORWARD};
+use crate::world::Session;
+
+impl Job {
+    /// Opens the channels of every exchange that some rank's program has.
+    pub(super) fn open(&mut self, session: &mut Session<'_>) {
+        for rank in 0..self.count() {
+            let stage = self.plan.grid.stage(rank) as usize;
+            let mut known = Vec::new();
+            for lane in 0..LANES {
+                for op in &self.plan.programs[stage][lane] {
+                    if let Op::Exchange(exchange) = *op
+                        && !known.contains(&(lane, exchange))
+                    {
+                        known.push((lane, exchange));
+                    }
+                }
+            }
+            for (lane, exchange) in known {
+                for (to, groups) in self.peers(rank, &self.plan.exchanges[exchange]) {
+                    self.connect((rank, to, small(lane), groups), session);
+                }
+            }
+        }
+    }
+
+    fn connect(&mut self, key: (u32, u32, u8, u8), session: &mut Session<'_>) {
+        let [from, to] = [key.0, key.1].map(|rank| &self.ranks[rank as usize]);
+        if from.server == to.server {
+            return;
+        }
+        let pairs = self.config.queue_pairs;
+        let ends = (from.host, to.host);
+        let open = || (0..pairs).map(|_| session.open(ends.0, ends.1)).collect();
+        self.channels.entry(key).or_insert_with(open);
+    }
+
+    /// To whom a rank sends in an exchange, and among which groups.
+    fn peers(&self, rank: u32, exchange: &Exchange) -> Vec<(u32, u8)> {
+        let mut peers = Vec::new();
+        for phase in &exchange.phases {
+            match &phase.with {
+                With::Group(groups, schedule) => {
+                    let (group, place) = self.plan.groups[*groups].of(rank);
+                    let sends = schedule.steps[place].iter().filter_map(|step| match step {
+                        Step::Send { to, .. } => Some((group[*to], small(*groups))),
+                        _ => None,
+                    });
+                    peers.extend(sends);
+                }
+                With::Send { forward } => peers.push(self.neighbour(rank, *forward)),
+                With::Receive { .. } => {}
+            }
+        }
+        peers.sort_unstable();
+        peers.dedup();
+        peers
+    }
+
+    /// Who has the same part of the next stage, or of the one before, and what it hears from there.
+    pub(super) const fn neighbour(&self, rank: u32, forward: bool) -> (u32, u8) {
+        let distance = self.plan.grid.stage_size();
+        if forward { (rank + distance, FORWARD) } else { (rank - distance, BACKWARD) }
+    }
+}
