@@ -148,12 +148,14 @@ impl Fabric {
     /// The router at the end of a link, or how the path ends there.
     #[inline]
     fn cross(&self, link: LinkId, tuple: &FiveTuple) -> Result<RouterId, Outcome> {
-        match self.to(link) {
-            End::Nothing => Err(Outcome::Uncabled(link)),
-            _ if !self.passes(link) => Err(Outcome::Down(link)),
-            End::Router(router) => Ok(router),
-            End::Host(host) if self.address(host) == tuple.dst => Err(Outcome::Delivered(host)),
-            End::Host(host) => Err(Outcome::Astray(host)),
+        match self.arrive(link) {
+            Some(End::Router(router)) => Ok(router),
+            Some(End::Host(host)) if self.address(host) == tuple.dst => {
+                Err(Outcome::Delivered(host))
+            }
+            Some(End::Host(host)) => Err(Outcome::Astray(host)),
+            _ if self.to(link) == End::Nothing => Err(Outcome::Uncabled(link)),
+            _ => Err(Outcome::Down(link)),
         }
     }
 

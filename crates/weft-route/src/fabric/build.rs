@@ -9,18 +9,14 @@ use alloc::vec::Vec;
 
 use weft_units::unknown_name;
 
-use super::group::{Group, Member};
+use super::arrival::Arrival;
 use super::hash::Functions;
-use super::table::{BLACKHOLE, Table, UNREACHABLE};
+use super::router::table;
 use super::{End, Fabric, HostId, LinkId, RouterId, count};
-use crate::installed::{
-    Cable, GroupKind, Installed, InstalledError, Port, PortState, Router, RouterHash, Target,
-};
+use crate::installed::{Cable, Installed, InstalledError, Port, PortState, Router};
 
 /// Ports of all routers together, at most.
 const MOST_PORTS: usize = 1 << 23;
-/// Members of a group, and buckets of a resilient one, at most: Linux counts both by 16 bits.
-const MOST_MEMBERS: usize = 1 << 16;
 
 impl Fabric {
     /// The fabric of these routers.
@@ -48,16 +44,21 @@ impl Fabric {
             hosts: Vec::new(),
             first_of_host: Vec::new(),
             links_of_hosts: Vec::new(),
+            arrivals: Vec::new(),
+            fronts: Vec::with_capacity(installed.routers.len()),
             tables: Vec::with_capacity(installed.routers.len()),
             functions: Functions::default(),
             installed,
         };
         fabric.lay_cables()?;
-        let Self { installed, functions, first_link, tables, .. } = &mut fabric;
+        let Self { installed, functions, first_link, fronts, tables, .. } = &mut fabric;
         for (router, &first) in installed.routers.iter().zip(first_link.iter()) {
-            tables.push(table(functions, first, router)?);
+            let (table, front) = table(functions, first, router)?;
+            tables.push(table);
+            fronts.push(front);
         }
         fabric.passes = fabric.link_ids().map(|link| fabric.is_up(link)).collect();
+        fabric.arrivals = fabric.link_ids().map(|link| fabric.arrival_of(link)).collect();
         Ok(fabric)
     }
 
@@ -162,6 +163,16 @@ impl Fabric {
         &self.installed.routers[router.index()]
     }
 
+    /// See [`Arrival`].
+    fn arrival_of(&self, link: LinkId) -> Arrival {
+        match self.to(link) {
+            _ if !self.passes(link) => Arrival::NOWHERE,
+            End::Router(router) => Arrival::at_router(router),
+            End::Host(host) => Arrival::at_host(host),
+            End::Nothing => Arrival::NOWHERE,
+        }
+    }
+
     /// Whether the ports at both ends are up.
     fn is_up(&self, link: LinkId) -> bool {
         let up = |link| self.port_of(link).is_none_or(|(_, port)| port.state == PortState::Up);
@@ -184,15 +195,18 @@ pub(super) fn replace(fabric: &mut Fabric, router: Router) -> Result<RouterId, I
         return Err(InstalledError::Recabled { router: router.name });
     }
     let first = fabric.first_link[number.index()];
-    fabric.tables[number.index()] = table(&mut fabric.functions, first, &router)?;
+    let (table, front) = table(&mut fabric.functions, first, &router)?;
+    (fabric.tables[number.index()], fabric.fronts[number.index()]) = (table, front);
     fabric.installed.routers[number.index()] = router;
     for link in fabric.links_of(number) {
         let (_, port) = fabric.port_of(link).expect("it is a router's");
         let rate = port.speed.as_bps();
         fabric.rates[link.index()] = rate;
         fabric.passes[link.index()] = fabric.is_up(link);
+        fabric.arrivals[link.index()] = fabric.arrival_of(link);
         if let Some(back) = fabric.reverse(link) {
             fabric.passes[back.index()] = fabric.is_up(back);
+            fabric.arrivals[back.index()] = fabric.arrival_of(back);
             if let End::Host(_) = fabric.from(back) {
                 fabric.rates[back.index()] = rate;
             }
@@ -221,138 +235,6 @@ fn by_name(installed: &Installed) -> Vec<u32> {
         all[first..].sort_unstable_by_key(|&place| ports[place as usize].name.as_str());
     }
     all
-}
-
-/// The routes of one router, whose first port's link is `first`.
-fn table(functions: &mut Functions, first: u32, router: &Router) -> Result<Table, InstalledError> {
-    let hash = functions
-        .add(&router.hash)
-        .map_err(|reason| InstalledError::Hash { router: router.name.clone(), reason })?;
-    let ports = numbered("port", router, router.ports.iter().map(|port| &port.name))?;
-    let groups_by_name = numbered("group", router, router.groups.iter().map(|group| &group.name))?;
-    let mut ifindices: Vec<u32> = router.ports.iter().map(|port| port.ifindex).collect();
-    ifindices.sort_unstable();
-    if let Some(pair) = ifindices.windows(2).find(|pair| pair[0] == pair[1]) {
-        let (name, router) = (format!("{}", pair[0]), Some(router.name.clone()));
-        return Err(InstalledError::Twice { kind: "ifindex", name, router });
-    }
-    let mut groups = Vec::with_capacity(router.groups.len());
-    for group in &router.groups {
-        let members = members(router, group, first, &ports)?;
-        groups.push(match &group.kind {
-            GroupKind::Resilient { buckets } => Group::resilient(&members, buckets),
-            GroupKind::Single | GroupKind::HashThreshold => {
-                Group::new(&members, hash.by_threshold())
-            }
-        });
-    }
-    let mut routes = Vec::with_capacity(router.routes.len());
-    for route in &router.routes {
-        let entry = match &route.via {
-            Target::Unreachable => UNREACHABLE,
-            Target::Blackhole => BLACKHOLE,
-            Target::Group(name) => *groups_by_name.get(name.as_str()).ok_or_else(|| {
-                let known = router.groups.iter().map(|group| &group.name);
-                let unknown = nearest("group", name, known);
-                let place = format!("the route to {}", route.to);
-                InstalledError::Unknown { router: router.name.clone(), place, unknown }
-            })?,
-        };
-        routes.push((route.to, entry));
-    }
-    let mut prefixes: Vec<_> = routes.iter().map(|&(prefix, _)| prefix).collect();
-    prefixes.sort_unstable();
-    if let Some(pair) = prefixes.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(InstalledError::RouteTwice { router: router.name.clone(), prefix: pair[0] });
-    }
-    Ok(Table::new(hash, groups, routes))
-}
-
-/// A group's members, checked against its kind.
-fn members(
-    router: &Router,
-    group: &crate::installed::Group,
-    first: u32,
-    ports: &BTreeMap<&str, u32>,
-) -> Result<Vec<Member>, InstalledError> {
-    let wrong = |reason| InstalledError::Group {
-        router: router.name.clone(),
-        group: group.name.clone(),
-        reason,
-    };
-    let members = &group.members;
-    if members.is_empty() {
-        let (router, group) = (router.name.clone(), group.name.clone());
-        return Err(InstalledError::EmptyGroup { router, group });
-    }
-    within("members of a group", members.len(), MOST_MEMBERS)?;
-    match &group.kind {
-        GroupKind::Single if members.len() > 1 => {
-            let reason = format!(
-                "is single but has {} members; its kind may be hash-threshold",
-                members.len()
-            );
-            return Err(wrong(reason));
-        }
-        GroupKind::Resilient { buckets } => {
-            within("buckets of a group", buckets.len(), MOST_MEMBERS)?;
-            if buckets.is_empty() {
-                return Err(wrong(
-                    "is resilient but has no buckets; read `ip nexthop bucket list`".to_owned(),
-                ));
-            }
-            if let Some(bucket) =
-                buckets.iter().find(|bucket| usize::from(**bucket) >= members.len())
-            {
-                return Err(wrong(format!(
-                    "has a bucket for member {bucket}, but only {} members, counted from 0",
-                    members.len()
-                )));
-            }
-        }
-        GroupKind::Single | GroupKind::HashThreshold => {}
-    }
-    if members.iter().all(|member| member.weight == 0) {
-        return Err(wrong("has weights of zero only; one of them must carry packets".to_owned()));
-    }
-    if members.len() > 1 && matches!(router.hash, RouterHash::Linux { seed: 0, .. }) {
-        let reason =
-            "hash seed 0 stands for a secret that nobody can compute; set fib_multipath_hash_seed";
-        return Err(InstalledError::Hash { router: router.name.clone(), reason });
-    }
-    members
-        .iter()
-        .map(|member| {
-            let place = *ports.get(member.port.as_str()).ok_or_else(|| {
-                let known = router.ports.iter().map(|port| &port.name);
-                let unknown = nearest("port", &member.port, known);
-                let place = format!("group {:?}", group.name);
-                InstalledError::Unknown { router: router.name.clone(), place, unknown }
-            })?;
-            let alive = match router.ports[place as usize].state {
-                PortState::Up => true,
-                PortState::NoCarrier => !router.ignore_linkdown,
-                PortState::Down => false,
-            };
-            let link = LinkId(first + place);
-            Ok(Member { link, weight: member.weight, alive, reachable: !member.unreachable })
-        })
-        .collect()
-}
-
-fn numbered<'a>(
-    kind: &'static str,
-    router: &Router,
-    names: impl Iterator<Item = &'a String>,
-) -> Result<BTreeMap<&'a str, u32>, InstalledError> {
-    let mut numbers = BTreeMap::new();
-    for (name, number) in names.zip(0..) {
-        if numbers.insert(name.as_str(), number).is_some() {
-            let (name, router) = (name.clone(), Some(router.name.clone()));
-            return Err(InstalledError::Twice { kind, name, router });
-        }
-    }
-    Ok(numbers)
 }
 
 /// Puts the cable of `near` in, whose other end is `far`.
@@ -395,7 +277,11 @@ fn end(installed: &Installed, first_link: &[u32], link: LinkId) -> String {
     format!("{:?} of {:?}", port.name, router.name)
 }
 
-fn nearest<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a String>) -> String {
+pub(super) fn nearest<'a>(
+    kind: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a String>,
+) -> String {
     // A fabric has thousands of routers: the nearest name helps, the list of all does not.
     let known: Vec<&str> = known.map(String::as_str).collect();
     if known.len() <= 8 {
@@ -406,6 +292,6 @@ fn nearest<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a String>) 
     format!("{kind} {name:?}, which does not exist{hint}")
 }
 
-fn within(what: &'static str, count: usize, most: usize) -> Result<(), InstalledError> {
+pub(super) fn within(what: &'static str, count: usize, most: usize) -> Result<(), InstalledError> {
     if count > most { Err(InstalledError::TooMany { what, count, most }) } else { Ok(()) }
 }

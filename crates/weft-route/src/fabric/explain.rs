@@ -79,7 +79,7 @@ impl Fabric {
 
     fn hop(&self, number: RouterId, takes: Option<LinkId>, tuple: &FiveTuple) -> Hop {
         let (router, table) = (self.router(number), &self.tables[number.index()]);
-        let entry = table.entry(tuple.dst);
+        let entry = table.entry(self.fronts[number.index()].range(tuple.dst));
         let group = table.groups.get(entry as usize).and_then(Option::as_ref);
         // The table forgets prefixes; among the routes with its entry the longest is the one.
         let leads = |via: &Target| match via {

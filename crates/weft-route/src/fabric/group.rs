@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use weft_topo::hash::linux;
 
 use super::LinkId;
+use super::table::Way;
 
 /// Next hops in the order installed, less those that are dead.
 #[derive(Clone, Debug)]
@@ -92,6 +93,19 @@ impl Group {
         Some(Self { links, choice: Choice::Buckets(table.into()) })
     }
 
+    /// The group in one word, where it is simple enough.
+    pub(super) fn way(&self) -> Option<Way> {
+        let &first = self.links.first()?;
+        let links = u16::try_from(self.links.len()).ok()?;
+        let is_row = self.links.iter().zip(first.0..).all(|(link, number)| link.0 == number);
+        match self.choice {
+            Choice::One => Some(Way::Link(first)),
+            Choice::Threshold if is_row => Some(Way::Threshold { links, first }),
+            Choice::Modulo if is_row => Some(Way::Modulo { links, first }),
+            _ => None,
+        }
+    }
+
     /// Whether a hash is needed.
     pub(super) const fn chooses(&self) -> bool {
         !matches!(self.choice, Choice::One)
@@ -168,7 +182,7 @@ fn bounds(alive: &[Member], by_threshold: bool) -> Choice {
 
 /// `value % count`. A division costs tens of cycles and most groups are powers of two.
 #[inline]
-const fn modulo(value: u32, count: usize) -> usize {
+pub(super) const fn modulo(value: u32, count: usize) -> usize {
     let value = value as usize;
     if count.is_power_of_two() { value & (count - 1) } else { value % count }
 }

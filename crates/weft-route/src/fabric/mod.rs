@@ -4,10 +4,12 @@
 //! A *link* is one direction of a cable. A router's port has the link on which it sends; a host has
 //! one for each of its cables, on which it sends. So every packet's way is a list of [`LinkId`]s.
 
+mod arrival;
 mod build;
 mod explain;
 mod group;
 mod hash;
+mod router;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -18,11 +20,12 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::net::Ipv4Addr;
 
+use arrival::Arrival;
 pub use explain::{Explanation, Hop, Share};
 use hash::Functions;
 use serde::{Deserialize, Serialize};
 pub(crate) use table::Forward;
-use table::Table;
+use table::{Front, Table};
 use weft_units::BitRate;
 
 use crate::installed::{Installed, InstalledError, Port, Router};
@@ -88,6 +91,11 @@ pub struct Fabric {
     /// By host, its first link in `links_of_hosts`; how many there are at the end.
     first_of_host: Vec<u32>,
     links_of_hosts: Vec<LinkId>,
+    /// By link, what its end is in one word.
+    arrivals: Vec<Arrival>,
+    /// By router, what every packet looks at.
+    fronts: Vec<Front>,
+    /// By router, the rest.
     tables: Vec<Table>,
     functions: Functions,
 }
@@ -239,13 +247,21 @@ impl Fabric {
         build::replace(self, router)
     }
 
+    /// Where a packet is after a link: none if it does not arrive there.
+    #[inline]
+    pub(crate) fn arrive(&self, link: LinkId) -> Option<End> {
+        self.arrivals[link.index()].end()
+    }
+
+    #[inline]
     pub(crate) fn forward(
         &self,
         router: RouterId,
         tuple: &weft_topo::hash::FiveTuple,
         base: &mut hash::Base,
     ) -> Forward {
-        self.tables[router.index()].forward(&self.functions, tuple, base)
+        let table = &self.tables[router.index()];
+        self.fronts[router.index()].forward(table, &self.functions, tuple, base)
     }
 
     /// How `router` would choose among these members, were they all a route had; none if it cannot.

@@ -1,13 +1,14 @@
 //! One router's routes, flattened: the address space cut where the longest prefix changes, so that
 //! a lookup is one binary search whatever lengths the prefixes have.
 
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use weft_topo::hash::FiveTuple;
+use weft_topo::hash::{FiveTuple, linux};
 
 use super::LinkId;
-use super::group::Group;
+use super::group::{Group, modulo};
 use super::hash::{Base, Functions, Hash};
 use crate::installed::Prefix;
 
@@ -28,11 +29,41 @@ pub(crate) enum Forward {
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     pub(super) hash: Hash,
-    /// Lowest addresses of ranges, ascending; the first is zero.
-    starts: Vec<u32>,
     /// By range: a group, or one of the constants below.
     entries: Vec<u32>,
     pub(super) groups: Vec<Option<Group>>,
+}
+
+/// Of a routing table what following flows touches at every hop. A large fabric's tables are in no cache, so what
+/// counts is how many lines of memory a lookup waits for: the ends of the search, and one way.
+#[derive(Clone, Debug)]
+pub(super) struct Front {
+    /// Lowest addresses of ranges, ascending; the first is zero.
+    starts: Box<[u32]>,
+    /// By range.
+    ways: Box<[Way]>,
+}
+
+/// Where a range leads. Nearly all groups are of links in a row, equally heavy: no memory but this is needed then.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Way {
+    /// To one link.
+    Link(LinkId),
+    /// To one of so many links from the first on, by Linux's thresholds.
+    Threshold {
+        links: u16,
+        first: LinkId,
+    },
+    /// The same, by a switch chip's modulus.
+    Modulo {
+        links: u16,
+        first: LinkId,
+    },
+    /// To a group that has to be asked.
+    Group(u32),
+    NoRoute,
+    Unreachable,
+    Blackhole,
 }
 
 pub(super) const NO_ROUTE: u32 = u32::MAX;
@@ -45,21 +76,49 @@ impl Table {
         hash: Hash,
         groups: Vec<Option<Group>>,
         mut routes: Vec<(Prefix, u32)>,
-    ) -> Self {
+    ) -> (Self, Front) {
         // A route whose group is all dead is passed over, so the next shorter prefix counts.
         routes.retain(|&(_, entry)| groups.get(entry as usize).is_none_or(Option::is_some));
+        let Ranges { starts, entries } = Ranges::of(routes);
+        let way = |&entry: &u32| match entry {
+            NO_ROUTE => Way::NoRoute,
+            UNREACHABLE => Way::Unreachable,
+            BLACKHOLE => Way::Blackhole,
+            group => {
+                let known = groups[group as usize].as_ref().expect("dead groups have no route");
+                known.way().unwrap_or(Way::Group(group))
+            }
+        };
+        let front = Front { starts: starts.into(), ways: entries.iter().map(way).collect() };
+        (Self { hash, entries, groups }, front)
+    }
+
+    /// The entry of a range that [`Front::range`] gave.
+    pub(super) fn entry(&self, range: usize) -> u32 {
+        self.entries[range]
+    }
+}
+
+/// Addresses cut into ranges, while they are.
+struct Ranges {
+    starts: Vec<u32>,
+    entries: Vec<u32>,
+}
+
+impl Ranges {
+    fn of(mut routes: Vec<(Prefix, u32)>) -> Self {
         // Wider prefixes first where two begin at one address.
         routes.sort_unstable_by_key(|(prefix, _)| (prefix.first(), prefix.len()));
-        let mut table = Self { hash, starts: vec![0], entries: vec![NO_ROUTE], groups };
+        let mut ranges = Self { starts: vec![0], entries: vec![NO_ROUTE] };
         // The prefixes that the sweep is inside of, the narrowest last.
         let mut open: Vec<(u32, u32)> = Vec::new();
         for (prefix, entry) in routes {
-            table.close(&mut open, Some(prefix.first()));
-            table.begin(prefix.first(), entry);
+            ranges.close(&mut open, Some(prefix.first()));
+            ranges.begin(prefix.first(), entry);
             open.push((prefix.last(), entry));
         }
-        table.close(&mut open, None);
-        table
+        ranges.close(&mut open, None);
+        ranges
     }
 
     /// Ends prefixes that do not reach `until`; what is around them goes on.
@@ -84,32 +143,46 @@ impl Table {
             self.entries.push(entry);
         }
     }
+}
 
-    /// The entry for an address.
+impl Front {
+    /// The range in which an address is.
     #[inline]
-    pub(super) fn entry(&self, address: u32) -> u32 {
-        let after = self.starts.partition_point(|&start| start <= address);
-        self.entries[after - 1]
+    pub(super) fn range(&self, address: u32) -> usize {
+        self.starts.partition_point(|&start| start <= address) - 1
     }
 
+    /// What the router does with a packet. Its table is looked at where it has a choice to make.
     #[inline]
     pub(super) fn forward(
         &self,
+        table: &Table,
         functions: &Functions,
         tuple: &FiveTuple,
         base: &mut Base,
     ) -> Forward {
-        match self.entry(tuple.dst) {
-            NO_ROUTE => Forward::NoRoute,
-            UNREACHABLE => Forward::Unreachable,
-            BLACKHOLE => Forward::Blackhole,
-            group => {
-                let group =
-                    self.groups[group as usize].as_ref().expect("dead groups have no route");
-                let value =
-                    if group.chooses() { functions.value(&self.hash, tuple, base) } else { 0 };
-                Forward::Link(group.select(value))
+        let mut value = || functions.value(&table.hash, tuple, base);
+        let link = match self.ways[self.range(tuple.dst)] {
+            Way::Link(link) => link,
+            Way::Threshold { links, first } => {
+                row(first, linux::select(value(), usize::from(links)))
             }
-        }
+            Way::Modulo { links, first } => row(first, modulo(value(), usize::from(links))),
+            Way::Group(group) => {
+                let known = table.groups[group as usize].as_ref();
+                let known = known.expect("dead groups have no route");
+                known.select(if known.chooses() { value() } else { 0 })
+            }
+            Way::NoRoute => return Forward::NoRoute,
+            Way::Unreachable => return Forward::Unreachable,
+            Way::Blackhole => return Forward::Blackhole,
+        };
+        Forward::Link(link)
     }
+}
+
+/// The link of that place in a row.
+#[expect(clippy::cast_possible_truncation, reason = "the row has fewer than 2^16 links")]
+const fn row(first: LinkId, place: usize) -> LinkId {
+    LinkId(first.0 + place as u32)
 }

@@ -1,0 +1,153 @@
+//! One router's groups and routes, from names to numbers.
+
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::LinkId;
+use super::build::{nearest, within};
+use super::group::{Group, Member};
+use super::hash::Functions;
+use super::table::{BLACKHOLE, Front, Table, UNREACHABLE};
+use crate::installed::{GroupKind, InstalledError, PortState, Router, RouterHash, Target};
+
+/// Members of a group, and buckets of a resilient one, at most: Linux counts both by 16 bits.
+const MOST_MEMBERS: usize = 1 << 16;
+
+/// The routes of one router, whose first port's link is `first`.
+pub(super) fn table(
+    functions: &mut Functions,
+    first: u32,
+    router: &Router,
+) -> Result<(Table, Front), InstalledError> {
+    let hash = functions
+        .add(&router.hash)
+        .map_err(|reason| InstalledError::Hash { router: router.name.clone(), reason })?;
+    let ports = numbered("port", router, router.ports.iter().map(|port| &port.name))?;
+    let groups_by_name = numbered("group", router, router.groups.iter().map(|group| &group.name))?;
+    let mut ifindices: Vec<u32> = router.ports.iter().map(|port| port.ifindex).collect();
+    ifindices.sort_unstable();
+    if let Some(pair) = ifindices.windows(2).find(|pair| pair[0] == pair[1]) {
+        let (name, router) = (format!("{}", pair[0]), Some(router.name.clone()));
+        return Err(InstalledError::Twice { kind: "ifindex", name, router });
+    }
+    let mut groups = Vec::with_capacity(router.groups.len());
+    for group in &router.groups {
+        let members = members(router, group, first, &ports)?;
+        groups.push(match &group.kind {
+            GroupKind::Resilient { buckets } => Group::resilient(&members, buckets),
+            GroupKind::Single | GroupKind::HashThreshold => {
+                Group::new(&members, hash.by_threshold())
+            }
+        });
+    }
+    let mut routes = Vec::with_capacity(router.routes.len());
+    for route in &router.routes {
+        let entry = match &route.via {
+            Target::Unreachable => UNREACHABLE,
+            Target::Blackhole => BLACKHOLE,
+            Target::Group(name) => *groups_by_name.get(name.as_str()).ok_or_else(|| {
+                let known = router.groups.iter().map(|group| &group.name);
+                let unknown = nearest("group", name, known);
+                let place = format!("the route to {}", route.to);
+                InstalledError::Unknown { router: router.name.clone(), place, unknown }
+            })?,
+        };
+        routes.push((route.to, entry));
+    }
+    let mut prefixes: Vec<_> = routes.iter().map(|&(prefix, _)| prefix).collect();
+    prefixes.sort_unstable();
+    if let Some(pair) = prefixes.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(InstalledError::RouteTwice { router: router.name.clone(), prefix: pair[0] });
+    }
+    Ok(Table::new(hash, groups, routes))
+}
+
+/// A group's members, checked against its kind.
+fn members(
+    router: &Router,
+    group: &crate::installed::Group,
+    first: u32,
+    ports: &BTreeMap<&str, u32>,
+) -> Result<Vec<Member>, InstalledError> {
+    let wrong = |reason| InstalledError::Group {
+        router: router.name.clone(),
+        group: group.name.clone(),
+        reason,
+    };
+    let members = &group.members;
+    if members.is_empty() {
+        let (router, group) = (router.name.clone(), group.name.clone());
+        return Err(InstalledError::EmptyGroup { router, group });
+    }
+    within("members of a group", members.len(), MOST_MEMBERS)?;
+    match &group.kind {
+        GroupKind::Single if members.len() > 1 => {
+            let reason = format!(
+                "is single but has {} members; its kind may be hash-threshold",
+                members.len()
+            );
+            return Err(wrong(reason));
+        }
+        GroupKind::Resilient { buckets } => {
+            within("buckets of a group", buckets.len(), MOST_MEMBERS)?;
+            if buckets.is_empty() {
+                return Err(wrong(
+                    "is resilient but has no buckets; read `ip nexthop bucket list`".to_owned(),
+                ));
+            }
+            if let Some(bucket) =
+                buckets.iter().find(|bucket| usize::from(**bucket) >= members.len())
+            {
+                return Err(wrong(format!(
+                    "has a bucket for member {bucket}, but only {} members, counted from 0",
+                    members.len()
+                )));
+            }
+        }
+        GroupKind::Single | GroupKind::HashThreshold => {}
+    }
+    if members.iter().all(|member| member.weight == 0) {
+        return Err(wrong("has weights of zero only; one of them must carry packets".to_owned()));
+    }
+    if members.len() > 1 && matches!(router.hash, RouterHash::Linux { seed: 0, .. }) {
+        let reason =
+            "hash seed 0 stands for a secret that nobody can compute; set fib_multipath_hash_seed";
+        return Err(InstalledError::Hash { router: router.name.clone(), reason });
+    }
+    members
+        .iter()
+        .map(|member| {
+            let place = *ports.get(member.port.as_str()).ok_or_else(|| {
+                let known = router.ports.iter().map(|port| &port.name);
+                let unknown = nearest("port", &member.port, known);
+                let place = format!("group {:?}", group.name);
+                InstalledError::Unknown { router: router.name.clone(), place, unknown }
+            })?;
+            let alive = match router.ports[place as usize].state {
+                PortState::Up => true,
+                PortState::NoCarrier => !router.ignore_linkdown,
+                PortState::Down => false,
+            };
+            let link = LinkId(first + place);
+            Ok(Member { link, weight: member.weight, alive, reachable: !member.unreachable })
+        })
+        .collect()
+}
+
+fn numbered<'a>(
+    kind: &'static str,
+    router: &Router,
+    names: impl Iterator<Item = &'a String>,
+) -> Result<BTreeMap<&'a str, u32>, InstalledError> {
+    let mut numbers = BTreeMap::new();
+    for (name, number) in names.zip(0..) {
+        if numbers.insert(name.as_str(), number).is_some() {
+            let (name, router) = (name.clone(), Some(router.name.clone()));
+            return Err(InstalledError::Twice { kind, name, router });
+        }
+    }
+    Ok(numbers)
+}
