@@ -7,14 +7,32 @@ use std::time::Instant as Clock;
 
 use weft_route::simulate::{Collective, Outcome, Setup, Simulation};
 
+/// The paper's test, as it describes it: collectives alone, all with the ports that a library draws at random,
+/// and the controller at work until there is no alarm. Groups of so many servers, half of the cluster's.
+fn all_to_all(job_servers: u32) -> Setup {
+    Setup {
+        job_servers,
+        side_by_side: (job_servers / 4).max(1),
+        busy_percent: 50,
+        unplanned_percent: 100,
+        windows: 40,
+        change_every: 0,
+        ..Setup::new(1024, Collective::AllToAll)
+    }
+}
+
 /// Clusters of the paper's size and beyond.
 fn rows() -> Vec<Setup> {
     let all_reduce = |gpus| Setup::new(gpus, Collective::AllReduce);
     vec![
         all_reduce(4096),
-        Setup { busy_percent: 50, windows: 16, ..Setup::new(1024, Collective::AllToAll) },
+        all_to_all(16),
         all_reduce(16_384),
         Setup { windows: 16, change_every: 0, ..all_reduce(131_072) },
+        all_to_all(4),
+        all_to_all(8),
+        Setup { seed: 2, ..all_to_all(4) },
+        Setup { seed: 3, ..all_to_all(4) },
     ]
 }
 
@@ -57,6 +75,13 @@ fn show(off: &Outcome, on: &Outcome) {
             100.0 * (with / without - 1.0)
         );
     }
+    let [before, after] = [off, on].map(|run| run.windows.last().map_or(0.0, |row| row.pace));
+    println!(
+        "  last window: jobs' slowest flows {:.1} -> {:.1} Gb/s, {:+.1} %",
+        before / 1e9,
+        after / 1e9,
+        100.0 * (after / before - 1.0)
+    );
     let change = |off: u64, on: u64| 100.0 * (on as f64 / off.max(1) as f64 - 1.0);
     println!(
         "  congested port seconds {} -> {} ({:+.0} %), alarms {} -> {} ({:+.0} %)",

@@ -23,7 +23,8 @@ use crate::suspects::Suspect;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MoveRules {
-    /// How full a link may become, in percent: the paper's 75.
+    /// How full a link may become, in percent: the paper's 75. Where the link that flows leave is fuller
+    /// than that and the margin, another may become fuller too, by the margin less than that one.
     pub most_percent: u32,
     /// By how much less full the fullest new link must be than the one that flows leave, in percent of
     /// capacity: what keeps flows from going back and forth.
@@ -122,6 +123,8 @@ pub fn decide<L: Loads + ?Sized>(
     if next_hops.is_empty() {
         return Err(NoMove(format!("{name} has no other next hop for {prefix}")));
     }
+    // A link at 100 percent is not left so because the emptiest other would be at 80.
+    let limit = (rules.most_percent * 10).max(before.saturating_sub(rules.margin_percent * 10));
     let mut refused = Refusals::default();
     let mut best: Option<Candidate> = None;
     for members in candidates(&next_hops, flows.len(), rules.tries) {
@@ -133,7 +136,7 @@ pub fn decide<L: Loads + ?Sized>(
         else {
             continue;
         };
-        if candidate.after > rules.most_percent * 10 {
+        if candidate.after > limit {
             refused.full += 1;
         } else if candidate.changes.get(&from).is_none_or(|&change| change >= 0) {
             refused.useless += 1;
@@ -348,4 +351,44 @@ impl core::fmt::Display for Percent {
 pub(crate) fn per_mille(load: u64, fabric: &Fabric, link: LinkId) -> u32 {
     let full = u128::from(load) * 1000 / u128::from(fabric.rate(link).as_bps());
     u32::try_from(full).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::installed::Installed;
+
+    const TWO_BY_TWO: &str = include_str!("../tests/golden/installed/two-by-two.toml");
+
+    /// A flow of 30 Gb/s on the first of two uplinks of 100 Gb/s, which carry so many Gb/s each.
+    fn decided(s0: u64, s1: u64) -> Result<u32, String> {
+        let fabric = Fabric::new(toml::from_str::<Installed>(TWO_BY_TWO).unwrap()).unwrap();
+        let uplink = |port| fabric.link_of_port(RouterId(0), port).unwrap();
+        let flow = |port: u16| -> Flow { format!("10.1.0.2:{port}>10.2.0.2").parse().unwrap() };
+        let over_s0 = |flow: &Flow| fabric.path(&flow.0).links()[1] == uplink("s0");
+        let flow = (49_152..).map(flow).find(over_s0).unwrap();
+        let start = Start::Link(fabric.path(&flow.0).links()[0]);
+        let suspect = Suspect { flow, start, rate: 30_000_000_000, error_percent: 5, windows: 6 };
+        let mut loads = alloc::vec![0; fabric.links()];
+        loads[uplink("s0").index()] = s0 * 1_000_000_000;
+        loads[uplink("s1").index()] = s1 * 1_000_000_000;
+        let at = (RouterId(0), uplink("s0"));
+        let rules = MoveRules::default();
+        let found = decide(&fabric, &loads[..], at, &[suspect], |_, _, _| false, &rules);
+        found.map(|decision| decision.after).map_err(|none| none.0)
+    }
+
+    #[test]
+    fn a_link_may_become_three_quarters_full_or_less_full_than_the_other_by_the_margin() {
+        assert_eq!(decided(90, 40), Ok(700));
+        // Beyond 75 percent only from a link that is fuller still.
+        assert_eq!(decided(100, 55), Ok(850));
+        assert_eq!(decided(100, 60), Ok(900));
+        for (s0, s1) in [(100, 61), (84, 46), (75, 40)] {
+            let why = decided(s0, s1).unwrap_err();
+            let margin = "are no better by the margin";
+            let full = "would fill a link beyond what it may carry";
+            assert!(why.contains(full) || why.contains(margin), "{s0} {s1}: {why}");
+        }
+    }
 }

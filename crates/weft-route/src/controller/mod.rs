@@ -8,7 +8,7 @@
 //! A move goes *applying → reading → verifying → kept*, or from anywhere to *undoing*. It is verified
 //! twice: the tables that were read back must lead its flows where they should go without filling a
 //! link, and in the next whole window the marks of the links concerned must have fallen. What had
-//! to be undone is not tried again for a while, and a port gets at most three rounds an alarm.
+//! to be undone is not tried again for a while, and a port gets at most ten rounds an alarm.
 //!
 //! [`handle_report`]: Controller::handle_report
 //! [`handle_sample`]: Controller::handle_sample
@@ -61,7 +61,8 @@ pub struct ControllerConfig {
     pub suspects: SuspectRules,
     /// Where flows may go.
     pub moves: MoveRules,
-    /// Rounds of moves for one alarm of one port, at most.
+    /// Rounds of moves for one alarm of one port, at most. Most alarms are over after one or two; a port with
+    /// dozens of small flows needs more.
     pub rounds: u32,
     /// Destinations that leave a port in one round, at most; and those that are tried in vain.
     pub per_round: usize,
@@ -83,7 +84,7 @@ impl Default for ControllerConfig {
             alarm: AlarmRules::default(),
             suspects: SuspectRules::default(),
             moves: MoveRules::default(),
-            rounds: 3,
+            rounds: 10,
             per_round: 4,
             grace: Duration::from_secs(2),
             answer_within: Duration::from_secs(10),

@@ -5,7 +5,9 @@
 //! P_max; Zhu et al., SIGCOMM 2015) where they would send twice as much, in proportion below. The
 //! controller sees counters every window and samples of alarmed routers' ports, as the paper's does.
 
+mod control;
 mod jobs;
+mod outcome;
 pub mod rates;
 mod run;
 mod setup;
@@ -14,6 +16,7 @@ pub mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use run::{Outcome, Simulation, WindowRow};
+pub use outcome::{Outcome, WindowRow};
+pub use run::Simulation;
 pub use setup::{Collective, Setup, SetupError};
 pub use switches::{Switches, install, remove};

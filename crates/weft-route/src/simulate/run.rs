@@ -1,108 +1,68 @@
 //! The run: windows of time, each with rates, counters, samples, and what the controller does.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use serde::Serialize;
 use weft_plan::cluster::Network;
 use weft_plan::ports::{self, Effort, Entropy, switch_hashes};
 use weft_topo::hash::FiveTuple;
 use weft_topo::{Failures, Routes, Topology};
-use weft_units::{ByteCount, Duration, Instant, Rng, Seed};
+use weft_units::{Duration, Instant, Rng, Seed};
 
-use super::jobs::{Job, Jobs, bus_bandwidth, flows, seconds, to_f64};
+use super::jobs::{Jobs, flows, to_f64};
+use super::outcome::{Outcome, WindowRow};
 use super::rates::{Routed, max_min};
 use super::{Setup, SetupError, Switches, tables};
-use crate::controller::{Action, Controller, Event, Stats};
-use crate::fabric::{End, Fabric, LinkId, RouterId};
-use crate::flow::Flow;
+use crate::controller::{Controller, Event};
+use crate::fabric::{Fabric, LinkId, RouterId};
 use crate::path::Start;
-use crate::suspects::Sample;
-use crate::telemetry::PortReport;
 
 /// Bytes of a packet (the paper's flows have 4 KB packets).
-const PACKET: f64 = 4096.0;
+pub(super) const PACKET: f64 = 4096.0;
 /// Marked packets where flows would send twice what a link carries.
 const MOST_MARKED: f64 = 0.01;
-/// One packet in so many is sampled (SONiC's usual rate).
-const SAMPLED: u32 = 40_000;
 /// From a window's end to the switches' new tables.
 const REACTION: Duration = Duration::from_secs(3);
 
 /// One flow.
 #[derive(Clone, Copy, Debug)]
-struct SimFlow {
-    tuple: FiveTuple,
-    first: LinkId,
-    job: u32,
-}
-
-/// What one window showed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct WindowRow {
-    /// Packets marked, on all links.
-    pub marks: u64,
-    /// Ports above the alarm's threshold.
-    pub congested: u64,
-    /// Moves that were decided at its end.
-    pub moves: u64,
-    /// The load of the busiest link between switches, in percent of what it carries.
-    pub busiest_percent: u64,
-    /// Mean pace of all jobs, bits a second of their slowest flow.
-    pub pace: f64,
-}
-
-/// What a run came to.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Outcome {
-    /// Flows at the end.
-    pub flows: usize,
-    /// Routers of the fabric.
-    pub routers: usize,
-    /// Each window.
-    pub windows: Vec<WindowRow>,
-    /// Seconds that ports were above the alarm's threshold, all together.
-    pub congested_seconds: u64,
-    /// Alarms of medium level or above that lasted, counted once a minute.
-    pub alarms: u64,
-    /// Mean bus bandwidth of a GPU over jobs and time, by size, bytes a second.
-    pub bandwidth: Vec<(u64, f64)>,
-    /// What the controller did; nothing without one.
-    pub stats: Stats,
+pub(super) struct SimFlow {
+    pub(super) tuple: FiveTuple,
+    pub(super) first: LinkId,
+    pub(super) job: u32,
 }
 
 /// A cluster that runs.
 #[derive(Debug)]
 pub struct Simulation {
-    setup: Setup,
-    topology: Topology,
-    network: Network,
-    addresses: Vec<u32>,
-    switches: Switches,
+    pub(super) setup: Setup,
+    pub(super) topology: Topology,
+    pub(super) network: Network,
+    pub(super) addresses: Vec<u32>,
+    pub(super) switches: Switches,
     /// By the topology's link, the fabric's, for links that hosts send on.
-    first_links: BTreeMap<weft_topo::LinkId, LinkId>,
-    jobs: Jobs,
-    flows: Vec<SimFlow>,
-    routed: Routed,
-    capacity: Vec<f64>,
+    pub(super) first_links: BTreeMap<weft_topo::LinkId, LinkId>,
+    pub(super) jobs: Jobs,
+    pub(super) flows: Vec<SimFlow>,
+    pub(super) routed: Routed,
+    pub(super) capacity: Vec<f64>,
     /// Bits a second of each flow: its job's pace.
-    rates: Vec<f64>,
-    paces: Vec<f64>,
-    load: Vec<f64>,
-    marking: Vec<f64>,
-    bytes: Vec<f64>,
-    marks: Vec<f64>,
-    controller: Option<Controller>,
-    events: Vec<Event>,
-    rng: Rng,
-    kills: Rng,
-    refusals: Rng,
-    window: u64,
-    rows: Vec<WindowRow>,
-    bandwidth: Vec<f64>,
-    alarms: u64,
+    pub(super) rates: Vec<f64>,
+    pub(super) paces: Vec<f64>,
+    pub(super) load: Vec<f64>,
+    pub(super) marking: Vec<f64>,
+    pub(super) bytes: Vec<f64>,
+    pub(super) marks: Vec<f64>,
+    pub(super) controller: Option<Controller>,
+    pub(super) events: Vec<Event>,
+    pub(super) rng: Rng,
+    pub(super) kills: Rng,
+    pub(super) refusals: Rng,
+    pub(super) window: u64,
+    pub(super) rows: Vec<WindowRow>,
+    pub(super) bandwidth: Vec<f64>,
+    pub(super) alarms: u64,
 }
 
 impl Simulation {
@@ -222,12 +182,12 @@ impl Simulation {
         Ok(())
     }
 
-    fn window_length(&self) -> Duration {
+    pub(super) fn window_length(&self) -> Duration {
         let config = self.setup.controller.as_ref();
         config.map_or(Duration::from_secs(10), |config| config.alarm.window)
     }
 
-    fn now(&self) -> Instant {
+    pub(super) fn now(&self) -> Instant {
         Instant::from_nanos(self.window_length().as_nanos().saturating_mul(self.window + 1))
     }
 
@@ -277,7 +237,7 @@ impl Simulation {
     }
 
     /// Follows every flow through the tables as they are, and computes rates, loads and marks.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let fabric = &self.switches.fabric;
         self.routed = Routed::default();
         for flow in &self.flows {
@@ -327,174 +287,6 @@ impl Simulation {
             self.marks[link] += self.marking[link] * seconds;
         }
     }
-
-    /// Ports report what they counted until now.
-    fn report(&mut self) {
-        let at = self.now();
-        let Some(controller) = &mut self.controller else { return };
-        let fabric = &self.switches.fabric;
-        for link in fabric.link_ids() {
-            if let End::Router(_) = fabric.from(link) {
-                let (bytes, marks) =
-                    (whole(self.bytes[link.index()]), whole(self.marks[link.index()]));
-                controller.handle_report(PortReport { link, at, bytes, marks });
-            }
-        }
-    }
-
-    /// Packets of alarmed routers are sampled, and of those that have moves.
-    fn sample(&mut self) {
-        let at = Instant::from_nanos(self.now().as_nanos() - 1);
-        let seconds = self.window_length().as_secs_f64();
-        let Some(controller) = &mut self.controller else { return };
-        let fabric = &self.switches.fabric;
-        let alarmed = controller.alarms().keys().filter_map(|&link| match fabric.from(link) {
-            End::Router(router) => Some(router),
-            _ => None,
-        });
-        let moved = controller.moves().filter_map(|it| fabric.find(&it.router));
-        let mut routers: BTreeSet<RouterId> = alarmed.chain(moved).collect();
-        if routers.is_empty() {
-            return;
-        }
-        // And at the leaves of those who send through an alarmed port.
-        for number in 0..self.flows.len() {
-            let links = self.routed.of(number);
-            if let (Some(&[first, ..]), true) =
-                (links.get(..1), links.iter().any(|link| controller.alarms().contains_key(link)))
-                && let End::Router(leaf) = fabric.to(first)
-            {
-                routers.insert(leaf);
-            }
-        }
-        let mut is_sampled = vec![false; fabric.router_ids().count()];
-        routers.iter().for_each(|router| is_sampled[router.index()] = true);
-        for (number, flow) in self.flows.iter().enumerate() {
-            for pair in self.routed.of(number).windows(2) {
-                let End::Router(router) = fabric.from(pair[1]) else { continue };
-                if !is_sampled[router.index()] {
-                    continue;
-                }
-                let mean = self.rates[number] * seconds / 8.0 / PACKET / f64::from(SAMPLED);
-                let packets = poisson(mean, &mut self.rng);
-                if packets > 0 {
-                    controller.handle_sample(Sample {
-                        at,
-                        link: pair[1],
-                        input: Some(pair[0]),
-                        flow: Flow(flow.tuple),
-                        bytes: packets.saturating_mul(4096),
-                        packets,
-                        rate: SAMPLED,
-                    });
-                }
-            }
-        }
-    }
-
-    /// Lets the controller act on the window before; how many moves it decided.
-    fn steer(&mut self) -> u64 {
-        let mut now = self.now() + Duration::from_secs(2);
-        let Some(controller) = &mut self.controller else { return 0 };
-        let before = controller.stats().moves;
-        controller.handle_timeout(now);
-        let mut is_changed = false;
-        while let Some(action) = controller.poll_action() {
-            if self.kills.chance(self.setup.killed_percent.into(), 100) {
-                // What it wanted done is lost with it.
-                self.events.extend(core::iter::from_fn(|| controller.poll_event()));
-                let (config, state) = (self.setup.controller.clone(), controller.state());
-                let fabric = self.switches.fabric.clone();
-                *controller = Controller::restore(config.unwrap_or_default(), fabric, state)
-                    .expect("a controller takes up its own state");
-                controller.set_lease(Some(1), now);
-                continue;
-            }
-            now += Duration::from_millis(1);
-            let refuses = self.refusals.chance(self.setup.refused_percent.into(), 100);
-            match &action {
-                Action::Read { router } => {
-                    let number = self.switches.fabric.find(router).expect("it asks for its own");
-                    let tables = self.switches.fabric.router(number).clone();
-                    controller.handle_tables(tables, now).expect("the switches accepted them");
-                }
-                Action::Apply { id, .. } if refuses => {
-                    controller.handle_answer(*id, Err(String::from("table full")), now);
-                }
-                Action::Apply { id, .. } | Action::Withdraw { id, .. } => {
-                    let answer = self.switches.apply(&action);
-                    is_changed |= answer.is_ok();
-                    controller.handle_answer(*id, answer, now);
-                }
-            }
-        }
-        self.events.extend(core::iter::from_fn(|| controller.poll_event()));
-        let moves = controller.stats().moves - before;
-        if is_changed {
-            self.settle();
-        }
-        moves
-    }
-
-    /// Writes down what the window was like.
-    fn note(&mut self, moves: u64) {
-        let length = self.window_length().as_secs_f64();
-        let threshold = self.setup.controller.as_ref().map_or(500, |config| config.alarm.marks);
-        let above = |marking: &&f64| whole(**marking * length) > threshold;
-        let congested = self.marking.iter().filter(above).count() as u64;
-        let minute = (60.0 / length).max(1.0);
-        // A port above the threshold for three windows has a medium alarm, told once a minute.
-        self.alarms += if self.window.is_multiple_of(whole(minute).max(1)) { congested } else { 0 };
-        let fabric = &self.switches.fabric;
-        let between = |link: &LinkId| {
-            matches!((fabric.from(*link), fabric.to(*link)), (End::Router(_), End::Router(_)))
-        };
-        let full =
-            |link: LinkId| whole(100.0 * self.load[link.index()] / self.capacity[link.index()]);
-        let busiest_percent = fabric.link_ids().filter(between).map(full).max().unwrap_or(0);
-        let jobs = to_f64(self.paces.len() as u64);
-        self.rows.push(WindowRow {
-            marks: whole(self.marking.iter().sum::<f64>() * length),
-            congested,
-            moves,
-            busiest_percent,
-            pace: self.paces.iter().sum::<f64>() / jobs,
-        });
-        let mut flows_of_job = vec![0usize; self.paces.len()];
-        self.flows.iter().for_each(|flow| flows_of_job[flow.job as usize] += 1);
-        for (size, sum) in self.setup.sizes.iter().zip(&mut self.bandwidth) {
-            let of_job = |(number, job): (usize, &Job)| {
-                bandwidth_of(&self.setup, job, flows_of_job[number], self.paces[number], *size)
-            };
-            *sum += self.jobs.running.iter().enumerate().map(of_job).sum::<f64>() / jobs;
-        }
-    }
-
-    /// What the run came to so far.
-    pub fn outcome(&self) -> Outcome {
-        let seconds = whole(self.window_length().as_secs_f64()).max(1);
-        let windows = to_f64(self.rows.len().max(1) as u64);
-        let sizes = self.setup.sizes.iter().map(|size| size.0);
-        Outcome {
-            flows: self.flows.len(),
-            routers: self.switches.fabric.router_ids().count(),
-            congested_seconds: self.rows.iter().map(|row| row.congested * seconds).sum(),
-            alarms: self.alarms,
-            bandwidth: sizes.zip(self.bandwidth.iter().map(|sum| sum / windows)).collect(),
-            stats: self.controller.as_ref().map(|it| *it.stats()).unwrap_or_default(),
-            windows: self.rows.clone(),
-        }
-    }
-}
-
-fn bandwidth_of(setup: &Setup, job: &Job, flows: usize, pace: f64, size: ByteCount) -> f64 {
-    let servers = job.servers.len();
-    let connections = match setup.collective {
-        super::Collective::AllReduce => servers * 8,
-        super::Collective::AllToAll => servers * (servers - 1) * 8,
-    };
-    let time = seconds(setup.collective, servers, flows / connections, pace, size);
-    bus_bandwidth(setup.collective, servers, size, time)
 }
 
 /// Cables between switches that have failed.
@@ -523,17 +315,4 @@ fn first_links(topology: &Topology, fabric: &Fabric) -> BTreeMap<weft_topo::Link
         }
     }
     links
-}
-
-/// A draw with this mean; near the mean by the square root of it.
-fn poisson(mean: f64, rng: &mut Rng) -> u32 {
-    // Twelve uniform draws less six are nearly normal; small means are rounded at random.
-    let normal = (0..12).map(|_| rng.unit()).sum::<f64>() - 6.0;
-    let drawn = if mean > 16.0 { mean + libm::sqrt(mean) * normal } else { mean };
-    u32::try_from(whole(drawn + rng.unit())).unwrap_or(u32::MAX)
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
-const fn whole(value: f64) -> u64 {
-    value as u64
 }

@@ -171,6 +171,10 @@ fn text(off: Option<&Outcome>, on: Option<&Outcome>) -> String {
             it.bandwidth[place].1
         });
     }
+    let gigabits = |it: f64| format!("{:.1} Gb/s", it / 1e9);
+    row("jobs' slowest flows, last window".into(), &gigabits, &|it| {
+        it.windows.last().map_or(0.0, |window| window.pace)
+    });
     let whole = |it: f64| format!("{it:.0}");
     row("alarms, once a minute".into(), &whole, &|it| it.alarms as f64);
     row("seconds of congested ports".into(), &whole, &|it| it.congested_seconds as f64);

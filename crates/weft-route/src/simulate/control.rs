@@ -1,0 +1,136 @@
+//! Between the simulated network and its controller: reports, samples, and what it wants done.
+
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec;
+
+use weft_units::{Duration, Instant, Rng};
+
+use super::outcome::whole;
+use super::run::{PACKET, Simulation};
+use crate::controller::{Action, Controller};
+use crate::fabric::{End, RouterId};
+use crate::flow::Flow;
+use crate::suspects::Sample;
+use crate::telemetry::PortReport;
+
+/// One packet in so many is sampled (SONiC's usual rate).
+const SAMPLED: u32 = 40_000;
+
+impl Simulation {
+    /// Ports report what they counted until now.
+    pub(super) fn report(&mut self) {
+        let at = self.now();
+        let Some(controller) = &mut self.controller else { return };
+        let fabric = &self.switches.fabric;
+        for link in fabric.link_ids() {
+            if let End::Router(_) = fabric.from(link) {
+                let (bytes, marks) =
+                    (whole(self.bytes[link.index()]), whole(self.marks[link.index()]));
+                controller.handle_report(PortReport { link, at, bytes, marks });
+            }
+        }
+    }
+
+    /// Packets of alarmed routers are sampled, and of those that have moves.
+    pub(super) fn sample(&mut self) {
+        let at = Instant::from_nanos(self.now().as_nanos() - 1);
+        let seconds = self.window_length().as_secs_f64();
+        let Some(controller) = &mut self.controller else { return };
+        let fabric = &self.switches.fabric;
+        let alarmed = controller.alarms().keys().filter_map(|&link| match fabric.from(link) {
+            End::Router(router) => Some(router),
+            _ => None,
+        });
+        let moved = controller.moves().filter_map(|it| fabric.find(&it.router));
+        let mut routers: BTreeSet<RouterId> = alarmed.chain(moved).collect();
+        if routers.is_empty() {
+            return;
+        }
+        // And at the leaves of those who send through an alarmed port.
+        for number in 0..self.flows.len() {
+            let links = self.routed.of(number);
+            if let (Some(&[first, ..]), true) =
+                (links.get(..1), links.iter().any(|link| controller.alarms().contains_key(link)))
+                && let End::Router(leaf) = fabric.to(first)
+            {
+                routers.insert(leaf);
+            }
+        }
+        let mut is_sampled = vec![false; fabric.router_ids().count()];
+        routers.iter().for_each(|router| is_sampled[router.index()] = true);
+        for (number, flow) in self.flows.iter().enumerate() {
+            for pair in self.routed.of(number).windows(2) {
+                let End::Router(router) = fabric.from(pair[1]) else { continue };
+                if !is_sampled[router.index()] {
+                    continue;
+                }
+                let mean = self.rates[number] * seconds / 8.0 / PACKET / f64::from(SAMPLED);
+                let packets = poisson(mean, &mut self.rng);
+                if packets > 0 {
+                    controller.handle_sample(Sample {
+                        at,
+                        link: pair[1],
+                        input: Some(pair[0]),
+                        flow: Flow(flow.tuple),
+                        bytes: packets.saturating_mul(4096),
+                        packets,
+                        rate: SAMPLED,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Lets the controller act on the window before; how many moves it decided.
+    pub(super) fn steer(&mut self) -> u64 {
+        let mut now = self.now() + Duration::from_secs(2);
+        let Some(controller) = &mut self.controller else { return 0 };
+        let before = controller.stats().moves;
+        controller.handle_timeout(now);
+        let mut is_changed = false;
+        while let Some(action) = controller.poll_action() {
+            if self.kills.chance(self.setup.killed_percent.into(), 100) {
+                // What it wanted done is lost with it.
+                self.events.extend(core::iter::from_fn(|| controller.poll_event()));
+                let (config, state) = (self.setup.controller.clone(), controller.state());
+                let fabric = self.switches.fabric.clone();
+                *controller = Controller::restore(config.unwrap_or_default(), fabric, state)
+                    .expect("a controller takes up its own state");
+                controller.set_lease(Some(1), now);
+                continue;
+            }
+            now += Duration::from_millis(1);
+            let refuses = self.refusals.chance(self.setup.refused_percent.into(), 100);
+            match &action {
+                Action::Read { router } => {
+                    let number = self.switches.fabric.find(router).expect("it asks for its own");
+                    let tables = self.switches.fabric.router(number).clone();
+                    controller.handle_tables(tables, now).expect("the switches accepted them");
+                }
+                Action::Apply { id, .. } if refuses => {
+                    controller.handle_answer(*id, Err(String::from("table full")), now);
+                }
+                Action::Apply { id, .. } | Action::Withdraw { id, .. } => {
+                    let answer = self.switches.apply(&action);
+                    is_changed |= answer.is_ok();
+                    controller.handle_answer(*id, answer, now);
+                }
+            }
+        }
+        self.events.extend(core::iter::from_fn(|| controller.poll_event()));
+        let moves = controller.stats().moves - before;
+        if is_changed {
+            self.settle();
+        }
+        moves
+    }
+}
+
+/// A draw with this mean; near the mean by the square root of it.
+fn poisson(mean: f64, rng: &mut Rng) -> u32 {
+    // Twelve uniform draws less six are nearly normal; small means are rounded at random.
+    let normal = (0..12).map(|_| rng.unit()).sum::<f64>() - 6.0;
+    let drawn = if mean > 16.0 { mean + libm::sqrt(mean) * normal } else { mean };
+    u32::try_from(whole(drawn + rng.unit())).unwrap_or(u32::MAX)
+}
