@@ -17,7 +17,7 @@ const PORTS: usize = 50;
 /// Frames of each pair after its first, with all pairs active.
 const ROUNDS: usize = 1;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What arrives is taken as fast as it comes, and no more from tenants than can leave: else answers come later
 /// than their peers wait, who give each other up and send what is left in plain VXLAN.
