@@ -28,6 +28,8 @@ unsafe extern "C" {
         channel: *mut ibv_comp_channel,
         vector: c_int,
     ) -> *mut ibv_cq;
+    /// Whether a queue pair that works has requests to send, or completions that wait to be polled.
+    safe fn weft_has_unseen(qp_num: u32) -> c_int;
     pub(crate) fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int;
 }
 
@@ -48,6 +50,11 @@ pub(crate) fn made<T>(pointer: *mut T) -> Outcome<*mut T> {
 /// That number.
 pub(crate) fn done(result: c_int) -> Outcome<()> {
     if result == 0 { Ok(()) } else { Err(Errno(result.abs())) }
+}
+
+/// Whether a queue pair has done something that the program has not seen, or has yet to.
+pub(crate) fn has_unseen(queue_pair: u32) -> bool {
+    weft_has_unseen(queue_pair) != 0
 }
 
 /// A device that is open for as long as the process lives.

@@ -188,6 +188,11 @@ impl Id {
         Some((end(&addr.src_addr)?, end(&addr.dst_addr)?))
     }
 
+    /// The number that the other end knows its queue pair by.
+    pub(crate) fn queue_pair(&self) -> u32 {
+        self.details().own.queue_pair
+    }
+
     /// How packets reach the other end.
     pub(crate) fn address_vector(&self, details: &Details) -> ibv_ah_attr {
         let remote =

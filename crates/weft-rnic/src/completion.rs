@@ -226,6 +226,11 @@ impl Completions {
         Ok(())
     }
 
+    /// Whether something waits that a queue pair completed.
+    pub fn holds(&self, qp: QueuePairNumber) -> bool {
+        self.entries.iter().any(|completion| completion.qp == qp)
+    }
+
     /// Drops what a queue pair that is gone completed.
     pub fn forget(&mut self, qp: QueuePairNumber) {
         self.entries.retain(|completion| completion.qp != qp);

@@ -19,8 +19,10 @@ use crate::id::Id;
 use crate::manager::{Event, Manager};
 use crate::message::CommunicationId;
 
+mod ends;
 mod socket;
 
+use ends::{End, LOOKS_EVERY};
 pub(crate) use socket::{Bound, Sockets, source_for};
 
 /// Datagrams taken from a socket before the others are looked at.
@@ -58,6 +60,8 @@ pub(crate) struct State {
     pub(crate) sockets: Sockets,
     pub(crate) devices: Vec<Device>,
     pub(crate) ids: BTreeMap<CommunicationId, Handle>,
+    /// Ends of connections that their programs are to hear of.
+    ends: Vec<End>,
     /// When the thread wakes by itself.
     wakes_at: Option<Instant>,
 }
@@ -72,7 +76,7 @@ pub(crate) fn with<T>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> 
     state.now = now();
     let outcome = act(&mut state);
     state.settle();
-    let due = state.manager.poll_timeout();
+    let due = state.next_due();
     if due.is_some_and(|due| state.wakes_at.is_none_or(|at| due < at)) {
         state.wakes_at = due;
         // A count that is full wakes it too.
@@ -146,6 +150,7 @@ impl Service {
             sockets,
             devices: open_devices()?,
             ids: BTreeMap::new(),
+            ends: Vec::new(),
             wakes_at: None,
         };
         Ok(Self { state: Mutex::new(state), kick })
@@ -167,7 +172,7 @@ impl Service {
         let mut ready = Vec::with_capacity(64);
         loop {
             let Ok(mut state) = self.state.lock() else { return };
-            state.wakes_at = state.manager.poll_timeout();
+            state.wakes_at = state.next_due();
             let timeout = state.wakes_at.map(|at| timeout(at.since(now()).as_nanos()));
             drop(state);
             ready.clear();
@@ -212,6 +217,12 @@ impl State {
         })
     }
 
+    /// When there is something to do though nothing arrives.
+    fn next_due(&self) -> Option<Instant> {
+        let look = (!self.ends.is_empty()).then(|| self.now + LOOKS_EVERY);
+        self.manager.poll_timeout().into_iter().chain(look).min()
+    }
+
     /// Takes in what a socket has.
     fn receive(&mut self, descriptor: u64) {
         let Some(local) = self.sockets.address(descriptor) else { return };
@@ -238,8 +249,13 @@ impl State {
     /// Sends what is to be sent, tells what is to be told, and closes what nobody uses.
     fn settle(&mut self) {
         self.transmit();
-        while let Some((id, event)) = self.manager.poll_event() {
+        for (id, event) in self.ripe_ends() {
             self.tell(id, event);
+        }
+        while let Some((id, event)) = self.manager.poll_event() {
+            if let Some(event) = self.hold_end(id, event) {
+                self.tell(id, event);
+            }
         }
         self.transmit();
         let manager = &self.manager;

@@ -17,3 +17,13 @@ pub(crate) fn pingpong(stage: &impl Stage) {
 fn fi_pingpong() {
     pingpong(&OneHost);
 }
+
+/// Its last message and the end of the connection are one after the other.
+#[test]
+fn fi_pingpong_over_connections() {
+    let words = "fi_pingpong -p verbs -e msg -S 4096 -I 200";
+    for _ in 0..5 {
+        let printed = connect_at(&OneHost, PORT, words, words);
+        assert!(printed.client.contains("4k      200"), "{printed:?}");
+    }
+}

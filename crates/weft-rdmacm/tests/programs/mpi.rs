@@ -1,20 +1,11 @@
 //! Open MPI over UCX over the device.
 
-use std::path::Path;
-use std::process::Command;
-
-use crate::library::{LIBRARY, program};
+use crate::library::{LIBRARY, compiled, program};
 use crate::pair::alone;
 
 #[test]
 fn four_ranks_agree_on_sums() {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/c/allreduce.c");
-    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join("allreduce");
-    let mut compiler = Command::new("mpicc");
-    let compiled = compiler.args(["-O1", "-Wall", source, "-o"]).arg(&binary).output();
-    let compiled =
-        compiled.unwrap_or_else(|error| panic!("mpicc: {error} (apt-get install libopenmpi-dev)"));
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let binary = compiled("mpicc", "allreduce", &[], "libopenmpi-dev");
     let preload = LIBRARY.join("libweft_preload.so");
     // Everything between ranks goes through the device: no shared memory, no TCP.
     let words = "mpirun --oversubscribe -n 4 --mca pml ucx --mca btl ^vader,tcp,openib \

@@ -1,6 +1,7 @@
 //! Both ends on one host.
 
 use crate::ends::{UDADDY_PORT, connect, connect_at, serve};
+use crate::library::compiled;
 use crate::pair::{OneHost, run};
 
 #[test]
@@ -64,6 +65,15 @@ fn perftest_connects_by_the_connection_manager() {
     ] {
         perftest(words);
     }
+}
+
+/// The program is away between its looks at completions and at events.
+#[test]
+fn what_arrived_is_seen_before_the_end_of_its_connection() {
+    let binary = compiled("cc", "last_word", &["-lrdmacm", "-libverbs"], "librdmacm-dev");
+    let words = binary.to_str().unwrap();
+    let printed = connect(&OneHost, words, words);
+    assert_eq!(printed.client, "10 of 10 messages were seen to arrive\n");
 }
 
 /// Connections come and go a hundred at a time.

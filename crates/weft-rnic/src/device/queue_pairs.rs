@@ -10,7 +10,9 @@ use crate::error::Object;
 use crate::queue_pair::{
     Attributes, QueuePair, QueuePairRequest, Requester, Responder, Role, State, transition,
 };
-use crate::{Event, Limits, QueuePairNumber, ReceiveRequest, SendRequest, VerbsError};
+use crate::{
+    CompletionQueue, Event, Limits, QueuePairNumber, ReceiveRequest, SendRequest, VerbsError,
+};
 
 impl Device {
     /// Makes a queue pair (`ibv_create_qp`).
@@ -77,6 +79,17 @@ impl Device {
     pub fn query_qp(&self, qp: QueuePairNumber) -> Result<(State, Attributes), VerbsError> {
         let pair = self.qps.get(qp.0).ok_or(VerbsError::Unknown(Object::QueuePair))?;
         Ok((pair.state, pair.attributes))
+    }
+
+    /// Whether a queue pair that works has done something that the program has not seen, or has yet to: requests
+    /// to send, or completions that wait to be polled.
+    pub fn has_unseen(&self, qp: QueuePairNumber) -> bool {
+        let Some(pair) = self.qps.get(qp.0) else { return false };
+        let QueuePairRequest { send_cq, receive_cq, .. } = pair.request;
+        let holds = |cq: CompletionQueue| {
+            self.cqs.get(cq.0).is_some_and(|queue| queue.completions.holds(qp))
+        };
+        pair.state.works() && (pair.send.len() > 0 || holds(send_cq) || holds(receive_cq))
     }
 
     /// Changes a queue pair's state and attributes (`ibv_modify_qp`).

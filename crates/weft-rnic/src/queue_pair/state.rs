@@ -37,6 +37,13 @@ pub enum State {
     Error,
 }
 
+impl State {
+    /// Whether messages come and go: it is connected, and nobody has ended it.
+    pub const fn works(self) -> bool {
+        !matches!(self, Self::Reset | Self::Init | Self::Error)
+    }
+}
+
 /// Attributes to set (`struct ibv_qp_attr`); those that are `Some` are the mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

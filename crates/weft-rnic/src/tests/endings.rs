@@ -28,6 +28,26 @@ fn a_peer_that_destroys_its_queue_pair_is_reported_no_sooner_than_its_silence() 
     assert_eq!(network.outcomes(&a, 1), [(wr_id, Status::RetryExceeded)]);
 }
 
+/// Who ends a connection asks this first, so that nothing is flushed that was done.
+#[test]
+fn work_is_unseen_until_its_completion_is_polled() {
+    let (mut network, a, b) = Network::pair(RC);
+    let remote = Remote { address: BASE, rkey: b.key };
+    let sges = [a.sge(0, 8)];
+    let unseen = |network: &Network| network.hosts[0].device.has_unseen(a.qp);
+    assert!(!unseen(&network));
+    network.post(&a, &SendRequest::new(1, Operation::Write(remote), Data::Gather(&sges)));
+    assert!(unseen(&network), "it is under way");
+    network.run_for(Duration::from_millis(1));
+    assert!(unseen(&network), "it is done, and nobody knows");
+    assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
+    assert!(!unseen(&network));
+    network.post(&a, &SendRequest::new(2, Operation::Write(remote), Data::Gather(&sges)));
+    let now = network.now;
+    network.hosts[0].device.modify_qp(now, a.qp, &to(State::Error)).unwrap();
+    assert!(!unseen(&network), "the program ended it itself");
+}
+
 fn to(state: State) -> Attributes {
     Attributes { state: Some(state), ..Attributes::default() }
 }

@@ -187,6 +187,9 @@ impl Host {
             Command::DestroySrq(srq) => device.destroy_srq(srq)?,
             Command::ModifyQp(qp, ref attributes) => {
                 attributes.destination.into_iter().for_each(|peer| self.meet(peer));
+                if attributes.state == Some(State::Error) {
+                    self.take_in_arrived(now);
+                }
                 self.device.modify_qp(now, qp, attributes)?;
             }
             Command::DestroyQp(qp) => device.destroy_qp(now, qp)?,

@@ -180,6 +180,11 @@ impl Engine {
         }
     }
 
+    /// Whether a queue pair that works has requests to send, or completions that wait to be polled.
+    pub(crate) fn has_unseen(&self, qp: QueuePairNumber) -> Outcome<bool> {
+        either!(self, way => way.has_unseen(qp))
+    }
+
     pub(crate) fn destroy_qp(&self, qp: QueuePairNumber) -> Outcome<()> {
         self.order(Command::DestroyQp(qp))?;
         self.watch(|watchers| drop(watchers.qps.remove(&qp)))

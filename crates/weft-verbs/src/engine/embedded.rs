@@ -109,6 +109,13 @@ impl Embedded {
         Ok(())
     }
 
+    pub(super) fn has_unseen(&self, qp: QueuePairNumber) -> Outcome<bool> {
+        self.act(|host, now| {
+            host.take_in_arrived(now);
+            Ok(host.device.has_unseen(qp))
+        })
+    }
+
     pub(super) fn arm_cq(&self, cq: CompletionQueue, arm: Arm) -> Outcome<()> {
         self.act(|host, _| host.device.arm_cq(cq, arm).map_err(Errno::from))?;
         if self.pace.is_left_alone() {

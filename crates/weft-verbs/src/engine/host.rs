@@ -25,6 +25,9 @@ use weft_verbs_abi::event_type;
 /// Packets taken from the device before the sockets are looked at again.
 const TRANSMIT_BUDGET: usize = 176;
 
+/// Turns at most that take in what has arrived before a queue pair ends: others of the host may go on sending.
+const LAST_TURNS: u32 = 16;
+
 /// How often sockets that only send are looked at.
 const STRAYS_EVERY: Duration = Duration::from_millis(1);
 
@@ -131,6 +134,16 @@ impl Host {
     /// Takes a turn without waiting; whether there was anything to do. `now` is when it begins.
     pub(crate) fn turn(&mut self, now: Instant) -> bool {
         self.turn_with(now, self.turns.is_multiple_of(QUIET_EVERY))
+    }
+
+    /// Takes in what has arrived before it is too late: who ends a connection because the peer said so elsewhere
+    /// (`rdma_disconnect`) would flush requests that the peer has acknowledged, and messages that it sent before.
+    pub(crate) fn take_in_arrived(&mut self, now: Instant) {
+        for _ in 0..LAST_TURNS {
+            if !self.turn_with(now, true) {
+                return;
+            }
+        }
     }
 
     /// Whether it speaks to neighbours, and the network is quiet.

@@ -12,8 +12,8 @@ use super::domain::Domain;
 use super::shared_receive_queue::SharedQueue;
 use super::{Object, Shared};
 use crate::context::Opened;
-use crate::engine::address_of;
 use crate::engine::events::Open;
+use crate::engine::{Engine, address_of};
 use crate::errno::{EINVAL, EOPNOTSUPP, Outcome, number, pointer};
 use weft_verbs_abi::*;
 
@@ -391,6 +391,14 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         drop(unsafe { QueuePair::take(qp.cast()) });
         Ok(())
     })
+}
+
+/// For the connection manager: whether a queue pair of this process that works has requests to send, or completions
+/// that wait to be polled. By number, for it may be destroyed meanwhile.
+#[unsafe(no_mangle)]
+extern "C" fn weft_has_unseen(qp_num: u32) -> c_int {
+    let seen = Engine::current().and_then(|engine| engine.has_unseen(QueuePairNumber(qp_num)));
+    seen.is_ok_and(|unseen| unseen).into()
 }
 
 /// Bytes of different messages, and of one but the last, may come in any order.

@@ -163,6 +163,12 @@ impl Attached {
         Ok(())
     }
 
+    pub(super) fn has_unseen(&self, qp: QueuePairNumber) -> Outcome<bool> {
+        let mut state = self.state()?;
+        self.hear_all(&mut state)?;
+        Ok(state.queues.has_unseen(qp))
+    }
+
     /// The process asks to be woken itself, so that no completion comes between its asking and its waiting.
     pub(super) fn arm_cq(&self, cq: CompletionQueue, arm: Arm) -> Outcome<()> {
         let mut state = self.state()?;

@@ -107,6 +107,14 @@ impl Queues {
         }
     }
 
+    /// Whether a queue pair that works has requests to send, or completions that wait to be polled.
+    pub(super) fn has_unseen(&self, qp: QueuePairNumber) -> bool {
+        let Some(pair) = self.qps.get(&qp) else { return false };
+        let QueuePairRequest { send_cq, receive_cq, .. } = pair.request;
+        let holds = |cq: CompletionQueue| self.cqs.get(&cq).is_some_and(|queue| queue.holds(qp));
+        pair.state.works() && (!pair.sends.is_empty() || holds(send_cq) || holds(receive_cq))
+    }
+
     /// Whether a queue holds no more completions than that.
     pub(super) fn check_resize(&self, cq: CompletionQueue, capacity: u32) -> Outcome<()> {
         self.cqs.get(&cq).ok_or(EINVAL)?.fits(capacity).map_err(Errno::from)
