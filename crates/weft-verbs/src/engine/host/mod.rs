@@ -1,26 +1,24 @@
 //! The device of this process, between the program and the sockets: one turn takes in what arrived, does
 //! what is due, sends what may leave, and tells the program's queues what happened.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
 
 use rustix::event::epoll;
 
 use weft_agent::Clock;
-use weft_agent::udp::Received;
-use weft_rnic::{CompletionQueue, Context, Device, Event, QueuePairNumber, SharedReceiveQueue};
-use weft_transport::Arrival;
+use weft_rnic::{Device, Event};
 use weft_units::{Duration, Instant};
-use weft_wire::{Packet, RdmaHeader, SetupKind};
 
-use super::events::EventQueue;
 use super::links::Links;
-use super::memory::{Fault, HeldPayload, Payload, ProcessMemory};
-use super::same_host::{BUDGET, Neighbours, News};
+use super::memory::{Fault, HeldPayload};
+use super::same_host::{Neighbours, News};
 use super::show::Shown;
-use weft_verbs_abi::event_type;
+
+mod arrivals;
+mod watchers;
+
+pub(crate) use watchers::{Asynchronous, Channel, Object, Watcher, Watchers};
 
 /// Packets taken from the device before the sockets are looked at again.
 const TRANSMIT_BUDGET: usize = 176;
@@ -30,36 +28,6 @@ const LAST_TURNS: u32 = 16;
 
 /// How often sockets that only send are looked at.
 const STRAYS_EVERY: Duration = Duration::from_millis(1);
-
-/// Names an object of the program: where it is. The engine never looks there.
-pub(crate) type Object = usize;
-
-/// Where completion events of a channel go: the queues they are about.
-pub(crate) type Channel = EventQueue<Object>;
-
-/// Something that is no completion, about an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asynchronous {
-    pub(crate) kind: u32,
-    pub(crate) object: Object,
-}
-
-/// Whom to tell about a completion queue.
-#[derive(Debug)]
-pub(crate) struct Watcher {
-    pub(crate) object: Object,
-    pub(crate) channel: Option<Arc<Channel>>,
-    pub(crate) events: Arc<EventQueue<Asynchronous>>,
-}
-
-/// Whom to tell about what.
-#[derive(Debug, Default)]
-pub(crate) struct Watchers {
-    pub(crate) contexts: BTreeMap<Context, Arc<EventQueue<Asynchronous>>>,
-    pub(crate) cqs: BTreeMap<CompletionQueue, Watcher>,
-    pub(crate) qps: BTreeMap<QueuePairNumber, Watcher>,
-    pub(crate) srqs: BTreeMap<SharedReceiveQueue, Watcher>,
-}
 
 /// What the engine's lock protects.
 #[derive(Debug)]
@@ -314,77 +282,10 @@ impl Host {
         }
         heard
     }
-
-    fn take_from_neighbours(&mut self, now: Instant, tend: bool) -> usize {
-        if tend {
-            self.neighbours.tend();
-        }
-        self.hear_news() + self.take_packets(now, BUDGET)
-    }
-
-    /// Takes in packets of neighbours, `most` of each at most; how many there were.
-    fn take_packets(&mut self, now: Instant, most: usize) -> usize {
-        let mut taken = 0;
-        let Self { device, neighbours, held, faults, .. } = self;
-        for index in 0..neighbours.len() {
-            taken += neighbours.receive(index, most, |arrived| {
-                let record = arrived.record;
-                let (payload, local) = (record.payload, record.to);
-                let mut memory = ProcessMemory { payload, held, faults, local };
-                let parsed = (&record.packet, record.rdma.as_ref());
-                let (link, from, len) = (arrived.link, arrived.from, record.payload_len);
-                device.handle_link_packet(now, link, from, parsed, len, &mut memory);
-            });
-        }
-        taken
-    }
-
     /// When there is something to do though nothing arrives.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.device.poll_timeout()
     }
-
-    fn take_arrivals(&mut self, index: usize) -> usize {
-        let Self { device, links, held, faults, clock, .. } = self;
-        let Some(link) = links.get_mut(index) else { return 0 };
-        let local = link.ip;
-        let messages = link.receive();
-        if messages == 0 {
-            return 0;
-        }
-        let now = clock.now();
-        for message in 0..messages {
-            let Some(link) = links.get_mut(index) else { break };
-            let received = link.inbox.message(message);
-            let from = received.from.ip();
-            for datagram in received.datagrams() {
-                let mut memory = ProcessMemory { payload: Payload::of(&[]), held, faults, local };
-                take_in(device, now, &received, datagram, &mut memory);
-            }
-            links.heard_from(from, index);
-        }
-        messages
-    }
-
-    /// Takes in what came back to where packets left from: that a connection is no more.
-    fn take_strays(&mut self, now: Instant) {
-        let Self { device, links, held, faults, .. } = self;
-        for link in links.iter_mut() {
-            let local = link.ip;
-            while let Some((from, datagram)) = link.stray() {
-                if let Ok((packet @ Packet::Setup(header), _)) = &Packet::parse(datagram)
-                    && header.kind == SetupKind::Reset
-                {
-                    let arrival =
-                        Arrival { from, received_at: now, congestion_experienced: false, hops: 0 };
-                    let payload = Payload::of(&[]);
-                    let mut memory = ProcessMemory { payload, held, faults, local };
-                    device.handle_packet(now, &arrival, packet, None, 0, &mut memory);
-                }
-            }
-        }
-    }
-
     /// Tells the program's queues what happened.
     pub(crate) fn tell(&mut self) {
         while let Some(event) = self.next_event() {
@@ -399,60 +300,6 @@ impl Host {
                 Event::ReleaseHeld { connection } => self.held.forget(connection),
                 event => return Some(event),
             }
-        }
-    }
-}
-
-/// Gives a datagram to the device, if it is a packet.
-#[inline]
-fn take_in<'a>(
-    device: &mut Device,
-    now: Instant,
-    received: &Received<'_>,
-    datagram: &'a [u8],
-    memory: &mut ProcessMemory<'a>,
-) {
-    let arrival = Arrival {
-        from: received.from,
-        received_at: now,
-        congestion_experienced: received.congestion_experienced,
-        hops: received.hops,
-    };
-    // By reference: a packet moved right after it was parsed waits for its own stores.
-    let Ok((packet, rest)) = &Packet::parse(datagram) else { return };
-    let (rdma, payload) = if packet.announces_rdma() {
-        let Ok((header, payload)) = RdmaHeader::parse(rest) else { return };
-        (Some(header), payload)
-    } else {
-        (None, *rest)
-    };
-    // A payload past 64 KiB cannot come out of a UDP datagram.
-    let len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
-    memory.payload = Payload::of(payload);
-    device.handle_packet(now, &arrival, packet, rdma.as_ref(), len, memory);
-}
-
-impl Watchers {
-    pub(crate) fn tell(&self, event: Event) {
-        let (watcher, kind) = match event {
-            Event::Completion { cq } => {
-                if let Some(Watcher { object, channel: Some(channel), .. }) = self.cqs.get(&cq) {
-                    channel.push(*object);
-                }
-                return;
-            }
-            Event::CqError { cq } => (self.cqs.get(&cq), event_type::CQ_ERR),
-            Event::QpFatal { qp } => (self.qps.get(&qp), event_type::QP_FATAL),
-            Event::QpRequestError { qp } => (self.qps.get(&qp), event_type::QP_REQ_ERR),
-            Event::QpAccessError { qp } => (self.qps.get(&qp), event_type::QP_ACCESS_ERR),
-            Event::CommunicationEstablished { qp } => (self.qps.get(&qp), event_type::COMM_EST),
-            Event::SendQueueDrained { qp } => (self.qps.get(&qp), event_type::SQ_DRAINED),
-            Event::LastWqeReached { qp } => (self.qps.get(&qp), event_type::QP_LAST_WQE_REACHED),
-            Event::SrqLimitReached { srq } => (self.srqs.get(&srq), event_type::SRQ_LIMIT_REACHED),
-            _ => return,
-        };
-        if let Some(watcher) = watcher {
-            watcher.events.push(Asynchronous { kind, object: watcher.object });
         }
     }
 }

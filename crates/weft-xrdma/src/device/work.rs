@@ -1,10 +1,8 @@
-//! A device of `libibverbs.so.1` as the messaging layer needs one.
+//! What the messaging layer asks of a device: memory, queue pairs and their work.
 
-use core::ffi::{CStr, c_int};
+use core::ffi::c_int;
 use core::ptr;
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
-use std::os::fd::{BorrowedFd, RawFd};
+use std::net::Ipv6Addr;
 
 use weft_msg::{
     Completion, Qp, QpSizes, Refused, Region, Registrar, Slice, Verbs as Asked, Work, rnr_retry,
@@ -13,173 +11,12 @@ use weft_rnic::Status;
 use weft_units::Instant;
 use weft_wire::ChannelOffer;
 
-use crate::library::{Verbs, VerbsLibraryError, done, made};
-use crate::memory::{Mapping, Pages};
+use super::{IbVerbs, PORT};
+use crate::library::made;
+use crate::memory::Mapping;
 use weft_verbs_abi::*;
 
-/// Which device, and how it is used.
-#[derive(Clone, Debug, Default)]
-pub struct DeviceOptions {
-    /// Its name; the first there is.
-    pub device: Option<String>,
-    /// The address that peers reach it by; its first.
-    pub address: Option<IpAddr>,
-    /// What kind of pages its memory is made of.
-    pub pages: Pages,
-}
-
-/// RoCE devices have a port for each network.
-const PORT: u8 = 1;
-/// Completions that are taken from the device at a time.
-const BATCH: usize = 16;
-
-/// An opened device with one completion queue.
-#[derive(Debug)]
-pub struct IbVerbs {
-    verbs: Verbs,
-    name: String,
-    context: *mut ibv_context,
-    pd: *mut ibv_pd,
-    channel: *mut ibv_comp_channel,
-    cq: *mut ibv_cq,
-    /// Completions that there is room for.
-    room: u64,
-    srq: *mut ibv_srq,
-    gid: Ipv6Addr,
-    gid_index: u8,
-    mtu: u32,
-    pages: Pages,
-    qps: BTreeMap<u32, *mut ibv_qp>,
-    regions: BTreeMap<u64, (Mapping, *mut ibv_mr)>,
-    below: usize,
-    batch: [ibv_wc; BATCH],
-    next: usize,
-    filled: usize,
-    /// The last batch was all that the queue had.
-    drained: bool,
-}
-
-// SAFETY: the objects are used by whoever has the device alone, and libibverbs does not mind which thread that is.
-unsafe impl Send for IbVerbs {}
-
 impl IbVerbs {
-    /// Opens a device with room for `completions`.
-    ///
-    /// # Errors
-    /// There is no library, no device, no address, or the device has no room.
-    pub fn open(options: &DeviceOptions, completions: u32) -> Result<Self, VerbsLibraryError> {
-        let verbs = Verbs::load()?;
-        let (context, name) = open_device(&verbs, options.device.as_deref())?;
-        let mut this = Self {
-            verbs,
-            context,
-            pd: ptr::null_mut(),
-            channel: ptr::null_mut(),
-            cq: ptr::null_mut(),
-            room: completions.into(),
-            srq: ptr::null_mut(),
-            gid: Ipv6Addr::UNSPECIFIED,
-            gid_index: 0,
-            mtu: 0,
-            pages: options.pages,
-            name: String::new(),
-            qps: BTreeMap::new(),
-            regions: BTreeMap::new(),
-            below: 0,
-            batch: [ibv_wc::default(); BATCH],
-            next: 0,
-            filled: 0,
-            drained: false,
-        };
-        this.find_address(&name, options.address)?;
-        this.name = name;
-        let entries = c_int::try_from(completions).unwrap_or(c_int::MAX);
-        // SAFETY: the context is open; what it makes is destroyed with `this`.
-        unsafe {
-            let verbs = &this.verbs;
-            this.pd = made("ibv_alloc_pd", (verbs.ibv_alloc_pd)(context))?;
-            let channel = (verbs.ibv_create_comp_channel)(context);
-            this.channel = made("ibv_create_comp_channel", channel)?;
-            let flags = libc::fcntl((*this.channel).fd, libc::F_GETFL);
-            libc::fcntl((*this.channel).fd, libc::F_SETFL, flags | libc::O_NONBLOCK);
-            let cq = (verbs.ibv_create_cq)(context, entries, ptr::null_mut(), this.channel, 0);
-            this.cq = made("ibv_create_cq", cq)?;
-        }
-        Ok(this)
-    }
-
-    /// Finds the row of the port's table that peers are told.
-    fn find_address(
-        &mut self,
-        name: &str,
-        wanted: Option<IpAddr>,
-    ) -> Result<(), VerbsLibraryError> {
-        // SAFETY: a port's attributes are numbers, of which zero is one.
-        let mut port: ibv_port_attr = unsafe { core::mem::zeroed() };
-        // SAFETY: the context is open and `port` has room.
-        let asked = unsafe { (self.verbs.ibv_query_port)(self.context, PORT, &raw mut port) };
-        done("ibv_query_port", asked)?;
-        self.mtu = port.active_mtu;
-        let rows = (0..port.gid_tbl_len).filter_map(|row| {
-            let mut gid = ibv_gid::default();
-            // SAFETY: likewise.
-            let asked =
-                unsafe { (self.verbs.ibv_query_gid)(self.context, PORT, row, &raw mut gid) };
-            (asked == 0).then(|| (row, Ipv6Addr::from(gid.raw)))
-        });
-        let rows: Vec<_> = rows.filter(|(_, gid)| !gid.is_unspecified()).collect();
-        let found = match wanted {
-            Some(address) => rows.iter().find(|(_, gid)| gid.to_canonical() == address),
-            None => {
-                rows.iter().find(|(_, gid)| gid.to_ipv4_mapped().is_some()).or_else(|| rows.first())
-            }
-        };
-        let (row, gid) = *found.ok_or_else(|| VerbsLibraryError::NoAddress {
-            device: name.into(),
-            of: wanted.map(|address| format!(" {address}")).unwrap_or_default(),
-        })?;
-        (self.gid, self.gid_index) = (gid, u8::try_from(row).unwrap_or(0));
-        Ok(())
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The descriptor that becomes readable when an armed device has completions.
-    pub fn event_fd(&self) -> RawFd {
-        // SAFETY: the channel lives as long as `self`.
-        unsafe { (*self.channel).fd }
-    }
-
-    /// The same, borrowed.
-    pub(crate) fn events(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor lives as long as the channel, which lives as long as `self`.
-        unsafe { BorrowedFd::borrow_raw(self.event_fd()) }
-    }
-
-    /// Has the next completion make the descriptor readable. What completed before does not: poll once more.
-    pub fn arm(&mut self) {
-        // SAFETY: queue and context are this device's, and the function is what verbs.h would call.
-        unsafe {
-            if let Some(arm) = (*self.context).ops.req_notify_cq {
-                arm(self.cq, 0);
-            }
-        }
-    }
-
-    /// Takes the notifications that came.
-    pub fn take_notifications(&mut self) {
-        let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the channel is this device's, does not block, and both pointers have room.
-        unsafe {
-            while (self.verbs.ibv_get_cq_event)(self.channel, &raw mut cq, &raw mut context) == 0 {
-                (self.verbs.ibv_ack_cq_events)(cq, 1);
-            }
-        }
-    }
-
     fn modify(&self, qp: *mut ibv_qp, to: &mut ibv_qp_attr, mask: u32) -> Result<(), Refused> {
         let mask = c_int::try_from(mask).expect("bits of verbs.h");
         // SAFETY: the queue pair is this device's.
@@ -225,130 +62,6 @@ impl IbVerbs {
             code: 0,
         })
     }
-
-    /// Takes completions from the device; whether there were any.
-    fn take_batch(&mut self) -> bool {
-        // To ask a queue again that was empty just now would cost a turn of the device, before what came out of
-        // it is handled.
-        if core::mem::take(&mut self.drained) {
-            return false;
-        }
-        // SAFETY: the queue is this device's, and the batch has room for what is asked for.
-        let got = unsafe {
-            let room = c_int::try_from(BATCH).expect("a few");
-            let poll = (*self.context).ops.poll_cq;
-            poll.map_or(0, |poll| poll(self.cq, room, self.batch.as_mut_ptr()))
-        };
-        (self.next, self.filled) = (0, usize::try_from(got).unwrap_or(0));
-        self.drained = (1..BATCH).contains(&self.filled);
-        self.filled > 0
-    }
-}
-
-fn open_device(
-    verbs: &Verbs,
-    wanted: Option<&str>,
-) -> Result<(*mut ibv_context, String), VerbsLibraryError> {
-    let mut count = 0;
-    // SAFETY: the list has `count` devices, with names, until it is freed.
-    unsafe {
-        let list = (verbs.ibv_get_device_list)(&raw mut count);
-        // Without RDMA in the kernel the library has no list at all.
-        let list = made("ibv_get_device_list", list).map_err(|error| match error {
-            VerbsLibraryError::Failed { error, .. }
-                if error.raw_os_error() == Some(libc::ENOSYS) =>
-            {
-                VerbsLibraryError::NoDevice
-            }
-            other => other,
-        })?;
-        let devices: Vec<_> = (0..usize::try_from(count).unwrap_or(0))
-            .map(|index| *list.add(index))
-            .map(|device| (device, (verbs.ibv_get_device_name)(device)))
-            .map(|(device, name)| (device, CStr::from_ptr(name).to_string_lossy().into_owned()))
-            .collect();
-        let found = devices.iter().find(|(_, name)| wanted.is_none_or(|wanted| wanted == name));
-        let opened = match (found, wanted) {
-            (Some((device, name)), _) => made("ibv_open_device", (verbs.ibv_open_device)(*device))
-                .map(|context| (context, name.clone())),
-            (None, Some(name)) if !devices.is_empty() => {
-                let known: Vec<_> = devices.iter().map(|(_, name)| name.as_str()).collect();
-                Err(VerbsLibraryError::NoSuchDevice { name: name.into(), known: known.join(", ") })
-            }
-            (None, _) => Err(VerbsLibraryError::NoDevice),
-        };
-        (verbs.ibv_free_device_list)(list);
-        opened
-    }
-}
-
-impl Drop for IbVerbs {
-    fn drop(&mut self) {
-        // SAFETY: users before what they use; each was made and is not destroyed yet.
-        unsafe {
-            for qp in self.qps.values() {
-                (self.verbs.ibv_destroy_qp)(*qp);
-            }
-            for (_, mr) in self.regions.values() {
-                (self.verbs.ibv_dereg_mr)(*mr);
-            }
-            if !self.srq.is_null() {
-                (self.verbs.ibv_destroy_srq)(self.srq);
-            }
-            if !self.cq.is_null() {
-                (self.verbs.ibv_destroy_cq)(self.cq);
-            }
-            if !self.channel.is_null() {
-                (self.verbs.ibv_destroy_comp_channel)(self.channel);
-            }
-            if !self.pd.is_null() {
-                (self.verbs.ibv_dealloc_pd)(self.pd);
-            }
-            (self.verbs.ibv_close_device)(self.context);
-        }
-    }
-}
-
-/// What a call that failed says: `result` is an error number, or negative where it is in errno.
-fn refused(doing: &'static str, result: c_int) -> Refused {
-    let code = if result > 0 {
-        result
-    } else {
-        std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
-    };
-    Refused { doing, why: "the device refused", code }
-}
-
-/// Where a slice is in the region that begins at `base`.
-fn within(base: u64, slice: Slice) -> core::ops::Range<usize> {
-    let from = usize::try_from(slice.address - base).expect("within a region");
-    from..from + slice.len as usize
-}
-
-const fn sge(slice: &Slice) -> ibv_sge {
-    ibv_sge { addr: slice.address, length: slice.len, lkey: slice.lkey }
-}
-
-fn status(number: u32) -> Status {
-    use Status::*;
-    let all = [
-        Success,
-        LocalLength,
-        LocalQpOperation,
-        LocalProtection,
-        WrFlush,
-        MwBind,
-        BadResponse,
-        LocalAccess,
-        RemoteInvalidRequest,
-        RemoteAccess,
-        RemoteOperation,
-        RetryExceeded,
-        RnrRetryExceeded,
-        RemoteAborted,
-        Fatal,
-    ];
-    all.into_iter().find(|status| *status as u32 == number).unwrap_or(General)
 }
 
 impl Registrar for IbVerbs {
@@ -598,4 +311,46 @@ impl Asked for IbVerbs {
         let (base, (mapping, _)) = found.expect("registered memory");
         &mut mapping.bytes_mut()[within(*base, slice)]
     }
+}
+
+/// What a call that failed says: `result` is an error number, or negative where it is in errno.
+fn refused(doing: &'static str, result: c_int) -> Refused {
+    let code = if result > 0 {
+        result
+    } else {
+        std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+    };
+    Refused { doing, why: "the device refused", code }
+}
+
+/// Where a slice is in the region that begins at `base`.
+fn within(base: u64, slice: Slice) -> core::ops::Range<usize> {
+    let from = usize::try_from(slice.address - base).expect("within a region");
+    from..from + slice.len as usize
+}
+
+const fn sge(slice: &Slice) -> ibv_sge {
+    ibv_sge { addr: slice.address, length: slice.len, lkey: slice.lkey }
+}
+
+fn status(number: u32) -> Status {
+    use Status::*;
+    let all = [
+        Success,
+        LocalLength,
+        LocalQpOperation,
+        LocalProtection,
+        WrFlush,
+        MwBind,
+        BadResponse,
+        LocalAccess,
+        RemoteInvalidRequest,
+        RemoteAccess,
+        RemoteOperation,
+        RetryExceeded,
+        RnrRetryExceeded,
+        RemoteAborted,
+        Fatal,
+    ];
+    all.into_iter().find(|status| *status as u32 == number).unwrap_or(General)
 }

@@ -1,0 +1,107 @@
+//! What arrives: from neighbours through shared memory, from others through sockets.
+
+use weft_agent::udp::Received;
+use weft_rnic::Device;
+use weft_transport::Arrival;
+use weft_units::Instant;
+use weft_wire::{Packet, RdmaHeader, SetupKind};
+
+use super::Host;
+use crate::engine::memory::{Payload, ProcessMemory};
+use crate::engine::same_host::BUDGET;
+
+impl Host {
+    pub(super) fn take_from_neighbours(&mut self, now: Instant, tend: bool) -> usize {
+        if tend {
+            self.neighbours.tend();
+        }
+        self.hear_news() + self.take_packets(now, BUDGET)
+    }
+
+    /// Takes in packets of neighbours, `most` of each at most; how many there were.
+    pub(super) fn take_packets(&mut self, now: Instant, most: usize) -> usize {
+        let mut taken = 0;
+        let Self { device, neighbours, held, faults, .. } = self;
+        for index in 0..neighbours.len() {
+            taken += neighbours.receive(index, most, |arrived| {
+                let record = arrived.record;
+                let (payload, local) = (record.payload, record.to);
+                let mut memory = ProcessMemory { payload, held, faults, local };
+                let parsed = (&record.packet, record.rdma.as_ref());
+                let (link, from, len) = (arrived.link, arrived.from, record.payload_len);
+                device.handle_link_packet(now, link, from, parsed, len, &mut memory);
+            });
+        }
+        taken
+    }
+
+    pub(super) fn take_arrivals(&mut self, index: usize) -> usize {
+        let Self { device, links, held, faults, clock, .. } = self;
+        let Some(link) = links.get_mut(index) else { return 0 };
+        let local = link.ip;
+        let messages = link.receive();
+        if messages == 0 {
+            return 0;
+        }
+        let now = clock.now();
+        for message in 0..messages {
+            let Some(link) = links.get_mut(index) else { break };
+            let received = link.inbox.message(message);
+            let from = received.from.ip();
+            for datagram in received.datagrams() {
+                let mut memory = ProcessMemory { payload: Payload::of(&[]), held, faults, local };
+                take_in(device, now, &received, datagram, &mut memory);
+            }
+            links.heard_from(from, index);
+        }
+        messages
+    }
+
+    /// Takes in what came back to where packets left from: that a connection is no more.
+    pub(super) fn take_strays(&mut self, now: Instant) {
+        let Self { device, links, held, faults, .. } = self;
+        for link in links.iter_mut() {
+            let local = link.ip;
+            while let Some((from, datagram)) = link.stray() {
+                if let Ok((packet @ Packet::Setup(header), _)) = &Packet::parse(datagram)
+                    && header.kind == SetupKind::Reset
+                {
+                    let arrival =
+                        Arrival { from, received_at: now, congestion_experienced: false, hops: 0 };
+                    let payload = Payload::of(&[]);
+                    let mut memory = ProcessMemory { payload, held, faults, local };
+                    device.handle_packet(now, &arrival, packet, None, 0, &mut memory);
+                }
+            }
+        }
+    }
+}
+
+/// Gives a datagram to the device, if it is a packet.
+#[inline]
+fn take_in<'a>(
+    device: &mut Device,
+    now: Instant,
+    received: &Received<'_>,
+    datagram: &'a [u8],
+    memory: &mut ProcessMemory<'a>,
+) {
+    let arrival = Arrival {
+        from: received.from,
+        received_at: now,
+        congestion_experienced: received.congestion_experienced,
+        hops: received.hops,
+    };
+    // By reference: a packet moved right after it was parsed waits for its own stores.
+    let Ok((packet, rest)) = &Packet::parse(datagram) else { return };
+    let (rdma, payload) = if packet.announces_rdma() {
+        let Ok((header, payload)) = RdmaHeader::parse(rest) else { return };
+        (Some(header), payload)
+    } else {
+        (None, *rest)
+    };
+    // A payload past 64 KiB cannot come out of a UDP datagram.
+    let len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
+    memory.payload = Payload::of(payload);
+    device.handle_packet(now, &arrival, packet, rdma.as_ref(), len, memory);
+}

@@ -1,0 +1,81 @@
+//! Which device it is, and the address that peers reach it by.
+
+use core::ffi::CStr;
+use std::net::{IpAddr, Ipv6Addr};
+
+use super::{IbVerbs, PORT};
+use crate::library::{Verbs, VerbsLibraryError, done, made};
+use weft_verbs_abi::*;
+
+/// Opens a device by its name, or the first; and its name.
+pub(super) fn open_device(
+    verbs: &Verbs,
+    wanted: Option<&str>,
+) -> Result<(*mut ibv_context, String), VerbsLibraryError> {
+    let mut count = 0;
+    // SAFETY: the list has `count` devices, with names, until it is freed.
+    unsafe {
+        let list = (verbs.ibv_get_device_list)(&raw mut count);
+        // Without RDMA in the kernel the library has no list at all.
+        let list = made("ibv_get_device_list", list).map_err(|error| match error {
+            VerbsLibraryError::Failed { error, .. }
+                if error.raw_os_error() == Some(libc::ENOSYS) =>
+            {
+                VerbsLibraryError::NoDevice
+            }
+            other => other,
+        })?;
+        let devices: Vec<_> = (0..usize::try_from(count).unwrap_or(0))
+            .map(|index| *list.add(index))
+            .map(|device| (device, (verbs.ibv_get_device_name)(device)))
+            .map(|(device, name)| (device, CStr::from_ptr(name).to_string_lossy().into_owned()))
+            .collect();
+        let found = devices.iter().find(|(_, name)| wanted.is_none_or(|wanted| wanted == name));
+        let opened = match (found, wanted) {
+            (Some((device, name)), _) => made("ibv_open_device", (verbs.ibv_open_device)(*device))
+                .map(|context| (context, name.clone())),
+            (None, Some(name)) if !devices.is_empty() => {
+                let known: Vec<_> = devices.iter().map(|(_, name)| name.as_str()).collect();
+                Err(VerbsLibraryError::NoSuchDevice { name: name.into(), known: known.join(", ") })
+            }
+            (None, _) => Err(VerbsLibraryError::NoDevice),
+        };
+        (verbs.ibv_free_device_list)(list);
+        opened
+    }
+}
+impl IbVerbs {
+    /// Finds the row of the port's table that peers are told.
+    pub(super) fn find_address(
+        &mut self,
+        name: &str,
+        wanted: Option<IpAddr>,
+    ) -> Result<(), VerbsLibraryError> {
+        // SAFETY: a port's attributes are numbers, of which zero is one.
+        let mut port: ibv_port_attr = unsafe { core::mem::zeroed() };
+        // SAFETY: the context is open and `port` has room.
+        let asked = unsafe { (self.verbs.ibv_query_port)(self.context, PORT, &raw mut port) };
+        done("ibv_query_port", asked)?;
+        self.mtu = port.active_mtu;
+        let rows = (0..port.gid_tbl_len).filter_map(|row| {
+            let mut gid = ibv_gid::default();
+            // SAFETY: likewise.
+            let asked =
+                unsafe { (self.verbs.ibv_query_gid)(self.context, PORT, row, &raw mut gid) };
+            (asked == 0).then(|| (row, Ipv6Addr::from(gid.raw)))
+        });
+        let rows: Vec<_> = rows.filter(|(_, gid)| !gid.is_unspecified()).collect();
+        let found = match wanted {
+            Some(address) => rows.iter().find(|(_, gid)| gid.to_canonical() == address),
+            None => {
+                rows.iter().find(|(_, gid)| gid.to_ipv4_mapped().is_some()).or_else(|| rows.first())
+            }
+        };
+        let (row, gid) = *found.ok_or_else(|| VerbsLibraryError::NoAddress {
+            device: name.into(),
+            of: wanted.map(|address| format!(" {address}")).unwrap_or_default(),
+        })?;
+        (self.gid, self.gid_index) = (gid, u8::try_from(row).unwrap_or(0));
+        Ok(())
+    }
+}
