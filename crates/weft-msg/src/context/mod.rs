@@ -3,29 +3,27 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use core::net::Ipv6Addr;
 
-use slotmap::{Key, KeyData, SlotMap};
+use slotmap::SlotMap;
 use weft_rnic::Status;
-use weft_units::{Duration, Instant, Rng, Seed};
-use weft_wire::{Call, FrameHeader, FrameKind};
+use weft_units::{Duration, Instant, Seed};
 
-use crate::channel::{Channel, Outgoing, State};
-use crate::event::{CloseReason, Event, Message, Slow};
-use crate::filter::Filter;
-use crate::journal::{Journal, Note, Noted};
-use crate::memory::{Block, MemoryCache, MemoryLimits};
+use crate::channel::{Channel, State};
+use crate::event::{CloseReason, Event, Slow};
+use crate::journal::Noted;
 use crate::shared_receives::SharedReceives;
-use crate::stats::ContextStats;
-use crate::verbs::{Completion, Qp, Refused, Slice, Verbs};
+use crate::verbs::{Completion, Qp, Verbs};
 use crate::{Config, ConfigError};
 
 mod channels;
 mod control;
+mod shared;
 mod submit;
 
 pub use channels::OfferError;
 pub use control::SwitchError;
+use shared::{Held, read_work_id};
+pub(crate) use shared::{Shared, WorkId};
 pub use submit::Payload;
 
 slotmap::new_key_type! {
@@ -59,52 +57,6 @@ pub struct Context<V> {
     secret: [u8; 16],
 }
 
-/// What channels share.
-#[derive(Debug)]
-pub(crate) struct Shared<V> {
-    pub(crate) verbs: V,
-    pub(crate) config: Config,
-    pub(crate) memory: MemoryCache,
-    pub(crate) events: VecDeque<Event>,
-    pub(crate) filter: Filter,
-    pub(crate) rng: Rng,
-    pub(crate) stats: ContextStats,
-    /// The receive queue of all channels, where they share one.
-    pub(crate) receives: Option<SharedReceives>,
-    pub(crate) journal: Journal,
-    /// READs under way.
-    pub(crate) reading: u32,
-    /// The channel that is being seen to.
-    pub(crate) current: ChannelId,
-    /// Messages that a filter rule delays.
-    held: BTreeMap<(Instant, u64), Held>,
-    held_count: u64,
-}
-
-#[derive(Debug)]
-enum Held {
-    In(ChannelId, Message),
-    Out(ChannelId, Outgoing),
-}
-
-/// What a completion is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WorkId {
-    Send = 0,
-    Receive = 1,
-    Read = 2,
-    Probe = 3,
-    /// The ACK of the peer's close: nothing comes after it.
-    LastAck = 4,
-    /// A receive request of the queue that channels share: its number is not a channel's.
-    SharedReceive = 5,
-}
-
-impl WorkId {
-    /// Bits that it takes of a number.
-    pub(crate) const BITS: u32 = 3;
-}
-
 impl<V: Verbs> Context<V> {
     /// A context on a device. Everything random, such as the filter's draws, comes from `seed`; channels'
     /// tokens from `secret`, which nobody else may know.
@@ -118,27 +70,7 @@ impl<V: Verbs> Context<V> {
         secret: [u8; 16],
     ) -> Result<Self, ConfigError> {
         config.check()?;
-        let limits = MemoryLimits {
-            region: config.memory_region,
-            total: config.memory_limit,
-            keep: config.memory_keep,
-        };
-        let memory = MemoryCache::new(limits, frame_len(&config));
-        let shared = Shared {
-            verbs,
-            config,
-            memory,
-            events: VecDeque::new(),
-            filter: Filter::default(),
-            rng: seed.child("messages", 0).rng(),
-            stats: ContextStats::default(),
-            receives: None,
-            journal: Journal::default(),
-            reading: 0,
-            current: ChannelId::null(),
-            held: BTreeMap::new(),
-            held_count: 0,
-        };
+        let shared = Shared::new(config, verbs, seed);
         Ok(Self {
             shared,
             channels: SlotMap::with_key(),
@@ -447,77 +379,4 @@ impl<V: Verbs> Context<V> {
             }
         }
     }
-}
-
-impl<V: Verbs> Shared<V> {
-    /// Notes what happened, to the channel that is being seen to where it has a peer.
-    pub(crate) fn note(&mut self, at: Instant, peer: Option<Ipv6Addr>, what: Noted) {
-        let channel = peer.map(|peer| (self.current, peer));
-        self.journal.note(Note { at, channel, what });
-    }
-
-    /// Bytes of memory that a frame may take.
-    pub(crate) const fn frame_len(&self) -> u32 {
-        frame_len(&self.config)
-    }
-
-    /// Memory for a frame.
-    pub(crate) fn frame_block(&mut self) -> Result<Block, Refused> {
-        let len = self.frame_len();
-        self.memory.allocate(&mut self.verbs, len)
-    }
-
-    /// The number for a work request of the channel that is being seen to.
-    pub(crate) fn work_id(&self, work: WorkId) -> u64 {
-        let key = self.current.data().as_ffi();
-        let (version, index) = (key >> 32, key & 0xffff_ffff);
-        debug_assert!(index < 1 << 29, "fewer channels than that fit any memory");
-        version << 32 | index << 3 | work as u64
-    }
-
-    /// A frame that is no message.
-    pub(crate) fn control(&mut self, kind: FrameKind) -> Result<Outgoing, Refused> {
-        let frame = self.frame_block()?;
-        let (call, number, length) = (Call::OneWay, 0, 0);
-        Ok(Outgoing { kind, call, number, length, frame, body: None, trace: None })
-    }
-
-    /// Keeps a message for later.
-    pub(crate) fn hold_back(&mut self, until: Instant, message: Message) {
-        let held = Held::In(self.current, message);
-        self.hold(until, held);
-    }
-
-    fn hold(&mut self, until: Instant, held: Held) {
-        self.held_count += 1;
-        self.held.insert((until, self.held_count), held);
-    }
-
-    /// Changes one bit.
-    pub(crate) fn corrupt(&mut self, body: Slice) {
-        if body.len > 0 {
-            let bit = self.rng.below(u64::from(body.len) * 8);
-            let at = usize::try_from(bit / 8).expect("an index");
-            self.verbs.bytes_mut(body)[at] ^= 1 << (bit % 8);
-        }
-    }
-}
-
-fn read_work_id(wr_id: u64) -> (ChannelId, WorkId) {
-    let work = match wr_id & 7 {
-        0 => WorkId::Send,
-        1 => WorkId::Receive,
-        2 => WorkId::Read,
-        3 => WorkId::Probe,
-        4 => WorkId::LastAck,
-        _ => WorkId::SharedReceive,
-    };
-    let key = (wr_id >> 32) << 32 | (wr_id & 0xffff_ffff) >> 3;
-    (KeyData::from_ffi(key).into(), work)
-}
-
-const fn frame_len(config: &Config) -> u32 {
-    #[expect(clippy::cast_possible_truncation, reason = "a header is short")]
-    let header = FrameHeader::MAX_LEN as u32;
-    config.small + header
 }
