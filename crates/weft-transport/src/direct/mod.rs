@@ -8,15 +8,14 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use weft_units::{Duration, Instant};
-use weft_wire::{AckHeader, Packet, SetupHeader, SetupKind, Terms, U4};
+use weft_wire::{AckHeader, Packet, SetupKind, Terms};
 
-use crate::connection::{CAPABILITIES, MIN_VERSION, VERSION, is_usable};
-use crate::path::PathId;
 use crate::{
     CloseReason, ConnectError, ConnectionId, Departure, DropReason, Event, Message, Peer,
     PlacedError, SubmitError, Verdict,
 };
 
+mod handshake;
 mod stream;
 mod streams;
 #[cfg(test)]
@@ -345,16 +344,6 @@ impl Direct {
         self.streams.get(slot).filter(|stream| stream.is_up_over(link)).map(|_| slot)
     }
 
-    /// Tells a peer that a connection is no more.
-    fn unknown(&mut self, link: LinkId, to: SocketAddr, cid: u32) -> Verdict {
-        let reset = setup(SetupKind::Reset, cid, 0, None);
-        let departure = Departure { to, connection: None, path: PathId(0), payload: None };
-        if self.answers.len() < MOST_ANSWERS {
-            self.answers.push_back((link, departure, reset));
-        }
-        Verdict::Dropped(DropReason::UnknownConnection)
-    }
-
     #[inline]
     fn take_ack(&mut self, now: Instant, slot: u32, ack: &AckHeader) -> Result<(), u32> {
         let stream = self.streams.at(slot);
@@ -369,89 +358,6 @@ impl Direct {
         }
         self.settle(slot);
         Ok(())
-    }
-
-    /// Whether a packet of connection management fits what is known.
-    fn take_setup(&mut self, link: LinkId, from: SocketAddr, header: &SetupHeader) -> bool {
-        let SetupHeader { kind, local_cid, destination_cid, terms, .. } = *header;
-        let usable = terms.filter(|terms| local_cid != 0 && is_usable(terms));
-        match (kind, usable) {
-            (SetupKind::Request, Some(terms)) => {
-                let peer = SocketAddr::new(from.ip(), terms.receive_port);
-                self.accept(link, peer, local_cid, &terms);
-                return true;
-            }
-            (SetupKind::Accept, Some(terms)) => {
-                let Some(slot) = self.streams.find(destination_cid) else { return false };
-                let stream = self.streams.at(slot);
-                if stream.link != link || stream.setup != Setup::Requesting {
-                    return false;
-                }
-                stream.establish(local_cid, terms.mtu.min(self.config.mtu));
-                let connection = stream.id;
-                self.events.push_back(Event::Connected { connection });
-                return true;
-            }
-            (SetupKind::Reset, _) => {
-                let Some(slot) = self.streams.with_remote(link, local_cid) else { return false };
-                self.retire(slot, CloseReason::Reset);
-                return true;
-            }
-            _ => {}
-        }
-        let reason = match kind {
-            SetupKind::Reject => CloseReason::Refused,
-            SetupKind::Close => CloseReason::Peer,
-            _ => return false,
-        };
-        let slot = self.streams.find(destination_cid);
-        let Some(slot) = slot.filter(|&slot| self.streams.at(slot).link == link) else {
-            return false;
-        };
-        self.retire(slot, reason);
-        true
-    }
-
-    fn accept(&mut self, link: LinkId, peer: SocketAddr, remote: u32, theirs: &Terms) {
-        if self.answers.len() >= MOST_ANSWERS {
-            return;
-        }
-        let slot = self.streams.insert(|id| Stream::new(id, link, peer, Setup::Established));
-        let Some(slot) = slot else {
-            let reject = setup(SetupKind::Reject, 0, remote, None);
-            let departure =
-                Departure { to: peer, connection: None, path: PathId(0), payload: None };
-            return self.answers.push_back((link, departure, reject));
-        };
-        let mtu = theirs.mtu.min(self.config.mtu);
-        let stream = self.streams.at(slot);
-        stream.establish(remote, mtu);
-        let connection = stream.id;
-        let terms = Some(self.config.terms());
-        self.answer(slot, SetupKind::Accept, terms);
-        self.events.push_back(Event::Accepted { connection, service: theirs.service });
-    }
-
-    fn answer(&mut self, slot: u32, kind: SetupKind, terms: Option<Terms>) {
-        let stream = self.streams.at(slot);
-        let packet = setup(kind, stream.id.0, stream.remote, terms);
-        self.answers.push_back((stream.link, stream.departure(None), packet));
-    }
-
-    /// Drops a connection, telling the peer unless the peer knows: what was placed, then that it ends.
-    fn retire(&mut self, slot: u32, reason: CloseReason) {
-        use CloseReason::{LinkDown, Peer, Refused, Reset};
-        let peer_knows = matches!(reason, Peer | Reset | Refused | LinkDown);
-        if !peer_knows {
-            let stream = self.streams.at(slot);
-            if let Some(ack) = stream.poll_ack() {
-                let (link, departure) = (stream.link, stream.departure(None));
-                self.answers.push_back((link, departure, Packet::Ack(ack)));
-            }
-            self.answer(slot, SetupKind::Close, None);
-        }
-        let connection = self.streams.remove(slot);
-        self.events.push_back(Event::Closed { connection, reason });
     }
 
     /// The next packet that waits for no turn, over a link that takes it.
@@ -485,36 +391,4 @@ impl Direct {
     fn watch(&mut self, now: Instant) {
         self.look_at.get_or_insert(now + self.config.peer_timeout);
     }
-}
-
-impl DirectConfig {
-    /// What this end tells its peers.
-    fn terms(&self) -> Terms {
-        Terms {
-            capabilities: CAPABILITIES,
-            first_psn: 0,
-            mtu: self.mtu,
-            window: self.window,
-            paths: 1,
-            receive_port: self.receive_port,
-            service: 0,
-            min_version: MIN_VERSION,
-            token: 0,
-        }
-    }
-}
-
-fn setup(kind: SetupKind, local_cid: u32, destination_cid: u32, terms: Option<Terms>) -> Packet {
-    let version = U4::truncate(VERSION);
-    let (cc_type, thread_id, reason) = (U4::truncate(0), 0, 0);
-    Packet::Setup(SetupHeader {
-        kind,
-        version,
-        cc_type,
-        thread_id,
-        reason,
-        local_cid,
-        destination_cid,
-        terms,
-    })
 }

@@ -3,6 +3,8 @@
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
+use weft_wire::SetupHeader;
+
 use super::*;
 
 const LINK: LinkId = LinkId(3);

@@ -6,27 +6,30 @@ use core::net::SocketAddr;
 use alloc::collections::{BTreeMap, VecDeque};
 
 use weft_units::{Instant, Seed, prefetch};
-use weft_wire::{Packet, SetupHeader, SetupKind, Terms};
+use weft_wire::Packet;
 
 use ids::Connections;
 pub use ids::ThreadBits;
 use schedule::Schedule;
-use secret::Purpose;
 pub use secret::Secret;
 use token::Tokens;
+pub use transmit::{Departure, Transmit};
 
-use crate::connection::{Connection, Flow, Identity, Origin, PeerKey, Shared, Step};
-use crate::path::PathId;
+use crate::connection::{Connection, Flow, Identity, PeerKey, Shared, Step};
 use crate::{
-    CloseReason, ConfigError, ConnectError, DropReason, Event, PlacedError, Stats, SubmitError,
-    TransportConfig, Verdict,
+    ConfigError, DropReason, Event, PlacedError, Stats, SubmitError, TransportConfig, Verdict,
 };
 
+mod begin;
+mod ending;
 mod handshake;
 mod ids;
+#[cfg(test)]
+mod inspect;
 mod schedule;
 mod secret;
 mod token;
+mod transmit;
 
 /// Names a connection of one endpoint. It is the 32-bit CID that travels; a new connection never
 /// reuses an id soon.
@@ -73,35 +76,6 @@ pub struct Arrival {
     pub congestion_experienced: bool,
     /// Hops it passed, from its TTL; zero where unknown.
     pub hops: u8,
-}
-
-/// A packet to send.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Transmit {
-    /// The peer's address and receive port.
-    pub to: SocketAddr,
-    /// Of which connection; `None` for an answer that has none.
-    pub connection: Option<ConnectionId>,
-    /// The path it must take: the owner maps it to a UDP source port.
-    pub path: PathId,
-    /// The payload that follows, if any.
-    pub payload: Option<Payload>,
-    /// Its headers.
-    pub packet: Packet,
-}
-
-/// A [`Transmit`] whose headers are where the owner wanted them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Departure {
-    /// The peer's address and receive port.
-    pub to: SocketAddr,
-    /// Of which connection; `None` for an answer that has none.
-    pub connection: Option<ConnectionId>,
-    /// The path it must take: the owner maps it to a UDP source port.
-    pub path: PathId,
-    /// The payload that follows, if any.
-    pub payload: Option<Payload>,
 }
 
 /// What a peer said of itself when a connection to it was set up.
@@ -219,43 +193,6 @@ impl Endpoint {
 
     // Commands from the owner.
 
-    /// Asks `peer` (address and receive port) for a connection. `Connected` or `Closed` follows.
-    ///
-    /// # Errors
-    /// The endpoint holds as many as it may.
-    pub fn connect(
-        &mut self,
-        now: Instant,
-        peer: SocketAddr,
-        service: u32,
-    ) -> Result<ConnectionId, ConnectError> {
-        let slot = self.begin(now, peer, service)?;
-        self.settle(now, slot);
-        Ok(self.connection(slot).id)
-    }
-
-    /// Joins two endpoints without packets, as when the ends exchanged ids over another channel
-    /// (the way of RDMA connection managers). The addresses are their receive addresses. No events
-    /// follow.
-    ///
-    /// # Errors
-    /// One of them holds as many as it may.
-    pub fn join(
-        now: Instant,
-        a: (&mut Self, SocketAddr),
-        b: (&mut Self, SocketAddr),
-    ) -> Result<(ConnectionId, ConnectionId), ConnectError> {
-        let (a, a_at) = a;
-        let (b, b_at) = b;
-        let a_slot = a.begin(now, b_at, 0)?;
-        let b_slot = b.begin(now, a_at, 0)?;
-        let (a_offer, a_terms) = a.offer(a_slot);
-        let (b_offer, b_terms) = b.offer(b_slot);
-        a.agree(now, a_slot, &b_offer, &b_terms);
-        b.agree(now, b_slot, &a_offer, &a_terms);
-        Ok((ConnectionId(a_offer.local_cid), ConnectionId(b_offer.local_cid)))
-    }
-
     /// Queues a message on a connection that is set up.
     ///
     /// # Errors
@@ -319,15 +256,6 @@ impl Endpoint {
         state.handle_shed(now, psn, &mut self.shared)?;
         self.settle(now, slot);
         Ok(())
-    }
-
-    /// Ends a connection and tells the peer; what was not acknowledged may or may not arrive.
-    /// `Closed` follows. An id that means nothing is ignored.
-    pub fn close(&mut self, now: Instant, connection: ConnectionId) {
-        if let Some(slot) = self.connections.find(connection.0) {
-            self.connection(slot).closing = Some(CloseReason::Local);
-            self.settle(now, slot);
-        }
     }
 
     // Inputs from the network and the clock.
@@ -408,98 +336,6 @@ impl Endpoint {
 
     // Outputs.
 
-    /// Whether [`Self::poll_transmit`] might give a packet; if not, it need not be asked.
-    #[inline]
-    pub fn wants_transmit(&self) -> bool {
-        !self.ready.is_empty() || !self.answers.is_empty()
-    }
-
-    /// Connections that may have something to send, ACKs included: the last of them is served after as many
-    /// turns. Owners with thousands of connections take no more messages while that is many.
-    #[inline]
-    pub fn wanting_to_send(&self) -> usize {
-        self.ready.len()
-    }
-
-    /// The next packet to send, if anything may be sent now. Call until `None`, or until the
-    /// owner's budget is spent; connections take turns of one spray unit.
-    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
-        let mut packet = Packet::default();
-        let Departure { to, connection, path, payload } =
-            self.poll_transmit_into(now, &mut packet)?;
-        Some(Transmit { to, connection, path, payload, packet })
-    }
-
-    /// Likewise with the headers put into `packet`: with hundreds of thousands of them a second,
-    /// each time they are passed on costs.
-    #[inline]
-    pub fn poll_transmit_into(&mut self, now: Instant, packet: &mut Packet) -> Option<Departure> {
-        let mut departure = None;
-        self.poll_burst(now, 1, packet, |only, _| departure = Some(*only));
-        departure
-    }
-
-    /// Hands the packets that may be sent now to `send`, at most `most` of them, and says how many
-    /// there were. They are what [`Self::poll_transmit_into`] would say in turn, but what stays the
-    /// same from packet to packet is asked for once. Each one's headers are put into `packet`.
-    #[inline]
-    pub fn poll_burst(
-        &mut self,
-        now: Instant,
-        most: usize,
-        packet: &mut Packet,
-        mut send: impl FnMut(&Departure, &Packet),
-    ) -> usize {
-        let mut sent = 0;
-        while sent < most {
-            if let Some(answer) = self.answers.pop_front() {
-                let Transmit { to, connection, path, payload, .. } = answer;
-                *packet = answer.packet;
-                send(&Departure { to, connection, path, payload }, packet);
-                sent += 1;
-                continue;
-            }
-            let Some(&slot) = self.ready.front() else { break };
-            let connection = self.connections.get_mut(slot);
-            let Some(connection) = connection.filter(|connection| connection.queued) else {
-                self.end_turn();
-                continue;
-            };
-            let unit = usize::from(self.shared.config.spray_unit);
-            let room = (unit - self.turn).min(most - sent);
-            let burst = connection.poll_burst(now, room, &mut self.shared, packet, &mut send);
-            sent += burst;
-            self.turn += burst;
-            if burst < room {
-                connection.queued = false;
-                self.end_turn();
-            } else if self.turn == unit {
-                self.end_turn();
-                self.ready.push_back(slot);
-            }
-            self.reschedule(slot);
-        }
-        sent
-    }
-
-    /// Like [`Self::poll_transmit_into`] for an owner whose port must hold payload back (priority flow
-    /// control): only what carries none.
-    pub fn poll_control_into(&mut self, now: Instant, packet: &mut Packet) -> Option<Departure> {
-        if let Some(answer) = self.answers.pop_front() {
-            let Transmit { to, connection, path, payload, .. } = answer;
-            *packet = answer.packet;
-            return Some(Departure { to, connection, path, payload });
-        }
-        let (connections, shared) = (&mut self.connections, &mut self.shared);
-        let (slot, departure) = self.ready.iter().find_map(|&slot| {
-            let connection = connections.get_mut(slot).filter(|connection| connection.queued)?;
-            let path = connection.poll_control(now, shared, packet)?;
-            Some((slot, connection.departure(path)))
-        })?;
-        self.settle(now, slot);
-        Some(departure)
-    }
-
     /// When [`Self::handle_timeout`] must be called next. It may turn out that nothing was due.
     #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {
@@ -561,41 +397,6 @@ impl Endpoint {
         if peer.ip() == arrival.from.ip() { Ok(slot) } else { Err(DropReason::UnknownConnection) }
     }
 
-    fn next_origin(&mut self) -> Origin {
-        self.made += 1;
-        let drawn = || self.secret.draw_u32(Purpose::FirstPsn, self.made);
-        Origin {
-            seed: self.seed.child("connection", self.made),
-            first_psn: self.first_psn.unwrap_or_else(drawn),
-        }
-    }
-
-    fn begin(&mut self, now: Instant, peer: SocketAddr, service: u32) -> Result<u32, ConnectError> {
-        let origin = self.next_origin();
-        let limit = self.connections.limit();
-        self.connections
-            .insert(|id| Connection::requesting(id, peer, service, origin, now))
-            .ok_or(ConnectError::TooManyConnections { limit })
-    }
-
-    fn offer(&self, slot: u32) -> (SetupHeader, Terms) {
-        let connection = self.connections.get(slot).expect("the caller made it");
-        let terms = connection.terms(&self.shared);
-        (connection.setup_header(SetupKind::Accept, Some(terms), &self.shared), terms)
-    }
-
-    fn agree(&mut self, now: Instant, slot: u32, offer: &SetupHeader, theirs: &Terms) {
-        let connection = self.connections.get_mut(slot).expect("the caller made it");
-        connection.joined(now, offer, theirs, &self.shared.config);
-        self.by_peer.insert(connection.peer_key(), slot);
-        self.settle(now, slot);
-    }
-
-    fn end_turn(&mut self) {
-        self.turn = 0;
-        self.ready.pop_front();
-    }
-
     /// After anything happened to a connection: end it if it is closing, let it send if it may,
     /// and see to its timers.
     #[inline]
@@ -620,57 +421,5 @@ impl Endpoint {
             connection.scheduled = at;
             self.schedule.push(at, slot, &self.connections);
         }
-    }
-
-    /// Drops a connection, telling the peer unless the peer knows: what was placed, then that it ends.
-    fn retire(&mut self, now: Instant, slot: u32, reason: CloseReason) {
-        let Some(mut connection) = self.connections.remove(slot) else { return };
-        let peer_knows = matches!(reason, CloseReason::Peer | CloseReason::Reset);
-        if let Some(close) = connection.close_packet(&self.shared).filter(|_| !peer_knows) {
-            // By one path, where neither overtakes the other.
-            let (to, path) = (connection.peer, self.shared.any_path());
-            let ack = connection.last_ack(now, &mut self.shared).map(Packet::Ack);
-            let connection = Some(connection.id);
-            self.answers.extend(ack.into_iter().chain([close]).map(|packet| Transmit {
-                connection,
-                to,
-                path,
-                packet,
-                payload: None,
-            }));
-        }
-        connection.release(&mut self.shared);
-        self.by_peer.remove(&connection.peer_key());
-        self.shared.events.push_back(Event::Closed { connection: connection.id, reason });
-    }
-}
-
-/// What tests look at.
-#[cfg(test)]
-impl Endpoint {
-    fn state(&self, connection: ConnectionId) -> &Connection {
-        let slot = self.connections.find(connection.0).expect("the test holds it");
-        self.connections.get(slot).expect("found just now")
-    }
-
-    pub(crate) fn is_idle(&self, connection: ConnectionId) -> bool {
-        self.state(connection).holds_no_memory()
-    }
-
-    pub(crate) fn holds_packets(&self, connection: ConnectionId) -> bool {
-        self.state(connection).holds_packets()
-    }
-
-    /// Bytes of a connection that holds nothing, and of all entries in the schedule.
-    pub(crate) fn bytes_at_rest(&self) -> (usize, usize) {
-        (size_of::<Connection>(), self.schedule.len() * size_of::<(Instant, u32)>())
-    }
-
-    pub(crate) fn next_psn(&self, connection: ConnectionId) -> u32 {
-        self.state(connection).next_psn()
-    }
-
-    pub(crate) fn next_expected(&self, connection: ConnectionId) -> u32 {
-        self.state(connection).receiver_base()
     }
 }

@@ -1,0 +1,80 @@
+//! Connections that begin here: by asking a peer, or joined without packets.
+
+use core::net::SocketAddr;
+
+use weft_units::Instant;
+use weft_wire::{SetupHeader, SetupKind, Terms};
+
+use super::secret::Purpose;
+use super::{ConnectionId, Endpoint};
+use crate::ConnectError;
+use crate::connection::{Connection, Origin};
+
+impl Endpoint {
+    /// Asks `peer` (address and receive port) for a connection. `Connected` or `Closed` follows.
+    ///
+    /// # Errors
+    /// The endpoint holds as many as it may.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        peer: SocketAddr,
+        service: u32,
+    ) -> Result<ConnectionId, ConnectError> {
+        let slot = self.begin(now, peer, service)?;
+        self.settle(now, slot);
+        Ok(self.connection(slot).id)
+    }
+
+    /// Joins two endpoints without packets, as when the ends exchanged ids over another channel
+    /// (the way of RDMA connection managers). The addresses are their receive addresses. No events
+    /// follow.
+    ///
+    /// # Errors
+    /// One of them holds as many as it may.
+    pub fn join(
+        now: Instant,
+        a: (&mut Self, SocketAddr),
+        b: (&mut Self, SocketAddr),
+    ) -> Result<(ConnectionId, ConnectionId), ConnectError> {
+        let (a, a_at) = a;
+        let (b, b_at) = b;
+        let a_slot = a.begin(now, b_at, 0)?;
+        let b_slot = b.begin(now, a_at, 0)?;
+        let (a_offer, a_terms) = a.offer(a_slot);
+        let (b_offer, b_terms) = b.offer(b_slot);
+        a.agree(now, a_slot, &b_offer, &b_terms);
+        b.agree(now, b_slot, &a_offer, &a_terms);
+        Ok((ConnectionId(a_offer.local_cid), ConnectionId(b_offer.local_cid)))
+    }
+
+    pub(super) fn next_origin(&mut self) -> Origin {
+        self.made += 1;
+        let drawn = || self.secret.draw_u32(Purpose::FirstPsn, self.made);
+        Origin {
+            seed: self.seed.child("connection", self.made),
+            first_psn: self.first_psn.unwrap_or_else(drawn),
+        }
+    }
+
+    fn begin(&mut self, now: Instant, peer: SocketAddr, service: u32) -> Result<u32, ConnectError> {
+        let origin = self.next_origin();
+        let limit = self.connections.limit();
+        self.connections
+            .insert(|id| Connection::requesting(id, peer, service, origin, now))
+            .ok_or(ConnectError::TooManyConnections { limit })
+    }
+
+    fn offer(&self, slot: u32) -> (SetupHeader, Terms) {
+        let connection = self.connections.get(slot).expect("the caller made it");
+        let terms = connection.terms(&self.shared);
+        (connection.setup_header(SetupKind::Accept, Some(terms), &self.shared), terms)
+    }
+
+    fn agree(&mut self, now: Instant, slot: u32, offer: &SetupHeader, theirs: &Terms) {
+        let connection = self.connections.get_mut(slot).expect("the caller made it");
+        connection.joined(now, offer, theirs, &self.shared.config);
+        self.by_peer.insert(connection.peer_key(), slot);
+        self.settle(now, slot);
+    }
+}
