@@ -1,21 +1,26 @@
 //! Open MPI over UCX over the device.
 
-use crate::library::{LIBRARY, compiled, program};
-use crate::pair::alone;
+use crate::library::{LIBRARY, compiled};
+use crate::pair::{OneHost, Stage, alone, finish, start};
+
+/// Four ranks, on so many hosts as these words more put them on, agree on sums. Everything between them goes through the
+/// device: no shared memory, no TCP.
+pub(crate) fn agree(stage: &impl Stage, hosts: usize, places: &str) {
+    let binary = compiled("mpicc", "allreduce", &[], "libopenmpi-dev");
+    let words = format!(
+        "env LD_PRELOAD={preload} OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+         mpirun --oversubscribe -n 4 {places} --mca pml ucx --mca btl ^vader,tcp,openib \
+         -x UCX_TLS=rc_v,self -x UCX_NET_DEVICES=weft0:1 -x LD_LIBRARY_PATH -x LD_PRELOAD {binary}",
+        preload = LIBRARY.join("libweft_preload.so").display(),
+        binary = binary.display(),
+    );
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let agreed = format!("4 ranks on {hosts} hosts agree\n");
+    let (succeeded, said) = alone(|| finish(start(stage, false, &words)));
+    assert!(succeeded && said.ends_with(&agreed), "{said}");
+}
 
 #[test]
 fn four_ranks_agree_on_sums() {
-    let binary = compiled("mpicc", "allreduce", &[], "libopenmpi-dev");
-    let preload = LIBRARY.join("libweft_preload.so");
-    // Everything between ranks goes through the device: no shared memory, no TCP.
-    let words = "mpirun --oversubscribe -n 4 --mca pml ucx --mca btl ^vader,tcp,openib \
-                 -x UCX_TLS=rc_v,self -x UCX_NET_DEVICES=weft0:1 -x LD_LIBRARY_PATH -x LD_PRELOAD";
-    let words: Vec<&str> = words.split_whitespace().collect();
-    let ran = alone(|| {
-        let mut mpirun = program(&words);
-        mpirun.arg(&binary).env("LD_PRELOAD", &preload);
-        mpirun.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
-        mpirun.output().unwrap()
-    });
-    assert!(ran.status.success() && ran.stdout == b"4 ranks agree\n", "{ran:?}");
+    agree(&OneHost, 1, "");
 }

@@ -1,13 +1,15 @@
 //! The ends in two network namespaces, with four paths between them of which one loses a packet in a hundred.
 
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Child, Command};
 
 use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss, requirements};
 
 use crate::ends::{UDADDY_PORT, connect, connect_at};
 use crate::pair::{Stage, run};
-use crate::{fabric, ucx};
+use crate::{fabric, mpi, ucx};
 
 /// Two hosts of a lab.
 struct TwoHosts(Lab);
@@ -56,4 +58,23 @@ fn connections_across_hosts() {
     for (transport, test) in [("rc_v", "tag_bw -s 65536"), ("ud_v", "tag_lat")] {
         ucx::perftest(&hosts, transport, test);
     }
+}
+
+/// Two of the ranks are on each host; Open MPI starts the other host's through a shell that this test makes.
+#[test]
+fn ranks_on_two_hosts_agree_on_sums() {
+    let Some(hosts) = two_hosts("ranks on two hosts") else { return };
+    let addresses = [0, 1].map(|host| hosts.0.fabric().address(host));
+    let shell = Path::new(env!("CARGO_TARGET_TMPDIR")).join("shell-of-h1");
+    let script =
+        format!("#!/bin/sh\nshift\nexec ip netns exec weft-{}.h1 sh -c \"$*\"\n", hosts.0.name());
+    std::fs::write(&shell, script).unwrap();
+    std::fs::set_permissions(&shell, PermissionsExt::from_mode(0o755)).unwrap();
+    let places = format!(
+        "--host {}:2,{}:2 --mca plm_rsh_agent {} --mca oob_tcp_if_include 10.0.0.0/8",
+        addresses[0],
+        addresses[1],
+        shell.display()
+    );
+    mpi::agree(&hosts, 2, &places);
 }

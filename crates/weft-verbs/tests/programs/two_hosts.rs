@@ -83,6 +83,8 @@ fn perftest_across_hosts() {
             "ib_send_bw -n 50 --use-srq -e",
             "ib_send_lat -c UC -n 50",
             "ib_write_bw -c UC -n 100",
+            "ib_write_bw -a -n 5",
+            "ib_send_bw -a -n 5",
         ],
     );
 }
