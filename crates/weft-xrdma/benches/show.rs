@@ -1,5 +1,5 @@
 //! What showing itself costs a node: a ping-pong of messages whose both ends `weft stat` can see, and one whose ends it
-//! cannot, by turns in one run. `cargo bench -p weft-xrdma --bench show`.
+//! cannot, by turns in one run. `cargo bench -p weft-xrdma --bench show -- [ROUNDS]`.
 #![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
 
 use std::io::{BufRead, BufReader};
@@ -10,11 +10,12 @@ use weft_testkit::link_verbs;
 // The archive is made with the library.
 use weft_verbs as _;
 
-/// Pairs of runs, and there-and-backs of each.
-const ROUNDS: usize = 15;
-const MESSAGES: &str = "200000";
+/// There-and-backs of a run.
+const MESSAGES: &str = "20000";
 
 fn main() {
+    let rounds = std::env::args().find_map(|word| word.parse::<usize>().ok()).unwrap_or(15);
+    assert!(rounds > 0, "one round at least");
     let library = link_verbs(Path::new(env!("CARGO_TARGET_TMPDIR")).join("show"), false);
     // A bench of its own builds no examples.
     let mut build = Command::new(env!("CARGO"));
@@ -29,10 +30,10 @@ fn main() {
     ]);
     assert!(build.status().expect("cargo runs").success(), "the ping-pong does not build");
     let shown = std::env::temp_dir().join(format!("weft-show-{}", std::process::id()));
-    println!("64 bytes there and back, {MESSAGES} times, {ROUNDS} runs each way by turns");
+    println!("64 bytes there and back, {MESSAGES} times, {rounds} runs each way by turns");
     let mut ratios = Vec::new();
     let mut nanos = [Vec::new(), Vec::new()];
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let mut took = [0.0; 2];
         // Who goes first changes, so that neither always has the warmer machine.
         for turn in [round % 2, 1 - round % 2] {
@@ -46,8 +47,8 @@ fn main() {
     let [unseen, seen] = nanos.map(median);
     println!("unseen {unseen:.0} ns one way, seen {seen:.0} ns (medians)");
     ratios.sort_by(f64::total_cmp);
-    let (least, most) = (ratios[ROUNDS / 4], ratios[ROUNDS - 1 - ROUNDS / 4]);
-    let middle = ratios[ROUNDS / 2];
+    let (least, most) = (ratios[rounds / 4], ratios[rounds - 1 - rounds / 4]);
+    let middle = ratios[rounds / 2];
     println!("seen / unseen: median {middle:.3}, middle half of the runs {least:.3} to {most:.3}");
 }
 
