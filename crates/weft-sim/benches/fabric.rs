@@ -25,8 +25,8 @@ fn main() -> ExitCode {
     let rate = BitRate::gbps(rate).expect("not zero");
     let topology = FatTree { hosts, tiers, rate, ..FatTree::default() }.build().expect("valid");
     let fabric = Fabric::new(topology, &FabricConfig::default(), Seed(1)).expect("small enough");
-    let nodes = hosts + fabric.topology.switches();
-    let events = Events::new(fabric.lookahead(), nodes);
+    let nodes = (hosts + fabric.topology.switches()) as usize;
+    let events = Events::new(fabric.lookahead(), vec![0; nodes]);
     let mut world = World {
         fabric,
         events,

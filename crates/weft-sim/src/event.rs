@@ -15,8 +15,8 @@ pub struct Events(EventQueue<Packed>);
 
 impl Events {
     /// See [`EventQueue::new`].
-    pub fn new(lookahead: SimSpan, nodes: u32) -> Self {
-        Self(EventQueue::new(lookahead, nodes))
+    pub fn new(lookahead: SimSpan, side_of: Vec<u8>) -> Self {
+        Self(EventQueue::new(lookahead, side_of))
     }
 
     /// See [`EventQueue::schedule`].

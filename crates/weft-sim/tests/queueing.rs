@@ -48,12 +48,12 @@ fn mean_wait(kind: Kind, arrivals: &[SimTime]) -> f64 {
     let (source, sink, leaf) = (NodeId(1), NodeId(0), NodeId(2));
     let up = topology.ports(source)[0];
     let idle = SimSpan::from_picos(SERVICE) + topology.link(up).propagation.into();
-    let nodes = topology.hosts() + topology.switches();
+    let nodes = (topology.hosts() + topology.switches()) as usize;
     let queue = QueueConfig { kind: weft_sim::queue::Kind::DropTail, ..QueueConfig::default() };
     let port = PortConfig { kind, ..PortConfig::default() };
     let config = FabricConfig { queue, port, ..FabricConfig::default() };
     let mut fabric = Fabric::new(topology, &config, Seed(1)).unwrap();
-    let mut events = Events::new(fabric.lookahead(), nodes);
+    let mut events = Events::new(fabric.lookahead(), vec![0; nodes]);
     for &at in arrivals {
         let packet = fabric.parcels.insert(Parcel::default());
         let hop = Hop::new(packet, source, sink, 0, SIZE).on(up, leaf, 0);

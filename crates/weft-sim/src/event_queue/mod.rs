@@ -7,6 +7,10 @@
 //! memory once a day instead of once an event. (Parallel simulators use the same span, which they
 //! call lookahead, to let nodes run ahead of each other: Chandy and Misra 1979.)
 //!
+//! Where every cable joins a node of one *side* to one of the other, the sides take turns, as the red and
+//! the black squares of a chequerboard do: one that is a day behind the other may be served two days at
+//! once, because all that can still reach it comes from the other side and is a day on its way.
+//!
 //! The calendar has a list for each day and node; scheduling appends to it. When the node's turn comes,
 //! keys to the events are sorted and the events stay where they are. Events past the calendar's last
 //! day wait in a heap.
@@ -15,6 +19,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 use weft_units::{prefetch, prefetch_all};
 
@@ -80,24 +85,33 @@ impl<E> Ord for Waiting<E> {
     }
 }
 
+/// Nodes that no cable joins to each other, or all nodes.
+#[derive(Debug)]
+struct Side {
+    /// By day, the nodes that have events.
+    busy: Vec<Vec<u32>>,
+    /// One bit a day: whether any node has.
+    occupied: Vec<u64>,
+    /// Everything before that is being served or has been.
+    until: SimTime,
+}
+
 /// Future events; see the module's documentation for how.
 #[derive(Debug)]
 pub struct EventQueue<E> {
     /// Days in 2^64 picoseconds, rounded up: dividing by a day's length is a multiplication.
     days_per_eon: u64,
-    /// The number of the latest day that has begun.
-    today: u64,
-    /// Everything before that is being served or has been.
+    /// The days that are being served on one side, or were last.
+    today: Range<u64>,
+    /// Everything before that is being served or has been, on the side that is further.
     until: SimTime,
     /// Days in the calendar, less one.
     day_mask: u64,
-    nodes: u32,
+    /// By node, its side's place in `sides`.
+    side_of: Vec<u8>,
+    sides: Vec<Side>,
     /// By day and node, one past its latest event in `chunks`.
     ends: Vec<u32>,
-    /// By day, the nodes that have events.
-    busy: Vec<Vec<u32>>,
-    /// One bit a day: whether any node has.
-    occupied: Vec<u64>,
     /// The events.
     chunks: Vec<Chunk<E>>,
     /// By chunk, the same list's chunk before it, or the next free one.
@@ -106,7 +120,7 @@ pub struct EventQueue<E> {
     /// Past the last day.
     far: BinaryHeap<Reverse<Waiting<E>>>,
     sequence: u64,
-    /// Whether today has events after `until`.
+    /// Whether today's nodes have events after `until`.
     cut_short: bool,
     /// Nodes whose turn has not come, next last.
     waiting: Vec<u32>,
@@ -114,20 +128,27 @@ pub struct EventQueue<E> {
 }
 
 impl<E: Copy + Default + AtNode> EventQueue<E> {
-    /// A queue for so many nodes, none of which affects another within less than `lookahead`.
-    pub fn new(lookahead: SimSpan, nodes: u32) -> Self {
+    /// A queue for nodes none of which affects another within less than `lookahead`. `side_of` says for
+    /// each on which side it is: all on side 0, or on 0 and 1 so that nodes of one side affect each other
+    /// within less than twice that by way of the other side only.
+    pub fn new(lookahead: SimSpan, side_of: Vec<u8>) -> Self {
         let day = lookahead.min(LONGEST_DAY).as_picos().max(2);
-        let days = LISTS / nodes.max(1) as usize;
+        let days = LISTS / side_of.len().max(1);
         let days = (days.next_power_of_two() / 2).clamp(FEWEST_DAYS, MOST_DAYS);
-        Self {
-            days_per_eon: u64::MAX / day + 1,
-            today: 0,
-            until: SimTime::EPOCH,
-            day_mask: days as u64 - 1,
-            nodes,
-            ends: vec![NONE; days * nodes as usize],
+        let sides = 1 + u64::from(side_of.contains(&1));
+        let side = |_| Side {
             busy: vec![Vec::new(); days],
             occupied: vec![0; days / 64],
+            until: SimTime::EPOCH,
+        };
+        Self {
+            days_per_eon: u64::MAX / day + 1,
+            today: 0..1,
+            until: SimTime::EPOCH,
+            day_mask: days as u64 - 1,
+            ends: vec![NONE; days * side_of.len()],
+            sides: (0..sides).map(side).collect(),
+            side_of,
             chunks: vec![Chunk::default()],
             before: vec![NONE],
             free: NONE,
@@ -135,7 +156,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
             sequence: 0,
             cut_short: false,
             waiting: Vec::new(),
-            turn: Turn::new(SimSpan::from_picos(day)),
+            turn: Turn::new(SimSpan::from_picos(day * sides)),
         }
     }
 
@@ -149,20 +170,23 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         SimTime::from_picos(u64::try_from(picos).unwrap_or(u64::MAX))
     }
 
-    /// Everything before this has been served, or is being served.
+    /// Nothing after this has been served, nor is being served.
     pub fn until(&self) -> SimTime {
         self.until
     }
 
-    /// Schedules `event`. During a node's turn, what is due before [`Self::until`] must be that
-    /// node's own.
+    /// Schedules `event`. What is due before [`Self::until`] at another node than the one whose turn it is
+    /// must come by a cable.
     #[inline(always)] // An event passed through memory is written in pieces and read at once.
     pub fn schedule(&mut self, at: SimTime, event: E) {
-        if at < self.until {
+        let node = event.node();
+        if at < self.until && node == self.turn.node {
             return self.turn.insert(at, event);
         }
+        let side = || &self.sides[usize::from(self.side_of[node as usize])];
+        debug_assert!(at >= side().until, "nobody reaches a node in its past");
         let day = self.day(at);
-        if day - self.today <= self.day_mask {
+        if day - self.today.start <= self.day_mask {
             self.append(day, at, event);
         } else {
             self.set_aside(at, event);
@@ -192,7 +216,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
 
     #[inline]
     fn list(&self, day: u64, node: u32) -> usize {
-        self.slot(day) * self.nodes as usize + node as usize
+        self.slot(day) * self.side_of.len() + node as usize
     }
 
     #[inline]
@@ -207,8 +231,9 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         let end = self.ends[list];
         if end == NONE {
             let slot = self.slot(day);
-            self.busy[slot].push(node);
-            self.occupied[slot / 64] |= 1 << (slot % 64);
+            let side = &mut self.sides[usize::from(self.side_of[node as usize])];
+            side.busy[slot].push(node);
+            side.occupied[slot / 64] |= 1 << (slot % 64);
         }
         let chunk = self.unused_chunk();
         self.before[chunk as usize] = end.saturating_sub(1) / CHUNK;
@@ -234,39 +259,57 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         self.next_day().is_none()
     }
 
-    /// Goes on to the next events due before `limit`: those of one day, whose nodes
-    /// [`Self::next_node`] then gives. False where there are none.
+    /// Goes on to the next events due before `limit`: those of the side that is behind, up to a day after
+    /// the other, whose nodes [`Self::next_node`] then gives. False where there are none.
     pub fn begin(&mut self, limit: SimTime) -> bool {
         debug_assert!(self.waiting.is_empty() && self.turn.is_over(), "all were served");
-        if self.until >= limit {
+        let next = self.next_day().map_or(limit, |day| self.dawn(day).min(limit));
+        self.sides.iter_mut().for_each(|side| side.until = side.until.max(next));
+        let until = |side: &usize| self.sides[*side].until;
+        let behind = (0..self.sides.len()).min_by_key(until).expect("there is a side");
+        let (from, other) = (until(&behind), until(&((behind + 1) % self.sides.len())));
+        if from >= limit {
+            self.until = from;
             return false;
         }
-        let Some(day) = self.next_day().filter(|&day| self.dawn(day) < limit) else {
-            self.until = limit;
-            return false;
-        };
-        self.enter(day);
-        let evening = self.dawn(day + 1);
+        self.enter(self.day(from)..self.day(other) + 1);
+        let evening = self.dawn(self.today.end);
         self.until = limit.min(evening);
         self.cut_short = self.until < evening;
-        self.turn.dawn = self.dawn(day);
-        let slot = self.slot(day);
-        self.occupied[slot / 64] &= !(1 << (slot % 64));
-        std::mem::swap(&mut self.waiting, &mut self.busy[slot]);
+        self.turn.dawn = self.dawn(self.today.start);
+        self.sides[behind].until = self.until;
+        self.gather(behind);
         true
+    }
+
+    /// The nodes of a side that have events today wait for their turns.
+    fn gather(&mut self, side: usize) {
+        for day in self.today.clone() {
+            let (slot, first) = (self.slot(day), self.list(self.today.start, 0));
+            let Side { busy, occupied, .. } = &mut self.sides[side];
+            occupied[slot / 64] &= !(1 << (slot % 64));
+            if day == self.today.start {
+                std::mem::swap(&mut self.waiting, &mut busy[slot]);
+            } else {
+                let nodes = busy[slot].drain(..);
+                let others = nodes.filter(|&node| self.ends[first + node as usize] == NONE);
+                self.waiting.extend(others);
+            }
+        }
     }
 
     /// The first day from today on that has events.
     fn next_day(&self) -> Option<u64> {
         let far = || self.far.peek().map(|Reverse(first)| self.day(first.at));
-        self.next_occupied().or_else(far)
+        self.sides.iter().filter_map(|side| self.next_occupied(side)).min().or_else(far)
     }
 
-    fn enter(&mut self, day: u64) {
-        if day == self.today {
+    fn enter(&mut self, days: Range<u64>) {
+        let day = days.start;
+        let was = std::mem::replace(&mut self.today, days);
+        if day == was.start {
             return;
         }
-        self.today = day;
         // Days have become free behind this one; fill them before anybody appends to them.
         while let Some(Reverse(first)) = self.far.peek()
             && self.day(first.at) - day <= self.day_mask
@@ -276,20 +319,20 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         }
     }
 
-    /// The first day from today on that has events in the calendar.
-    fn next_occupied(&self) -> Option<u64> {
-        let start = self.slot(self.today);
+    /// The first day from today on that has events of a side in the calendar.
+    fn next_occupied(&self, side: &Side) -> Option<u64> {
+        let start = self.slot(self.today.start);
         let (word, bit) = (start / 64, start % 64);
-        let words = self.occupied.len();
+        let words = side.occupied.len();
         let ahead = |step: usize, mask: u64| {
             let index = (word + step) % words;
-            let bits = self.occupied[index] & mask;
+            let bits = side.occupied[index] & mask;
             (bits != 0).then(|| index * 64 + bits.trailing_zeros() as usize)
         };
         let found = ahead(0, u64::MAX << bit)
             .or_else(|| (1..words).find_map(|step| ahead(step, u64::MAX)))
             .or_else(|| ahead(0, !(u64::MAX << bit)))?;
-        Some(self.today + ((found as u64).wrapping_sub(start as u64) & self.day_mask))
+        Some(self.today.start + ((found as u64).wrapping_sub(start as u64) & self.day_mask))
     }
 
     /// The next node to be served: [`Self::pop`] gives its events.
@@ -298,21 +341,36 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         debug_assert!(self.turn.is_over(), "the last one was served");
         self.release();
         let node = self.waiting.pop()?;
-        self.turn.node = node;
-        let list = self.list(self.today, node);
-        let end = std::mem::replace(&mut self.ends[list], NONE);
-        let mut chunk = end.saturating_sub(1) / CHUNK;
-        while chunk != NONE {
-            self.turn.chunks.push(chunk);
-            chunk = self.before[chunk as usize];
+        self.turn.start(node);
+        for day in self.today.clone() {
+            self.take_list(day, node);
         }
-        self.turn.chunks.reverse();
-        self.turn.collect(&self.chunks, end);
         if self.cut_short {
             self.postpone();
         }
         self.turn.sort();
         Some(node)
+    }
+
+    /// Adds a list to the turn that begins.
+    #[inline]
+    fn take_list(&mut self, day: u64, node: u32) {
+        let list = self.list(day, node);
+        let end = std::mem::replace(&mut self.ends[list], NONE);
+        if end == NONE {
+            return;
+        }
+        let chunks = &mut self.turn.chunks;
+        let (earlier, latest) = (chunks.len(), chunks.last().copied());
+        let mut chunk = (end - 1) / CHUNK;
+        while chunk != NONE {
+            chunks.push(chunk);
+            chunk = self.before[chunk as usize];
+        }
+        chunks[earlier..].reverse();
+        // One chain, to be freed at once.
+        self.before[chunks[earlier] as usize] = latest.unwrap_or(NONE);
+        self.turn.collect(&self.chunks, earlier, end);
     }
 
     /// Frees the chunks of the turn that is over.
@@ -338,7 +396,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     #[cold]
     fn postpone(&mut self) {
         let later = self.turn.cut_short(self.until, &self.chunks);
-        later.into_iter().for_each(|(at, event)| self.append(self.today, at, event));
+        later.into_iter().for_each(|(at, event)| self.append(self.day(at), at, event));
     }
 
     /// The node whose turn comes after so many others.
@@ -350,33 +408,37 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// Begins to fetch where a node's events of today are, for [`Self::prefetch`].
     #[inline]
     pub fn prefetch_list(&self, node: u32) {
-        prefetch(&self.ends[self.list(self.today, node)]);
+        self.today.clone().for_each(|day| prefetch(&self.ends[self.list(day, node)]));
     }
 
     /// Begins to fetch a node's events of today.
     #[inline]
     pub fn prefetch(&self, node: u32) {
-        let end = self.ends[self.list(self.today, node)];
-        let mut chunk = end.saturating_sub(1) / CHUNK;
-        for _ in 0..MOST_CHUNKS {
-            if chunk == NONE {
-                break;
+        for day in self.today.clone() {
+            let end = self.ends[self.list(day, node)];
+            let mut chunk = end.saturating_sub(1) / CHUNK;
+            for _ in 0..MOST_CHUNKS {
+                if chunk == NONE {
+                    break;
+                }
+                prefetch_all(&self.chunks[chunk as usize]);
+                chunk = self.before[chunk as usize];
             }
-            prefetch_all(&self.chunks[chunk as usize]);
-            chunk = self.before[chunk as usize];
         }
     }
 
-    /// A node's events of today, latest scheduled first.
+    /// A node's events of today, each day's latest scheduled first.
     #[inline]
     pub fn of(&self, node: u32) -> impl Iterator<Item = E> + '_ {
-        let mut end = self.ends[self.list(self.today, node)];
-        std::iter::from_fn(move || {
-            let place = end.checked_sub(1)?;
-            let Chunk(events) = &self.chunks[(place / CHUNK) as usize];
-            let event = events[(place % CHUNK) as usize].with_node(node);
-            end = if place % CHUNK > 0 { place } else { self.end_before(place / CHUNK) };
-            Some(event)
+        self.today.clone().flat_map(move |day| {
+            let mut end = self.ends[self.list(day, node)];
+            std::iter::from_fn(move || {
+                let place = end.checked_sub(1)?;
+                let Chunk(events) = &self.chunks[(place / CHUNK) as usize];
+                let event = events[(place % CHUNK) as usize].with_node(node);
+                end = if place % CHUNK > 0 { place } else { self.end_before(place / CHUNK) };
+                Some(event)
+            })
         })
     }
 
@@ -411,7 +473,8 @@ mod tests {
         }
     }
 
-    const NODES: u32 = 7;
+    /// In a ring, in which every other node is on the other side.
+    const NODES: u32 = 8;
 
     /// What an event leads to, by its number alone: up to two events at its own node, soon or late,
     /// and one at another, never sooner than the lookahead. No two are of the same instant.
@@ -450,8 +513,12 @@ mod tests {
     #[test]
     fn each_node_sees_what_it_would_see_if_all_were_handled_in_order_of_time() {
         let mut rng = Seed(1).rng();
-        for lookahead in [2, 5_000, 600_000, 1_003_000, 50_000_000] {
-            let mut queue = EventQueue::new(SimSpan::from_picos(lookahead), NODES);
+        for (lookahead, sides) in [2, 5_000, 600_000, 1_003_000, 50_000_000]
+            .into_iter()
+            .flat_map(|lookahead| [(lookahead, 1), (lookahead, 2)])
+        {
+            let side_of = (0..8).map(|node| node % sides).collect();
+            let mut queue = EventQueue::new(SimSpan::from_picos(lookahead), side_of);
             for node in 0..NODES {
                 let first = Numbered { node, number: u64::from(node) + 1 };
                 queue.schedule(SimTime::EPOCH, first);
@@ -473,7 +540,8 @@ mod tests {
                 }
                 assert_eq!(queue.until().as_picos(), limit.max(queue.until().as_picos()));
             }
-            assert_eq!(seen, in_order_of_time(lookahead), "lookahead of {lookahead} ps");
+            let expected = in_order_of_time(lookahead);
+            assert_eq!(seen, expected, "lookahead of {lookahead} ps, {sides} sides");
         }
     }
 
@@ -490,7 +558,7 @@ mod tests {
 
     #[test]
     fn events_of_one_instant_come_in_the_order_they_were_scheduled_in() {
-        let (mut queue, far) = (EventQueue::new(SimSpan::from_picos(1_000), 1), 1 << 45);
+        let (mut queue, far) = (EventQueue::new(SimSpan::from_picos(1_000), vec![0]), 1 << 45);
         let event = |number| Numbered { node: 0, number };
         (0..50).for_each(|number| queue.schedule(SimTime::from_picos(far), event(number)));
         assert!(drain(&mut queue, far).is_empty());
@@ -501,7 +569,7 @@ mod tests {
 
     #[test]
     fn a_day_that_is_cut_short_keeps_the_order_of_what_is_left() {
-        let mut queue = EventQueue::new(SimSpan::from_picos(1_000_000), 1);
+        let mut queue = EventQueue::new(SimSpan::from_picos(1_000_000), vec![0]);
         let event = |number| Numbered { node: 0, number };
         [700, 200, 900, 700].iter().zip(0..).for_each(|(&at, number)| {
             queue.schedule(SimTime::from_picos(at), event(number));
@@ -514,14 +582,14 @@ mod tests {
 
     #[test]
     fn the_end_of_time_is_a_time() {
-        let mut queue = EventQueue::new(SimSpan::MAX, 2);
+        let mut queue = EventQueue::new(SimSpan::MAX, vec![0, 1]);
         queue.schedule(SimTime::from_picos(u64::MAX - 1), Numbered { node: 1, number: 7 });
         assert_eq!(drain(&mut queue, u64::MAX), [7]);
     }
 
     #[test]
     fn memory_is_used_again() {
-        let mut queue = EventQueue::new(SimSpan::from_picos(1_000), 2);
+        let mut queue = EventQueue::new(SimSpan::from_picos(1_000), vec![0, 1]);
         let mut rng: Rng = Seed(1).rng();
         for round in 0..1_000 {
             for _ in 0..20 {

@@ -15,9 +15,9 @@ const FIRST_LATE: u32 = 1 << 31;
 #[derive(Debug)]
 pub(super) struct Turn<E> {
     pub(super) node: u32,
-    /// When the day began.
+    /// When its first day began.
     pub(super) dawn: SimTime,
-    /// The node's list, earliest first.
+    /// The node's lists, earliest first.
     pub(super) chunks: Vec<u32>,
     /// What was scheduled during the turn.
     pub(super) late: Vec<E>,
@@ -29,8 +29,8 @@ pub(super) struct Turn<E> {
 }
 
 impl<E: Copy + AtNode> Turn<E> {
-    /// No node's, on days of this length.
-    pub(super) fn new(day: SimSpan) -> Self {
+    /// No node's; none is longer than this.
+    pub(super) fn new(longest: SimSpan) -> Self {
         Self {
             node: 0,
             dawn: SimTime::EPOCH,
@@ -38,7 +38,7 @@ impl<E: Copy + AtNode> Turn<E> {
             late: Vec::new(),
             keys: Vec::new(),
             taken: 0,
-            order: Order::new(key(SimTime::EPOCH + day, SimTime::EPOCH, 0)),
+            order: Order::new(key(SimTime::EPOCH + longest, SimTime::EPOCH, 0)),
         }
     }
 
@@ -46,23 +46,31 @@ impl<E: Copy + AtNode> Turn<E> {
         self.taken == self.keys.len()
     }
 
-    /// Makes keys to the events of the list's chunks, the latest of which is filled up to `end`.
+    /// Begins a node's turn, with no events yet.
     #[inline]
-    pub(super) fn collect(&mut self, chunks: &[Chunk<E>], end: u32) {
+    pub(super) fn start(&mut self, node: u32) {
+        self.node = node;
         self.keys.clear();
         self.taken = 0;
+    }
+
+    /// Makes keys to the events of a list, whose chunks are those from `first` on; the latest of them is
+    /// filled up to `end`.
+    #[inline]
+    pub(super) fn collect(&mut self, chunks: &[Chunk<E>], first: usize, end: u32) {
         let dawn = low(self.dawn);
         let key = |(event, rank): (&E, u32)| {
             u64::from(event.node().wrapping_sub(dawn)) << 32 | u64::from(rank)
         };
-        let (mut first_rank, last) = (0, self.chunks.len() - 1);
-        for (index, &chunk) in self.chunks.iter().enumerate() {
-            if let Some(&coming) = self.chunks.get(index + CHUNKS_AHEAD) {
+        let mut first_rank = u32::try_from(first).expect("fewer than 2^31 events") * CHUNK;
+        let (list, keys) = (&self.chunks[first..], &mut self.keys);
+        for (index, &chunk) in list.iter().enumerate() {
+            if let Some(&coming) = list.get(index + CHUNKS_AHEAD) {
                 prefetch_all(&chunks[coming as usize]);
             }
             let Chunk(events) = &chunks[chunk as usize];
-            let filled = if index == last { (end - 1) % CHUNK + 1 } else { CHUNK };
-            self.keys.extend(events[..filled as usize].iter().zip(first_rank..).map(key));
+            let filled = if index == list.len() - 1 { (end - 1) % CHUNK + 1 } else { CHUNK };
+            keys.extend(events[..filled as usize].iter().zip(first_rank..).map(key));
             first_rank += CHUNK;
         }
     }

@@ -129,9 +129,9 @@ pub struct Network {
     config: WorldConfig,
     agenda: Agenda,
     notices: VecDeque<(u32, Notice)>,
-    /// The host that is being served. The others are up to [`Self::lookahead`] ahead or behind.
+    /// The host that is being served. The others are up to [`Self::apart`] ahead or behind.
     here: Option<NodeId>,
-    lookahead: SimSpan,
+    apart: SimSpan,
     /// See [`Fabric::only_forwards`].
     only_forwards: bool,
     /// Workloads are being started and their connections' ports are yet to be planned: nothing leaves.
@@ -165,12 +165,12 @@ impl World {
     pub fn new(topology: Topology, config: WorldConfig, seed: Seed) -> Result<Self, BuildError> {
         let hosts = topology.host_ids().map(|id| new_host(&topology, id, &config, seed));
         let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
-        let count = topology.hosts();
-        let nodes = count + topology.switches();
+        let side_of = side_of(&topology);
         let fabric = FabricConfig { sending: config.sending(), ..config.fabric.clone() };
         fabric.pfc.check(&topology, &fabric.port, fabric.buffer.size, fabric.sending)?;
         let fabric = Fabric::new(topology, &fabric, seed.child("fabric", 0))?;
         let lookahead = fabric.lookahead();
+        let apart = if side_of.contains(&1) { lookahead + lookahead } else { lookahead };
         let network = Network {
             now: SimTime::EPOCH,
             traffic: Traffic::default(),
@@ -179,11 +179,11 @@ impl World {
             record: None,
             capture: None,
             events_handled: 0,
-            events: Events::new(lookahead, nodes),
+            events: Events::new(lookahead, side_of),
             agenda: Agenda::default(),
             notices: VecDeque::new(),
             here: None,
-            lookahead,
+            apart,
             only_forwards: fabric.only_forwards(),
             holds_back: false,
             fabric,
@@ -391,6 +391,21 @@ impl Network {
 /// What so few hosts know stays in the processor's cache without being looked ahead for.
 const NEARBY_HOSTS: usize = 256;
 
+/// On which side of the event queue each node is: where there are many hosts and every cable leads one
+/// tier up or down, on that of its tier's parity. (Events of one instant may then come in another order,
+/// so what fits the cache is left as it was.)
+fn side_of(topology: &Topology) -> Vec<u8> {
+    let parity = |node| topology.tier(node) % 2;
+    let leads_across = |link| {
+        let weft_topo::Link { from, to, .. } = topology.link(link);
+        parity(from) != parity(to)
+    };
+    let hosts = topology.hosts();
+    let has_sides = hosts as usize > NEARBY_HOSTS && topology.link_ids().all(leads_across);
+    let nodes = (0..hosts + topology.switches()).map(NodeId);
+    nodes.map(|node| if has_sides { parity(node) } else { 0 }).collect()
+}
+
 /// Bytes on the wire of a packet that is full of payload.
 fn largest_frame(transport: &TransportConfig) -> u16 {
     transport.mtu.saturating_add(FRAME_OVERHEAD + 32)
@@ -430,4 +445,33 @@ pub fn base_round_trip(topology: &Topology, transport: &TransportConfig) -> Opti
     let farthest = topology.host_ids().skip(1).step_by(step).filter_map(round_trip).max()?;
     let waits = ByteCount(u64::from(data) * u64::from(transport.ack_every - 1));
     Some(farthest + transport.line_rate.serialization_delay(waits).min(transport.ack_delay))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::Scenario;
+
+    #[test]
+    fn sides_take_turns_where_there_are_many_hosts_and_nobody_acts_in_the_past() {
+        let text = r#"
+            topology = { kind = "leaf-spine", leaves = 17, spines = 4, hosts_per_leaf = 16 }
+            run = { limit = "2ms" }
+            [[workload]]
+            kind = "training"
+            rounds = 3
+            compute = "10us"
+            collective = [{ operation = "all-gather", size = "64KB", ranks = 2 }]
+        "#;
+        let scenario = Scenario::parse(text, Path::new("")).unwrap();
+        let sides = side_of(&scenario.build_topology().unwrap());
+        assert_eq!(sides, [vec![0; 272], vec![1; 17], vec![0; 4]].concat());
+        // A round begins at every host when the last one has heard the end of the one before.
+        let report = crate::run(&scenario, Seed(1)).unwrap();
+        assert!(report.finished && report.workloads[0].iterations.len() == 3);
+        assert_eq!(report.workloads[0].flows.finished, 3 * 272);
+        assert_eq!(report, crate::run(&scenario, Seed(1)).unwrap());
+    }
 }

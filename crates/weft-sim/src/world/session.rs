@@ -140,7 +140,7 @@ impl Network {
     /// When something decided now reaches `host`, or every host.
     fn soonest(&self, host: Option<NodeId>) -> SimTime {
         let at_once = self.here.is_none() || self.here == host;
-        if at_once { self.now } else { self.now + self.lookahead }
+        if at_once { self.now } else { self.now + self.apart }
     }
 
     /// Has a host act on a channel, now or when word reaches it.
