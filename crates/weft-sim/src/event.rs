@@ -31,6 +31,31 @@ impl Events {
         self.0.schedule(at, Packed(hop.to_words()));
     }
 
+    /// The same for a packet that a switch sends on, which comes back to it in a later turn at the soonest.
+    #[inline(always)]
+    pub fn schedule_onward(&mut self, at: SimTime, hop: Hop) {
+        self.0.schedule_elsewhere(at, Packed(hop.to_words()));
+    }
+
+    /// See [`EventQueue::take_turn`].
+    #[inline]
+    pub fn take_turn(&mut self) -> Vec<u64> {
+        self.0.take_turn()
+    }
+
+    /// The arrival at a switch that [`Self::take_turn`] named: nothing else happens to it.
+    #[inline(always)]
+    pub fn arrival(&self, name: u64) -> (SimTime, Hop) {
+        let (at, packed) = self.0.named(name);
+        (at, Hop::from_words(packed.0))
+    }
+
+    /// See [`EventQueue::end_turn`].
+    #[inline]
+    pub fn end_turn(&mut self, names: Vec<u64>) {
+        self.0.end_turn(names);
+    }
+
     /// See [`EventQueue::until`].
     pub fn until(&self) -> SimTime {
         self.0.until()

@@ -42,6 +42,7 @@ macro_rules! decision {
 }
 
 mod attend;
+mod plain;
 mod queued;
 
 use queued::Ports;
@@ -273,7 +274,6 @@ impl Fabric {
     }
 
     /// A packet arrived at a switch: sends it on, or loses it.
-    #[inline(always)] // Once in the simulator's loop; a call costs as much as what it does.
     pub fn forward(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
         if !self.survived_the_link(hop) {
             return self.lose(hop.packet(), Loss::LinkDown);

@@ -7,7 +7,7 @@
 
 use weft_units::{BitRate, Duration};
 
-use crate::queue::Discipline;
+use crate::queue::{Discipline, QueueDiscipline};
 use crate::time::{SimSpan, SimTime};
 
 /// Fraction bits of [`Pace::per_byte`]: rates whose byte is no whole number of picoseconds are off
@@ -66,12 +66,16 @@ pub struct LinkClass {
     /// Who decides about a packet that wants to queue; `None` for a host's own port, whose queue is
     /// the host.
     pub discipline: Option<Discipline>,
+    /// A packet that makes the queue no longer than this is accepted without asking the discipline.
+    pub accepts_up_to: SimSpan,
 }
 
 impl LinkClass {
     /// A class of links.
     pub fn new(rate: BitRate, propagation: Duration, discipline: Option<Discipline>) -> Self {
-        Self { pace: Pace::new(rate), rate, propagation: propagation.into(), discipline }
+        let accepts_up_to = discipline.as_ref().map_or(SimSpan::MAX, Discipline::accepts_up_to);
+        let (pace, propagation) = (Pace::new(rate), propagation.into());
+        Self { pace, rate, propagation, discipline, accepts_up_to }
     }
 }
 
@@ -139,8 +143,14 @@ impl Link {
     /// Takes a packet that needs `serialisation` and says when its last bit leaves.
     #[inline]
     pub fn accept(&mut self, now: SimTime, serialisation: SimSpan, bytes: u16) -> SimTime {
-        self.busy_until = self.busy_until.max(now) + serialisation;
-        self.max_backlog = self.max_backlog.max(self.backlog(now));
+        self.accept_queue(now, self.backlog(now) + serialisation, bytes)
+    }
+
+    /// The same, where it is known how long the queue will be with that packet.
+    #[inline(always)]
+    pub fn accept_queue(&mut self, now: SimTime, queue: SimSpan, bytes: u16) -> SimTime {
+        self.busy_until = now + queue;
+        self.max_backlog = self.max_backlog.max(queue);
         self.bytes += u64::from(bytes);
         self.busy_until
     }

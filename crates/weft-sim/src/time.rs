@@ -51,6 +51,26 @@ impl SimTime {
     }
 }
 
+impl SimTime {
+    /// Whether this is so late (106 days) that [`Self::since_either`] could not tell it from earlier.
+    #[inline(always)]
+    pub const fn is_remote(self) -> bool {
+        self.0.cast_signed() < 0
+    }
+
+    /// The same as [`Self::since`] where neither time [is remote](Self::is_remote), for where nobody can
+    /// predict which is earlier. LLVM makes branches of saturating subtractions and of masks in a loop
+    /// without loops in it (its pass `x86-cmov-conversion`), but not of shifts.
+    #[inline(always)]
+    pub const fn since_either(self, earlier: Self) -> SimSpan {
+        const HALF: u32 = u64::BITS / 2;
+        let span = self.0.wrapping_sub(earlier.0);
+        // Half a word's bits where it is negative, which twice shifts out all that it has.
+        let out = (span >> (u64::BITS - 1)) * HALF as u64;
+        SimSpan(span << out << out)
+    }
+}
+
 impl SimSpan {
     /// No time at all.
     pub const ZERO: Self = Self(0);

@@ -54,4 +54,4 @@ mod routes;
 pub use failure::Failures;
 pub use file::{Ns3Error, UnwritableError, read_ns3, write_ns3};
 pub use graph::{Link, LinkId, NodeId, NodeName, Topology, TopologyBuilder, TopologyError};
-pub use routes::{Paths, RouteError, Routes};
+pub use routes::{Paths, RouteError, Routes, SwitchRoutes};

@@ -58,6 +58,31 @@ struct Destination {
     place: u32,
 }
 
+/// Where one switch sends what: [`Routes::at`].
+#[derive(Clone, Copy, Debug)]
+pub struct SwitchRoutes<'a> {
+    destinations: &'a [Destination],
+    /// By group.
+    row: &'a [u32],
+    sets: &'a [LinkId],
+}
+
+impl<'a> SwitchRoutes<'a> {
+    /// See [`Routes::next_links`].
+    ///
+    /// # Panics
+    /// If `destination` is not a host of the topology.
+    #[inline(always)] // Every hop of a simulation.
+    pub fn next_links(&self, destination: NodeId) -> &'a [LinkId] {
+        let Destination { group, place } = self.destinations[destination.index()];
+        let entry = self.row[group as usize];
+        let is_local = entry / LOCAL;
+        let start = (entry % LOCAL + place * is_local) as usize;
+        let len = self.sets[start].index();
+        &self.sets[start + 1..][..len]
+    }
+}
+
 /// The group's hosts hang on this very switch: each has a set of its own.
 const LOCAL: u32 = 1 << 31;
 /// Entries of the table in a cache line, and lines that are fetched early at most.
@@ -107,13 +132,18 @@ impl Routes {
     /// If `switch` is not a switch or `destination` not a host of the topology.
     #[inline(always)] // Every hop of a simulation.
     pub fn next_links(&self, switch: NodeId, destination: NodeId) -> &[LinkId] {
-        let Destination { group, place } = self.destinations[destination.index()];
-        let row = (switch.0 - self.hosts) as usize * self.groups as usize;
-        let entry = self.table[row + group as usize];
-        let is_local = entry / LOCAL;
-        let start = (entry % LOCAL + place * is_local) as usize;
-        let len = self.sets[start].index();
-        &self.sets[start + 1..][..len]
+        self.at(switch).next_links(destination)
+    }
+
+    /// The routes of one switch, for whoever has many packets there.
+    ///
+    /// # Panics
+    /// If `switch` is not a switch of the topology.
+    #[inline(always)]
+    pub fn at(&self, switch: NodeId) -> SwitchRoutes<'_> {
+        let groups = self.groups as usize;
+        let row = &self.table[(switch.0 - self.hosts) as usize * groups..][..groups];
+        SwitchRoutes { destinations: &self.destinations, row, sets: &self.sets }
     }
 
     /// The number of the group that shares its routes with `destination`.

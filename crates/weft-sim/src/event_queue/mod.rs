@@ -183,7 +183,13 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         if at < self.until && node == self.turn.node {
             return self.turn.insert(at, event);
         }
-        let side = || &self.sides[usize::from(self.side_of[node as usize])];
+        self.schedule_elsewhere(at, event);
+    }
+
+    /// The same for an event that is not of the node whose turn it is, or not of this turn.
+    #[inline(always)]
+    pub fn schedule_elsewhere(&mut self, at: SimTime, event: E) {
+        let side = || &self.sides[usize::from(self.side_of[event.node() as usize])];
         debug_assert!(at >= side().until, "nobody reaches a node in its past");
         let day = self.day(at);
         if day - self.today.start <= self.day_mask {
@@ -446,6 +452,27 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     #[inline]
     pub fn pop(&mut self) -> Option<(SimTime, E)> {
         self.turn.pop(&self.chunks)
+    }
+
+    /// Names of all events of the node whose turn it is, soonest first. Nothing may be added to the turn
+    /// before [`Self::end_turn`].
+    #[inline]
+    pub fn take_turn(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.turn.keys)
+    }
+
+    /// An event that [`Self::take_turn`] named, and its time.
+    #[inline(always)]
+    pub fn named(&self, name: u64) -> (SimTime, E) {
+        self.turn.named_before(name, &self.chunks)
+    }
+
+    /// Ends the turn that was taken.
+    #[inline]
+    pub fn end_turn(&mut self, mut names: Vec<u64>) {
+        names.clear();
+        self.turn.keys = names;
+        self.turn.taken = 0;
     }
 }
 

@@ -22,9 +22,9 @@ pub(super) struct Turn<E> {
     /// What was scheduled during the turn.
     pub(super) late: Vec<E>,
     /// Time since dawn above rank, in the order of scheduling until it is sorted, then soonest first.
-    keys: Vec<u64>,
+    pub(super) keys: Vec<u64>,
     /// How many of the keys were taken.
-    taken: usize,
+    pub(super) taken: usize,
     order: Order,
 }
 
@@ -114,14 +114,26 @@ impl<E: Copy + AtNode> Turn<E> {
     /// The event that `key` names, and its time.
     #[inline]
     fn named(&self, key: u64, chunks: &[Chunk<E>]) -> (SimTime, E) {
+        if rank(key) < FIRST_LATE {
+            return self.named_before(key, chunks);
+        }
+        let event = self.late[(rank(key) - FIRST_LATE) as usize];
+        (self.time(key), event.with_node(self.node))
+    }
+
+    /// When what `key` names happens: within the turn, so that nothing overflows.
+    #[inline(always)]
+    fn time(&self, key: u64) -> SimTime {
+        SimTime::from_picos(self.dawn.as_picos() + (key >> 32))
+    }
+
+    /// The same for an event that was scheduled before the turn.
+    #[inline(always)]
+    pub(super) fn named_before(&self, key: u64, chunks: &[Chunk<E>]) -> (SimTime, E) {
         let rank = rank(key);
-        let event = if rank < FIRST_LATE {
-            let Chunk(events) = &chunks[self.chunks[(rank / CHUNK) as usize] as usize];
-            events[(rank % CHUNK) as usize]
-        } else {
-            self.late[(rank - FIRST_LATE) as usize]
-        };
-        (self.dawn + SimSpan::from_picos(key >> 32), event.with_node(self.node))
+        let Chunk(events) = &chunks[self.chunks[(rank / CHUNK) as usize] as usize];
+        let event = events[(rank % CHUNK) as usize];
+        (self.time(key), event.with_node(self.node))
     }
 }
 

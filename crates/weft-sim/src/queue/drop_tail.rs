@@ -22,4 +22,8 @@ impl QueueDiscipline for Discipline {
     fn admit(&self, backlog: SimSpan, packet: SimSpan, _rng: &mut Rng) -> Admission {
         if backlog + packet > self.limit { Admission::Refuse } else { Admission::Accept }
     }
+
+    fn accepts_up_to(&self) -> SimSpan {
+        self.limit
+    }
 }

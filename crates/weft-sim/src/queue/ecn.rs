@@ -39,4 +39,8 @@ impl QueueDiscipline for Discipline {
             Admission::Accept
         }
     }
+
+    fn accepts_up_to(&self) -> SimSpan {
+        self.thresholds.ecn_min.min(self.thresholds.limit)
+    }
 }

@@ -30,6 +30,9 @@ pub enum Admission {
 pub trait QueueDiscipline {
     /// What becomes of a packet that needs `packet` to be sent and finds `backlog` before it.
     fn admit(&self, backlog: SimSpan, packet: SimSpan, rng: &mut Rng) -> Admission;
+
+    /// A packet that makes the queue no longer than this is accepted.
+    fn accepts_up_to(&self) -> SimSpan;
 }
 
 /// How a switch port queues.
@@ -86,6 +89,10 @@ macro_rules! queue_disciplines {
             #[inline]
             fn admit(&self, backlog: SimSpan, packet: SimSpan, rng: &mut Rng) -> Admission {
                 match self { $(Self::$kind(queue) => queue.admit(backlog, packet, rng)),+ }
+            }
+
+            fn accepts_up_to(&self) -> SimSpan {
+                match self { $(Self::$kind(queue) => queue.accepts_up_to()),+ }
             }
         }
     };

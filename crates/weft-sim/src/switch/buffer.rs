@@ -70,6 +70,23 @@ pub struct Request {
     pub size: u16,
 }
 
+/// The buffer of one switch, as far as the bound tells: [`SharedBuffers::room`].
+#[derive(Debug)]
+pub struct Room<'a> {
+    share: Share,
+    bound: &'a mut u64,
+}
+
+impl Room<'_> {
+    /// Counts a packet that fits whatever the other ports hold; false where that must be looked at.
+    #[inline(always)] // Every hop of a simulation.
+    pub fn take(&mut self, size: u16) -> bool {
+        let fits = self.share.allows(*self.bound, *self.bound, size);
+        *self.bound += if fits { u64::from(size) } else { 0 };
+        fits
+    }
+}
+
 impl SharedBuffers {
     /// Empty buffers for every switch of `topology`.
     pub fn new(config: &BufferConfig, topology: &Topology) -> Self {
@@ -88,12 +105,14 @@ impl SharedBuffers {
         links: &[Link],
         classes: &[LinkClass],
     ) -> bool {
-        let bound = &mut self.bound[request.switch];
-        if self.share.allows(*bound, *bound, request.size) {
-            *bound += u64::from(request.size);
-            return true;
-        }
-        self.admit_exactly(request, topology, links, classes)
+        self.room(request.switch).take(request.size)
+            || self.admit_exactly(request, topology, links, classes)
+    }
+
+    /// What one switch has.
+    #[inline]
+    pub fn room(&mut self, switch: usize) -> Room<'_> {
+        Room { share: self.share, bound: &mut self.bound[switch] }
     }
 
     #[cold]

@@ -3,7 +3,7 @@
 //! The packet was hashed once, at its host; here each switch only adds its salt (see
 //! [`FabricHash`]). Linux's hash is not affine and is computed in full at every hop.
 
-use weft_topo::hash::{FabricHash, SwitchSalt};
+use weft_topo::hash::{Choice, FabricHash, SwitchSalt};
 use weft_topo::{LinkId, Topology};
 use weft_units::Seed;
 
@@ -27,6 +27,12 @@ impl Forwarding {
         };
         let salts = (0..).zip(topology.switch_ids()).map(salt).collect();
         Self { hash, salts }
+    }
+
+    /// How a switch chooses, where it needs nothing of a packet but its hash.
+    #[inline]
+    pub(crate) fn choice(&self, switch: usize) -> Option<Choice> {
+        self.hash.choice(self.salts[switch])
     }
 
     /// Which of `count` equal entries the packet's flow has at this switch.

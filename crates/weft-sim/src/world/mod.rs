@@ -314,7 +314,7 @@ impl World {
     fn serve(&mut self, node: NodeId) {
         if node.index() >= self.network.hosts.len() {
             return match self.network.only_forwards {
-                true => self.network.serve_switch(),
+                true => self.network.serve_switch(node),
                 false => self.network.serve_busy_switch(),
             };
         }
@@ -364,13 +364,12 @@ impl World {
 }
 
 impl Network {
-    /// The simulator's inner loop.
-    #[inline(never)]
-    fn serve_switch(&mut self) {
-        while let Some((at, hop)) = self.events.pop_arrival() {
-            self.events_handled += 1;
-            self.fabric.forward(at, hop, &mut self.events);
-        }
+    /// A switch that only forwards has its turn.
+    fn serve_switch(&mut self, switch: NodeId) {
+        let arrivals = self.events.take_turn();
+        self.events_handled += arrivals.len() as u64;
+        self.fabric.forward_all(switch, &arrivals, &mut self.events);
+        self.events.end_turn(arrivals);
     }
 
     /// The same for switches that do more than send on what arrives.

@@ -39,6 +39,24 @@ pub struct SwitchSalt {
     rotate: u32,
 }
 
+/// How one switch chooses where the hash is affine: [`FabricHash::choice`].
+#[derive(Clone, Copy, Debug)]
+pub struct Choice {
+    salt: SwitchSalt,
+    width: u32,
+}
+
+impl Choice {
+    /// Which of `count` equal-cost links a packet with this base takes.
+    ///
+    /// # Panics
+    /// If `count` is zero.
+    #[inline(always)] // Every hop of a simulation.
+    pub fn of(&self, base: u32, count: usize) -> usize {
+        modulo(rotate_right(base ^ self.salt.value, self.salt.rotate, self.width), count)
+    }
+}
+
 impl FabricHash {
     /// Prepares `algorithm`: 13 KiB of tables for an affine one.
     pub fn new(algorithm: HashAlgorithm) -> Self {
@@ -79,6 +97,16 @@ impl FabricHash {
         }
     }
 
+    /// What a switch with this salt does to every packet's base; `None` where that is not enough, as the
+    /// hash is not affine.
+    #[inline]
+    pub fn choice(&self, salt: SwitchSalt) -> Option<Choice> {
+        match self.kind {
+            Kind::Affine { width, .. } => Some(Choice { salt, width }),
+            Kind::Linux(_) => None,
+        }
+    }
+
     /// The number from which the switch makes its choice: what
     /// [`SwitchHash::value`](super::SwitchHash::value) gives. Arguments as for
     /// [`select`](Self::select).
@@ -105,9 +133,7 @@ impl FabricHash {
         count: usize,
     ) -> usize {
         match &self.kind {
-            Kind::Affine { width, .. } => {
-                modulo(rotate_right(base ^ salt.value, salt.rotate, *width), count)
-            }
+            Kind::Affine { width, .. } => Choice { salt, width: *width }.of(base, count),
             Kind::Linux(policy) => {
                 linux::select(linux::multipath_hash(*policy, salt.value, &tuple()), count)
             }

@@ -17,7 +17,7 @@ pub mod xor;
 mod fabric;
 mod registry;
 
-pub use fabric::{FabricHash, SwitchSalt};
+pub use fabric::{Choice, FabricHash, SwitchSalt};
 pub use registry::{HashAlgorithm, UnknownHash};
 
 /// What a switch hashes: IPv4 addresses, ports and protocol, in the host's integers.
