@@ -13,6 +13,7 @@ use std::process::{Command, ExitCode};
 use weft_sim::bench::{peak_resident_bytes, process_cpu_nanos};
 use weft_sim::fabric::FabricConfig;
 use weft_sim::measure::Distribution;
+use weft_sim::memory::prefer_huge_pages;
 use weft_sim::port::{Kind, PortConfig};
 use weft_sim::scenario::SourcePorts;
 use weft_sim::workload::{Flows, read_flow_list};
@@ -72,6 +73,7 @@ fn run(hosts: u32, tiers: u32, gbps: u64, kind: Kind) {
     let matrix = Path::new(env!("CARGO_MANIFEST_DIR")).join(matrix);
     let flows = read_flow_list(&matrix, hosts).expect("the matrix is in the repository");
     let started = process_cpu_nanos();
+    prefer_huge_pages();
     let rate = BitRate::gbps(gbps).expect("not zero");
     let topology = FatTree { hosts, tiers, rate, ..FatTree::default() }.build().expect("valid");
     let transport = TransportConfig { line_rate: rate, ..TransportConfig::stellar() };

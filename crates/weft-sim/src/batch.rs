@@ -45,17 +45,26 @@ pub fn run_each<T: Send>(
 }
 
 /// Calls `work` with every index below `count`, on up to `workers` threads, and gives the results
-/// in order of index.
+/// in order of index. What one worker can do is done on the caller's thread, whose memory may be better
+/// ([`prefer_huge_pages`](crate::memory::prefer_huge_pages)).
 pub(crate) fn for_each_index<T: Send>(
     count: usize,
     workers: usize,
     progress: impl Fn(usize) + Sync,
     work: impl Fn(usize) -> T + Sync,
 ) -> Vec<T> {
+    if workers.min(count) <= 1 {
+        let finish = |index| {
+            let result = work(index);
+            progress(index + 1);
+            result
+        };
+        return (0..count).map(finish).collect();
+    }
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let results: Mutex<Vec<Option<T>>> = Mutex::new((0..count).map(|_| None).collect());
     thread::scope(|scope| {
-        for _ in 0..workers.clamp(1, count.max(1)) {
+        for _ in 0..workers.min(count) {
             scope.spawn(|| {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);

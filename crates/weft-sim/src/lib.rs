@@ -29,7 +29,7 @@
 //! [`experiment`] varies scenarios and holds them to a paper's claims, [`swarm`] draws worlds at
 //! random. It knows no insides of the transport, no clock
 //! and no thread but those of [`batch`], which runs whole simulations side by side.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod batch;
@@ -46,6 +46,7 @@ pub mod freight;
 pub mod host;
 pub mod link;
 pub mod measure;
+pub mod memory;
 pub mod messenger;
 pub mod nic;
 pub mod packet;

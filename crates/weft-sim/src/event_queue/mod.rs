@@ -31,10 +31,10 @@ mod turn;
 use turn::Turn;
 
 /// Lists in the calendar, about: days times nodes.
-const LISTS: usize = 1 << 22;
+const LISTS: usize = 1 << 20;
 /// Days in the calendar; powers of two.
 const FEWEST_DAYS: usize = 64;
-const MOST_DAYS: usize = 2048;
+const MOST_DAYS: usize = 512;
 /// Events in a chunk: three cache lines.
 const CHUNK: u32 = 8;
 /// Chunks of a list that are fetched early, so that a switch with more does not fill the cache.

@@ -8,6 +8,7 @@ use serde_json::json;
 use weft_report::Unit;
 use weft_sim::batch::Job;
 use weft_sim::capture::Capture;
+use weft_sim::memory::prefer_huge_pages;
 use weft_sim::{Report, Scenario, run_all};
 use weft_units::Seed;
 
@@ -46,6 +47,7 @@ pub(super) fn run(arguments: &RunArgs, output: Output) -> Result<()> {
     // Distributions and CSV need every flow.
     scenario.measure.flows |= arguments.csv || arguments.html.is_some();
     let expanded = scenario.expanded()?;
+    prefer_huge_pages();
     let began = Instant::now();
     let reports = match &arguments.capture {
         Some(file) => vec![run_captured(&scenario, arguments, file)?],
