@@ -68,6 +68,8 @@ pub struct LinkClass {
     pub discipline: Option<Discipline>,
     /// A packet that makes the queue no longer than this is accepted without asking the discipline.
     pub accepts_up_to: SimSpan,
+    /// The same in bytes.
+    pub accepts_bytes: u64,
 }
 
 impl LinkClass {
@@ -75,7 +77,8 @@ impl LinkClass {
     pub fn new(rate: BitRate, propagation: Duration, discipline: Option<Discipline>) -> Self {
         let accepts_up_to = discipline.as_ref().map_or(SimSpan::MAX, Discipline::accepts_up_to);
         let (pace, propagation) = (Pace::new(rate), propagation.into());
-        Self { pace, rate, propagation, discipline, accepts_up_to }
+        let accepts_bytes = pace.bytes(accepts_up_to);
+        Self { pace, rate, propagation, discipline, accepts_up_to, accepts_bytes }
     }
 }
 

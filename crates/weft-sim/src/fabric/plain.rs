@@ -53,7 +53,8 @@ impl Fabric {
             let class = &classes[usize::from(state.class)];
             let is_plain = state.condition == Condition::Healthy && !state.busy_until.is_remote();
             let queue = state.busy_until.since_either(now) + class.pace.serialisation(hop.size());
-            if !is_plain || queue > class.accepts_up_to || !room.take(hop.size()) {
+            let is_short = queue <= class.accepts_up_to;
+            if !is_plain || !is_short || !room.take(class.accepts_bytes, hop.size()) {
                 return Some((now, hop));
             }
             let departure = state.accept_queue(now, queue, hop.size());

@@ -78,10 +78,11 @@ pub struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// Counts a packet that fits whatever the other ports hold; false where that must be looked at.
+    /// Counts a packet that surely fits behind at most `queued` bytes of its port; false where more must be
+    /// looked at.
     #[inline(always)] // Every hop of a simulation.
-    pub fn take(&mut self, size: u16) -> bool {
-        let fits = self.share.allows(*self.bound, *self.bound, size);
+    pub fn take(&mut self, queued: u64, size: u16) -> bool {
+        let fits = self.share.allows(*self.bound, queued.min(*self.bound), size);
         *self.bound += if fits { u64::from(size) } else { 0 };
         fits
     }
@@ -105,7 +106,7 @@ impl SharedBuffers {
         links: &[Link],
         classes: &[LinkClass],
     ) -> bool {
-        self.room(request.switch).take(request.size)
+        self.room(request.switch).take(u64::MAX, request.size)
             || self.admit_exactly(request, topology, links, classes)
     }
 
@@ -172,10 +173,14 @@ mod tests {
             let (port, size) = (ports[rng.index(6)], 64 + u16::try_from(rng.below(4000)).unwrap());
             let used: u64 = ports.iter().map(|&p| queued(p, &links, &classes, now)).sum();
             let free = 100_000 - used.min(100_000);
-            let after = queued(port, &links, &classes, now) + u64::from(size);
+            let own = queued(port, &links, &classes, now);
+            let after = own + u64::from(size);
             let exact = u64::from(size) <= free && after <= free / 2;
             let request = Request { now, switch: 0, link: port, size };
-            let got = buffers.admit(&request, &topology, &links, &classes);
+            // Whoever knows a longest queue of the port is told the same, where he is told.
+            let at_most = own + rng.below(20_000);
+            let told = packet % 2 == 0 && buffers.room(0).take(at_most, size);
+            let got = told || buffers.admit(&request, &topology, &links, &classes);
             assert_eq!(got, exact, "packet {packet}");
             if got {
                 links[port.index()].accept(now, classes[0].pace.serialisation(size), size);
