@@ -70,18 +70,17 @@ impl World {
         let mut handled = 0;
         while self.events.begin(SimTime::FAR_FUTURE) {
             while let Some(node) = self.events.next_node() {
-                handled += if node.0 < hosts { self.serve_host() } else { self.serve_switch() };
+                handled += if node.0 < hosts { self.serve_host() } else { self.serve_switch(node) };
             }
         }
         handled
     }
 
-    fn serve_switch(&mut self) -> u64 {
-        let mut handled = 0;
-        while let Some((now, hop)) = self.events.pop_arrival() {
-            self.fabric.forward(now, hop, &mut self.events);
-            handled += 1;
-        }
+    fn serve_switch(&mut self, switch: NodeId) -> u64 {
+        let arrivals = self.events.take_turn();
+        self.fabric.forward_all(switch, &arrivals, &mut self.events);
+        let handled = arrivals.len() as u64;
+        self.events.end_turn(arrivals);
         handled
     }
 

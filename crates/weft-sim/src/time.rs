@@ -156,4 +156,16 @@ mod tests {
         assert_eq!(SimTime::serving(Instant::FAR_FUTURE), SimTime::FAR_FUTURE);
         assert_eq!(SimTime::FAR_FUTURE + SimSpan::from_picos(1), SimTime::FAR_FUTURE);
     }
+
+    #[test]
+    fn spans_between_times_that_are_not_remote_are_the_same_without_a_branch() {
+        let latest = SimTime::from_picos(u64::MAX >> 1);
+        let times = [0, 1, 999, 1_000_000_007, 1 << 62].map(SimTime::from_picos);
+        for a in times.into_iter().chain([latest]) {
+            for b in times.into_iter().chain([latest]) {
+                assert_eq!(a.since_either(b), a.since(b), "{a:?} {b:?}");
+            }
+        }
+        assert!(!latest.is_remote() && SimTime::FAR_FUTURE.is_remote());
+    }
 }

@@ -65,3 +65,108 @@ impl Fabric {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use weft_topo::build::LeafSpine;
+    use weft_units::{ByteCount, Seed};
+
+    use super::*;
+    use crate::fabric::FabricConfig;
+    use crate::packet::Parcel;
+    use crate::queue::QueueConfig;
+    use crate::switch::buffer::BufferConfig;
+    use crate::switch::{ForwardingConfig, Kind};
+    use crate::time::SimSpan;
+
+    /// A fabric in which little is too much, and its events.
+    fn fabric(forwarding: Kind) -> (Fabric, Events) {
+        let topology = LeafSpine::default().build().unwrap();
+        let (ecn_min, ecn_max) = (ByteCount(6_000), ByteCount(30_000));
+        let config = FabricConfig {
+            queue: QueueConfig { limit: ByteCount(50_000), ecn_min, ecn_max, ..Default::default() },
+            buffer: BufferConfig { size: ByteCount(200_000), alpha: 1.0 },
+            forwarding: ForwardingConfig { kind: forwarding, ..Default::default() },
+            ..Default::default()
+        };
+        let nodes = (topology.hosts() + topology.switches()) as usize;
+        let fabric = Fabric::new(topology, &config, Seed(1)).unwrap();
+        let events = Events::new(fabric.lookahead(), vec![0; nodes]);
+        (fabric, events)
+    }
+
+    /// A round has a millisecond.
+    fn beginning(round: u64) -> SimTime {
+        SimTime::from_picos(round * 1_000_000_000)
+    }
+
+    /// Four packets a host leave in the first moments of a round, most of them for few hosts.
+    fn inject(fabric: &mut Fabric, events: &mut Events, round: u64) {
+        let mut rng = Seed(round).rng();
+        for packet in 0..4 * fabric.hosts {
+            let source = NodeId(packet % fabric.hosts);
+            let among = if rng.chance(1, 2) { 8 } else { fabric.hosts.into() };
+            let destination = NodeId(u32::try_from(rng.below(among)).unwrap());
+            let size = u16::try_from(64 + rng.below(4_000)).unwrap();
+            let parcel = fabric.parcels.insert(Parcel::default());
+            let hop = Hop::new(parcel, source, destination, rng.next_u32(), size);
+            let (up, at) = (
+                fabric.topology.ports(source)[0],
+                beginning(round) + SimSpan::from_picos(rng.below(99)),
+            );
+            let hop = hop.on(up, fabric.topology.link(up).to, 0);
+            events.schedule(at, crate::event::Event::Arrive(hop));
+        }
+    }
+
+    /// Serves a round; the packets that reach hosts, and what the fabric has counted.
+    fn serve(
+        fabric: &mut Fabric,
+        events: &mut Events,
+        round: u64,
+        mut switch: impl FnMut(&mut Fabric, NodeId, &mut Events),
+    ) -> String {
+        let mut arrived = Vec::new();
+        while events.begin(beginning(round + 1)) {
+            while let Some(node) = events.next_node() {
+                if node.0 < fabric.hosts {
+                    arrived.extend(std::iter::from_fn(|| events.pop_arrival()));
+                } else {
+                    switch(fabric, node, events);
+                }
+            }
+        }
+        let Fabric { counters, links, tallies, hops, .. } = fabric;
+        format!("{arrived:?} {counters:?} {links:?} {tallies:?} {hops}")
+    }
+
+    #[test]
+    fn a_turn_ends_as_if_each_packet_had_been_forwarded_alone() {
+        for kind in [Kind::Ecmp, Kind::Random] {
+            let (mut fast, mut fast_events) = fabric(kind);
+            let (mut slow, mut slow_events) = fabric(kind);
+            for round in 0..10 {
+                if round == 5 {
+                    let up = fast.topology.ports(NodeId(fast.hosts))[20];
+                    fast.take_down(SimTime::EPOCH, up);
+                    slow.take_down(SimTime::EPOCH, up);
+                }
+                inject(&mut fast, &mut fast_events, round);
+                inject(&mut slow, &mut slow_events, round);
+                let together = serve(&mut fast, &mut fast_events, round, |fabric, node, events| {
+                    let arrivals = events.take_turn();
+                    fabric.forward_all(node, &arrivals, events);
+                    events.end_turn(arrivals);
+                });
+                let alone = serve(&mut slow, &mut slow_events, round, |fabric, _, events| {
+                    while let Some((now, hop)) = events.pop_arrival() {
+                        fabric.forward(now, hop, events);
+                    }
+                });
+                assert_eq!(together, alone, "{kind:?}, round {round}");
+            }
+            assert!(slow.counters.marked > 0 && slow.counters.lost[0] > 0, "nothing was too much");
+            assert!(slow.counters.lost[2] > 0, "nothing was down: {:?}", slow.counters);
+        }
+    }
+}
