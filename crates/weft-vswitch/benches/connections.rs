@@ -8,6 +8,8 @@
 
 #[path = "common/many_ports.rs"]
 mod many_ports;
+#[path = "common/name.rs"]
+mod name;
 #[path = "common/packet.rs"]
 mod packet;
 
@@ -40,7 +42,7 @@ fn print(what: &str, bytes: usize, ends: usize) {
 fn main() {
     let mut numbers = std::env::args().skip(1).filter_map(|word| word.parse::<usize>().ok());
     let (ports, threads) = (numbers.next().unwrap_or(60), numbers.next().unwrap_or(1));
-    let trial = trial("conns", ports, u8::try_from(threads).expect("at most 64 threads"));
+    let trial = trial(&name::own(), ports, u8::try_from(threads).expect("at most 64 threads"));
     let (pairs, mut tenants) = (ports * ports, Tenants::new(&trial, ports));
     println!(
         "{pairs} pairs, {ports} ports a host, {threads} threads a host, both hosts in this process"

@@ -34,17 +34,19 @@ const CASES: [Case; 7] = [
     Case { name: "Weft, no TSO", way: Way::Weft, segments: false, sealed: false },
 ];
 
+/// A fabric for a case; daemons read the secret as they start.
 fn site(case: &Case) -> Site {
-    let file = std::env::temp_dir().join("weft-bench-secret");
+    let file = std::env::temp_dir().join(common::name::own());
     fs::write(&file, "5a".repeat(32)).expect("room for a secret");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("an own file");
     let site = Site::changed(case.way, 4, |config| {
         config.lab.offloads = true;
         if case.sealed {
             let cipher = "aes-128-gcm".into();
-            config.host.seal = Some(SealOptions { secret: file, number: 0, cipher });
+            config.host.seal = Some(SealOptions { secret: file.clone(), number: 0, cipher });
         }
     });
+    fs::remove_file(&file).expect("written just now");
     if !case.segments {
         let off = ["-K", "eth0", "tso", "off", "gso", "off"];
         (0..2).for_each(|end| drop(site.output(end, "ethtool", &off)));

@@ -7,6 +7,7 @@
 mod common;
 
 use std::fs;
+use std::path::Path;
 
 use common::{Site, Way};
 
@@ -34,10 +35,9 @@ fn parse(report: &str) -> Row {
     }
 }
 
-/// The configuration of an nginx that leaves the machine's own alone.
-fn configure() -> String {
-    let folder = std::env::temp_dir().join("weft-bench-nginx");
-    fs::create_dir_all(&folder).expect("a folder for nginx");
+/// The configuration of an nginx that leaves the machine's own alone, in a folder of its own.
+fn configure(folder: &Path) -> String {
+    fs::create_dir_all(folder).expect("a folder for nginx");
     fs::write(folder.join("page"), [b'x'; 64]).expect("a page");
     let at = folder.display();
     let text = format!(
@@ -59,7 +59,8 @@ fn main() {
     let losses = if losses.is_empty() { vec!["0%", "0.5%", "1%", "2%"] } else { losses };
     let wanted: Vec<&str> =
         arguments.iter().skip(1).map(String::as_str).filter(|word| !word.ends_with('%')).collect();
-    let file = configure();
+    let folder = std::env::temp_dir().join(common::name::own());
+    let file = configure(&folder);
     println!("ab, 50 at a time, {requests} requests, a connection each; milliseconds");
     println!(
         "{:5} {:15} {:>9} {:>8} {:>8} {:>8} {:>7}",
@@ -87,4 +88,5 @@ fn main() {
             );
         }
     }
+    fs::remove_dir_all(&folder).expect("made at the beginning");
 }

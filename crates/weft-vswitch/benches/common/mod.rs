@@ -3,6 +3,7 @@
 
 pub(crate) mod bulk;
 pub(crate) mod machine;
+pub(crate) mod name;
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -85,7 +86,7 @@ impl Site {
 
     /// A fabric of which something is different.
     pub(crate) fn changed(way: Way, spines: usize, change: impl FnOnce(&mut TrialConfig)) -> Self {
-        let mut config = TrialConfig::named("bench");
+        let mut config = TrialConfig::named(name::own());
         config.lab = LabSpec { spines, ..config.lab };
         config.tenants = if way.has_daemon() { vec![TENANT.into()] } else { vec![] };
         config.network.reliable = way != Way::Vanilla;
