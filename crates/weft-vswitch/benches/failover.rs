@@ -1,7 +1,7 @@
 //! A path dies under tenants' traffic (BIFROST, figure 16): one long TCP stream and Redis, over two paths
 //! and four. Needs root, redis-server and redis-benchmark.
 //!
-//! `cargo bench -p weft-vswitch --bench failover -- [seconds of the lossy path] [dies|flaps|loses|redis ...]`
+//! `cargo bench -p weft-vswitch --bench failover -- [seconds of the lossy path] [dies|flaps|loses|redis ...] [way ...]`
 #![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
 
 mod common;
@@ -13,7 +13,9 @@ use common::bulk::{Arrivals, Bulk};
 use common::{Site, Way};
 use weft_lab::{Direction, Impairment};
 
-const WAYS: [Way; 4] = [Way::Tcp("cubic"), Way::Vanilla, Way::Probing, Way::Weft];
+const WAYS: [Way; 5] = [Way::Tcp("cubic"), Way::Vanilla, Way::Probing, Way::Weft, Way::Swift];
+
+const PARTS: [&str; 4] = ["dies", "flaps", "loses", "redis"];
 
 /// Links as fast as the machine can always keep up with, so that what is missing is missing for the
 /// network's sake.
@@ -144,9 +146,11 @@ fn main() {
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let seconds = arguments.iter().find_map(|word| word.parse().ok()).unwrap_or(40);
-    let parts: Vec<&str> =
-        arguments.iter().map(String::as_str).filter(|word| word.parse::<u64>().is_err()).collect();
+    let words = arguments.iter().map(String::as_str).filter(|word| word.parse::<u64>().is_err());
+    let (parts, names): (Vec<&str>, Vec<&str>) = words.partition(|word| PARTS.contains(word));
     let wanted = |part: &str| parts.is_empty() || parts.contains(&part);
+    let named = |way: &Way| names.is_empty() || names.iter().any(|part| way.name() == *part);
+    let ways: Vec<Way> = WAYS.into_iter().filter(named).collect();
     println!(
         "one TCP stream, links of {RATE}; Mb/s; the longest time in which nothing arrived, ms"
     );
@@ -155,7 +159,7 @@ fn main() {
         "what", "paths", "way", "before", "then", "kept", "after", "gap"
     );
     for spines in [2, 4] {
-        for way in WAYS {
+        for &way in &ways {
             if wanted("dies") {
                 dies(way, spines);
             }
@@ -176,7 +180,7 @@ fn main() {
             "paths", "way", "req/s", "p99", "most", "errors"
         );
         for spines in [2, 4] {
-            WAYS.into_iter().for_each(|way| redis(way, spines));
+            ways.iter().for_each(|&way| redis(way, spines));
         }
     }
 }
