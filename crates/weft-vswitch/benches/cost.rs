@@ -24,11 +24,12 @@ struct Case {
     sealed: bool,
 }
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 8] = [
     Case { name: "no overlay", way: Way::Tcp("cubic"), segments: true, sealed: false },
     Case { name: "kernel VXLAN", way: Way::Kernel, segments: true, sealed: false },
     Case { name: "plain forwarder", way: Way::Vanilla, segments: true, sealed: false },
     Case { name: "Weft", way: Way::Weft, segments: true, sealed: false },
+    Case { name: "Weft with Swift", way: Way::Swift, segments: true, sealed: false },
     Case { name: "Weft, sealed", way: Way::Weft, segments: true, sealed: true },
     Case { name: "kernel, no TSO", way: Way::Kernel, segments: false, sealed: false },
     Case { name: "Weft, no TSO", way: Way::Weft, segments: false, sealed: false },

@@ -5,13 +5,22 @@
 //! `cargo bench -p weft-vswitch --bench redis -- [requests] [rounds, as 3x] [clients, as 200c] [short] [loss ...] [way ...]`
 //!
 //! With `short` each request has a connection of its own (figure E8).
+//!
+//! `... -- trace [requests] [loss] [way]` says where requests spend their time: all, and the slowest.
 #![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
 
 mod common;
 
 use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
 
-use common::{Site, Way};
+use common::trace::Trace;
+use common::{Server, Site, Way, machine};
+use weft_agent::udp::CaptureConfig;
+
+/// Where the server listens.
+const PORT: u16 = 6379;
 
 /// What redis-benchmark said of one test.
 #[derive(Clone, Copy)]
@@ -75,6 +84,38 @@ impl Load {
     }
 }
 
+fn serve(site: &Site) -> Server {
+    let options =
+        ["--save", "", "--appendonly", "no", "--bind", "0.0.0.0", "--protected-mode", "no"];
+    site.serve("redis-server", &options, PORT)
+}
+
+/// Runs this program again with its sockets captured, which the environment asks for.
+fn trace_in_child() {
+    let file = std::env::temp_dir().join(format!("{}.sockets", common::name::own()));
+    let own = std::env::current_exe().expect("a program that runs");
+    let mut child = Command::new(own);
+    child.args(std::env::args().skip(1)).env(CaptureConfig::FILE, file);
+    // Headers of both networks and of the segment.
+    child.env(CaptureConfig::SNAP, "192");
+    assert!(child.status().expect("it can be started").success());
+}
+
+/// Where the time goes.
+fn trace(load: &Load, test: &str, loss: &str, way: Way) {
+    let Some(CaptureConfig { file, .. }) = CaptureConfig::from_environment() else {
+        return trace_in_child();
+    };
+    let [short, long] = machine::pauses(Duration::from_secs(8), [1, 4].map(Duration::from_millis));
+    println!("before: {short:.2} % of the time in pauses of over 1 ms, {long:.2} % over 4 ms");
+    let mut site = Site::new(way, 4);
+    let _server = serve(&site);
+    site.lose(loss);
+    let trace = Trace::begin(&site, file, PORT);
+    print(loss, test, way, &load.measure(&site, test));
+    trace.end(&site);
+}
+
 /// The middle of each column.
 fn median(rows: &[Row]) -> Row {
     let middle = |column: fn(&Row) -> f64| {
@@ -120,12 +161,18 @@ fn main() {
         arguments.iter().map(String::as_str).filter(|word| word.ends_with('%')).collect();
     let losses = if losses.is_empty() { vec!["0%", "0.1%", "0.5%", "1%", "2%"] } else { losses };
     let is_count = |word: &str| ["", "x", "c"].iter().any(|unit| counted(word, unit).is_some());
-    let is_name = |word: &&String| !(word.ends_with('%') || is_count(word) || *word == "short");
+    let is_name = |word: &&String| {
+        !(word.ends_with('%') || is_count(word) || ["short", "trace"].contains(&word.as_str()))
+    };
     let wanted: Vec<&String> = arguments.iter().filter(is_name).collect();
     let is_wanted = |way: &Way| {
         wanted.is_empty() || wanted.iter().any(|part| way.name().contains(part.as_str()))
     };
     let ways: Vec<Way> = Way::ALL.iter().copied().filter(is_wanted).collect();
+    if arguments.iter().any(|word| word == "trace") {
+        let way = ways.into_iter().find(|way| way.has_daemon());
+        return trace(&load, "get", losses[0], way.expect("a way of ours"));
+    }
     let Load { requests, clients, short } = load;
     let kind = if short { "clients, a connection each request" } else { "persistent connections" };
     println!("redis-benchmark, {clients} {kind}, {requests} requests of 64 bytes; milliseconds");
@@ -137,9 +184,7 @@ fn main() {
     for _ in 0..rounds {
         for (index, &way) in ways.iter().enumerate() {
             let mut site = Site::new(way, 4);
-            let server =
-                ["--save", "", "--appendonly", "no", "--bind", "0.0.0.0", "--protected-mode", "no"];
-            let _server = site.serve("redis-server", &server, 6379);
+            let _server = serve(&site);
             for (at, &loss) in losses.iter().enumerate() {
                 site.lose(loss);
                 for test in ["get", "set"] {

@@ -1,6 +1,7 @@
 //! What the machine spent, and what the kernel of a namespace counted.
 
-use std::fs;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 /// Seconds that all processors were busy since the machine started.
 pub(crate) fn busy_seconds() -> f64 {
@@ -22,4 +23,29 @@ pub(crate) fn retransmitted(namespace: &str) -> u64 {
     let values = rows.next().expect("its values").split_whitespace();
     let found = names.zip(values).find(|(name, _)| *name == "RetransSegs").expect("counted");
     found.1.parse().expect("a number")
+}
+
+/// Shares of the time, in percent, that programs which only read the clock, one a processor, spend in pauses longer
+/// than each of `longer`: what the machine takes from everybody, whatever they do.
+pub(crate) fn pauses<const N: usize>(span: Duration, longer: [Duration; N]) -> [f64; N] {
+    let processors = thread::available_parallelism().expect("Linux").get();
+    let watch = move || {
+        let (began, mut last, mut lost) = (Instant::now(), Instant::now(), [Duration::ZERO; N]);
+        while last.duration_since(began) < span {
+            let pause = last.elapsed();
+            last += pause;
+            for (lost, longer) in lost.iter_mut().zip(longer) {
+                *lost += if pause > longer { pause } else { Duration::ZERO };
+            }
+        }
+        lost
+    };
+    let watching: Vec<_> = (0..processors).map(|_| thread::spawn(watch)).collect();
+    let mut shares = [0.0; N];
+    for thread in watching {
+        for (share, lost) in shares.iter_mut().zip(thread.join().expect("it does not panic")) {
+            *share += lost.as_secs_f64() * 100.0 / span.as_secs_f64() / processors as f64;
+        }
+    }
+    shares
 }

@@ -2,8 +2,10 @@
 #![allow(dead_code, reason = "each benchmark uses its part")]
 
 pub(crate) mod bulk;
+pub(crate) mod capture;
 pub(crate) mod machine;
 pub(crate) mod name;
+pub(crate) mod trace;
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -27,6 +29,10 @@ pub(crate) enum Way {
     Weft,
     /// The same with the paper's congestion control (BIFROST, figure F11).
     Swift,
+    /// Either with the kernel's times of arrival.
+    Stamped,
+    /// Likewise.
+    StampedSwift,
     /// The overlay on one path, which hashes choose: what is lost comes again, on the same path.
     OnePath,
     /// The overlay on one path at a time, the one that probes found best, looked for once a second
@@ -42,8 +48,8 @@ pub(crate) const TENANT: &str = "red";
 impl Way {
     /// Whether its traffic goes through the overlay's daemon.
     pub(crate) const fn has_daemon(self) -> bool {
-        use Way::{OnePath, Probing, Swift, Vanilla, Weft};
-        matches!(self, Vanilla | Weft | Swift | OnePath | Probing)
+        use Way::{OnePath, Probing, Stamped, StampedSwift, Swift, Vanilla, Weft};
+        matches!(self, Vanilla | Weft | Swift | Stamped | StampedSwift | OnePath | Probing)
     }
 
     pub(crate) const ALL: &'static [Self] = &[
@@ -55,6 +61,8 @@ impl Way {
         Self::Vanilla,
         Self::Weft,
         Self::Swift,
+        Self::Stamped,
+        Self::StampedSwift,
     ];
 
     pub(crate) fn name(self) -> String {
@@ -65,6 +73,8 @@ impl Way {
             Self::Vanilla => "plain overlay".into(),
             Self::Weft => "Weft".into(),
             Self::Swift => "Weft with Swift".into(),
+            Self::Stamped => "Weft, stamped".into(),
+            Self::StampedSwift => "Swift, stamped".into(),
             Self::OnePath => "Weft, one path".into(),
             Self::Probing => "Weft, probing".into(),
             Self::Kernel => "kernel VXLAN".into(),
@@ -90,8 +100,9 @@ impl Site {
         config.lab = LabSpec { spines, ..config.lab };
         config.tenants = if way.has_daemon() { vec![TENANT.into()] } else { vec![] };
         config.network.reliable = way != Way::Vanilla;
+        config.host.kernel_timestamps = matches!(way, Way::Stamped | Way::StampedSwift);
         match way {
-            Way::Swift => config.host.congestion = "swift".into(),
+            Way::Swift | Way::StampedSwift => config.host.congestion = "swift".into(),
             Way::OnePath => config.host.policy = "single".into(),
             Way::Probing => config.host.policy = "best-rtt".into(),
             _ => {}

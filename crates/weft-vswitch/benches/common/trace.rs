@@ -1,0 +1,236 @@
+//! Where the requests of a client and the answers to them spend their time, from what passed both tenants' ports and
+//! both hosts' sockets: one clock for all, as both hosts are this machine.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use weft_trace::pcapng::Direction;
+use weft_vswitch::control::{Answer, Request, ask};
+use weft_wire::{Packet, VirtioNetHeader, VxlanHeader, VxlanNext};
+
+use super::capture::{self, Captured};
+use super::{Site, TENANT};
+
+/// The parts of a frame's way through the overlay, and what is between a request and its answer.
+const PARTS: [&str; 9] = [
+    "request waits to be sent",
+    "request is sent again",
+    "request on its way, and read",
+    "request is shown",
+    "server",
+    "answer waits to be sent",
+    "answer is sent again",
+    "answer on its way, and read",
+    "answer is shown",
+];
+
+/// What names a segment that carries data: the client's port, whether it goes to the client, its sequence number.
+type Key = (u16, bool, u32);
+
+/// When a frame was where, nanoseconds; zero for not yet.
+#[derive(Default)]
+struct Journey {
+    /// By the sending host from its tenant.
+    taken: u64,
+    sent: Vec<u64>,
+    /// Read from the receiving host's socket, the first time.
+    arrived: u64,
+    /// To the receiving tenant.
+    shown: u64,
+    /// How often its tenant sent it.
+    by_tenant: u32,
+}
+
+impl Journey {
+    /// The four parts of its way, if it has ended.
+    fn parts(&self) -> Option<[u64; 4]> {
+        let first = *self.sent.first()?;
+        let last = self.sent.iter().copied().take_while(|&sent| sent <= self.arrived).last()?;
+        let [taken, arrived, shown] = [self.taken, self.arrived, self.shown];
+        (taken > 0 && shown >= arrived)
+            .then(|| [first.saturating_sub(taken), last - first, arrived - last, shown - arrived])
+    }
+}
+
+/// A request and its answer: each part of the time from tenant to tenant, nanoseconds.
+struct RoundTrip {
+    parts: [u64; PARTS.len()],
+    /// Packets of either that were sent again.
+    repeats: usize,
+    /// Segments that the tenants sent again themselves.
+    by_tenant: u32,
+}
+
+impl RoundTrip {
+    fn total(&self) -> u64 {
+        self.parts.iter().sum()
+    }
+}
+
+/// Captures that are being written.
+pub(crate) struct Trace {
+    sockets: PathBuf,
+    ports: [PathBuf; 2],
+    service: u16,
+}
+
+impl Trace {
+    /// Begins to capture what passes the ports; the sockets are captured to `sockets` already. `service` is the
+    /// server's TCP port.
+    pub(crate) fn begin(site: &Site, sockets: PathBuf, service: u16) -> Self {
+        let ports = [0, 1].map(|host| sockets.with_extension(format!("port{host}")));
+        for (host, file) in ports.iter().enumerate() {
+            order(site, host, Some(file));
+        }
+        Self { sockets, ports, service }
+    }
+
+    /// Ends it, prints where the time went, and removes the files.
+    pub(crate) fn end(self, site: &Site) {
+        (0..2).for_each(|host| order(site, host, None));
+        let mut journeys = BTreeMap::<Key, Journey>::new();
+        for (host, file) in self.ports.iter().enumerate() {
+            for seen in capture::read(file) {
+                self.at_port(host, &seen, &mut journeys);
+            }
+        }
+        let client = IpAddr::V4(site.trial.lab.fabric().address(0));
+        for seen in capture::read(&self.sockets) {
+            self.at_socket(client, &seen, &mut journeys);
+        }
+        print(&round_trips(journeys));
+        self.ports.iter().chain([&self.sockets]).for_each(|file| {
+            std::fs::remove_file(file).expect("a file of this process");
+        });
+    }
+
+    /// A frame passed the port of a host.
+    fn at_port(&self, host: usize, seen: &Captured, journeys: &mut BTreeMap<Key, Journey>) {
+        let Some(key) = self.key(&seen.bytes) else { return };
+        let to_client = key.1;
+        let journey = journeys.entry(key).or_default();
+        match seen.direction {
+            Direction::Out if to_client == (host == 1) => {
+                journey.by_tenant += 1;
+                first(&mut journey.taken, seen.at_ns);
+            }
+            Direction::In if to_client == (host == 0) => first(&mut journey.shown, seen.at_ns),
+            _ => {}
+        }
+    }
+
+    /// A packet passed the sockets of a host.
+    fn at_socket(&self, client: IpAddr, seen: &Captured, journeys: &mut BTreeMap<Key, Journey>) {
+        let from = seen.bytes.get(12..16).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
+        let Some(key) = seen.bytes.get(28..).and_then(|udp| self.key_inside(udp)) else { return };
+        let from_client = from.is_some_and(|from| IpAddr::from(from) == client);
+        if key.1 == from_client {
+            return;
+        }
+        let journey = journeys.entry(key).or_default();
+        match seen.direction {
+            Direction::Out => journey.sent.push(seen.at_ns),
+            Direction::In => first(&mut journey.arrived, seen.at_ns),
+        }
+    }
+
+    /// The segment in a datagram of the overlay.
+    fn key_inside(&self, datagram: &[u8]) -> Option<Key> {
+        let (vxlan, inside) = VxlanHeader::parse(datagram).ok()?;
+        let frame = match vxlan.next {
+            VxlanNext::Frame => inside,
+            VxlanNext::Weft => {
+                let (Packet::Data(_, Some(message)), payload) = Packet::parse(inside).ok()? else {
+                    return None;
+                };
+                (message.offset == 0).then(|| payload.get(VirtioNetHeader::LEN..)).flatten()?
+            }
+            VxlanNext::Sealed => return None,
+        };
+        self.key(frame)
+    }
+
+    /// The segment in an Ethernet frame, if it is TCP over IPv4 with data, between a client and the server.
+    fn key(&self, frame: &[u8]) -> Option<Key> {
+        let ip = frame.get(14..).filter(|ip| ip.len() >= 40 && ip[0] == 0x45 && ip[9] == 6)?;
+        let short = |at: usize| u16::from_be_bytes([ip[at], ip[at + 1]]);
+        let headers = 20 + u16::from(ip[32] >> 4) * 4;
+        let seq = u32::from_be_bytes([ip[24], ip[25], ip[26], ip[27]]);
+        let (from, to) = (short(20), short(22));
+        let client = if to == self.service { from } else { to };
+        let ours = from == self.service || to == self.service;
+        (ours && short(2) > headers).then_some((client, from == self.service, seq))
+    }
+}
+
+fn first(at: &mut u64, now: u64) {
+    if *at == 0 {
+        *at = now;
+    }
+}
+
+fn order(site: &Site, host: usize, file: Option<&Path>) {
+    let request = Request::Capture { port: TENANT.into(), file: file.map(Into::into) };
+    let answer = ask(&site.trial.control(host), &request).expect("a daemon that runs");
+    assert_eq!(answer, Answer::Done);
+}
+
+/// Pairs requests with their answers: a connection asks again only when it was answered.
+fn round_trips(journeys: BTreeMap<Key, Journey>) -> Vec<RoundTrip> {
+    let mut connections = BTreeMap::<u16, [Vec<Journey>; 2]>::new();
+    for ((port, to_client, _), journey) in journeys {
+        connections.entry(port).or_default()[usize::from(to_client)].push(journey);
+    }
+    let mut all = vec![];
+    for [mut requests, mut answers] in connections.into_values() {
+        requests.sort_by_key(|journey| journey.taken);
+        answers.sort_by_key(|journey| journey.taken);
+        for (request, answer) in requests.iter().zip(&answers) {
+            let (Some(there), Some(back)) = (request.parts(), answer.parts()) else { continue };
+            let server = answer.taken.saturating_sub(request.shown);
+            let mut parts = [0; PARTS.len()];
+            parts[..4].copy_from_slice(&there);
+            parts[4] = server;
+            parts[5..].copy_from_slice(&back);
+            let repeats = request.sent.len() + answer.sent.len() - 2;
+            let by_tenant = request.by_tenant + answer.by_tenant - 2;
+            all.push(RoundTrip { parts, repeats, by_tenant });
+        }
+    }
+    all.sort_by_key(RoundTrip::total);
+    all
+}
+
+/// Means of all, and of the slowest.
+fn print(all: &[RoundTrip]) {
+    println!(
+        "from the client's port and back to it, {} requests, means in us; requests of which packets were sent again",
+        all.len()
+    );
+    let groups = [("all", 1), ("slowest 1 %", 100), ("slowest 0.1 %", 1000)]
+        .map(|(name, part)| (name, &all[all.len() - all.len() / part..]));
+    print!("{:30}", "");
+    groups.iter().for_each(|(name, _)| print!(" {name:>14}"));
+    println!();
+    let row = |what: &str, value: &dyn Fn(&[RoundTrip]) -> f64| {
+        print!("{what:30}");
+        groups.iter().for_each(|(_, group)| print!(" {:14.1}", value(group)));
+        println!();
+    };
+    let mean = |group: &[RoundTrip], of: &dyn Fn(&RoundTrip) -> u64| {
+        group.iter().map(of).sum::<u64>() as f64 / group.len().max(1) as f64 / 1e3
+    };
+    row("requests", &|group| group.len() as f64);
+    row("fastest of them", &|group| group.first().map_or(0.0, |one| one.total() as f64 / 1e3));
+    row("mean", &|group| mean(group, &RoundTrip::total));
+    for (index, part) in PARTS.iter().enumerate() {
+        row(part, &|group| mean(group, &|one| one.parts[index]));
+    }
+    let share = |group: &[RoundTrip], is: &dyn Fn(&RoundTrip) -> bool| {
+        group.iter().filter(|one| is(one)).count() as f64 * 100.0 / group.len().max(1) as f64
+    };
+    row("sent again once, %", &|group| share(group, &|one| one.repeats == 1));
+    row("sent again more often, %", &|group| share(group, &|one| one.repeats > 1));
+    row("sent again by a tenant, %", &|group| share(group, &|one| one.by_tenant > 0));
+}
