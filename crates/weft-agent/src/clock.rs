@@ -23,7 +23,7 @@ impl Clock {
     /// How far the wall clock is ahead of this one, nanoseconds. The kernel stamps packets by the
     /// wall clock; the two drift apart when it is stepped, so this is asked for each batch.
     #[inline]
-    pub(crate) fn wall_clock_lead(self) -> u64 {
+    pub fn wall_clock_lead(self) -> u64 {
         nanos(ClockId::Realtime).wrapping_sub(nanos(ClockId::Monotonic))
     }
 }

@@ -69,6 +69,10 @@ pub struct Host {
     /// what 10 Gb/s carry in 300 us for each pair of interfaces; `swift` is the paper's.
     #[serde(default = "fixed_window")]
     pub congestion: String,
+    /// Whether the kernel is asked when each packet arrived. What a packet then waits for this host's processor counts
+    /// as the host's delay, not as its path's: paths are ranked by what they take, and Swift has a window for each.
+    #[serde(default)]
+    pub kernel_timestamps: bool,
     /// Encryption to all other hosts, which must have the same. None if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<SealOptions>,

@@ -150,7 +150,10 @@ impl Daemon {
 fn workers(config: &Config) -> Result<Vec<(Worker, crate::post::Address)>, OpenError> {
     let (host, transport) = (&config.host, config.host.transport()?);
     let threads = host.threads;
-    let sockets = SocketConfig::new(host.socket(), host.paths * u16::from(threads));
+    let sockets = SocketConfig {
+        kernel_timestamps: host.kernel_timestamps,
+        ..SocketConfig::new(host.socket(), host.paths * u16::from(threads))
+    };
     let sockets = Sockets::open_group(&sockets, threads, &redirect::program(threads))?;
     let boxes = sockets.iter().map(|_| Letterbox::open()).collect::<Result<Vec<_>, _>>();
     let boxes = boxes.map_err(|errno| OpenError::Thread(errno.into()))?;
@@ -171,7 +174,8 @@ fn workers(config: &Config) -> Result<Vec<(Worker, crate::post::Address)>, OpenE
         let post = Post::new(addresses.clone());
         let crowd = Crowd::new().map_err(OpenError::Thread)?;
         let (seat, post) = ((seat, host.paths), (letterbox, post));
-        let worker = Worker::new(seat, crowd, switch, sockets, seals, post);
+        let mut worker = Worker::new(seat, crowd, switch, sockets, seals, post);
+        worker.kernel_timestamps = host.kernel_timestamps;
         workers.push((worker, address));
     }
     Ok(workers)
@@ -185,4 +189,40 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], rustix::io::Errno> {
             rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use weft_units::Instant;
+
+    use super::*;
+
+    /// Whether what arrives at a host that is configured so carries the kernel's time.
+    fn is_stamped(kernel_timestamps: bool) -> bool {
+        let text = format!(
+            "[host]\naddress = '127.0.0.1'\nport = 0\nkernel-timestamps = {kernel_timestamps}\n"
+        );
+        let config: Config = toml::from_str(&text).unwrap();
+        let (mut worker, _) = workers(&config).unwrap().remove(0);
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.send_to(&[0; 7], worker.sockets.local()).unwrap();
+        let mut readable = [PollFd::from_borrowed_fd(worker.sockets.readable(), PollFlags::IN)];
+        let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
+        assert_eq!(poll(&mut readable, Some(&patience)), Ok(1), "it is lost");
+        assert_eq!(worker.sockets.inbox.receive().unwrap(), 1);
+        let (now, lead) = (Clock.now(), Clock.wall_clock_lead());
+        let received_at = worker.sockets.inbox.message(0).received_at(now, lead);
+        assert!(received_at > Instant::EPOCH && received_at <= now);
+        assert_eq!(worker.kernel_timestamps, kernel_timestamps);
+        received_at < now
+    }
+
+    #[test]
+    fn the_kernel_says_when_packets_arrived_where_it_is_asked() {
+        assert!(is_stamped(true));
+        assert!(!is_stamped(false));
+    }
 }

@@ -72,6 +72,8 @@ pub(crate) struct Worker {
     /// Whether it knows everything that it was configured to: until then nothing is taken from the sockets, so that
     /// what comes early is not judged by half of the rules.
     pub(crate) carries: bool,
+    /// Whether its sockets say when the kernel had a packet.
+    pub(crate) kernel_timestamps: bool,
     attended: Instant,
     gave_back: Instant,
     looked_for_strays: Instant,
@@ -102,6 +104,7 @@ impl Worker {
             letterbox,
             post,
             carries: false,
+            kernel_timestamps: false,
             attended: Instant::EPOCH,
             gave_back: Instant::EPOCH,
             looked_for_strays: Instant::EPOCH,
@@ -184,11 +187,12 @@ impl Worker {
     fn take_batch(&mut self) -> usize {
         let Ok(messages) = self.sockets.inbox.receive() else { return 0 };
         let (now, mut datagrams) = (self.clock.now(), 0);
+        let lead = if self.kernel_timestamps { self.clock.wall_clock_lead() } else { 0 };
         for index in 0..messages {
             let received = self.sockets.inbox.message(index);
             let arrival = Arrival {
                 from: received.from,
-                received_at: now,
+                received_at: received.received_at(now, lead),
                 congestion_experienced: received.congestion_experienced,
                 hops: received.hops,
             };
