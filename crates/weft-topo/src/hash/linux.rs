@@ -1,26 +1,29 @@
-//! The multipath hash of Linux (IPv4), bit for bit: `fib_multipath_hash` in `net/ipv4/route.c`,
-//! the flow dissector's key layout, SipHash-2-4, and the hash-threshold choice of a next hop.
+//! The multipath hash of Linux, bit for bit: `fib_multipath_hash` in `net/ipv4/route.c`,
+//! `rt6_multipath_hash` in `net/ipv6/route.c`, the flow dissector's key layout, SipHash-2-4, and the
+//! hash-threshold choice of a next hop, which is the same for both.
 //!
 //! It is exact for a router's transit traffic. Two things the kernel does are not here: policy 1
 //! reuses a hash the packet already carries (so use policy 3 for real sockets), and a router's own
 //! packets prefer a next hop with their source address. A sysctl seed of zero means a secret one:
 //! such a router cannot be computed.
 
-use super::FiveTuple;
+use super::{FiveTuple, FiveTuple6};
 
-/// `net.ipv4.fib_multipath_hash_policy`.
+/// `fib_multipath_hash_policy` of `net.ipv4` or `net.ipv6`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// 0: addresses only.
+    /// 0: addresses only; of IPv6 the flow label and the protocol too.
     Layer3,
     /// 1: addresses, protocol and ports.
     Layer4,
+    /// 2: as 0, of the inner header of a tunnel. Flows here are in none.
+    InnerLayer3,
     /// 3: what `net.ipv4.fib_multipath_hash_fields` selects, hashed once more with the (absent)
     /// inner headers.
     Fields(Fields),
 }
 
-/// `net.ipv4.fib_multipath_hash_fields`, the bits for outer headers.
+/// `fib_multipath_hash_fields` of `net.ipv4` or `net.ipv6`, the bits for outer headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fields(pub u32);
 
@@ -31,6 +34,8 @@ impl Fields {
     pub const DST: u32 = 0x02;
     /// IP protocol.
     pub const PROTOCOL: u32 = 0x04;
+    /// Flow label, of IPv6.
+    pub const FLOW_LABEL: u32 = 0x08;
     /// Source port.
     pub const SRC_PORT: u32 = 0x10;
     /// Destination port.
@@ -61,6 +66,41 @@ pub fn multipath_hash(policy: Policy, seed: u32, tuple: &FiveTuple) -> u32 {
     Keyed::new(policy, seed, tuple.protocol).hash(tuple)
 }
 
+/// [`multipath_hash`] for IPv6.
+pub fn multipath_hash6(policy: Policy, seed: u32, tuple: &FiveTuple6) -> u32 {
+    let all = Fields::FIVE_TUPLE;
+    let labelled = Fields(Fields::SRC | Fields::DST | Fields::PROTOCOL | Fields::FLOW_LABEL);
+    let (fields, twice) = match policy {
+        Policy::Layer3 | Policy::InnerLayer3 => (labelled, false),
+        Policy::Layer4 => (all, false),
+        Policy::Fields(fields) => (fields, true),
+    };
+    let has = |field| fields.0 & field != 0;
+    let if_has = |field, value: u64| if has(field) { value } else { 0 };
+    // The dissector turns the label to a native integer; policy 0 takes it as it stands in the header.
+    let label = tuple.flow_label & 0xf_ffff;
+    let label = if policy == Policy::Layer3 { label.swap_bytes() } else { label };
+    let address = |field, of: core::net::Ipv6Addr| if has(field) { of.octets() } else { [0; 16] };
+    let (a, b) = sorted(address(Fields::SRC, tuple.src), address(Fields::DST, tuple.dst));
+    let (p, q) = sorted(
+        if_has(Fields::SRC_PORT, tuple.src_port.swap_bytes().into()),
+        if_has(Fields::DST_PORT, tuple.dst_port.swap_bytes().into()),
+    );
+    let key = u64::from(seed) << 32 | u64::from(seed);
+    let head = if_has(Fields::PROTOCOL, tuple.protocol.into()) << 16
+        | if_has(Fields::FLOW_LABEL, label.into()) << 32;
+    let before = SipHash::new(key, key).word(head).word(0).word(0).word(p << 32 | q << 48);
+    // The addresses begin in the middle of a word, behind the ICMP key, which is zero.
+    let mut bytes = [0; 40];
+    bytes[4..20].copy_from_slice(&a);
+    bytes[20..36].copy_from_slice(&b);
+    let words = bytes.as_chunks::<8>().0;
+    let hash = words.iter().fold(before, |hash, word| hash.word(u64::from_le_bytes(*word)));
+    #[expect(clippy::cast_possible_truncation, reason = "the kernel keeps the low half")]
+    let hash = (hash.finish(FLOW_KEYS6) as u32).max(1);
+    (if twice { jhash_2words(hash, 0, 0) } else { hash }) >> 1
+}
+
 /// A router's hash for packets of one protocol. What they have in common is hashed already: half of the
 /// words come before addresses and ports.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +115,7 @@ impl Keyed {
     /// The hash of a router with this policy and `seed` for packets of `protocol`.
     pub const fn new(policy: Policy, seed: u32, protocol: u8) -> Self {
         let (fields, twice) = match policy {
-            Policy::Layer3 => (Fields(Fields::SRC | Fields::DST), false),
+            Policy::Layer3 | Policy::InnerLayer3 => (Fields(Fields::SRC | Fields::DST), false),
             Policy::Layer4 => (Fields::FIVE_TUPLE, false),
             Policy::Fields(fields) => (fields, true),
         };
@@ -148,6 +188,8 @@ pub const fn threshold(part: u64, total: u64) -> u64 {
 
 /// Words of the kernel's flow keys that are hashed.
 const FLOW_KEYS: u64 = 6;
+/// The same with IPv6 addresses, each twelve bytes longer.
+const FLOW_KEYS6: u64 = 9;
 
 fn sorted<T: Ord>(a: T, b: T) -> (T, T) {
     if b < a { (b, a) } else { (a, b) }
@@ -273,6 +315,46 @@ mod tests {
             let want = [first_fifty, last_fifty].concat();
             assert_eq!(choices.collect::<String>(), want, "{policy:?} {weights:?}");
         }
+    }
+
+    #[test]
+    fn choices_for_ipv6_are_those_of_a_linux_router() {
+        // `ip -6 route get fd00:9:3::4 from fd00:192::9 iif in0 ipproto udp sport $s dport 4791` for ports 1000
+        // to 1099 on Linux 6.18, seed 424242, policy 1, weights 3, 1 and 2: the index of the next hop.
+        let want = "2012020002110001202102000220212022000100220210202221220001000121\
+                    220100100012210111000221001000200001";
+        let (src, dst) = ("fd00:192::9".parse().unwrap(), "fd00:9:3::4".parse().unwrap());
+        let choices = (1000..1100).map(|src_port| {
+            let (dst_port, protocol, flow_label) = (4791, 17, 0);
+            let tuple = FiveTuple6 { src, dst, flow_label, src_port, dst_port, protocol };
+            let hash = multipath_hash6(Policy::Layer4, 424_242, &tuple);
+            select_weighted(hash, &[3, 1, 2]).unwrap().to_string()
+        });
+        assert_eq!(choices.collect::<String>(), want);
+    }
+
+    /// Where the flow label counts, and that it does only there.
+    #[test]
+    fn flow_labels_count_where_linux_looks_at_them() {
+        let tuple = |flow_label| FiveTuple6 {
+            src: "fd00:1::2".parse().unwrap(),
+            dst: "fd00:2::2".parse().unwrap(),
+            flow_label,
+            src_port: 49_152,
+            dst_port: 4791,
+            protocol: 17,
+        };
+        let hash = |policy, label| multipath_hash6(policy, 7, &tuple(label));
+        let labelled = Policy::Fields(Fields(Fields::FIVE_TUPLE.0 | Fields::FLOW_LABEL));
+        for policy in [Policy::Layer3, Policy::InnerLayer3, labelled] {
+            assert_ne!(hash(policy, 1), hash(policy, 2), "{policy:?}");
+        }
+        for policy in [Policy::Layer4, Policy::Fields(Fields::FIVE_TUPLE)] {
+            assert_eq!(hash(policy, 1), hash(policy, 2), "{policy:?}");
+        }
+        // One takes the label from the header as it stands, the other in the order of the machine.
+        assert_ne!(hash(Policy::Layer3, 1), hash(Policy::InnerLayer3, 1));
+        assert_eq!(hash(Policy::Layer3, 0), hash(Policy::InnerLayer3, 0));
     }
 
     #[test]

@@ -15,12 +15,14 @@ pub mod toeplitz;
 pub mod xor;
 
 mod fabric;
+mod five_tuple6;
 mod registry;
 
 pub use fabric::{Choice, FabricHash, SwitchSalt};
+pub use five_tuple6::FiveTuple6;
 pub use registry::{HashAlgorithm, UnknownHash};
 
-/// What a switch hashes: IPv4 addresses, ports and protocol, in the host's integers.
+/// What a switch hashes of an IPv4 packet: addresses, ports and protocol, in the host's integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FiveTuple {
     /// Source address; 10.0.0.1 is `0x0a00_0001`.

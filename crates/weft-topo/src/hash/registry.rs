@@ -67,7 +67,7 @@ hash_algorithms! {
         "exclusive or of the tuple's 16-bit words (SAI XOR, Dell xor16)";
     Crc16Xor8, "crc16-xor8", affine(16, xor::crc16_xor8),
         "upper byte of CRC-16 BISYNC above the exclusive or of all bytes (Dell xor8)";
-    Toeplitz, "toeplitz", affine(32, |seed, bytes| toeplitz::toeplitz(seed, &bytes[..12])),
+    Toeplitz, "toeplitz", affine(32, |seed, bytes| toeplitz::toeplitz(seed, &bytes[..bytes.len() - 1])),
         "Toeplitz hash of receive-side scaling with Microsoft's key, over addresses and ports";
     Linux, "linux", Function::Linux(Policy::Layer4),
         "Linux routers, fib_multipath_hash_policy=1 (SipHash of the five-tuple)";
