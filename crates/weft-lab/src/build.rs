@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weft_topo::hash::linux::Fields;
 
-use crate::fabric::{Fabric, Link, Node, NodeKind, Port};
+use crate::fabric::{Fabric, Family, Link, Node, NodeKind, Port};
 use crate::namespace::{enter, write_sysctl};
 use crate::tool::{ETHTOOL, IP};
 use crate::{LabError, LabSpec, Routing, frr, routes};
@@ -20,6 +20,17 @@ pub(crate) const HASH_FIELDS: u32 = Fields::FIVE_TUPLE.0;
 /// Per namespace since Linux 6.11.
 const HASH_SEED: &str = "ipv4/fib_multipath_hash_seed";
 
+/// What every node of a lab with IPv6 has below `net.ipv6.conf`.
+const IPV6: [(&str, &str); 5] = [
+    // Addresses are the lab's, unique, and there at once.
+    ("accept_ra", "0"),
+    ("accept_dad", "0"),
+    ("router_solicitations", "0"),
+    // Without this a port that is shut loses its address, as it does not with IPv4.
+    ("keep_addr_on_down", "1"),
+    ("ignore_routes_with_linkdown", "1"),
+];
+
 /// Builds everything. On an error what was made so far stays, for the caller to remove.
 ///
 /// # Errors
@@ -30,16 +41,18 @@ pub(crate) fn build(spec: &LabSpec, fabric: &Fabric) -> Result<(), LabError> {
     IP.run(&["-batch", "-"], &namespaces)?;
     // Before any device exists: ignore_routes_with_linkdown set after a failure does not rebalance.
     for node in &fabric.nodes {
-        enter(&node.namespace, || configure_kernel(node, spec.routing))??;
+        enter(&node.namespace, || configure_kernel(node, spec))??;
     }
     let cables: String = fabric.links.iter().map(|link| cable(fabric, spec, link)).collect();
     IP.run(&["-batch", "-"], &cables)?;
     for (index, node) in fabric.nodes.iter().enumerate() {
-        let mut setup = addresses(fabric, index);
-        if spec.routing == Routing::Static || node.kind == NodeKind::Host {
-            setup += &routes::initial(fabric, index);
+        for family in fabric.families() {
+            let mut setup = addresses(fabric, index, family);
+            if spec.routing == Routing::Static || node.kind == NodeKind::Host {
+                setup += &routes::initial(fabric, index, family);
+            }
+            enter(&node.namespace, || IP.run(&[family.flag(), "-batch", "-"], &setup))??;
         }
-        enter(&node.namespace, || IP.run(&["-batch", "-"], &setup))??;
     }
     if !spec.offloads {
         for port in fabric.links.iter().flat_map(|link| [&link.near, &link.far]) {
@@ -103,14 +116,20 @@ pub(crate) fn set_segmentation(fabric: &Fabric, port: &Port, on: bool) -> Result
     Ok(())
 }
 
-fn configure_kernel(node: &Node, routing: Routing) -> Result<(), LabError> {
+fn configure_kernel(node: &Node, spec: &LabSpec) -> Result<(), LabError> {
     // FRR's sessions go over link-local addresses, and its routes' next hops are such.
-    let disable_ipv6 = node.kind == NodeKind::Host || routing == Routing::Static;
+    let is_of_frr = node.kind != NodeKind::Host && spec.routing == Routing::Frr;
+    let disable_ipv6 = !spec.ipv6 && !is_of_frr;
     for scope in ["all", "default"] {
         // Neighbour discovery and router solicitations would be the only traffic on idle links.
         let ipv6 = format!("ipv6/conf/{scope}/disable_ipv6");
         if Path::new("/proc/sys/net").join(&ipv6).exists() {
             write_sysctl(&ipv6, if disable_ipv6 { "1" } else { "0" })?;
+        }
+        if spec.ipv6 {
+            for (name, value) in IPV6 {
+                write_sysctl(&format!("ipv6/conf/{scope}/{name}"), value)?;
+            }
         }
         // Replies may come back over another spine than the one a packet left by.
         write_sysctl(&format!("ipv4/conf/{scope}/rp_filter"), "0")?;
@@ -120,6 +139,11 @@ fn configure_kernel(node: &Node, routing: Routing) -> Result<(), LabError> {
         return Ok(());
     }
     write_sysctl("ipv4/ip_forward", "1")?;
+    if spec.ipv6 {
+        write_sysctl("ipv6/conf/all/forwarding", "1")?;
+        write_sysctl("ipv6/fib_multipath_hash_policy", &HASH_POLICY.to_string())?;
+        write_sysctl("ipv6/fib_multipath_hash_fields", &HASH_FIELDS.to_string())?;
+    }
     write_sysctl("ipv4/fib_multipath_hash_policy", &HASH_POLICY.to_string())?;
     write_sysctl("ipv4/fib_multipath_hash_fields", &HASH_FIELDS.to_string())?;
     if hash_seed_supported() {
@@ -140,12 +164,20 @@ fn cable(fabric: &Fabric, spec: &LabSpec, link: &Link) -> String {
     )
 }
 
-fn addresses(fabric: &Fabric, node: usize) -> String {
+fn addresses(fabric: &Fabric, node: usize, family: Family) -> String {
     let mut batch = String::from("link set lo up\n");
     let ports = fabric.links.iter().flat_map(|link| [&link.near, &link.far]);
-    for Port { device, address, prefix_len, .. } in ports.filter(|port| port.node == node) {
-        writeln!(batch, "addr add {address}/{prefix_len} dev {device}\nlink set {device} up")
-            .expect("writing to a string cannot fail");
+    for port in ports.filter(|port| port.node == node) {
+        let (address, device) = (port.of(family), &port.device);
+        let (prefix_len, nodad) = match family {
+            Family::V4 => (port.prefix_len, ""),
+            Family::V6 => (64, " nodad"),
+        };
+        writeln!(
+            batch,
+            "addr add {address}/{prefix_len} dev {device}{nodad}\nlink set {device} up"
+        )
+        .expect("writing to a string cannot fail");
     }
     batch
 }

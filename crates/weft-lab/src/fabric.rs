@@ -2,10 +2,11 @@
 //!
 //! Addresses: host `j` of leaf `l` has `10.(l+1).j.2/24` and its leaf `.1`, so a leaf owns
 //! `10.(l+1).0.0/16`. The link of leaf `l` and spine `s` is `10.(100+l).s.0/30`, the leaf `.1`.
+//! With IPv6 these are `fd00:(l+1):j::2/64`, `fd00:(l+1)::/32` and `fd00:(100+l):s::/64`, numbers as written.
 //! Devices are named after the node at the other end (`s0` on a leaf leads to spine 0); a host's
 //! one device is `eth0`.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weft_units::{Seed, unknown_name};
 
@@ -46,6 +47,38 @@ pub struct Port {
     pub address: Ipv4Addr,
     /// Length of its network's prefix.
     pub prefix_len: u8,
+    /// Its IPv6 address, in a lab that has any; its network is a /64.
+    pub address6: Option<Ipv6Addr>,
+}
+
+/// Which addresses are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    /// What `ip` is told to speak of it.
+    pub(crate) const fn flag(self) -> &'static str {
+        match self {
+            Self::V4 => "-4",
+            Self::V6 => "-6",
+        }
+    }
+}
+
+impl Port {
+    /// Its address.
+    ///
+    /// # Panics
+    /// If the lab does not have the family.
+    pub(crate) fn of(&self, family: Family) -> IpAddr {
+        match family {
+            Family::V4 => self.address.into(),
+            Family::V6 => self.address6.expect("the lab has IPv6").into(),
+        }
+    }
 }
 
 /// A cable. `near` is the end further from the spines' tier: the host, or the leaf.
@@ -69,6 +102,7 @@ pub struct Fabric {
     leaves: usize,
     spines: usize,
     hosts_per_leaf: usize,
+    ipv6: bool,
 }
 
 impl Fabric {
@@ -78,8 +112,9 @@ impl Fabric {
     /// `InvalidSpec` when a size is out of its range.
     pub fn new(spec: &LabSpec) -> Result<Self, LabError> {
         spec.validate()?;
-        let &LabSpec { leaves, spines, hosts_per_leaf, .. } = spec;
-        let mut fabric = Self { nodes: vec![], links: vec![], leaves, spines, hosts_per_leaf };
+        let &LabSpec { leaves, spines, hosts_per_leaf, ipv6, .. } = spec;
+        let (nodes, links) = (vec![], vec![]);
+        let mut fabric = Self { nodes, links, leaves, spines, hosts_per_leaf, ipv6 };
         let tiers = [
             (NodeKind::Host, leaves * hosts_per_leaf),
             (NodeKind::Leaf, leaves),
@@ -126,6 +161,26 @@ impl Fabric {
     pub fn address(&self, host: usize) -> Ipv4Addr {
         assert!(host < self.hosts(), "host {host} of {}", self.hosts());
         self.links[host].near.address
+    }
+
+    /// A host's IPv6 address; none in a lab without.
+    ///
+    /// # Panics
+    /// If there is no such host.
+    pub fn address6(&self, host: usize) -> Option<Ipv6Addr> {
+        assert!(host < self.hosts(), "host {host} of {}", self.hosts());
+        self.links[host].near.address6
+    }
+
+    /// The families that nodes have addresses of.
+    pub(crate) fn families(&self) -> impl Iterator<Item = Family> + use<> {
+        [Family::V4].into_iter().chain(self.ipv6.then_some(Family::V6))
+    }
+
+    /// The address that ends so in a network of a leaf: that of a host, or of a link to a spine.
+    fn address6_in(&self, (second, third): (usize, usize), last: u16) -> Option<Ipv6Addr> {
+        let group = |value| u16::from(octet(value));
+        self.ipv6.then(|| written(&[0xfd00, decimal(group(second)), decimal(group(third))], last))
     }
 
     /// The router of a leaf, with its hash seed.
@@ -193,6 +248,7 @@ impl Fabric {
             device,
             address: Ipv4Addr::new(10, second, third, last),
             prefix_len: 24,
+            address6: self.address6_in((second.into(), third.into()), last.into()),
         };
         Link {
             name: format!("h{host}-l{leaf}"),
@@ -207,6 +263,7 @@ impl Fabric {
             device,
             address: Ipv4Addr::new(10, octet(100 + leaf), octet(spine), last),
             prefix_len: 30,
+            address6: self.address6_in((100 + leaf, spine), last.into()),
         };
         Link {
             name: format!("l{leaf}-s{spine}"),
@@ -226,6 +283,16 @@ fn node(spec: &LabSpec, kind: NodeKind, index: usize) -> Node {
     // Zero would ask the kernel for a secret seed of its own.
     let hash_seed = Seed(spec.seed).child(&name, 0).rng().next_u32().max(1);
     Node { namespace: format!("weft-{}.{name}", spec.name), name, kind, hash_seed }
+}
+
+/// The group of an IPv6 address that reads like this number: 17 as `17`.
+pub(crate) const fn decimal(value: u16) -> u16 {
+    (value % 10) | ((value / 10 % 10) << 4) | ((value / 100 % 10) << 8)
+}
+
+fn written(first: &[u16; 3], last: u16) -> Ipv6Addr {
+    let &[a, b, c] = first;
+    Ipv6Addr::new(a, b, c, 0, 0, 0, 0, last)
 }
 
 pub(crate) fn octet(value: usize) -> u8 {
@@ -250,11 +317,16 @@ mod tests {
 
     #[test]
     fn the_largest_lab_has_no_address_twice() {
-        let fabric = fabric(99, 250, 250);
-        let ports = fabric.links.iter().flat_map(|link| [&link.near, &link.far]);
-        let addresses: Vec<Ipv4Addr> = ports.map(|port| port.address).collect();
-        let distinct: BTreeSet<&Ipv4Addr> = addresses.iter().collect();
-        assert_eq!(distinct.len(), addresses.len());
+        let spec = LabSpec { leaves: 99, spines: 250, hosts_per_leaf: 250, ..LabSpec::named("t") };
+        let fabric = Fabric::new(&LabSpec { ipv6: true, ..spec }).unwrap();
+        for family in [Family::V4, Family::V6] {
+            let ports = fabric.links.iter().flat_map(|link| [&link.near, &link.far]);
+            let addresses: Vec<IpAddr> = ports.map(|port| port.of(family)).collect();
+            let distinct: BTreeSet<&IpAddr> = addresses.iter().collect();
+            assert_eq!(distinct.len(), addresses.len());
+        }
+        let last = fabric.address6(fabric.hosts() - 1).unwrap();
+        assert_eq!(last.to_string(), "fd00:99:249::2");
     }
 
     #[test]

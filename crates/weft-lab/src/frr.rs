@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::fabric::{Fabric, Node, NodeKind};
+use weft_route::Prefix;
+
+use crate::fabric::{Fabric, Family, Node, NodeKind};
 use crate::namespace::enter;
 use crate::state::folder_of;
 use crate::tool::{IP, Tool};
@@ -126,19 +128,27 @@ fn bgpd_configuration(fabric: &Fabric, index: usize) -> String {
         line(format!(" neighbor {device} timers connect 1"));
         line(format!(" neighbor {device} advertisement-interval 0"));
     }
-    line(" address-family ipv4 unicast".into());
-    for link in &hosts {
-        let address = link.near.address;
-        let network = Ipv4Addr::from_bits(address.to_bits() & !0xff);
-        line(format!("  network {network}/24"));
-        line(format!("  network {address}/32"));
+    for family in fabric.families() {
+        let name = if family == Family::V4 { "ipv4" } else { "ipv6" };
+        line(format!(" address-family {name} unicast"));
+        for link in &hosts {
+            let address = link.near.of(family);
+            let len = if family == Family::V4 { 24 } else { 64 };
+            let network = Prefix::new(address, len).expect("of its family");
+            line(format!("  network {network}"));
+            line(format!("  network {}", Prefix::host(address)));
+        }
+        line("  maximum-paths 256".into());
+        for link in &routers {
+            let device = if link.near.node == index { &link.near.device } else { &link.far.device };
+            // Only IPv4 is spoken without being told to.
+            if family == Family::V6 {
+                line(format!("  neighbor {device} activate"));
+            }
+            line(format!("  neighbor {device} soft-reconfiguration inbound"));
+        }
+        line(" exit-address-family".into());
     }
-    line("  maximum-paths 256".into());
-    for link in &routers {
-        let device = if link.near.node == index { &link.near.device } else { &link.far.device };
-        line(format!("  neighbor {device} soft-reconfiguration inbound"));
-    }
-    line(" exit-address-family".into());
     text
 }
 
@@ -151,8 +161,9 @@ pub(crate) fn await_routes(
     usable: impl Fn(usize) -> bool,
 ) -> Result<(), LabError> {
     let give_up = Instant::now() + PATIENCE;
-    for leaf in 0..fabric.leaves() {
-        while let Some(missing) = missing_route(fabric, leaf, &usable)? {
+    let of_leaf = |leaf| fabric.families().map(move |family| (leaf, family));
+    for (leaf, family) in (0..fabric.leaves()).flat_map(of_leaf) {
+        while let Some(missing) = missing_route(fabric, (leaf, family), &usable)? {
             if Instant::now() >= give_up {
                 let command = format!("bgpd in {}", fabric.leaf(leaf).namespace);
                 let stderr = format!("{missing} after {PATIENCE:?}");
@@ -167,12 +178,13 @@ pub(crate) fn await_routes(
 /// What a leaf lacks, in words.
 fn missing_route(
     fabric: &Fabric,
-    leaf: usize,
+    (leaf, family): (usize, Family),
     usable: &impl Fn(usize) -> bool,
 ) -> Result<Option<String>, LabError> {
-    let shown = enter(&fabric.leaf(leaf).namespace, || IP.run(&["-j", "route"], ""))??;
+    let shown =
+        enter(&fabric.leaf(leaf).namespace, || IP.run(&[family.flag(), "-j", "route"], ""))??;
     let routes: Value = serde_json::from_str(&shown).unwrap_or(Value::Null);
-    let next_hops = |address: Ipv4Addr| {
+    let next_hops = |address: IpAddr| {
         let route = routes.as_array()?.iter().find(|route| route["dst"] == address.to_string())?;
         Some(route["nexthops"].as_array().map_or(1, Vec::len))
     };
@@ -181,7 +193,7 @@ fn missing_route(
             let other = fabric.leaf_of(host);
             let link = |leaf, spine| usable(fabric.spine_link_index(leaf, spine));
             let wanted = (0..fabric.spines()).filter(|&s| link(leaf, s) && link(other, s)).count();
-            let address = fabric.address(host);
+            let address = fabric.links[host].near.of(family);
             let found = next_hops(address).unwrap_or(0);
             (found != wanted).then(|| format!("{found} of {wanted} ways to {address}"))
         });
@@ -224,9 +236,14 @@ mod tests {
             assert!(leaf.contains(wanted), "{leaf}");
         }
         assert!(leaf.contains("neighbor s3 interface v6only remote-as external"), "{leaf}");
-        assert!(!leaf.contains("neighbor h3"), "{leaf}");
+        assert!(!leaf.contains("neighbor h3") && !leaf.contains("ipv6 unicast"), "{leaf}");
         let spine = bgpd_configuration(&fabric, 6);
         assert!(!spine.contains("network 10"), "{spine}");
         assert!(spine.contains("neighbor l1 interface v6only"), "{spine}");
+        let both = LabSpec { hosts_per_leaf: 2, ipv6: true, ..LabSpec::named("t") };
+        let leaf = bgpd_configuration(&Fabric::new(&both).unwrap(), 5);
+        for wanted in ["network fd00:2:1::/64", "network fd00:2:1::2/128", "neighbor s3 activate"] {
+            assert!(leaf.contains(wanted), "{leaf}");
+        }
     }
 }

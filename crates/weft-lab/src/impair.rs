@@ -144,37 +144,53 @@ pub(crate) fn apply(
 struct Rules {
     ingress: Vec<String>,
     egress: Vec<String>,
+    /// What becomes of packets that leave and could be marked.
+    crowd: Vec<String>,
 }
 
 fn near_rules(state: &LinkState, mtu: u16) -> Rules {
     let drop_all = |hole: bool| hole.then_some(String::from("counter name @dropped drop"));
     let mut ingress: Vec<String> = drop_all(state.backward.black_hole).into_iter().collect();
     ingress.extend(random_rules(&state.backward));
-    let egress =
-        drop_all(state.forward.black_hole).into_iter().chain(marking_rule(&state.forward, mtu));
-    Rules { ingress, egress: egress.collect() }
+    let mut egress: Vec<String> = drop_all(state.forward.black_hole).into_iter().collect();
+    let crowd = marking_rules(&state.forward, mtu);
+    egress.extend(crowd_rules(&crowd, mtu));
+    Rules { ingress, egress, crowd }
 }
 
 fn far_rules(state: &LinkState, mtu: u16) -> Rules {
-    let egress = marking_rule(&state.backward, mtu).into_iter().collect();
-    Rules { ingress: random_rules(&state.forward), egress }
+    let crowd = marking_rules(&state.backward, mtu);
+    Rules { ingress: random_rules(&state.forward), egress: crowd_rules(&crowd, mtu), crowd }
 }
 
 /// Marks where packets leave, before they wait. Counts full packets, since a bucket of bytes holds a
 /// second's worth in the kernel; what is smaller than half of one, an ACK as a rule, passes. The
 /// virtual queue is a tenth slower than the link: senders that only keep a queue as long as it is send
 /// as fast as the link, and would never be marked.
-fn marking_rule(impairment: &Impairment, mtu: u16) -> Option<String> {
-    let (rate, backlog) = (impairment.rate?.as_bps(), impairment.mark_above?.0);
+fn marking_rules(impairment: &Impairment, mtu: u16) -> Vec<String> {
+    let (Some(rate), Some(ByteCount(backlog))) = (impairment.rate, impairment.mark_above) else {
+        return vec![];
+    };
+    let rate = rate.as_bps();
     let frame = largest_frame(mtu);
     let a_minute = (60 * rate / 8 / frame * 9 / 10).max(1);
     // The packet itself, and those that may wait before it.
     let bucket = 1 + (backlog + frame / 2) / frame;
-    Some(format!(
-        "ip ecn != not-ect meta length > {} limit rate over {a_minute}/minute burst {bucket} packets \
-         counter name @marked ip ecn set ce",
-        mtu / 2
-    ))
+    vec![
+        format!("limit rate {a_minute}/minute burst {bucket} packets return"),
+        "counter name @marked".into(),
+        "ip ecn set ce".into(),
+        "ip6 ecn set ce".into(),
+    ]
+}
+
+/// Sends packets of both families that could be marked to the same rules, so that they share one virtual queue.
+fn crowd_rules(crowd: &[String], mtu: u16) -> Vec<String> {
+    if crowd.is_empty() {
+        return vec![];
+    }
+    let rule = |ip| format!("{ip} ecn != not-ect meta length > {} jump @crowd", mtu / 2);
+    ["ip", "ip6"].map(rule).to_vec()
 }
 
 /// Bytes of a full packet with its Ethernet header.
@@ -192,10 +208,16 @@ fn random_rules(impairment: &Impairment) -> Vec<String> {
     if impairment.loss != Loss::NONE {
         let draw = draw(impairment.loss);
         rules.push(format!("meta protocol ip {draw} counter name @dropped drop"));
+        // Neighbours are found with ICMPv6, as with ARP, which is not lost either.
+        rules.push(format!("ip6 nexthdr != icmpv6 {draw} counter name @dropped drop"));
     }
     if impairment.mark != Loss::NONE {
         let draw = draw(impairment.mark);
-        rules.push(format!("ip ecn != not-ect {draw} counter name @marked ip ecn set ce"));
+        rules.extend(
+            ["ip", "ip6"].map(|ip| {
+                format!("{ip} ecn != not-ect {draw} counter name @marked {ip} ecn set ce")
+            }),
+        );
     }
     rules
 }
@@ -212,7 +234,7 @@ fn set_rules(fabric: &Fabric, port: &Port, new: Rules, old: Rules) -> Result<(),
 /// One transaction: the port's chains hold `rules` and nothing else; its counters keep counting.
 fn ruleset(device: &str, rules: &Rules) -> String {
     let mut script = String::from("add table netdev weft\n");
-    for (hook, rules) in [("ingress", &rules.ingress), ("egress", &rules.egress)] {
+    for (hook, rules_of_hook) in [("ingress", &rules.ingress), ("egress", &rules.egress)] {
         let name = format!("{device}-{hook}");
         for counter in ["dropped", "marked"] {
             script += &format!("add counter netdev weft {name}-{counter}\n");
@@ -220,11 +242,17 @@ fn ruleset(device: &str, rules: &Rules) -> String {
         script += &format!(
             "add chain netdev weft {name} \
              {{ type filter hook {hook} device \"{device}\" priority 0; }}\n\
-             flush chain netdev weft {name}\n"
+             add chain netdev weft {name}-crowd\n\
+             flush chain netdev weft {name}\n\
+             flush chain netdev weft {name}-crowd\n"
         );
-        for rule in rules {
-            let rule = rule.replace('@', &format!("{name}-"));
-            script += &format!("add rule netdev weft {name} {rule}\n");
+        let crowd = if hook == "egress" { &rules.crowd[..] } else { &[] };
+        let chains = [(format!("{name}-crowd"), crowd), (name.clone(), &rules_of_hook[..])];
+        for (chain, rules) in chains {
+            for rule in rules {
+                let rule = rule.replace('@', &format!("{name}-"));
+                script += &format!("add rule netdev weft {chain} {rule}\n");
+            }
         }
     }
     script
@@ -286,13 +314,14 @@ mod tests {
         };
         let state = LinkState { backward: limited, ..LinkState::default() };
         assert_eq!(near_rules(&state, 1500), Rules::default());
-        let [rule] = far_rules(&state, 1500).egress.try_into().unwrap();
+        let rules = far_rules(&state, 1500);
+        assert!(rules.egress.iter().all(|rule| rule.contains("meta length > 750")), "{rules:?}");
         // 10 MB/s are 396,301 packets of 1514 bytes a minute, nine tenths of that 356,670; 10,000
         // bytes are nearly 7.
-        let wanted = "meta length > 750 limit rate over 356670/minute burst 8 packets";
-        assert!(rule.contains(wanted), "{rule}");
+        assert_eq!(rules.crowd[0], "limit rate 356670/minute burst 8 packets return");
         let unlimited = Impairment { rate: None, ..limited };
-        assert_eq!(marking_rule(&unlimited, 1500), None);
+        let state = LinkState { backward: unlimited, ..LinkState::default() };
+        assert_eq!(far_rules(&state, 1500), Rules::default());
     }
 
     #[test]

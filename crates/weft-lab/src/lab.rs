@@ -273,9 +273,12 @@ impl Lab {
             Routing::Frr => 0,
         };
         for leaf in 0..leaves {
-            let batch = routes::leaf(&self.fabric, leaf, |link| !self.state.links[link].down);
             let namespace = &self.fabric.leaf(leaf).namespace;
-            namespace::enter(namespace, || IP.run(&["-batch", "-"], &batch))??;
+            for family in self.fabric.families() {
+                let usable = |link: usize| !self.state.links[link].down;
+                let batch = routes::leaf(&self.fabric, leaf, family, usable);
+                namespace::enter(namespace, || IP.run(&[family.flag(), "-batch", "-"], &batch))??;
+            }
         }
         for link in &mut self.state.links {
             link.withdrawn = link.down;
@@ -302,12 +305,17 @@ impl Lab {
         let index = self.fabric.link(link)?;
         let port = &self.fabric.links[index].near;
         let node = &self.fabric.nodes[port.node];
-        let mut batch = format!("link set {} {}\n", port.device, if down { "down" } else { "up" });
+        let set = ["link", "set", &port.device, if down { "down" } else { "up" }];
+        namespace::enter(&node.namespace, || IP.run(&set, ""))??;
         if !down && index < self.fabric.hosts() {
-            // A host's only port took the default route with it.
-            batch += &routes::initial(&self.fabric, port.node);
+            // A host's only port took the default routes with it.
+            for family in self.fabric.families() {
+                let batch = routes::initial(&self.fabric, port.node, family);
+                namespace::enter(&node.namespace, || {
+                    IP.run(&[family.flag(), "-batch", "-"], &batch)
+                })??;
+            }
         }
-        namespace::enter(&node.namespace, || IP.run(&["-batch", "-"], &batch))??;
         self.state.links[index].down = down;
         self.state.save()
     }

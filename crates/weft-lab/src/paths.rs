@@ -58,7 +58,7 @@ impl Fabric {
         let hosts = (0..self.hosts()).filter(|&host| self.leaf_of(host) == leaf);
         for (host, link) in hosts.map(|host| (host, &self.links[host])) {
             let name = link.far.device.clone();
-            let cable = Cable::Host(self.address(host));
+            let cable = Cable::Host(self.address(host).into());
             let state = if links[host].down { PortState::NoCarrier } else { PortState::Up };
             router.groups.push(single(&name));
             router.routes.push(Route {
@@ -122,7 +122,8 @@ impl Fabric {
         let hash =
             RouterHash::Linux { policy: HASH_POLICY, fields: HASH_FIELDS, seed: node.hash_seed };
         let (ports, groups, routes) = (vec![], vec![], vec![]);
-        Router { name: node.name.clone(), hash, ignore_linkdown: true, ports, groups, routes }
+        let (name, ignore_linkdown, ipv6) = (node.name.clone(), true, None);
+        Router { name, hash, ignore_linkdown, ipv6, ports, groups, routes }
     }
 }
 
@@ -186,7 +187,7 @@ fn single(port: &str) -> Group {
 }
 
 fn prefix(address: Ipv4Addr, len: u8) -> Prefix {
-    Prefix::new(address.to_bits(), len).expect("a lab's prefixes have at most 32 bits")
+    Prefix::new(address, len).expect("a lab's prefixes have at most 32 bits")
 }
 
 #[cfg(test)]

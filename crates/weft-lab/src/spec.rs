@@ -38,10 +38,13 @@ pub struct LabSpec {
     /// Where routes come from.
     #[serde(default)]
     pub routing: Routing,
+    /// Whether nodes have IPv6 addresses and routes too. Without, nothing but packets of programs is on links.
+    #[serde(default)]
+    pub ipv6: bool,
 }
 
 impl LabSpec {
-    /// Two leaves with one host each, four spines, MTU 1500, offloads on, static routes.
+    /// Two leaves with one host each, four spines, MTU 1500, offloads on, static routes, IPv4 only.
     pub fn named(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -52,6 +55,7 @@ impl LabSpec {
             mtu: 1500,
             offloads: true,
             routing: Routing::Static,
+            ipv6: false,
         }
     }
 
@@ -67,7 +71,8 @@ impl LabSpec {
             ("leaves", self.leaves, 1..=99),
             ("spines", self.spines, 1..=250),
             ("hosts per leaf", self.hosts_per_leaf, 1..=250),
-            ("mtu", usize::from(self.mtu), 576..=65_535),
+            // No link with less carries IPv6 (RFC 8200, section 5).
+            ("mtu", usize::from(self.mtu), if self.ipv6 { 1280..=65_535 } else { 576..=65_535 }),
         ];
         for (field, value, range) in ranges {
             if !range.contains(&value) {

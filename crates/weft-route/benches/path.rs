@@ -3,6 +3,7 @@
 //! `cargo bench -p weft-route --bench path -- [GPUs …]`, 131072 unless said otherwise.
 
 use std::hint::black_box;
+use std::net::Ipv4Addr;
 use std::time::{Duration as Wall, Instant as Clock};
 
 use weft_plan::ports::{Entropy, switch_hashes};
@@ -77,7 +78,7 @@ fn flow(fabric: &Fabric, addresses: &[u32], gpus: u32, rng: &mut Rng) -> (LinkId
     let (from, to) = (rng.index(gpus as usize), rng.index(gpus as usize));
     let to = if from == to { (to + 1) % gpus as usize } else { to };
     let (src, dst) = (addresses[from], addresses[to]);
-    let links = fabric.links_of_host(fabric.host(src).expect("it has one"));
+    let links = fabric.links_of_host(fabric.host(Ipv4Addr::from_bits(src)).expect("it has one"));
     let src_port = Entropy::default().port(rng.next_u32());
     let tuple = FiveTuple { src, dst, src_port, dst_port: 4791, protocol: 17 };
     (links[rng.index(links.len())], tuple)
@@ -95,7 +96,7 @@ fn one_move(fabric: &Fabric, addresses: &[u32], gpus: u32, rng: &mut Rng) {
     let from = fabric.path_from(Start::Link(first), &one).links()[1];
     let flows: Vec<Suspect> = (0..1000)
         .map(|number| Suspect {
-            flow: Flow(FiveTuple { src_port: 0xc000 + number, ..one }),
+            flow: Flow::V4(FiveTuple { src_port: 0xc000 + number, ..one }),
             start: Start::Link(first),
             rate: 100_000_000,
             error_percent: 6,
@@ -122,9 +123,9 @@ fn one_move(fabric: &Fabric, addresses: &[u32], gpus: u32, rng: &mut Rng) {
 fn plan(fabric: Fabric, starts: &[(LinkId, FiveTuple)]) {
     let rate = BitRate::gbps(50).expect("it is not zero");
     let pair = |&(first, tuple): &(LinkId, FiveTuple)| Pair {
-        src: tuple.src,
+        src: Ipv4Addr::from_bits(tuple.src).into(),
         first: Some(first),
-        dst: tuple.dst,
+        dst: Ipv4Addr::from_bits(tuple.dst).into(),
         rate,
     };
     let pairs: Vec<Pair> = starts.iter().map(pair).collect();

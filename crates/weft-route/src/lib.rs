@@ -35,7 +35,7 @@ pub use controller::{
     Stats, What,
 };
 pub use fabric::{End, Explanation, Fabric, HostId, LinkId, RouterId};
-pub use flow::{Flow, FlowError};
+pub use flow::{Flow, FlowError, FlowRef};
 pub use installed::{Installed, InstalledError, Prefix};
 pub use moves::{Decision, Loads, MoveRules, NoMove, decide};
 pub use path::{LONGEST, Outcome, Path, Start};

@@ -9,7 +9,6 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
@@ -109,10 +108,10 @@ pub fn decide<L: Loads + ?Sized>(
     rules: &MoveRules,
 ) -> Result<Decision, NoMove> {
     let suspect = flows.first().ok_or_else(|| NoMove(String::from("no flow is suspected")))?;
-    let prefix = Prefix::host(suspect.flow.0.dst);
+    let prefix = Prefix::host(suspect.flow.dst());
     let name = fabric.router(router).name.as_str();
     let paths: Vec<Path> =
-        flows.iter().map(|flow| fabric.path_from(flow.start, &flow.flow.0)).collect();
+        flows.iter().map(|flow| fabric.path_from(flow.start, &flow.flow)).collect();
     let losses = losses(fabric, router, flows, &paths);
     let before = per_mille(loads.load(from).unwrap_or(0), fabric, from);
     let taken = paths[0].links().iter().find(|link| fabric.from(**link) == End::Router(router));
@@ -246,7 +245,7 @@ fn follow<L: Loads + ?Sized>(
     let choose = fabric.chooser(router, &members)?;
     for flow in flows {
         let rate = i64::try_from(flow.rate).unwrap_or(i64::MAX);
-        let new = fabric.path_from(Start::Link(choose.link(fabric, &flow.flow.0)), &flow.flow.0);
+        let new = fabric.path_from(Start::Link(choose.link(fabric, &flow.flow)), &flow.flow);
         if !new.arrives() {
             refused.broken += 1;
             return None;
@@ -331,7 +330,7 @@ fn reason(
         flows[0].rate / 1_000_000,
         flows[0].error_percent,
         flows.len() - 1,
-        Ipv4Addr::from_bits(flows[0].flow.0.dst),
+        flows[0].flow.dst(),
         rate / 1_000_000,
         ports.join(", "),
         fabric.name(best.fullest),
@@ -365,9 +364,9 @@ mod tests {
         let fabric = Fabric::new(toml::from_str::<Installed>(TWO_BY_TWO).unwrap()).unwrap();
         let uplink = |port| fabric.link_of_port(RouterId(0), port).unwrap();
         let flow = |port: u16| -> Flow { format!("10.1.0.2:{port}>10.2.0.2").parse().unwrap() };
-        let over_s0 = |flow: &Flow| fabric.path(&flow.0).links()[1] == uplink("s0");
+        let over_s0 = |flow: &Flow| fabric.path(flow).links()[1] == uplink("s0");
         let flow = (49_152..).map(flow).find(over_s0).unwrap();
-        let start = Start::Link(fabric.path(&flow.0).links()[0]);
+        let start = Start::Link(fabric.path(&flow).links()[0]);
         let suspect = Suspect { flow, start, rate: 30_000_000_000, error_percent: 5, windows: 6 };
         let mut loads = alloc::vec![0; fabric.links()];
         loads[uplink("s0").index()] = s0 * 1_000_000_000;

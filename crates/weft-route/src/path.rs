@@ -1,11 +1,9 @@
 //! The way of a flow through a fabric, hop by hop, as its routers forward it.
 
 use core::fmt;
-use core::net::Ipv4Addr;
 
-use weft_topo::hash::FiveTuple;
-
-use crate::fabric::{End, Fabric, Forward, HostId, LinkId, RouterId};
+use crate::fabric::{End, Fabric, Forward, HostId, LinkId, Packet, RouterId};
+use crate::flow::FlowRef;
 
 /// Links a path has at most: a packet that has crossed so many goes in circles. The deepest fabric
 /// (four tiers of switches) needs nine.
@@ -95,32 +93,50 @@ impl fmt::Debug for Path {
 impl Fabric {
     /// The flow's path from the host that has its source address. A host with several cables sends
     /// on one of them that only it knows: then use [`Self::path_from`].
-    pub fn path(&self, tuple: &FiveTuple) -> Path {
-        match self.host(tuple.src).map(|host| self.links_of_host(host)) {
-            Some(&[only]) => self.path_from(Start::Link(only), tuple),
+    pub fn path<'a>(&self, flow: impl Into<FlowRef<'a>>) -> Path {
+        let flow = flow.into();
+        match self.links_of_source(flow) {
+            &[only] => self.path_from(Start::Link(only), flow),
             _ => Path::EMPTY,
         }
+    }
+
+    /// The links on which the flow's source sends; none where the fabric does not have it.
+    fn links_of_source(&self, flow: FlowRef<'_>) -> &[LinkId] {
+        let host = match flow {
+            FlowRef::V4(tuple) => self.source(tuple),
+            FlowRef::V6(tuple) => self.source(tuple),
+        };
+        host.map_or(&[], |host| self.links_of_host(host))
     }
 
     /// The flow's path from a host's link on, or from a router on.
     ///
     /// # Panics
     /// If the fabric has no such link or router.
-    pub fn path_from(&self, start: Start, tuple: &FiveTuple) -> Path {
+    #[inline]
+    pub fn path_from<'a>(&self, start: Start, flow: impl Into<FlowRef<'a>>) -> Path {
+        match flow.into() {
+            FlowRef::V4(tuple) => self.follow(start, tuple),
+            FlowRef::V6(tuple) => self.follow(start, tuple),
+        }
+    }
+
+    fn follow<P: Packet>(&self, start: Start, packet: &P) -> Path {
         let mut path = Path::EMPTY;
         let mut base = Self::no_base();
         let mut at = match start {
             Start::Router(router) => router,
             Start::Link(link) => {
                 path.push(link);
-                match self.cross(link, tuple) {
+                match self.cross(link, packet) {
                     Ok(router) => router,
                     Err(outcome) => return Path { outcome, ..path },
                 }
             }
         };
         path.outcome = loop {
-            let link = match self.forward(at, tuple, &mut base) {
+            let link = match packet.forward(self, at, &mut base) {
                 Forward::Link(link) => link,
                 Forward::NoRoute => break Outcome::NoRoute(at),
                 Forward::Unreachable => break Outcome::Unreachable(at),
@@ -129,7 +145,7 @@ impl Fabric {
             if !path.push(link) {
                 break Outcome::Loop(at);
             }
-            at = match self.cross(link, tuple) {
+            at = match self.cross(link, packet) {
                 Ok(router) => router,
                 Err(outcome) => break outcome,
             };
@@ -139,20 +155,19 @@ impl Fabric {
 
     /// The flow's path from its source on, where that is one that crosses a link. Of a host with several
     /// cables the first that leads there is taken.
-    pub fn path_over(&self, tuple: &FiveTuple, through: LinkId) -> Option<Path> {
-        let links = self.links_of_host(self.host(tuple.src)?);
-        let paths = links.iter().map(|&first| self.path_from(Start::Link(first), tuple));
+    pub fn path_over<'a>(&self, flow: impl Into<FlowRef<'a>>, through: LinkId) -> Option<Path> {
+        let flow = flow.into();
+        let links = self.links_of_source(flow);
+        let paths = links.iter().map(|&first| self.path_from(Start::Link(first), flow));
         paths.into_iter().find(|path| path.links().contains(&through))
     }
 
     /// The router at the end of a link, or how the path ends there.
     #[inline]
-    fn cross(&self, link: LinkId, tuple: &FiveTuple) -> Result<RouterId, Outcome> {
+    fn cross(&self, link: LinkId, packet: &impl Packet) -> Result<RouterId, Outcome> {
         match self.arrive(link) {
             Some(End::Router(router)) => Ok(router),
-            Some(End::Host(host)) if self.address(host) == tuple.dst => {
-                Err(Outcome::Delivered(host))
-            }
+            Some(End::Host(host)) if packet.is_for(self, host) => Err(Outcome::Delivered(host)),
             Some(End::Host(host)) => Err(Outcome::Astray(host)),
             _ if self.to(link) == End::Nothing => Err(Outcome::Uncabled(link)),
             _ => Err(Outcome::Down(link)),
@@ -176,7 +191,7 @@ impl fmt::Display for OutcomeName<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { fabric, outcome } = *self;
         let router = |router| &fabric.router(router).name;
-        let host = |host| Ipv4Addr::from_bits(fabric.address(host));
+        let host = |host| fabric.addresses(host);
         match outcome {
             Outcome::Delivered(at) => write!(out, "arrives at {}", host(at)),
             Outcome::Astray(at) => write!(out, "ends at {}, which is another host", host(at)),

@@ -6,8 +6,10 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
+use weft_topo::hash::{FiveTuple, FiveTuple6};
 use weft_units::{Duration, Instant};
 
 use crate::fabric::{End, Fabric, LinkId};
@@ -88,7 +90,7 @@ pub struct Suspects {
 }
 
 /// A port's flows by destination, which is what moves ask for.
-pub(crate) type Tallies = BTreeMap<(u32, Flow), Tally>;
+pub(crate) type Tallies = BTreeMap<(IpAddr, Flow), Tally>;
 
 impl Suspects {
     /// Nobody is suspected yet.
@@ -111,13 +113,13 @@ impl Suspects {
         let Some(start) = start(fabric, link, input) else { return Err(Doubt::OffPath) };
         let index = sample.at.as_nanos() / self.window.as_nanos().max(1);
         let flows = self.ports.entry(link).or_default();
-        if let Some(tally) = flows.get_mut(&(flow.0.dst, flow)).filter(|tally| tally.input == input)
+        if let Some(tally) = flows.get_mut(&(flow.dst(), flow)).filter(|tally| tally.input == input)
         {
             tally.add(index, packets, u64::from(bytes) * u64::from(rate), self.rules.of_windows);
             return Ok(());
         }
         // Paths are followed once a flow and port; when tables change, tallies are forgotten.
-        let path = fabric.path_from(start, &flow.0);
+        let path = fabric.path_from(start, &flow);
         if !path.links().contains(&link) {
             return Err(Doubt::OffPath);
         }
@@ -126,7 +128,7 @@ impl Suspects {
         }
         let mut tally = Tally { input, seen: VecDeque::new() };
         tally.add(index, packets, u64::from(bytes) * u64::from(rate), self.rules.of_windows);
-        flows.insert((flow.0.dst, flow), tally);
+        flows.insert((flow.dst(), flow), tally);
         Ok(())
     }
 
@@ -149,7 +151,7 @@ impl Suspects {
     pub fn to_destination(
         &self,
         links: impl Iterator<Item = LinkId>,
-        destination: u32,
+        destination: IpAddr,
         index: u64,
         fabric: &Fabric,
     ) -> Vec<Suspect> {
@@ -165,7 +167,7 @@ impl Suspects {
 
     fn flows<'a>(
         &'a self,
-        flows: impl Iterator<Item = (&'a (u32, Flow), &'a Tally)> + 'a,
+        flows: impl Iterator<Item = (&'a (IpAddr, Flow), &'a Tally)> + 'a,
         link: LinkId,
         index: u64,
         fabric: &'a Fabric,
@@ -193,7 +195,7 @@ impl Suspects {
     pub(crate) fn last_seen(
         &self,
         links: impl Iterator<Item = LinkId>,
-        destination: u32,
+        destination: IpAddr,
     ) -> Option<u64> {
         let to_it = links.filter_map(|link| self.ports.get(&link));
         let to_it = to_it.flat_map(|flows| to(flows, destination));
@@ -226,7 +228,7 @@ impl Suspects {
     }
 
     pub(crate) fn restore(&mut self, link: LinkId, flow: Flow, tally: Tally) {
-        self.ports.entry(link).or_default().insert((flow.0.dst, flow), tally);
+        self.ports.entry(link).or_default().insert((flow.dst(), flow), tally);
     }
 }
 
@@ -252,18 +254,23 @@ impl Tally {
 }
 
 /// A port's flows to one destination.
-fn to(flows: &Tallies, destination: u32) -> impl Iterator<Item = (&(u32, Flow), &Tally)> {
-    let tuple = |it: u32, port, protocol| {
-        let (src, dst, src_port, dst_port) = (it, it, port, port);
-        Flow(weft_topo::hash::FiveTuple { src, dst, src_port, dst_port, protocol })
+fn to(flows: &Tallies, destination: IpAddr) -> impl Iterator<Item = (&(IpAddr, Flow), &Tally)> {
+    let v4 = FiveTuple { src: 0, dst: 0, src_port: 0, dst_port: 0, protocol: 0 };
+    let none = Ipv6Addr::from_bits(u128::MAX);
+    let v6 = FiveTuple6 {
+        src: none,
+        dst: none,
+        flow_label: u32::MAX,
+        src_port: u16::MAX,
+        dst_port: u16::MAX,
+        protocol: u8::MAX,
     };
-    let (first, last) = (tuple(0, 0, 0), tuple(u32::MAX, u16::MAX, u8::MAX));
-    flows.range((destination, first)..=(destination, last))
+    flows.range((destination, Flow::V4(v4))..=(destination, Flow::V6(v6)))
 }
 
 /// Whether a flow still crosses the port at which it was sampled.
 fn crosses(fabric: &Fabric, flow: &Suspect, link: LinkId) -> bool {
-    fabric.path_from(flow.start, &flow.flow.0).links().contains(&link)
+    fabric.path_from(flow.start, &flow.flow).links().contains(&link)
 }
 
 /// Where a flow's path is known from: the link by which it came to the port's router, if it leads there.
@@ -299,11 +306,11 @@ mod tests {
     fn heavy_flows_of_two_windows_are_suspects_and_strays_are_named() {
         let text = include_str!("../tests/golden/installed/two-by-two.toml");
         let fabric = Fabric::new(toml::from_str::<Installed>(text).unwrap()).unwrap();
-        let host = fabric.links_of_host(fabric.host(0x0a01_0002).unwrap())[0];
+        let host = fabric.links_of_host(fabric.host([10, 1, 0, 2]).unwrap())[0];
         let mut suspects = Suspects::new(SuspectRules::default(), Duration::from_secs(10));
         let flow =
             |port: u16| -> Flow { alloc::format!("10.1.0.2:{port}>10.2.0.2").parse().unwrap() };
-        let up = |flow: Flow| fabric.path(&flow.0).links()[1];
+        let up = |flow: Flow| fabric.path(&flow).links()[1];
         let first = flow(49_152);
         let same = (49_153..).map(flow).find(|&it| up(it) == up(first)).unwrap();
         let other = (49_153..).map(flow).find(|&it| up(it) != up(first)).unwrap();
@@ -325,7 +332,7 @@ mod tests {
         assert_eq!((top[0].flow, top[0].rate, top[0].windows), (first, 80_000_000, 2));
         assert_eq!(top[0].error_percent, 14);
         let links = fabric.links_of(fabric.find("leaf-0").unwrap());
-        assert_eq!(suspects.to_destination(links, 0x0a02_0002, 1, &fabric).len(), 2);
+        assert_eq!(suspects.to_destination(links, [10, 2, 0, 2].into(), 1, &fabric).len(), 2);
         suspects.expire(6);
         assert!(suspects.top(up(first), 6, &fabric).is_empty());
     }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use weft_route::{End, Fabric, Flow, LinkId, PortReport, RouterId, Sample as EngineSample, Start};
-use weft_topo::hash::FiveTuple;
+use weft_topo::hash::FiveTuple6;
 use weft_units::Instant;
 use weft_wire::Ecn;
 use weft_wire::sflow::{
@@ -42,7 +42,7 @@ pub struct CollectorCounters {
     pub unknown_agent: u64,
     /// Sampled packets.
     pub samples: u64,
-    /// Sampled packets of which no flow or link can be told: not IPv4, unknown interfaces.
+    /// Sampled packets of which no flow or link can be told: not IP, between neighbours, unknown interfaces.
     pub unplaced: u64,
     /// Counters of ports.
     pub reports: u64,
@@ -150,13 +150,12 @@ impl Collector {
         let input = link(sample.input).and_then(|link| fabric.reverse(link));
         let output = link(sample.output);
         let header = sample.header.as_ref();
-        let Some((packet, length)) =
-            header.and_then(|it| Some((SampledPacket::parse(it)?, it.frame_len)))
-        else {
+        let packet = header.and_then(|it| Some((SampledPacket::parse(it)?, it.frame_len)));
+        let placed = packet.and_then(|(packet, length)| Some((flow_of(&packet)?, packet, length)));
+        let Some((flow, packet, length)) = placed else {
             self.counters.unplaced += 1;
             return None;
         };
-        let flow = flow_of(&packet);
         let marked =
             if packet.ecn == Ecn::CongestionExperienced { u64::from(sample.rate) } else { 0 };
         match (input, output) {
@@ -167,7 +166,7 @@ impl Collector {
             }
             // It leaves where the tables say, and is sampled there again.
             (Some(input), None) if marked > 0 => {
-                let path = fabric.path_from(Start::Link(input), &flow.0);
+                let path = fabric.path_from(Start::Link(input), &flow);
                 if let Some(&next) = path.links().get(1) {
                     self.mark(next).entered += marked;
                 }
@@ -221,14 +220,25 @@ impl Marks {
     }
 }
 
-fn flow_of(packet: &SampledPacket) -> Flow {
-    Flow(FiveTuple {
-        src: packet.source.to_bits(),
-        dst: packet.destination.to_bits(),
-        src_port: packet.ports.0,
-        dst_port: packet.ports.1,
-        protocol: packet.protocol,
+/// The packet's flow; none for what stays on its link, where neighbours and routing protocols speak: no table
+/// tells its way.
+fn flow_of(packet: &SampledPacket) -> Option<Flow> {
+    if [packet.source, packet.destination].into_iter().any(is_of_a_link) {
+        return None;
+    }
+    let (from, to) = ((packet.source, packet.ports.0), (packet.destination, packet.ports.1));
+    Some(match Flow::new(from, to, packet.protocol)? {
+        Flow::V6(tuple) => Flow::V6(FiveTuple6 { flow_label: packet.flow_label, ..tuple }),
+        v4 @ Flow::V4(_) => v4,
     })
+}
+
+/// Whether packets from or to it are not forwarded by destination: link-local, and multicast.
+const fn is_of_a_link(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(it) => it.is_link_local() || it.is_multicast(),
+        IpAddr::V6(it) => it.is_unicast_link_local() || it.is_multicast() || it.is_unspecified(),
+    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use weft_lab::{Lab, NodeKind, Routing};
-use weft_route::installed::Cable;
+use weft_route::installed::{Addresses, Cable};
 use weft_units::{BitRate, unknown_name};
 
 use crate::SteerError;
@@ -62,10 +62,10 @@ pub struct RouterEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Method {
-    /// A /32 route in the kernel, protocol 200. The kernel removes it with the last of its links.
+    /// A route for one address in the kernel, protocol 200. The kernel removes it with the last of its links.
     #[default]
     Kernel,
-    /// FRR keeps neighbours from announcing the destination: an inbound route-map. Needs the /32 in BGP.
+    /// FRR keeps neighbours from announcing the destination: an inbound route-map. Needs the address (a /32 or /128) in BGP.
     Frr {
         /// The folder of FRR's sockets; where Debian has them, if not given.
         #[serde(default)]
@@ -150,7 +150,10 @@ impl Inventory {
             for (port, other, impairment) in ends {
                 let node = &fabric.nodes[other.node];
                 let to = match node.kind {
-                    NodeKind::Host => Cable::Host(other.address),
+                    NodeKind::Host => Cable::Host(match other.address6 {
+                        Some(address6) => Addresses::both(other.address, address6),
+                        None => other.address.into(),
+                    }),
                     _ => Cable::Peer { router: node.name.clone(), port: other.device.clone() },
                 };
                 ports.entry(port.node).or_default().push(PortEntry {

@@ -5,18 +5,17 @@
 mod common;
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{PORT, UDP, is_missing, lab, read};
+use common::{PORT, UDP, address, is_missing, lab, no_flow_labels, read};
 use socket2::{Domain, SockAddr, Socket, Type};
 use weft_lab::{Direction, Impairment, Lab, Routing};
 use weft_route::{AlarmRules, ControllerConfig, Event, Fabric, Flow, LinkId, Stage, What};
 use weft_steer::agent::{Agent, AgentPlan, Watched};
 use weft_steer::{Daemon, Inventory, SteerConfig};
-use weft_topo::hash::FiveTuple;
 use weft_units::ByteCount;
 
 /// What a link carries, and what each of two flows sends: together more than one link carries, and each on
@@ -62,24 +61,34 @@ fn agents(lab: &Lab, inventory: &Inventory, daemon: &Daemon) -> AgentPlan {
 }
 
 /// The flow between two hosts whose source port sends it over this link.
-fn flow_over(fabric: &Fabric, lab: &Lab, from: usize, to: usize, link: LinkId) -> Flow {
-    let [src, dst] = [from, to].map(|host| lab.fabric().address(host).to_bits());
-    let flow = |src_port| Flow(FiveTuple { src, dst, src_port, dst_port: PORT, protocol: UDP });
-    (49_152..).map(flow).find(|it| fabric.path(&it.0).links().contains(&link)).unwrap()
+fn flow_over(
+    fabric: &Fabric,
+    lab: &Lab,
+    (from, to): (usize, usize),
+    v6: bool,
+    link: LinkId,
+) -> Flow {
+    let [from, to] = [from, to].map(|host| address(lab, host, v6));
+    let flow = |src_port| Flow::new((from, src_port), (to, PORT), UDP).unwrap();
+    (49_152..).map(flow).find(|it| fabric.path(it).links().contains(&link)).unwrap()
 }
 
 /// Sends at a steady rate, ECN-capable, until told to stop.
 fn send(lab: &Lab, host: &str, flow: Flow, stop: &AtomicBool) {
     let open = || {
-        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
-        let from = SocketAddrV4::new(Ipv4Addr::from_bits(flow.0.src), flow.0.src_port);
+        let from = SocketAddr::new(flow.src(), flow.ports().0);
+        let socket = Socket::new(Domain::for_address(from), Type::DGRAM, None)?;
         socket.bind(&SockAddr::from(from))?;
         // ECT(0), RFC 3168.
-        socket.set_tos_v4(2)?;
+        if from.is_ipv4() {
+            socket.set_tos_v4(2)?
+        } else {
+            socket.set_tclass_v6(2)?
+        }
         std::io::Result::Ok(UdpSocket::from(socket))
     };
     let socket = lab.enter(host, open).unwrap().unwrap();
-    let to = SocketAddrV4::new(Ipv4Addr::from_bits(flow.0.dst), PORT);
+    let to = SocketAddr::new(flow.dst(), PORT);
     let (began, mut sent, payload) = (Instant::now(), 0_u128, [0; PAYLOAD]);
     while !stop.load(Ordering::Relaxed) {
         let due = began.elapsed().as_nanos() * FLOW / 8 / PAYLOAD as u128 / 1_000_000_000;
@@ -126,7 +135,9 @@ fn a_collision_is_seen_explained_moved_and_gone() {
     }
     let mut lab = lab("z", |spec| {
         (spec.spines, spec.hosts_per_leaf, spec.routing) = (2, 2, Routing::Frr);
+        spec.ipv6 = true;
     });
+    no_flow_labels(&lab);
     let limited = Impairment {
         rate: LINK.parse().ok(),
         // A burst of a sender that did not get the processor for a while is no crowd.
@@ -152,8 +163,8 @@ fn a_collision_is_seen_explained_moved_and_gone() {
     let leaf = fabric.find("l0").unwrap();
     let busy = fabric.link_of_port(leaf, "s0").unwrap();
     let flows = [
-        ("h0", flow_over(&fabric, &lab, 0, 2, busy)),
-        ("h1", flow_over(&fabric, &lab, 1, 3, busy)),
+        ("h0", flow_over(&fabric, &lab, (0, 2), false, busy)),
+        ("h1", flow_over(&fabric, &lab, (1, 3), true, busy)),
     ];
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -183,7 +194,7 @@ fn a_collision_is_seen_explained_moved_and_gone() {
         println!("          {}", daemon.commands(it.id).unwrap().join("; "));
         // By the tables as they are, the flows part ways.
         let fabric = read(&inventory);
-        let up = flows.map(|(_, flow)| fabric.path(&flow.0).links()[1]);
+        let up = flows.map(|(_, flow)| fabric.path(&flow).links()[1]);
         assert_ne!(up[0], up[1], "{}", it.reason);
         // A controller that takes over knows the move; it was not made twice.
         daemon.close().unwrap();

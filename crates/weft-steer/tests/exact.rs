@@ -9,19 +9,31 @@ use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{TCP, Taps, UDP, any_seed, flows, is_missing, lab, mispredicted, read};
+use common::{
+    Send, TCP, Taps, UDP, any_seed, by_hand, by_sockets, flows, is_missing, lab, labelled,
+    mispredicted, no_flow_labels, read, set,
+};
 use weft_lab::{Lab, Routing};
+use weft_route::Flow;
 use weft_steer::{Change, Inventory, Lease};
 use weft_units::{Rng, Seed};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Sends so many flows of each pair of hosts and compares; gives how many there were.
+/// Sends so many flows of each pair of hosts and compares, first of IPv4 and then of IPv6; gives how many
+/// there were.
 fn round(what: &str, lab: &Lab, taps: &Taps, each: usize, protocol: u8, rng: &mut Rng) -> usize {
-    let inventory = Inventory::of_lab(lab);
-    let fabric = read(&inventory);
-    let flows = flows(lab, each, protocol, rng);
-    let wrong = mispredicted(lab, taps, &fabric, &flows);
+    let mut checked = 0;
+    for v6 in [false, true] {
+        let flows = flows(lab, each, (v6, protocol), rng);
+        checked += check(what, lab, taps, &flows, by_sockets);
+    }
+    checked
+}
+
+fn check(what: &str, lab: &Lab, taps: &Taps, flows: &[Flow], send: Send) -> usize {
+    let fabric = read(&Inventory::of_lab(lab));
+    let wrong = mispredicted(lab, taps, &fabric, flows, send);
     assert!(
         wrong.is_empty(),
         "{what}: {} of {} flows took another way, the first {:?}\n{}",
@@ -30,7 +42,7 @@ fn round(what: &str, lab: &Lab, taps: &Taps, each: usize, protocol: u8, rng: &mu
         wrong[0],
         toml::to_string(fabric.installed()).unwrap(),
     );
-    println!("{what}: {} flows of protocol {protocol}, 0 wrong", flows.len());
+    println!("{what}: {} flows such as {}, 0 wrong", flows.len(), flows[0]);
     flows.len()
 }
 
@@ -44,13 +56,29 @@ fn ip(lab: &Lab, node: &str, batch: &str) {
     assert!(lab.enter(node, run).unwrap(), "{node}: {batch}");
 }
 
+/// The network of a leaf's hosts.
+fn network(leaf: usize, v6: bool) -> String {
+    if v6 { format!("fd00:{}::/32", leaf + 1) } else { format!("10.{}.0.0/16", leaf + 1) }
+}
+
+/// The spine's end of a link.
+fn via(leaf: usize, spine: usize, v6: bool) -> String {
+    let leaf = 100 + leaf;
+    if v6 { format!("fd00:{leaf}:{spine}::2") } else { format!("10.{leaf}.{spine}.2") }
+}
+
 /// Routes of each leaf to the others, by a next hop to each spine.
-fn install(lab: &Lab, route: impl Fn(&mut String, usize, &str)) {
+fn install(lab: &Lab, v6: bool, weights: &[u64]) {
     let fabric = lab.fabric();
     for leaf in 0..fabric.leaves() {
         let mut batch = String::new();
         for other in (0..fabric.leaves()).filter(|&other| other != leaf) {
-            route(&mut batch, leaf, &format!("10.{}.0.0/16", other + 1));
+            write!(batch, "route replace {}", network(other, v6)).unwrap();
+            for (spine, weight) in weights.iter().enumerate() {
+                let via = via(leaf, spine, v6);
+                write!(batch, " nexthop via {via} dev s{spine} weight {weight}").unwrap();
+            }
+            batch.push('\n');
         }
         ip(lab, &format!("l{leaf}"), &batch);
     }
@@ -75,7 +103,8 @@ fn steer(lab: &Lab, moves: usize, rng: &mut Rng) -> Vec<(String, Change)> {
         if ports.is_empty() {
             ports.push(format!("s{}", rng.index(fabric.spines())));
         }
-        let change = Change::by(fabric.address(destination), ports.iter().map(String::as_str));
+        let address = common::address(lab, destination, rng.chance(1, 2));
+        let change = Change::by(address, ports.iter().map(String::as_str));
         let plan = router.plan(&change).unwrap();
         router.carry_out(&plan, &lease).unwrap();
         router.await_change(&change, PATIENCE).unwrap();
@@ -94,20 +123,16 @@ fn every_flow_over_linux_routers_takes_the_way_that_its_tables_say() {
     let mut rng = seed.child("static", 0).rng();
     let mut lab = lab("x", |spec| {
         (spec.leaves, spec.spines, spec.hosts_per_leaf) = (3, 4, 2);
-        spec.seed = rng.next_u64();
+        (spec.seed, spec.ipv6) = (rng.next_u64(), true);
     });
+    no_flow_labels(&lab);
     let taps = Taps::open(&lab);
     let mut checked = round("plain", &lab, &taps, 90, UDP, &mut rng);
 
-    let weights: Vec<u64> = (0..4).map(|_| weight(&mut rng)).collect();
-    install(&lab, |batch, leaf, to| {
-        write!(batch, "route replace {to}").unwrap();
-        for (spine, weight) in weights.iter().enumerate() {
-            let via = format!("10.{}.{spine}.2", 100 + leaf);
-            write!(batch, " nexthop via {via} dev s{spine} weight {weight}").unwrap();
-        }
-        batch.push('\n');
-    });
+    for v6 in [false, true] {
+        let weights: Vec<u64> = (0..4).map(|_| weight(&mut rng)).collect();
+        install(&lab, v6, &weights);
+    }
     checked += round("weighted", &lab, &taps, 90, TCP, &mut rng);
 
     nexthop_objects(&lab, "", &mut rng);
@@ -115,33 +140,65 @@ fn every_flow_over_linux_routers_takes_the_way_that_its_tables_say() {
     nexthop_objects(&lab, " type resilient buckets 64", &mut rng);
     checked += round("resilient", &lab, &taps, 90, TCP, &mut rng);
 
-    let moved = steer(&lab, 6, &mut rng);
+    let moved = steer(&lab, 12, &mut rng);
     checked += round("steered", &lab, &taps, 90, UDP, &mut rng);
     let link = format!("l{}-s{}", rng.index(3), rng.index(4));
     lab.set_down(&link).unwrap();
     checked += round(&format!("{link} down"), &lab, &taps, 30, UDP, &mut rng);
     println!("{checked} flows of {seed:?}, 0 wrong; moved {}", words(&moved));
-    assert!(checked >= 10_000, "{checked} flows");
+    assert!(checked >= 20_000, "{checked} flows");
 }
 
-/// Gives every leaf a group of objects of random weights, and its routes.
+/// Gives every leaf a group of objects of random weights for each family, and its routes.
 fn nexthop_objects(lab: &Lab, kind: &str, rng: &mut Rng) {
-    for leaf in 0..lab.fabric().leaves() {
+    let leaves = 0..lab.fabric().leaves();
+    for (leaf, v6) in leaves.flat_map(|leaf| [(leaf, false), (leaf, true)]) {
         let mut batch = String::new();
-        let group = if kind.is_empty() { 10 } else { 11 };
+        let first = if v6 { 100 } else { 0 };
+        let group = first + if kind.is_empty() { 10 } else { 11 };
         for spine in 0..lab.fabric().spines() {
-            let id = spine + 1;
-            writeln!(batch, "nexthop replace id {id} via 10.{}.{spine}.2 dev s{spine}", 100 + leaf)
-                .unwrap();
+            let (id, via) = (first + spine + 1, via(leaf, spine, v6));
+            writeln!(batch, "nexthop replace id {id} via {via} dev s{spine}").unwrap();
         }
-        let members: Vec<String> =
-            (1..=lab.fabric().spines()).map(|id| format!("{id},{}", weight(rng))).collect();
+        let ids = first + 1..=first + lab.fabric().spines();
+        let members: Vec<String> = ids.map(|id| format!("{id},{}", weight(rng))).collect();
         writeln!(batch, "nexthop add id {group} group {}{kind}", members.join("/")).unwrap();
         for other in (0..lab.fabric().leaves()).filter(|&other| other != leaf) {
-            writeln!(batch, "route replace 10.{}.0.0/16 nhid {group}", other + 1).unwrap();
+            writeln!(batch, "route replace {} nhid {group}", network(other, v6)).unwrap();
         }
         ip(lab, &format!("l{leaf}"), &batch);
     }
+}
+
+#[test]
+fn every_hash_policy_of_both_families_is_predicted() {
+    if is_missing(false) {
+        return;
+    }
+    let seed = any_seed();
+    println!("{seed:?}");
+    let mut rng = seed.child("policies", 0).rng();
+    let lab = lab("p", |spec| (spec.seed, spec.ipv6) = (rng.next_u64(), true));
+    let taps = Taps::open(&lab);
+    let mut checked = 0;
+    for (policy, fields) in [(0, 0x37), (1, 0x37), (2, 0x37), (3, 0x0f), (3, 0x3f), (3, 0x37)] {
+        for (v6, family) in [(false, "ipv4"), (true, "ipv6")] {
+            for router in ["l0", "l1"] {
+                let name = format!("{family}/fib_multipath_hash_");
+                set(&lab, router, &format!("{name}policy"), &policy.to_string());
+                // IPv4 takes no flow label.
+                let fields = if v6 { fields } else { fields & !8 };
+                set(&lab, router, &format!("{name}fields"), &fields.to_string());
+            }
+            let flows: Vec<Flow> = flows(&lab, 150, (v6, UDP), &mut rng)
+                .into_iter()
+                .map(|flow| labelled(flow, u32::try_from(rng.below(1 << 20)).unwrap()))
+                .collect();
+            let what = format!("{family}, policy {policy}, fields {fields:#x}");
+            checked += check(&what, &lab, &taps, &flows, by_hand);
+        }
+    }
+    println!("{checked} flows of {seed:?}, 0 wrong");
 }
 
 #[test]
@@ -154,11 +211,12 @@ fn every_flow_over_frr_routers_takes_the_way_that_its_kernel_says() {
     let mut rng = seed.child("frr", 0).rng();
     let mut lab = lab("y", |spec| {
         (spec.spines, spec.hosts_per_leaf) = (3, 2);
-        (spec.routing, spec.seed) = (Routing::Frr, rng.next_u64());
+        (spec.routing, spec.seed, spec.ipv6) = (Routing::Frr, rng.next_u64(), true);
     });
+    no_flow_labels(&lab);
     let taps = Taps::open(&lab);
     let mut checked = round("BGP", &lab, &taps, 100, TCP, &mut rng);
-    let moved = steer(&lab, 3, &mut rng);
+    let moved = steer(&lab, 4, &mut rng);
     checked += round("steered by FRR", &lab, &taps, 100, UDP, &mut rng);
     undo(&lab, &moved);
     lab.set_down(&format!("l0-s{}", rng.index(3))).unwrap();

@@ -49,8 +49,7 @@ fn decode(bytes: &[u8]) -> u64 {
     let told = datagram.samples.map(|sample| match sample {
         Ok(Sample::Flow(flow)) => {
             let packet = flow.header.as_ref().and_then(SampledPacket::parse);
-            packet
-                .map_or(0, |packet| u64::from(packet.destination.to_bits()) + u64::from(flow.rate))
+            packet.map_or(0, |packet| u64::from(packet.ports.1) + u64::from(flow.rate))
         }
         Ok(Sample::Counters(counters)) => {
             counters.interface().ok().flatten().map_or(0, |it| it.out_octets)

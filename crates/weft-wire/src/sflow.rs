@@ -36,6 +36,8 @@ pub const PORT: u16 = 6343;
 pub const ETHERNET: u32 = 1;
 /// The protocol of a raw packet header: IPv4, with nothing before it.
 pub const IPV4: u32 = 11;
+/// An IPv6 packet without a frame.
+pub const IPV6: u32 = 12;
 
 /// The only version that is read and written.
 const VERSION: u32 = 5;

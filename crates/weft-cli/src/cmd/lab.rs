@@ -50,6 +50,7 @@ Examples:
   sudo weft lab up --leaves 4 --spines 8 --hosts 2
   sudo weft lab up --spines 6 --hosts 4 --rate 100Mbps --spine-rate 4=10Mbps,5=10Mbps
   sudo weft lab up --routing frr                    routers that speak BGP
+  sudo weft lab up --ipv6                           IPv6 beside IPv4
   sudo weft lab up --name other --spines 2          beside the first one")]
     Up(Up),
     /// Run a scenario on real packets, beside the simulator: the same network, flows and engine
@@ -156,6 +157,9 @@ struct Up {
     /// Where routes come from: `static`, or `frr` for BGP
     #[arg(long, value_name = "static|frr", default_value = "static", value_parser = routing)]
     routing: Routing,
+    /// Give nodes IPv6 addresses and routes too
+    #[arg(long)]
+    ipv6: bool,
     #[command(flatten)]
     rates: rates::Rates,
 }
@@ -232,6 +236,7 @@ fn up(name: &str, size: &Up, output: Output) -> Result<()> {
         mtu: size.mtu,
         offloads: !size.no_offloads,
         routing: size.routing,
+        ipv6: size.ipv6,
         ..LabSpec::named(name)
     };
     size.rates.check(&spec)?;

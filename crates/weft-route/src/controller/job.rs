@@ -4,13 +4,14 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::net::IpAddr;
 
 use weft_plan::ports::{Entropy, least_busy};
-use weft_topo::hash::FiveTuple;
 use weft_units::{BitRate, Instant, Seed};
 
 use super::{Controller, What};
 use crate::fabric::LinkId;
+use crate::flow::Flow;
 use crate::moves::per_mille;
 use crate::path::{Path, Start};
 
@@ -18,11 +19,11 @@ use crate::path::{Path, Start};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// The sender's address.
-    pub src: u32,
+    pub src: IpAddr,
     /// By which of the sender's links; none for a host that has one.
     pub first: Option<LinkId>,
-    /// The receiver's address.
-    pub dst: u32,
+    /// The receiver's address, of the same family.
+    pub dst: IpAddr,
     /// What it will send in a second.
     pub rate: BitRate,
 }
@@ -37,7 +38,15 @@ pub enum JobError {
         /// Its place in the job.
         flow: usize,
         /// The sender.
-        address: core::net::Ipv4Addr,
+        address: IpAddr,
+    },
+    /// Between addresses of different families.
+    #[error("flow {flow}: {} and {} are of different families", pair.src, pair.dst)]
+    Families {
+        /// Its place in the job.
+        flow: usize,
+        /// The flow.
+        pair: Pair,
     },
     /// A flow that arrives by no port.
     #[error("flow {flow}: {outcome}")]
@@ -72,15 +81,14 @@ impl Controller {
         let mut ports = Vec::with_capacity(pairs.len());
         for (flow, pair) in pairs.iter().enumerate() {
             let start = self.sender(flow, pair)?;
+            let to = (pair.dst, entropy.destination_port);
+            let of = |port| Flow::new((pair.src, port), to, entropy.protocol);
+            if of(0).is_none() {
+                return Err(JobError::Families { flow, pair: *pair });
+            }
             let path = |port| {
-                let tuple = FiveTuple {
-                    src: pair.src,
-                    dst: pair.dst,
-                    src_port: port,
-                    dst_port: entropy.destination_port,
-                    protocol: entropy.protocol,
-                };
-                self.fabric.path_from(start, &tuple)
+                let flow = of(port).expect("both are of one family");
+                self.fabric.path_from(start, &flow)
             };
             let cost = |path: &Path| {
                 // The host's own cables are the same for every port.
@@ -130,7 +138,6 @@ impl Controller {
             (None, &[only]) => Some(only),
             _ => None,
         };
-        let address = core::net::Ipv4Addr::from_bits(pair.src);
-        first.map(Start::Link).ok_or(JobError::Sender { flow, address })
+        first.map(Start::Link).ok_or(JobError::Sender { flow, address: pair.src })
     }
 }

@@ -101,7 +101,7 @@ impl Controller {
         loads: &Estimate<'_>,
         now: Instant,
     ) -> Result<Decision, NoMove> {
-        let prefix = Prefix::host(suspect.flow.0.dst);
+        let prefix = Prefix::host(suspect.flow.dst());
         let settled = |it: &&Move| it.prefix == prefix && (it.is_open() || self.is_held(it, now));
         if let Some(it) = self.moves.values().find(settled) {
             return Err(NoMove(format!(
@@ -111,8 +111,8 @@ impl Controller {
         }
         // The paper moves flows at the leaf of their source; routers behind it come next, down to the
         // alarmed one.
-        let path = self.fabric.path_over(&suspect.flow.0, link);
-        let path = path.unwrap_or_else(|| self.fabric.path_from(suspect.start, &suspect.flow.0));
+        let path = self.fabric.path_over(&suspect.flow, link);
+        let path = path.unwrap_or_else(|| self.fabric.path_from(suspect.start, &suspect.flow));
         let mut why = None;
         for &[before, after] in path.links().array_windows() {
             if let End::Router(router) = self.fabric.from(after)
@@ -140,7 +140,7 @@ impl Controller {
         suspect: Suspect,
         loads: &Estimate<'_>,
     ) -> Result<Decision, NoMove> {
-        let (destination, links) = (suspect.flow.0.dst, self.fabric.links_of(router));
+        let (destination, links) = (suspect.flow.dst(), self.fabric.links_of(router));
         let mut flows = alloc::vec![suspect];
         let mut all = self.suspects.to_destination(links, destination, loads.index, &self.fabric);
         // Flows that only the alarmed port saw, if they come through this router.
@@ -165,7 +165,7 @@ impl Controller {
 
     /// The flow as `router` sees it, if it comes through it on its way to `link`.
     fn through(&self, router: RouterId, link: LinkId, flow: Suspect) -> Option<Suspect> {
-        let path = self.fabric.path_over(&flow.flow.0, link)?;
+        let path = self.fabric.path_over(&flow.flow, link)?;
         let at = path.links().iter().position(|&it| self.fabric.to(it) == End::Router(router))?;
         Some(Suspect { start: Start::Link(path.links()[at]), ..flow })
     }

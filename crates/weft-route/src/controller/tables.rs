@@ -184,7 +184,10 @@ impl Controller {
         // Members may have come into another order than they were given in: what counts is what is
         // installed, so flows are followed again.
         let changes = self.followed(&self.moves[key]);
-        let index = window.saturating_sub(1);
+        // On top of what links carried when it was decided: routers may take a window or two to answer, and then the
+        // flows have moved already.
+        let decided = Instant::from_nanos(self.moves[key].decided);
+        let index = self.telemetry.index(decided).saturating_sub(1);
         let nothing = BTreeMap::new();
         let loads = Estimate { telemetry: &self.telemetry, index, expected: &nothing };
         let limit = before.max(self.config.moves.most_percent * 10);
@@ -219,7 +222,7 @@ impl Controller {
         let Some(router) = self.fabric.find(&it.router) else { return changes };
         for (flow, rate) in &it.flows {
             let rate = i64::try_from(*rate).unwrap_or(i64::MAX);
-            for &link in self.fabric.path_from(Start::Router(router), &flow.0).links() {
+            for &link in self.fabric.path_from(Start::Router(router), flow).links() {
                 let change = changes.entry(link).or_default();
                 *change = change.saturating_add(rate);
             }
@@ -269,7 +272,7 @@ impl Controller {
     fn fault(&self, it: &Move) -> Option<String> {
         let router = self.fabric.find(&it.router)?;
         let paths =
-            it.flows.iter().map(|(flow, _)| self.fabric.path_from(Start::Router(router), &flow.0));
+            it.flows.iter().map(|(flow, _)| self.fabric.path_from(Start::Router(router), flow));
         let outcome =
             paths.map(|path| (path.arrives(), path.outcome)).find(|(arrives, _)| !arrives);
         let member = |port: &str| -> Option<LinkId> { self.fabric.link_of_port(router, port) };

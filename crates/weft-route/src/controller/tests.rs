@@ -28,7 +28,7 @@ impl Desk {
         let fabric = Fabric::new(toml::from_str::<Installed>(TWO_BY_TWO).unwrap()).unwrap();
         let s0 = fabric.link_of_port(RouterId(0), "s0").unwrap();
         let flow = |port: u16| -> Flow { format!("10.1.0.2:{port}>10.2.0.2").parse().unwrap() };
-        let mut by_s0 = (49_152..).map(flow).filter(|it| fabric.path(&it.0).links()[1] == s0);
+        let mut by_s0 = (49_152..).map(flow).filter(|it| fabric.path(it).links()[1] == s0);
         let flows = [by_s0.next().unwrap(), by_s0.next().unwrap()];
         let mut controller = Controller::new(ControllerConfig::default(), fabric.clone());
         controller.set_lease(Some(1), Instant::EPOCH);
@@ -68,7 +68,7 @@ impl Desk {
         self.window += 1;
         let fabric = self.switches.fabric.clone();
         for flow in self.flows {
-            let path = fabric.path(&flow.0);
+            let path = fabric.path(&flow);
             for pair in path.links().windows(2) {
                 let at = Instant::from_nanos(self.end().as_nanos() - 1);
                 let (link, input) = (pair[1], Some(pair[0]));
@@ -207,7 +207,7 @@ fn without_the_lease_it_watches_and_with_a_new_one_it_finds_what_is_installed() 
         id: 1,
         epoch,
         router: router.clone(),
-        prefix: Prefix::host(0x0a02_0002),
+        prefix: Prefix::host([10, 2, 0, 2]),
     };
     desk.switches.apply(&withdraw(3)).unwrap();
     let refusal = desk.switches.apply(&withdraw(2)).unwrap_err();
@@ -224,7 +224,7 @@ fn what_others_remove_is_installed_again_three_times() {
     for round in 0..5 {
         let number = desk.switches.fabric.find("leaf-0").unwrap();
         let mut router = desk.switches.fabric.router(number).clone();
-        remove(&mut router, Prefix::host(0x0a02_0002));
+        remove(&mut router, Prefix::host([10, 2, 0, 2]));
         desk.switches.fabric.replace(router.clone()).unwrap();
         desk.controller.handle_tables(router, desk.now()).unwrap();
         let changes = desk.work();
@@ -328,9 +328,9 @@ fn a_state_survives_being_written_down_and_a_damaged_one_is_refused() {
 fn an_announced_jobs_ports_share_no_link_where_that_is_possible() {
     let mut desk = Desk::new();
     let pair = Pair {
-        src: 0x0a01_0002,
+        src: [10, 1, 0, 2].into(),
         first: None,
-        dst: 0x0a02_0002,
+        dst: [10, 2, 0, 2].into(),
         rate: weft_units::BitRate::gbps(50).unwrap(),
     };
     let entropy = weft_plan::ports::Entropy::default();
@@ -339,10 +339,13 @@ fn an_announced_jobs_ports_share_no_link_where_that_is_possible() {
     let ports = desk.controller.announce(&[pair, pair], (entropy, 64), seed, now).unwrap();
     let first = |port: u16| {
         let flow: Flow = format!("10.1.0.2:{port}>10.2.0.2").parse().unwrap();
-        desk.switches.fabric.path(&flow.0).links()[1]
+        desk.switches.fabric.path(&flow).links()[1]
     };
     assert_ne!(first(ports[0]), first(ports[1]));
-    let stranger = Pair { src: 1, ..pair };
+    let stranger = Pair { src: [0, 0, 0, 1].into(), ..pair };
     let error = desk.controller.announce(&[stranger], (entropy, 64), seed, now).unwrap_err();
     assert!(error.to_string().contains("0.0.0.1 is no host"), "{error}");
+    let mixed = Pair { dst: [0u16; 8].into(), ..pair };
+    let error = desk.controller.announce(&[mixed], (entropy, 64), seed, now).unwrap_err();
+    assert!(error.to_string().contains("different families"), "{error}");
 }

@@ -6,14 +6,16 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weft_units::unknown_name;
 
 use super::arrival::Arrival;
+use super::family::Family;
 use super::hash::Functions;
-use super::router::table;
+use super::router::{Tables, tables};
 use super::{End, Fabric, HostId, LinkId, RouterId, count};
-use crate::installed::{Cable, Installed, InstalledError, Port, PortState, Router};
+use crate::installed::{Addresses, Cable, Installed, InstalledError, Port, PortState, Router};
 
 /// Ports of all routers together, at most.
 const MOST_PORTS: usize = 1 << 23;
@@ -45,17 +47,17 @@ impl Fabric {
             first_of_host: Vec::new(),
             links_of_hosts: Vec::new(),
             arrivals: Vec::new(),
-            fronts: Vec::with_capacity(installed.routers.len()),
-            tables: Vec::with_capacity(installed.routers.len()),
+            v4: Family::default(),
+            v6: Family::default(),
             functions: Functions::default(),
             installed,
         };
         fabric.lay_cables()?;
-        let Self { installed, functions, first_link, fronts, tables, .. } = &mut fabric;
+        let Self { installed, functions, first_link, v4, v6, .. } = &mut fabric;
         for (router, &first) in installed.routers.iter().zip(first_link.iter()) {
-            let (table, front) = table(functions, first, router)?;
-            tables.push(table);
-            fronts.push(front);
+            let of_router = tables(functions, first, router)?;
+            v4.push(of_router.v4);
+            v6.push(of_router.v6);
         }
         fabric.passes = fabric.link_ids().map(|link| fabric.is_up(link)).collect();
         fabric.arrivals = fabric.link_ids().map(|link| fabric.arrival_of(link)).collect();
@@ -64,28 +66,48 @@ impl Fabric {
 
     /// Finds out where every port's cable leads, and gives hosts their links.
     fn lay_cables(&mut self) -> Result<(), InstalledError> {
-        let mut attached: Vec<(u32, LinkId)> = Vec::new();
+        let mut attached: Vec<(Addresses, LinkId)> = Vec::new();
         for (number, router) in (0..).zip(&self.installed.routers) {
             for (place, port) in (0..).zip(&router.ports) {
                 let link = LinkId(self.first_link[number as usize] + place);
                 self.from.push(End::Router(RouterId(number)));
                 self.rates.push(port.speed.as_bps());
                 if let Some(Cable::Host(host)) = &port.to {
-                    if host.is_unspecified() || host.is_broadcast() || host.is_multicast() {
+                    if let Some(host) = host.iter().find(|&address| !is_of_a_host(address)) {
                         let (router, port) = (router.name.clone(), port.name.clone());
-                        return Err(InstalledError::NoHost { router, port, host: *host });
+                        return Err(InstalledError::NoHost { router, port, host });
                     }
-                    attached.push((host.to_bits(), link));
+                    attached.push((*host, link));
                 }
             }
         }
         self.join_routers()?;
-        attached.sort_unstable();
-        for (address, down) in attached {
-            self.attach(address, down)?;
+        attached.sort_unstable_by_key(|&(host, link)| (host.v4().is_none(), host, link));
+        for (host, down) in attached {
+            self.attach(host, down)?;
         }
         self.first_of_host.push(count(self.links_of_hosts.len()));
+        self.find_hosts()
+    }
+
+    /// Makes hosts found by their addresses, each of which is one host's.
+    fn find_hosts(&mut self) -> Result<(), InstalledError> {
+        for (number, host) in (0..).map(HostId).zip(&self.hosts) {
+            self.v4.add(number, host.v4().map(Ipv4Addr::to_bits));
+            self.v6.add(number, host.v6().map(Ipv6Addr::to_bits));
+        }
+        if let Some((address, first, second)) = self.v4.sort() {
+            return Err(self.host_twice(Ipv4Addr::from_bits(address).into(), first, second));
+        }
+        if let Some((address, first, second)) = self.v6.sort() {
+            return Err(self.host_twice(Ipv6Addr::from_bits(address).into(), first, second));
+        }
         Ok(())
+    }
+
+    fn host_twice(&self, address: IpAddr, first: HostId, second: HostId) -> InstalledError {
+        let (first, second) = (self.addresses(first), self.addresses(second));
+        InstalledError::HostTwice { address, first, second }
     }
 
     fn join_routers(&mut self) -> Result<(), InstalledError> {
@@ -135,16 +157,16 @@ impl Fabric {
     }
 
     /// Gives a host one more link, against `down`.
-    fn attach(&mut self, address: u32, down: LinkId) -> Result<(), InstalledError> {
+    fn attach(&mut self, host: Addresses, down: LinkId) -> Result<(), InstalledError> {
         if let Some(other) = self.reverse[down.index()] {
             let first = end(&self.installed, &self.first_link, other);
-            let second = format!("host {}", core::net::Ipv4Addr::from_bits(address));
+            let second = format!("host {host}");
             let (router, port) = place(&self.installed, &self.first_link, down);
             let (router, port) = (router.name.clone(), port.name.clone());
             return Err(InstalledError::TwoCables { router, port, first, second });
         }
-        if self.hosts.last() != Some(&address) {
-            self.hosts.push(address);
+        if self.hosts.last() != Some(&host) {
+            self.hosts.push(host);
             self.first_of_host.push(count(self.links_of_hosts.len()));
         }
         let host = HostId(count(self.hosts.len() - 1));
@@ -195,8 +217,9 @@ pub(super) fn replace(fabric: &mut Fabric, router: Router) -> Result<RouterId, I
         return Err(InstalledError::Recabled { router: router.name });
     }
     let first = fabric.first_link[number.index()];
-    let (table, front) = table(&mut fabric.functions, first, &router)?;
-    (fabric.tables[number.index()], fabric.fronts[number.index()]) = (table, front);
+    let Tables { v4, v6 } = tables(&mut fabric.functions, first, &router)?;
+    fabric.v4.replace(number, v4);
+    fabric.v6.replace(number, v6);
     fabric.installed.routers[number.index()] = router;
     for link in fabric.links_of(number) {
         let (_, port) = fabric.port_of(link).expect("it is a router's");
@@ -213,6 +236,12 @@ pub(super) fn replace(fabric: &mut Fabric, router: Router) -> Result<RouterId, I
         }
     }
     Ok(number)
+}
+
+/// Whether a port can lead to a host of this address.
+fn is_of_a_host(address: IpAddr) -> bool {
+    let is_broadcast = matches!(address, IpAddr::V4(it) if it.is_broadcast());
+    !(address.is_unspecified() || address.is_multicast() || is_broadcast)
 }
 
 fn names(installed: &Installed) -> Result<BTreeMap<String, RouterId>, InstalledError> {

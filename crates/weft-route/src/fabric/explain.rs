@@ -4,9 +4,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::Serialize;
-use weft_topo::hash::FiveTuple;
 
+use super::family::{Address, Packet};
 use super::{End, Fabric, LinkId, RouterId};
+use crate::flow::FlowRef;
 use crate::installed::{GroupKind, Prefix, Target};
 use crate::path::{Path, Start};
 
@@ -58,8 +59,18 @@ impl Fabric {
     ///
     /// # Panics
     /// If the fabric has no such link or router.
-    pub fn explain(&self, start: Start, tuple: &FiveTuple) -> (Path, Explanation) {
-        let path = self.path_from(start, tuple);
+    pub fn explain<'a>(&self, start: Start, flow: impl Into<FlowRef<'a>>) -> (Path, Explanation) {
+        match flow.into() {
+            FlowRef::V4(tuple) => self.explain_packet(start, tuple),
+            FlowRef::V6(tuple) => self.explain_packet(start, tuple),
+        }
+    }
+
+    fn explain_packet<P: Packet>(&self, start: Start, packet: &P) -> (Path, Explanation)
+    where
+        for<'a> &'a P: Into<FlowRef<'a>>,
+    {
+        let path = self.path_from(start, packet);
         let first = match start {
             Start::Router(router) => Some(router),
             Start::Link(_) => None,
@@ -72,14 +83,14 @@ impl Fabric {
         });
         let chosen = chosen.iter().copied().map(Some).chain(core::iter::once(None));
         let hops = first.into_iter().chain(crossed).zip(chosen);
-        let hops = hops.map(|(router, takes)| self.hop(router, takes, tuple)).collect();
+        let hops = hops.map(|(router, takes)| self.hop(router, takes, packet)).collect();
         let outcome = alloc::format!("{}", self.outcome(path.outcome));
         (path, Explanation { hops, outcome, arrives: path.arrives() })
     }
 
-    fn hop(&self, number: RouterId, takes: Option<LinkId>, tuple: &FiveTuple) -> Hop {
-        let (router, table) = (self.router(number), &self.tables[number.index()]);
-        let entry = table.entry(self.fronts[number.index()].range(tuple.dst));
+    fn hop<P: Packet>(&self, number: RouterId, takes: Option<LinkId>, packet: &P) -> Hop {
+        let router = self.router(number);
+        let (table, entry) = P::family(self).entry(number, packet.dst());
         let group = table.groups.get(entry as usize).and_then(Option::as_ref);
         // The table forgets prefixes; among the routes with its entry the longest is the one.
         let leads = |via: &Target| match via {
@@ -90,7 +101,8 @@ impl Fabric {
             Target::Blackhole => entry == super::table::BLACKHOLE,
         };
         let routes = router.routes.iter();
-        let matching = routes.filter(|route| route.to.contains(tuple.dst) && leads(&route.via));
+        let matching =
+            routes.filter(|route| route.to.contains(packet.dst().ip()) && leads(&route.via));
         let prefix = matching.map(|route| route.to).max_by_key(|prefix| prefix.len());
         let kind = group.and_then(|_| router.groups.get(entry as usize)).map(|group| &group.kind);
         let share = |(link, per_million)| Share {
@@ -111,7 +123,7 @@ impl Fabric {
             kind: kind.map_or("", GroupKind::name),
             hash: group
                 .filter(|group| group.chooses())
-                .map(|_| self.functions.value(&table.hash, tuple, &mut Self::no_base())),
+                .map(|_| packet.value(&self.functions, &table.hash, &mut Self::no_base())),
             members: group
                 .map_or_else(Vec::new, |group| group.shares().into_iter().map(share).collect()),
             takes: takes.map_or_else(String::new, |link| alloc::format!("{}", self.name(link))),
@@ -121,9 +133,7 @@ impl Fabric {
     fn end_name(&self, end: End) -> String {
         match end {
             End::Router(router) => self.router(router).name.clone(),
-            End::Host(host) => {
-                alloc::format!("{}", core::net::Ipv4Addr::from_bits(self.address(host)))
-            }
+            End::Host(host) => alloc::format!("{}", self.addresses(host)),
             End::Nothing => String::from("no cable"),
         }
     }

@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-use weft_topo::hash::linux::{Fields, Keyed, Policy, multipath_hash};
-use weft_topo::hash::{FabricHash, FiveTuple, SwitchSalt};
+use weft_topo::hash::linux::{Fields, Keyed, Policy, multipath_hash, multipath_hash6};
+use weft_topo::hash::{FabricHash, FiveTuple, FiveTuple6, SwitchHash, SwitchSalt};
 
 use crate::installed::RouterHash;
 
@@ -12,13 +12,13 @@ const TCP: u8 = 6;
 
 /// Every function of switch chips that some router has.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Functions(Vec<FabricHash>);
+pub(crate) struct Functions(Vec<FabricHash>);
 
 /// How one router hashes.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Hash {
+pub(crate) enum Hash {
     Linux { policy: Policy, seed: u32, udp: Keyed, tcp: Keyed },
-    Switch { function: usize, salt: SwitchSalt, by_threshold: bool },
+    Switch { function: usize, salt: SwitchSalt, hash: SwitchHash },
 }
 
 /// The part of a packet's hash that all switches of one function share.
@@ -42,11 +42,10 @@ impl Functions {
                 let policy = match policy {
                     0 => Policy::Layer3,
                     1 => Policy::Layer4,
+                    2 => Policy::InnerLayer3,
                     3 => Policy::Fields(Fields(fields)),
                     _ => {
-                        return Err(
-                            "hash policy is not 0, 1 or 3; set fib_multipath_hash_policy=3",
-                        );
+                        return Err("hash policy is not 0 to 3; set fib_multipath_hash_policy=3");
                     }
                 };
                 let [udp, tcp] = [UDP, TCP].map(|protocol| Keyed::new(policy, seed, protocol));
@@ -59,7 +58,8 @@ impl Functions {
                     self.0.len() - 1
                 });
                 let salt = self.0[function].salt(seed, rotate);
-                Ok(Hash::Switch { function, salt, by_threshold: !algorithm.is_affine() })
+                let hash = SwitchHash { algorithm, seed, rotate };
+                Ok(Hash::Switch { function, salt, hash })
             }
         }
     }
@@ -85,11 +85,19 @@ impl Functions {
 }
 
 impl Hash {
+    /// The number with which a router chooses for an IPv6 packet.
+    pub(super) fn value6(&self, tuple: &FiveTuple6) -> u32 {
+        match *self {
+            Self::Linux { policy, seed, .. } => multipath_hash6(policy, seed, tuple),
+            Self::Switch { ref hash, .. } => hash.value6(tuple),
+        }
+    }
+
     /// Whether groups are cut by thresholds, as in Linux, rather than by a modulus.
     pub(super) const fn by_threshold(&self) -> bool {
         match *self {
             Self::Linux { .. } => true,
-            Self::Switch { by_threshold, .. } => by_threshold,
+            Self::Switch { hash, .. } => !hash.algorithm.is_affine(),
         }
     }
 }

@@ -7,6 +7,7 @@
 mod arrival;
 mod build;
 mod explain;
+mod family;
 mod group;
 mod hash;
 mod router;
@@ -18,23 +19,25 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use core::net::Ipv4Addr;
+use core::net::IpAddr;
 
 use arrival::Arrival;
 pub use explain::{Explanation, Hop, Share};
+use family::Family;
+pub(crate) use family::Packet;
 use hash::Functions;
 use serde::{Deserialize, Serialize};
 pub(crate) use table::Forward;
-use table::{Front, Table};
 use weft_units::BitRate;
 
-use crate::installed::{Installed, InstalledError, Port, Router};
+use crate::flow::FlowRef;
+use crate::installed::{Addresses, Installed, InstalledError, Port, Router};
 
 /// A router by its place in [`Installed::routers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouterId(pub u32);
 
-/// A host, in the order of addresses.
+/// A host, in the order of IPv4 addresses; those that have none come last, in the order of IPv6 addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub u32);
 
@@ -86,17 +89,15 @@ pub struct Fabric {
     rates: Vec<u64>,
     /// By link, whether packets pass: both its ends are up.
     passes: Vec<bool>,
-    /// Addresses in order; their place is their number.
-    hosts: Vec<u32>,
+    /// By host, its addresses.
+    hosts: Vec<Addresses>,
     /// By host, its first link in `links_of_hosts`; how many there are at the end.
     first_of_host: Vec<u32>,
     links_of_hosts: Vec<LinkId>,
     /// By link, what its end is in one word.
     arrivals: Vec<Arrival>,
-    /// By router, what every packet looks at.
-    fronts: Vec<Front>,
-    /// By router, the rest.
-    tables: Vec<Table>,
+    v4: Family<u32>,
+    v6: Family<u128>,
     functions: Functions,
 }
 
@@ -108,7 +109,7 @@ impl Fabric {
 
     /// Every router, by number.
     pub fn router_ids(&self) -> impl Iterator<Item = RouterId> + use<> {
-        (0..count(self.tables.len())).map(RouterId)
+        (0..count(self.installed.routers.len())).map(RouterId)
     }
 
     /// What a router has installed.
@@ -211,17 +212,25 @@ impl Fabric {
         self.hosts.len()
     }
 
-    /// A host's address.
+    /// A host's addresses.
     ///
     /// # Panics
     /// If the fabric has no such host.
-    pub fn address(&self, host: HostId) -> u32 {
+    pub fn addresses(&self, host: HostId) -> Addresses {
         self.hosts[host.index()]
     }
 
     /// The host of that address.
-    pub fn host(&self, address: u32) -> Option<HostId> {
-        self.hosts.binary_search(&address).ok().map(|place| HostId(count(place)))
+    pub fn host(&self, address: impl Into<IpAddr>) -> Option<HostId> {
+        match address.into() {
+            IpAddr::V4(it) => self.v4.host(it.to_bits()),
+            IpAddr::V6(it) => self.v6.host(it.to_bits()),
+        }
+    }
+
+    /// The host that sends a packet.
+    pub(crate) fn source<P: Packet>(&self, packet: &P) -> Option<HostId> {
+        P::family(self).host(packet.src())
     }
 
     /// The links on which a host sends, one for each of its cables.
@@ -253,31 +262,21 @@ impl Fabric {
         self.arrivals[link.index()].end()
     }
 
-    #[inline]
-    pub(crate) fn forward(
-        &self,
-        router: RouterId,
-        tuple: &weft_topo::hash::FiveTuple,
-        base: &mut hash::Base,
-    ) -> Forward {
-        let table = &self.tables[router.index()];
-        self.fronts[router.index()].forward(table, &self.functions, tuple, base)
-    }
-
     /// How `router` would choose among these members, were they all a route had; none if it cannot.
     pub(crate) fn chooser(
         &self,
         router: RouterId,
         members: &[crate::installed::Member],
     ) -> Option<Chooser> {
-        let hash = self.tables[router.index()].hash;
+        let (hash, hash6) =
+            (self.v4.tables[router.index()].hash, self.v6.tables[router.index()].hash);
         let member = |it: &crate::installed::Member| {
             let link = self.link_of_port(router, &it.port)?;
             Some(group::Member { link, weight: it.weight, alive: true, reachable: !it.unreachable })
         };
         let members: Option<Vec<_>> = members.iter().map(member).collect();
         let group = group::Group::new(&members?, hash.by_threshold())?;
-        Some(Chooser { group, hash })
+        Some(Chooser { group, hash, hash6 })
     }
 
     pub(crate) const fn no_base() -> hash::Base {
@@ -289,16 +288,18 @@ impl Fabric {
 pub(crate) struct Chooser {
     group: group::Group,
     hash: hash::Hash,
+    hash6: hash::Hash,
 }
 
 impl Chooser {
-    pub(crate) fn link(&self, fabric: &Fabric, tuple: &weft_topo::hash::FiveTuple) -> LinkId {
-        let value = if self.group.chooses() {
-            fabric.functions.value(&self.hash, tuple, &mut Fabric::no_base())
-        } else {
-            0
-        };
-        self.group.select(value)
+    pub(crate) fn link<'a>(&self, fabric: &Fabric, flow: impl Into<FlowRef<'a>>) -> LinkId {
+        if !self.group.chooses() {
+            return self.group.select(0);
+        }
+        self.group.select(match flow.into() {
+            FlowRef::V4(it) => fabric.functions.value(&self.hash, it, &mut Fabric::no_base()),
+            FlowRef::V6(it) => self.hash6.value6(it),
+        })
     }
 }
 
@@ -314,7 +315,7 @@ impl fmt::Display for LinkName<'_> {
         let Self { fabric, link } = *self;
         let end = |out: &mut fmt::Formatter<'_>, end| match end {
             End::Router(router) => out.write_str(&fabric.router(router).name),
-            End::Host(host) => write!(out, "host {}", Ipv4Addr::from_bits(fabric.address(host))),
+            End::Host(host) => write!(out, "host {}", fabric.addresses(host)),
             End::Nothing => out.write_str("no cable"),
         };
         end(out, fabric.from(link))?;

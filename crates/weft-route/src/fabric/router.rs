@@ -5,26 +5,31 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::net::Ipv4Addr;
 
 use super::LinkId;
 use super::build::{nearest, within};
+use super::family::Address;
 use super::group::{Group, Member};
 use super::hash::Functions;
 use super::table::{BLACKHOLE, Front, Table, UNREACHABLE};
-use crate::installed::{GroupKind, InstalledError, PortState, Router, RouterHash, Target};
+use crate::installed::{GroupKind, InstalledError, PortState, Prefix, Router, RouterHash, Target};
 
 /// Members of a group, and buckets of a resilient one, at most: Linux counts both by 16 bits.
 const MOST_MEMBERS: usize = 1 << 16;
 
+/// One router's routes, of both families.
+pub(super) struct Tables {
+    pub(super) v4: (Table, Front<u32>),
+    pub(super) v6: (Table, Front<u128>),
+}
+
 /// The routes of one router, whose first port's link is `first`.
-pub(super) fn table(
+pub(super) fn tables(
     functions: &mut Functions,
     first: u32,
     router: &Router,
-) -> Result<(Table, Front), InstalledError> {
-    let hash = functions
-        .add(&router.hash)
-        .map_err(|reason| InstalledError::Hash { router: router.name.clone(), reason })?;
+) -> Result<Tables, InstalledError> {
     let ports = numbered("port", router, router.ports.iter().map(|port| &port.name))?;
     let groups_by_name = numbered("group", router, router.groups.iter().map(|group| &group.name))?;
     let mut ifindices: Vec<u32> = router.ports.iter().map(|port| port.ifindex).collect();
@@ -32,16 +37,6 @@ pub(super) fn table(
     if let Some(pair) = ifindices.windows(2).find(|pair| pair[0] == pair[1]) {
         let (name, router) = (format!("{}", pair[0]), Some(router.name.clone()));
         return Err(InstalledError::Twice { kind: "ifindex", name, router });
-    }
-    let mut groups = Vec::with_capacity(router.groups.len());
-    for group in &router.groups {
-        let members = members(router, group, first, &ports)?;
-        groups.push(match &group.kind {
-            GroupKind::Resilient { buckets } => Group::resilient(&members, buckets),
-            GroupKind::Single | GroupKind::HashThreshold => {
-                Group::new(&members, hash.by_threshold())
-            }
-        });
     }
     let mut routes = Vec::with_capacity(router.routes.len());
     for route in &router.routes {
@@ -62,6 +57,43 @@ pub(super) fn table(
     if let Some(pair) = prefixes.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(InstalledError::RouteTwice { router: router.name.clone(), prefix: pair[0] });
     }
+    let ignore_linkdown6 = router.ipv6.map_or(router.ignore_linkdown, |it| it.ignore_linkdown);
+    let v4 = (router.hash, router.ignore_linkdown);
+    let v6 = (router.hash6(), ignore_linkdown6);
+    let is_v6 = prefixes.last().is_some_and(|prefix| prefix.first().is_ipv6());
+    Ok(Tables {
+        v4: table(functions, (router, first), &ports, v4, &routes)?,
+        v6: table(functions, (router, first), &ports, v6, if is_v6 { &routes } else { &[] })?,
+    })
+}
+
+/// One family's routes, with groups as it hashes and as it looks at links.
+fn table<A: Address>(
+    functions: &mut Functions,
+    (router, first): (&Router, u32),
+    ports: &BTreeMap<&str, u32>,
+    (hash, ignore_linkdown): (RouterHash, bool),
+    routes: &[(Prefix, u32)],
+) -> Result<(Table, Front<A>), InstalledError> {
+    let hash = functions
+        .add(&hash)
+        .map_err(|reason| InstalledError::Hash { router: router.name.clone(), reason })?;
+    // Most fabrics speak one family; groups that no route leads to are still checked, once.
+    let used = if A::of(Ipv4Addr::UNSPECIFIED.into()).is_some() || !routes.is_empty() {
+        &router.groups[..]
+    } else {
+        &[]
+    };
+    let mut groups = Vec::with_capacity(used.len());
+    for group in used {
+        let members = members(router, group, (first, ignore_linkdown), ports)?;
+        groups.push(match &group.kind {
+            GroupKind::Resilient { buckets } => Group::resilient(&members, buckets),
+            GroupKind::Single | GroupKind::HashThreshold => {
+                Group::new(&members, hash.by_threshold())
+            }
+        });
+    }
     Ok(Table::new(hash, groups, routes))
 }
 
@@ -69,7 +101,7 @@ pub(super) fn table(
 fn members(
     router: &Router,
     group: &crate::installed::Group,
-    first: u32,
+    (first, ignore_linkdown): (u32, bool),
     ports: &BTreeMap<&str, u32>,
 ) -> Result<Vec<Member>, InstalledError> {
     let wrong = |reason| InstalledError::Group {
@@ -128,7 +160,7 @@ fn members(
             })?;
             let alive = match router.ports[place as usize].state {
                 PortState::Up => true,
-                PortState::NoCarrier => !router.ignore_linkdown,
+                PortState::NoCarrier => !ignore_linkdown,
                 PortState::Down => false,
             };
             let link = LinkId(first + place);

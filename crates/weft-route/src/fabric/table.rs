@@ -5,11 +5,12 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use weft_topo::hash::{FiveTuple, linux};
+use weft_topo::hash::linux;
 
 use super::LinkId;
+use super::family::Address;
 use super::group::{Group, modulo};
-use super::hash::{Base, Functions, Hash};
+use super::hash::Hash;
 use crate::installed::Prefix;
 
 /// What a router does with a packet.
@@ -27,7 +28,7 @@ pub(crate) enum Forward {
 
 /// A flattened routing table.
 #[derive(Clone, Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     pub(super) hash: Hash,
     /// By range: a group, or one of the constants below.
     entries: Vec<u32>,
@@ -37,9 +38,9 @@ pub(super) struct Table {
 /// Of a routing table what following flows touches at every hop. A large fabric's tables are in no cache, so what
 /// counts is how many lines of memory a lookup waits for: the ends of the search, and one way.
 #[derive(Clone, Debug)]
-pub(super) struct Front {
+pub(crate) struct Front<A> {
     /// Lowest addresses of ranges, ascending; the first is zero.
-    starts: Box<[u32]>,
+    starts: Box<[A]>,
     /// By range.
     ways: Box<[Way]>,
 }
@@ -71,15 +72,19 @@ pub(super) const UNREACHABLE: u32 = u32::MAX - 1;
 pub(super) const BLACKHOLE: u32 = u32::MAX - 2;
 
 impl Table {
-    /// A table of routes to distinct prefixes, each with a group or a constant.
-    pub(super) fn new(
+    /// A table of those routes to distinct prefixes that are of the family, each with a group or a constant.
+    pub(super) fn new<A: Address>(
         hash: Hash,
         groups: Vec<Option<Group>>,
-        mut routes: Vec<(Prefix, u32)>,
-    ) -> (Self, Front) {
+        routes: &[(Prefix, u32)],
+    ) -> (Self, Front<A>) {
         // A route whose group is all dead is passed over, so the next shorter prefix counts.
-        routes.retain(|&(_, entry)| groups.get(entry as usize).is_none_or(Option::is_some));
-        let Ranges { starts, entries } = Ranges::of(routes);
+        let is_alive = |entry: u32| groups.get(entry as usize).is_none_or(Option::is_some);
+        let of_family = |&(prefix, entry): &(Prefix, u32)| {
+            let (first, last) = (A::of(prefix.first())?, A::of(prefix.last())?);
+            is_alive(entry).then_some((first, last, entry))
+        };
+        let Ranges { starts, entries } = Ranges::of(routes.iter().filter_map(of_family).collect());
         let way = |&entry: &u32| match entry {
             NO_ROUTE => Way::NoRoute,
             UNREACHABLE => Way::Unreachable,
@@ -100,40 +105,41 @@ impl Table {
 }
 
 /// Addresses cut into ranges, while they are.
-struct Ranges {
-    starts: Vec<u32>,
+struct Ranges<A> {
+    starts: Vec<A>,
     entries: Vec<u32>,
 }
 
-impl Ranges {
-    fn of(mut routes: Vec<(Prefix, u32)>) -> Self {
+impl<A: Address> Ranges<A> {
+    /// From the first and last addresses of prefixes.
+    fn of(mut routes: Vec<(A, A, u32)>) -> Self {
         // Wider prefixes first where two begin at one address.
-        routes.sort_unstable_by_key(|(prefix, _)| (prefix.first(), prefix.len()));
-        let mut ranges = Self { starts: vec![0], entries: vec![NO_ROUTE] };
+        routes.sort_unstable_by_key(|&(first, last, _)| (first, core::cmp::Reverse(last)));
+        let mut ranges = Self { starts: vec![A::default()], entries: vec![NO_ROUTE] };
         // The prefixes that the sweep is inside of, the narrowest last.
-        let mut open: Vec<(u32, u32)> = Vec::new();
-        for (prefix, entry) in routes {
-            ranges.close(&mut open, Some(prefix.first()));
-            ranges.begin(prefix.first(), entry);
-            open.push((prefix.last(), entry));
+        let mut open: Vec<(A, u32)> = Vec::new();
+        for (first, last, entry) in routes {
+            ranges.close(&mut open, Some(first));
+            ranges.begin(first, entry);
+            open.push((last, entry));
         }
         ranges.close(&mut open, None);
         ranges
     }
 
     /// Ends prefixes that do not reach `until`; what is around them goes on.
-    fn close(&mut self, open: &mut Vec<(u32, u32)>, until: Option<u32>) {
+    fn close(&mut self, open: &mut Vec<(A, u32)>, until: Option<A>) {
         while let Some(&(last, _)) = open.last()
             && until.is_none_or(|until| last < until)
         {
             open.pop();
-            if let Some(next) = last.checked_add(1) {
+            if let Some(next) = last.next() {
                 self.begin(next, open.last().map_or(NO_ROUTE, |&(_, entry)| entry));
             }
         }
     }
 
-    fn begin(&mut self, start: u32, entry: u32) {
+    fn begin(&mut self, start: A, entry: u32) {
         if self.starts.last() == Some(&start) {
             self.starts.pop();
             self.entries.pop();
@@ -145,24 +151,18 @@ impl Ranges {
     }
 }
 
-impl Front {
+impl<A: Address> Front<A> {
     /// The range in which an address is.
     #[inline]
-    pub(super) fn range(&self, address: u32) -> usize {
+    pub(super) fn range(&self, address: A) -> usize {
         self.starts.partition_point(|&start| start <= address) - 1
     }
 
-    /// What the router does with a packet. Its table is looked at where it has a choice to make.
+    /// What the router does with packets to this address. The packet is hashed, and its table looked at, where it
+    /// has a choice to make.
     #[inline]
-    pub(super) fn forward(
-        &self,
-        table: &Table,
-        functions: &Functions,
-        tuple: &FiveTuple,
-        base: &mut Base,
-    ) -> Forward {
-        let mut value = || functions.value(&table.hash, tuple, base);
-        let link = match self.ways[self.range(tuple.dst)] {
+    pub(super) fn forward(&self, table: &Table, to: A, value: impl FnOnce() -> u32) -> Forward {
+        let link = match self.ways[self.range(to)] {
             Way::Link(link) => link,
             Way::Threshold { links, first } => {
                 row(first, linux::select(value(), usize::from(links)))

@@ -4,13 +4,13 @@ use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use weft_topo::hash::FiveTuple;
-use weft_topo::hash::linux::{Fields, Policy, multipath_hash, select_weighted};
+use weft_topo::hash::linux::{Fields, Policy, multipath_hash, multipath_hash6, select_weighted};
+use weft_topo::hash::{FiveTuple, FiveTuple6};
 use weft_units::{Rng, Seed};
 
 use super::*;
 use crate::installed::*;
-use crate::{Outcome, Start};
+use crate::{Flow, Outcome, Start};
 
 const TWO_BY_TWO: &str = include_str!("../../tests/golden/installed/two-by-two.toml");
 
@@ -182,17 +182,66 @@ fn an_explanation_is_the_path_with_its_reasons() {
     assert_eq!(why.outcome, "arrives at 10.2.0.2");
 }
 
-/// Any routes: the flattened table gives for every address the longest prefix that is alive.
+#[test]
+fn ipv6_goes_by_its_own_routes_and_its_own_hash() {
+    let text = include_str!("../../tests/golden/installed/dual-stack.toml");
+    let it: Installed = toml::from_str(text).unwrap();
+    let fabric = Fabric::new(it.clone()).unwrap();
+    assert_eq!(fabric.hosts(), 2);
+    assert_eq!(fabric.host([10, 1, 0, 2]), Some(HostId(0)));
+    let ends: [IpAddr; 2] = ["fd00:1::2", "fd00:2::2"].map(|it| it.parse().unwrap());
+    assert_eq!(fabric.host(ends[1]), Some(HostId(1)));
+    // Policy 0 at the leaf: the label decides, ports do not.
+    for label in 0..200 {
+        let flow = |port| -> Flow {
+            let ends = "[fd00:1::2]:{port}>[fd00:2::2]:4791";
+            ends.replace("{port}", port).parse::<Flow>().map(|it| labelled(it, label)).unwrap()
+        };
+        let Flow::V6(tuple) = flow("5") else { panic!("it is of IPv6") };
+        let hash = multipath_hash6(Policy::Layer3, 1000, &tuple);
+        let spine = u32::try_from(select_weighted(hash, &[1, 1]).unwrap()).unwrap();
+        let path = fabric.path(&flow("5"));
+        assert_eq!(fabric.to(path.links()[1]), End::Router(RouterId(2 + spine)));
+        assert_eq!(path.outcome, Outcome::Delivered(HostId(1)));
+        assert_eq!(path, fabric.path(&flow("6")));
+    }
+    // What has no IPv6 route is not sent by IPv4's.
+    let mut less = it.clone();
+    less.routers[0].routes.retain(|route| route.to.first().is_ipv4());
+    let fabric = Fabric::new(less).unwrap();
+    let flow: Flow = "fd00:1::2>fd00:2::2".parse().unwrap();
+    assert_eq!(fabric.path(&flow).outcome, Outcome::NoRoute(RouterId(0)));
+    assert!(fabric.path(&tuple(1)).arrives());
+    // One address of two hosts.
+    let mut twice = it;
+    twice.routers[1].ports[0].to = Some(Cable::Host(ends[0].into()));
+    let error = Fabric::new(twice).unwrap_err().to_string();
+    assert!(
+        error.contains("fd00:1::2 is of two hosts, 10.1.0.2, fd00:1::2 and fd00:1::2"),
+        "{error}"
+    );
+}
+
+fn labelled(flow: Flow, flow_label: u32) -> Flow {
+    match flow {
+        Flow::V6(tuple) => Flow::V6(FiveTuple6 { flow_label, ..tuple }),
+        Flow::V4(_) => flow,
+    }
+}
+
+/// Any routes of both families: the flattened tables give for every address the longest prefix that is alive.
 #[test]
 fn random_tables_give_the_longest_prefix() {
-    for seed in 0..200 {
+    for seed in 0..300 {
         let mut rng = Seed(seed).child("tables", 0).rng();
         let mut it = installed();
         let leaf = &mut it.routers[0];
         leaf.routes.clear();
         let mut routes = BTreeMap::new();
         for _ in 0..rng.below(30) {
-            let to = Prefix::new(address(&mut rng), u8::try_from(rng.below(33)).unwrap()).unwrap();
+            let to = address(&mut rng);
+            let bits = if to.is_ipv4() { 33 } else { 129 };
+            let to = Prefix::new(to, u8::try_from(rng.below(bits)).unwrap()).unwrap();
             let group = ["host", "up", "dead"][rng.index(3)];
             routes.insert(to, group);
         }
@@ -219,16 +268,26 @@ fn random_tables_give_the_longest_prefix() {
             let dst = address(&mut rng);
             let alive = routes.iter().filter(|(to, group)| to.contains(dst) && **group != "dead");
             let want = alive.max_by_key(|(to, _)| to.len()).map(|(_, group)| *group);
-            let tuple = FiveTuple { dst, ..tuple(1) };
-            let path = fabric.path_from(Start::Router(RouterId(0)), &tuple);
+            let flow = Flow::new((dst, 1), (dst, 2), 17).unwrap();
+            let path = fabric.path_from(Start::Router(RouterId(0)), &flow);
             let got = path.links().first().map(|link| if link.0 == 0 { "host" } else { "up" });
-            assert_eq!(got, want, "seed {seed}, address {dst:x}");
+            assert_eq!(got, want, "seed {seed}, address {dst}");
+            let (_, why) = fabric.explain(Start::Router(RouterId(0)), &flow);
+            let alive = routes.iter().filter(|(to, group)| to.contains(dst) && **group != "dead");
+            assert_eq!(why.hops[0].prefix, alive.map(|(&to, _)| to).max_by_key(|to| to.len()));
         }
     }
 }
 
-fn address(rng: &mut Rng) -> u32 {
+fn address(rng: &mut Rng) -> IpAddr {
     // Few addresses, so that prefixes nest and meet.
+    if rng.chance(1, 2) {
+        let ends = [0, 1, 0xfd00 << 112, (0xfd00 << 112) + 2, u128::MAX - 1, u128::MAX];
+        let address =
+            ends[rng.index(ends.len())] ^ (u128::from(rng.chance(1, 3)) << rng.below(128));
+        return core::net::Ipv6Addr::from_bits(address).into();
+    }
     let ends = [0, 1, 0x0a00_0000, 0x0a02_0002, 0x0a02_0003, 0xffff_fffe, u32::MAX];
-    ends[rng.index(ends.len())] ^ (u32::from(rng.chance(1, 3)) << rng.below(32))
+    let address = ends[rng.index(ends.len())] ^ (u32::from(rng.chance(1, 3)) << rng.below(32));
+    core::net::Ipv4Addr::from_bits(address).into()
 }

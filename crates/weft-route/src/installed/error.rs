@@ -1,9 +1,9 @@
 //! Why installed state describes no fabric.
 
 use alloc::string::String;
-use core::net::Ipv4Addr;
+use core::net::IpAddr;
 
-use super::Prefix;
+use super::{Addresses, Prefix};
 
 /// What is wrong with installed state; every message names the router.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -107,7 +107,7 @@ pub enum InstalledError {
         /// The router.
         router: String,
     },
-    /// A host's address that a router port cannot reach: 0.0.0.0, broadcast, multicast.
+    /// A host's address that a router port cannot reach: unspecified, broadcast, multicast.
     #[error("router {router:?}: port {port:?} leads to host {host}, which is no host's address")]
     NoHost {
         /// The router.
@@ -115,7 +115,19 @@ pub enum InstalledError {
         /// The port.
         port: String,
         /// The address.
-        host: Ipv4Addr,
+        host: IpAddr,
+    },
+    /// Two hosts with one address that are not one host.
+    #[error(
+        "host address {address} is of two hosts, {first} and {second}: give every cable of a host all its addresses"
+    )]
+    HostTwice {
+        /// The address.
+        address: IpAddr,
+        /// Addresses of one host.
+        first: Addresses,
+        /// Of the other.
+        second: Addresses,
     },
 }
 

@@ -56,16 +56,18 @@
 //! # Ok::<(), toml::de::Error>(())
 //! ```
 
+mod addresses;
 mod error;
 mod prefix;
 mod router;
 
 use alloc::vec::Vec;
 
+pub use addresses::Addresses;
 pub use error::InstalledError;
 pub use prefix::{Prefix, PrefixError};
 pub use router::{
-    Cable, Group, GroupKind, Member, Port, PortState, Route, Router, RouterHash, Target,
+    Cable, Group, GroupKind, Ipv6, Member, Port, PortState, Route, Router, RouterHash, Target,
 };
 use serde::{Deserialize, Serialize};
 

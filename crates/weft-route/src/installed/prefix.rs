@@ -1,54 +1,61 @@
-//! IPv4 prefixes as routing tables write them.
+//! Prefixes as routing tables write them, of both families.
 
 use alloc::format;
 use alloc::string::String;
 use core::fmt;
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// An IPv4 network: an address whose bits beyond `len` are zero.
+/// A network: an address whose bits beyond `len` are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
-    address: u32,
+    address: IpAddr,
     len: u8,
 }
 
 /// Why a text is no prefix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not an IPv4 prefix such as 10.1.0.0/16 or 10.1.0.2: {reason}")]
+#[error("{text:?} is not a prefix such as 10.1.0.0/16, 10.1.0.2 or fd00:1::/32: {reason}")]
 pub struct PrefixError {
     text: String,
     reason: &'static str,
 }
 
 impl Prefix {
-    /// Everything: the default route.
-    pub const ALL: Self = Self { address: 0, len: 0 };
+    /// Everything of IPv4: its default route.
+    pub const ALL: Self = Self { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), len: 0 };
+    /// Everything of IPv6.
+    pub const ALL6: Self = Self { address: IpAddr::V6(Ipv6Addr::UNSPECIFIED), len: 0 };
 
     /// The prefix of `len` bits in which `address` is; further bits of the address are dropped.
-    /// None beyond 32 bits.
-    pub const fn new(address: u32, len: u8) -> Option<Self> {
-        if len > 32 {
+    /// None beyond the 32 bits of IPv4 or the 128 of IPv6.
+    pub fn new(address: impl Into<IpAddr>, len: u8) -> Option<Self> {
+        let address = address.into();
+        if len > bits(address) {
             return None;
         }
-        Some(Self { address: address & mask(len), len })
+        Some(Self { address: masked(address, len), len })
     }
 
-    /// One address: a /32.
-    pub const fn host(address: u32) -> Self {
-        Self { address, len: 32 }
+    /// One address: a /32 or a /128.
+    pub fn host(address: impl Into<IpAddr>) -> Self {
+        let address = address.into();
+        Self { address, len: bits(address) }
     }
 
-    /// Its lowest address, 10.0.0.1 being `0x0a00_0001`.
-    pub const fn first(self) -> u32 {
+    /// Its lowest address.
+    pub const fn first(self) -> IpAddr {
         self.address
     }
 
     /// Its highest address.
-    pub const fn last(self) -> u32 {
-        self.address | !mask(self.len)
+    pub const fn last(self) -> IpAddr {
+        match self.address {
+            IpAddr::V4(it) => IpAddr::V4(Ipv4Addr::from_bits(it.to_bits() | !mask4(self.len))),
+            IpAddr::V6(it) => IpAddr::V6(Ipv6Addr::from_bits(it.to_bits() | !mask6(self.len))),
+        }
     }
 
     /// How many bits are fixed.
@@ -57,13 +64,33 @@ impl Prefix {
         self.len
     }
 
+    /// Whether it is of one address.
+    pub const fn is_host(self) -> bool {
+        self.len == bits(self.address)
+    }
+
     /// Whether `address` is in it.
-    pub const fn contains(self, address: u32) -> bool {
-        address & mask(self.len) == self.address
+    pub fn contains(self, address: impl Into<IpAddr>) -> bool {
+        let address = address.into();
+        address.is_ipv4() == self.address.is_ipv4() && masked(address, self.len) == self.address
     }
 }
 
-const fn mask(len: u8) -> u32 {
+const fn bits(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    }
+}
+
+const fn masked(address: IpAddr, len: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(it) => IpAddr::V4(Ipv4Addr::from_bits(it.to_bits() & mask4(len))),
+        IpAddr::V6(it) => IpAddr::V6(Ipv6Addr::from_bits(it.to_bits() & mask6(len))),
+    }
+}
+
+const fn mask4(len: u8) -> u32 {
     match len {
         0 => 0,
         1..=32 => u32::MAX << (32 - len),
@@ -71,32 +98,46 @@ const fn mask(len: u8) -> u32 {
     }
 }
 
+const fn mask6(len: u8) -> u128 {
+    match len {
+        0 => 0,
+        1..=128 => u128::MAX << (128 - len),
+        _ => u128::MAX,
+    }
+}
+
 impl fmt::Display for Prefix {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}/{}", Ipv4Addr::from_bits(self.address), self.len)
+        write!(out, "{}/{}", self.address, self.len)
     }
 }
 
 impl FromStr for Prefix {
     type Err = PrefixError;
 
-    /// Reads `10.1.0.0/16`; an address alone is a /32, as `ip route` prints it, and `default` is
-    /// everything.
+    /// Reads `10.1.0.0/16` or `fd00:1::/32`; an address alone is one host, as `ip route` prints it, and
+    /// `default` is everything of IPv4 ([`Self::ALL6`] is written `::/0`).
     fn from_str(text: &str) -> Result<Self, PrefixError> {
         let error = |reason| {
-            let text = text.chars().take(40).collect();
+            let text = text.chars().take(60).collect();
             PrefixError { text, reason }
         };
         if text == "default" {
             return Ok(Self::ALL);
         }
-        let (address, len) = text.split_once('/').unwrap_or((text, "32"));
-        let address: Ipv4Addr = address.parse().map_err(|_| error("the address is none"))?;
+        let (address, len) = match text.split_once('/') {
+            Some((address, len)) => (address, Some(len)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| error("the address is none"))?;
+        let Some(len) = len else { return Ok(Self::host(address)) };
         let digits = len.bytes().all(|byte| byte.is_ascii_digit());
-        let len = len.parse().ok().filter(|&len: &u8| digits && len <= 32);
-        let len = len.ok_or_else(|| error("the length is not 0 to 32"))?;
-        let address = address.to_bits();
-        if address & !mask(len) != 0 {
+        let len = len.parse().ok().filter(|&len: &u8| digits && len <= bits(address));
+        let len = len.ok_or_else(|| match address {
+            IpAddr::V4(_) => error("the length is not 0 to 32"),
+            IpAddr::V6(_) => error("the length is not 0 to 128"),
+        })?;
+        if address != masked(address, len) {
             return Err(error("bits beyond the length are set"));
         }
         Ok(Self { address, len })
@@ -119,13 +160,28 @@ impl<'de> Deserialize<'de> for Prefix {
 mod tests {
     use super::*;
 
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
     #[test]
     fn prefixes_read_back_as_they_are_written() {
-        for text in ["0.0.0.0/0", "10.1.0.0/16", "10.1.0.2/32", "128.0.0.0/1"] {
+        for text in [
+            "0.0.0.0/0",
+            "10.1.0.0/16",
+            "10.1.0.2/32",
+            "128.0.0.0/1",
+            "::/0",
+            "fd00:1::/32",
+            "fd00:1::2/128",
+        ] {
             assert_eq!(text.parse::<Prefix>().unwrap().to_string(), text);
         }
         assert_eq!("default".parse(), Ok(Prefix::ALL));
-        assert_eq!("10.1.0.2".parse(), Ok(Prefix::host(0x0a01_0002)));
+        assert_eq!("::/0".parse(), Ok(Prefix::ALL6));
+        for text in ["10.1.0.2", "fd00:1::2"] {
+            assert_eq!(text.parse(), Ok(Prefix::host(address(text))));
+        }
     }
 
     #[test]
@@ -135,6 +191,8 @@ mod tests {
             ("10.1.0.0/+8", "the length is not 0 to 32"),
             ("10.1.0.1/16", "bits beyond the length are set"),
             ("10.1/16", "the address is none"),
+            ("fd00::/129", "the length is not 0 to 128"),
+            ("fd00::1/64", "bits beyond the length are set"),
         ] {
             let error = text.parse::<Prefix>().unwrap_err().to_string();
             assert!(error.ends_with(reason), "{error}");
@@ -144,8 +202,19 @@ mod tests {
     #[test]
     fn a_prefix_spans_its_addresses() {
         let net: Prefix = "10.1.0.0/16".parse().unwrap();
-        assert_eq!((net.first(), net.last()), (0x0a01_0000, 0x0a01_ffff));
-        assert!(net.contains(0x0a01_1234) && !net.contains(0x0a02_0000));
-        assert_eq!(Prefix::ALL.last(), u32::MAX);
+        assert_eq!((net.first(), net.last()), (address("10.1.0.0"), address("10.1.255.255")));
+        assert!(net.contains(address("10.1.18.52")) && !net.contains(address("10.2.0.0")));
+        assert_eq!(Prefix::ALL.last(), address("255.255.255.255"));
+        let net: Prefix = "fd00:1::/32".parse().unwrap();
+        assert_eq!(net.last(), address("fd00:1:ffff:ffff:ffff:ffff:ffff:ffff"));
+        assert!(net.contains(address("fd00:1:2::3")) && !net.contains(address("fd00:2::")));
+    }
+
+    #[test]
+    fn families_are_apart() {
+        assert!(
+            !Prefix::ALL.contains(address("::1")) && !Prefix::ALL6.contains(address("1.2.3.4"))
+        );
+        assert_ne!(Prefix::ALL, Prefix::ALL6);
     }
 }

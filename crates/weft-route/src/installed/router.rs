@@ -2,13 +2,13 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::net::Ipv4Addr;
+use core::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use weft_topo::hash::HashAlgorithm;
 use weft_units::BitRate;
 
-use super::Prefix;
+use super::{Addresses, Prefix};
 
 /// A router or switch: its ports, and where it sends what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +22,9 @@ pub struct Router {
     /// `ignore_routes_with_linkdown`, and what a routing protocol does soon after.
     #[serde(default = "yes")]
     pub ignore_linkdown: bool,
+    /// How it treats IPv6, where that is not as it treats IPv4.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<Ipv6>,
     /// Its ports.
     #[serde(rename = "port", default)]
     pub ports: Vec<Port>,
@@ -41,16 +44,16 @@ const fn yes() -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RouterHash {
-    /// Linux, by its sysctls below `net.ipv4`.
+    /// Linux, by its sysctls below `net.ipv4`; for those below `net.ipv6` see [`Router::ipv6`].
     Linux {
-        /// `fib_multipath_hash_policy`: 0 addresses, 1 and ports, 3 the fields. With 1 the kernel
+        /// `fib_multipath_hash_policy`: 0 and 2 addresses, 1 and ports, 3 the fields. With 1 the kernel
         /// reuses a hash that a local socket gave the packet, which cannot be predicted: use 3.
         policy: u8,
         /// `fib_multipath_hash_fields`, which counts with policy 3; 0x37 is the five-tuple.
         #[serde(default = "five_tuple")]
         fields: u32,
-        /// `fib_multipath_hash_seed`. Zero is a secret that the kernel draws: such a router's
-        /// groups cannot be predicted.
+        /// `fib_multipath_hash_seed`, of both families. Zero is a secret that the kernel draws: such a
+        /// router's groups cannot be predicted.
         seed: u32,
     },
     /// A switch chip with one of Weft's functions (`weft list hashes`).
@@ -63,6 +66,20 @@ pub enum RouterHash {
         #[serde(default)]
         rotate: u32,
     },
+}
+
+/// Linux's sysctls below `net.ipv6`; the seed is the one below `net.ipv4`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ipv6 {
+    /// `fib_multipath_hash_policy`: 0 addresses and flow label, else as for IPv4.
+    pub policy: u8,
+    /// `fib_multipath_hash_fields`; 8 is the flow label.
+    #[serde(default = "five_tuple")]
+    pub fields: u32,
+    /// `ignore_routes_with_linkdown`.
+    #[serde(default = "yes")]
+    pub ignore_linkdown: bool,
 }
 
 const fn five_tuple() -> u32 {
@@ -111,8 +128,8 @@ pub enum Cable {
         /// The port's name.
         port: String,
     },
-    /// A host, by its address. A host with two ports is named by two cables.
-    Host(Ipv4Addr),
+    /// A host, by its address or addresses. A host with two ports is named by two cables.
+    Host(Addresses),
 }
 
 /// Next hops among which a packet's hash chooses.
@@ -151,7 +168,7 @@ pub struct Member {
     pub port: String,
     /// The neighbour's address; none on a port that leads to one neighbour only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub via: Option<Ipv4Addr>,
+    pub via: Option<IpAddr>,
     /// Its share of the group.
     #[serde(default = "one")]
     pub weight: u32,
@@ -188,6 +205,18 @@ pub enum Target {
     Unreachable,
     /// Drops them.
     Blackhole,
+}
+
+impl Router {
+    /// How it hashes IPv6.
+    pub const fn hash6(&self) -> RouterHash {
+        match (self.hash, self.ipv6) {
+            (RouterHash::Linux { seed, .. }, Some(Ipv6 { policy, fields, .. })) => {
+                RouterHash::Linux { policy, fields, seed }
+            }
+            (hash, _) => hash,
+        }
+    }
 }
 
 impl GroupKind {

@@ -72,7 +72,7 @@ impl Simulation {
                         at,
                         link: pair[1],
                         input: Some(pair[0]),
-                        flow: Flow(flow.tuple),
+                        flow: Flow::V4(flow.tuple),
                         bytes: packets.saturating_mul(4096),
                         packets,
                         rate: SAMPLED,

@@ -92,6 +92,7 @@ impl Network<'_> {
             name: router_name(self.topology, switch),
             hash: RouterHash::Switch { algorithm, seed, rotate },
             ignore_linkdown: true,
+            ipv6: None,
             ports: self.ports(switch),
             groups: groups.groups,
             routes,
@@ -103,7 +104,8 @@ impl Network<'_> {
             let ends = self.topology.link(link);
             // One end names the cable.
             let to = if self.topology.is_host(ends.to) {
-                Some(Cable::Host(Ipv4Addr::from_bits(self.addresses[ends.to.index()])))
+                let address = Ipv4Addr::from_bits(self.addresses[ends.to.index()]);
+                Some(Cable::Host(address.into()))
             } else {
                 (switch < ends.to).then(|| Cable::Peer {
                     router: router_name(self.topology, ends.to),
@@ -131,16 +133,17 @@ impl Network<'_> {
         groups: &mut Groups,
         routes: &mut Vec<Route>,
     ) {
-        let prefix = Prefix::new(first, len).expect("at most 32 bits");
+        let prefix = Prefix::new(Ipv4Addr::from_bits(first), len).expect("at most 32 bits");
+        let last = first + (u32::MAX.checked_shr(len.into()).unwrap_or(0));
         let from = self.leaves.partition_point(|hosts| hosts[hosts.len() - 1].0 < first);
-        let to = self.leaves.partition_point(|hosts| hosts[0].0 <= prefix.last());
+        let to = self.leaves.partition_point(|hosts| hosts[0].0 <= last);
         let within = |hosts: &'_ Vec<(u32, NodeId)>| -> Option<(NodeId, NodeId)> {
             let (nearest, furthest) = (hosts[0], hosts[hosts.len() - 1]);
-            if first <= nearest.0 && furthest.0 <= prefix.last() {
+            if first <= nearest.0 && furthest.0 <= last {
                 return Some((nearest.1, furthest.1));
             }
             let from = hosts.partition_point(|&(address, _)| address < first);
-            let to = hosts.partition_point(|&(address, _)| address <= prefix.last());
+            let to = hosts.partition_point(|&(address, _)| address <= last);
             // Hosts of a leaf have one set of next hops, or at the leaf itself each its own.
             Some((hosts[from..to].first()?.1, hosts[from..to].last()?.1))
         };

@@ -1,10 +1,11 @@
 //! What holds whatever the bytes. The mutation tests and the fuzz targets both call these.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
+use std::net::IpAddr;
+
 use weft_route::{
     Controller, ControllerConfig, End, Fabric, Flow, Installed, Outcome, Start, State,
 };
-use weft_topo::hash::FiveTuple;
 use weft_units::{Duration, Instant};
 
 /// Flows are followed between so many hosts at most.
@@ -23,34 +24,36 @@ pub fn installed(bytes: &[u8]) -> bool {
             return false;
         }
     };
-    let hosts: Vec<u32> = fabric
+    let hosts: Vec<IpAddr> = fabric
         .link_ids()
         .filter_map(|link| match fabric.from(link) {
-            End::Host(host) => Some(fabric.address(host)),
+            End::Host(host) => Some(fabric.addresses(host)),
             _ => None,
         })
+        .flat_map(|host| host.iter())
         .take(SMALL)
         .collect();
     for &src in &hosts {
-        for &dst in hosts.iter().chain([&1]) {
-            let tuple = FiveTuple { src, dst, src_port: 0xc000, dst_port: 4791, protocol: 17 };
-            follow(&fabric, &tuple);
+        for &dst in hosts.iter().chain(&[[0, 0, 0, 1].into(), [1u16; 8].into()]) {
+            if let Some(flow) = Flow::new((src, 0xc000), (dst, 4791), 17) {
+                follow(&fabric, &flow);
+            }
         }
     }
     true
 }
 
-fn follow(fabric: &Fabric, tuple: &FiveTuple) {
-    let host = fabric.host(tuple.src).expect("it came from the fabric");
+fn follow(fabric: &Fabric, flow: &Flow) {
+    let host = fabric.host(flow.src()).expect("it came from the fabric");
     for &first in fabric.links_of_host(host) {
-        let (path, why) = fabric.explain(Start::Link(first), tuple);
-        assert_eq!(path, fabric.path_from(Start::Link(first), tuple));
+        let (path, why) = fabric.explain(Start::Link(first), flow);
+        assert_eq!(path, fabric.path_from(Start::Link(first), flow));
         assert_eq!(why.arrives, matches!(path.outcome, Outcome::Delivered(_)));
         for pair in path.links().windows(2) {
             assert_eq!(fabric.to(pair[0]), fabric.from(pair[1]), "links meet in routers");
         }
         if let Outcome::Delivered(at) = path.outcome {
-            assert_eq!(fabric.address(at), tuple.dst);
+            assert_eq!(fabric.host(flow.dst()), Some(at));
         }
     }
 }

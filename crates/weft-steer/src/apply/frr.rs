@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use weft_route::Prefix;
 use weft_route::installed::Member;
 
 use super::Change;
@@ -12,6 +13,20 @@ use crate::{RouterEntry, SteerError};
 
 /// What our lists and route-maps begin with; the interface's name follows.
 const PREFIX: &str = "WEFT-";
+const PREFIX6: &str = "WEFT6-";
+
+/// What a family is called in FRR's configuration.
+#[derive(Clone, Copy)]
+struct Words {
+    prefix: &'static str,
+    /// Of prefix lists, and of what route-maps match.
+    ip: &'static str,
+    /// Of BGP's address family.
+    family: &'static str,
+}
+
+const IPV4: Words = Words { prefix: PREFIX, ip: "ip", family: "ipv4" };
+const IPV6: Words = Words { prefix: PREFIX6, ip: "ipv6", family: "ipv6" };
 
 /// bgpd's running configuration.
 pub(super) fn configured(
@@ -28,7 +43,9 @@ pub(super) fn commands(
     ways: &[NextHop],
     change: &Change,
 ) -> Result<Vec<String>, String> {
-    let to = format!("{}/32", change.destination);
+    let to = Prefix::host(change.destination);
+    let words = if change.destination.is_ipv4() { IPV4 } else { IPV6 };
+    let Words { prefix, ip, family } = words;
     let autonomous = configured.lines().find_map(|line| line.strip_prefix("router bgp "));
     let autonomous = autonomous.ok_or("FRR runs no BGP: use apply = \"kernel\"")?;
     let mut lines = vec![String::from("configure terminal")];
@@ -46,8 +63,8 @@ pub(super) fn commands(
         }
     }
     for device in ways.iter().filter_map(|way| way.dev.as_deref()) {
-        let name = format!("{PREFIX}{device}");
-        let others = configured.lines().map(str::trim).find(|line| {
+        let name = format!("{prefix}{device}");
+        let others = of_family(configured, family).find(|line| {
             line.starts_with(&format!("neighbor {device} route-map "))
                 && line.ends_with(" in")
                 && !line.contains(&name)
@@ -57,20 +74,20 @@ pub(super) fn commands(
         }
         let wanted = |members: &Vec<Member>| members.iter().any(|member| member.port == device);
         let exclude = change.members.as_ref().is_some_and(|members| !wanted(members));
-        let listed = is_listed(configured, &name, &to);
+        let listed = is_listed(configured, (ip, &name), to);
         if exclude == listed {
             continue;
         }
         changed.push(device);
         let no = if exclude { "" } else { "no " };
-        lines.push(format!("{no}ip prefix-list {name} permit {to}"));
+        lines.push(format!("{no}{ip} prefix-list {name} permit {to}"));
         if exclude {
             lines.extend([
                 format!("route-map {name} deny 10"),
-                format!("match ip address prefix-list {name}"),
+                format!("match {ip} address prefix-list {name}"),
                 format!("route-map {name} permit 20"),
                 format!("router bgp {autonomous}"),
-                "address-family ipv4 unicast".into(),
+                format!("address-family {family} unicast"),
                 format!("neighbor {device} route-map {name} in"),
                 "exit-address-family".into(),
                 "exit".into(),
@@ -81,20 +98,42 @@ pub(super) fn commands(
         return Ok(vec![]);
     }
     lines.push("end".into());
-    lines.extend(changed.iter().map(|device| format!("clear bgp ipv4 unicast {device} soft in")));
+    lines.extend(
+        changed.iter().map(|device| format!("clear bgp {family} unicast {device} soft in")),
+    );
     Ok(vec![vtysh(vty_socket, &lines)])
 }
 
+/// The lines of one address family, and those of none, which are IPv4's.
+fn of_family<'a>(configured: &'a str, family: &'a str) -> impl Iterator<Item = &'a str> {
+    let mut at = "ipv4";
+    configured.lines().map(str::trim).filter(move |line| {
+        if let Some(name) = line.strip_prefix("address-family ") {
+            at = name.split_whitespace().next().unwrap_or_default();
+        } else if *line == "exit-address-family" {
+            at = "ipv4";
+        }
+        at == family
+    })
+}
+
 /// Whether a prefix is in a list: `ip prefix-list NAME seq 5 permit 10.2.0.2/32`.
-fn is_listed(configured: &str, name: &str, to: &str) -> bool {
-    let start = format!("ip prefix-list {name} ");
-    configured.lines().any(|line| line.starts_with(&start) && line.trim_end().ends_with(to))
+fn is_listed(configured: &str, (ip, name): (&str, &str), to: Prefix) -> bool {
+    let start = format!("{ip} prefix-list {name} ");
+    let last = |line: &str| line.split_whitespace().last().map(str::parse);
+    configured.lines().any(|line| line.starts_with(&start) && last(line) == Some(Ok(to)))
 }
 
 /// Prefixes in lists of ours.
 pub(crate) fn listed(configured: &str) -> Vec<String> {
-    let start = format!("ip prefix-list {PREFIX}");
-    let lines = configured.lines().filter(|line| line.starts_with(&start));
+    let is_ours = |line: &&str| {
+        [IPV4, IPV6].iter().any(|Words { prefix, ip, .. }| {
+            line.strip_prefix(ip).is_some_and(|rest| {
+                rest.strip_prefix(" prefix-list ").is_some_and(|rest| rest.starts_with(prefix))
+            })
+        })
+    };
+    let lines = configured.lines().filter(is_ours);
     lines.filter_map(|line| line.split_whitespace().last()).map(str::to_owned).collect()
 }
 

@@ -1,26 +1,34 @@
-//! A /32 route beside the routing protocol's. It is gone with its last link, and packets fall back to the
+//! A route for one address beside the routing protocol's. It is gone with its last link, and packets fall back to the
 //! protocol's prefix.
 
+use std::net::IpAddr;
+
+use weft_route::Prefix;
 use weft_route::installed::Member;
 
 use super::{Change, PROTOCOL, ways};
 use crate::tables::{NextHop, Shown};
 
 pub(super) fn commands(shown: &Shown, change: &Change) -> Result<Vec<String>, String> {
-    let to = format!("{}/32", change.destination);
-    let same = |dst: &str| dst == to || dst == change.destination.to_string();
+    let to = Prefix::host(change.destination);
+    // Of IPv4 the metric is zero if not given, which is better than any routing protocol's; of IPv6 it is 1024.
+    let (ip, metric, best) = match change.destination {
+        IpAddr::V4(_) => ("ip", "", 0),
+        IpAddr::V6(_) => ("ip -6", " metric 1", 1),
+    };
+    let same = |dst: &str| dst.parse() == Ok(to);
     let ours = shown.routes.iter().any(|route| same(&route.dst) && is_ours(&route.protocol));
     let Some(members) = &change.members else {
-        let delete = format!("ip route del {to} proto {PROTOCOL}");
+        let delete = format!("{ip} route del {to} proto {PROTOCOL}{metric}");
         return Ok(if ours { vec![delete] } else { vec![] });
     };
     let other = |route: &&crate::tables::RouteEntry| {
-        same(&route.dst) && route.metric == 0 && !is_ours(&route.protocol)
+        same(&route.dst) && route.metric <= best && !is_ours(&route.protocol)
     };
     if let Some(route) = shown.routes.iter().find(other) {
         return Err(format!(
-            "{to} has a route of protocol {} with metric 0, which ours would replace: give that a metric",
-            route.protocol
+            "{to} has a route of protocol {} with metric {}, which ours would replace: give that a higher metric",
+            route.protocol, route.metric
         ));
     }
     let ways = ways(shown, change)?;
@@ -40,7 +48,7 @@ pub(super) fn commands(shown: &Shown, change: &Change) -> Result<Vec<String>, St
             many.iter().map(|(hop, weight)| format!(" nexthop {hop} weight {weight}")).collect()
         }
     };
-    Ok(vec![format!("ip route replace {to} proto {PROTOCOL}{next_hops}")])
+    Ok(vec![format!("{ip} route replace {to} proto {PROTOCOL}{metric}{next_hops}")])
 }
 
 fn is_ours(protocol: &str) -> bool {

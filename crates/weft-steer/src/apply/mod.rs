@@ -8,7 +8,7 @@ pub(crate) mod frr;
 mod kernel;
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ const POLL: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// The destination.
-    pub destination: Ipv4Addr,
+    pub destination: IpAddr,
     /// The next hops that shall lead there; none for as it was without the controller.
     pub members: Option<Vec<Member>>,
 }
@@ -46,15 +46,19 @@ pub struct Plan {
 
 impl Change {
     /// A destination by these ports, equally much by each.
-    pub fn by<'a>(destination: Ipv4Addr, ports: impl IntoIterator<Item = &'a str>) -> Self {
+    pub fn by<'a>(
+        destination: impl Into<IpAddr>,
+        ports: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
         let member =
             |port: &str| Member { port: port.into(), via: None, weight: 1, unreachable: false };
-        Self { destination, members: Some(ports.into_iter().map(member).collect()) }
+        let members = Some(ports.into_iter().map(member).collect());
+        Self { destination: destination.into(), members }
     }
 
     /// A destination as it was without the controller.
-    pub const fn back(destination: Ipv4Addr) -> Self {
-        Self { destination, members: None }
+    pub fn back(destination: impl Into<IpAddr>) -> Self {
+        Self { destination: destination.into(), members: None }
     }
 }
 
@@ -119,7 +123,7 @@ impl RouterEntry {
 
 /// What tables show instead of a change, if anything.
 pub(crate) fn difference(router: &Router, change: &Change) -> Option<String> {
-    let to = Prefix::host(change.destination.to_bits());
+    let to = Prefix::host(change.destination);
     let route = router.routes.iter().find(|route| route.to == to);
     let Some(wanted) = &change.members else {
         let steered = route.is_some_and(|route| route.steered);
@@ -140,7 +144,7 @@ pub(crate) fn difference(router: &Router, change: &Change) -> Option<String> {
 /// The next hops that the router's own routing has for a destination: those of the longest prefix that is
 /// not the controller's, with those of the next shorter one where a change has narrowed the first.
 fn ways(shown: &Shown, change: &Change) -> Result<Vec<NextHop>, String> {
-    let address = change.destination.to_bits();
+    let address = change.destination;
     let own = |route: &&RouteEntry| route.protocol != PROTOCOL.to_string();
     let prefix = |route: &RouteEntry| route.dst.parse::<Prefix>().ok();
     let mut routes: Vec<(Prefix, &RouteEntry)> = shown
@@ -152,8 +156,8 @@ fn ways(shown: &Shown, change: &Change) -> Result<Vec<NextHop>, String> {
         .collect();
     routes.sort_by_key(|(prefix, route)| (std::cmp::Reverse(prefix.len()), route.metric));
     let mut ways: Vec<NextHop> = vec![];
-    // A /32 may be what the controller left of a wider choice; a default route is no such choice.
-    let narrowed = routes.first().is_some_and(|(prefix, _)| prefix.len() == 32);
+    // A route for one address may be what the controller left of a wider choice; a default route is no such choice.
+    let narrowed = routes.first().is_some_and(|(prefix, _)| prefix.is_host());
     let used = routes
         .iter()
         .enumerate()

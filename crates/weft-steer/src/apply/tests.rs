@@ -1,3 +1,5 @@
+use std::net::Ipv4Addr;
+
 use super::*;
 use crate::tables::Shown;
 
@@ -30,6 +32,49 @@ fn the_kernels_next_hops_are_copied_to_a_route_of_protocol_200() {
         ["ip route replace 10.2.0.2/32 proto 200 \
         nexthop via inet6 fe80::1 dev s2 onlink weight 1 nexthop via 10.100.0.2 dev s0 weight 1"]
     );
+}
+
+/// IPv6 has metrics where IPv4 has none, and a family of its own in FRR.
+#[test]
+fn ipv6_is_steered_beside_ipv4() {
+    let to: IpAddr = "fd00:2::2".parse().unwrap();
+    let routes = r#"[{"dst":"10.2.0.0/16","gateway":"10.9.9.9","dev":"s9","flags":[]},
+        {"dst":"fd00:2::/32","metric":1024,"flags":[],"nexthops":[
+        {"gateway":"fd00:100::2","dev":"s0","weight":1,"flags":[]},
+        {"gateway":"fe80::1","dev":"s1","weight":1,"flags":[]}]},
+        {"dst":"fd00:2::2","protocol":"200","metric":1,"gateway":"fe80::1","dev":"s1","flags":[]}]"#;
+    let by = |port| Change::by(to, [port]);
+    let commands = kernel::commands(&shown(routes), &by("s1")).unwrap();
+    assert_eq!(
+        commands,
+        ["ip -6 route replace fd00:2::2/128 proto 200 metric 1 via fe80::1 dev s1"]
+    );
+    let commands = kernel::commands(&shown(routes), &Change::back(to)).unwrap();
+    assert_eq!(commands, ["ip -6 route del fd00:2::2/128 proto 200 metric 1"]);
+    assert!(kernel::commands(&shown(routes), &by("s9")).unwrap_err().contains("by s9"));
+
+    let frr = |configured: &str, change: &Change| {
+        frr::commands(None, configured, &ways(&shown(routes), change).unwrap(), change)
+    };
+    let [command] = frr(CONFIGURED, &by("s1")).unwrap().try_into().unwrap();
+    for wanted in [
+        "'ipv6 prefix-list WEFT6-s0 permit fd00:2::2/128'",
+        "'match ipv6 address prefix-list WEFT6-s0'",
+        "'address-family ipv6 unicast' -c 'neighbor s0 route-map WEFT6-s0 in'",
+        "'clear bgp ipv6 unicast s0 soft in'",
+    ] {
+        assert!(command.contains(wanted), "{command}");
+    }
+    // A route-map of the operator's counts where it is.
+    let map = |family| {
+        format!(
+            "{CONFIGURED} address-family {family} unicast\n  neighbor s0 route-map MINE in\n exit-address-family\n"
+        )
+    };
+    assert!(frr(&map("ipv4"), &by("s1")).is_ok());
+    assert!(frr(&map("ipv6"), &by("s1")).unwrap_err().contains("of the operator's"));
+    let lists = "ip prefix-list WEFT-s0 seq 5 permit 10.2.0.2/32\nipv6 prefix-list WEFT6-s0 seq 5 permit fd00:2::2/128\nipv6 prefix-list MINE permit any\n";
+    assert_eq!(frr::listed(lists), ["10.2.0.2/32", "fd00:2::2/128"]);
 }
 
 #[test]

@@ -106,6 +106,40 @@ fn a_packet_that_leaves_is_a_sample_of_its_link() {
 }
 
 #[test]
+fn an_ipv6_packet_is_a_sample_too() {
+    let both = FABRIC.replace("to.host = \"10.1.0.2\"", "to.host = [\"10.1.0.2\", \"fd00:1::2\"]");
+    let fabric = Fabric::new(toml::from_str::<Installed>(&both).unwrap()).unwrap();
+    let (mut collector, _) = collector();
+    let mut leaf = Agent { address: [10, 0, 0, 1], sequence: 0 };
+    let mut bytes = [0; 62];
+    bytes[12..18].copy_from_slice(&[0x86, 0xdd, 0x60, 0x31, 0x23, 0x45]);
+    bytes[20] = 17;
+    let ends: [std::net::Ipv6Addr; 2] = ["fd00:1::2", "fd00:2::2"].map(|it| it.parse().unwrap());
+    bytes[22..54].copy_from_slice(&ends.map(|it| it.octets()).concat());
+    bytes[54..58].copy_from_slice(&[0xc0, 0x00, 0x12, 0xb7]);
+    let header = RawHeader { protocol: ETHERNET, frame_len: 1000, stripped: 0, bytes: &bytes };
+    let sample_of = |writer: &mut DatagramWriter<'_>, header| {
+        let (source, header) = (Source::interface(3), Some(header));
+        let (input, output) = (NONE, Interface::Index(3));
+        let sample =
+            FlowSample { sequence: 1, source, rate: 16, pool: 0, drops: 0, input, output, header };
+        assert!(writer.flow(&sample));
+    };
+    let datagram = leaf.send(|writer| sample_of(writer, header));
+    let heard = hear(&mut collector, &fabric, &[datagram]);
+    let [Heard::Sample(sample)] = heard[..] else { panic!("{heard:?}") };
+    assert_eq!(sample.flow.to_string(), "[fd00:1::2]:49152>[fd00:2::2]:4791/udp/0x12345");
+    assert_eq!(sample.flow.src(), fabric.addresses(weft_route::HostId(0)).v6().unwrap());
+    // Neighbours that speak with each other are in nobody's flow.
+    let mut neighbours = bytes;
+    neighbours[22..24].copy_from_slice(&[0xfe, 0x80]);
+    let header = RawHeader { bytes: &neighbours, ..header };
+    let between_neighbours = leaf.send(|writer| sample_of(writer, header));
+    assert!(hear(&mut collector, &fabric, &[between_neighbours]).is_empty());
+    assert_eq!(collector.counters().unplaced, 1);
+}
+
+#[test]
 fn marks_count_where_they_were_made() {
     let (mut collector, fabric) = collector();
     let mut leaf = Agent { address: [10, 0, 0, 1], sequence: 0 };

@@ -18,12 +18,12 @@ mod worker;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use weft_route::{Action, Controller, Event, Fabric, Installed, Prefix, What};
+use weft_route::{Action, Controller, Event, Fabric, Installed, What};
 use weft_units::{Duration, Instant};
 
 use self::leases::Leases;
@@ -321,12 +321,11 @@ impl Daemon {
             match action {
                 Action::Read { router } => self.order(&router, Job::Read),
                 Action::Apply { id, router, prefix, members, .. } => {
-                    let change =
-                        Change { destination: destination(prefix), members: Some(members) };
+                    let change = Change { destination: prefix.first(), members: Some(members) };
                     self.order(&router, Job::Change { id, change, dry });
                 }
                 Action::Withdraw { id, router, prefix, .. } => {
-                    let change = Change::back(destination(prefix));
+                    let change = Change::back(prefix.first());
                     self.order(&router, Job::Change { id, change, dry });
                 }
             }
@@ -354,11 +353,6 @@ impl Daemon {
             self.events.pop_front();
         }
     }
-}
-
-/// The address that a /32 is.
-const fn destination(prefix: Prefix) -> Ipv4Addr {
-    Ipv4Addr::from_bits(prefix.first())
 }
 
 /// What this machine calls itself, as far as a lease's holder may be called so.

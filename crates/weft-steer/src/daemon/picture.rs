@@ -1,7 +1,6 @@
 //! What there is to see of a running controller: for its page, for Prometheus, for scripts.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 
 use serde::Serialize;
 use weft_route::{End, Event, Fabric, LinkId, Move, Stage, What};
@@ -120,7 +119,7 @@ fn moved(daemon: &Daemon, it: &Move) -> MoveView {
     MoveView {
         id: it.id,
         router: it.router.clone(),
-        destination: Ipv4Addr::from_bits(it.prefix.first()).to_string(),
+        destination: it.prefix.first().to_string(),
         // The alarm may be at a port behind this router.
         from: match it.port_of == it.router {
             true => it.port.clone(),
@@ -144,7 +143,7 @@ fn moved(daemon: &Daemon, it: &Move) -> MoveView {
 fn name(fabric: &Fabric, end: End) -> Option<String> {
     match end {
         End::Router(router) => Some(fabric.router(router).name.clone()),
-        End::Host(host) => Some(Ipv4Addr::from_bits(fabric.address(host)).to_string()),
+        End::Host(host) => fabric.addresses(host).iter().next().map(|it| it.to_string()),
         End::Nothing => None,
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weft_route::installed::{
-    Group, GroupKind, Member, Port, PortState, Route, Router, RouterHash, Target,
+    Group, GroupKind, Ipv6, Member, Port, PortState, Route, Router, RouterHash, Target,
 };
 use weft_units::BitRate;
 
@@ -41,8 +41,18 @@ pub(super) fn router(entry: &RouterEntry, shown: &Shown) -> Result<Router, Steer
         }
     }
     let [policy, fields, seed, ignore_linkdown] = shown.sysctls;
+    // Without sysctls of IPv6 the kernel does not speak it.
+    let ipv6 = match shown.sysctls6 {
+        [None, ..] => None,
+        [Some(policy), fields, ignore_linkdown] => Some(Ipv6 {
+            policy: u8::try_from(policy).unwrap_or(u8::MAX),
+            fields: fields.unwrap_or(0x37),
+            ignore_linkdown: ignore_linkdown == Some(1),
+        }),
+    };
     Ok(Router {
         name: entry.name.clone(),
+        ipv6,
         hash: RouterHash::Linux {
             policy: u8::try_from(policy.unwrap_or(0)).unwrap_or(u8::MAX),
             fields: fields.unwrap_or(0x37),
@@ -121,7 +131,7 @@ impl Groups<'_> {
             return None;
         }
         let port = hop.dev.clone()?;
-        Some(Member { port, via: hop.gateway, weight: hop.weight, unreachable: false })
+        Some(Member { port, via: hop.neighbour(), weight: hop.weight, unreachable: false })
     }
 
     fn object(&mut self, id: u32) -> Result<Target, String> {
@@ -159,7 +169,7 @@ impl Groups<'_> {
                 && neighbour.state.iter().any(|state| SILENT.contains(&state.as_str()))
         };
         let unreachable = self.shown.neighbours.iter().any(silent);
-        Ok(Member { port, via: hop.gateway, weight, unreachable })
+        Ok(Member { port, via: hop.neighbour(), weight, unreachable })
     }
 
     /// By bucket, the place of its member.

@@ -1,6 +1,6 @@
 //! What iproute2 prints with `-j`, as far as forwarding depends on it.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -46,7 +46,7 @@ pub(crate) struct RouteEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct NextHop {
     #[serde(default)]
-    pub(crate) gateway: Option<Ipv4Addr>,
+    pub(crate) gateway: Option<IpAddr>,
     /// A neighbour of another family: IPv6, for sessions without numbers.
     #[serde(default)]
     pub(crate) via: Option<Via>,
@@ -116,7 +116,7 @@ pub(crate) struct Neighbour {
 impl NextHop {
     /// The neighbour, of whichever family.
     pub(crate) fn neighbour(&self) -> Option<IpAddr> {
-        self.gateway.map(IpAddr::V4).or_else(|| self.via.as_ref().map(|via| via.host))
+        self.gateway.or_else(|| self.via.as_ref().map(|via| via.host))
     }
 
     pub(crate) fn has(&self, flag: &str) -> bool {
@@ -145,6 +145,13 @@ impl NextHop {
 }
 
 impl RouteEntry {
+    /// A route of IPv6's table; none for a link's own addresses, which mean another network on each link.
+    fn of_ipv6(self) -> Option<Self> {
+        let dst = if self.dst == "default" { String::from("::/0") } else { self.dst };
+        let is_of_link = dst.starts_with("fe80:");
+        (!is_of_link).then_some(Self { dst, ..self })
+    }
+
     /// Its next hops in the kernel's order.
     pub(crate) fn hops(&self) -> Vec<NextHop> {
         if !self.nexthops.is_empty() {
@@ -162,7 +169,7 @@ pub(crate) fn parse(text: &str) -> Result<Shown, (&'static str, String)> {
     let mut parts = text.split(SEPARATOR);
     let mut part =
         |what| parts.next().ok_or_else(|| (what, String::from("the answer ends before it")));
-    let shown = Shown {
+    let mut shown = Shown {
         links: list("its links", part("its links")?)?,
         routes: list("its routes", part("its routes")?)?,
         nexthops: list("its nexthop objects", part("its nexthop objects")?)?,
@@ -170,8 +177,13 @@ pub(crate) fn parse(text: &str) -> Result<Shown, (&'static str, String)> {
         neighbours: list("its neighbours", part("its neighbours")?)?,
         sysctls: sysctls(part("its sysctls")?)?,
         speeds: part("its speeds")?.lines().filter_map(speed).collect(),
-        filtered: frr::listed(parts.next().unwrap_or_default()),
+        sysctls6: [None; 3],
+        filtered: vec![],
     };
+    let routes6: Vec<RouteEntry> = list("its IPv6 routes", part("its IPv6 routes")?)?;
+    shown.routes.extend(routes6.into_iter().filter_map(RouteEntry::of_ipv6));
+    shown.sysctls6 = sysctls(part("its IPv6 sysctls")?)?;
+    shown.filtered = frr::listed(parts.next().unwrap_or_default());
     Ok(shown)
 }
 
@@ -191,14 +203,17 @@ fn list<T: DeserializeOwned>(
         .collect()
 }
 
-fn sysctls(text: &str) -> Result<[Option<u32>; 4], (&'static str, String)> {
+fn sysctls<const N: usize>(text: &str) -> Result<[Option<u32>; N], (&'static str, String)> {
     let wrong = |line: &str| ("its sysctls", format!("{line:?} is no number"));
     let mut lines = text.trim_start_matches('\n').lines();
-    let mut next = || match lines.next().unwrap_or_default().trim() {
-        "" => Ok(None),
-        line => line.parse().map(Some).map_err(|_| wrong(line)),
-    };
-    Ok([next()?, next()?, next()?, next()?])
+    let mut numbers = [None; N];
+    for number in &mut numbers {
+        *number = match lines.next().unwrap_or_default().trim() {
+            "" => None,
+            line => Some(line.parse().map_err(|_| wrong(line))?),
+        };
+    }
+    Ok(numbers)
 }
 
 /// `eth0 10000`; without carrier or limits the kernel says nothing or -1.

@@ -25,6 +25,7 @@ const SEPARATOR: &str = "--- weft ---";
 const SCRIPT: &str = "\
 next() { echo '--- weft ---'; }
 sysctl() { cat /proc/sys/net/ipv4/$1 2>/dev/null || echo; }
+sysctl6() { cat /proc/sys/net/ipv6/$1 2>/dev/null || echo; }
 ip -j -d link show || exit 1; next
 ip -j route show table main || exit 1; next
 ip -j nexthop show || exit 1; next
@@ -32,19 +33,25 @@ ip -j nexthop bucket show || exit 1; next
 ip -j neighbour show || exit 1; next
 for name in fib_multipath_hash_policy fib_multipath_hash_fields fib_multipath_hash_seed \
     conf/all/ignore_routes_with_linkdown; do sysctl $name; done; next
-for device in /sys/class/net/*; do echo ${device##*/} $(cat $device/speed 2>/dev/null); done
+for device in /sys/class/net/*; do echo ${device##*/} $(cat $device/speed 2>/dev/null); done; next
+ip -6 -j route show table main || exit 1; next
+for name in fib_multipath_hash_policy fib_multipath_hash_fields \
+    conf/all/ignore_routes_with_linkdown; do sysctl6 $name; done
 ";
 
 /// A router as iproute2 tells of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shown {
     pub(crate) links: Vec<iproute::Link>,
+    /// Of both families; IPv4's first.
     pub(crate) routes: Vec<RouteEntry>,
     pub(crate) nexthops: Vec<iproute::NextHopObject>,
     pub(crate) buckets: Vec<iproute::BucketEntry>,
     pub(crate) neighbours: Vec<iproute::Neighbour>,
-    /// Hash policy, fields and seed, and whether routes over links without carrier are ignored.
+    /// The hash's policy, fields and seed, and whether routes over links without carrier are ignored.
     pub(crate) sysctls: [Option<u32>; 4],
+    /// The same of IPv6, which has no seed of its own.
+    pub(crate) sysctls6: [Option<u32>; 3],
     /// By interface, Mb/s.
     pub(crate) speeds: Vec<(String, u64)>,
     /// Destinations that FRR keeps from some neighbours for us, as prefixes.

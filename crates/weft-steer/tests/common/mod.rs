@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use weft_lab::{Lab, LabSpec, enter, requirements};
 use weft_route::{Fabric, Flow, LinkId};
 use weft_steer::Inventory;
-use weft_topo::hash::FiveTuple;
+use weft_topo::hash::FiveTuple6;
 use weft_units::{Rng, Seed};
 
 pub const UDP: u8 = 17;
@@ -46,6 +46,20 @@ pub fn lab(name: &str, change: impl FnOnce(&mut LabSpec)) -> Lab {
     let mut spec = LabSpec::named(format!("ws{name}{}", std::process::id()));
     change(&mut spec);
     Lab::up(&spec).unwrap()
+}
+
+/// Makes hosts' sockets send flow label zero, which is what is predicted; where routers hash it, packets are made
+/// by hand.
+pub fn no_flow_labels(lab: &Lab) {
+    for host in 0..lab.fabric().hosts() {
+        set(lab, &format!("h{host}"), "ipv6/auto_flowlabels", "0");
+    }
+}
+
+/// Sets what is below `/proc/sys/net` at a node.
+pub fn set(lab: &Lab, node: &str, sysctl: &str, value: &str) {
+    let path = format!("/proc/sys/net/{sysctl}");
+    lab.enter(node, || std::fs::write(&path, value)).unwrap().unwrap();
 }
 
 /// The fabric as its kernels have it now.
@@ -89,7 +103,8 @@ impl Taps {
                 }
                 let index = u32::try_from(from.ifindex()).unwrap();
                 let link = fabric.link_of_ifindex(router, index);
-                if let Some(links) = seen.get_mut(&flow_of(&packet)) {
+                let flow = flow_of(&packet);
+                if let Some(links) = flow.and_then(|flow| seen.get_mut(&flow)) {
                     links.insert(link.expect("every interface is known"));
                 }
             }
@@ -97,22 +112,44 @@ impl Taps {
     }
 }
 
-/// The flow of an IPv4 packet of UDP or TCP (RFC 791, section 3.1).
-fn flow_of(packet: &[u8; 64]) -> Flow {
-    let header = usize::from(packet[0] & 15) * 4;
+/// The flow of a packet of UDP or TCP in IPv4 (RFC 791, section 3.1) or IPv6 (RFC 8200, section 3).
+fn flow_of(packet: &[u8; 64]) -> Option<Flow> {
     let port = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
-    let address = |at: usize| u32::from_be_bytes(packet[at..at + 4].try_into().unwrap());
-    Flow(FiveTuple {
-        src: address(12),
-        dst: address(16),
-        src_port: port(header),
-        dst_port: port(header + 2),
-        protocol: packet[9],
-    })
+    let address4 =
+        |at: usize| -> IpAddr { <[u8; 4]>::try_from(&packet[at..at + 4]).unwrap().into() };
+    let address6 =
+        |at: usize| -> IpAddr { <[u8; 16]>::try_from(&packet[at..at + 16]).unwrap().into() };
+    match packet[0] >> 4 {
+        4 => {
+            let header = usize::from(packet[0] & 15) * 4;
+            let (from, to) = ((address4(12), port(header)), (address4(16), port(header + 2)));
+            Flow::new(from, to, packet[9])
+        }
+        6 => {
+            let flow = Flow::new((address6(8), port(40)), (address6(24), port(42)), packet[6]);
+            let label = u32::from_be_bytes(packet[..4].try_into().unwrap()) & 0xf_ffff;
+            flow.map(|flow| labelled(flow, label))
+        }
+        _ => None,
+    }
+}
+
+/// The flow with this flow label, if it has any.
+pub fn labelled(flow: Flow, flow_label: u32) -> Flow {
+    match flow {
+        Flow::V6(tuple) => Flow::V6(FiveTuple6 { flow_label, ..tuple }),
+        Flow::V4(_) => flow,
+    }
+}
+
+/// The address by which a host is reached.
+pub fn address(lab: &Lab, host: usize, v6: bool) -> IpAddr {
+    let fabric = lab.fabric();
+    if v6 { fabric.address6(host).unwrap().into() } else { fabric.address(host).into() }
 }
 
 /// Random flows between hosts of different leaves, so many of each pair.
-pub fn flows(lab: &Lab, each: usize, protocol: u8, rng: &mut Rng) -> Vec<Flow> {
+pub fn flows(lab: &Lab, each: usize, (v6, protocol): (bool, u8), rng: &mut Rng) -> Vec<Flow> {
     let fabric = lab.fabric();
     let mut flows = BTreeSet::new();
     for source in 0..fabric.hosts() {
@@ -120,18 +157,19 @@ pub fn flows(lab: &Lab, each: usize, protocol: u8, rng: &mut Rng) -> Vec<Flow> {
         for destination in others {
             let wanted = flows.len() + each;
             while flows.len() < wanted {
-                flows.insert(Flow(FiveTuple {
-                    src: fabric.address(source).to_bits(),
-                    dst: fabric.address(destination).to_bits(),
-                    src_port: 10_000 + u16::try_from(rng.below(50_000)).unwrap(),
-                    dst_port: PORT,
-                    protocol,
-                }));
+                let port = 10_000 + u16::try_from(rng.below(50_000)).unwrap();
+                let from = (address(lab, source, v6), port);
+                let to = (address(lab, destination, v6), PORT);
+                flows.insert(Flow::new(from, to, protocol).unwrap());
             }
         }
     }
     flows.into_iter().collect()
 }
+
+/// How packets are sent: by a socket of the flow, as programs do, or whole and without one, so that the kernel
+/// knows no more of them than is in them.
+pub type Send = fn(&[Flow]) -> io::Result<()>;
 
 /// Sends a packet of each flow until it was seen on every link that is predicted, and gives the flows that
 /// took another way, with where they were seen.
@@ -140,12 +178,13 @@ pub fn mispredicted(
     taps: &Taps,
     fabric: &Fabric,
     flows: &[Flow],
+    send: Send,
 ) -> Vec<(Flow, BTreeSet<LinkId>, BTreeSet<LinkId>)> {
     let routers = |links: &[LinkId]| -> BTreeSet<LinkId> {
         links.iter().copied().filter(|&link| fabric.port_of(link).is_some()).collect()
     };
     let predicted: BTreeMap<Flow, BTreeSet<LinkId>> =
-        flows.iter().map(|&flow| (flow, routers(fabric.path(&flow.0).links()))).collect();
+        flows.iter().map(|&flow| (flow, routers(fabric.path(&flow).links()))).collect();
     let mut seen: BTreeMap<Flow, BTreeSet<LinkId>> =
         flows.iter().map(|&flow| (flow, BTreeSet::new())).collect();
     let give_up = Instant::now() + Duration::from_secs(20);
@@ -160,7 +199,7 @@ pub fn mispredicted(
                 break;
             }
             // One that has been seen elsewhere is wrong already.
-            send(lab, &missing);
+            send_all(lab, &missing, send);
             let patience = Instant::now() + Duration::from_millis(200);
             let done = |seen: &BTreeMap<Flow, BTreeSet<LinkId>>| {
                 missing.iter().all(|flow| seen[flow].is_superset(&predicted[flow]))
@@ -175,30 +214,59 @@ pub fn mispredicted(
     wrong.map(|flow| (*flow, predicted[flow].clone(), seen[flow].clone())).collect()
 }
 
-/// A datagram of a connected socket, or the first segment of a connection, from each flow's port.
-fn send(lab: &Lab, flows: &[Flow]) {
-    for same in flows.chunk_by(|a, b| a.0.src == b.0.src) {
-        let fabric = lab.fabric();
-        let source = Ipv4Addr::from_bits(same[0].0.src);
-        let host = (0..fabric.hosts()).find(|&host| fabric.address(host) == source).unwrap();
-        let send_all = || {
-            for Flow(tuple) in same {
-                let kind = if tuple.protocol == UDP { Type::DGRAM } else { Type::STREAM };
-                let socket = Socket::new(Domain::IPV4, kind, None)?;
-                socket.set_reuse_address(true)?;
-                socket.set_nonblocking(true)?;
-                socket.bind(&SockAddr::from(SocketAddrV4::new(source, tuple.src_port)))?;
-                let to = SocketAddrV4::new(Ipv4Addr::from_bits(tuple.dst), tuple.dst_port);
-                // A connection is refused, or still under way: its first segment has left.
-                let connected = socket.connect(&SockAddr::from(to));
-                if tuple.protocol == UDP {
-                    connected?;
-                    // An earlier datagram was refused; this one leaves all the same.
-                    let _ = socket.send(b"predicted");
-                }
-            }
-            io::Result::Ok(())
-        };
-        lab.enter(&format!("h{host}"), send_all).unwrap().unwrap();
+/// Sends from each flow's host.
+fn send_all(lab: &Lab, flows: &[Flow], send: Send) {
+    let hosts = lab.fabric().hosts();
+    for same in flows.chunk_by(|a, b| a.src() == b.src()) {
+        let is_it = |&host: &usize| address(lab, host, same[0].src().is_ipv6()) == same[0].src();
+        let host = (0..hosts).find(is_it).unwrap();
+        lab.enter(&format!("h{host}"), || send(same)).unwrap().unwrap();
     }
+}
+
+/// A datagram of a connected socket, or the first segment of a connection, from each flow's port.
+pub fn by_sockets(flows: &[Flow]) -> io::Result<()> {
+    for flow in flows {
+        let (src_port, dst_port) = flow.ports();
+        let kind = if flow.protocol() == UDP { Type::DGRAM } else { Type::STREAM };
+        let from = SocketAddr::new(flow.src(), src_port);
+        let socket = Socket::new(Domain::for_address(from), kind, None)?;
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&SockAddr::from(from))?;
+        // A connection is refused, or still under way: its first segment has left.
+        let connected = socket.connect(&SockAddr::from(SocketAddr::new(flow.dst(), dst_port)));
+        if flow.protocol() == UDP {
+            connected?;
+            // An earlier datagram was refused; this one leaves all the same.
+            let _ = socket.send(b"predicted");
+        }
+    }
+    Ok(())
+}
+
+/// A datagram of each flow, with the header that it is predicted by; its checksum is nobody's business.
+pub fn by_hand(flows: &[Flow]) -> io::Result<()> {
+    let raw = |domain| Socket::new(domain, Type::RAW, Some(Protocol::from(libc::IPPROTO_RAW)));
+    let (v4, v6) = (raw(Domain::IPV4)?, raw(Domain::IPV6)?);
+    for flow in flows {
+        let (src_port, dst_port) = flow.ports();
+        let mut packet = match flow {
+            Flow::V4(tuple) => {
+                let mut header = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, tuple.protocol, 0, 0];
+                header.extend([tuple.src.to_be_bytes(), tuple.dst.to_be_bytes()].concat());
+                header
+            }
+            Flow::V6(tuple) => {
+                let mut header = ((6 << 28) | tuple.flow_label).to_be_bytes().to_vec();
+                header.extend([0, 8, tuple.protocol, 64]);
+                header.extend([tuple.src.octets(), tuple.dst.octets()].concat());
+                header
+            }
+        };
+        packet.extend([src_port, dst_port, 8, 0].map(u16::to_be_bytes).concat());
+        let socket = if flow.dst().is_ipv6() { &v6 } else { &v4 };
+        socket.send_to(&packet, &SockAddr::from(SocketAddr::new(flow.dst(), 0)))?;
+    }
+    Ok(())
 }

@@ -57,7 +57,8 @@ fn a_datagram_put_together_by_hand_reads_as_it_says() {
     let header = flow.header.unwrap();
     assert_eq!((header.protocol, header.frame_len, header.stripped), (ETHERNET, 1518, 4));
     let packet = SampledPacket::parse(&header).unwrap();
-    assert_eq!((packet.source, packet.destination), ([10, 1, 0, 2].into(), [10, 2, 0, 2].into()));
+    let ends: (IpAddr, IpAddr) = ([10, 1, 0, 2].into(), [10, 2, 0, 2].into());
+    assert_eq!((packet.source, packet.destination), ends);
     assert_eq!((packet.protocol, packet.ports), (17, (50_000, 4791)));
     assert_eq!(packet.ecn, Ecn::CongestionExperienced);
     let counted = counters.interface().unwrap().unwrap();
@@ -162,5 +163,36 @@ fn a_packet_is_found_behind_vlan_tags_and_fragments_have_no_ports() {
     assert_eq!(raw(ETHERNET, &tagged(&[0x86, 0xdd])), None);
     assert_eq!(raw(IPV4, &ipv4(0x2000)).unwrap().ports, (0, 0));
     assert_eq!(raw(IPV4, &ipv4(0)[..22]), None);
-    assert_eq!(raw(12, &ipv4(0)), None);
+    assert_eq!(raw(IPV6, &ipv4(0)), None);
+}
+
+#[test]
+fn an_ipv6_packet_is_found_behind_its_extensions() {
+    let ipv6 = |next: u8, rest: &[u8]| {
+        let mut bytes = vec![0; 40];
+        // Traffic class 0xb3 (expedited forwarding's upper bits, CE), flow label 0x12345.
+        bytes[..4].copy_from_slice(&[0x6b, 0x31, 0x23, 0x45]);
+        bytes[6] = next;
+        bytes[8..40].copy_from_slice(&[[0xfd; 16], [0xfe; 16]].concat());
+        [&bytes, rest].concat()
+    };
+    let raw = |protocol, bytes: &[u8]| {
+        SampledPacket::parse(&RawHeader { protocol, frame_len: 64, stripped: 0, bytes })
+    };
+    let ports = [0xc0, 0, 0x12, 0xb7];
+    let plain = raw(IPV6, &ipv6(17, &ports)).unwrap();
+    assert_eq!((plain.source, plain.destination), ([0xfd; 16].into(), [0xfe; 16].into()));
+    assert_eq!((plain.protocol, plain.ports), (17, (49_152, 4791)));
+    assert_eq!((plain.flow_label, plain.ecn), (0x12345, Ecn::CongestionExperienced));
+    let frame = [&[0; 12], &[0x86, 0xdd][..], &ipv6(17, &ports)].concat();
+    assert_eq!(raw(ETHERNET, &frame), Some(plain));
+    // Hop-by-hop options of 8 bytes, destination options of 16, then UDP.
+    let behind = [&[60, 0, 0, 0, 0, 0, 0, 0][..], &[17, 1], &[0; 14], &ports].concat();
+    assert_eq!(raw(IPV6, &ipv6(0, &behind)), Some(plain));
+    let fragment = [&[17, 0, 0, 1, 0, 0, 0, 0][..], &ports].concat();
+    let fragment = raw(IPV6, &ipv6(44, &fragment)).unwrap();
+    assert_eq!((fragment.protocol, fragment.ports), (17, (0, 0)));
+    // Cut anywhere there is no packet, but behind the ports.
+    let whole = ipv6(0, &behind);
+    (0..whole.len()).for_each(|length| assert_eq!(raw(IPV6, &whole[..length]), None));
 }

@@ -22,6 +22,8 @@ struct NodeDescription {
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<std::net::Ipv4Addr>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    address6: Option<std::net::Ipv6Addr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     hash_seed: Option<u32>,
 }
 
@@ -54,6 +56,7 @@ pub(super) fn describe(lab: &Lab) -> Result<Description> {
             name: node.name.clone(),
             namespace: node.namespace.clone(),
             address: host.then(|| fabric.address(index)),
+            address6: host.then(|| fabric.address6(index)).flatten(),
             hash_seed: (!host).then_some(node.hash_seed),
         }
     });
@@ -96,10 +99,14 @@ pub(super) fn hosts(fabric: &Fabric) -> Table {
     for host in 0..fabric.hosts() {
         let node = &fabric.nodes[host];
         let leaf = fabric.leaf(fabric.leaf_of(host));
+        let address = match (fabric.address(host), fabric.address6(host)) {
+            (v4, Some(v6)) => format!("{v4}, {v6}"),
+            (v4, None) => v4.to_string(),
+        };
         table.push(vec![
             node.name.clone().into(),
             leaf.name.clone().into(),
-            fabric.address(host).to_string().into(),
+            address.into(),
             node.namespace.clone().into(),
         ]);
     }

@@ -1,7 +1,6 @@
 //! `weft route explain`.
 
 use std::fmt::Write as _;
-use std::net::Ipv4Addr;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -15,12 +14,13 @@ use crate::output::Output;
 Examples:
   sudo weft route explain '10.1.0.2:49152>10.2.0.2:4791/udp' --lab lab
   sudo weft route explain '10.1.0.2>10.2.0.2' --lab lab           RoCE, from port 49152
+  sudo weft route explain '[fd00:1::2]:49152>[fd00:2::2]:4791/udp' --lab lab
   weft route explain '10.1.0.2:5000>10.2.0.2:80/tcp' --installed installed.toml --json
 
 Each router's line has its route, the number that the packet hashes to, and each next hop's share of all numbers; the \
 one that is taken is marked.")]
 pub(super) struct Explain {
-    /// The flow: SOURCE:PORT>DESTINATION:PORT/udp or /tcp
+    /// The flow: SOURCE:PORT>DESTINATION:PORT/udp or /tcp; IPv6 addresses in brackets, a flow label as /udp/0x1234
     flow: Flow,
     /// The router at which it begins, for a host that has several cables
     #[arg(long, value_name = "ROUTER")]
@@ -32,7 +32,7 @@ pub(super) struct Explain {
 pub(super) fn run(arguments: &Explain, output: Output) -> Result<ExitCode> {
     let fabric = arguments.source.fabric()?;
     let start = start(&fabric, arguments)?;
-    let (_, explanation) = fabric.explain(start, &arguments.flow.0);
+    let (_, explanation) = fabric.explain(start, &arguments.flow);
     let arrives = explanation.arrives;
     output.value(&explanation, || text(&arguments.flow, &explanation))?;
     Ok(if arrives { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -44,13 +44,12 @@ fn start(fabric: &Fabric, arguments: &Explain) -> Result<Start> {
         let Some(router) = fabric.find(name) else { bail!("no router {name:?} in these tables") };
         return Ok(Start::Router(router));
     }
-    let source = arguments.flow.0.src;
+    let source = arguments.flow.src();
     let links = fabric.host(source).map(|host| fabric.links_of_host(host)).unwrap_or_default();
     match links {
         [only] => Ok(Start::Link(*only)),
         [] => bail!(
-            "no port of these tables leads to {}: name the router it comes in by, --at ROUTER",
-            Ipv4Addr::from_bits(source)
+            "no port of these tables leads to {source}: name the router it comes in by, --at ROUTER"
         ),
         several => {
             let names: Vec<String> =

@@ -1,6 +1,6 @@
 //! `weft route move`: one move by hand.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,13 +17,14 @@ Examples:
   sudo weft route move l0 10.2.0.2 --by s1 --lab lab --dry-run    say what would be done
   sudo weft route move l0 10.2.0.2 --by s1,s2 --lab lab
   sudo weft route move l0 10.2.0.2 --back --lab lab
+  sudo weft route move l0 fd00:2::2 --by s1 --lab lab
 
 All flows to that address at that router move. It is refused while a controller steers the router.")]
 pub(super) struct Move {
     /// The router
     router: String,
     /// The destination's address
-    destination: Ipv4Addr,
+    destination: IpAddr,
     /// The ports that shall lead there
     #[arg(long, value_name = "PORTS", value_delimiter = ',', required_unless_present = "back")]
     by: Vec<String>,

@@ -1,6 +1,6 @@
 use std::net::Ipv4Addr;
 
-use weft_route::installed::{Cable, GroupKind, PortState, RouterHash, Target};
+use weft_route::installed::{Cable, GroupKind, Ipv6, PortState, RouterHash, Target};
 
 use super::super::iproute::parse;
 use super::*;
@@ -11,7 +11,7 @@ use crate::{Inventory, Method, PortEntry};
 const SHOWN: &str = include_str!("../../../tests/golden/tables/shown.txt");
 
 fn entry() -> RouterEntry {
-    let to = Some(Cable::Host(Ipv4Addr::new(10, 1, 0, 2)));
+    let to = Some(Cable::Host(Ipv4Addr::new(10, 1, 0, 2).into()));
     let port = PortEntry { name: "s0".into(), speed: "1Gbps".parse().ok(), to };
     RouterEntry {
         name: "l0".into(),
@@ -60,6 +60,15 @@ fn tables_of_linux_are_read_in_the_kernels_order() {
     );
     assert!(route("10.2.0.2/32").steered && !route("10.7.0.0/16").steered);
     assert_eq!(members("10.2.0.2/32"), [("s0", 1)]);
+
+    assert_eq!(router.ipv6, Some(Ipv6 { policy: 3, fields: 63, ignore_linkdown: true }));
+    assert_eq!(members("fd00:2::/32"), [("s1", 2), ("s0", 1)]);
+    assert!(route("fd00:2::2").steered && !route("fd00:2::/32").steered);
+    assert_eq!(route("fd00:3::/32").via, Target::Unreachable);
+    let default = &group("::/0").members[0];
+    assert_eq!((default.port.as_str(), default.via), ("s1", "fe80::1".parse().ok()));
+    // What is for one link only is no route of the fabric.
+    assert!(router.routes.iter().all(|route| route.to != "fe80::/64".parse().unwrap()));
 }
 
 #[test]
