@@ -53,20 +53,28 @@ fn run(gpus: u32, hash: HashAlgorithm) {
     let starts: Vec<(LinkId, FiveTuple)> =
         (0..8 * gpus).map(|_| flow(&fabric, &addresses, gpus, &mut rng)).collect();
     // The best of five passes: others use the machine too.
-    let pass = || {
+    let one_by_one = || {
+        let path = |(first, tuple): &(LinkId, FiveTuple)| {
+            black_box(fabric.path_from(Start::Link(*first), tuple)).links().len()
+        };
         let began = clock();
-        let hops: usize = starts
-            .iter()
-            .map(|(first, tuple)| {
-                black_box(fabric.path_from(Start::Link(*first), tuple)).links().len()
-            })
-            .sum();
+        let hops: usize = starts.iter().map(path).sum();
         (began.elapsed(), hops)
     };
-    let (took, hops) = (0..5).map(|_| pass()).min().expect("five passes");
+    let in_step = || {
+        let flows = starts.iter().map(|(first, tuple)| (Start::Link(*first), tuple));
+        let mut hops = 0;
+        let began = clock();
+        fabric.paths(flows, |path| hops += black_box(path).links().len());
+        (began.elapsed(), hops)
+    };
+    let (alone, hops) = (0..5).map(|_| one_by_one()).min().expect("five passes");
+    let (together, same) = (0..5).map(|_| in_step()).min().expect("five passes");
+    assert_eq!(hops, same, "paths are the same");
     println!(
-        "  path: {:.0} ns a flow, {:.1} links each, {} flows",
-        per(took, starts.len()),
+        "  path: {:.0} ns a flow, one by one {:.0}, {:.1} links each, {} flows",
+        per(together, starts.len()),
+        per(alone, starts.len()),
         hops as f64 / starts.len() as f64,
         starts.len()
     );

@@ -25,6 +25,7 @@ pub mod installed;
 pub mod lease;
 mod moves;
 mod path;
+mod paths;
 pub mod simulate;
 mod suspects;
 mod telemetry;

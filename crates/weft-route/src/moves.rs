@@ -243,17 +243,19 @@ fn follow<L: Loads + ?Sized>(
 ) -> Option<Candidate> {
     let mut changes = less(losses.iter().map(|(&link, &rate)| (link, rate)));
     let choose = fabric.chooser(router, &members)?;
-    for flow in flows {
-        let rate = i64::try_from(flow.rate).unwrap_or(i64::MAX);
-        let new = fabric.path_from(Start::Link(choose.link(fabric, &flow.flow)), &flow.flow);
-        if !new.arrives() {
-            refused.broken += 1;
-            return None;
-        }
+    let (mut rates, mut arrive) = (flows.iter().map(|flow| flow.rate), true);
+    let starts = flows.iter().map(|it| (Start::Link(choose.link(fabric, &it.flow)), &it.flow));
+    fabric.paths(starts, |new| {
+        let rate = rates.next().and_then(|rate| i64::try_from(rate).ok()).unwrap_or(i64::MAX);
+        arrive &= new.arrives();
         for &link in new.links() {
             let change = changes.entry(link).or_default();
             *change = change.saturating_add(rate);
         }
+    });
+    if !arrive {
+        refused.broken += 1;
+        return None;
     }
     changes.retain(|_, change| *change != 0);
     let mut worst = (0, LinkId(0));

@@ -51,7 +51,7 @@ pub enum Outcome {
 }
 
 impl Path {
-    const EMPTY: Self =
+    pub(crate) const EMPTY: Self =
         Self { links: [LinkId(0); LONGEST], len: 0, outcome: Outcome::UnknownSource };
 
     /// The links, in order, the host's first. Where the path breaks off, the last is the one that could
@@ -65,7 +65,7 @@ impl Path {
         matches!(self.outcome, Outcome::Delivered(_))
     }
 
-    fn push(&mut self, link: LinkId) -> bool {
+    pub(crate) fn push(&mut self, link: LinkId) -> bool {
         let Some(place) = self.links.get_mut(usize::from(self.len)) else { return false };
         *place = link;
         self.len += 1;
@@ -164,7 +164,7 @@ impl Fabric {
 
     /// The router at the end of a link, or how the path ends there.
     #[inline]
-    fn cross(&self, link: LinkId, packet: &impl Packet) -> Result<RouterId, Outcome> {
+    pub(crate) fn cross(&self, link: LinkId, packet: &impl Packet) -> Result<RouterId, Outcome> {
         match self.arrive(link) {
             Some(End::Router(router)) => Ok(router),
             Some(End::Host(host)) if packet.is_for(self, host) => Err(Outcome::Delivered(host)),

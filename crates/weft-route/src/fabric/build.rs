@@ -14,6 +14,7 @@ use super::arrival::Arrival;
 use super::family::Family;
 use super::hash::Functions;
 use super::router::{Tables, tables};
+use super::table::Shared;
 use super::{End, Fabric, HostId, LinkId, RouterId, count};
 use crate::installed::{Addresses, Cable, Installed, InstalledError, Port, PortState, Router};
 
@@ -54,10 +55,11 @@ impl Fabric {
         };
         fabric.lay_cables()?;
         let Self { installed, functions, first_link, v4, v6, .. } = &mut fabric;
+        let (mut shared4, mut shared6) = (Shared::default(), Shared::default());
         for (router, &first) in installed.routers.iter().zip(first_link.iter()) {
             let of_router = tables(functions, first, router)?;
-            v4.push(of_router.v4);
-            v6.push(of_router.v6);
+            v4.push(of_router.v4, &mut shared4);
+            v6.push(of_router.v6, &mut shared6);
         }
         fabric.passes = fabric.link_ids().map(|link| fabric.is_up(link)).collect();
         fabric.arrivals = fabric.link_ids().map(|link| fabric.arrival_of(link)).collect();

@@ -5,9 +5,10 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weft_topo::hash::{FiveTuple, FiveTuple6};
+use weft_units::{prefetch, prefetch_all};
 
 use super::hash::{Base, Functions, Hash};
-use super::table::{Forward, Front, Table};
+use super::table::{Forward, Front, Shared, Table};
 use super::{Fabric, HostId, RouterId};
 
 /// An address as a number, by which tables are cut.
@@ -82,7 +83,8 @@ impl<A: Address> Family<A> {
     }
 
     /// Adds the next router's table.
-    pub(super) fn push(&mut self, (table, front): (Table, Front<A>)) {
+    pub(super) fn push(&mut self, (table, mut front): (Table, Front<A>), shared: &mut Shared<A>) {
+        front.share(shared);
         self.tables.push(table);
         self.fronts.push(front);
     }
@@ -96,6 +98,37 @@ impl<A: Address> Family<A> {
     pub(super) fn host(&self, address: A) -> Option<HostId> {
         let found = self.hosts.binary_search_by_key(&address, |&(address, _)| address);
         found.ok().map(|place| self.hosts[place].1)
+    }
+
+    /// In which range of a router's an address is.
+    #[inline]
+    pub(crate) fn range(&self, router: RouterId, address: A) -> usize {
+        self.fronts[router.index()].range(address)
+    }
+
+    /// Begins to fetch a router, of which only the number is known.
+    #[inline]
+    pub(crate) fn fetch_router(&self, router: RouterId) {
+        prefetch(&self.fronts[router.index()]);
+        prefetch_all(&self.tables[router.index()].hash);
+    }
+
+    /// Begins to fetch what searching a router's ranges reads.
+    #[inline]
+    pub(crate) fn fetch_ranges(&self, router: RouterId) {
+        self.fronts[router.index()].fetch_ranges();
+    }
+
+    /// Begins to fetch what a range of a router's leads to.
+    #[inline]
+    pub(crate) fn fetch_way(&self, router: RouterId, range: usize) {
+        self.fronts[router.index()].fetch_way(range);
+    }
+
+    /// Begins to fetch a host's address.
+    #[inline]
+    pub(crate) fn fetch_address(&self, host: HostId) {
+        prefetch(&self.addresses[host.index()]);
     }
 
     /// What a router does with addresses like this one: its table, and the entry there.
@@ -120,10 +153,16 @@ pub(crate) trait Packet: Copy {
     /// What a router does with it.
     #[inline]
     fn forward(&self, fabric: &Fabric, at: RouterId, base: &mut Base) -> Forward {
+        self.forward_in(fabric, at, Self::family(fabric).range(at, self.dst()), base)
+    }
+
+    /// What a router does with it, whose destination is in this range of the router's.
+    #[inline]
+    fn forward_in(&self, fabric: &Fabric, at: RouterId, range: usize, base: &mut Base) -> Forward {
         let family = Self::family(fabric);
         let table = &family.tables[at.index()];
         let value = || self.value(&fabric.functions, &table.hash, base);
-        family.fronts[at.index()].forward(table, self.dst(), value)
+        family.fronts[at.index()].forward(table, range, value)
     }
 
     /// Whether it is for this host.

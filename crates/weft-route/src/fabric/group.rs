@@ -93,15 +93,16 @@ impl Group {
         Some(Self { links, choice: Choice::Buckets(table.into()) })
     }
 
-    /// The group in one word, where it is simple enough.
-    pub(super) fn way(&self) -> Option<Way> {
+    /// The group in one word, where it is simple enough, by ports of the router whose first port's link this is.
+    pub(super) fn way(&self, first_port: LinkId) -> Option<Way> {
         let &first = self.links.first()?;
-        let links = u16::try_from(self.links.len()).ok()?;
+        let ports = u16::try_from(self.links.len()).ok()?;
         let is_row = self.links.iter().zip(first.0..).all(|(link, number)| link.0 == number);
+        let first = first.0.checked_sub(first_port.0)?;
         match self.choice {
-            Choice::One => Some(Way::Link(first)),
-            Choice::Threshold if is_row => Some(Way::Threshold { links, first }),
-            Choice::Modulo if is_row => Some(Way::Modulo { links, first }),
+            Choice::One => Some(Way::Port(first)),
+            Choice::Threshold if is_row => Some(Way::Threshold { ports, first }),
+            Choice::Modulo if is_row => Some(Way::Modulo { ports, first }),
             _ => None,
         }
     }

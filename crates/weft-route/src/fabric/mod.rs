@@ -25,10 +25,11 @@ use arrival::Arrival;
 pub use explain::{Explanation, Hop, Share};
 use family::Family;
 pub(crate) use family::Packet;
+pub(crate) use hash::Base;
 use hash::Functions;
 use serde::{Deserialize, Serialize};
 pub(crate) use table::Forward;
-use weft_units::BitRate;
+use weft_units::{BitRate, prefetch};
 
 use crate::flow::FlowRef;
 use crate::installed::{Addresses, Installed, InstalledError, Port, Router};
@@ -256,6 +257,12 @@ impl Fabric {
         build::replace(self, router)
     }
 
+    /// Begins to fetch what [`Self::arrive`] reads.
+    #[inline]
+    pub(crate) fn fetch_arrival(&self, link: LinkId) {
+        prefetch(&self.arrivals[link.index()]);
+    }
+
     /// Where a packet is after a link: none if it does not arrive there.
     #[inline]
     pub(crate) fn arrive(&self, link: LinkId) -> Option<End> {
@@ -279,8 +286,8 @@ impl Fabric {
         Some(Chooser { group, hash, hash6 })
     }
 
-    pub(crate) const fn no_base() -> hash::Base {
-        hash::Base::none()
+    pub(crate) const fn no_base() -> Base {
+        Base::none()
     }
 }
 

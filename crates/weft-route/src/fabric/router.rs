@@ -94,7 +94,7 @@ fn table<A: Address>(
             }
         });
     }
-    Ok(Table::new(hash, groups, routes))
+    Ok(Table::new(hash, groups, routes, LinkId(first)))
 }
 
 /// A group's members, checked against its kind.

@@ -1,11 +1,13 @@
 //! One router's routes, flattened: the address space cut where the longest prefix changes, so that
 //! a lookup is one binary search whatever lengths the prefixes have.
 
-use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use weft_topo::hash::linux;
+use weft_units::prefetch;
 
 use super::LinkId;
 use super::family::Address;
@@ -40,25 +42,36 @@ pub(crate) struct Table {
 #[derive(Clone, Debug)]
 pub(crate) struct Front<A> {
     /// Lowest addresses of ranges, ascending; the first is zero.
-    starts: Box<[A]>,
+    starts: Arc<[A]>,
     /// By range.
-    ways: Box<[Way]>,
+    ways: Arc<[Way]>,
+    /// The link of the router's first port, from which ways count: routers of one tier that send to the same
+    /// addresses by the same ports share their ranges and ways.
+    first: LinkId,
 }
 
-/// Where a range leads. Nearly all groups are of links in a row, equally heavy: no memory but this is needed then.
-#[derive(Clone, Copy, Debug)]
+/// Ranges and ways that some router has.
+#[derive(Debug)]
+pub(super) struct Shared<A> {
+    starts: BTreeSet<Arc<[A]>>,
+    ways: BTreeSet<Arc<[Way]>>,
+}
+
+/// Where a range leads, by the router's ports. Nearly all groups are of ports in a row, equally heavy: no memory but
+/// this is needed then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Way {
-    /// To one link.
-    Link(LinkId),
-    /// To one of so many links from the first on, by Linux's thresholds.
+    /// To one port.
+    Port(u32),
+    /// To one of so many ports from the first on, by Linux's thresholds.
     Threshold {
-        links: u16,
-        first: LinkId,
+        ports: u16,
+        first: u32,
     },
     /// The same, by a switch chip's modulus.
     Modulo {
-        links: u16,
-        first: LinkId,
+        ports: u16,
+        first: u32,
     },
     /// To a group that has to be asked.
     Group(u32),
@@ -66,6 +79,10 @@ pub(super) enum Way {
     Unreachable,
     Blackhole,
 }
+
+const CACHE_LINE: usize = 64;
+/// Lines of a table that are fetched before it is searched: those of most switches' tables are no more.
+const FETCHED: usize = 6;
 
 pub(super) const NO_ROUTE: u32 = u32::MAX;
 pub(super) const UNREACHABLE: u32 = u32::MAX - 1;
@@ -77,6 +94,7 @@ impl Table {
         hash: Hash,
         groups: Vec<Option<Group>>,
         routes: &[(Prefix, u32)],
+        first: LinkId,
     ) -> (Self, Front<A>) {
         // A route whose group is all dead is passed over, so the next shorter prefix counts.
         let is_alive = |entry: u32| groups.get(entry as usize).is_none_or(Option::is_some);
@@ -91,10 +109,11 @@ impl Table {
             BLACKHOLE => Way::Blackhole,
             group => {
                 let known = groups[group as usize].as_ref().expect("dead groups have no route");
-                known.way().unwrap_or(Way::Group(group))
+                known.way(first).unwrap_or(Way::Group(group))
             }
         };
-        let front = Front { starts: starts.into(), ways: entries.iter().map(way).collect() };
+        let ways = entries.iter().map(way).collect();
+        let front = Front { starts: starts.into(), ways, first };
         (Self { hash, entries, groups }, front)
     }
 
@@ -158,31 +177,69 @@ impl<A: Address> Front<A> {
         self.starts.partition_point(|&start| start <= address) - 1
     }
 
-    /// What the router does with packets to this address. The packet is hashed, and its table looked at, where it
-    /// has a choice to make.
+    /// Begins to fetch what [`Self::range`] reads.
     #[inline]
-    pub(super) fn forward(&self, table: &Table, to: A, value: impl FnOnce() -> u32) -> Forward {
-        let link = match self.ways[self.range(to)] {
-            Way::Link(link) => link,
-            Way::Threshold { links, first } => {
-                row(first, linux::select(value(), usize::from(links)))
+    pub(super) fn fetch_ranges(&self) {
+        // Tables of many ranges are searched in few of their lines, and nobody knows in which.
+        let most = FETCHED * CACHE_LINE / size_of::<A>();
+        self.starts.iter().take(most).step_by(CACHE_LINE / size_of::<A>()).for_each(prefetch);
+    }
+
+    /// Begins to fetch what [`Self::forward`] reads for a range.
+    #[inline]
+    pub(super) fn fetch_way(&self, range: usize) {
+        prefetch(&self.ways[range]);
+    }
+
+    /// What the router does with packets to addresses in a range. The packet is hashed, and its table looked at,
+    /// where it has a choice to make.
+    #[inline]
+    pub(super) fn forward(
+        &self,
+        table: &Table,
+        range: usize,
+        value: impl FnOnce() -> u32,
+    ) -> Forward {
+        let port = match self.ways[range] {
+            Way::Port(port) => port,
+            Way::Threshold { ports, first } => {
+                row(first, linux::select(value(), usize::from(ports)))
             }
-            Way::Modulo { links, first } => row(first, modulo(value(), usize::from(links))),
+            Way::Modulo { ports, first } => row(first, modulo(value(), usize::from(ports))),
             Way::Group(group) => {
                 let known = table.groups[group as usize].as_ref();
                 let known = known.expect("dead groups have no route");
-                known.select(if known.chooses() { value() } else { 0 })
+                return Forward::Link(known.select(if known.chooses() { value() } else { 0 }));
             }
             Way::NoRoute => return Forward::NoRoute,
             Way::Unreachable => return Forward::Unreachable,
             Way::Blackhole => return Forward::Blackhole,
         };
-        Forward::Link(link)
+        Forward::Link(LinkId(self.first.0 + port))
+    }
+
+    /// Takes what another router has already, where that is the same.
+    pub(super) fn share(&mut self, shared: &mut Shared<A>) {
+        share(&mut self.starts, &mut shared.starts);
+        share(&mut self.ways, &mut shared.ways);
     }
 }
 
-/// The link of that place in a row.
-#[expect(clippy::cast_possible_truncation, reason = "the row has fewer than 2^16 links")]
-const fn row(first: LinkId, place: usize) -> LinkId {
-    LinkId(first.0 + place as u32)
+fn share<T: Ord>(mine: &mut Arc<[T]>, all: &mut BTreeSet<Arc<[T]>>) {
+    match all.get(&mine[..]) {
+        Some(same) => *mine = Arc::clone(same),
+        None => drop(all.insert(Arc::clone(mine))),
+    }
+}
+
+impl<A> Default for Shared<A> {
+    fn default() -> Self {
+        Self { starts: BTreeSet::new(), ways: BTreeSet::new() }
+    }
+}
+
+/// The port of that place in a row.
+#[expect(clippy::cast_possible_truncation, reason = "the row has fewer than 2^16 ports")]
+const fn row(first: u32, place: usize) -> u32 {
+    first + place as u32
 }

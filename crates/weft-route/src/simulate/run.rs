@@ -240,10 +240,9 @@ impl Simulation {
     pub(super) fn settle(&mut self) {
         let fabric = &self.switches.fabric;
         self.routed = Routed::default();
-        for flow in &self.flows {
-            let path = fabric.path_from(Start::Link(flow.first), &flow.tuple);
-            self.routed.push(if path.arrives() { path.links() } else { &[] });
-        }
+        let flows = self.flows.iter().map(|flow| (Start::Link(flow.first), &flow.tuple));
+        fabric
+            .paths(flows, |path| self.routed.push(if path.arrives() { path.links() } else { &[] }));
         let fair = max_min(&self.routed, &self.capacity);
         self.paces = vec![f64::INFINITY; self.jobs.running.len()];
         for (flow, &rate) in self.flows.iter().zip(&fair) {

@@ -33,14 +33,31 @@ pub fn installed(bytes: &[u8]) -> bool {
         .flat_map(|host| host.iter())
         .take(SMALL)
         .collect();
+    let mut flows = vec![];
     for &src in &hosts {
         for &dst in hosts.iter().chain(&[[0, 0, 0, 1].into(), [1u16; 8].into()]) {
             if let Some(flow) = Flow::new((src, 0xc000), (dst, 4791), 17) {
                 follow(&fabric, &flow);
+                flows.push(flow);
             }
         }
     }
+    in_step(&fabric, &flows);
     true
+}
+
+/// Many flows at a time take the ways that they take one by one.
+fn in_step(fabric: &Fabric, flows: &[Flow]) {
+    let from_links = |flow: &Flow| {
+        let host = fabric.host(flow.src()).expect("it came from the fabric");
+        fabric.links_of_host(host).iter().map(|&link| Start::Link(link)).collect::<Vec<Start>>()
+    };
+    let from_router = fabric.router_ids().next().map(Start::Router);
+    let starts = |flow| from_links(flow).into_iter().chain(from_router).map(move |it| (it, flow));
+    let all: Vec<(Start, &Flow)> = flows.iter().flat_map(starts).collect();
+    let mut alone = all.iter().map(|&(start, flow)| fabric.path_from(start, flow));
+    fabric.paths(all.iter().copied(), |path| assert_eq!(Some(*path), alone.next()));
+    assert_eq!(alone.next(), None);
 }
 
 fn follow(fabric: &Fabric, flow: &Flow) {
