@@ -3,6 +3,7 @@
 #[path = "../../../weft-verbs/tests/programs/pair.rs"]
 mod pair;
 
+mod compiled;
 mod ends;
 mod fabric;
 mod library;

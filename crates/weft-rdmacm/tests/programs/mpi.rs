@@ -1,6 +1,7 @@
 //! Open MPI over UCX over the device.
 
-use crate::library::{LIBRARY, compiled};
+use crate::compiled::compiled;
+use crate::library::LIBRARY;
 use crate::pair::{OneHost, Stage, alone, finish, start};
 
 /// Four ranks, on so many hosts as these words more put them on, agree on sums. Everything between them goes through the

@@ -1,7 +1,7 @@
 //! Both ends on one host.
 
+use crate::compiled::compiled;
 use crate::ends::{UDADDY_PORT, connect, connect_at, serve};
-use crate::library::compiled;
 use crate::pair::{OneHost, run};
 
 #[test]
