@@ -113,8 +113,9 @@ impl Window {
     fn adjust(&mut self, sample: &Sample) {
         if f64::from(sample.delay_ns) < sample.target_ns {
             self.above = 0;
-            // The window that does not limit must not run away from the one that does.
-            if sample.flight * 2.0 >= self.packets {
+            // The window that does not limit must not run away from the one that does. No room for one
+            // packet more is a limit as well: small packets fill little of a window of one or two.
+            if sample.flight * 2.0 >= self.packets || sample.flight + 1.0 > self.packets {
                 self.packets += INCREASE_PACKETS / self.packets * sample.acked_packets;
             }
             return;
@@ -401,6 +402,37 @@ mod tests {
         assert_eq!(controller.window(), 25 * 1250 / 16);
         controller.on_timeout(Instant::EPOCH + Duration::from_millis(20));
         assert_eq!(controller.window(), 1250);
+    }
+
+    /// A tenant's frames of 100 bytes fill a twelfth of a packet: the window lets one out at a time, and with what is
+    /// in flight never half full it would stay so for ever.
+    #[test]
+    fn a_window_of_one_packet_opens_again_for_packets_that_are_small() {
+        let mut controller = controller();
+        (1..=5)
+            .for_each(|at| controller.on_timeout(Instant::EPOCH + Duration::from_millis(4 * at)));
+        assert_eq!(controller.window(), 1250);
+        for at in 100..110 {
+            let sample = ack(&controller, BASE * at, BASE, Duration::ZERO);
+            controller.on_ack(&AckSample {
+                acked_bytes: 100,
+                acked_packets: 1,
+                in_flight: 0,
+                ..sample
+            });
+        }
+        assert!(controller.window() >= 2 * 1250, "{}", controller.window());
+        let opened = controller.window();
+        for at in 110..1000 {
+            let sample = ack(&controller, BASE * at, BASE, Duration::ZERO);
+            controller.on_ack(&AckSample {
+                acked_bytes: 100,
+                acked_packets: 1,
+                in_flight: 0,
+                ..sample
+            });
+        }
+        assert_eq!(controller.window(), opened, "what does not limit does not grow");
     }
 
     #[test]
