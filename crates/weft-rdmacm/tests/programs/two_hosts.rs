@@ -4,6 +4,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss, requirements};
 
@@ -24,14 +26,18 @@ impl Stage for TwoHosts {
     }
 }
 
-/// Two hosts, or `None` after saying why there are none.
+/// Two hosts, or `None` after saying why there are none. Labs come up one after the other.
 fn two_hosts(test: &str) -> Option<TwoHosts> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     if let Some(missing) = requirements().into_iter().find(|r| r.essential && !r.met) {
         let line = format!("SKIPPED {test}: no {} ({})\n", missing.name, missing.fix);
         io::stderr().write_all(line.as_bytes()).unwrap();
         return None;
     }
-    let mut lab = Lab::up(&LabSpec::named(format!("c{}", std::process::id()))).unwrap();
+    let _guard = ONE_AT_A_TIME.lock().unwrap();
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut lab = Lab::up(&LabSpec::named(format!("c{}-{number}", std::process::id()))).unwrap();
     let loss: Loss = "1%".parse().unwrap();
     let lossy = Impairment { loss, ..Impairment::default() };
     lab.impair("l0-s1", Direction::Both, &lossy).unwrap();
