@@ -2,6 +2,8 @@
 
 #[path = "../../../weft-verbs/tests/programs/pair.rs"]
 mod pair;
+#[path = "../../../weft-verbs/tests/programs/two_namespaces.rs"]
+mod two_namespaces;
 
 mod compiled;
 mod ends;

@@ -412,26 +412,19 @@ mod tests {
         (1..=5)
             .for_each(|at| controller.on_timeout(Instant::EPOCH + Duration::from_millis(4 * at)));
         assert_eq!(controller.window(), 1250);
-        for at in 100..110 {
-            let sample = ack(&controller, BASE * at, BASE, Duration::ZERO);
+        let small = |controller: &mut Controller, at| {
+            let sample = ack(controller, BASE * at, BASE, Duration::ZERO);
             controller.on_ack(&AckSample {
                 acked_bytes: 100,
                 acked_packets: 1,
                 in_flight: 0,
                 ..sample
             });
-        }
+        };
+        (100..110).for_each(|at| small(&mut controller, at));
         assert!(controller.window() >= 2 * 1250, "{}", controller.window());
         let opened = controller.window();
-        for at in 110..1000 {
-            let sample = ack(&controller, BASE * at, BASE, Duration::ZERO);
-            controller.on_ack(&AckSample {
-                acked_bytes: 100,
-                acked_packets: 1,
-                in_flight: 0,
-                ..sample
-            });
-        }
+        (110..1000).for_each(|at| small(&mut controller, at));
         assert_eq!(controller.window(), opened, "what does not limit does not grow");
     }
 

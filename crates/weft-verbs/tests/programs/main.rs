@@ -10,6 +10,7 @@ mod one_host;
 mod pair;
 mod processes;
 mod two_hosts;
+mod two_namespaces;
 mod ucx;
 
 use library::LIBRARY;

@@ -1,0 +1,152 @@
+//! The order in which events come out, with sides and without.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weft_units::{Rng, Seed};
+
+use super::*;
+
+/// An event with a number of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Numbered {
+    node: u32,
+    number: u64,
+}
+
+impl AtNode for Numbered {
+    fn node(self) -> u32 {
+        self.node
+    }
+    fn with_node(self, node: u32) -> Self {
+        Self { node, ..self }
+    }
+}
+
+/// In a ring, in which every other node is on the other side.
+const NODES: u32 = 8;
+
+/// What an event leads to, by its number alone: up to two events at its own node, soon or late,
+/// and one at another, never sooner than the lookahead. No two are of the same instant.
+fn consequences(at: SimTime, event: Numbered, lookahead: u64) -> Vec<(SimTime, Numbered)> {
+    let mut rng = Seed(event.number).rng();
+    let mut follow = |node: u32, least: u64, child: u64| {
+        let bits = [0, 3, 10, 14, 20, 26, 32, 40][rng.index(8)];
+        let number = event.number * 4 + child;
+        let picos = at.as_picos() + least + rng.below(1 << bits);
+        let at = SimTime::from_picos(picos / 4096 * 4096 + 4096 + number % 4096);
+        (at, Numbered { node, number })
+    };
+    let mut all = vec![follow(event.node, 0, 1)];
+    if event.number.is_multiple_of(3) {
+        all.push(follow(event.node, 0, 2));
+    }
+    if event.number.is_multiple_of(2) {
+        all.push(follow((event.node + 1) % NODES, lookahead, 3));
+    }
+    all.retain(|(_, event)| event.number < 40_000);
+    all
+}
+
+/// What each node sees, if the soonest event of all is always next.
+fn in_order_of_time(lookahead: u64) -> BTreeMap<u32, Vec<(SimTime, Numbered)>> {
+    let start = (0..NODES).map(|node| Numbered { node, number: u64::from(node) + 1 });
+    let mut future: BTreeSet<_> = start.map(|event| (SimTime::EPOCH, event)).collect();
+    let mut seen: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+    while let Some((at, event)) = future.pop_first() {
+        seen.entry(event.node).or_default().push((at, event));
+        future.extend(consequences(at, event, lookahead));
+    }
+    seen
+}
+
+#[test]
+fn each_node_sees_what_it_would_see_if_all_were_handled_in_order_of_time() {
+    let mut rng = Seed(1).rng();
+    for (lookahead, sides) in [2, 5_000, 600_000, 1_003_000, 50_000_000]
+        .into_iter()
+        .flat_map(|lookahead| [(lookahead, 1), (lookahead, 2)])
+    {
+        let side_of = (0..8).map(|node| node % sides).collect();
+        let mut queue = EventQueue::new(SimSpan::from_picos(lookahead), side_of);
+        for node in 0..NODES {
+            let first = Numbered { node, number: u64::from(node) + 1 };
+            queue.schedule(SimTime::EPOCH, first);
+        }
+        let mut seen: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+        while !queue.is_empty() {
+            // Somebody stops the clock now and then.
+            let bits = rng.below(40);
+            let limit = queue.until().as_picos() + rng.below(1 << bits);
+            while queue.begin(SimTime::from_picos(limit)) {
+                while let Some(node) = queue.next_node() {
+                    while let Some((at, event)) = queue.pop() {
+                        assert!(at < queue.until() && event.node == node);
+                        seen.entry(node).or_default().push((at, event));
+                        let next = consequences(at, event, lookahead);
+                        next.into_iter().for_each(|(at, event)| queue.schedule(at, event));
+                    }
+                }
+            }
+            assert_eq!(queue.until().as_picos(), limit.max(queue.until().as_picos()));
+        }
+        let expected = in_order_of_time(lookahead);
+        assert_eq!(seen, expected, "lookahead of {lookahead} ps, {sides} sides");
+    }
+}
+
+/// The numbers of what is due before `limit`, in the order they come.
+fn drain(queue: &mut EventQueue<Numbered>, limit: u64) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    while queue.begin(SimTime::from_picos(limit)) {
+        while queue.next_node().is_some() {
+            numbers.extend(std::iter::from_fn(|| queue.pop()).map(|(_, event)| event.number));
+        }
+    }
+    numbers
+}
+
+#[test]
+fn events_of_one_instant_come_in_the_order_they_were_scheduled_in() {
+    let (mut queue, far) = (EventQueue::new(SimSpan::from_picos(1_000), vec![0]), 1 << 45);
+    let event = |number| Numbered { node: 0, number };
+    (0..50).for_each(|number| queue.schedule(SimTime::from_picos(far), event(number)));
+    assert!(drain(&mut queue, far).is_empty());
+    (50..100).for_each(|number| queue.schedule(SimTime::from_picos(far), event(number)));
+    queue.schedule(SimTime::from_picos(far + 1), event(100));
+    assert_eq!(drain(&mut queue, u64::MAX), (0..=100).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_day_that_is_cut_short_keeps_the_order_of_what_is_left() {
+    let mut queue = EventQueue::new(SimSpan::from_picos(1_000_000), vec![0]);
+    let event = |number| Numbered { node: 0, number };
+    [700, 200, 900, 700].iter().zip(0..).for_each(|(&at, number)| {
+        queue.schedule(SimTime::from_picos(at), event(number));
+    });
+    assert_eq!(drain(&mut queue, 700), [1]);
+    assert!(drain(&mut queue, 700).is_empty());
+    queue.schedule(SimTime::from_picos(700), event(4));
+    assert_eq!(drain(&mut queue, u64::MAX), [0, 3, 4, 2]);
+}
+
+#[test]
+fn the_end_of_time_is_a_time() {
+    let mut queue = EventQueue::new(SimSpan::MAX, vec![0, 1]);
+    queue.schedule(SimTime::from_picos(u64::MAX - 1), Numbered { node: 1, number: 7 });
+    assert_eq!(drain(&mut queue, u64::MAX), [7]);
+}
+
+#[test]
+fn memory_is_used_again() {
+    let mut queue = EventQueue::new(SimSpan::from_picos(1_000), vec![0, 1]);
+    let mut rng: Rng = Seed(1).rng();
+    for round in 0..1_000 {
+        for _ in 0..20 {
+            let at = queue.until() + SimSpan::from_picos(rng.below(50_000));
+            queue.schedule(at, Numbered { node: round % 2, number: 0 });
+        }
+        let limit = queue.until().as_picos() + 50_000;
+        assert_eq!(drain(&mut queue, limit).len(), 20);
+    }
+    assert!(queue.chunks.len() < 50, "{}", queue.chunks.len());
+}
