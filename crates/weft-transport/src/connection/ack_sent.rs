@@ -6,6 +6,7 @@ use weft_wire::{AckHeader, AckType, BITMAP_PACKETS, Bitmap, U4, U5, U11};
 
 use super::nack::Nacked;
 use super::reassembly::{Echo, Receiver, Stage};
+use super::sender::Sender;
 use super::{Connection, Shared};
 use crate::path::PathId;
 use crate::timers::Timer;
@@ -29,11 +30,11 @@ pub(crate) struct AckState {
     at_once: bool,
     /// An ACK is to leave.
     due: bool,
-    /// ACKs sent; decides their paths.
-    pub(super) sent: u32,
-    /// Likewise answers to probes. Counted together, an ACK and an answer that always come in turn
+    /// The path whose turn it is to take an ACK.
+    pub(super) turn: PathId,
+    /// Likewise an answer to a probe. Had they turns in common, an ACK and an answer that always alternate
     /// would each keep to one half of the paths, and never leave it where that half is dead.
-    pub(super) answered: u32,
+    pub(super) turn_of_answers: PathId,
     /// Blocks of a wide window reported; decides which is next.
     reported: u32,
     /// Blocks of a wide window that get an ACK each, the last first.
@@ -52,8 +53,8 @@ impl AckState {
             placed: 0,
             at_once: false,
             due: false,
-            sent: 0,
-            answered: 0,
+            turn: PathId(0),
+            turn_of_answers: PathId(0),
             reported: 0,
             sweep: 0,
             owes_sweep: false,
@@ -117,7 +118,10 @@ impl Connection {
             Some(answer) => answer,
             None => (acks.echo?, AckType::Plain),
         };
-        if ack_type != AckType::Duplicate {
+        if ack_type == AckType::Duplicate {
+            // Who repeats what was placed has not heard so: one ACK more, by another path.
+            acks.due = true;
+        } else {
             acks.echoed = true;
             acks.placed = 0;
             acks.at_once = false;
@@ -148,8 +152,8 @@ impl Connection {
             bitmap,
             ..self.ack_header(shared)
         };
-        let sent = &mut self.receiver.acks.sent;
-        Some((next_path(sent, shared.config.paths), header))
+        let turn = &mut self.receiver.acks.turn;
+        Some((way_back(turn, self.sender.as_deref(), shared.config.paths), header))
     }
 
     /// The ACK that a connection owes when it ends. Without it the peer would take for undone what was
@@ -175,15 +179,17 @@ impl Connection {
     }
 }
 
-/// The path of the next ACK or answer, of which so many were sent: each takes its turn. An ACK says
+/// The path of the next ACK or answer: each path has its turn. An ACK says
 /// nothing that the one after it does not say too, so a dead path back costs one ACK in so many; sent
 /// back on the paths their packets came by, they would make every path whose way back is dead look
-/// dead.
+/// dead. A path that this end's own packets found to be down loses its turn.
 #[inline]
-pub(super) fn next_path(sent: &mut u32, paths: u16) -> PathId {
-    let path = *sent % u32::from(paths);
-    *sent = sent.wrapping_add(1);
-    PathId(u16::try_from(path).expect("at most 4096 paths"))
+pub(super) fn way_back(turn: &mut PathId, sender: Option<&Sender>, paths: u16) -> PathId {
+    let mut around = (turn.0..paths).chain(0..turn.0).map(PathId);
+    let path = around.find(|&path| sender.is_none_or(|sender| sender.paths.is_up(path)));
+    let path = path.unwrap_or(*turn);
+    *turn = PathId(if path.0 + 1 < paths { path.0 + 1 } else { 0 });
+    path
 }
 
 impl Receiver {

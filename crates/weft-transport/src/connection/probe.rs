@@ -7,7 +7,7 @@ use weft_units::{Duration, Instant};
 use weft_wire::{AckHeader, DataHeader, U3, U4};
 
 use super::ack_received::Delays;
-use super::ack_sent::next_path;
+use super::ack_sent::way_back;
 use super::sender::Sender;
 use super::{Connection, Shared};
 use crate::path::{Feedback, PathId, PathPolicy};
@@ -75,8 +75,8 @@ impl Connection {
             timestamp_nic_rx: probed.received_at.to_wire(),
             ..self.ack_header(shared)
         };
-        let answered = &mut self.receiver.acks.answered;
-        (next_path(answered, shared.config.paths), header)
+        let turn = &mut self.receiver.acks.turn_of_answers;
+        (way_back(turn, self.sender.as_deref(), shared.config.paths), header)
     }
 
     /// Whether [`Self::poll_probe`] has anything to say.

@@ -1,6 +1,9 @@
 //! Loss on one path, all paths, and both directions.
 
 use alloc::boxed::Box;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
 
 use weft_units::{Duration, Seed};
 
@@ -202,6 +205,51 @@ fn dead_ways_back_cost_round_trips_not_timeouts() {
     let (clean, two, four) = (finish(0), finish(2), finish(4));
     assert!(two < clean * 2, "{two} ns with two of eight ways back dead, {clean} with none");
     assert!(four < clean * 4, "{four} ns with four of eight ways back dead, {clean} with none");
+}
+
+#[test]
+fn acks_keep_off_the_ways_back_that_their_own_end_found_to_be_down() {
+    let (mut pair, ids) = Pair::joined(&TransportConfig { paths: 4, ..TransportConfig::bifrost() });
+    let acks = Rc::new(Cell::new([0_u32; 4]));
+    let seen = Rc::clone(&acks);
+    pair.rule = Box::new(move |on_link| {
+        if on_link.from == 1 && matches!(on_link.packet, Packet::Ack(..)) {
+            let mut counts = seen.get();
+            counts[usize::from(on_link.path.0)] += 1;
+            seen.set(counts);
+        }
+        if on_link.from == 1 && on_link.path.0 == 2 { Fate::Drop } else { Fate::Pass }
+    });
+    (0..2).for_each(|end| pair.submit(end, ids[end], 1, 2_000_000));
+    pair.run_until(LIMIT, |pair| pair.ends[1].stats().paths_down == 1);
+    assert!(acks.get()[2] > 0, "nothing was known of the path");
+    acks.set([0; 4]);
+    pair.submit(0, ids[0], 2, 2_000_000);
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 2);
+    let [first, second, dead, fourth] = acks.get();
+    assert_eq!(dead, 0);
+    assert!(first.min(second).min(fourth) > 3, "the others take turns: {:?}", acks.get());
+}
+
+#[test]
+fn what_was_placed_and_comes_again_is_answered_by_two_paths() {
+    let (mut pair, ids) = Pair::joined(&TransportConfig { paths: 4, ..TransportConfig::bifrost() });
+    let answers = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&answers);
+    pair.rule = Box::new(move |on_link| {
+        if !matches!(on_link.packet, Packet::Ack(..)) {
+            return Fate::Pass;
+        }
+        seen.borrow_mut().push(on_link.path);
+        if seen.borrow().len() == 1 { Fate::Drop } else { Fate::Pass }
+    });
+    pair.submit(0, ids[0], 1, 100);
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    pair.run_for(Duration::from_millis(1));
+    let answers = answers.take();
+    let [.., first, second] = answers[..] else { panic!("{answers:?}") };
+    assert_ne!(first, second);
+    assert_eq!(answers.len(), 3, "one that is lost, two for what comes again: {answers:?}");
 }
 
 #[test]
