@@ -5,6 +5,7 @@
 //! are the [`Parcel`], written when the packet is injected and read when it is delivered.
 
 use weft_topo::{LinkId, NodeId};
+use weft_units::{prefetch, prefetch_all};
 use weft_wire::Packet;
 
 /// The two ECN bits, as far as they matter here (RFC 3168). The transport's packets are all
@@ -225,7 +226,7 @@ pub enum Integrity {
 
 /// A packet's headers as values, and what of the world only its ends care for.
 #[derive(Clone, Copy, Debug)]
-#[repr(C)] // What a data packet needs comes first and shares a cache line.
+#[repr(C, align(64))] // What a data packet needs is in the first cache line, and in no other.
 pub struct Parcel {
     /// The host that sent it.
     pub source: NodeId,
@@ -287,6 +288,15 @@ impl ParcelPool {
         &self.parcels[id.0 as usize]
     }
 
+    /// Begins to fetch what a packet of this class needs: of one with payload, the first cache line.
+    #[inline]
+    pub fn prefetch(&self, id: ParcelId, class: Class) {
+        match class {
+            Class::Data => prefetch(self.get(id)),
+            Class::Control => prefetch_all(self.get(id)),
+        }
+    }
+
     /// What `id` names, to be changed.
     #[inline]
     pub fn get_mut(&mut self, id: ParcelId) -> &mut Parcel {
@@ -307,7 +317,21 @@ impl ParcelPool {
 
 #[cfg(test)]
 mod tests {
+    use weft_wire::{DataHeader, MessageHeader};
+
     use super::*;
+
+    #[test]
+    fn the_headers_of_a_data_packet_are_in_one_cache_line() {
+        let packet = Packet::data(DataHeader::default(), Some(MessageHeader::default()));
+        let parcel = Parcel { packet, ..Parcel::default() };
+        let Packet::Data(header, Some(message)) = &parcel.packet else { unreachable!() };
+        let line = |address: *const u8| address.addr() / 64;
+        let last = |start: *const u8, size: usize| line(start.wrapping_add(size - 1));
+        let first = line((&raw const parcel).cast());
+        assert_eq!(last((&raw const *header).cast(), size_of::<DataHeader>()), first);
+        assert_eq!(last((&raw const *message).cast(), size_of::<MessageHeader>()), first);
+    }
 
     fn hop() -> Hop {
         Hop::new(ParcelId(7), NodeId(3), NodeId(u32::MAX), 0x8000_0001, 9216)

@@ -20,24 +20,24 @@ impl Network {
     #[inline(never)]
     pub(super) fn look_ahead(&self) {
         let Self { events, hosts, fabric, .. } = self;
-        if let Some(node) = events.upcoming(8) {
+        if let Some(node) = events.upcoming(9) {
             events.prefetch_list(node);
         }
-        if let Some(node) = events.upcoming(6) {
+        if let Some(node) = events.upcoming(7) {
             events.prefetch(node);
             match hosts.get(node.index()) {
                 Some(host) => prefetch_all(host),
                 None => fabric.prefetch(node),
             }
         }
-        if let Some(node) = events.upcoming(4)
+        if let Some(node) = events.upcoming(5)
             && let Some(host) = hosts.get(node.index())
         {
             host.endpoint.prefetch_tables();
             prefetch(host.ports.as_slice());
             for event in events.of(node) {
                 if let Event::Arrive(hop) = event {
-                    prefetch_all(fabric.parcels.get(hop.packet()));
+                    fabric.parcels.prefetch(hop.packet(), hop.class());
                 }
             }
         }
