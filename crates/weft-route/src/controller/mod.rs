@@ -7,7 +7,7 @@
 //!
 //! A move goes *applying → reading → verifying → kept*, or from anywhere to *undoing*. It is verified
 //! twice: the tables that were read back must lead its flows where they should go without filling a
-//! link, and in the next whole window the marks of the links concerned must have fallen. What had
+//! link, and in the next whole window the links concerned must mark less of what they carry. What had
 //! to be undone is not tried again for a while, and a port gets at most ten rounds an alarm.
 //!
 //! [`handle_report`]: Controller::handle_report
@@ -39,7 +39,7 @@ use alloc::vec::Vec;
 pub use action::{Action, Event, Stats, What};
 pub use job::{JobError, Pair};
 use moved::{Barred, Episode};
-pub use moved::{Move, Stage};
+pub use moved::{Carried, Move, Stage};
 use serde::{Deserialize, Serialize};
 pub use state::{State, StateError};
 use weft_units::{Duration, Instant};

@@ -2,6 +2,8 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
+use core::fmt::{self, Display, Formatter};
 
 use serde::{Deserialize, Serialize};
 
@@ -72,12 +74,41 @@ pub struct Move {
     pub again: u32,
     /// How full the left link was when it was decided, per mille.
     pub before: u32,
-    /// Marks then, in one window, of the left link and those that get more.
-    pub marks: u64,
+    /// What the links whose load it changes carried in the window before; none where one did not report.
+    pub carried: Option<Carried>,
     /// The last window in which one of its flows was sampled.
     pub seen: u64,
     /// What is expected of links: router, port, bits a second.
     pub changes: Vec<(String, String, i64)>,
+}
+
+/// What links carried in a window, all together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Carried {
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Packets marked by ECN.
+    pub marks: u64,
+}
+
+impl Carried {
+    /// Whether that is worse than `before`: more marks a byte, or as many and no byte more. A job that a
+    /// move lets run faster is marked more in all, and is not worse off for it.
+    pub(super) fn is_worse_than(self, before: Self) -> bool {
+        let crosswise = |marks: u64, bytes: u64| u128::from(marks) * u128::from(bytes);
+        match crosswise(self.marks, before.bytes).cmp(&crosswise(before.marks, self.bytes)) {
+            Ordering::Less => false,
+            Ordering::Equal => self.bytes <= before.bytes,
+            Ordering::Greater => true,
+        }
+    }
+}
+
+impl Display for Carried {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        write!(out, "{} marks in {} MB", self.marks, self.bytes / 1_000_000)
+    }
 }
 
 impl Move {

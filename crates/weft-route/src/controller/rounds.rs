@@ -204,7 +204,6 @@ impl Controller {
         let Some(epoch) = self.epoch else { return };
         let router = self.fabric.router(decision.router).name.clone();
         let (port_of, port) = self.port_name(decision.from);
-        let marks = self.marks(decision.from, decision.changes.iter().copied(), index).unwrap_or(0);
         let id = self.next_id;
         self.next_id = self.next_id.saturating_add(1);
         let key = (router.clone(), decision.prefix);
@@ -244,24 +243,11 @@ impl Controller {
             tries: 0,
             again: 0,
             before: decision.before,
-            marks,
+            carried: None,
             changes,
             seen: index,
         };
         self.moves.insert(key, it);
-    }
-
-    /// Marks in a window at the link that flows leave and at those that get more; none if one of
-    /// them did not report it.
-    pub(super) fn marks(
-        &self,
-        from: LinkId,
-        changes: impl Iterator<Item = (LinkId, i64)>,
-        index: u64,
-    ) -> Option<u64> {
-        let gaining = changes.filter(|&(_, change)| change > 0).map(|(link, _)| link);
-        let links = core::iter::once(from).chain(gaining);
-        links.map(|link| Some(self.telemetry.window(link, index)?.marks)).sum()
     }
 
     /// A router refused a move: it stays as it was, and is left alone after the third time.

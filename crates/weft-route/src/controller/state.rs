@@ -59,7 +59,7 @@ pub enum StateError {
     Damaged(&'static str),
 }
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Windows have lower numbers: in nanoseconds, those of 584 years would not fit.
 const LAST_WINDOW: u64 = 1 << 62;
 

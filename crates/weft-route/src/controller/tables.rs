@@ -112,7 +112,7 @@ impl Controller {
                 tries: 0,
                 again: 0,
                 before: 0,
-                marks: 0,
+                carried: None,
                 changes: Vec::new(),
                 seen: self.telemetry.index(now),
             };
@@ -204,9 +204,13 @@ impl Controller {
         });
         let named =
             named.filter(|(router, _, change)| !router.is_empty() && *change != 0).collect();
-        self.moves.get_mut(key).expect("its key was found").changes = named;
         // What is installed again was measured there before.
         let is_new = self.moves[key].again == 0;
+        self.moves.get_mut(key).expect("its key was found").changes = named;
+        if is_new {
+            let carried = self.carried(&self.moves[key], index);
+            self.moves.get_mut(key).expect("its key was found").carried = carried;
+        }
         if let Some((full, link)) = worst.filter(|&(full, _)| is_new && full > limit) {
             let why = format!("{} would be {full} per mille full", self.fabric.name(link));
             self.undo(key, why, now);

@@ -18,6 +18,8 @@ struct Desk {
     switches: Switches,
     counters: Vec<(u64, u64)>,
     window: u64,
+    /// How fast the job goes, in percent of 30 Gb/s a flow.
+    pace: u64,
     /// Two flows that the leaf's hash sends by s0.
     flows: [Flow; 2],
     events: Vec<Event>,
@@ -34,8 +36,15 @@ impl Desk {
         controller.set_lease(Some(1), Instant::EPOCH);
         let counters = alloc::vec![(0, 0); fabric.links()];
         let switches = Switches::new(fabric);
-        let mut desk =
-            Self { controller, switches, counters, window: 0, flows, events: Vec::new() };
+        let mut desk = Self {
+            controller,
+            switches,
+            counters,
+            window: 0,
+            pace: 100,
+            flows,
+            events: Vec::new(),
+        };
         desk.report();
         desk
     }
@@ -62,17 +71,18 @@ impl Desk {
         }
     }
 
-    /// A window in which the two flows send 30 Gb/s each, others as much by s0, and this many packets are marked on the
+    /// A window in which the two flows send 30 Gb/s each at full pace, others as much by s0, and this many packets are marked on the
     /// leaf's s0 and s1 while a flow is there.
     fn window(&mut self, marks: [u64; 2]) {
         self.window += 1;
+        let sent = 375_000_000 * self.pace;
         let fabric = self.switches.fabric.clone();
         for flow in self.flows {
             let path = fabric.path(&flow);
             for pair in path.links().windows(2) {
                 let at = Instant::from_nanos(self.end().as_nanos() - 1);
                 let (link, input) = (pair[1], Some(pair[0]));
-                self.counters[link.index()].0 += 37_500_000_000;
+                self.counters[link.index()].0 += sent;
                 let (bytes, packets, rate) = (937_500, 229, 40_000);
                 self.controller.handle_sample(Sample {
                     at,
@@ -86,7 +96,7 @@ impl Desk {
             }
         }
         let others = self.link("leaf-0", "s0");
-        self.counters[others.index()].0 += 37_500_000_000;
+        self.counters[others.index()].0 += sent;
         for (port, marks) in ["s0", "s1"].into_iter().zip(marks) {
             let link = self.link("leaf-0", port);
             self.counters[link.index()].1 += marks;
@@ -179,7 +189,7 @@ fn a_move_that_does_not_help_is_undone_and_not_repeated() {
     let changes = desk.work();
     assert!(matches!(&changes[..], [Action::Withdraw { .. }]), "{changes:?}");
     assert!(desk.steered().is_empty());
-    assert_eq!(desk.says(What::Undo), ["5000 marks in a window, 1000 before"]);
+    assert_eq!(desk.says(What::Undo), ["5000 marks in 187500 MB, 1000 marks in 187500 MB before"]);
     assert_eq!(desk.says(What::Undone).len(), 1);
     for _ in 0..20 {
         desk.window([1000, 0]);
@@ -187,6 +197,22 @@ fn a_move_that_does_not_help_is_undone_and_not_repeated() {
     }
     let refusal = desk.says(What::NoMove).concat();
     assert!(refusal.contains("were tried lately"), "{refusal}");
+}
+
+/// What a job gains by a move it sends, so marks rise with it; only more of them a byte are a harm.
+#[test]
+fn a_move_that_lets_its_job_run_faster_is_judged_by_marks_a_byte() {
+    for (marks, what) in [(1190, What::Kept), (1210, What::Undo)] {
+        let mut desk = Desk::new();
+        desk.until_moved();
+        desk.pace = 120;
+        desk.window([0, marks]);
+        desk.work();
+        desk.window([0, marks]);
+        desk.work();
+        let words = alloc::format!("{marks} marks in 225000 MB, 1000 marks in 187500 MB before");
+        assert_eq!(desk.says(what), [words], "{:?}", desk.events);
+    }
 }
 
 #[test]
@@ -318,7 +344,7 @@ fn a_state_survives_being_written_down_and_a_damaged_one_is_refused() {
     let error =
         Controller::restore(ControllerConfig::default(), fabric.clone(), state).unwrap_err();
     assert!(error.to_string().starts_with("the state is damaged"), "{error}");
-    let other = text.replacen("\"version\":1", "\"version\":9", 1);
+    let other = text.replacen("\"version\":2", "\"version\":9", 1);
     let state = serde_json::from_str(&other).unwrap();
     let error = Controller::restore(ControllerConfig::default(), fabric, state).unwrap_err();
     assert_eq!(error, StateError::Version { got: 9 });

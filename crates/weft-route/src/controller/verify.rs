@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use weft_units::Instant;
 
-use super::{Action, Controller, REMEMBERED, Stage, What};
+use super::{Action, Carried, Controller, Move, REMEMBERED, Stage, What};
 use crate::fabric::LinkId;
 use crate::installed::Prefix;
 use crate::moves::per_mille;
@@ -52,7 +52,7 @@ impl Controller {
         let links: Vec<(LinkId, i64)> = links
             .filter_map(|(router, port, change)| Some((self.link(router, port)?, *change)))
             .collect();
-        let Some(marks) = self.marks(from, links.iter().copied(), index) else {
+        let (Some(carried), Some(before)) = (self.carried(it, index), it.carried) else {
             return Verdict::Unknown;
         };
         let load = |link| self.telemetry.window(link, index).map_or(0, |window| window.rate());
@@ -70,11 +70,27 @@ impl Controller {
                 it.before
             ));
         }
-        let threshold = self.config.alarm.marks;
-        if marks >= it.marks && marks > threshold {
-            return Verdict::Worse(format!("{marks} marks in a window, {} before", it.marks));
+        let text = format!("{carried}, {before} before");
+        if carried.marks > self.config.alarm.marks && carried.is_worse_than(before) {
+            return Verdict::Worse(text);
         }
-        Verdict::Better(format!("{marks} marks in a window, {} before", it.marks))
+        Verdict::Better(text)
+    }
+
+    /// What the link that flows leave and all whose load the move changes carried in a window; none if one
+    /// of them did not report it. Those that flows have left are among them: a packet crosses as many links
+    /// before as after.
+    pub(super) fn carried(&self, it: &Move, index: u64) -> Option<Carried> {
+        let from = self.link(&it.port_of, &it.port)?;
+        let changed = it.changes.iter().filter_map(|(router, port, _)| self.link(router, port));
+        let links = core::iter::once(from).chain(changed.filter(|&link| link != from));
+        let mut sum = Carried::default();
+        for link in links {
+            let window = self.telemetry.window(link, index)?;
+            sum.bytes = sum.bytes.saturating_add(window.bytes);
+            sum.marks = sum.marks.saturating_add(window.marks);
+        }
+        Some(sum)
     }
 
     /// Takes away moves whose flows have gone: a job has ended, and its routes shall not bind the next.
