@@ -76,11 +76,20 @@ impl Packet {
     /// If the packet carries no message.
     #[inline]
     pub const fn with_rdma(mut self) -> Self {
-        let Self::Data(header, Some(_)) = &mut self else {
+        self.announce_rdma();
+        self
+    }
+
+    /// Announces an [`RdmaHeader`](crate::RdmaHeader), as [`with_rdma`](Self::with_rdma) does.
+    ///
+    /// # Panics
+    /// If the packet carries no message.
+    #[inline]
+    pub const fn announce_rdma(&mut self) {
+        let Self::Data(header, Some(_)) = self else {
             panic!("an RDMA header follows a message header")
         };
         header.next = Next::Rdma;
-        self
     }
 
     /// Whether an [`RdmaHeader`](crate::RdmaHeader) follows these headers.

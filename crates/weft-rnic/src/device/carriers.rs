@@ -149,6 +149,12 @@ impl Carriers {
         self.network.handle_timeout(now);
     }
 
+    /// Whether there may be something to send.
+    #[inline]
+    pub(super) fn may_transmit(&self) -> bool {
+        self.direct.has_ready() || self.network.has_ready()
+    }
+
     #[inline]
     pub(super) fn poll_transmit_into(
         &mut self,

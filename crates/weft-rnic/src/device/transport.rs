@@ -8,7 +8,7 @@ use weft_transport::{
 use weft_units::Instant;
 use weft_wire::{Packet, RdmaHeader, U24};
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::Device;
 use super::datagrams::{SERVICE, datagram_header};
@@ -34,6 +34,22 @@ pub struct Transmit {
     pub rdma: Option<RdmaHeader>,
     /// Bytes of payload after that.
     pub payload_len: u16,
+}
+
+impl Default for Transmit {
+    /// A place for another.
+    #[inline]
+    fn default() -> Self {
+        Self {
+            to: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+            link: None,
+            connection: None,
+            path: PathId(0),
+            packet: Packet::default(),
+            rdma: None,
+            payload_len: 0,
+        }
+    }
 }
 
 /// Where the payload of a packet is.
@@ -183,16 +199,22 @@ impl Device {
         now: Instant,
         send: impl FnOnce(&Transmit, Source<'_>),
     ) -> bool {
-        let mut packet = Packet::default();
-        while let Some((link, departure)) = self.carriers.poll_transmit_into(now, &mut packet) {
+        if !self.carriers.may_transmit() {
+            return false;
+        }
+        // Headers are written where they stay: a packet is large, and each copy of it costs.
+        let mut transmit = Transmit::default();
+        while let Some((link, departure)) =
+            self.carriers.poll_transmit_into(now, &mut transmit.packet)
+        {
             let Departure { to, connection, path, payload } = departure;
-            let mut transmit =
-                Transmit { to, link, connection, path, packet, rdma: None, payload_len: 0 };
+            (transmit.to, transmit.link) = (to, link);
+            (transmit.connection, transmit.path) = (connection, path);
             let Some(payload) = payload else {
                 send(&transmit, Source::Memory(&[]));
                 return true;
             };
-            transmit.packet = packet.with_rdma();
+            transmit.packet.announce_rdma();
             transmit.payload_len = payload.len;
             match self.load(&payload) {
                 Load::Memory(header) => {
@@ -210,7 +232,7 @@ impl Device {
                     send(&transmit, Source::Inline(piece));
                     return true;
                 }
-                load if load.goes_as_nothing(&packet) => {
+                load if load.goes_as_nothing(&transmit.packet) => {
                     transmit.rdma = Some(RdmaHeader::default());
                     send(&transmit, Source::Anything);
                     return true;

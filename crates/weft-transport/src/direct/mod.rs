@@ -306,6 +306,7 @@ impl Direct {
     }
 
     /// Whether there may be something to send.
+    #[inline]
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty() || !self.answers.is_empty()
     }
@@ -361,7 +362,11 @@ impl Direct {
     }
 
     /// The next packet that waits for no turn, over a link that takes it.
+    #[inline]
     fn next_answer(&mut self) -> Option<(LinkId, Departure, Packet)> {
+        if self.answers.is_empty() {
+            return None;
+        }
         let held = |link: &LinkId| self.links.get(link).is_some_and(|link| link.held);
         let next = self.answers.iter().position(|(link, ..)| !held(link))?;
         self.answers.remove(next)
