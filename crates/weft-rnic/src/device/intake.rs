@@ -84,21 +84,77 @@ impl Device {
         if known.ok()? {
             return Some(operation);
         }
-        let (intake, receive, target) = match role {
+        let incoming = match role {
             Role::Requester => {
-                (Self::expects(pair, header, operation, placement.length), None, None)
+                let length = placement.length;
+                let intake = Self::expects(pair, header, operation, length);
+                Incoming::new(*header, operation, length, intake, None)
             }
-            Role::Responder => {
-                if !is_request(operation, pair.request.service) {
-                    return None;
-                }
-                self.admit(qp, header, operation, placement.length)
-            }
+            Role::Responder => self.begin_request(qp, placement, header)?,
         };
-        let incoming =
-            Incoming::new(*header, operation, placement.length, intake, receive).into(target);
         self.qps.get_mut(qp.0)?.flow(role)?.inbox.begin(placement.message, incoming);
         Some(operation)
+    }
+
+    /// A request of which the first packet came; `None` for nonsense.
+    #[inline]
+    pub(super) fn begin_request(
+        &mut self,
+        qp: QueuePairNumber,
+        placement: &Placement,
+        header: &RdmaHeader,
+    ) -> Option<Incoming> {
+        let operation = RdmaOperation::from_number(placement.opcode)?;
+        let length = placement.length;
+        if !is_request(operation, self.qps.get(qp.0)?.request.service) {
+            return None;
+        }
+        let (intake, receive, target) = self.admit(qp, header, operation, length);
+        Some(Incoming::new(*header, operation, length, intake, receive).into(target))
+    }
+
+    /// Whether a packet is all of a request, and nothing goes before that.
+    #[inline]
+    pub(super) fn is_whole_and_next(
+        &self,
+        qp: QueuePairNumber,
+        role: Role,
+        placement: &Placement,
+    ) -> bool {
+        let flow = self.qps.get(qp.0).and_then(|pair| pair.responder.flow.as_ref());
+        role == Role::Responder
+            && u32::from(placement.len) == placement.length
+            && flow.is_some_and(|flow| flow.inbox.is_next(placement.message))
+    }
+
+    /// Places the payload of a request that is one packet and whose turn has come. `None` where it is lost.
+    #[inline]
+    pub(super) fn place_whole(
+        &mut self,
+        qp: QueuePairNumber,
+        message: u32,
+        incoming: &mut Incoming,
+        memory: &mut impl Memory,
+    ) -> Option<()> {
+        let Incoming { header, operation, length, .. } = *incoming;
+        let len = u16::try_from(length).expect("one packet");
+        let mut outcome = Ok(());
+        if self.waits_for_turn(qp, operation) {
+            outcome = self.place_waiting(qp, &header, operation, length, Vec::new(), memory);
+        }
+        let receive = incoming.receive.as_ref();
+        let piece = Piece { header: &header, operation, receive, offset: 0, len };
+        match outcome.and_then(|()| self.locate(qp, Role::Responder, &piece)) {
+            Ok(()) => {
+                self.lay_out(qp, Role::Responder, message, operation);
+                let mut parts = self.parts.iter();
+                parts.try_for_each(|&(place, from)| memory.place(place, from)).ok()
+            }
+            Err(refusal) => {
+                incoming.intake = Intake::Refuse(refusal);
+                Some(())
+            }
+        }
     }
 
     /// Whether a request's payload may be placed; the receive request it takes from a shared queue, or

@@ -43,19 +43,63 @@ impl Device {
         if self.is_over(qp, role) {
             return;
         }
-        let Some(operation) = self.begin_message(qp, role, placement, header) else {
-            return self.carriers.close(now, connection);
-        };
-        let Some(is_turn) = self.put_payload(qp, role, placement, operation, memory) else {
-            return self.carriers.close(now, connection);
-        };
         let mut gate = Some(placement.psn);
-        if is_turn {
-            self.take_turns(now, qp, role, &mut gate, memory);
+        let taken = if self.is_whole_and_next(qp, role, placement) {
+            self.take_at_once(now, qp, placement, header, &mut gate, memory)
+        } else {
+            self.take_piece(now, (qp, role), placement, header, &mut gate, memory)
+        };
+        if taken.is_none() {
+            return self.carriers.close(now, connection);
         }
         if let Some(psn) = gate {
             let _ = self.carriers.placed(now, connection, psn);
         }
+    }
+
+    /// Takes in a packet of a message that others belong to, or that others go before. `None` for nonsense, and
+    /// where the payload is lost.
+    fn take_piece(
+        &mut self,
+        now: Instant,
+        (qp, role): (QueuePairNumber, Role),
+        placement: &Placement,
+        header: &RdmaHeader,
+        gate: &mut Option<u32>,
+        memory: &mut impl Memory,
+    ) -> Option<()> {
+        let operation = self.begin_message(qp, role, placement, header)?;
+        if self.put_payload(qp, role, placement, operation, memory)? {
+            self.take_turns(now, qp, role, gate, memory);
+        }
+        Some(())
+    }
+
+    /// Takes in a request that is one packet, and whose turn has come with it: nothing of it waits, so it need not
+    /// be entered. `None` as above.
+    fn take_at_once(
+        &mut self,
+        now: Instant,
+        qp: QueuePairNumber,
+        placement: &Placement,
+        header: &RdmaHeader,
+        gate: &mut Option<u32>,
+        memory: &mut impl Memory,
+    ) -> Option<()> {
+        let mut incoming = self.begin_request(qp, placement, header)?;
+        if incoming.intake == Intake::Place
+            && self.place_whole(qp, placement.message, &mut incoming, memory).is_none()
+        {
+            self.put_back(qp, &mut incoming);
+            return None;
+        }
+        self.qps.get_mut(qp.0)?.responder.flow.as_mut()?.inbox.pass_first();
+        self.take_request(now, qp, &mut incoming, gate, memory);
+        let flow = self.qps.get(qp.0).and_then(|pair| pair.responder.flow.as_ref());
+        if flow.is_some_and(|flow| flow.inbox.has_begun()) {
+            self.take_turns(now, qp, Role::Responder, gate, memory);
+        }
+        Some(())
     }
 
     /// Carries out messages whose turn has come. The packet that made the first of them whole is the

@@ -161,6 +161,25 @@ impl Inbox {
         self.messages.iter().all(Option::is_none)
     }
 
+    /// Whether a message comes next, and has not begun.
+    #[inline]
+    pub(crate) fn is_next(&self, message: u32) -> bool {
+        message == self.first && !matches!(self.messages.front(), Some(Some(_)))
+    }
+
+    /// The first message has come and gone without having been entered.
+    #[inline]
+    pub(crate) fn pass_first(&mut self) {
+        self.first = self.first.wrapping_add(1);
+        self.messages.pop_front();
+    }
+
+    /// Whether a message has begun.
+    #[inline]
+    pub(crate) fn has_begun(&self) -> bool {
+        !self.messages.is_empty()
+    }
+
     /// Whether the message has begun; its packets must all say the same of it.
     pub(crate) fn knows(
         &self,

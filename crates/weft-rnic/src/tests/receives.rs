@@ -141,6 +141,27 @@ fn a_peer_that_goes_in_the_middle_of_a_send_leaves_the_shared_request_to_others(
 }
 
 #[test]
+fn payload_that_is_lost_leaves_the_shared_request_to_others() {
+    let mut network = Network::new(2);
+    let (client, other, server) = (network.end(0, RC), network.end(0, RC), network.end(1, RC));
+    let device = &mut network.hosts[1].device;
+    let srq = device.create_srq(server.domain, 16, 1).unwrap();
+    let shared = QueuePairRequest { srq: Some(srq), ..request(server.domain, server.cq, RC) };
+    let [served, other_served] =
+        [0, 1].map(|_| End { qp: device.create_qp(&shared).unwrap(), ..server });
+    let sges = [server.sge(0, 10)];
+    device.post_srq_receive(srq, &ReceiveRequest { wr_id: 7, sges: &sges }).unwrap();
+    network.join(&client, &served, |_| ());
+    network.join(&other, &other_served, |_| ());
+    network.hosts[1].memory.loses_payload = true;
+    send(&mut network, &client, 1, 10);
+    assert_eq!(network.outcomes(&client, 1), [(1, Status::RetryExceeded)]);
+    network.hosts[1].memory.loses_payload = false;
+    send(&mut network, &other, 1, 10);
+    assert_eq!(network.outcomes(&server, 1), [(7, Status::Success)], "it is there");
+}
+
+#[test]
 pub(super) fn what_an_unreliable_queue_pair_receives_is_whole_and_in_order() {
     let mut lost = 0;
     for seed in 0..20 {
