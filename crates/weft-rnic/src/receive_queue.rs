@@ -1,10 +1,9 @@
 //! Receive requests that wait for messages: of one queue pair, or shared by several.
 
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 
-use crate::work::total;
-use crate::{Context, ProtectionDomain, ReceiveRequest, Sge, VerbsError};
+use crate::work::{Pieces, total};
+use crate::{Context, ProtectionDomain, ReceiveRequest, VerbsError};
 
 /// Names a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,7 +14,7 @@ pub struct SharedReceiveQueue(pub u32);
 #[derive(Clone, Debug)]
 pub(crate) struct Receive {
     pub(crate) wr_id: u64,
-    pub(crate) sges: Vec<Sge>,
+    pub(crate) sges: Pieces,
 }
 
 impl Receive {
@@ -48,7 +47,7 @@ impl ReceiveQueue {
         if self.len() >= self.limit {
             return Err(VerbsError::QueueFull { limit: self.limit });
         }
-        self.requests.push_back(Receive { wr_id: request.wr_id, sges: request.sges.to_vec() });
+        self.requests.push_back(Receive { wr_id: request.wr_id, sges: request.sges.into() });
         Ok(())
     }
 

@@ -1,6 +1,8 @@
 //! Work requests, as programs post them.
 
+use alloc::boxed::Box;
 use core::net::SocketAddr;
+use core::ops::Deref;
 
 use crate::{Bind, QueuePairNumber};
 
@@ -133,6 +135,73 @@ pub struct ReceiveRequest<'a> {
     pub wr_id: u64,
     /// Where the message goes.
     pub sges: &'a [Sge],
+}
+
+/// The pieces of a request that waits. Most have one, which needs no memory besides.
+#[derive(Clone, Debug)]
+pub(crate) enum Pieces {
+    One(Sge),
+    Several(Box<[Sge]>),
+}
+
+impl From<&[Sge]> for Pieces {
+    #[inline]
+    fn from(sges: &[Sge]) -> Self {
+        match sges {
+            &[only] => Self::One(only),
+            _ => Self::Several(sges.into()),
+        }
+    }
+}
+
+impl Deref for Pieces {
+    type Target = [Sge];
+
+    #[inline]
+    fn deref(&self) -> &[Sge] {
+        match self {
+            Self::One(only) => core::slice::from_ref(only),
+            Self::Several(sges) => sges,
+        }
+    }
+}
+
+/// Bytes that a request took along. Few of them need no memory besides.
+#[derive(Clone, Debug)]
+pub(crate) enum Inline {
+    Short { bytes: [u8; Self::SHORT], len: u8 },
+    Long(Box<[u8]>),
+}
+
+impl Inline {
+    /// A small structure and a pointer, as programs that care for latency send.
+    const SHORT: usize = 30;
+}
+
+impl From<&[u8]> for Inline {
+    #[inline]
+    fn from(data: &[u8]) -> Self {
+        let mut bytes = [0; Self::SHORT];
+        match (bytes.get_mut(..data.len()), u8::try_from(data.len())) {
+            (Some(start), Ok(len)) => {
+                start.copy_from_slice(data);
+                Self::Short { bytes, len }
+            }
+            _ => Self::Long(data.into()),
+        }
+    }
+}
+
+impl Deref for Inline {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Short { bytes, len } => &bytes[..usize::from(*len)],
+            Self::Long(bytes) => bytes,
+        }
+    }
 }
 
 /// Bytes of all pieces together.

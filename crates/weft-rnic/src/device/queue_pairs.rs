@@ -224,12 +224,12 @@ impl Device {
 
     pub(super) fn flush_sends(&mut self, qp: QueuePairNumber) {
         while let Some(pair) = self.qps.get_mut(qp.0)
-            && let Some(wqe) = pair.send.pop()
+            && let Some(done) = pair.send.pop()
         {
             let cq = pair.request.send_cq;
-            let failure = wqe.outcome.filter(|&status| status != Status::Success);
-            let (status, kind) = (failure.unwrap_or(Status::WrFlush), wqe.operation.kind());
-            self.complete(cq, failed(qp, wqe.wr_id, status, kind));
+            let failure = done.outcome.filter(|&status| status != Status::Success);
+            let (status, kind) = (failure.unwrap_or(Status::WrFlush), done.kind);
+            self.complete(cq, failed(qp, done.wr_id, status, kind));
         }
     }
 

@@ -3,17 +3,18 @@
 
 use alloc::vec::Vec;
 
-use weft_transport::{CloseReason, Message};
+use weft_transport::CloseReason;
 use weft_units::{Duration, Instant};
 use weft_wire::RdmaOperation;
 
 use super::Device;
+use super::carriers::Carriers;
 use super::queue_pairs::failed;
 use crate::completion::{Completion, Status};
 use crate::memory::{Accessor, Emtt, Memory, Place, Right};
 use crate::queue_pair::{
-    ATOMIC, Flow, Incoming, Intake, LONGEST_PATIENCE, QueuePair, Refusal, Role, Service, State,
-    Syndrome, Token, Wqe, rnr_delay,
+    ATOMIC, Done, Flow, Incoming, Intake, LONGEST_PATIENCE, QueuePair, Refusal, Role, Service,
+    State, Syndrome, Token, Wqe, rnr_delay,
 };
 use crate::work::parts;
 use crate::{Event, Operation, QueuePairNumber, Sge};
@@ -24,32 +25,31 @@ enum Next {
     Wait,
     /// It was dealt with; look at the next.
     Go,
+    /// There is no connection to send it over.
+    Connect,
+    /// Nobody is there to be asked.
+    Fail,
 }
 
 impl Device {
     /// Begins every request that may begin.
     pub(super) fn pump(&mut self, now: Instant, qp: QueuePairNumber) {
-        if self.is_datagram(qp) {
+        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+        if pair.request.service == Service::UnreliableDatagram {
             self.pump_datagrams(now, qp);
-            return self.retire(now, qp);
-        }
-        while let Some(pair) = self.qps.get_mut(qp.0) {
-            let idle = pair.state != State::ReadyToSend || pair.requester.broken;
-            if idle || pair.requester.wait_until.is_some() {
-                break;
-            }
-            let Some((_, wqe)) = pair.send.upcoming() else { break };
-            let travels = wqe.operation.travels();
-            if travels && pair.requester.orphaned {
-                self.fail_orphan(now, qp);
-                break;
-            }
-            if travels && pair.requester.flow.is_none() {
-                self.connect(now, qp);
-                break;
-            }
-            if travels && !pair.requester.ready || matches!(self.begin(now, qp), Next::Wait) {
-                break;
+        } else {
+            let most = self.limits.message_bytes;
+            let (emtt, carriers) = (&mut self.emtt, &mut self.carriers);
+            let stopped_by = loop {
+                match begin(now, qp, pair, emtt, carriers, most) {
+                    Next::Go => {}
+                    other => break other,
+                }
+            };
+            match stopped_by {
+                Next::Connect => self.connect(now, qp),
+                Next::Fail => self.fail_orphan(now, qp),
+                Next::Wait | Next::Go => {}
             }
         }
         self.retire(now, qp);
@@ -68,11 +68,6 @@ impl Device {
         }
     }
 
-    fn is_datagram(&self, qp: QueuePairNumber) -> bool {
-        let pair = self.qps.get(qp.0);
-        pair.is_some_and(|pair| pair.request.service == Service::UnreliableDatagram)
-    }
-
     /// Asks the peer's host for a connection to the peer.
     fn connect(&mut self, now: Instant, qp: QueuePairNumber) {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
@@ -87,62 +82,6 @@ impl Device {
             // As many as there may be: another may have ended by then.
             Err(_) => self.try_again(now, qp),
         }
-    }
-
-    /// Begins the next request, if its turn has come.
-    fn begin(&mut self, now: Instant, qp: QueuePairNumber) -> Next {
-        let most = self.limits.message_bytes;
-        let Some(pair) = self.qps.get_mut(qp.0) else { return Next::Wait };
-        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
-        let (reads, at_most) = (pair.send.reads, pair.attributes.max_rd_atomic.unwrap_or(0));
-        let Some((number, wqe)) = pair.send.upcoming() else { return Next::Wait };
-        if let Some(outcome) = wqe.outcome {
-            // Those before it are being sent again.
-            pair.send.advance();
-            pair.requester.broken = outcome != Status::Success;
-            return Next::Go;
-        }
-        if wqe.fence && reads > 0
-            || wqe.operation.is_answered() && reads >= at_most.into() && at_most > 0
-        {
-            return Next::Wait;
-        }
-        let failure = if !wqe.operation.travels() {
-            let status = carry_out(&mut self.emtt, who, &wqe.operation);
-            wqe.outcome = Some(status);
-            (status != Status::Success).then_some(status)
-        } else if wqe.operation.is_answered() && at_most == 0 {
-            Some(Status::LocalQpOperation)
-        } else {
-            check_memory(&self.emtt, who, wqe, most)
-        };
-        if let Some(status) = failure {
-            wqe.outcome = Some(status);
-            pair.send.advance();
-            pair.requester.broken = true;
-            return Next::Wait;
-        }
-        if wqe.operation.travels() && !self.submit_request(now, qp, number) {
-            return Next::Wait;
-        }
-        self.qps.get_mut(qp.0).expect("found just now").send.advance();
-        Next::Go
-    }
-
-    /// Hands a request to the transport; whether it took it.
-    fn submit_request(&mut self, now: Instant, qp: QueuePairNumber, number: u32) -> bool {
-        let pair = self.qps.get_mut(qp.0).expect("the caller found it");
-        let connection = pair.requester.flow.as_ref().expect("the caller looked").connection;
-        let (service, round) = (pair.request.service, pair.requester.round);
-        let wqe = pair.send.numbered(number).expect("the caller found it");
-        let operation = wqe.operation.on_the_wire(service).expect("checked when it was posted");
-        let message = Message {
-            token: Token::Request { qp, round, number }.pack(),
-            opcode: operation as u8,
-            tag: 0,
-            length: u32::try_from(wqe.payload()).expect("checked when it was begun"),
-        };
-        self.carriers.submit(now, connection, message).is_ok()
     }
 
     /// The peer has everything of a request, and accepted it.
@@ -160,27 +99,30 @@ impl Device {
 
     /// Completes requests in order, as far as it is known what became of them.
     pub(super) fn retire(&mut self, now: Instant, qp: QueuePairNumber) {
-        while let Some(pair) = self.qps.get_mut(qp.0)
-            && let Some((wqe, status)) = pair.send.pop_finished()
-        {
+        while let Some(pair) = self.qps.get_mut(qp.0) {
+            let Some((done, status)) = pair.send.pop_finished() else {
+                if pair.has_drained() {
+                    self.events.push_back(Event::SendQueueDrained { qp });
+                }
+                return;
+            };
             let cq = pair.request.send_cq;
             if status == Status::Success {
                 (pair.requester.rnr_tries, pair.requester.tries) = (0, 0);
-                if wqe.signaled && !self.complete(cq, succeeded(qp, &wqe)) {
+                if done.signaled && !self.complete(cq, succeeded(qp, &done)) {
                     self.events.push_back(Event::QpFatal { qp });
                     self.fail_qp(now, qp);
                 }
                 continue;
             }
             let reliable = pair.is_reliable();
-            self.complete(cq, failed(qp, wqe.wr_id, status, wqe.operation.kind()));
+            self.complete(cq, failed(qp, done.wr_id, status, done.kind));
             if reliable {
                 self.fail_qp(now, qp);
             } else {
                 self.fail_send_queue(qp);
             }
         }
-        self.note_drained(qp);
     }
 
     /// The send queue of a queue pair that is not reliable failed; it goes on receiving.
@@ -189,16 +131,6 @@ impl Device {
         pair.state = State::SendQueueError;
         pair.requester.broken = false;
         self.flush_sends(qp);
-    }
-
-    fn note_drained(&mut self, qp: QueuePairNumber) {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        if pair.requester.draining && !pair.send.is_under_way() {
-            pair.requester.draining = false;
-            if pair.attributes.drained_event == Some(true) {
-                self.events.push_back(Event::SendQueueDrained { qp });
-            }
-        }
     }
 
     /// Nobody answers any more: what is under way has failed. Where the peer itself ended it, programs hear
@@ -351,6 +283,71 @@ impl Device {
     }
 }
 
+/// Begins the next request, if its turn has come.
+#[inline]
+fn begin(
+    now: Instant,
+    qp: QueuePairNumber,
+    pair: &mut QueuePair,
+    emtt: &mut Emtt,
+    carriers: &mut Carriers,
+    most: u32,
+) -> Next {
+    let requester = &mut pair.requester;
+    let idle = pair.state != State::ReadyToSend || requester.broken;
+    if idle || requester.wait_until.is_some() {
+        return Next::Wait;
+    }
+    let who = Accessor { domain: pair.request.domain, qp: qp.0 };
+    let (reads, at_most) = (pair.send.reads, pair.attributes.max_rd_atomic.unwrap_or(0));
+    let Some((number, wqe)) = pair.send.upcoming() else { return Next::Wait };
+    let travels = wqe.operation.travels();
+    if travels && requester.orphaned {
+        return Next::Fail;
+    }
+    if travels && requester.flow.is_none() {
+        return Next::Connect;
+    }
+    if travels && !requester.ready {
+        return Next::Wait;
+    }
+    if let Some(outcome) = wqe.outcome {
+        // Those before it are being sent again.
+        pair.send.advance();
+        requester.broken = outcome != Status::Success;
+        return Next::Go;
+    }
+    if wqe.fence && reads > 0
+        || wqe.operation.is_answered() && reads >= at_most.into() && at_most > 0
+    {
+        return Next::Wait;
+    }
+    let failure = if !travels {
+        let status = carry_out(emtt, who, &wqe.operation);
+        wqe.outcome = Some(status);
+        (status != Status::Success).then_some(status)
+    } else if wqe.operation.is_answered() && at_most == 0 {
+        Some(Status::LocalQpOperation)
+    } else {
+        check_memory(emtt, who, wqe, most)
+    };
+    if let Some(status) = failure {
+        wqe.outcome = Some(status);
+        pair.send.advance();
+        requester.broken = true;
+        return Next::Wait;
+    }
+    if let Some(flow) = requester.flow.as_ref().filter(|_| travels) {
+        let token = Token::Request { qp, round: requester.round, number };
+        let message = wqe.message(token, pair.request.service);
+        if carriers.submit(now, flow.connection, message).is_err() {
+            return Next::Wait;
+        }
+    }
+    pair.send.advance();
+    Next::Go
+}
+
 /// Where a piece of the answer to a READ goes.
 pub(super) fn locate_answer(
     emtt: &Emtt,
@@ -403,6 +400,14 @@ pub(super) fn scatter(
     places: &mut Vec<Place>,
 ) -> Result<(), crate::AccessError> {
     places.clear();
+    if let [only] = sges
+        && piece.1 > 0
+        && u64::from(piece.0) + u64::from(piece.1) <= only.length.into()
+    {
+        let address = only.address.wrapping_add(piece.0.into());
+        places.push(emtt.translate(who, only.lkey, address, piece.1, right)?);
+        return Ok(());
+    }
     for part in parts(sges, piece.0, piece.1) {
         places.push(emtt.translate(who, part.lkey, part.address, part.length, right)?);
     }
@@ -435,13 +440,12 @@ fn carry_out(emtt: &mut Emtt, who: Accessor, operation: &Operation) -> Status {
     if done.is_ok() { Status::Success } else { Status::MwBind }
 }
 
-fn succeeded(qp: QueuePairNumber, wqe: &Wqe) -> Completion {
-    let length = if wqe.operation.is_answered() { wqe.length } else { 0 };
+fn succeeded(qp: QueuePairNumber, done: &Done) -> Completion {
     Completion {
-        wr_id: wqe.wr_id,
+        wr_id: done.wr_id,
         status: Status::Success,
-        kind: wqe.operation.kind(),
-        length: u32::try_from(length).expect("checked when it was begun"),
+        kind: done.kind,
+        length: u32::try_from(done.length).expect("checked when it was begun"),
         extra: None,
         qp,
         source: None,

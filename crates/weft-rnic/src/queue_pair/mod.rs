@@ -17,7 +17,7 @@ mod state;
 mod token;
 
 pub(crate) use inbox::{HeldPart, Inbox, Incoming, Intake, Part, Refusal};
-pub(crate) use send_queue::{ATOMIC, SendQueue, Wqe, after};
+pub(crate) use send_queue::{ATOMIC, Done, SendQueue, Wqe, after};
 pub(crate) use state::transition;
 pub use state::{Attributes, Service, State};
 pub(crate) use token::{ROUNDS, Syndrome, Token, rnr_delay};
@@ -181,6 +181,14 @@ impl QueuePair {
     /// The receive request of its own queue that a SEND takes, to which the peer gives this number.
     pub(crate) fn own_receive(&self, number: u64) -> Option<&Receive> {
         if self.is_reliable() { self.receive.numbered(number) } else { self.receive.first() }
+    }
+
+    /// Whether what was under way is done just now, and the owner is to be told.
+    #[inline]
+    pub(crate) fn has_drained(&mut self) -> bool {
+        let drained = self.requester.draining && !self.send.is_under_way();
+        self.requester.draining &= !drained;
+        drained && self.attributes.drained_event == Some(true)
     }
 
     pub(crate) fn dest_qp(&self) -> u32 {

@@ -1,14 +1,14 @@
 //! Send requests, from when they are posted until they are completed.
 
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 
+use weft_transport::Message;
 use weft_wire::{AtomicOperands, RdmaHeader, RdmaOperation, U24};
 
-use super::Service;
+use super::{Service, Token};
 use crate::completion::WorkKind;
-use crate::work::total;
-use crate::{Data, Datagram, Operation, Remote, SendRequest, Sge, Status, VerbsError};
+use crate::work::{Inline, Pieces, total};
+use crate::{Data, Datagram, Operation, Remote, SendRequest, Status, VerbsError};
 
 /// Bytes an atomic works on.
 pub(crate) const ATOMIC: u32 = 8;
@@ -18,9 +18,9 @@ pub(crate) const ATOMIC: u32 = 8;
 pub(crate) struct Wqe {
     pub(crate) wr_id: u64,
     pub(crate) operation: Operation,
-    pub(crate) sges: Vec<Sge>,
+    pub(crate) sges: Pieces,
     /// Payload that was taken when the request was posted.
-    pub(crate) inline: Option<Vec<u8>>,
+    pub(crate) inline: Option<Inline>,
     pub(crate) length: u64,
     pub(crate) signaled: bool,
     pub(crate) solicited: bool,
@@ -33,6 +33,27 @@ pub(crate) struct Wqe {
     receive: u64,
     /// What became of it, once that is known.
     pub(crate) outcome: Option<Status>,
+}
+
+/// What a request that is taken from the queue leaves behind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) wr_id: u64,
+    pub(crate) kind: WorkKind,
+    pub(crate) signaled: bool,
+    /// Bytes that came with the answer.
+    pub(crate) length: u64,
+    pub(crate) outcome: Option<Status>,
+}
+
+impl Done {
+    #[inline]
+    fn of(wqe: &Wqe) -> Self {
+        let Wqe { wr_id, signaled, outcome, operation, .. } = wqe;
+        let length = if operation.is_answered() { wqe.length } else { 0 };
+        let (wr_id, signaled, outcome, kind) = (*wr_id, *signaled, *outcome, operation.kind());
+        Self { wr_id, kind, signaled, length, outcome }
+    }
 }
 
 /// The send queue. Requests before `next` have been handed to the transport.
@@ -96,8 +117,8 @@ impl SendQueue {
     pub(crate) fn post(&mut self, request: &SendRequest<'_>) -> Result<(), VerbsError> {
         self.admit(1)?;
         let (sges, inline) = match request.data {
-            Data::Gather(sges) => (sges.to_vec(), None),
-            Data::Inline(bytes) => (Vec::new(), Some(bytes.to_vec())),
+            Data::Gather(sges) => (Pieces::from(sges), None),
+            Data::Inline(bytes) => (Pieces::from(&[][..]), Some(Inline::from(bytes))),
         };
         let length = inline.as_ref().map_or_else(|| total(&sges), |bytes| bytes.len() as u64);
         self.wqes.push_back(Wqe {
@@ -236,17 +257,21 @@ impl SendQueue {
     }
 
     /// Takes the first request if it is known what became of it.
-    pub(crate) fn pop_finished(&mut self) -> Option<(Wqe, Status)> {
+    #[inline]
+    pub(crate) fn pop_finished(&mut self) -> Option<(Done, Status)> {
         let status = self.wqes.front()?.outcome?;
         Some((self.pop()?, status))
     }
 
     /// Takes the first request.
-    pub(crate) fn pop(&mut self) -> Option<Wqe> {
-        let wqe = self.wqes.pop_front()?;
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Done> {
+        let done = Done::of(self.wqes.front()?);
+        // Dropped where it is: it is large, and nothing else of it is needed.
+        self.wqes.pop_front();
         self.head = self.head.wrapping_add(1);
         self.next = self.next.saturating_sub(1);
-        Some(wqe)
+        Some(done)
     }
 }
 
@@ -329,6 +354,14 @@ impl Wqe {
     /// Bytes that travel with the request.
     pub(crate) fn payload(&self) -> u64 {
         if self.operation.is_answered() { 0 } else { self.length }
+    }
+
+    /// The message that carries it.
+    #[inline]
+    pub(crate) fn message(&self, token: Token, service: Service) -> Message {
+        let operation = self.operation.on_the_wire(service).expect("checked when it was posted");
+        let length = u32::try_from(self.payload()).expect("checked when it was begun");
+        Message { token: token.pack(), opcode: operation as u8, tag: 0, length }
     }
 
     /// What its packets say beside their place in the message.
