@@ -11,12 +11,11 @@ use weft_topo::{Failures, LinkId, NodeId, RouteError, Routes, Topology};
 use weft_units::{Duration, Rng, Seed, prefetch};
 
 use crate::event::{Event, Events};
-use crate::fault::Change;
 use crate::fault::impairment::{Impairment, Outcome};
 use crate::freight::Freights;
 use crate::link::{Condition, Link, LinkClass, Tally};
 use crate::nic::FRAME_OVERHEAD;
-use crate::packet::{EPOCHS, Hop, ParcelId, ParcelPool};
+use crate::packet::{Hop, ParcelId, ParcelPool};
 use crate::port::PortConfig;
 use crate::port::pfc::{PfcConfig, Sending};
 use crate::queue::{Admission, QueueConfig, QueueDiscipline};
@@ -42,72 +41,13 @@ macro_rules! decision {
 }
 
 mod attend;
+mod counters;
+mod failing;
 mod plain;
 mod queued;
 
+pub use counters::{Counters, Loss};
 use queued::Ports;
-
-/// Why the network lost a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Loss {
-    /// No room in a queue or in its switch's buffer.
-    QueueFull,
-    /// A switch (or the host itself) knew no way.
-    NoRoute,
-    /// The link was down, or went down under it.
-    LinkDown,
-    /// A lossy link lost it.
-    LossyLink,
-    /// The receiving host's checksum did not match.
-    BadChecksum,
-    /// The receiving host could not parse it.
-    Malformed,
-}
-
-impl Loss {
-    /// Every reason, in the order of [`Counters::lost`].
-    pub const ALL: [Self; 6] = [
-        Self::QueueFull,
-        Self::NoRoute,
-        Self::LinkDown,
-        Self::LossyLink,
-        Self::BadChecksum,
-        Self::Malformed,
-    ];
-
-    /// Its name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::QueueFull => "queue_full",
-            Self::NoRoute => "no_route",
-            Self::LinkDown => "link_down",
-            Self::LossyLink => "lossy_link",
-            Self::BadChecksum => "bad_checksum",
-            Self::Malformed => "malformed",
-        }
-    }
-}
-
-/// What the network counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Packets hosts put in.
-    pub injected: u64,
-    /// Packets faulty links made.
-    pub duplicated: u64,
-    /// Control packets switches made.
-    pub switch_made: u64,
-    /// Packets given to hosts.
-    pub delivered: u64,
-    /// Control packets that reached the switch they were for.
-    pub switch_taken: u64,
-    /// Packets lost, by [`Loss`].
-    pub lost: [u64; Loss::ALL.len()],
-    /// Packets damaged so that their receivers cannot tell.
-    pub forged: u64,
-    /// Packets marked, each time a switch marked one that was not.
-    pub marked: u64,
-}
 
 /// How switches and ports are built.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -195,16 +135,6 @@ impl Fabric {
         };
         fabric.impair_from_topology();
         Ok(fabric)
-    }
-
-    /// Loss that the topology itself declares (ns-3 topology files have it for each link).
-    fn impair_from_topology(&mut self) {
-        for link in self.topology.link_ids() {
-            let rate = self.topology.error_rate(link);
-            if rate > 0.0 {
-                self.impair(link, Change::Loss(crate::fault::Chance::new(rate)));
-            }
-        }
     }
 
     /// The hash that hosts compute once for each packet.
@@ -420,90 +350,6 @@ impl Fabric {
     /// Packet-hops so far: packets serialised, summed over all links.
     pub fn packet_hops(&self) -> u64 {
         self.hops
-    }
-
-    // Faults.
-
-    /// Takes both directions of a cable down: what is on them and queued for them is lost.
-    pub fn take_down(&mut self, now: SimTime, link: LinkId) {
-        self.failures.fail_link(link);
-        self.refresh_conditions(now);
-    }
-
-    /// Brings a cable back.
-    pub fn bring_up(&mut self, now: SimTime, link: LinkId) {
-        self.failures.repair_link(link);
-        self.refresh_conditions(now);
-    }
-
-    /// Takes a switch down with all its cables.
-    pub fn take_down_switch(&mut self, now: SimTime, switch: NodeId) {
-        self.failures.fail_node(switch);
-        self.refresh_conditions(now);
-    }
-
-    /// Brings a switch back; cables that are down on their own stay down.
-    pub fn bring_up_switch(&mut self, now: SimTime, switch: NodeId) {
-        self.failures.repair_node(switch);
-        self.refresh_conditions(now);
-    }
-
-    /// Makes every link what the failures and impairments say.
-    fn refresh_conditions(&mut self, now: SimTime) {
-        self.epochs_matter = true;
-        for id in self.topology.link_ids() {
-            let up = self.failures.is_up(&self.topology, id);
-            let link = &mut self.links[id.index()];
-            let was_up = link.condition != Condition::Down;
-            link.condition = match up {
-                false => Condition::Down,
-                true if self.impairments.contains_key(&id) => Condition::Impaired,
-                true => Condition::Healthy,
-            };
-            if was_up && !up {
-                link.epoch = (link.epoch + 1) % EPOCHS;
-                link.busy_until = link.busy_until.min(now);
-                self.flush(id);
-            }
-        }
-    }
-
-    /// Makes one direction of a cable better or worse.
-    pub fn impair(&mut self, link: LinkId, change: Change) {
-        let seed = self.seed.child("impairment", u64::from(link.0));
-        let impairment = self.impairments.entry(link).or_insert_with(|| Impairment::new(seed));
-        let rates = &mut impairment.rates;
-        match change {
-            Change::Loss(chance) => rates.loss = chance,
-            Change::Duplication(chance) => rates.duplication = chance,
-            Change::Reordering { chance, by } => {
-                (rates.reordering, rates.reorder_by) = (chance, by);
-            }
-            Change::Corruption { chance, checksum } => {
-                (rates.corruption, rates.checksum) = (chance, checksum);
-            }
-        }
-        let state = &mut self.links[link.index()];
-        if state.condition != Condition::Down {
-            state.condition = Condition::Impaired;
-        }
-    }
-
-    /// Makes every link as good as new.
-    pub fn heal(&mut self, now: SimTime) {
-        self.failures = Failures::none();
-        self.impairments.clear();
-        self.refresh_conditions(now);
-    }
-
-    /// The control plane has noticed what is down: routes avoid it from here on.
-    ///
-    /// # Errors
-    /// The new routes would not fit: failed host cables split groups of hosts.
-    pub fn reroute(&mut self) -> Result<(), RouteError> {
-        self.routes = Routes::compute(&self.topology, &self.failures)?;
-        self.forwarding.rerouted();
-        Ok(())
     }
 }
 

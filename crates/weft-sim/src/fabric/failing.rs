@@ -1,0 +1,105 @@
+//! Cables and switches that fail, get worse, and come back.
+
+use weft_topo::{Failures, LinkId, NodeId, RouteError, Routes};
+
+use super::Fabric;
+use crate::fault::impairment::Impairment;
+use crate::fault::{Chance, Change};
+use crate::link::Condition;
+use crate::packet::EPOCHS;
+use crate::switch::Forward;
+use crate::time::SimTime;
+
+impl Fabric {
+    /// Loss that the topology itself declares (ns-3 topology files have it for each link).
+    pub(super) fn impair_from_topology(&mut self) {
+        for link in self.topology.link_ids() {
+            let rate = self.topology.error_rate(link);
+            if rate > 0.0 {
+                self.impair(link, Change::Loss(Chance::new(rate)));
+            }
+        }
+    }
+
+    /// Takes both directions of a cable down: what is on them and queued for them is lost.
+    pub fn take_down(&mut self, now: SimTime, link: LinkId) {
+        self.failures.fail_link(link);
+        self.refresh_conditions(now);
+    }
+
+    /// Brings a cable back.
+    pub fn bring_up(&mut self, now: SimTime, link: LinkId) {
+        self.failures.repair_link(link);
+        self.refresh_conditions(now);
+    }
+
+    /// Takes a switch down with all its cables.
+    pub fn take_down_switch(&mut self, now: SimTime, switch: NodeId) {
+        self.failures.fail_node(switch);
+        self.refresh_conditions(now);
+    }
+
+    /// Brings a switch back; cables that are down on their own stay down.
+    pub fn bring_up_switch(&mut self, now: SimTime, switch: NodeId) {
+        self.failures.repair_node(switch);
+        self.refresh_conditions(now);
+    }
+
+    /// Makes every link what the failures and impairments say.
+    fn refresh_conditions(&mut self, now: SimTime) {
+        self.epochs_matter = true;
+        for id in self.topology.link_ids() {
+            let up = self.failures.is_up(&self.topology, id);
+            let link = &mut self.links[id.index()];
+            let was_up = link.condition != Condition::Down;
+            link.condition = match up {
+                false => Condition::Down,
+                true if self.impairments.contains_key(&id) => Condition::Impaired,
+                true => Condition::Healthy,
+            };
+            if was_up && !up {
+                link.epoch = (link.epoch + 1) % EPOCHS;
+                link.busy_until = link.busy_until.min(now);
+                self.flush(id);
+            }
+        }
+    }
+
+    /// Makes one direction of a cable better or worse.
+    pub fn impair(&mut self, link: LinkId, change: Change) {
+        let seed = self.seed.child("impairment", u64::from(link.0));
+        let impairment = self.impairments.entry(link).or_insert_with(|| Impairment::new(seed));
+        let rates = &mut impairment.rates;
+        match change {
+            Change::Loss(chance) => rates.loss = chance,
+            Change::Duplication(chance) => rates.duplication = chance,
+            Change::Reordering { chance, by } => {
+                (rates.reordering, rates.reorder_by) = (chance, by);
+            }
+            Change::Corruption { chance, checksum } => {
+                (rates.corruption, rates.checksum) = (chance, checksum);
+            }
+        }
+        let state = &mut self.links[link.index()];
+        if state.condition != Condition::Down {
+            state.condition = Condition::Impaired;
+        }
+    }
+
+    /// Makes every link as good as new.
+    pub fn heal(&mut self, now: SimTime) {
+        self.failures = Failures::none();
+        self.impairments.clear();
+        self.refresh_conditions(now);
+    }
+
+    /// The control plane has noticed what is down: routes avoid it from here on.
+    ///
+    /// # Errors
+    /// The new routes would not fit: failed host cables split groups of hosts.
+    pub fn reroute(&mut self) -> Result<(), RouteError> {
+        self.routes = Routes::compute(&self.topology, &self.failures)?;
+        self.forwarding.rerouted();
+        Ok(())
+    }
+}
