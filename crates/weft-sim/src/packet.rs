@@ -252,10 +252,16 @@ impl Default for Parcel {
     }
 }
 
+/// Parcels of a page.
+const PAGE: usize = 1 << 10;
+
 /// Every packet in flight.
+///
+/// It grows by a page and nothing moves: one array that doubled would be copied each time, and twice as much
+/// memory cleared by the system.
 #[derive(Debug, Default)]
 pub struct ParcelPool {
-    parcels: Vec<Parcel>,
+    pages: Vec<Box<[Parcel; PAGE]>>,
     free: Vec<ParcelId>,
 }
 
@@ -269,9 +275,11 @@ impl ParcelPool {
 
     #[cold]
     fn lengthen(&mut self) -> ParcelId {
-        let id = u32::try_from(self.parcels.len()).expect("fewer than 2^32 packets in flight");
-        self.parcels.push(Parcel::default());
-        ParcelId(id)
+        let first = self.pages.len() * PAGE;
+        self.pages.push(Box::new([Parcel::default(); PAGE]));
+        let id = |place| ParcelId(u32::try_from(place).expect("fewer than 2^32 packets in flight"));
+        self.free.extend((first + 1..first + PAGE).rev().map(id));
+        id(first)
     }
 
     /// Keeps `parcel` until it is taken out.
@@ -285,7 +293,7 @@ impl ParcelPool {
     /// What `id` names.
     #[inline]
     pub fn get(&self, id: ParcelId) -> &Parcel {
-        &self.parcels[id.0 as usize]
+        &self.pages[id.index() / PAGE][id.index() % PAGE]
     }
 
     /// Begins to fetch what a packet of this class needs: of one with payload, the first cache line.
@@ -300,7 +308,7 @@ impl ParcelPool {
     /// What `id` names, to be changed.
     #[inline]
     pub fn get_mut(&mut self, id: ParcelId) -> &mut Parcel {
-        &mut self.parcels[id.0 as usize]
+        &mut self.pages[id.index() / PAGE][id.index() % PAGE]
     }
 
     /// Forgets `id`: the packet was delivered or dropped, or there was none.
@@ -311,7 +319,7 @@ impl ParcelPool {
 
     /// Packets in flight.
     pub fn live(&self) -> u64 {
-        (self.parcels.len() - self.free.len()) as u64
+        (self.pages.len() * PAGE - self.free.len()) as u64
     }
 }
 

@@ -219,11 +219,14 @@ impl Network {
             }
             let packet = self.fabric.parcels.reserve();
             let parcel = self.fabric.parcels.get_mut(packet);
-            let Some(departure) = engine.poll_transmit_into(now, &mut parcel.packet) else {
+            let mut departure = None;
+            engine.poll_burst(now, 1, &mut parcel.packet, |only, _| departure = Some(*only));
+            // Not moved: it was written in smaller pieces than a move would read.
+            let Some(departure) = &departure else {
                 self.fabric.parcels.remove(packet);
                 break;
             };
-            self.put_on_wire(node, packet, &departure);
+            self.put_on_wire(node, packet, departure);
         }
         self.rearm(node);
     }

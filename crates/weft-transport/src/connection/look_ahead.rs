@@ -10,10 +10,10 @@ use super::ack_received::circle;
 use super::sender::Sender;
 
 /// Packets of a cumulative acknowledgement that are looked at; usually it is a few.
-const MOST_ACKED: usize = 8;
+const MOST_ACKED: u32 = 8;
 
 /// Packets that are looked ahead for when a port has room.
-const PACKETS: usize = 8;
+const PACKETS: usize = 2;
 
 /// How far ahead an owner is. What one step fetches, the next one reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,9 @@ impl Connection {
 impl Sender {
     #[inline]
     fn look_ahead_to_acknowledge(&self, ack: &AckHeader) {
-        for psn in circle(self.base, ack.psn_base).take(MOST_ACKED) {
+        // What comes before them an ACK on its way ahead of this one acknowledges.
+        let acked = ack.psn_base.wrapping_sub(self.base).min(MOST_ACKED);
+        for psn in circle(ack.psn_base.wrapping_sub(acked), ack.psn_base) {
             if let Some(packet) = self.packet(psn) {
                 prefetch_all(self.paths.state(packet.path));
             }

@@ -7,7 +7,7 @@
 //! only if an ACK that is newer than all before it described the packet, and as missing: that it was
 //! not heard of means nothing.
 
-use weft_units::{Duration, Instant};
+use weft_units::{Duration, Instant, prefetch};
 use weft_wire::{AckHeader, AckType, BITMAP_PACKETS};
 
 use super::ack_received::{circle, first_described};
@@ -185,6 +185,9 @@ impl Sender {
             let sent_at = self.last_stamp.from_wire(packet.sent_at);
             if packet.fate == Fate::InFlight && sent_at < self.acked_sent_at {
                 packet.fate = Fate::Missing;
+            }
+            if packet.fate == Fate::Missing {
+                prefetch(self.paths.state(packet.path));
             }
         }
     }

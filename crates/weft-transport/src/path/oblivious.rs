@@ -1,7 +1,7 @@
 //! Oblivious packet spraying (STELLAR, section 7.2): a uniformly random path for each unit. It keeps
 //! no state at all, which is why STELLAR chose it for hardware.
 
-use weft_units::{Instant, Rng};
+use weft_units::{Instant, Rng, prefetch};
 
 use super::{Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
@@ -19,7 +19,10 @@ impl Policy {
 impl PathPolicy for Policy {
     #[inline]
     fn select(&mut self, paths: &Paths, _now: Instant, rng: &mut Rng) -> Option<PathId> {
-        paths.open_from(paths.draw(rng))
+        let path = paths.draw(rng);
+        // The next packet's, which is in no cache either.
+        prefetch(paths.state(paths.draw(&mut rng.clone())));
+        paths.open_from(path)
     }
 
     fn on_feedback(&mut self, _path: PathId, _feedback: Feedback, _paths: &Paths, _now: Instant) {}
