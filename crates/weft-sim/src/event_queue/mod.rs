@@ -21,10 +21,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
-use weft_units::{prefetch, prefetch_all};
-
 use crate::time::{SimSpan, SimTime};
 
+mod calendar;
 mod order;
 #[cfg(test)]
 mod tests;
@@ -39,8 +38,6 @@ const FEWEST_DAYS: usize = 64;
 const MOST_DAYS: usize = 512;
 /// Events in a chunk: three cache lines.
 const CHUNK: u32 = 8;
-/// Chunks of a list that are fetched early, so that a switch with more does not fill the cache.
-const MOST_CHUNKS: usize = 16;
 /// The end of a list, and where an empty one ends. The first chunk is never used.
 const NONE: u32 = 0;
 /// A longer day would bring nothing more, and its events would leave the processor's cache.
@@ -207,61 +204,6 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         self.far.push(Reverse(Waiting { at, sequence: self.sequence, event }));
     }
 
-    #[inline(always)]
-    fn append(&mut self, day: u64, at: SimTime, event: E) {
-        let node = event.node();
-        let list = self.list(day, node);
-        let end = &mut self.ends[list];
-        let mut place = *end;
-        if place.is_multiple_of(CHUNK) {
-            place = self.lengthen(list, day, node);
-        } else {
-            *end += 1;
-        }
-        let Chunk(events) = &mut self.chunks[(place / CHUNK) as usize];
-        events[(place % CHUNK) as usize] = event.with_node(turn::low(at));
-    }
-
-    #[inline]
-    fn list(&self, day: u64, node: u32) -> usize {
-        self.slot(day) * self.side_of.len() + node as usize
-    }
-
-    #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "there are few days")]
-    fn slot(&self, day: u64) -> usize {
-        (day & self.day_mask) as usize
-    }
-
-    /// Gives a list one more chunk and takes the chunk's first place, which it returns.
-    #[inline(never)]
-    fn lengthen(&mut self, list: usize, day: u64, node: u32) -> u32 {
-        let end = self.ends[list];
-        if end == NONE {
-            let slot = self.slot(day);
-            let side = &mut self.sides[usize::from(self.side_of[node as usize])];
-            side.busy[slot].push(node);
-            side.occupied[slot / 64] |= 1 << (slot % 64);
-        }
-        let chunk = self.unused_chunk();
-        self.before[chunk as usize] = end.saturating_sub(1) / CHUNK;
-        self.ends[list] = chunk * CHUNK + 1;
-        chunk * CHUNK
-    }
-
-    #[inline]
-    fn unused_chunk(&mut self) -> u32 {
-        let chunk = self.free;
-        if chunk == NONE {
-            let places = u32::try_from(self.chunks.len() * CHUNK as usize);
-            self.chunks.push(Chunk::default());
-            self.before.push(NONE);
-            return places.expect("fewer than 2^32 events to come") / CHUNK;
-        }
-        self.free = self.before[chunk as usize];
-        chunk
-    }
-
     /// Whether nothing is left to happen, while nobody is being served.
     pub fn is_empty(&self) -> bool {
         self.next_day().is_none()
@@ -360,46 +302,6 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         Some(node)
     }
 
-    /// Adds a list to the turn that begins.
-    #[inline]
-    fn take_list(&mut self, day: u64, node: u32) {
-        let list = self.list(day, node);
-        let end = std::mem::replace(&mut self.ends[list], NONE);
-        if end == NONE {
-            return;
-        }
-        let chunks = &mut self.turn.chunks;
-        let (earlier, latest) = (chunks.len(), chunks.last().copied());
-        let mut chunk = (end - 1) / CHUNK;
-        while chunk != NONE {
-            chunks.push(chunk);
-            chunk = self.before[chunk as usize];
-        }
-        chunks[earlier..].reverse();
-        // One chain, to be freed at once.
-        self.before[chunks[earlier] as usize] = latest.unwrap_or(NONE);
-        self.turn.collect(&self.chunks, earlier, end);
-    }
-
-    /// Frees the chunks of the turn that is over.
-    #[inline]
-    fn release(&mut self) {
-        if let (Some(&first), Some(&latest)) = (self.turn.chunks.first(), self.turn.chunks.last()) {
-            self.before[first as usize] = std::mem::replace(&mut self.free, latest);
-        }
-        self.turn.chunks.clear();
-        self.turn.late.clear();
-    }
-
-    /// Where the list before `chunk` ends.
-    #[inline]
-    fn end_before(&self, chunk: u32) -> u32 {
-        match self.before[chunk as usize] {
-            NONE => NONE,
-            before => before * CHUNK + CHUNK,
-        }
-    }
-
     /// Puts back what is due later today.
     #[cold]
     fn postpone(&mut self) {
@@ -411,43 +313,6 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     #[inline]
     pub fn upcoming(&self, others: usize) -> Option<u32> {
         self.waiting.iter().rev().nth(others).copied()
-    }
-
-    /// Begins to fetch where a node's events of today are, for [`Self::prefetch`].
-    #[inline]
-    pub fn prefetch_list(&self, node: u32) {
-        self.today.clone().for_each(|day| prefetch(&self.ends[self.list(day, node)]));
-    }
-
-    /// Begins to fetch a node's events of today.
-    #[inline]
-    pub fn prefetch(&self, node: u32) {
-        for day in self.today.clone() {
-            let end = self.ends[self.list(day, node)];
-            let mut chunk = end.saturating_sub(1) / CHUNK;
-            for _ in 0..MOST_CHUNKS {
-                if chunk == NONE {
-                    break;
-                }
-                prefetch_all(&self.chunks[chunk as usize]);
-                chunk = self.before[chunk as usize];
-            }
-        }
-    }
-
-    /// A node's events of today, each day's latest scheduled first.
-    #[inline]
-    pub fn of(&self, node: u32) -> impl Iterator<Item = E> + '_ {
-        self.today.clone().flat_map(move |day| {
-            let mut end = self.ends[self.list(day, node)];
-            std::iter::from_fn(move || {
-                let place = end.checked_sub(1)?;
-                let Chunk(events) = &self.chunks[(place / CHUNK) as usize];
-                let event = events[(place % CHUNK) as usize].with_node(node);
-                end = if place % CHUNK > 0 { place } else { self.end_before(place / CHUNK) };
-                Some(event)
-            })
-        })
     }
 
     /// The soonest event of the node whose turn it is.
