@@ -9,28 +9,24 @@
 use std::collections::VecDeque;
 
 use weft_plan::ports::PlanError;
-use weft_topo::{Failures, LinkId, NodeId, RouteError, Routes, Topology};
-use weft_transport::{ConfigError, ConnectionId, Event as EngineEvent, TransportConfig};
-use weft_units::{ByteCount, Duration, Seed};
-use weft_wire::RdmaHeader;
+use weft_topo::{LinkId, NodeId, Topology};
+use weft_transport::Event as EngineEvent;
+use weft_units::{Duration, Seed};
 
 use crate::capture::Capture;
 use crate::check::Observer;
 use crate::event::Events;
-use crate::fabric::{Fabric, FabricConfig, idle_latency};
+use crate::fabric::{Fabric, FabricConfig};
 use crate::fault::Action;
-use crate::host::{Host, Port};
+use crate::host::Host;
 use crate::measure::{PortWatch, QueueWatch};
-use crate::nic::FRAME_OVERHEAD;
-use crate::pcie::PcieConfig;
-use crate::port::PortError;
-use crate::port::pfc::Sending;
 use crate::scenario::{MeasureConfig, SourcePorts};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{Contradiction, Notice, Traffic};
-use crate::workload::{Workload, WorkloadError};
+use crate::workload::Workload;
 
 mod agenda;
+mod config;
 mod faults;
 mod hear;
 mod messages;
@@ -39,70 +35,9 @@ mod planned;
 mod session;
 
 use agenda::{Agenda, Item};
+pub use config::{BuildError, WorldConfig, base_round_trip};
+use config::{NEARBY_HOSTS, new_host, side_of};
 pub use session::{Session, Stage};
-
-/// How the world is built.
-#[derive(Clone, Debug)]
-pub struct WorldConfig {
-    /// How every host's engine behaves.
-    pub transport: TransportConfig,
-    /// How switches are built.
-    pub fabric: FabricConfig,
-    /// Connections are set up by packets instead of over another channel.
-    pub handshake: bool,
-    /// How long a payload takes from the NIC to where it belongs.
-    pub place_delay: Duration,
-    /// The bus between NICs and memory; without one, payloads are at their place at once.
-    pub pcie: Option<PcieConfig>,
-    /// Channels are X-RDMA's, on an RNIC, with these parameters; without them, the transport's.
-    pub messages: Option<weft_msg::Config>,
-    /// Bound on the irregularity of a host's sending; see [`Jitter`](crate::nic::Jitter).
-    pub jitter: SimSpan,
-    /// A host's port takes packets from the engine until it has this many to send.
-    pub nic_packets: u16,
-    /// A connection keeps to one of its host's ports; otherwise its paths are dealt to all.
-    pub bond: bool,
-    /// Where the source ports of connections come from.
-    pub source_ports: SourcePorts,
-    /// How long the control plane needs to route around a failure; `None` never does.
-    pub reroute_after: Option<Duration>,
-}
-
-impl WorldConfig {
-    /// By which port of its host a packet leaves: a number modulo how many the host has.
-    #[inline]
-    fn port_of(&self, connection: Option<ConnectionId>, path: usize) -> usize {
-        match connection {
-            Some(connection) if self.bond => connection.0 as usize,
-            _ => path,
-        }
-    }
-
-    /// What hosts may send.
-    pub(crate) fn sending(&self) -> Sending {
-        let header = self.messages.as_ref().map_or(0, |_| RdmaHeader::MAX_LEN);
-        let header = u16::try_from(header).expect("headers are short");
-        let largest = largest_frame(&self.transport).saturating_add(header);
-        Sending { largest, jitter: self.jitter }
-    }
-}
-
-/// Why a world cannot be built.
-#[derive(Debug, thiserror::Error)]
-pub enum BuildError {
-    /// The transport's configuration is out of range.
-    #[error("transport: {0}")]
-    Transport(#[from] ConfigError),
-    /// The topology cannot be routed.
-    #[error("routes: {0}")]
-    Routes(#[from] RouteError),
-    /// The ports do not fit.
-    #[error(transparent)]
-    Port(#[from] PortError),
-    /// A workload does not fit the topology.
-    #[error(transparent)]
-    Workload(#[from] WorkloadError),
-}
 
 /// Everything but the workloads, which act on it.
 #[derive(Debug)]
@@ -384,93 +319,5 @@ impl Network {
     /// Bytes waiting at each of `links` now.
     pub fn queues(&self, links: &[LinkId]) -> Vec<u64> {
         links.iter().map(|&link| self.fabric.queued_bytes(link, self.now)).collect()
-    }
-}
-
-/// What so few hosts know stays in the processor's cache without being looked ahead for.
-const NEARBY_HOSTS: usize = 256;
-
-/// On which side of the event queue each node is: where there are many hosts and every cable leads one
-/// tier up or down, on that of its tier's parity. (Events of one instant may then come in another order,
-/// so what fits the cache is left as it was.)
-fn side_of(topology: &Topology) -> Vec<u8> {
-    let parity = |node| topology.tier(node) % 2;
-    let leads_across = |link| {
-        let weft_topo::Link { from, to, .. } = topology.link(link);
-        parity(from) != parity(to)
-    };
-    let hosts = topology.hosts();
-    let has_sides = hosts as usize > NEARBY_HOSTS && topology.link_ids().all(leads_across);
-    let nodes = (0..hosts + topology.switches()).map(NodeId);
-    nodes.map(|node| if has_sides { parity(node) } else { 0 }).collect()
-}
-
-/// Bytes on the wire of a packet that is full of payload.
-fn largest_frame(transport: &TransportConfig) -> u16 {
-    transport.mtu.saturating_add(FRAME_OVERHEAD + 32)
-}
-
-fn new_host(
-    topology: &Topology,
-    id: NodeId,
-    config: &WorldConfig,
-    seed: Seed,
-) -> Result<Host, ConfigError> {
-    let frame = largest_frame(&config.transport);
-    let ports = topology.ports(id).iter().map(|&link| {
-        let pace = crate::link::Pace::new(topology.link(link).rate);
-        let ahead = pace.serialisation(frame).as_picos() * u64::from(config.nic_packets);
-        let ahead = SimSpan::from_picos(ahead);
-        Port { link, last_arrival: SimTime::EPOCH, ahead }
-    });
-    let mut host = Host::new(id, ports.collect(), config, seed)?;
-    if let Some(bus) = &config.pcie {
-        host.attach(bus);
-    }
-    Ok(host)
-}
-
-/// Round-trip time of an empty network, as a sender sees it: a full packet there, its ACK back, and
-/// the packets that the receiver waits for before it acknowledges. The farthest pair of a sample of
-/// hosts decides.
-pub fn base_round_trip(topology: &Topology, transport: &TransportConfig) -> Option<Duration> {
-    let routes = Routes::compute(topology, &Failures::none()).ok()?;
-    let data = largest_frame(transport);
-    let acknowledgement = FRAME_OVERHEAD + 32;
-    let source = NodeId(0);
-    let way = |to: NodeId, size| idle_latency(topology, &routes, source, to, size);
-    let round_trip = |to: NodeId| Some(way(to, data)? + way(to, acknowledgement)?);
-    let step = (topology.hosts() / 64).max(1) as usize;
-    let farthest = topology.host_ids().skip(1).step_by(step).filter_map(round_trip).max()?;
-    let waits = ByteCount(u64::from(data) * u64::from(transport.ack_every - 1));
-    Some(farthest + transport.line_rate.serialization_delay(waits).min(transport.ack_delay))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-    use crate::Scenario;
-
-    #[test]
-    fn sides_take_turns_where_there_are_many_hosts_and_nobody_acts_in_the_past() {
-        let text = r#"
-            topology = { kind = "leaf-spine", leaves = 17, spines = 4, hosts_per_leaf = 16 }
-            run = { limit = "2ms" }
-            [[workload]]
-            kind = "training"
-            rounds = 3
-            compute = "10us"
-            collective = [{ operation = "all-gather", size = "64KB", ranks = 2 }]
-        "#;
-        let scenario = Scenario::parse(text, Path::new("")).unwrap();
-        let sides = side_of(&scenario.build_topology().unwrap());
-        assert_eq!(sides, [vec![0; 272], vec![1; 17], vec![0; 4]].concat());
-        // A round begins at every host when the last one has heard the end of the one before.
-        let report = crate::run(&scenario, Seed(1)).unwrap();
-        assert!(report.finished && report.workloads[0].iterations.len() == 3);
-        assert_eq!(report.workloads[0].flows.finished, 3 * 272);
-        assert_eq!(report, crate::run(&scenario, Seed(1)).unwrap());
     }
 }
