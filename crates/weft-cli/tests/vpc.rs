@@ -78,10 +78,29 @@ fn a_running_daemon_is_asked_and_changed() {
     assert_eq!(serving.status()["networks"][0]["peers"][0], "127.0.0.2");
     assert!(serving.ask(&["peer", "add", "100", "127.0.0.3"]).status.success());
     assert!(serving.ask(&["peer", "del", "100", "127.0.0.2"]).status.success());
-    assert!(serving.ask(&["route", "100", "02:00:00:00:00:09", "127.0.0.3"]).status.success());
+    let machine =
+        ["route", "add", "100", "02:00:00:00:00:09", "127.0.0.3", "--address", "10.8.0.9"];
+    assert!(serving.ask(&machine).status.success());
+    for via in ["10.8.0.8", "10.8.0.9"] {
+        assert!(serving.ask(&["route", "add", "100", "10.9.0.0/16", via]).status.success());
+    }
     let status = serving.status();
     assert_eq!(status["networks"][0]["peers"], serde_json::json!(["127.0.0.3"]));
     assert_eq!(status["networks"][0]["addresses"]["02:00:00:00:00:09"], "127.0.0.3");
+    let routes = serving.ask(&["route", "list", "--json"]).stdout;
+    let routes: Value = serde_json::from_slice(&routes).unwrap();
+    let row = |destination: &str| {
+        let rows = routes.as_array().unwrap();
+        rows.iter()
+            .find(|row| row["destination"] == destination)
+            .unwrap_or_else(|| panic!("{rows:?}"))
+    };
+    let (machine, prefix) = (row("02:00:00:00:00:09"), row("10.9.0.0/16"));
+    assert_eq!((&machine["to"], &machine["addresses"]), (&"127.0.0.3".into(), &"10.8.0.9".into()));
+    assert_eq!((&prefix["to"], &prefix["known"]), (&"10.8.0.9".into(), &"told".into()));
+    assert!(serving.ask(&["route", "del", "100", "10.9.0.0/16"]).status.success());
+    let listed = said(&serving.ask(&["route", "list"]).stdout);
+    assert!(listed.contains("10.8.0.9") && !listed.contains("10.9.0.0/16"), "{listed}");
     let text = said(&serving.ask(&["status"]).stdout);
     assert!(text.contains("network 100: reliable, in order, with 127.0.0.3"), "{text}");
     // The file still says what it said.
@@ -89,12 +108,18 @@ fn a_running_daemon_is_asked_and_changed() {
         serving.ask(&["reload", "--config", serving.config.to_str().unwrap()]).status.success()
     );
     assert_eq!(serving.status()["networks"][0]["peers"], serde_json::json!(["127.0.0.2"]));
+    assert_eq!(serving.status()["routes"], serde_json::json!([]));
     for (arguments, words) in [
         (&["port", "del", "web"][..], "no port \"web\""),
         (&["peer", "add", "101", "127.0.0.3"], "no network 101"),
         (&["limit", "web", "--ingress", "1Gbps"], "no port \"web\""),
         (&["acl", "web", "deny ingres tcp"], "ingres"),
         (&["rotate", "1", "/nowhere"], "does not encrypt"),
+        (&["route", "del", "100", "10.9.0.0/16"], "no route to 10.9.0.0/16"),
+        (&["route", "add", "100", "10.9.0.1/16", "10.8.0.9"], "10.9.0.0/16"),
+        (&["route", "add", "100", "web", "10.8.0.9"], "02:00:00:00:00:01"),
+        (&["route", "add", "100", "10.9.0.0/16", "10.8.0.9", "--address", "10.8.0.1"], "prefix"),
+        (&["route", "add", "16777216", "10.9.0.0/16", "10.8.0.9"], "16777216"),
     ] {
         let output = serving.ask(arguments);
         let error = said(&output.stderr);

@@ -10,6 +10,7 @@ mod direction;
 #[cfg(test)]
 mod example;
 mod frame;
+pub mod gateway;
 mod limit;
 mod neighbour;
 pub mod offload;
@@ -28,6 +29,7 @@ pub use direction::Direction;
 pub use frame::{
     Arp, Fragment, Frame, FrameError, Icmp, Ip, Network, Tcp, TcpFlags, Transport, Udp, protocol,
 };
+pub use gateway::{GATEWAY, Hop};
 pub use limit::{Limit, LimitError, Limiter};
 pub use offload::{Offload, OffloadError};
 pub use policies::{Policies, PoliciesError, PortPolicies};

@@ -9,7 +9,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weft_wire::{Ecn, EthernetHeader, Ipv6Header, MacAddr, U6, U20};
 
-use crate::{Arp, Frame, Icmp, Ip, Network, Transport, offload, protocol};
+use crate::{Arp, Frame, GATEWAY, Icmp, Ip, Network, Transport, offload, protocol};
 
 /// Of all messages of discovery: no router lowered it.
 const HOP_LIMIT: u8 = 255;
@@ -28,7 +28,7 @@ pub(crate) const fn is_discovery(ip: &Ip) -> bool {
         && ip.hop_limit == HOP_LIMIT
 }
 
-/// A question that went to everybody.
+/// A question that went to everybody, or to the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
     /// Who has `target`? Tell `sender`.
@@ -37,9 +37,9 @@ pub(crate) enum Question {
     Solicitation { sender: Ipv6Addr, target: Ipv6Addr },
 }
 
-/// What a frame asks everybody.
+/// What a frame asks everybody, or the gateway: who knows it already asks it alone now and then (RFC 4861, 7.3).
 pub(crate) fn question(frame: &Frame, bytes: &[u8]) -> Option<Question> {
-    if !frame.destination.is_group() {
+    if !frame.destination.is_group() && frame.destination != GATEWAY {
         return None;
     }
     match &frame.network {

@@ -11,7 +11,7 @@ use core::net::IpAddr;
 use weft_units::{Duration, Instant};
 use weft_wire::MacAddr;
 
-use crate::{Frame, Prefix, PrefixMap, neighbour};
+use crate::{Frame, GATEWAY, Hop, Prefix, PrefixMap, neighbour};
 
 /// How long and how much a table learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct TableCounters {
 #[derive(Clone, Debug)]
 pub struct Table<P> {
     config: TableConfig,
-    routes: PrefixMap<P>,
+    routes: PrefixMap<Hop>,
     places: Addresses<MacAddr, P>,
     neighbours: Addresses<IpAddr, MacAddr>,
     counters: TableCounters,
@@ -73,10 +73,10 @@ impl<P: Copy + Eq> Table<P> {
         self.places.set(mac, place);
     }
 
-    /// Says for good where the addresses of a prefix are; `None` takes that back.
-    pub fn set_route(&mut self, prefix: Prefix, place: Option<P>) {
-        match place {
-            Some(place) => self.routes.insert(prefix, place),
+    /// Says where the gateway sends the packets of a prefix; `None` takes that back.
+    pub fn set_route(&mut self, prefix: Prefix, hop: Option<Hop>) {
+        match hop {
+            Some(hop) => self.routes.insert(prefix, hop),
             None => self.routes.remove(&prefix),
         };
     }
@@ -90,6 +90,10 @@ impl<P: Copy + Eq> Table<P> {
     /// which address it has, it has it. `bytes` are the frame's, at least
     /// [`LOOK_AHEAD`](Frame::LOOK_AHEAD) of them.
     pub fn learn(&mut self, frame: &Frame, bytes: &[u8], place: P, now: Instant) {
+        // The gateway is everywhere.
+        if frame.source == GATEWAY {
+            return;
+        }
         let Self { config, counters, .. } = self;
         self.places.learn(frame.source, place, now, config, counters);
         if let Some((address, mac)) = neighbour::announced(frame, bytes) {
@@ -97,24 +101,22 @@ impl<P: Copy + Eq> Table<P> {
         }
     }
 
-    /// Where a frame goes: to where its destination was set to be, else where a route leads, else to
-    /// where its destination was heard, else where the default route leads. A default route comes
-    /// last because it is for what nobody knows; any other route was meant.
+    /// Where a frame's destination is, if that was set or heard.
     pub fn find(&self, frame: &Frame, now: Instant) -> Option<P> {
         if frame.destination.is_group() {
             return None;
         }
-        if let Some(&place) = self.places.fixed.get(&frame.destination) {
-            return Some(place);
-        }
-        let route = frame.ip().and_then(|ip| self.routes.longest(ip.destination));
-        let (routed, default) = match route {
-            Some((prefix, &place)) if prefix.bits() == 0 => (None, Some(place)),
-            Some((_, &place)) => (Some(place), None),
-            None => (None, None),
+        self.place(frame.destination, now)
+    }
+
+    /// The machine to which the gateway sends a packet for `address`: the longest route says whose address to look
+    /// for. `None` where no route leads, or where nobody is known to have that address.
+    pub fn next_machine(&self, address: IpAddr, now: Instant) -> Option<MacAddr> {
+        let next = match self.routes.longest(address)?.1 {
+            Hop::Direct => address,
+            Hop::Via(next) => *next,
         };
-        let heard = || self.places.heard(frame.destination, now, self.config.lifetime);
-        routed.or_else(heard).or(default)
+        self.neighbour(next, now)
     }
 
     /// Where a machine is, if that was set or heard.
@@ -129,7 +131,7 @@ impl<P: Copy + Eq> Table<P> {
         fixed.or_else(|| self.neighbours.heard(address, now, self.config.lifetime))
     }
 
-    /// The answer to a question that went to everybody, ARP's or neighbour discovery's, when the
+    /// The answer to a question that went to everybody or to the gateway, ARP's or neighbour discovery's, when the
     /// answer is known: a frame for who asked. The question then need not leave the host.
     pub fn answer(&self, frame: &Frame, bytes: &[u8], now: Instant) -> Option<Vec<u8>> {
         let question = neighbour::question(frame, bytes)?;
@@ -141,7 +143,6 @@ impl<P: Copy + Eq> Table<P> {
     /// Forgets every address at `place`, also those that were set.
     pub fn forget(&mut self, place: P) {
         self.places.retain(|&known| known != place);
-        self.routes.retain(|&known| known != place);
     }
 
     /// Forgets what was not heard for a lifetime. Nothing outdated is believed without this, and a full
@@ -159,11 +160,6 @@ impl<P: Copy + Eq> Table<P> {
     /// Which machine has each address, and whether that was set.
     pub fn neighbours(&self) -> impl Iterator<Item = (IpAddr, MacAddr, bool)> {
         self.neighbours.iter()
-    }
-
-    /// Where each prefix leads.
-    pub fn routes(&self) -> impl Iterator<Item = (Prefix, P)> {
-        self.routes.iter().map(|(prefix, &place)| (prefix, place))
     }
 
     /// What became of what was heard.

@@ -12,8 +12,9 @@ use weft_vpc::{
 use weft_wire::MacAddr;
 
 use crate::capture::Capture;
-use crate::config::{Network, Port as PortOptions, Route};
+use crate::config::{Network, Port as PortOptions};
 use crate::daemon::random;
+use crate::routes::set_gateways;
 use crate::seals::read_secret;
 use crate::{Daemon, OpenError};
 
@@ -21,13 +22,22 @@ impl Daemon {
     /// Sets how a network is carried and who else has it.
     ///
     /// # Errors
-    /// A number of more than 24 bits.
+    /// A number of more than 24 bits, or a gateway that is no address.
     pub fn set_network(&mut self, network: Network) -> Result<(), OpenError> {
         let (vni, carriage) = (network.vni()?, network.carriage());
         let peers: Vec<_> = network.peers.iter().map(|&peer| self.config.host.peer(peer)).collect();
+        let gateways = network.gateways()?;
+        let before = self.config.networks.iter().find(|known| known.vni == network.vni);
+        let before = before.map_or(Ok(vec![]), Network::gateways)?;
+        let routes = self.prefix_routes(network.vni);
         self.crew.ask_all(move |worker| {
             worker.switch.set_network(vni, carriage);
             worker.switch.set_peers(vni, peers.clone());
+            let table = worker.switch.table(vni);
+            set_gateways(table, &before, false);
+            set_gateways(table, &gateways, true);
+            // One of the same prefix was meant by whoever wrote it.
+            routes.iter().for_each(|&(to, hop)| table.set_route(to, Some(hop)));
         })?;
         self.config.networks.retain(|known| known.vni != network.vni);
         self.config.networks.push(network);
@@ -265,29 +275,6 @@ impl Daemon {
             network.peers.insert(peer);
         }
         self.set_network(network)
-    }
-
-    /// Says where an address is.
-    ///
-    /// # Errors
-    /// A number of more than 24 bits.
-    pub fn set_route(&mut self, route: Route) -> Result<(), OpenError> {
-        let vni = Vni::new(route.vni)
-            .ok_or_else(|| OpenError::Unknown(format!("{} is no VNI", route.vni)))?;
-        let peer = self.config.host.peer(route.peer);
-        self.crew.ask_all(move |worker| {
-            worker.switch.table(vni).set_mac(route.mac.0, Some(Place::Peer(peer)));
-        })?;
-        self.config.routes.retain(|known| (known.vni, known.mac) != (route.vni, route.mac));
-        self.config.routes.push(route);
-        Ok(())
-    }
-
-    /// No longer says where an address is.
-    pub(crate) fn forget_route(&mut self, vni: Vni, route: Route) -> Result<(), OpenError> {
-        self.crew.ask_all(move |worker| worker.switch.table(vni).set_mac(route.mac.0, None))?;
-        self.config.routes.retain(|known| *known != route);
-        Ok(())
     }
 
     /// Encrypts with another secret from now on.

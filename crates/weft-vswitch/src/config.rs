@@ -11,12 +11,16 @@ use weft_ports::{
 use weft_transport::TransportConfig;
 use weft_transport::{congestion, path};
 use weft_units::Duration;
-use weft_vpc::{NetworkConfig, Policies, PoliciesError, PortPolicies, Seal, Vni};
-use weft_wire::{
-    Cipher, DataHeader, EthernetHeader, MacAddr, MessageHeader, VirtioNetHeader, VxlanHeader,
-};
+use weft_vpc::{GATEWAY, NetworkConfig, Policies, PoliciesError, PortPolicies, Seal, Vni};
+use weft_wire::{Cipher, DataHeader, EthernetHeader, MessageHeader, VirtioNetHeader, VxlanHeader};
 
 use crate::redirect::MOST_THREADS;
+
+mod mac;
+mod route;
+
+pub use mac::Mac;
+pub use route::{Destination, Route, Row};
 
 /// The control socket of a daemon that was not told another.
 pub const CONTROL: &str = "/run/weft/vpc.sock";
@@ -33,7 +37,7 @@ pub struct Config {
     /// Tenants' interfaces.
     #[serde(default, rename = "port")]
     pub ports: Vec<Port>,
-    /// Where addresses are that need not be learned.
+    /// Where machines and prefixes are.
     #[serde(default, rename = "route")]
     pub routes: Vec<Route>,
     /// Access lists and security groups that ports name.
@@ -125,6 +129,10 @@ pub struct Network {
     /// The other hosts that have ports of it.
     #[serde(default)]
     pub peers: BTreeSet<IpAddr>,
+    /// The gateway's address in each subnet, with the length of its prefix: `192.168.7.254/24`. Every host answers
+    /// for it, and passes on what is for another subnet. Give all hosts the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<String>,
 }
 
 /// A tenant's interface.
@@ -175,65 +183,6 @@ pub struct VhostUser {
     /// Whether the front end listens there, and this daemon connects.
     #[serde(default)]
     pub connect: bool,
-}
-
-/// Where an address is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Route {
-    /// In which network.
-    pub vni: u32,
-    /// The address.
-    pub mac: Mac,
-    /// The host that has it.
-    pub peer: IpAddr,
-}
-
-/// An Ethernet address as people write it: `02:00:00:00:00:01`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Mac(pub MacAddr);
-
-impl std::str::FromStr for Mac {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no Ethernet address, expected 02:00:00:00:00:01");
-        let parts: Vec<_> = text.split([':', '-']).collect();
-        let parts = <[&str; 6]>::try_from(parts).map_err(|_| wrong())?;
-        let mut address = MacAddr([0; 6]);
-        for (byte, part) in address.0.iter_mut().zip(parts) {
-            let two = part.len() == 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit());
-            *byte = two.then(|| u8::from_str_radix(part, 16).ok()).flatten().ok_or_else(wrong)?;
-        }
-        if address.is_group() {
-            return Err(format!(
-                "{text} is the address of a group, expected that of one interface"
-            ));
-        }
-        Ok(Self(address))
-    }
-}
-
-impl TryFrom<String> for Mac {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<Mac> for String {
-    fn from(mac: Mac) -> Self {
-        mac.to_string()
-    }
-}
-
-impl std::fmt::Display for Mac {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let [a, b, c, d, e, f] = self.0.0;
-        write!(out, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
-    }
 }
 
 fn vxlan_port() -> u16 {
@@ -337,6 +286,7 @@ impl Config {
         let mut names = BTreeSet::new();
         for network in &self.networks {
             network.vni()?;
+            network.gateways()?;
             if network.peers.contains(&self.host.address) {
                 let expected = "other hosts only";
                 return Err(value("network.peers", self.host.address, expected));
@@ -353,8 +303,13 @@ impl Config {
             self.policies.groups_of(&port.policies)?;
             port.policies.check().map_err(PoliciesError::from)?;
         }
+        let mut known = BTreeSet::new();
         for route in &self.routes {
             vni("route.vni", route.vni)?;
+            if !known.insert((route.vni, route.destination())) {
+                let expected = "one row of a network at most";
+                return Err(value("route", route.destination(), expected));
+            }
         }
         Ok(())
     }
@@ -451,6 +406,14 @@ impl Network {
         vni("network.vni", self.vni)
     }
 
+    /// The gateway's addresses, with the lengths of their prefixes.
+    ///
+    /// # Errors
+    /// One that is none.
+    pub fn gateways(&self) -> Result<Vec<(IpAddr, u8)>, ConfigError> {
+        self.gateways.iter().map(|text| address("network.gateways", text)).collect()
+    }
+
     /// How the switch carries it.
     pub fn carriage(&self) -> NetworkConfig {
         NetworkConfig { reliable: self.reliable, in_order: self.in_order }
@@ -479,6 +442,9 @@ impl Port {
             }
             _ => {}
         }
+        if self.mac.0 == GATEWAY {
+            return Err(value("port.mac", self.mac, "another address than the gateway's"));
+        }
         self.prefixes().map(drop)
     }
 
@@ -487,7 +453,7 @@ impl Port {
     /// # Errors
     /// One that is none.
     pub fn prefixes(&self) -> Result<Vec<(IpAddr, u8)>, ConfigError> {
-        self.addresses.iter().map(|text| address(text)).collect()
+        self.addresses.iter().map(|text| address("port.addresses", text)).collect()
     }
 
     /// Opens the interface.
@@ -522,7 +488,7 @@ fn namespace_of(text: &str) -> Namespace {
 }
 
 /// An address and the length of its prefix.
-fn address(text: &str) -> Result<(IpAddr, u8), ConfigError> {
+fn address(key: &str, text: &str) -> Result<(IpAddr, u8), ConfigError> {
     let parse = || {
         let (address, length) = text.split_once('/')?;
         let address: IpAddr = address.parse().ok()?;
@@ -530,8 +496,7 @@ fn address(text: &str) -> Result<(IpAddr, u8), ConfigError> {
         let length = length.parse().ok().filter(|&length: &u8| length <= most)?;
         Some((address, length))
     };
-    parse()
-        .ok_or_else(|| value("port.addresses", text, "an address and its prefix: 192.168.0.1/24"))
+    parse().ok_or_else(|| value(key, text, "an address and its prefix: 192.168.0.1/24"))
 }
 
 #[cfg(test)]

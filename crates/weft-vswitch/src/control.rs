@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use weft_lab::Loss;
 use weft_vpc::{AclConfig, Limit};
 
-use crate::config::{Config, Network, Port, Route};
+use crate::config::{Config, Destination, Network, Port, Route};
 use crate::{Daemon, OpenError, Status};
 
 /// The longest line that is taken.
@@ -51,10 +51,17 @@ pub enum Request {
         /// Whether it is to go.
         remove: bool,
     },
-    /// Says where an address is.
+    /// Says where a machine or a prefix is.
     SetRoute {
         /// Where.
         route: Route,
+    },
+    /// No longer says so.
+    ForgetRoute {
+        /// In which network.
+        vni: u32,
+        /// Of what.
+        destination: Destination,
     },
     /// Encrypts with another secret.
     Rotate {
@@ -124,6 +131,7 @@ impl Request {
             Self::SetNetwork { network } => daemon.set_network(network),
             Self::Peer { vni, peer, remove } => daemon.change_peer(vni, peer, remove),
             Self::SetRoute { route } => daemon.set_route(route),
+            Self::ForgetRoute { vni, destination } => daemon.forget_route(vni, destination),
             Self::Limit { port, ingress, egress } => daemon.limit_port(&port, ingress, egress),
             Self::Rotate { number, secret } => daemon.rotate(number, &secret),
             Self::Reload { config } => daemon.reload(&config),

@@ -18,6 +18,7 @@ mod daemon;
 mod post;
 mod redirect;
 mod reload;
+mod routes;
 mod seals;
 mod status;
 mod tenants;

@@ -1,7 +1,5 @@
 //! Another configuration for a running daemon: what is the same goes on undisturbed.
 
-use weft_vpc::Vni;
-
 use crate::config::{Config, Network, Port, Route};
 use crate::{Daemon, OpenError};
 
@@ -25,7 +23,9 @@ impl Daemon {
         }
         let gone = |network: &&Network| config.networks.iter().all(|kept| kept.vni != network.vni);
         for network in self.config.networks.clone().iter().filter(gone) {
-            self.set_network(Network { peers: Default::default(), ..network.clone() })?;
+            let without =
+                Network { peers: Default::default(), gateways: vec![], ..network.clone() };
+            self.set_network(without)?;
             self.config.networks.retain(|known| known.vni != network.vni);
         }
         self.reload_routes(&config.routes)?;
@@ -33,13 +33,13 @@ impl Daemon {
     }
 
     fn reload_routes(&mut self, routes: &[Route]) -> Result<(), OpenError> {
-        let gone: Vec<Route> =
-            self.config.routes.iter().filter(|known| !routes.contains(known)).copied().collect();
-        for route in gone {
-            let vni = Vni::new(route.vni).expect("checked when it was set");
-            self.forget_route(vni, route)?;
+        for known in self.config.routes.clone() {
+            if routes.iter().all(|kept| !kept.is_about(known.vni, known.destination())) {
+                self.forget_route(known.vni, known.destination())?;
+            }
         }
-        routes.iter().try_for_each(|&route| self.set_route(route))
+        let new = routes.iter().filter(|route| !self.config.routes.contains(route));
+        new.cloned().collect::<Vec<_>>().into_iter().try_for_each(|route| self.set_route(route))
     }
 
     fn reload_ports(&mut self, ports: &[Port]) -> Result<(), OpenError> {

@@ -9,7 +9,7 @@ use weft_transport::Stats;
 use weft_vpc::{DropCause, PairView, Place, PortId, SwitchCounters, Vni};
 use weft_wire::MacAddr;
 
-use crate::config::{Mac, Network};
+use crate::config::{Mac, Network, Route};
 use crate::worker::Worker;
 use crate::{Daemon, OpenError};
 
@@ -22,6 +22,9 @@ pub struct Status {
     pub tenant_mtu: u16,
     /// Tenants' networks.
     pub networks: Vec<NetworkStatus>,
+    /// What it was told of where machines and prefixes are.
+    #[serde(default)]
+    pub routes: Vec<Route>,
     /// Tenants' interfaces.
     pub ports: Vec<PortStatus>,
     /// Pairs of interfaces that speak to each other, the first [`PAIRS_SHOWN`](Self::PAIRS_SHOWN) of each thread.
@@ -228,6 +231,7 @@ impl Daemon {
             address: self.config.host.address,
             tenant_mtu: self.config.host.tenant_mtu(),
             networks: vec![],
+            routes: self.config.routes.clone(),
             ports: vec![],
             pairs: vec![],
             threads: threads.iter().map(|thread| thread.thread).collect(),

@@ -36,7 +36,13 @@ impl TrialConfig {
     pub fn named(name: impl Into<String>) -> Self {
         // Plain frames lose their order where a router counts segments as one.
         let lab = LabSpec { offloads: false, ..LabSpec::named(name) };
-        let network = Network { vni: 0, reliable: true, in_order: true, peers: Default::default() };
+        let network = Network {
+            vni: 0,
+            reliable: true,
+            in_order: true,
+            peers: Default::default(),
+            gateways: vec![],
+        };
         let host = toml::from_str("address = '0.0.0.0'").expect("everything else has a default");
         Self { lab, tenants: vec!["red".into(), "blue".into()], network, host }
     }
@@ -237,7 +243,7 @@ fn config_of(trial: &TrialConfig, lab: &Lab, host: usize) -> Config {
             }),
             vhost_user: None,
         });
-        let route = |other| Route { vni, mac: mac(other), peer: address(other) };
+        let route = |other| Route::to_machine(vni, mac(other), address(other));
         config.routes.extend(others().map(route));
     }
     config

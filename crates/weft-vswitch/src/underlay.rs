@@ -8,6 +8,7 @@ use crate::seals::{SealCounts, Seals};
 use weft_agent::udp::Outbox;
 use weft_transport::Arrival;
 use weft_units::Instant;
+use weft_vpc::gateway::pass_on;
 use weft_vpc::offload::Segments;
 use weft_vpc::{Frame, Leaving, Offload, Plain, Reading, Seal, Switch, Tenants, Vni};
 use weft_wire::{Packet, U24, VirtioNetHeader, VxlanHeader, VxlanNext};
@@ -148,6 +149,11 @@ impl PlainSender {
         self.frame.resize(plain.len as usize, 0);
         tenants.read(plain.port, plain.token, 0, &mut self.frame, Reading::First);
         tenants.release(plain.port, plain.token);
+        if let (Some(next), Some(ethernet)) =
+            (plain.next, self.frame.get_mut(VirtioNetHeader::LEN..))
+        {
+            pass_on(ethernet, next);
+        }
         if self.lay_out(plain, link).is_none() {
             counters.unsendable += 1;
         }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use weft_lab::{Direction, Impairment, LabSpec};
 use weft_vpc::{AclConfig, Action};
 use weft_vswitch::Status;
-use weft_vswitch::config::{Config, SealOptions};
+use weft_vswitch::config::{Config, Mac, Route, Row, SealOptions};
 use weft_vswitch::control::{Answer, Request, ask};
 use weft_vswitch::trial::{Trial, TrialConfig};
 
@@ -37,6 +37,7 @@ with_one_thread_and_with_two! {
     pings_cross_both_ways
     what_is_encrypted_crosses_through_loss_and_a_rotation
     a_configuration_is_reloaded_under_traffic
+    tenants_of_two_subnets_reach_each_other_through_the_gateway
 }
 
 /// A trial, or why there is none. Of two tenants each has a thread of its own where there are two.
@@ -67,7 +68,12 @@ fn status(trial: &Trial, host: usize) -> Status {
 
 /// Sends `bytes` by TCP from a tenant on host 0 to itself on host 1 and back.
 fn echo(trial: &Trial, tenant: &str, port: u16, bytes: usize) -> Vec<u8> {
-    let to = SocketAddr::from((Trial::address(1), port));
+    echo_to(trial, tenant, SocketAddr::from((Trial::address(1), port)), bytes)
+}
+
+/// The same to an address of its own there.
+fn echo_to(trial: &Trial, tenant: &str, to: SocketAddr, bytes: usize) -> Vec<u8> {
+    let port = to.port();
     let listener = weft_lab::enter(&trial.namespace(tenant, 1), || {
         TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap()
     });
@@ -372,6 +378,48 @@ fn a_configuration_is_reloaded_under_traffic(threads: u8) {
         let answer = ask(&trial.control(1), &reload).unwrap();
         assert!(matches!(&answer, Answer::Refused(why) if why.contains("restart")), "{answer:?}");
     }
+}
+
+fn tenants_of_two_subnets_reach_each_other_through_the_gateway(threads: u8) {
+    let gateways = vec!["192.168.7.254/24".to_owned(), "192.168.8.254/24".to_owned()];
+    let Some(mut trial) =
+        trial("hop", threads, |config| config.network.gateways = gateways.clone())
+    else {
+        return;
+    };
+    (0..4).for_each(|spine| lose(&mut trial, &format!("l1-s{spine}"), "1%"));
+    let ip = |trial: &Trial, host: usize, words: &str| {
+        let mut command = trial.command("red", host, "ip");
+        assert!(command.args(words.split_whitespace()).status().unwrap().success(), "ip {words}");
+    };
+    // Red moves to another subnet on host 1, and has one behind it.
+    ip(&trial, 1, "addr del 192.168.7.2/24 dev eth0");
+    ip(&trial, 1, "addr add 192.168.8.2/24 dev eth0");
+    ip(&trial, 1, "addr add 10.9.0.1/32 dev lo");
+    ip(&trial, 0, "route add default via 192.168.7.254");
+    ip(&trial, 1, "route add default via 192.168.8.254");
+    for host in 0..2 {
+        let mac = |host: usize| format!("02:00:00:00:07:0{}", host + 1).parse::<Mac>().unwrap();
+        let own = ["192.168.7.1", "192.168.8.2"][1 - host].parse().unwrap();
+        let peer = trial.config(1 - host).host.address;
+        let row = Row::Machine { mac: mac(1 - host), peer, addresses: [own].into() };
+        order(&trial, host, &Request::SetRoute { route: Route { vni: 100, row } });
+    }
+    let row =
+        Row::Prefix { to: "10.9.0.0/16".parse().unwrap(), via: "192.168.8.2".parse().unwrap() };
+    order(&trial, 0, &Request::SetRoute { route: Route { vni: 100, row } });
+    for (from, to) in [(0, "192.168.8.2"), (1, "192.168.7.1"), (0, "10.9.0.1")] {
+        let mut ping = trial.command("red", from, "ping");
+        let output = ping.args(["-c", "20", "-i", "0.01", "-W", "2", to]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && text.contains("ttl=63"), "{text}");
+    }
+    // Super-frames are cut on the way, and add up.
+    let to = SocketAddr::from(([10, 9, 0, 1], 5001));
+    assert!(echo_to(&trial, "red", to, 2_000_000) == pattern(2_000_000));
+    let red = status(&trial, 0).ports.into_iter().find(|port| port.name == "red").unwrap();
+    assert!(red.carried.0 > 30, "{red:?}");
+    assert_eq!(red.dropped.keys().filter(|cause| *cause != "no_route").count(), 0, "{red:?}");
 }
 
 /// A TCP connection of red's from host 0 to host 1.

@@ -9,13 +9,14 @@ use clap::Subcommand;
 use serde_json::json;
 use weft_vpc::{AclConfig, Action, Limit, PortPolicies};
 use weft_vswitch::Status;
-use weft_vswitch::config::{CONTROL, Config, Mac, Port, Route, Tap, VhostUser};
+use weft_vswitch::config::{CONTROL, Config, Mac, Port, Tap, VhostUser};
 use weft_vswitch::control::{Answer, Request, ask};
 
 use crate::output::Output;
 
 mod capture;
 mod metrics;
+mod route;
 mod serve;
 mod show;
 mod try_out;
@@ -31,6 +32,7 @@ Examples:
   weft vpc status                                ports, pairs, paths and their health
   weft vpc port add web --vni 100 --mac 02:00:00:00:07:01 --tap eth0 --namespace web --address 192.168.7.1/24
   weft vpc peer add 100 10.0.2.2                 another host has ports of network 100
+  weft vpc route add 100 10.9.0.0/16 192.168.7.9  the gateway sends packets for 10.9.0.0/16 to the machine 192.168.7.9
   weft vpc limit web --ingress 1Gbps
   weft vpc acl web 'deny ingress tcp to any port 22'
 
@@ -61,18 +63,9 @@ Examples:
     /// Say which hosts have ports of a network
     #[command(subcommand)]
     Peer(PeerVerb),
-    /// Say where an address is that need not be learned
-    #[command(after_help = "\
-Example:
-  weft vpc route 100 02:00:00:00:07:02 10.0.2.2")]
-    Route {
-        /// The network
-        vni: u32,
-        /// The address
-        mac: Mac,
-        /// The host that has it
-        peer: IpAddr,
-    },
+    /// Say where machines and prefixes are that need not be learned
+    #[command(subcommand)]
+    Route(route::Route),
     /// Hold a port's packets against an access list; without rules, against none
     #[command(after_help = "\
 Examples:
@@ -273,9 +266,12 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
         Verb::Peer(PeerVerb::Del { vni, peer }) => {
             (Request::Peer { vni, peer, remove: true }, format!("network {vni} left {peer}"))
         }
-        Verb::Route { vni, mac, peer } => {
-            (Request::SetRoute { route: Route { vni, mac, peer } }, format!("{mac} is at {peer}"))
+        Verb::Route(route::Route::List) => {
+            route::list(&status(&control)?, output)?;
+            return Ok(ExitCode::SUCCESS);
         }
+        Verb::Route(route::Route::Add(add)) => add.request()?,
+        Verb::Route(route::Route::Del(del)) => del.request(),
         Verb::Rotate { number, secret } => {
             let secret = std::path::absolute(&secret).context("cannot name the file")?;
             (Request::Rotate { number, secret }, format!("sending with secret {number} soon"))

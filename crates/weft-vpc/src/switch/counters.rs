@@ -28,6 +28,8 @@ drop_causes! {
     NoFirstPart => "no_first_part";
     /// Faster than the port may send or receive.
     RateLimited => "rate_limited";
+    /// A packet for the gateway that may pass no more routers.
+    HopLimit => "hop_limit";
     /// Nobody has its address.
     NoRoute => "no_route";
     /// More frames wait for a connection than may.

@@ -142,6 +142,8 @@ pub struct Plain {
     pub token: Token,
     /// Its length with its virtio-net header, bytes.
     pub len: u32,
+    /// The machine that it is for, where the gateway sends it on ([`gateway::pass_on`](crate::gateway::pass_on)).
+    pub next: Option<MacAddr>,
     /// Who gets it.
     pub to: Vec<SocketAddr>,
 }

@@ -10,7 +10,8 @@ use weft_wire::{MacAddr, Packet, VirtioNetHeader};
 use super::hello::{Hello, opcode, service_of};
 use super::pair::{Outgoing, Pair, State};
 use super::{DropCause, Handover, Place, Plain, PortId, Reading, Switch, Tenants, Token, Vni};
-use crate::{Direction, Frame, Offload};
+use crate::gateway::pass_on;
+use crate::{Direction, Frame, GATEWAY, Offload};
 
 /// The token of a hello, which is no frame of a tenant.
 const HELLO_TOKEN: u64 = u64::MAX;
@@ -55,6 +56,11 @@ impl Leaving<'_> {
             let again = matches!(self.packet, Packet::Data(header, _) if header.retransmitted);
             let reading = if again { Reading::Again } else { Reading::First };
             tenants.read(port, token, payload.offset, out, reading);
+            if let (0, Some(pair), Some(ethernet)) =
+                (payload.offset, self.pair, out.get_mut(VirtioNetHeader::LEN..))
+            {
+                pass_on(ethernet, pair.remote);
+            }
         } else if let Some(pair) = self.pair {
             let hello = Hello { vni: pair.vni, source: pair.local, destination: pair.remote };
             out.copy_from_slice(&hello.emit()[payload.offset as usize..][..out.len()]);
@@ -115,24 +121,48 @@ impl Switch {
             tenants.release(port, token);
             return self.give(now, port, &[0; VirtioNetHeader::LEN], &answer, tenants);
         }
-        match table.find(&frame, now) {
+        let (next, place) = match self.next(vni, &frame, now) {
+            Ok(found) => found,
+            Err(cause) => return self.drop_frame(port, token, cause, tenants),
+        };
+        match place {
             Some(Place::Port(to)) if to == port => {
                 self.drop_frame(port, token, DropCause::NoRoute, tenants);
             }
             Some(Place::Port(to)) => {
-                match self.carry_locally(now, (port, token, len), vni, Some(to), tenants) {
+                match self.carry_locally(now, (port, token, len), vni, Some((to, next)), tenants) {
                     true => tenants.release(port, token),
                     false => self.drop_frame(port, token, DropCause::NoRoute, tenants),
                 }
             }
             Some(Place::Peer(peer)) => {
-                let pair = (frame.source, frame.destination);
+                let pair = (frame.source, next);
                 let flow = (frame.flow_hash() & 0xffff) as u16;
                 let frame = Outgoing { token, len, flow };
                 self.carry_to_peer(now, (port, frame), vni, pair, peer, tenants);
             }
             None => self.flood(now, port, token, len, vni, tenants),
         }
+    }
+
+    /// The machine that a frame is for, and where that is: its destination, or where the gateway sends it.
+    fn next(
+        &mut self,
+        vni: Vni,
+        frame: &Frame,
+        now: Instant,
+    ) -> Result<(MacAddr, Option<Place>), DropCause> {
+        let table = self.table(vni);
+        if frame.destination != GATEWAY {
+            return Ok((frame.destination, table.find(frame, now)));
+        }
+        let ip = frame.ip().filter(|_| frame.vlan.is_none()).ok_or(DropCause::NoRoute)?;
+        if ip.hop_limit <= 1 {
+            return Err(DropCause::HopLimit);
+        }
+        let next = table.next_machine(ip.destination, now).ok_or(DropCause::NoRoute)?;
+        let place = table.place(next, now).ok_or(DropCause::NoRoute)?;
+        Ok((next, Some(place)))
     }
 
     /// Gives a frame to everybody else in its network.
@@ -148,7 +178,7 @@ impl Switch {
         let heard = self.carry_locally(now, (port, token, len), vni, None, tenants);
         let to = self.network(vni).peers.clone();
         if !to.is_empty() {
-            return self.carry_plain(Plain { vni, port, token, len, to });
+            return self.carry_plain(Plain { vni, port, token, len, next: None, to });
         }
         match heard {
             true => tenants.release(port, token),
@@ -168,17 +198,18 @@ impl Switch {
         self.ports.iter().filter_map(wanted)
     }
 
-    /// Copies a frame to another port of this host, or to all others of its network; whether there is any.
+    /// Copies a frame to another port of this host, for this machine, or to all others of its network; whether there
+    /// is any.
     fn carry_locally(
         &mut self,
         now: Instant,
         (port, token, len): (PortId, Token, u32),
         vni: Vni,
-        to: Option<PortId>,
+        to: Option<(PortId, MacAddr)>,
         tenants: &mut impl Tenants,
     ) -> bool {
         let (own, threads) = match to {
-            Some(to) => {
+            Some((to, _)) => {
                 let own = self.ports.contains_key(&to).then_some(to);
                 (Vec::from_iter(own), Vec::from_iter(self.others.thread_of(to)))
             }
@@ -190,6 +221,10 @@ impl Switch {
         let mut frame = core::mem::take(&mut self.scratch);
         frame.resize(len as usize, 0);
         tenants.read(port, token, 0, &mut frame, Reading::First);
+        if let Some((_, next)) = to {
+            pass_on(&mut frame[VirtioNetHeader::LEN..], next);
+        }
+        let to = to.map(|(port, _)| port);
         self.count(port).local_sent += 1;
         for to in own {
             let (header, ethernet) = frame.split_at(VirtioNetHeader::LEN);
@@ -218,6 +253,7 @@ impl Switch {
         tenants: &mut impl Tenants,
     ) {
         let Outgoing { token, len, .. } = frame;
+        let plain = || Plain { vni, port, token, len, next: Some(remote), to: [peer].to_vec() };
         let reliable = self.network(vni).config.reliable;
         let connection = match self.pairs.sending((port, remote)) {
             _ if !reliable || self.is_plain(now, peer) => None,
@@ -225,13 +261,12 @@ impl Switch {
             None => self.connect(now, vni, port, (local, remote), peer),
         };
         let Some(connection) = connection else {
-            return self.carry_plain(Plain { vni, port, token, len, to: [peer].to_vec() });
+            return self.carry_plain(plain());
         };
         // A connection that rests has forgotten its paths, and what became of them.
         let paths = self.endpoint.flow(connection).and_then(|flow| flow.paths);
         if paths.is_some_and(|paths| paths.up_count() == 0) {
-            let plain = Plain { vni, port, token, len, to: [peer].to_vec() };
-            return self.carry_plain(plain);
+            return self.carry_plain(plain());
         }
         let limit = self.config.waiting_frames;
         let pair = self.pairs.get_mut(connection).expect("looked up just now");

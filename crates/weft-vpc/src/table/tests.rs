@@ -98,27 +98,41 @@ fn what_was_set_is_believed_whatever_is_heard() {
 }
 
 #[test]
-fn a_route_comes_before_what_was_heard_and_the_default_after() {
+fn the_longest_route_says_whose_machine_the_gateway_sends_to() {
     let mut table = table();
-    let [v4, v6] = syn();
-    let frames = [parsed(&v4), parsed(&v6)];
-    let find = |table: &Table<u8>| frames.map(|frame| table.find(&frame, at(0)));
-    table.set_route("0.0.0.0/0".parse().unwrap(), Some(7));
-    assert_eq!(find(&table), [Some(7), None]);
-    // Bob, for whom both are, was heard.
-    learn(&mut table, &between(BOB, ALICE, EtherType(0x88b5), &[]), 8, at(0));
-    assert_eq!(find(&table), [Some(8), Some(8)]);
-    table.set_route("10.0.0.0/8".parse().unwrap(), Some(9));
-    table.set_route("10.0.0.2/32".parse().unwrap(), Some(10));
-    table.set_route("2001:db8::/32".parse().unwrap(), Some(11));
-    assert_eq!(find(&table), [Some(10), Some(11)]);
-    table.set_mac(BOB, Some(12));
-    assert_eq!(find(&table), [Some(12), Some(12)]);
-    table.forget(12);
-    table.forget(10);
-    assert_eq!(find(&table), [Some(9), Some(11)]);
-    let group = parsed(&between(ALICE, MacAddr::BROADCAST, EtherType::IPV4, &v4[14..]));
-    assert_eq!(table.find(&group, at(0)), None);
+    let next = |table: &Table<u8>, address: &str| table.next_machine(ip(address), at(0));
+    table.set_neighbour(ip("10.0.0.2"), Some(ALICE));
+    table.set_neighbour(ip("2001:db8::2"), Some(ALICE));
+    assert_eq!(next(&table, "10.0.0.2"), None, "no route leads there");
+    table.set_route("10.0.0.0/24".parse().unwrap(), Some(Hop::Direct));
+    table.set_route("0.0.0.0/0".parse().unwrap(), Some(Hop::Via(ip("10.0.0.9"))));
+    table.set_route("2001:db8::/64".parse().unwrap(), Some(Hop::Direct));
+    assert_eq!(next(&table, "10.0.0.2"), Some(ALICE));
+    assert_eq!(next(&table, "2001:db8::2"), Some(ALICE));
+    // Nobody has the address, or the next hop's.
+    assert_eq!((next(&table, "10.0.0.3"), next(&table, "192.0.2.1")), (None, None));
+    // It is heard, and that is believed for a while.
+    learn(&mut table, &arp(1, BOB, [10, 0, 0, 9], [10, 0, 0, 8]), THERE, at(0));
+    assert_eq!(next(&table, "192.0.2.1"), Some(BOB));
+    assert_eq!(table.next_machine(ip("192.0.2.1"), at(300)), None);
+    table.set_route("192.0.2.0/24".parse().unwrap(), Some(Hop::Via(ip("10.0.0.2"))));
+    assert_eq!(next(&table, "192.0.2.1"), Some(ALICE));
+    table.set_route("192.0.2.0/24".parse().unwrap(), None);
+    assert_eq!(next(&table, "192.0.2.1"), Some(BOB));
+}
+
+#[test]
+fn the_gateway_answers_for_itself_and_is_nowhere_in_particular() {
+    let mut table = table();
+    table.set_neighbour(ip("10.0.0.254"), Some(GATEWAY));
+    let mut question = arp(1, ALICE, [10, 0, 0, 1], [10, 0, 0, 254]);
+    for to in [MacAddr::BROADCAST, GATEWAY] {
+        question[..6].copy_from_slice(&to.0);
+        let answer = table.answer(&parsed(&question), &question, at(0)).unwrap();
+        assert_eq!(parsed(&answer).source, GATEWAY);
+    }
+    learn(&mut table, &between(GATEWAY, BOB, EtherType::IPV4, &syn()[0][14..]), THERE, at(0));
+    assert_eq!(table.iter().count(), 0);
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub(crate) fn trial(name: &str, ports: usize, threads: u8) -> Trial {
         let (own, peer) = (namespace(&trial, host), address(&mut trial, 1 - host));
         let config = trial.config(host);
         config.ports = (0..ports).map(|port| tap(&own, host, port)).collect();
-        let route = |port| Route { vni: VNI, mac: Mac(mac(1 - host, port)), peer };
+        let route = |port| Route::to_machine(VNI, Mac(mac(1 - host, port)), peer);
         config.routes = (0..ports).map(route).collect();
         trial.start(host).unwrap_or_else(|error| panic!("{error}"));
     }

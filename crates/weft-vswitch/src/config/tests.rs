@@ -8,6 +8,7 @@ mtu = 1500
 [[network]]
 vni = 100
 peers = ["10.2.0.2"]
+gateways = ["192.168.7.254/24", "2001:db8::fe/64"]
 
 [[port]]
 name = "web"
@@ -31,6 +32,12 @@ vhost-user = { socket = "/run/weft/guest.sock" }
 vni = 100
 mac = "02:00:00:00:07:02"
 peer = "10.2.0.2"
+addresses = ["192.168.8.2"]
+
+[[route]]
+vni = 100
+to = "10.9.0.0/16"
+via = "192.168.8.2"
 
 [[acl]]
 name = "edge"
@@ -90,6 +97,16 @@ fn what_is_wrong_is_named() {
         ),
         ("deny ingress tcp", "deny ingres tcp", &["ingres", "ingress"]),
         ("[[route]]", "[[rout]]", &["rout"]),
+        ("192.168.7.254/24", "192.168.7.254", &["network.gateways", "192.168.7.254"]),
+        ("02:00:00:00:07:03", "02:77:65:66:74:01", &["port.mac", "gateway"]),
+        ("to = \"10.9.0.0/16\"\n", "", &["mac", "peer", "to", "via"]),
+        ("to = \"10.9.0.0/16\"", "to = \"10.9.0.1/16\"", &["10.9.0.1/16", "10.9.0.0/16"]),
+        ("to = \"10.9.0.0/16\"", "to = \"10.9.0.0/16\"\nmetric = 1", &["metric"]),
+        (
+            "[[acl]]",
+            "[[route]]\nvni = 100\nto = \"10.9.0.0/16\"\nvia = \"192.168.8.3\"\n\n[[acl]]",
+            &["route", "10.9.0.0/16", "one"],
+        ),
     ] {
         assert!(WHOLE.contains(old), "{old}");
         let error = parse(&WHOLE.replacen(old, new, 1)).unwrap_err();

@@ -68,12 +68,12 @@ fn causes(dropped: &BTreeMap<String, u64>) -> String {
     parts.join(", ")
 }
 
-fn text(text: impl Into<String>) -> Cell {
+pub(super) fn text(text: impl Into<String>) -> Cell {
     let text = text.into();
     Cell::new(text.clone(), text)
 }
 
-fn count(count: u64) -> Cell {
+pub(super) fn count(count: u64) -> Cell {
     Cell::new(count.to_string(), count)
 }
 

@@ -8,6 +8,7 @@ use weft_transport::{Arrival, Secret, TransportConfig};
 use weft_units::{Duration, Instant, Rng, Seed};
 use weft_wire::{MacAddr, Packet, VirtioNetHeader};
 
+use crate::gateway::pass_on;
 use crate::{
     Place, PortConfig, PortId, Reading, Slot, Switch, SwitchConfig, Tenants, Token, Turn, Vni,
 };
@@ -224,7 +225,10 @@ impl Hosts {
                 let mut frame = vec![0; plain.len as usize];
                 tenants.read(plain.port, plain.token, 0, &mut frame, Reading::First);
                 tenants.release(plain.port, plain.token);
-                let ethernet = frame.split_off(VirtioNetHeader::LEN);
+                let mut ethernet = frame.split_off(VirtioNetHeader::LEN);
+                if let Some(next) = plain.next {
+                    pass_on(&mut ethernet, next);
+                }
                 self.plain_frames += 1;
                 for to in plain.to {
                     leaving.push_back((to, 0, OnWire::Plain(plain.vni, ethernet.clone())));

@@ -2,6 +2,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "numbers of hosts and frames are small")]
 
 mod faults;
+mod gateway;
 mod hosts;
 mod isolation;
 mod policy;

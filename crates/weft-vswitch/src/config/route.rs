@@ -1,0 +1,155 @@
+//! What a host is told of its networks and need not hear: which host a machine is on, and which machine packets of
+//! a prefix go to.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use weft_vpc::Prefix;
+
+use super::Mac;
+
+/// A row of a network's table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Fields", into = "Fields")]
+pub struct Route {
+    /// In which network.
+    pub vni: u32,
+    /// What it says.
+    pub row: Row,
+}
+
+/// What a row says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Row {
+    /// Where a machine is.
+    Machine {
+        /// Which.
+        mac: Mac,
+        /// The host that has it.
+        peer: IpAddr,
+        /// Its own addresses: questions for them are answered here, and the gateway finds it by them.
+        addresses: BTreeSet<IpAddr>,
+    },
+    /// Where the gateway sends packets of a prefix.
+    Prefix {
+        /// Which packets.
+        to: Prefix,
+        /// The address of a machine in this network.
+        via: IpAddr,
+    },
+}
+
+/// What a row is about; a network has one row at most for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Destination {
+    /// A machine.
+    Machine(Mac),
+    /// A prefix.
+    Prefix(Prefix),
+}
+
+impl Route {
+    /// A machine of which only the Ethernet address is known.
+    pub fn to_machine(vni: u32, mac: Mac, peer: IpAddr) -> Self {
+        Self { vni, row: Row::Machine { mac, peer, addresses: BTreeSet::new() } }
+    }
+
+    /// What it is about.
+    pub fn destination(&self) -> Destination {
+        match self.row {
+            Row::Machine { mac, .. } => Destination::Machine(mac),
+            Row::Prefix { to, .. } => Destination::Prefix(to),
+        }
+    }
+
+    pub(crate) fn is_about(&self, vni: u32, destination: Destination) -> bool {
+        (self.vni, self.destination()) == (vni, destination)
+    }
+}
+
+impl FromStr for Destination {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.split([':', '-']).count() == 6 && !text.contains('/') {
+            return text.parse().map(Self::Machine);
+        }
+        let prefix = text.parse().map(Self::Prefix);
+        prefix
+            .map_err(|error| format!("{error}, and no Ethernet address such as 02:00:00:00:00:01"))
+    }
+}
+
+impl TryFrom<String> for Destination {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Destination> for String {
+    fn from(destination: Destination) -> Self {
+        destination.to_string()
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Machine(mac) => mac.fmt(out),
+            Self::Prefix(prefix) => prefix.fmt(out),
+        }
+    }
+}
+
+/// A row as it is written.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Fields {
+    vni: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mac: Option<Mac>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    peer: Option<IpAddr>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    addresses: BTreeSet<IpAddr>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    to: Option<Prefix>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    via: Option<IpAddr>,
+}
+
+impl TryFrom<Fields> for Route {
+    type Error = String;
+
+    fn try_from(fields: Fields) -> Result<Self, String> {
+        let Fields { vni, mac, peer, addresses, to, via } = fields;
+        let row = match (mac, peer, to, via) {
+            (Some(mac), Some(peer), None, None) => Row::Machine { mac, peer, addresses },
+            (None, None, Some(to), Some(via)) if addresses.is_empty() => Row::Prefix { to, via },
+            _ => {
+                let expected =
+                    "either `mac` and `peer`, perhaps with `addresses`, or `to` and `via`";
+                return Err(format!("a route of network {vni}: expected {expected}"));
+            }
+        };
+        Ok(Self { vni, row })
+    }
+}
+
+impl From<Route> for Fields {
+    fn from(Route { vni, row }: Route) -> Self {
+        let fields = Self { vni, ..Self::default() };
+        match row {
+            Row::Machine { mac, peer, addresses } => {
+                Self { mac: Some(mac), peer: Some(peer), addresses, ..fields }
+            }
+            Row::Prefix { to, via } => Self { to: Some(to), via: Some(via), ..fields },
+        }
+    }
+}
