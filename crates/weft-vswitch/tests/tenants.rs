@@ -3,10 +3,11 @@
 #![allow(clippy::disallowed_methods, reason = "tests of real programs give up after a real while")]
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,7 @@ with_one_thread_and_with_two! {
     what_is_encrypted_crosses_through_loss_and_a_rotation
     a_configuration_is_reloaded_under_traffic
     tenants_of_two_subnets_reach_each_other_through_the_gateway
+    a_tenant_that_floods_leaves_the_others_their_turn
 }
 
 /// A trial, or why there is none. Of two tenants each has a thread of its own where there are two.
@@ -420,6 +422,38 @@ fn tenants_of_two_subnets_reach_each_other_through_the_gateway(threads: u8) {
     let red = status(&trial, 0).ports.into_iter().find(|port| port.name == "red").unwrap();
     assert!(red.carried.0 > 30, "{red:?}");
     assert_eq!(red.dropped.keys().filter(|cause| *cause != "no_route").count(), 0, "{red:?}");
+}
+
+/// Blue sends as fast as it can, to its other half and to addresses that nobody has; red loses nothing.
+fn a_tenant_that_floods_leaves_the_others_their_turn(threads: u8) {
+    let Some(trial) = trial("flood", threads, |_| ()) else { return };
+    let stop = AtomicBool::new(false);
+    let flood = |to: SocketAddr| {
+        let bind = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let socket = weft_lab::enter(&trial.namespace("blue", 0), bind).unwrap();
+        let mut sent = 0_u64;
+        while !stop.load(Ordering::Relaxed) {
+            // Of a full queue the sender hears, as of a port that is closed.
+            sent += u64::from(socket.send_to(&[7; 64], to).is_ok());
+        }
+        sent
+    };
+    thread::scope(|scope| {
+        let nobody = (Ipv4Addr::new(192, 168, 7, 200), 9).into();
+        let floods =
+            [(Trial::address(1), 9).into(), nobody].map(|to| scope.spawn(move || flood(to)));
+        let mut ping = trial.command("red", 0, "ping");
+        let output = ping
+            .args(["-c", "100", "-i", "0.01", "-W", "5", "-q", "192.168.7.2"])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && text.contains(" 0% packet loss"), "{text}");
+        assert!(echo(&trial, "red", 5001, 300_000) == pattern(300_000));
+        stop.store(true, Ordering::Relaxed);
+        let sent = floods.map(|flood| flood.join().unwrap());
+        assert!(sent[0] > 10_000, "{sent:?} datagrams are no flood");
+    });
 }
 
 /// A TCP connection of red's from host 0 to host 1.
