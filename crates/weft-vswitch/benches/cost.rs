@@ -2,7 +2,9 @@
 //! VXLAN and the same daemon as a plain forwarder. What small packets cost, the rows of `redis` without loss
 //! show. Needs root and ethtool.
 //!
-//! `cargo bench -p weft-vswitch --bench cost -- [seconds] [way ...]`
+//! `cargo bench -p weft-vswitch --bench cost -- [seconds] [loss, as 1%] [way ...]`
+//!
+//! With a loss, single packets are lost on all paths both ways, so links carry them one by one.
 #![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
 
 mod common;
@@ -35,19 +37,25 @@ const CASES: [Case; 8] = [
     Case { name: "Weft, no TSO", way: Way::Weft, segments: false, sealed: false },
 ];
 
+/// No packet is lost on purpose.
+const NONE: &str = "0%";
+
 /// A fabric for a case; daemons read the secret as they start.
-fn site(case: &Case) -> Site {
+fn site(case: &Case, loss: &str) -> Site {
     let file = std::env::temp_dir().join(common::name::own());
     fs::write(&file, "5a".repeat(32)).expect("room for a secret");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("an own file");
-    let site = Site::changed(case.way, 4, |config| {
-        config.lab.offloads = true;
+    let mut site = Site::changed(case.way, 4, |config| {
+        config.lab.offloads = loss == NONE;
         if case.sealed {
             let cipher = "aes-128-gcm".into();
             config.host.seal = Some(SealOptions { secret: file.clone(), number: 0, cipher });
         }
     });
     fs::remove_file(&file).expect("written just now");
+    if loss != NONE {
+        site.lose(loss);
+    }
     if !case.segments {
         let off = ["-K", "eth0", "tso", "off", "gso", "off"];
         (0..2).for_each(|end| drop(site.output(end, "ethtool", &off)));
@@ -70,14 +78,16 @@ fn main() {
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let seconds = arguments.iter().find_map(|word| word.parse().ok()).unwrap_or(5);
-    let wanted: Vec<_> = arguments.iter().filter(|word| word.parse::<u64>().is_err()).collect();
-    println!("one TCP stream, {seconds} s each");
+    let loss = arguments.iter().find(|word| word.ends_with('%')).map_or(NONE, String::as_str);
+    let is_name = |word: &&String| word.parse::<u64>().is_err() && !word.ends_with('%');
+    let wanted: Vec<_> = arguments.iter().filter(is_name).collect();
+    println!("one TCP stream, {seconds} s each, {loss} lost");
     println!("{:16} {:>8} {:>15}", "way", "Mb/s", "processor s/GB");
     for case in CASES {
         if !wanted.is_empty() && !wanted.iter().any(|part| case.name.contains(part.as_str())) {
             continue;
         }
-        let site = site(&case);
+        let site = site(&case, loss);
         let (rate, per_gigabyte) = bulk(&site, seconds);
         println!("{:16} {rate:8.0} {per_gigabyte:15.2}", case.name);
     }
