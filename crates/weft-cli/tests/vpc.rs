@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,20 @@ fn said(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A daemon on loopback without interfaces, which takes no privileges.
+/// The words of a line of the systemd unit, for this program and another configuration.
+fn unit_line(key: &str, config: &Path) -> Vec<String> {
+    let unit = include_str!("../../../dist/weft-vpc.service");
+    let line = unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    let (program, config) = (assert_cmd::cargo::cargo_bin!("weft"), config.to_str().unwrap());
+    let word = |word: &str| match word {
+        "/usr/local/bin/weft" => program.to_str().unwrap().to_owned(),
+        "/etc/weft/vpc.toml" => config.to_owned(),
+        other => other.to_owned(),
+    };
+    line.unwrap().split_whitespace().map(word).collect()
+}
+
+/// A daemon on loopback without interfaces, which takes no privileges, started as the systemd unit says.
 struct Serving {
     child: Child,
     control: PathBuf,
@@ -41,9 +54,10 @@ impl Serving {
             control.display()
         );
         std::fs::write(&config, text).unwrap();
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("weft"));
-        command.args(["vpc", "serve", "--log-json", "--config"]).arg(&config);
-        command.args(["--metrics", &format!("127.0.0.1:{metrics}")]);
+        let line = unit_line("ExecStart", &config);
+        let mut command = Command::new(&line[0]);
+        let metrics_at = line.iter().position(|word| word == "--metrics").unwrap() + 1;
+        command.args(&line[1..metrics_at]).arg(format!("127.0.0.1:{metrics}")).arg("--log-json");
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let serving = Self { child, control, config, metrics };
         let began = Instant::now();
@@ -104,9 +118,8 @@ fn a_running_daemon_is_asked_and_changed() {
     let text = said(&serving.ask(&["status"]).stdout);
     assert!(text.contains("network 100: reliable, in order, with 127.0.0.3"), "{text}");
     // The file still says what it said.
-    assert!(
-        serving.ask(&["reload", "--config", serving.config.to_str().unwrap()]).status.success()
-    );
+    let reload = unit_line("ExecReload", &serving.config);
+    assert!(Command::new(&reload[0]).args(&reload[1..]).status().unwrap().success());
     assert_eq!(serving.status()["networks"][0]["peers"], serde_json::json!(["127.0.0.2"]));
     assert_eq!(serving.status()["routes"], serde_json::json!([]));
     for (arguments, words) in [
@@ -155,6 +168,22 @@ fn prometheus_reads_its_metrics() {
         name == "weft_vpc_transport_total" && labels["event"] == "data_sent"
     });
     assert_eq!(sent.expect("counted").2, 0.0);
+}
+
+#[test]
+fn systemd_finds_nothing_wrong_with_the_unit() {
+    let unit = include_str!("../../../dist/weft-vpc.service");
+    let program = assert_cmd::cargo::cargo_bin!("weft");
+    let file = std::env::temp_dir().join(format!("weft-vpc-{}.service", std::process::id()));
+    std::fs::write(&file, unit.replace("/usr/local/bin/weft", program.to_str().unwrap())).unwrap();
+    let verified = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&file).output();
+    std::fs::remove_file(&file).unwrap();
+    let Ok(output) = verified else {
+        let line = "SKIPPED the unit of the overlay: no systemd-analyze\n";
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+        return;
+    };
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output.stderr));
 }
 
 #[test]

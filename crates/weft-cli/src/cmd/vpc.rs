@@ -238,7 +238,7 @@ impl Add {
 }
 
 pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
-    let Args { control, verb } = arguments;
+    let Args { mut control, verb } = arguments;
     let (request, done) = match verb {
         Verb::Serve(serve) => return serve::run(serve, output),
         Verb::Capture(options) => return capture::run(&control, &options, output),
@@ -276,9 +276,13 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
             let secret = std::path::absolute(&secret).context("cannot name the file")?;
             (Request::Rotate { number, secret }, format!("sending with secret {number} soon"))
         }
-        Verb::Reload { config } => {
-            let done = format!("as {} says", config.display());
-            (Request::Reload { config: Box::new(Config::read(&config)?) }, done)
+        Verb::Reload { config: file } => {
+            let config = Box::new(Config::read(&file)?);
+            if control == Path::new(CONTROL) {
+                // The file says where its daemon is asked.
+                control.clone_from(&config.host.control);
+            }
+            (Request::Reload { config }, format!("as {} says", file.display()))
         }
         Verb::Acl { port, rules, deny } => {
             let acl = access_list(&port, &rules, deny)?;
