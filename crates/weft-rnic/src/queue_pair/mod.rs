@@ -15,12 +15,14 @@ mod inbox;
 mod send_queue;
 mod state;
 mod token;
+mod wqe;
 
 pub(crate) use inbox::{HeldPart, Inbox, Incoming, Intake, Part, Refusal};
-pub(crate) use send_queue::{ATOMIC, Done, SendQueue, Wqe, after};
+pub(crate) use send_queue::{SendQueue, after};
 pub(crate) use state::transition;
 pub use state::{Attributes, Service, State};
 pub(crate) use token::{ROUNDS, Syndrome, Token, rnr_delay};
+pub(crate) use wqe::{ATOMIC, Done, Wqe};
 
 /// A queue pair's number on its host: 24 bits, never 0 or 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
