@@ -12,7 +12,7 @@
 //! | step | out | in |
 //! | --- | --- | --- |
 //! | work request | `queue_pair/send_queue.rs` | `receive_queue.rs`, `completion.rs` |
-//! | in its turn | `device/requester.rs` | `device/responder.rs`, `queue_pair/inbox.rs` |
+//! | in its turn | `device/begin.rs`, `requester.rs` | `device/responder.rs`, `queue_pair/inbox.rs` |
 //! | key, address → owner, address | `memory/emtt.rs` | `memory/emtt.rs` |
 //! | a guest's memory is pinned | `memory/pvdma.rs`, `memory/guest.rs` | the same |
 //! | message ↔ packets | `device/transport.rs`, then `weft-transport` | the same |

@@ -10,7 +10,8 @@ use weft_units::Instant;
 use weft_wire::{RdmaHeader, RdmaOperation, U24};
 
 use super::Device;
-use super::requester::{check_memory, is_request, scatter, write_parts};
+use super::begin::check_memory;
+use super::requester::{is_request, scatter, write_parts};
 use crate::completion::{Completion, Extra, Source, Status, WorkKind};
 use crate::memory::{Accessor, Held, Memory, Right};
 use crate::queue_pair::{HeldPart, Inbox, Incoming, Intake, Refusal, State, Token, Wqe};

@@ -16,6 +16,7 @@ use crate::table::Table;
 use crate::{Completion, CompletionQueue, Event, Limits, Place, QueuePairNumber};
 
 mod answers;
+mod begin;
 mod carriers;
 mod datagrams;
 mod intake;

@@ -1,4 +1,4 @@
-//! The half of a queue pair that sends requests: begins them in order, hears what became of them,
+//! The half of a queue pair that sends requests: hears what became of those that were begun (`begin.rs`),
 //! completes them in order.
 
 use alloc::vec::Vec;
@@ -8,55 +8,19 @@ use weft_units::{Duration, Instant};
 use weft_wire::RdmaOperation;
 
 use super::Device;
-use super::carriers::Carriers;
 use super::queue_pairs::failed;
 use crate::completion::{Completion, Status};
 use crate::memory::{Accessor, Emtt, Memory, Place, Right};
 use crate::queue_pair::{
     ATOMIC, Done, Flow, Incoming, Intake, LONGEST_PATIENCE, QueuePair, Refusal, Role, Service,
-    State, Syndrome, Token, Wqe, rnr_delay,
+    State, Syndrome, Token, rnr_delay,
 };
 use crate::work::parts;
 use crate::{Event, Operation, QueuePairNumber, Sge};
 
-/// What may be done with the next request.
-enum Next {
-    /// Nothing before something else happens.
-    Wait,
-    /// It was dealt with; look at the next.
-    Go,
-    /// There is no connection to send it over.
-    Connect,
-    /// Nobody is there to be asked.
-    Fail,
-}
-
 impl Device {
-    /// Begins every request that may begin.
-    pub(super) fn pump(&mut self, now: Instant, qp: QueuePairNumber) {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        if pair.request.service == Service::UnreliableDatagram {
-            self.pump_datagrams(now, qp);
-        } else {
-            let most = self.limits.message_bytes;
-            let (emtt, carriers) = (&mut self.emtt, &mut self.carriers);
-            let stopped_by = loop {
-                match begin(now, qp, pair, emtt, carriers, most) {
-                    Next::Go => {}
-                    other => break other,
-                }
-            };
-            match stopped_by {
-                Next::Connect => self.connect(now, qp),
-                Next::Fail => self.fail_orphan(now, qp),
-                Next::Wait | Next::Go => {}
-            }
-        }
-        self.retire(now, qp);
-    }
-
     /// Nobody is there to be asked.
-    fn fail_orphan(&mut self, now: Instant, qp: QueuePairNumber) {
+    pub(super) fn fail_orphan(&mut self, now: Instant, qp: QueuePairNumber) {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         if pair.is_reliable() {
             pair.requester.lost = true;
@@ -69,7 +33,7 @@ impl Device {
     }
 
     /// Asks the peer's host for a connection to the peer.
-    fn connect(&mut self, now: Instant, qp: QueuePairNumber) {
+    pub(super) fn connect(&mut self, now: Instant, qp: QueuePairNumber) {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         let Some(peer) = pair.peer() else { return };
         pair.requester.asks_since.get_or_insert(now);
@@ -283,71 +247,6 @@ impl Device {
     }
 }
 
-/// Begins the next request, if its turn has come.
-#[inline]
-fn begin(
-    now: Instant,
-    qp: QueuePairNumber,
-    pair: &mut QueuePair,
-    emtt: &mut Emtt,
-    carriers: &mut Carriers,
-    most: u32,
-) -> Next {
-    let requester = &mut pair.requester;
-    let idle = pair.state != State::ReadyToSend || requester.broken;
-    if idle || requester.wait_until.is_some() {
-        return Next::Wait;
-    }
-    let who = Accessor { domain: pair.request.domain, qp: qp.0 };
-    let (reads, at_most) = (pair.send.reads, pair.attributes.max_rd_atomic.unwrap_or(0));
-    let Some((number, wqe)) = pair.send.upcoming() else { return Next::Wait };
-    let travels = wqe.operation.travels();
-    if travels && requester.orphaned {
-        return Next::Fail;
-    }
-    if travels && requester.flow.is_none() {
-        return Next::Connect;
-    }
-    if travels && !requester.ready {
-        return Next::Wait;
-    }
-    if let Some(outcome) = wqe.outcome {
-        // Those before it are being sent again.
-        pair.send.advance();
-        requester.broken = outcome != Status::Success;
-        return Next::Go;
-    }
-    if wqe.fence && reads > 0
-        || wqe.operation.is_answered() && reads >= at_most.into() && at_most > 0
-    {
-        return Next::Wait;
-    }
-    let failure = if !travels {
-        let status = carry_out(emtt, who, &wqe.operation);
-        wqe.outcome = Some(status);
-        (status != Status::Success).then_some(status)
-    } else if wqe.operation.is_answered() && at_most == 0 {
-        Some(Status::LocalQpOperation)
-    } else {
-        check_memory(emtt, who, wqe, most)
-    };
-    if let Some(status) = failure {
-        wqe.outcome = Some(status);
-        pair.send.advance();
-        requester.broken = true;
-        return Next::Wait;
-    }
-    if let Some(flow) = requester.flow.as_ref().filter(|_| travels) {
-        let token = Token::Request { qp, round: requester.round, number };
-        let message = wqe.message(token, pair.request.service);
-        if carriers.submit(now, flow.connection, message).is_err() {
-            return Next::Wait;
-        }
-    }
-    pair.send.advance();
-    Next::Go
-}
-
 /// Where a piece of the answer to a READ goes.
 pub(super) fn locate_answer(
     emtt: &Emtt,
@@ -412,32 +311,6 @@ pub(super) fn scatter(
         places.push(emtt.translate(who, part.lkey, part.address, part.length, right)?);
     }
     Ok(())
-}
-
-/// Why a request cannot begin, from its length and its own memory.
-pub(super) fn check_memory(emtt: &Emtt, who: Accessor, wqe: &Wqe, most: u32) -> Option<Status> {
-    let right = if wqe.operation.is_answered() { Right::LocalWrite } else { Right::LocalRead };
-    if wqe.length > most.into() || wqe.operation.is_atomic() && wqe.length != ATOMIC.into() {
-        return Some(Status::LocalLength);
-    }
-    let allowed = wqe
-        .sges
-        .iter()
-        .filter(|sge| sge.length > 0)
-        .all(|sge| emtt.translate(who, sge.lkey, sge.address, sge.length, right).is_ok());
-    (!allowed).then_some(Status::LocalProtection)
-}
-
-/// Carries out what does not travel.
-fn carry_out(emtt: &mut Emtt, who: Accessor, operation: &Operation) -> Status {
-    let done = match operation {
-        Operation::LocalInvalidate(key) => emtt.invalidate(who, *key),
-        Operation::BindWindow { window, key, bind } => {
-            emtt.bind(who, *window, *key, bind).map(|_| ())
-        }
-        _ => unreachable!("it travels"),
-    };
-    if done.is_ok() { Status::Success } else { Status::MwBind }
 }
 
 fn succeeded(qp: QueuePairNumber, done: &Done) -> Completion {
