@@ -7,6 +7,11 @@ use alloc::vec::Vec;
 use super::{Access, Owner, Place};
 use crate::ProtectionDomain;
 
+mod windows;
+
+use windows::Window;
+pub use windows::{Bind, WindowKind};
+
 /// Keys are 24 bits of index and 8 of key (IBTA volume 1, chapter 10).
 const KEY_BITS: u32 = 8;
 
@@ -22,30 +27,6 @@ pub struct RegionRequest {
     /// Where it begins in work requests, usually `address`; not read for zero-based regions.
     pub iova: u64,
     /// What may be done with it.
-    pub access: Access,
-}
-
-/// How a window gets its key and whom it serves (IBTA volume 1, chapter 10).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub enum WindowKind {
-    /// Bound by a command, which draws the key; serves every queue pair of its domain.
-    Type1,
-    /// Bound by a work request, which says the key; serves the queue pair it was bound on.
-    Type2,
-}
-
-/// What a window is to show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Bind {
-    /// The region's key.
-    pub region: u32,
-    /// Where the window begins, as the region counts.
-    pub address: u64,
-    /// How long it is, bytes; zero unbinds a window of type 1.
-    pub length: u64,
-    /// What peers may do through it; zero-based windows count from zero.
     pub access: Access,
 }
 
@@ -120,25 +101,6 @@ struct Region {
     access: Access,
     /// Windows bound to it.
     windows: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Window {
-    domain: ProtectionDomain,
-    kind: WindowKind,
-    bound: Option<Bound>,
-}
-
-/// What a window shows. The region outlives it: it is not deregistered while windows are bound.
-#[derive(Clone, Copy, Debug)]
-struct Bound {
-    region: usize,
-    /// Where it begins, as the region counts.
-    address: u64,
-    length: u64,
-    access: Access,
-    /// For type 2.
-    qp: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -300,101 +262,6 @@ impl Emtt {
         self.remove(key);
     }
 
-    pub(crate) fn allocate_window(
-        &mut self,
-        domain: ProtectionDomain,
-        kind: WindowKind,
-    ) -> Option<u32> {
-        self.insert(Entry::Window(Window { domain, kind, bound: None }))
-    }
-
-    /// Forgets a window, bound or not.
-    pub(crate) fn deallocate_window(&mut self, key: u32) {
-        self.unbind((key >> KEY_BITS) as usize);
-        self.remove(key);
-    }
-
-    fn unbind(&mut self, index: usize) {
-        let Some(bound) = self.window_mut(index).bound.take() else { return };
-        if let Entry::Region(region) = &mut self.entries[bound.region].1 {
-            region.windows -= 1;
-        }
-    }
-
-    /// Binds the window that now has key `window`; it then has the key that is returned. Type 2 says
-    /// which byte that has, type 1 draws the next.
-    pub(crate) fn bind(
-        &mut self,
-        who: Accessor,
-        window: u32,
-        new_key: Option<u32>,
-        bind: &Bind,
-    ) -> Result<u32, AccessError> {
-        let index = (window >> KEY_BITS) as usize;
-        let Window { domain, kind, bound } = *self.window(window).ok_or(AccessError::BadKey)?;
-        if domain != who.domain {
-            return Err(AccessError::WrongDomain);
-        }
-        let byte = match (kind, new_key) {
-            (WindowKind::Type1, None) => self.entries[index].0.wrapping_add(1),
-            (WindowKind::Type2, Some(key))
-                if (key >> KEY_BITS) as usize == index && bound.is_none() =>
-            {
-                key.to_le_bytes()[0]
-            }
-            _ => return Err(AccessError::BadBind),
-        };
-        let unbinds = kind == WindowKind::Type1 && bind.length == 0;
-        let target = if unbinds { None } else { Some(self.bound(who, kind, bind)?) };
-        self.unbind(index);
-        if let Some(Bound { region, .. }) = target
-            && let Entry::Region(region) = &mut self.entries[region].1
-        {
-            region.windows += 1;
-        }
-        self.window_mut(index).bound = target;
-        self.entries[index].0 = byte;
-        Ok(self.key(index))
-    }
-
-    fn bound(&self, who: Accessor, kind: WindowKind, bind: &Bind) -> Result<Bound, AccessError> {
-        let region = self.region(bind.region).ok_or(AccessError::BadKey)?;
-        if region.domain != who.domain {
-            return Err(AccessError::WrongDomain);
-        }
-        offset_within(bind.address, bind.length, region.iova, region.length)
-            .ok_or(AccessError::OutOfBounds)?;
-        let writes = bind.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        let writable = region.access.contains(Access::LOCAL_WRITE);
-        if !region.access.contains(Access::MW_BIND) || writes && !writable {
-            return Err(AccessError::NotAllowed);
-        }
-        Ok(Bound {
-            region: (bind.region >> KEY_BITS) as usize,
-            address: bind.address,
-            length: bind.length,
-            access: bind.access,
-            qp: (kind == WindowKind::Type2).then_some(who.qp),
-        })
-    }
-
-    /// Ends the binding of a window of type 2: its key means nothing until it is bound again.
-    pub(crate) fn invalidate(&mut self, who: Accessor, key: u32) -> Result<(), AccessError> {
-        let window = self.window(key).ok_or(AccessError::BadKey)?;
-        if window.domain != who.domain {
-            return Err(AccessError::WrongDomain);
-        }
-        let bound = window.bound.ok_or(AccessError::BadKey)?;
-        match bound.qp {
-            None => Err(AccessError::NotAllowed),
-            Some(qp) if qp != who.qp => Err(AccessError::WrongQueuePair),
-            Some(_) => {
-                self.unbind((key >> KEY_BITS) as usize);
-                Ok(())
-            }
-        }
-    }
-
     /// Where `len` bytes at `address` are, if `who` may do that to them.
     #[inline]
     pub(crate) fn translate(
@@ -415,28 +282,6 @@ impl Emtt {
             }
             _ => Err(AccessError::BadKey),
         }
-    }
-
-    fn translate_window(
-        &self,
-        window: &Window,
-        who: Accessor,
-        address: u64,
-        len: u32,
-        right: Right,
-    ) -> Result<Place, AccessError> {
-        let bound = window.bound.ok_or(AccessError::BadKey)?;
-        if bound.qp.is_some_and(|qp| qp != who.qp) {
-            return Err(AccessError::WrongQueuePair);
-        }
-        let start = if bound.access.contains(Access::ZERO_BASED) { 0 } else { bound.address };
-        let offset = offset_within(address, len.into(), start, bound.length)
-            .ok_or(AccessError::OutOfBounds)?;
-        let Entry::Region(region) = &self.entries[bound.region].1 else {
-            return Err(AccessError::BadKey);
-        };
-        let allowed = bound.access.contains(right.access());
-        region.translate(who, bound.address + offset, len, allowed)
     }
 
     /// Whether messages through this key may become visible out of order.
