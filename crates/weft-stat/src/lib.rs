@@ -5,7 +5,7 @@
 //! | what | where |
 //! | --- | --- |
 //! | which files there are, and whose are dead | `folder.rs` |
-//! | the words of a file, as `docs/reference/stat.md` has them | `layout.rs`, `records.rs`, `field.rs` |
+//! | the words of a file, as `docs/reference/stat.md` has them | `layout.rs`, `records.rs`, `values.rs`, `field.rs` |
 //! | writing | `board.rs` |
 //! | reading | `snapshot.rs` |
 //! | asking a node to change a parameter | `control.rs` |
@@ -17,6 +17,7 @@ mod folder;
 mod layout;
 mod records;
 mod snapshot;
+mod values;
 
 pub use board::{Board, Draft, Pace};
 pub use control::{Ask, Control, ControlError, Setting, ask};
@@ -24,10 +25,11 @@ pub use field::{Field, FieldRow, LayoutError};
 pub use folder::{Folder, FolderError, Found, OFF, VARIABLE};
 pub use layout::{DIRECTORY, HEADER, HEADER_WORDS, Life, MAGIC, TABLES, TableRow, VERSION};
 pub use records::{
-    Address, Carrier, ChannelRecord, ChannelState, ConnectionRecord, ContextRecord, DeviceRecord,
-    EventKind, EventRecord, Kind, Latencies, PathRecord, ProgramRecord, Record, Text,
+    Carrier, ChannelRecord, ChannelState, ConnectionRecord, ContextRecord, DeviceRecord, EventKind,
+    EventRecord, Kind, PathRecord, ProgramRecord, Record,
 };
 pub use snapshot::Snapshot;
+pub use values::{Address, Latencies, Text};
 
 /// Nanoseconds since the machine's boot: the time of all that is in these files.
 pub fn now() -> weft_units::Instant {
