@@ -7,13 +7,15 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{BorrowedFd, RawFd};
 
 use crate::library::{Verbs, VerbsLibraryError, made};
-use crate::memory::{Mapping, Pages};
+use crate::memory::Pages;
 use weft_verbs_abi::*;
 
 mod open;
+mod regions;
 mod work;
 
 use open::open_device;
+use regions::Regions;
 
 /// Which device, and how it is used.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +50,7 @@ pub struct IbVerbs {
     mtu: u32,
     pages: Pages,
     qps: BTreeMap<u32, *mut ibv_qp>,
-    regions: BTreeMap<u64, (Mapping, *mut ibv_mr)>,
+    regions: Regions,
     below: usize,
     batch: [ibv_wc; BATCH],
     next: usize,
@@ -82,7 +84,7 @@ impl IbVerbs {
             pages: options.pages,
             name: String::new(),
             qps: BTreeMap::new(),
-            regions: BTreeMap::new(),
+            regions: Regions::default(),
             below: 0,
             batch: [ibv_wc::default(); BATCH],
             next: 0,
@@ -169,8 +171,8 @@ impl Drop for IbVerbs {
             for qp in self.qps.values() {
                 (self.verbs.ibv_destroy_qp)(*qp);
             }
-            for (_, mr) in self.regions.values() {
-                (self.verbs.ibv_dereg_mr)(*mr);
+            for region in self.regions.iter() {
+                (self.verbs.ibv_dereg_mr)(region.mr);
             }
             if !self.srq.is_null() {
                 (self.verbs.ibv_destroy_srq)(self.srq);

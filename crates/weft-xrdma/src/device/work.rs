@@ -11,6 +11,7 @@ use weft_rnic::Status;
 use weft_units::Instant;
 use weft_wire::ChannelOffer;
 
+use super::regions::Registered;
 use super::{IbVerbs, PORT};
 use crate::library::made;
 use crate::memory::Mapping;
@@ -82,12 +83,12 @@ impl Registrar for IbVerbs {
         // SAFETY: it was made just now.
         let (lkey, rkey) = unsafe { ((*mr).lkey, (*mr).rkey) };
         let address = start.expose_provenance() as u64;
-        self.regions.insert(address, (mapping, mr));
+        self.regions.insert(Registered { mapping, mr });
         Ok(Region { address, len, lkey, rkey })
     }
 
     fn free(&mut self, region: Region) {
-        if let Some((mapping, mr)) = self.regions.remove(&region.address) {
+        if let Some(Registered { mapping, mr }) = self.regions.remove(region.address) {
             // SAFETY: it is this device's; the mapping goes after it.
             unsafe { (self.verbs.ibv_dereg_mr)(mr) };
             drop(mapping);
@@ -301,15 +302,11 @@ impl Asked for IbVerbs {
     }
 
     fn bytes(&self, slice: Slice) -> &[u8] {
-        let found = self.regions.range(..=slice.address).next_back();
-        let (base, (mapping, _)) = found.expect("registered memory");
-        &mapping.bytes()[within(*base, slice)]
+        self.regions.bytes(slice)
     }
 
     fn bytes_mut(&mut self, slice: Slice) -> &mut [u8] {
-        let found = self.regions.range_mut(..=slice.address).next_back();
-        let (base, (mapping, _)) = found.expect("registered memory");
-        &mut mapping.bytes_mut()[within(*base, slice)]
+        self.regions.bytes_mut(slice)
     }
 }
 
@@ -321,12 +318,6 @@ fn refused(doing: &'static str, result: c_int) -> Refused {
         std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
     };
     Refused { doing, why: "the device refused", code }
-}
-
-/// Where a slice is in the region that begins at `base`.
-fn within(base: u64, slice: Slice) -> core::ops::Range<usize> {
-    let from = usize::try_from(slice.address - base).expect("within a region");
-    from..from + slice.len as usize
 }
 
 const fn sge(slice: &Slice) -> ibv_sge {
