@@ -151,7 +151,7 @@ impl Embedded {
             glance += 1;
             taken = take(&mut host)?;
         }
-        if taken == 0 && !(glances && host.may_go_on()) {
+        if taken == 0 && !(glances && host.may_go_on(now)) {
             host.turn(now);
             host.tell();
             taken = take(&mut host)?;

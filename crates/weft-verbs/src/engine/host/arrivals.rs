@@ -15,7 +15,11 @@ impl Host {
         if tend {
             self.neighbours.tend();
         }
-        self.hear_news() + self.take_packets(now, BUDGET)
+        let heard = self.hear_news();
+        if self.neighbours.have_written() {
+            return heard + self.take_packets(now, BUDGET);
+        }
+        heard
     }
 
     /// Takes in packets of neighbours, `most` of each at most; how many there were.
@@ -35,7 +39,20 @@ impl Host {
         taken
     }
 
-    pub(super) fn take_arrivals(&mut self, index: usize) -> usize {
+    /// Takes in what came to the addresses that are lively, or to all; how many messages that were.
+    pub(super) fn take_from_network(&mut self, quiet_ones: bool) -> usize {
+        let mut received = 0;
+        self.is_quiet = true;
+        for index in 0..self.links.len() {
+            if quiet_ones || self.links.is_lively(index) {
+                received += self.take_arrivals(index);
+            }
+            self.is_quiet &= !self.links.is_lively(index);
+        }
+        received
+    }
+
+    fn take_arrivals(&mut self, index: usize) -> usize {
         let Self { device, links, held, faults, clock, .. } = self;
         let Some(link) = links.get_mut(index) else { return 0 };
         let local = link.ip;

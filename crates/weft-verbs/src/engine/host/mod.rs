@@ -44,9 +44,10 @@ pub(crate) struct Host {
     turns: u32,
     /// The last turn ended with packets left to send.
     unsent: bool,
-    /// No address was lively in the last turn.
+    /// No address is lively: nothing came to one, or left from it, for long.
     is_quiet: bool,
-    glances: u32,
+    /// When the last turn began.
+    turned_at: Instant,
     shown: Option<Shown>,
 }
 
@@ -56,8 +57,9 @@ const QUIET_EVERY: u32 = 64;
 /// Turns between looks at the network while neighbours have something to say in each.
 const NETWORK_EVERY: u32 = 16;
 
-/// Glances at neighbours, between turns, of a program that polls.
-const GLANCES: u32 = 8;
+/// How long glances at neighbours do, between turns, for a program that polls. A turn takes as long as several
+/// glances, in which what a neighbour writes is not seen.
+const GLANCES: Duration = Duration::from_micros(2);
 
 impl Host {
     pub(crate) fn new(
@@ -78,7 +80,7 @@ impl Host {
             turns: 0,
             unsent: false,
             is_quiet: false,
-            glances: 0,
+            turned_at: Instant::EPOCH,
             shown,
         }
     }
@@ -121,14 +123,18 @@ impl Host {
 
     /// Whether a glance was enough: nothing is to be answered, and the turn that sees to time and the network
     /// was not long ago.
-    pub(crate) fn may_go_on(&mut self) -> bool {
-        self.glances = self.glances.wrapping_add(1);
-        !self.unsent && !self.glances.is_multiple_of(GLANCES)
+    pub(crate) fn may_go_on(&self, now: Instant) -> bool {
+        !self.unsent && now.since(self.turned_at) < GLANCES
     }
 
     /// Takes in one packet of each neighbour, and leaves what follows and the answers for later: the program, which
     /// may be waiting for that packet, calls again at once. Whether there was any.
+    #[inline]
     pub(crate) fn glance(&mut self, now: Instant) -> bool {
+        self.neighbours.have_written() && self.take_one_each(now)
+    }
+
+    fn take_one_each(&mut self, now: Instant) -> bool {
         let taken = self.hear_news() + self.take_packets(now, 1) > 0;
         // An acknowledgement waits: the program may answer, and what comes after it may find the peer's program
         // watching its memory, where it has to wait for the peer's thread.
@@ -136,22 +142,18 @@ impl Host {
         taken
     }
 
-    /// The same, with or without the sockets that nothing has come to yet.
+    /// Takes a turn with or without the sockets that nothing has come to yet.
     pub(crate) fn turn_with(&mut self, mut now: Instant, quiet_ones: bool) -> bool {
         self.turns = self.turns.wrapping_add(1);
+        self.turned_at = now;
         let mut received = self.take_from_neighbours(now, quiet_ones);
         if received > 0 && !self.turns.is_multiple_of(NETWORK_EVERY) {
             // Neighbours hear the answer before the network is looked at, which takes longer than all this.
             self.transmit(now);
             return true;
         }
-        self.is_quiet = true;
-        for index in 0..self.links.len() {
-            let lively = self.links.is_lively(index);
-            self.is_quiet &= !lively;
-            if quiet_ones || lively {
-                received += self.take_arrivals(index);
-            }
+        if quiet_ones || !self.is_quiet {
+            received += self.take_from_network(quiet_ones);
         }
         if received > 0 {
             now = self.now();
@@ -231,7 +233,8 @@ impl Host {
             return 0;
         }
         neighbours.with_room_again().for_each(|link| device.release_link(link));
-        let room = TRANSMIT_BUDGET.saturating_sub(links.waiting());
+        let waiting = links.waiting();
+        let room = TRANSMIT_BUDGET.saturating_sub(waiting);
         let (mut sent, mut over_network, mut full) = (0, 0, None);
         while over_network < room
             && device.poll_transmit(now, |packet, source| match packet.link {
@@ -248,8 +251,11 @@ impl Host {
             sent += 1;
             full.take().into_iter().for_each(|link| device.hold_link(link));
         }
-        links.flush();
+        if waiting + over_network > 0 {
+            links.flush();
+        }
         neighbours.announce();
+        self.is_quiet &= over_network == 0;
         self.unsent = over_network >= room;
         sent
     }
@@ -282,10 +288,12 @@ impl Host {
         }
         heard
     }
+
     /// When there is something to do though nothing arrives.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.device.poll_timeout()
     }
+
     /// Tells the program's queues what happened.
     pub(crate) fn tell(&mut self) {
         while let Some(event) = self.next_event() {

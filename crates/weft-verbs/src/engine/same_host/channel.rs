@@ -146,6 +146,7 @@ impl Channel {
         self.broken || self.gone && !self.has_news()
     }
 
+    #[inline]
     pub(super) fn has_news(&self) -> bool {
         !self.reader.is_empty()
     }

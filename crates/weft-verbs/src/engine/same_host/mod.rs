@@ -261,6 +261,12 @@ impl Neighbours {
         self.channels.len()
     }
 
+    /// Whether there is something to [`Self::receive`].
+    #[inline]
+    pub(super) fn have_written(&self) -> bool {
+        self.channels.iter().any(Channel::has_news)
+    }
+
     /// Hands the packets that neighbour number `index` sent, `most` at most, to `take`, with the address they
     /// came from; how many there were.
     pub(super) fn receive(
@@ -328,7 +334,7 @@ impl Neighbours {
     /// Says that nobody looks into the rings until something is heard; false if there is something in one.
     pub(super) fn fall_asleep(&self) -> bool {
         self.channels.iter().for_each(|channel| channel.set_asleep(true));
-        !self.channels.iter().any(Channel::has_news)
+        !self.have_written()
     }
 
     /// Says that the thread looks. Nobody else may take the doorbell's count: a neighbour that rang does not

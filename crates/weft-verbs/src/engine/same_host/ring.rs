@@ -268,6 +268,7 @@ impl Reader {
     }
 
     /// Whether there is nothing to read.
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.memory.size(self.read).load(Ordering::Acquire) == 0
     }
