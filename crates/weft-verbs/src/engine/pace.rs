@@ -31,8 +31,13 @@ const SHARE: u64 = 8;
 /// The thread judges by no less time than this.
 const SHORTEST_LOOK: Duration = Duration::from_micros(200);
 
-/// How long the thread leaves a program alone that polls, at least and at most.
-const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(1)];
+/// How long the thread leaves a program alone that polls, at least and at most. To wake and to sleep again takes it
+/// about 20 us of a processor. Where that is the program's, and comes often, the program seems to do other things for
+/// so much of its time that it is never left alone for longer.
+const NAPS: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(1)];
+
+/// Wakes in a row for packets that a program which polls had taken in by then: it does the work.
+const VAIN: u32 = 4;
 
 /// Between these, a nap is this part of the time for which the program has polled. Two programs that poll and
 /// watch their memory by turns wait for each other's threads: naps that grew faster than the time spent
@@ -79,6 +84,11 @@ impl Pace {
         }
     }
 
+    /// Whether the program polled just now.
+    pub(super) fn is_polled(&self, now: Instant) -> bool {
+        now.since(Instant::from_nanos(self.polled_at.load(Ordering::Relaxed))) < SAME_POLL
+    }
+
     /// Whether the poll found something. What a program does after that it may do for long.
     pub(super) fn found(&self, something: bool) {
         self.found_nothing.store(!something, Ordering::Relaxed);
@@ -117,12 +127,14 @@ pub(super) struct Judge {
     worked: Duration,
     /// Since when the program does the work.
     drives_since: Option<Instant>,
+    /// Wakes in a row that were in vain.
+    vain: u32,
 }
 
 impl Default for Judge {
     fn default() -> Self {
         let worked = Duration::ZERO;
-        Self { looked_at: Instant::EPOCH, polled: 0, worked, drives_since: None }
+        Self { looked_at: Instant::EPOCH, polled: 0, worked, drives_since: None, vain: 0 }
     }
 }
 
@@ -130,6 +142,16 @@ impl Judge {
     /// The program stops polling, as far as it says.
     pub(super) const fn forget(&mut self) {
         self.drives_since = None;
+    }
+
+    /// The thread woke, and there was something for it to do.
+    pub(super) const fn was_needed(&mut self) {
+        self.vain = 0;
+    }
+
+    /// The thread woke, and there was nothing for it to do.
+    pub(super) fn woke_in_vain(&mut self, pace: &Pace, now: Instant) {
+        self.vain = if pace.is_polled(now) { self.vain + 1 } else { 0 };
     }
 
     /// How long the thread may leave the program alone, if the program polled for most of the time since
@@ -141,11 +163,13 @@ impl Judge {
         work: impl FnOnce() -> Duration,
     ) -> Option<Duration> {
         let span = now.since(self.looked_at).as_nanos();
-        if span >= SHORTEST_LOOK.as_nanos() {
+        let in_vain = self.vain >= VAIN;
+        if in_vain || span >= SHORTEST_LOOK.as_nanos() {
             let polled = pace.polled.load(Ordering::Relaxed);
             let (work, polls) = (work(), polled - self.polled);
             let worked = work.as_nanos().saturating_sub(self.worked.as_nanos()).min(span);
-            let drives = polls * 100 >= worked * MOST && polls * SHARE >= span;
+            let drives = in_vain || polls * 100 >= worked * MOST && polls * SHARE >= span;
+            self.vain = if in_vain { 0 } else { self.vain };
             self.worked = work;
             self.drives_since = drives.then(|| self.drives_since.unwrap_or(self.looked_at));
             (self.looked_at, self.polled) = (now, polled);
@@ -236,6 +260,30 @@ mod tests {
         assert!(judge.nap(&pace, now, || work).is_some());
         now += Duration::from_millis(10);
         assert_eq!(judge.nap(&pace, now, || work), None);
+    }
+
+    #[test]
+    fn a_program_that_takes_in_what_the_thread_wakes_for_is_left_alone() {
+        let (pace, mut judge) = (Pace::default(), Judge::default());
+        let now = Instant::from_nanos(1_000_000);
+        let mut wake = |polled: bool| {
+            for _ in 0..VAIN {
+                if polled {
+                    pace.polls(now);
+                }
+                let later = now + Duration::from_micros(30 * u64::from(!polled));
+                judge.woke_in_vain(&pace, later);
+            }
+            judge.nap(&pace, now, || Duration::ZERO)
+        };
+        assert_eq!(wake(false), None, "it does other things");
+        assert_eq!(wake(true), Some(NAPS[0]));
+        judge.was_needed();
+        judge.forget();
+        (1..VAIN).for_each(|_| judge.woke_in_vain(&pace, now));
+        judge.was_needed();
+        judge.woke_in_vain(&pace, now);
+        assert_eq!(judge.nap(&pace, now, || Duration::ZERO), None, "it was needed in between");
     }
 
     #[test]

@@ -84,6 +84,7 @@ struct Sleep {
 
 /// Takes turns until there is nothing to do; `None` when the engine broke.
 fn turn(engine: &Embedded, judge: &mut Judge) -> Option<Sleep> {
+    let mut worked = false;
     loop {
         let mut host = engine.host.lock().ok()?;
         host.neighbours.wake_up();
@@ -93,6 +94,9 @@ fn turn(engine: &Embedded, judge: &mut Judge) -> Option<Sleep> {
         let sleep = if let Some(nap) = nap {
             Sleep { until: now + nap, deaf: true, nap: true }
         } else if !host.turn_and_tell(now) {
+            if !worked {
+                judge.woke_in_vain(&engine.pace, now);
+            }
             let full = host.links.waiting() > 0 || host.neighbours.is_full();
             let longest = if full { UNTIL_ROOM } else { LONGEST_SLEEP };
             let due = host.next_due().into_iter().chain(host.next_show()).min().unwrap_or(NEVER);
@@ -101,10 +105,13 @@ fn turn(engine: &Embedded, judge: &mut Judge) -> Option<Sleep> {
                 continue;
             }
             Sleep { until, deaf: false, nap: false }
-        } else if engine.wanted.load(Ordering::Relaxed) > 0 {
-            Sleep { until: host.now() + STAND_BACK, deaf: true, nap: false }
         } else {
-            continue;
+            judge.was_needed();
+            worked = true;
+            if engine.wanted.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            Sleep { until: host.now() + STAND_BACK, deaf: true, nap: false }
         };
         engine.pace.sleep(sleep.until, sleep.deaf);
         return Some(sleep);
