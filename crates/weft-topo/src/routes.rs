@@ -3,12 +3,17 @@
 //! This is the converged control plane (BGP or an IGP with ECMP) as a table. It never chooses among
 //! the links of a set: that is a [`hash`](crate::hash) or a switch model.
 
-use alloc::collections::{BTreeMap, VecDeque};
+mod attachments;
+mod search;
+
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use weft_units::prefetch;
 
+use self::attachments::Attachments;
+use self::search::Search;
 use crate::failure::Failures;
 use crate::graph::{LinkId, NodeId, Topology, narrow};
 
@@ -263,204 +268,6 @@ impl Iterator for Paths<'_> {
             let next = self.routes.next_links(at, self.destination);
             self.untried.push(next.iter().rev().copied().collect());
         }
-    }
-}
-
-/// The live cables between hosts and switches, by host.
-#[derive(Clone, Debug)]
-struct Attachments {
-    /// Host `h` has entries `first[h]..first[h + 1]`, sorted by switch.
-    first: Vec<u32>,
-    switches: Vec<NodeId>,
-    /// The links from the switch down to the host.
-    down: Vec<LinkId>,
-    /// Cables between a host and a switch, at most.
-    most: u32,
-}
-
-impl Attachments {
-    fn new(topology: &Topology, failures: &Failures) -> Self {
-        let mut all = Self { first: vec![0], switches: Vec::new(), down: Vec::new(), most: 0 };
-        for host in topology.host_ids() {
-            let live = topology.ports(host).iter().filter(|&&up| failures.is_up(topology, up));
-            let mut cables: Vec<_> = live.map(|up| (topology.link(*up).to, up.reverse())).collect();
-            cables.sort_unstable();
-            for same in cables.chunk_by(|one, other| one.0 == other.0) {
-                all.most = all.most.max(narrow(same.len()));
-            }
-            for (switch, down) in cables {
-                all.switches.push(switch);
-                all.down.push(down);
-            }
-            all.first.push(narrow(all.down.len()));
-        }
-        all
-    }
-
-    fn range(&self, host: NodeId) -> core::ops::Range<usize> {
-        self.first[host.index()] as usize..self.first[host.index() + 1] as usize
-    }
-
-    fn of(&self, host: NodeId) -> impl Iterator<Item = (NodeId, LinkId)> + '_ {
-        let range = self.range(host);
-        self.switches[range.clone()].iter().copied().zip(self.down[range].iter().copied())
-    }
-
-    /// The cables from `switch`, which has at least one, to `host`.
-    fn to_host(&self, switch: NodeId, host: NodeId) -> &[LinkId] {
-        let range = self.range(host);
-        let leaves = &self.switches[range.clone()];
-        let start = leaves.iter().take_while(|&&leaf| leaf < switch).count();
-        let len = leaves[start..].iter().take_while(|&&leaf| leaf == switch).count();
-        &self.down[range][start..start + len]
-    }
-
-    /// Every host as switches know it, and each group's hosts.
-    fn destinations(
-        &self,
-        group_of: Vec<u32>,
-        groups: u32,
-    ) -> (Vec<Destination>, Vec<Vec<NodeId>>) {
-        let mut hosts_of_group = vec![Vec::new(); groups as usize];
-        let destination = |(host, group): (u32, u32)| {
-            let hosts = &mut hosts_of_group[group as usize];
-            hosts.push(NodeId(host));
-            Destination { group, place: narrow(hosts.len() - 1) * (1 + self.most) }
-        };
-        let destinations = (0..).zip(group_of).map(destination).collect();
-        (destinations, hosts_of_group)
-    }
-
-    /// Numbers the distinct sets of leaves in order of first host: each host's group, each
-    /// group's leaves.
-    fn groups(&self) -> (Vec<u32>, Vec<Vec<NodeId>>) {
-        let mut numbers: BTreeMap<Vec<NodeId>, u32> = BTreeMap::new();
-        let mut leaves_of_group = Vec::new();
-        let group_of = (0..narrow(self.first.len() - 1)).map(|host| {
-            let mut leaves = self.switches[self.range(NodeId(host))].to_vec();
-            leaves.dedup();
-            *numbers.entry(leaves).or_insert_with_key(|leaves| {
-                leaves_of_group.push(leaves.clone());
-                narrow(leaves_of_group.len() - 1)
-            })
-        });
-        (group_of.collect(), leaves_of_group)
-    }
-}
-
-/// Breadth-first search from one group's leaves over the live switch-to-switch links.
-struct Search {
-    /// Switch `s` has `neighbours[first[s]..first[s + 1]]`, in port order.
-    first: Vec<u32>,
-    neighbours: Vec<(u32, LinkId)>,
-    hosts: u32,
-    distance: Vec<u32>,
-    queue: VecDeque<u32>,
-    next_hops: Vec<LinkId>,
-    sets: Sets,
-}
-
-const FAR: u32 = u32::MAX;
-
-impl Search {
-    fn new(topology: &Topology, failures: &Failures) -> Self {
-        let hosts = topology.hosts();
-        let mut first = vec![0];
-        let mut neighbours = Vec::new();
-        for switch in topology.switch_ids() {
-            for &port in topology.ports(switch) {
-                let to = topology.link(port).to;
-                if !topology.is_host(to) && failures.is_up(topology, port) {
-                    neighbours.push((to.0 - hosts, port));
-                }
-            }
-            first.push(narrow(neighbours.len()));
-        }
-        let switches = topology.switches() as usize;
-        Self {
-            first,
-            neighbours,
-            hosts,
-            distance: vec![FAR; switches],
-            queue: VecDeque::new(),
-            next_hops: Vec::new(),
-            sets: Sets::new(switches),
-        }
-    }
-
-    /// Tells `enter` the table entry of every other switch that reaches one of `leaves`.
-    fn run(&mut self, leaves: &[NodeId], mut enter: impl FnMut(u32, u32)) {
-        self.distance.fill(FAR);
-        for leaf in leaves {
-            self.distance[leaf.index() - self.hosts as usize] = 0;
-            self.queue.push_back(leaf.0 - self.hosts);
-        }
-        while let Some(switch) = self.queue.pop_front() {
-            let here = self.distance[switch as usize];
-            let range =
-                self.first[switch as usize] as usize..self.first[switch as usize + 1] as usize;
-            self.next_hops.clear();
-            // Everything one step nearer was numbered before this switch was taken from the
-            // queue, so one look at each neighbour both finds the next hops and goes on.
-            for &(neighbour, link) in &self.neighbours[range] {
-                match self.distance[neighbour as usize] {
-                    FAR => {
-                        self.distance[neighbour as usize] = here + 1;
-                        self.queue.push_back(neighbour);
-                    }
-                    there if there + 1 == here => self.next_hops.push(link),
-                    _ => {}
-                }
-            }
-            if here > 0 {
-                enter(switch, self.sets.intern(switch, &self.next_hops));
-            }
-        }
-    }
-}
-
-/// Sets of links, each stored once.
-struct Sets {
-    pool: Vec<LinkId>,
-    /// For each switch, where the set with this fingerprint starts.
-    known: Vec<BTreeMap<u64, u32>>,
-}
-
-impl Sets {
-    fn new(switches: usize) -> Self {
-        Self { pool: vec![LinkId(0)], known: vec![BTreeMap::new(); switches] }
-    }
-
-    /// Adds sets of up to `most` links, each as far from the next; returns where the first starts.
-    fn add_row<'a>(&mut self, sets: impl Iterator<Item = &'a [LinkId]>, most: u32) -> u32 {
-        let start = self.pool.len();
-        for links in sets {
-            self.pool.push(LinkId(narrow(links.len())));
-            self.pool.extend_from_slice(links);
-            self.pool.resize(self.pool.len() + most as usize - links.len(), LinkId(0));
-        }
-        narrow(start)
-    }
-
-    fn intern(&mut self, switch: u32, links: &[LinkId]) -> u32 {
-        // FNV-1a; sets that collide take the next free fingerprint.
-        let mut fingerprint = links.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, link| {
-            (hash ^ u64::from(link.0)).wrapping_mul(0x0100_0000_01b3)
-        });
-        let known = &mut self.known[switch as usize];
-        while let Some(&start) = known.get(&fingerprint) {
-            let stored = start as usize;
-            let len = self.pool[stored].index();
-            if self.pool[stored + 1..=stored + len] == *links {
-                return start;
-            }
-            fingerprint = fingerprint.wrapping_add(1);
-        }
-        let start = narrow(self.pool.len());
-        known.insert(fingerprint, start);
-        self.pool.push(LinkId(narrow(links.len())));
-        self.pool.extend_from_slice(links);
-        start
     }
 }
 

@@ -1,0 +1,128 @@
+//! Shortest paths from every switch to one group's leaves, as sets of links that are stored once.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::failure::Failures;
+use crate::graph::{LinkId, NodeId, Topology, narrow};
+
+/// Breadth-first search from one group's leaves over the live switch-to-switch links.
+pub(super) struct Search {
+    /// Switch `s` has `neighbours[first[s]..first[s + 1]]`, in port order.
+    first: Vec<u32>,
+    neighbours: Vec<(u32, LinkId)>,
+    hosts: u32,
+    distance: Vec<u32>,
+    queue: VecDeque<u32>,
+    next_hops: Vec<LinkId>,
+    pub(super) sets: Sets,
+}
+
+const FAR: u32 = u32::MAX;
+
+impl Search {
+    pub(super) fn new(topology: &Topology, failures: &Failures) -> Self {
+        let hosts = topology.hosts();
+        let mut first = vec![0];
+        let mut neighbours = Vec::new();
+        for switch in topology.switch_ids() {
+            for &port in topology.ports(switch) {
+                let to = topology.link(port).to;
+                if !topology.is_host(to) && failures.is_up(topology, port) {
+                    neighbours.push((to.0 - hosts, port));
+                }
+            }
+            first.push(narrow(neighbours.len()));
+        }
+        let switches = topology.switches() as usize;
+        Self {
+            first,
+            neighbours,
+            hosts,
+            distance: vec![FAR; switches],
+            queue: VecDeque::new(),
+            next_hops: Vec::new(),
+            sets: Sets::new(switches),
+        }
+    }
+
+    /// Tells `enter` the table entry of every other switch that reaches one of `leaves`.
+    pub(super) fn run(&mut self, leaves: &[NodeId], mut enter: impl FnMut(u32, u32)) {
+        self.distance.fill(FAR);
+        for leaf in leaves {
+            self.distance[leaf.index() - self.hosts as usize] = 0;
+            self.queue.push_back(leaf.0 - self.hosts);
+        }
+        while let Some(switch) = self.queue.pop_front() {
+            let here = self.distance[switch as usize];
+            let range =
+                self.first[switch as usize] as usize..self.first[switch as usize + 1] as usize;
+            self.next_hops.clear();
+            // Everything one step nearer was numbered before this switch was taken from the
+            // queue, so one look at each neighbour both finds the next hops and goes on.
+            for &(neighbour, link) in &self.neighbours[range] {
+                match self.distance[neighbour as usize] {
+                    FAR => {
+                        self.distance[neighbour as usize] = here + 1;
+                        self.queue.push_back(neighbour);
+                    }
+                    there if there + 1 == here => self.next_hops.push(link),
+                    _ => {}
+                }
+            }
+            if here > 0 {
+                enter(switch, self.sets.intern(switch, &self.next_hops));
+            }
+        }
+    }
+}
+
+/// Sets of links, each stored once.
+pub(super) struct Sets {
+    pub(super) pool: Vec<LinkId>,
+    /// For each switch, where the set with this fingerprint starts.
+    known: Vec<BTreeMap<u64, u32>>,
+}
+
+impl Sets {
+    fn new(switches: usize) -> Self {
+        Self { pool: vec![LinkId(0)], known: vec![BTreeMap::new(); switches] }
+    }
+
+    /// Adds sets of up to `most` links, each as far from the next; returns where the first starts.
+    pub(super) fn add_row<'a>(
+        &mut self,
+        sets: impl Iterator<Item = &'a [LinkId]>,
+        most: u32,
+    ) -> u32 {
+        let start = self.pool.len();
+        for links in sets {
+            self.pool.push(LinkId(narrow(links.len())));
+            self.pool.extend_from_slice(links);
+            self.pool.resize(self.pool.len() + most as usize - links.len(), LinkId(0));
+        }
+        narrow(start)
+    }
+
+    fn intern(&mut self, switch: u32, links: &[LinkId]) -> u32 {
+        // FNV-1a; sets that collide take the next free fingerprint.
+        let mut fingerprint = links.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, link| {
+            (hash ^ u64::from(link.0)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let known = &mut self.known[switch as usize];
+        while let Some(&start) = known.get(&fingerprint) {
+            let stored = start as usize;
+            let len = self.pool[stored].index();
+            if self.pool[stored + 1..=stored + len] == *links {
+                return start;
+            }
+            fingerprint = fingerprint.wrapping_add(1);
+        }
+        let start = narrow(self.pool.len());
+        known.insert(fingerprint, start);
+        self.pool.push(LinkId(narrow(links.len())));
+        self.pool.extend_from_slice(links);
+        start
+    }
+}
