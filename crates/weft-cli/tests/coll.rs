@@ -58,6 +58,18 @@ fn every_collective_is_measured_and_right_on_every_kind_of_channel() {
 }
 
 #[test]
+fn all_reduces_go_by_every_algorithm() {
+    let sizes = ["all_reduce", "--from", "1MiB", "--to", "1MiB", "--time", "30ms", "--ranks", "4"];
+    for algorithm in ["ring", "tree", "hierarchical:2"] {
+        let output = weft(&[&sizes[..], &["--json", "--algorithm", algorithm]].concat());
+        assert!(output.status.success(), "{}", said(&output));
+        let report = json(&output);
+        assert_eq!(report["algorithm"], algorithm);
+        assert_eq!(report["rows"][0]["wrong"], 0, "{report}");
+    }
+}
+
+#[test]
 fn what_does_not_fit_is_named() {
     for (words, want) in [
         (&["all_reduse", "--ranks", "2"][..], "did you mean \"all_reduce\"?"),
@@ -67,6 +79,11 @@ fn what_does_not_fit_is_named() {
         (&["--ranks", "2", "--from", "2MiB", "--to", "1MiB"], "is more than --to"),
         (&["--ranks", "2", "--lanes", "0"], "0 lanes, expected 1 to 64"),
         (&["--ranks", "2", "--order", "1,1"], "does not name each of 2 ranks once"),
+        (
+            &["--ranks", "2", "--algorithm", "hierarchical:3"],
+            "2 ranks are not servers of so many each",
+        ),
+        (&["--ranks", "2", "--algorithm", "rign"], "did you mean \"ring\"?"),
         (&["--rank", "2", "--of", "2", "--at", "127.0.0.1:1"], "rank 2 of 2"),
         (
             &["--rank", "1", "--of", "2", "--at", "127.0.0.1:1", "--timeout", "300ms"],

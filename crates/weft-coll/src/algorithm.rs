@@ -1,14 +1,85 @@
 //! Which schedule a call is performed by, and into how many blocks its buffer is cut.
 
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
 
 use weft_plan::collective::{
-    Schedule, all_gather_ring, all_reduce_doubling, all_reduce_ring, all_to_all, barrier,
-    broadcast_chain, broadcast_tree, gather_direct, reduce_chain, reduce_scatter_ring, reduce_tree,
-    scatter_direct, shift,
+    Schedule, all_gather_ring, all_reduce_double_tree, all_reduce_doubling,
+    all_reduce_hierarchical, all_reduce_ring, all_to_all, barrier, broadcast_chain, broadcast_tree,
+    gather_direct, reduce_chain, reduce_scatter_ring, reduce_tree, scatter_direct, shift,
 };
 
+use weft_units::unknown_name;
+
 use crate::{Call, Collective};
+
+/// How all-reduces of long buffers go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Algorithm {
+    /// A ring: each rank sends the fewest bytes there are, in `2 (n − 1)` rounds.
+    #[default]
+    Ring,
+    /// Two binary trees, half of the buffer each: about `2 log2 n` rounds; inner nodes send as much as in a ring.
+    Tree,
+    /// Inside of servers first, then a ring over servers for each rank's share: between servers goes only a part of the
+    /// buffer for each rank of a server.
+    Hierarchical {
+        /// Ranks of a server; they stand side by side in the order of rings.
+        local: usize,
+    },
+}
+
+impl Algorithm {
+    const NAMES: [&str; 3] = ["ring", "tree", "hierarchical:RANKS"];
+
+    /// Whether it can be done by so many ranks.
+    pub const fn fits(self, ranks: usize) -> bool {
+        match self {
+            Self::Ring | Self::Tree => true,
+            Self::Hierarchical { local } => local > 0 && ranks.is_multiple_of(local),
+        }
+    }
+
+    fn all_reduce(self, order: &[usize]) -> Schedule {
+        match self {
+            Self::Ring => all_reduce_ring(order),
+            Self::Tree => all_reduce_double_tree(order, 1),
+            Self::Hierarchical { local } => {
+                let servers: Vec<Vec<usize>> = order.chunks(local).map(<[usize]>::to_vec).collect();
+                all_reduce_hierarchical(&servers)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ring => out.write_str("ring"),
+            Self::Tree => out.write_str("tree"),
+            Self::Hierarchical { local } => write!(out, "hierarchical:{local}"),
+        }
+    }
+}
+
+impl FromStr for Algorithm {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.strip_prefix("hierarchical:")) {
+            ("ring", _) => Ok(Self::Ring),
+            ("tree", _) => Ok(Self::Tree),
+            (_, Some(local)) => match local.parse() {
+                Ok(local) if local > 0 => Ok(Self::Hierarchical { local }),
+                _ => Err(format!("{local:?} is no number of a server's ranks")),
+            },
+            _ => Err(unknown_name("algorithm", text, &Self::NAMES)),
+        }
+    }
+}
 
 /// Buffers up to so many bytes go by the algorithm with the fewest rounds; longer ones by that which moves the fewest
 /// bytes. Where both take as long depends on the network; here a round is worth about as long as 32 KiB take.
@@ -29,11 +100,11 @@ impl Key {
     }
 
     /// The schedule, for ranks that follow each other in this order.
-    pub(crate) fn schedule(self, order: &[usize]) -> Schedule {
+    pub(crate) fn schedule(self, order: &[usize], algorithm: Algorithm) -> Schedule {
         let ranks = order.len();
         match self.collective {
             Collective::AllReduce if self.small => all_reduce_doubling(ranks),
-            Collective::AllReduce => all_reduce_ring(order),
+            Collective::AllReduce => algorithm.all_reduce(order),
             Collective::AllGather => all_gather_ring(order),
             Collective::ReduceScatter => reduce_scatter_ring(order),
             Collective::Broadcast if self.small => broadcast_tree(&from_root(order, self.root)),

@@ -35,6 +35,7 @@ pub mod pattern;
 #[cfg(test)]
 mod tests;
 
+pub use algorithm::Algorithm;
 pub use call::{Call, CallError, Collective, Op};
 pub use error::Error;
 pub use group::{Channel, Config, Event, Group, Share};

@@ -27,4 +27,4 @@ pub use options::{Channels, Options};
 pub use rendezvous::{Member, rendezvous};
 pub use worker::{Buffer, Pending, Worker};
 
-pub use weft_coll::{Call, CallError, Collective, DataType, Error, Event, Op, Share};
+pub use weft_coll::{Algorithm, Call, CallError, Collective, DataType, Error, Event, Op, Share};

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use weft_coll::Config;
+use weft_coll::{Algorithm, Config};
 use weft_units::{ByteCount, Duration};
 
 use crate::CommError;
@@ -53,6 +53,8 @@ pub struct Options {
     pub lanes: usize,
     /// The order of ranks in rings and chains (`weft plan ring`), or by number.
     pub order: Option<Vec<usize>>,
+    /// How all-reduces of long buffers go.
+    pub algorithm: Algorithm,
     /// Bytes of the longest piece that is a message.
     pub piece: ByteCount,
     /// Bytes a second that shared memory carries between two ranks at most, as a link that it stands for would.
@@ -71,6 +73,7 @@ impl Default for Options {
             channels: Channels::default(),
             lanes: 2,
             order: None,
+            algorithm: Algorithm::default(),
             piece: ByteCount((64 << 10) - 64),
             shm_rate: None,
             patience: Duration::from_secs(60),
@@ -88,7 +91,7 @@ const POSTED: u64 = 256 << 20;
 const LONGEST_FRAME: u32 = 1 << 20;
 
 impl Options {
-    /// Gives an option a value: `channels`, `lanes`, `piece`, or one of the node's (`weft_xrdma::Options::set`).
+    /// Gives an option a value: `channels`, `lanes`, `piece`, `algorithm`, or one of the node's (`weft_xrdma::Options::set`).
     ///
     /// # Errors
     /// There is no such option, or the value is none of it.
@@ -96,6 +99,7 @@ impl Options {
         let refused = |error: String| CommError::Options(format!("{name}={value}: {error}"));
         match name {
             "channels" => self.channels = value.parse().map_err(refused)?,
+            "algorithm" => self.algorithm = value.parse().map_err(refused)?,
             "lanes" => self.lanes = value.parse().map_err(|_| refused("not a number".into()))?,
             "piece" => self.piece = value.parse().map_err(|_| refused("not bytes".into()))?,
             _ => {
@@ -130,6 +134,13 @@ impl Options {
                 config.order
             ));
         }
+        if !self.algorithm.fits(ranks) {
+            return refuse(format!(
+                "{}: {ranks} ranks are not servers of so many each",
+                self.algorithm
+            ));
+        }
+        config.algorithm = self.algorithm;
         // Elements of every type fit whole.
         config.piece = usize::try_from(self.piece.0 / 8 * 8).expect("16 MiB at most");
         Ok(config)
@@ -153,9 +164,9 @@ impl Options {
         let order =
             self.order.as_ref().map_or_else(|| String::from("-"), |order| format!("{order:?}"));
         let order = order.replace(' ', "");
-        let Self { channels, lanes, piece, .. } = self;
+        let Self { channels, lanes, piece, algorithm, .. } = self;
         format!(
-            "ranks={ranks},channels={},lanes={lanes},piece={},order={order}",
+            "ranks={ranks},channels={},lanes={lanes},piece={},order={order},algorithm={algorithm}",
             channels.name(),
             piece.0
         )

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use weft_plan::collective::{Schedule, Step, Windows};
 use weft_units::Instant;
 
-use crate::algorithm::{Key, blocks};
+use crate::algorithm::{Algorithm, Key, blocks};
 use crate::head::{Head, Kind};
 use crate::{Call, CallError, Error, Link};
 
@@ -32,6 +32,8 @@ use block::Running;
 pub struct Config {
     /// In which order rings and chains go through the ranks, as `weft plan ring` finds it; each once.
     pub order: Vec<usize>,
+    /// How all-reduces of long buffers go.
+    pub algorithm: Algorithm,
     /// Bytes of the longest body of a message.
     pub piece: usize,
     /// Blocks of a channel that a rank may be ahead of another.
@@ -49,6 +51,7 @@ impl Config {
     pub fn of(ranks: usize, only: Option<Channel>) -> Self {
         Self {
             order: (0..ranks).collect(),
+            algorithm: Algorithm::default(),
             piece: (64 << 10) - 64,
             window: 32,
             under_way: 16,
@@ -166,12 +169,14 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     /// A rank of a group.
     ///
     /// # Panics
-    /// If the order does not name every rank once, this one among them, or a window or piece is zero.
+    /// If the order does not name every rank once, this one among them, the algorithm does not fit so many, or a window
+    /// or piece is zero.
     pub fn new(rank: usize, config: Config) -> Self {
         let ranks = config.order.len();
         let named: BTreeSet<usize> = config.order.iter().copied().collect();
         assert!(named.len() == ranks && named.last() == Some(&(ranks - 1)), "each rank once");
         assert!(rank < ranks, "rank {rank} of {ranks}");
+        assert!(config.algorithm.fits(ranks), "{} for {ranks} ranks", config.algorithm);
         assert!(config.piece > 0 && config.window >= config.under_way && config.under_way > 0);
         let lanes = || Lanes { peers: alloc::vec![Progress::default(); ranks], ..Lanes::default() };
         Self {
@@ -220,8 +225,9 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             call.data_type.divide(ranks, buffer.as_mut());
         }
         let key = Key::of(&call);
-        let order = &self.config.order;
-        let schedule = self.schedules.entry(key).or_insert_with(|| Arc::new(key.schedule(order)));
+        let Config { order, algorithm, .. } = &self.config;
+        let schedule = || Arc::new(key.schedule(order, *algorithm));
+        let schedule = self.schedules.entry(key).or_insert_with(schedule);
         let schedule = Arc::clone(schedule);
         let blocks = blocks(&call, &schedule, self.config.piece);
         let number = self.first + self.calls.len() as u64;

@@ -4,12 +4,15 @@ use alloc::vec::Vec;
 
 use super::memory::Memory;
 use super::values::{call, check, encode, values};
-use crate::{Call, Channel, Config};
+use crate::{Algorithm, Call, Channel, Config};
 
 fn config(memory: &mut weft_units::Rng, ranks: usize) -> Config {
     let only = [Some(Channel::Network), Some(Channel::Inner), None][memory.index(3)];
     let mut config = Config::of(ranks, only);
     memory.shuffle(&mut config.order);
+    let local = (1..=ranks).rev().find(|local| ranks.is_multiple_of(*local) && *local < ranks);
+    let hierarchical = Algorithm::Hierarchical { local: local.unwrap_or(ranks) };
+    config.algorithm = [Algorithm::Ring, Algorithm::Tree, hierarchical][memory.index(3)];
     config.piece = 8 + memory.index(600);
     config.under_way = 1 + u32::try_from(memory.index(8)).expect("small");
     config.window = config.under_way + u32::try_from(memory.index(8)).expect("small");

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::gather::{gather, scatter};
 use super::{Schedule, Step, check_order};
+use crate::ring::binary;
 
 /// A ring: reduce-scatter, then all-gather. Each rank sends `2 (n − 1)` of `n` chunks, which is the
 /// least that any algorithm sends (Patarasuk and Yuan 2009).
@@ -79,6 +80,27 @@ pub fn all_reduce_trees(parents: [&[Option<usize>]; 2], chunks_per_tree: usize) 
         }
     }
     schedule
+}
+
+/// [`all_reduce_trees`] over two binary trees in which ranks stand in this order, the second shifted by one, so that the
+/// leaves of one are inner nodes of the other.
+///
+/// # Panics
+/// If `order` is no order of all ranks, or `chunks_per_tree` is zero.
+pub fn all_reduce_double_tree(order: &[usize], chunks_per_tree: usize) -> Schedule {
+    check_order(order);
+    let mut shifted = order.to_vec();
+    shifted.rotate_left(usize::from(!order.is_empty()));
+    let [one, other] = [order, &shifted].map(|order| {
+        let mut edges = Vec::new();
+        if !order.is_empty() {
+            binary(order, &mut edges);
+        }
+        let mut parents = vec![None; order.len()];
+        edges.into_iter().for_each(|(child, parent)| parents[child] = Some(parent));
+        parents
+    });
+    all_reduce_trees([&one, &other], chunks_per_tree)
 }
 
 fn children_of(parents: &[Option<usize>]) -> Vec<Vec<usize>> {

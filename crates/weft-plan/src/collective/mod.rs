@@ -20,7 +20,8 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 pub use all_reduce::{
-    all_reduce_doubling, all_reduce_hierarchical, all_reduce_ring, all_reduce_trees,
+    all_reduce_double_tree, all_reduce_doubling, all_reduce_hierarchical, all_reduce_ring,
+    all_reduce_trees,
 };
 pub use all_to_all::all_to_all;
 pub use barrier::barrier;

@@ -98,11 +98,13 @@ fn all_reductions_are_the_plain_sum_at_every_rank() {
         let servers: Vec<Vec<usize>> =
             order(ranks, &mut case.rng).chunks(local).map(<[usize]>::to_vec).collect();
         let hierarchical = all_reduce_hierarchical(&servers);
+        let double_tree = all_reduce_double_tree(&order(ranks, &mut case.rng), chunks);
         let sum = case.sum();
         let doubling = all_reduce_doubling(ranks);
         for (name, schedule) in [
             ("ring", ring),
             ("trees", trees),
+            ("double tree", double_tree),
             ("hierarchical", hierarchical),
             ("doubling", doubling),
         ] {

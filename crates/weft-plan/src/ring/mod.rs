@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 
 pub use intra::{Exit, Ring, rings_as_listed, rings_on_rails};
 pub use share::{Shares, shares};
+pub(crate) use tree::binary;
 pub use tree::{Tree, double_tree, tree_as_listed};
 
 use crate::cluster::{Cluster, ServerId};

@@ -78,7 +78,7 @@ fn of_blocks(blocks: &[Vec<ServerId>]) -> Tree {
 
 /// A balanced binary tree in which each server stands between its children: those at odd places
 /// are inner nodes, so that a shift by one turns leaves into inner nodes. Gives its root.
-fn binary(servers: &[ServerId], edges: &mut Vec<(ServerId, ServerId)>) -> ServerId {
+pub(crate) fn binary<T: Copy>(servers: &[T], edges: &mut Vec<(T, T)>) -> T {
     let root = root_of(0, servers.len());
     let mut open = vec![(0, servers.len(), root)];
     while let Some((start, end, top)) = open.pop() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow, bail};
-use weft_comm::{Channels, Collective, CommError, Communicator, DataType, Op, Options};
+use weft_comm::{Algorithm, Channels, Collective, CommError, Communicator, DataType, Op, Options};
 use weft_units::{BitRate, ByteCount, Duration, unknown_name};
 use weft_xrdma::NodeError;
 
@@ -89,6 +89,9 @@ pub(super) struct Args {
     /// The order of ranks in rings (`weft plan ring`)
     #[arg(long, value_name = "RANK,…", value_delimiter = ',')]
     order: Option<Vec<usize>>,
+    /// How all-reduces above 32 KiB go: ring, tree (two of them), or hierarchical:RANKS, with so many ranks in a server
+    #[arg(long, default_value_t = Algorithm::default())]
+    algorithm: Algorithm,
     /// Send from the source ports of this table (`weft plan ports --to-port 20480 --csv`), which Weft's device takes
     #[arg(long, value_name = "TABLE")]
     ports: Option<PathBuf>,
@@ -153,6 +156,7 @@ fn be(rank: usize, arguments: &Args, output: Output) -> Result<ExitCode> {
         ranks,
         channels: arguments.channels.name(),
         lanes: arguments.lanes,
+        algorithm: arguments.algorithm.to_string(),
         rows: Vec::new(),
         average_busbw: 0.0,
         wrong: 0,
@@ -196,6 +200,7 @@ fn join(
         channels: arguments.channels,
         lanes: arguments.lanes,
         order: arguments.order.clone(),
+        algorithm: arguments.algorithm,
         piece: arguments.piece,
         shm_rate: arguments.shm_rate.map(|rate| rate.as_bps() / 8),
         patience: arguments.timeout,

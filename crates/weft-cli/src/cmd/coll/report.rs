@@ -31,6 +31,7 @@ pub(super) struct Report {
     pub(super) ranks: usize,
     pub(super) channels: &'static str,
     pub(super) lanes: usize,
+    pub(super) algorithm: String,
     pub(super) rows: Vec<Row>,
     pub(super) average_busbw: f64,
     pub(super) wrong: u64,
@@ -38,8 +39,8 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn head(&self) -> String {
-        let Self { ranks, channels, lanes, .. } = self;
-        format!("# ranks {ranks}, channels {channels}, lanes {lanes}\n")
+        let Self { ranks, channels, lanes, algorithm, .. } = self;
+        format!("# ranks {ranks}, channels {channels}, lanes {lanes}, algorithm {algorithm}\n")
     }
 
     pub(super) fn tail(&self) -> String {
