@@ -16,12 +16,19 @@ use weft_topo::{LinkId, NodeId, Routes, Topology};
 #[derive(Debug)]
 pub(super) struct Hops {
     rows: Vec<Row>,
-    /// By block of a row, where its set begins in the pool.
-    entries: Vec<u32>,
-    /// Each set is its length, dressed as a link, then its links.
+    /// By block of a row.
+    entries: Vec<Set>,
+    /// The pool: sets, one after the other.
     links: Vec<LinkId>,
     /// Where each link of the pool leads.
     ends: Vec<NodeId>,
+}
+
+/// Where a set is in the pool. Its length stands here too: to read it there would be one more wait for memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Set {
+    start: u32,
+    len: u32,
 }
 
 /// One switch's sets by group.
@@ -34,7 +41,7 @@ struct Row {
     /// Of a block's length, in units of 2^-32.
     reciprocal: u64,
     /// The set of groups outside of the blocks.
-    outside: u32,
+    outside: Set,
     /// Where its blocks begin among all entries.
     offset: u32,
 }
@@ -49,7 +56,7 @@ pub(super) enum Next<'f> {
 }
 
 /// The entry of groups whose hosts hang on the switch.
-const HOST: u32 = u32::MAX;
+const HOST: Set = Set { start: u32::MAX, len: 0 };
 /// Above so many groups reciprocals are not exact.
 const MOST_GROUPS: usize = 1 << 16;
 
@@ -62,8 +69,8 @@ impl Hops {
         let mut hops = Self { rows, entries, links: Vec::new(), ends: Vec::new() };
         let mut sets = Vec::with_capacity(hosts.len());
         for switch in topology.switch_ids() {
-            let mut known: BTreeMap<&[LinkId], u32> = BTreeMap::new();
-            let mut last: (&[LinkId], u32) = (&[], hops.add(topology, &[]));
+            let mut known: BTreeMap<&[LinkId], Set> = BTreeMap::new();
+            let mut last: (&[LinkId], Set) = (&[], hops.add(topology, &[]));
             sets.clear();
             sets.extend(hosts.iter().map(|&host| {
                 let links = routes.next_links(switch, host);
@@ -78,22 +85,20 @@ impl Hops {
         hops
     }
 
-    /// Puts a set into the pool; gives where it begins.
-    fn add(&mut self, topology: &Topology, links: &[LinkId]) -> u32 {
+    /// Puts a set into the pool; gives where it is.
+    fn add(&mut self, topology: &Topology, links: &[LinkId]) -> Set {
         if links.first().is_some_and(|&link| topology.is_host(topology.link(link).to)) {
             return HOST;
         }
-        let start = narrow(self.links.len());
-        self.links.push(LinkId(narrow(links.len())));
+        let set = Set { start: narrow(self.links.len()), len: narrow(links.len()) };
         self.links.extend_from_slice(links);
-        self.ends.push(NodeId(0));
         self.ends.extend(links.iter().map(|&link| topology.link(link).to));
-        start
+        set
     }
 
-    fn add_row(&mut self, sets: &[u32]) {
+    fn add_row(&mut self, sets: &[Set]) {
         let outside = most_frequent(sets);
-        let differs = |set: &u32| *set != outside;
+        let differs = |set: &Set| *set != outside;
         let first = sets.iter().position(differs).unwrap_or(0);
         let end = sets.iter().rposition(differs).map_or(first, |last| last + 1);
         let inside = &sets[first..end];
@@ -115,18 +120,17 @@ impl Hops {
     /// Where the switch of that number, hosts not counted, sends packets for a group's hosts.
     #[inline]
     pub(super) fn next(&self, switch: usize, group: u32) -> Next<'_> {
-        let start = self.set(switch, group);
-        if start == HOST {
+        let set = self.set(switch, group);
+        if set == HOST {
             return Next::Host;
         }
-        let start = start as usize;
-        let set = start + 1..start + 1 + self.links[start].index();
+        let set = set.start as usize..set.start as usize + set.len as usize;
         Next::Switches(&self.links[set.clone()], &self.ends[set])
     }
 
-    /// Where the set begins in the pool.
+    /// Where the set is in the pool.
     #[inline]
-    fn set(&self, switch: usize, group: u32) -> u32 {
+    fn set(&self, switch: usize, group: u32) -> Set {
         let row = &self.rows[switch];
         // Groups before the first wrap around and come out beyond all blocks.
         let distance = u64::from(group.wrapping_sub(row.first));
@@ -140,7 +144,7 @@ impl Hops {
 }
 
 /// What more than half of all are, if anything is (Boyer and Moore 1981).
-fn most_frequent(sets: &[u32]) -> u32 {
+fn most_frequent(sets: &[Set]) -> Set {
     let count = |(most, lead), &set| match lead {
         0 => (set, 1),
         _ if set == most => (most, lead + 1),
@@ -230,9 +234,9 @@ mod tests {
             let mut hops = Hops { rows: vec![], entries: vec![], links: vec![], ends: vec![] };
             let (block, sets) = (1 + rng.index(5), 1 + rng.index(40));
             let kinds = 1 + u32::try_from(rng.index(4)).unwrap();
-            let row: Vec<u32> = (0..sets)
+            let row: Vec<Set> = (0..sets)
                 .flat_map(|_| vec![rng.index(kinds as usize); block])
-                .map(|kind| u32::try_from(kind).unwrap())
+                .map(|kind| Set { start: u32::try_from(kind).unwrap(), len: 1 })
                 .collect();
             hops.add_row(&row);
             for (group, &set) in (0..).zip(&row) {

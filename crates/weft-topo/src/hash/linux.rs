@@ -154,6 +154,10 @@ impl Keyed {
 #[inline]
 pub fn select(hash: u32, count: usize) -> usize {
     let count = count as u64;
+    if count.is_power_of_two() {
+        // Thresholds are whole without rounding.
+        return ((u64::from(hash) * count) >> 31) as usize;
+    }
     // Rounding moves a threshold by at most half, so the guess is off by at most one.
     let guess = (u64::from(hash) * count) >> 31;
     let index = if u64::from(hash) >= threshold(guess + 1, count) {
