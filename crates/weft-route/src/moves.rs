@@ -350,7 +350,8 @@ impl core::fmt::Display for Percent {
 
 /// How full a link is with this load.
 pub(crate) fn per_mille(load: u64, fabric: &Fabric, link: LinkId) -> u32 {
-    let full = u128::from(load) * 1000 / u128::from(fabric.rate(link).as_bps());
+    // Beyond 18 Pb/s nothing is less full.
+    let full = load.saturating_mul(1000) / fabric.rate(link).as_bps();
     u32::try_from(full).unwrap_or(u32::MAX)
 }
 

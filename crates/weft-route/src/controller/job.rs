@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use weft_plan::ports::{Entropy, least_busy};
-use weft_units::{BitRate, Instant, Seed};
+use weft_units::{BitRate, Instant, Seed, prefetch};
 
 use super::{Controller, What};
 use crate::fabric::LinkId;
@@ -79,6 +79,7 @@ impl Controller {
         }
         let limit = self.config.moves.most_percent * 10;
         let mut ports = Vec::with_capacity(pairs.len());
+        let (mut candidates, mut paths): (Vec<u16>, Vec<Path>) = (Vec::new(), Vec::new());
         for (flow, pair) in pairs.iter().enumerate() {
             let start = self.sender(flow, pair)?;
             let to = (pair.dst, entropy.destination_port);
@@ -86,10 +87,6 @@ impl Controller {
             if of(0).is_none() {
                 return Err(JobError::Families { flow, pair: *pair });
             }
-            let path = |port| {
-                let flow = of(port).expect("both are of one family");
-                self.fabric.path_from(start, &flow)
-            };
             let cost = |path: &Path| {
                 // The host's own cables are the same for every port.
                 let inner = path.links().get(1..path.links().len() - 1).unwrap_or(&[]);
@@ -99,16 +96,21 @@ impl Controller {
                 });
                 full.fold((0, 0u32), |(most, sum), full| (most.max(full), sum.saturating_add(full)))
             };
-            let candidates = entropy.candidates(&mut rng).take(tries.max(1));
-            let tried =
-                candidates.map(|port| (port, path(port))).filter(|(_, path)| path.arrives());
-            let found = least_busy(tried.map(|(port, path)| (cost(&path), (port, path))), limit);
+            // All are followed, though the first may do: together they take little longer than it alone.
+            candidates.clear();
+            candidates.extend(entropy.candidates(&mut rng).take(tries.max(1)));
+            let flows: Vec<Flow> = candidates.iter().filter_map(|&port| of(port)).collect();
+            paths.clear();
+            let starts = flows.iter().map(|flow| (start, flow));
+            self.fabric.paths(starts, |path| {
+                path.links().iter().for_each(|link| prefetch(&loads[link.index()]));
+                paths.push(*path);
+            });
+            let tried = candidates.iter().zip(&paths).filter(|(_, path)| path.arrives());
+            let found = least_busy(tried.map(|(port, path)| (cost(path), (*port, path))), limit);
             let Some((port, path)) = found else {
-                let outcome = path(entropy.first).outcome;
-                return Err(JobError::NoWay {
-                    flow,
-                    outcome: format!("{}", self.fabric.outcome(outcome)),
-                });
+                let outcome = format!("{}", self.fabric.outcome(paths[0].outcome));
+                return Err(JobError::NoWay { flow, outcome });
             };
             for link in path.links() {
                 let load = &mut loads[link.index()];
