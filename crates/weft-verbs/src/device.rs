@@ -68,9 +68,11 @@ pub(crate) fn ip_of(gid: &ibv_gid) -> IpAddr {
     std::net::Ipv6Addr::from(gid.raw).to_canonical()
 }
 
-/// Bytes of a packet on an ordinary Ethernet. Wider ones are not used: what lies behind the first link
-/// is not known.
+/// Bytes of a packet on an ordinary Ethernet. Wider ones are used where `WEFT_MTU` says so: what lies behind the first
+/// link is not known.
 const ETHERNET_MTU: u32 = 1_500;
+/// The widest there are.
+const WIDEST_MTU: u32 = 9_000;
 
 /// The device as programs hold it, and what they may ask of it.
 #[derive(Debug)]
@@ -232,7 +234,12 @@ fn describe(name: &str) -> Result<Description, CallError> {
 
 /// Bytes of a packet that every interface of this host carries.
 pub(crate) fn mtu_of(addresses: &[Address]) -> u32 {
-    addresses.iter().map(|address| address.mtu).fold(ETHERNET_MTU, u32::min)
+    narrowest(addresses, std::env::var("WEFT_MTU").ok().and_then(|mtu| mtu.parse().ok()))
+}
+
+fn narrowest(addresses: &[Address], asked: Option<u32>) -> u32 {
+    let most = asked.unwrap_or(ETHERNET_MTU).min(WIDEST_MTU);
+    addresses.iter().map(|address| address.mtu).fold(most, u32::min)
 }
 
 /// A string in a field of `N` bytes, with a zero at its end.
@@ -260,4 +267,19 @@ fn guid(addresses: &[Address]) -> [u8; 8] {
     }
     guid[0] = 0x02;
     guid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_longer_than_ethernets_where_that_is_asked_for_and_every_interface_carries_it() {
+        let address = |mtu| Address { ip: std::net::Ipv4Addr::LOCALHOST.into(), interface: 1, mtu };
+        let wide = [address(65_536), address(9_000)];
+        assert_eq!(narrowest(&wide, None), 1_500);
+        assert_eq!(narrowest(&wide, Some(4_200)), 4_200);
+        assert_eq!(narrowest(&wide[..1], Some(65_536)), 9_000);
+        assert_eq!(narrowest(&[address(9_000), address(1_400)], Some(9_000)), 1_400);
+    }
 }

@@ -172,6 +172,7 @@ impl Bench {
                 command.arg(at.to_string()).args(self.words());
                 command.env(RANK, rank.to_string()).env("LD_LIBRARY_PATH", &self.library);
                 command.env("WEFT_LINE_RATE", self.host.to_string());
+                command.env("WEFT_MTU", self.mtu.to_string());
             })
         };
         (0..RANKS).map(start).collect()

@@ -48,6 +48,11 @@ const PATHS: u16 = 128;
 /// Bytes before the payload of the longest packet that has any: IPv6, UDP, data, message, RDMA.
 const HEADERS: u32 = 40 + 8 + 20 + 12 + 24;
 
+/// Bytes of the headers of IPv4 and UDP.
+const IPV4_UDP: u32 = 20 + 8;
+/// UDP's largest payload over IPv4: what one system call carries to a path, cut into datagrams by the kernel (GSO).
+const BURST: u32 = 65_507;
+
 /// The engine of this process; null before the first device is opened, and again in a child of `fork`.
 static CURRENT: AtomicPtr<Engine> = AtomicPtr::new(ptr::null_mut());
 
@@ -167,8 +172,9 @@ pub(crate) fn own_limits() -> Limits {
 fn transport(mtu: u32, planned: Option<u16>) -> TransportConfig {
     let paths = std::env::var("WEFT_PATHS").ok().and_then(|paths| paths.parse().ok());
     let paths = paths.or(planned).filter(|paths| (1..=4096).contains(paths)).unwrap_or(PATHS);
-    let mtu = mtu.saturating_sub(HEADERS).max(512);
     let ethernet = AgentConfig::ethernet(paths);
+    let ethernet = TransportConfig { spray_unit: ethernet.spray_unit.min(burst(mtu)), ..ethernet };
+    let mtu = mtu.saturating_sub(HEADERS).max(512);
     let rate = std::env::var("WEFT_LINE_RATE").ok().and_then(|rate| rate.parse().ok());
     TransportConfig {
         mtu: u16::try_from(mtu).expect("at most that of Ethernet"),
@@ -178,6 +184,11 @@ fn transport(mtu: u32, planned: Option<u16>) -> TransportConfig {
         ack_delay: Duration::ZERO,
         ..ethernet
     }
+}
+
+/// Packets of that length that fill a burst.
+fn burst(mtu: u32) -> u16 {
+    u16::try_from(BURST / mtu.saturating_sub(IPV4_UDP).max(1)).unwrap_or(u16::MAX)
 }
 
 /// A round trip on a link that is slower than the transport takes Ethernet to be: a burst to one path counts then.
@@ -199,3 +210,15 @@ fn random<const N: usize>() -> Outcome<[u8; N]> {
 
 /// No deadline is later.
 const NEVER: Instant = Instant::FAR_FUTURE;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn longer_packets_are_fewer_to_a_burst() {
+        assert_eq!([1_500, 4_200, 9_000].map(burst), [44, 15, 7]);
+        // What `AgentConfig::ethernet` says is of usual packets.
+        assert_eq!(AgentConfig::ethernet(1).spray_unit, burst(1_500));
+    }
+}

@@ -10,8 +10,9 @@ use weft_lab::Lab;
 /// Where ranks of a lab meet.
 const PORT: u16 = 47_000;
 
-/// Tells Weft's device how fast its host's link is.
+/// Tell Weft's device how fast its host's link is, and how long packets may be.
 const RATE: &str = "WEFT_LINE_RATE";
+const MTU: &str = "WEFT_MTU";
 
 /// Starts this command once for each rank, and waits for all.
 pub(super) fn run(ranks: usize, lab: Option<&str>) -> Result<ExitCode> {
@@ -63,6 +64,9 @@ fn start(rank: usize, ranks: usize, at: SocketAddr, lab: Option<&Lab>) -> Result
                 lab.links()[rank].forward.rate.filter(|_| env::var_os(RATE).is_none())
             {
                 command.env(RATE, rate.to_string());
+            }
+            if env::var_os(MTU).is_none() {
+                command.env(MTU, lab.spec().mtu.to_string());
             }
             Ok(lab.spawn(&format!("h{rank}"), &mut command)?)
         }
