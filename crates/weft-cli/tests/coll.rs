@@ -83,7 +83,7 @@ fn what_does_not_fit_is_named() {
             &["--ranks", "2", "--algorithm", "hierarchical:3"],
             "2 ranks are not servers of so many each",
         ),
-        (&["--ranks", "2", "--algorithm", "rign"], "did you mean \"ring\"?"),
+        (&["--ranks", "2", "--algorithm", "rign"], "no algorithm \"rign\" (known: ring"),
         (&["--rank", "2", "--of", "2", "--at", "127.0.0.1:1"], "rank 2 of 2"),
         (
             &["--rank", "1", "--of", "2", "--at", "127.0.0.1:1", "--timeout", "300ms"],
