@@ -48,7 +48,7 @@ impl FromStr for WaitMode {
 }
 
 /// The longest spin. A wake-up from `ppoll` costs 5 to 20 us, so a spin that would have to last
-/// longer than this costs more than it saves (measured: `docs/design/agent-sockets.md`).
+/// longer than this costs more than it saves.
 const LONGEST_SPIN: Duration = Duration::from_micros(50);
 
 /// The shortest spin worth starting.

@@ -1,8 +1,9 @@
 //! The network between the hosts: every link, every switch, and what becomes of a packet at each.
 //!
-//! [`Fabric::forward`] is the simulator's inner loop. A packet arrives at a switch; the routes give
-//! the candidates, the forwarding model one of them, the queue and the shared buffer admit it, and
-//! its arrival at the next node is scheduled. Nothing else happens for a hop.
+//! A packet arrives at a switch; the routes give the candidates, the forwarding model one of them, the queue and
+//! the shared buffer admit it, and its arrival at the next node is scheduled. Nothing else happens for a hop.
+//! [`Fabric::forward`] does that for any packet; the simulator's inner loop does the same for packets with
+//! which there is nothing special ([`Fabric::forward_all`]).
 
 use std::collections::BTreeMap;
 
@@ -184,7 +185,7 @@ impl Fabric {
         }
     }
 
-    /// Whether switches do nothing but send on packets as they arrive; [`Self::forward`] is then all
+    /// Whether switches do nothing but send on packets as they arrive; [`Self::forward_all`] is then all
     /// they need, otherwise [`Self::serve`].
     pub fn only_forwards(&self) -> bool {
         !self.forwarding.attends() && !self.holds_queues()

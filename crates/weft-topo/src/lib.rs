@@ -35,7 +35,7 @@
 //! A [`Topology`] is built once and never changes: by a shape of [`build`] or from a file
 //! ([`read_ns3`]). What is down is beside it, in [`Failures`]; from both, [`Routes`] computes the
 //! equal-cost sets of a converged control plane. How a switch chooses within a set is [`hash`].
-//! The simulator asks [`Routes::next_links`] and [`hash::FabricHash::select`] at every hop, so
+//! The simulator asks [`Routes::next_links`] and [`hash::FabricHash::choice`] at every hop, so
 //! those two are three dependent loads and one modulus; everything else may be slow. Nothing here
 //! knows of packets, queues, time or load. A new shape is a file under `build/` and a row in
 //! `build/registry.rs`; a new hash is a function under `hash/` and a row in `hash/registry.rs`.

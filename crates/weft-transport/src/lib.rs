@@ -1,18 +1,18 @@
 //! A reliable, multipath transport that owns no clock, no socket, no thread and no entropy.
 //!
-//! [`Endpoint`] is the whole of it. Its owner gives it commands (`connect`, `submit`, `placed`,
+//! [`Endpoint`] is the whole of it but for [`Direct`], its counterpart between processes of one host. Its owner gives it commands (`connect`, `submit`, `placed`,
 //! `close`), tells it what arrived (`handle_packet`) and what time it is (`handle_timeout`), and
-//! drains what it wants to do (`poll_transmit`, `poll_event`, `poll_timeout`). It never touches
+//! drains what it wants to do (`poll_transmit`, or `poll_burst` on a hot path; `poll_event`, `poll_timeout`). It never touches
 //! payload: it says where each packet's payload belongs, and in which order messages are complete.
 //!
 //! A packet's way through this crate:
 //!
 //! | step | out | in |
 //! | --- | --- | --- |
-//! | message → packets | `connection/egress.rs` | `connection/reassembly.rs` |
+//! | message → packets | `connection/message.rs`, cut by `egress.rs` | `connection/reassembly.rs` |
 //! | may we send? | `congestion/<name>.rs` | `connection/ack_received.rs`, `loss.rs`, `tail.rs` |
 //! | which path? | `path/<name>.rs` | the same file's `on_feedback` |
-//! | which connection? | `endpoint/mod.rs`, in turn | `endpoint/mod.rs`, by connection id |
+//! | which connection? | `endpoint/transmit.rs`, in turn | `endpoint/mod.rs`, by connection id |
 //!
 //! What it is not: it opens no sockets, reads no clock, spawns nothing, encrypts nothing, and knows
 //! nothing of files, memory regions or guests. `weft-agent` and `weft-sim` own those.

@@ -152,7 +152,7 @@ impl Carriers {
     /// Whether there may be something to send.
     #[inline]
     pub(super) fn may_transmit(&self) -> bool {
-        self.direct.has_ready() || self.network.has_ready()
+        self.direct.has_ready() || self.network.wants_transmit()
     }
 
     #[inline]

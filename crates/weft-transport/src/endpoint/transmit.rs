@@ -69,12 +69,6 @@ impl Endpoint {
         departure
     }
 
-    /// Whether there may be something to send now.
-    #[inline]
-    pub fn has_ready(&self) -> bool {
-        !self.answers.is_empty() || !self.ready.is_empty()
-    }
-
     /// Hands the packets that may be sent now to `send`, at most `most` of them, and says how many
     /// there were. They are what [`Self::poll_transmit_into`] would say in turn, but what stays the
     /// same from packet to packet is asked for once. Each one's headers are put into `packet`.
