@@ -7,7 +7,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Action, Ends, Net, Rule, parse_protocol};
+use super::text::parse_protocol;
+use super::{Action, Ends, Net, Rule};
 use crate::Direction;
 
 impl Serialize for Rule {

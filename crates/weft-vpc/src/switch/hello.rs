@@ -36,7 +36,7 @@ impl Hello {
 
     pub(super) fn emit(self) -> [u8; Self::LEN as usize] {
         let mut bytes = [0; Self::LEN as usize];
-        bytes[..4].copy_from_slice(&self.vni.0.to_be_bytes());
+        bytes[..4].copy_from_slice(&self.vni.get().to_be_bytes());
         bytes[4..10].copy_from_slice(&self.source.0);
         bytes[10..].copy_from_slice(&self.destination.0);
         bytes

@@ -11,14 +11,15 @@ use core::net::{IpAddr, SocketAddr};
 
 use weft_transport::{
     CloseReason, ConfigError, ConnectionId, Endpoint, EndpointConfig, Flow, Secret, Stats,
-    ThreadBits, TransportConfig,
+    ThreadBits,
 };
-use weft_units::{Duration, Instant, Seed};
+use weft_units::{Instant, Seed};
 use weft_wire::{MacAddr, Packet};
 
-use crate::{Acl, Direction, Limit, LimitError, SecurityGroups, SourceGuard, Table, TableConfig};
+use crate::{Acl, Direction, Limit, LimitError, SecurityGroups, SourceGuard, Table};
 
 mod arrive;
+mod config;
 mod counters;
 mod elsewhere;
 mod events;
@@ -33,6 +34,7 @@ mod tenants;
 #[cfg(test)]
 mod tests;
 
+pub use config::{NetworkConfig, PortConfig, SwitchConfig, Vni};
 pub use counters::{DropCause, HandedOver, SwitchCounters};
 pub use elsewhere::Elsewhere;
 use elsewhere::OtherThreads;
@@ -41,85 +43,6 @@ pub use handover::Handover;
 pub use outgoing::Leaving;
 use pair::{Pairs, State};
 pub use tenants::{PortId, Reading, Slot, Tenants, Token, Turn};
-
-/// A tenant's network: 24 bits (RFC 7348, section 5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Vni(u32);
-
-impl Vni {
-    /// `None` past 24 bits.
-    pub const fn new(number: u32) -> Option<Self> {
-        if number < 1 << 24 { Some(Self(number)) } else { None }
-    }
-
-    /// Its number.
-    pub const fn get(self) -> u32 {
-        self.0
-    }
-}
-
-/// How a switch behaves.
-#[derive(Clone, Debug)]
-pub struct SwitchConfig {
-    /// How its connections behave.
-    pub transport: TransportConfig,
-    /// UDP port on which it receives.
-    pub receive_port: u16,
-    /// Its thread, told to peers (BIFROST, section 5.2).
-    pub thread_id: u8,
-    /// Threads of this host, each with a switch of its own. At least one.
-    pub threads: u8,
-    /// Connections at most: pairs of vNICs.
-    pub max_connections: u32,
-    /// Frames that may wait for a connection to be set up; more are dropped.
-    pub waiting_frames: usize,
-    /// How long a peer that does not speak Weft, or whose paths have all failed, is spoken to in plain
-    /// VXLAN before it is asked again.
-    pub plain_for: Duration,
-    /// How long and how much each network's table learns.
-    pub table: TableConfig,
-}
-
-impl SwitchConfig {
-    /// A switch whose connections behave as `transport` says, on the port of VXLAN.
-    pub fn new(transport: TransportConfig) -> Self {
-        Self {
-            transport,
-            receive_port: weft_wire::VxlanHeader::PORT,
-            thread_id: 0,
-            threads: 1,
-            max_connections: 1 << 17,
-            waiting_frames: 256,
-            plain_for: Duration::from_secs(10),
-            table: TableConfig::default(),
-        }
-    }
-}
-
-/// How a tenant's network is carried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NetworkConfig {
-    /// Whether frames are sent again when they are lost. Without, the network is a plain VXLAN.
-    pub reliable: bool,
-    /// Whether tenants see frames in the order they were sent. Guests with RACK-TLP may do without
-    /// (BIFROST, section 7.3).
-    pub in_order: bool,
-}
-
-impl Default for NetworkConfig {
-    fn default() -> Self {
-        Self { reliable: true, in_order: true }
-    }
-}
-
-/// A tenant's interface, as the switch sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PortConfig {
-    /// Its network.
-    pub vni: Vni,
-    /// Addresses it may send from; empty allows any.
-    pub addresses: Vec<MacAddr>,
-}
 
 /// Where an address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
