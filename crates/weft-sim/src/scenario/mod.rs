@@ -345,8 +345,11 @@ impl Scenario {
     /// How the world around the workloads is built.
     ///
     /// # Errors
-    /// The transport's settings are out of range.
+    /// The transport's settings are out of range, or the balancer is not for this network.
     pub fn world_config(&self, topology: &Topology) -> Result<WorldConfig, ScenarioError> {
+        self.forwarding
+            .check_network(topology)
+            .map_err(|why| ScenarioError::new(format!("[forwarding]: {why}")))?;
         let HostConfig { handshake, place_delay, jitter, nic_packets, bond, source_ports } =
             self.host;
         Ok(WorldConfig {

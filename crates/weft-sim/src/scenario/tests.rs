@@ -166,6 +166,24 @@ fn a_balancer_s_parameter_is_named_with_its_group_and_line() {
 }
 
 #[test]
+fn conweave_is_refused_where_hosts_have_several_leaves() {
+    let world = |topology: &str| {
+        let text =
+            format!("[topology]\nkind = \"{topology}\"\n\n[forwarding]\nkind = \"conweave\"\n");
+        let scenario = Scenario::parse(&text, Path::new("")).unwrap();
+        scenario.world_config(&scenario.build_topology().unwrap())
+    };
+    // HPN's hosts have two ports, but a packet stays in the plane of one.
+    for fine in ["leaf-spine", "fat-tree", "hpn"] {
+        assert!(world(fine).is_ok(), "{fine}");
+    }
+    let error = world("rail").unwrap_err().to_string();
+    let want = "[forwarding]: conweave needs all ways to a host to end at one leaf, host 0 is behind \
+                several";
+    assert_eq!(error, want);
+}
+
+#[test]
 fn lines_of_a_text_that_nobody_wrote_are_not_named() {
     let table: Table = toml::from_str(PERMUTATION).unwrap();
     let read = |table: &Table| Scenario::from_table(table.clone(), Path::new(""));

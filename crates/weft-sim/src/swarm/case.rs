@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use weft_topo::build::{FatTree, Hpn, LeafSpine, TopologyConfig};
+use weft_topo::build::{FatTree, Hpn, LeafSpine, Rail, TopologyConfig};
 use weft_topo::hash::HashAlgorithm;
 use weft_topo::{LinkId, NodeId};
 use weft_transport::{RecoveryConfig, Retransmission, TransportConfig, congestion, path, recovery};
@@ -65,6 +65,9 @@ impl Case {
             |fault| matches!(fault, FaultConfig::Corruption(corruption) if !corruption.checksum),
         );
         let mut world = world(&mut rng("world"));
+        if world.fabric.forwarding.check_network(&built).is_err() {
+            world.fabric.forwarding.kind = switch::Kind::Ecmp;
+        }
         let line_rate = built.ports(NodeId(0)).iter().map(|&port| built.link(port).rate.as_bps());
         world.transport.line_rate = BitRate::bps(line_rate.sum()).expect("no rate is zero");
         if let Some(base_rtt) = base_round_trip(&built, &world.transport) {
@@ -185,6 +188,15 @@ fn topology(rng: &mut Rng) -> TopologyConfig {
             rails: up_to(rng, 2),
             planes: 2,
             aggregations: up_to(rng, 4),
+            port_rate: rate,
+            uplink_rate: rate,
+            propagation,
+        }),
+        2 => TopologyConfig::Rail(Rail {
+            blocks: up_to(rng, 3),
+            servers_per_block: up_to(rng, 2),
+            rails: 2 * up_to(rng, 2),
+            spines: up_to(rng, 4),
             port_rate: rate,
             uplink_rate: rate,
             propagation,

@@ -10,6 +10,8 @@
 //! flow's hash, as in the public simulators: [`Decision::is_control`]. `random` and `least-queued`
 //! are older than the rule and steer all.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use weft_topo::hash::{FabricHash, FiveTuple, HashAlgorithm};
 use weft_topo::{LinkId, NodeId, Routes, Topology};
@@ -231,6 +233,29 @@ impl ForwardingConfig {
             ("conweave", self.conweave.check()),
         ];
         groups.into_iter().try_for_each(|(group, found)| found.map_err(|message| (group, message)))
+    }
+
+    /// Whether the model works in this network: `ConWeave` waits at one leaf for what went another way, so
+    /// all ways to a host must end there.
+    ///
+    /// # Errors
+    /// Which host is reached through several leaves.
+    pub fn check_network(&self, topology: &Topology) -> Result<(), String> {
+        if self.kind != Kind::ConWeave {
+            return Ok(());
+        }
+        let has_several = |&host: &NodeId| {
+            let leaves = topology.ports(host).iter().map(|&port| topology.link(port).to);
+            let leaves: BTreeSet<_> = leaves.filter(|&to| !topology.is_host(to)).collect();
+            let planes: BTreeSet<_> = leaves.iter().map(|&leaf| topology.plane(leaf)).collect();
+            planes.len() < leaves.len()
+        };
+        topology.host_ids().find(has_several).map_or(Ok(()), |host| {
+            Err(format!(
+                "conweave needs all ways to a host to end at one leaf, {} is behind several",
+                topology.name(host)
+            ))
+        })
     }
 }
 
