@@ -7,7 +7,7 @@ mod port_table;
 mod rank_file;
 
 pub use graph_xml::graph_xml;
-pub use planned::{PlannedPort, PortTableError, read_port_csv};
+pub use planned::{PlannedPort, PortTableError, read_port_csv, read_port_rows};
 pub use port_table::{PortRow, port_csv, port_rows};
 pub use rank_file::{host_file, rank_file};
 

@@ -1,9 +1,12 @@
 //! The port table read back, by who sends from the ports that it says.
 
 use alloc::borrow::ToOwned;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
+use core::str::FromStr;
+
+use super::port_table::{BETWEEN, PortRow};
 
 /// From which port a queue pair shall send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,43 +55,120 @@ pub enum PortTableError {
 /// # Errors
 /// The first thing that is wrong, with its line.
 pub fn read_port_csv(text: &str) -> Result<Vec<PlannedPort>, PortTableError> {
-    let mut lines = (1..).zip(text.lines());
-    let (_, heading) = lines.next().unwrap_or((1, ""));
-    let names = fields(1, heading)?;
-    let place = |column: &'static str| {
-        let found = names.iter().position(|name| name == column);
-        found.ok_or_else(|| PortTableError::Column { column, heading: heading.to_owned() })
-    };
+    let heading = Heading::of(text)?;
     let (source, destination, port) =
-        (place("source")?, place("destination")?, place("source_port")?);
-    let rows = lines.filter(|(_, text)| !text.is_empty());
-    rows.map(|(line, text)| {
-        let row = fields(line, text)?;
-        let row = Row { line, row: &row };
-        Ok(PlannedPort {
-            source: row.get(source, "address", |text| text.parse().ok())?,
-            destination: row.get(destination, "address", |text| text.parse().ok())?,
-            port: row.get(port, "port", |text| text.parse().ok().filter(|&port| port != 0))?,
+        (heading.place("source")?, heading.place("destination")?, heading.place("source_port")?);
+    rows(text)
+        .map(|row| {
+            let row = row?;
+            Ok(PlannedPort {
+                source: row.get(source, "address", |text| text.parse().ok())?,
+                destination: row.get(destination, "address", |text| text.parse().ok())?,
+                port: row.get(port, "port", |text| text.parse().ok().filter(|&port| port != 0))?,
+            })
         })
-    })
-    .collect()
+        .collect()
 }
 
-struct Row<'a> {
+/// All rows of such a table, or of one that is yet to be planned: the columns `source` and `destination` must be there.
+/// Without names, senders and receivers are called by their addresses; without a port, it is zero; numbers are zero where
+/// their columns lack. Flow labels follow from ports, whatever is written.
+///
+/// # Errors
+/// The first thing that is wrong, with its line.
+pub fn read_port_rows(text: &str) -> Result<Vec<PortRow>, PortTableError> {
+    let heading = Heading::of(text)?;
+    let (source, destination) = (heading.place("source")?, heading.place("destination")?);
+    let [from, to, rail, to_rail, queue_pair, nic_port, port, path] =
+        ["from", "to", "rail", "to_rail", "queue_pair", "nic_port", "source_port", "path"]
+            .map(|column| heading.find(column));
+    let row = |row: Result<Row, PortTableError>| {
+        let row = row?;
+        let address = |place| row.get(place, "address", |text| text.parse::<Ipv4Addr>().ok());
+        let (source, destination) = (address(source)?, address(destination)?);
+        let name = |place, address: Ipv4Addr| {
+            let given = row.text(place);
+            if given.is_empty() { address.to_string() } else { given.to_owned() }
+        };
+        let path = row.text(path).split(BETWEEN).filter(|switch| !switch.is_empty());
+        let mut made = PortRow {
+            from: name(from, source),
+            to: name(to, destination),
+            rail: row.number(rail, "rail")?,
+            to_rail: row.number(to_rail, "to_rail")?,
+            queue_pair: row.number(queue_pair, "queue_pair")?,
+            nic_port: row.number(nic_port, "nic_port")?,
+            source,
+            destination,
+            source_port: 0,
+            flow_label: 0,
+            path: path.map(str::to_owned).collect(),
+        };
+        made.set_port(row.number(port, "port")?);
+        Ok(made)
+    };
+    rows(text).map(row).collect()
+}
+
+/// The columns' names.
+struct Heading<'a> {
+    line: &'a str,
+    names: Vec<String>,
+}
+
+impl<'a> Heading<'a> {
+    fn of(text: &'a str) -> Result<Self, PortTableError> {
+        let line = text.lines().next().unwrap_or("");
+        Ok(Self { line, names: fields(1, line)? })
+    }
+
+    fn find(&self, column: &str) -> Option<usize> {
+        self.names.iter().position(|name| name == column)
+    }
+
+    fn place(&self, column: &'static str) -> Result<usize, PortTableError> {
+        let lacks = || PortTableError::Column { column, heading: self.line.to_owned() };
+        self.find(column).ok_or_else(lacks)
+    }
+}
+
+/// A line's number, counted from 1, and its fields.
+struct Row {
     line: usize,
-    row: &'a [String],
+    fields: Vec<String>,
 }
 
-impl Row<'_> {
+/// What stands below the heading.
+fn rows(text: &str) -> impl Iterator<Item = Result<Row, PortTableError>> {
+    let lines = (1..).zip(text.lines()).skip(1).filter(|(_, text)| !text.is_empty());
+    lines.map(|(line, text)| Ok(Row { line, fields: fields(line, text)? }))
+}
+
+impl Row {
     fn get<T>(
         &self,
         place: usize,
         column: &'static str,
         read: impl Fn(&str) -> Option<T>,
     ) -> Result<T, PortTableError> {
-        let field = self.row.get(place).map_or("", String::as_str);
+        let field = self.text(Some(place));
         let wrong = || PortTableError::Field { line: self.line, column, field: field.to_owned() };
         read(field).ok_or_else(wrong)
+    }
+
+    fn text(&self, place: Option<usize>) -> &str {
+        place.and_then(|place| self.fields.get(place)).map_or("", String::as_str)
+    }
+
+    fn number<T: FromStr + Default>(
+        &self,
+        place: Option<usize>,
+        column: &'static str,
+    ) -> Result<T, PortTableError> {
+        let Some(place) = place.filter(|&place| !self.text(Some(place)).is_empty()) else {
+            return Ok(T::default());
+        };
+        self.get(place, column, |text| text.parse().ok())
     }
 }
 
@@ -127,6 +207,7 @@ mod tests {
     use alloc::vec;
 
     use super::*;
+    use crate::output::port_csv;
 
     const HEADING: &str =
         "from,to,rail,to_rail,queue_pair,nic_port,source,destination,source_port,flow_label,path";
@@ -143,6 +224,33 @@ mod tests {
             PlannedPort { source: b, destination: a, port: 65_535 },
         ];
         assert_eq!(read_port_csv(&text), Ok(expected));
+    }
+
+    #[test]
+    fn rows_read_back_as_they_were_written_and_those_without_a_plan_are_called_by_their_addresses()
+    {
+        let text = alloc::format!(
+            "{HEADING}\n\"a, \"\"b\"\"\",c,1,2,3,4,10.0.0.1,10.0.0.2,49152,16385,l0 > s1 > l1\n"
+        );
+        let rows = read_port_rows(&text).unwrap();
+        assert_eq!((rows[0].from.as_str(), rows[0].nic_port), ("a, \"b\"", 4));
+        assert_eq!(rows[0].path, ["l0", "s1", "l1"]);
+        assert_eq!(port_csv(&rows), text);
+
+        let rows = read_port_rows("destination,source\n10.0.0.2,10.0.0.1\n").unwrap();
+        assert_eq!((rows[0].from.as_str(), rows[0].to.as_str()), ("10.0.0.1", "10.0.0.2"));
+        assert_eq!((rows[0].source_port, rows[0].path.len()), (0, 0));
+        for (text, message) in [
+            ("source\n10.0.0.1", "no column \"destination\""),
+            ("source,destination,rail\n10.0.0.1,10.0.0.2,x", "line 2: \"x\" is no rail"),
+            (
+                "source,destination,source_port\n10.0.0.1,10.0.0.2,65536",
+                "line 2: \"65536\" is no port",
+            ),
+        ] {
+            let error = read_port_rows(text).unwrap_err().to_string();
+            assert!(error.starts_with(message), "{error}");
+        }
     }
 
     #[test]

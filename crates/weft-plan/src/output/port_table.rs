@@ -11,7 +11,8 @@ use crate::traffic::QueuePair;
 
 /// One queue pair's row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PortRow {
     /// The server that sends.
     pub from: String,
@@ -38,6 +39,17 @@ pub struct PortRow {
     /// Switches that it passes.
     pub path: Vec<String>,
 }
+
+impl PortRow {
+    /// Gives it a source port, and the flow label that goes with it.
+    pub const fn set_port(&mut self, port: u16) {
+        self.source_port = port;
+        self.flow_label = flow_label(port);
+    }
+}
+
+/// What stands between the switches of a path.
+pub(super) const BETWEEN: &str = " > ";
 
 /// The table of a plan.
 ///
@@ -103,7 +115,7 @@ pub fn port_csv(rows: &[PortRow]) -> String {
             row.destination,
             row.source_port,
             row.flow_label,
-            quoted(&row.path.join(" > ")),
+            quoted(&row.path.join(BETWEEN)),
         ));
     }
     text

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use weft_plan::Cluster;
 use weft_plan::cluster::{ClusterConfig, ServerId};
 use weft_plan::machine::{Machine, read_nccl};
-use weft_plan::output::{graph_xml, read_port_csv};
+use weft_plan::output::{graph_xml, port_csv, read_port_csv, read_port_rows};
 use weft_plan::ports::{Effort, Entropy, Fabric, loads, plan};
 use weft_plan::ring::{ring_hops, rings_on_rails, server_order};
 use weft_plan::traffic::queue_pairs;
@@ -79,9 +79,14 @@ fn check_plan(cluster: &Cluster) -> bool {
     true
 }
 
-/// Reads a port table, holds that no port is zero, and says whether it was one.
+/// Reads a port table, holds that no port is zero and that all rows of it read back as they are written, and says
+/// whether it was one.
 pub fn ports(bytes: &[u8]) -> bool {
-    match read_port_csv(&String::from_utf8_lossy(bytes)) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(rows) = read_port_rows(&text) {
+        assert_eq!(read_port_rows(&port_csv(&rows)), Ok(rows), "{text}");
+    }
+    match read_port_csv(&text) {
         Ok(rows) => rows.iter().all(|row| row.port != 0),
         Err(error) => refused(&error.to_string()),
     }
