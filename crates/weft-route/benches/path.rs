@@ -135,19 +135,20 @@ fn plan(fabric: Fabric, starts: &[(LinkId, FiveTuple)]) {
         first: Some(first),
         dst: Ipv4Addr::from_bits(tuple.dst).into(),
         rate,
+        port: None,
     };
     let pairs: Vec<Pair> = starts.iter().map(pair).collect();
     let mut controller = Controller::new(ControllerConfig::default(), fabric);
     let began = clock();
-    let ports = controller
-        .announce(&pairs, (Entropy::default(), 8), Seed(1), Instant::EPOCH)
+    let announced = controller
+        .announce("all", &pairs, (Entropy::default(), 8), Seed(1), Instant::EPOCH)
         .expect("every flow arrives");
     let took = began.elapsed();
     let event = controller.poll_event().expect("it says what it planned");
     println!(
         "  plan: {:.2} s, {} ports, 8 tried each; {}",
         took.as_secs_f64(),
-        ports.len(),
+        announced.ports.len(),
         event.text
     );
 }

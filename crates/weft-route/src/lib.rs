@@ -32,8 +32,8 @@ mod telemetry;
 
 pub use alarm::{Alarm, AlarmRules, Alarms, Change, Level};
 pub use controller::{
-    Action, Carried, Controller, ControllerConfig, Event, JobError, Move, Pair, Stage, State,
-    StateError, Stats, What,
+    Action, Announced, Carried, Controller, ControllerConfig, Event, Job, JobError, JobFlow, Move,
+    Pair, Stage, State, StateError, Stats, What,
 };
 pub use fabric::{End, Explanation, Fabric, HostId, LinkId, RouterId};
 pub use flow::{Flow, FlowError, FlowRef};

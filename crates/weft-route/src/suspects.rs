@@ -202,6 +202,12 @@ impl Suspects {
         to_it.filter_map(|(_, tally)| tally.seen.back().map(|&(at, _, _)| at)).max()
     }
 
+    /// The last window in which a flow was sampled at a port.
+    pub(crate) fn last_sampled(&self, link: LinkId, flow: Flow) -> Option<u64> {
+        let tally = self.ports.get(&link)?.get(&(flow.dst(), flow))?;
+        tally.seen.back().map(|&(at, _, _)| at)
+    }
+
     /// Whether nothing was sampled at these ports lately.
     pub(crate) fn is_silent(&self, mut links: impl Iterator<Item = LinkId>) -> bool {
         !links.any(|link| self.ports.contains_key(&link))

@@ -79,7 +79,7 @@ pub enum What {
     Doubt,
     /// After the last round there is still an alarm.
     GaveUp,
-    /// Ports were planned for a new job.
+    /// Ports were planned for a job, or it has ended.
     Job,
 }
 

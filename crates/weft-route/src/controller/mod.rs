@@ -21,6 +21,7 @@
 //! [`poll_timeout`]: Controller::poll_timeout
 
 mod action;
+mod announce;
 mod job;
 mod moved;
 mod rounds;
@@ -37,7 +38,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 pub use action::{Action, Event, Stats, What};
-pub use job::{JobError, Pair};
+pub use announce::Announced;
+pub use job::{Job, JobError, JobFlow, Pair};
 use moved::{Barred, Episode};
 pub use moved::{Carried, Move, Stage};
 use serde::{Deserialize, Serialize};
@@ -76,6 +78,8 @@ pub struct ControllerConfig {
     pub idle: Duration,
     /// How long a move that was undone or refused is not tried again.
     pub bar: Duration,
+    /// How long none of an announced job's flows may be sampled, while others are, before it is taken for ended.
+    pub forget: Duration,
 }
 
 impl Default for ControllerConfig {
@@ -91,6 +95,7 @@ impl Default for ControllerConfig {
             hold: Duration::from_secs(60),
             idle: Duration::from_secs(300),
             bar: Duration::from_secs(600),
+            forget: Duration::from_secs(3600),
         }
     }
 }
@@ -111,6 +116,8 @@ pub struct Controller {
     moves: BTreeMap<(String, Prefix), Move>,
     next_id: u64,
     barred: Vec<Barred>,
+    /// Jobs that were announced, by name.
+    jobs: BTreeMap<String, Job>,
     /// Ports with an alarm that had rounds.
     episodes: BTreeMap<LinkId, Episode>,
     /// Changes that a router refused since it last took one, and until when it is left alone.
@@ -141,6 +148,7 @@ impl Controller {
             moves: BTreeMap::new(),
             next_id: 1,
             barred: Vec::new(),
+            jobs: BTreeMap::new(),
             episodes: BTreeMap::new(),
             refusals: BTreeMap::new(),
             doubted: BTreeSet::new(),
@@ -284,6 +292,7 @@ impl Controller {
             self.verify(index, now);
             self.withdraw_idle(index, now);
         }
+        self.watch_jobs(index, now);
         self.plan_rounds(index, now);
         self.suspects.expire(index);
         self.doubted.clear();

@@ -179,7 +179,7 @@ impl Controller {
     }
 
     /// Changes of load that the window does not show yet.
-    fn expected(&self, index: u64) -> BTreeMap<LinkId, i64> {
+    pub(super) fn expected(&self, index: u64) -> BTreeMap<LinkId, i64> {
         let mut expected: BTreeMap<LinkId, i64> = BTreeMap::new();
         for it in self.moves.values() {
             let is_measured = match it.stage {

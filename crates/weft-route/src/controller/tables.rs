@@ -57,6 +57,7 @@ impl Controller {
         self.moves = old.moves;
         self.next_id = old.next_id;
         self.barred = old.barred;
+        self.jobs = old.jobs;
         self.refusals = old.refusals;
         self.actions = old.actions;
         self.events = old.events;

@@ -350,28 +350,134 @@ fn a_state_survives_being_written_down_and_a_damaged_one_is_refused() {
     assert_eq!(error, StateError::Version { got: 9 });
 }
 
+/// Flows from a host of leaf 0 to one of leaf 1, and the first link that each takes between switches.
+struct Announcer {
+    desk: Desk,
+    pair: Pair,
+}
+
+impl Announcer {
+    fn new(desk: Desk, gigabits: u64) -> Self {
+        let rate = weft_units::BitRate::gbps(gigabits).unwrap();
+        let (src, dst) = ([10, 1, 0, 2].into(), [10, 2, 0, 2].into());
+        Self { desk, pair: Pair { src, first: None, dst, rate, port: None } }
+    }
+
+    fn announce(&mut self, name: &str, pairs: &[Pair]) -> Result<Announced, JobError> {
+        let (entropy, seed) = (weft_plan::ports::Entropy::default(), weft_units::Seed(1));
+        let now = self.desk.now();
+        self.desk.controller.announce(name, pairs, (entropy, 64), seed, now)
+    }
+
+    /// By which spine a job of one flow is sent.
+    fn spine(&mut self, name: &str) -> String {
+        let announced = self.announce(name, &[self.pair]).unwrap();
+        let link = self.uplink(announced.ports[0]);
+        self.desk.switches.fabric.port_of(link).unwrap().1.name.clone()
+    }
+
+    fn flow(port: u16) -> Flow {
+        format!("10.1.0.2:{port}>10.2.0.2").parse().unwrap()
+    }
+
+    fn uplink(&self, port: u16) -> LinkId {
+        self.desk.switches.fabric.path(&Self::flow(port)).links()[1]
+    }
+}
+
 #[test]
 fn an_announced_jobs_ports_share_no_link_where_that_is_possible() {
+    let mut it = Announcer::new(Desk::new(), 50);
+    let pair = it.pair;
+    let announced = it.announce("a", &[pair, pair]).unwrap();
+    assert_ne!(it.uplink(announced.ports[0]), it.uplink(announced.ports[1]));
+    assert_eq!(announced.kept, 0);
+    for (name, pair, words) in [
+        ("a b", pair, "\"a b\" is no job's name"),
+        ("", pair, "\"\" is no job's name"),
+        ("a", Pair { src: [0, 0, 0, 1].into(), ..pair }, "0.0.0.1 is no host"),
+        ("a", Pair { dst: [0u16; 8].into(), ..pair }, "different families"),
+        ("a", Pair { dst: [9, 9, 9, 9].into(), ..pair }, "has no route for it"),
+    ] {
+        let error = it.announce(name, &[pair]).unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    assert_eq!(it.announce("a", &[]), Err(JobError::Empty));
+    // What was refused has changed nothing.
+    assert_eq!(it.desk.controller.jobs()["a"].flows.len(), 2);
+}
+
+#[test]
+fn jobs_count_before_they_begin_and_until_they_are_withdrawn() {
+    let mut it = Announcer::new(Desk::new(), 50);
+    let first = it.spine("first");
+    let second = it.spine("second");
+    assert_ne!(first, second, "nothing is measured yet, and both count");
+    // Announced again it is the same job, and its own flows are not in its way.
+    assert_eq!(it.spine("first"), first);
+    it.desk.controller.withdraw("second", it.desk.now()).unwrap();
+    assert_eq!(it.spine("third"), second);
+    let error = it.desk.controller.withdraw("second", it.desk.now()).unwrap_err();
+    assert_eq!(error.to_string(), "no job \"second\"; there are first, third");
+}
+
+#[test]
+fn a_planned_port_is_kept_where_it_will_do_and_replaced_where_links_are_full() {
+    let mut it = Announcer::new(Desk::new(), 10);
+    let planned = it.desk.flows[0].ports().0;
+    let pair = Pair { port: Some(planned), ..it.pair };
+    let announced = it.announce("a", &[pair]).unwrap();
+    assert_eq!((announced.ports, announced.kept), (vec![planned], 1));
+    // Both flows of the desk and others fill its link to 90 %.
+    it.desk.window([0, 0]);
+    let announced = it.announce("a", &[pair]).unwrap();
+    assert_eq!(announced.kept, 0);
+    assert_ne!(it.uplink(announced.ports[0]), it.uplink(planned));
+}
+
+#[test]
+fn a_job_that_was_seen_counts_as_measured_and_is_forgotten_when_it_is_not_seen_for_long() {
     let mut desk = Desk::new();
-    let pair = Pair {
-        src: [10, 1, 0, 2].into(),
-        first: None,
-        dst: [10, 2, 0, 2].into(),
-        rate: weft_units::BitRate::gbps(50).unwrap(),
-    };
-    let entropy = weft_plan::ports::Entropy::default();
-    let seed = weft_units::Seed(1);
-    let now = desk.now();
-    let ports = desk.controller.announce(&[pair, pair], (entropy, 64), seed, now).unwrap();
-    let first = |port: u16| {
-        let flow: Flow = format!("10.1.0.2:{port}>10.2.0.2").parse().unwrap();
-        desk.switches.fabric.path(&flow).links()[1]
-    };
-    assert_ne!(first(ports[0]), first(ports[1]));
-    let stranger = Pair { src: [0, 0, 0, 1].into(), ..pair };
-    let error = desk.controller.announce(&[stranger], (entropy, 64), seed, now).unwrap_err();
-    assert!(error.to_string().contains("0.0.0.1 is no host"), "{error}");
-    let mixed = Pair { dst: [0u16; 8].into(), ..pair };
-    let error = desk.controller.announce(&[mixed], (entropy, 64), seed, now).unwrap_err();
-    assert!(error.to_string().contains("different families"), "{error}");
+    desk.controller.config.forget = Duration::from_secs(10 * WINDOW);
+    let mut it = Announcer::new(desk, 30);
+    let pairs = it.desk.flows.map(|flow| Pair { port: Some(flow.ports().0), ..it.pair });
+    assert_eq!(it.announce("runs", &pairs).unwrap().kept, 2);
+    it.announce("waits", &[it.pair]).unwrap();
+    assert!(!it.desk.controller.jobs()["runs"].begun);
+    it.desk.window([0, 0]);
+    let begun = |it: &Announcer, name: &str| it.desk.controller.jobs()[name].begun;
+    assert!(begun(&it, "runs") && !begun(&it, "waits"));
+    for _ in 0..11 {
+        it.desk.window([0, 0]);
+    }
+    let names: Vec<&String> = it.desk.controller.jobs().keys().collect();
+    assert_eq!(names, ["runs"]);
+    let events: Vec<Event> = core::iter::from_fn(|| it.desk.controller.poll_event()).collect();
+    let forgotten = "waits forgotten: nothing of it was sampled for 10 windows";
+    assert!(events.iter().any(|event| event.text == forgotten), "{events:?}");
+}
+
+#[test]
+fn jobs_survive_a_restart_and_damaged_ones_are_refused() {
+    let mut it = Announcer::new(Desk::new(), 50);
+    let first = it.spine("first");
+    let written = serde_json::to_string(it.desk.controller.jobs()).unwrap();
+    let mut anew = Desk::new();
+    anew.controller.restore_jobs(serde_json::from_str(&written).unwrap()).unwrap();
+    let mut anew = Announcer::new(anew, 50);
+    assert_ne!(anew.spine("second"), first);
+
+    let mut jobs = it.desk.controller.jobs().clone();
+    let two = [49_153, 49_152]
+        .map(|port| JobFlow { flow: Announcer::flow(port), ..jobs["first"].flows[0] });
+    jobs.get_mut("first").unwrap().flows = two.to_vec();
+    let error = anew.desk.controller.restore_jobs(jobs.clone()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "what is kept of jobs is damaged: a job's flows are out of order"
+    );
+    let job = jobs.remove("first").unwrap();
+    jobs.insert("a\nb".into(), job);
+    assert!(matches!(anew.desk.controller.restore_jobs(jobs), Err(JobError::Name(_))));
+    assert_eq!(anew.desk.controller.jobs().len(), 2, "the jobs before stay");
 }
