@@ -63,6 +63,41 @@ impl Reply {
     }
 }
 
+/// Whoever shows the token may change something, where there is a token.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trust {
+    pub(crate) token: Option<String>,
+    /// Bytes that a request's body may have with the token; without, it may have 64 KiB.
+    pub(crate) longest: usize,
+}
+
+impl Trust {
+    /// # Errors
+    /// How `who` refuses whoever shows this, or nothing.
+    pub(crate) fn check(&self, shown: Option<&str>, who: &str) -> Result<(), Reply> {
+        let Some(token) = &self.token else {
+            let why = format!("this one takes no orders: start {who} with --token-file");
+            return Err(Reply::refuse(StatusCode::FORBIDDEN, &why));
+        };
+        if shown.is_some_and(|shown| is_same(shown, token)) {
+            return Ok(());
+        }
+        let why = format!("that is not the token that {who} was given");
+        Err(Reply::refuse(StatusCode::UNAUTHORIZED, &why))
+    }
+
+    fn longest(&self, shown: Option<&str>) -> usize {
+        let known = self.token.as_deref().zip(shown).is_some_and(|(token, it)| is_same(token, it));
+        if known { self.longest.max(LONGEST_REQUEST) } else { LONGEST_REQUEST }
+    }
+}
+
+/// In a time that does not tell where they differ.
+fn is_same(one: &str, other: &str) -> bool {
+    let differ = one.bytes().zip(other.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b));
+    one.len() == other.len() && differ == 0
+}
+
 /// Answers requests. It may block.
 pub(crate) type Handler = Arc<dyn Fn(&Request) -> Reply + Send + Sync>;
 
@@ -74,8 +109,6 @@ const LONGEST_REQUEST: usize = 64 << 10;
 const LONGEST_ANSWER: usize = 256 << 20;
 /// How long a client may take to say what it wants.
 const HEADERS_IN: Duration = Duration::from_secs(10);
-/// How long an agent may take to answer.
-const ANSWER_IN: Duration = Duration::from_secs(5);
 
 /// Runs something that waits.
 ///
@@ -90,14 +123,19 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> Result<T> {
 ///
 /// # Errors
 /// The address cannot be listened at.
-pub(crate) fn serve_beside(at: SocketAddr, what: &str, handler: Handler) -> Result<SocketAddr> {
+pub(crate) fn serve_beside(
+    at: SocketAddr,
+    what: &str,
+    trust: Trust,
+    handler: Handler,
+) -> Result<SocketAddr> {
     let listener = std::net::TcpListener::bind(at)
         .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
         .with_context(|| format!("cannot serve {what} at {at}"))?;
     let at = listener.local_addr().context("a listener has an address")?;
     let serve = move || {
         block_on(async {
-            serve(TcpListener::from_std(listener)?, handler).await;
+            serve(TcpListener::from_std(listener)?, trust, handler).await;
             anyhow::Ok(())
         })
     };
@@ -106,7 +144,8 @@ pub(crate) fn serve_beside(at: SocketAddr, what: &str, handler: Handler) -> Resu
 }
 
 /// Serves until the program ends.
-pub(crate) async fn serve(listener: TcpListener, handler: Handler) {
+pub(crate) async fn serve(listener: TcpListener, trust: Trust, handler: Handler) {
+    let trust = Arc::new(trust);
     let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -115,9 +154,9 @@ pub(crate) async fn serve(listener: TcpListener, handler: Handler) {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let handler = Arc::clone(&handler);
+        let (trust, handler) = (Arc::clone(&trust), Arc::clone(&handler));
         tokio::spawn(async move {
-            let service = service_fn(|request| answer(request, Arc::clone(&handler)));
+            let service = service_fn(|request| answer(request, &trust, Arc::clone(&handler)));
             let mut server = hyper::server::conn::http1::Builder::new();
             server.timer(TokioTimer::new()).header_read_timeout(HEADERS_IN);
             // Whoever hangs up in the middle does without.
@@ -129,9 +168,10 @@ pub(crate) async fn serve(listener: TcpListener, handler: Handler) {
 
 async fn answer(
     request: hyper::Request<Incoming>,
+    trust: &Trust,
     handler: Handler,
 ) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
-    let reply = match read(request).await {
+    let reply = match read(request, trust).await {
         Ok(request) => {
             let handled = tokio::task::spawn_blocking(move || handler(&request)).await;
             handled.unwrap_or_else(|error| {
@@ -152,7 +192,7 @@ async fn answer(
     Ok(response)
 }
 
-async fn read(request: hyper::Request<Incoming>) -> Result<Request, Reply> {
+async fn read(request: hyper::Request<Incoming>, trust: &Trust) -> Result<Request, Reply> {
     let is_post = match *request.method() {
         Method::GET | Method::HEAD => false,
         Method::POST => true,
@@ -162,7 +202,7 @@ async fn read(request: hyper::Request<Incoming>) -> Result<Request, Reply> {
     let query = request.uri().query().unwrap_or_default().to_owned();
     let token = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = token.and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned);
-    let body = Limited::new(request.into_body(), LONGEST_REQUEST);
+    let body = Limited::new(request.into_body(), trust.longest(token.as_deref()));
     let body = tokio::time::timeout(HEADERS_IN, body.collect()).await;
     match body {
         Ok(Ok(body)) => Ok(Request { is_post, path, query, token, body: body.to_bytes().to_vec() }),
@@ -172,43 +212,68 @@ async fn read(request: hyper::Request<Incoming>) -> Result<Request, Reply> {
     }
 }
 
-/// Gets `path` of the server at `host:port`, or posts `body` there.
-///
-/// # Errors
-/// Nobody answers in time, or with something else than success: then with its words.
-pub(crate) async fn fetch(
-    host: &str,
-    path: &str,
-    body: Option<&[u8]>,
-    token: Option<&str>,
-) -> Result<Vec<u8>> {
-    let exchanged = tokio::time::timeout(ANSWER_IN, exchange(host, path, body, token)).await;
-    exchanged.map_err(|_| anyhow!("no answer in {ANSWER_IN:?}"))?
+/// Somebody who serves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Server<'a> {
+    /// `host:port`.
+    pub(crate) host: &'a str,
+    /// The command that serves there, for errors.
+    pub(crate) command: &'static str,
+    /// How long an answer may take.
+    pub(crate) patience: Duration,
 }
 
-async fn exchange(
-    host: &str,
-    path: &str,
-    body: Option<&[u8]>,
-    token: Option<&str>,
-) -> Result<Vec<u8>> {
-    let reach = || format!("cannot reach {host}: is `weft monitor agent` running there?");
-    let stream = TcpStream::connect(host).await.with_context(reach)?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(connection);
-    let method = if body.is_some() { Method::POST } else { Method::GET };
-    let mut request = hyper::Request::builder().method(method).uri(path).header(HOST, host);
-    if let Some(token) = token {
-        request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+impl<'a> Server<'a> {
+    /// A host's `weft monitor agent`.
+    pub(crate) const fn agent(host: &'a str) -> Self {
+        Self { host, command: "weft monitor agent", patience: Duration::from_secs(5) }
     }
-    let body = Full::new(Bytes::copy_from_slice(body.unwrap_or_default()));
-    let response = sender.send_request(request.body(body)?).await?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await;
-    let body = body.map_err(|error| anyhow!("{error}"))?.to_bytes().to_vec();
-    if !status.is_success() {
-        bail!("{status}: {}", String::from_utf8_lossy(&body).trim());
+
+    /// Gets `path`, or posts `body` there.
+    ///
+    /// # Errors
+    /// Nobody answers in time, or with something else than success: then with its words.
+    pub(crate) async fn fetch(
+        self,
+        path: &str,
+        body: Option<Vec<u8>>,
+        token: Option<&str>,
+    ) -> Result<Vec<u8>> {
+        let patience = self.patience;
+        let exchanged = tokio::time::timeout(patience, self.exchange(path, body, token)).await;
+        exchanged.map_err(|_| anyhow!("no answer of {} in {patience:?}", self.host))?
     }
-    Ok(body)
+
+    async fn exchange(
+        self,
+        path: &str,
+        body: Option<Vec<u8>>,
+        token: Option<&str>,
+    ) -> Result<Vec<u8>> {
+        let Self { host, command, .. } = self;
+        let reach = || format!("cannot reach {host}: is `{command}` running there?");
+        let stream = TcpStream::connect(host).await.with_context(reach)?;
+        let broke = || {
+            format!("{host} hung up before it had answered: is `{command}` still running there?")
+        };
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .with_context(broke)?;
+        tokio::spawn(connection);
+        let method = if body.is_some() { Method::POST } else { Method::GET };
+        let mut request = hyper::Request::builder().method(method).uri(path).header(HOST, host);
+        if let Some(token) = token {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let body = Full::new(Bytes::from(body.unwrap_or_default()));
+        let response = sender.send_request(request.body(body)?).await.with_context(broke)?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await;
+        let body =
+            body.map_err(|error| anyhow!("{error}")).with_context(broke)?.to_bytes().to_vec();
+        if !status.is_success() {
+            bail!("{status}: {}", String::from_utf8_lossy(&body).trim());
+        }
+        Ok(body)
+    }
 }

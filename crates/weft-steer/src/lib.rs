@@ -10,6 +10,7 @@
 //! | tables read | [`Inventory::read_tables`] |
 //! | who may steer | [`Lease`] |
 //! | moves made | [`RouterEntry::plan`], [`RouterEntry::carry_out`], [`RouterEntry::await_change`] |
+//! | jobs announced to it | [`Door`] |
 //! | all of it, again and again | [`Daemon`] |
 //!
 //! What is decided, and why, is `weft-route`'s: this crate tells it what was seen and does what it orders.
@@ -26,6 +27,7 @@ mod config;
 mod daemon;
 mod error;
 mod inventory;
+mod job_table;
 mod lease;
 mod reach;
 mod tables;
@@ -33,7 +35,11 @@ mod tables;
 pub use apply::{Change, PROTOCOL, Plan};
 pub use collect::{Collector, CollectorCounters, Heard};
 pub use config::SteerConfig;
-pub use daemon::{Daemon, LinkView, MoveView, NodeView, Picture};
+pub use daemon::{
+    Announcement, AskError, Daemon, Door, JobView, LinkView, MoveView, NodeView, Picture,
+    PlannedJob,
+};
 pub use error::SteerError;
 pub use inventory::{Inventory, Method, PortEntry, RouterEntry};
+pub use job_table::read_job_table;
 pub use lease::Lease;

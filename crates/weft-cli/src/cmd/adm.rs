@@ -8,7 +8,7 @@ use clap::Subcommand;
 use weft_report::{Cell, Column, Table};
 use weft_stat::Ask;
 
-use crate::http::{block_on, fetch};
+use crate::http::{Server, block_on};
 use crate::monitor::{Order, Outcome, Which, carry_out};
 use crate::output::{Output, render};
 
@@ -127,7 +127,7 @@ fn from_agents(hosts: &[String], token: Option<&Path>, order: &Order) -> Result<
     let body = serde_json::to_vec(order).context("an order has a form")?;
     let mut outcomes = Vec::new();
     for host in hosts {
-        let asked = fetch(host, "/v1/orders", Some(&body), token.as_deref());
+        let asked = Server::agent(host).fetch("/v1/orders", Some(body.clone()), token.as_deref());
         let answer = block_on(asked)?.with_context(|| format!("asking the agent of {host}"))?;
         let answered: Vec<Outcome> = serde_json::from_slice(&answer)
             .with_context(|| format!("{host} is no agent of `weft monitor`"))?;

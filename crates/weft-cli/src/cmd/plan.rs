@@ -12,6 +12,8 @@ mod ports;
 mod ring;
 mod show;
 
+pub(super) use self::ports::Protocol;
+
 /// Plan a cluster's collectives: who follows whom, over which NICs, from which source ports
 #[derive(Debug, clap::Args)]
 #[command(

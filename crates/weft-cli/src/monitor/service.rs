@@ -13,7 +13,7 @@ use super::metrics;
 use super::orders::{Order, carry_out};
 use super::watch::{Report, Watcher, now};
 use crate::http::{
-    CSS, HTML, Handler, OPENMETRICS, Reply, Request, SCRIPT, SVG, block_on, fetch, serve,
+    CSS, HTML, Handler, OPENMETRICS, Reply, Request, SCRIPT, SVG, Server, Trust, block_on, serve,
 };
 
 /// Where reports come from.
@@ -85,7 +85,7 @@ pub(crate) fn run(plan: Plan, ready: impl FnOnce(SocketAddr) -> Result<()>) -> R
         ready(listener.local_addr().context("a listener has an address")?)?;
         let answering = Arc::clone(&service);
         let handler: Handler = Arc::new(move |request| answering.answer(request));
-        tokio::spawn(serve(listener, handler));
+        tokio::spawn(serve(listener, Trust::default(), handler));
         service.go_on().await
     })?
 }
@@ -133,7 +133,8 @@ impl Service {
                 let (host, after) = (host.clone(), lock(&self.state).after(host));
                 tokio::spawn(async move {
                     let path = format!("/v1/report?after={after}");
-                    let answer = fetch(&host, &path, None, None).await.and_then(|answer| {
+                    let asked = Server::agent(&host).fetch(&path, None, None).await;
+                    let answer = asked.and_then(|answer| {
                         serde_json::from_slice::<Report>(&answer)
                             .with_context(|| format!("{host} is no agent of `weft monitor`"))
                     });
@@ -189,21 +190,22 @@ impl Service {
 
     /// Carries an order out at this host's nodes, for whoever shows the token.
     fn order(&self, request: &Request) -> Reply {
-        let (Some(token), Sources::Here(folder)) = (&self.plan.token, &self.plan.sources) else {
-            let why = "this monitor takes no orders: start `weft monitor agent` with --token-file";
-            return Reply::refuse(StatusCode::FORBIDDEN, why);
-        };
-        if !request.token.as_deref().is_some_and(|shown| is_same(shown, token)) {
-            let why = "that is not the token that this agent was given";
-            return Reply::refuse(StatusCode::UNAUTHORIZED, why);
+        // A monitor of others' programs has none.
+        let trust = Trust { token: self.plan.token.clone(), ..Trust::default() };
+        if let Err(refusal) = trust.check(request.token.as_deref(), "`weft monitor agent`") {
+            return refusal;
         }
+        let folder = match &self.plan.sources {
+            Sources::Here(folder) => folder.as_deref(),
+            Sources::Agents(_) => None,
+        };
         let order = match serde_json::from_slice::<Order>(&request.body) {
             Ok(order) => order,
             Err(error) => {
                 return Reply::refuse(StatusCode::BAD_REQUEST, &format!("no order: {error}"));
             }
         };
-        match carry_out(folder.as_deref(), &order) {
+        match carry_out(folder, &order) {
             Ok(outcomes) => Reply::json(&outcomes),
             Err(error) => Reply::refuse(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error:#}")),
         }
@@ -215,10 +217,4 @@ fn after(query: &str) -> u64 {
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let mut named = pairs.filter(|(name, _)| *name == "after");
     named.next().and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
-}
-
-/// In a time that does not tell where they differ.
-fn is_same(one: &str, other: &str) -> bool {
-    let differ = one.bytes().zip(other.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b));
-    one.len() == other.len() && differ == 0
 }

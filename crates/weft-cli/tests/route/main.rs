@@ -2,6 +2,7 @@
 //! say that they were skipped, and why.
 #![allow(clippy::disallowed_methods, reason = "these tests watch programs in real time")]
 
+mod announce;
 mod programs;
 
 use std::io::{BufRead, BufReader, Write};

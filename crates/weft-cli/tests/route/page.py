@@ -56,6 +56,7 @@ try:
     until("sixteen links", lambda: len(texts("#fabric line")) == 16)
     until("loads", lambda: len(texts("#fabric line:not(.none)")) >= 8)
     until("that it steers", lambda: "steers" in texts("#tiles dd"))
+    until("that no job was announced", lambda: texts("#jobs caption") == ["none was announced"])
     say("shows the fabric")
 
     sys.stdin.readline()

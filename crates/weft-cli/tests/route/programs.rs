@@ -87,14 +87,22 @@ pub(crate) struct Controller {
     running: Option<Running>,
     pub(crate) sflow: String,
     pub(crate) page: String,
-    files: [PathBuf; 2],
+    name: String,
+    token: Option<String>,
+    /// Its configuration, its state and its jobs.
+    files: [PathBuf; 3],
 }
 
 impl Controller {
     pub(crate) fn serve(lab: &Lab, name: &str) -> Self {
+        Self::with(lab, name, None)
+    }
+
+    /// Whoever shows what is in the file `token` may announce jobs to it.
+    pub(crate) fn with(lab: &Lab, name: &str, token: Option<&str>) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let file = |end: &str| folder.join(format!("{}-{name}.{end}", lab.name()));
-        let files = [file("toml"), file("json")];
+        let files = [file("toml"), file("json"), file("jobs.json")];
         let config = format!(
             "listen = '127.0.0.1:0'\nlab = '{}'\nstate = '{}'\nlease = '3s'\nread_every = '500ms'\n\
              [controller]\ngrace = '250ms'\nhold = '5s'\nbar = '20s'\n\
@@ -106,13 +114,24 @@ impl Controller {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("weft"));
         command.args(["route", "serve", "--page", "127.0.0.1:0", "--json", "--log-json"]);
         command.arg("--config").arg(&files[0]).env("WEFT_LOG", "warn");
+        command.args(token.iter().flat_map(|file| ["--token-file", file]));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let out = child.stdout.take().unwrap();
         let running = Running(child);
         let said: Value =
             serde_json::Deserializer::from_reader(out).into_iter().next().unwrap().unwrap();
         let at = |what: &str| said[what].as_str().unwrap().to_owned();
-        Self { running: Some(running), sflow: at("sflow"), page: at("page"), files }
+        let (name, token) = (name.to_owned(), token.map(str::to_owned));
+        Self { running: Some(running), sflow: at("sflow"), page: at("page"), name, token, files }
+    }
+
+    /// It ends, and another one goes on from its files.
+    pub(crate) fn restarted(mut self, lab: &Lab) -> Self {
+        drop(self.running.take());
+        let again = Self::with(lab, &self.name, self.token.as_deref());
+        // Its files are the other's now.
+        self.files = Default::default();
+        again
     }
 
     pub(crate) fn get(&self, path: &str) -> String {

@@ -5,12 +5,14 @@
 //! | datagrams, outcomes and deadlines, in turns | here, [`Daemon::turn`] |
 //! | a router's thread: reads, changes, the lease | `worker.rs` |
 //! | who may steer, over all routers | `leases.rs` |
+//! | jobs that are announced from outside | `announce.rs` |
 //! | memory over a restart | `memory.rs` |
 //! | what there is to see | `picture.rs` |
 //!
 //! Time is the wall clock's at the start, and runs evenly from then on: what is kept over a restart goes on
 //! where it was.
 
+mod announce;
 mod leases;
 mod memory;
 mod picture;
@@ -26,8 +28,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use weft_route::{Action, Controller, Event, Fabric, Installed, What};
 use weft_units::{Duration, Instant};
 
+use self::announce::Desk;
+pub use self::announce::{Announcement, AskError, Door, PlannedJob};
 use self::leases::Leases;
-pub use self::picture::{LinkView, MoveView, NodeView, Picture};
+pub use self::picture::{JobView, LinkView, MoveView, NodeView, Picture};
 use self::worker::{Done, Job, Outcome};
 use crate::{Change, Collector, Heard, Inventory, Lease, SteerConfig, SteerError};
 
@@ -42,6 +46,8 @@ pub struct Daemon {
     leases: Leases,
     jobs: BTreeMap<String, Sender<Job>>,
     outcomes: Receiver<Outcome>,
+    /// What is asked from outside.
+    desk: Desk,
     /// What happened lately, the newest last.
     events: VecDeque<Event>,
     /// How often what has happened since the start.
@@ -56,6 +62,8 @@ pub struct Daemon {
     picture: Arc<Mutex<Picture>>,
     /// Whether something is to be written down.
     changed: bool,
+    /// How many jobs there were, and had begun, when they were written down last.
+    jobs_written: (usize, usize),
 }
 
 /// Nanoseconds since 1970, evenly.
@@ -127,6 +135,7 @@ impl Daemon {
             leases,
             jobs,
             outcomes,
+            desk: Desk::open(),
             events: VecDeque::new(),
             happened: BTreeMap::new(),
             commands: BTreeMap::new(),
@@ -134,6 +143,7 @@ impl Daemon {
             clock,
             picture: Arc::default(),
             changed: true,
+            jobs_written: (0, 0),
         })
     }
 
@@ -148,6 +158,11 @@ impl Daemon {
     /// What there is to see, kept up to date while the daemon runs.
     pub fn picture(&self) -> Arc<Mutex<Picture>> {
         Arc::clone(&self.picture)
+    }
+
+    /// The way to ask for a job's ports, from other threads.
+    pub fn door(&self) -> Door {
+        self.desk.door()
     }
 
     /// The engine.
@@ -218,6 +233,9 @@ impl Daemon {
         let epoch = self.leases.epoch(now);
         self.controller.set_lease(epoch, now);
         self.controller.handle_timeout(now);
+        let steers = epoch.map(drop).ok_or_else(|| self.leases.other.clone());
+        let keep = |controller: &Controller| memory::write_jobs(&self.config, controller);
+        self.desk.answer(&mut self.controller, steers, now, keep)?;
         self.act();
         if now >= self.next_picture {
             self.next_picture = now + PICTURE_EVERY;
@@ -226,6 +244,12 @@ impl Daemon {
         }
         if std::mem::take(&mut self.changed) {
             memory::write(&self.config, &self.controller)?;
+        }
+        // Those that have begun, and those that are forgotten.
+        let jobs = self.controller.jobs();
+        let jobs = (jobs.len(), jobs.values().filter(|job| job.begun).count());
+        if jobs != std::mem::replace(&mut self.jobs_written, jobs) {
+            memory::write_jobs(&self.config, &self.controller)?;
         }
         Ok(())
     }

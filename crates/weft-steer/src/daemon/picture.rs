@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-use weft_route::{End, Event, Fabric, LinkId, Move, Stage, What};
+use serde::{Deserialize, Serialize};
+use weft_route::{End, Event, Fabric, Job, LinkId, Move, Stage, What};
 use weft_units::Instant;
 
 use super::Daemon;
 use crate::CollectorCounters;
 
 /// A controller and its fabric at a moment.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Picture {
     /// Nanoseconds since 1970.
     pub at: u64,
@@ -28,6 +28,8 @@ pub struct Picture {
     pub links: Vec<LinkView>,
     /// Moves that are installed or on their way.
     pub moves: Vec<MoveView>,
+    /// Jobs that were announced, in order of their names.
+    pub jobs: Vec<JobView>,
     /// What happened lately, the newest first.
     pub events: Vec<Event>,
     /// How often what has happened since the start.
@@ -39,7 +41,7 @@ pub struct Picture {
 }
 
 /// A router or host.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeView {
     /// A router's name, a host's address.
     pub name: String,
@@ -48,7 +50,7 @@ pub struct NodeView {
 }
 
 /// A direction of a cable.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LinkView {
     /// Who sends.
     pub from: String,
@@ -69,7 +71,7 @@ pub struct LinkView {
 }
 
 /// A move.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MoveView {
     /// Its number.
     pub id: u64,
@@ -93,6 +95,23 @@ pub struct MoveView {
     pub commands: Vec<String>,
 }
 
+/// An announced job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JobView {
+    /// Its name.
+    pub name: String,
+    /// How many flows it has.
+    pub flows: usize,
+    /// When it was announced last, nanoseconds since 1970.
+    pub announced: u64,
+    /// Whether packets of it were sampled since.
+    pub begun: bool,
+    /// What all its flows send together, bits a second.
+    pub rate: u64,
+    /// How full its fullest link was to be, in thousandths.
+    pub fullest_per_mille: u32,
+}
+
 impl Picture {
     pub(super) fn of(daemon: &Daemon, now: Instant) -> Self {
         let controller = &daemon.controller;
@@ -107,11 +126,23 @@ impl Picture {
             nodes: nodes(fabric),
             links: fabric.link_ids().filter_map(|link| view(daemon, link, now)).collect(),
             moves: controller.moves().map(|it| moved(daemon, it)).collect(),
+            jobs: controller.jobs().iter().map(job).collect(),
             events: daemon.events.iter().rev().cloned().collect(),
             happened: daemon.happened.iter().map(|(&what, &count)| (kind(what), count)).collect(),
             heard: daemon.collector.counters(),
             unread: daemon.unread.clone(),
         }
+    }
+}
+
+fn job((name, job): (&String, &Job)) -> JobView {
+    JobView {
+        name: name.clone(),
+        flows: job.flows.len(),
+        announced: job.announced,
+        begun: job.begun,
+        rate: job.flows.iter().fold(0, |sum, it| it.rate.as_bps().saturating_add(sum)),
+        fullest_per_mille: job.fullest,
     }
 }
 

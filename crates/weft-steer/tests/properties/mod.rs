@@ -2,8 +2,9 @@
 //! targets both call these.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
+use weft_plan::output::{PortRow, port_csv};
 use weft_route::{Fabric, Installed};
-use weft_steer::{Inventory, SteerConfig};
+use weft_steer::{Inventory, SteerConfig, read_job_table};
 
 /// Reads a router's answer to the question for its tables, makes a fabric of it where it is one, and says
 /// whether it was understood.
@@ -32,6 +33,24 @@ pub fn steer_config(bytes: &[u8]) -> bool {
         }
         Err(why) => refused(&why),
     }
+}
+
+/// Reads a job's table, CSV or JSON, and says whether it was one; as JSON it reads back as it is, and as CSV where no name
+/// goes over lines.
+pub fn job_table(bytes: &[u8]) -> bool {
+    let rows = match read_job_table(bytes) {
+        Ok(rows) => rows,
+        Err(why) => return refused(&why),
+    };
+    let json = serde_json::json!({ "queue_pairs": rows }).to_string();
+    assert_eq!(read_job_table(json.as_bytes()).as_ref(), Ok(&rows));
+    let names = |row: &PortRow| {
+        [&row.from, &row.to].into_iter().chain(&row.path).cloned().collect::<String>()
+    };
+    if !rows.iter().any(|row| names(row).contains(['\n', '\r'])) {
+        assert!(read_job_table(port_csv(&rows).as_bytes()).is_ok());
+    }
+    true
 }
 
 fn refused(why: &str) -> bool {

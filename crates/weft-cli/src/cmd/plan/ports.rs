@@ -65,11 +65,21 @@ enum Traffic {
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Protocol {
+pub(in crate::cmd) enum Protocol {
     /// RoCEv2, or anything over UDP
     Udp,
     /// TCP
     Tcp,
+}
+
+impl Protocol {
+    /// IANA's.
+    pub(in crate::cmd) const fn number(self) -> u8 {
+        match self {
+            Self::Udp => 17,
+            Self::Tcp => 6,
+        }
+    }
 }
 
 pub(super) fn run(arguments: &PortsArgs, output: Output) -> Result<()> {
@@ -86,10 +96,7 @@ pub(super) fn run(arguments: &PortsArgs, output: Output) -> Result<()> {
     let (pairs, flows) = queue_pairs(&cluster, &hops, arguments.qps);
     let failures = failures(network, &arguments.down)?;
     let entropy = Entropy {
-        protocol: match arguments.protocol {
-            Protocol::Udp => 17,
-            Protocol::Tcp => 6,
-        },
+        protocol: arguments.protocol.number(),
         destination_port: arguments.to_port,
         ..Entropy::default()
     };

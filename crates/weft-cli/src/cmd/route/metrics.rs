@@ -17,6 +17,13 @@ pub(super) fn text(picture: &Picture) -> String {
         let stage = it.stage.split(':').next().unwrap_or_default().to_owned();
         moves.get_or_create(&vec![("stage", stage)]).inc();
     }
+    let jobs = gauges(&mut registry, "jobs", "Announced jobs, by whether they have begun");
+    let flows = gauges(&mut registry, "job_flows", "Flows of announced jobs, likewise");
+    for job in &picture.jobs {
+        let labels = vec![("begun", job.begun.to_string())];
+        jobs.get_or_create(&labels).inc();
+        flows.get_or_create(&labels).inc_by(job.flows as f64);
+    }
     let events = counters(&mut registry, "events", "What happened, by kind, since the start");
     for (what, &count) in &picture.happened {
         events.get_or_create(&vec![("what", what.clone())]).inc_by(count);

@@ -8,11 +8,14 @@ use clap::Subcommand;
 use crate::output::Output;
 
 mod agent;
+mod announce;
 mod explain;
 mod metrics;
+mod orders;
 mod serve;
 mod simulate;
 mod source;
+mod status;
 mod steer;
 mod tables;
 
@@ -26,6 +29,7 @@ Examples:
   sudo weft route tables --lab lab > installed.toml             what all routers have installed
   sudo weft route agent --lab lab                               sFlow of a lab's routers
   sudo weft route serve --config route.toml                     the controller, with a page
+  weft route announce job-7 ports.csv --token-file token        ports for a job, on what is carried now
   sudo weft route move l0 10.2.0.2 --by s1 --lab lab --dry-run  one move by hand
   weft route simulate --gpus 4096                               a cluster with the controller and without
 
@@ -48,6 +52,12 @@ enum Verb {
     Agent(agent::Agent),
     /// Watch a fabric and steer it until interrupted
     Serve(serve::Serve),
+    /// Have a running controller plan a job's ports, on what is installed and carried now
+    Announce(announce::Announce),
+    /// Tell a running controller that a job has ended
+    Withdraw(announce::Withdraw),
+    /// Say who steers, which jobs there are, what was moved, and where there are alarms
+    Status(status::Status),
     /// Run a whole cluster at the level of flows, with the controller and without
     Simulate(simulate::Simulate),
 }
@@ -59,6 +69,9 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
         Verb::Move(arguments) => steer::run(&arguments, output),
         Verb::Agent(arguments) => agent::run(&arguments, output),
         Verb::Serve(arguments) => serve::run(arguments, output),
+        Verb::Announce(arguments) => announce::run(&arguments, output),
+        Verb::Withdraw(arguments) => announce::withdraw(&arguments, output),
+        Verb::Status(arguments) => status::run(&arguments, output),
         Verb::Simulate(arguments) => simulate::run(&arguments, output),
     }
 }

@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Result;
 use hyper::StatusCode;
 use serde_json::json;
-use weft_steer::{Daemon, Picture, SteerConfig};
+use weft_steer::{Daemon, Door, Picture, SteerConfig};
 
-use super::metrics;
-use crate::http::{self, CSS, HTML, Handler, OPENMETRICS, Reply, SCRIPT, SVG};
+use super::{metrics, orders};
+use crate::cmd::adm::read_token;
+use crate::http::{self, CSS, HTML, Handler, OPENMETRICS, Reply, SCRIPT, SVG, Trust};
 use crate::interrupt::until_interrupted;
 use crate::log;
 use crate::output::Output;
@@ -23,7 +24,10 @@ Examples:
   sudo weft route serve --config /etc/weft/route.toml
   sudo weft route serve --lab lab                    a lab's routers; `weft route agent --lab lab` tells of them
   sudo weft route serve --lab lab --dry-run          decide and say, and do nothing
+  sudo weft route serve --lab lab --token-file token   take `weft route announce`
   curl http://127.0.0.1:7490/metrics                 for Prometheus; /v1/picture has everything as JSON
+
+Whoever reaches the page may read; nobody may announce or withdraw jobs but with the token. Neither is encrypted.
 
 Of several controllers of a fabric one steers: the others watch, and take over when its lease has run out. Moves stay \
 when it ends; the next one knows them.")]
@@ -37,6 +41,9 @@ pub(super) struct Serve {
     /// Serve the page and OpenMetrics here; port 0 is any
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7490")]
     page: SocketAddr,
+    /// A file with a token: who shows it may announce jobs, and withdraw them
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// Decide and say what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -59,9 +66,11 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
         None => SteerConfig { lab: arguments.lab.clone(), ..SteerConfig::default() },
     };
     config.dry_run |= arguments.dry_run;
+    let token = arguments.token_file.as_deref().map(read_token).transpose()?;
+    let trust = Trust { token, longest: orders::LONGEST_TABLE };
     log::start(arguments.log_json);
     let mut daemon = Daemon::open(config)?;
-    let page = serve_page(arguments.page, daemon.picture())?;
+    let page = serve_page(arguments.page, trust, daemon.picture(), daemon.door())?;
     let stop = until_interrupted()?;
     let listening = daemon.listening()?;
     output.value(&json!({ "sflow": listening, "page": page }), || {
@@ -72,19 +81,23 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
 }
 
 /// Answers browsers and Prometheus on a thread of its own; gives where.
-fn serve_page(at: SocketAddr, picture: Arc<Mutex<Picture>>) -> Result<SocketAddr> {
+fn serve_page(
+    at: SocketAddr,
+    trust: Trust,
+    picture: Arc<Mutex<Picture>>,
+    door: Door,
+) -> Result<SocketAddr> {
+    let checked = trust.clone();
     let handler: Handler = Arc::new(move |request| {
         let page = PAGE.iter().find(|(path, ..)| *path == request.path);
         let picture = || picture.lock().unwrap_or_else(PoisonError::into_inner);
         match (page, request.path.as_str()) {
-            _ if request.is_post => {
-                Reply::refuse(StatusCode::METHOD_NOT_ALLOWED, "nothing is posted here")
-            }
+            _ if request.is_post => orders::carry_out(request, &checked, &door),
             (Some((_, kind, body)), _) => Reply::new(kind, *body),
             (None, "/v1/picture") => Reply::json(&*picture()),
             (None, "/metrics") => Reply::new(OPENMETRICS, metrics::text(&picture())),
             _ => Reply::refuse(StatusCode::NOT_FOUND, "there are /, /metrics and /v1/picture"),
         }
     });
-    http::serve_beside(at, "the page", handler)
+    http::serve_beside(at, "the page", trust, handler)
 }

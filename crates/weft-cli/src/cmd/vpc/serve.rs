@@ -14,7 +14,7 @@ use weft_vswitch::config::Config;
 use weft_vswitch::control::{Answer, Request, ask};
 
 use super::metrics;
-use crate::http::{self, Handler, OPENMETRICS, Reply};
+use crate::http::{self, Handler, OPENMETRICS, Reply, Trust};
 use crate::interrupt::until_interrupted;
 use crate::log;
 use crate::output::Output;
@@ -67,5 +67,5 @@ fn serve_metrics(at: SocketAddr, control: PathBuf) -> Result<()> {
             _ => Reply::refuse(StatusCode::SERVICE_UNAVAILABLE, "the daemon does not answer"),
         }
     });
-    http::serve_beside(at, "metrics", handler).map(drop)
+    http::serve_beside(at, "metrics", Trust::default(), handler).map(drop)
 }

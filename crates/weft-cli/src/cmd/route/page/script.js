@@ -47,6 +47,7 @@ function tiles(picture) {
     ['fullest link', fullest < 0 ? '–' : `${(100 * fullest).toFixed(0)} %`, fullest > 0.9],
     ['alarms', `${alarms}`, alarms > 0],
     ['moves', `${picture.moves.length}`, false],
+    ['jobs', `${picture.jobs.length}`, false],
     ['samples', `${picture.heard.samples}`, false],
   ];
   at('tiles').replaceChildren(...rows.map(([about, value, bad]) =>
@@ -125,6 +126,10 @@ function draw(picture) {
     picture.moves.map((it) => make('tr', {}, cell(clock(it.decided)), cell(it.router), cell(it.destination),
       cell(`${it.from} → ${it.to.join(', ')}`), cell(`${it.flows}`, 'number'), cell(it.stage),
       make('td', { class: 'words' }, it.reason, ...it.commands.map((command) => make('code', {}, command))))), 'nothing was moved');
+  table('jobs', [['announced'], ['job'], ['flows', true], ['together', true], ['fullest link planned', true], ['']],
+    picture.jobs.map((it) => make('tr', {}, cell(clock(it.announced)), cell(it.name), cell(`${it.flows}`, 'number'),
+      cell(rate(it.rate), 'number'), cell(`${(it.fullest_per_mille / 10).toFixed(0)} %`, 'number'),
+      cell(it.begun ? 'begun' : 'not seen yet'))), 'none was announced');
   const fullest = picture.links.filter((link) => link.load !== null).sort((a, b) => full(b) - full(a)).slice(0, FULLEST);
   table('links', [['link'], ['load', true], ['full', true], ['marks', true], ['alarm']],
     fullest.map((link) => make('tr', {}, cell(`${link.from} ${link.port} → ${link.to}`), cell(rate(link.load), 'number'),

@@ -1,0 +1,154 @@
+//! `weft route announce` and `weft route withdraw`: a job's beginning and end, told to a running controller.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use serde::Deserialize;
+use serde_json::json;
+use weft_plan::output::port_csv;
+use weft_route::Job;
+use weft_steer::{PlannedJob, read_job_table};
+use weft_units::BitRate;
+
+use crate::cmd::adm::read_token;
+use crate::cmd::plan::Protocol;
+use crate::http::{Server, block_on};
+use crate::output::{Output, write_file};
+
+/// A running controller.
+#[derive(Debug, clap::Args)]
+pub(super) struct At {
+    /// Where `weft route serve` shows its page
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7490")]
+    controller: String,
+}
+
+impl At {
+    /// Asks it; a table takes as long as its flows are many.
+    pub(super) fn ask(
+        &self,
+        path: &str,
+        body: Option<Vec<u8>>,
+        token: Option<&str>,
+    ) -> Result<Vec<u8>> {
+        let patience = Duration::from_secs(60);
+        let server = Server { host: &self.controller, command: "weft route serve", patience };
+        block_on(server.fetch(path, body, token))?
+    }
+
+    /// What is wrong with its answer.
+    pub(super) fn strange(&self, error: &serde_json::Error) -> anyhow::Error {
+        anyhow!("{} is no controller of `weft route serve`: {error}", self.controller)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  weft plan ports cluster.toml --hostfile hosts --csv ports.csv          a plan made beforehand
+  weft route announce job-7 ports.csv --token-file token --csv ports.csv  made again on what is carried now
+  weft route announce job-8 pairs.csv --token-file token --json          of a table with source and destination alone
+  weft route withdraw job-7 --token-file token                           when it has ended
+
+A queue pair keeps the port it has where all links of its path stay below three quarters full. Until a job is \
+withdrawn what it sends counts where ports are planned for others, measured or not. Announced again under its name, a \
+job is planned anew.")]
+pub(super) struct Announce {
+    /// The job's name
+    job: String,
+    /// Its table of ports, as `weft plan ports` writes it, CSV or JSON; the columns source and destination are enough
+    table: PathBuf,
+    /// What a queue pair sends; if not given, an equal part of the cable that it leaves by
+    #[arg(long)]
+    rate: Option<BitRate>,
+    /// Transport protocol
+    #[arg(long, value_enum, default_value_t = Protocol::Udp)]
+    protocol: Protocol,
+    /// Destination port
+    #[arg(long, default_value_t = 4791)]
+    to_port: u16,
+    /// Another of the plans that are as good
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write the port table, a line a queue pair
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    #[command(flatten)]
+    at: At,
+    #[command(flatten)]
+    token: Token,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Withdraw {
+    /// The job's name
+    job: String,
+    #[command(flatten)]
+    at: At,
+    #[command(flatten)]
+    token: Token,
+}
+
+#[derive(Debug, clap::Args)]
+struct Token {
+    /// A file with the token that the controller was given
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+impl Token {
+    fn read(&self) -> Result<Option<String>> {
+        self.token_file.as_deref().map(read_token).transpose()
+    }
+}
+
+pub(super) fn run(arguments: &Announce, output: Output) -> Result<ExitCode> {
+    let Announce { job, table, to_port, seed, .. } = arguments;
+    let file = table.display();
+    let body = std::fs::read(table).with_context(|| format!("cannot read {file}"))?;
+    // Here it can be said which file it is.
+    read_job_table(&body).map_err(|error| anyhow!("{file}: {error}"))?;
+    Job::check_name(job)?;
+    let protocol = arguments.protocol.number();
+    let mut path = format!("/v1/jobs?job={job}&protocol={protocol}&to_port={to_port}&seed={seed}");
+    if let Some(rate) = arguments.rate {
+        write!(path, "&rate={}bps", rate.as_bps()).expect("writing to a string cannot fail");
+    }
+    let answer = arguments.at.ask(&path, Some(body), arguments.token.read()?.as_deref())?;
+    let planned: PlannedJob =
+        serde_json::from_slice(&answer).map_err(|error| arguments.at.strange(&error))?;
+    if let Some(path) = &arguments.csv {
+        write_file(path, &port_csv(&planned.queue_pairs))?;
+    }
+    output.value(&planned, || {
+        format!(
+            "{}: {} flows, {} with the ports they had\nthe fullest link of their paths will be {} % full: {}",
+            planned.job,
+            planned.flows,
+            planned.kept,
+            planned.fullest_per_mille.div_ceil(10),
+            planned.fullest
+        )
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn withdraw(arguments: &Withdraw, output: Output) -> Result<ExitCode> {
+    #[derive(Deserialize)]
+    struct Withdrawn {
+        flows: usize,
+    }
+    let job = &arguments.job;
+    Job::check_name(job)?;
+    let path = format!("/v1/withdraw?job={job}");
+    let answer = arguments.at.ask(&path, Some(vec![]), arguments.token.read()?.as_deref())?;
+    let Withdrawn { flows } =
+        serde_json::from_slice(&answer).map_err(|error| arguments.at.strange(&error))?;
+    output.value(&json!({ "job": job, "flows": flows }), || {
+        format!("{job}: {flows} flows no longer count")
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

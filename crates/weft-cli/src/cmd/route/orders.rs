@@ -1,0 +1,71 @@
+//! What is posted to a running controller: jobs, and their ends.
+
+use std::str::FromStr;
+
+use hyper::StatusCode;
+use serde_json::json;
+use weft_plan::ports::Entropy;
+use weft_steer::{Announcement, AskError, Door, read_job_table};
+use weft_units::Seed;
+
+use crate::http::{Reply, Request, Trust};
+
+/// Bytes of a job's table: some 600,000 queue pairs.
+pub(super) const LONGEST_TABLE: usize = 64 << 20;
+
+/// `POST /v1/jobs?job=NAME&…` with a table of ports plans a job, `POST /v1/withdraw?job=NAME` ends one.
+pub(super) fn carry_out(request: &Request, trust: &Trust, door: &Door) -> Reply {
+    if let Err(refusal) = trust.check(request.token.as_deref(), "`weft route serve`") {
+        return refusal;
+    }
+    match request.path.as_str() {
+        "/v1/jobs" => announcement(request).map_or_else(
+            |why| Reply::refuse(StatusCode::BAD_REQUEST, &why),
+            |it| door.announce(it).map_or_else(|error| refused(&error), |it| Reply::json(&it)),
+        ),
+        "/v1/withdraw" => named(&request.query, "job").map_or_else(
+            || Reply::refuse(StatusCode::BAD_REQUEST, "which job? ?job=NAME"),
+            |job| {
+                let withdrawn = door.withdraw(job.to_owned());
+                let answer = withdrawn.map(|flows| json!({ "job": job, "flows": flows }));
+                answer.map_or_else(|error| refused(&error), |it| Reply::json(&it))
+            },
+        ),
+        _ => Reply::refuse(StatusCode::NOT_FOUND, "jobs are posted to /v1/jobs and /v1/withdraw"),
+    }
+}
+
+fn refused(error: &AskError) -> Reply {
+    let status = match error {
+        AskError::Watches { .. } => StatusCode::CONFLICT,
+        AskError::Silent(_) => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::BAD_REQUEST,
+    };
+    Reply::refuse(status, &error.to_string())
+}
+
+fn announcement(request: &Request) -> Result<Announcement, String> {
+    let rows = read_job_table(&request.body)?;
+    let query = request.query.as_str();
+    let whole = Entropy::default();
+    let entropy = Entropy {
+        protocol: number(query, "protocol")?.unwrap_or(whole.protocol),
+        destination_port: number(query, "to_port")?.unwrap_or(whole.destination_port),
+        ..whole
+    };
+    let seed = Seed(number(query, "seed")?.unwrap_or(1));
+    let rate = number(query, "rate")?;
+    let job = named(query, "job").ok_or("which job? ?job=NAME")?.to_owned();
+    Ok(Announcement { job, rows, rate, entropy, seed })
+}
+
+fn number<T: FromStr>(query: &str, name: &str) -> Result<Option<T>, String> {
+    let wrong = |text: &str| format!("{text:?} is no {name}");
+    named(query, name).map(|text| text.parse().map_err(|_| wrong(text))).transpose()
+}
+
+/// The value of `name=VALUE` in a query.
+fn named<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.into_iter().find_map(|(it, value)| (it == name).then_some(value))
+}

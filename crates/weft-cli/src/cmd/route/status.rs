@@ -1,0 +1,107 @@
+//! `weft route status`: what a running controller knows.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use weft_report::{Cell, Column, Table};
+use weft_steer::Picture;
+use weft_units::BitRate;
+
+use super::announce::At;
+use crate::output::{Output, render};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  weft route status
+  weft route status --controller 10.9.0.1:7490
+  weft route status --json | jq '.jobs[] | select(.begun | not)'    what its page shows, as JSON")]
+pub(super) struct Status {
+    #[command(flatten)]
+    at: At,
+}
+
+pub(super) fn run(arguments: &Status, output: Output) -> Result<ExitCode> {
+    let answer = arguments.at.ask("/v1/picture", None, None)?;
+    let picture: Picture =
+        serde_json::from_slice(&answer).map_err(|error| arguments.at.strange(&error))?;
+    output.value(&picture, || text(&picture))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(picture: &Picture) -> String {
+    let does = match (picture.dry_run, picture.steers, &picture.other) {
+        (true, ..) => "decides, and does nothing".into(),
+        (_, true, _) => "steers".into(),
+        (_, _, Some(other)) => format!("watches; {other} steers"),
+        (_, _, None) => "watches; nobody steers".into(),
+    };
+    let alarms: Vec<String> = picture.links.iter().filter_map(alarm).collect();
+    let unread = picture.unread.iter().map(|(router, why)| format!("{router}: {why}\n"));
+    let unread: String = unread.collect();
+    format!(
+        "{} {does}\n{unread}alarms: {}\n\n{}\n\n{}\n",
+        picture.holder,
+        if alarms.is_empty() { "none".into() } else { alarms.join(", ") },
+        jobs(picture),
+        moves(picture)
+    )
+}
+
+fn alarm(link: &weft_steer::LinkView) -> Option<String> {
+    let level = link.alarm.as_ref()?;
+    Some(format!("{} {} → {} ({level}, {} marks)", link.from, link.port, link.to, link.marks))
+}
+
+fn jobs(picture: &Picture) -> String {
+    if picture.jobs.is_empty() {
+        return "no jobs were announced".into();
+    }
+    let mut table = Table::new(vec![
+        Column::text("job", "name"),
+        Column::number("flows", "flows"),
+        Column::text("together", "rate"),
+        Column::number("fullest link planned", "fullest_per_mille"),
+        Column::text("", "begun"),
+    ]);
+    for job in &picture.jobs {
+        let together = BitRate::bps(job.rate).map(|rate| rate.to_string()).unwrap_or_default();
+        let full = format!("{} %", job.fullest_per_mille.div_ceil(10));
+        let begun = if job.begun { "begun" } else { "not seen yet" };
+        table.push(vec![
+            job.name.as_str().into(),
+            (job.flows as u64).into(),
+            together.into(),
+            Cell::new(full, job.fullest_per_mille),
+            begun.into(),
+        ]);
+    }
+    render(&table)
+}
+
+fn moves(picture: &Picture) -> String {
+    if picture.moves.is_empty() {
+        return "nothing was moved".into();
+    }
+    let mut table = Table::new(vec![
+        Column::text("router", "router"),
+        Column::text("destination", "destination"),
+        Column::text("from", "from"),
+        Column::text("to", "to"),
+        Column::number("flows", "flows"),
+        Column::text("stage", "stage"),
+    ]);
+    for it in &picture.moves {
+        let (router, destination) = (it.router.as_str().into(), it.destination.as_str().into());
+        let (from, to) = (it.from.as_str().into(), it.to.join(", ").into());
+        table.push(vec![
+            router,
+            destination,
+            from,
+            to,
+            (it.flows as u64).into(),
+            it.stage.as_str().into(),
+        ]);
+    }
+    render(&table)
+}
