@@ -40,6 +40,7 @@ const SEEDS: &[(&[&str], &str)] = &[
     (&["route_state"], "crates/weft-route/tests/golden/state"),
     (&["tables"], "crates/weft-steer/tests/golden/tables"),
     (&["steer_config"], "crates/weft-steer/tests/golden/config"),
+    (&["job_table"], "crates/weft-steer/tests/golden/jobs"),
 ];
 
 /// The folders of a target's good inputs. Without any, libFuzzer would begin with a byte or two and
