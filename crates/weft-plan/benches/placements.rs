@@ -33,32 +33,54 @@ const WAYS: [Way; 4] = [
     Way { name: "all planned", ordered: true, on_rails: true, planned_ports: true },
 ];
 
+/// Servers of figure 7(a)'s kind: from one block's to a large job's, of the larger cluster's 512.
+const COUNTS: [usize; 6] = [8, 20, 40, 80, 140, 200];
+/// Placements of each of them.
+const OF_EACH: u64 = 20;
+
 fn main() {
-    println!("Bus bandwidth of a ring all-reduce, GB/s, mean and standard deviation of placements");
-    println!("{:<24} {:>10} {:>10} {:>10} {:>14}", "", "4 of 100", "", "140 of 512", "");
     let (small, large) = (cluster(4, 25), cluster(16, 32));
+    println!("Bus bandwidth of a ring all-reduce, GB/s\n");
+    println!("mean and standard deviation of {PLACEMENTS} placements of 4 of 100 servers");
     for way in &WAYS {
-        let [(four, spread), (many, wide)] =
-            [(&small, 4, PLACEMENTS), (&large, 140, 20)].map(|(cluster, servers, placements)| {
-                let rate = |placement| {
-                    bandwidth(cluster, &job(cluster, servers, placement), way, placement)
-                };
-                moments(&(0..placements).map(rate).collect::<Vec<f64>>())
-            });
-        println!("{:<24} {four:>10.1} {spread:>10.2} {many:>10.1} {wide:>14.2}", way.name);
+        let (mean, spread) = moments(&rates(&small, 4, way, PLACEMENTS));
+        println!("{:<24} {mean:>8.1} {spread:>8.2}", way.name);
     }
     println!(
-        "\nTransfers between servers that cross spines, %, mean of 20 placements of 140 of 512 servers"
+        "\nmean of {OF_EACH} placements of so many of 512 servers, and how much faster than the first"
     );
-    for way in &WAYS[..3] {
-        let share = |placement| {
-            let (order, rings) = connect(&large, &job(&large, 140, placement), way);
-            let counts = shares(&large, &ring_hops(&order, &rings));
-            100.0 * counts.cross_spine as f64 / counts.transfers as f64
-        };
-        let (mean, _) = moments(&(0..20).map(share).collect::<Vec<f64>>());
-        println!("{:<24} {mean:>10.1}", way.name);
+    println!("{:<24} {}", "", COUNTS.map(|count| format!("{count:>16}")).concat());
+    let mut first = [0.0; COUNTS.len()];
+    for way in &WAYS {
+        let means = COUNTS.map(|count| moments(&rates(&large, count, way, OF_EACH)).0);
+        if way.name == WAYS[0].name {
+            first = means;
+        }
+        let cells = means.iter().zip(first);
+        let cells = cells
+            .map(|(mean, first)| format!("{mean:>7.1} {:>+6.0} %", 100.0 * (mean / first - 1.0)));
+        println!("{:<24} {}", way.name, cells.collect::<String>());
     }
+    println!("\ntransfers between servers that cross spines, %, of the same placements");
+    for way in &WAYS[..3] {
+        let cells = COUNTS.map(|count| format!("{:>16.1}", across(&large, count, way)));
+        println!("{:<24} {}", way.name, cells.concat());
+    }
+}
+
+fn rates(cluster: &Cluster, servers: usize, way: &Way, placements: u64) -> Vec<f64> {
+    let rate = |placement| bandwidth(cluster, &job(cluster, servers, placement), way, placement);
+    (0..placements).map(rate).collect()
+}
+
+/// Transfers that cross spines, in percent.
+fn across(cluster: &Cluster, servers: usize, way: &Way) -> f64 {
+    let share = |placement| {
+        let (order, rings) = connect(cluster, &job(cluster, servers, placement), way);
+        let counts = shares(cluster, &ring_hops(&order, &rings));
+        100.0 * counts.cross_spine as f64 / counts.transfers as f64
+    };
+    moments(&(0..OF_EACH).map(share).collect::<Vec<f64>>()).0
 }
 
 fn cluster(blocks: u32, servers: u32) -> Cluster {
