@@ -58,11 +58,30 @@ fn main() {
             setup.gpus, setup.collective, on.routers, on.flows, setup.windows
         );
         show(&off, &on);
+        if setup.unplanned_percent > 0 {
+            let whole = Setup { unplanned_percent: 0, failed_per_mille: 0, ..setup };
+            let planned = run(Setup { controller: None, ..whole });
+            bound(&off, &planned);
+        }
     }
 }
 
 fn run(setup: Setup) -> Outcome {
     Simulation::new(setup).expect("a cluster that can be built").run().expect("its jobs start")
+}
+
+/// What the same jobs reach where every flow has a way of its own: all ports planned, no cable down. Moves, which take
+/// all flows of a router to a destination at once, can do no better.
+fn bound(off: &Outcome, planned: &Outcome) {
+    let (size, without) = off.bandwidth[0];
+    let with = planned.bandwidth[0].1;
+    println!(
+        "  all ports planned, all cables up: {:.2} GB/s at {} MiB, {:+.1} %; slowest flows {:.1} Gb/s",
+        with / 1e9,
+        size >> 20,
+        100.0 * (with / without - 1.0),
+        planned.windows.last().map_or(0.0, |row| row.pace) / 1e9
+    );
 }
 
 fn show(off: &Outcome, on: &Outcome) {
