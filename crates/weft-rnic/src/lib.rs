@@ -186,7 +186,8 @@ pub use completion::{
     WorkKind,
 };
 pub use device::{
-    Connection, Context, Device, Handle, ProtectionDomain, Source, Transmit, VirtualDevice,
+    Connection, Context, Device, FromLink, Handle, ProtectionDomain, Source, Transmit,
+    VirtualDevice,
 };
 pub use error::{Object, VerbsError};
 pub use event::Event;

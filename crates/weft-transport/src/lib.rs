@@ -108,7 +108,7 @@ pub use config::{
     TransportConfig,
 };
 pub use connection::{Flow, Step};
-pub use direct::{Direct, DirectConfig, LinkId};
+pub use direct::{Acknowledged, Direct, DirectConfig, LinkId, Outgoing};
 pub use endpoint::{
     Arrival, ConnectionId, Departure, Endpoint, EndpointConfig, Message, Payload, Peer, Secret,
     ThreadBits, Transmit,

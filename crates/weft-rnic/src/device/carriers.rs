@@ -5,11 +5,13 @@ use alloc::collections::BTreeMap;
 use core::net::SocketAddr;
 
 use weft_transport::{
-    Arrival, ConnectError, ConnectionId, Departure, Direct, DirectConfig, Endpoint, Event, Flow,
-    LinkId, Message, Peer, PlacedError, SubmitError, Verdict,
+    Acknowledged, Arrival, ConnectError, ConnectionId, Direct, DirectConfig, Endpoint, Event, Flow,
+    LinkId, Message, Payload, Peer, PlacedError, SubmitError, Verdict,
 };
 use weft_units::Instant;
 use weft_wire::Packet;
+
+use super::Transmit;
 
 /// Largest payload of a packet over a link, bytes: nearly what a packet can say.
 const LINK_MTU: u16 = 127 * 512;
@@ -144,6 +146,18 @@ impl Carriers {
         }
     }
 
+    /// Takes in what a packet that came over a link said along with what it is for.
+    #[inline]
+    pub(super) fn handle_acknowledged(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        from: SocketAddr,
+        acknowledged: Acknowledged,
+    ) {
+        let _ = self.direct.handle_acknowledged(now, link, from, acknowledged);
+    }
+
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         self.direct.handle_timeout(now);
         self.network.handle_timeout(now);
@@ -155,16 +169,39 @@ impl Carriers {
         self.direct.has_ready() || self.network.wants_transmit()
     }
 
+    /// Puts the headers of the next packet into `transmit`, and where it goes; its payload.
     #[inline]
     pub(super) fn poll_transmit_into(
         &mut self,
         now: Instant,
-        packet: &mut Packet,
-    ) -> Option<(Option<LinkId>, Departure)> {
-        if let Some((link, departure)) = self.direct.poll_transmit_into(now, packet) {
-            return Some((Some(link), departure));
+        transmit: &mut Transmit,
+    ) -> Option<Option<Payload>> {
+        if let Some(outgoing) = self.direct.poll_transmit_into(now, &mut transmit.packet) {
+            return Some(transmit.set_out(
+                Some(outgoing.link),
+                outgoing.departure,
+                outgoing.acknowledged,
+            ));
         }
-        self.network.poll_transmit_into(now, packet).map(|departure| (None, departure))
+        let departure = self.network.poll_transmit_into(now, &mut transmit.packet)?;
+        Some(transmit.set_out(None, departure, None))
+    }
+
+    /// Sends a message in the call that submits it, and puts its packet's headers into `transmit`, where that may be
+    /// and one packet is enough; its payload.
+    #[inline]
+    pub(super) fn send_at_once(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        message: Message,
+        transmit: &mut Transmit,
+    ) -> Option<Payload> {
+        if !Direct::is_direct(connection) {
+            return None;
+        }
+        let outgoing = self.direct.send_at_once(now, connection, message, &mut transmit.packet)?;
+        transmit.set_out(Some(outgoing.link), outgoing.departure, outgoing.acknowledged)
     }
 
     #[inline]

@@ -146,6 +146,11 @@ impl Device {
         let piece = Piece { header: &header, operation, receive, offset: 0, len };
         match outcome.and_then(|()| self.locate(qp, Role::Responder, &piece)) {
             Ok(()) => {
+                if let [only] = self.places[..]
+                    && is_send(operation)
+                {
+                    return memory.place(only, 0).ok();
+                }
                 self.lay_out(qp, Role::Responder, message, operation);
                 let mut parts = self.parts.iter();
                 parts.try_for_each(|&(place, from)| memory.place(place, from)).ok()
@@ -321,8 +326,7 @@ impl Device {
     /// Whether it is known only in a message's turn which receive request it takes: where messages may be
     /// dropped, the peer's count is not ours.
     pub(super) fn waits_for_turn(&self, qp: QueuePairNumber, operation: RdmaOperation) -> bool {
-        let own = |pair: &QueuePair| !pair.is_reliable() && pair.request.srq.is_none();
-        is_send(operation) && self.qps.get(qp.0).is_some_and(own)
+        is_send(operation) && self.qps.get(qp.0).is_some_and(QueuePair::drops_messages)
     }
 
     /// Places what is held of a message that waited for its turn.

@@ -16,6 +16,7 @@ use crate::table::Table;
 use crate::{Completion, CompletionQueue, Event, Limits, Place, QueuePairNumber};
 
 mod answers;
+mod at_once;
 mod begin;
 mod carriers;
 mod datagrams;
@@ -30,7 +31,7 @@ mod virtual_devices;
 
 use carriers::Carriers;
 use datagrams::Datagrams;
-pub use transport::{Source, Transmit};
+pub use transport::{FromLink, Source, Transmit};
 use virtual_devices::Tenant;
 pub use virtual_devices::{Handle, VirtualDevice};
 

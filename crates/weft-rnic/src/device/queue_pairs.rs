@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use weft_units::Instant;
 
-use super::Device;
+use super::{Device, Source, Transmit};
 use crate::completion::{Completion, Status, WorkKind};
 use crate::error::Object;
 use crate::queue_pair::{
@@ -162,6 +162,37 @@ impl Device {
         qp: QueuePairNumber,
         requests: &[SendRequest<'_>],
     ) -> Result<(), VerbsError> {
+        self.enqueue(qp, requests)?;
+        self.pump(now, qp);
+        self.settle(now);
+        Ok(())
+    }
+
+    /// Likewise one, which is handed to `send` in this very call where it may leave at once: over a link, as one
+    /// packet, with nothing before it.
+    ///
+    /// # Errors
+    /// As for [`Self::post_send`].
+    pub fn post_send_and_transmit(
+        &mut self,
+        now: Instant,
+        qp: QueuePairNumber,
+        request: &SendRequest<'_>,
+        send: impl FnOnce(&Transmit, Source<'_>),
+    ) -> Result<(), VerbsError> {
+        self.enqueue(qp, core::slice::from_ref(request))?;
+        if !self.begin_at_once(now, qp, send) {
+            self.pump(now, qp);
+            self.settle(now);
+        }
+        Ok(())
+    }
+
+    fn enqueue(
+        &mut self,
+        qp: QueuePairNumber,
+        requests: &[SendRequest<'_>],
+    ) -> Result<(), VerbsError> {
         let pair = self.qp(qp)?;
         QueuePairRequest::sends_in(pair.state)?;
         pair.send.admit(requests.len())?;
@@ -175,8 +206,6 @@ impl Device {
         if matches!(pair.state, State::Error | State::SendQueueError) {
             self.flush_sends(qp);
         }
-        self.pump(now, qp);
-        self.settle(now);
         Ok(())
     }
 

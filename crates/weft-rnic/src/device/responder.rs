@@ -246,7 +246,7 @@ impl Device {
         if numbered && header.address != pair.receive.head() {
             return Err(Refusal::InvalidRequest);
         }
-        if self.waits_for_turn(qp, operation) {
+        if pair.drops_messages() {
             let held = core::mem::take(&mut incoming.held);
             self.place_waiting(qp, &header, operation, length, held, memory)?;
         }

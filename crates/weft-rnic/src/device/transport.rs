@@ -2,8 +2,8 @@
 
 use weft_transport::path::PathId;
 use weft_transport::{
-    Arrival, CloseReason, ConnectionId, Departure, Event as TransportEvent, LinkId, Payload,
-    Verdict,
+    Acknowledged, Arrival, CloseReason, ConnectionId, Departure, Event as TransportEvent, LinkId,
+    Payload, Verdict,
 };
 use weft_units::Instant;
 use weft_wire::{Packet, RdmaHeader, U24};
@@ -34,6 +34,21 @@ pub struct Transmit {
     pub rdma: Option<RdmaHeader>,
     /// Bytes of payload after that.
     pub payload_len: u16,
+    /// What a packet over a link says besides.
+    pub acknowledged: Option<Acknowledged>,
+}
+
+/// A packet as it came over a link.
+#[derive(Clone, Copy, Debug)]
+pub struct FromLink<'a> {
+    /// The transport's headers.
+    pub packet: &'a Packet,
+    /// What follows them, if they announce it.
+    pub rdma: Option<&'a RdmaHeader>,
+    /// Bytes of payload after that.
+    pub payload_len: u16,
+    /// What it says besides.
+    pub acknowledged: Option<Acknowledged>,
 }
 
 impl Default for Transmit {
@@ -48,7 +63,24 @@ impl Default for Transmit {
             packet: Packet::default(),
             rdma: None,
             payload_len: 0,
+            acknowledged: None,
         }
+    }
+}
+
+impl Transmit {
+    /// Where it goes, and what it says besides; its payload.
+    #[inline]
+    pub(super) fn set_out(
+        &mut self,
+        link: Option<LinkId>,
+        departure: Departure,
+        acknowledged: Option<Acknowledged>,
+    ) -> Option<Payload> {
+        let Departure { to, connection, path, payload } = departure;
+        (self.to, self.connection, self.path) = (to, connection, path);
+        (self.link, self.acknowledged) = (link, acknowledged);
+        payload
     }
 }
 
@@ -110,12 +142,15 @@ impl Device {
         now: Instant,
         link: LinkId,
         from: SocketAddr,
-        parsed: (&Packet, Option<&RdmaHeader>),
-        payload_len: u16,
+        came: FromLink<'_>,
         memory: &mut impl Memory,
     ) {
         let arrival = Arrival { from, received_at: now, congestion_experienced: false, hops: 0 };
-        let (packet, rdma) = parsed;
+        let FromLink { packet, rdma, payload_len, acknowledged } = came;
+        if let Some(acknowledged) = acknowledged {
+            self.carriers.handle_acknowledged(now, link, from, acknowledged);
+            self.settle(now);
+        }
         self.handle(now, Some(link), &arrival, packet, rdma, payload_len, memory);
     }
 
@@ -204,12 +239,7 @@ impl Device {
         }
         // Headers are written where they stay: a packet is large, and each copy of it costs.
         let mut transmit = Transmit::default();
-        while let Some((link, departure)) =
-            self.carriers.poll_transmit_into(now, &mut transmit.packet)
-        {
-            let Departure { to, connection, path, payload } = departure;
-            (transmit.to, transmit.link) = (to, link);
-            (transmit.connection, transmit.path) = (connection, path);
+        while let Some(payload) = self.carriers.poll_transmit_into(now, &mut transmit) {
             let Some(payload) = payload else {
                 send(&transmit, Source::Memory(&[]));
                 return true;

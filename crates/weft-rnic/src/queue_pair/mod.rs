@@ -119,6 +119,14 @@ pub(crate) struct Requester {
     pub(crate) draining: bool,
 }
 
+impl Requester {
+    /// Whether nothing but its place in the queue holds up a request that travels.
+    #[inline]
+    pub(crate) const fn is_free(&self) -> bool {
+        self.ready && !self.broken && !self.orphaned && self.wait_until.is_none()
+    }
+}
+
 /// The half that answers requests.
 #[derive(Debug, Default)]
 pub(crate) struct Responder {
@@ -163,6 +171,12 @@ impl QueuePair {
 
     pub(crate) fn is_reliable(&self) -> bool {
         self.request.service == Service::ReliableConnected
+    }
+
+    /// Whether messages for its own receive requests may be dropped, so that the peer's count is not ours.
+    #[inline]
+    pub(crate) fn drops_messages(&self) -> bool {
+        !self.is_reliable() && self.request.srq.is_none()
     }
 
     /// Whether it takes requests in.

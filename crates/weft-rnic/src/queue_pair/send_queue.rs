@@ -97,6 +97,12 @@ impl SendQueue {
         self.wqes.get_mut(self.next).map(|wqe| (number, wqe))
     }
 
+    /// The same where it is the only one.
+    #[inline]
+    pub(crate) fn only_upcoming(&mut self) -> Option<(u32, &mut Wqe)> {
+        if self.next + 1 == self.wqes.len() { self.upcoming() } else { None }
+    }
+
     /// The upcoming request was handed to the transport, or done.
     pub(crate) fn advance(&mut self) {
         let wqe = &self.wqes[self.next];

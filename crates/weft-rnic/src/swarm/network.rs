@@ -6,7 +6,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use weft_transport::{Arrival, EndpointConfig, LinkId, Secret, TransportConfig};
+use weft_transport::{Acknowledged, Arrival, EndpointConfig, LinkId, Secret, TransportConfig};
 use weft_units::{Duration, Instant, Seed};
 use weft_wire::{Packet, RdmaHeader};
 
@@ -63,6 +63,19 @@ impl HostMemory {
     pub(crate) fn read(&self, place: &Place) -> &[u8] {
         let from = usize::try_from(place.address).unwrap();
         &self.bytes[&place.owner][from..from + place.len as usize]
+    }
+
+    /// What a packet carries.
+    pub(crate) fn payload_of(&self, transmit: &Transmit, source: Source<'_>) -> Vec<u8> {
+        let payload: Vec<u8> = match source {
+            Source::Memory(places) => {
+                places.iter().flat_map(|place| self.read(place)).copied().collect()
+            }
+            Source::Inline(bytes) => bytes.to_vec(),
+            Source::Anything => alloc::vec![0xee; transmit.payload_len.into()],
+        };
+        assert_eq!(payload.len(), usize::from(transmit.payload_len));
+        payload
     }
 
     fn put(&mut self, place: Place, bytes: &[u8]) {
@@ -139,6 +152,7 @@ struct OnWire {
     link: Option<LinkId>,
     arrival: Arrival,
     bytes: Vec<u8>,
+    acknowledged: Option<Acknowledged>,
 }
 
 /// Hosts on a network.
@@ -264,7 +278,8 @@ impl Network {
             };
             self.sequence += 1;
             let link = transmit.link.map(|_| link_to(from));
-            let on_wire = OnWire { to, link, arrival, bytes: bytes.clone() };
+            let (bytes, acknowledged) = (bytes.clone(), transmit.acknowledged);
+            let on_wire = OnWire { to, link, arrival, bytes, acknowledged };
             self.wire.insert((self.now + delay, self.sequence), on_wire);
         }
     }
@@ -276,15 +291,7 @@ impl Network {
                 let mut sent = None;
                 let Host { device, memory, .. } = &mut self.hosts[host];
                 device.poll_transmit(self.now, |transmit, source| {
-                    let payload = match source {
-                        Source::Memory(places) => {
-                            places.iter().flat_map(|place| memory.read(place)).copied().collect()
-                        }
-                        Source::Inline(bytes) => bytes.to_vec(),
-                        Source::Anything => alloc::vec![0xee; transmit.payload_len.into()],
-                    };
-                    assert_eq!(payload.len(), usize::from(transmit.payload_len));
-                    sent = Some((*transmit, payload));
+                    sent = Some((*transmit, memory.payload_of(transmit, source)));
                 });
                 let Some((transmit, payload)) = sent else { break };
                 self.put_on_wire(host, &transmit, &payload);
@@ -300,7 +307,7 @@ impl Network {
     }
 
     fn deliver(&mut self, on_wire: OnWire) {
-        let OnWire { to, link, arrival, bytes } = on_wire;
+        let OnWire { to, link, arrival, bytes, acknowledged } = on_wire;
         let Ok((packet, rest)) = Packet::parse(&bytes) else { return };
         let (rdma, payload) = if packet.announces_rdma() {
             let Ok((header, payload)) = RdmaHeader::parse(rest) else { return };
@@ -311,8 +318,10 @@ impl Network {
         if let Some(link) = link {
             let Host { device, memory, .. } = &mut self.hosts[to];
             memory.payload = payload.to_vec();
-            let (parsed, len) = ((&packet, rdma.as_ref()), u16::try_from(payload.len()).unwrap());
-            return device.handle_link_packet(self.now, link, arrival.from, parsed, len, memory);
+            let (packet, rdma) = (&packet, rdma.as_ref());
+            let payload_len = u16::try_from(payload.len()).unwrap();
+            let came = FromLink { packet, rdma, payload_len, acknowledged };
+            return device.handle_link_packet(self.now, link, arrival.from, came, memory);
         }
         self.inject(to, &arrival, &packet, rdma.as_ref(), payload);
     }
@@ -463,8 +472,16 @@ impl Network {
     }
 
     pub(crate) fn post(&mut self, end: &End, request: &SendRequest<'_>) {
-        let now = self.now;
-        self.hosts[end.host].device.post_send(now, end.qp, request).unwrap();
+        let mut sent = None;
+        let Host { device, memory, .. } = &mut self.hosts[end.host];
+        let posted =
+            device.post_send_and_transmit(self.now, end.qp, request, |transmit, source| {
+                sent = Some((*transmit, memory.payload_of(transmit, source)));
+            });
+        posted.unwrap();
+        if let Some((transmit, payload)) = sent {
+            self.put_on_wire(end.host, &transmit, &payload);
+        }
     }
 }
 

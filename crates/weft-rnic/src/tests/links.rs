@@ -80,6 +80,44 @@ fn nothing_takes_the_network_where_there_is_a_link() {
     assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
 }
 
+/// Posts a request, and loses its packet where that left in the call.
+fn leaves_at_once(
+    network: &mut Network,
+    end: &super::network::End,
+    request: &SendRequest<'_>,
+) -> bool {
+    let (now, mut left) = (network.now, false);
+    let device = &mut network.hosts[end.host].device;
+    device.post_send_and_transmit(now, end.qp, request, |_, _| left = true).unwrap();
+    left
+}
+
+#[test]
+fn what_is_one_packet_leaves_in_the_call_that_posts_it_and_nothing_overtakes() {
+    let joined = || {
+        let (mut network, a, b) = pair();
+        network.post(&a, &write(1, b.remote(0), &[a.sge(0, 10)]));
+        assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
+        (network, a, b)
+    };
+    let (mut network, a, b) = joined();
+    let (short, long) = ([a.sge(0, 10)], [a.sge(0, 65_025)]);
+    let read = SendRequest::new(2, Operation::Read(b.remote(0)), Data::Gather(&short));
+    assert!(!leaves_at_once(&mut network, &a, &read), "it is answered");
+    assert!(!leaves_at_once(&mut network, &a, &write(3, b.remote(0), &short)), "one is before it");
+    let (mut network, a, b) = joined();
+    assert!(!leaves_at_once(&mut network, &a, &write(2, b.remote(0), &long)), "two packets");
+    let (mut network, a, b) = joined();
+    network.hosts[a.host].device.hold_link(link_to(b.host));
+    assert!(!leaves_at_once(&mut network, &a, &write(2, b.remote(0), &short)), "no room");
+    let (mut network, a, b) = joined();
+    let foreign = [Sge { lkey: short[0].lkey ^ 1, ..short[0] }];
+    assert!(!leaves_at_once(&mut network, &a, &write(2, b.remote(0), &foreign)), "not its memory");
+    assert_eq!(network.outcomes(&a, 1), [(2, Status::LocalProtection)]);
+    let (mut network, a, b) = joined();
+    assert!(leaves_at_once(&mut network, &a, &write(2, b.remote(0), &short)));
+}
+
 #[test]
 fn a_link_that_goes_fails_what_goes_over_it_and_the_network_takes_its_place() {
     let (mut network, a, b) = pair();

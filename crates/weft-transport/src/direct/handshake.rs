@@ -101,7 +101,7 @@ impl Direct {
             let stream = self.streams.at(slot);
             if let Some(ack) = stream.poll_ack() {
                 let (link, departure) = (stream.link, stream.departure(None));
-                self.answers.push_back((link, departure, Packet::Ack(ack)));
+                self.answers.push_back((link, departure, ack.alone()));
             }
             self.answer(slot, SetupKind::Close, None);
         }

@@ -11,7 +11,7 @@ use weft_units::{Duration, Instant};
 use weft_wire::{AckHeader, Packet, SetupKind, Terms};
 
 use crate::{
-    CloseReason, ConnectError, ConnectionId, Departure, DropReason, Event, Message, Peer,
+    CloseReason, ConnectError, ConnectionId, Departure, DropReason, Event, Message, Payload, Peer,
     PlacedError, SubmitError, Verdict,
 };
 
@@ -43,6 +43,26 @@ pub struct DirectConfig {
     pub message_queue: u32,
     /// Connections at most, at most 2^20.
     pub max_connections: u32,
+}
+
+/// How far the packets of a connection were placed, as a packet of another says along with what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// The data sender's connection id.
+    pub destination_cid: u32,
+    /// Every packet before this one has been placed.
+    pub psn_base: u32,
+}
+
+/// A packet on its way out, beside its headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// Over which link.
+    pub link: LinkId,
+    /// To whom, with which payload.
+    pub departure: Departure,
+    /// What the owner hands to [`Direct::handle_acknowledged`] at the other end, before the packet.
+    pub acknowledged: Option<Acknowledged>,
 }
 
 /// Answers that wait to leave, at most: peers may ask for more of them than they take in.
@@ -177,6 +197,28 @@ impl Direct {
         Ok(())
     }
 
+    /// Sends a message in the call that submits it, and puts its packet's headers into `packet`: where one packet is
+    /// enough for it, nothing is to leave before it, and its link takes it. Else `None`, and it is to be
+    /// [submitted](Self::submit).
+    #[inline]
+    pub fn send_at_once(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        message: Message,
+        packet: &mut Packet,
+    ) -> Option<Outgoing> {
+        let slot = self.streams.find(connection.0).filter(|_| self.answers.is_empty())?;
+        let stream = self.streams.at(slot);
+        if message.length > stream.mtu.into() || !stream.has_sent_all(self.config.window) {
+            return None;
+        }
+        self.links.get(&stream.link).filter(|link| !link.held)?;
+        stream.submit(message, self.config.message_queue).ok()?;
+        let payload = stream.poll(self.config.window, packet)?;
+        Some(self.set_out(now, slot, payload))
+    }
+
     /// The payload of packet `psn` is where [`Verdict::Place`] said; it may be acknowledged.
     ///
     /// # Errors
@@ -213,40 +255,54 @@ impl Direct {
             return Verdict::Dropped(DropReason::UnknownConnection);
         };
         heard_of.heard_at = now;
-        let taken = match packet {
+        match packet {
             Packet::Data(header, Some(message)) => {
                 let Some(slot) = self.named(link, header.destination_cid) else {
                     return self.unknown(link, from, header.destination_cid);
                 };
                 let window = self.config.window;
                 match self.streams.at(slot).take_in(header, message, payload_len, window) {
-                    Some(placement) => return Verdict::Place(placement),
-                    None => Err(slot),
+                    Some(placement) => Verdict::Place(placement),
+                    None => self.misspoke(slot),
                 }
             }
-            Packet::Data(_, None) => return Verdict::Dropped(DropReason::Malformed),
+            Packet::Data(_, None) => Verdict::Dropped(DropReason::Malformed),
             Packet::Ack(ack) => {
-                let Some(slot) = self.named(link, ack.destination_cid) else {
-                    return self.unknown(link, from, ack.destination_cid);
-                };
-                self.take_ack(now, slot, ack)
+                let AckHeader { destination_cid, psn_base, .. } = *ack;
+                let acknowledged = Acknowledged { destination_cid, psn_base };
+                self.handle_acknowledged(now, link, from, acknowledged)
             }
             Packet::Setup(header) => {
                 let done = self.take_setup(link, from, header);
-                return if done {
-                    Verdict::Done
-                } else {
-                    Verdict::Dropped(DropReason::UnexpectedSetup)
-                };
-            }
-        };
-        match taken {
-            Ok(()) => Verdict::Done,
-            Err(slot) => {
-                self.retire(slot, CloseReason::ProtocolViolation);
-                Verdict::Dropped(DropReason::Malformed)
+                if done { Verdict::Done } else { Verdict::Dropped(DropReason::UnexpectedSetup) }
             }
         }
+    }
+
+    /// Takes in what a packet that came over a link said along with what it is for.
+    #[inline]
+    pub fn handle_acknowledged(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        from: SocketAddr,
+        acknowledged: Acknowledged,
+    ) -> Verdict {
+        let Some(slot) = self.named(link, acknowledged.destination_cid) else {
+            return self.unknown(link, from, acknowledged.destination_cid);
+        };
+        let stream = self.streams.at(slot);
+        if !stream.acknowledge(acknowledged.psn_base) {
+            return self.misspoke(slot);
+        }
+        let owes = stream.is_waiting() || stream.may_send(self.config.window);
+        stream.waiting_since = owes.then_some(now);
+        let connection = stream.id;
+        while let Some(Message { token, .. }) = stream.pop_done() {
+            self.events.push_back(Event::Sent { connection, token });
+        }
+        self.settle(slot);
+        Verdict::Done
     }
 
     /// Gives up peers that owe an answer and were not heard of for too long.
@@ -271,17 +327,12 @@ impl Direct {
 
     // Outputs.
 
-    /// Puts the next packet that may be sent into `packet`; over which link it goes, to whom and with which
-    /// payload.
+    /// Puts the headers of the next packet that may be sent into `packet`.
     #[inline]
-    pub fn poll_transmit_into(
-        &mut self,
-        now: Instant,
-        packet: &mut Packet,
-    ) -> Option<(LinkId, Departure)> {
+    pub fn poll_transmit_into(&mut self, now: Instant, packet: &mut Packet) -> Option<Outgoing> {
         if let Some((link, departure, answer)) = self.next_answer() {
             *packet = answer;
-            return Some((link, departure));
+            return Some(Outgoing { link, departure, acknowledged: None });
         }
         while let Some(slot) = self.ready.pop_front() {
             let Some(stream) = self.streams.get_mut(slot) else { continue };
@@ -293,16 +344,42 @@ impl Direct {
             }
             stream.queued = false;
             let Some(payload) = stream.poll(self.config.window, packet) else { continue };
-            let (link, departure) = (stream.link, stream.departure(payload));
-            if payload.is_some() {
-                self.owes(slot, now);
-            } else if !stream.is_waiting() {
-                stream.waiting_since = None;
-            }
+            let outgoing = self.set_out(now, slot, payload);
             self.settle(slot);
-            return Some((link, departure));
+            return Some(outgoing);
         }
         None
+    }
+
+    /// A packet of a connection leaves, with this payload or for an acknowledgement alone.
+    #[inline]
+    fn set_out(&mut self, now: Instant, slot: u32, payload: Option<Payload>) -> Outgoing {
+        let stream = self.streams.at(slot);
+        let (link, departure) = (stream.link, stream.departure(payload));
+        if payload.is_none() {
+            stream.rest();
+            return Outgoing { link, departure, acknowledged: None };
+        }
+        let acknowledged = stream.poll_ack();
+        self.owes(slot, now);
+        let acknowledged = acknowledged.or_else(|| self.next_acknowledged(link));
+        Outgoing { link, departure, acknowledged }
+    }
+
+    /// What the connection whose turn is next has to acknowledge over a link. In a ping-pong that is the message
+    /// that the one which leaves answers: a packet less in each direction.
+    #[inline]
+    fn next_acknowledged(&mut self, link: LinkId) -> Option<Acknowledged> {
+        let &slot = self.ready.front()?;
+        let window = self.config.window;
+        let stream = self.streams.get_mut(slot).filter(|stream| stream.link == link)?;
+        let acknowledged = stream.poll_ack()?;
+        stream.rest();
+        if !stream.may_send(window) {
+            stream.queued = false;
+            self.ready.pop_front();
+        }
+        Some(acknowledged)
     }
 
     /// Whether there may be something to send.
@@ -345,20 +422,10 @@ impl Direct {
         self.streams.get(slot).filter(|stream| stream.is_up_over(link)).map(|_| slot)
     }
 
-    #[inline]
-    fn take_ack(&mut self, now: Instant, slot: u32, ack: &AckHeader) -> Result<(), u32> {
-        let stream = self.streams.at(slot);
-        if !stream.acknowledge(ack.psn_base) {
-            return Err(slot);
-        }
-        let owes = stream.is_waiting() || stream.may_send(self.config.window);
-        stream.waiting_since = owes.then_some(now);
-        let connection = stream.id;
-        while let Some(Message { token, .. }) = stream.pop_done() {
-            self.events.push_back(Event::Sent { connection, token });
-        }
-        self.settle(slot);
-        Ok(())
+    /// Ends a connection whose peer says what cannot be.
+    fn misspoke(&mut self, slot: u32) -> Verdict {
+        self.retire(slot, CloseReason::ProtocolViolation);
+        Verdict::Dropped(DropReason::Malformed)
     }
 
     /// The next packet that waits for no turn, over a link that takes it.

@@ -7,7 +7,7 @@ use alloc::collections::VecDeque;
 use weft_units::Instant;
 use weft_wire::{AckHeader, DataHeader, MessageHeader, Packet, U4};
 
-use super::LinkId;
+use super::{Acknowledged, LinkId};
 use crate::connection::{Outbox, VERSION};
 use crate::path::PathId;
 use crate::{ConnectionId, Departure, Message, Payload, PlacedError, Placement, SubmitError};
@@ -34,7 +34,7 @@ pub(super) struct Stream {
     pub(super) queued: bool,
     /// Since when the peer owes an answer.
     pub(super) waiting_since: Option<Instant>,
-    mtu: u16,
+    pub(super) mtu: u16,
     outbox: Outbox,
     /// The first packet that is not acknowledged, and the next one.
     base: u32,
@@ -53,6 +53,15 @@ struct Arrivals {
     message: u32,
     offset: u32,
     said: Option<(u8, u32)>,
+}
+
+impl Acknowledged {
+    /// The packet that says nothing else.
+    pub(super) fn alone(self) -> Packet {
+        let Self { destination_cid, psn_base } = self;
+        let version = U4::truncate(VERSION);
+        Packet::Ack(AckHeader { version, destination_cid, psn_base, ..AckHeader::default() })
+    }
 }
 
 impl Stream {
@@ -119,29 +128,42 @@ impl Stream {
 
     #[inline]
     pub(super) fn may_send(&self, window: u16) -> bool {
-        self.outbox.has_segment() && self.next.wrapping_sub(self.base) < window.into()
+        self.outbox.has_segment() && self.has_room(window)
+    }
+
+    /// Whether the next message would leave at once.
+    #[inline]
+    pub(super) fn has_sent_all(&self, window: u16) -> bool {
+        !self.outbox.has_segment() && self.has_room(window)
+    }
+
+    #[inline]
+    fn has_room(&self, window: u16) -> bool {
+        self.next.wrapping_sub(self.base) < window.into()
+    }
+
+    /// Nothing is waited for where the peer owes nothing.
+    #[inline]
+    pub(super) fn rest(&mut self) {
+        if !self.is_waiting() {
+            self.waiting_since = None;
+        }
     }
 
     /// The acknowledgement that is owed, if one is.
     #[inline]
-    pub(super) fn poll_ack(&mut self) -> Option<AckHeader> {
-        core::mem::take(&mut self.arrivals.ack_due).then(|| AckHeader {
-            version: U4::truncate(VERSION),
-            destination_cid: self.remote,
-            psn_base: self.arrivals.base,
-            ..AckHeader::default()
-        })
+    pub(super) fn poll_ack(&mut self) -> Option<Acknowledged> {
+        core::mem::take(&mut self.arrivals.ack_due)
+            .then_some(Acknowledged { destination_cid: self.remote, psn_base: self.arrivals.base })
     }
 
-    /// Puts the next packet into `packet`; its payload, if it has any. `None` if there is none to send.
+    /// Puts the next packet into `packet`; its payload, if it has any. `None` if there is none to send. A message
+    /// goes first: an acknowledgement may go along with it.
     #[inline]
     pub(super) fn poll(&mut self, window: u16, packet: &mut Packet) -> Option<Option<Payload>> {
-        if let Some(ack) = self.poll_ack() {
-            *packet = Packet::Ack(ack);
-            return Some(None);
-        }
         if !self.may_send(window) {
-            return None;
+            *packet = self.poll_ack()?.alone();
+            return Some(None);
         }
         let psn = self.next;
         let segment = self.outbox.cut(self.mtu, psn)?;

@@ -48,18 +48,25 @@ impl Pair {
         while quiet < 2 {
             for from in 0..2 {
                 quiet += 1;
-                while let Some((link, departure)) =
-                    self.ends[from].poll_transmit_into(self.now, &mut packet)
+                while let Some(outgoing) = self.ends[from].poll_transmit_into(self.now, &mut packet)
                 {
                     quiet = 0;
-                    assert_eq!(departure.to, address(1 - from));
-                    let len = departure.payload.map_or(0, |payload| payload.len);
-                    let _ = self.hand(1 - from, link, &packet, len);
+                    assert_eq!(outgoing.departure.to, address(1 - from));
+                    self.carry(1 - from, &outgoing, &packet);
                 }
                 let events = &mut self.ends[from];
                 self.events[from].extend(core::iter::from_fn(|| events.poll_event()));
             }
         }
+    }
+
+    fn carry(&mut self, to: usize, outgoing: &Outgoing, packet: &Packet) {
+        let Outgoing { link, departure, acknowledged } = *outgoing;
+        if let Some(acknowledged) = acknowledged {
+            let _ =
+                self.ends[to].handle_acknowledged(self.now, link, address(1 - to), acknowledged);
+        }
+        let _ = self.hand(to, link, packet, departure.payload.map_or(0, |payload| payload.len));
     }
 
     fn hand(&mut self, to: usize, link: LinkId, packet: &Packet, len: u16) -> Verdict {
@@ -135,12 +142,34 @@ fn what_was_placed_is_acknowledged_before_an_end_closes() {
     let [connection, accepted] = pair.connect();
     pair.ends[0].submit(connection, message(1, 1000)).unwrap();
     let mut packet = Packet::default();
-    let (link, _) = pair.ends[0].poll_transmit_into(pair.now, &mut packet).unwrap();
-    let _ = pair.hand(1, link, &packet, 1000);
+    let outgoing = pair.ends[0].poll_transmit_into(pair.now, &mut packet).unwrap();
+    pair.carry(1, &outgoing, &packet);
     pair.ends[1].close(accepted);
     pair.run();
     let closed = Event::Closed { connection, reason: CloseReason::Peer };
     assert_eq!(pair.events[0], [Event::Sent { connection, token: 1 }, closed]);
+}
+
+#[test]
+fn what_was_placed_is_acknowledged_by_the_message_that_answers() {
+    let mut pair = pair();
+    let [there, _] = pair.connect();
+    let back = pair.ends[1].connect(pair.now, LINK, address(0), 78).unwrap();
+    pair.run();
+    pair.events.iter_mut().for_each(Vec::clear);
+    let mut packet = Packet::default();
+    for _ in 0..3 {
+        for (from, connection) in [(0, there), (1, back)] {
+            pair.ends[from].submit(connection, message(1, 10)).unwrap();
+            let outgoing = pair.ends[from].poll_transmit_into(pair.now, &mut packet).unwrap();
+            assert!(!pair.ends[from].has_ready(), "one packet says both");
+            pair.carry(1 - from, &outgoing, &packet);
+        }
+    }
+    let sent = |end: &mut Direct| core::iter::from_fn(|| end.poll_event()).count();
+    assert_eq!(pair.ends.each_mut().map(sent), [3, 2], "all but the last");
+    pair.run();
+    assert_eq!(pair.events[1], [Event::Sent { connection: back, token: 1 }]);
 }
 
 #[test]
@@ -305,7 +334,7 @@ fn acknowledgements_are_told_from_messages() {
     pair.ends[0].submit(connection, message(1, 10)).unwrap();
     assert!(pair.ends[0].has_messages());
     let mut packet = Packet::default();
-    let (link, departure) = pair.ends[0].poll_transmit_into(pair.now, &mut packet).unwrap();
-    let _ = pair.hand(1, link, &packet, departure.payload.unwrap().len);
+    let outgoing = pair.ends[0].poll_transmit_into(pair.now, &mut packet).unwrap();
+    pair.carry(1, &outgoing, &packet);
     assert!(pair.ends[1].has_ready() && !pair.ends[1].has_messages());
 }

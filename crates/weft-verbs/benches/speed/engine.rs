@@ -234,13 +234,13 @@ impl Engine {
         let (this, peer) = if from == 0 { (first, second) } else { (second, first) };
         let mut bytes = [0; Packet::MAX_LEN + RdmaHeader::MAX_LEN];
         loop {
-            let (mut len, mut payload_len) = (0, 0);
+            let (mut len, mut payload_len, mut acknowledged) = (0, 0, None);
             let more = this.device.poll_transmit(self.now, |transmit, source| {
                 len = transmit.packet.emit(&mut bytes);
                 if let Some(header) = &transmit.rdma {
                     len += header.emit(&mut bytes[len..]);
                 }
-                payload_len = transmit.payload_len;
+                (payload_len, acknowledged) = (transmit.payload_len, transmit.acknowledged);
                 peer.memory.payload.clear();
                 if let Source::Memory(places) = source {
                     let at = |place: &Place| {
@@ -255,9 +255,9 @@ impl Engine {
             }
             let (packet, rest) = &Packet::parse(&bytes[..len]).expect("it was emitted");
             let rdma = packet.announces_rdma().then(|| RdmaHeader::parse(rest).expect("too").0);
-            let (parsed, memory) = ((packet, rdma.as_ref()), &mut peer.memory);
-            let (from, now) = (address(from), self.now);
-            peer.device.handle_link_packet(now, LINK, from, parsed, payload_len, memory);
+            let came = FromLink { packet, rdma: rdma.as_ref(), payload_len, acknowledged };
+            let (from, memory) = (address(from), &mut peer.memory);
+            peer.device.handle_link_packet(self.now, LINK, from, came, memory);
         }
     }
 

@@ -146,6 +146,9 @@ impl Embedded {
         let mut taken = take(&mut host)?;
         // While the thread leaves all to the program, a glance may do for what it is waiting for.
         let glances = taken == 0 && self.pace.is_left_alone() && host.neighbours_only();
+        if glances {
+            host.look_on();
+        }
         let mut glance = 0;
         while glances && taken == 0 && glance < GLANCE && host.glance(now) {
             glance += 1;
@@ -177,7 +180,7 @@ impl Embedded {
         self.act(|host, now| {
             next(&mut |request| {
                 request.datagram.into_iter().for_each(|datagram| host.meet(datagram.address));
-                host.device.post_send(now, qp, request).map_err(Errno::from)
+                host.post_send(now, qp, request).map_err(Errno::from)
             })
         })
     }

@@ -1,7 +1,9 @@
 //! The host's addresses as the device uses them: a socket to receive on each, from the start, and sockets to
 //! send from on those that are used.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
@@ -47,6 +49,8 @@ pub(crate) struct Links {
     links: Vec<Link>,
     /// From which address a host is spoken to: the one it was named with, or that it spoke to first.
     routes: BTreeMap<IpAddr, usize>,
+    /// The host asked for last, and the address it is spoken to from.
+    latest: Cell<Option<(IpAddr, IpAddr)>>,
     share: u8,
 }
 
@@ -69,7 +73,8 @@ impl Links {
             match bound {
                 Ok(links) => {
                     let share = u8::try_from(share).expect("a byte tells them apart");
-                    return Ok(Self { links, routes: BTreeMap::new(), share });
+                    let (routes, latest) = (BTreeMap::new(), Cell::new(None));
+                    return Ok(Self { links, routes, latest, share });
                 }
                 Err(error @ SocketError::Bind { .. }) => refusal = Some(error),
                 Err(error) => return Err(error),
@@ -102,8 +107,16 @@ impl Links {
     }
 
     /// Which of our addresses speaks to `peer`.
+    #[inline]
     pub(crate) fn source_for(&self, peer: IpAddr) -> IpAddr {
-        self.index_for(peer).map_or(peer, |index| self.links[index].ip)
+        if let Some((to, source)) = self.latest.get()
+            && to == peer
+        {
+            return source;
+        }
+        let source = self.index_for(peer).map_or(peer, |index| self.links[index].ip);
+        self.latest.set(Some((peer, source)));
+        source
     }
 
     fn index_for(&self, peer: IpAddr) -> Option<usize> {
@@ -120,13 +133,17 @@ impl Links {
         let link = &mut self.links[index];
         link.senders()?;
         self.routes.insert(peer, index);
+        self.latest.set(None);
         Ok(())
     }
 
     /// A packet came from `peer` to this address.
     #[inline]
     pub(crate) fn heard_from(&mut self, peer: IpAddr, index: usize) {
-        self.routes.entry(peer).or_insert(index);
+        if let Entry::Vacant(route) = self.routes.entry(peer) {
+            route.insert(index);
+            self.latest.set(None);
+        }
     }
 
     /// Lays out a packet for sending. It is lost where there are no sockets for it.

@@ -18,25 +18,39 @@ use weft_verbs_abi::*;
 /// Pieces of memory of one request, at most.
 const PIECES: usize = limits::SGE as usize;
 
+/// Pieces that need no memory of their own.
+const FEW: usize = 4;
+
 /// A request's pieces of memory.
-struct Pieces([Sge; PIECES], usize);
+enum Pieces {
+    Few([Sge; FEW], usize),
+    Many(Vec<Sge>),
+}
 
 impl Pieces {
     /// # Safety
     /// There are `count` of them at `list`.
+    #[inline]
     unsafe fn read(list: *const ibv_sge, count: c_int) -> Outcome<Self> {
         let count = usize::try_from(count).ok().filter(|&count| count <= PIECES).ok_or(EINVAL)?;
-        let mut pieces = [Sge { address: 0, length: 0, lkey: 0 }; PIECES];
-        for (index, piece) in pieces[..count].iter_mut().enumerate() {
+        let piece = |index: usize| {
             // SAFETY: as the caller says.
             let ibv_sge { addr, length, lkey } = unsafe { *list.add(index) };
-            *piece = Sge { address: addr, length, lkey };
+            Sge { address: addr, length, lkey }
+        };
+        if count > FEW {
+            return Ok(Self::Many((0..count).map(piece).collect()));
         }
-        Ok(Self(pieces, count))
+        let mut few = [Sge { address: 0, length: 0, lkey: 0 }; FEW];
+        few[..count].iter_mut().enumerate().for_each(|(index, to)| *to = piece(index));
+        Ok(Self::Few(few, count))
     }
 
     fn as_slice(&self) -> &[Sge] {
-        &self.0[..self.1]
+        match self {
+            Self::Few(few, count) => &few[..*count],
+            Self::Many(many) => many,
+        }
     }
 }
 

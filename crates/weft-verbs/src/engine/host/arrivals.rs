@@ -1,7 +1,7 @@
 //! What arrives: from neighbours through shared memory, from others through sockets.
 
 use weft_agent::udp::Received;
-use weft_rnic::Device;
+use weft_rnic::{Device, FromLink};
 use weft_transport::Arrival;
 use weft_units::Instant;
 use weft_wire::{Packet, RdmaHeader, SetupKind};
@@ -31,9 +31,13 @@ impl Host {
                 let record = arrived.record;
                 let (payload, local) = (record.payload, record.to);
                 let mut memory = ProcessMemory { payload, held, faults, local };
-                let parsed = (&record.packet, record.rdma.as_ref());
-                let (link, from, len) = (arrived.link, arrived.from, record.payload_len);
-                device.handle_link_packet(now, link, from, parsed, len, &mut memory);
+                let came = FromLink {
+                    packet: &record.packet,
+                    rdma: record.rdma.as_ref(),
+                    payload_len: record.payload_len,
+                    acknowledged: record.acknowledged,
+                };
+                device.handle_link_packet(now, arrived.link, arrived.from, came, &mut memory);
             });
         }
         taken

@@ -7,7 +7,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::event::epoll;
 
 use weft_agent::Clock;
-use weft_rnic::{Device, Event};
+use weft_rnic::{Device, Event, QueuePairNumber, SendRequest, Source, Transmit, VerbsError};
+use weft_transport::LinkId;
 use weft_units::{Duration, Instant};
 
 use super::links::Links;
@@ -60,6 +61,9 @@ const NETWORK_EVERY: u32 = 16;
 /// How long glances at neighbours do, between turns, for a program that polls. A turn takes as long as several
 /// glances, in which what a neighbour writes is not seen.
 const GLANCES: Duration = Duration::from_micros(2);
+
+/// Looks into the rings before a program that polls is told that there is nothing.
+const LOOKS: u32 = 6;
 
 impl Host {
     pub(crate) fn new(
@@ -132,6 +136,15 @@ impl Host {
     #[inline]
     pub(crate) fn glance(&mut self, now: Instant) -> bool {
         self.neighbours.have_written() && self.take_one_each(now)
+    }
+
+    /// Looks at the rings for as long as a program takes to poll again: what comes in between is seen at once.
+    #[inline]
+    pub(crate) fn look_on(&self) {
+        let _ = (0..LOOKS).any(|_| {
+            core::hint::spin_loop();
+            self.neighbours.have_written()
+        });
     }
 
     fn take_one_each(&mut self, now: Instant) -> bool {
@@ -238,10 +251,7 @@ impl Host {
         let (mut sent, mut over_network, mut full) = (0, 0, None);
         while over_network < room
             && device.poll_transmit(now, |packet, source| match packet.link {
-                Some(link) => {
-                    let from = links.source_for(packet.to.ip());
-                    full = (!neighbours.push(link, packet, source, from)).then_some(link);
-                }
+                Some(link) => full = push(link, packet, source, links, neighbours),
                 None => {
                     over_network += 1;
                     faults.extend(links.push(packet, source).err());
@@ -258,6 +268,23 @@ impl Host {
         self.is_quiet &= over_network == 0;
         self.unsent = over_network >= room;
         sent
+    }
+
+    /// Posts a send request. Its packet may be in a neighbour's ring when this returns.
+    pub(crate) fn post_send(
+        &mut self,
+        now: Instant,
+        qp: QueuePairNumber,
+        request: &SendRequest<'_>,
+    ) -> Result<(), VerbsError> {
+        let Self { device, links, neighbours, .. } = self;
+        let mut full = None;
+        device.post_send_and_transmit(now, qp, request, |packet, source| {
+            let link = packet.link.expect("packets leave at once over links");
+            full = push(link, packet, source, links, neighbours);
+        })?;
+        full.into_iter().for_each(|link| device.hold_link(link));
+        Ok(())
     }
 
     /// Memory that was not there, each once.
@@ -310,4 +337,17 @@ impl Host {
             }
         }
     }
+}
+
+/// Sends a packet to a neighbour; the link, if it takes no more after it.
+#[inline]
+fn push(
+    link: LinkId,
+    packet: &Transmit,
+    source: Source<'_>,
+    links: &Links,
+    neighbours: &mut Neighbours,
+) -> Option<LinkId> {
+    let from = links.source_for(packet.to.ip());
+    (!neighbours.push(link, packet, source, from)).then_some(link)
 }
