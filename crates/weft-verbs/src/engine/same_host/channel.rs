@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weft_rnic::{Source, Transmit};
 use weft_transport::LinkId;
 
-use super::record::Head;
+use super::record::{Addresses, Head};
 use super::ring::{CAPACITY, Reader, Unread, Writer};
 use super::segment::Segment;
 
@@ -34,8 +34,10 @@ pub(super) struct Channel {
     pub(super) gone: bool,
     /// It broke the rules.
     pub(super) broken: bool,
-    /// The address its packets come from, as was found right last.
-    pub(super) known_from: Option<IpAddr>,
+    /// Where its last packet came from and went to, which it may.
+    pub(super) heard: Option<Addresses>,
+    /// Where the last one to it came from and went to.
+    told: Option<Addresses>,
     /// What the rings are in.
     _segment: Segment,
 }
@@ -68,7 +70,8 @@ impl Channel {
             unannounced: false,
             gone: false,
             broken: false,
-            known_from: None,
+            heard: None,
+            told: None,
             _segment: segment,
         }
     }
@@ -81,7 +84,7 @@ impl Channel {
     /// Sends a packet that says it comes from `from`. There is room: the device sends nothing where it was told
     /// that there is none.
     pub(super) fn push(&mut self, transmit: &Transmit, source: Source<'_>, from: IpAddr) {
-        let head = Head::new(transmit, from);
+        let head = Head::new(transmit, from, &mut self.told);
         self.writer.write(head.record_len(), |room| head.write(source, room));
         self.unannounced = true;
         self.full = !self.has_room();

@@ -282,7 +282,7 @@ impl Neighbours {
             && let Some(unread) = channel.peek()
         {
             taken += 1;
-            let record = record::parse(&unread);
+            let record = record::parse(&unread, channel.heard);
             let record = record.filter(|record| is_credible(channel, addresses, record));
             channel.broken |= record.is_none();
             if let Some(record) = &record {
@@ -358,8 +358,9 @@ pub(super) struct Arrived<'a> {
 
 /// Whether a neighbour may say that a packet comes from there: it has this host's addresses, and no others.
 fn is_credible(channel: &mut Channel, addresses: &[IpAddr], record: &Record<'_>) -> bool {
-    let known = channel.known_from == Some(record.from) || addresses.contains(&record.from);
-    channel.known_from = Some(record.from).filter(|_| known);
+    let said = Some((record.from, record.to));
+    let known = channel.heard == said || addresses.contains(&record.from);
+    channel.heard = said.filter(|_| known);
     known
 }
 

@@ -9,20 +9,31 @@ use weft_wire::{DataHeader, MessageHeader, Packet, RdmaHeader, U4, U24};
 use super::super::memory::{self, Payload};
 use super::ring::{Room, Unread};
 
-const HEADERS_LEN: usize = 4;
+/// What there is of the record, in the bits of a word: flags, and the length of the headers where they are as on the
+/// wire.
+const SHAPE: usize = 4;
 const PAYLOAD_LEN: usize = 6;
-const FROM: usize = 8;
-const TO: usize = 24;
-/// Which of the reader's connections the writer has placed packets of, zero for none, and up to which.
-const ACKNOWLEDGED: usize = 40;
-const HEADERS: usize = 48;
+const REST: usize = 8;
 
-/// In place of the length of headers: they are the fields of a data packet, as nearly all are, word by word.
-const IN_WORDS: u16 = 0;
-const WORDS: usize = 12;
+/// The headers are the fields of a data packet, as nearly all are, word by word.
+const IN_WORDS: u16 = 1 << 15;
+/// Its message has other packets: what it is of that follows.
+const IN_PIECES: u16 = 1 << 14;
+/// It says where it comes from and goes to: otherwise than the record before, which is seldom.
+const ADDRESSED: u16 = 1 << 13;
+/// It says which of the reader's connections the writer has placed packets of, and up to which.
+const ACKNOWLEDGES: u16 = 1 << 12;
+const LENGTH: u16 = ACKNOWLEDGES - 1;
+
+/// Words of a data packet's headers, and of its place in a message of several.
+const WORDS: usize = 10;
+const PIECE: usize = 2;
 
 /// What there is of a record before its payload, at most.
-const MOST_BEFORE: usize = HEADERS + Packet::MAX_LEN + RdmaHeader::MAX_LEN + 7;
+const MOST_BEFORE: usize = REST + 32 + 8 + Packet::MAX_LEN + RdmaHeader::MAX_LEN + 7;
+
+/// Where a record comes from and where it goes.
+pub(super) type Addresses = (IpAddr, IpAddr);
 
 /// A record, taken apart.
 #[derive(Debug)]
@@ -36,7 +47,7 @@ pub(crate) struct Record<'a> {
     pub(crate) acknowledged: Option<Acknowledged>,
 }
 
-/// A packet that says it comes from `from`, as it stands in a record before its payload.
+/// A packet as it stands in a record before its payload.
 #[derive(Debug)]
 pub(super) struct Head {
     bytes: [u8; MOST_BEFORE],
@@ -45,31 +56,54 @@ pub(super) struct Head {
 }
 
 impl Head {
-    pub(super) fn new(transmit: &Transmit, from: IpAddr) -> Self {
-        let mut bytes = [0; MOST_BEFORE];
-        let (len, headers_len) = match to_words(transmit) {
-            Some(words) => {
-                let to = bytes[HEADERS..].chunks_exact_mut(4);
-                to.zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_ne_bytes()));
-                (4 * WORDS, IN_WORDS)
-            }
-            None => {
-                let mut len = transmit.packet.emit(&mut bytes[HEADERS..]);
-                if let Some(header) = &transmit.rdma {
-                    len += header.emit(&mut bytes[HEADERS + len..]);
-                }
-                (len, u16::try_from(len).expect("headers of a packet"))
-            }
-        };
-        bytes[HEADERS_LEN..][..2].copy_from_slice(&headers_len.to_ne_bytes());
-        bytes[PAYLOAD_LEN..][..2].copy_from_slice(&transmit.payload_len.to_ne_bytes());
-        bytes[FROM..][..16].copy_from_slice(&octets(from));
-        bytes[TO..][..16].copy_from_slice(&octets(transmit.to.ip()));
-        if let Some(Acknowledged { destination_cid, psn_base }) = transmit.acknowledged {
-            bytes[ACKNOWLEDGED..][..4].copy_from_slice(&destination_cid.to_ne_bytes());
-            bytes[ACKNOWLEDGED + 4..][..4].copy_from_slice(&psn_base.to_ne_bytes());
+    /// One that says it comes from `from`. `known` are the addresses of the record before.
+    pub(super) fn new(transmit: &Transmit, from: IpAddr, known: &mut Option<Addresses>) -> Self {
+        let mut head = Self { bytes: [0; MOST_BEFORE], len: REST, payload_len: 0 };
+        let mut shape = 0;
+        let addresses = (from, transmit.to.ip());
+        if *known != Some(addresses) {
+            *known = Some(addresses);
+            shape |= ADDRESSED;
+            head.put(&octets(addresses.0));
+            head.put(&octets(addresses.1));
         }
-        Self { bytes, len: body(len), payload_len: transmit.payload_len.into() }
+        if let Some(Acknowledged { destination_cid, psn_base }) = transmit.acknowledged {
+            shape |= ACKNOWLEDGES;
+            head.put_words([destination_cid, psn_base]);
+        }
+        if let Some((words, piece)) = to_words(transmit) {
+            shape |= IN_WORDS;
+            head.put_words(words);
+            if piece != [0, transmit.payload_len.into()] {
+                shape |= IN_PIECES;
+                head.put_words(piece);
+            }
+        } else {
+            let before = head.len;
+            head.len += transmit.packet.emit(&mut head.bytes[before..]);
+            if let Some(header) = &transmit.rdma {
+                head.len += header.emit(&mut head.bytes[head.len..]);
+            }
+            shape |= u16::try_from(head.len - before).expect("headers of a packet");
+        }
+        head.len = head.len.next_multiple_of(8);
+        head.payload_len = transmit.payload_len.into();
+        head.bytes[SHAPE..][..2].copy_from_slice(&shape.to_ne_bytes());
+        head.bytes[PAYLOAD_LEN..][..2].copy_from_slice(&transmit.payload_len.to_ne_bytes());
+        head
+    }
+
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..][..bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    #[inline]
+    fn put_words<const N: usize>(&mut self, words: [u32; N]) {
+        let to = self.bytes[self.len..][..4 * N].chunks_exact_mut(4);
+        to.zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_ne_bytes()));
+        self.len += 4 * N;
     }
 
     /// Bytes of the record.
@@ -79,7 +113,7 @@ impl Head {
 
     /// Writes the record.
     pub(super) fn write(&self, source: Source<'_>, room: &mut Room) {
-        room.put(&self.bytes[HEADERS_LEN..self.len]);
+        room.put(&self.bytes[SHAPE..self.len]);
         match source {
             Source::Memory(places) => places.iter().for_each(|&place| {
                 let to = room.take(place.len as usize);
@@ -97,9 +131,9 @@ impl Head {
     }
 }
 
-/// The headers of a data packet, if they are. A link's say nothing but this.
+/// The headers of a data packet, if they are, and its place in its message. A link's say nothing but this.
 #[inline]
-fn to_words(transmit: &Transmit) -> Option<[u32; WORDS]> {
+fn to_words(transmit: &Transmit) -> Option<([u32; WORDS], [u32; PIECE])> {
     let (Packet::Data(data, Some(message)), Some(rdma)) = (&transmit.packet, &transmit.rdma) else {
         return None;
     };
@@ -107,16 +141,13 @@ fn to_words(transmit: &Transmit) -> Option<[u32; WORDS]> {
         return None;
     }
     let tag = message.tag.to_ne_bytes();
-    let kind = u32::from_ne_bytes([message.opcode, data.version.get(), tag[0], tag[1]]);
     let address = rdma.address.to_ne_bytes();
     let half = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| address[at + byte]));
     let words = [
         data.destination_cid,
         data.psn,
         message.id,
-        message.offset,
-        message.length,
-        kind,
+        u32::from_ne_bytes([message.opcode, data.version.get(), tag[0], tag[1]]),
         rdma.destination_qp.get() | u32::from(rdma.solicited) << 31,
         rdma.psn.get(),
         half(0),
@@ -124,14 +155,15 @@ fn to_words(transmit: &Transmit) -> Option<[u32; WORDS]> {
         rdma.key,
         rdma.immediate,
     ];
-    debug_assert_eq!(from_words(words), (transmit.packet, *rdma));
-    Some(words)
+    let piece = [message.offset, message.length];
+    debug_assert_eq!(from_words(words, piece), (transmit.packet, *rdma));
+    Some((words, piece))
 }
 
 #[inline]
-fn from_words(words: [u32; WORDS]) -> (Packet, RdmaHeader) {
-    let [destination_cid, psn, id, offset, length, kind, qp, request, low, high, key, immediate] =
-        words;
+fn from_words(words: [u32; WORDS], piece: [u32; PIECE]) -> (Packet, RdmaHeader) {
+    let [destination_cid, psn, id, kind, qp, request, low, high, key, immediate] = words;
+    let [offset, length] = piece;
     let [opcode, version, tag @ ..] = kind.to_ne_bytes();
     let version = U4::truncate(version.into());
     let data = DataHeader { version, psn, destination_cid, ..DataHeader::default() };
@@ -161,37 +193,56 @@ fn parse_headers(headers: &[u8]) -> Option<(Packet, Option<RdmaHeader>)> {
     rest.is_empty().then_some((packet, Some(rdma)))
 }
 
-/// Where the payload is, after so many bytes of headers.
-const fn body(headers_len: usize) -> usize {
-    (HEADERS + headers_len).next_multiple_of(8)
+/// The beginning of a record, as far as it was taken apart.
+struct Beginning<'a> {
+    bytes: &'a [u8],
+    at: usize,
 }
 
-/// Takes a record apart. `None` for nonsense.
-pub(super) fn parse(record: &Unread) -> Option<Record<'_>> {
+impl<'a> Beginning<'a> {
+    #[inline]
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let taken = self.bytes.get(self.at..self.at + len)?;
+        self.at += len;
+        Some(taken)
+    }
+
+    #[inline]
+    fn words<const N: usize>(&mut self) -> Option<[u32; N]> {
+        let bytes = self.take(4 * N)?;
+        let byte = |word: usize, byte: usize| bytes[4 * word + byte];
+        Some(core::array::from_fn(|at| u32::from_ne_bytes([0, 1, 2, 3].map(|b| byte(at, b)))))
+    }
+}
+
+/// Takes a record apart. `known` are the addresses of the record before. `None` for nonsense.
+pub(super) fn parse(record: &Unread, known: Option<Addresses>) -> Option<Record<'_>> {
     let mut bytes = [0; MOST_BEFORE];
     let before = record.copy_to(&mut bytes);
-    let bytes = &bytes[..before];
-    let half = |at: usize| Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
-    let (headers_len, payload_len) = (half(HEADERS_LEN)?, half(PAYLOAD_LEN)?);
-    let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-    let (destination_cid, psn_base) = (word(ACKNOWLEDGED)?, word(ACKNOWLEDGED + 4)?);
-    let acknowledged = (destination_cid != 0).then_some(Acknowledged { destination_cid, psn_base });
-    let (headers_len, packet, rdma) = if headers_len == IN_WORDS {
-        let headers = bytes.get(HEADERS..HEADERS + 4 * WORDS)?;
-        let (packet, rdma) = from_words(core::array::from_fn(|at| {
-            u32::from_ne_bytes([0, 1, 2, 3].map(|byte| headers[4 * at + byte]))
-        }));
-        (4 * WORDS, packet, Some(rdma))
+    let half = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+    let (shape, payload_len) = (half(SHAPE), half(PAYLOAD_LEN));
+    let has = |flag: u16| shape & flag != 0;
+    let mut rest = Beginning { bytes: &bytes[..before], at: REST };
+    let (from, to) =
+        if has(ADDRESSED) { (ip(rest.take(16)?)?, ip(rest.take(16)?)?) } else { known? };
+    let acknowledged = if has(ACKNOWLEDGES) {
+        let [destination_cid, psn_base] = rest.words()?;
+        Some(Acknowledged { destination_cid, psn_base })
     } else {
-        let headers_len = headers_len.into();
-        let (packet, rdma) = parse_headers(bytes.get(HEADERS..HEADERS + headers_len)?)?;
-        (headers_len, packet, rdma)
+        None
+    };
+    let (packet, rdma) = if has(IN_WORDS) {
+        let words = rest.words()?;
+        let piece = if has(IN_PIECES) { rest.words()? } else { [0, payload_len.into()] };
+        let (packet, rdma) = from_words(words, piece);
+        (packet, Some(rdma))
+    } else {
+        parse_headers(rest.take((shape & LENGTH).into())?)?
     };
     let len = usize::from(payload_len);
-    let start = record.bytes(body(headers_len), len)?;
+    let start = record.bytes(rest.at.next_multiple_of(8), len)?;
     // SAFETY: they are in the ring for as long as the record is not passed, which it is borrowed for.
     let payload = unsafe { Payload::shared(start, len) };
-    let (from, to) = (ip(bytes.get(FROM..FROM + 16)?)?, ip(bytes.get(TO..TO + 16)?)?);
     Some(Record { from, to, packet, rdma, payload_len, payload, acknowledged })
 }
 
@@ -259,7 +310,7 @@ mod tests {
         let start = NonNull::new(bytes.as_mut_ptr()).unwrap().cast();
         // SAFETY: as long as both ends.
         let memory = unsafe { Memory::new(start) };
-        let head = Head::new(transmit, "fd00::1".parse().unwrap());
+        let head = Head::new(transmit, "fd00::1".parse().unwrap(), &mut None);
         assert!(head.record_len() <= LONGEST);
         Writer::new(memory).write(head.record_len(), |room| head.write(source, room));
         let mut reader = Reader::new(memory);
@@ -267,7 +318,7 @@ mod tests {
         let whole = record.bytes(0, record.len()).unwrap().cast_mut();
         // SAFETY: nobody else looks at it now.
         spoil(unsafe { core::slice::from_raw_parts_mut(whole, record.len()) });
-        look(parse(&record))
+        look(parse(&record, None))
     }
 
     fn copied(payload: &Payload<'_>) -> Vec<u8> {
@@ -334,9 +385,39 @@ mod tests {
     }
 
     #[test]
+    fn a_few_bytes_and_an_acknowledgement_are_one_cache_line_where_addresses_are_known() {
+        let mut bytes = vec![0_u64; RING_BYTES / 8];
+        // SAFETY: as long as both ends.
+        let memory = unsafe { Memory::new(NonNull::new(bytes.as_mut_ptr()).unwrap().cast()) };
+        let (mut writer, mut reader) = (Writer::new(memory), Reader::new(memory));
+        let from = [10, 0, 0, 2].into();
+        let (mut told, mut heard) = (None, None);
+        let mut pass = |expected: &Transmit| {
+            let head = Head::new(expected, from, &mut told);
+            writer.write(head.record_len(), |room| head.write(Source::Inline(b"12345678"), room));
+            let unread = reader.peek().unwrap().unwrap();
+            let record = parse(&unread, heard).unwrap();
+            assert_eq!((record.from, record.to), (from, expected.to.ip()));
+            assert_eq!((record.packet, record.rdma), (expected.packet, expected.rdma));
+            assert_eq!(record.acknowledged, expected.acknowledged);
+            assert_eq!(copied(&record.payload), b"12345678");
+            heard = Some((record.from, record.to));
+            let lost = parse(&unread, None).is_none();
+            reader.pass(unread.len());
+            (unread.len(), lost)
+        };
+        let mut short = transmit("10.0.0.1:5", 8);
+        let Packet::Data(_, Some(message)) = &mut short.packet else { panic!("it has one") };
+        (message.offset, message.length) = (0, 8);
+        assert!(pass(&short).0 > 64);
+        assert_eq!(pass(&short), (64, true), "which they are not to a stranger");
+        assert!(pass(&Transmit { to: "10.0.0.3:5".parse().unwrap(), ..short }).0 > 64);
+    }
+
+    #[test]
     fn records_changed_anywhere_are_parsed_or_refused_and_nothing_else() {
         let packet = transmit("10.0.0.1:5", 100);
-        for at in 0..HEADERS + Packet::MAX_LEN {
+        for at in 0..MOST_BEFORE {
             for value in [0, 1, 0x7f, 0xff] {
                 through(
                     &packet,
