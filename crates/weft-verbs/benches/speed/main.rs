@@ -13,6 +13,7 @@ mod pair;
 
 mod busy;
 mod engine;
+mod line;
 mod programs;
 mod sizes;
 mod stage;
@@ -37,7 +38,7 @@ fn main() {
         std::process::exit(2);
     }
     let wanted = |section| named.is_empty() || named.contains(&section);
-    println!("load before: {}", busy::load());
+    state("before");
     if wanted("one-host") {
         one_host(rounds, "");
     }
@@ -62,7 +63,13 @@ fn main() {
     if wanted("sizes") {
         sizes::sweep(rounds);
     }
-    println!("load after: {}", busy::load());
+    state("after");
+}
+
+/// What figures depend on and programs do not choose.
+fn state(when: &str) {
+    let way = line::way().map_or_else(|| "unknown".into(), |nanos| format!("{nanos:.0} ns"));
+    println!("{when}: load {}, a cache line's way from processor to processor {way}", busy::load());
 }
 
 fn one_host(rounds: usize, beside: &str) {
