@@ -72,7 +72,7 @@ pub(crate) fn ip_of(gid: &ibv_gid) -> IpAddr {
 /// link is not known.
 const ETHERNET_MTU: u32 = 1_500;
 /// The widest there are.
-const WIDEST_MTU: u32 = 9_000;
+pub(crate) const WIDEST_MTU: u32 = 9_000;
 
 /// The device as programs hold it, and what they may ask of it.
 #[derive(Debug)]
@@ -232,13 +232,9 @@ fn describe(name: &str) -> Result<Description, CallError> {
     }
 }
 
-/// Bytes of a packet that every interface of this host carries.
-pub(crate) fn mtu_of(addresses: &[Address]) -> u32 {
-    narrowest(addresses, std::env::var("WEFT_MTU").ok().and_then(|mtu| mtu.parse().ok()))
-}
-
-fn narrowest(addresses: &[Address], asked: Option<u32>) -> u32 {
-    let most = asked.unwrap_or(ETHERNET_MTU).min(WIDEST_MTU);
+/// Bytes of a packet that every interface of this host carries: an Ethernet's, or as many as are asked for.
+pub(crate) fn mtu_of(addresses: &[Address], asked: Option<u32>) -> u32 {
+    let most = asked.unwrap_or(ETHERNET_MTU);
     addresses.iter().map(|address| address.mtu).fold(most, u32::min)
 }
 
@@ -277,9 +273,8 @@ mod tests {
     fn packets_are_longer_than_ethernets_where_that_is_asked_for_and_every_interface_carries_it() {
         let address = |mtu| Address { ip: std::net::Ipv4Addr::LOCALHOST.into(), interface: 1, mtu };
         let wide = [address(65_536), address(9_000)];
-        assert_eq!(narrowest(&wide, None), 1_500);
-        assert_eq!(narrowest(&wide, Some(4_200)), 4_200);
-        assert_eq!(narrowest(&wide[..1], Some(65_536)), 9_000);
-        assert_eq!(narrowest(&[address(9_000), address(1_400)], Some(9_000)), 1_400);
+        assert_eq!(mtu_of(&wide, None), 1_500);
+        assert_eq!(mtu_of(&wide, Some(4_200)), 4_200);
+        assert_eq!(mtu_of(&[address(9_000), address(1_400)], Some(9_000)), 1_400);
     }
 }

@@ -27,6 +27,7 @@ mod pace;
 mod planned;
 mod progress;
 mod same_host;
+mod settings;
 mod show;
 
 use attached::Attached;
@@ -40,6 +41,7 @@ pub(crate) use memory::{Fault, OWNER, owner_of};
 use planned::Planned;
 pub(crate) use progress::ask_for_short_slices;
 use same_host::Neighbours;
+use settings::Settings;
 use show::Shown;
 
 /// Paths of a connection, unless `WEFT_PATHS` or a plan says otherwise (STELLAR, section 7.2).
@@ -124,8 +126,8 @@ impl Host {
     /// # Errors
     /// The kernel has no more sockets, or no port is free.
     pub(crate) fn open(addresses: &[Address], limits: Limits, neighbours: bool) -> Outcome<Self> {
-        let planned = Planned::from_environment()?;
-        let transport = transport(mtu_of(addresses), planned.paths());
+        let (planned, settings) = (Planned::from_environment()?, Settings::from_environment()?);
+        let transport = transport(mtu_of(addresses, settings.mtu), planned.paths(), &settings);
         let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.ip).collect();
         let shown = Shown::open(addresses.first().copied(), weft_agent::Clock.now());
         let links =
@@ -169,13 +171,12 @@ pub(crate) fn own_limits() -> Limits {
     }
 }
 
-fn transport(mtu: u32, planned: Option<u16>) -> TransportConfig {
-    let paths = std::env::var("WEFT_PATHS").ok().and_then(|paths| paths.parse().ok());
-    let paths = paths.or(planned).filter(|paths| (1..=4096).contains(paths)).unwrap_or(PATHS);
+fn transport(mtu: u32, planned: Option<u16>, settings: &Settings) -> TransportConfig {
+    let paths = settings.paths.or(planned).unwrap_or(PATHS).min(settings::MOST_PATHS);
     let ethernet = AgentConfig::ethernet(paths);
     let ethernet = TransportConfig { spray_unit: ethernet.spray_unit.min(burst(mtu)), ..ethernet };
     let mtu = mtu.saturating_sub(HEADERS).max(512);
-    let rate = std::env::var("WEFT_LINE_RATE").ok().and_then(|rate| rate.parse().ok());
+    let rate = settings.line_rate;
     TransportConfig {
         mtu: u16::try_from(mtu).expect("at most that of Ethernet"),
         line_rate: rate.unwrap_or(ethernet.line_rate),

@@ -44,6 +44,23 @@ fn ibv_devinfo_describes_it() {
 }
 
 #[test]
+fn a_variable_that_cannot_be_is_named_once_and_the_device_not_opened() {
+    for (name, value, can_be) in [
+        ("WEFT_MTU", "jumbo", "bytes from 1280 to 9000"),
+        ("WEFT_PATHS", "0", "paths from 1 to 4096"),
+        ("WEFT_LINE_RATE", "200", "a rate from 1Mbps to 1000Gbps"),
+    ] {
+        let mut command = Command::new("ibv_devinfo");
+        let refused = command.env("LD_LIBRARY_PATH", &*LIBRARY).env(name, value).output().unwrap();
+        assert!(!refused.status.success(), "{refused:?}");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        let ours: Vec<&str> = said.lines().filter(|line| line.starts_with("weft: ")).collect();
+        let [why] = ours[..] else { panic!("{said}") };
+        assert!(why.contains(&format!("{name}={value}")) && why.contains(can_be), "{why}");
+    }
+}
+
+#[test]
 fn the_tests_of_rdma_core_pass() {
     let page = conformance::check("weft0", |_| {});
     if std::env::var_os("BLESS").is_some() {
