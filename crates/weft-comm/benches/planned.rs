@@ -4,7 +4,8 @@
 //! `cargo bench -p weft-comm --bench planned -- [ROUNDS [DRAWS [HOST [SPINE [BYTES]]]]]`: collectives of each way, how
 //! often random ports are drawn, Mb/s of hosts' links and of those of spines, bytes of the buffer. Eight hosts
 //! behind four leaves and four spines; the ring goes from leaf to leaf, so that all of it crosses spines. A rank
-//! sends to the next over two paths, which carry together what a host can send where they share no link. Needs root.
+//! sends to the next over two paths, which carry together what a host can send where they share no link. Packets have 1,500
+//! bytes, as the device's have unless `WEFT_MTU` is in the environment; links carry 9,000. Needs root.
 #![allow(clippy::disallowed_methods, reason = "it measures programs in real time")]
 
 use std::collections::BTreeMap;
