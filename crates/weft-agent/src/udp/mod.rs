@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+mod backlog;
 mod capture;
 mod group;
 mod inbox;

@@ -10,8 +10,10 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::Socket;
+use weft_units::Instant;
 
 use super::Tap;
+use super::backlog::Backlog;
 use super::syscall::{self, BATCH, Outgoing};
 
 /// The largest UDP payload over IPv4, which is also GSO's limit.
@@ -74,6 +76,8 @@ pub struct Outbox {
     waiting: usize,
     counters: SendCounters,
     paths: Vec<PathCount>,
+    /// What the kernel holds of all that.
+    backlog: Backlog,
     /// Where what leaves is written, and the port of each socket.
     pub(super) tap: Option<(Tap, Vec<u16>)>,
 }
@@ -95,6 +99,7 @@ impl Outbox {
             waiting: 0,
             counters: SendCounters::default(),
             paths: vec![PathCount::default(); paths],
+            backlog: Backlog::new(paths),
             tap: None,
         }
     }
@@ -131,6 +136,18 @@ impl Outbox {
     #[inline]
     pub fn waiting(&self) -> usize {
         self.waiting
+    }
+
+    /// Bytes that the queue of the host's own link has room for. Who lays out more has them wait there, in front of
+    /// all that comes later, or be dropped where that queue is short.
+    pub fn room(&mut self, now: Instant) -> u64 {
+        let Self { backlog, sockets, .. } = self;
+        backlog.room(now, |socket| syscall::unsent(sockets[usize::from(socket)].as_fd()))
+    }
+
+    /// When to ask for room again, if there was none.
+    pub fn room_at(&self) -> Option<Instant> {
+        self.backlog.room_at()
     }
 
     /// Hands everything to the kernel. What its buffers have no room for stays, in order, and
@@ -248,6 +265,7 @@ impl Outbox {
                     self.counters.messages += taken as u64;
                     for group in &groups[done..done + taken] {
                         self.paths[usize::from(group.path)].add(group);
+                        self.backlog.take(group.path, group.len);
                     }
                     done += taken;
                 }

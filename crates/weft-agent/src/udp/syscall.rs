@@ -193,6 +193,14 @@ pub(crate) fn set_option(
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Bytes that a socket sent and that have not left the host yet, with the kernel's own for each (`SIOCOUTQ`, udp(7)).
+pub(super) fn unsent(socket: BorrowedFd<'_>) -> u64 {
+    let mut bytes: c_int = 0;
+    // SAFETY: the kernel writes one `int` to a local that is alive.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result == 0 { u64::try_from(bytes).unwrap_or(0) } else { 0 }
+}
+
 /// Has the kernel ask this program which of the sockets that share `socket`'s port gets a datagram.
 ///
 /// # Errors

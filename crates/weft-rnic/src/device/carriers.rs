@@ -26,6 +26,8 @@ pub(super) struct Carriers {
     direct: Direct,
     /// Which peers a link leads to.
     routes: BTreeMap<SocketAddr, LinkId>,
+    /// Nothing may leave over the network.
+    network_held: bool,
 }
 
 impl Carriers {
@@ -40,7 +42,7 @@ impl Carriers {
             max_connections,
         });
         let network = network.leaving_ids(Direct::FIRST_ID);
-        Self { network, direct, routes: BTreeMap::new() }
+        Self { network, direct, routes: BTreeMap::new(), network_held: false }
     }
 
     pub(super) fn link_up(&mut self, now: Instant, link: LinkId) {
@@ -66,6 +68,10 @@ impl Carriers {
 
     pub(super) fn release_link(&mut self, link: LinkId) {
         self.direct.release(link);
+    }
+
+    pub(super) fn hold_network(&mut self, held: bool) {
+        self.network_held = held;
     }
 
     pub(super) fn link_down(&mut self, link: LinkId) {
@@ -166,7 +172,7 @@ impl Carriers {
     /// Whether there may be something to send.
     #[inline]
     pub(super) fn may_transmit(&self) -> bool {
-        self.direct.has_ready() || self.network.wants_transmit()
+        self.direct.has_ready() || !self.network_held && self.network.wants_transmit()
     }
 
     /// Puts the headers of the next packet into `transmit`, and where it goes; its payload.
@@ -182,6 +188,9 @@ impl Carriers {
                 outgoing.departure,
                 outgoing.acknowledged,
             ));
+        }
+        if self.network_held {
+            return None;
         }
         let departure = self.network.poll_transmit_into(now, &mut transmit.packet)?;
         Some(transmit.set_out(None, departure, None))

@@ -205,6 +205,11 @@ impl Device {
         self.carriers.release_link(link);
     }
 
+    /// The host's own port is full, or not any more: while it is, nothing leaves over the network.
+    pub fn hold_network(&mut self, held: bool) {
+        self.carriers.hold_network(held);
+    }
+
     /// A link is no more: what went over it fails, and peers are reached over the network again.
     pub fn link_down(&mut self, now: Instant, link: LinkId) {
         self.carriers.link_down(link);

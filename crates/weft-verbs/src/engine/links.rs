@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weft_agent::udp::{Inbox, Senders, SocketConfig, SocketError};
 use weft_rnic::{Source, Transmit};
-use weft_units::Duration;
+use weft_units::{Duration, Instant};
 
 use super::memory::{self, Fault};
 use super::planned::{Planned, Sources};
@@ -52,16 +52,20 @@ pub(crate) struct Links {
     /// The host asked for last, and the address it is spoken to from.
     latest: Cell<Option<(IpAddr, IpAddr)>>,
     share: u8,
+    /// Bytes of a packet.
+    packet: u64,
 }
 
 impl Links {
-    /// Takes a share of the host that no other process has, on all of these addresses.
+    /// Takes a share of the host that no other process has, on all of these addresses. Packets have so many bytes of
+    /// payload.
     ///
     /// # Errors
     /// All shares are taken, or the kernel has no more sockets.
     pub(crate) fn open(
         addresses: &[IpAddr],
         paths: u16,
+        packet: u16,
         planned: &Planned,
     ) -> Result<Self, SocketError> {
         let mut refusal = None;
@@ -74,7 +78,7 @@ impl Links {
                 Ok(links) => {
                     let share = u8::try_from(share).expect("a byte tells them apart");
                     let (routes, latest) = (BTreeMap::new(), Cell::new(None));
-                    return Ok(Self { links, routes, latest, share });
+                    return Ok(Self { links, routes, latest, share, packet: packet.into() });
                 }
                 Err(error @ SocketError::Bind { .. }) => refusal = Some(error),
                 Err(error) => return Err(error),
@@ -178,6 +182,24 @@ impl Links {
     pub(crate) fn waiting(&self) -> usize {
         let senders = self.links.iter().filter_map(|link| link.senders.as_ref());
         senders.map(|senders| senders.outbox.waiting()).sum()
+    }
+
+    /// Packets that the kernel may be given. Where several addresses are used, one that is full holds back none that are
+    /// not.
+    pub(crate) fn room(&mut self, now: Instant) -> usize {
+        let used = self.links.iter_mut().filter_map(|link| {
+            let senders = link.senders.as_mut()?;
+            let used = link.idle < QUIET_AFTER || senders.outbox.room_at().is_some();
+            used.then_some(senders)
+        });
+        let bytes = used.map(|senders| senders.outbox.room(now)).max().unwrap_or(u64::MAX);
+        usize::try_from(bytes.div_ceil(self.packet)).unwrap_or(usize::MAX)
+    }
+
+    /// When there may be room again.
+    pub(crate) fn room_at(&self) -> Option<Instant> {
+        let senders = self.links.iter().filter_map(|link| link.senders.as_ref());
+        senders.filter_map(|senders| senders.outbox.room_at()).min()
     }
 
     /// The sockets that packets arrive on.

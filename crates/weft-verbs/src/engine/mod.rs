@@ -130,8 +130,8 @@ impl Host {
         let transport = transport(mtu_of(addresses, settings.mtu), planned.paths(), &settings);
         let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.ip).collect();
         let shown = Shown::open(addresses.first().copied(), weft_agent::Clock.now());
-        let links =
-            Links::open(&addresses, transport.paths, &planned).map_err(Errno::from_socket)?;
+        let links = Links::open(&addresses, transport.paths, transport.mtu, &planned)
+            .map_err(Errno::from_socket)?;
         let port = port_of(u32::from(links.share()) << 16);
         let endpoint = EndpointConfig {
             transport,

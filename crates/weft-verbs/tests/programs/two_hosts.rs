@@ -1,5 +1,7 @@
 //! The ends in two network namespaces, with four paths between them of which one loses a packet in a hundred.
 
+use weft_lab::{Direction, Impairment};
+
 use crate::pair::run;
 use crate::two_namespaces::two_hosts;
 
@@ -50,4 +52,19 @@ fn perftest_across_hosts() {
             "ib_send_bw -a -n 5",
         ],
     );
+}
+
+#[test]
+fn a_host_gives_its_link_no_more_than_its_queue_holds() {
+    let Some(mut hosts) = two_hosts("a host and its link") else { return };
+    let rate = Some("200Mbps".parse().unwrap());
+    let limited = Impairment { rate, ..Impairment::default() };
+    for link in ["h0-l0", "h1-l1"] {
+        hosts.0.impair(link, Direction::Both, &limited).unwrap();
+    }
+    let printed = run(&hosts, "ib_write_bw -n 50 -q 4");
+    assert!(printed.client.contains("#bytes"), "{printed:?}");
+    for link in &hosts.0.counters().unwrap()[..2] {
+        assert_eq!(link.forward.queue_dropped, 0, "{link:?}");
+    }
 }

@@ -247,9 +247,10 @@ impl Host {
         }
         neighbours.with_room_again().for_each(|link| device.release_link(link));
         let waiting = links.waiting();
-        let room = TRANSMIT_BUDGET.saturating_sub(waiting);
+        let room = TRANSMIT_BUDGET.saturating_sub(waiting).min(links.room(now));
+        device.hold_network(room == 0);
         let (mut sent, mut over_network, mut full) = (0, 0, None);
-        while over_network < room
+        while over_network < room.max(1)
             && device.poll_transmit(now, |packet, source| match packet.link {
                 Some(link) => full = push(link, packet, source, links, neighbours),
                 None => {
@@ -318,7 +319,7 @@ impl Host {
 
     /// When there is something to do though nothing arrives.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        self.device.poll_timeout()
+        self.device.poll_timeout().into_iter().chain(self.links.room_at()).min()
     }
 
     /// Tells the program's queues what happened.
