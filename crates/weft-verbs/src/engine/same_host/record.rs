@@ -7,7 +7,7 @@ use weft_transport::Acknowledged;
 use weft_wire::{DataHeader, MessageHeader, Packet, RdmaHeader, U4, U24};
 
 use super::super::memory::{self, Payload};
-use super::ring::{Room, Unread};
+use super::ring::{ALIGN, Room, Unread};
 
 /// What there is of the record, in the bits of a word: flags, and the length of the headers where they are as on the
 /// wire.
@@ -30,7 +30,8 @@ const WORDS: usize = 10;
 const PIECE: usize = 2;
 
 /// What there is of a record before its payload, at most.
-const MOST_BEFORE: usize = REST + 32 + 8 + Packet::MAX_LEN + RdmaHeader::MAX_LEN + 7;
+const MOST_BEFORE: usize =
+    (REST + 32 + 8 + Packet::MAX_LEN + RdmaHeader::MAX_LEN).next_multiple_of(ALIGN);
 
 /// Where a record comes from and where it goes.
 pub(super) type Addresses = (IpAddr, IpAddr);
@@ -86,7 +87,7 @@ impl Head {
             }
             shape |= u16::try_from(head.len - before).expect("headers of a packet");
         }
-        head.len = head.len.next_multiple_of(8);
+        head.len = payload_at(head.len, transmit.payload_len);
         head.payload_len = transmit.payload_len.into();
         head.bytes[SHAPE..][..2].copy_from_slice(&shape.to_ne_bytes());
         head.bytes[PAYLOAD_LEN..][..2].copy_from_slice(&transmit.payload_len.to_ne_bytes());
@@ -193,6 +194,12 @@ fn parse_headers(headers: &[u8]) -> Option<(Packet, Option<RdmaHeader>)> {
     rest.is_empty().then_some((packet, Some(rdma)))
 }
 
+/// Where payload of this length is, after so much: short payload close by, long payload on lines of its own, for
+/// copies that begin within a line go on across lines.
+const fn payload_at(after: usize, payload_len: u16) -> usize {
+    after.next_multiple_of(if payload_len < 256 { 8 } else { ALIGN })
+}
+
 /// The beginning of a record, as far as it was taken apart.
 struct Beginning<'a> {
     bytes: &'a [u8],
@@ -240,7 +247,7 @@ pub(super) fn parse(record: &Unread, known: Option<Addresses>) -> Option<Record<
         parse_headers(rest.take((shape & LENGTH).into())?)?
     };
     let len = usize::from(payload_len);
-    let start = record.bytes(rest.at.next_multiple_of(8), len)?;
+    let start = record.bytes(payload_at(rest.at, payload_len), len)?;
     // SAFETY: they are in the ring for as long as the record is not passed, which it is borrowed for.
     let payload = unsafe { Payload::shared(start, len) };
     Some(Record { from, to, packet, rdma, payload_len, payload, acknowledged })
