@@ -83,6 +83,12 @@ pub(super) struct Announce {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  weft route withdraw job-7 --token-file token
+  weft route withdraw job-7 --token-file token --controller 10.9.0.1:7490
+
+A job that is never withdrawn is forgotten when nothing of it was sampled for long (`forget` in the controller's file).")]
 pub(super) struct Withdraw {
     /// The job's name
     job: String,
