@@ -51,6 +51,8 @@ fn long_calls_take_both_channels_and_end_sooner() {
         let (alone, share) = run(Some(Channel::Inner), &calls);
         assert_eq!(share.network, 0);
         let (both, share) = run(None, &calls);
+        let first = both[0].as_nanos() * 100 / alone[0].as_nanos();
+        assert!(first <= 110, "{collective:?}: {first} % to find out what the network carries");
         // The network's fifth of what both carry together; the first call finds that out.
         let carried = share.network * 100 / (share.network + share.inner);
         assert!((12..=24).contains(&carried), "{collective:?}: {carried} %");
