@@ -14,7 +14,7 @@ use rustix::net::{
 use super::proof::{self, PROOF_BYTES};
 
 /// What a greeting begins with; the last byte is the version of all that is in the shared memory.
-const MAGIC: [u8; 8] = *b"weft-sh\x03";
+const MAGIC: [u8; 8] = *b"weft-sh\x04";
 
 const BYTES: usize = MAGIC.len() + 2 + 8 + PROOF_BYTES;
 

@@ -23,11 +23,17 @@ const IN_PIECES: u16 = 1 << 14;
 const ADDRESSED: u16 = 1 << 13;
 /// It says which of the reader's connections the writer has placed packets of, and up to which.
 const ACKNOWLEDGES: u16 = 1 << 12;
-const LENGTH: u16 = ACKNOWLEDGES - 1;
+/// It says where in the peer's memory it goes, and by which key, as all but a SEND do.
+const PLACED: u16 = 1 << 11;
+/// It has immediate data.
+const IMMEDIATE: u16 = 1 << 10;
+const LENGTH: u16 = IMMEDIATE - 1;
 
-/// Words of a data packet's headers, and of its place in a message of several.
-const WORDS: usize = 10;
+/// Words of a data packet's headers, and of what only some have: a place in a message of several packets, a place in
+/// the peer's memory.
+const WORDS: usize = 6;
 const PIECE: usize = 2;
+const PLACE: usize = 3;
 
 /// What there is of a record before its payload, at most.
 const MOST_BEFORE: usize =
@@ -72,12 +78,20 @@ impl Head {
             shape |= ACKNOWLEDGES;
             head.put_words([destination_cid, psn_base]);
         }
-        if let Some((words, piece)) = to_words(transmit) {
+        if let Some(words) = Words::of(transmit) {
             shape |= IN_WORDS;
-            head.put_words(words);
-            if piece != [0, transmit.payload_len.into()] {
+            head.put_words(words.all);
+            if words.piece != [0, transmit.payload_len.into()] {
                 shape |= IN_PIECES;
-                head.put_words(piece);
+                head.put_words(words.piece);
+            }
+            if words.place != [0; PLACE] {
+                shape |= PLACED;
+                head.put_words(words.place);
+            }
+            if words.immediate != 0 {
+                shape |= IMMEDIATE;
+                head.put_words([words.immediate]);
             }
         } else {
             let before = head.len;
@@ -132,56 +146,67 @@ impl Head {
     }
 }
 
-/// The headers of a data packet, if they are, and its place in its message. A link's say nothing but this.
-#[inline]
-fn to_words(transmit: &Transmit) -> Option<([u32; WORDS], [u32; PIECE])> {
-    let (Packet::Data(data, Some(message)), Some(rdma)) = (&transmit.packet, &transmit.rdma) else {
-        return None;
-    };
-    if rdma.operands.is_some() {
-        return None;
-    }
-    let tag = message.tag.to_ne_bytes();
-    let address = rdma.address.to_ne_bytes();
-    let half = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| address[at + byte]));
-    let words = [
-        data.destination_cid,
-        data.psn,
-        message.id,
-        u32::from_ne_bytes([message.opcode, data.version.get(), tag[0], tag[1]]),
-        rdma.destination_qp.get() | u32::from(rdma.solicited) << 31,
-        rdma.psn.get(),
-        half(0),
-        half(4),
-        rdma.key,
-        rdma.immediate,
-    ];
-    let piece = [message.offset, message.length];
-    debug_assert_eq!(from_words(words, piece), (transmit.packet, *rdma));
-    Some((words, piece))
+/// The headers of a data packet word by word. A link's say nothing but this.
+#[derive(Clone, Copy, Debug)]
+struct Words {
+    all: [u32; WORDS],
+    piece: [u32; PIECE],
+    place: [u32; PLACE],
+    immediate: u32,
 }
 
-#[inline]
-fn from_words(words: [u32; WORDS], piece: [u32; PIECE]) -> (Packet, RdmaHeader) {
-    let [destination_cid, psn, id, kind, qp, request, low, high, key, immediate] = words;
-    let [offset, length] = piece;
-    let [opcode, version, tag @ ..] = kind.to_ne_bytes();
-    let version = U4::truncate(version.into());
-    let data = DataHeader { version, psn, destination_cid, ..DataHeader::default() };
-    let message = MessageHeader { opcode, tag: u16::from_ne_bytes(tag), id, offset, length };
-    let mut address = [0; 8];
-    address[..4].copy_from_slice(&low.to_ne_bytes());
-    address[4..].copy_from_slice(&high.to_ne_bytes());
-    let rdma = RdmaHeader {
-        solicited: qp >> 31 != 0,
-        destination_qp: U24::truncate(qp),
-        psn: U24::truncate(request),
-        address: u64::from_ne_bytes(address),
-        key,
-        immediate,
-        operands: None,
-    };
-    (Packet::data(data, Some(message)).with_rdma(), rdma)
+impl Words {
+    /// Those of a data packet; `None` for another, or for an atomic.
+    #[inline]
+    fn of(transmit: &Transmit) -> Option<Self> {
+        let (Packet::Data(data, Some(message)), Some(rdma)) = (&transmit.packet, &transmit.rdma)
+        else {
+            return None;
+        };
+        if rdma.operands.is_some() {
+            return None;
+        }
+        let tag = message.tag.to_ne_bytes();
+        let address = rdma.address.to_ne_bytes();
+        let half = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| address[at + byte]));
+        let all = [
+            data.destination_cid,
+            data.psn,
+            message.id,
+            u32::from_ne_bytes([message.opcode, data.version.get(), tag[0], tag[1]]),
+            rdma.destination_qp.get() | u32::from(rdma.solicited) << 31,
+            rdma.psn.get(),
+        ];
+        let piece = [message.offset, message.length];
+        let words =
+            Self { all, piece, place: [half(0), half(4), rdma.key], immediate: rdma.immediate };
+        debug_assert_eq!(words.headers(), (transmit.packet, *rdma));
+        Some(words)
+    }
+
+    #[inline]
+    fn headers(self) -> (Packet, RdmaHeader) {
+        let [destination_cid, psn, id, kind, qp, request] = self.all;
+        let [offset, length] = self.piece;
+        let [low, high, key] = self.place;
+        let [opcode, version, tag @ ..] = kind.to_ne_bytes();
+        let version = U4::truncate(version.into());
+        let data = DataHeader { version, psn, destination_cid, ..DataHeader::default() };
+        let message = MessageHeader { opcode, tag: u16::from_ne_bytes(tag), id, offset, length };
+        let mut address = [0; 8];
+        address[..4].copy_from_slice(&low.to_ne_bytes());
+        address[4..].copy_from_slice(&high.to_ne_bytes());
+        let rdma = RdmaHeader {
+            solicited: qp >> 31 != 0,
+            destination_qp: U24::truncate(qp),
+            psn: U24::truncate(request),
+            address: u64::from_ne_bytes(address),
+            key,
+            immediate: self.immediate,
+            operands: None,
+        };
+        (Packet::data(data, Some(message)).with_rdma(), rdma)
+    }
 }
 
 /// Takes headers as they are on the wire apart. `None` for nonsense.
@@ -239,9 +264,11 @@ pub(super) fn parse(record: &Unread, known: Option<Addresses>) -> Option<Record<
         None
     };
     let (packet, rdma) = if has(IN_WORDS) {
-        let words = rest.words()?;
+        let all = rest.words()?;
         let piece = if has(IN_PIECES) { rest.words()? } else { [0, payload_len.into()] };
-        let (packet, rdma) = from_words(words, piece);
+        let place = if has(PLACED) { rest.words()? } else { [0; PLACE] };
+        let [immediate] = if has(IMMEDIATE) { rest.words()? } else { [0] };
+        let (packet, rdma) = Words { all, piece, place, immediate }.headers();
         (packet, Some(rdma))
     } else {
         parse_headers(rest.take((shape & LENGTH).into())?)?
@@ -399,25 +426,36 @@ mod tests {
         let (mut writer, mut reader) = (Writer::new(memory), Reader::new(memory));
         let from = [10, 0, 0, 2].into();
         let (mut told, mut heard) = (None, None);
+        let payload: Vec<u8> = (0..32).collect();
         let mut pass = |expected: &Transmit| {
+            let payload = &payload[..expected.payload_len.into()];
             let head = Head::new(expected, from, &mut told);
-            writer.write(head.record_len(), |room| head.write(Source::Inline(b"12345678"), room));
+            writer.write(head.record_len(), |room| head.write(Source::Inline(payload), room));
             let unread = reader.peek().unwrap().unwrap();
             let record = parse(&unread, heard).unwrap();
             assert_eq!((record.from, record.to), (from, expected.to.ip()));
             assert_eq!((record.packet, record.rdma), (expected.packet, expected.rdma));
             assert_eq!(record.acknowledged, expected.acknowledged);
-            assert_eq!(copied(&record.payload), b"12345678");
+            assert_eq!(copied(&record.payload), payload);
             heard = Some((record.from, record.to));
             let lost = parse(&unread, None).is_none();
             reader.pass(unread.len());
             (unread.len(), lost)
         };
-        let mut short = transmit("10.0.0.1:5", 8);
-        let Packet::Data(_, Some(message)) = &mut short.packet else { panic!("it has one") };
-        (message.offset, message.length) = (0, 8);
+        let whole = |len: u16| {
+            let mut packet = transmit("10.0.0.1:5", len);
+            let Packet::Data(_, Some(message)) = &mut packet.packet else { panic!("it has one") };
+            (message.offset, message.length) = (0, len.into());
+            packet
+        };
+        let short = whole(8);
         assert!(pass(&short).0 > 64);
         assert_eq!(pass(&short), (64, true), "which they are not to a stranger");
+        let rdma = short.rdma.map(|header| RdmaHeader { address: 0, key: 0, ..header });
+        assert_eq!(pass(&Transmit { rdma, ..whole(16) }).0, 64, "a SEND with immediate data");
+        let rdma = rdma.map(|header| RdmaHeader { immediate: 0, ..header });
+        assert_eq!(pass(&Transmit { rdma, ..whole(24) }).0, 64, "a SEND");
+        assert!(pass(&Transmit { rdma, ..whole(25) }).0 > 64);
         assert!(pass(&Transmit { to: "10.0.0.3:5".parse().unwrap(), ..short }).0 > 64);
     }
 
