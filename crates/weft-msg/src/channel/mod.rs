@@ -1,7 +1,6 @@
 //! One channel: a queue pair, a window in each direction, and what waits for them.
 
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 
 use weft_units::{Histogram, Instant};
 use weft_wire::{Call, ChannelOffer, FrameKind};
@@ -105,6 +104,15 @@ pub(crate) struct Asked {
     pub(crate) sent_at: Option<Instant>,
 }
 
+/// A frame whose receive request is to be replaced. It is not done with before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unposted {
+    /// An ACK frame has none.
+    pub(crate) number: Option<u64>,
+    /// The owner has it.
+    pub(crate) done: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) qp: Qp,
@@ -121,12 +129,10 @@ pub(crate) struct Channel {
     pub(crate) unseen_acks: VecDeque<u64>,
     /// Memory of receive requests, in the order they were posted.
     pub(crate) posted: VecDeque<Block>,
-    /// Frames whose receive requests are not replaced yet, and that are not done with before.
-    pub(crate) unposted: VecDeque<u64>,
+    /// Frames whose receive requests are not replaced yet, in the order they came.
+    pub(crate) unposted: VecDeque<Unposted>,
     /// As many of the first of them as there was no memory for.
     pub(crate) late: usize,
-    /// Frames among those that the owner has already.
-    pub(crate) done_early: Vec<u64>,
     /// What the peer may be told that this end knows to be acknowledged.
     pub(crate) known: u64,
     /// Large messages that are being read or wait for memory, in the order they came.
@@ -179,7 +185,6 @@ impl Channel {
             posted: VecDeque::new(),
             unposted: VecDeque::new(),
             late: 0,
-            done_early: Vec::new(),
             known: 0,
             fetches: VecDeque::new(),
             reading: 0,
@@ -234,7 +239,7 @@ impl Channel {
             State::Closing { until } | State::PeerClosed { until } => Some(until),
             State::Offered | State::Connected | State::Open => None,
         };
-        [alive, acknowledge, unlock, close].into_iter().flatten().min()
+        [acknowledge, unlock, close].into_iter().fold(alive, sooner)
     }
 
     /// Whether messages may still be handed in.
@@ -245,5 +250,12 @@ impl Channel {
     /// Whether frames may leave.
     pub(crate) const fn may_send(&self) -> bool {
         matches!(self.state, State::Open | State::Closing { .. })
+    }
+}
+
+fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }

@@ -3,16 +3,13 @@
 use weft_units::{Duration, Instant};
 use weft_wire::{Call, FrameHeader, FrameKind, RemoteBody, SequenceWord};
 
-use super::{Asked, Body, Carrier, Channel, Fetch, Stamp, State};
+use super::{Asked, Body, Carrier, Channel, Fetch, Stamp, State, Unposted};
 use crate::context::{Shared, WorkId};
 use crate::event::{CloseReason, Event, Message, ProtocolError, Slow};
 use crate::filter::{Direction, Fault};
 use crate::journal::Noted;
 use crate::memory::Block;
 use crate::verbs::{Completion, Slice, Verbs};
-
-/// Stands in [`Channel::unposted`] for an ACK frame, which has no number.
-const NO_NUMBER: u64 = u64::MAX;
 
 /// Windows of fewer frames are small.
 const SMALL_WINDOW: u16 = 8;
@@ -50,7 +47,7 @@ impl Channel {
     fn replace_receive<V: Verbs>(
         &mut self,
         shared: &mut Shared<V>,
-        number: u64,
+        number: Option<u64>,
     ) -> Result<(), CloseReason> {
         if shared.receives.is_some() {
             // No frame waits for that: its peer may find the queue empty in any case.
@@ -62,7 +59,7 @@ impl Channel {
         {
             return self.post_receive(shared, block);
         }
-        self.unposted.push_back(number);
+        self.unposted.push_back(Unposted { number, done: false });
         Ok(())
     }
 
@@ -73,13 +70,12 @@ impl Channel {
         now: Instant,
         shared: &mut Shared<V>,
     ) -> Result<(), CloseReason> {
-        while let Some(&number) = self.unposted.front() {
+        while let Some(&Unposted { number, done }) = self.unposted.front() {
             let Ok(block) = shared.frame_block() else { break };
             self.unposted.pop_front();
             self.late = self.late.saturating_sub(1);
             self.post_receive(shared, block)?;
-            if let Some(at) = self.done_early.iter().position(|&done| done == number) {
-                self.done_early.swap_remove(at);
+            if let Some(number) = number.filter(|_| done) {
                 self.finish(now, number);
             }
         }
@@ -91,8 +87,10 @@ impl Channel {
 
     /// The owner has the frame; once its receive request is replaced too, it counts as done with.
     pub(crate) fn finish(&mut self, now: Instant, seq: u64) {
-        if self.unposted.contains(&seq) {
-            self.done_early.push(seq);
+        // The frame that came last is done with first, mostly.
+        let unposted = self.unposted.iter_mut().rfind(|frame| frame.number == Some(seq));
+        if let Some(frame) = unposted {
+            frame.done = true;
             return;
         }
         self.rx.finish(seq);
@@ -189,7 +187,7 @@ impl Channel {
     ) -> Result<(), CloseReason> {
         self.take_ack(now, shared, word)?;
         if got.len == 0 {
-            self.replace_receive(shared, NO_NUMBER)?;
+            self.replace_receive(shared, None)?;
             self.learn_known();
             return Ok(());
         }
@@ -199,7 +197,7 @@ impl Channel {
         let body = Slice { address: got.address + u64::from(at), len, ..got };
         let remote = RemoteBody::parse(rest);
         let seq = self.arrive(&header, word)?;
-        self.replace_receive(shared, seq)?;
+        self.replace_receive(shared, Some(seq))?;
         self.learn_known();
         match header.kind {
             FrameKind::Small if header.length == len => {
@@ -301,7 +299,7 @@ impl Channel {
 
     /// An ACK frame's receive request is replaced as well: the peer may be told that it was seen.
     fn learn_known(&mut self) {
-        if !self.unposted.contains(&NO_NUMBER) {
+        if self.unposted.iter().all(|frame| frame.number.is_some()) {
             self.known = self.tx.acked();
         }
     }

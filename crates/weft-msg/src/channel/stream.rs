@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use weft_units::Instant;
 use weft_wire::{FrameHeader, FrameKind, SequenceWord, Trace};
 
-use super::{Body, Carrier, Channel, Outgoing, State};
+use super::{Body, Carrier, Channel, Outgoing, State, Unposted};
 use crate::Config;
 use crate::context::Shared;
 use crate::event::{CloseReason, Event, Message, ProtocolError};
@@ -334,10 +334,9 @@ impl Channel {
         for block in self.posted.drain(..).chain(early) {
             shared.memory.release(now, block);
         }
-        for seq in core::mem::take(&mut self.done_early) {
-            self.rx.finish(seq);
+        for Unposted { number, done } in self.unposted.drain(..) {
+            number.filter(|_| done).into_iter().for_each(|seq| self.rx.finish(seq));
         }
-        self.unposted.clear();
         self.late = 0;
         self.unseen_acks.clear();
         self.probing = false;
