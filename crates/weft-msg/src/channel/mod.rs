@@ -3,22 +3,24 @@
 use alloc::collections::VecDeque;
 
 use weft_units::{Histogram, Instant};
-use weft_wire::{Call, ChannelOffer, FrameKind};
+use weft_wire::ChannelOffer;
 
 use crate::Config;
 use crate::calls::Calls;
 use crate::memory::Block;
 use crate::stats::{ChannelState, ChannelStats};
 use crate::trace::ClockOffset;
-use crate::verbs::{Qp, Slice};
+use crate::verbs::Qp;
 use crate::window::{ReceiveWindow, SendWindow};
 
 mod fetch;
+mod outgoing;
 mod receive;
 mod send;
 mod stream;
 
 pub(crate) use fetch::Fetch;
+pub(crate) use outgoing::{Body, Outgoing, Stamp};
 pub(crate) use stream::Stream;
 
 /// How far a channel is.
@@ -61,39 +63,6 @@ pub enum Carrier {
     Rdma,
     /// A TCP stream of the owner's (X-RDMA's Mock, section VI.C).
     Stream,
-}
-
-/// A frame that waits or is under way.
-#[derive(Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) kind: FrameKind,
-    pub(crate) call: Call,
-    /// Number of the message, for its owner.
-    pub(crate) number: u64,
-    /// Bytes of the message's body.
-    pub(crate) length: u32,
-    /// The header, and the body where it was copied and is short.
-    pub(crate) frame: Block,
-    /// The body elsewhere: memory that was lent, or a block that a long one was copied to.
-    pub(crate) body: Option<Body>,
-    /// Stamp the frame with a trace.
-    pub(crate) trace: Option<Stamp>,
-}
-
-/// A body that is not in its frame.
-#[derive(Debug)]
-pub(crate) enum Body {
-    /// The owner's memory; it is told when it may use it again.
-    Lent(Slice),
-    /// A copy in the memory cache.
-    Copied(Block, u32),
-}
-
-/// What a traced frame says besides the time it leaves at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
-    pub(crate) id: u64,
-    pub(crate) received_at: u64,
 }
 
 /// A call that was made and not answered.

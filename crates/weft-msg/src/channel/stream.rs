@@ -11,9 +11,9 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use weft_units::Instant;
-use weft_wire::{FrameHeader, FrameKind, SequenceWord, Trace};
+use weft_wire::{FrameHeader, FrameKind, SequenceWord};
 
-use super::{Body, Carrier, Channel, Outgoing, State, Unposted};
+use super::{Carrier, Channel, Outgoing, State, Unposted};
 use crate::Config;
 use crate::context::Shared;
 use crate::event::{CloseReason, Event, Message, ProtocolError};
@@ -373,48 +373,6 @@ impl Carrier {
         match self {
             Self::Rdma => Self::Stream,
             Self::Stream => Self::Rdma,
-        }
-    }
-}
-
-impl Outgoing {
-    /// The frame's header, as it leaves now.
-    pub(super) fn header(&self, now: Instant, known: u16, carrier: Carrier) -> FrameHeader {
-        // There is nothing to READ through on a stream: the body follows.
-        let kind = match (self.kind, carrier) {
-            (FrameKind::Large, Carrier::Stream) => FrameKind::Small,
-            (kind, _) => kind,
-        };
-        let trace = self.trace.map(|stamp| Trace {
-            id: stamp.id,
-            sent_at: now.as_nanos(),
-            received_at: stamp.received_at,
-        });
-        FrameHeader { kind, call: self.call, known, length: self.length, trace }
-    }
-
-    /// Where the body is, lent or copied.
-    pub(crate) fn at(&self) -> Slice {
-        match &self.body {
-            Some(elsewhere) => elsewhere.slice(),
-            None => self.copied_body(),
-        }
-    }
-
-    /// The body that was copied behind the header.
-    fn copied_body(&self) -> Slice {
-        let header = if self.trace.is_some() { FrameHeader::MAX_LEN } else { FrameHeader::LEN };
-        let skip = u64::try_from(header).expect("a header");
-        let room = self.frame.slice();
-        Slice { address: room.address + skip, len: self.length, ..room }
-    }
-}
-
-impl Body {
-    pub(crate) const fn slice(&self) -> Slice {
-        match self {
-            Self::Lent(slice) => *slice,
-            Self::Copied(block, len) => Slice { len: *len, ..block.slice() },
         }
     }
 }
