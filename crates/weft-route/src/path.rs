@@ -153,13 +153,13 @@ impl Fabric {
         path
     }
 
-    /// The flow's path from its source on, where that is one that crosses a link. Of a host with several
+    /// The flow's path from its source on, where that is one that crosses these links. Of a host with several
     /// cables the first that leads there is taken.
-    pub fn path_over<'a>(&self, flow: impl Into<FlowRef<'a>>, through: LinkId) -> Option<Path> {
+    pub fn path_over<'a>(&self, flow: impl Into<FlowRef<'a>>, through: &[LinkId]) -> Option<Path> {
         let flow = flow.into();
         let links = self.links_of_source(flow);
-        let paths = links.iter().map(|&first| self.path_from(Start::Link(first), flow));
-        paths.into_iter().find(|path| path.links().contains(&through))
+        let mut paths = links.iter().map(|&first| self.path_from(Start::Link(first), flow));
+        paths.find(|path| through.iter().all(|link| path.links().contains(link)))
     }
 
     /// The router at the end of a link, or how the path ends there.

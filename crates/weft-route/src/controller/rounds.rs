@@ -13,7 +13,7 @@ use crate::alarm::Level;
 use crate::fabric::{End, LinkId, RouterId};
 use crate::installed::{Member, Prefix};
 use crate::moves::{Decision, Loads, NoMove, decide, per_mille};
-use crate::path::Start;
+use crate::path::{Path, Start};
 use crate::suspects::Suspect;
 
 impl Controller {
@@ -111,7 +111,7 @@ impl Controller {
         }
         // The paper moves flows at the leaf of their source; routers behind it come next, down to the
         // alarmed one.
-        let path = self.fabric.path_over(&suspect.flow, link);
+        let path = self.path_over(suspect, link);
         let path = path.unwrap_or_else(|| self.fabric.path_from(suspect.start, &suspect.flow));
         let mut why = None;
         for &[before, after] in path.links().array_windows() {
@@ -165,9 +165,18 @@ impl Controller {
 
     /// The flow as `router` sees it, if it comes through it on its way to `link`.
     fn through(&self, router: RouterId, link: LinkId, flow: Suspect) -> Option<Suspect> {
-        let path = self.fabric.path_over(&flow.flow, link)?;
+        let path = self.path_over(&flow, link)?;
         let at = path.links().iter().position(|&it| self.fabric.to(it) == End::Router(router))?;
         Some(Suspect { start: Start::Link(path.links()[at]), ..flow })
+    }
+
+    /// The way of a flow that was sampled on `link`. By which cable its host sends is told by where the flow came in:
+    /// asked for `link` alone, a cable that it does not use leads there often enough.
+    fn path_over(&self, flow: &Suspect, link: LinkId) -> Option<Path> {
+        match flow.start {
+            Start::Link(input) => self.fabric.path_over(&flow.flow, &[input, link]),
+            Start::Router(_) => self.fabric.path_over(&flow.flow, &[link]),
+        }
     }
 
     fn is_left_alone(&self, router: &str, now: Instant) -> bool {

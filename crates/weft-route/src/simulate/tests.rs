@@ -8,7 +8,8 @@ use weft_topo::{Failures, NodeId, Routes};
 use weft_units::Seed;
 
 use super::*;
-use crate::{Fabric, LinkId, RouterId, Start};
+use crate::fabric::End;
+use crate::{Fabric, Flow, LinkId, RouterId, Start};
 
 /// Aggregated tables and routers' own hashes against weft-topo's routes and hashes, link by link,
 /// with failed cables.
@@ -133,6 +134,32 @@ fn a_controller_that_is_killed_again_and_again_ends_where_one_ends_that_is_not()
         assert_eq!((killed.windows, killed.stats), (whole.windows, whole.stats), "seed {seed}");
         assert!(other == tables, "seed {seed}: tables differ");
     }
+}
+
+/// Hosts have two cables here, and each can lead to the alarmed port: a flow is to be taken for one that comes
+/// through a router only if it comes by the cable that leads through it.
+#[test]
+fn moves_are_of_flows_that_come_through_their_router() {
+    let setup = Setup { collective: Collective::AllToAll, unplanned_percent: 100, ..small(1) };
+    let mut simulation = Simulation::new(setup).unwrap();
+    let (mut moved, mut strangers) = (0, Vec::new());
+    for _ in 0..8 {
+        simulation.step().unwrap();
+        let fabric = &simulation.switches.fabric;
+        for it in simulation.controller().unwrap().moves() {
+            let router = End::Router(fabric.find(&it.router).unwrap());
+            let comes = |&(flow, _): &(Flow, u64)| {
+                let mut same = simulation.flows.iter().enumerate();
+                same.any(|(number, other)| {
+                    let mut links = simulation.routed.of(number).iter();
+                    Flow::V4(other.tuple) == flow && links.any(|&it| fabric.from(it) == router)
+                })
+            };
+            moved += it.flows.len();
+            strangers.extend(it.flows.iter().filter(|flow| !comes(flow)).map(|flow| flow.0));
+        }
+    }
+    assert!(moved > 500 && strangers.len() * 20 < moved, "{} of {moved}", strangers.len());
 }
 
 #[test]
