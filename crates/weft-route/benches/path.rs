@@ -2,6 +2,7 @@
 //!
 //! `cargo bench -p weft-route --bench path -- [GPUs …]`, 131072 unless said otherwise.
 
+use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::time::{Duration as Wall, Instant as Clock};
@@ -117,7 +118,8 @@ fn one_move(fabric: &Fabric, addresses: &[u32], gpus: u32, rng: &mut Rng) {
     let next_hops = fabric.router(leaf).groups.iter().map(|group| group.members.len()).max();
     let rules = MoveRules { most_percent: 100, margin_percent: 0, ..MoveRules::default() };
     let began = clock();
-    let decision = decide(fabric, &loads[..], (leaf, from), &flows, |_, _, _| false, &rules);
+    let none = BTreeSet::new();
+    let decision = decide(fabric, &loads[..], (leaf, from), &flows, &none, |_, _, _| false, &rules);
     println!(
         "  move: {:.1} ms, 1000 flows, {} next hops: {}",
         began.elapsed().as_secs_f64() * 1e3,

@@ -23,6 +23,7 @@ pub mod fabric;
 mod flow;
 pub mod installed;
 pub mod lease;
+mod loads;
 mod moves;
 mod path;
 mod paths;
@@ -38,7 +39,8 @@ pub use controller::{
 pub use fabric::{End, Explanation, Fabric, HostId, LinkId, RouterId};
 pub use flow::{Flow, FlowError, FlowRef};
 pub use installed::{Installed, InstalledError, Prefix};
-pub use moves::{Decision, Loads, MoveRules, NoMove, decide};
+pub use loads::Loads;
+pub use moves::{Decision, MoveRules, NoMove, decide};
 pub use path::{LONGEST, Outcome, Path, Start};
 pub use suspects::{Sample, Suspect, SuspectRules, Suspects};
 pub use telemetry::{Doubt, PortReport, Telemetry, Window};

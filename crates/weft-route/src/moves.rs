@@ -5,7 +5,7 @@
 //! of the move are followed through it, hop by hop, and every link that gets more must stay below
 //! three quarters of what it carries.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::fabric::{End, Fabric, LinkId, RouterId};
 use crate::flow::Flow;
 use crate::installed::{Member, PortState, Prefix, Route, Target};
+use crate::loads::{Loads, per_mille};
 use crate::path::{Path, Start};
 use crate::suspects::Suspect;
 
@@ -34,25 +35,7 @@ pub struct MoveRules {
 
 impl Default for MoveRules {
     fn default() -> Self {
-        Self { most_percent: 75, margin_percent: 10, tries: 64 }
-    }
-}
-
-/// Bits a second on every link, as last reported; none where nothing was.
-pub trait Loads {
-    /// The load of a link.
-    fn load(&self, link: LinkId) -> Option<u64>;
-}
-
-impl Loads for BTreeMap<LinkId, u64> {
-    fn load(&self, link: LinkId) -> Option<u64> {
-        self.get(&link).copied()
-    }
-}
-
-impl Loads for [u64] {
-    fn load(&self, link: LinkId) -> Option<u64> {
-        self.get(link.index()).copied()
+        Self { most_percent: 75, margin_percent: 5, tries: 64 }
     }
 }
 
@@ -77,6 +60,9 @@ pub struct Decision {
     pub before: u32,
     /// How full the fullest link that gets more will be, per mille.
     pub after: u32,
+    /// By how much the sum over links of their squared fullness falls, per mille squared: the measure by which moves
+    /// are compared.
+    pub relief: i64,
     /// Why, in words and numbers.
     pub reason: String,
 }
@@ -92,10 +78,25 @@ struct Candidate {
     changes: BTreeMap<LinkId, i64>,
     after: u32,
     fullest: LinkId,
+    relief: i64,
+}
+
+impl Candidate {
+    /// Bits a second that leave a link.
+    fn takes(&self, link: LinkId) -> u64 {
+        self.changes.get(&link).map_or(0, |&change| change.saturating_neg().max(0).unsigned_abs())
+    }
+
+    fn crosses(&self, fabric: &Fabric, routers: &BTreeSet<RouterId>) -> bool {
+        let gaining = self.changes.iter().filter(|(_, change)| **change > 0);
+        let mut from = gaining.map(|(&link, _)| fabric.from(link));
+        from.any(|end| matches!(end, End::Router(router) if routers.contains(&router)))
+    }
 }
 
 /// Finds the best next hops that `router` could have for all its flows to the suspect's destination,
-/// so that they leave `from`, a link at or behind that router. The suspect is the first flow.
+/// so that they leave `from`, a link at or behind that router. The suspect is the first flow. No flow comes
+/// through a router `in_change`: where it would go from there is not known yet.
 ///
 /// # Errors
 /// Why there are none.
@@ -104,6 +105,7 @@ pub fn decide<L: Loads + ?Sized>(
     loads: &L,
     (router, from): (RouterId, LinkId),
     flows: &[Suspect],
+    in_change: &BTreeSet<RouterId>,
     is_barred: impl Fn(&str, Prefix, &[Member]) -> bool,
     rules: &MoveRules,
 ) -> Result<Decision, NoMove> {
@@ -137,11 +139,13 @@ pub fn decide<L: Loads + ?Sized>(
         };
         if candidate.after > limit {
             refused.full += 1;
-        } else if candidate.changes.get(&from).is_none_or(|&change| change >= 0) {
+        } else if candidate.crosses(fabric, in_change) {
+            refused.in_change += 1;
+        } else if candidate.takes(from) < (suspect.rate / 2).max(1) {
             refused.useless += 1;
         } else if candidate.after + rules.margin_percent * 10 > before {
             refused.margin += 1;
-        } else if best.as_ref().is_none_or(|best| candidate.after < best.after) {
+        } else if best.as_ref().is_none_or(|best| candidate.relief > best.relief) {
             best = Some(candidate);
         }
     }
@@ -159,6 +163,7 @@ pub fn decide<L: Loads + ?Sized>(
         changes: best.changes.into_iter().collect(),
         before,
         after: best.after,
+        relief: best.relief,
         reason,
     })
 }
@@ -258,16 +263,29 @@ fn follow<L: Loads + ?Sized>(
         return None;
     }
     changes.retain(|_, change| *change != 0);
-    let mut worst = (0, LinkId(0));
-    for (&link, &change) in changes.iter().filter(|(_, change)| **change > 0) {
+    let (mut worst, mut relief) = ((0, LinkId(0)), 0);
+    for (&link, &change) in &changes {
         let Some(load) = loads.load(link) else {
+            if change < 0 {
+                continue;
+            }
             refused.unknown += 1;
             return None;
         };
-        worst = worst.max((per_mille(load.saturating_add_signed(change), fabric, link), link));
+        let [before, after] =
+            [load, load.saturating_add_signed(change)].map(|load| per_mille(load, fabric, link));
+        relief += square(before) - square(after);
+        if change > 0 {
+            worst = worst.max((after, link));
+        }
     }
     let (after, fullest) = worst;
-    Some(Candidate { members, changes, after, fullest })
+    Some(Candidate { members, changes, after, fullest, relief })
+}
+
+/// A hundred times its capacity is as bad as any more.
+fn square(per_mille: u32) -> i64 {
+    i64::from(per_mille.min(100_000)).pow(2)
 }
 
 /// Why candidates were refused, counted.
@@ -279,6 +297,7 @@ struct Refusals {
     margin: usize,
     broken: usize,
     unknown: usize,
+    in_change: usize,
 }
 
 impl Refusals {
@@ -304,6 +323,7 @@ impl Refusals {
             (self.broken, "do not lead to the destination"),
             (self.unknown, "cross links of unknown load"),
             (self.barred, "were tried lately"),
+            (self.in_change, "lead through routers whose routes to it are being changed"),
         ] {
             if count > 0 {
                 words.push_str(&format!("; {count} sets of next hops {why}"));
@@ -348,13 +368,6 @@ impl core::fmt::Display for Percent {
     }
 }
 
-/// How full a link is with this load.
-pub(crate) fn per_mille(load: u64, fabric: &Fabric, link: LinkId) -> u32 {
-    // Beyond 18 Pb/s nothing is less full.
-    let full = load.saturating_mul(1000) / fabric.rate(link).as_bps();
-    u32::try_from(full).unwrap_or(u32::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -376,7 +389,8 @@ mod tests {
         loads[uplink("s1").index()] = s1 * 1_000_000_000;
         let at = (RouterId(0), uplink("s0"));
         let rules = MoveRules::default();
-        let found = decide(&fabric, &loads[..], at, &[suspect], |_, _, _| false, &rules);
+        let found =
+            decide(&fabric, &loads[..], at, &[suspect], &BTreeSet::new(), |_, _, _| false, &rules);
         found.map(|decision| decision.after).map_err(|none| none.0)
     }
 
@@ -385,8 +399,8 @@ mod tests {
         assert_eq!(decided(90, 40), Ok(700));
         // Beyond 75 percent only from a link that is fuller still.
         assert_eq!(decided(100, 55), Ok(850));
-        assert_eq!(decided(100, 60), Ok(900));
-        for (s0, s1) in [(100, 61), (84, 46), (75, 40)] {
+        assert_eq!(decided(100, 65), Ok(950));
+        for (s0, s1) in [(100, 66), (84, 50), (75, 41)] {
             let why = decided(s0, s1).unwrap_err();
             let margin = "are no better by the margin";
             let full = "would fill a link beyond what it may carry";

@@ -12,7 +12,7 @@ use super::job::MOST_FLOWS;
 use super::{Controller, Job, JobError, JobFlow, Pair, What};
 use crate::fabric::LinkId;
 use crate::flow::Flow;
-use crate::moves::per_mille;
+use crate::loads::per_mille;
 use crate::path::{Outcome, Path, Start};
 
 /// What was planned for a job.

@@ -49,7 +49,8 @@ use weft_units::{Duration, Instant};
 use crate::alarm::{Alarm, AlarmRules, Alarms, Change};
 use crate::fabric::{Fabric, LinkId};
 use crate::installed::Prefix;
-use crate::moves::{Loads, MoveRules};
+use crate::loads::Loads;
+use crate::moves::MoveRules;
 use crate::suspects::{Sample, SuspectRules, Suspects};
 use crate::telemetry::{Doubt, PortReport, Telemetry};
 
@@ -66,13 +67,13 @@ pub struct ControllerConfig {
     /// Rounds of moves for one alarm of one port, at most. Most alarms are over after one or two; a port with
     /// dozens of small flows needs more.
     pub rounds: u32,
-    /// Destinations that leave a port in one round, at most; and those that are tried in vain.
+    /// Moves off a port in one round, at most; and flows that are tried in vain.
     pub per_round: usize,
     /// How long after a window's end its reports may still come.
     pub grace: Duration,
     /// How long a router may take to answer.
     pub answer_within: Duration,
-    /// How long a destination stays where it was moved to, unless it is undone.
+    /// How long a router's route to a destination, and the flows that it moved, stay as they are, unless it is undone.
     pub hold: Duration,
     /// How long none of a move's flows may be seen before its route is taken away.
     pub idle: Duration,

@@ -1,6 +1,6 @@
 //! Rounds of moves: for each alarmed port the heaviest flows, for as long as it stays too full.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,10 +11,23 @@ use super::moved::{Barred, alike};
 use super::{Action, Controller, Episode, Estimate, Move, Stage, What};
 use crate::alarm::Level;
 use crate::fabric::{End, LinkId, RouterId};
+use crate::flow::Flow;
 use crate::installed::{Member, Prefix};
-use crate::moves::{Decision, Loads, NoMove, decide, per_mille};
+use crate::loads::{Loads, per_mille};
+use crate::moves::{Decision, NoMove, decide};
 use crate::path::{Path, Start};
 use crate::suspects::Suspect;
+
+/// What moves of one destination leave as it is. Several may be under way at a time, by routers and flows of their own.
+#[derive(Default)]
+struct Settled<'a> {
+    /// Routers whose route was changed lately, or through which flows are about to come, with the move's number.
+    routers: BTreeMap<RouterId, u64>,
+    /// Those whose tables are not known to be as ordered yet.
+    in_change: BTreeSet<RouterId>,
+    /// Flows that were moved.
+    flows: BTreeSet<&'a Flow>,
+}
 
 impl Controller {
     /// Decides moves for every port with a medium or high alarm.
@@ -102,25 +115,20 @@ impl Controller {
         now: Instant,
     ) -> Result<Decision, NoMove> {
         let prefix = Prefix::host(suspect.flow.dst());
-        let settled = |it: &&Move| it.prefix == prefix && (it.is_open() || self.is_held(it, now));
-        if let Some(it) = self.moves.values().find(settled) {
-            return Err(NoMove(format!(
-                "{prefix} is being moved or was lately, by move {}",
-                it.id
-            )));
-        }
-        // The paper moves flows at the leaf of their source; routers behind it come next, down to the
-        // alarmed one.
+        let settled = self.settled(prefix, now);
+        // The paper moves flows at the leaf of their source, where all that it sends to the destination move at once.
+        // Routers behind it, down to the alarmed one, have fewer of them: of four that a leaf sends, a spine has one.
         let path = self.path_over(suspect, link);
         let path = path.unwrap_or_else(|| self.fabric.path_from(suspect.start, &suspect.flow));
-        let mut why = None;
+        let (mut best, mut why): (Option<Decision>, _) = (None, None);
         for &[before, after] in path.links().array_windows() {
             if let End::Router(router) = self.fabric.from(after)
                 && !self.is_left_alone(&self.fabric.router(router).name, now)
             {
                 let suspect = Suspect { start: Start::Link(before), ..*suspect };
-                match self.find_move_at(router, link, suspect, loads) {
-                    Ok(decision) => return Ok(decision),
+                match self.find_move_at(router, link, suspect, loads, &settled) {
+                    Ok(found) if best.as_ref().is_some_and(|it| it.relief >= found.relief) => {}
+                    Ok(found) => best = Some(found),
                     Err(no_move) => why = why.or(Some(no_move)),
                 }
             }
@@ -128,9 +136,29 @@ impl Controller {
                 break;
             }
         }
-        Err(why.unwrap_or_else(|| {
-            NoMove(format!("no router on the way of {} may be asked", suspect.flow))
-        }))
+        best.ok_or_else(|| {
+            why.unwrap_or_else(|| {
+                NoMove(format!("no router on the way of {} may be asked", suspect.flow))
+            })
+        })
+    }
+
+    fn settled(&self, prefix: Prefix, now: Instant) -> Settled<'_> {
+        let mut settled = Settled::default();
+        for it in self.moves.values().filter(|it| it.prefix == prefix) {
+            let Some(router) = self.fabric.find(&it.router) else { continue };
+            if it.is_open() || self.is_held(it, now) {
+                settled.routers.insert(router, it.id);
+                settled.flows.extend(it.flows.iter().map(|(flow, _)| flow));
+            }
+            if it.is_open() && !matches!(it.stage, Stage::Verifying { .. }) {
+                settled.in_change.insert(router);
+                let gaining = it.changes.iter().filter(|(_, _, change)| *change > 0);
+                let through = gaining.filter_map(|(name, _, _)| self.fabric.find(name));
+                settled.routers.extend(through.map(|router| (router, it.id)));
+            }
+        }
+        settled
     }
 
     fn find_move_at(
@@ -139,7 +167,12 @@ impl Controller {
         link: LinkId,
         suspect: Suspect,
         loads: &Estimate<'_>,
+        settled: &Settled<'_>,
     ) -> Result<Decision, NoMove> {
+        let prefix = Prefix::host(suspect.flow.dst());
+        if let Some(id) = settled.routers.get(&router) {
+            return Err(NoMove(format!("{prefix} is being moved or was lately, by move {id}")));
+        }
         let (destination, links) = (suspect.flow.dst(), self.fabric.links_of(router));
         let mut flows = alloc::vec![suspect];
         let mut all = self.suspects.to_destination(links, destination, loads.index, &self.fabric);
@@ -154,13 +187,17 @@ impl Controller {
         all.sort_unstable_by_key(|other| (other.flow, core::cmp::Reverse(other.rate)));
         all.dedup_by_key(|other| other.flow);
         flows.extend(all.into_iter().filter(|other| other.flow != suspect.flow));
+        if let Some(it) = flows.iter().find(|it| settled.flows.contains(&it.flow)) {
+            return Err(NoMove(format!("{} is being moved or was lately", it.flow)));
+        }
         let is_barred = |router: &str, prefix, members: &[Member]| {
             let same = |it: &Barred| {
                 it.router == router && it.prefix == prefix && alike(&it.members, members)
             };
             self.barred.iter().any(same)
         };
-        decide(&self.fabric, loads, (router, link), &flows, is_barred, &self.config.moves)
+        let at = (router, link);
+        decide(&self.fabric, loads, at, &flows, &settled.in_change, is_barred, &self.config.moves)
     }
 
     /// The flow as `router` sees it, if it comes through it on its way to `link`.

@@ -12,7 +12,8 @@ use super::rounds::ports;
 use super::{Controller, Estimate, Move, Stage, What};
 use crate::fabric::{End, Fabric, LinkId};
 use crate::installed::{Installed, InstalledError, PortState, Prefix, Router};
-use crate::moves::{Loads, less, per_mille};
+use crate::loads::{Loads, per_mille};
+use crate::moves::less;
 use crate::path::Start;
 
 /// How often a move that others removed is installed again.

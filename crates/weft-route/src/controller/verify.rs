@@ -9,7 +9,7 @@ use weft_units::Instant;
 use super::{Action, Carried, Controller, Move, REMEMBERED, Stage, What};
 use crate::fabric::LinkId;
 use crate::installed::Prefix;
-use crate::moves::per_mille;
+use crate::loads::per_mille;
 
 /// What a window says of a move.
 enum Verdict {
@@ -55,8 +55,12 @@ impl Controller {
         let (Some(carried), Some(before)) = (self.carried(it, index), it.carried) else {
             return Verdict::Unknown;
         };
+        // A link that is full and marks nothing carries a job that runs faster.
+        let is_marked = |link| {
+            self.telemetry.window(link, index).is_some_and(|it| it.marks > self.config.alarm.marks)
+        };
         let load = |link| self.telemetry.window(link, index).map_or(0, |window| window.rate());
-        let gaining = links.iter().filter(|(_, change)| *change > 0);
+        let gaining = links.iter().filter(|(link, change)| *change > 0 && is_marked(*link));
         let fullest =
             gaining.map(|&(link, _)| (per_mille(load(link), &self.fabric, link), link)).max();
         let (full, link) = fullest.unwrap_or((0, from));

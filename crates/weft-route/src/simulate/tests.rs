@@ -162,6 +162,29 @@ fn moves_are_of_flows_that_come_through_their_router() {
     assert!(moved > 500 && strangers.len() * 20 < moved, "{} of {moved}", strangers.len());
 }
 
+/// Random ports put up to half as many flows again on one of a NIC's two cables as on the other, and a leaf sends
+/// several flows to each NIC: only several moves for one destination, some of them behind the leaf, part them.
+#[test]
+fn last_cables_are_shared_evenly_within_three_rounds() {
+    for seed in 0..2 {
+        let setup = Setup {
+            collective: Collective::AllToAll,
+            unplanned_percent: 100,
+            change_every: 0,
+            ..small(seed)
+        };
+        let even = Setup { controller: None, unplanned_percent: 0, ..setup.clone() };
+        let even = Setup { failed_per_mille: 0, ..even };
+        let (off, _) = run(Setup { controller: None, ..setup.clone() });
+        let ((on, _), (even, _)) = (run(setup), run(even));
+        let pace = |outcome: &Outcome| outcome.windows.last().unwrap().pace;
+        let [off, on_pace, even] = [&off, &on, &even].map(pace);
+        assert!(off < 0.8 * even && on_pace > 0.97 * even, "seed {seed}: {off} {on_pace} {even}");
+        let [none, one, two, more] = on.stats.cleared_after;
+        assert!(more * 10 < none + one + two, "seed {seed}: {:?}", on.stats);
+    }
+}
+
 #[test]
 fn what_is_out_of_range_is_named() {
     for (setup, want) in [
