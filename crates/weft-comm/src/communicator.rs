@@ -303,7 +303,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         let Self { node, lanes, group, shared, .. } = self;
         let mut moved = false;
         for from in (0..group.ranks()).filter(|&from| from != group.rank()).collect::<Vec<_>>() {
-            while let Some(came) = shared.as_mut().and_then(|shared| shared.receive(from)) {
+            while let Some(came) = shared.as_mut().and_then(|shared| shared.receive(from, now)) {
                 let message = match came {
                     Came::Slot(slot) => Message::Slot(slot),
                     Came::Copied(bytes) => Message::Copied(bytes),
