@@ -129,9 +129,16 @@ fn from_root(order: &[usize], root: usize) -> Vec<usize> {
     order
 }
 
-/// Blocks of a call: as few as let no message be longer than `piece` bytes.
-pub(crate) fn blocks(call: &Call, schedule: &Schedule, piece: usize) -> u32 {
+/// Blocks of a call: as few as let no message be longer than `piece` bytes, and where not all are under way at a time, full
+/// rounds of those that are. Blocks that begin together end together, and a few that are left over would take their steps
+/// alone, while links wait for each other.
+pub(crate) fn blocks(call: &Call, schedule: &Schedule, piece: usize, under_way: u32) -> u32 {
     let elements = (piece / call.data_type.size()).max(1);
     let longest = call.elements.div_ceil(schedule.chunks.max(1));
-    u32::try_from(longest.div_ceil(elements).max(1)).unwrap_or(u32::MAX)
+    let blocks = u32::try_from(longest.div_ceil(elements).max(1)).unwrap_or(u32::MAX);
+    if blocks <= under_way {
+        blocks
+    } else {
+        blocks.checked_next_multiple_of(under_way).unwrap_or(blocks)
+    }
 }

@@ -16,9 +16,9 @@ const PART: u32 = 4;
 /// A channel is given its next window when so many blocks or fewer are left of what it has: the others must hear of it
 /// before they need it.
 const AHEAD: u32 = 8 * PART;
-/// Calls of fewer blocks are the inner channel's, without a word: to share them would take longer.
+/// Calls of no more blocks are the inner channel's, without a word: to share them would take longer.
 const LONG: u32 = 16 * PART;
-/// Blocks that the network is given in a call before it is known what it carries: of the shortest such call an eighth, which
+/// Blocks that the network is given in a call before it is known what it carries: of the shortest such call a tenth, which
 /// does not keep the others waiting even where the inner channel is seven times as fast.
 const TRIAL: u32 = 2 * PART;
 
@@ -78,7 +78,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     /// Gives channels the blocks they may take next, call after call.
     pub(super) fn assign(&mut self) {
         while let Some(asked) = self.calls.get(self.assigning) {
-            let long = self.shares() && asked.blocks >= LONG;
+            let long = self.shares() && asked.blocks > LONG;
             match (long, self.rank) {
                 (false, _) => self.assign_to_one(),
                 (true, 0) => self.assign_by_windows(),

@@ -229,7 +229,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         let schedule = || Arc::new(key.schedule(order, *algorithm));
         let schedule = self.schedules.entry(key).or_insert_with(schedule);
         let schedule = Arc::clone(schedule);
-        let blocks = blocks(&call, &schedule, self.config.piece);
+        let blocks = blocks(&call, &schedule, self.config.piece, self.config.under_way);
         let number = self.first + self.calls.len() as u64;
         self.calls.push_back(Asked {
             call,

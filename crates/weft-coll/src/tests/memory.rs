@@ -18,8 +18,10 @@ type Lane = (usize, usize, u8, u64);
 #[derive(Default)]
 pub(super) struct Wire {
     lanes: BTreeMap<Lane, VecDeque<(Instant, Vec<u8>)>>,
-    /// How long a channel takes for a message, where that matters: inner and network.
+    /// How long a channel takes for a KiB, where that matters: inner and network.
     pub(super) takes: Option<[Duration; 2]>,
+    /// How long after that a message arrives.
+    pub(super) latency: Duration,
     /// When a channel between two ranks has carried all that it has.
     free_at: BTreeMap<(usize, usize, u8), Instant>,
     now: Instant,
@@ -32,12 +34,13 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// When a message arrives that is sent now.
-    fn arrival(&mut self, (from, to, channel, _): Lane) -> Instant {
+    /// When a message of so many bytes arrives that is sent now.
+    fn arrival(&mut self, (from, to, channel, _): Lane, bytes: usize) -> Instant {
         let Some(takes) = self.takes else { return self.now };
         let free = self.free_at.entry((from, to, channel)).or_insert(self.now);
-        *free = (*free).max(self.now) + takes[usize::from(channel)];
-        *free
+        let nanos = takes[usize::from(channel)].as_nanos() * bytes as u64 / 1024;
+        *free = (*free).max(self.now) + Duration::from_nanos(nanos);
+        *free + self.latency
     }
 }
 
@@ -63,7 +66,7 @@ impl Link for End<'_> {
         if wire.lanes.entry(lane).or_default().len() >= room {
             return Ok(false);
         }
-        let at = wire.arrival(lane);
+        let at = wire.arrival(lane, head.len() + body.len());
         wire.lanes.entry(lane).or_default().push_back((at, [head, body].concat()));
         Ok(true)
     }

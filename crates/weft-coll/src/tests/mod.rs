@@ -2,5 +2,6 @@ mod failures;
 mod memory;
 mod network;
 mod operations;
+mod rounds;
 mod sharing;
 mod values;

@@ -8,7 +8,7 @@ use super::memory::Memory;
 use super::values::{check, encode, values};
 use crate::{Call, Channel, Collective, Config, DataType, Op, Share};
 
-/// Message times: the network takes four times as long for each, and more for the first.
+/// Times for a KiB: the network takes four times as long.
 const TAKES: [Duration; 2] = [Duration::from_micros(10), Duration::from_micros(40)];
 
 fn call(collective: Collective, elements: usize) -> Call {
@@ -65,8 +65,8 @@ fn long_calls_take_both_channels_and_end_sooner() {
 
 #[test]
 fn short_calls_stay_on_the_inner_channel() {
-    // 63 blocks.
-    let short = call(Collective::AllReduce, 4 * 63 * 256);
+    // 64 blocks.
+    let short = call(Collective::AllReduce, 4 * 64 * 256);
     let (alone, _) = run(Some(Channel::Inner), &[short; 3]);
     let (both, share) = run(None, &[short; 3]);
     assert_eq!((share.network, alone), (0, both), "the same to the nanosecond");
