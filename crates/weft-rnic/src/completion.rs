@@ -200,6 +200,11 @@ impl Completions {
         self.armed.is_some()
     }
 
+    /// Whether it takes another without overrunning.
+    pub fn has_room(&self) -> bool {
+        self.entries.len() < self.capacity as usize
+    }
+
     /// Whether it overran.
     pub const fn overran(&self) -> bool {
         self.overrun

@@ -186,8 +186,8 @@ pub use completion::{
     WorkKind,
 };
 pub use device::{
-    Connection, Context, Device, FromLink, Handle, ProtectionDomain, Source, Transmit,
-    VirtualDevice,
+    Connection, Context, Device, FromLink, Handle, Lease, LeaseId, Leasing, ProtectionDomain,
+    Reach, Source, Transmit, VirtualDevice,
 };
 pub use error::{Object, VerbsError};
 pub use event::Event;

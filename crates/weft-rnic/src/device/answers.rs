@@ -30,6 +30,9 @@ impl Device {
         if !pair.allows(Access::REMOTE_READ) || length > 0 && place.is_err() {
             return Err(Refusal::Access);
         }
+        if length > 0 {
+            self.lend(qp, key);
+        }
         let psn = header.psn.get();
         self.answer(now, qp, Answer::Read { psn, key, address }, length)
     }

@@ -33,7 +33,8 @@ impl Device {
                 | Operation::Write(_)
                 | Operation::WriteWithImmediate(..)
         );
-        if !pushes || wqe.fence || wqe.length > self.limits.message_bytes.into() {
+        let by_lease = requester.reachable(wqe).is_some();
+        if !pushes || by_lease || wqe.fence || wqe.length > self.limits.message_bytes.into() {
             return false;
         }
         let who = Accessor { domain: request.domain, qp: qp.0 };

@@ -12,10 +12,14 @@ use crate::{Operation, QueuePairNumber, Status};
 enum Next {
     /// Nothing before something else happens.
     Wait,
+    /// Nothing before those before it are done.
+    Hold,
     /// It was dealt with; look at the next.
     Go,
     /// There is no connection to send it over.
     Connect,
+    /// A lease allows it: it is carried out there, from here.
+    Reach,
     /// Nobody is there to be asked.
     Fail,
 }
@@ -35,10 +39,19 @@ impl Device {
                     other => break other,
                 }
             };
+            let held = matches!(stopped_by, Next::Hold);
             match stopped_by {
                 Next::Connect => self.connect(now, qp),
                 Next::Fail => self.fail_orphan(now, qp),
-                Next::Wait | Next::Go => {}
+                Next::Reach if self.reaching.contains(&qp) => {}
+                Next::Reach => self.reaching.push_back(qp),
+                Next::Wait | Next::Hold | Next::Go => {}
+            }
+            if held {
+                self.retire(now, qp);
+                if self.qps.get(qp.0).is_some_and(|pair| !pair.send.is_under_way()) {
+                    return self.pump(now, qp);
+                }
             }
         }
         self.retire(now, qp);
@@ -62,6 +75,7 @@ fn begin(
     }
     let who = Accessor { domain: pair.request.domain, qp: qp.0 };
     let (reads, at_most) = (pair.send.reads, pair.attributes.max_rd_atomic.unwrap_or(0));
+    let latest = pair.send.latest().map(Wqe::only_reaches);
     let Some((number, wqe)) = pair.send.upcoming() else { return Next::Wait };
     if let Some(next) = held_back(requester, wqe, reads, at_most) {
         return next;
@@ -87,6 +101,14 @@ fn begin(
         pair.send.advance();
         requester.broken = true;
         return Next::Wait;
+    }
+    if requester.reachable(wqe).is_some() {
+        match latest {
+            None => return Next::Reach,
+            // It waits, as do those behind it, for soon all can go that way. What follows a SEND goes after it at once.
+            Some(true) => return Next::Hold,
+            Some(false) => {}
+        }
     }
     if let Some(flow) = requester.flow.as_ref().filter(|_| travels) {
         let token = Token::Request { qp, round: requester.round, number };

@@ -131,6 +131,11 @@ impl Carriers {
         self.network.peer(connection)
     }
 
+    /// Over which link a connection goes, and what the peer calls it; `None` where it goes over the network.
+    pub(super) fn borrower(&self, connection: ConnectionId) -> Option<(LinkId, ConnectionId)> {
+        if Direct::is_direct(connection) { self.direct.route(connection) } else { None }
+    }
+
     /// What a connection's payload went through in the network; `None` for one over a link.
     pub(super) fn flow(&self, connection: ConnectionId) -> Option<Flow<'_>> {
         if Direct::is_direct(connection) { None } else { self.network.flow(connection) }

@@ -186,6 +186,9 @@ impl Device {
             let (key, address) = (header.key, header.address);
             target = self.emtt.translate(who, key, address, length, Right::RemoteWrite).ok();
             let allowed = pair.allows(Access::REMOTE_WRITE) && (length == 0 || target.is_some());
+            if allowed && length > 0 {
+                self.lend(qp, key);
+            }
             (!allowed).then_some(Refusal::Access)
         } else {
             (length > 0).then_some(Refusal::InvalidRequest)

@@ -21,6 +21,7 @@ mod begin;
 mod carriers;
 mod datagrams;
 mod intake;
+mod leases;
 mod objects;
 mod queue_pairs;
 mod reclaim;
@@ -31,6 +32,7 @@ mod virtual_devices;
 
 use carriers::Carriers;
 use datagrams::Datagrams;
+pub use leases::{Lease, LeaseId, Leasing, Reach};
 pub use transport::{FromLink, Source, Transmit};
 use virtual_devices::Tenant;
 pub use virtual_devices::{Handle, VirtualDevice};
@@ -102,6 +104,11 @@ pub struct Device {
     /// Where the payload at hand is; kept for its memory.
     places: Vec<Place>,
     parts: Vec<Part>,
+    /// Whether anything was ever lent, and what borrowers are to be told.
+    lends: bool,
+    leasing: VecDeque<Leasing>,
+    /// Queue pairs whose next request a lease allows.
+    reaching: VecDeque<QueuePairNumber>,
 }
 
 impl Device {
@@ -140,6 +147,9 @@ impl Device {
             datagrams: Datagrams::default(),
             places: Vec::new(),
             parts: Vec::new(),
+            lends: false,
+            leasing: VecDeque::new(),
+            reaching: VecDeque::new(),
         })
     }
 

@@ -112,10 +112,14 @@ impl Device {
             }
         }
         pair.assume(attributes);
+        if attributes.access.is_some() {
+            self.recall_from(qp);
+        }
         match to {
             State::Reset => self.reset_qp(now, qp),
             State::Error => self.fail_qp(now, qp),
             to => {
+                let pair = self.qp(qp)?;
                 pair.state = to;
                 pair.requester.draining = to == State::SendQueueDrained;
             }
@@ -233,6 +237,8 @@ impl Device {
             return;
         };
         pair.state = State::Error;
+        self.recall_from(qp);
+        let pair = self.qps.get_mut(qp.0).expect("found just now");
         let last_words = !pair.responder.acknowledgements.is_empty();
         let srq = pair.request.srq.is_some();
         self.end_flow(now, qp, Role::Requester);
@@ -294,6 +300,9 @@ impl Device {
 
     /// Ends a connection of a queue pair, with what has begun to arrive on it.
     pub(super) fn end_flow(&mut self, now: Instant, qp: QueuePairNumber, role: Role) {
+        if role == Role::Responder {
+            self.recall_from(qp);
+        }
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         let flow = match role {
             Role::Requester => pair.requester.flow.take(),
@@ -303,6 +312,7 @@ impl Device {
         let (srq, receive_cq) = (pair.request.srq, pair.request.receive_cq);
         if role == Role::Requester {
             pair.requester.ready = false;
+            pair.requester.leases.clear();
         } else {
             pair.responder.acknowledgements.clear();
             pair.responder.answers.clear();
@@ -337,6 +347,7 @@ impl Device {
     /// acknowledgement may have been lost, and the transport repeats it as long as the peer has the
     /// connection. What else comes there ends it.
     fn leave_flow(&mut self, qp: QueuePairNumber) {
+        self.recall_from(qp);
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         let responder = &mut pair.responder;
         let quiet = responder.answers.is_empty() && responder.acknowledgements.is_empty();

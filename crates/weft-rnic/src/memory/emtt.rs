@@ -117,6 +117,8 @@ pub(crate) struct Emtt {
     entries: Vec<(u8, Entry)>,
     free: Vec<usize>,
     limit: usize,
+    /// How often a key was taken away or became another region's.
+    changes: u32,
 }
 
 /// Where `address..address + len` begins in `start..start + length`.
@@ -132,7 +134,12 @@ const fn offset_within(address: u64, len: u64, start: u64, length: u64) -> Optio
 impl Emtt {
     pub(crate) fn new(limit: u32) -> Self {
         // Index zero is never used, so that no key is below 256.
-        Self { entries: alloc::vec![(0, Entry::Free)], free: Vec::new(), limit: limit as usize }
+        Self {
+            entries: alloc::vec![(0, Entry::Free)],
+            free: Vec::new(),
+            limit: limit as usize,
+            changes: 0,
+        }
     }
 
     fn insert(&mut self, entry: Entry) -> Option<u32> {
@@ -184,6 +191,7 @@ impl Emtt {
 
     fn remove(&mut self, key: u32) {
         let index = (key >> KEY_BITS) as usize;
+        self.changes = self.changes.wrapping_add(1);
         let (byte, entry) = &mut self.entries[index];
         *byte = byte.wrapping_add(1);
         *entry = Entry::Free;
@@ -202,6 +210,7 @@ impl Emtt {
     /// Changes what the region with this key is; the key stays.
     pub(crate) fn change(&mut self, key: u32, domain: ProtectionDomain, request: &RegionRequest) {
         let region = Region::new(domain, request);
+        self.changes = self.changes.wrapping_add(1);
         self.entries[(key >> KEY_BITS) as usize].1 = Entry::Region(region);
     }
 
@@ -231,6 +240,17 @@ impl Emtt {
     pub(crate) fn request(&self, key: u32) -> Option<RegionRequest> {
         let Region { owner, address, length, iova, access, .. } = *self.region(key)?;
         Some(RegionRequest { owner, address, length, iova, access })
+    }
+
+    /// How often a key was taken away or became another region's: what was learned of keys before is old.
+    pub(crate) const fn changes(&self) -> u32 {
+        self.changes
+    }
+
+    /// What all of a region is, for who is of its domain: where it begins as keys count, and its memory.
+    pub(crate) fn whole(&self, who: Accessor, key: u32) -> Option<(u64, RegionRequest)> {
+        let region = self.region(key).filter(|region| region.domain == who.domain)?;
+        Some((region.iova, self.request(key)?))
     }
 
     /// The domain of a region, and the windows bound to it.

@@ -1,6 +1,6 @@
 //! One queue pair: what it is, and what it knows of its peer.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use core::net::SocketAddr;
 
 use weft_transport::ConnectionId;
@@ -12,12 +12,14 @@ use crate::{CompletionQueue, ProtectionDomain, SharedReceiveQueue};
 
 mod admission;
 mod inbox;
+mod leases;
 mod send_queue;
 mod state;
 mod token;
 mod wqe;
 
 pub(crate) use inbox::{HeldPart, Inbox, Incoming, Intake, Part, Refusal};
+pub(crate) use leases::{Borrowed, Reachable};
 pub(crate) use send_queue::{SendQueue, after};
 pub(crate) use state::transition;
 pub use state::{Attributes, Service, State};
@@ -75,11 +77,13 @@ pub(crate) enum Role {
 pub(crate) struct Flow {
     pub(crate) connection: ConnectionId,
     pub(crate) inbox: Inbox,
+    /// The key that its peer got a lease of last, and after how many changes of keys.
+    pub(crate) lent: Option<(u32, u32)>,
 }
 
 impl Flow {
     pub(crate) fn new(connection: ConnectionId) -> Self {
-        Self { connection, inbox: Inbox::default() }
+        Self { connection, inbox: Inbox::default(), lent: None }
     }
 }
 
@@ -117,6 +121,8 @@ pub(crate) struct Requester {
     pub(crate) broken: bool,
     /// The owner is to be told when what is under way is done.
     pub(crate) draining: bool,
+    /// What the peer lets us reach by ourselves, by its keys, as long as the connection lasts.
+    pub(crate) leases: BTreeMap<u32, Borrowed>,
 }
 
 impl Requester {

@@ -14,6 +14,7 @@ pub(crate) struct SendQueue {
     head: u32,
     next: usize,
     limit: u32,
+    /// Number on the wire of the next that begins.
     next_psn: u32,
     next_receive: u64,
     /// READs and atomics without an answer.
@@ -43,7 +44,7 @@ impl SendQueue {
         u32::try_from(self.wqes.len()).expect("at most the limit")
     }
 
-    /// Numbers what is posted from here on anew.
+    /// Numbers what begins from here on anew.
     pub(crate) fn number_from(&mut self, psn: u32) {
         self.next_psn = psn;
         self.next_receive = 0;
@@ -81,12 +82,10 @@ impl SendQueue {
             solicited: request.solicited,
             fence: request.fence,
             datagram: request.datagram,
-            psn: self.next_psn,
+            psn: 0,
             receive: self.next_receive,
             outcome: None,
         });
-        self.next_psn =
-            if request.operation.travels() { after(self.next_psn) } else { self.next_psn };
         self.next_receive += u64::from(request.operation.takes_receive());
         Ok(())
     }
@@ -94,7 +93,14 @@ impl SendQueue {
     /// The first request that was not handed to the transport, and its number.
     pub(crate) fn upcoming(&mut self) -> Option<(u32, &mut Wqe)> {
         let number = self.head.wrapping_add(u32::try_from(self.next).expect("at most the limit"));
-        self.wqes.get_mut(self.next).map(|wqe| (number, wqe))
+        let wqe = self.wqes.get_mut(self.next)?;
+        wqe.psn = self.next_psn;
+        Some((number, wqe))
+    }
+
+    /// The request before the upcoming one, while it is under way.
+    pub(crate) fn latest(&self) -> Option<&Wqe> {
+        self.wqes.get(self.next.checked_sub(1)?)
     }
 
     /// The same where it is the only one.
@@ -106,7 +112,14 @@ impl SendQueue {
     /// The upcoming request was handed to the transport, or done.
     pub(crate) fn advance(&mut self) {
         let wqe = &self.wqes[self.next];
+        self.next_psn = if wqe.operation.travels() { after(self.next_psn) } else { self.next_psn };
         self.reads += u32::from(wqe.operation.is_answered() && wqe.outcome.is_none());
+        self.next += 1;
+    }
+
+    /// The upcoming request was carried out here, and the peer knows nothing of it.
+    pub(crate) fn carried_out(&mut self) {
+        self.wqes[self.next].outcome = Some(Status::Success);
         self.next += 1;
     }
 
@@ -206,6 +219,7 @@ impl SendQueue {
     /// Begins again with the request of this PSN: nothing from there on was carried out.
     pub(crate) fn rewind(&mut self, psn: u32) {
         let Some(position) = self.position(psn) else { return };
+        self.next_psn = psn;
         let answered = |wqe: &&Wqe| wqe.operation.is_answered() && wqe.outcome.is_none();
         let again = self.wqes.range(position..self.next).filter(answered).count();
         self.reads -= u32::try_from(again).expect("at most the limit");
@@ -245,6 +259,13 @@ mod tests {
         queue
     }
 
+    fn begin(queue: &mut SendQueue, requests: u32) {
+        for _ in 0..requests {
+            queue.upcoming().unwrap();
+            queue.advance();
+        }
+    }
+
     const REMOTE: Remote = Remote { address: 0, rkey: 0 };
 
     #[test]
@@ -256,7 +277,7 @@ mod tests {
             Operation::Send,
             Operation::Read(REMOTE),
         ]);
-        (0..5).for_each(|_| queue.advance());
+        begin(&mut queue, 5);
         for (psn, wr_id) in [(0xff_fffe, 0), (0xff_ffff, 3), (0, 4)] {
             assert_eq!(queue.with_psn(psn).unwrap().wr_id, wr_id, "{psn:#x}");
         }
@@ -267,12 +288,22 @@ mod tests {
     #[test]
     fn rewinding_forgets_reads_that_nobody_answered() {
         let mut queue = queue(&[Operation::Read(REMOTE), Operation::Send, Operation::Read(REMOTE)]);
-        (0..3).for_each(|_| queue.advance());
+        begin(&mut queue, 3);
         assert_eq!(queue.reads, 2);
         queue.finish_psn(0xff_fffe, Status::Success);
         queue.rewind(0xff_ffff);
         assert_eq!(queue.reads, 0);
-        assert_eq!(queue.upcoming().unwrap().0, 1);
+        let (number, wqe) = queue.upcoming().unwrap();
+        assert_eq!((number, wqe.psn), (1, 0xff_ffff));
+    }
+
+    #[test]
+    fn what_was_carried_out_here_takes_no_number_of_those_that_travel() {
+        let mut queue = queue(&[Operation::Write(REMOTE), Operation::Send]);
+        queue.upcoming().unwrap();
+        queue.carried_out();
+        assert_eq!(queue.pop_finished().unwrap().1, Status::Success);
+        assert_eq!(queue.upcoming().unwrap().1.psn, 0xff_fffe);
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(crate) struct Wqe {
     pub(crate) fence: bool,
     /// Where a datagram goes.
     pub(crate) datagram: Option<Datagram>,
-    /// Number of the request on the wire. One that stays here has the number of the next.
+    /// Number of the request on the wire, once it is upcoming. One that stays here has the number of the next.
     pub(crate) psn: u32,
     /// Which of the peer's receive requests it takes, counted from the first.
     pub(super) receive: u64,

@@ -21,6 +21,7 @@ mod case;
 mod check;
 mod datagrams;
 mod image;
+mod leases;
 pub(crate) mod network;
 mod pool;
 mod post;

@@ -10,6 +10,7 @@ use weft_transport::{Acknowledged, Arrival, EndpointConfig, LinkId, Secret, Tran
 use weft_units::{Duration, Instant, Seed};
 use weft_wire::{Packet, RdmaHeader};
 
+use super::leases::Leases;
 use crate::*;
 
 /// What a rule decides about one packet.
@@ -145,6 +146,8 @@ pub(crate) struct Host {
     pub(crate) device: Device,
     pub(crate) memory: HostMemory,
     pub(crate) events: Vec<Event>,
+    /// What it lends.
+    pub(crate) leases: Leases,
 }
 
 struct OnWire {
@@ -213,6 +216,7 @@ impl Network {
             device: device(number, config.clone()),
             memory: HostMemory::default(),
             events: Vec::new(),
+            leases: Leases::default(),
         };
         #[allow(unused_mut, reason = "tests may link it")]
         let mut network = Self {
@@ -287,6 +291,10 @@ impl Network {
     /// Lets every host send all it may, and collects events.
     pub(crate) fn drain(&mut self) {
         for host in 0..self.hosts.len() {
+            self.tell_borrowers(host);
+        }
+        for host in 0..self.hosts.len() {
+            self.reach(host);
             loop {
                 let mut sent = None;
                 let Host { device, memory, .. } = &mut self.hosts[host];
@@ -296,7 +304,7 @@ impl Network {
                 let Some((transmit, payload)) = sent else { break };
                 self.put_on_wire(host, &transmit, &payload);
             }
-            let Host { device, memory, events } = &mut self.hosts[host];
+            let Host { device, memory, events, .. } = &mut self.hosts[host];
             while let Some(event) = device.poll_event() {
                 if let Event::ReleaseHeld { connection } = event {
                     memory.held.retain(|packet, _| packet.connection != connection);

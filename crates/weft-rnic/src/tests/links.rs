@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use weft_transport::LinkId;
 use weft_units::Duration;
 
-use super::network::{Fate, Network, OVER_LINKS, link_to};
+use super::network::{BASE, End, Fate, LENGTH, Network, OVER_LINKS, link_to};
 use super::{datagrams, endings, operations, ordering, receives, refusals};
 use crate::*;
 
@@ -57,11 +57,11 @@ fn what_may_not_be_is_refused_as_over_the_network() {
     ]);
 }
 
-fn pair() -> (Network, super::network::End, super::network::End) {
+fn pair() -> (Network, End, End) {
     pair_of(RC)
 }
 
-fn pair_of(service: Service) -> (Network, super::network::End, super::network::End) {
+fn pair_of(service: Service) -> (Network, End, End) {
     OVER_LINKS.set(true);
     let pair = Network::pair(service);
     OVER_LINKS.set(false);
@@ -81,11 +81,7 @@ fn nothing_takes_the_network_where_there_is_a_link() {
 }
 
 /// Posts a request, and loses its packet where that left in the call.
-fn leaves_at_once(
-    network: &mut Network,
-    end: &super::network::End,
-    request: &SendRequest<'_>,
-) -> bool {
+fn leaves_at_once(network: &mut Network, end: &End, request: &SendRequest<'_>) -> bool {
     let (now, mut left) = (network.now, false);
     let device = &mut network.hosts[end.host].device;
     device.post_send_and_transmit(now, end.qp, request, |_, _| left = true).unwrap();
@@ -102,20 +98,127 @@ fn what_is_one_packet_leaves_in_the_call_that_posts_it_and_nothing_overtakes() {
     };
     let (mut network, a, b) = joined();
     let (short, long) = ([a.sge(0, 10)], [a.sge(0, 65_025)]);
+    let send = |sges| SendRequest::new(2, Operation::Send, Data::Gather(sges));
     let read = SendRequest::new(2, Operation::Read(b.remote(0)), Data::Gather(&short));
     assert!(!leaves_at_once(&mut network, &a, &read), "it is answered");
-    assert!(!leaves_at_once(&mut network, &a, &write(3, b.remote(0), &short)), "one is before it");
-    let (mut network, a, b) = joined();
-    assert!(!leaves_at_once(&mut network, &a, &write(2, b.remote(0), &long)), "two packets");
+    assert!(!leaves_at_once(&mut network, &a, &send(&short)), "one is before it");
+    let (mut network, a, _) = joined();
+    assert!(!leaves_at_once(&mut network, &a, &send(&long)), "two packets");
     let (mut network, a, b) = joined();
     network.hosts[a.host].device.hold_link(link_to(b.host));
-    assert!(!leaves_at_once(&mut network, &a, &write(2, b.remote(0), &short)), "no room");
-    let (mut network, a, b) = joined();
+    assert!(!leaves_at_once(&mut network, &a, &send(&short)), "no room");
+    let (mut network, a, _) = joined();
     let foreign = [Sge { lkey: short[0].lkey ^ 1, ..short[0] }];
-    assert!(!leaves_at_once(&mut network, &a, &write(2, b.remote(0), &foreign)), "not its memory");
+    assert!(!leaves_at_once(&mut network, &a, &send(&foreign)), "not its memory");
     assert_eq!(network.outcomes(&a, 1), [(2, Status::LocalProtection)]);
-    let (mut network, a, b) = joined();
-    assert!(leaves_at_once(&mut network, &a, &write(2, b.remote(0), &short)));
+    let (mut network, a, _) = joined();
+    assert!(leaves_at_once(&mut network, &a, &send(&short)));
+}
+
+/// How often requests were carried out by what the peer of this end lent.
+fn reached(network: &mut Network, end: &End) -> u64 {
+    network.hosts[end.host].leases.used
+}
+
+#[test]
+fn who_was_allowed_to_once_reaches_the_memory_by_itself() {
+    for service in [RC, Service::UnreliableConnected] {
+        let (mut network, a, b) = pair_of(service);
+        network.fill(&a, 1);
+        let sges = [a.sge(0, 100), a.sge(1000, 1900)];
+        network.post(&a, &write(1, b.remote(0), &sges));
+        assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
+        assert_eq!(reached(&mut network, &b), 0);
+        for wr_id in 2..6 {
+            network.post(&a, &write(wr_id, b.remote(500 * wr_id), &sges));
+        }
+        let done = |wr_id| (wr_id, Status::Success);
+        assert_eq!(network.outcomes(&a, 4), [2, 3, 4, 5].map(done));
+        assert_eq!(reached(&mut network, &b), 4);
+        let sent = network.memory(&a).to_vec();
+        let expected = [&sent[..100], &sent[1000..2900]].concat();
+        assert!(network.memory(&b)[2500..4500] == expected[..]);
+        // What goes over the link afterwards is numbered as the peer counts.
+        network.post_receive(&b, 7, &[b.sge(0, 100)]);
+        let sges = [a.sge(0, 10)];
+        network.post(&a, &SendRequest::new(8, Operation::Send, Data::Gather(&sges)));
+        assert_eq!(network.outcomes(&a, 1), [(8, Status::Success)]);
+        assert_eq!(network.outcomes(&b, 1), [(7, Status::Success)]);
+    }
+    let (mut network, a, b) = pair();
+    network.fill(&b, 2);
+    let sges = [a.sge(0, 700), a.sge(2000, 300)];
+    for (wr_id, by_lease) in [(0, 0), (1, 1)] {
+        let read = Operation::Read(b.remote(40));
+        network.post(&a, &SendRequest::new(wr_id, read, Data::Gather(&sges)));
+        let read = network.completions(&a, 1)[0];
+        assert_eq!((read.status, read.kind, read.length), (Status::Success, WorkKind::Read, 1000));
+        assert_eq!(reached(&mut network, &b), by_lease);
+    }
+    let expected = network.memory(&b)[740..1040].to_vec();
+    assert!(network.memory(&a)[2000..2300] == expected[..]);
+}
+
+#[test]
+fn what_a_lease_does_not_allow_is_refused_as_ever() {
+    let cases: [fn(&End) -> Operation; 3] = [
+        |b| Operation::Write(b.remote(LENGTH - 9)),
+        |b| Operation::Write(Remote { address: BASE - 1, ..b.remote(0) }),
+        |b| Operation::Read(b.remote(LENGTH - 9)),
+    ];
+    for operation in cases {
+        let (mut network, a, b) = pair();
+        let sges = [a.sge(0, 10)];
+        network.post(&a, &write(1, b.remote(0), &sges));
+        assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
+        network.post(&a, &SendRequest::new(2, operation(&b), Data::Gather(&sges)));
+        assert_eq!(network.outcomes(&a, 1), [(2, Status::RemoteAccess)]);
+        assert_eq!(reached(&mut network, &b), 0);
+    }
+}
+
+#[test]
+fn what_was_taken_away_is_reached_by_nobody() {
+    let read_only = Attributes { access: Some(Access::REMOTE_READ), ..Attributes::default() };
+    let takes: [fn(&mut Network, &End, &Attributes); 3] = [
+        |network, b, _| network.hosts[b.host].device.deregister(b.key).unwrap(),
+        |network, b, _| {
+            let device = &mut network.hosts[b.host].device;
+            device.reregister(b.key, None, |region| region.access = Access::NONE).unwrap();
+        },
+        |network, b, read_only| network.modify(b, read_only),
+    ];
+    for take in takes {
+        let (mut network, a, b) = pair();
+        for wr_id in 1..3 {
+            network.post(&a, &write(wr_id, b.remote(0), &[a.sge(0, 10)]));
+            assert_eq!(network.outcomes(&a, 1), [(wr_id, Status::Success)]);
+        }
+        assert_eq!(reached(&mut network, &b), 1);
+        let before = network.memory(&b).to_vec();
+        take(&mut network, &b, &read_only);
+        network.fill(&a, 3);
+        network.post(&a, &write(3, b.remote(0), &[a.sge(0, 10)]));
+        assert_eq!(network.outcomes(&a, 1), [(3, Status::RemoteAccess)]);
+        assert_eq!(reached(&mut network, &b), 1);
+        assert!(before == network.memory(&b));
+    }
+}
+
+#[test]
+fn a_request_waits_while_its_completion_has_no_room() {
+    let (mut network, a, b) = pair();
+    network.post(&a, &write(1, b.remote(0), &[a.sge(0, 10)]));
+    assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
+    let cq = a.cq;
+    network.hosts[a.host].device.resize_cq(cq, 2).unwrap();
+    for wr_id in 2..6 {
+        network.post(&a, &write(wr_id, b.remote(0), &[a.sge(0, 10)]));
+        network.drain();
+    }
+    assert_eq!(reached(&mut network, &b), 2, "two completions have room");
+    let done = |wr_id| (wr_id, Status::Success);
+    assert_eq!(network.outcomes(&a, 4), [2, 3, 4, 5].map(done));
 }
 
 #[test]

@@ -414,6 +414,13 @@ impl Direct {
         established.then_some(Peer { address: stream.peer, thread_id: 0, paths: 1 })
     }
 
+    /// Over which link a connection goes, and what the peer calls it; `None` until it is set up.
+    pub fn route(&self, connection: ConnectionId) -> Option<(LinkId, ConnectionId)> {
+        let stream = self.streams.get(self.streams.find(connection.0)?)?;
+        let established = stream.setup == Setup::Established;
+        established.then_some((stream.link, ConnectionId(stream.remote)))
+    }
+
     // Inside.
 
     #[inline]

@@ -40,6 +40,11 @@ fn who_sleeps_or_only_watches_memory_is_served() {
     run_c("asleep.c");
 }
 
+#[test]
+fn memory_is_reached_while_its_process_is_stopped_and_not_after_it_took_it_away() {
+    run_c("one_sided.c");
+}
+
 /// Ends what it holds when a test fails.
 struct Killed(Child);
 

@@ -26,6 +26,7 @@ impl Host {
     pub(super) fn take_packets(&mut self, now: Instant, most: usize) -> usize {
         let mut taken = 0;
         let Self { device, neighbours, held, faults, .. } = self;
+        neighbours.hear(|id, lease| device.borrow(lease, id));
         for index in 0..neighbours.len() {
             taken += neighbours.receive(index, most, |arrived| {
                 let record = arrived.record;

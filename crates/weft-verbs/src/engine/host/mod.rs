@@ -197,7 +197,7 @@ impl Host {
 
     /// Whether something may leave that could not before.
     fn has_unsent(&self) -> bool {
-        let owes = self.unsent || self.device.owes_links();
+        let owes = self.unsent || self.device.owes_links() || self.device.may_reach();
         owes || self.links.waiting() > 0 || self.neighbours.is_full()
     }
 
@@ -241,6 +241,7 @@ impl Host {
     /// Sends what may leave; how many packets that were. Nothing does while a fault is not dealt with: a peer
     /// would be told that something was written which was not.
     pub(crate) fn transmit(&mut self, now: Instant) -> usize {
+        self.see_to_leases(now);
         let Self { device, links, neighbours, faults, .. } = self;
         if !faults.is_empty() {
             return 0;
@@ -269,6 +270,20 @@ impl Host {
         self.is_quiet &= over_network == 0;
         self.unsent = over_network >= room;
         sent
+    }
+
+    /// Takes back what neighbours may not reach any more, and does what we may reach of theirs.
+    #[inline]
+    fn see_to_leases(&mut self, now: Instant) {
+        let Self { device, neighbours, .. } = self;
+        loop {
+            while let Some(told) = device.poll_leasing() {
+                neighbours.tell(&told);
+            }
+            if !device.poll_reach(now, |request| neighbours.reach(request)) {
+                return;
+            }
+        }
     }
 
     /// Posts a send request. Its packet may be in a neighbour's ring when this returns.

@@ -4,12 +4,14 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use weft_rnic::{Source, Transmit};
-use weft_transport::LinkId;
+use weft_rnic::{Lease, LeaseId, Reach, Source, Transmit};
+use weft_transport::{ConnectionId, LinkId};
 
+use super::leases::{Borrower, Lender, Lent};
 use super::record::{Addresses, Head};
 use super::ring::{CAPACITY, Reader, Unread, Writer};
 use super::segment::Segment;
+use super::{greeting, reach};
 
 /// Bytes that are passed before a neighbour that waits for room is woken: while it writes there is more to pass.
 const TELL_AFTER: u64 = CAPACITY / 2;
@@ -24,6 +26,9 @@ pub(super) struct Channel {
     doorbell: OwnedFd,
     writer: Writer,
     reader: Reader,
+    pid: i32,
+    lender: Lender,
+    borrower: Borrower,
     /// Bytes that were passed since a neighbour that waits for room was last thought of.
     passed: u64,
     /// There is no room for a record of any length, and nothing is sent.
@@ -46,6 +51,7 @@ pub(super) struct Channel {
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) port: u16,
+    pub(super) pid: i32,
     pub(super) socket: OwnedFd,
     pub(super) doorbell: OwnedFd,
     pub(super) segment: Segment,
@@ -55,12 +61,17 @@ pub(super) struct Parts {
 
 impl Channel {
     pub(super) fn new(link: LinkId, parts: Parts) -> Self {
-        let Parts { port, socket, doorbell, segment, made } = parts;
+        let Parts { port, pid, socket, doorbell, segment, made } = parts;
         let [first, second] = segment.rings();
         let (out, into) = if made { (first, second) } else { (second, first) };
+        let [first, second] = segment.leases();
+        let (lent, borrowed) = if made { (first, second) } else { (second, first) };
         Self {
             link,
             port,
+            pid,
+            lender: Lender::new(lent),
+            borrower: Borrower::new(borrowed),
             socket,
             doorbell,
             writer: Writer::new(out),
@@ -79,6 +90,33 @@ impl Channel {
     /// The socket that hangs up when the neighbour is gone.
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// Lets the neighbour reach something of ours.
+    pub(super) fn lend(&mut self, connection: ConnectionId, lease: &Lease) {
+        self.lender.lend(connection, lease);
+    }
+
+    /// Takes back what is for this. The neighbour does nothing with it any more when this returns.
+    pub(super) fn recall(&mut self, what: impl Fn(&Lent) -> bool) {
+        let (socket, broken) = (self.socket.as_fd(), self.broken);
+        self.lender.recall(what, || broken || !greeting::is_quiet(socket));
+    }
+
+    /// Hears of what the neighbour lent.
+    #[inline]
+    pub(super) fn hear(&mut self, mut each: impl FnMut(LeaseId, Lease)) {
+        let link = self.link;
+        self.borrower.hear(|number, lease| each(LeaseId { link, number }, lease));
+    }
+
+    /// Carries a request out in the neighbour's memory; whether that was done. It is looked after the neighbour
+    /// first: another process may have the number of one that is dead.
+    pub(super) fn reach(&self, request: &Reach<'_>) -> bool {
+        !self.broken
+            && self.borrower.work(request.lease.number, || {
+                greeting::is_quiet(self.socket.as_fd()) && reach::carry_out(self.pid, request)
+            })
     }
 
     /// Sends a packet that says it comes from `from`. There is room: the device sends nothing where it was told

@@ -14,7 +14,7 @@ use rustix::net::{
 use super::proof::{self, PROOF_BYTES};
 
 /// What a greeting begins with; the last byte is the version of all that is in the shared memory.
-const MAGIC: [u8; 8] = *b"weft-sh\x04";
+const MAGIC: [u8; 8] = *b"weft-sh\x05";
 
 const BYTES: usize = MAGIC.len() + 2 + 8 + PROOF_BYTES;
 
@@ -26,6 +26,8 @@ const BACKLOG: i32 = 64;
 pub(super) struct Greeting {
     /// The port of its share.
     pub(super) port: u16,
+    /// Its process.
+    pub(super) pid: i32,
     /// What it brought: its doorbell, after the shared memory if it asks.
     pub(super) descriptors: Vec<OwnedFd>,
 }
@@ -111,7 +113,7 @@ pub(super) fn receive(socket: &OwnedFd, descriptors: usize) -> Heard {
         .then(|| recognize(socket.as_fd(), &bytes[..BYTES]))
         .flatten();
     match welcome {
-        Some(port) => Heard::Welcome(Greeting { port, descriptors: brought }),
+        Some((port, pid)) => Heard::Welcome(Greeting { port, pid, descriptors: brought }),
         None => Heard::Stranger,
     }
 }
@@ -122,8 +124,8 @@ pub(super) fn is_quiet(socket: BorrowedFd<'_>) -> bool {
     matches!(rustix::net::recv(socket, &mut [0_u8; 1], flags), Err(rustix::io::Errno::AGAIN))
 }
 
-/// The port of a process of our user that speaks as we do and may be read.
-fn recognize(socket: BorrowedFd<'_>, greeting: &[u8]) -> Option<u16> {
+/// The port and the number of a process of our user that speaks as we do and may be read.
+fn recognize(socket: BorrowedFd<'_>, greeting: &[u8]) -> Option<(u16, i32)> {
     let rest = greeting.strip_prefix(&MAGIC)?;
     let port = u16::from_ne_bytes(rest.get(..2)?.try_into().ok()?);
     let address = u64::from_ne_bytes(rest.get(2..10)?.try_into().ok()?);
@@ -133,7 +135,7 @@ fn recognize(socket: BorrowedFd<'_>, greeting: &[u8]) -> Option<u16> {
     let same_user = who.uid.as_raw() == unsafe { libc::geteuid() };
     // In another namespace of process numbers it has none here, or another process has it.
     let pid = who.pid.as_raw_nonzero().get();
-    (same_user && proof::proves(pid, address, &proof)).then_some(port)
+    (same_user && proof::proves(pid, address, &proof)).then_some((port, pid))
 }
 
 #[cfg(test)]

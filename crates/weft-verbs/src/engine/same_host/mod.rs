@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use weft_agent::Clock;
-use weft_rnic::{Source, Transmit};
+use weft_rnic::{Lease, LeaseId, Leasing, Reach, Source, Transmit};
 use weft_transport::LinkId;
 use weft_units::{Duration, Instant};
 
@@ -16,7 +16,9 @@ use super::links::timespec;
 
 mod channel;
 mod greeting;
+mod leases;
 mod proof;
+mod reach;
 mod record;
 mod ring;
 mod segment;
@@ -209,7 +211,7 @@ impl Neighbours {
         segment: Segment,
         made: bool,
     ) -> Option<LinkId> {
-        let Greeting { port, mut descriptors } = greeting;
+        let Greeting { port, pid, mut descriptors } = greeting;
         let doorbell = descriptors.pop()?;
         listen_to(&self.watch, socket.as_fd()).ok()?;
         fork::hold(socket.as_fd());
@@ -220,7 +222,7 @@ impl Neighbours {
         self.met.retain(|peer, _| peer.port() != port);
         let link = LinkId(self.links);
         self.links += 1;
-        let channel = Channel::new(link, Parts { port, socket, doorbell, segment, made });
+        let channel = Channel::new(link, Parts { port, pid, socket, doorbell, segment, made });
         // The thread may be asleep already.
         channel.set_asleep(true);
         self.channels.push(channel);
@@ -248,7 +250,8 @@ impl Neighbours {
     pub(super) fn poll_news(&mut self) -> Option<News> {
         if self.news.is_empty() {
             let gone = self.channels.iter().position(Channel::is_over);
-            let channel = self.channels.swap_remove(gone?);
+            let mut channel = self.channels.swap_remove(gone?);
+            channel.recall(|_| true);
             fork::release(channel.socket());
             // Who it was may come again under the same port, and is asked for anew.
             self.met.retain(|peer, _| peer.port() != channel.port);
@@ -298,6 +301,37 @@ impl Neighbours {
             channel.tell_of_room();
         }
         taken
+    }
+
+    /// Tells neighbours what they may reach, and what they may not any more: they do not when this returns.
+    pub(super) fn tell(&mut self, told: &Leasing) {
+        match told {
+            Leasing::Granted { link, connection, lease, .. } => {
+                let to = self.channels.iter_mut().find(|channel| channel.link == *link);
+                to.into_iter().for_each(|channel| channel.lend(*connection, lease));
+            }
+            Leasing::KeyRecalled(key) => {
+                self.channels
+                    .iter_mut()
+                    .for_each(|channel| channel.recall(|lent| lent.key == *key));
+            }
+            Leasing::ConnectionRecalled(connection) => self
+                .channels
+                .iter_mut()
+                .for_each(|channel| channel.recall(|lent| lent.connection == *connection)),
+        }
+    }
+
+    /// Hears of what neighbours lent.
+    #[inline]
+    pub(super) fn hear(&mut self, mut each: impl FnMut(LeaseId, Lease)) {
+        self.channels.iter_mut().for_each(|channel| channel.hear(&mut each));
+    }
+
+    /// Carries a request out in a neighbour's memory; whether that was done.
+    pub(super) fn reach(&self, request: &Reach<'_>) -> bool {
+        let to = self.channels.iter().find(|channel| channel.link == request.lease.link);
+        to.is_some_and(|channel| channel.reach(request))
     }
 
     /// Sends a packet over a link, from this address; false if the link takes no more after it.

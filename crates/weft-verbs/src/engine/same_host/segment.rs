@@ -1,4 +1,5 @@
-//! The memory that two neighbours share: a ring for either direction, in a file without a name.
+//! The memory that two neighbours share: a ring and a table of leases for either direction, in a file without a
+//! name.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -6,9 +7,10 @@ use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
+use super::leases::{LEASES_BYTES, Table};
 use super::ring::{Memory, RING_BYTES};
 
-const BYTES: usize = 2 * RING_BYTES;
+const BYTES: usize = 2 * (RING_BYTES + LEASES_BYTES);
 
 /// A mapping of it.
 #[derive(Debug)]
@@ -52,6 +54,14 @@ impl Segment {
         // SAFETY: the mapping made just now. A child of fork has no part in the channel.
         unsafe { libc::madvise(start, BYTES, libc::MADV_DONTFORK) };
         NonNull::new(start.cast()).map(Self).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// Both tables of leases, likewise.
+    pub(super) fn leases(&self) -> [Table; 2] {
+        // SAFETY: both lie in the mapping behind the rings, at page boundaries; who calls keeps this as long.
+        let first = unsafe { self.0.add(2 * RING_BYTES) };
+        // SAFETY: as above.
+        unsafe { [Table::new(first), Table::new(first.add(LEASES_BYTES))] }
     }
 
     /// Both rings. They are used as long as this lives, and no longer.

@@ -1,0 +1,96 @@
+//! What hosts lend each other: the owners' part of it.
+
+use alloc::vec::Vec;
+
+use weft_transport::ConnectionId;
+
+use super::network::{HostMemory, Network, link_to};
+use crate::*;
+
+/// What a host lends.
+#[derive(Default)]
+pub(crate) struct Leases {
+    given: u64,
+    valid: Vec<Lent>,
+    /// Requests that were carried out by one.
+    pub(crate) used: u64,
+}
+
+struct Lent {
+    number: u64,
+    owner: Owner,
+    connection: ConnectionId,
+    key: u32,
+}
+
+impl Network {
+    /// Passes on what a host has to tell its borrowers.
+    pub(super) fn tell_borrowers(&mut self, host: usize) {
+        while let Some(told) = self.hosts[host].device.poll_leasing() {
+            let leases = &mut self.hosts[host].leases;
+            match told {
+                Leasing::Granted { link, owner, connection, lease } => {
+                    leases.given += 1;
+                    let (number, key) = (leases.given, lease.key);
+                    leases.valid.push(Lent { number, owner, connection, key });
+                    let borrower = usize::try_from(link.0).unwrap();
+                    let id = LeaseId { link: link_to(host), number };
+                    self.hosts[borrower].device.borrow(lease, id);
+                }
+                Leasing::KeyRecalled(key) => leases.valid.retain(|lent| lent.key != key),
+                Leasing::ConnectionRecalled(connection) => {
+                    leases.valid.retain(|lent| lent.connection != connection);
+                }
+            }
+        }
+    }
+
+    /// Has a host carry out what it may by leases.
+    pub(super) fn reach(&mut self, host: usize) {
+        if !self.hosts[host].device.may_reach() {
+            return;
+        }
+        let taken = |other: &mut super::network::Host| core::mem::take(&mut other.memory);
+        let mut memories: Vec<HostMemory> = self.hosts.iter_mut().map(taken).collect();
+        let mut leases: Vec<Leases> =
+            self.hosts.iter_mut().map(|host| core::mem::take(&mut host.leases)).collect();
+        let device = &mut self.hosts[host].device;
+        while device.poll_reach(self.now, |request| {
+            let lender = usize::try_from(request.lease.link.0).unwrap();
+            let lent = leases[lender].valid.iter().find(|l| l.number == request.lease.number);
+            let Some(&Lent { owner, .. }) = lent else { return false };
+            leases[lender].used += 1;
+            let there = Place { owner, address: request.address, len: request.length };
+            carry_out(&mut memories, (host, lender), there, request);
+            true
+        }) {}
+        for ((host, memory), leases) in self.hosts.iter_mut().zip(memories).zip(leases) {
+            (host.memory, host.leases) = (memory, leases);
+        }
+    }
+}
+
+fn carry_out(
+    memories: &mut [HostMemory],
+    (here, lender): (usize, usize),
+    there: Place,
+    request: &Reach<'_>,
+) {
+    match request.local {
+        Source::Memory(places) if request.writes => {
+            let pieces = places.iter().flat_map(|place| memories[here].read(place));
+            let bytes: Vec<u8> = pieces.copied().collect();
+            memories[lender].write(there, &bytes);
+        }
+        Source::Memory(places) => {
+            let mut bytes = &*memories[lender].read(&there).to_vec();
+            for &place in places {
+                let (piece, rest) = bytes.split_at(place.len as usize);
+                memories[here].write(place, piece);
+                bytes = rest;
+            }
+        }
+        Source::Inline(bytes) => memories[lender].write(there, bytes),
+        Source::Anything => panic!("it goes to memory"),
+    }
+}
