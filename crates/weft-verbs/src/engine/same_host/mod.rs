@@ -60,6 +60,9 @@ pub(crate) struct Neighbours {
     watch: OwnedFd,
     channels: Vec<Channel>,
     strangers: Vec<OwnedFd>,
+    /// Who is being asked, and those whose question counts less than ours.
+    asked: Option<u16>,
+    unanswered: Vec<OwnedFd>,
     /// Who was asked for, and until when not to ask again.
     met: BTreeMap<SocketAddr, Instant>,
     news: Vec<News>,
@@ -102,6 +105,8 @@ impl Neighbours {
             watch,
             channels: Vec::new(),
             strangers: Vec::new(),
+            asked: None,
+            unanswered: Vec::new(),
             met: BTreeMap::new(),
             news: Vec::new(),
             links: 0,
@@ -127,6 +132,8 @@ impl Neighbours {
         }
         let ours = self.addresses.contains(&peer.ip()) && peer.port() != self.port;
         let link = if ours { self.link_to(peer.port(), now) } else { None };
+        self.asked = None;
+        self.unanswered.clear();
         let again = ours && link.is_none();
         let until = if again { Clock.now() + ASK_AGAIN } else { Instant::FAR_FUTURE };
         self.met.insert(peer, until);
@@ -140,6 +147,7 @@ impl Neighbours {
         let socket = greeting::ask(port)?;
         let (segment, file) = Segment::make().ok()?;
         greeting::send(&socket, self.port, &[file.as_fd(), self.doorbell.as_fd()])?;
+        self.asked = Some(port);
         let until = now + ANSWER_TIME;
         loop {
             match greeting::receive(&socket, 1) {
@@ -151,7 +159,7 @@ impl Neighbours {
                 Heard::Nothing => {}
             }
             // Where both ask at once each waits for the other: the lower port's question is answered, and
-            // the other's withdrawn.
+            // the other's withdrawn. Were both, one end would use a channel that the other takes for a former one.
             self.welcome();
             if port < self.port
                 && let Some(link) = self.link_with(port)
@@ -194,6 +202,11 @@ impl Neighbours {
                 Heard::Welcome(mut greeting) => {
                     let socket = self.strangers.swap_remove(index);
                     let _ = epoll::delete(&self.watch, &socket);
+                    if self.asked == Some(greeting.port) && self.port < greeting.port {
+                        // It is to wait, and not to take us for a stranger, until it has answered ours.
+                        self.unanswered.push(socket);
+                        continue;
+                    }
                     let file = greeting.descriptors.remove(0);
                     let Ok(segment) = Segment::take(&file) else { continue };
                     if greeting::send(&socket, self.port, &[self.doorbell.as_fd()]).is_some() {
@@ -406,4 +419,47 @@ fn is_wanted() -> bool {
 
 fn listen_to(watch: &OwnedFd, fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
     epoll::add(watch, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    const HERE: [u8; 4] = [127, 0, 0, 1];
+
+    /// Asks the process with a port, then sees to what is left of that; the link, and what was told.
+    fn meet(own: u16, other: u16, at_once: &Barrier) -> (Option<LinkId>, Vec<News>, usize) {
+        let mut neighbours = Neighbours::open(own, vec![HERE.into()]).unwrap();
+        at_once.wait();
+        let link = neighbours.meet(SocketAddr::from((HERE, other)));
+        at_once.wait();
+        (0..2).for_each(|_| neighbours.tend());
+        at_once.wait();
+        let mut told = Vec::new();
+        neighbours.tend();
+        while let Some(news) = neighbours.poll_news() {
+            told.push(news);
+        }
+        let channels = neighbours.len();
+        at_once.wait();
+        (link, told, channels)
+    }
+
+    #[test]
+    fn who_ask_each_other_at_once_agree_on_one_link() {
+        for round in 0..40 {
+            let (low, high) = (61_000 + 2 * round, 61_001 + 2 * round);
+            let at_once = Barrier::new(2);
+            let ends = std::thread::scope(|scope| {
+                let other = scope.spawn(|| meet(high, low, &at_once));
+                [meet(low, high, &at_once), other.join().unwrap()]
+            });
+            for (link, told, channels) in ends {
+                let link = link.expect("the other answers");
+                assert_eq!((told, channels), (vec![News::Up(link)], 1), "round {round}");
+            }
+        }
+    }
 }
