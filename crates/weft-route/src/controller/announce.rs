@@ -4,6 +4,7 @@ use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use weft_plan::ports::{Entropy, least_busy};
 use weft_units::{Instant, Seed, prefetch};
@@ -24,6 +25,42 @@ pub struct Announced {
     pub kept: usize,
     /// The fullest link of the job's paths, and how full it will be, in thousandths.
     pub fullest: (LinkId, u32),
+}
+
+/// Flows that are tried at a time: each with eight ports fills the lanes in which paths are followed more than once.
+const TOGETHER: usize = 4;
+
+/// What is tried for some flows.
+#[derive(Default)]
+struct Tried {
+    /// By flow, the cable of its sender, and which of those below are tried.
+    senders: Vec<(u32, Range<usize>)>,
+    flows: Vec<(Start, Flow)>,
+    paths: Vec<Path>,
+}
+
+impl Tried {
+    fn clear(&mut self) {
+        self.senders.clear();
+        self.flows.clear();
+        self.paths.clear();
+    }
+
+    /// Adds a flow with the port that it has and those that were drawn for it.
+    fn add(
+        &mut self,
+        pair: &Pair,
+        (cable, start): (u32, Start),
+        drawn: impl Iterator<Item = u16>,
+        entropy: Entropy,
+    ) {
+        let before = self.flows.len();
+        let to = (pair.dst, entropy.destination_port);
+        let ports = pair.port.into_iter().chain(drawn);
+        let flows = ports.filter_map(|it| Flow::new((pair.src, it), to, entropy.protocol));
+        self.flows.extend(flows.map(|flow| (start, flow)));
+        self.senders.push((cable, before..self.flows.len()));
+    }
 }
 
 impl Controller {
@@ -96,38 +133,48 @@ impl Controller {
         let limit = self.config.moves.most_percent * 10;
         let mut chosen = Vec::with_capacity(pairs.len());
         let mut fullest = (0, LinkId(0));
-        let (mut flows, mut paths): (Vec<Flow>, Vec<Path>) = (Vec::new(), Vec::new());
-        for (flow, pair) in pairs.iter().enumerate() {
-            let (cable, start) = self.sender(flow, pair)?;
-            let to = (pair.dst, entropy.destination_port);
-            if pair.src.is_ipv4() != pair.dst.is_ipv4() {
-                return Err(JobError::Families { flow, pair: *pair });
+        let mut tried = Tried::default();
+        for (first, some) in (0..).step_by(TOGETHER).zip(pairs.chunks(TOGETHER)) {
+            tried.clear();
+            for (flow, pair) in (first..).zip(some) {
+                if pair.src.is_ipv4() != pair.dst.is_ipv4() {
+                    return Err(JobError::Families { flow, pair: *pair });
+                }
+                let (cable, start) = self.sender(flow, pair)?;
+                let drawn = entropy.candidates(&mut rng).take(tries.max(1));
+                tried.add(pair, (cable, start), drawn, entropy);
             }
-            // All are followed, though the first may do: together they take little longer than it alone.
-            flows.clear();
-            let drawn = entropy.candidates(&mut rng).take(tries.max(1));
-            let ports = pair.port.into_iter().chain(drawn);
-            flows.extend(ports.filter_map(|it| Flow::new((pair.src, it), to, entropy.protocol)));
-            paths.clear();
-            self.fabric.paths(flows.iter().map(|flow| (start, flow)), |path| {
-                path.links().iter().for_each(|link| prefetch(&loads[link.index()]));
-                paths.push(*path);
-            });
-            let tried = flows.iter().zip(&paths).filter(|(_, path)| path.arrives());
-            let cost = |path: &Path| self.cost(path, pair.rate.as_bps(), loads);
-            let found = least_busy(tried.map(|it| (cost(it.1), it)), limit);
-            let Some((&of, path)) = found else {
-                let outcome = format!("{}", self.fabric.outcome(paths[0].outcome));
-                return Err(JobError::NoWay { flow, outcome });
-            };
-            for &link in path.links() {
-                let load = &mut loads[link.index()];
-                *load = load.saturating_add(pair.rate.as_bps());
-                fullest = fullest.max((per_mille(*load, &self.fabric, link), link));
+            self.follow(&mut tried, loads);
+            for ((flow, pair), (cable, these)) in (first..).zip(some).zip(&tried.senders) {
+                let paths = &tried.paths[these.clone()];
+                let arriving = paths.iter().zip(&tried.flows[these.clone()]);
+                let arriving = arriving.filter(|(path, _)| path.arrives());
+                let cost = |path: &Path| self.cost(path, pair.rate.as_bps(), loads);
+                let found = least_busy(arriving.map(|it| (cost(it.0), it)), limit);
+                let Some((path, &(_, of))) = found else {
+                    let outcome = format!("{}", self.fabric.outcome(paths[0].outcome));
+                    return Err(JobError::NoWay { flow, outcome });
+                };
+                for &link in path.links() {
+                    let load = &mut loads[link.index()];
+                    *load = load.saturating_add(pair.rate.as_bps());
+                    fullest = fullest.max((per_mille(*load, &self.fabric, link), link));
+                }
+                chosen.push(JobFlow { flow: of, cable: *cable, rate: pair.rate });
             }
-            chosen.push(JobFlow { flow: of, cable, rate: pair.rate });
         }
         Ok((chosen, fullest))
+    }
+
+    /// Follows all that is tried, though the first may do: together they take little longer than it alone.
+    fn follow(&self, tried: &mut Tried, loads: &[u64]) {
+        self.fabric.paths(tried.flows.iter().map(|(start, flow)| (*start, flow)), |path| {
+            path.links().iter().for_each(|&link| {
+                prefetch(&loads[link.index()]);
+                self.fabric.fetch_rate(link);
+            });
+            tried.paths.push(*path);
+        });
     }
 
     /// How full a path's fullest link would be with so much more, and all of its links together. Cables that are the same

@@ -200,6 +200,12 @@ impl Fabric {
         BitRate::bps(self.rates[link.index()]).expect("rates come from rates, which are not zero")
     }
 
+    /// Begins to fetch what [`Self::rate`] reads.
+    #[inline]
+    pub(crate) fn fetch_rate(&self, link: LinkId) {
+        prefetch(&self.rates[link.index()]);
+    }
+
     /// Whether packets pass a link.
     ///
     /// # Panics
