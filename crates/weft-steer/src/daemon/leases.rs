@@ -23,13 +23,11 @@ pub(super) struct Leases {
 /// One router's lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
-    /// It was asked then, and has not answered.
-    Asked(Instant),
     /// It is ours until then.
     Until(Instant),
     /// It does not answer. Nobody can steer it, which keeps nobody from steering others.
     Silent,
-    /// It is another's.
+    /// It is another's, or has not answered yet.
     Others,
 }
 
@@ -55,22 +53,12 @@ impl Leases {
             return vec![];
         }
         self.next = now + self.span / 3;
-        for held in self.routers.values_mut() {
-            if !matches!(held, Held::Until(_)) {
-                *held = Held::Asked(now);
-            }
-        }
         self.routers.keys().cloned().collect()
     }
 
-    /// A router's lease is ours. It counts from when it was asked, at the earliest.
-    pub(super) fn granted(&mut self, router: &str, now: Instant) {
+    /// A router's lease is ours. It counts from when it was asked for, at the earliest.
+    pub(super) fn granted(&mut self, router: &str, asked: Instant) {
         let Some(held) = self.routers.get_mut(router) else { return };
-        let asked = match *held {
-            Held::Asked(asked) => asked,
-            // It was asked a renewal ago at most.
-            _ => now - self.span / 3,
-        };
         *held = Held::Until(asked + self.span);
         self.other = self.other.take().filter(|_| self.is_others());
     }
@@ -108,7 +96,7 @@ impl Leases {
         let is_ours = |held: &Held| match held {
             Held::Until(until) => now < *until,
             Held::Silent => true,
-            Held::Asked(_) | Held::Others => false,
+            Held::Others => false,
         };
         let any = self.routers.values().any(|held| matches!(held, Held::Until(_)));
         (any && self.routers.values().all(is_ours)).then_some(self.epoch)
@@ -127,12 +115,12 @@ mod tests {
         let names = ["l0", "l1", "l2"].map(String::from);
         let mut leases = Leases::new(lease, names.into_iter(), span, at(100));
         assert_eq!(leases.due(at(100)).len(), 3);
-        leases.granted("l0", at(101));
+        leases.granted("l0", at(100));
         let gone =
             SteerError::Command { router: "l1".into(), command: "".into(), stderr: "".into() };
         assert!(leases.refused("l1", &gone, at(101)).is_empty());
         assert_eq!(leases.epoch(at(101)), None);
-        leases.granted("l2", at(102));
+        leases.granted("l2", at(100));
         assert!(leases.epoch(at(102)).is_some());
         // Not renewed, it ends when the routers' own lease does.
         assert_eq!(leases.epoch(at(115)), None);

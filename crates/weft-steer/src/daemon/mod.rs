@@ -3,7 +3,7 @@
 //! | step | where |
 //! | --- | --- |
 //! | datagrams, outcomes and deadlines, in turns | here, [`Daemon::turn`] |
-//! | a router's thread: reads, changes, the lease | `worker.rs` |
+//! | a router's threads: reads and changes, the lease | `worker.rs` |
 //! | who may steer, over all routers | `leases.rs` |
 //! | jobs that are announced from outside | `announce.rs` |
 //! | memory over a restart | `memory.rs` |
@@ -18,10 +18,10 @@ mod memory;
 mod picture;
 mod worker;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -32,7 +32,7 @@ use self::announce::Desk;
 pub use self::announce::{Announcement, AskError, Door, PlannedJob};
 use self::leases::Leases;
 pub use self::picture::{JobView, LinkView, MoveView, NodeView, Picture};
-use self::worker::{Done, Job, Outcome};
+use self::worker::{Done, Job, Outcome, Worker};
 use crate::{Change, Collector, Heard, Inventory, Lease, SteerConfig, SteerError};
 
 /// A running controller.
@@ -44,7 +44,9 @@ pub struct Daemon {
     collector: Collector,
     controller: Controller,
     leases: Leases,
-    jobs: BTreeMap<String, Sender<Job>>,
+    workers: BTreeMap<String, Worker>,
+    /// Routers whose tables are being read because it was time to.
+    reading: BTreeSet<String>,
     outcomes: Receiver<Outcome>,
     /// What is asked from outside.
     desk: Desk,
@@ -117,10 +119,10 @@ impl Daemon {
         let holder = format!("{}/{}/{}", host_name(), std::process::id(), now.as_nanos());
         let lease = Lease::new(holder, std::time::Duration::from_nanos(config.lease.as_nanos()));
         let (sender, outcomes) = channel();
-        let mut jobs = BTreeMap::new();
+        let mut workers = BTreeMap::new();
         for router in &inventory.routers {
-            let started = worker::start(router.clone(), lease.clone(), sender.clone())?;
-            jobs.insert(router.name.clone(), started);
+            let started = Worker::start(router.clone(), lease.clone(), sender.clone())?;
+            workers.insert(router.name.clone(), started);
         }
         let names = inventory.routers.iter().map(|router| router.name.clone());
         let leases = Leases::new(lease, names, config.lease, now);
@@ -133,7 +135,8 @@ impl Daemon {
             socket,
             controller,
             leases,
-            jobs,
+            workers,
+            reading: BTreeSet::new(),
             outcomes,
             desk: Desk::open(),
             events: VecDeque::new(),
@@ -196,7 +199,7 @@ impl Daemon {
     /// # Errors
     /// `Io` when the state cannot be written.
     pub fn close(&mut self) -> Result<(), SteerError> {
-        let told = self.jobs.values().filter(|job| job.send(Job::Release).is_ok()).count();
+        let told = self.workers.values().filter(|it| it.order(Job::Release)).count();
         memory::write(&self.config, &self.controller)?;
         let give_up = self.clock.now() + FAREWELL;
         let mut released = 0;
@@ -225,10 +228,15 @@ impl Daemon {
         let now = self.clock.now();
         if now >= self.next_read {
             self.next_read = now + self.config.read_every;
-            self.jobs.values().for_each(|job| drop(job.send(Job::Read)));
+            // One that is still being read is not asked again: what is due waits behind it otherwise.
+            for (name, worker) in &self.workers {
+                if self.reading.insert(name.clone()) {
+                    worker.order(Job::Read);
+                }
+            }
         }
         for router in self.leases.due(now) {
-            self.order(&router, Job::Renew);
+            self.order(&router, Job::Renew { asked: now });
         }
         let epoch = self.leases.epoch(now);
         self.controller.set_lease(epoch, now);
@@ -283,10 +291,13 @@ impl Daemon {
 
     fn take(&mut self, Outcome { router, result }: Outcome) {
         let now = self.clock.now();
+        if matches!(result, Done::Read(_)) {
+            self.reading.remove(&router);
+        }
         match result {
             Done::Released => {}
-            Done::Renewed(Ok(())) => self.leases.granted(&router, now),
-            Done::Renewed(Err(error)) => {
+            Done::Renewed { asked, result: Ok(()) } => self.leases.granted(&router, asked),
+            Done::Renewed { result: Err(error), .. } => {
                 for name in self.leases.refused(&router, &error, now) {
                     self.order(&name, Job::Release);
                 }
@@ -361,8 +372,8 @@ impl Daemon {
 
     fn order(&self, router: &str, job: Job) {
         // A router that has left the inventory is told nothing more.
-        if let Some(jobs) = self.jobs.get(router) {
-            let _ = jobs.send(job);
+        if let Some(worker) = self.workers.get(router) {
+            worker.order(job);
         }
     }
 
