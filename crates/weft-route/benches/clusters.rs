@@ -70,8 +70,8 @@ fn run(setup: Setup) -> Outcome {
     Simulation::new(setup).expect("a cluster that can be built").run().expect("its jobs start")
 }
 
-/// What the same jobs reach where every flow has a way of its own: all ports planned, no cable down. Moves, which take
-/// all flows of a router to a destination at once, can do no better.
+/// What the same jobs reach where every flow has a way of its own: all ports planned, no cable down. Moves can do no
+/// better.
 fn bound(off: &Outcome, planned: &Outcome) {
     let (size, without) = off.bandwidth[0];
     let with = planned.bandwidth[0].1;
