@@ -143,7 +143,9 @@ impl Host {
         let seed = Seed(u64::from_le_bytes(random()?));
         let device = weft_rnic::Device::new(limits, endpoint, seed, Secret::new(random()?));
         let device = device.map_err(|_| Errno(libc::EINVAL))?.sharing_host(links.share());
-        let neighbours = if neighbours {
+        // Who captures packets wants to see them.
+        let seen = std::env::var_os("WEFT_CAPTURE").is_some();
+        let neighbours = if neighbours && settings.same_host != Some(false) && !seen {
             Neighbours::open(port, addresses).map_err(Errno::from)?
         } else {
             Neighbours::none().map_err(Errno::from)?

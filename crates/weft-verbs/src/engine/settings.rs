@@ -1,5 +1,6 @@
 //! What the environment says of the network: how long packets are (`WEFT_MTU`), how many paths a connection has
-//! (`WEFT_PATHS`), how fast the host's link is (`WEFT_LINE_RATE`). A variable that is empty says nothing.
+//! (`WEFT_PATHS`), how fast the host's link is (`WEFT_LINE_RATE`), whether programs of one host use it (`WEFT_SAME_HOST`).
+//! A variable that is empty says nothing.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -13,6 +14,7 @@ use crate::errno::{Errno, Outcome};
 const MTU: &str = "WEFT_MTU";
 const PATHS: &str = "WEFT_PATHS";
 const LINE_RATE: &str = "WEFT_LINE_RATE";
+const SAME_HOST: &str = "WEFT_SAME_HOST";
 
 /// Bytes of the shortest packet that every network carries (IPv6, RFC 8200, section 5), and of the longest.
 const MTUS: RangeInclusive<u32> = 1_280..=WIDEST_MTU;
@@ -28,6 +30,8 @@ pub(super) struct Settings {
     pub(super) mtu: Option<u32>,
     pub(super) paths: Option<u16>,
     pub(super) line_rate: Option<BitRate>,
+    /// Whether programs of one host may reach each other without the network.
+    pub(super) same_host: Option<bool>,
 }
 
 /// Why a variable's value cannot be.
@@ -60,6 +64,7 @@ impl Settings {
             mtu: read(MTU).map(|said| within(said, MTUS, "bytes")).transpose()?,
             paths: read(PATHS).map(|said| within(said, 1..=MOST_PATHS, "paths")).transpose()?,
             line_rate: read(LINE_RATE).map(rate).transpose()?,
+            same_host: read(SAME_HOST).map(switch).transpose()?,
         })
     }
 }
@@ -83,6 +88,14 @@ fn rate((name, value): (&'static str, String)) -> Result<BitRate, Refused> {
     rate.ok_or_else(|| Refused { name, value, allowed: allowed() })
 }
 
+fn switch((name, value): (&'static str, String)) -> Result<bool, Refused> {
+    match value.trim() {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(Refused { name, value, allowed: "on or off".to_owned() }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,9 +110,11 @@ mod tests {
     fn what_is_not_set_or_empty_says_nothing() {
         assert_eq!(read(&[]), Ok(Settings::default()));
         assert_eq!(read(&[(MTU, ""), (PATHS, ""), (LINE_RATE, "")]), Ok(Settings::default()));
-        let all = read(&[(MTU, "9000"), (PATHS, " 8 "), (LINE_RATE, "200Mbps")]).unwrap();
-        let rate = BitRate::bps(200_000_000);
-        assert_eq!(all, Settings { mtu: Some(9_000), paths: Some(8), line_rate: rate });
+        let set = [(MTU, "9000"), (PATHS, " 8 "), (LINE_RATE, "200Mbps"), (SAME_HOST, "off")];
+        let line_rate = BitRate::bps(200_000_000);
+        let same_host = Some(false);
+        let all = Settings { mtu: Some(9_000), paths: Some(8), line_rate, same_host };
+        assert_eq!(read(&set), Ok(all));
     }
 
     #[test]
@@ -111,6 +126,7 @@ mod tests {
             (PATHS, "0", "WEFT_PATHS=0: not a number of paths from 1 to 4096"),
             (PATHS, "4097", "WEFT_PATHS=4097: not a number of paths from 1 to 4096"),
             (PATHS, "8 9", "WEFT_PATHS=8 9: not a number of paths from 1 to 4096"),
+            (SAME_HOST, "no", "WEFT_SAME_HOST=no: not on or off"),
         ];
         for (name, value, why) in refusals {
             assert_eq!(read(&[(name, value)]), Err(why.to_owned()));

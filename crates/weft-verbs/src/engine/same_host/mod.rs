@@ -75,8 +75,7 @@ impl Neighbours {
     /// # Errors
     /// The kernel has no more descriptors.
     pub(super) fn open(port: u16, addresses: Vec<IpAddr>) -> rustix::io::Result<Self> {
-        let listener = if is_wanted() { greeting::listen(port).ok() } else { None };
-        Self::with(port, addresses, listener)
+        Self::with(port, addresses, greeting::listen(port).ok())
     }
 
     /// Nobody: everything goes over the network.
@@ -409,12 +408,6 @@ fn is_credible(channel: &mut Channel, addresses: &[IpAddr], record: &Record<'_>)
     let known = channel.heard == said || addresses.contains(&record.from);
     channel.heard = said.filter(|_| known);
     known
-}
-
-/// Whether the way is not switched off. Who captures packets wants to see them.
-fn is_wanted() -> bool {
-    let off = std::env::var_os("WEFT_SAME_HOST").is_some_and(|wanted| wanted == "off");
-    !off && std::env::var_os("WEFT_CAPTURE").is_none()
 }
 
 fn listen_to(watch: &OwnedFd, fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
