@@ -10,7 +10,9 @@ use weft_transport::{Acknowledged, Arrival, EndpointConfig, LinkId, Secret, Tran
 use weft_units::{Duration, Instant, Seed};
 use weft_wire::{Packet, RdmaHeader};
 
+pub(crate) use super::end::{BASE, End, LENGTH, every_right, request};
 use super::leases::Leases;
+pub(crate) use super::memory::HostMemory;
 use crate::*;
 
 /// What a rule decides about one packet.
@@ -47,99 +49,6 @@ pub(crate) type Rule = Box<dyn FnMut(&OnLink<'_>) -> Fate>;
 
 /// What an enemy on the link makes of a datagram from a host.
 pub(crate) type Garble = Box<dyn FnMut(usize, &mut Vec<u8>)>;
-
-/// A host's memory: one piece for each owner.
-#[derive(Default)]
-pub(crate) struct HostMemory {
-    pub(crate) bytes: BTreeMap<Owner, Vec<u8>>,
-    payload: Vec<u8>,
-    pub(crate) held: BTreeMap<Held, Vec<u8>>,
-    /// Every write, in order: where and how long.
-    pub(crate) writes: Vec<Place>,
-    /// Payload is not to be had.
-    pub(crate) loses_payload: bool,
-}
-
-impl HostMemory {
-    pub(crate) fn read(&self, place: &Place) -> &[u8] {
-        let from = usize::try_from(place.address).unwrap();
-        &self.bytes[&place.owner][from..from + place.len as usize]
-    }
-
-    /// What a packet carries.
-    pub(crate) fn payload_of(&self, transmit: &Transmit, source: Source<'_>) -> Vec<u8> {
-        let payload: Vec<u8> = match source {
-            Source::Memory(places) => {
-                places.iter().flat_map(|place| self.read(place)).copied().collect()
-            }
-            Source::Inline(bytes) => bytes.to_vec(),
-            Source::Anything => alloc::vec![0xee; transmit.payload_len.into()],
-        };
-        assert_eq!(payload.len(), usize::from(transmit.payload_len));
-        payload
-    }
-
-    fn put(&mut self, place: Place, bytes: &[u8]) {
-        assert_eq!(bytes.len(), place.len as usize);
-        let from = usize::try_from(place.address).unwrap();
-        let owner = self.bytes.get_mut(&place.owner).unwrap();
-        owner[from..from + bytes.len()].copy_from_slice(bytes);
-        self.writes.push(place);
-    }
-
-    fn word(&self, place: &Place) -> u64 {
-        u64::from_ne_bytes(self.read(place).try_into().unwrap())
-    }
-}
-
-impl Memory for HostMemory {
-    fn place(&mut self, place: Place, from: u16) -> Result<(), PayloadLost> {
-        if self.loses_payload {
-            return Err(PayloadLost);
-        }
-        let from = usize::from(from);
-        let bytes = self.payload[from..from + place.len as usize].to_vec();
-        self.put(place, &bytes);
-        Ok(())
-    }
-
-    fn hold(&mut self, packet: Held) -> Result<(), PayloadLost> {
-        assert!(self.held.insert(packet, self.payload.clone()).is_none(), "held twice");
-        Ok(())
-    }
-
-    fn place_held(&mut self, packet: Held, place: Place, from: u16) {
-        let from = usize::from(from);
-        let bytes = self.held[&packet][from..from + place.len as usize].to_vec();
-        self.put(place, &bytes);
-    }
-
-    fn release(&mut self, packet: Held) {
-        self.held.remove(&packet).expect("it is held");
-    }
-
-    fn write(&mut self, place: Place, bytes: &[u8]) {
-        self.put(place, bytes);
-    }
-
-    fn route_header(&mut self, from: SocketAddr, _length: u32) -> [u8; 40] {
-        [u8::try_from(from.port() % 251).unwrap(); 40]
-    }
-
-    fn fetch_add(&mut self, place: Place, add: u64) -> u64 {
-        let before = self.word(&place);
-        self.put(place, &before.wrapping_add(add).to_ne_bytes());
-        before
-    }
-
-    fn compare_swap(&mut self, place: Place, compare: u64, swap: u64) -> u64 {
-        let before = self.word(&place);
-        if before == compare {
-            self.put(place, &swap.to_ne_bytes());
-        }
-        before
-    }
-}
 
 /// A host: a device, its memory, and what it was told.
 pub(crate) struct Host {
@@ -245,7 +154,7 @@ impl Network {
         }
     }
 
-    fn put_on_wire(&mut self, from: usize, transmit: &Transmit, payload: &[u8]) {
+    pub(super) fn put_on_wire(&mut self, from: usize, transmit: &Transmit, payload: &[u8]) {
         let on_link = OnLink {
             from,
             to: transmit.to.ip(),
@@ -372,135 +281,5 @@ impl Network {
         let until = self.now + span;
         while self.step(until) {}
         self.now = until;
-    }
-}
-
-/// One end: a queue pair and what it needs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct End {
-    pub(crate) host: usize,
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests ask for it"))]
-    pub(crate) context: Context,
-    pub(crate) domain: ProtectionDomain,
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests ask for it"))]
-    pub(crate) cq: CompletionQueue,
-    pub(crate) qp: QueuePairNumber,
-    pub(crate) owner: Owner,
-    /// Of all of the owner's memory, with every right, counted from `BASE`.
-    pub(crate) key: u32,
-}
-
-/// Where the memory of an end begins, as work requests count.
-pub(crate) const BASE: u64 = 0x7000_0000;
-/// How much it is.
-pub(crate) const LENGTH: u64 = 64 * 1024;
-
-pub(crate) fn every_right() -> Access {
-    Access::LOCAL_WRITE
-        | Access::REMOTE_WRITE
-        | Access::REMOTE_READ
-        | Access::REMOTE_ATOMIC
-        | Access::MW_BIND
-}
-
-pub(crate) fn request(
-    domain: ProtectionDomain,
-    cq: CompletionQueue,
-    service: Service,
-) -> QueuePairRequest {
-    QueuePairRequest {
-        domain,
-        service,
-        send_cq: cq,
-        receive_cq: cq,
-        srq: None,
-        max_send: 64,
-        max_receive: 64,
-        max_send_sge: 8,
-        max_receive_sge: 8,
-        max_inline: 64,
-        signal_all: false,
-    }
-}
-
-impl Network {
-    pub(crate) fn modify(&mut self, end: &End, attributes: &Attributes) {
-        let now = self.now;
-        self.hosts[end.host].device.modify_qp(now, end.qp, attributes).unwrap();
-    }
-
-    fn reliable(&self, end: &End) -> bool {
-        self.hosts[end.host].device.service(end.qp) == Some(Service::ReliableConnected)
-    }
-
-    pub(crate) fn ready_to_receive(
-        &mut self,
-        end: &End,
-        peer: &End,
-        tweak: impl Fn(&mut Attributes),
-    ) {
-        self.modify(
-            end,
-            &Attributes {
-                state: Some(State::Init),
-                pkey_index: Some(0),
-                port: Some(1),
-                access: Some(every_right()),
-                ..Attributes::default()
-            },
-        );
-        let reliable = self.reliable(end);
-        let mut attributes = Attributes {
-            state: Some(State::ReadyToReceive),
-            destination: Some(address(peer.host)),
-            path_mtu: Some(1024),
-            dest_qp: Some(peer.qp.0),
-            rq_psn: Some(0xff_fff0),
-            max_dest_rd_atomic: reliable.then_some(4),
-            min_rnr_timer: reliable.then_some(1),
-            ..Attributes::default()
-        };
-        tweak(&mut attributes);
-        self.modify(end, &attributes);
-    }
-
-    pub(crate) fn ready_to_send(&mut self, end: &End, tweak: impl Fn(&mut Attributes)) {
-        let reliable = self.reliable(end);
-        let mut attributes = Attributes {
-            state: Some(State::ReadyToSend),
-            sq_psn: Some(0xff_fff0),
-            timeout: reliable.then_some(8),
-            retry_count: reliable.then_some(3),
-            rnr_retry: reliable.then_some(7),
-            max_rd_atomic: reliable.then_some(4),
-            ..Attributes::default()
-        };
-        tweak(&mut attributes);
-        self.modify(end, &attributes);
-    }
-
-    pub(crate) fn post(&mut self, end: &End, request: &SendRequest<'_>) {
-        let mut sent = None;
-        let Host { device, memory, .. } = &mut self.hosts[end.host];
-        let posted =
-            device.post_send_and_transmit(self.now, end.qp, request, |transmit, source| {
-                sent = Some((*transmit, memory.payload_of(transmit, source)));
-            });
-        posted.unwrap();
-        if let Some((transmit, payload)) = sent {
-            self.put_on_wire(end.host, &transmit, &payload);
-        }
-    }
-}
-
-impl End {
-    /// A piece of its memory.
-    pub(crate) fn sge(&self, offset: u64, length: u32) -> Sge {
-        Sge { address: BASE + offset, length, lkey: self.key }
-    }
-
-    /// A place in its memory, for peers.
-    pub(crate) fn remote(&self, offset: u64) -> Remote {
-        Remote { address: BASE + offset, rkey: self.key }
     }
 }
