@@ -6,7 +6,7 @@ use weft_units::Instant;
 use super::requester::scatter;
 use super::{Device, Source, Transmit};
 use crate::memory::{Accessor, Right};
-use crate::queue_pair::{QueuePair, State, Token};
+use crate::queue_pair::{QueuePair, State, Token, Wqe};
 use crate::{Operation, QueuePairNumber};
 
 impl Device {
@@ -21,10 +21,12 @@ impl Device {
     ) -> bool {
         let Some(pair) = self.qps.get_mut(qp.0) else { return false };
         let QueuePair { request, state, attributes, send: queue, requester, .. } = pair;
-        let Some(flow) = &requester.flow else { return false };
+        let connection = requester.flow.as_ref().map(|flow| flow.connection);
+        let Some(connection) = connection else { return false };
         if *state != State::ReadyToSend || !requester.is_free() {
             return false;
         }
+        let latest = queue.latest().map(Wqe::only_reaches);
         let Some((number, wqe)) = queue.only_upcoming() else { return false };
         let pushes = matches!(
             wqe.operation,
@@ -33,7 +35,7 @@ impl Device {
                 | Operation::Write(_)
                 | Operation::WriteWithImmediate(..)
         );
-        let by_lease = requester.reachable(wqe).is_some();
+        let by_lease = requester.goes_by_lease(now, wqe, latest);
         if !pushes || by_lease || wqe.fence || wqe.length > self.limits.message_bytes.into() {
             return false;
         }
@@ -46,7 +48,7 @@ impl Device {
         let token = Token::Request { qp, round: requester.round, number };
         let message = wqe.message(token, request.service);
         let mut transmit = Transmit::default();
-        let sent = self.carriers.send_at_once(now, flow.connection, message, &mut transmit);
+        let sent = self.carriers.send_at_once(now, connection, message, &mut transmit);
         let Some(payload) = sent else { return false };
         transmit.packet.announce_rdma();
         transmit.payload_len = payload.len;

@@ -102,7 +102,7 @@ fn begin(
         requester.broken = true;
         return Next::Wait;
     }
-    if requester.reachable(wqe).is_some() {
+    if requester.goes_by_lease(now, wqe, latest) {
         match latest {
             None => return Next::Reach,
             // It waits, as do those behind it, for soon all can go that way. What follows a SEND goes after it at once.

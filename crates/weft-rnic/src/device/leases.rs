@@ -147,31 +147,42 @@ impl Device {
         !self.reaching.is_empty()
     }
 
-    /// Has `reach` carry out the next request that a lease allows; false if there is none. It says whether it did:
-    /// the lease may have been recalled meanwhile, and the request takes the usual way then. Of what is written the
-    /// last byte is to be stored last.
-    pub fn poll_reach(&mut self, now: Instant, reach: impl FnOnce(&Reach<'_>) -> bool) -> bool {
+    /// Has `reach` carry out the next request that a lease allows; false if there is none. It says when that was done,
+    /// or `None`: the lease may have been recalled meanwhile, and the request takes the usual way then. Of what is
+    /// written the last byte is to be stored last.
+    pub fn poll_reach(
+        &mut self,
+        now: Instant,
+        reach: impl FnOnce(&Reach<'_>) -> Option<Instant>,
+    ) -> bool {
         let has_room = |qp: &QueuePairNumber| {
             let cq = self.qps.get(qp.0).and_then(|pair| self.cqs.get(pair.request.send_cq.0));
             cq.is_none_or(|queue| queue.completions.has_room())
         };
         let Some(next) = self.reaching.iter().position(has_room) else { return false };
         let qp = self.reaching.remove(next).expect("found just now");
-        self.carry_out_there(qp, reach);
+        self.carry_out_there(now, qp, reach);
         self.retire(now, qp);
         self.pump(now, qp);
         self.settle(now);
         true
     }
 
-    fn carry_out_there(&mut self, qp: QueuePairNumber, reach: impl FnOnce(&Reach<'_>) -> bool) {
+    fn carry_out_there(
+        &mut self,
+        now: Instant,
+        qp: QueuePairNumber,
+        reach: impl FnOnce(&Reach<'_>) -> Option<Instant>,
+    ) {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         let QueuePair { request, state, send, requester, .. } = pair;
         if *state != State::ReadyToSend || !requester.is_free() || send.is_under_way() {
             return;
         }
         let Some((_, wqe)) = send.upcoming() else { return };
-        let Some(Reachable { id, key, address, writes }) = requester.reachable(wqe) else { return };
+        let Some(Reachable { id, key, address, writes, .. }) = requester.reachable(wqe) else {
+            return;
+        };
         let who = Accessor { domain: request.domain, qp: qp.0 };
         let length = u32::try_from(wqe.length).expect("leases are for shorter ones");
         let right = if writes { Right::LocalRead } else { Right::LocalWrite };
@@ -182,7 +193,8 @@ impl Device {
             Some(bytes) => Source::Inline(bytes),
             None => Source::Memory(&self.places),
         };
-        if reach(&Reach { lease: id, address, length, writes, local }) {
+        if let Some(done) = reach(&Reach { lease: id, address, length, writes, local }) {
+            requester.row.note(now, done);
             send.carried_out();
         } else {
             requester.leases.remove(&key);

@@ -19,7 +19,7 @@ mod token;
 mod wqe;
 
 pub(crate) use inbox::{HeldPart, Inbox, Incoming, Intake, Part, Refusal};
-pub(crate) use leases::{Borrowed, Reachable};
+pub(crate) use leases::{Borrowed, Reachable, Row};
 pub(crate) use send_queue::{SendQueue, after};
 pub(crate) use state::transition;
 pub use state::{Attributes, Service, State};
@@ -123,6 +123,7 @@ pub(crate) struct Requester {
     pub(crate) draining: bool,
     /// What the peer lets us reach by ourselves, by its keys, as long as the connection lasts.
     pub(crate) leases: BTreeMap<u32, Borrowed>,
+    pub(crate) row: Row,
 }
 
 impl Requester {

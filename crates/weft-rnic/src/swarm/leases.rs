@@ -58,11 +58,11 @@ impl Network {
         while device.poll_reach(self.now, |request| {
             let lender = usize::try_from(request.lease.link.0).unwrap();
             let lent = leases[lender].valid.iter().find(|l| l.number == request.lease.number);
-            let Some(&Lent { owner, .. }) = lent else { return false };
+            let &Lent { owner, .. } = lent?;
             leases[lender].used += 1;
             let there = Place { owner, address: request.address, len: request.length };
             carry_out(&mut memories, (host, lender), there, request);
-            true
+            Some(self.now)
         }) {}
         for ((host, memory), leases) in self.hosts.iter_mut().zip(memories).zip(leases) {
             (host.memory, host.leases) = (memory, leases);

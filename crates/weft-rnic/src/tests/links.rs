@@ -159,6 +159,31 @@ fn who_was_allowed_to_once_reaches_the_memory_by_itself() {
     assert!(network.memory(&a)[2000..2300] == expected[..]);
 }
 
+/// A link carries many short requests in less time than as many system calls take.
+#[test]
+fn short_requests_in_a_long_row_go_over_the_link() {
+    let (mut network, a, b) = pair();
+    network.fill(&a, 3);
+    let written = |network: &mut Network, wr_ids: core::ops::Range<u64>, length| {
+        let before = reached(network, &b);
+        for wr_id in wr_ids.clone() {
+            let sges = [a.sge(100 * wr_id, length)];
+            network.post(&a, &write(wr_id, b.remote(100 * wr_id), &sges));
+        }
+        let done: Vec<_> = wr_ids.map(|wr_id| (wr_id, Status::Success)).collect();
+        assert_eq!(network.outcomes(&a, done.len()), done);
+        reached(network, &b) - before
+    };
+    assert_eq!(written(&mut network, 0..1, 100), 0);
+    assert_eq!(written(&mut network, 1..41, 100), 8, "the beginning of the row");
+    network.run_for(Duration::from_micros(100));
+    assert_eq!(written(&mut network, 41..49, 100), 8, "a row that is not longer");
+    network.run_for(Duration::from_micros(100));
+    assert_eq!(written(&mut network, 49..80, 20_000), 31, "none is short");
+    let sent = network.memory(&a)[..27_900].to_vec();
+    assert!(network.memory(&b)[..27_900] == sent[..]);
+}
+
 #[test]
 fn what_a_lease_does_not_allow_is_refused_as_ever() {
     let cases: [fn(&End) -> Operation; 3] = [

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::event::epoll;
 
 use weft_agent::Clock;
-use weft_rnic::{Device, Event, QueuePairNumber, SendRequest, Source, Transmit, VerbsError};
+use weft_rnic::{Device, Event, QueuePairNumber, Reach, SendRequest, Source, Transmit, VerbsError};
 use weft_transport::LinkId;
 use weft_units::{Duration, Instant};
 
@@ -275,12 +275,13 @@ impl Host {
     /// Takes back what neighbours may not reach any more, and does what we may reach of theirs.
     #[inline]
     fn see_to_leases(&mut self, now: Instant) {
-        let Self { device, neighbours, .. } = self;
+        let Self { device, neighbours, clock, .. } = self;
         loop {
             while let Some(told) = device.poll_leasing() {
                 neighbours.tell(&told);
             }
-            if !device.poll_reach(now, |request| neighbours.reach(request)) {
+            let reach = |request: &Reach<'_>| neighbours.reach(request).then(|| clock.now());
+            if !device.poll_reach(now, reach) {
                 return;
             }
         }
