@@ -43,6 +43,10 @@ pub struct TransportConfig {
     pub line_rate: BitRate,
     /// Round-trip time of an empty network.
     pub base_rtt: Duration,
+    /// Bytes in flight before the first ACK at most, from which slow start goes on. Where `line_rate` and
+    /// `base_rtt` are those of the network there is no need for a bound; where they are a guess, it keeps
+    /// a new connection from filling queues with it.
+    pub first_window: u32,
     /// Packets in flight at most, 1 to 8192. BIFROST: 512 (section 7.4).
     pub send_window: u16,
     /// Packets accepted beyond the first missing one, 1 to 8192. A packet past it is dropped and
@@ -133,6 +137,7 @@ impl TransportConfig {
             congestion: congestion::Kind::Stellar,
             line_rate: BitRate::gbps(200).expect("not zero"),
             base_rtt: Duration::from_micros(12),
+            first_window: u32::MAX,
             send_window: 4096,
             reorder_window: 4096,
             ack_every: 4,

@@ -23,8 +23,12 @@ mod field {
     );
     pub(super) const THREAD_ID: Field =
         Field::new("Thread ID", 16, 8, "the sender's thread: where its packets want to go");
-    pub(super) const REASON: Field =
-        Field::new("Reserved", 24, 8, "why, in a reject or a close; zero elsewhere");
+    pub(super) const REASON: Field = Field::new(
+        "Reserved",
+        24,
+        8,
+        "why, in a reject or a close; in a request and an accept, how many connections share the sender's link, as a power of two; zero elsewhere",
+    );
     pub(super) const LOCAL_CID: Field =
         Field::new("Local CID", 32, 32, "the sender's connection id");
     pub(super) const DESTINATION_CID: Field =
@@ -65,7 +69,8 @@ mod field {
 pub(crate) const SPEC: spec::Header = spec::Header {
     name: "Connection set-up packet",
     source: "BIFROST, appendix C.2, figure C3",
-    about: "Opens, refuses and ends connections. The byte the paper reserves carries a reason. \
+    about: "Opens, refuses and ends connections. The byte the paper reserves carries a reason, \
+            or the load in a request and an accept. \
             Request, challenge and accept go on with the terms below; bytes after them are left \
             to later versions and not read.",
     fields: &[
@@ -128,7 +133,8 @@ pub struct SetupHeader {
     pub cc_type: U4,
     /// The sender's thread (BIFROST 5.2, flow redirect): where its packets want to go.
     pub thread_id: u8,
-    /// Why, in a reject or a close; zero elsewhere.
+    /// Why, in a reject or a close. In a request and an accept 2^`reason` connections share the sender's
+    /// link, which the receiver's first window answers to. Zero elsewhere.
     pub reason: u8,
     /// The sender's connection id.
     pub local_cid: u32,

@@ -1,11 +1,11 @@
 //! The controllers of one connection: one, or one for each path. Keeps every path's window where
-//! the policies look for it.
+//! the policies look for it, and their sum.
 
 use alloc::vec::Vec;
 
 use weft_units::Instant;
 
-use super::{AckSample, Congestion, Controller, Scope};
+use super::{AckSample, Congestion, Controller, Opening, Scope};
 use crate::TransportConfig;
 use crate::path::{PathId, Paths};
 
@@ -14,16 +14,22 @@ use crate::path::{PathId, Paths};
 pub(crate) struct Controllers {
     scope: Scope,
     each: Vec<Controller>,
+    /// The sum of the paths' windows. Windows below a packet let one packet out on some of the paths
+    /// and not on all.
+    sum: u64,
+    opening: Opening,
 }
 
 impl Controllers {
-    pub(crate) fn new(config: &TransportConfig) -> Self {
+    /// The controllers of a connection whose receiver has 2^`sharers` of them.
+    pub(crate) fn new(config: &TransportConfig, sharers: u8) -> Self {
         let scope = config.congestion.scope();
         let count = match scope {
             Scope::Connection => 1,
             Scope::Path => config.paths.into(),
         };
-        Self { scope, each: (0..count).map(|_| config.congestion.build(config)).collect() }
+        let each: Vec<_> = (0..count).map(|_| config.congestion.build(config)).collect();
+        Self { scope, each, sum: 0, opening: Opening::new(config, sharers) }
     }
 
     pub(crate) fn scope(&self) -> Scope {
@@ -42,14 +48,18 @@ impl Controllers {
     /// Bytes that may be in flight over all paths together.
     #[inline]
     pub(crate) fn total_window(&self) -> u32 {
-        match self.scope {
+        let window = match self.scope {
             Scope::Connection => self.each[0].window(),
-            Scope::Path => u32::MAX,
-        }
+            Scope::Path => u32::try_from(self.sum).unwrap_or(u32::MAX),
+        };
+        window.min(self.opening.window())
     }
 
     /// Writes every path's first window.
     pub(crate) fn open_windows(&mut self, paths: &mut Paths) {
+        if self.scope == Scope::Path {
+            paths.ids().for_each(|path| paths.state_mut(path).window = 0);
+        }
         paths.ids().for_each(|path| self.publish(path, paths));
     }
 
@@ -57,6 +67,7 @@ impl Controllers {
     #[inline]
     pub(crate) fn on_ack(&mut self, path: PathId, ack: &AckSample, paths: &mut Paths) {
         self.of(path).on_ack(ack);
+        self.opening.on_ack(ack);
         self.publish(path, paths);
     }
 
@@ -77,12 +88,13 @@ impl Controllers {
 
     /// Calls the controllers whose time has come.
     pub(crate) fn on_timer(&mut self, now: Instant, paths: &mut Paths) {
-        for (path, controller) in (0..).map(PathId).zip(&mut self.each) {
+        for path in (0..self.each.len())
+            .map(|path| PathId(u16::try_from(path).expect("at most 4096 paths")))
+        {
+            let controller = &mut self.each[usize::from(path.0)];
             if controller.timer().is_some_and(|at| at <= now) {
                 controller.on_timer(now);
-                if self.scope == Scope::Path {
-                    paths.state_mut(path).window = controller.window();
-                }
+                self.publish(path, paths);
             }
         }
     }
@@ -90,7 +102,9 @@ impl Controllers {
     #[inline]
     fn publish(&mut self, path: PathId, paths: &mut Paths) {
         if self.scope == Scope::Path {
-            paths.state_mut(path).window = self.each[usize::from(path.0)].window();
+            let window = self.each[usize::from(path.0)].window();
+            let published = core::mem::replace(&mut paths.state_mut(path).window, window);
+            self.sum = self.sum + u64::from(window) - u64::from(published);
         }
     }
 }

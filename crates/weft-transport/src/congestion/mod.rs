@@ -88,14 +88,17 @@ mod dcqcn;
 mod dctcp;
 mod fixed_window;
 mod marked_fraction;
+mod opening;
 mod stellar;
 mod swift;
 mod timely;
+mod weft;
 
 #[cfg(test)]
 mod conformance;
 
 pub(crate) use controllers::Controllers;
+use opening::Opening;
 
 /// Bytes in flight that keep the sender's port busy in an empty network, at least one packet.
 fn bandwidth_delay_product(config: &TransportConfig) -> u32 {
@@ -192,6 +195,7 @@ congestion_controls! {
     Dctcp = 3 => dctcp, "dctcp", Connection, "one window that shrinks by the fraction of marked packets (RFC 8257)";
     Dcqcn = 4 => dcqcn, "dcqcn", Connection, "a rate that marks cut and timers raise, over one window (DCQCN; Zhu et al., SIGCOMM 2015)";
     Timely = 5 => timely, "timely", Connection, "a rate that follows the gradient of the round-trip time (TIMELY; Mittal et al., SIGCOMM 2015)";
+    Weft = 6 => weft, "weft", Connection, "one window that marks and standing delay shrink and losses alone do not (docs/design/congestion.md)";
 }
 
 crate::registry::named!(Kind, "congestion control");

@@ -4,8 +4,9 @@
 //! the smaller window counts.
 //!
 //! Where this leaves the paper:
-//! * A window below one packet would be paced; here it is one packet, because the engine paces by
-//!   its acknowledgements. With `n` senders for one port the queue is at least `n` packets.
+//! * A window below one packet would be paced. Here the windows of all paths add up to what may be in
+//!   flight, so that paths with less than a packet take turns, and the least is a packet for all of them
+//!   together. With `n` senders for one port the queue is at least `n` packets.
 //! * The base target is the configured round trip of the empty network, or the least fabric delay
 //!   seen on this path if that is more. Swift's is set by the operator for the whole network.
 //! * Packets acknowledged by an ACK that echoes a packet of another path wait for this path's next
@@ -47,12 +48,13 @@ const HOP_PART: f64 = 1.0 / 16.0;
 /// edges.
 const USUAL_HOPS: u8 = 5;
 
-/// A path's two windows, each between one packet and two bandwidth-delay products.
+/// A path's two windows, each between its share of one packet and two bandwidth-delay products.
 #[derive(Debug)]
 pub struct Controller {
     fabric: Window,
     endpoint: Window,
     packet: u32,
+    least_packets: f32,
     most_packets: f64,
     base_rtt_ns: u32,
     endpoint_target_ns: u32,
@@ -115,8 +117,11 @@ impl Window {
             self.above = 0;
             // The window that does not limit must not run away from the one that does. No room for one
             // packet more is a limit as well: small packets fill little of a window of one or two.
-            if sample.flight * 2.0 >= self.packets || sample.flight + 1.0 > self.packets {
-                self.packets += INCREASE_PACKETS / self.packets * sample.acked_packets;
+            if sample.flight * 2.0 >= self.packets
+                || sample.flight + 1.0 > libm::floor(self.packets)
+            {
+                // Algorithm 1: by a packet in a round trip, however small the window.
+                self.packets += INCREASE_PACKETS / self.packets.max(1.0) * sample.acked_packets;
             }
             return;
         }
@@ -150,6 +155,7 @@ impl Controller {
             fabric: window(),
             endpoint: window(),
             packet,
+            least_packets: 1.0 / f32::from(config.policy.paths_in_use(config)),
             most_packets: f64::from(product.saturating_mul(2)) / f64::from(packet),
             base_rtt_ns: short(config.base_rtt),
             endpoint_target_ns: short(config.base_rtt + config.ack_delay),
@@ -179,9 +185,10 @@ impl Controller {
     }
 
     fn each_window(&mut self, mut change: impl FnMut(&mut Window)) {
+        let least = f64::from(self.least_packets);
         for window in [&mut self.fabric, &mut self.endpoint] {
             change(window);
-            window.packets = window.packets.clamp(1.0, self.most_packets);
+            window.packets = window.packets.clamp(least, self.most_packets);
         }
     }
 }
@@ -235,7 +242,7 @@ impl Congestion for Controller {
         self.each_window(|window| {
             window.decrease(1.0 - MAX_DECREASE, now, rtt);
             if reset {
-                window.packets = 1.0;
+                window.packets = 0.0;
             }
         });
     }
@@ -391,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn five_timeouts_in_a_row_leave_one_packet() {
+    fn five_timeouts_in_a_row_leave_one_packet_for_all_paths_together() {
         let mut controller = controller();
         for at in 1..=4 {
             // Every packet of a window times out, and is told of, at once.
@@ -401,7 +408,7 @@ mod tests {
         }
         assert_eq!(controller.window(), 25 * 1250 / 16);
         controller.on_timeout(Instant::EPOCH + Duration::from_millis(20));
-        assert_eq!(controller.window(), 1250);
+        assert_eq!(controller.window(), 1250 / 4, "of the best four paths");
     }
 
     /// A tenant's frames of 100 bytes fill a twelfth of a packet: the window lets one out at a time, and with what is
@@ -411,7 +418,7 @@ mod tests {
         let mut controller = controller();
         (1..=5)
             .for_each(|at| controller.on_timeout(Instant::EPOCH + Duration::from_millis(4 * at)));
-        assert_eq!(controller.window(), 1250);
+        assert_eq!(controller.window(), 1250 / 4);
         let small = |controller: &mut Controller, at| {
             let sample = ack(controller, BASE * at, BASE, Duration::ZERO);
             controller.on_ack(&AckSample {

@@ -7,6 +7,7 @@
 //!   step of 10 Mb/s, right for the paper's 10 Gb/s, is small for faster ports.
 //! * It starts at the port's rate, as the ns-3 models do, and not at a share among a host's flows.
 //! * A gradient counts as at most one, so that a cut leaves something.
+//! * A bandwidth-delay product may be in flight, as with DCQCN under IRN (`timely.bdp_cap`).
 //! * The paper's fabric loses nothing. Here a loss or a timeout halves the rate, at most once a round
 //!   trip.
 
@@ -14,7 +15,7 @@ use alloc::boxed::Box;
 
 use weft_units::{BitRate, Duration, Instant};
 
-use super::{AckSample, Congestion};
+use super::{AckSample, Congestion, bandwidth_delay_product};
 use crate::{TimelyConfig, TransportConfig};
 
 /// Round trips with a gradient of at most zero, in a row, after which increases are this many times
@@ -27,6 +28,7 @@ pub struct Controller {
     config: Box<TimelyConfig>,
     rate: f64,
     line_rate: f64,
+    window: u32,
     /// D_minRTT: gradients are relative to it.
     min_rtt: f64,
     /// The latest sample; zero before the first.
@@ -46,6 +48,7 @@ impl Controller {
             config: Box::new(config.timely),
             rate: bps(config.line_rate),
             line_rate: bps(config.line_rate),
+            window: if config.timely.bdp_cap { bandwidth_delay_product(config) } else { u32::MAX },
             min_rtt: nanos(config.base_rtt),
             previous: 0.0,
             difference: 0.0,
@@ -124,9 +127,8 @@ impl Congestion for Controller {
         self.halve(now);
     }
 
-    /// Only the rate and the send window hold packets back.
     fn window(&self) -> u32 {
-        u32::MAX
+        self.window
     }
 
     #[expect(

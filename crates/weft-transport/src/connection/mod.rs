@@ -53,6 +53,9 @@ pub(crate) struct Shared {
     pub(crate) recv_pool: Pool<ReceivedPacket>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: Stats,
+    /// Connections this end asked for, and those it was asked for.
+    pub(crate) requested: u32,
+    pub(crate) accepted: u32,
     paths_of_control: Rng,
 }
 
@@ -65,6 +68,8 @@ impl Shared {
             recv_pool: Pool::new(),
             events: VecDeque::new(),
             stats: Stats::default(),
+            requested: 0,
+            accepted: 0,
             paths_of_control: seed.child("paths of control", 0).rng(),
         }
     }
@@ -114,12 +119,14 @@ pub(crate) struct Connection {
     /// Paths the peer spreads over.
     pub(crate) peer_paths: u16,
     /// Whether this end asked for the connection.
-    initiator: bool,
+    pub(crate) initiator: bool,
     version: U4,
     /// Largest payload of one packet, as agreed, bytes.
     mtu: u16,
     /// Packets beyond the first unacknowledged one, as agreed.
     send_window: u16,
+    /// The peer said that 2^`sharers` connections may send to it.
+    sharers: u8,
     setup: Setup,
     seed: Seed,
     cursor: Cursor,
@@ -169,6 +176,7 @@ impl Connection {
             version: U4::truncate(VERSION),
             mtu: 0,
             send_window: 0,
+            sharers: 0,
             setup,
             seed: origin.seed,
             cursor: Cursor { psn: origin.first_psn, message: 0, counts: Counts::default() },
@@ -211,6 +219,7 @@ impl Connection {
         self.peer_paths = theirs.paths;
         self.mtu = theirs.mtu.min(config.mtu);
         self.send_window = setup::agreed_window(theirs, config);
+        self.sharers = header.reason;
         self.receiver = Receiver::new(theirs.first_psn);
         self.heard_anything_at = now;
         self.timers.disarm(Timer::Handshake);
@@ -256,7 +265,7 @@ impl Connection {
         let limit = shared.config.message_queue;
         let sender = self.sender.get_or_insert_with(|| {
             let (cursor, seed) = (self.cursor, self.seed);
-            Box::new(Sender::new(cursor, &shared.config, self.mtu, seed, now))
+            Box::new(Sender::new(cursor, &shared.config, self.mtu, self.sharers, seed, now))
         });
         if !sender.holds_packets() {
             self.timers.arm_by(Timer::Idle, now + REST_AFTER);

@@ -105,11 +105,12 @@ impl Sender {
         cursor: Cursor,
         config: &TransportConfig,
         mtu: u16,
+        sharers: u8,
         seed: Seed,
         now: Instant,
     ) -> Self {
         let mut paths = Paths::new(config.paths, mtu, now);
-        let mut controllers = Controllers::new(config);
+        let mut controllers = Controllers::new(config, sharers);
         controllers.open_windows(&mut paths);
         Self {
             mtu,

@@ -144,11 +144,18 @@ impl Connection {
             version: self.version,
             cc_type: shared.cc_type(),
             thread_id: shared.identity.thread_id,
-            reason: 0,
+            reason: if terms.is_some() { self.sharers_here(shared) } else { 0 },
             local_cid: self.id.0,
             destination_cid: self.remote_cid,
             terms,
         }
+    }
+
+    /// How many connections may send to this end at a time, as a power of two: those it asked for, as
+    /// a client whose servers answer together, or those it was asked for.
+    fn sharers_here(&self, shared: &Shared) -> u8 {
+        let count = if self.initiator { shared.requested } else { shared.accepted };
+        u8::try_from(count.next_power_of_two().trailing_zeros()).expect("at most 32")
     }
 
     /// What this end offers.

@@ -41,6 +41,7 @@ impl Endpoint {
         let (b, b_at) = b;
         let a_slot = a.begin(now, b_at, 0)?;
         let b_slot = b.begin(now, a_at, 0)?;
+        b.become_acceptor(b_slot);
         let (a_offer, a_terms) = a.offer(a_slot);
         let (b_offer, b_terms) = b.offer(b_slot);
         a.agree(now, a_slot, &b_offer, &b_terms);
@@ -60,9 +61,19 @@ impl Endpoint {
     fn begin(&mut self, now: Instant, peer: SocketAddr, service: u32) -> Result<u32, ConnectError> {
         let origin = self.next_origin();
         let limit = self.connections.limit();
-        self.connections
+        let slot = self
+            .connections
             .insert(|id| Connection::requesting(id, peer, service, origin, now))
-            .ok_or(ConnectError::TooManyConnections { limit })
+            .ok_or(ConnectError::TooManyConnections { limit })?;
+        self.shared.requested += 1;
+        Ok(slot)
+    }
+
+    /// The peer asked for a connection that begins here without packets.
+    fn become_acceptor(&mut self, slot: u32) {
+        self.connection(slot).initiator = false;
+        self.shared.requested -= 1;
+        self.shared.accepted += 1;
     }
 
     fn offer(&self, slot: u32) -> (SetupHeader, Terms) {

@@ -92,6 +92,7 @@ impl Endpoint {
             return Err(DropReason::TooManyConnections);
         };
         self.by_peer.insert(key, slot);
+        self.shared.accepted += 1;
         let connection = self.connection(slot).id;
         self.shared.events.push_back(Event::Accepted { connection, service: theirs.service });
         self.settle(now, slot);

@@ -1,0 +1,130 @@
+//! The first window of a connection, below any congestion control: slow start (RFC 5681, section 3.1)
+//! from a share of the receiver's bandwidth-delay product.
+//!
+//! A control answers what it hears, and of an incast nothing is heard before the first round trip is
+//! over: 1,023 hosts that each open with a bandwidth-delay product have lost a third of it by then.
+//! But the receiver knows how many connections may send to it, and says so at set-up
+//! ([`weft_wire::SetupHeader::reason`]). Each takes its share for the first window, and no less than
+//! RFC 6928 allows.
+
+use weft_units::Duration;
+
+use super::{AckSample, bandwidth_delay_product};
+use crate::TransportConfig;
+
+/// RFC 6928, section 2: no first window needs to be smaller than this, bytes, nor than two packets.
+const MIN_FIRST_WINDOW: u32 = 14_600;
+
+/// The first window of a connection that has the receiver for itself, and the window at which slow
+/// start has ended, in bandwidth-delay products: 3/2 and 2, the most that any control opens to.
+const WHOLE: (u32, u32) = (3, 2);
+const END: u32 = 2;
+
+/// A window that doubles in each round trip without marks and without a queue; `u32::MAX` once slow
+/// start has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opening {
+    window: u32,
+    end: u32,
+    /// Round trip of the empty network as configured, or the least measured where that is longer.
+    base: Duration,
+    least: Duration,
+}
+
+impl Opening {
+    /// The opening of a connection whose receiver has 2^`sharers` of them.
+    pub(crate) fn new(config: &TransportConfig, sharers: u8) -> Self {
+        let packet = u32::from(config.mtu);
+        let product = bandwidth_delay_product(config);
+        let whole = product.saturating_mul(WHOLE.0) / WHOLE.1;
+        let share = whole.checked_shr(sharers.into()).unwrap_or(0);
+        let least = MIN_FIRST_WINDOW.min(10 * packet).max(2 * packet);
+        let first = share.min(config.first_window).max(least);
+        let end = product.saturating_mul(END);
+        let window = if first >= whole { u32::MAX } else { first };
+        Self { window, end, base: config.base_rtt, least: Duration::MAX }
+    }
+
+    /// Bytes that may be in flight, whatever the control allows.
+    #[inline]
+    pub(crate) fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// Packets were acknowledged.
+    #[inline]
+    pub(crate) fn on_ack(&mut self, ack: &AckSample) {
+        if self.window != u32::MAX {
+            self.grow(ack);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, ack: &AckSample) {
+        let delay = ack.fabric_delay.or(ack.rtt);
+        self.least = delay.map_or(self.least, |delay| self.least.min(delay));
+        let empty = if self.least == Duration::MAX { self.base } else { self.base.max(self.least) };
+        let crowded = ack.marked_packets > 0 || delay.is_some_and(|delay| delay > empty * 2);
+        if !crowded {
+            self.window = self.window.saturating_add(ack.acked_bytes);
+        }
+        if self.window >= self.end {
+            self.window = u32::MAX;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_units::BitRate;
+
+    use super::*;
+
+    /// 1000-byte packets, a bandwidth-delay product of 100 of them.
+    fn config() -> TransportConfig {
+        TransportConfig {
+            mtu: 1000,
+            line_rate: BitRate::gbps(80).expect("not zero"),
+            base_rtt: Duration::from_micros(10),
+            ..TransportConfig::stellar()
+        }
+    }
+
+    fn first(sharers: u8) -> u32 {
+        Opening::new(&config(), sharers).window()
+    }
+
+    #[test]
+    fn the_first_window_is_a_share_and_no_less_than_rfc_6928_allows() {
+        assert_eq!(first(0), u32::MAX, "the control's own");
+        assert_eq!([first(1), first(2), first(3)], [75_000, 37_500, 18_750]);
+        assert_eq!([first(4), first(10), first(200)], [10_000; 3], "ten packets of 1000 bytes");
+        let of = |mtu| Opening::new(&TransportConfig { mtu, ..config() }, 20).window();
+        // RFC 6928: min(10 * MSS, max(2 * MSS, 14600)).
+        assert_eq!([of(1460), of(4096), of(9000)], [14_600, 14_600, 18_000]);
+    }
+
+    #[test]
+    fn a_configured_first_window_bounds_it() {
+        let config = TransportConfig { first_window: 64_000, ..config() };
+        assert_eq!(Opening::new(&config, 0).window(), 64_000);
+        assert_eq!(Opening::new(&config, 2).window(), 37_500);
+    }
+
+    #[test]
+    fn clean_round_trips_double_it_until_it_ends_and_crowded_ones_leave_it() {
+        let mut opening = Opening::new(&config(), 4);
+        let mut round = |marked, micros| {
+            let rtt = Some(Duration::from_micros(micros));
+            let packets = (opening.window().min(1_000_000) / 1000).max(1);
+            let ack = AckSample::of_packets(packets, 1000);
+            opening.on_ack(&AckSample { marked_packets: marked, rtt, ..ack });
+            opening.window()
+        };
+        assert_eq!(
+            [round(0, 10), round(1, 10), round(0, 21), round(0, 20)],
+            [20_000, 20_000, 20_000, 40_000]
+        );
+        assert_eq!([round(0, 10), round(0, 10), round(0, 10)], [80_000, 160_000, u32::MAX]);
+    }
+}

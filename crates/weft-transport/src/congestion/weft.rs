@@ -1,0 +1,481 @@
+//! One window for all paths, slowed by what every path shares: congestion marks, and the least delay
+//! of a round trip. A loss without either is a bad path, which is the path policy's to leave.
+//! `docs/design/congestion.md` gives the reasons and the measurements.
+//!
+//! Once a round trip, over the ACKs of all paths:
+//! * *Marks* take off half of the smoothed fraction of marked packets (RFC 8257).
+//! * *Standing delay* takes off [`DELAY_GAIN`] of the part beyond the target. The delay that counts is the
+//!   least of a round trip and of at least [`FILTER`] samples: a queue that every path and every
+//!   packet meets. A path that alone is slow, and a host whose processor was elsewhere, raise the
+//!   mean and not the least (LEDBAT filters so, RFC 6817, section 3.4.2; Swift targets a delay).
+//! * *Losses* count as marks only where more than [`MAX_HARMLESS_LOSS`] of all packets are lost: no
+//!   link is left in service with that, a policer or a short queue drops so.
+//! * Otherwise the window grows by a packet, and by twice as many each time as long as the queue
+//!   stays below half of the target.
+//!
+//! **Beside a sender that fills the queue** (TCP's CUBIC, RFC 9438) a delay target leaves nothing. A
+//! queue of our own shrinks with our window; one that stays while the window is cut [`EVIDENCE`]
+//! times in a row is somebody else's. Then the window follows losses, as CUBIC's does, until the
+//! queue is gone, and after [`RETEST`] the next loss tries again.
+
+use weft_units::{Duration, Instant};
+
+use super::marked_fraction::{MarkedFraction, ONE, Round, scale};
+use super::{AckSample, Congestion, bandwidth_delay_product};
+use crate::TransportConfig;
+
+/// Delay above which the window shrinks, as a multiple of the empty network's: 3/2.
+const TARGET: (u64, u64) = (3, 2);
+
+/// First and largest window, as a multiple of the bandwidth-delay product: 3/2. At the target delay
+/// it fills the line; more could only wait in queues.
+const MAX_WINDOW: (u32, u32) = (3, 2);
+
+/// Delay samples below which nothing is concluded from them; RFC 6817 names four.
+const FILTER: u8 = 4;
+
+/// Decrease for each unit of relative excess delay, in units of 1/[`ONE`]: 0.8, Swift's `beta`.
+const DELAY_GAIN: u64 = (ONE as u64) * 4 / 5;
+
+/// The most that one round trip takes off: half.
+const MAX_DECREASE: u32 = ONE / 2;
+
+/// The smoothed fraction of lost packets up to which losses are the paths' fault: 1/16.
+const MAX_HARMLESS_LOSS: u32 = ONE / 16;
+
+/// Cuts in a row that leave the queue where it was, after which it is somebody else's.
+const EVIDENCE: u8 = 5;
+
+/// How long the window follows losses before a loss makes it try the delay again.
+const RETEST: Duration = Duration::from_secs(1);
+
+/// What a loss takes off beside a sender that fills the queue: 0.3 (RFC 9438, section 4.6).
+const LOSS_DECREASE: u32 = ONE / 10 * 3;
+
+/// Growth in a round trip then, as a part of a packet: 0.53 keeps up with a CUBIC of the same window
+/// (RFC 9438, section 4.3).
+const COMPETING_INCREASE: (u32, u32) = (53, 100);
+
+/// Round trips without an ACK after which a timeout is the network's and not one path's.
+const SILENCE: u64 = 4;
+
+/// One window, at least a packet, at first and at most [`MAX_WINDOW`] bandwidth-delay products.
+#[derive(Debug)]
+pub struct Controller {
+    marks: MarkedFraction,
+    losses: LostFraction,
+    window: u32,
+    packet: u32,
+    max_window: u32,
+    /// Bytes that the next clean round trip adds.
+    increase: u32,
+    /// Round trip of the empty network as configured, and the least that was measured, nanoseconds.
+    base_ns: u32,
+    least_ns: u32,
+    /// The least delay since the last conclusion, nanoseconds, and how many were sampled, at most
+    /// [`FILTER`].
+    standing_ns: u32,
+    samples: u8,
+    /// The window limited sending at some time in this round trip.
+    used: bool,
+    /// A packet was lost in this round trip.
+    lost: bool,
+    competition: Competition,
+    /// When the last ACK came, or a timeout halved the window.
+    heard_at: Instant,
+}
+
+/// Whose queue it is.
+#[derive(Clone, Copy, Debug)]
+enum Competition {
+    /// Ours, as far as known.
+    None,
+    /// Cuts in a row after which the queue stayed.
+    Suspected {
+        cuts: u8,
+        /// A standing delay above this one has not answered to the latest cut, nanoseconds.
+        unmoved_ns: u32,
+        /// The window before the first of them.
+        window: u32,
+    },
+    /// Somebody else's, since then.
+    Present { since: Instant },
+}
+
+/// The smoothed fraction of lost packets, with the gain of [`MarkedFraction`].
+#[derive(Clone, Copy, Debug, Default)]
+struct LostFraction {
+    smoothed: u32,
+    lost: u32,
+}
+
+impl LostFraction {
+    /// Ends a round trip in which this many packets were acknowledged.
+    fn end_round(&mut self, acked: u32) {
+        let sent = u64::from(self.lost) + u64::from(acked);
+        let fraction = u64::from(self.lost) * u64::from(ONE) / sent.max(1);
+        let fraction = u32::try_from(fraction).expect("at most ONE");
+        self.smoothed = self.smoothed - (self.smoothed >> 4) + (fraction >> 4);
+        self.lost = 0;
+    }
+
+    /// What losses take off the window.
+    fn decrease(&self) -> u32 {
+        if self.smoothed > MAX_HARMLESS_LOSS { self.smoothed / 2 } else { 0 }
+    }
+}
+
+/// What the delay of a round trip says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Too few samples.
+    Open,
+    /// Below half of the room up to the target.
+    Empty,
+    /// Below the target.
+    Short,
+    /// Above the target by this part of itself, in units of 1/[`ONE`].
+    Standing(u32),
+}
+
+impl Controller {
+    pub(super) fn new(config: &TransportConfig) -> Self {
+        let packet = u32::from(config.mtu);
+        let product = bandwidth_delay_product(config);
+        let max_window = product.saturating_mul(MAX_WINDOW.0) / MAX_WINDOW.1;
+        Self {
+            // Alpha starts at zero, not at DCTCP's one: delay answers a crowded start.
+            marks: MarkedFraction::new(0, max_window),
+            losses: LostFraction::default(),
+            window: max_window,
+            packet,
+            max_window,
+            increase: packet,
+            base_ns: nanos(config.base_rtt),
+            least_ns: u32::MAX,
+            standing_ns: u32::MAX,
+            samples: 0,
+            used: false,
+            lost: false,
+            competition: Competition::None,
+            heard_at: Instant::EPOCH,
+        }
+    }
+
+    fn sample_delay(&mut self, delay: Duration) {
+        let delay = nanos(delay).max(1);
+        self.least_ns = self.least_ns.min(delay);
+        self.standing_ns = self.standing_ns.min(delay);
+        self.samples = (self.samples + 1).min(FILTER);
+    }
+
+    /// The empty network's round trip: a longer route than was configured is no queue.
+    fn empty_ns(&self) -> u64 {
+        let least = if self.least_ns == u32::MAX { 0 } else { self.least_ns };
+        u64::from(self.base_ns.max(least))
+    }
+
+    /// Concludes from the samples, if there are enough; without any the network counts as empty.
+    fn conclude(&mut self) -> Verdict {
+        let delay = u64::from(self.standing_ns);
+        let empty = self.empty_ns();
+        let target = empty * TARGET.0 / TARGET.1;
+        match self.samples {
+            0 => return Verdict::Empty,
+            1..FILTER => return Verdict::Open,
+            _ => {}
+        }
+        if delay > target {
+            let excess = (delay - target) * u64::from(ONE) / delay;
+            Verdict::Standing(u32::try_from(excess).expect("a part of one"))
+        } else if delay <= empty.midpoint(target) {
+            Verdict::Empty
+        } else {
+            Verdict::Short
+        }
+    }
+
+    fn end_round(&mut self, Round { acked, marked }: Round, ack: &AckSample) {
+        self.losses.end_round(acked);
+        let verdict = self.conclude();
+        let delayed = match verdict {
+            Verdict::Standing(excess) => self.answer_delay(excess, ack.now),
+            Verdict::Empty | Verdict::Short => {
+                self.competition = Competition::None;
+                0
+            }
+            Verdict::Open => 0,
+        };
+        let marks = if marked { self.marks.alpha() / 2 } else { 0 };
+        let decrease = marks.max(self.losses.decrease()).max(delayed);
+        if decrease > 0 {
+            self.reduce(decrease, ack);
+        } else if self.used && !marked && verdict != Verdict::Open {
+            self.grow(verdict);
+        }
+        if verdict != Verdict::Open {
+            (self.standing_ns, self.samples) = (u32::MAX, 0);
+        }
+        (self.used, self.lost) = (false, false);
+    }
+
+    /// What a standing queue takes off, by whose it is.
+    fn answer_delay(&mut self, excess: u32, now: Instant) -> u32 {
+        let cut = u64::from(excess) * DELAY_GAIN / u64::from(ONE);
+        let cut = u32::try_from(cut).expect("a part of one").min(MAX_DECREASE);
+        // A queue of those who cut goes down by what they cut, a foreign one stays.
+        let unmoved_ns = self.standing_ns - scale(self.standing_ns, cut / 2);
+        let suspected = |cuts, window| Competition::Suspected { cuts, unmoved_ns, window };
+        match self.competition {
+            // A window that cannot shrink proves nothing.
+            Competition::None | Competition::Suspected { .. } if self.window <= self.packet => {
+                self.competition = Competition::None;
+            }
+            Competition::None => self.competition = suspected(0, self.window),
+            Competition::Suspected { cuts, unmoved_ns, window } => {
+                let stayed = self.standing_ns > unmoved_ns;
+                let cuts = if stayed { cuts + 1 } else { 0 };
+                if cuts >= EVIDENCE {
+                    self.competition = Competition::Present { since: now };
+                    self.window = self.window.max(window);
+                    return 0;
+                }
+                let window = if stayed { window } else { self.window };
+                self.competition = suspected(cuts, window);
+            }
+            Competition::Present { since } => {
+                if !self.lost {
+                    return 0;
+                }
+                if now.since(since) >= RETEST {
+                    self.competition = Competition::None;
+                }
+                return LOSS_DECREASE;
+            }
+        }
+        cut
+    }
+
+    fn grow(&mut self, verdict: Verdict) {
+        if matches!(self.competition, Competition::Present { .. }) {
+            let step = self.packet * COMPETING_INCREASE.0 / COMPETING_INCREASE.1;
+            self.window = self.window.saturating_add(step).min(self.max_window);
+            return;
+        }
+        self.window = self.window.saturating_add(self.increase).min(self.max_window);
+        let faster = self.increase.saturating_mul(2).min(self.window / 4).max(self.packet);
+        self.increase = if verdict == Verdict::Empty { faster } else { self.packet };
+    }
+
+    /// Takes `fraction` off what is used of the window: what is not used delays nobody.
+    fn reduce(&mut self, fraction: u32, ack: &AckSample) {
+        let flight = ack.in_flight.saturating_add(ack.acked_bytes);
+        let used = self.window.min(flight.saturating_mul(2)).max(self.packet);
+        self.window = (used - scale(used, fraction)).max(self.packet);
+        self.increase = self.packet;
+    }
+}
+
+/// Nanoseconds in 32 bits: 4.29 s is longer than any delay worth a window.
+fn nanos(span: Duration) -> u32 {
+    u32::try_from(span.as_nanos()).unwrap_or(u32::MAX)
+}
+
+impl Congestion for Controller {
+    #[inline]
+    fn on_ack(&mut self, ack: &AckSample) {
+        self.heard_at = self.heard_at.max(ack.now);
+        self.used |= ack.used(self.window);
+        if let Some(delay) = ack.fabric_delay.or(ack.rtt) {
+            self.sample_delay(delay);
+        }
+        if let Some(round) = self.marks.observe(ack) {
+            self.end_round(round, ack);
+        }
+    }
+
+    fn on_loss(&mut self, _now: Instant) {
+        self.losses.lost = self.losses.lost.saturating_add(1);
+        self.lost = true;
+    }
+
+    fn on_timeout(&mut self, now: Instant) {
+        // Packets time out together: those of one moment are one silence.
+        let silence = Duration::from_nanos(self.empty_ns()) * SILENCE;
+        if now.since(self.heard_at) < silence {
+            self.on_loss(now);
+        } else {
+            self.heard_at = now;
+            self.window = (self.window / 2).max(self.packet);
+            self.increase = self.packet;
+            self.marks.end_with_next_ack();
+        }
+    }
+
+    fn window(&self) -> u32 {
+        self.window
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_units::BitRate;
+
+    use super::*;
+
+    const BASE: Duration = Duration::from_micros(10);
+    const PACKET: u32 = 1000;
+
+    /// 1000-byte packets, a bandwidth-delay product of 100 of them.
+    fn controller() -> Controller {
+        Controller::new(&TransportConfig {
+            mtu: 1000,
+            line_rate: BitRate::gbps(80).expect("not zero"),
+            base_rtt: BASE,
+            ..TransportConfig::stellar()
+        })
+    }
+
+    /// A round trip whose window is full, in four ACKs or more: `marked` packets of each are marked.
+    fn round(controller: &mut Controller, now: Instant, marked: u32, delays: [Duration; 4]) {
+        let packets = (controller.window() / PACKET).div_ceil(4).max(1);
+        for (number, delay) in (1..).zip(delays) {
+            if number == delays.len() {
+                controller.marks.end_with_next_ack();
+            }
+            controller.on_ack(&AckSample {
+                now,
+                marked_packets: marked.min(packets),
+                rtt: Some(delay),
+                in_flight: controller.window(),
+                ..AckSample::of_packets(packets, PACKET)
+            });
+        }
+    }
+
+    fn clean(controller: &mut Controller) {
+        round(controller, Instant::EPOCH, 0, [BASE; 4]);
+    }
+
+    /// A bottleneck of this many bytes in [`BASE`], shared with a queue that somebody else keeps.
+    fn delay_of(flight: u32, capacity: u32, foreign: Duration) -> Duration {
+        let queued = u64::from(flight.saturating_sub(capacity));
+        BASE + foreign + Duration::from_nanos(BASE.as_nanos() * queued / u64::from(capacity))
+    }
+
+    #[test]
+    fn the_window_starts_at_one_and_a_half_products_and_stays_there_in_an_empty_network() {
+        let mut controller = controller();
+        (0..10).for_each(|_| clean(&mut controller));
+        assert_eq!(controller.window(), 150_000);
+    }
+
+    #[test]
+    fn losses_that_paths_are_to_blame_for_change_nothing_and_a_policer_halves() {
+        let lossy = |percent: u32| {
+            let mut controller = controller();
+            for round in 0..300 {
+                let lost = (controller.window() / PACKET * percent + 50) / 100;
+                let lost = if percent == 0 { 0 } else { lost.max(u32::from(round % 8 == 0)) };
+                (0..lost).for_each(|_| controller.on_loss(Instant::EPOCH));
+                clean(&mut controller);
+            }
+            controller.window()
+        };
+        assert_eq!([lossy(0), lossy(1), lossy(2), lossy(3)], [150_000; 4]);
+        assert!(lossy(30) < 50_000, "{}", lossy(30));
+    }
+
+    #[test]
+    fn full_marking_shrinks_to_a_packet_and_one_path_of_128_costs_less_than_two_per_cent() {
+        let mut all = controller();
+        (0..200).for_each(|_| round(&mut all, Instant::EPOCH, 1000, [BASE; 4]));
+        assert_eq!(all.window(), PACKET);
+        let mut one = controller();
+        for step in 0..1000 {
+            let acks = [BASE; 4];
+            round(&mut one, Instant::EPOCH, 0, acks);
+            if step % 2 == 0 {
+                one.on_ack(&AckSample {
+                    marked_packets: 1,
+                    in_flight: one.window(),
+                    ..AckSample::of_packets(1, PACKET)
+                });
+            }
+        }
+        assert!(one.window() > 147_000, "{}", one.window());
+    }
+
+    #[test]
+    fn a_queue_that_all_samples_meet_is_cut_at_once_and_one_that_some_miss_is_not() {
+        let queue = Duration::from_micros(30);
+        let mut all = controller();
+        clean(&mut all);
+        round(&mut all, Instant::EPOCH, 0, [queue; 4]);
+        // Half of 30 us is beyond 15: 0.8 of it is taken off.
+        assert_eq!(all.window(), 90_001);
+        let mut some = controller();
+        clean(&mut some);
+        (0..20).for_each(|_| round(&mut some, Instant::EPOCH, 0, [queue, queue, queue, BASE]));
+        assert_eq!(some.window(), 150_000);
+    }
+
+    /// Four to one: a window that is alone on a bottleneck of a quarter of its own link settles
+    /// where the queue is near the target, and neither below the bottleneck nor beside a phantom.
+    #[test]
+    fn alone_at_a_bottleneck_it_keeps_the_bottleneck_full_and_the_queue_at_the_target() {
+        let mut controller = controller();
+        clean(&mut controller);
+        let (mut least, mut most) = (u32::MAX, 0);
+        for step in 0..400 {
+            let delay = delay_of(controller.window(), 25_000, Duration::ZERO);
+            round(&mut controller, Instant::EPOCH, 0, [delay; 4]);
+            if step > 50 {
+                least = least.min(controller.window());
+                most = most.max(controller.window());
+            }
+        }
+        assert!(matches!(
+            controller.competition,
+            Competition::None | Competition::Suspected { .. }
+        ));
+        assert!(least > 25_000, "the line runs empty: {least}");
+        assert!(most < 2 * 25_000, "a queue of more than a round trip: {most}");
+    }
+
+    #[test]
+    fn beside_a_queue_that_does_not_shrink_it_follows_losses_and_returns_when_the_queue_is_gone() {
+        let mut controller = controller();
+        let foreign = Duration::from_micros(200);
+        let at = |step: u64| Instant::EPOCH + Duration::from_micros(200) * step;
+        clean(&mut controller);
+        for step in 0..12 {
+            let delay = delay_of(controller.window(), 50_000, foreign);
+            round(&mut controller, at(step), 0, [delay; 4]);
+        }
+        assert!(matches!(controller.competition, Competition::Present { .. }));
+        let before = controller.window();
+        assert!(before > 100_000, "the window from before the cuts: {before}");
+        controller.on_loss(at(12));
+        controller.on_loss(at(12));
+        let delay = delay_of(controller.window(), 50_000, foreign);
+        round(&mut controller, at(12), 0, [delay; 4]);
+        assert_eq!(controller.window(), before - scale(before, LOSS_DECREASE), "CUBIC's decrease");
+        let after = controller.window();
+        (13..23).for_each(|step| round(&mut controller, at(step), 0, [delay; 4]));
+        assert_eq!(controller.window(), after + 10 * 530, "CUBIC's growth");
+        round(&mut controller, at(23), 0, [BASE; 4]);
+        assert!(matches!(controller.competition, Competition::None));
+    }
+
+    #[test]
+    fn each_silence_halves_once() {
+        let mut controller = controller();
+        clean(&mut controller);
+        let silent = Instant::EPOCH + Duration::from_micros(250);
+        (0..5).for_each(|_| controller.on_timeout(silent));
+        assert_eq!(controller.window(), 75_000);
+        controller.on_timeout(silent + Duration::from_micros(250));
+        assert_eq!(controller.window(), 37_500);
+    }
+}
