@@ -71,6 +71,8 @@ impl AgentConfig {
             spray_unit: 44,
             line_rate: weft_units::BitRate::gbps(40).expect("not zero"),
             base_rtt: Duration::from_micros(300),
+            first_window: 64 << 10,
+            queue_target: Duration::from_millis(2),
             send_window: 2048,
             reorder_window: 4096,
             ack_every: 44,

@@ -47,6 +47,9 @@ pub struct TransportConfig {
     /// `base_rtt` are those of the network there is no need for a bound; where they are a guess, it keeps
     /// a new connection from filling queues with it.
     pub first_window: u32,
+    /// For the `weft` congestion control: how long a queue may be that stands, at least half of the empty
+    /// network's round trip. Hosts that wait for a processor need a queue for as long as they wait.
+    pub queue_target: Duration,
     /// Packets in flight at most, 1 to 8192. BIFROST: 512 (section 7.4).
     pub send_window: u16,
     /// Packets accepted beyond the first missing one, 1 to 8192. A packet past it is dropped and
@@ -138,6 +141,7 @@ impl TransportConfig {
             line_rate: BitRate::gbps(200).expect("not zero"),
             base_rtt: Duration::from_micros(12),
             first_window: u32::MAX,
+            queue_target: Duration::ZERO,
             send_window: 4096,
             reorder_window: 4096,
             ack_every: 4,
@@ -220,6 +224,7 @@ impl TransportConfig {
             ("top_k", self.top_k.into(), 1, 4096, "1 to 4096"),
             ("send_window", self.send_window.into(), 1, 8192, "1 to 8192 packets"),
             ("reorder_window", self.reorder_window.into(), 1, 8192, "1 to 8192 packets"),
+            ("queue_target", nanos(self.queue_target), 0, 1_000_000_000, "at most 1s"),
             ("ack_every", self.ack_every.into(), 1, 256, "1 to 256 packets"),
             ("ack_delay", nanos(self.ack_delay), 0, 1_000_000_000, "at most 1s"),
             ("base_rtt", nanos(self.base_rtt), 1, 1_000_000_000, "above zero, at most 1s"),

@@ -4,18 +4,19 @@
 //!
 //! Once a round trip, over the ACKs of all paths:
 //! * *Marks* take off half of the smoothed fraction of marked packets (RFC 8257).
-//! * *Standing delay* takes off [`DELAY_GAIN`] of the part beyond the target. The delay that counts is the
+//! * *Standing delay* takes off [`DELAY_GAIN`] of the part beyond the target, which leaves
+//!   [`queue_target`](TransportConfig::queue_target) for a queue. The delay that counts is the
 //!   least of a round trip and of at least [`FILTER`] samples: a queue that every path and every
 //!   packet meets. A path that alone is slow, and a host whose processor was elsewhere, raise the
 //!   mean and not the least (LEDBAT filters so, RFC 6817, section 3.4.2; Swift targets a delay).
 //! * *Losses* count as marks only where more than [`MAX_HARMLESS_LOSS`] of all packets are lost: no
 //!   link is left in service with that, a policer or a short queue drops so.
-//! * Otherwise the window grows by a packet, and by twice as many each time as long as the queue
-//!   stays below half of the target.
+//! * Otherwise the window grows by a packet, and by twice as many each time as long as no
+//!   sample shows half of the target.
 //!
 //! **Beside a sender that fills the queue** (TCP's CUBIC, RFC 9438) a delay target leaves nothing. A
-//! queue of our own shrinks with our window; one that stays while the window is cut [`EVIDENCE`]
-//! times in a row is somebody else's. Then the window follows losses, as CUBIC's does, until the
+//! queue of our own shrinks with our window; one of twice the target that stays while the window is cut
+//! [`EVIDENCE`] times in a row is somebody else's. Then the window follows losses, as CUBIC's does, until the
 //! queue is gone, and after [`RETEST`] the next loss tries again.
 
 use weft_units::{Duration, Instant};
@@ -23,9 +24,6 @@ use weft_units::{Duration, Instant};
 use super::marked_fraction::{MarkedFraction, ONE, Round, scale};
 use super::{AckSample, Congestion, bandwidth_delay_product};
 use crate::TransportConfig;
-
-/// Delay above which the window shrinks, as a multiple of the empty network's: 3/2.
-const TARGET: (u64, u64) = (3, 2);
 
 /// First and largest window, as a multiple of the bandwidth-delay product: 3/2. At the target delay
 /// it fills the line; more could only wait in queues.
@@ -43,18 +41,20 @@ const MAX_DECREASE: u32 = ONE / 2;
 /// The smoothed fraction of lost packets up to which losses are the paths' fault: 1/16.
 const MAX_HARMLESS_LOSS: u32 = ONE / 16;
 
+/// The fraction of one round trip's packets beyond which a queue has overflowed: 1/4.
+const OVERFLOW: u32 = ONE / 4;
+
 /// Cuts in a row that leave the queue where it was, after which it is somebody else's.
-const EVIDENCE: u8 = 5;
+const EVIDENCE: u8 = 4;
+
+/// The least cut that counts for that: an eighth.
+const MIN_EVIDENCE: u32 = ONE / 8;
 
 /// How long the window follows losses before a loss makes it try the delay again.
 const RETEST: Duration = Duration::from_secs(1);
 
 /// What a loss takes off beside a sender that fills the queue: 0.3 (RFC 9438, section 4.6).
 const LOSS_DECREASE: u32 = ONE / 10 * 3;
-
-/// Growth in a round trip then, as a part of a packet: 0.53 keeps up with a CUBIC of the same window
-/// (RFC 9438, section 4.3).
-const COMPETING_INCREASE: (u32, u32) = (53, 100);
 
 /// Round trips without an ACK after which a timeout is the network's and not one path's.
 const SILENCE: u64 = 4;
@@ -69,13 +69,16 @@ pub struct Controller {
     max_window: u32,
     /// Bytes that the next clean round trip adds.
     increase: u32,
-    /// Round trip of the empty network as configured, and the least that was measured, nanoseconds.
+    /// Round trip of the empty network, and how much longer it may be for a queue, nanoseconds. As configured:
+    /// all who share a queue have the same target then, whatever they found when they came.
     base_ns: u32,
-    least_ns: u32,
+    queue_ns: u32,
     /// The least delay since the last conclusion, nanoseconds, and how many were sampled, at most
     /// [`FILTER`].
     standing_ns: u32,
     samples: u8,
+    /// The longest of those delays, nanoseconds.
+    peak_ns: u32,
     /// The window limited sending at some time in this round trip.
     used: bool,
     /// A packet was lost in this round trip.
@@ -110,18 +113,22 @@ struct LostFraction {
 }
 
 impl LostFraction {
-    /// Ends a round trip in which this many packets were acknowledged.
-    fn end_round(&mut self, acked: u32) {
+    /// Ends a round trip in which this many packets were acknowledged; returns what losses take off
+    /// the window.
+    fn end_round(&mut self, acked: u32) -> u32 {
         let sent = u64::from(self.lost) + u64::from(acked);
         let fraction = u64::from(self.lost) * u64::from(ONE) / sent.max(1);
         let fraction = u32::try_from(fraction).expect("at most ONE");
         self.smoothed = self.smoothed - (self.smoothed >> 4) + (fraction >> 4);
         self.lost = 0;
+        self.decrease(fraction)
     }
 
-    /// What losses take off the window.
-    fn decrease(&self) -> u32 {
-        if self.smoothed > MAX_HARMLESS_LOSS { self.smoothed / 2 } else { 0 }
+    /// What losses take off the window: half of their smoothed fraction, or of this round trip's where
+    /// a queue overflowed.
+    fn decrease(&self, latest: u32) -> u32 {
+        let fraction = if latest > OVERFLOW { latest } else { self.smoothed };
+        if fraction > MAX_HARMLESS_LOSS { fraction / 2 } else { 0 }
     }
 }
 
@@ -130,9 +137,9 @@ impl LostFraction {
 enum Verdict {
     /// Too few samples.
     Open,
-    /// Below half of the room up to the target.
+    /// All samples below half of the room up to the target.
     Empty,
-    /// Below the target.
+    /// Some below the target.
     Short,
     /// Above the target by this part of itself, in units of 1/[`ONE`].
     Standing(u32),
@@ -152,9 +159,10 @@ impl Controller {
             max_window,
             increase: packet,
             base_ns: nanos(config.base_rtt),
-            least_ns: u32::MAX,
+            queue_ns: nanos(config.queue_target.max(config.base_rtt / 2)),
             standing_ns: u32::MAX,
             samples: 0,
+            peak_ns: 0,
             used: false,
             lost: false,
             competition: Competition::None,
@@ -164,22 +172,15 @@ impl Controller {
 
     fn sample_delay(&mut self, delay: Duration) {
         let delay = nanos(delay).max(1);
-        self.least_ns = self.least_ns.min(delay);
         self.standing_ns = self.standing_ns.min(delay);
+        self.peak_ns = self.peak_ns.max(delay);
         self.samples = (self.samples + 1).min(FILTER);
-    }
-
-    /// The empty network's round trip: a longer route than was configured is no queue.
-    fn empty_ns(&self) -> u64 {
-        let least = if self.least_ns == u32::MAX { 0 } else { self.least_ns };
-        u64::from(self.base_ns.max(least))
     }
 
     /// Concludes from the samples, if there are enough; without any the network counts as empty.
     fn conclude(&mut self) -> Verdict {
         let delay = u64::from(self.standing_ns);
-        let empty = self.empty_ns();
-        let target = empty * TARGET.0 / TARGET.1;
+        let (empty, target) = (u64::from(self.base_ns), u64::from(self.base_ns + self.queue_ns));
         match self.samples {
             0 => return Verdict::Empty,
             1..FILTER => return Verdict::Open,
@@ -188,7 +189,7 @@ impl Controller {
         if delay > target {
             let excess = (delay - target) * u64::from(ONE) / delay;
             Verdict::Standing(u32::try_from(excess).expect("a part of one"))
-        } else if delay <= empty.midpoint(target) {
+        } else if u64::from(self.peak_ns) <= empty.midpoint(target) {
             Verdict::Empty
         } else {
             Verdict::Short
@@ -196,10 +197,10 @@ impl Controller {
     }
 
     fn end_round(&mut self, Round { acked, marked }: Round, ack: &AckSample) {
-        self.losses.end_round(acked);
+        let losses = self.losses.end_round(acked);
         let verdict = self.conclude();
         let delayed = match verdict {
-            Verdict::Standing(excess) => self.answer_delay(excess, ack.now),
+            Verdict::Standing(excess) => self.answer_delay(excess, ack),
             Verdict::Empty | Verdict::Short => {
                 self.competition = Competition::None;
                 0
@@ -207,47 +208,46 @@ impl Controller {
             Verdict::Open => 0,
         };
         let marks = if marked { self.marks.alpha() / 2 } else { 0 };
-        let decrease = marks.max(self.losses.decrease()).max(delayed);
+        let decrease = marks.max(losses).max(delayed);
         if decrease > 0 {
             self.reduce(decrease, ack);
         } else if self.used && !marked && verdict != Verdict::Open {
             self.grow(verdict);
         }
         if verdict != Verdict::Open {
-            (self.standing_ns, self.samples) = (u32::MAX, 0);
+            (self.standing_ns, self.samples, self.peak_ns) = (u32::MAX, 0, 0);
         }
         (self.used, self.lost) = (false, false);
     }
 
     /// What a standing queue takes off, by whose it is.
-    fn answer_delay(&mut self, excess: u32, now: Instant) -> u32 {
+    fn answer_delay(&mut self, excess: u32, ack: &AckSample) -> u32 {
         let cut = u64::from(excess) * DELAY_GAIN / u64::from(ONE);
         let cut = u32::try_from(cut).expect("a part of one").min(MAX_DECREASE);
         // A queue of those who cut goes down by what they cut, a foreign one stays.
         let unmoved_ns = self.standing_ns - scale(self.standing_ns, cut / 2);
+        let used = self.used_window(ack);
         let suspected = |cuts, window| Competition::Suspected { cuts, unmoved_ns, window };
         match self.competition {
-            // A window that cannot shrink proves nothing.
-            Competition::None | Competition::Suspected { .. } if self.window <= self.packet => {
-                self.competition = Competition::None;
-            }
-            Competition::None => self.competition = suspected(0, self.window),
+            Competition::None => self.competition = suspected(0, used),
+            // A small cut proves little; while packets are lost, what is sent again fills the queue.
             Competition::Suspected { cuts, unmoved_ns, window } => {
                 let stayed = self.standing_ns > unmoved_ns;
-                let cuts = if stayed { cuts + 1 } else { 0 };
+                let proof = cut >= MIN_EVIDENCE && self.is_deep() && !self.lost;
+                let cuts = if stayed { cuts + u8::from(proof) } else { 0 };
                 if cuts >= EVIDENCE {
-                    self.competition = Competition::Present { since: now };
+                    self.competition = Competition::Present { since: ack.now };
                     self.window = self.window.max(window);
                     return 0;
                 }
-                let window = if stayed { window } else { self.window };
+                let window = if stayed { window } else { used };
                 self.competition = suspected(cuts, window);
             }
             Competition::Present { since } => {
                 if !self.lost {
                     return 0;
                 }
-                if now.since(since) >= RETEST {
+                if ack.now.since(since) >= RETEST {
                     self.competition = Competition::None;
                 }
                 return LOSS_DECREASE;
@@ -256,10 +256,15 @@ impl Controller {
         cut
     }
 
+    /// Whether the queue is twice the target and more: those who all cut keep it near the target.
+    fn is_deep(&self) -> bool {
+        u64::from(self.standing_ns) > u64::from(self.base_ns) + 2 * u64::from(self.queue_ns)
+    }
+
     fn grow(&mut self, verdict: Verdict) {
         if matches!(self.competition, Competition::Present { .. }) {
-            let step = self.packet * COMPETING_INCREASE.0 / COMPETING_INCREASE.1;
-            self.window = self.window.saturating_add(step).min(self.max_window);
+            // RFC 5681. CUBIC's 0.53 of a packet would be fair, but for what trying the delay costs.
+            self.window = self.window.saturating_add(self.packet).min(self.max_window);
             return;
         }
         self.window = self.window.saturating_add(self.increase).min(self.max_window);
@@ -267,10 +272,14 @@ impl Controller {
         self.increase = if verdict == Verdict::Empty { faster } else { self.packet };
     }
 
-    /// Takes `fraction` off what is used of the window: what is not used delays nobody.
-    fn reduce(&mut self, fraction: u32, ack: &AckSample) {
+    /// What is used of the window: the rest delays nobody. A flight is seen at its least, after an ACK.
+    fn used_window(&self, ack: &AckSample) -> u32 {
         let flight = ack.in_flight.saturating_add(ack.acked_bytes);
-        let used = self.window.min(flight.saturating_mul(2)).max(self.packet);
+        self.window.min(flight.saturating_mul(2)).max(self.packet)
+    }
+
+    fn reduce(&mut self, fraction: u32, ack: &AckSample) {
+        let used = self.used_window(ack);
         self.window = (used - scale(used, fraction)).max(self.packet);
         self.increase = self.packet;
     }
@@ -301,7 +310,7 @@ impl Congestion for Controller {
 
     fn on_timeout(&mut self, now: Instant) {
         // Packets time out together: those of one moment are one silence.
-        let silence = Duration::from_nanos(self.empty_ns()) * SILENCE;
+        let silence = Duration::from_nanos(self.base_ns.into()) * SILENCE;
         if now.since(self.heard_at) < silence {
             self.on_loss(now);
         } else {
@@ -410,12 +419,10 @@ mod tests {
     fn a_queue_that_all_samples_meet_is_cut_at_once_and_one_that_some_miss_is_not() {
         let queue = Duration::from_micros(30);
         let mut all = controller();
-        clean(&mut all);
         round(&mut all, Instant::EPOCH, 0, [queue; 4]);
         // Half of 30 us is beyond 15: 0.8 of it is taken off.
         assert_eq!(all.window(), 90_001);
         let mut some = controller();
-        clean(&mut some);
         (0..20).for_each(|_| round(&mut some, Instant::EPOCH, 0, [queue, queue, queue, BASE]));
         assert_eq!(some.window(), 150_000);
     }
@@ -463,7 +470,7 @@ mod tests {
         assert_eq!(controller.window(), before - scale(before, LOSS_DECREASE), "CUBIC's decrease");
         let after = controller.window();
         (13..23).for_each(|step| round(&mut controller, at(step), 0, [delay; 4]));
-        assert_eq!(controller.window(), after + 10 * 530, "CUBIC's growth");
+        assert_eq!(controller.window(), after + 10 * PACKET, "a packet in a round trip");
         round(&mut controller, at(23), 0, [BASE; 4]);
         assert!(matches!(controller.competition, Competition::None));
     }
