@@ -69,6 +69,7 @@ impl AgentConfig {
         TransportConfig {
             paths,
             spray_unit: 44,
+            congestion: weft_transport::congestion::Kind::Weft,
             line_rate: weft_units::BitRate::gbps(40).expect("not zero"),
             base_rtt: Duration::from_micros(300),
             first_window: 64 << 10,

@@ -68,9 +68,9 @@ pub struct Host {
     /// Which path the next packet takes: any that `weft list policies` shows. The paper's by default.
     #[serde(default = "rtt_groups")]
     pub policy: String,
-    /// How much may be in flight: any that `weft list congestion` shows. By default a fixed window of
-    /// what 10 Gb/s carry in 300 us for each pair of interfaces; `swift` is the paper's.
-    #[serde(default = "fixed_window")]
+    /// How much may be in flight: any that `weft list congestion` shows. By default `weft`, which marks and
+    /// standing delay slow and losses alone do not; `swift` is the paper's.
+    #[serde(default = "weft")]
     pub congestion: String,
     /// Whether the kernel is asked when each packet arrived. What a packet then waits for this host's processor counts
     /// as the host's delay, not as its path's: paths are ranked by what they take, and Swift has a window for each.
@@ -158,10 +158,10 @@ fn rtt_groups() -> String {
     path::Kind::RttGroups.name().to_owned()
 }
 
-/// In software most of the delay is the two hosts' schedulers, which Swift takes for congestion, and it
-/// halves on losses, which are what the overlay is for (`docs/performance.md`).
-fn fixed_window() -> String {
-    congestion::Kind::FixedWindow.name().to_owned()
+/// Swift halves on losses, which are what the overlay is for, and a fixed window fills every queue
+/// (`docs/design/congestion.md`).
+fn weft() -> String {
+    congestion::Kind::Weft.name().to_owned()
 }
 
 fn control() -> PathBuf {
@@ -322,6 +322,8 @@ impl Host {
             policy,
             congestion,
             base_rtt: Duration::from_micros(300),
+            first_window: 64 << 10,
+            queue_target: Duration::from_millis(2),
             ack_delay: Duration::from_micros(200),
             ..bifrost
         };

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
+use weft_transport::{TransportConfig, congestion};
 use weft_units::{BitRate, Duration};
 use weft_wire::{EtherType, GsoType, MacAddr, VirtioNetHeader};
 
@@ -65,8 +66,34 @@ fn what_the_senders_list_denies_does_not_leave() {
     assert_eq!(dropped(&hosts, 0, DropCause::Denied), 1);
 }
 
+/// The rate at which frames leave for a receiver that takes 100 Mb/s, bits a second, over the second half of
+/// 4,000 frames.
+fn rate_against_a_limit(congestion: congestion::Kind) -> u64 {
+    let transport = TransportConfig { congestion, ..TransportConfig::bifrost() };
+    let mut hosts = Hosts::with(&transport);
+    let rate = Limit { rate: BitRate::bps(100_000_000), ..Limit::default() };
+    let now = hosts.now;
+    hosts.hosts[1].switch.set_limit(now, PORT, Direction::Ingress, Some(rate)).unwrap();
+    let half = |hosts: &mut Hosts| {
+        let begun = hosts.now;
+        (0..2000).for_each(|_| hosts.send(0, PORT, datagram(80, 1400)));
+        assert!(hosts.run(LIMIT, settled));
+        2000 * 1400 * 8 * 1_000_000_000 / hosts.now.since(begun).as_nanos()
+    };
+    half(&mut hosts);
+    half(&mut hosts)
+}
+
 #[test]
-fn what_exceeds_the_receivers_rate_is_not_sent_again_and_slows_the_sender() {
+fn a_receivers_rate_limit_slows_the_control_that_ships_to_its_rate() {
+    let weft = rate_against_a_limit(congestion::Kind::Weft);
+    assert!((70_000_000..200_000_000).contains(&weft), "{weft}");
+    let deaf = rate_against_a_limit(congestion::Kind::FixedWindow);
+    assert!(deaf > 10 * weft, "a fixed window hears no marks: {deaf}");
+}
+
+#[test]
+fn what_exceeds_the_receivers_rate_is_not_sent_again_and_its_sender_is_told() {
     let mut hosts = Hosts::new();
     let rate = Limit { rate: BitRate::bps(100_000_000), ..Limit::default() };
     let now = hosts.now;
