@@ -73,8 +73,8 @@ impl Congestion for Controller {
         if ack.used(self.window) {
             self.grow(ack.acked_bytes);
         }
-        if let Some(round) = self.fraction.observe(ack) {
-            if round.marked && !self.reduced {
+        if let Some(marked) = self.fraction.observe(ack) {
+            if marked && !self.reduced {
                 // RFC 8257, section 3.3: cwnd = cwnd * (1 - DCTCP.Alpha / 2).
                 self.reduce(self.fraction.alpha() / 2);
             }

@@ -21,25 +21,16 @@ pub(super) struct MarkedFraction {
     bytes_left: u32,
 }
 
-/// What one observation window saw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Round {
-    /// Packets acknowledged, losses counted as marks included.
-    pub(super) acked: u32,
-    /// Whether any of them was marked.
-    pub(super) marked: bool,
-}
-
 impl MarkedFraction {
     /// Starts with `alpha` and an observation window of `bytes`.
     pub(super) fn new(alpha: u32, bytes: u32) -> Self {
         Self { alpha, acked: 0, marked: 0, bytes_left: bytes }
     }
 
-    /// Counts an ACK. When it ends the observation window, updates alpha and returns what
-    /// was in the window.
+    /// Counts an ACK. When it ends the observation window, updates alpha and returns whether
+    /// anything in the window was marked.
     #[inline]
-    pub(super) fn observe(&mut self, ack: &AckSample) -> Option<Round> {
+    pub(super) fn observe(&mut self, ack: &AckSample) -> Option<bool> {
         self.acked = self.acked.saturating_add(ack.acked_packets);
         self.marked = self.marked.saturating_add(ack.marked_packets.min(ack.acked_packets));
         // What was lost leaves the flight without being acknowledged.
@@ -50,9 +41,9 @@ impl MarkedFraction {
         let fraction = u64::from(self.marked) * u64::from(ONE) / u64::from(self.acked);
         let fraction = u32::try_from(fraction).expect("at most ONE");
         self.alpha = self.alpha - (self.alpha >> GAIN_SHIFT) + (fraction >> GAIN_SHIFT);
-        let round = Round { acked: self.acked, marked: self.marked > 0 };
+        let any = self.marked > 0;
         (self.acked, self.marked, self.bytes_left) = (0, 0, ack.in_flight);
-        Some(round)
+        Some(any)
     }
 
     /// Counts a lost packet as a marked one.
@@ -94,7 +85,7 @@ mod tests {
                 in_flight: 0,
                 ..AckSample::of_packets(10, 1000)
             };
-            assert_eq!(fraction.observe(&ack), Some(Round { acked: 10, marked: marked > 0 }));
+            assert_eq!(fraction.observe(&ack), Some(marked > 0));
             expected = expected * (15.0 / 16.0) + f64::from(marked) / 10.0 / 16.0;
             let alpha = f64::from(fraction.alpha()) / f64::from(ONE);
             assert!((alpha - expected).abs() < 1e-4, "{alpha} for {expected}");

@@ -118,8 +118,8 @@ impl Congestion for Controller {
         if let Some(delay) = ack.fabric_delay.or(ack.rtt) {
             self.sample_delay(delay);
         }
-        if let Some(round) = self.fraction.observe(ack) {
-            self.end_round(round.marked);
+        if let Some(marked) = self.fraction.observe(ack) {
+            self.end_round(marked);
         }
     }
 

@@ -21,7 +21,7 @@
 
 use weft_units::{Duration, Instant};
 
-use super::marked_fraction::{MarkedFraction, ONE, Round, scale};
+use super::marked_fraction::{MarkedFraction, ONE, scale};
 use super::{AckSample, Congestion, bandwidth_delay_product};
 use crate::TransportConfig;
 
@@ -40,6 +40,12 @@ const MAX_DECREASE: u32 = ONE / 2;
 
 /// The smoothed fraction of lost packets up to which losses are the paths' fault: 1/16.
 const MAX_HARMLESS_LOSS: u32 = ONE / 16;
+
+/// RFC 6928: ten packets.
+const INITIAL_PACKETS: u32 = 10;
+
+/// Packets from which a fraction of lost ones is computed.
+const MIN_SENT: u64 = 32;
 
 /// The fraction of one round trip's packets beyond which a queue has overflowed: 1/4.
 const OVERFLOW: u32 = ONE / 4;
@@ -110,17 +116,21 @@ enum Competition {
 struct LostFraction {
     smoothed: u32,
     lost: u32,
+    acked: u32,
 }
 
 impl LostFraction {
-    /// Ends a round trip in which this many packets were acknowledged; returns what losses take off
-    /// the window.
-    fn end_round(&mut self, acked: u32) -> u32 {
-        let sent = u64::from(self.lost) + u64::from(acked);
-        let fraction = u64::from(self.lost) * u64::from(ONE) / sent.max(1);
+    /// Ends a round trip; returns what losses take off the window. Of few packets nothing is concluded: one
+    /// lost of two is no third of all.
+    fn end_round(&mut self) -> u32 {
+        let sent = u64::from(self.lost) + u64::from(self.acked);
+        if sent < MIN_SENT {
+            return 0;
+        }
+        let fraction = u64::from(self.lost) * u64::from(ONE) / sent;
         let fraction = u32::try_from(fraction).expect("at most ONE");
         self.smoothed = self.smoothed - (self.smoothed >> 4) + (fraction >> 4);
-        self.lost = 0;
+        (self.lost, self.acked) = (0, 0);
         self.decrease(fraction)
     }
 
@@ -196,8 +206,8 @@ impl Controller {
         }
     }
 
-    fn end_round(&mut self, Round { acked, marked }: Round, ack: &AckSample) {
-        let losses = self.losses.end_round(acked);
+    fn end_round(&mut self, marked: bool, ack: &AckSample) {
+        let losses = self.losses.end_round();
         let verdict = self.conclude();
         let delayed = match verdict {
             Verdict::Standing(excess) => self.answer_delay(excess, ack),
@@ -272,10 +282,12 @@ impl Controller {
         self.increase = if verdict == Verdict::Empty { faster } else { self.packet };
     }
 
-    /// What is used of the window: the rest delays nobody. A flight is seen at its least, after an ACK.
+    /// What is used of the window: the rest delays nobody. A flight is seen at its least, after an ACK; and
+    /// who has little to send keeps what RFC 6928 lets anybody begin with.
     fn used_window(&self, ack: &AckSample) -> u32 {
         let flight = ack.in_flight.saturating_add(ack.acked_bytes);
-        self.window.min(flight.saturating_mul(2)).max(self.packet)
+        let at_least = INITIAL_PACKETS * self.packet;
+        self.window.min(flight.saturating_mul(2).max(at_least))
     }
 
     fn reduce(&mut self, fraction: u32, ack: &AckSample) {
@@ -294,12 +306,15 @@ impl Congestion for Controller {
     #[inline]
     fn on_ack(&mut self, ack: &AckSample) {
         self.heard_at = self.heard_at.max(ack.now);
-        self.used |= ack.used(self.window);
+        // No room for one packet more limits as well: small packets fill little of a small window.
+        let flight = ack.in_flight.saturating_add(ack.acked_bytes);
+        self.used |= ack.used(self.window) || flight.saturating_add(self.packet) > self.window;
+        self.losses.acked = self.losses.acked.saturating_add(ack.acked_packets);
         if let Some(delay) = ack.fabric_delay.or(ack.rtt) {
             self.sample_delay(delay);
         }
-        if let Some(round) = self.marks.observe(ack) {
-            self.end_round(round, ack);
+        if let Some(marked) = self.marks.observe(ack) {
+            self.end_round(marked, ack);
         }
     }
 
@@ -473,6 +488,36 @@ mod tests {
         assert_eq!(controller.window(), after + 10 * PACKET, "a packet in a round trip");
         round(&mut controller, at(23), 0, [BASE; 4]);
         assert!(matches!(controller.competition, Competition::None));
+    }
+
+    /// A tenant's frames of 100 bytes, of which one in a hundred is lost, fill no window and need one that lets
+    /// several out.
+    #[test]
+    fn small_packets_of_which_some_are_lost_keep_a_window_that_lets_several_out() {
+        let mut controller = controller();
+        for step in 0..5_000 {
+            if step % 50 == 0 {
+                controller.on_loss(Instant::EPOCH);
+            }
+            controller.on_ack(&AckSample {
+                rtt: Some(BASE * if step % 7 == 0 { 40 } else { 1 }),
+                in_flight: 100,
+                ..AckSample::of_packets(1, 100)
+            });
+        }
+        assert!(controller.window() >= 5 * PACKET, "{}", controller.window());
+    }
+
+    #[test]
+    fn a_window_of_one_packet_opens_again_for_packets_that_are_small() {
+        let mut controller = controller();
+        (1..=20).for_each(|at| controller.on_timeout(Instant::EPOCH + Duration::from_millis(at)));
+        assert_eq!(controller.window(), PACKET);
+        for _ in 0..40 {
+            let rtt = Some(BASE);
+            controller.on_ack(&AckSample { rtt, ..AckSample::of_packets(1, 100) });
+        }
+        assert!(controller.window() >= 2 * PACKET, "{}", controller.window());
     }
 
     #[test]
