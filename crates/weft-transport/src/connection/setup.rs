@@ -34,10 +34,10 @@ pub(crate) enum Setup {
         service: u32,
         /// Proof of our address, once the peer challenged us.
         token: u64,
-        /// A request is to leave.
-        due: bool,
-        /// Wait before the next request.
-        wait: Duration,
+        /// Requests that are to leave, each on a path of its own draw.
+        due: u8,
+        /// Times that the request was sent again for want of an answer.
+        repeats: u8,
         /// When the owner asked.
         since: Instant,
     },
@@ -51,12 +51,22 @@ pub(crate) enum Setup {
 impl Setup {
     /// Whether a packet of set-up is to leave.
     pub(crate) fn is_due(&self) -> bool {
-        matches!(self, Self::Established { accept_due: true } | Self::Requesting { due: true, .. })
+        match self {
+            Self::Requesting { due, .. } => *due > 0,
+            Self::Established { accept_due } => *accept_due,
+        }
     }
 }
 
 /// First wait before a request is sent again; it doubles.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
+
+/// A peer that does not answer is asked at least this often before it is given up.
+const MIN_REQUESTS: u64 = 8;
+
+/// Copies of one request at most, each on a path of its own draw. A path that is dead without anybody
+/// knowing takes a copy, not a wait, so a connection begins whatever half of the paths is dead.
+const MAX_COPIES: u8 = 8;
 
 /// The window the two ends may use without [`capability::WIDE_WINDOW`]: what one bitmap describes.
 const NARROW_WINDOW: u16 = 256;
@@ -76,11 +86,11 @@ impl Connection {
         service: u32,
         origin: Origin,
         now: Instant,
+        config: &TransportConfig,
     ) -> Self {
-        let setup =
-            Setup::Requesting { service, token: 0, due: true, wait: FIRST_WAIT, since: now };
+        let setup = Setup::Requesting { service, token: 0, due: 1, repeats: 0, since: now };
         let mut connection = Self::new(id, peer, setup, origin, now);
-        connection.timers.arm(Timer::Handshake, now + FIRST_WAIT);
+        connection.timers.arm(Timer::Handshake, now + wait_for_answer(0, config));
         connection
     }
 
@@ -117,7 +127,7 @@ impl Connection {
     #[inline]
     pub(crate) fn poll_setup(&mut self, shared: &mut Shared) -> Option<Packet> {
         let (kind, token, service) = match &mut self.setup {
-            Setup::Established { accept_due: false } | Setup::Requesting { due: false, .. } => {
+            Setup::Established { accept_due: false } | Setup::Requesting { due: 0, .. } => {
                 return None;
             }
             Setup::Established { accept_due } => {
@@ -125,7 +135,7 @@ impl Connection {
                 (SetupKind::Accept, 0, 0)
             }
             Setup::Requesting { due, token, service, .. } => {
-                *due = false;
+                *due -= 1;
                 (SetupKind::Request, *token, *service)
             }
         };
@@ -178,7 +188,7 @@ impl Connection {
     pub(crate) fn handle_challenge(&mut self, theirs: &Terms) -> bool {
         let Setup::Requesting { token, due, .. } = &mut self.setup else { return false };
         *token = theirs.token;
-        *due = true;
+        *due = (*due).max(1);
         true
     }
 
@@ -209,15 +219,26 @@ impl Connection {
     }
 
     pub(crate) fn on_handshake_timer(&mut self, now: Instant, config: &TransportConfig) {
-        let Setup::Requesting { due, wait, since, .. } = &mut self.setup else { return };
+        let Setup::Requesting { due, repeats, since, .. } = &mut self.setup else { return };
         if now.since(*since) >= config.peer_timeout {
             self.closing = Some(CloseReason::ConnectTimeout);
             return;
         }
-        *due = true;
-        *wait = *wait * 2;
-        self.timers.arm(Timer::Handshake, now + *wait);
+        *repeats = repeats.saturating_add(1);
+        *due = copies(*repeats, config);
+        self.timers.arm(Timer::Handshake, now + wait_for_answer(*repeats, config));
     }
+}
+
+/// Wait for an answer to a request that was sent again `repeats` times.
+fn wait_for_answer(repeats: u8, config: &TransportConfig) -> Duration {
+    (FIRST_WAIT * (1 << repeats.min(16))).min(config.peer_timeout / MIN_REQUESTS)
+}
+
+/// Copies of a request that is sent again for the `repeats`th time: twice as many as the time before.
+fn copies(repeats: u8, config: &TransportConfig) -> u8 {
+    let paths = u8::try_from(config.paths).unwrap_or(u8::MAX);
+    (1 << repeats.min(7)).min(MAX_COPIES).min(paths)
 }
 
 /// The send window against a peer with these terms: what it keeps and can describe.

@@ -60,10 +60,10 @@ impl Endpoint {
 
     fn begin(&mut self, now: Instant, peer: SocketAddr, service: u32) -> Result<u32, ConnectError> {
         let origin = self.next_origin();
-        let limit = self.connections.limit();
+        let (limit, config) = (self.connections.limit(), &self.shared.config);
         let slot = self
             .connections
-            .insert(|id| Connection::requesting(id, peer, service, origin, now))
+            .insert(|id| Connection::requesting(id, peer, service, origin, now, config))
             .ok_or(ConnectError::TooManyConnections { limit })?;
         self.shared.requested += 1;
         Ok(slot)

@@ -3,6 +3,8 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::rc::Rc;
+use alloc::vec;
+use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 
 use weft_units::{Duration, Instant, Seed};
@@ -143,6 +145,49 @@ fn nobody_there_is_a_timeout() {
     pair.ends[0].connect(pair.now, address(1), 0).unwrap();
     pair.run_until(LIMIT, |pair| closed(pair, 0) == Some(CloseReason::ConnectTimeout));
     assert_eq!(pair.ends[0].connections(), 0);
+}
+
+/// When the requests of an end that nobody answers left, milliseconds after the first.
+fn requests(config: &TransportConfig) -> Vec<u64> {
+    let mut pair = Pair::new(config);
+    let (begin, left) = (pair.now, Rc::new(RefCell::new(Vec::new())));
+    let at = Rc::clone(&left);
+    pair.rule = Box::new(move |on_link| {
+        at.borrow_mut().push(on_link.now.since(begin).as_nanos() / 1_000_000);
+        Fate::Drop
+    });
+    pair.ends[0].connect(pair.now, address(1), 0).unwrap();
+    pair.run_until(LIMIT, |pair| closed(pair, 0) == Some(CloseReason::ConnectTimeout));
+    left.take()
+}
+
+#[test]
+fn a_silent_peer_is_asked_on_more_and_more_paths_and_eight_times_at_least() {
+    let config = TransportConfig::stellar();
+    let mut expected = vec![0, 10, 10];
+    for (at, copies) in [(30, 4), (70, 8), (150, 8), (310, 8), (560, 8), (810, 8)] {
+        expected.extend([at].repeat(copies));
+    }
+    assert_eq!(requests(&config)[..expected.len()], expected);
+    let short = TransportConfig { peer_timeout: Duration::from_millis(64), paths: 1, ..config };
+    assert_eq!(requests(&short), [0, 8, 16, 24, 32, 40, 48, 56]);
+}
+
+#[test]
+fn connections_begin_though_half_of_the_paths_are_dead_both_ways() {
+    let config = TransportConfig { paths: 32, ..TransportConfig::stellar() };
+    let mut pair = Pair::new(&config);
+    pair.rule = Box::new(|on_link| if on_link.path.0 % 2 == 0 { Fate::Drop } else { Fate::Pass });
+    for _ in 0..200 {
+        pair.ends[0].connect(pair.now, address(1), 0).unwrap();
+    }
+    let count = |pair: &Pair, wanted: fn(&Event) -> bool| {
+        pair.events[0].iter().filter(|&event| wanted(event)).count()
+    };
+    let ended = |event: &Event| matches!(event, Event::Closed { .. });
+    let begun = |event: &Event| matches!(event, Event::Connected { .. });
+    pair.run_until(LIMIT, |pair| count(pair, ended) + count(pair, begun) == 200);
+    assert_eq!((count(&pair, begun), count(&pair, ended)), (200, 0));
 }
 
 #[test]
