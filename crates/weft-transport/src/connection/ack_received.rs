@@ -138,7 +138,7 @@ impl Sender {
         let mut gained = Gained { marks, marks_left: marks, hops, ..Gained::default() };
         self.read_echo(now, arrival, ack, &mut gained);
         if ack.ack_type == AckType::Duplicate {
-            self.note_needless_repeat(now, ack.psn, shared);
+            self.note_needless_repeat(now, ack, shared);
         }
         // The echoed packet goes first so that a mark is attributed to the path that caused it.
         if self.is_reported(ack, ack.psn) {
@@ -326,12 +326,15 @@ impl Sender {
 
     /// The peer got a packet twice: we sent it again without need. Where that was out of impatience,
     /// not to ask, wait longer next time (RFC 8985, section 6.2, step 4). A network that duplicates
-    /// looks the same, so no more are counted than were sent again.
-    fn note_needless_repeat(&mut self, now: Instant, psn: u32, shared: &mut Shared) {
+    /// looks the same, so no more are counted than were sent again; and each is answered twice.
+    fn note_needless_repeat(&mut self, now: Instant, ack: &AckHeader, shared: &mut Shared) {
+        if self.needless.replace(ack.timestamp_echo) == Some(ack.timestamp_echo) {
+            return;
+        }
         let stats = &mut shared.stats;
         if stats.spurious_retransmits < stats.repeats() {
             stats.spurious_retransmits += 1;
-            if self.accused.is_none_or(|(asked, _)| asked != psn) {
+            if self.accused.is_none_or(|(asked, _)| asked != ack.psn) {
                 self.patience = self.patience.saturating_add(1).min(MAX_PATIENCE);
                 self.patient_until = now + self.round_trip.smoothed() * PATIENT_ROUND_TRIPS;
             }

@@ -20,6 +20,8 @@ pub(crate) struct AckState {
     /// An ACK echoed it already. A packet that is placed late may find no other: the owner placed
     /// it after an ACK for its neighbours had left, and it needs its ACK all the same.
     echoed: bool,
+    /// That packet was placed before it came.
+    of_copy: bool,
     /// A packet that is answered at once: it came though it was placed, or too early.
     pub(super) answer: Option<(Echo, AckType)>,
     /// The last NACK.
@@ -48,6 +50,7 @@ impl AckState {
         Self {
             echo: None,
             echoed: false,
+            of_copy: false,
             answer: None,
             nacked: Nacked::NONE,
             placed: 0,
@@ -67,8 +70,26 @@ impl AckState {
         if echo.marked || self.echoed || !self.echo.is_some_and(|echo| echo.marked) {
             self.echo = Some(echo);
             self.echoed = false;
+            self.of_copy = false;
         }
         self.at_once |= at_once;
+    }
+
+    /// A packet that was placed came again: whoever sent it has not heard so. One ACK more leaves, by
+    /// another path. What it would echo a second time it does not: all of the silence since would count as
+    /// a round trip.
+    fn follow_up(&mut self, copy: Echo) {
+        self.due = true;
+        if self.echoed {
+            self.echo = Some(copy);
+            self.of_copy = true;
+        }
+    }
+
+    /// What an ACK that answers no packet at once echoes.
+    fn next_echo(&self) -> Option<(Echo, AckType)> {
+        let ack_type = if self.of_copy { AckType::Duplicate } else { AckType::Plain };
+        self.echo.map(|echo| (echo, ack_type))
     }
 
     /// Whether an ACK is to leave now.
@@ -114,13 +135,11 @@ impl Connection {
             return self.poll_probe_answer(now, shared);
         }
         let acks = &mut self.receiver.acks;
-        let (echo, ack_type) = match acks.answer.take() {
-            Some(answer) => answer,
-            None => (acks.echo?, AckType::Plain),
-        };
-        if ack_type == AckType::Duplicate {
-            // Who repeats what was placed has not heard so: one ACK more, by another path.
-            acks.due = true;
+        let answer = acks.answer.take();
+        let answers_copy = matches!(answer, Some((_, AckType::Duplicate)));
+        let (echo, ack_type) = answer.or_else(|| acks.next_echo())?;
+        if answers_copy {
+            acks.follow_up(echo);
         } else {
             acks.echoed = true;
             acks.placed = 0;
@@ -130,13 +149,13 @@ impl Connection {
         shared.stats.acks_sent += 1;
         self.sent_anything_at = now;
         let block = match ack_type {
-            AckType::Duplicate => self.receiver.block_of(echo.psn),
+            AckType::Duplicate if answers_copy => self.receiver.block_of(echo.psn),
             AckType::Nack => 0,
             _ => self.receiver.next_block(echo.psn),
         };
         if self.receiver.acks.owes_sweep {
             self.timers.arm(Timer::DelayedAck, now + shared.config.ack_delay);
-        } else if ack_type == AckType::Plain {
+        } else if !answers_copy && ack_type != AckType::Nack {
             self.timers.disarm(Timer::DelayedAck);
         }
         let bitmap = self.receiver.describe(block);

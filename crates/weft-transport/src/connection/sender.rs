@@ -91,6 +91,8 @@ pub(crate) struct Sender {
     pub(crate) tail: TailProbes,
     /// When patience has worn off.
     pub(crate) patient_until: Instant,
+    /// The stamp of the latest packet that the peer said it got twice.
+    pub(crate) needless: Option<u32>,
     /// When the latest packet was stamped; stamps are unique and grow.
     pub(crate) last_stamp: Instant,
     /// When the latest-sent packet among the acknowledged was sent.
@@ -139,6 +141,7 @@ impl Sender {
             answer_by: Instant::EPOCH,
             tail: TailProbes::NONE,
             patient_until: Instant::EPOCH,
+            needless: None,
             last_stamp: now,
             acked_sent_at: Instant::EPOCH,
             waiting_since: now,

@@ -368,3 +368,32 @@ fn a_path_that_flapped_comes_back_where_a_round_trip_is_longer_than_a_probe_inte
     assert!(stats.paths_down > 4, "no path flapped: {}", stats.paths_down);
     assert_eq!(stats.paths_up, stats.paths_down);
 }
+
+#[test]
+fn a_silence_in_which_acks_were_lost_is_no_round_trip() {
+    let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
+    pair.submit(0, ids[0], 0, 1_000);
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [0]);
+    let silent_until = pair.now + Duration::from_millis(300);
+    let mut lost_again = false;
+    pair.rule = Box::new(move |on_link| match on_link.packet {
+        Packet::Ack(ack) if ack.special => Fate::Pass,
+        Packet::Ack(_) if on_link.now < silent_until => Fate::Drop,
+        // The first answer after the silence takes a path that is dead.
+        Packet::Ack(_) if !core::mem::replace(&mut lost_again, true) => Fate::Drop,
+        _ => Fate::Pass,
+    });
+    pair.submit(0, ids[0], 1, 1_000);
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [0, 1]);
+    let mut first = true;
+    pair.rule = Box::new(move |on_link| match on_link.packet {
+        Packet::Data(..) if core::mem::take(&mut first) => Fate::Drop,
+        _ => Fate::Pass,
+    });
+    let began = pair.now;
+    pair.submit(0, ids[0], 2, 1_000);
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [0, 1, 2]);
+    // A tail probe after an eighth of the shortest timeout; it was the longest timeout, 64 ms.
+    let took = pair.now.since(began);
+    assert!(took < Duration::from_millis(1), "{took}");
+}
