@@ -8,6 +8,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use weft_transport::congestion::Congestion as _;
+use weft_transport::path::Spread;
 use weft_transport::{TransportConfig, recovery};
 use weft_units::{ByteCount, Duration, Rng};
 
@@ -53,6 +54,9 @@ pub(super) struct LastWords {
     /// Whether the reordering bound is longer than that: then no path is so much faster than another
     /// that its packets seem to overtake lost ones.
     is_order_fair: bool,
+    /// Whether packets come in the order in which they left, or need not: go-back-N under a spray begins
+    /// again at each that is overtaken, and in the end waits for its timeout.
+    is_pace_fair: bool,
     state: State,
     /// Words said by everybody.
     count: u64,
@@ -110,6 +114,8 @@ impl LastWords {
         let shortest = timeouts.rto_min.min(transport.recovery.rto_low);
         let is_timeout_fair =
             timeouts.rto_max >= prompt && if by_path { timeouts.rto_min } else { shortest } > held;
+        let sprays = [transport, odd].iter().any(|config| config.policy.spread() != Spread::One);
+        let begins_again = transport.recovery.kind == recovery::Kind::GoBackN;
         Self {
             from,
             rest: rest.max(paths_return).into(),
@@ -120,6 +126,7 @@ impl LastWords {
             pace: pace(transport, length).max(pace(odd, length)),
             is_timeout_fair,
             is_order_fair,
+            is_pace_fair: !(begins_again && sprays),
             state: State::Waiting { quiet_since: None },
             count: 0,
             complaints: Arc::default(),
@@ -222,7 +229,7 @@ impl LastWords {
         }
         // Even one packet at a time it is said by then.
         let limit = (self.prompt + self.pace) * self.packets.into();
-        if took > limit.into() {
+        if took > limit.into() && self.is_pace_fair {
             self.complain(format!(
                 "{channel:?}, {side:?}: the last word took {} us in an idle network, expected at \
                  most {limit}",
