@@ -28,7 +28,9 @@ step layers cargo xtask layers
 step pages cargo xtask docs --check
 step tests cargo test --workspace --quiet
 # What the tests ran: for this package alone cargo would build it again, with other features.
-step swarm "${CARGO_TARGET_DIR:-target}/debug/weft" sim swarm --seeds "${SEEDS:-2000}"
+# Other worlds each time; the heading says which, and FIRST runs them again.
+first=${FIRST:-$(($(date +%s) * 2000))}
+step swarm "${CARGO_TARGET_DIR:-target}/debug/weft" sim swarm --seeds "${SEEDS:-2000}" --first "$first"
 step rustdoc env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 if cargo deny --version >/dev/null 2>&1; then
     step dependencies cargo deny --all-features --log-level error check bans licenses sources
