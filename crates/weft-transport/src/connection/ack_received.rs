@@ -91,6 +91,9 @@ impl Connection {
             return Err(DropReason::StaleAck);
         }
         sender.waiting_since = now;
+        if !shared.peer_paths.is_empty() {
+            sender.tell_others(now, shared);
+        }
         sender.steer(now, &gained);
         sender.probe_as_asked(now, shared.config.probe_interval);
         if newest {

@@ -1,6 +1,8 @@
 //! When to acknowledge, and what: after so many placed packets, after a delay, or at once when a
 //! packet came twice or asked for it (BIFROST, section 4.3).
 
+use core::net::SocketAddr;
+
 use weft_units::Instant;
 use weft_wire::{AckHeader, AckType, BITMAP_PACKETS, Bitmap, U4, U5, U11};
 
@@ -172,7 +174,7 @@ impl Connection {
             ..self.ack_header(shared)
         };
         let turn = &mut self.receiver.acks.turn;
-        Some((way_back(turn, self.sender.as_deref(), shared.config.paths), header))
+        Some((way_back(turn, self.sender.as_deref(), self.peer, shared), header))
     }
 
     /// The ACK that a connection owes when it ends. Without it the peer would take for undone what was
@@ -203,9 +205,18 @@ impl Connection {
 /// back on the paths their packets came by, they would make every path whose way back is dead look
 /// dead. A path that this end's own packets found to be down loses its turn.
 #[inline]
-pub(super) fn way_back(turn: &mut PathId, sender: Option<&Sender>, paths: u16) -> PathId {
-    let mut around = (turn.0..paths).chain(0..turn.0).map(PathId);
-    let path = around.find(|&path| sender.is_none_or(|sender| sender.paths.is_up(path)));
+pub(super) fn way_back(
+    turn: &mut PathId,
+    sender: Option<&Sender>,
+    peer: SocketAddr,
+    shared: &Shared,
+) -> PathId {
+    let paths = shared.config.paths;
+    let is_up = |path| {
+        sender.is_none_or(|sender| sender.paths.is_up(path))
+            && !shared.peer_paths.is_down(peer, path)
+    };
+    let path = (turn.0..paths).chain(0..turn.0).map(PathId).find(|&path| is_up(path));
     let path = path.unwrap_or(*turn);
     *turn = PathId(if path.0 + 1 < paths { path.0 + 1 } else { 0 });
     path

@@ -93,6 +93,12 @@ impl Connection {
         send: &mut impl FnMut(&Departure, &Packet),
     ) -> usize {
         let Some(sender) = self.sender.as_deref_mut() else { return 0 };
+        if sender.known != shared.peer_paths.version() {
+            sender.follow_others(self.id, now, shared);
+            if let Some(at) = sender.health.next() {
+                self.timers.arm_by(Timer::PathProbe, at);
+            }
+        }
         let was_waiting = sender.is_waiting();
         let (mut sent, mut repeats) = (0, u8::MAX);
         while sent < most {

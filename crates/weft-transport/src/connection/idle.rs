@@ -80,6 +80,7 @@ impl Connection {
         if let Some(mut sender) = self.sender.take_if(is_old) {
             self.cursor = sender.cursor();
             sender.release(&mut shared.send_pool);
+            shared.peer_paths.note_rest(self.peer, self.id);
             for timer in
                 [Timer::Loss, Timer::Tail, Timer::PathProbe, Timer::Congestion, Timer::Pacing]
             {

@@ -9,7 +9,7 @@ use alloc::collections::VecDeque;
 use weft_units::{Instant, Rng, Seed};
 use weft_wire::{Packet, SetupHeader, SetupKind, Terms, U4};
 
-use crate::path::{PathId, Paths};
+use crate::path::{PathId, Paths, PeerPaths};
 use crate::pool::Pool;
 use crate::timers::{Timer, Timers};
 use crate::{
@@ -56,6 +56,7 @@ pub(crate) struct Shared {
     /// Connections this end asked for, and those it was asked for.
     pub(crate) requested: u32,
     pub(crate) accepted: u32,
+    pub(crate) peer_paths: PeerPaths,
     paths_of_control: Rng,
 }
 
@@ -70,6 +71,7 @@ impl Shared {
             stats: Stats::default(),
             requested: 0,
             accepted: 0,
+            peer_paths: PeerPaths::default(),
             paths_of_control: seed.child("paths of control", 0).rng(),
         }
     }
@@ -264,8 +266,9 @@ impl Connection {
         }
         let limit = shared.config.message_queue;
         let sender = self.sender.get_or_insert_with(|| {
-            let (cursor, seed) = (self.cursor, self.seed);
-            Box::new(Sender::new(cursor, &shared.config, self.mtu, self.sharers, seed, now))
+            let (cursor, seed, peer) = (self.cursor, self.seed, self.peer);
+            let sharers = self.sharers;
+            Box::new(Sender::new(cursor, &shared.config, peer, self.mtu, sharers, seed, now))
         });
         if !sender.holds_packets() {
             self.timers.arm_by(Timer::Idle, now + REST_AFTER);
@@ -342,6 +345,7 @@ impl Connection {
     pub(crate) fn release(&mut self, shared: &mut Shared) {
         if let Some(mut sender) = self.sender.take() {
             sender.release(&mut shared.send_pool);
+            shared.peer_paths.note_rest(self.peer, self.id);
         }
         self.receiver.received.release(&mut shared.recv_pool);
     }

@@ -76,7 +76,7 @@ impl Connection {
             ..self.ack_header(shared)
         };
         let turn = &mut self.receiver.acks.turn_of_answers;
-        (way_back(turn, self.sender.as_deref(), shared.config.paths), header)
+        (way_back(turn, self.sender.as_deref(), self.peer, shared), header)
     }
 
     /// Whether [`Self::poll_probe`] has anything to say.
@@ -164,6 +164,7 @@ impl Connection {
         let path = PathId(path.ok_or(DropReason::AckOfUnsent)?);
         let answer =
             sender.health.answered(path, ack.timestamp_echo).ok_or(DropReason::StaleAck)?;
+        shared.peer_paths.note_up(sender.peer, path);
         let delays = Delays::read(now, answer.sent_at, arrival, ack);
         let was_up = sender.paths.state(path).up;
         sender.paths.sample_rtt(path, delays.fabric());

@@ -2,6 +2,7 @@
 //! the [`Cursor`] it resumes from.
 
 use alloc::collections::VecDeque;
+use core::net::SocketAddr;
 
 use weft_units::{Duration, Instant, Rng, Seed};
 use weft_wire::U11;
@@ -50,6 +51,8 @@ pub(crate) const NO_PATH: PathId = PathId(u16::MAX);
 /// The sending half of an active connection.
 #[derive(Debug)]
 pub(crate) struct Sender {
+    /// Where its packets go.
+    pub(crate) peer: SocketAddr,
     /// Largest payload of one packet, as agreed, bytes.
     pub(crate) mtu: u16,
     pub(crate) outbox: Outbox,
@@ -79,6 +82,10 @@ pub(crate) struct Sender {
     pub(crate) controllers: Controllers,
     pub(crate) health: Health,
     pub(crate) probation: Probation,
+    /// What it knows of what other connections learnt of its paths, as [`PeerPaths::version`] counts.
+    ///
+    /// [`PeerPaths::version`]: crate::path::PeerPaths::version
+    pub(crate) known: u32,
     pub(crate) rng: Rng,
     /// The path of the spray unit under way and how many packets it has left.
     pub(crate) unit: (PathId, u16),
@@ -106,6 +113,7 @@ impl Sender {
     pub(crate) fn new(
         cursor: Cursor,
         config: &TransportConfig,
+        peer: SocketAddr,
         mtu: u16,
         sharers: u8,
         seed: Seed,
@@ -115,6 +123,7 @@ impl Sender {
         let mut controllers = Controllers::new(config, sharers);
         controllers.open_windows(&mut paths);
         Self {
+            peer,
             mtu,
             outbox: Outbox::new(cursor.message),
             sent: Window::new(),
@@ -132,6 +141,7 @@ impl Sender {
             controllers,
             health: Health::default(),
             probation: Probation::new(config.probe_interval),
+            known: 0,
             // Each burst of activity draws anew, or a restarted spray would repeat the last one's
             // paths; and each begins with another message.
             rng: seed.child("paths", cursor.message.into()).rng(),

@@ -176,6 +176,14 @@ impl Endpoint {
         self
     }
 
+    /// Lets connections to one address share what they learn of its paths. For owners that send path `p` of
+    /// every connection from one source port.
+    #[must_use]
+    pub fn sharing_ports(mut self) -> Self {
+        self.shared.peer_paths.share();
+        self
+    }
+
     /// Begins the ids of all connections with this endpoint's [`thread_id`](EndpointConfig::thread_id),
     /// for hosts where several threads receive on one port.
     ///

@@ -10,10 +10,12 @@ use weft_units::{Duration, Instant, Rng};
 
 mod health;
 mod paths;
+mod peers;
 mod probation;
 
 pub(crate) use health::Health;
 pub use paths::Paths;
+pub(crate) use peers::PeerPaths;
 pub(crate) use probation::Probation;
 
 /// Index of a path of one connection, from zero.

@@ -10,4 +10,5 @@ mod owner;
 mod pair;
 mod rates;
 mod recovery;
+mod sharing;
 mod transfer;
