@@ -332,7 +332,8 @@ impl Sender {
         self.health.watch(path, now, shared.config.probe_interval);
         shared.stats.paths_down += 1;
         shared.events.push_back(Event::PathDown { connection: id, path });
-        shared.peer_paths.note_down(self.peer, path, id);
+        let least = shared.config.path_down_after;
+        shared.peer_paths.note_down(self.peer, path, id, least);
     }
 
     /// Other connections to this peer found paths to be down, or back: they are so here too. What nobody

@@ -118,6 +118,7 @@ impl Connection {
     fn count_silence(&mut self, path: PathId, now: Instant, shared: &mut Shared) {
         let sender = self.sender.as_deref_mut().expect("it probed");
         sender.probation.missed(path);
+        shared.peer_paths.note_loss(sender.peer, path, now, now);
         let state = sender.paths.state_mut(path);
         state.losses = state.losses.saturating_add(1);
         if state.up && state.losses >= shared.config.path_down_after {

@@ -103,10 +103,17 @@ impl PeerPaths {
         self.records.retain(|&(of, path), record| of != peer || record.down || !was_heard(path));
     }
 
-    /// The path is down, and `prober` probes it.
-    pub(crate) fn note_down(&mut self, peer: SocketAddr, path: PathId, prober: ConnectionId) {
-        if self.shared {
-            let record = self.record(peer, path);
+    /// `prober` takes the path for dead and probes it. For all it is dead after `least` losses in a row over
+    /// all: what one connection loses while another hears of the path closes it to nobody else.
+    pub(crate) fn note_down(
+        &mut self,
+        peer: SocketAddr,
+        path: PathId,
+        prober: ConnectionId,
+        least: u8,
+    ) {
+        let record = self.records.get_mut(&(peer, path));
+        if let Some(record) = record.filter(|record| record.down || record.losses >= least) {
             record.down = true;
             record.prober = Some(prober);
             self.version = self.version.wrapping_add(1);
@@ -174,7 +181,11 @@ mod tests {
     fn a_path_that_is_down_needs_a_prober_until_it_is_back() {
         let mut paths = PeerPaths::default();
         paths.share();
-        paths.note_down(peer(1), PathId(3), ConnectionId(7));
+        paths.note_loss(peer(1), PathId(3), at(1), at(2));
+        paths.note_down(peer(1), PathId(3), ConnectionId(7), 2);
+        assert!(!paths.is_down(peer(1), PathId(3)), "one loss is not enough");
+        paths.note_loss(peer(1), PathId(3), at(3), at(4));
+        paths.note_down(peer(1), PathId(3), ConnectionId(7), 2);
         paths.note_heard(peer(1), |_| true);
         assert_eq!(paths.down(peer(1)).collect::<Vec<_>>(), [(PathId(3), true)]);
         assert_eq!(paths.down(peer(2)).count(), 0);
@@ -192,7 +203,10 @@ mod tests {
     fn what_is_kept_is_bounded() {
         let mut paths = PeerPaths::default();
         paths.share();
-        (0..10_000).for_each(|number| paths.note_down(peer(number), PathId(0), ConnectionId(1)));
+        for number in 0..10_000 {
+            paths.note_loss(peer(number), PathId(0), at(1), at(2));
+            paths.note_down(peer(number), PathId(0), ConnectionId(1), 1);
+        }
         assert_eq!(paths.records.len(), MAX_RECORDS);
         assert!(paths.is_down(peer(9_999), PathId(0)));
     }
