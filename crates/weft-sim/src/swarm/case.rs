@@ -278,6 +278,7 @@ fn recovery(rng: &mut Rng, world: &WorldConfig) -> RecoveryConfig {
     let kind = match rng.below(8) {
         0 => recovery::Kind::Irn,
         1 | 2 if keeps_order => recovery::Kind::GoBackN,
+        5 => recovery::Kind::Timeout,
         _ => recovery::Kind::PerPath,
     };
     let nack_interval = Duration::from_micros(pick(rng, &[0, 4, 100]));

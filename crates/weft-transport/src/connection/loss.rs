@@ -131,7 +131,7 @@ impl Connection {
     pub(crate) fn detect_loss(&mut self, now: Instant, ack: &AckHeader, shared: &mut Shared) {
         let Some(sender) = self.sender.as_deref_mut() else { return };
         sender.hear_answer(self.id, ack, now, shared);
-        if shared.config.recovery.kind != Kind::PerPath {
+        if matches!(shared.config.recovery.kind, Kind::Irn | Kind::GoBackN) {
             if ack.ack_type == AckType::Nack {
                 self.handle_nack(now, ack, shared);
             }

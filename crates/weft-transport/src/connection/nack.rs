@@ -43,7 +43,7 @@ impl Receiver {
         config: &RecoveryConfig,
     ) -> Result<(), DropReason> {
         match config.kind {
-            Kind::PerPath => Ok(()),
+            Kind::PerPath | Kind::Timeout => Ok(()),
             Kind::Irn => {
                 if echo.psn.wrapping_sub(self.base) > config.out_of_order.into() {
                     self.ask_for_missing(echo, self.base, now, config.nack_interval);

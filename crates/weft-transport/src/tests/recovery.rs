@@ -1,4 +1,4 @@
-//! IRN and go-back-N on one path: what is sent again, and that it suffices.
+//! IRN, go-back-N and timeouts alone: what is sent again, and that it suffices.
 
 use alloc::boxed::Box;
 
@@ -7,7 +7,7 @@ use weft_wire::Packet;
 
 use super::pair::{Fate, OnLink, Pair};
 use crate::recovery::Kind;
-use crate::{DropReason, RecoveryConfig, Retransmission, Stats, TransportConfig, congestion};
+use crate::{DropReason, RecoveryConfig, Retransmission, Stats, TransportConfig, congestion, path};
 
 const LIMIT: Duration = Duration::from_secs(20);
 const PACKETS: u32 = 200;
@@ -89,8 +89,22 @@ fn go_back_n_begins_again_at_what_was_lost() {
 }
 
 #[test]
-fn a_lost_tail_meets_the_low_timeout_under_irn_and_the_high_one_under_go_back_n() {
-    for (kind, least) in [(Kind::Irn, 100), (Kind::GoBackN, 320)] {
+fn by_timeout_alone_each_lost_packet_is_sent_again_once_its_timeout_has_passed() {
+    for paths in [1, 128] {
+        let base = roce(Kind::Timeout, 0);
+        let policy = if paths == 1 { path::Kind::Single } else { path::Kind::Oblivious };
+        let config = TransportConfig { paths, policy, ..base };
+        let (took, [sender, receiver]) = transfer(&config, losing(&[20, 21, 90]));
+        assert_eq!((sender.fast_retransmits, sender.timeout_retransmits), (0, 3), "{paths}");
+        assert_eq!((sender.tail_loss_probes, receiver.dropped_for(DropReason::Duplicate)), (0, 0));
+        let rto = Duration::from_micros(320);
+        assert!(took > rto && took < rto + Duration::from_micros(60), "{paths}: {took}");
+    }
+}
+
+#[test]
+fn a_lost_tail_meets_the_low_timeout_under_irn_and_the_high_one_under_the_others() {
+    for (kind, least) in [(Kind::Irn, 100), (Kind::GoBackN, 320), (Kind::Timeout, 320)] {
         let (took, [sender, _]) = transfer(&roce(kind, 0), losing(&[PACKETS - 1]));
         assert_eq!((sender.timeout_retransmits, sender.tail_loss_probes), (1, 0), "{kind}");
         let least = Duration::from_micros(least);
@@ -120,7 +134,7 @@ fn a_late_packet_is_asked_for_only_beyond_the_bound() {
 
 #[test]
 fn heavy_random_loss_and_reordering_lose_nothing() {
-    for kind in [Kind::Irn, Kind::GoBackN] {
+    for kind in [Kind::Irn, Kind::GoBackN, Kind::Timeout] {
         for bound in [0, 16] {
             for seed in 0..20 {
                 let mut rng = Seed(seed).child("recovery", 0).rng();
