@@ -6,11 +6,13 @@ use crate::congestion;
 use crate::path;
 
 mod dcqcn;
+mod dwrr;
 mod hopper;
 mod recovery;
 mod timely;
 
 pub use dcqcn::DcqcnConfig;
+pub use dwrr::DwrrConfig;
 pub use hopper::HopperConfig;
 pub use recovery::RecoveryConfig;
 pub use timely::TimelyConfig;
@@ -75,6 +77,8 @@ pub struct TransportConfig {
     pub peer_timeout: Duration,
     /// Messages that may wait on one connection.
     pub message_queue: u32,
+    /// For the `dwrr` policy: how sharply weights follow queues.
+    pub dwrr: DwrrConfig,
     /// For the `hopper` policy: when it probes and switches.
     pub hopper: HopperConfig,
     /// For the `dcqcn` congestion control: how it cuts and raises its rate.
@@ -159,6 +163,7 @@ impl TransportConfig {
             keepalive_interval: Duration::ZERO,
             peer_timeout: Duration::from_secs(2),
             message_queue: 65_536,
+            dwrr: DwrrConfig::default(),
             hopper: HopperConfig::default(),
             dcqcn: DcqcnConfig::default(),
             timely: TimelyConfig::default(),
@@ -269,9 +274,14 @@ impl TransportConfig {
             ("peer_timeout", nanos(self.peer_timeout), 1_000_000, u64::MAX, "at least 1ms"),
             ("message_queue", self.message_queue.into(), 1, 1 << 24, "1 to 16777216"),
         ];
-        let groups = (self.hopper.ranges(), self.dcqcn.ranges(), self.timely.ranges());
-        let all = ranges.iter().chain(&groups.0).chain(&groups.1).chain(&groups.2);
-        for &(field, got, low, high, expected) in all {
+        let groups = [
+            ranges,
+            &self.dwrr.ranges(),
+            &self.hopper.ranges(),
+            &self.dcqcn.ranges(),
+            &self.timely.ranges(),
+        ];
+        for &(field, got, low, high, expected) in groups.into_iter().flatten() {
             if !(low..=high).contains(&got) {
                 return Err(ConfigError { field, got, expected });
             }

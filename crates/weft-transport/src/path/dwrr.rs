@@ -3,11 +3,10 @@
 //!
 //! Kwon et al. weight queues by what is waiting in them; STELLAR gives no weights for paths. Here a
 //! path's weight is the inverse of its queueing delay: its smoothed round-trip time above that of
-//! the best path, halved at [`HALF_WEIGHT_PACKETS`] packets' worth of queue. So a path with a queue
-//! fifteen times that long gets no turn at all. With 4 paths that leaves few in use, as STELLAR
-//! reports of its own; with 128 nearly all stay in use, which it does not (`experiments/stellar-fig9`
-//! and `stellar-fig10a`). Unmeasured paths weigh as much as the best, and the connection probes those
-//! that get no turn.
+//! the best path, halved at `half_weight_packets` ([`DwrrConfig`](crate::DwrrConfig)) packets' worth of
+//! queue. So a path with a queue fifteen times that long gets no turn at all. With 4 paths that leaves
+//! few in use, as STELLAR reports of its own; `experiments/stellar-fig9` and `stellar-fig10a` vary it.
+//! Unmeasured paths weigh as much as the best, and the connection probes those that get no turn.
 //!
 //! Turns are interleaved: [`FULL`] passes make a cycle, and a path of weight `w` has a turn in `w`
 //! of them, evenly spaced. Weights are taken anew at the end of a pass once there was a selection for
@@ -22,9 +21,6 @@ use crate::TransportConfig;
 
 /// Passes in a cycle, and the weight of the best path.
 const FULL: u8 = 8;
-
-/// A path whose queue holds this many packets more than the best path's has half its weight.
-const HALF_WEIGHT_PACKETS: u64 = 2;
 
 /// Closed paths passed over before any open one is taken.
 const TRIES: u32 = 4;
@@ -67,7 +63,8 @@ fn most_queueing(weight: u64, half_weight_ns: u64) -> u32 {
 
 impl Policy {
     pub(super) fn new(config: &TransportConfig) -> Self {
-        let packets = ByteCount(u64::from(config.mtu) * HALF_WEIGHT_PACKETS);
+        let half = u64::from(config.dwrr.half_weight_packets);
+        let packets = ByteCount(u64::from(config.mtu) * half);
         let half_weight_ns = config.line_rate.serialization_delay(packets).as_nanos();
         Self {
             most_queueing: [1, 2, 3, 4, 5, 6, 7, 8].map(|w| most_queueing(w, half_weight_ns)),
@@ -219,6 +216,16 @@ mod tests {
         assert_eq!(count, [800, 400, 200]);
         let longest = turns.chunk_by(|a, b| a == b).map(<[u16]>::len).max();
         assert_eq!(longest, Some(2));
+    }
+
+    #[test]
+    fn sharper_weights_leave_fewer_paths_in_use() {
+        let weights = |half_weight_packets| {
+            let dwrr = crate::DwrrConfig { half_weight_packets };
+            let policy = Policy::new(&TransportConfig { dwrr, ..config() });
+            [0, 2, 8, 16].map(|micros| policy.weight_at(micros * 1000))
+        };
+        assert_eq!([1, 2, 8].map(weights), [[8, 3, 1, 0], [8, 4, 2, 1], [8, 6, 4, 3]]);
     }
 
     #[test]
