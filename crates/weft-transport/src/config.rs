@@ -8,12 +8,14 @@ use crate::path;
 mod dcqcn;
 mod dwrr;
 mod hopper;
+mod mp_rdma;
 mod recovery;
 mod timely;
 
 pub use dcqcn::DcqcnConfig;
 pub use dwrr::DwrrConfig;
 pub use hopper::HopperConfig;
+pub use mp_rdma::MpRdmaConfig;
 pub use recovery::RecoveryConfig;
 pub use timely::TimelyConfig;
 
@@ -81,6 +83,8 @@ pub struct TransportConfig {
     pub dwrr: DwrrConfig,
     /// For the `hopper` policy: when it probes and switches.
     pub hopper: HopperConfig,
+    /// For the `mp-rdma` policy and congestion control: how much reordering they accept.
+    pub mp_rdma: MpRdmaConfig,
     /// For the `dcqcn` congestion control: how it cuts and raises its rate.
     pub dcqcn: DcqcnConfig,
     /// For the `timely` congestion control: what it answers to.
@@ -165,6 +169,7 @@ impl TransportConfig {
             message_queue: 65_536,
             dwrr: DwrrConfig::default(),
             hopper: HopperConfig::default(),
+            mp_rdma: MpRdmaConfig::default(),
             dcqcn: DcqcnConfig::default(),
             timely: TimelyConfig::default(),
         }
@@ -278,6 +283,7 @@ impl TransportConfig {
             ranges,
             &self.dwrr.ranges(),
             &self.hopper.ranges(),
+            &self.mp_rdma.ranges(),
             &self.dcqcn.ranges(),
             &self.timely.ranges(),
         ];

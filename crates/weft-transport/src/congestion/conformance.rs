@@ -20,6 +20,7 @@ impl AckSample {
             acked_bytes: packets * size,
             acked_packets: packets,
             marked_packets: 0,
+            late_packets: 0,
             rtt: None,
             fabric_delay: None,
             endpoint_delay: None,
@@ -166,6 +167,7 @@ fn the_window_stays_between_one_packet_and_two_products_and_the_rate_below_the_p
                         it.controller.on_ack(&AckSample {
                             now: it.now,
                             marked_packets: rng.next_u32() % (packets + 2),
+                            late_packets: rng.next_u32() % (packets + 2),
                             rtt: span(&mut rng),
                             fabric_delay: span(&mut rng),
                             endpoint_delay: span(&mut rng),

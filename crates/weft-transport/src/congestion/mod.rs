@@ -30,6 +30,9 @@ pub struct AckSample {
     pub acked_packets: u32,
     /// Of those, packets that carried a congestion mark.
     pub marked_packets: u32,
+    /// Of those of a connection, packets that were overtaken by more than the controller's
+    /// [`Congestion::reordering_bound`].
+    pub late_packets: u32,
     /// Round trip of the echoed packet (t5 - t1), when it was one of this scope.
     pub rtt: Option<Duration>,
     /// The part of `rtt` spent in the fabric: without (t3 - t2) and (t5 - t4) (BIFROST,
@@ -74,6 +77,11 @@ pub trait Congestion: Debug {
         None
     }
 
+    /// Packets by which a packet may be overtaken before it counts as late; `u32::MAX` where none does.
+    fn reordering_bound(&self) -> u32 {
+        u32::MAX
+    }
+
     /// When the controller wants [`Self::on_timer`].
     fn timer(&self) -> Option<Instant> {
         None
@@ -88,6 +96,7 @@ mod dcqcn;
 mod dctcp;
 mod fixed_window;
 mod marked_fraction;
+mod mp_rdma;
 mod opening;
 mod stellar;
 mod swift;
@@ -172,6 +181,12 @@ macro_rules! congestion_controls {
             fn rate(&self) -> Option<BitRate> {
                 match self { $(Self::$kind(c) => c.rate(),)+ Self::External(c) => c.rate() }
             }
+            fn reordering_bound(&self) -> u32 {
+                match self {
+                    $(Self::$kind(c) => c.reordering_bound(),)+
+                    Self::External(c) => c.reordering_bound(),
+                }
+            }
             #[inline]
             fn timer(&self) -> Option<Instant> {
                 match self { $(Self::$kind(c) => c.timer(),)+ Self::External(c) => c.timer() }
@@ -196,6 +211,7 @@ congestion_controls! {
     Dcqcn = 4 => dcqcn, "dcqcn", Connection, "a rate that marks cut and timers raise, over one window (DCQCN; Zhu et al., SIGCOMM 2015)";
     Timely = 5 => timely, "timely", Connection, "a rate that follows the gradient of the round-trip time (TIMELY; Mittal et al., SIGCOMM 2015)";
     Weft = 6 => weft, "weft", Connection, "one window that marks and standing delay shrink and losses alone do not (docs/design/congestion.md)";
+    MpRdma = 7 => mp_rdma, "mp-rdma", Connection, "one window that each ACK moves: up unless marked, down where its path is too slow (MP-RDMA; Lu et al., NSDI 2018)";
 }
 
 crate::registry::named!(Kind, "congestion control");

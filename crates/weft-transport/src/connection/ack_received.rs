@@ -48,6 +48,10 @@ struct Gained {
     marks: u32,
     /// Of those, marks not yet attributed to a packet.
     marks_left: u32,
+    /// Packets that were overtaken by more than the controller accepts.
+    late: u32,
+    /// One past the highest packet that ACKs before this one acknowledged.
+    acked_end: u32,
     /// The packet echoed, and its delays, if it is still known.
     echo: Option<(u32, Delays)>,
     /// Hops it passed.
@@ -138,7 +142,8 @@ impl Sender {
         let marks = self.take_marks(now, ack);
         shared.stats.ecn_marks_heard += u64::from(marks);
         let hops = ack.hop_count.get();
-        let mut gained = Gained { marks, marks_left: marks, hops, ..Gained::default() };
+        let acked_end = self.acked_end;
+        let mut gained = Gained { marks, marks_left: marks, acked_end, hops, ..Gained::default() };
         self.read_echo(now, arrival, ack, &mut gained);
         if ack.ack_type == AckType::Duplicate {
             self.note_needless_repeat(now, ack, shared);
@@ -240,11 +245,25 @@ impl Sender {
         }
         gained.bytes += charge(len);
         gained.packets += 1;
-        self.feed_back(psn, packet.path, now, len, gained);
+        // A packet that was sent again comes late for another reason.
+        let overtaken = packet.repeats == 0 && before(psn, gained.acked_end);
+        let by = if overtaken { gained.acked_end.wrapping_sub(psn) - 1 } else { 0 };
+        let (of_policy, of_control) = self.reordering_bounds;
+        gained.late += u32::from(by > of_control);
+        self.feed_back(psn, packet.path, now, len, by <= of_policy, gained);
     }
 
-    /// Tells the path policy, and a controller of this path alone, about one packet.
-    fn feed_back(&mut self, psn: u32, path: PathId, now: Instant, len: u16, gained: &mut Gained) {
+    /// Tells the path policy, where the packet was not overtaken by more than it accepts, and a
+    /// controller of this path alone, about one packet.
+    fn feed_back(
+        &mut self,
+        psn: u32,
+        path: PathId,
+        now: Instant,
+        len: u16,
+        in_bound: bool,
+        gained: &mut Gained,
+    ) {
         let marked = gained.marks_left > 0;
         gained.marks_left -= u32::from(marked);
         let delays = gained.echo.filter(|(echoed, _)| *echoed == psn).map(|(_, delays)| delays);
@@ -252,7 +271,9 @@ impl Sender {
             self.paths.sample_rtt(path, delays.fabric());
         }
         let feedback = Feedback::Acked { marked, rtt: delays.map(|delays| delays.fabric()) };
-        self.policy.on_feedback(path, feedback, &self.paths, now);
+        if in_bound {
+            self.policy.on_feedback(path, feedback, &self.paths, now);
+        }
         if self.controllers.scope() == Scope::Path {
             if gained.run.path != path {
                 self.end_run(now, None, gained);
@@ -277,6 +298,7 @@ impl Sender {
                 acked_bytes: bytes,
                 acked_packets: packets,
                 marked_packets: marks,
+                late_packets: 0,
                 rtt: delays.map(|delays| delays.round_trip),
                 fabric_delay: delays.map(|delays| delays.fabric()),
                 endpoint_delay: delays.map(|delays| delays.endpoint),
@@ -298,6 +320,7 @@ impl Sender {
             acked_bytes: gained.bytes,
             acked_packets: gained.packets,
             marked_packets: gained.marks,
+            late_packets: gained.late,
             rtt: delays.map(|delays| delays.round_trip),
             fabric_delay: delays.map(|delays| delays.fabric()),
             endpoint_delay: delays.map(|delays| delays.endpoint),

@@ -14,7 +14,7 @@ use super::rtt::RoundTrip;
 use super::tail::TailProbes;
 use crate::TransportConfig;
 use crate::congestion::{Congestion, Controllers};
-use crate::path::{Health, PathId, Paths, Policy, Probation};
+use crate::path::{Health, PathId, PathPolicy, Paths, Policy, Probation};
 use crate::pool::{Pool, Window};
 
 /// Where sending goes on after the connection was idle.
@@ -80,6 +80,9 @@ pub(crate) struct Sender {
     pub(crate) paths: Paths,
     pub(crate) policy: Policy,
     pub(crate) controllers: Controllers,
+    /// Packets by which a packet may be overtaken before the policy is not told of its ACK, and before
+    /// the controller hears that it is late.
+    pub(crate) reordering_bounds: (u32, u32),
     pub(crate) health: Health,
     pub(crate) probation: Probation,
     /// What it knows of what other connections learnt of its paths, as [`PeerPaths::version`] counts.
@@ -122,6 +125,9 @@ impl Sender {
         let mut paths = Paths::new(config.paths, mtu, now);
         let mut controllers = Controllers::new(config, sharers);
         controllers.open_windows(&mut paths);
+        let policy = config.policy.build(config);
+        let of_control = controllers.of(PathId(0)).reordering_bound();
+        let reordering_bounds = (policy.reordering_bound(), of_control);
         Self {
             peer,
             mtu,
@@ -137,8 +143,9 @@ impl Sender {
             counts: cursor.counts,
             newest_ack: None,
             paths,
-            policy: config.policy.build(config),
+            policy,
             controllers,
+            reordering_bounds,
             health: Health::default(),
             probation: Probation::new(config.probe_interval),
             known: 0,

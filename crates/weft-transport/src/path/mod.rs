@@ -73,6 +73,12 @@ pub trait PathPolicy: Debug {
         None
     }
 
+    /// Packets by which a packet may be overtaken, whatever paths they took, before its ACK is kept from
+    /// [`Self::on_feedback`]; `u32::MAX` where none is.
+    fn reordering_bound(&self) -> u32 {
+        u32::MAX
+    }
+
     /// Whether it compares round-trip times, so that idle paths must be probed to stay known.
     fn compares_paths(&self) -> bool {
         false
@@ -160,6 +166,12 @@ macro_rules! path_policies {
                 match self {
                     $(Self::$kind(policy) => policy.holds_until(),)+
                     Self::External(policy) => policy.holds_until(),
+                }
+            }
+            fn reordering_bound(&self) -> u32 {
+                match self {
+                    $(Self::$kind(policy) => policy.reordering_bound(),)+
+                    Self::External(policy) => policy.reordering_bound(),
                 }
             }
             fn compares_paths(&self) -> bool {

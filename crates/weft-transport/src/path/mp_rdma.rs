@@ -2,16 +2,18 @@
 //!
 //! There, the ACK of a packet releases the next packet onto the path that the ACK came from: a
 //! whole packet and a little growth where it is unmarked, half a packet where it carries a
-//! congestion mark. So a congested path loses packets to the others with no state for each path,
-//! and a small share of packets is sent on a random new path to find better ones.
+//! congestion mark, none where the packet was overtaken by more than the bound on reordering. So a
+//! congested path, and one slower than the others, loses packets to them with no state for each
+//! path, and a small share of packets is sent on a random new path to find better ones.
 //!
-//! Here the window belongs to the congestion control, which decides when a packet may leave; this
-//! policy decides where it goes. It keeps what ACKs returned as a queue of paths, oldest first: an
-//! unmarked ACK returns its path for one packet, a marked one for half a packet, a loss for none.
-//! Where the queue is empty (the window has grown, or packets were lost) and for one unit in
-//! [`PROBE_EVERY`] the path is random. With spray units of several packets a path is returned once
-//! a unit's worth of its packets was acknowledged, which takes four bytes a path. MP-RDMA's bound
-//! on reordering is the receiver's window here, not a matter of the policy.
+//! Here the window belongs to the congestion control (`congestion/mp_rdma.rs` is MP-RDMA's own), which
+//! decides when a packet may leave; this policy decides where it goes. It keeps what ACKs returned as
+//! a queue of paths, oldest first: an unmarked ACK returns its path for one packet, a marked one for
+//! half a packet, a loss for none. ACKs of packets overtaken by more than the bound never get here.
+//! Where the queue is empty since the window has grown, the path is that of the last unmarked ACK. It
+//! is random before the first ACK, where that path is closed, and for a few units in a thousand
+//! ([`MpRdmaConfig`](crate::MpRdmaConfig)). With spray units of several packets a path is returned once
+//! a unit's worth of its packets was acknowledged, which takes four bytes a path.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -20,9 +22,6 @@ use weft_units::{Instant, Rng};
 
 use super::{Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
-
-/// One unit in this many takes a random path: MP-RDMA's path probing, a per cent of the traffic.
-const PROBE_EVERY: u64 = 100;
 
 /// Returned paths kept at least and at most. More than one a path only means that the window
 /// shrank since; what is oldest then says least.
@@ -37,6 +36,10 @@ pub struct Policy {
     earned: Vec<u32>,
     /// Half packets in a spray unit.
     price: u32,
+    /// The path of the last unmarked ACK.
+    last: Option<PathId>,
+    probe_permille: u16,
+    reordering_bound: u16,
 }
 
 impl Policy {
@@ -46,6 +49,9 @@ impl Policy {
             keep: usize::from(config.paths).clamp(KEPT.0, KEPT.1),
             earned: Vec::new(),
             price: 2 * u32::from(config.spray_unit.max(1)),
+            last: None,
+            probe_permille: config.mp_rdma.probe_permille,
+            reordering_bound: config.mp_rdma.reordering_bound,
         }
     }
 }
@@ -53,7 +59,7 @@ impl Policy {
 impl PathPolicy for Policy {
     #[inline]
     fn select(&mut self, paths: &Paths, _now: Instant, rng: &mut Rng) -> Option<PathId> {
-        let probe = rng.chance(1, PROBE_EVERY);
+        let probe = rng.chance(self.probe_permille.into(), 1000);
         // A probe takes the place of a returned path, so that new paths do not add to the queue.
         while let Some(path) = self.returned.pop_front() {
             if probe {
@@ -63,7 +69,8 @@ impl PathPolicy for Policy {
                 return Some(path);
             }
         }
-        paths.open_from(paths.draw(rng))
+        let again = self.last.filter(|&path| !probe && paths.is_open(path));
+        again.or_else(|| paths.open_from(paths.draw(rng)))
     }
 
     #[inline]
@@ -73,7 +80,10 @@ impl PathPolicy for Policy {
         }
         let earned = &mut self.earned[usize::from(path.0)];
         match feedback {
-            Feedback::Acked { marked: false, .. } => *earned += 2,
+            Feedback::Acked { marked: false, .. } => {
+                *earned += 2;
+                self.last = Some(path);
+            }
             Feedback::Acked { marked: true, .. } => *earned += 1,
             // What the path had earned is gone with the packet.
             Feedback::Lost | Feedback::TimedOut => *earned = 0,
@@ -85,6 +95,10 @@ impl PathPolicy for Policy {
             }
             self.returned.push_back(path);
         }
+    }
+
+    fn reordering_bound(&self) -> u32 {
+        self.reordering_bound.into()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Policies that keep to one path, on an in-memory link: whether they leave it, and for what.
+//! Policies that leave paths, on an in-memory link: whether they do, and for what.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -9,7 +9,7 @@ use weft_wire::Packet;
 
 use super::pair::{Fate, OnLink, Pair};
 use crate::path::{Kind, PathId};
-use crate::{TransportConfig, congestion};
+use crate::{MpRdmaConfig, TransportConfig, congestion};
 
 /// Eight paths, a bandwidth-delay product of 100 packets that nothing but its own fullness stops.
 fn config(policy: Kind) -> TransportConfig {
@@ -109,4 +109,22 @@ fn flowbender_tries_one_path_after_another_where_all_are_marked_and_hopper_stays
     let config = |policy| TransportConfig { send_window: 50, ..config(policy) };
     assert!(paths_taken(&config(Kind::FlowBender), mark).0.len() > 3);
     assert_eq!(paths_taken(&config(Kind::Hopper), mark).0.len(), 1);
+}
+
+#[test]
+fn mp_rdma_leaves_a_path_whose_packets_are_overtaken_by_more_than_its_bound() {
+    // Its packets take most of a round trip more: some seventy packets of the others overtake each.
+    let slow = |path: PathId| {
+        if path.0 == 3 { Fate::Delay(Duration::from_micros(8)) } else { Fate::Pass }
+    };
+    let on_slow = |congestion, reordering_bound| {
+        let mp_rdma = MpRdmaConfig { reordering_bound, ..MpRdmaConfig::default() };
+        let config = TransportConfig { congestion, mp_rdma, ..config(Kind::MpRdma) };
+        let (taken, _) = paths_taken(&config, slow);
+        taken.iter().find(|(path, _)| path.0 == 3).map_or(0, |&(_, packets)| packets)
+    };
+    for congestion in [congestion::Kind::MpRdma, congestion::Kind::FixedWindow] {
+        let [bounded, unbounded] = [32, 8192].map(|bound| on_slow(congestion, bound));
+        assert!(bounded * 2 < unbounded, "{congestion}: {bounded} and {unbounded} packets");
+    }
 }
