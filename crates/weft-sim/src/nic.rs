@@ -16,6 +16,24 @@ pub const RECEIVE_PORT: u16 = 4791;
 /// and gap are left out, as in htsim and ns-3.
 pub const FRAME_OVERHEAD: u16 = 46;
 
+/// The transport's own headers around a message's payload.
+const HEADERS: u16 = 32;
+
+/// Ethernet's shortest frame without its checksum, as ns-3 counts.
+const MIN_FRAME: u16 = 60;
+
+/// Bytes on the wire of a packet with this much payload and these headers, where a data packet has
+/// `overhead` around its payload ([`TransportConfig::packet_overhead`](weft_transport::TransportConfig)).
+#[inline]
+pub fn frame_len(overhead: u16, header_len: u16, payload_len: u16) -> u16 {
+    (overhead - HEADERS + header_len + payload_len).max(MIN_FRAME)
+}
+
+/// The same of an ACK without holes.
+pub fn ack_len(overhead: u16) -> u16 {
+    frame_len(overhead, HEADERS, 0)
+}
+
 /// First free bit pattern of the dynamic ports: RoCEv2 NICs take source ports from 0xC000 on,
 /// which leaves 14 bits of entropy.
 const FIRST_PORT: u16 = 0xc000;

@@ -148,6 +148,8 @@ pub struct Outcome<'a> {
     pub topology: &'a Topology,
     /// Payload of a full packet.
     pub mtu: u16,
+    /// Bytes around a packet's payload.
+    pub overhead: u16,
     /// Whether every workload had all it waited for.
     pub finished: bool,
     /// How long it took.
@@ -180,6 +182,8 @@ impl Outcome<'_> {
             mtu: self.mtu,
             warm_up: SimTime::EPOCH + SimSpan::from(scenario.measure.warm_up),
             bins: &bins,
+            ideal: scenario.measure.ideal,
+            overhead: self.overhead,
         };
         let listed = if scenario.measure.flows { &self.traffic.finished[..] } else { &[] };
         Ok(Report {
@@ -212,6 +216,7 @@ fn report(
     let outcome = Outcome {
         topology: &fabric.topology,
         mtu: network.hosts[0].endpoint.config().mtu,
+        overhead: network.hosts[0].endpoint.config().packet_overhead,
         finished,
         elapsed: ended_at.since(SimTime::EPOCH),
         traffic: &network.traffic,

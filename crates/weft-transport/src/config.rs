@@ -45,6 +45,9 @@ pub struct TransportConfig {
     /// Rate of the sender's port; with `base_rtt` it gives the bandwidth-delay product that windows
     /// start from.
     pub line_rate: BitRate,
+    /// Bytes that a packet takes of the port beside its payload: our headers 32, UDP 8, IPv4 20,
+    /// Ethernet with its checksum 18. Rates count them.
+    pub packet_overhead: u16,
     /// Round-trip time of an empty network.
     pub base_rtt: Duration,
     /// Bytes in flight before the first ACK at most, from which slow start goes on. Where `line_rate` and
@@ -147,6 +150,7 @@ impl TransportConfig {
             top_k: 4,
             congestion: congestion::Kind::Stellar,
             line_rate: BitRate::gbps(200).expect("not zero"),
+            packet_overhead: 78,
             base_rtt: Duration::from_micros(12),
             first_window: u32::MAX,
             queue_target: Duration::ZERO,
@@ -236,6 +240,7 @@ impl TransportConfig {
             ("reorder_window", self.reorder_window.into(), 1, 8192, "1 to 8192 packets"),
             ("queue_target", nanos(self.queue_target), 0, 1_000_000_000, "at most 1s"),
             ("ack_every", self.ack_every.into(), 1, 256, "1 to 256 packets"),
+            ("packet_overhead", self.packet_overhead.into(), 32, 256, "32 to 256 bytes"),
             ("ack_delay", nanos(self.ack_delay), 0, 1_000_000_000, "at most 1s"),
             ("base_rtt", nanos(self.base_rtt), 1, 1_000_000_000, "above zero, at most 1s"),
             (

@@ -28,6 +28,8 @@ pub struct Stats {
     pub ecn_marks: u64,
     /// Congestion marks that peers reported on packets of ours.
     pub ecn_marks_heard: u64,
+    /// NACKs received: packets that the peer got too early.
+    pub nacks_received: u64,
     /// Packets that the owner had no room for; the peer sends them again.
     pub declined: u64,
     /// Packets that the owner threw away because they came faster than they may.
@@ -79,6 +81,7 @@ impl AddAssign<&Self> for Stats {
             spurious_retransmits,
             ecn_marks,
             ecn_marks_heard,
+            nacks_received,
             declined,
             shed,
             out_of_order,
@@ -99,6 +102,7 @@ impl AddAssign<&Self> for Stats {
         self.spurious_retransmits += spurious_retransmits;
         self.ecn_marks += ecn_marks;
         self.ecn_marks_heard += ecn_marks_heard;
+        self.nacks_received += nacks_received;
         self.declined += declined;
         self.shed += shed;
         self.out_of_order += out_of_order;

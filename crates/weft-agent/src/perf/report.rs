@@ -134,6 +134,7 @@ impl TransportCounters {
             spurious_retransmits,
             ecn_marks,
             ecn_marks_heard,
+            nacks_received: _,
             declined: _,
             shed: _,
             out_of_order,

@@ -96,6 +96,7 @@ fn run_once(
     let outcome = Outcome {
         topology: &topology,
         mtu: transport.mtu,
+        overhead: transport.packet_overhead,
         finished,
         elapsed,
         traffic: &run.wire.traffic,

@@ -1,13 +1,12 @@
 //! How long flows took, and how long beside the time each would have taken alone.
 
-use serde::Serialize;
-use weft_topo::{Routes, Topology};
-use weft_units::Duration;
+use serde::{Deserialize, Serialize};
+use weft_topo::{NodeId, Routes, Topology};
 
 use super::Distribution;
 use crate::fabric::idle_latency;
 use crate::link::Pace;
-use crate::nic::FRAME_OVERHEAD;
+use crate::nic;
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::FinishedFlow;
 
@@ -55,6 +54,17 @@ pub struct SizeBin {
 /// Bin edges of the reference results of ConWeave's simulator.
 pub const REFERENCE_BINS: [u64; 6] = [1_000, 4_000, 10_000, 32_000, 104_000, 500_000];
 
+/// The time a flow is held against.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IdealTime {
+    /// [`ideal_time`].
+    #[default]
+    Exact,
+    /// [`base_round_trip_time`], of ConWeave's simulator.
+    BaseRoundTrip,
+}
+
 /// What flows are held against.
 #[derive(Clone, Copy, Debug)]
 pub struct Yardstick<'a> {
@@ -68,10 +78,11 @@ pub struct Yardstick<'a> {
     pub warm_up: SimTime,
     /// Bytes of the largest flow of each size bin but the last, ascending.
     pub bins: &'a [u64],
+    /// The time a flow takes alone.
+    pub ideal: IdealTime,
+    /// Bytes of a frame around a message's payload.
+    pub overhead: u16,
 }
-
-/// Bytes of a frame around a message's payload; an ACK without holes is as long.
-const HEADERS: u16 = FRAME_OVERHEAD + 32;
 
 impl FlowReport {
     /// The report about `finished` of `started` flows.
@@ -98,7 +109,10 @@ impl FlowReport {
 impl Yardstick<'_> {
     /// What a flow took over [`ideal_time`]; at least 1.
     pub fn slowdown(&self, flow: &FinishedFlow) -> f64 {
-        let ideal = ideal_time(flow, self.topology, self.routes, self.mtu);
+        let ideal = match self.ideal {
+            IdealTime::Exact => ideal_time(flow, self),
+            IdealTime::BaseRoundTrip => base_round_trip_time(flow, self),
+        };
         (took(flow) / ideal.map_or(0.0, SimSpan::as_micros_f64)).max(1.0)
     }
 }
@@ -140,29 +154,43 @@ pub fn binned(values: impl Iterator<Item = (u64, f64)>, edges: &[u64]) -> Vec<Di
 /// bytes and headers behind it at the rate of the sender's ports together, and the last
 /// acknowledgement's way back. `None` where no path leads.
 ///
-/// ConWeave's simulator takes a base round trip of the pair, with a full packet on each hop there,
-/// and all bytes with headers at line rate. That counts the first hop twice and the ACK not at all:
-/// 49 ns more than this for a flow of one packet through four hops of 100 Gb/s, 0.6 %, and less for
-/// any other.
-pub fn ideal_time(
-    flow: &FinishedFlow,
-    topology: &Topology,
-    routes: &Routes,
-    mtu: u16,
-) -> Option<SimSpan> {
+pub fn ideal_time(flow: &FinishedFlow, yardstick: &Yardstick<'_>) -> Option<SimSpan> {
+    let &Yardstick { topology, routes, mtu, overhead, .. } = yardstick;
     let (source, destination) = (flow.source, flow.destination);
     let first = u16::try_from(flow.length.min(mtu.into())).expect("no more than the MTU");
-    let way = idle_latency(topology, routes, source, destination, first + HEADERS)?;
-    let back = idle_latency(topology, routes, destination, source, HEADERS)?;
-    let packets = u64::from(flow.length.div_ceil(mtu.into()).max(1));
-    let bytes = u64::from(flow.length) + (packets - 1) * u64::from(HEADERS) - u64::from(first);
-    let ports = topology.ports(source).iter();
+    let way = idle_latency(topology, routes, source, destination, first + overhead)?;
+    let back = idle_latency(topology, routes, destination, source, nic::ack_len(overhead))?;
+    let bytes = bytes_on_wire(flow, yardstick) - u64::from(first + overhead);
+    Some(SimSpan::from(way + back) + at_line_rate(bytes, source, topology))
+}
+
+/// What ConWeave's simulator holds a flow against: the pair's base round trip, with a full payload but
+/// no header on each hop there and no ACK back, and all bytes with headers at line rate. That counts
+/// the first hop twice: for a flow of one packet through four hops of 100 Gb/s it is 0.6 % more than
+/// [`ideal_time`], for one of 100 bytes 3 %.
+pub fn base_round_trip_time(flow: &FinishedFlow, yardstick: &Yardstick<'_>) -> Option<SimSpan> {
+    let &Yardstick { topology, routes, mtu, .. } = yardstick;
+    let (source, destination) = (flow.source, flow.destination);
+    let way = idle_latency(topology, routes, source, destination, mtu)?;
+    let back = idle_latency(topology, routes, destination, source, 0)?;
+    let bytes = bytes_on_wire(flow, yardstick);
+    Some(SimSpan::from(way + back) + at_line_rate(bytes, source, topology))
+}
+
+/// Bytes of a flow with the headers of its packets.
+fn bytes_on_wire(flow: &FinishedFlow, yardstick: &Yardstick<'_>) -> u64 {
+    let packets = u64::from(flow.length.div_ceil(yardstick.mtu.into()).max(1));
+    u64::from(flow.length) + packets * u64::from(yardstick.overhead)
+}
+
+/// How long bytes take at the rate of a host's ports together.
+fn at_line_rate(bytes: u64, host: NodeId, topology: &Topology) -> SimSpan {
     let picos = |pace: Pace| pace.span(bytes).as_picos();
-    let together = ports
+    let together = topology.ports(host).iter();
+    let together = together
         .map(|&port| 1.0 / unsigned(picos(Pace::new(topology.link(port).rate)).max(1)))
         .sum::<f64>();
-    let latency: Duration = way + back;
-    Some(SimSpan::from(latency) + SimSpan::from_picos(rounded(1.0 / together)))
+    SimSpan::from_picos(rounded(1.0 / together))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a time of at most days in picoseconds")]
@@ -196,11 +224,24 @@ mod tests {
         }
     }
 
+    fn yardstick<'a>(topology: &'a Topology, routes: &'a Routes) -> Yardstick<'a> {
+        Yardstick {
+            topology,
+            routes,
+            mtu: 1000,
+            warm_up: SimTime::EPOCH,
+            bins: &REFERENCE_BINS,
+            ideal: IdealTime::Exact,
+            overhead: 78,
+        }
+    }
+
     #[test]
     fn the_ideal_time_is_the_fabrics_latency_and_the_bytes_at_line_rate() {
         let topology = LeafSpine::default().build().unwrap();
         let routes = Routes::compute(&topology, &Failures::none()).unwrap();
-        let ideal = |flow| ideal_time(&flow, &topology, &routes, 1000).unwrap().as_micros_f64();
+        let yardstick = yardstick(&topology, &routes);
+        let ideal = |flow| ideal_time(&flow, &yardstick).unwrap().as_micros_f64();
         // Four hops of 1 us and 1,078 bytes each way, the way back with 78 bytes; 100 Gb/s.
         let one = ideal(flow(127, 1000));
         assert!((one - (8.0 + 4.0 * 0.08624 + 4.0 * 0.00624)).abs() < 0.002, "{one}");
@@ -211,14 +252,28 @@ mod tests {
         assert!((near - one / 2.0).abs() < 0.002, "{near}");
     }
 
+    /// By hand from ConWeave's scripts, in us: 4 hops of 1 us and 80 ns there and of 1 us back, then
+    /// 1,048 bytes a packet at 100 Gb/s.
+    #[test]
+    fn conweaves_simulator_counts_the_base_round_trip_and_then_every_byte() {
+        let topology = LeafSpine::default().build().unwrap();
+        let routes = Routes::compute(&topology, &Failures::none()).unwrap();
+        let yardstick = Yardstick { overhead: 48, ..yardstick(&topology, &routes) };
+        for (destination, length, want) in
+            [(127, 100, 8.32 + 0.01184), (127, 10_000, 8.32 + 0.8384), (1, 1000, 4.16 + 0.08384)]
+        {
+            let ideal = base_round_trip_time(&flow(destination, length), &yardstick);
+            let ideal = ideal.unwrap().as_micros_f64();
+            assert!((ideal - want).abs() < 0.001, "{ideal}, expected {want}");
+        }
+    }
+
     #[test]
     fn flows_are_binned_by_size_and_slowed_by_what_they_took() {
         let topology = LeafSpine::default().build().unwrap();
         let routes = Routes::compute(&topology, &Failures::none()).unwrap();
         let flows = [flow(127, 1000), flow(127, 1001), flow(127, 600_000)];
-        let (routes, bins) = (&routes, &REFERENCE_BINS[..]);
-        let yardstick =
-            Yardstick { topology: &topology, routes, mtu: 1000, warm_up: SimTime::EPOCH, bins };
+        let yardstick = yardstick(&topology, &routes);
         let report = FlowReport::new(4, &flows.each_ref(), &yardstick);
         assert_eq!((report.started, report.finished, report.bytes), (4, 3, 602_001));
         let filled = report.by_size.iter().filter(|bin| bin.flows > 0);

@@ -9,7 +9,10 @@ mod ports;
 mod queues;
 
 pub use distribution::Distribution;
-pub use flows::{FlowReport, REFERENCE_BINS, SizeBin, Yardstick, binned, ideal_time};
+pub use flows::{
+    FlowReport, IdealTime, REFERENCE_BINS, SizeBin, Yardstick, base_round_trip_time, binned,
+    ideal_time,
+};
 pub use goodput::Goodput;
 pub use pauses::{PfcReport, PortPauses, TierPauses};
 pub use ports::{PortReport, PortWatch, SlowUplinks, TierLoad};

@@ -50,12 +50,20 @@ pub struct PortConfig {
     pub mark_at: MarkAt,
     /// Bytes of a switch's buffer that nobody but this port may use; for `priority`.
     pub reserved: ByteCount,
+    /// A host's packets without payload, ACKs first of all, leave before the payload of its other
+    /// connections; for `priority`. Without it connections take turns with whatever they have.
+    pub control_first: bool,
 }
 
 impl Default for PortConfig {
     /// Two packets of 1000 bytes, as in ConWeave's simulations.
     fn default() -> Self {
-        Self { kind: Kind::Fifo, mark_at: MarkAt::Enqueue, reserved: ByteCount(2_096) }
+        Self {
+            kind: Kind::Fifo,
+            mark_at: MarkAt::Enqueue,
+            reserved: ByteCount(2_096),
+            control_first: false,
+        }
     }
 }
 

@@ -95,6 +95,8 @@ pub struct TransportReport {
     pub ecn_marks: u64,
     /// Marks that senders heard of.
     pub ecn_marks_heard: u64,
+    /// NACKs that senders heard of.
+    pub nacks_received: u64,
     /// Packets accepted before one with a lower number.
     pub out_of_order: u64,
     /// The same as a share of accepted packets.
@@ -131,6 +133,7 @@ impl From<&Stats> for TransportReport {
             spurious_retransmits,
             ecn_marks,
             ecn_marks_heard,
+            nacks_received,
             declined: _,
             shed: _,
             out_of_order,
@@ -154,6 +157,7 @@ impl From<&Stats> for TransportReport {
             spurious_retransmits,
             ecn_marks,
             ecn_marks_heard,
+            nacks_received,
             out_of_order,
             out_of_order_share: share(out_of_order, data_received),
             paths_down,

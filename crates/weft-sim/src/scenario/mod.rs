@@ -14,7 +14,7 @@ use weft_units::{ByteCount, Duration};
 
 use crate::fabric::FabricConfig;
 use crate::fault::FaultConfig;
-use crate::measure::REFERENCE_BINS;
+use crate::measure::{IdealTime, REFERENCE_BINS};
 use crate::pcie::PcieConfig;
 use crate::port::pfc::{PfcConfig, Sending};
 use crate::port::{PortConfig, PortError};
@@ -179,6 +179,8 @@ pub struct MeasureConfig {
     pub size_bins: Vec<ByteCount>,
     /// Whether every flow is listed.
     pub flows: bool,
+    /// The time a flow's slowdown is over.
+    pub ideal: IdealTime,
 }
 
 impl Default for MeasureConfig {
@@ -189,6 +191,7 @@ impl Default for MeasureConfig {
             warm_up: Duration::ZERO,
             size_bins: REFERENCE_BINS.map(ByteCount).to_vec(),
             flows: false,
+            ideal: IdealTime::Exact,
         }
     }
 }

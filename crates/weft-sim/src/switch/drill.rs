@@ -19,11 +19,24 @@ pub struct Config {
     pub samples: u8,
     /// Links that are remembered: `m`.
     pub memory: u8,
+    /// For what they are remembered.
+    pub remember: Remember,
+}
+
+/// For what packets a switch remembers its best links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Remember {
+    /// For all: the paper's switch.
+    #[default]
+    Switch,
+    /// For those of the same destination: ConWeave's simulator.
+    Destination,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { samples: 2, memory: 1 }
+        Self { samples: 2, memory: 1, remember: Remember::Switch }
     }
 }
 
@@ -37,8 +50,10 @@ impl Config {
 #[derive(Debug)]
 pub struct Forwarding {
     config: Config,
-    /// By switch, best first.
+    /// By switch, or by switch and destination; best first.
     remembered: Vec<Vec<LinkId>>,
+    /// Entries of `remembered` a switch.
+    slots: usize,
     /// The links that are looked at and the bytes queued there.
     contenders: Vec<(u64, LinkId)>,
     /// The candidates, as far as needed in random order.
@@ -49,9 +64,14 @@ pub struct Forwarding {
 
 impl Forwarding {
     pub(super) fn new(config: &ForwardingConfig, topology: &Topology, seed: Seed) -> Self {
+        let slots = match config.drill.remember {
+            Remember::Switch => 1,
+            Remember::Destination => topology.hosts() as usize,
+        };
         Self {
             config: config.drill.clone(),
-            remembered: topology.switch_ids().map(|_| Vec::new()).collect(),
+            remembered: vec![Vec::new(); slots * topology.switch_ids().count()],
+            slots,
             contenders: Vec::new(),
             shuffled: Vec::new(),
             control: ecmp::Forwarding::new(config, topology, seed),
@@ -59,11 +79,17 @@ impl Forwarding {
         }
     }
 
+    /// Where the memory for a packet is.
+    fn slot(&self, decision: &Decision<'_>) -> usize {
+        let destination = decision.hop.destination().0 as usize;
+        decision.switch * self.slots + if self.slots > 1 { destination } else { 0 }
+    }
+
     /// Looks at what is remembered, then at random links.
     fn look(&mut self, decision: &Decision<'_>) {
         let candidates = decision.candidates;
         self.contenders.clear();
-        let remembered = self.remembered[decision.switch].iter().copied();
+        let remembered = self.remembered[self.slot(decision)].iter().copied();
         let usable = remembered.filter(|link| candidates.contains(link));
         self.contenders.extend(usable.map(|link| (decision.queued(link), link)));
         self.shuffled.clear();
@@ -87,7 +113,8 @@ impl Forward for Forwarding {
         // Of equal queues what is remembered comes first.
         self.contenders.sort_by_key(|&(queued, _)| queued);
         let best = self.contenders.iter().map(|&(_, link)| link);
-        let remembered = &mut self.remembered[decision.switch];
+        let slot = self.slot(decision);
+        let remembered = &mut self.remembered[slot];
         remembered.clear();
         remembered.extend(best.take(self.config.memory.into()));
         self.contenders[0].1
@@ -98,6 +125,7 @@ impl Forward for Forwarding {
 mod tests {
     use super::super::Kind;
     use super::super::bench::{Bench, micros};
+    use super::Remember;
 
     /// With as many samples as links nothing is left to chance.
     #[test]
@@ -114,6 +142,24 @@ mod tests {
         assert_eq!(bench.send(micros(0), 0, 16, 1), links[3], "as short as the fifth link's");
         bench.queue(links[3], 1_000);
         assert_eq!(bench.send(micros(0), 0, 16, 1), links[4]);
+    }
+
+    /// Of equal queues the one that is remembered wins, for the first destination alone where each has a
+    /// memory of its own.
+    #[test]
+    fn destinations_can_have_memories_of_their_own() {
+        let kept = |remember| {
+            let mut bench = Bench::configured(Kind::Drill, |config| {
+                (config.drill.samples, config.drill.remember) = (8, remember);
+            });
+            let links = bench.candidates(0, 16);
+            links[1..].iter().for_each(|&link| bench.queue(link, 10_000));
+            assert_eq!(bench.send(micros(0), 0, 16, 1), links[0]);
+            bench.queue(links[0], 10_000);
+            (17..32).filter(|&to| bench.send(micros(0), 0, to, 1) == links[0]).count()
+        };
+        assert_eq!(kept(Remember::Switch), 15, "all queues are alike, so what is remembered wins");
+        assert!(kept(Remember::Destination) < 8);
     }
 
     /// Two of eight links are looked at: the only empty one is found by one packet in four, and kept

@@ -8,7 +8,7 @@ use weft_wire::RdmaHeader;
 use crate::fabric::{FabricConfig, idle_latency};
 use crate::host::{Host, Port};
 use crate::link::Pace;
-use crate::nic::FRAME_OVERHEAD;
+use crate::nic;
 use crate::pcie::PcieConfig;
 use crate::port::PortError;
 use crate::port::pfc::Sending;
@@ -99,7 +99,7 @@ pub(super) fn side_of(topology: &Topology) -> Vec<u8> {
 
 /// Bytes on the wire of a packet that is full of payload.
 fn largest_frame(transport: &TransportConfig) -> u16 {
-    transport.mtu.saturating_add(FRAME_OVERHEAD + 32)
+    transport.mtu.saturating_add(transport.packet_overhead)
 }
 
 pub(super) fn new_host(
@@ -128,7 +128,7 @@ pub(super) fn new_host(
 pub fn base_round_trip(topology: &Topology, transport: &TransportConfig) -> Option<Duration> {
     let routes = Routes::compute(topology, &Failures::none()).ok()?;
     let data = largest_frame(transport);
-    let acknowledgement = FRAME_OVERHEAD + 32;
+    let acknowledgement = nic::ack_len(transport.packet_overhead);
     let source = NodeId(0);
     let way = |to: NodeId, size| idle_latency(topology, &routes, source, to, size);
     let round_trip = |to: NodeId| Some(way(to, data)? + way(to, acknowledgement)?);

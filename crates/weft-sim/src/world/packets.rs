@@ -8,7 +8,7 @@ use weft_wire::Packet;
 use super::Network;
 use crate::event::{Event, PortEvent};
 use crate::fabric::Loss;
-use crate::nic::{self, FRAME_OVERHEAD};
+use crate::nic;
 use crate::packet::{Ecn, Hop, Integrity, ParcelId};
 use crate::pcie::Piece;
 use crate::time::{SimSpan, SimTime};
@@ -208,6 +208,9 @@ impl Network {
             return self.pull_from_messenger(node);
         }
         let now = self.now.engine_clock();
+        if self.config.fabric.port.control_first {
+            self.pull_control(node);
+        }
         loop {
             if let Some(at) = self.full_until(node) {
                 self.wait_for_room(node, at);
@@ -292,7 +295,8 @@ impl Network {
             capture.sent(self.now, node, departure.to, parcel);
         }
         let header_len = u16::try_from(parcel.packet.len()).expect("headers are short");
-        let size = FRAME_OVERHEAD + header_len + parcel.payload_len;
+        let overhead = self.config.transport.packet_overhead;
+        let size = nic::frame_len(overhead, header_len, parcel.payload_len);
         let is_data = matches!(parcel.packet, Packet::Data(..));
         let destination = nic::host_at(departure.to, self.fabric.topology.hosts());
         // An answer to a stranger's made-up address goes nowhere.

@@ -20,6 +20,10 @@ pub struct RecoveryConfig {
     /// For `irn`: the shortest timeout while at most three packets are unacknowledged, so that a NACK
     /// cannot come (IRN's `RTO_low`).
     pub rto_low: Duration,
+    /// For `irn` and `go-back-n`: recover as the public ns-3 models of HPCC and ConWeave do. Every early
+    /// packet is answered with a NACK, every NACK is a congestion notification, and the sender rewinds
+    /// to the first packet missing instead of repeating only what is (`docs/design/loss.md`).
+    pub rewind: bool,
 }
 
 impl Default for RecoveryConfig {
@@ -29,6 +33,7 @@ impl Default for RecoveryConfig {
             out_of_order: 0,
             nack_interval: Duration::from_micros(4),
             rto_low: Duration::from_micros(100),
+            rewind: false,
         }
     }
 }

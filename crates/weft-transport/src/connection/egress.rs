@@ -238,6 +238,7 @@ impl Sender {
         let path = match shared.config.recovery.kind {
             // The peer wants them in order, and one path keeps it.
             Kind::GoBackN => self.next_path(now, shared),
+            Kind::Irn if shared.config.recovery.rewind => self.next_path(now, shared),
             Kind::PerPath | Kind::Irn | Kind::Timeout => self.path_of_repeat(&packet, now),
         };
         let Some(path) = path else {

@@ -132,6 +132,9 @@ impl Connection {
         let Some(sender) = self.sender.as_deref_mut() else { return };
         sender.hear_answer(self.id, ack, now, shared);
         if matches!(shared.config.recovery.kind, Kind::Irn | Kind::GoBackN) {
+            if ack.bitmap.last().is_none() {
+                sender.rewound_to = None;
+            }
             if ack.ack_type == AckType::Nack {
                 self.handle_nack(now, ack, shared);
             }

@@ -3,6 +3,10 @@
 //! A receiver that gets a packet too far before the first one missing says so with a NACK: an ACK that
 //! asks. IRN places the packet all the same, and the sender repeats what the ACK's bitmap lacks.
 //! Go-back-N refuses it, and the sender begins again at the first one missing.
+//!
+//! With `recovery.rewind` both do as the public ns-3 models: each NACK notifies congestion control, an
+//! IRN sender goes back to the first packet missing once for each recovery and passes over what the
+//! receiver has, and a go-back-N sender goes back for every NACK, stale ones too.
 
 use weft_units::{Duration, Instant};
 use weft_wire::{AckHeader, AckType};
@@ -14,6 +18,7 @@ use super::reassembly::{Echo, Receiver};
 use super::sender::Sender;
 use super::{Connection, Shared};
 use crate::path::PathPolicy;
+use crate::pool::before;
 use crate::recovery::Kind;
 use crate::{ConnectionId, DropReason, RecoveryConfig};
 
@@ -46,7 +51,9 @@ impl Receiver {
             Kind::PerPath | Kind::Timeout => Ok(()),
             Kind::Irn => {
                 if echo.psn.wrapping_sub(self.base) > config.out_of_order.into() {
-                    self.ask_for_missing(echo, self.base, now, config.nack_interval);
+                    let interval =
+                        if config.rewind { Duration::ZERO } else { config.nack_interval };
+                    self.ask_for_missing(echo, self.base, now, interval);
                 }
                 Ok(())
             }
@@ -74,10 +81,12 @@ impl Connection {
     /// Likewise at the sender: repeats what the peer asks for.
     pub(super) fn handle_nack(&mut self, now: Instant, ack: &AckHeader, shared: &mut Shared) {
         let Some(sender) = self.sender.as_deref_mut() else { return };
-        if shared.config.recovery.kind == Kind::GoBackN {
-            sender.go_back_if_overtaken(self.id, ack, now, shared);
-        } else {
-            sender.repeat_missing(self.id, first_described(ack), now, shared);
+        shared.stats.nacks_received += 1;
+        let RecoveryConfig { kind, rewind, .. } = shared.config.recovery;
+        match kind {
+            _ if rewind => sender.rewind(self.id, now, shared),
+            Kind::GoBackN => sender.go_back_if_overtaken(self.id, ack, now, shared),
+            _ => sender.repeat_missing(self.id, first_described(ack), now, shared),
         }
         self.arm_congestion();
     }
@@ -109,6 +118,19 @@ impl Sender {
                 self.suspect(id, &packet, now, shared);
             }
         }
+    }
+
+    /// Answers a NACK as the ns-3 models do. An IRN sender that has rewound does so again only when
+    /// everything it had sent by then is acknowledged, or nothing is missing any more.
+    fn rewind(&mut self, id: ConnectionId, now: Instant, shared: &mut Shared) {
+        let Some(&first) = self.packet(self.base) else { return };
+        let once = shared.config.recovery.kind == Kind::Irn;
+        if once && self.rewound_to.is_some_and(|end| before(self.base, end)) {
+            self.controllers.on_loss(first.path, now, &mut self.paths);
+            return;
+        }
+        self.rewound_to = once.then_some(self.next);
+        self.go_back(id, Cause::Overtaken, now, shared);
     }
 
     /// Begins again, unless the NACK is about packets that left before the last beginning did.

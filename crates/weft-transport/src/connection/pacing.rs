@@ -10,14 +10,8 @@
 //! Where no rate is set this costs a look at one number; the rest is out of the way of such packets.
 
 use weft_units::{BitRate, Duration, Instant};
-use weft_wire::{DataHeader, MessageHeader};
 
 use crate::path::PathId;
-
-/// Bytes around a payload: our headers, Ethernet with its checksum 18, IPv4 20, UDP 8. A rate is of the
-/// port.
-#[expect(clippy::cast_possible_truncation, reason = "header lengths")]
-const OVERHEAD: u32 = (DataHeader::LEN + MessageHeader::LEN) as u32 + 46;
 
 /// What a timer is late beyond this is not made good, or a burst would fill a queue. A process that
 /// shares its processor waits about as long for its turn.
@@ -28,6 +22,8 @@ const PICOS: u64 = 1_000;
 /// The packet that occupies the port.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
+    /// Bytes around a payload: a rate is of the port.
+    overhead: u16,
     began: Instant,
     /// Picoseconds on top of `began`, below a thousand.
     fraction: u64,
@@ -39,6 +35,11 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
+    /// One that has paced nothing; packets have this many bytes around their payload.
+    pub(crate) fn new(overhead: u16) -> Self {
+        Self { overhead, ..Self::default() }
+    }
+
     /// Whether no packet was paced yet.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
@@ -78,7 +79,7 @@ impl Pacer {
         if self.began >= now {
             self.late = Duration::ZERO;
         }
-        self.bytes = payload + OVERHEAD;
+        self.bytes = payload + u32::from(self.overhead);
         self.path = path;
     }
 }
@@ -88,8 +89,9 @@ mod tests {
     use super::*;
 
     const PATH: PathId = PathId(0);
+    const OVERHEAD: u16 = 78;
     /// With [`OVERHEAD`], 1000 bytes.
-    const PAYLOAD: u32 = 1000 - OVERHEAD;
+    const PAYLOAD: u32 = 1000 - OVERHEAD as u32;
 
     fn gbps(rate: u64) -> BitRate {
         BitRate::gbps(rate).expect("not zero")
@@ -98,7 +100,7 @@ mod tests {
     /// Sends whenever it may; returns how long `packets` took.
     fn paced(rate: BitRate, packets: u32) -> Duration {
         let begin = Instant::from_nanos(1_000);
-        let mut pacer = Pacer::default();
+        let mut pacer = Pacer::new(OVERHEAD);
         let mut now = begin;
         for _ in 0..packets {
             pacer.note_sent(now, PAYLOAD, PATH, rate);
@@ -118,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_new_rate_counts_for_the_packet_under_way() {
-        let mut pacer = Pacer::default();
+        let mut pacer = Pacer::new(OVERHEAD);
         let now = Instant::from_nanos(1_000);
         pacer.note_sent(now, PAYLOAD, PATH, gbps(1));
         assert_eq!(pacer.due(gbps(1)), now + Duration::from_nanos(8_000));
@@ -128,7 +130,7 @@ mod tests {
 
     #[test]
     fn who_waited_for_others_does_not_catch_up() {
-        let mut pacer = Pacer::default();
+        let mut pacer = Pacer::new(OVERHEAD);
         let now = Instant::from_nanos(1_000);
         pacer.note_sent(now, PAYLOAD, PATH, gbps(1));
         let late = now + Duration::from_micros(50);
@@ -138,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_a_late_timer_held_up_leaves_at_once_and_only_that() {
-        let mut pacer = Pacer::default();
+        let mut pacer = Pacer::new(OVERHEAD);
         let begin = Instant::from_nanos(1_000);
         pacer.note_sent(begin, PAYLOAD, PATH, gbps(1));
         // Due after 8 us; the timer fires after 50.

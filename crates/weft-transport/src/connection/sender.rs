@@ -110,6 +110,9 @@ pub(crate) struct Sender {
     /// Since when the peer owes an answer, or when it gave the last where it owes none.
     pub(crate) waiting_since: Instant,
     pub(crate) pacer: Pacer,
+    /// Under `recovery.rewind`, the end of what was sent when an IRN sender last went back; `None`
+    /// where nothing is missing.
+    pub(crate) rewound_to: Option<u32>,
 }
 
 impl Sender {
@@ -162,7 +165,8 @@ impl Sender {
             last_stamp: now,
             acked_sent_at: Instant::EPOCH,
             waiting_since: now,
-            pacer: Pacer::default(),
+            pacer: Pacer::new(config.packet_overhead),
+            rewound_to: None,
         }
     }
 

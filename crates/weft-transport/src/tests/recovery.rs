@@ -78,6 +78,33 @@ fn irn_sends_what_was_lost_again_and_nothing_else() {
     assert!(took < Duration::from_micros(200), "{took}: no timeout was needed");
 }
 
+/// Packets arrive 100 ns apart, so that most are still under way when the first NACK comes.
+#[test]
+fn irn_that_rewinds_sends_what_was_in_flight_again_once_for_a_loss() {
+    let config = roce(Kind::Irn, 0);
+    let recovery = RecoveryConfig { rewind: true, ..config.recovery };
+    let rewinding = TransportConfig { recovery, ..config };
+    let spaced = || {
+        let mut number = first_transmissions();
+        move |on_link: &OnLink<'_>| match number(on_link) {
+            Some(20) => Fate::Drop,
+            Some(number) => Fate::Delay(Duration::from_nanos(100) * u64::from(number)),
+            None => Fate::Pass,
+        }
+    };
+    let (_, [sender, receiver]) = transfer(&rewinding, spaced());
+    let needless = receiver.dropped_for(DropReason::Duplicate);
+    assert!(needless > 0, "what had arrived after the lost packet is sent again");
+    assert_eq!((sender.repeats() > needless, sender.timeout_retransmits), (true, 0));
+    // Every packet between the loss and its repeat is early and is answered with a NACK, but one that
+    // arrives together with the repeat.
+    let unasked = receiver.out_of_order - sender.nacks_received;
+    assert!(sender.nacks_received > 50 && unasked <= 1, "{receiver:?}");
+
+    let (_, [sender, receiver]) = transfer(&roce(Kind::Irn, 0), spaced());
+    assert_eq!((sender.repeats(), receiver.dropped_for(DropReason::Duplicate)), (1, 0));
+}
+
 #[test]
 fn go_back_n_begins_again_at_what_was_lost() {
     let (took, [sender, receiver]) = transfer(&roce(Kind::GoBackN, 0), losing(&[20]));
@@ -134,11 +161,20 @@ fn a_late_packet_is_asked_for_only_beyond_the_bound() {
 
 #[test]
 fn heavy_random_loss_and_reordering_lose_nothing() {
-    for kind in [Kind::Irn, Kind::GoBackN, Kind::Timeout] {
+    for (kind, rewind) in [
+        (Kind::Irn, false),
+        (Kind::Irn, true),
+        (Kind::GoBackN, false),
+        (Kind::GoBackN, true),
+        (Kind::Timeout, false),
+    ] {
         for bound in [0, 16] {
             for seed in 0..20 {
                 let mut rng = Seed(seed).child("recovery", 0).rng();
-                let (_, [sender, _]) = transfer(&roce(kind, bound), move |_| match rng.below(20) {
+                let config = roce(kind, bound);
+                let recovery = RecoveryConfig { rewind, ..config.recovery };
+                let config = TransportConfig { recovery, ..config };
+                let (_, [sender, _]) = transfer(&config, move |_| match rng.below(20) {
                     0 => Fate::Drop,
                     1 => Fate::Delay(Duration::from_micros(rng.below(30))),
                     2 => Fate::Twice,
