@@ -7,6 +7,7 @@ use crate::path;
 
 mod dcqcn;
 mod dwrr;
+mod flowbender;
 mod hopper;
 mod mp_rdma;
 mod recovery;
@@ -14,6 +15,7 @@ mod timely;
 
 pub use dcqcn::DcqcnConfig;
 pub use dwrr::DwrrConfig;
+pub use flowbender::FlowBenderConfig;
 pub use hopper::HopperConfig;
 pub use mp_rdma::MpRdmaConfig;
 pub use recovery::RecoveryConfig;
@@ -88,6 +90,8 @@ pub struct TransportConfig {
     pub hopper: HopperConfig,
     /// For the `mp-rdma` policy and congestion control: how much reordering they accept.
     pub mp_rdma: MpRdmaConfig,
+    /// For the `flowbender` policy: what counts as congestion.
+    pub flowbender: FlowBenderConfig,
     /// For the `dcqcn` congestion control: how it cuts and raises its rate.
     pub dcqcn: DcqcnConfig,
     /// For the `timely` congestion control: what it answers to.
@@ -174,6 +178,7 @@ impl TransportConfig {
             dwrr: DwrrConfig::default(),
             hopper: HopperConfig::default(),
             mp_rdma: MpRdmaConfig::default(),
+            flowbender: FlowBenderConfig::default(),
             dcqcn: DcqcnConfig::default(),
             timely: TimelyConfig::default(),
         }
@@ -214,6 +219,14 @@ impl TransportConfig {
     /// Bandwidth-delay product of the sender's port.
     pub fn bdp(&self) -> ByteCount {
         self.line_rate.bytes_in(self.base_rtt)
+    }
+
+    /// Whether congestion control keeps one window, or rate, or one for each path.
+    pub(crate) fn congestion_scope(&self) -> congestion::Scope {
+        match self.congestion {
+            congestion::Kind::Dcqcn => self.dcqcn.scope,
+            kind => kind.scope(),
+        }
     }
 
     /// No packet is given up sooner.
@@ -288,6 +301,7 @@ impl TransportConfig {
             ranges,
             &self.dwrr.ranges(),
             &self.hopper.ranges(),
+            &self.flowbender.ranges(),
             &self.mp_rdma.ranges(),
             &self.dcqcn.ranges(),
             &self.timely.ranges(),

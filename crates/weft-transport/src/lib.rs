@@ -104,8 +104,8 @@ mod timers;
 mod tests;
 
 pub use config::{
-    ConfigError, DcqcnConfig, DwrrConfig, HopperConfig, MpRdmaConfig, RecoveryConfig,
-    Retransmission, TimelyConfig, TransportConfig,
+    ConfigError, DcqcnConfig, DwrrConfig, FlowBenderConfig, HopperConfig, MpRdmaConfig,
+    RecoveryConfig, Retransmission, TimelyConfig, TransportConfig,
 };
 pub use connection::{Flow, Step};
 pub use direct::{Acknowledged, Direct, DirectConfig, LinkId, Outgoing};

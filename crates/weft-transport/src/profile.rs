@@ -78,13 +78,15 @@ impl TransportConfig {
 
     /// Hopper (section 4.1.1): [`Self::irn`] over one path at a time of many, which it leaves when it is
     /// congested and another is better. The paper's number for the packets that may come out of order is
-    /// lost in its text; half of what may be in flight at 100 Gb/s and 8 us stands in for it.
+    /// lost in its text; half of what may be in flight at 100 Gb/s and 8 us stands in for it. A path is
+    /// a queue pair, so each has a DCQCN rate of its own (section 3.3).
     pub fn hopper() -> Self {
         let irn = Self::irn();
         Self {
             paths: 64,
             policy: path::Kind::Hopper,
             recovery: RecoveryConfig { out_of_order: 50, ..irn.recovery },
+            dcqcn: crate::DcqcnConfig { scope: congestion::Scope::Path, ..irn.dcqcn },
             ..irn
         }
     }

@@ -3,6 +3,7 @@
 use weft_units::{BitRate, Duration};
 
 use super::Range;
+use crate::congestion::Scope;
 
 /// DCQCN's parameters. The defaults are those of the ns-3 models that papers compare with (HPCC,
 /// ConWeave, Hopper), at 100 Gb/s.
@@ -29,6 +30,10 @@ pub struct DcqcnConfig {
     /// Whether at most a bandwidth-delay product may be in flight, as with IRN. Without, nothing but
     /// the rate and the send window hold packets back: RoCE over a lossless fabric.
     pub bdp_cap: bool,
+    /// What a rate is of. `connection`: the queue pair keeps its rate when its packets take another
+    /// path. `path`: each path is a queue pair of its own, as Hopper's are, which starts at the port's
+    /// rate; while it is not used its rate climbs by its timers (`docs/design/hopper.md`).
+    pub scope: Scope,
 }
 
 impl Default for DcqcnConfig {
@@ -44,6 +49,7 @@ impl Default for DcqcnConfig {
             hyper_increase: mbps(100),
             min_rate: mbps(100),
             bdp_cap: true,
+            scope: Scope::Connection,
         }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Controllers {
 impl Controllers {
     /// The controllers of a connection whose receiver has 2^`sharers` of them.
     pub(crate) fn new(config: &TransportConfig, sharers: u8) -> Self {
-        let scope = config.congestion.scope();
+        let scope = config.congestion_scope();
         let count = match scope {
             Scope::Connection => 1,
             Scope::Path => config.paths.into(),

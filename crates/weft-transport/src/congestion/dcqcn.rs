@@ -320,6 +320,32 @@ mod tests {
         assert_eq!((controller.timer(), controller.rate()), (None, None));
     }
 
+    /// Each path a queue pair (Hopper, section 3.3), or one queue pair for all.
+    #[test]
+    fn a_path_first_used_starts_at_the_ports_rate_where_rates_are_of_paths() {
+        use super::super::{Controllers, Scope};
+        use crate::path::{PathId, Paths};
+
+        for scope in [Scope::Path, Scope::Connection] {
+            let dcqcn = DcqcnConfig { scope, ..DcqcnConfig::default() };
+            let config = TransportConfig {
+                congestion: crate::congestion::Kind::Dcqcn,
+                line_rate: BitRate::gbps(100).expect("not zero"),
+                paths: 2,
+                dcqcn,
+                ..TransportConfig::stellar()
+            };
+            let mut paths = Paths::new(2, config.mtu, at(0));
+            let mut controllers = Controllers::new(&config);
+            controllers.on_loss(PathId(0), at(0), &mut paths);
+            controllers.on_timer(at(4), &mut paths);
+            let cut = controllers.of(PathId(0)).rate();
+            assert!(cut.is_some_and(|rate| rate.as_bps() < 51_000_000_000), "{cut:?}");
+            let fresh = controllers.of(PathId(1)).rate();
+            assert_eq!(fresh, if scope == Scope::Path { None } else { cut });
+        }
+    }
+
     #[test]
     fn the_rate_is_never_below_the_least() {
         let mut controller = controller();

@@ -12,6 +12,8 @@ use crate::TransportConfig;
 
 /// Whether a controller keeps one window for the connection or one for each path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Scope {
     /// One window covers every path.
     Connection,
@@ -118,7 +120,7 @@ fn bandwidth_delay_product(config: &TransportConfig) -> u32 {
 /// trip fills the port and no more. A controller of one path starts with its share among the
 /// paths that the policy uses at a time, at least one packet.
 fn initial_window(config: &TransportConfig) -> u32 {
-    let shares = match config.congestion.scope() {
+    let shares = match config.congestion_scope() {
         Scope::Connection => 1,
         Scope::Path => config.policy.paths_in_use(config),
     };
@@ -142,7 +144,7 @@ macro_rules! congestion_controls {
             pub const fn name(self) -> &'static str { match self { $(Self::$kind => $name),+ } }
             /// What it does, in one line.
             pub const fn about(self) -> &'static str { match self { $(Self::$kind => $about),+ } }
-            /// Whether it keeps one window or one for each path.
+            /// Whether it keeps one window or one for each path, if no setting says otherwise.
             pub const fn scope(self) -> Scope { match self { $(Self::$kind => Scope::$scope),+ } }
             /// A fresh controller.
             pub fn build(self, config: &TransportConfig) -> Controller {

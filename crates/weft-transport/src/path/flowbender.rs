@@ -1,11 +1,12 @@
 //! FlowBender (Kabbani et al., CoNEXT 2014): one path, left for a random one when too many of a
-//! round trip's ACKs report marks, or when a packet times out.
+//! round trip's ACKs report marks, or when a packet times out. Instead of marks it may go by round trips,
+//! as on Hopper's testbed ([`FlowBenderConfig`](crate::FlowBenderConfig)).
 
-use weft_units::{Instant, Rng};
+use weft_units::{Duration, Instant, Rng};
 
 use super::marked_flow::MarkedFlow;
 use super::{Feedback, PathId, PathPolicy, Paths};
-use crate::TransportConfig;
+use crate::{FlowBenderConfig, TransportConfig};
 
 /// T: a round trip is congested when more than this part of its ACKs are marked, per cent. The
 /// paper's value, as the next.
@@ -18,11 +19,18 @@ const CONGESTED_ROUNDS: u8 = 1;
 #[derive(Debug)]
 pub struct Policy {
     flow: MarkedFlow,
+    /// The round trip above which an ACK counts as marked; `None` where marks do.
+    congested_rtt: Option<Duration>,
 }
 
 impl Policy {
     pub(super) fn new(config: &TransportConfig) -> Self {
-        Self { flow: MarkedFlow::new(config) }
+        let FlowBenderConfig { stale_marks, rtt_percent } = config.flowbender;
+        let congested_rtt = config.base_rtt * u64::from(rtt_percent) / 100;
+        Self {
+            flow: MarkedFlow::new(config).with_stale_marks(stale_marks),
+            congested_rtt: (rtt_percent > 0).then_some(congested_rtt),
+        }
     }
 }
 
@@ -34,6 +42,12 @@ impl PathPolicy for Policy {
 
     #[inline(never)]
     fn on_feedback(&mut self, path: PathId, feedback: Feedback, paths: &Paths, now: Instant) {
+        let feedback = match (feedback, self.congested_rtt) {
+            (Feedback::Acked { rtt, .. }, Some(limit)) => {
+                Feedback::Acked { marked: rtt.is_some_and(|rtt| rtt > limit), rtt }
+            }
+            (feedback, _) => feedback,
+        };
         self.flow.hear(path, feedback, paths, now, |share| share.exceeds(MARKED_PERCENT));
         if self.flow.congested_rounds() >= CONGESTED_ROUNDS {
             self.flow.leave(now);
@@ -43,7 +57,7 @@ impl PathPolicy for Policy {
 
 #[cfg(test)]
 mod tests {
-    use weft_units::{Duration, Seed};
+    use weft_units::Seed;
 
     use super::*;
 
@@ -58,7 +72,12 @@ mod tests {
 
     impl Flow {
         fn new() -> Self {
-            let config = TransportConfig { base_rtt: RTT, ..TransportConfig::stellar() };
+            Self::with(FlowBenderConfig::default())
+        }
+
+        fn with(flowbender: FlowBenderConfig) -> Self {
+            let config =
+                TransportConfig { base_rtt: RTT, flowbender, ..TransportConfig::stellar() };
             Self {
                 policy: Policy::new(&config),
                 paths: Paths::new(8, 1000, Instant::EPOCH),
@@ -106,6 +125,39 @@ mod tests {
             flow.policy.on_feedback(first, marked, &flow.paths, flow.now);
         }
         assert_eq!(flow.path(), second);
+    }
+
+    /// The published algorithm counts every ACK of a round trip, whatever path its packet took.
+    #[test]
+    fn where_stale_marks_count_they_move_it_again() {
+        let mut flow =
+            Flow::with(FlowBenderConfig { stale_marks: true, ..FlowBenderConfig::default() });
+        let first = flow.path();
+        let second = flow.round(100);
+        for _ in 0..101 {
+            flow.now += RTT / 100;
+            let marked = Feedback::Acked { marked: true, rtt: None };
+            flow.policy.on_feedback(first, marked, &flow.paths, flow.now);
+        }
+        assert_ne!(flow.path(), second);
+    }
+
+    #[test]
+    fn it_can_go_by_round_trips_instead_of_marks() {
+        let mut flow =
+            Flow::with(FlowBenderConfig { rtt_percent: 250, ..FlowBenderConfig::default() });
+        let mut round = |micros, marked| {
+            let path = flow.path();
+            for _ in 0..100 {
+                flow.now += RTT / 100;
+                let rtt = Some(Duration::from_micros(micros));
+                let feedback = Feedback::Acked { marked, rtt };
+                flow.policy.on_feedback(path, feedback, &flow.paths, flow.now);
+            }
+            flow.path() != path
+        };
+        assert!(!round(25, true), "25 us are not more than 2.5 times 10, and marks say nothing");
+        assert!(round(26, false));
     }
 
     #[test]

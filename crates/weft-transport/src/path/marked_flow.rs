@@ -12,6 +12,8 @@ use crate::TransportConfig;
 pub(super) struct MarkedFlow {
     current: Current,
     base_rtt: Duration,
+    /// Whether ACKs of a path that was left count too.
+    stale: bool,
     began: Option<Instant>,
     acked: u32,
     marked: u32,
@@ -42,6 +44,11 @@ impl MarkedFlow {
         Self { base_rtt: config.base_rtt, ..Self::default() }
     }
 
+    /// The same flow, which counts ACKs of a path that it left as if they were of the new one.
+    pub(super) fn with_stale_marks(self, stale: bool) -> Self {
+        Self { stale, ..self }
+    }
+
     /// The path of the next packet.
     #[inline]
     pub(super) fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
@@ -67,7 +74,8 @@ impl MarkedFlow {
     }
 
     /// Takes in what became of a packet: a round trip in which `is_congested` says so counts, a timeout
-    /// leaves the path. What is still heard of a path that was left says nothing of the one taken since.
+    /// leaves the path. What is still heard of a path that was left says nothing of the one taken since,
+    /// unless stale marks count.
     #[inline]
     pub(super) fn hear(
         &mut self,
@@ -77,19 +85,17 @@ impl MarkedFlow {
         now: Instant,
         is_congested: impl Fn(MarkedShare) -> bool,
     ) {
-        if !self.current.is(path) {
-            return;
-        }
+        let current = self.current.is(path);
         match feedback {
-            Feedback::Acked { marked, .. } => {
+            Feedback::Acked { marked, .. } if current || self.stale => {
                 let length = paths.rtt(path).unwrap_or(self.base_rtt);
                 if let Some(share) = self.count(marked, length, now) {
                     let congested = is_congested(share);
                     self.congested_rounds = if congested { self.congested_rounds + 1 } else { 0 };
                 }
             }
-            Feedback::TimedOut => self.leave(now),
-            Feedback::Lost => {}
+            Feedback::TimedOut if current => self.leave(now),
+            Feedback::Acked { .. } | Feedback::Lost | Feedback::TimedOut => {}
         }
     }
 
