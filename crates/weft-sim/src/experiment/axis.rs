@@ -18,8 +18,11 @@ pub struct Axis {
     pub name: String,
     /// Where its value goes in the scenario, dotted: `transport.paths`, `workload.0.size`. Values of
     /// `variant` are balancers by name, as [`resolve`] knows them: the scenario's own variants first.
+    /// An axis of a bench has none: the bench's rows say where they are.
+    #[serde(default)]
     pub key: String,
     /// The values.
+    #[serde(default)]
     pub values: Vec<Value>,
     /// What each value is called, where its own text does not do.
     #[serde(default)]

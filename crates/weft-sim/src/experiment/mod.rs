@@ -1,5 +1,6 @@
-//! Experiments: a figure of a paper as a file. One base scenario, axes that vary it, measures read
-//! from each run's report, and claims that compare them with each other and with the paper.
+//! Experiments: a figure of a paper as a file. Its rows come from one base scenario that axes vary, from a
+//! bench that prints them, or cannot be had here; measures are read from them, and claims compare these with
+//! each other and with the paper.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +14,16 @@ use crate::scenario::{ScenarioError, Variant};
 mod axis;
 mod claim;
 mod reduce;
+mod source;
+mod summary;
+mod verdict;
 
 pub use axis::Axis;
 pub use claim::{Claim, Comparison, Measured, Operand, Outcome};
 pub use reduce::Reduce;
+pub use source::{Bench, Missing, PaperValue, Source};
+pub use summary::number;
+pub use verdict::Verdict;
 
 /// A figure of a paper as a file.
 #[derive(Clone, Debug, Deserialize)]
@@ -28,19 +35,40 @@ pub struct Experiment {
     pub source: String,
     /// What the paper says and shows, in a sentence or two.
     pub paper: String,
-    /// Where our result differs from the paper and why, in one sentence.
+    /// Where our result differs from the paper and why, in one sentence. A figure that cannot be had has none.
+    #[serde(default)]
     pub differs: String,
     /// Each point is run once with each seed; measures are means over the seeds unless they say
     /// otherwise.
     #[serde(default = "one_seed")]
     pub seeds: Vec<u64>,
-    /// The scenario every run starts from.
+    /// The scenario every run starts from, where rows are simulated.
+    #[serde(default)]
     pub scenario: Table,
-    /// What varies; the runs are all combinations.
+    /// The program that measures the rows, where one does.
+    #[serde(default)]
+    pub bench: Option<Bench>,
+    /// Why there are no rows, where the figure cannot be had here.
+    #[serde(default)]
+    pub missing: Option<Missing>,
+    /// What varies; simulated runs are all combinations.
     #[serde(default)]
     pub axes: Vec<Axis>,
     /// What is read from each run.
+    #[serde(default)]
     pub measures: Vec<Measure>,
+    /// The paper's own numbers, drawn beside ours.
+    #[serde(default)]
+    pub values: Vec<PaperValue>,
+    /// Our result in a sentence, with `{measure; axis = value}` for each number.
+    #[serde(default)]
+    pub here: String,
+    /// The README has its result.
+    #[serde(default)]
+    pub headline: bool,
+    /// Tests run it and hold its claims: it takes seconds.
+    #[serde(default)]
+    pub in_tests: bool,
     /// What must hold.
     #[serde(default)]
     pub claims: Vec<Claim>,
@@ -87,14 +115,14 @@ pub struct Point {
 }
 
 /// What a point measured.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Axis name to value, as text.
     pub at: BTreeMap<String, String>,
     /// Measure name to its value over the seeds.
     pub measured: BTreeMap<String, f64>,
     /// Measure name to half of the 95 % confidence interval of its mean, where it is one.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub spread: BTreeMap<String, f64>,
     /// Measure name to each seed's value.
     #[serde(skip)]
@@ -135,6 +163,17 @@ pub enum ExperimentError {
     /// Not the TOML that was expected.
     #[error("{0}")]
     Syntax(ScenarioError),
+    /// The file says more than once, or not at all, where rows come from; or a part does not fit that.
+    #[error("{0}")]
+    Source(String),
+    /// A bench's row lacks an axis.
+    #[error("axis {axis:?}: a row of the bench has none: {row}")]
+    Axis {
+        /// The axis.
+        axis: String,
+        /// The row.
+        row: String,
+    },
     /// An axis's key leads through something that is no table, or past the end of a list.
     #[error("axis {axis:?}: key {key:?} leads nowhere below {part:?}")]
     Key {
@@ -197,8 +236,10 @@ impl Experiment {
     /// # Errors
     /// The line and key that is wrong.
     pub fn parse(text: &str) -> Result<Self, ExperimentError> {
-        toml::from_str(text)
-            .map_err(|error| ExperimentError::Syntax(ScenarioError::syntax(&error, text)))
+        let experiment: Self = toml::from_str(text)
+            .map_err(|error| ExperimentError::Syntax(ScenarioError::syntax(&error, text)))?;
+        experiment.check()?;
+        Ok(experiment)
     }
 
     /// Every combination of the axes' values, the last axis varying fastest.
@@ -257,6 +298,14 @@ impl Experiment {
         for measure in self.measures.iter().filter(|measure| !measure.over.is_empty()) {
             measure.relate(&mut rows)?;
         }
+        self.judge_related(rows)
+    }
+
+    /// Holds the claims against rows whose measures are related already, as those of [`Findings`] are.
+    ///
+    /// # Errors
+    /// A claim names a row or measure that does not exist.
+    pub fn judge_related(&self, rows: Vec<Row>) -> Result<Findings, ExperimentError> {
         let claims =
             self.claims.iter().map(|claim| claim.judge(&rows)).collect::<Result<_, _>>()?;
         Ok(Findings { rows, claims })

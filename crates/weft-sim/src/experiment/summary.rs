@@ -1,0 +1,47 @@
+//! Our result in a sentence whose numbers come from the rows.
+
+use std::collections::BTreeMap;
+
+use weft_report::Unit;
+
+use super::{Experiment, ExperimentError, Row};
+
+impl Experiment {
+    /// The file's `here` with each `{measure; axis = value, …}` replaced by the number of the one row that fits.
+    ///
+    /// # Errors
+    /// A pair of braces names no row, or several.
+    pub fn summary(&self, rows: &[Row]) -> Result<String, ExperimentError> {
+        let mut text = String::new();
+        let mut rest = self.here.as_str();
+        while let Some((before, after)) = rest.split_once('{') {
+            let (name, after) = after.split_once('}').ok_or_else(|| unknown(after))?;
+            text += before;
+            text += &number(look_up(name, rows).ok_or_else(|| unknown(name))?);
+            rest = after;
+        }
+        Ok(text + rest)
+    }
+}
+
+fn unknown(name: &str) -> ExperimentError {
+    ExperimentError::Source(format!("here: not one row has {{{name}}}"))
+}
+
+fn look_up(name: &str, rows: &[Row]) -> Option<f64> {
+    let (measure, at) = name.split_once(';').unwrap_or((name, ""));
+    let pairs = at.split(',').filter(|pair| !pair.trim().is_empty());
+    let pairs = pairs.map(|pair| pair.split_once('=').map(|(axis, at)| (axis.trim(), at.trim())));
+    let at: BTreeMap<&str, &str> = pairs.collect::<Option<_>>()?;
+    let fits = |row: &&Row| {
+        at.iter().all(|(axis, want)| row.at.get(*axis).is_some_and(|value| value == want))
+    };
+    let mut found = rows.iter().filter(fits);
+    let row = found.next().filter(|_| found.next().is_none())?;
+    row.measured.get(measure.trim()).copied()
+}
+
+/// Three digits, but a share near one keeps what makes it differ from one.
+pub fn number(value: f64) -> String {
+    if (0.9..1.0).contains(&value) { format!("{value:.4}") } else { Unit::Ratio.format(value) }
+}

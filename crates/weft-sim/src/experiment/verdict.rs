@@ -1,0 +1,98 @@
+//! One word for a figure: does it come out here as in the paper?
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{Experiment, Findings, Outcome, Source};
+
+/// How a figure of ours stands to the paper's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Every claim of the paper's holds here too.
+    Reproduced,
+    /// A claim of the paper's is known not to hold here; the file's `differs` says why.
+    Differs,
+    /// It needs what is not here; the file's `missing` says what stands in for it.
+    CannotBeHad,
+    /// A claim is not as the file says: the file, or what it measures, has to be mended.
+    OutOfDate,
+    /// No rows of it were recorded.
+    NotRun,
+}
+
+impl Experiment {
+    /// The verdict on what was found, or on there being nothing.
+    pub fn verdict(&self, findings: Option<&Findings>) -> Verdict {
+        if matches!(self.source(), Source::Missing(_)) {
+            return Verdict::CannotBeHad;
+        }
+        let Some(findings) = findings else { return Verdict::NotRun };
+        if !findings.claims.iter().all(Outcome::as_stated) {
+            return Verdict::OutOfDate;
+        }
+        self.stated_verdict()
+    }
+
+    /// The verdict where every claim is as the file says.
+    pub fn stated_verdict(&self) -> Verdict {
+        let differs = self.claims.iter().any(|claim| claim.differs);
+        // What is not held against the paper's words does not reproduce them.
+        let compared = self.claims.iter().any(|claim| !claim.paper.is_empty());
+        match self.source() {
+            Source::Missing(_) => Verdict::CannotBeHad,
+            _ if differs || !compared => Verdict::Differs,
+            _ => Verdict::Reproduced,
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reproduced => "reproduced",
+            Self::Differs => "differs",
+            Self::CannotBeHad => "cannot be had here",
+            Self::OutOfDate => "out of date",
+            Self::NotRun => "not run",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(claims: &[&str], rate: f64) -> Verdict {
+        let claims: Vec<String> = claims
+            .iter()
+            .map(|more| {
+                format!(
+                    "[[claims]]\ntext = \"c\"\n\
+            left = {{ measure = \"rate\" }}\nis = \">\"\nright = 1.0\n{more}"
+                )
+            })
+            .collect();
+        let text = format!(
+            "title = \"t\"\nsource = \"s\"\npaper = \"p\"\ndiffers = \"d\"\n\
+             bench = {{ command = \"true\", on = \"a model\" }}\n\
+             measures = [{{ name = \"rate\", value = \"rate\" }}]\n{}",
+            claims.join("\n")
+        );
+        let experiment = Experiment::parse(&text).unwrap();
+        let rows = experiment.measure_rows(&[serde_json::json!({ "rate": rate })]).unwrap();
+        experiment.verdict(Some(&experiment.judge(rows).unwrap()))
+    }
+
+    #[test]
+    fn a_claim_of_the_papers_that_does_not_hold_makes_a_figure_differ() {
+        let paper = "paper = \"more than 1\"";
+        let differs = "paper = \"more than 1\"\ndiffers = true";
+        assert_eq!(verdict(&[paper], 2.0), Verdict::Reproduced);
+        assert_eq!(verdict(&[paper], 0.5), Verdict::OutOfDate);
+        assert_eq!(verdict(&[differs], 0.5), Verdict::Differs);
+        assert_eq!(verdict(&[differs], 2.0), Verdict::OutOfDate);
+        assert_eq!(verdict(&[""], 2.0), Verdict::Differs, "nothing is held against the paper");
+    }
+}
