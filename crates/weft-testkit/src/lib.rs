@@ -1,11 +1,15 @@
 //! What several crates' tests need. It never ships.
 
+mod figure_rows;
 mod openmetrics;
 mod server;
 mod verbs_library;
 mod xrdma_library;
 
+pub use figure_rows::{ROWS, figure_row};
 pub use openmetrics::samples;
 pub use server::Server;
 pub use verbs_library::{link_verbs, load_verbs, program_on};
 pub use xrdma_library::lay_out_xrdma;
+// What rows are written with.
+pub use serde_json::{Value, json};

@@ -3,27 +3,16 @@
 //! `cargo bench -p weft-route --bench clusters -- [rows by number …]`; `weft route simulate` runs the
 //! same with other numbers.
 
+mod measure;
+
 use std::time::Instant as Clock;
 
-use weft_route::simulate::{Collective, Outcome, Setup, Simulation};
-
-/// The paper's test, as it describes it: collectives alone, all with the ports that a library draws at random,
-/// and the controller at work until there is no alarm. Groups of so many servers, half of the cluster's.
-fn all_to_all(job_servers: u32) -> Setup {
-    Setup {
-        job_servers,
-        side_by_side: (job_servers / 4).max(1),
-        busy_percent: 50,
-        unplanned_percent: 100,
-        windows: 40,
-        change_every: 0,
-        ..Setup::new(1024, Collective::AllToAll)
-    }
-}
+use measure::{all_reduce, all_to_all, change, figures, run};
+use weft_route::simulate::{Outcome, Setup};
+use weft_testkit::figure_row;
 
 /// Clusters of the paper's size and beyond.
 fn rows() -> Vec<Setup> {
-    let all_reduce = |gpus| Setup::new(gpus, Collective::AllReduce);
     vec![
         all_reduce(4096),
         all_to_all(16),
@@ -58,16 +47,14 @@ fn main() {
             setup.gpus, setup.collective, on.routers, on.flows, setup.windows
         );
         show(&off, &on);
+        // Other seeds' rows are rounds of the same figure.
+        figures(&setup, &off, &on).iter().for_each(|(figure, row)| figure_row(figure, row));
         if setup.unplanned_percent > 0 {
             let whole = Setup { unplanned_percent: 0, failed_per_mille: 0, ..setup };
             let planned = run(Setup { controller: None, ..whole });
             bound(&off, &planned);
         }
     }
-}
-
-fn run(setup: Setup) -> Outcome {
-    Simulation::new(setup).expect("a cluster that can be built").run().expect("its jobs start")
 }
 
 /// What the same jobs reach where every flow has a way of its own: all ports planned, no cable down. Moves can do no
@@ -91,7 +78,7 @@ fn show(off: &Outcome, on: &Outcome) {
             size >> 20,
             without / 1e9,
             with / 1e9,
-            100.0 * (with / without - 1.0)
+            change(*without, *with)
         );
     }
     let [before, after] = [off, on].map(|run| run.windows.last().map_or(0.0, |row| row.pace));
@@ -101,7 +88,7 @@ fn show(off: &Outcome, on: &Outcome) {
         after / 1e9,
         100.0 * (after / before - 1.0)
     );
-    let change = |off: u64, on: u64| 100.0 * (on as f64 / off.max(1) as f64 - 1.0);
+    let change = |off: u64, on: u64| change(off.max(1) as f64, on as f64);
     println!(
         "  congested port seconds {} -> {} ({:+.0} %), alarms {} -> {} ({:+.0} %)",
         off.congested_seconds,

@@ -1,0 +1,180 @@
+//! Rings of jobs placed at random, and what share of their NICs' bandwidth they get.
+
+use weft_plan::Cluster;
+use weft_plan::cluster::{ClusterConfig, ServerId};
+use weft_plan::ports::{Effort, Entropy, Fabric, plan, random_ports};
+use weft_plan::ring::{Ring, ring_hops, rings_as_listed, rings_on_rails, server_order, shares};
+use weft_plan::traffic::queue_pairs;
+use weft_testkit::{Value, json};
+use weft_topo::{Failures, LinkId, Topology};
+use weft_units::Seed;
+
+const QUEUE_PAIRS: usize = 4;
+/// Placements of figure 7(b).
+pub(crate) const PLACEMENTS: u64 = 200;
+/// Servers of figure 7(a)'s kind: from one block's to a large job's, of the larger cluster's 512.
+pub(crate) const COUNTS: [usize; 6] = [8, 20, 40, 80, 140, 200];
+/// Placements of each of them.
+pub(crate) const OF_EACH: u64 = 20;
+
+/// What is planned.
+pub(crate) struct Way {
+    pub(crate) name: &'static str,
+    ordered: bool,
+    on_rails: bool,
+    planned_ports: bool,
+}
+
+pub(crate) const WAYS: [Way; 4] = [
+    Way { name: "as NCCL is described", ordered: false, on_rails: false, planned_ports: false },
+    Way { name: "on rails", ordered: false, on_rails: true, planned_ports: false },
+    Way { name: "on rails and ordered", ordered: true, on_rails: true, planned_ports: false },
+    Way { name: "all planned", ordered: true, on_rails: true, planned_ports: true },
+];
+
+/// The links that a flow is held up by.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Counted {
+    /// All on its way, its NIC's and the receiver's cables too.
+    All,
+    /// Those between switches, as where a NIC's two cables share its flows evenly.
+    BetweenSwitches,
+}
+
+impl Counted {
+    pub(crate) const EACH: [(Self, &'static str); 2] =
+        [(Self::All, "all"), (Self::BetweenSwitches, "between switches")];
+}
+
+/// Mean bandwidth by the number of servers, GB/s, and how much more than the first way, %.
+pub(crate) fn figure_7a() -> Vec<Value> {
+    let cluster = cluster(16, 32);
+    let mut rows = vec![];
+    for servers in COUNTS {
+        let mut first = None;
+        for way in &WAYS {
+            let rates = (0..OF_EACH).map(|placement| {
+                let job = job(&cluster, servers, placement);
+                bandwidth(&cluster, &job, way, placement, Counted::All)
+            });
+            let mean = moments(&rates.collect::<Vec<f64>>()).0;
+            let more = 100.0 * (mean / *first.get_or_insert(mean) - 1.0);
+            rows.push(
+                json!({ "way": way.name, "servers": servers, "bandwidth": mean, "more": more }),
+            );
+        }
+    }
+    rows
+}
+
+/// Mean and standard deviation over placements of 4 of 100 servers, GB/s, and one as a share of the other, %.
+pub(crate) fn figure_7b() -> Vec<Value> {
+    let cluster = cluster(4, 25);
+    let mut rows = vec![];
+    for (counted, links) in Counted::EACH {
+        for way in &WAYS {
+            let rates = (0..PLACEMENTS).map(|placement| {
+                bandwidth(&cluster, &job(&cluster, 4, placement), way, placement, counted)
+            });
+            let (mean, deviation) = moments(&rates.collect::<Vec<f64>>());
+            rows.push(json!({
+                "way": way.name, "links": links, "mean": mean, "deviation": deviation,
+                "of mean": 100.0 * deviation / mean,
+            }));
+        }
+    }
+    rows
+}
+
+/// Transfers between servers that cross spines, %, and how many fewer than the first way's, %.
+pub(crate) fn figure_7c() -> Vec<Value> {
+    let cluster = cluster(16, 32);
+    let mut rows = vec![];
+    for servers in COUNTS {
+        let mut first = None;
+        for way in &WAYS[..3] {
+            let crossing = across(&cluster, servers, way);
+            let fewer = 100.0 * (1.0 - crossing / *first.get_or_insert(crossing));
+            rows.push(json!({ "way": way.name, "servers": servers, "crossing": crossing, "fewer": fewer }));
+        }
+    }
+    rows
+}
+
+/// Transfers that cross spines, in percent.
+fn across(cluster: &Cluster, servers: usize, way: &Way) -> f64 {
+    let share = |placement| {
+        let (order, rings) = connect(cluster, &job(cluster, servers, placement), way);
+        let counts = shares(cluster, &ring_hops(&order, &rings));
+        100.0 * counts.cross_spine as f64 / counts.transfers as f64
+    };
+    moments(&(0..OF_EACH).map(share).collect::<Vec<f64>>()).0
+}
+
+fn cluster(blocks: u32, servers: u32) -> Cluster {
+    let text = format!(
+        "network = {{ kind = \"rail\", blocks = {blocks}, servers_per_block = {servers} }}"
+    );
+    let config: ClusterConfig = toml::from_str(&text).expect("a shape");
+    let machine = config.machine.build().expect("the default");
+    config.build(machine).expect("it fits")
+}
+
+fn job(cluster: &Cluster, servers: usize, placement: u64) -> Vec<ServerId> {
+    let mut all: Vec<ServerId> = cluster.server_ids().collect();
+    Seed(placement).child("placement", 0).rng().shuffle(&mut all);
+    all.truncate(servers);
+    all
+}
+
+fn connect(cluster: &Cluster, job: &[ServerId], way: &Way) -> (Vec<ServerId>, Vec<Ring>) {
+    let order = if way.ordered { server_order(cluster, job) } else { job.to_vec() };
+    let machine = cluster.machine();
+    let rings = if way.on_rails { rings_on_rails(machine) } else { rings_as_listed(machine) };
+    (order, rings)
+}
+
+/// Rails times what each carries: all of its queue pairs at the pace of the slowest anywhere, which is at most its
+/// NIC's rate over its queue pairs.
+fn bandwidth(
+    cluster: &Cluster,
+    job: &[ServerId],
+    way: &Way,
+    placement: u64,
+    counted: Counted,
+) -> f64 {
+    let (order, rings) = connect(cluster, job, way);
+    let (_, flows) = queue_pairs(cluster, &ring_hops(&order, &rings), QUEUE_PAIRS);
+    let network = cluster.network().expect("a shape is a network");
+    let fabric = Fabric::new(network, &Failures::none(), Entropy::default()).expect("it fits");
+    let ports = if way.planned_ports {
+        plan(&fabric, &flows, Effort::default(), Seed(placement)).expect("connected").ports
+    } else {
+        random_ports(&fabric, flows.len(), Seed(placement))
+    };
+    let topology = &network.topology;
+    let mut loads = vec![0u32; topology.links() as usize];
+    for (&flow, &port) in flows.iter().zip(&ports) {
+        fabric.path(flow, port).iter().for_each(|link| loads[link.index()] += 1);
+    }
+    let rate = |link: LinkId| topology.link(link).rate.as_bps() as f64;
+    let pace = |link: LinkId| rate(link) / f64::from(loads[link.index()]);
+    let loaded = topology.link_ids().filter(|link| loads[link.index()] > 0);
+    let counts = |link: &LinkId| counted == Counted::All || is_between_switches(topology, *link);
+    // What a queue pair has where its NIC's cables share them evenly.
+    let even = topology.ports(topology.link(flows[0].first).from).iter();
+    let even = even.map(|&port| rate(port)).sum::<f64>() / QUEUE_PAIRS as f64;
+    loaded.filter(counts).map(pace).fold(even, f64::min) * (QUEUE_PAIRS * rings.len()) as f64 / 8e9
+}
+
+fn is_between_switches(topology: &Topology, link: LinkId) -> bool {
+    let link = topology.link(link);
+    !topology.is_host(link.from) && !topology.is_host(link.to)
+}
+
+fn moments(values: &[f64]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+    (mean, variance.sqrt())
+}

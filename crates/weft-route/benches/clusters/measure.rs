@@ -1,0 +1,79 @@
+//! Clusters with the controller and without, and what it gains.
+
+use weft_route::simulate::{Collective, Outcome, Setup, Simulation};
+use weft_testkit::{Value, json};
+
+/// The paper's test, as it describes it: collectives alone, all with the ports that a library draws at random,
+/// and the controller at work until there is no alarm. Groups of so many servers, half of the cluster's.
+pub(crate) fn all_to_all(job_servers: u32) -> Setup {
+    Setup {
+        job_servers,
+        side_by_side: (job_servers / 4).max(1),
+        busy_percent: 50,
+        unplanned_percent: 100,
+        windows: 40,
+        change_every: 0,
+        ..Setup::new(1024, Collective::AllToAll)
+    }
+}
+
+/// A cluster whose jobs run all-reduces.
+pub(crate) fn all_reduce(gpus: u32) -> Setup {
+    Setup::new(gpus, Collective::AllReduce)
+}
+
+/// Runs a cluster.
+pub(crate) fn run(setup: Setup) -> Outcome {
+    Simulation::new(setup).expect("a cluster that can be built").run().expect("its jobs start")
+}
+
+/// How much more the second is than the first, %.
+pub(crate) fn change(before: f64, after: f64) -> f64 {
+    100.0 * (after / before - 1.0)
+}
+
+/// The rows of figures 8 and 9 that a cluster gives without the controller and with it, each with its figure's
+/// name.
+pub(crate) fn figures(setup: &Setup, off: &Outcome, on: &Outcome) -> Vec<(&'static str, Value)> {
+    let (figure, cluster) = match setup.collective {
+        Collective::AllReduce => ("astral-fig8a", format!("{} GPUs", setup.gpus)),
+        Collective::AllToAll => {
+            ("astral-fig8b", format!("groups of {} servers", setup.job_servers))
+        }
+    };
+    let mut rows = vec![];
+    for ((size, without), (_, with)) in off.bandwidth.iter().zip(&on.bandwidth) {
+        let row = json!({
+            "cluster": cluster, "size": format!("{} MiB", size >> 20),
+            "without": without / 1e9, "with": with / 1e9, "more": change(*without, *with),
+        });
+        rows.push((figure, row));
+    }
+    let fewer = |off: u64, on: u64| -change(off.max(1) as f64, on as f64);
+    rows.push((
+        "astral-fig8c",
+        json!({
+            "cluster": cluster, "alarms fewer": fewer(off.alarms, on.alarms),
+            "congested less": fewer(off.congested_seconds, on.congested_seconds),
+        }),
+    ));
+    rows.push(("astral-fig9a", rounds(&cluster, on)));
+    for (window, row) in on.windows.iter().take(12).enumerate() {
+        rows.push((
+            "astral-fig9b",
+            json!({ "window": window, "cluster": cluster, "marks": row.marks }),
+        ));
+    }
+    rows
+}
+
+/// How many alarms were over after how many rounds of moves, %.
+fn rounds(cluster: &str, on: &Outcome) -> Value {
+    let after = on.stats.cleared_after.map(|alarms| alarms as f64);
+    let all = after.iter().sum::<f64>().max(1.0);
+    json!({
+        "cluster": cluster, "after one": 100.0 * (after[0] + after[1]) / all,
+        "after two": 100.0 * (after[0] + after[1] + after[2]) / all,
+        "undone": on.stats.undone, "moves": on.stats.moves,
+    })
+}
