@@ -43,5 +43,18 @@ fn look_up(name: &str, rows: &[Row]) -> Option<f64> {
 
 /// Three digits, but a share near one keeps what makes it differ from one.
 pub fn number(value: f64) -> String {
-    if (0.9..1.0).contains(&value) { format!("{value:.4}") } else { Unit::Ratio.format(value) }
+    if (0.9..1.0).contains(&value) {
+        return format!("{value:.4}").trim_end_matches('0').to_owned();
+    }
+    Unit::Ratio.format(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::number;
+
+    #[test]
+    fn a_share_near_one_is_not_rounded_to_it() {
+        assert_eq!([0.92, 0.9967, 0.5, 12.34].map(number), ["0.92", "0.9967", "0.5", "12.3"]);
+    }
 }
