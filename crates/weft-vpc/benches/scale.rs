@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 
+use weft_testkit::{figure_row, json};
 use weft_transport::{Arrival, Secret, TransportConfig};
 use weft_units::{Duration, Instant, Seed};
 use weft_vpc::{
@@ -217,6 +218,8 @@ fn windows() {
         let in_flight = gigabits * 1e9 / 8.0 / 1400.0 * 300e-6;
         let held = in_flight * bytes as f64 / 1e3;
         println!("{gigabits:4} Gb/s, 300 us: {in_flight:5.0} frames in flight, {held:6.1} KB");
+        let rate = format!("{gigabits} Gb/s");
+        figure_row("bifrost-fig22", &json!({ "part": "switch", "rate": rate, "held": held }));
     }
 }
 

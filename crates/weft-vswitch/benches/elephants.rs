@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use common::bulk::Bulk;
 use common::{Site, Way};
+use weft_testkit::{figure_row, json};
 
 const WAYS: [Way; 6] =
     [Way::Tcp("cubic"), Way::Vanilla, Way::OnePath, Way::Probing, Way::Weft, Way::Swift];
@@ -40,6 +41,12 @@ fn main() {
         let mut sums: Vec<f64> = (0..runs).map(|run| both(&site, run, span)).collect();
         sums.sort_unstable_by(f64::total_cmp);
         let at = |percent: usize| sums[(sums.len() - 1) * percent / 100];
+        for (name, percent) in [("least", 0), ("p10", 10), ("p50", 50), ("p90", 90)] {
+            // No comma: sentences of the docs name ways in lists.
+            let row =
+                json!({ "way": way.name().replace(',', ""), "at": name, "rate": at(percent) });
+            figure_row("bifrost-fig15", &row);
+        }
         println!(
             "{:15} {:7.1} {:7.1} {:7.1} {:7.1} {:7.1} {:7.1}",
             way.name(),

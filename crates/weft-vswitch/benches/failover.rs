@@ -1,10 +1,12 @@
 //! A path dies under tenants' traffic (BIFROST, figure 16): one long TCP stream and Redis, over two paths
 //! and four. Needs root, redis-server and redis-benchmark.
 //!
-//! `cargo bench -p weft-vswitch --bench failover -- [seconds of the lossy path] [dies|flaps|loses|redis ...] [way ...]`
+//! `cargo bench -p weft-vswitch --bench failover -- [seconds of the lossy path] [dies|flaps|loses|redis|requests ...] [way ...]`
 #![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
 
 mod common;
+#[path = "failover/requests.rs"]
+mod requests;
 
 use std::thread;
 use std::time::Duration;
@@ -12,10 +14,11 @@ use std::time::Duration;
 use common::bulk::{Arrivals, Bulk};
 use common::{Site, Way};
 use weft_lab::{Direction, Impairment};
+use weft_testkit::{figure_row, json};
 
 const WAYS: [Way; 5] = [Way::Tcp("cubic"), Way::Vanilla, Way::Probing, Way::Weft, Way::Swift];
 
-const PARTS: [&str; 4] = ["dies", "flaps", "loses", "redis"];
+const PARTS: [&str; 5] = ["dies", "flaps", "loses", "redis", "requests"];
 
 /// Links as fast as the machine can always keep up with, so that what is missing is missing for the
 /// network's sake.
@@ -103,8 +106,12 @@ fn loses(way: Way, spines: usize, seconds: u64) {
     site.trial.lab.impair(&link, Direction::Both, &healthy).expect("a link of the lab");
     pause(3000);
     let end = bulk.now();
-    let what = format!("a path loses 10%, {seconds} s");
-    row(&what, way, spines, &bulk.end(), (from, to), end);
+    let (what, heard) = (format!("a path loses 10%, {seconds} s"), bulk.end());
+    row(&what, way, spines, &heard, (from, to), end);
+    let kept = 100.0 * heard.rate(from, to) / heard.rate(1000, from);
+    let gap = heard.longest_gap(from, end);
+    let way = way.name().replace(',', "");
+    figure_row("bifrost-fig16", &json!({ "way": way, "kept": kept, "gap": gap }));
 }
 
 /// Redis, 50 connections, while a path dies and comes back three times.
@@ -151,6 +158,12 @@ fn main() {
     let wanted = |part: &str| parts.is_empty() || parts.contains(&part);
     let named = |way: &Way| names.is_empty() || names.iter().any(|part| way.name() == *part);
     let ways: Vec<Way> = WAYS.into_iter().filter(named).collect();
+    if wanted("requests") {
+        ways.iter().for_each(|&way| requests::measure(way));
+    }
+    if parts == ["requests"] {
+        return;
+    }
     println!(
         "one TCP stream, links of {RATE}; Mb/s; the longest time in which nothing arrived, ms"
     );

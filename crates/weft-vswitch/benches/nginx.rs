@@ -10,6 +10,7 @@ use std::fs;
 use std::path::Path;
 
 use common::{Site, Way};
+use weft_testkit::{figure_row, json};
 
 /// What `ab` said.
 struct Row {
@@ -77,6 +78,11 @@ fn main() {
             let url = format!("http://{}:8080/page", site.server());
             let arguments = ["-q", "-n", requests, "-c", "50", "-s", "60", &url];
             let row = parse(&site.output(0, "ab", &arguments));
+            let values = json!({
+                "loss": loss, "way": way.name().replace(',', ""), "rate": row.requests_per_second,
+                "average": row.mean, "p99": row.p99, "most": row.most, "failed": row.failed,
+            });
+            figure_row("bifrost-fig21", &values);
             println!(
                 "{loss:5} {:15} {:9.0} {:8.1} {:8.0} {:8.0} {:7.0}",
                 way.name(),

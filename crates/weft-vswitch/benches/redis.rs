@@ -18,6 +18,7 @@ use std::time::Duration;
 use common::trace::Trace;
 use common::{Server, Site, Way, machine};
 use weft_agent::udp::CaptureConfig;
+use weft_testkit::{figure_row, json};
 
 /// Where the server listens.
 const PORT: u16 = 6379;
@@ -81,6 +82,26 @@ impl Load {
         let arguments = ["-h", &server, "-t", test, "-c", &clients, "-k", &keep, "-n", &requests];
         let arguments = [&arguments[..], &["-d", "64", "-r", "10000"]].concat();
         parse(&site.output(0, "redis-benchmark", &arguments))
+    }
+}
+
+impl Load {
+    /// The rows of the paper's figures that this load is of: each round is one.
+    fn figures(&self, loss: &str, test: &str, way: Way, row: &Row) {
+        let figures: &[&str] = match (self.short, self.clients, loss) {
+            (true, ..) => &["E8"],
+            (false, 200, _) => &["F11"],
+            (false, _, "0%") => &["20", "E9"],
+            (false, ..) => &["20"],
+        };
+        for figure in figures {
+            let values = json!({
+                "loss": loss, "test": test, "way": way.name().replace(',', ""),
+                "rate": row.requests_per_second, "average": row.average, "p50": row.p50,
+                "p99": row.p99, "p999": row.p999, "most": row.most,
+            });
+            figure_row(&format!("bifrost-fig{figure}"), &values);
+        }
     }
 }
 
@@ -190,6 +211,7 @@ fn main() {
                 for test in ["get", "set"] {
                     let row = load.measure(&site, test);
                     print(loss, test, way, &row);
+                    load.figures(loss, test, way, &row);
                     measured.entry((test, at, index)).or_default().push(row);
                 }
             }

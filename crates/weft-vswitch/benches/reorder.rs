@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use common::bulk::Bulk;
 use common::{Site, TENANT, Way, machine};
+use weft_testkit::{figure_row, json};
 use weft_units::Seed;
 use weft_vswitch::control::{Answer, Request, ask};
 
@@ -40,13 +41,18 @@ fn granularity(seconds: u64) {
             let heard = bulk.end();
             let again = retransmitted(&site, 0) - again;
             let bytes = heard.bytes() as f64;
-            println!(
-                "{group:8} {:9} {:8.1} {:14.2} {:16.1}",
-                if in_order { "overlay" } else { "guest" },
+            let [rate, again, cpu] = [
                 heard.rate(end / 5, end),
                 again as f64 / (bytes / 1e6),
                 (machine::busy_seconds() - busy) / (bytes / 1e9),
-            );
+            ];
+            let orders = if in_order { "overlay" } else { "guest" };
+            let figures = [("17", "rate", rate), ("18", "again", again), ("23", "cpu", cpu)];
+            for (figure, measure, value) in figures {
+                let row = json!({ "packets": group, "orders": orders, measure: value });
+                figure_row(&format!("bifrost-fig{figure}"), &row);
+            }
+            println!("{group:8} {orders:9} {rate:8.1} {again:14.2} {cpu:16.1}",);
         }
     }
 }
@@ -85,7 +91,9 @@ fn incast(seconds: u64) {
         let bytes: u64 = bulks.into_iter().map(|bulk| bulk.end().bytes()).sum();
         let (bytes, name) = (bytes as f64, way.name());
         let rate = bytes * 8.0 / 1e6 / seconds as f64;
-        println!("{name:15} {rate:8.1} {:14.2}", again as f64 / (bytes / 1e6));
+        let again = again as f64 / (bytes / 1e6);
+        figure_row("bifrost-fig19", &json!({ "way": name, "rate": rate, "again": again }));
+        println!("{name:15} {rate:8.1} {again:14.2}");
     }
 }
 

@@ -1,5 +1,7 @@
 //! Every size of message: what the device costs over the bare engine (STELLAR, figure 13).
 
+use weft_testkit::{figure_row, json};
+
 use crate::engine::Engine;
 use crate::pair::OneHost;
 use crate::programs::Perftest;
@@ -30,6 +32,12 @@ pub(crate) fn sweep(rounds: usize) {
             rows[3].push(engine.bandwidth(size, messages) / 1e9);
         }
         let [device, bare, rate, bare_rate] = rows.map(median);
+        for (way, latency, bandwidth) in [("device", device, rate), ("engine", bare, bare_rate)] {
+            if let (Some(latency), Some(bandwidth)) = (latency, bandwidth) {
+                let row = json!({ "bytes": size, "way": way, "latency": latency, "bandwidth": bandwidth });
+                figure_row("stellar-fig13", &row);
+            }
+        }
         let show = |figure: Option<f64>| {
             figure.map_or_else(|| String::from("failed"), |it| format!("{it:.3}"))
         };

@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 
+use weft_testkit::{figure_row, json};
 use weft_xrdma::{ChannelId, Node};
 
 use crate::LIBRARY;
@@ -44,6 +45,10 @@ pub(crate) fn measure(rounds: usize) {
             }
         }
         by_rdma_cm.extend(cmtime());
+    }
+    let ways = ["channels", "channels without the cache", "rdma_cm"];
+    for (way, rounds) in ways.into_iter().zip([&at_once[0], &at_once[1], &by_rdma_cm]) {
+        rounds.iter().for_each(|ms| figure_row("x-rdma-setup", &json!({ "way": way, "ms": ms })));
     }
     println!("\nthe queue pair and its receive requests at one end, made and given back, us each");
     print(&ours);

@@ -71,6 +71,9 @@ fn compare(place: &str, stage: &impl Stage, sizes: &[u32], rounds: usize) {
             }
         }
         let names: Vec<&str> = contenders.iter().map(Contender::name).collect();
+        if place == "one host" {
+            table::rows(size, &names, &figures);
+        }
         table::print(&format!("{place}, {size} bytes"), &names, &figures);
     }
 }

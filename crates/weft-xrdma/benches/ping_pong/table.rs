@@ -1,5 +1,17 @@
 //! The table of what contenders made of it.
 
+use weft_testkit::{figure_row, json};
+
+/// Gives the rows of X-RDMA's figure 7: a row a contender and round.
+pub(crate) fn rows(size: u32, names: &[&str], figures: &[Vec<Option<f64>>]) {
+    for (name, own) in names.iter().zip(figures) {
+        for latency in own.iter().flatten() {
+            let row = json!({ "bytes": size, "who": name, "latency": latency });
+            figure_row("x-rdma-fig7", &row);
+        }
+    }
+}
+
 /// Prints a row a contender: its time, and how it stands to the first of the same round.
 pub(crate) fn print(title: &str, names: &[&str], figures: &[Vec<Option<f64>>]) {
     println!("\n{title} (us one way, {} rounds)", figures[0].len());
