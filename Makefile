@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test bench swarm mutants experiments fuzz lint audit clean
+.PHONY: help build run test bench swarm mutants figures fuzz lint audit clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,10 +55,10 @@ mutants: ## Break the transport and the RNIC on purpose, once each way, and let 
 	@scripts/setup.sh build
 	scripts/mutants.sh
 
-experiments: ## Reproduce the papers' figures and check every claim (a few minutes)
-	@scripts/setup.sh build
+figures: ## Make every figure of the papers again, into out/figures.html and the docs: make figures MINUTES=60 (hours)
+	@scripts/setup.sh build lab verbs rivals
 	$(CARGO) build --release --package weft-cli
-	$(TARGET)/release/weft experiment run experiments/*.toml --html out/experiments.html
+	$(TARGET)/release/weft experiment run --all --record --html out/figures.html $(if $(MINUTES),--budget $(MINUTES))
 
 fuzz: ## Fuzz every parser with coverage guidance: make fuzz SECONDS=60
 	@scripts/setup.sh build

@@ -3,11 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use toml::Table;
 use weft_sim::experiment::Experiment;
 use weft_sim::{RunError, Scenario};
-use weft_units::unknown_name;
 
 use crate::overrides;
 
@@ -68,49 +67,6 @@ pub(crate) fn toml_files(folder: &Path) -> Vec<PathBuf> {
         .collect();
     files.sort();
     files
-}
-
-/// The experiments' folder: here, or in a folder above.
-pub(crate) fn experiments_folder() -> Option<PathBuf> {
-    let here = std::env::current_dir().ok()?;
-    here.ancestors().map(|folder| folder.join("experiments")).find(|folder| folder.is_dir())
-}
-
-/// The file called `name`, the experiment of that name, or the parts of a figure: `fig10` is
-/// `fig10a` and `fig10b`.
-///
-/// # Errors
-/// Without such an experiment, the nearest name and those there are.
-pub(crate) fn find_experiment(name: &str) -> Result<Vec<PathBuf>> {
-    let direct = PathBuf::from(name);
-    if direct.is_file() {
-        return Ok(vec![direct]);
-    }
-    if direct.extension().is_some() || direct.components().count() > 1 {
-        bail!("no file {name}");
-    }
-    let Some(folder) = experiments_folder() else {
-        bail!(
-            "no experiment {name:?}: no folder named experiments here or above; run this in Weft's \
-             repository, or give the file's path"
-        );
-    };
-    let files = toml_files(&folder);
-    let stem = |file: &PathBuf| Some(file.file_stem()?.to_str()?.to_owned());
-    let asked = |file: &PathBuf| {
-        let stem = stem(file);
-        matches!(
-            stem.as_deref().and_then(|stem| stem.strip_prefix(name)),
-            Some("" | "a" | "b" | "c")
-        )
-    };
-    let found: Vec<PathBuf> = files.iter().filter(|&file| asked(file)).cloned().collect();
-    if !found.is_empty() {
-        return Ok(found);
-    }
-    let names: Vec<String> = files.iter().filter_map(stem).collect();
-    let known: Vec<&str> = names.iter().map(String::as_str).collect();
-    bail!(unknown_name("experiment", name, &known))
 }
 
 /// What is wrong with a run of a scenario, with the file and, for what only its network shows to be

@@ -2,22 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use serde_json::{Value, json};
+use weft_figures::{Entry, Figure, Results, Runner};
 use weft_report::{Column, Table};
-use weft_sim::batch::Job;
-use weft_sim::experiment::{self, Experiment, Findings, Outcome, Point};
-use weft_sim::{Scenario, run_all};
-use weft_units::Seed;
+use weft_sim::experiment::{Experiment, Outcome};
 
 use crate::cmd::sim::Batch;
-use crate::files::{experiments_folder, find_experiment, read_experiment, toml_files};
-use crate::output::{Output, write_file};
+use crate::output::{Output, print_error, render, write_file};
 use crate::{overrides, progress};
-
-mod present;
 
 /// Reproduce a figure of a paper, its values beside ours
 #[derive(Debug, clap::Args)]
@@ -28,7 +24,7 @@ Examples:
   weft experiment list
   weft experiment run stellar-fig12
   weft experiment run stellar-fig9 --html out/fig9.html
-  weft experiment run experiments/*.toml --json > findings.json"
+  weft experiment run --all --html out/figures.html"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -37,30 +33,43 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List the experiments of this repository
+    /// List the experiments of this repository: the papers' figures, and how each came out
     #[command(after_help = "\
 Example:
   weft experiment list --json | jq -r '.[].name'")]
     List,
-    /// Run experiments: every combination of what varies, then the claims
+    /// Run experiments: every combination of what varies, or the bench, then the claims
     #[command(after_help = "\
 Examples:
   weft experiment run stellar-fig12
   weft experiment run stellar-fig9 --html out/fig9.html
   weft experiment run stellar-fig10                             its parts, 10a and 10b
+  weft experiment run astral                                    all of a paper
   weft experiment run stellar-fig9 --set run.limit=500us        a shorter run
+  weft experiment run --all --record --html out/figures.html    everything, also in the docs
 
-Exit code 1 when a claim does not hold, or holds though the file says that it differs.")]
+Exit code 1 when a claim does not hold, or holds though the file says that it differs, or a figure cannot be run.")]
     Run(RunArgs),
+    /// Write the pages of the docs that come from the recorded results
+    Pages,
 }
 
 #[derive(Debug, clap::Args)]
 struct RunArgs {
-    /// Names, as `weft experiment list` gives them, or files
-    #[arg(required = true)]
+    /// Names, as `weft experiment list` gives them, papers, or files
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
     experiments: Vec<String>,
+    /// Every figure of every paper
+    #[arg(long)]
+    all: bool,
     #[command(flatten)]
     batch: Batch,
+    /// Write the rows to docs/data/results.json, and the pages made from it
+    #[arg(long, conflicts_with = "set")]
+    record: bool,
+    /// Minutes; a figure that took longer than what is left of them is not begun
+    #[arg(long, value_name = "MINUTES")]
+    budget: Option<u32>,
     /// Print the rows as comma-separated values
     #[arg(long, conflicts_with = "json")]
     csv: bool,
@@ -73,99 +82,147 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     match arguments.verb {
         Verb::List => list(output),
         Verb::Run(arguments) => run_all_of(&arguments, output),
+        Verb::Pages => write_pages(&root()?).map(|()| ExitCode::SUCCESS),
     }
 }
 
-fn list(output: Output) -> Result<ExitCode> {
-    let Some(folder) = experiments_folder() else {
+/// The experiments' folder.
+fn folder() -> Result<PathBuf> {
+    let Some(folder) = weft_figures::find_folder() else {
         bail!("no folder named experiments here or above; run this in Weft's repository");
     };
-    let columns = [("name", "name"), ("measures", "title"), ("source", "source")];
-    let columns = columns.map(|(heading, key)| Column::text(heading, key));
-    let mut table = Table::new(columns.to_vec());
-    for file in toml_files(&folder) {
-        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let row = match read_experiment(&file) {
-            Ok(experiment) => {
-                vec![name.into(), experiment.title.into(), experiment.source.into()]
+    Ok(folder)
+}
+
+fn root() -> Result<PathBuf> {
+    Ok(folder()?.parent().unwrap_or_else(|| Path::new("/")).into())
+}
+
+fn list(output: Output) -> Result<ExitCode> {
+    let results = Results::read(&root()?)?;
+    let columns =
+        [("name", "name"), ("verdict", "verdict"), ("measures", "title"), ("source", "source")];
+    let mut table = Table::new(columns.map(|(heading, key)| Column::text(heading, key)).to_vec());
+    for file in weft_figures::files(&folder()?) {
+        let entry = Figure::read(&file).and_then(|figure| recorded(figure, &results));
+        table.push(match entry {
+            Ok(Entry { figure: Figure { name, experiment, .. }, verdict, .. }) => vec![
+                name.into(),
+                verdict.to_string().into(),
+                experiment.title.into(),
+                experiment.source.into(),
+            ],
+            Err(error) => {
+                let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                vec![name.into(), "".into(), format!("not usable: {error:#}").into(), "".into()]
             }
-            Err(error) => vec![name.into(), format!("not usable: {error:#}").into(), "".into()],
-        };
-        table.push(row);
+        });
     }
     output.table(&table)?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// A figure with what was recorded of it.
+fn recorded(figure: Figure, results: &Results) -> Result<Entry> {
+    let recorded = results.get(&figure.name).cloned();
+    Entry::new(figure, recorded)
+}
+
 fn run_all_of(arguments: &RunArgs, output: Output) -> Result<ExitCode> {
-    let mut done: Vec<(String, Experiment, Findings)> = vec![];
-    for file in files_of(&arguments.experiments)? {
-        let mut experiment = read_experiment(&file)?;
-        overrides::set(&mut experiment.scenario, &arguments.batch.set)?;
-        let findings =
-            perform(&file, &experiment, arguments).with_context(|| file.display().to_string())?;
-        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        done.push((name, experiment, findings));
+    let files = match arguments.all {
+        true => weft_figures::files(&folder()?),
+        false => weft_figures::select(&arguments.experiments)?,
+    };
+    let mut results = root().and_then(|root| Results::read(&root)).unwrap_or_default();
+    let mut runner = Runner::new(arguments.batch.workers());
+    let mut left = arguments.budget.map(|minutes| Duration::from_secs(60 * u64::from(minutes)));
+    let (mut entries, mut failed) = (vec![], false);
+    for file in files {
+        let mut figure = Figure::read(&file)?;
+        overrides::set(&mut figure.experiment.scenario, &arguments.batch.set)?;
+        if !fits(&figure, &results, &mut left) {
+            entries.push(recorded(figure, &results)?);
+            continue;
+        }
+        match perform(&mut runner, &figure) {
+            Ok(entry) => {
+                if let Some(made) = entry.recorded.clone().filter(|_| arguments.record) {
+                    // At once: what follows may take hours, and fail.
+                    results.record(&figure.name, made);
+                    results.write(&root()?)?;
+                }
+                entries.push(entry);
+            }
+            // One figure that cannot be run, for want of a program or of root, must not cost the others.
+            Err(error) if arguments.all => {
+                print_error(&error);
+                failed = true;
+                entries.push(recorded(figure, &results)?);
+            }
+            Err(error) => return Err(error),
+        }
     }
+    if arguments.record {
+        write_pages(&root()?)?;
+    }
+    show(&entries, arguments, output)?;
+    let stated = weft_figures::claims_of(&entries).all(Outcome::as_stated);
+    Ok(if stated && !failed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether a figure fits into what is left of the budget, by what it took the last time, which is then taken off.
+fn fits(figure: &Figure, results: &Results, left: &mut Option<Duration>) -> bool {
+    let Some(left) = left else { return true };
+    let took = results.get(&figure.name).and_then(|recorded| recorded.made.seconds);
+    let took = Duration::from_secs_f64(took.unwrap_or_default());
+    let rest = left.checked_sub(took);
+    *left = rest.unwrap_or(*left);
+    rest.is_some()
+}
+
+fn perform(runner: &mut Runner, figure: &Figure) -> Result<Entry> {
+    let bar = progress::counting(0, &figure.experiment.title);
+    let made = runner.run(figure, |done, of| {
+        bar.set_length(of as u64);
+        bar.set_position(done as u64);
+    });
+    bar.finish_and_clear();
+    let made = made.with_context(|| figure.file.display().to_string())?;
+    Entry::new(figure.clone(), made.map(|(recorded, _)| recorded))
+}
+
+fn show(entries: &[Entry], arguments: &RunArgs, output: Output) -> Result<()> {
+    let names: Vec<&str> = entries.iter().map(|entry| entry.figure.name.as_str()).collect();
+    let names = if arguments.all { "--all".into() } else { names.join(" ") };
     if let Some(file) = &arguments.html {
-        write_file(file, &present::page(&done).to_html())?;
+        let page = weft_figures::page(entries, &format!("weft experiment run {names}"));
+        write_file(file, &page.to_html())?;
     }
     if arguments.csv {
-        let tables =
-            done.iter().map(|(_, experiment, findings)| present::rows(experiment, findings));
-        output.raw(&tables.map(|table| table.to_csv()).collect::<Vec<_>>().join("\n"))?;
-    } else {
-        let value: Vec<Value> = done.iter().map(value).collect();
-        output.value(&value, || done.iter().map(present::text).collect::<Vec<_>>().join("\n"))?;
+        let tables = entries.iter().filter_map(|entry| {
+            Some(weft_figures::rows(&entry.figure.experiment, entry.findings.as_ref()?).to_csv())
+        });
+        return output.raw(&tables.collect::<Vec<_>>().join("\n"));
     }
-    let mut claims = done.iter().flat_map(|(.., findings)| &findings.claims);
-    Ok(if claims.all(Outcome::as_stated) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let value: Vec<Value> = entries.iter().map(value).collect();
+    let text = |entry| weft_figures::text(entry, render);
+    output.value(&value, || entries.iter().map(text).collect::<Vec<_>>().join("\n"))
 }
 
-/// The files of what was asked for.
-fn files_of(names: &[String]) -> Result<Vec<PathBuf>> {
-    let files = names.iter().map(|name| find_experiment(name)).collect::<Result<Vec<_>>>()?;
-    Ok(files.concat())
-}
-
-fn value((name, experiment, findings): &(String, Experiment, Findings)) -> Value {
-    let Experiment { title, source, paper, differs, seeds, .. } = experiment;
+fn value(entry: &Entry) -> Value {
+    let Experiment { title, source, paper, differs, seeds, .. } = &entry.figure.experiment;
     json!({
-        "name": name, "title": title, "source": source, "paper": paper, "differs": differs,
-        "seeds": seeds, "findings": findings,
+        "name": entry.figure.name, "title": title, "source": source, "paper": paper, "differs": differs,
+        "seeds": seeds, "verdict": entry.verdict, "here": entry.here,
+        "made": entry.recorded.as_ref().map(|recorded| &recorded.made), "findings": entry.findings,
     })
 }
 
-/// Every point with every seed, then the claims.
-fn perform(file: &Path, experiment: &Experiment, arguments: &RunArgs) -> Result<Findings> {
-    let folder = file.parent().unwrap_or_else(|| Path::new(""));
-    let points = experiment.points()?;
-    let mut jobs = vec![];
-    for point in &points {
-        let scenario =
-            Scenario::from_table(point.scenario.clone(), folder).with_context(|| place(point))?;
-        jobs.extend(
-            experiment
-                .seeds
-                .iter()
-                .map(|&seed| Job { scenario: scenario.clone(), seed: Seed(seed) }),
-        );
+/// Writes the pages that are made from the recorded results.
+fn write_pages(root: &Path) -> Result<()> {
+    let entries = weft_figures::entries(root)?;
+    for (path, text) in weft_figures::pages(root, &entries)? {
+        write_file(&root.join(path), &text)?;
     }
-    let bar = progress::counting(jobs.len(), &experiment.title);
-    let results = run_all(&jobs, arguments.batch.workers(), |done| bar.set_position(done as u64));
-    bar.finish_and_clear();
-    let mut results = results.into_iter();
-    let mut rows = vec![];
-    for point in &points {
-        let reports = results.by_ref().take(experiment.seeds.len());
-        let reports = reports.collect::<Result<Vec<_>, _>>().with_context(|| place(point))?;
-        let values = reports.iter().map(serde_json::to_value).collect::<Result<Vec<Value>, _>>()?;
-        rows.push(experiment.measure(point, &values)?);
-    }
-    Ok(experiment.judge(rows)?)
-}
-
-/// Where in the experiment a run belongs.
-fn place(point: &Point) -> String {
-    if point.at.is_empty() { "the only run".into() } else { experiment::place(&point.at) }
+    Ok(())
 }

@@ -15,6 +15,10 @@ pub(super) fn list(folders: &[PathBuf], output: Output) -> Result<()> {
         Column::text("shows", "about"),
     ]);
     for file in folders.iter().flat_map(|folder| toml_files(folder)) {
+        // A figure that a bench measures, or that cannot be had here, has no scenario.
+        if read_experiment(&file).is_ok_and(|experiment| experiment.scenario.is_empty()) {
+            continue;
+        }
         let shown = file.display().to_string();
         let row = match read_scenario(&file, &[]) {
             Ok(scenario) => {

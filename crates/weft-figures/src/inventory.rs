@@ -1,0 +1,156 @@
+//! The figures there are: the papers' by number, and the files of `experiments/`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use weft_sim::experiment::Experiment;
+use weft_units::unknown_name;
+
+/// A paper, and every figure and table of its evaluation.
+#[derive(Clone, Copy, Debug)]
+pub struct Paper {
+    /// What its files' names begin with.
+    pub name: &'static str,
+    /// As its authors call it.
+    pub title: &'static str,
+    /// The figures, as its files' names end.
+    pub figures: &'static [&'static str],
+}
+
+/// The five papers. Figures that show an architecture, an input or the authors' production before their system
+/// are not of an evaluation. Hopper's figure 9 is its figure 3 with the sizes between, which `hopper-fig3` has.
+pub const PAPERS: [Paper; 5] = [
+    Paper {
+        name: "stellar",
+        title: "STELLAR",
+        figures: &[
+            "fig6", "fig8", "fig9", "fig10a", "fig10b", "fig11", "fig12", "fig13", "fig14",
+            "fig15", "fig16", "table1",
+        ],
+    },
+    Paper { name: "hopper", title: "Hopper", figures: &["fig3", "fig4", "fig6", "fig8"] },
+    Paper {
+        name: "astral",
+        title: "Astral",
+        figures: &[
+            "fig6a", "fig6b", "fig6c", "fig7a", "fig7b", "fig7c", "fig8a", "fig8b", "fig8c",
+            "fig9a", "fig9b",
+        ],
+    },
+    Paper {
+        name: "x-rdma",
+        title: "X-RDMA",
+        figures: &["fig7", "fig8", "fig9", "fig10", "fig11", "fig12"],
+    },
+    Paper {
+        name: "bifrost",
+        title: "BIFROST",
+        figures: &[
+            "fig15", "fig16", "fig17", "fig18", "fig19", "fig20", "fig21", "fig22", "fig23",
+            "figE8", "figE9", "figF10", "figF11",
+        ],
+    },
+];
+
+/// An experiment's file.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// The file's name without its ending: `stellar-fig9`.
+    pub name: String,
+    /// The file.
+    pub file: PathBuf,
+    /// What it says.
+    pub experiment: Experiment,
+}
+
+impl Figure {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no experiment.
+    pub fn read(file: &Path) -> Result<Self> {
+        let text =
+            fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let experiment = Experiment::parse(&text).with_context(|| file.display().to_string())?;
+        Ok(Self { name: stem(file), file: file.into(), experiment })
+    }
+
+    /// Returns the paper that the name begins with.
+    pub fn paper(&self) -> Option<&'static Paper> {
+        PAPERS.iter().find(|paper| is_of(&self.name, paper.name))
+    }
+}
+
+fn is_of(name: &str, paper: &str) -> bool {
+    name.strip_prefix(paper).is_some_and(|rest| rest.starts_with('-'))
+}
+
+fn stem(file: &Path) -> String {
+    file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Returns the experiments' folder: here, or in a folder above.
+pub fn find_folder() -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    here.ancestors().map(|folder| folder.join("experiments")).find(|folder| folder.is_dir())
+}
+
+/// Returns every TOML file of a folder in the order of [`PAPERS`], then the others by name; none when there is no
+/// such folder.
+pub fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return vec![] };
+    let files = entries.flatten().map(|entry| entry.path());
+    let mut files: Vec<_> = files
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .collect();
+    files.sort_by_key(|file| place(&stem(file)));
+    files
+}
+
+/// Paper and figure by their places in the table, then the name.
+fn place(name: &str) -> (usize, usize, String) {
+    let paper = PAPERS.iter().position(|paper| is_of(name, paper.name));
+    let figure = paper.and_then(|paper| {
+        PAPERS[paper].figures.iter().position(|figure| name.ends_with(&format!("-{figure}")))
+    });
+    (paper.unwrap_or(usize::MAX), figure.unwrap_or(usize::MAX), name.to_owned())
+}
+
+/// Returns the files that names mean: a file, an experiment of the folder, the parts of a figure (`fig10` is
+/// `fig10a` and `fig10b`), or all of a paper (`stellar`).
+///
+/// # Errors
+/// Without such an experiment, the nearest name and those there are.
+pub fn select(names: &[String]) -> Result<Vec<PathBuf>> {
+    let files = names.iter().map(|name| find(name)).collect::<Result<Vec<_>>>()?;
+    Ok(files.concat())
+}
+
+fn find(name: &str) -> Result<Vec<PathBuf>> {
+    let direct = PathBuf::from(name);
+    if direct.is_file() {
+        return Ok(vec![direct]);
+    }
+    if direct.extension().is_some() || direct.components().count() > 1 {
+        bail!("no file {name}");
+    }
+    let Some(folder) = find_folder() else {
+        bail!(
+            "no experiment {name:?}: no folder named experiments here or above; run this in Weft's \
+             repository, or give the file's path"
+        );
+    };
+    let files = files(&folder);
+    let asked = |file: &PathBuf| {
+        let stem = stem(file);
+        is_of(&stem, name) || matches!(stem.strip_prefix(name), Some("" | "a" | "b" | "c"))
+    };
+    let found: Vec<PathBuf> = files.iter().filter(|&file| asked(file)).cloned().collect();
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let names: Vec<String> = files.iter().map(|file| stem(file)).collect();
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    bail!(unknown_name("experiment", name, &known))
+}

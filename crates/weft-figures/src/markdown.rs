@@ -1,0 +1,183 @@
+//! The parts of the docs that are written from the results: between two marks, in pages whose rest is written
+//! by hand.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use weft_sim::experiment::{Source, Verdict};
+
+use crate::{Entry, PAPERS, Paper};
+
+const BEGIN: &str = "<!-- figures: begin; `weft experiment pages` writes what follows -->\n";
+const END: &str = "<!-- figures: end -->";
+
+/// Returns every page that has a part written from the results, by its path from the repository's root, with that
+/// part as `entries` have it.
+///
+/// # Errors
+/// A page is not there, or has no such part.
+pub fn pages(root: &Path, entries: &[Entry]) -> Result<Vec<(String, String)>> {
+    let mut pages = vec![
+        ("README.md".to_owned(), headlines(entries) + "\n" + &counts(entries, "docs/papers/")),
+        ("docs/experiments.md".to_owned(), overview(entries)),
+        ("docs/results.md".to_owned(), measured(entries)),
+    ];
+    for paper in &PAPERS {
+        let own = entries.iter().filter(|entry| is_of(entry, paper));
+        pages.push((format!("docs/papers/{}.md", paper.name), figures(own)));
+    }
+    let written = pages.into_iter().map(|(path, part)| {
+        let text = fs::read_to_string(root.join(&path)).with_context(|| path.clone())?;
+        let text = replace(&text, &part).with_context(|| format!("{path}: no line {BEGIN:?}"))?;
+        Ok((path, text))
+    });
+    written.collect()
+}
+
+/// The text with what stands between the marks replaced.
+fn replace(text: &str, part: &str) -> Option<String> {
+    let (before, rest) = text.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}{part}{END}{after}"))
+}
+
+fn is_of(entry: &Entry, paper: &Paper) -> bool {
+    entry.figure.paper().is_some_and(|of| of.name == paper.name)
+}
+
+/// The figures that the README has.
+fn headlines(entries: &[Entry]) -> String {
+    let mut text =
+        String::from("| figure | Weft, and beside it | command |\n| --- | --- | --- |\n");
+    for entry in entries.iter().filter(|entry| entry.figure.experiment.headline) {
+        let Entry { figure, here, .. } = entry;
+        let title = cell(&figure.experiment.title);
+        text += &format!("| {title} | {} | `weft experiment run {}` |\n", cell(here), figure.name);
+    }
+    text
+}
+
+/// The papers and how many of their figures came out how.
+fn counts(entries: &[Entry], folder: &str) -> String {
+    let mut text = String::from(
+        "| paper | figures and tables | reproduced | differ | cannot be had here |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for paper in &PAPERS {
+        let own: Vec<&Entry> = entries.iter().filter(|entry| is_of(entry, paper)).collect();
+        let count = |verdict| own.iter().filter(|entry| entry.verdict == verdict).count();
+        text += &format!(
+            "| [{}]({folder}{}.md) | {} | {} | {} | {} |\n",
+            paper.title,
+            paper.name,
+            own.len(),
+            count(Verdict::Reproduced),
+            count(Verdict::Differs),
+            count(Verdict::CannotBeHad),
+        );
+    }
+    text
+}
+
+/// Every figure with its verdict, and when it was made.
+fn overview(entries: &[Entry]) -> String {
+    let mut text = counts(entries, "papers/");
+    text += "\n| experiment | measures | on | verdict | made |\n| --- | --- | --- | --- | --- |\n";
+    for entry in entries {
+        let experiment = &entry.figure.experiment;
+        let made = entry.recorded.as_ref().map(|recorded| &recorded.made);
+        let took = made.and_then(|made| made.seconds);
+        let took = took.map_or_else(String::new, |seconds| format!(", {seconds:.0} s"));
+        text += &format!(
+            "| [`{name}`](../experiments/{name}.toml) | {} | {} | {} | {}{took} |\n",
+            cell(&experiment.title),
+            world(entry),
+            entry.verdict,
+            made.map_or("", |made| &made.on),
+            name = entry.figure.name,
+        );
+    }
+    text
+}
+
+/// The figures that programs measure here.
+fn measured(entries: &[Entry]) -> String {
+    let mut text = String::from("| what | command | on |\n| --- | --- | --- |\n");
+    let benches = entries.iter().filter_map(|entry| match entry.figure.experiment.source() {
+        Source::Bench(_) => Some((entry, &entry.recorded.as_ref()?.made)),
+        _ => None,
+    });
+    for (entry, made) in benches {
+        let machine = if made.machine.is_empty() { "" } else { "; " };
+        text += &format!(
+            "| {} ({}): {} | `{}` | {}{machine}{}, {} |\n",
+            cell(&entry.figure.experiment.title),
+            cell(&entry.figure.experiment.source),
+            cell(&entry.here),
+            made.command,
+            world(entry),
+            made.machine,
+            made.on,
+        );
+    }
+    text
+}
+
+/// A paper's figures, ours beside them.
+fn figures<'a>(entries: impl Iterator<Item = &'a Entry>) -> String {
+    let mut text =
+        String::from("| figure | the paper | here | verdict |\n| --- | --- | --- | --- |\n");
+    for entry in entries {
+        let experiment = &entry.figure.experiment;
+        let made = entry.recorded.as_ref().map(|recorded| &recorded.made);
+        let made =
+            made.map_or_else(String::new, |made| format!(" ({}, `{}`)", made.on, made.command));
+        text += &format!(
+            "| [{}](../../experiments/{}.toml): {}; {} | {} | {}{made} | {} |\n",
+            cell(&experiment.source),
+            entry.figure.name,
+            cell(&experiment.title),
+            world(entry),
+            cell(&experiment.paper),
+            cell(&entry.here),
+            cell(&reason(entry)),
+        );
+    }
+    text
+}
+
+/// The verdict, and why.
+fn reason(entry: &Entry) -> String {
+    let experiment = &entry.figure.experiment;
+    match experiment.source() {
+        Source::Missing(missing) => format!("**{}**: it needs {}", entry.verdict, missing.needs),
+        _ => format!("**{}**: {}", entry.verdict, experiment.differs),
+    }
+}
+
+/// On what our numbers were measured.
+fn world(entry: &Entry) -> String {
+    match entry.figure.experiment.source() {
+        Source::Simulated => "simulated".into(),
+        Source::Bench(bench) => cell(&bench.on),
+        Source::Missing(_) => "–".into(),
+    }
+}
+
+/// A text as a cell of a table.
+fn cell(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_stands_between_the_marks_is_written() {
+        let page = format!("before\n{BEGIN}old\n{END}\nafter\n");
+        assert_eq!(replace(&page, "new\n").unwrap(), format!("before\n{BEGIN}new\n{END}\nafter\n"));
+        assert_eq!(replace("before\nafter\n", "new"), None);
+        assert_eq!(cell("two\n  lines | bar"), "two lines \\| bar");
+    }
+}

@@ -1,0 +1,163 @@
+//! What the figures came to when they were last made, as one file of the repository.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use weft_sim::experiment::{Findings, Row, Source, Verdict};
+
+use crate::{Figure, files};
+
+/// The file, seen from the repository's root.
+pub const RESULTS: &str = "docs/data/results.json";
+
+/// Experiment's name to what was recorded of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Results(BTreeMap<String, Recorded>);
+
+/// A figure as it was last made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// When, by what and on what.
+    pub made: Made,
+    /// The result in words, of a figure that was published before its rows were recorded.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub published: String,
+    /// The rows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<Row>,
+}
+
+/// When, by what and on what a figure was made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Made {
+    /// The command.
+    pub command: String,
+    /// The day.
+    pub on: String,
+    /// The commit, with `+` where files were changed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub commit: String,
+    /// Number and model of processors.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
+    /// How long it took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+}
+
+impl Results {
+    /// Reads the file; nothing is recorded where there is none.
+    ///
+    /// # Errors
+    /// It is not what [`Results::write`] writes.
+    pub fn read(root: &Path) -> Result<Self> {
+        let file = root.join(RESULTS);
+        let Ok(text) = fs::read_to_string(&file) else { return Ok(Self::default()) };
+        serde_json::from_str(&text).with_context(|| file.display().to_string())
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, root: &Path) -> Result<()> {
+        let file = root.join(RESULTS);
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        fs::create_dir_all(file.parent().unwrap_or(root))
+            .and_then(|()| fs::write(&file, text))
+            .with_context(|| format!("cannot write {}", file.display()))
+    }
+
+    /// Replaces what is known of an experiment.
+    pub fn record(&mut self, name: &str, recorded: Recorded) {
+        self.0.insert(name.to_owned(), recorded);
+    }
+
+    /// Returns what is known of an experiment.
+    pub fn get(&self, name: &str) -> Option<&Recorded> {
+        self.0.get(name)
+    }
+
+    /// Returns the names of the experiments of which something is known.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+/// Returns every figure of the repository at `root`, with what was recorded of it.
+///
+/// # Errors
+/// A file, or what was recorded of it, cannot be used.
+pub fn entries(root: &Path) -> Result<Vec<Entry>> {
+    let results = Results::read(root)?;
+    let figures = files(&root.join("experiments")).into_iter().map(|file| {
+        let figure = Figure::read(&file)?;
+        let recorded = results.get(&figure.name).cloned();
+        Entry::new(figure, recorded)
+    });
+    figures.collect()
+}
+
+/// A figure with what was found.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The figure.
+    pub figure: Figure,
+    /// What was recorded.
+    pub recorded: Option<Recorded>,
+    /// Its rows held against the claims, where there are rows.
+    pub findings: Option<Findings>,
+    /// Our result in words.
+    pub here: String,
+    /// How it stands to the paper's.
+    pub verdict: Verdict,
+}
+
+impl Entry {
+    /// Holds what was recorded against the figure's claims.
+    ///
+    /// # Errors
+    /// A claim, or a number of the file's `here`, has no row.
+    pub fn new(figure: Figure, recorded: Option<Recorded>) -> Result<Self> {
+        let experiment = &figure.experiment;
+        let rows = recorded.as_ref().map(|recorded| recorded.rows.clone());
+        let rows = rows.filter(|rows| !rows.is_empty());
+        let judge = || rows.map(|rows| experiment.judge_related(rows)).transpose();
+        let findings = judge().with_context(|| figure.name.clone())?;
+        let verdict = match (&findings, &recorded) {
+            // Its claims held when it was published.
+            (None, Some(_)) => experiment.stated_verdict(),
+            _ => experiment.verdict(findings.as_ref()),
+        };
+        let here = in_words(&figure, recorded.as_ref(), findings.as_ref())?;
+        Ok(Self { figure, recorded, findings, here, verdict })
+    }
+}
+
+/// Our result: the file's sentence, what was published, or what the claims say.
+fn in_words(
+    figure: &Figure,
+    recorded: Option<&Recorded>,
+    findings: Option<&Findings>,
+) -> Result<String> {
+    let experiment = &figure.experiment;
+    if let Source::Missing(missing) = experiment.source() {
+        return Ok(format!("in its place: {}", missing.stands_in.trim()));
+    }
+    let Some(findings) = findings else {
+        return Ok(recorded.map(|recorded| recorded.published.clone()).unwrap_or_default());
+    };
+    if !experiment.here.is_empty() {
+        return experiment.summary(&findings.rows).with_context(|| figure.name.clone());
+    }
+    let claims = findings.claims.iter().map(|claim| {
+        let not = if claim.holds { "" } else { "not: " };
+        let [left, right] = [claim.left, claim.right].map(weft_sim::experiment::number);
+        format!("{not}{} ({left}, wanted {} {right})", claim.text, claim.comparison)
+    });
+    Ok(claims.collect::<Vec<_>>().join("; "))
+}

@@ -1,0 +1,135 @@
+//! Making a figure: the simulator's runs, or a bench and the rows it prints.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use weft_sim::batch::Job;
+use weft_sim::experiment::{self, Bench, Findings, Point, Source};
+use weft_sim::{Scenario, run_all};
+use weft_units::Seed;
+
+use crate::machine;
+use crate::{Figure, Made, Recorded};
+
+/// The file that benches append their rows to.
+const ROWS: &str = "WEFT_BENCH_JSON";
+
+/// Makes figures. A bench that measures several is run once.
+#[derive(Debug)]
+pub struct Runner {
+    /// Simulations at a time.
+    workers: usize,
+    /// Command to its rows.
+    benches: BTreeMap<String, Vec<Value>>,
+}
+
+impl Runner {
+    /// A runner with so many simulations at a time.
+    pub fn new(workers: usize) -> Self {
+        Self { workers, benches: BTreeMap::new() }
+    }
+
+    /// Makes a figure again and holds it against its claims; `None` of one that cannot be had here. `progress`
+    /// hears how many of how many runs are done.
+    ///
+    /// # Errors
+    /// A run fails, the bench does, or it prints no row of this figure.
+    #[expect(clippy::disallowed_methods, reason = "results say how long they took")]
+    pub fn run(
+        &mut self,
+        figure: &Figure,
+        progress: impl Fn(usize, usize) + Sync,
+    ) -> Result<Option<(Recorded, Findings)>> {
+        let began = Instant::now();
+        let findings = match figure.experiment.source() {
+            Source::Missing(_) => return Ok(None),
+            Source::Simulated => self.simulate(figure, progress)?,
+            Source::Bench(bench) => self.measure(figure, bench)?,
+        };
+        let made = Made {
+            command: format!("weft experiment run {}", figure.name),
+            on: machine::today(),
+            commit: machine::commit(&root_of(&figure.file)),
+            machine: machine::processors(),
+            seconds: Some((began.elapsed().as_secs_f64() * 10.0).round() / 10.0),
+        };
+        let recorded = Recorded { made, published: String::new(), rows: findings.rows.clone() };
+        Ok(Some((recorded, findings)))
+    }
+
+    /// Every point with every seed, then the claims.
+    fn simulate(
+        &self,
+        figure: &Figure,
+        progress: impl Fn(usize, usize) + Sync,
+    ) -> Result<Findings> {
+        let experiment = &figure.experiment;
+        let folder = figure.file.parent().unwrap_or_else(|| Path::new(""));
+        let points = experiment.points()?;
+        let mut jobs = vec![];
+        for point in &points {
+            let scenario = Scenario::from_table(point.scenario.clone(), folder)
+                .with_context(|| place(point))?;
+            let job = |&seed: &u64| Job { scenario: scenario.clone(), seed: Seed(seed) };
+            jobs.extend(experiment.seeds.iter().map(job));
+        }
+        let mut results =
+            run_all(&jobs, self.workers, |done| progress(done, jobs.len())).into_iter();
+        let mut rows = vec![];
+        for point in &points {
+            let reports = results.by_ref().take(experiment.seeds.len());
+            let reports = reports.collect::<Result<Vec<_>, _>>().with_context(|| place(point))?;
+            let values = reports.iter().map(serde_json::to_value);
+            rows.push(experiment.measure(point, &values.collect::<Result<Vec<Value>, _>>()?)?);
+        }
+        Ok(experiment.judge(rows)?)
+    }
+
+    fn measure(&mut self, figure: &Figure, bench: &Bench) -> Result<Findings> {
+        if !self.benches.contains_key(&bench.command) {
+            let rows = start(bench, figure)?;
+            self.benches.insert(bench.command.clone(), rows);
+        }
+        let rows = &self.benches[&bench.command];
+        let own: Vec<Value> =
+            rows.iter().filter(|row| row["figure"] == figure.name.as_str()).cloned().collect();
+        ensure!(!own.is_empty(), "`{}` printed no row of {}", bench.command, figure.name);
+        let experiment = &figure.experiment;
+        Ok(experiment.judge(experiment.measure_rows(&own)?)?)
+    }
+}
+
+/// The repository's root, seen from an experiment's file.
+fn root_of(file: &Path) -> PathBuf {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let above = folder.unwrap_or_else(|| Path::new(".")).canonicalize().ok();
+    above.as_deref().and_then(Path::parent).unwrap_or_else(|| Path::new("/")).into()
+}
+
+/// Runs a bench to its end and returns its rows. What it prints for people goes to standard error.
+fn start(bench: &Bench, figure: &Figure) -> Result<Vec<Value>> {
+    let file =
+        std::env::temp_dir().join(format!("weft-rows-{}-{}.json", std::process::id(), figure.name));
+    let _ = fs::remove_file(&file);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &bench.command]).current_dir(root_of(&figure.file)).env(ROWS, &file);
+    let status = shell.stdin(Stdio::null()).stdout(std::io::stderr()).status()?;
+    let text = fs::read_to_string(&file).unwrap_or_default();
+    let _ = fs::remove_file(&file);
+    if !status.success() {
+        let needs = if bench.root { "; it needs root" } else { "" };
+        bail!("`{}`: {status}{needs}", bench.command);
+    }
+    let rows = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
+    rows.with_context(|| format!("`{}` printed a row that is not JSON", bench.command))
+}
+
+/// Where in the experiment a run belongs.
+fn place(point: &Point) -> String {
+    if point.at.is_empty() { "the only run".into() } else { experiment::place(&point.at) }
+}

@@ -1,0 +1,98 @@
+//! A figure's rows and claims as tables.
+
+use weft_report::{Cell, Column, Table, Unit};
+use weft_sim::experiment::{Experiment, Findings, Measure, Outcome, PaperValue, Row, number};
+
+/// Returns one row for each point: what varied, what was measured, and the paper's numbers where it has some.
+pub fn rows(experiment: &Experiment, findings: &Findings) -> Table {
+    let axes = experiment.axes.iter().map(|axis| Column::text(&axis.name, &axis.name));
+    let measures = experiment.measures.iter();
+    let measures = measures.map(|measure| Column::number(label(measure), &measure.name));
+    let compared: Vec<&Measure> =
+        experiment.measures.iter().filter(|measure| is_compared(experiment, measure)).collect();
+    let papers = compared.iter().map(|measure| {
+        Column::number(format!("{}, the paper", measure.name), format!("{}_paper", measure.name))
+    });
+    let mut table = Table::new(axes.chain(measures).chain(papers).collect());
+    for row in &findings.rows {
+        let at = experiment.axes.iter().map(|axis| Cell::from(at(row, &axis.name)));
+        let measured = experiment.measures.iter().map(|measure| match measured(row, measure) {
+            Some(value) => Cell::new(number(value) + &spread(row, measure), value),
+            None => Cell::missing(),
+        });
+        let papers = compared.iter().map(|measure| match paper(experiment, row, measure) {
+            Some(value) => Cell::new(number(value), value),
+            None => Cell::missing(),
+        });
+        table.push(at.chain(measured).chain(papers).collect());
+    }
+    table
+}
+
+/// Returns the claims: how each stands, our number, the one wanted, and the paper's words.
+pub fn claims(findings: &Findings) -> Table {
+    let mut table = Table::new(vec![
+        Column::text("", "holds"),
+        Column::text("claim", "claim"),
+        Column::number("measured", "left"),
+        Column::text("", "comparison"),
+        Column::number("wanted", "right"),
+        Column::text("the paper", "paper"),
+    ]);
+    for claim in &findings.claims {
+        table.push(vec![
+            Cell::new(sign(claim), claim.holds),
+            claim.text.clone().into(),
+            Cell::new(number(claim.left), claim.left),
+            claim.comparison.to_string().into(),
+            Cell::new(number(claim.right), claim.right),
+            claim.paper.clone().into(),
+        ]);
+    }
+    table
+}
+
+/// It holds, is known to differ from the paper, or is not as the file says.
+fn sign(claim: &Outcome) -> &'static str {
+    match (claim.as_stated(), claim.differs) {
+        (true, false) => "✓",
+        (true, true) => "≠",
+        (false, _) => "✗",
+    }
+}
+
+/// Whether the paper has a number of this measure.
+pub(crate) fn is_compared(experiment: &Experiment, measure: &Measure) -> bool {
+    experiment.values.iter().any(|value| value.measure == measure.name)
+}
+
+/// The paper's number beside a row: of the value that names most of its axes.
+pub(crate) fn paper(experiment: &Experiment, row: &Row, measure: &Measure) -> Option<f64> {
+    let fits = |value: &&PaperValue| {
+        value.measure == measure.name
+            && value.at.iter().all(|(axis, at)| row.at.get(axis) == Some(at))
+    };
+    let value = experiment.values.iter().filter(fits).max_by_key(|value| value.at.len());
+    value.map(|value| value.value)
+}
+
+pub(crate) fn at(row: &Row, axis: &str) -> String {
+    row.at.get(axis).cloned().unwrap_or_default()
+}
+
+pub(crate) fn measured(row: &Row, measure: &Measure) -> Option<f64> {
+    row.measured.get(&measure.name).copied()
+}
+
+/// ` ±0.1` after a mean of several seeds.
+fn spread(row: &Row, measure: &Measure) -> String {
+    let spread = row.spread.get(&measure.name);
+    spread.map_or_else(String::new, |half_width| format!(" ±{}", Unit::Ratio.format(*half_width)))
+}
+
+pub(crate) fn label(measure: &Measure) -> String {
+    match measure.unit.as_str() {
+        "" => measure.name.clone(),
+        unit => format!("{} ({unit})", measure.name),
+    }
+}

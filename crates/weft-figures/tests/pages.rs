@@ -1,0 +1,22 @@
+//! The docs say what was recorded. `BLESS=1 cargo test -p weft-figures --test pages` writes them, as
+//! `weft experiment pages` does.
+
+use std::path::Path;
+
+use weft_figures::{entries, pages};
+
+#[test]
+fn the_pages_are_as_the_results_say() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let entries = entries(&root).unwrap();
+    let pages = pages(&root, &entries).unwrap();
+    assert_eq!(pages.len(), 8);
+    for (path, text) in pages {
+        let file = root.join(&path);
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(&file, &text).unwrap();
+        }
+        let same = std::fs::read_to_string(&file).unwrap() == text;
+        assert!(same, "{path} differs from docs/data/results.json; run `weft experiment pages`");
+    }
+}
