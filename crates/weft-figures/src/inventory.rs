@@ -25,8 +25,8 @@ pub const PAPERS: [Paper; 5] = [
         name: "stellar",
         title: "STELLAR",
         figures: &[
-            "fig6", "fig8", "fig9", "fig10a", "fig10b", "fig11a", "fig11b", "fig12", "fig13", "fig14",
-            "fig15", "fig16a", "fig16b", "table1",
+            "fig6", "fig8", "fig9", "fig10a", "fig10b", "fig11a", "fig11b", "fig12", "fig13",
+            "fig14", "fig15", "fig16a", "fig16b", "table1",
         ],
     },
     Paper { name: "hopper", title: "Hopper", figures: &["fig3", "fig4", "fig6", "fig8"] },

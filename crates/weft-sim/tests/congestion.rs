@@ -56,7 +56,8 @@ fn permutations_are_as_fast_as_nscc() {
     for (name, mean, worst) in
         [("uec-reference.toml", 200.0, 232.3), ("permutation-8192.toml", 54.3, 57.4)]
     {
-        let flows = run_with(name, congestion::Kind::Weft, &others).workloads.swap_remove(0).flows.fct_us;
+        let flows =
+            run_with(name, congestion::Kind::Weft, &others).workloads.swap_remove(0).flows.fct_us;
         assert!(flows.mean <= mean, "{name}: {} us on the mean", flows.mean);
         assert!(flows.max <= 1.05 * worst, "{name}: {} us at worst", flows.max);
     }

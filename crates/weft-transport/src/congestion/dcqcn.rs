@@ -336,7 +336,8 @@ mod tests {
                 ..TransportConfig::stellar()
             };
             let mut paths = Paths::new(2, config.mtu, at(0));
-            let mut controllers = Controllers::new(&config);
+            let mut controllers = Controllers::new(&config, 0);
+            controllers.open_windows(&mut paths);
             controllers.on_loss(PathId(0), at(0), &mut paths);
             controllers.on_timer(at(4), &mut paths);
             let cut = controllers.of(PathId(0)).rate();
