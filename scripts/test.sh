@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Everything CI checks, one step after the other; stops at the first that fails and names it.
+# Everything CI checks, one step after the other. A step that fails does not keep the others from running; the end names
+# all that failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,6 +9,7 @@ mkdir -p "$(dirname "$log")"
 : >"$log"
 
 summary=""
+failed=()
 started=$SECONDS
 
 # step NAME COMMAND...: runs it under a heading, with how long it took.
@@ -16,8 +18,7 @@ step() {
     shift
     printf '\n== %s: %s\n' "$name" "$*"
     if ! "$@" 2>&1 | tee -a "$log"; then
-        printf '\nFAILED at %s after %s s. Again: %s\n' "$name" "$((SECONDS - started))" "$*" >&2
-        exit 1
+        failed+=("$name: $*")
     fi
     summary+="${summary:+, }$name $((SECONDS - begun)) s"
 }
@@ -26,7 +27,7 @@ step format cargo fmt --all --check
 step clippy cargo clippy --workspace --all-targets --all-features --quiet -- -D warnings
 step layers cargo xtask layers
 step pages cargo xtask docs --check
-step tests cargo test --workspace --quiet
+step tests cargo test --workspace --no-fail-fast --quiet
 # What the tests ran: for this package alone cargo would build it again, with other features.
 # Other worlds each time; the heading says which, and FIRST runs them again.
 first=${FIRST:-$(($(date +%s) * 2000))}
@@ -38,7 +39,14 @@ else
     printf '\n== dependencies: skipped, cargo-deny is not installed (cargo install cargo-deny)\n'
 fi
 
-tests=$(sed -n 's/^test result: ok\. \([0-9]*\) passed.*/\1/p' "$log" | awk '{ n += $1 } END { print n + 0 }')
+tests=$(sed -n 's/^test result: [a-zA-Z]*\. \([0-9]*\) passed.*/\1/p' "$log" | awk '{ n += $1 } END { print n + 0 }')
 skipped=$({ grep -o 'SKIPPED [^:]*:' "$log" || true; } | sort -u | wc -l)
+if [ "${#failed[@]}" -gt 0 ]; then
+    printf '\nFAILED after %s s (%s)\n' "$((SECONDS - started))" "$summary" >&2
+    printf '  %s\n' "${failed[@]}" >&2
+    # libtest lists the names of a binary's failures, four spaces before each, after what they printed.
+    sed -n '/^failures:$/,/^test result:/ s/^    \([a-z0-9_:]*\)$/    test \1/p' "$log" | sort -u >&2
+    exit 1
+fi
 printf '\nOK: %s tests passed, %s of them skipped for what this machine lacks; %s s (%s)\n' \
     "$tests" "$skipped" "$((SECONDS - started))" "$summary"

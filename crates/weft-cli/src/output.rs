@@ -29,7 +29,8 @@ impl Output {
 
     /// Text that is the same for people and programs, such as CSV.
     pub(crate) fn raw(self, text: &str) -> Result<()> {
-        Ok(io::stdout().write_all(text.as_bytes())?)
+        io::stdout().write_all(text.as_bytes()).map_err(StdoutError)?;
+        Ok(())
     }
 
     /// The table, or its rows as JSON.
@@ -44,7 +45,7 @@ impl Output {
             text.push('\n');
         }
         // Styles are left out for a pipe, a dumb terminal and NO_COLOR.
-        anstream::stdout().write_all(text.as_bytes())?;
+        anstream::stdout().write_all(text.as_bytes()).map_err(StdoutError)?;
         Ok(())
     }
 }
@@ -77,7 +78,14 @@ pub(crate) fn print_error(error: &anyhow::Error) {
     let _ = anstream::stderr().write_all(line.as_bytes());
 }
 
-/// Whether the reader of our output closed it, as `head` does: no failure of ours.
+/// Standard output cannot be written to. Its own type tells a reader that closed it, as `head` does, from a socket or
+/// a file of ours that broke.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output: {0}")]
+pub(crate) struct StdoutError(pub(crate) io::Error);
+
+/// Returns `true` if a command failed because the reader of standard output closed it: no failure of ours.
 pub(crate) fn reader_is_gone(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+    let stdout = error.downcast_ref::<StdoutError>();
+    stdout.is_some_and(|error| error.0.kind() == ErrorKind::BrokenPipe)
 }

@@ -1,8 +1,10 @@
 //! `weft vpc`: the daemon without privileges, and, for root, tenants between two hosts.
 #![allow(clippy::disallowed_methods, reason = "tests of real programs give up after a real while")]
 
+use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -138,6 +140,83 @@ fn a_running_daemon_is_asked_and_changed() {
         let error = said(&output.stderr);
         assert!(!output.status.success() && error.contains(words), "{arguments:?}: {error}");
     }
+}
+
+/// Writes a configuration with that many routes of both kinds, of which the last ones go `via` a machine.
+fn write_routes(serving: &Serving, count: usize, via: &str) {
+    let text = std::fs::read_to_string(&serving.config).unwrap();
+    let head = text.split("[[route]]").next().unwrap();
+    let mut text = String::from(head);
+    for number in 0..count / 2 {
+        let [_, a, b, c] = u32::try_from(number).unwrap().to_be_bytes();
+        let to = "vni = 100\nmac";
+        writeln!(text, "[[route]]\n{to} = '02:00:00:{a:02x}:{b:02x}:{c:02x}'\npeer = '127.0.0.2'")
+            .unwrap();
+    }
+    for number in count / 2..count {
+        let [_, a, b, c] = u32::try_from(number).unwrap().to_be_bytes();
+        writeln!(text, "[[route]]\nvni = 100\nto = '10.{a}.{b}.{c}/32'\nvia = '{via}'").unwrap();
+    }
+    std::fs::write(&serving.config, text).unwrap();
+}
+
+#[test]
+fn a_reload_of_many_routes_is_applied() {
+    let serving = Serving::start("routes");
+    for (count, via) in [(1_000, "10.8.0.1"), (100_000, "10.8.0.2"), (3_000, "10.8.0.3"), (0, "")] {
+        write_routes(&serving, count, via);
+        let reload = serving.ask(&["reload", "--config", serving.config.to_str().unwrap()]);
+        assert!(reload.status.success(), "{count}: {}", said(&reload.stderr));
+        let status = serving.status();
+        let routes = status["routes"].as_array().unwrap();
+        assert_eq!(routes.len(), count);
+        assert_eq!(routes.iter().filter(|route| route["via"] == via).count(), count / 2);
+        let machines = status["networks"][0]["addresses"].as_object().unwrap();
+        assert_eq!(machines.len(), count / 2);
+    }
+}
+
+#[test]
+fn a_request_that_is_too_long_is_refused_with_the_limit_and_the_fix() {
+    let serving = Serving::start("long");
+    write_routes(&serving, 0, "");
+    let name = "x".repeat(64 << 20);
+    let group = format!("[[acl]]\nname = '{name}'\ndefault = 'allow'\nrules = []\n");
+    let text = std::fs::read_to_string(&serving.config).unwrap() + &group;
+    std::fs::write(&serving.config, text).unwrap();
+    let reload = serving.ask(&["reload", "--config", serving.config.to_str().unwrap()]);
+    let error = said(&reload.stderr);
+    assert!(!reload.status.success() && error.contains("67108864 bytes"), "{error}");
+    assert!(error.contains("weft vpc route add"), "{error}");
+}
+
+/// A daemon that ends the connection breaks a pipe, which is no reader of ours that has read enough.
+#[test]
+fn a_daemon_that_breaks_the_connection_is_a_failure_with_a_reason() {
+    let serving = Serving::start("broken");
+    write_routes(&serving, 50_000, "10.8.0.1");
+    let socket = serving.control.with_extension("deaf");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let deaf = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        (&stream).read_exact(&mut [0; 1_000]).unwrap();
+    });
+    let config = serving.config.to_str().unwrap();
+    let reload = ["vpc", "--control", socket.to_str().unwrap(), "reload", "--config", config];
+    let output = weft(&reload);
+    deaf.join().unwrap();
+    std::fs::remove_file(&socket).unwrap();
+    let error = said(&output.stderr);
+    assert!(!output.status.success() && error.contains("ended the connection"), "{error}");
+}
+
+#[test]
+fn a_reader_that_has_read_enough_is_no_failure() {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("weft"));
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = command.args(["list", "--json"]).stdout(writer).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 
 #[test]

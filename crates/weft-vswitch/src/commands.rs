@@ -14,7 +14,7 @@ use weft_wire::MacAddr;
 use crate::capture::Capture;
 use crate::config::{Network, Port as PortOptions};
 use crate::daemon::random;
-use crate::routes::set_gateways;
+use crate::routes::{set_gateways, subnet};
 use crate::seals::read_secret;
 use crate::{Daemon, OpenError};
 
@@ -29,7 +29,8 @@ impl Daemon {
         let gateways = network.gateways()?;
         let before = self.config.networks.iter().find(|known| known.vni == network.vni);
         let before = before.map_or(Ok(vec![]), Network::gateways)?;
-        let routes = self.prefix_routes(network.vni);
+        let subnets: Vec<_> = before.iter().chain(&gateways).map(subnet).collect();
+        let routes = self.routes_to(network.vni, &subnets);
         self.crew.ask_all(move |worker| {
             worker.switch.set_network(vni, carriage);
             worker.switch.set_peers(vni, peers.clone());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -15,11 +15,13 @@ use weft_vpc::{AclConfig, Limit};
 use crate::config::{Config, Destination, Network, Port, Route};
 use crate::{Daemon, OpenError, Status};
 
-/// The longest line that is taken.
-const LONGEST: usize = 64 << 10;
+mod connection;
+
+use connection::Connection;
+pub use connection::MAX_REQUEST_BYTES;
 
 /// Clients that may be connected at a time.
-const CLIENTS: usize = 64;
+const MAX_CLIENTS: usize = 64;
 
 /// What a daemon can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,12 +148,6 @@ impl Request {
 /// Names a client until it goes.
 pub(crate) type Client = u64;
 
-#[derive(Debug)]
-struct Connection {
-    stream: UnixStream,
-    heard: Vec<u8>,
-}
-
 /// The listening socket and whoever is connected.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -185,27 +181,28 @@ impl Control {
 
     /// What to wait on.
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let clients = self.clients.values().map(|client| client.stream.as_fd());
+        let clients = self.clients.values().map(Connection::fd);
         std::iter::once(self.listener.as_fd()).chain(clients)
     }
 
-    /// What clients ask; a line that is no request is answered with why.
+    /// Returns the requests that have arrived; a line that is no request is an error to be answered.
     pub(crate) fn take(&mut self) -> Vec<(Client, Result<Request, String>)> {
         while let Ok((stream, _)) = self.listener.accept() {
-            if self.clients.len() < CLIENTS && stream.set_nonblocking(true).is_ok() {
-                self.clients.insert(self.next, Connection { stream, heard: vec![] });
+            if self.clients.len() < MAX_CLIENTS && stream.set_nonblocking(true).is_ok() {
+                self.clients.insert(self.next, Connection::new(stream));
                 self.next += 1;
             }
         }
         let mut asked = vec![];
         self.clients.retain(|&client, connection| {
-            let open = connection.hear();
-            while let Some(end) = connection.heard.iter().position(|&byte| byte == b'\n') {
-                let line: Vec<u8> = connection.heard.drain(..=end).collect();
-                let request = serde_json::from_slice(&line).map_err(|error| error.to_string());
-                asked.push((client, request));
+            let open = connection.receive();
+            while let Some(line) = connection.next_line() {
+                let parse = |line: Vec<u8>| {
+                    serde_json::from_slice(&line).map_err(|error| error.to_string())
+                };
+                asked.push((client, line.map_err(|error| error.to_string()).and_then(parse)));
             }
-            // Who has asked and closed its half still hears the answer.
+            // A client that has asked and closed its half still reads the answer.
             open || asked.iter().any(|(asking, _)| *asking == client)
         });
         asked
@@ -217,35 +214,9 @@ impl Control {
         let answer = answer.unwrap_or_else(Answer::Refused);
         let mut line = serde_json::to_vec(&answer).expect("an answer has no map with other keys");
         line.push(b'\n');
-        if connection.say(&line).is_err() {
+        if connection.send(&line).is_err() {
             self.clients.remove(&client);
         }
-    }
-}
-
-impl Connection {
-    /// Takes what has come; whether more may come.
-    fn hear(&mut self) -> bool {
-        let mut bytes = [0; 4096];
-        loop {
-            match self.stream.read(&mut bytes) {
-                Ok(0) => return false,
-                Ok(count) => self.heard.extend(&bytes[..count]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
-            }
-            if self.heard.len() > LONGEST {
-                return false;
-            }
-        }
-    }
-
-    /// Says a line whole: a client that is asked for a page of status reads it.
-    fn say(&mut self, line: &[u8]) -> io::Result<()> {
-        self.stream.set_nonblocking(false)?;
-        self.stream.set_write_timeout(Some(std::time::Duration::from_millis(200)))?;
-        self.stream.write_all(line)?;
-        self.stream.set_nonblocking(true)
     }
 }
 
@@ -255,16 +226,57 @@ impl Drop for Control {
     }
 }
 
-/// Asks the daemon at `socket`.
+/// An unanswered question to a daemon.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// Nobody listens.
+    #[error("no daemon at {} (start one: `weft vpc serve`, or name its --control)", socket.display())]
+    NoDaemon {
+        /// The socket.
+        socket: PathBuf,
+        /// The system's reason.
+        #[source]
+        cause: io::Error,
+    },
+    /// The daemon would refuse a request of this length.
+    #[error(transparent)]
+    TooLong(#[from] connection::TooLong),
+    /// The connection ended before the answer.
+    #[error("the daemon at {} ended the connection before it answered", socket.display())]
+    Ended {
+        /// The socket.
+        socket: PathBuf,
+        /// The system's reason.
+        #[source]
+        cause: io::Error,
+    },
+    /// The answer cannot be read.
+    #[error("the daemon at {} does not answer as this version does", socket.display())]
+    Malformed {
+        /// The socket.
+        socket: PathBuf,
+        /// The first thing that is wrong.
+        #[source]
+        cause: serde_json::Error,
+    },
+}
+
+/// Asks the daemon at `socket` and returns its answer.
 ///
 /// # Errors
-/// Nobody listens there, or what it answers is no answer.
-pub fn ask(socket: &Path, request: &Request) -> io::Result<Answer> {
-    let mut stream = UnixStream::connect(socket)?;
-    let mut line = serde_json::to_vec(request)?;
+/// See [`AskError`].
+pub fn ask(socket: &Path, request: &Request) -> Result<Answer, AskError> {
+    let mut line = serde_json::to_vec(request).expect("a request has no map with other keys");
     line.push(b'\n');
-    stream.write_all(&line)?;
+    connection::check_length(line.len())?;
+    let no_daemon = |cause| AskError::NoDaemon { socket: socket.into(), cause };
+    let ended = |cause| AskError::Ended { socket: socket.into(), cause };
+    let mut stream = UnixStream::connect(socket).map_err(no_daemon)?;
+    stream.write_all(&line).map_err(ended)?;
     let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer)?;
-    Ok(serde_json::from_str(&answer)?)
+    if BufReader::new(stream).read_line(&mut answer).map_err(ended)? == 0 {
+        return Err(ended(io::ErrorKind::UnexpectedEof.into()));
+    }
+    let malformed = |cause| AskError::Malformed { socket: socket.into(), cause };
+    serde_json::from_str(&answer).map_err(malformed)
 }

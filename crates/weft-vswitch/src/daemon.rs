@@ -17,6 +17,7 @@ use crate::crew::Crew;
 use crate::crowd::Crowd;
 use crate::post::{Letterbox, Post};
 use crate::redirect::{self, Seat};
+use crate::routes::Routes;
 use crate::seals::Seals;
 use crate::wait::wait;
 use crate::worker::Worker;
@@ -91,7 +92,9 @@ pub enum OpenError {
 /// One host's overlay.
 #[derive(Debug)]
 pub struct Daemon {
+    /// The configuration, but for its rows of routes.
     pub(crate) config: Config,
+    pub(crate) routes: Routes,
     pub(crate) crew: Crew,
     /// Each port's thread, and what it was added with.
     pub(crate) ports: BTreeMap<PortId, (u8, PortOptions)>,
@@ -114,6 +117,7 @@ impl Daemon {
             next_port: 1,
             control,
             clock: Clock,
+            routes: Routes::new(),
             config: Config { networks: vec![], ports: vec![], routes: vec![], ..config.clone() },
         };
         for network in config.networks {
@@ -122,9 +126,7 @@ impl Daemon {
         for port in config.ports {
             daemon.add_port(port)?;
         }
-        for route in config.routes {
-            daemon.set_route(route)?;
-        }
+        daemon.set_routes(&config.routes)?;
         daemon.crew.ask_all(|worker| worker.carries = true)?;
         Ok(daemon)
     }

@@ -1,6 +1,6 @@
 //! Another configuration for a running daemon: what is the same goes on undisturbed.
 
-use crate::config::{Config, Network, Port, Route};
+use crate::config::{Config, Network, Port};
 use crate::{Daemon, OpenError};
 
 impl Daemon {
@@ -28,18 +28,8 @@ impl Daemon {
             self.set_network(without)?;
             self.config.networks.retain(|known| known.vni != network.vni);
         }
-        self.reload_routes(&config.routes)?;
+        self.set_routes(&config.routes)?;
         self.reload_ports(&config.ports)
-    }
-
-    fn reload_routes(&mut self, routes: &[Route]) -> Result<(), OpenError> {
-        for known in self.config.routes.clone() {
-            if routes.iter().all(|kept| !kept.is_about(known.vni, known.destination())) {
-                self.forget_route(known.vni, known.destination())?;
-            }
-        }
-        let new = routes.iter().filter(|route| !self.config.routes.contains(route));
-        new.cloned().collect::<Vec<_>>().into_iter().try_for_each(|route| self.set_route(route))
     }
 
     fn reload_ports(&mut self, ports: &[Port]) -> Result<(), OpenError> {

@@ -1,11 +1,35 @@
 //! Rows of networks' tables: where machines are, and where gateways send packets.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use weft_vpc::{GATEWAY, Hop, Place, Prefix, Table, Vni};
+use weft_vpc::{GATEWAY, Hop, Place, Prefix, Switch, Table, Vni};
+use weft_wire::MacAddr;
 
-use crate::config::{Destination, Network, Route, Row};
+use crate::config::{Destination, Host, Network, Route, Row};
 use crate::{Daemon, OpenError};
+
+/// Rows by what they are about, in the order of their networks.
+pub(crate) type Routes = BTreeMap<(u32, Destination), Route>;
+
+/// Entries that a thread changes before it carries frames again.
+const ENTRIES_AT_A_TIME: usize = 1_000;
+
+/// What some rows say, entry by entry of the switch's tables.
+#[derive(Default)]
+struct Entries {
+    machines: BTreeMap<(Vni, MacAddr), Place>,
+    neighbours: BTreeMap<(Vni, IpAddr), MacAddr>,
+    prefixes: BTreeMap<(Vni, Prefix), Hop>,
+}
+
+/// Another value for an entry, or none.
+#[derive(Clone, Copy)]
+enum Change {
+    Machine((Vni, MacAddr), Option<Place>),
+    Neighbour((Vni, IpAddr), Option<MacAddr>),
+    Prefix((Vni, Prefix), Option<Hop>),
+}
 
 impl Daemon {
     /// Says where a machine or a prefix is, in place of what was said of it before.
@@ -13,22 +37,11 @@ impl Daemon {
     /// # Errors
     /// A number of more than 24 bits.
     pub fn set_route(&mut self, route: Route) -> Result<(), OpenError> {
-        let (vni, host) = (vni(route.vni)?, self.config.host.clone());
-        if self.route_of(route.vni, route.destination()).is_some() {
-            self.forget_route(route.vni, route.destination())?;
-        }
-        let row = route.row.clone();
-        self.crew.ask_all(move |worker| {
-            let table = worker.switch.table(vni);
-            match &row {
-                Row::Machine { mac, peer, addresses } => {
-                    table.set_mac(mac.0, Some(Place::Peer(host.peer(*peer))));
-                    addresses.iter().for_each(|&known| table.set_neighbour(known, Some(mac.0)));
-                }
-                Row::Prefix { to, via } => table.set_route(*to, Some(Hop::Via(*via))),
-            }
-        })?;
-        self.config.routes.push(route);
+        let about = (route.vni, route.destination());
+        // All of it again: a port may have taken the machine's place since.
+        self.change_entries(self.routes.get(&about).into_iter(), std::iter::empty())?;
+        self.change_entries(std::iter::empty(), std::iter::once(&route))?;
+        self.routes.insert(about, route);
         Ok(())
     }
 
@@ -37,41 +50,58 @@ impl Daemon {
     /// # Errors
     /// Nobody has said so.
     pub fn forget_route(&mut self, number: u32, destination: Destination) -> Result<(), OpenError> {
-        let Some(route) = self.route_of(number, destination) else {
+        let about = (number, destination);
+        let Some(route) = self.routes.get(&about) else {
             let why = format!("network {number} has no route to {destination}");
             return Err(OpenError::Unknown(why));
         };
-        let (vni, row) = (vni(number)?, route.row.clone());
-        // A gateway in the same subnet reaches it without a route.
-        let direct = self.subnets(number)?;
-        self.crew.ask_all(move |worker| {
-            let table = worker.switch.table(vni);
-            match &row {
-                Row::Machine { mac, addresses, .. } => {
-                    table.set_mac(mac.0, None);
-                    addresses.iter().for_each(|&known| table.set_neighbour(known, None));
-                }
-                Row::Prefix { to, .. } => {
-                    table.set_route(*to, direct.contains(to).then_some(Hop::Direct));
-                }
-            }
-        })?;
-        self.config.routes.retain(|known| !known.is_about(number, destination));
+        self.change_entries(std::iter::once(route), std::iter::empty())?;
+        self.routes.remove(&about);
         Ok(())
     }
 
-    fn route_of(&self, vni: u32, destination: Destination) -> Option<&Route> {
-        self.config.routes.iter().find(|known| known.is_about(vni, destination))
+    /// Has these rows and no others. Entries that stay the same are not touched.
+    ///
+    /// # Errors
+    /// A number of more than 24 bits.
+    pub(crate) fn set_routes(&mut self, routes: &[Route]) -> Result<(), OpenError> {
+        let about = |route: &Route| ((route.vni, route.destination()), route.clone());
+        let routes: Routes = routes.iter().map(about).collect();
+        self.change_entries(self.routes.values(), routes.values())?;
+        self.routes = routes;
+        Ok(())
     }
 
-    /// The routes of a network that name their next hop.
-    pub(crate) fn prefix_routes(&self, vni: u32) -> Vec<(Prefix, Hop)> {
-        let own = self.config.routes.iter().filter(|route| route.vni == vni);
-        let hop = |route: &Route| match route.row {
+    /// Has all threads change what differs between two lists of rows.
+    fn change_entries<'a>(
+        &self,
+        old: impl Iterator<Item = &'a Route>,
+        new: impl Iterator<Item = &'a Route>,
+    ) -> Result<(), OpenError> {
+        let host = &self.config.host;
+        let mut changes = changes(Entries::of(host, old)?, &Entries::of(host, new)?);
+        for change in &mut changes {
+            // A gateway in the same subnet reaches it without a route.
+            if let Change::Prefix((vni, prefix), hop @ None) = change {
+                *hop = self.subnets(vni.get())?.contains(prefix).then_some(Hop::Direct);
+            }
+        }
+        for changes in changes.chunks(ENTRIES_AT_A_TIME) {
+            let changes = changes.to_vec();
+            self.crew.ask_all(move |worker| {
+                changes.iter().for_each(|change| change.apply(&mut worker.switch));
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Returns the rows of a network for one of some prefixes.
+    pub(crate) fn routes_to(&self, vni: u32, prefixes: &[Prefix]) -> Vec<(Prefix, Hop)> {
+        let hop = |&prefix: &Prefix| match self.routes.get(&(vni, prefix.into()))?.row {
             Row::Prefix { to, via } => Some((to, Hop::Via(via))),
             Row::Machine { .. } => None,
         };
-        own.filter_map(hop).collect()
+        prefixes.iter().filter_map(hop).collect()
     }
 
     fn subnets(&self, vni: u32) -> Result<Vec<Prefix>, OpenError> {
@@ -81,11 +111,61 @@ impl Daemon {
     }
 }
 
+impl Entries {
+    fn of<'a>(host: &Host, routes: impl Iterator<Item = &'a Route>) -> Result<Self, OpenError> {
+        let mut entries = Self::default();
+        for route in routes {
+            let vni = vni(route.vni)?;
+            match &route.row {
+                Row::Machine { mac, peer, addresses } => {
+                    entries.machines.insert((vni, mac.0), Place::Peer(host.peer(*peer)));
+                    let neighbours = addresses.iter().map(|&address| ((vni, address), mac.0));
+                    entries.neighbours.extend(neighbours);
+                }
+                Row::Prefix { to, via } => {
+                    entries.prefixes.insert((vni, *to), Hop::Via(*via));
+                }
+            }
+        }
+        Ok(entries)
+    }
+}
+
+/// Returns the changes that make `new` of `old`.
+fn changes(old: Entries, new: &Entries) -> Vec<Change> {
+    let machines = differences(&old.machines, &new.machines);
+    let neighbours = differences(&old.neighbours, &new.neighbours);
+    let prefixes = differences(&old.prefixes, &new.prefixes);
+    let changes = machines.map(|(key, value)| Change::Machine(key, value));
+    let changes = changes.chain(neighbours.map(|(key, value)| Change::Neighbour(key, value)));
+    changes.chain(prefixes.map(|(key, value)| Change::Prefix(key, value))).collect()
+}
+
+/// Returns the keys whose values differ, with their new values.
+fn differences<'a, K: Copy + Ord, V: Copy + Eq>(
+    old: &'a BTreeMap<K, V>,
+    new: &'a BTreeMap<K, V>,
+) -> impl Iterator<Item = (K, Option<V>)> + 'a {
+    let set = new.iter().filter(|(key, value)| old.get(key) != Some(value));
+    let gone = old.keys().filter(|key| !new.contains_key(key));
+    set.map(|(&key, &value)| (key, Some(value))).chain(gone.map(|&key| (key, None)))
+}
+
+impl Change {
+    fn apply(&self, switch: &mut Switch) {
+        match *self {
+            Self::Machine((vni, mac), place) => switch.table(vni).set_mac(mac, place),
+            Self::Neighbour((vni, address), mac) => switch.table(vni).set_neighbour(address, mac),
+            Self::Prefix((vni, prefix), hop) => switch.table(vni).set_route(prefix, hop),
+        }
+    }
+}
+
 fn vni(number: u32) -> Result<Vni, OpenError> {
     Vni::new(number).ok_or_else(|| OpenError::Unknown(format!("{number} is no VNI")))
 }
 
-fn subnet(&(address, length): &(IpAddr, u8)) -> Prefix {
+pub(crate) fn subnet(&(address, length): &(IpAddr, u8)) -> Prefix {
     Prefix::new(address, length).expect("checked with the configuration")
 }
 

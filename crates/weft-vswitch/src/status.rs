@@ -231,7 +231,7 @@ impl Daemon {
             address: self.config.host.address,
             tenant_mtu: self.config.host.tenant_mtu(),
             networks: vec![],
-            routes: self.config.routes.clone(),
+            routes: self.routes.values().cloned().collect(),
             ports: vec![],
             pairs: vec![],
             threads: threads.iter().map(|thread| thread.thread).collect(),

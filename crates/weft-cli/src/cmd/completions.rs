@@ -8,7 +8,7 @@ use clap::CommandFactory;
 use clap_complete::{Shell, generate};
 
 use super::Arguments;
-use crate::output::Output;
+use crate::output::{Output, StdoutError};
 
 /// Print completions for a shell
 #[derive(Debug, clap::Args)]
@@ -26,6 +26,6 @@ pub(crate) fn run(arguments: Args, _output: Output) -> Result<ExitCode> {
     // Into memory first: the generator panics when it cannot write.
     let mut script = vec![];
     generate(arguments.shell, &mut Arguments::command(), "weft", &mut script);
-    std::io::stdout().write_all(&script)?;
+    std::io::stdout().write_all(&script).map_err(StdoutError)?;
     Ok(ExitCode::SUCCESS)
 }

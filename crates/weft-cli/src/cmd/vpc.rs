@@ -307,7 +307,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
 
 /// Has the daemon do something.
 fn order(control: &Path, request: &Request) -> Result<()> {
-    match tell(control, request)? {
+    match ask(control, request)? {
         Answer::Done => Ok(()),
         Answer::Refused(why) => bail!(why),
         Answer::Status(_) => bail!("the daemon answered something else than it was asked"),
@@ -323,17 +323,8 @@ fn access_list(port: &str, rules: &[String], deny: bool) -> Result<Option<AclCon
     Ok(Some(AclConfig { name: format!("{port}-list"), default, rules }))
 }
 
-fn tell(control: &Path, request: &Request) -> Result<Answer> {
-    ask(control, request).with_context(|| {
-        format!(
-            "no daemon at {} (start one: `weft vpc serve`, or name its --control)",
-            control.display()
-        )
-    })
-}
-
 fn status(control: &Path) -> Result<Status> {
-    match tell(control, &Request::Status)? {
+    match ask(control, &Request::Status)? {
         Answer::Status(status) => Ok(*status),
         Answer::Refused(why) => bail!(why),
         Answer::Done => bail!("the daemon answered something else than it was asked"),

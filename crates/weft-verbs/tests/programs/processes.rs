@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::library::{LIBRARY, program};
+use crate::library::{ForEverybody, LIBRARY, program};
 use crate::pair::{alone, next_port, said, until_listening};
 
 /// Compiles a program of `c/` and runs it; it says so when it is done.
@@ -78,11 +78,11 @@ fn a_peer_that_dies_is_noticed() {
 
 /// Without `timeout`, so that its number is the program's.
 fn write_bw(words: &str) -> Child {
-    spawn(Command::new("ib_write_bw").args(words.split_whitespace()))
+    let mut command = Command::new("ib_write_bw");
+    spawn(command.args(words.split_whitespace()).env("LD_LIBRARY_PATH", &*LIBRARY))
 }
 
 fn spawn(command: &mut Command) -> Child {
-    command.env("LD_LIBRARY_PATH", &*LIBRARY);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
@@ -93,8 +93,9 @@ fn who_may_be_seen_is_spoken_to_through_memory_and_others_over_udp() {
         ("another user", &["setpriv", "--reuid=65534", "--clear-groups"]),
         ("another namespace of processes", &["unshare", "--pid", "--fork", "--kill-child"]),
     ];
+    let library = ForEverybody::new();
     alone(|| {
-        assert!(shares_memory(&["env"]), "neighbours");
+        assert!(shares_memory(&library.0, &["env"]), "neighbours");
         let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
         for (who, prefix) in strangers {
             if !is_root {
@@ -102,17 +103,18 @@ fn who_may_be_seen_is_spoken_to_through_memory_and_others_over_udp() {
                 std::io::stderr().write_all(line.as_bytes()).unwrap();
                 continue;
             }
-            assert!(!shares_memory(prefix), "{who}");
+            assert!(!shares_memory(&library.0, prefix), "{who}");
         }
     });
 }
 
-/// Whether a client that sends shares memory with a server that was started so.
-fn shares_memory(prefix: &[&str]) -> bool {
+/// Returns `true` if a client shares memory with a server on the library in that folder, started by `prefix`.
+fn shares_memory(library: &Path, prefix: &[&str]) -> bool {
     let port = next_port();
     let words = format!("ib_write_bw -n 5000000 -p {port}");
     let mut server = Command::new(prefix[0]);
-    let mut server = Killed(spawn(server.args(&prefix[1..]).args(words.split_whitespace())));
+    server.args(&prefix[1..]).args(words.split_whitespace());
+    let mut server = Killed(spawn(server.env("LD_LIBRARY_PATH", library)));
     until_listening(&mut server.0, port);
     let mut client = Killed(write_bw(&format!("-n 5000000 -p {port} 127.0.0.1")));
     // It polls without pause once it sends.

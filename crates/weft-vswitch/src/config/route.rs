@@ -65,9 +65,11 @@ impl Route {
             Row::Prefix { to, .. } => Destination::Prefix(to),
         }
     }
+}
 
-    pub(crate) fn is_about(&self, vni: u32, destination: Destination) -> bool {
-        (self.vni, self.destination()) == (vni, destination)
+impl From<Prefix> for Destination {
+    fn from(prefix: Prefix) -> Self {
+        Self::Prefix(prefix)
     }
 }
 

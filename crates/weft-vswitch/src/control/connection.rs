@@ -1,0 +1,131 @@
+//! One client of the control socket: its requests, a line each, and the answers to them.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// Bytes of the longest request, its newline included: a configuration with some 500,000 routes.
+pub const MAX_REQUEST_BYTES: usize = 64 << 20;
+
+/// Bytes that are read of one client before the others have their turn.
+const READ_AT_A_TIME: usize = 1 << 20;
+
+/// How long a client that does not read holds the daemon up.
+const SEND_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// A request is longer than [`MAX_REQUEST_BYTES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the request is longer than {MAX_REQUEST_BYTES} bytes, which the control socket takes at most; a restarted \
+     daemon reads a configuration of any length, and `weft vpc route add` adds routes one by one"
+)]
+pub struct TooLong;
+
+/// Returns an error for a request of more bytes than a daemon takes.
+pub(super) fn check_length(bytes: usize) -> Result<(), TooLong> {
+    if bytes > MAX_REQUEST_BYTES { Err(TooLong) } else { Ok(()) }
+}
+
+/// A connected client.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: UnixStream,
+    received: Vec<u8>,
+    /// Bytes of `received` in which no line ends.
+    searched: usize,
+    /// The line that is being received is longer than allowed: its bytes are dropped until it ends.
+    too_long: bool,
+}
+
+impl Connection {
+    /// A client on a stream that does not block.
+    pub(super) fn new(stream: UnixStream) -> Self {
+        Self { stream, received: vec![], searched: 0, too_long: false }
+    }
+
+    /// Returns the descriptor to wait on.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// Reads bytes that have arrived. Returns `false` if no more will.
+    pub(super) fn receive(&mut self) -> bool {
+        let mut bytes = [0; 64 << 10];
+        let mut read = 0;
+        while read < READ_AT_A_TIME {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return false,
+                Ok(count) => {
+                    self.received.extend(&bytes[..count]);
+                    read += count;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            }
+        }
+        true
+    }
+
+    /// Returns the next whole line, or the error that stands for one that was too long.
+    pub(super) fn next_line(&mut self) -> Option<Result<Vec<u8>, TooLong>> {
+        let rest = &self.received[self.searched..];
+        let Some(end) = rest.iter().position(|&byte| byte == b'\n') else {
+            self.searched = self.received.len();
+            if check_length(self.searched).is_err() {
+                self.too_long = true;
+            }
+            if self.too_long {
+                (self.received, self.searched) = (vec![], 0);
+            }
+            return None;
+        };
+        let line: Vec<u8> = self.received.drain(..=self.searched + end).collect();
+        self.searched = 0;
+        let too_long = std::mem::take(&mut self.too_long) || check_length(line.len()).is_err();
+        Some(if too_long { Err(TooLong) } else { Ok(line) })
+    }
+
+    /// Sends a whole line: a client that asked for a page of status reads it.
+    pub(super) fn send(&mut self, line: &[u8]) -> io::Result<()> {
+        self.stream.set_nonblocking(false)?;
+        self.stream.set_write_timeout(Some(SEND_TIMEOUT))?;
+        self.stream.write_all(line)?;
+        self.stream.set_nonblocking(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client that sends `bytes`, and the lines that arrive while it does.
+    fn lines_of(bytes: Vec<u8>) -> Vec<Result<Vec<u8>, TooLong>> {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        server.set_nonblocking(true).unwrap();
+        let sending = std::thread::spawn(move || client.write_all(&bytes).unwrap());
+        let mut connection = Connection::new(server);
+        let mut lines = vec![];
+        let mut open = true;
+        while open {
+            open = connection.receive();
+            lines.extend(std::iter::from_fn(|| connection.next_line()));
+            assert!(connection.received.len() <= MAX_REQUEST_BYTES);
+        }
+        sending.join().unwrap();
+        lines
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_an_error_and_the_next_one_a_line() {
+        let mut bytes = vec![b'x'; MAX_REQUEST_BYTES - 1];
+        bytes.extend(b"\nshort\n");
+        let lines = lines_of(bytes.clone());
+        assert_eq!(lines[0].as_ref().unwrap().len(), MAX_REQUEST_BYTES);
+        assert_eq!(lines[1..], [Ok(b"short\n".to_vec())]);
+        bytes.insert(0, b'x');
+        assert_eq!(lines_of(bytes), [Err(TooLong), Ok(b"short\n".to_vec())]);
+        let endless = lines_of(vec![b'x'; 2 * MAX_REQUEST_BYTES]);
+        assert_eq!(endless, []);
+    }
+}
