@@ -4,10 +4,9 @@
 //! Needs root for network namespaces; without it the test says that it was skipped.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 
 use weft_agent::{Agent, AgentConfig, Application, Endpoint};
-use weft_lab::{Flow, Lab, LabSpec, requirements};
+use weft_lab::{Flow, Lab, LabSpec};
 use weft_sim::fabric::FabricConfig;
 use weft_sim::fault::Action;
 use weft_sim::traffic::{Notice, Order, Side};
@@ -259,9 +258,7 @@ fn the_simulator_and_kernel_routers_tell_the_same_story() {
         _ => None,
     });
     let path = path.expect("it was looked for");
-    if let Some(missing) = requirements().into_iter().find(|r| r.essential && !r.met) {
-        let reason = format!("no {} ({})", missing.name, missing.fix);
-        writeln!(io::stderr(), "SKIPPED parity: {reason}").expect("standard error is open");
+    if weft_testkit::lab_is_missing("parity", &[]) {
         return;
     }
     let mut lab = Lab::up(&LabSpec::named(format!("p{}", std::process::id()))).expect("root");

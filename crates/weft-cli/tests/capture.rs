@@ -45,7 +45,7 @@ impl Folder {
             .current_dir(&self.0)
             .output();
         let Ok(output) = output else {
-            println!("skipped: no tshark; apt-get install tshark");
+            weft_testkit::skip("captures", "no tshark (sudo apt-get install tshark)");
             return None;
         };
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -194,8 +194,7 @@ fn an_interface_is_captured_packet_by_packet() {
     let output = listener.wait_with_output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     if errors.contains("CAP_NET_RAW") {
-        println!("skipped: {errors}");
-        return;
+        return weft_testkit::skip("a capture of an interface", &errors);
     }
     assert!(ended.success(), "{errors}");
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

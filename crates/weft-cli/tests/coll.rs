@@ -8,7 +8,8 @@ mod library;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use weft_lab::{Flow, Lab, LabSpec, requirements};
+use weft_lab::{Flow, Lab, LabSpec};
+use weft_testkit::{HASH_SEED, lab_is_missing};
 // The archives are made with the libraries.
 use {weft_rdmacm as _, weft_verbs as _};
 
@@ -105,15 +106,12 @@ fn what_does_not_fit_is_named() {
 #[test]
 fn packets_leave_from_planned_ports_and_take_the_planned_spine() {
     const SPINE: usize = 2;
-    if let Some(missing) = requirements().into_iter().find(|r| r.essential && !r.met) {
-        let (name, fix) = (missing.name, missing.fix);
-        return eprintln!("SKIPPED planned ports in a lab: no {name} ({fix})");
+    if lab_is_missing("planned ports in a lab", &[HASH_SEED]) {
+        return;
     }
     let name = format!("wpc{}", std::process::id());
     let lab = Lab::up(&LabSpec::named(&name)).unwrap();
-    let Ok(paths) = lab.paths() else {
-        return eprintln!("SKIPPED planned ports in a lab: the kernel's hash seed cannot be set");
-    };
+    let paths = lab.paths().unwrap();
     let mut table = String::from("source,destination,source_port\n");
     for (source, destination) in [(0, 1), (1, 0)] {
         let flow =
@@ -143,9 +141,8 @@ fn packets_leave_from_planned_ports_and_take_the_planned_spine() {
 
 #[test]
 fn both_channels_carry_one_collective_between_hosts_of_a_lab() {
-    if let Some(missing) = requirements().into_iter().find(|r| r.essential && !r.met) {
-        let (name, fix) = (missing.name, missing.fix);
-        return eprintln!("SKIPPED weft coll perf in a lab: no {name} ({fix})");
+    if lab_is_missing("weft coll perf in a lab", &[]) {
+        return;
     }
     let spec = LabSpec { spines: 2, ..LabSpec::named(format!("wcp{}", std::process::id())) };
     let lab = Lab::up(&spec).unwrap();

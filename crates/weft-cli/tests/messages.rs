@@ -6,12 +6,12 @@
 mod library;
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
-use weft_lab::{Direction, Impairment, Lab, LabSpec, requirements};
+use weft_lab::{Direction, Impairment, Lab, LabSpec};
 // The archives are made with the libraries.
 use {weft_rdmacm as _, weft_verbs as _};
 
@@ -146,9 +146,8 @@ fn hosts_ping_each_other_and_who_is_silent_is_named() {
 /// Three hosts below two ToRs, each with a server.
 #[test]
 fn a_dead_cable_and_a_slow_one_show_in_the_matrix() {
-    if let Some(missing) = requirements().into_iter().find(|r| r.essential && !r.met) {
-        let line = format!("SKIPPED weft ping in a lab: no {} ({})\n", missing.name, missing.fix);
-        return io::stderr().write_all(line.as_bytes()).unwrap();
+    if weft_testkit::lab_is_missing("weft ping in a lab", &[]) {
+        return;
     }
     let name = format!("p{}", std::process::id());
     let spec = LabSpec { hosts_per_leaf: 2, spines: 2, ..LabSpec::named(name) };

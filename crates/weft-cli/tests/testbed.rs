@@ -2,7 +2,6 @@
 #![allow(clippy::disallowed_methods, reason = "these tests watch a process in real time")]
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -10,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use weft_testkit::lab_is_missing;
 
 /// Two of four spines are ten times slower. Half of the flows that keep their first path cross them.
 const SLOW_SPINES: &str = r#"
@@ -64,20 +64,9 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether labs come up here; says so past the test harness where they do not.
-fn has_labs() -> bool {
-    let missing = weft_lab::requirements().into_iter().find(|r| r.essential && !r.met);
-    if let Some(missing) = &missing {
-        let name = thread::current().name().unwrap_or("test").to_owned();
-        let line = format!("SKIPPED {name}: no {} ({})\n", missing.name, missing.fix);
-        io::stderr().write_all(line.as_bytes()).unwrap();
-    }
-    missing.is_none()
-}
-
 #[test]
 fn hopper_leaves_slow_spines_in_both_worlds() {
-    if !has_labs() {
+    if lab_is_missing("a scenario in both worlds", &[]) {
         return;
     }
     let file = File::new("hopper", SLOW_SPINES);
@@ -103,7 +92,7 @@ fn hopper_leaves_slow_spines_in_both_worlds() {
 
 #[test]
 fn a_run_that_is_interrupted_leaves_no_namespace() {
-    if !has_labs() {
+    if lab_is_missing("a run that is interrupted", &[]) {
         return;
     }
     // A minute and more on real packets, and a moment for the simulator.
@@ -149,7 +138,7 @@ fn what_no_lab_has_is_refused_before_one_comes_up() {
 
 #[test]
 fn a_lab_has_the_rates_it_was_asked_for() {
-    if !has_labs() {
+    if lab_is_missing("rates of a lab", &[]) {
         return;
     }
     let name = format!("rates{}", std::process::id());

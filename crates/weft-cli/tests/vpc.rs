@@ -10,6 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use weft_testkit::{can_run, skip, skip_on_this_machine};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -222,10 +223,8 @@ fn a_reader_that_has_read_enough_is_no_failure() {
 #[test]
 fn prometheus_reads_its_metrics() {
     let parser = ["-c", "import prometheus_client.openmetrics.parser"];
-    let tried = Command::new("/usr/bin/python3").args(parser).output();
-    if !tried.is_ok_and(|output| output.status.success()) {
-        let line = "SKIPPED metrics of the overlay: apt-get install python3-prometheus-client\n";
-        std::io::stderr().write_all(line.as_bytes()).unwrap();
+    let test = "metrics of the overlay";
+    if !can_run(test, "/usr/bin/python3", &parser, "python3-prometheus-client") {
         return;
     }
     let serving = Serving::start("metrics");
@@ -258,9 +257,7 @@ fn systemd_finds_nothing_wrong_with_the_unit() {
     let verified = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&file).output();
     std::fs::remove_file(&file).unwrap();
     let Ok(output) = verified else {
-        let line = "SKIPPED the unit of the overlay: no systemd-analyze\n";
-        std::io::stderr().write_all(line.as_bytes()).unwrap();
-        return;
+        return skip_on_this_machine("the unit of the overlay", "no systemd-analyze");
     };
     assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output.stderr));
 }
@@ -284,9 +281,7 @@ fn what_cannot_be_says_why() {
 #[test]
 fn a_trial_loses_nothing_where_a_plain_overlay_does() {
     if !rustix::process::geteuid().is_root() {
-        let line = "SKIPPED weft vpc try: needs root\n";
-        std::io::stderr().write_all(line.as_bytes()).unwrap();
-        return;
+        return skip("weft vpc try", "needs root");
     }
     let try_out = |plain: &[&str]| {
         let words = [&["vpc", "try", "--loss", "5%"], plain].concat();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 
-use weft_lab::{Direction, Impairment, Lab, LabSpec, requirements};
+use weft_lab::{Direction, Impairment, Lab, LabSpec};
 // The archive is made with the library.
 use weft_verbs as _;
 
@@ -101,9 +101,8 @@ fn a_killed_rank_is_named_by_the_others() {
 
 #[test]
 fn sums_are_right_while_a_path_loses_packets_and_one_dies() {
-    if let Some(missing) = requirements().into_iter().find(|r| r.essential && !r.met) {
-        let (name, fix) = (missing.name, missing.fix);
-        return eprintln!("SKIPPED collectives over routers: no {name} ({fix})");
+    if weft_testkit::lab_is_missing("collectives over routers", &[]) {
+        return;
     }
     let spec =
         LabSpec { leaves: 4, spines: 4, ..LabSpec::named(format!("wc{}", std::process::id())) };

@@ -1,14 +1,15 @@
 //! Labs on the real kernel. Without root or a tool each test says that it was skipped, and why.
 #![allow(clippy::disallowed_methods, reason = "these tests watch a kernel in real time")]
 
-use std::io::{self, ErrorKind, Write};
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weft_lab::{Direction, Flow, Impairment, Lab, LabError, LabSpec, enter, requirements};
+use weft_lab::{Direction, Flow, Impairment, Lab, LabError, LabSpec, enter};
+use weft_testkit::{lab_is_missing, skip_on_this_machine};
 
 const PORT: u16 = 4791;
 const UDP: u8 = 17;
@@ -16,8 +17,7 @@ const UDP: u8 = 17;
 /// A lab with a name of its own, or `None` after saying why there is none.
 fn lab(change: impl FnOnce(&mut LabSpec)) -> Option<Lab> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    if let Some(missing) = requirements().into_iter().find(|r| r.essential && !r.met) {
-        skipped(&format!("no {} ({})", missing.name, missing.fix));
+    if lab_is_missing(&test_name(), &[]) {
         return None;
     }
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -26,10 +26,9 @@ fn lab(change: impl FnOnce(&mut LabSpec)) -> Option<Lab> {
     Some(Lab::up(&spec).unwrap())
 }
 
-/// Says so past the test harness, which swallows what a passing test prints with `eprintln`.
-fn skipped(reason: &str) {
-    let name = thread::current().name().unwrap_or("test").to_owned();
-    io::stderr().write_all(format!("SKIPPED {name}: {reason}\n").as_bytes()).unwrap();
+/// Returns the name of the test that runs on this thread.
+fn test_name() -> String {
+    thread::current().name().unwrap_or("a lab").to_owned()
 }
 
 /// A port that was closed a moment ago is still taken while another test's child, forked meanwhile, has
@@ -117,7 +116,7 @@ fn ten_namespaces_take_less_than_a_second() {
 fn the_kernel_routes_every_port_as_predicted() {
     let Some(mut lab) = lab(|spec| (spec.spines, spec.hosts_per_leaf) = (5, 2)) else { return };
     if matches!(lab.paths(), Err(LabError::Unpredictable)) {
-        skipped(&LabError::Unpredictable.to_string());
+        skip_on_this_machine(&test_name(), &LabError::Unpredictable.to_string());
         return;
     }
     let agree = |lab: &Lab| {
@@ -167,7 +166,7 @@ fn routed(lab: &Lab, flow: &Flow) -> Option<usize> {
 fn packets_of_a_connected_socket_cross_the_predicted_spine() {
     let Some(lab) = lab(|_| {}) else { return };
     let Ok(paths) = lab.paths() else {
-        skipped(&LabError::Unpredictable.to_string());
+        skip_on_this_machine(&test_name(), &LabError::Unpredictable.to_string());
         return;
     };
     assert!(reaches(&lab, 39_000), "address resolution is done before counting");

@@ -1,21 +1,10 @@
 //! Labs whose routers speak BGP. Without root, a tool or FRR each test says that it was skipped, and why.
 #![allow(clippy::disallowed_methods, reason = "these tests watch a kernel in real time")]
 
-use std::io::{self, Write};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use weft_lab::{Lab, LabError, LabSpec, Routing, enter, requirements};
-
-fn is_missing() -> bool {
-    let wanted = |name: &str, essential: bool| essential || name == "FRR";
-    let missing = requirements().into_iter().find(|it| wanted(&it.name, it.essential) && !it.met);
-    if let Some(missing) = &missing {
-        let text = format!("SKIPPED FRR: no {} ({})\n", missing.name, missing.fix);
-        io::stderr().write_all(text.as_bytes()).unwrap();
-    }
-    missing.is_some()
-}
+use weft_lab::{Lab, LabError, LabSpec, Routing, enter};
 
 /// Whether a datagram from h0 arrives at h1 within ten seconds.
 fn reaches(lab: &Lab) -> bool {
@@ -35,7 +24,7 @@ fn reaches(lab: &Lab) -> bool {
 
 #[test]
 fn routers_that_speak_bgp_find_all_ways_and_new_ones_when_a_link_dies() {
-    if is_missing() {
+    if weft_testkit::lab_is_missing("routers that speak BGP", &["FRR"]) {
         return;
     }
     let spec = LabSpec {

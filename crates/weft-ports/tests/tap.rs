@@ -9,10 +9,10 @@ use std::time::{Duration, Instant as Real};
 
 use common::namespace::{Namespace, run};
 use common::network::{noise, with_network};
-use common::skipped;
 use common::wire::{Weather, Wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weft_ports::{Port, TapConfig, TapPort};
+use weft_testkit::lab_is_missing;
 use weft_units::Instant;
 use weft_vpc::Turn;
 
@@ -70,8 +70,8 @@ fn tcp_transfer(spaces: &[Namespace; 2], to: &str, data: &[u8]) -> Vec<u8> {
 
 #[test]
 fn super_frames_of_tcp_cross_a_lossy_reordering_network_unharmed() {
-    if let Some(missing) = Namespace::missing() {
-        return skipped("TAP under loss", &missing);
+    if lab_is_missing("TAP under loss", &[]) {
+        return;
     }
     let mut pair = pair("wptcp");
     let weather = Weather { loss: 20, reordering: 40 };
@@ -112,8 +112,8 @@ fn tcp_counter(snmp: &str, name: &str) -> u64 {
 
 #[test]
 fn datagrams_keep_their_order_and_their_bytes() {
-    if let Some(missing) = Namespace::missing() {
-        return skipped("datagrams over TAP", &missing);
+    if lab_is_missing("datagrams over TAP", &[]) {
+        return;
     }
     let mut pair = pair("wpudp");
     let weather = Weather { loss: 50, reordering: 30 };
@@ -145,8 +145,8 @@ fn datagrams_keep_their_order_and_their_bytes() {
 fn a_super_frame_of_datagrams_crosses_as_one_and_arrives_as_many() {
     use nix::sys::socket::{setsockopt, sockopt::UdpGsoSegment};
 
-    if let Some(missing) = Namespace::missing() {
-        return skipped("datagrams that are cut by the device", &missing);
+    if lab_is_missing("datagrams that are cut by the device", &[]) {
+        return;
     }
     let mut pair = pair("wpuso");
     let weather = Weather { loss: 50, reordering: 30 };
@@ -173,8 +173,8 @@ fn a_super_frame_of_datagrams_crosses_as_one_and_arrives_as_many() {
 
 #[test]
 fn an_interface_that_is_down_keeps_what_was_completed_and_one_that_is_gone_says_so() {
-    if let Some(missing) = Namespace::missing() {
-        return skipped("a TAP interface that goes down", &missing);
+    if lab_is_missing("a TAP interface that goes down", &[]) {
+        return;
     }
     let mut pair = pair("wpdown");
     let port = &mut pair.ports[1];
@@ -203,8 +203,8 @@ fn an_interface_that_is_down_keeps_what_was_completed_and_one_that_is_gone_says_
 
 #[test]
 fn a_port_takes_no_more_than_it_may_hold_and_goes_on_when_there_is_room() {
-    if let Some(missing) = Namespace::missing() {
-        return skipped("limits of a TAP port", &missing);
+    if lab_is_missing("limits of a TAP port", &[]) {
+        return;
     }
     let space = Namespace::new("wplimit");
     let mut port = TapPort::open(&TapConfig {
@@ -239,8 +239,8 @@ fn a_port_takes_no_more_than_it_may_hold_and_goes_on_when_there_is_room() {
 
 #[test]
 fn a_persistent_interface_waits_for_the_next_process_and_others_go() {
-    if let Some(missing) = Namespace::missing() {
-        return skipped("TAP interfaces that stay", &missing);
+    if lab_is_missing("TAP interfaces that stay", &[]) {
+        return;
     }
     let space = Namespace::new("wpstay");
     let path = format!("/run/netns/{}", space.0);

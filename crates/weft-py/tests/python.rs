@@ -139,9 +139,7 @@ fn has_torch() -> bool {
     let torch = Command::new(SYSTEM_PYTHON).args(["-c", "import torch"]).output();
     let is_there = torch.is_ok_and(|output| output.status.success());
     if !is_there {
-        let line =
-            "SKIPPED PyTorch: Debian's python3-torch is not there (scripts/setup.sh torch)\n";
-        std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).expect("it is read");
+        weft_testkit::skip("PyTorch", "no python3-torch of Debian's (scripts/setup.sh torch)");
     }
     is_there
 }
@@ -187,9 +185,10 @@ fn types_are_what_they_say() {
     // scripts/setup.sh puts it beside the build's folder.
     let mypy = built("../python/bin/mypy");
     if !mypy.exists() {
-        let line = "SKIPPED types: no mypy (scripts/setup.sh bindings)\n";
-        std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).expect("it is read");
-        return;
+        return weft_testkit::skip(
+            "types of the Python package",
+            "no mypy (scripts/setup.sh bindings)",
+        );
     }
     let mut command = Command::new(mypy);
     command.args(["--strict", "--cache-dir"]).arg(folder().join("mypy"));

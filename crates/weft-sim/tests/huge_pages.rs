@@ -26,9 +26,8 @@ fn main() {
     if !fs::exists("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or(false)
         || !cfg!(target_env = "gnu")
     {
-        return println!(
-            "skipped: no transparent huge pages here, or another allocator than glibc's"
-        );
+        let reason = "no transparent huge pages here, or another allocator than glibc's";
+        return weft_testkit::skip_on_this_machine("the heap in huge pages", reason);
     }
     weft_sim::memory::prefer_huge_pages();
     // Small ones, as connections are, and one as long as a large world's hosts.

@@ -130,7 +130,7 @@ fn has(daemon: &Daemon, what: What) -> bool {
 
 #[test]
 fn a_collision_is_seen_explained_moved_and_gone() {
-    if is_missing(true) {
+    if is_missing("a collision that is moved apart", true) {
         return;
     }
     let mut lab = lab("z", |spec| {

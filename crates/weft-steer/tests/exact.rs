@@ -115,7 +115,7 @@ fn steer(lab: &Lab, moves: usize, rng: &mut Rng) -> Vec<(String, Change)> {
 
 #[test]
 fn every_flow_over_linux_routers_takes_the_way_that_its_tables_say() {
-    if is_missing(false) {
+    if is_missing("flows over Linux routers", false) {
         return;
     }
     let seed = any_seed();
@@ -172,7 +172,7 @@ fn nexthop_objects(lab: &Lab, kind: &str, rng: &mut Rng) {
 
 #[test]
 fn every_hash_policy_of_both_families_is_predicted() {
-    if is_missing(false) {
+    if is_missing("every hash policy", false) {
         return;
     }
     let seed = any_seed();
@@ -203,7 +203,7 @@ fn every_hash_policy_of_both_families_is_predicted() {
 
 #[test]
 fn every_flow_over_frr_routers_takes_the_way_that_its_kernel_says() {
-    if is_missing(true) {
+    if is_missing("flows over FRR routers", true) {
         return;
     }
     let seed: Seed = any_seed();

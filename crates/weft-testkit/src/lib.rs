@@ -3,12 +3,14 @@
 mod figure_rows;
 mod openmetrics;
 mod server;
+mod skip;
 mod verbs_library;
 mod xrdma_library;
 
 pub use figure_rows::{ROWS, figure_row};
 pub use openmetrics::samples;
 pub use server::Server;
+pub use skip::{HASH_SEED, can_run, lab_is_missing, skip, skip_on_this_machine};
 pub use verbs_library::{link_verbs, load_verbs, program_on};
 pub use xrdma_library::lay_out_xrdma;
 // What rows are written with.

@@ -209,7 +209,7 @@ fn tshark(file: &File, arguments: &[&str]) -> Option<String> {
         .args(arguments)
         .output();
     let Ok(output) = output else {
-        println!("skipped: no tshark; apt-get install tshark");
+        weft_testkit::skip("our dissector", "no tshark (sudo apt-get install tshark)");
         return None;
     };
     let errors = String::from_utf8(output.stderr).unwrap();

@@ -166,8 +166,8 @@ fn linux_makes_the_same_segments() {
     let [mut from, mut to] = match two_taps_and_a_bridge() {
         Ok(taps) => taps,
         Err(error) => {
-            eprintln!("skipped: segments of Linux: no TAP and bridge of one's own ({error})");
-            return;
+            let reason = format!("no TAP and bridge of one's own ({error}; run as root)");
+            return weft_testkit::skip("segments of Linux", &reason);
         }
     };
     let mut cut = 0;

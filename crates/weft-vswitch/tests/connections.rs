@@ -7,7 +7,6 @@ mod many_ports;
 #[path = "../benches/common/packet.rs"]
 mod packet;
 
-use std::io::Write;
 use std::time::Duration;
 
 use many_ports::{Tenants, status, trial};
@@ -23,11 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// than their peers wait, who give each other up and send what is left in plain VXLAN.
 #[test]
 fn thousands_of_connections_hold_while_all_are_active() {
-    if let Some(missing) =
-        weft_lab::requirements().into_iter().find(|one| one.essential && !one.met)
-    {
-        let text = format!("SKIPPED: no {} ({})\n", missing.name, missing.fix);
-        std::io::stderr().write_all(text.as_bytes()).unwrap();
+    if weft_testkit::lab_is_missing("thousands of connections", &[]) {
         return;
     }
     let trial = trial("vs-many", PORTS, 1);

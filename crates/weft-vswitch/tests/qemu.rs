@@ -43,11 +43,6 @@ impl Drop for Scratch {
     }
 }
 
-fn missing() -> Option<String> {
-    let missing = weft_lab::requirements().into_iter().find(|one| one.essential && !one.met)?;
-    Some(format!("no {} ({})", missing.name, missing.fix))
-}
-
 /// Red is a namespace on host 0 and behind `socket` on host 1; packets take turns on four paths, of which two are
 /// slow and all lose.
 fn trial(socket: &Scratch) -> Trial {
@@ -71,14 +66,14 @@ fn trial(socket: &Scratch) -> Trial {
 
 #[test]
 fn a_guest_behind_the_daemon_gets_and_sends_a_file_whole() {
-    let found = parts().and_then(|parts| missing().map_or(Ok(parts), Err));
-    let (qemu, busybox, kernel) = match found {
+    const TEST: &str = "a guest in QEMU behind the daemon";
+    let (qemu, busybox, kernel) = match parts() {
         Ok(parts) => parts,
-        Err(missing) => {
-            let text = format!("SKIPPED a guest in QEMU behind the daemon: {missing}\n");
-            return std::io::stderr().write_all(text.as_bytes()).unwrap();
-        }
+        Err(missing) => return weft_testkit::skip(TEST, &missing),
     };
+    if weft_testkit::lab_is_missing(TEST, &[]) {
+        return;
+    }
     let [socket, initramfs] = ["socket", "initramfs"].map(Scratch::new);
     fs::write(&initramfs.0, kernel.initramfs(&busybox, SCRIPT)).unwrap();
     let trial = trial(&socket);

@@ -44,10 +44,7 @@ with_one_thread_and_with_two! {
 
 /// A trial, or why there is none. Of two tenants each has a thread of its own where there are two.
 fn trial(name: &str, threads: u8, change: impl FnOnce(&mut TrialConfig)) -> Option<Trial> {
-    let missing = weft_lab::requirements().into_iter().find(|one| one.essential && !one.met);
-    if let Some(missing) = missing {
-        let text = format!("SKIPPED {name}: no {} ({})\n", missing.name, missing.fix);
-        std::io::stderr().write_all(text.as_bytes()).unwrap();
+    if weft_testkit::lab_is_missing(&format!("tenants, {name}"), &[]) {
         return None;
     }
     let mut config = TrialConfig::named(format!("vs{threads}-{name}"));

@@ -3,7 +3,6 @@
 #![allow(clippy::disallowed_methods, reason = "tests of real programs give up after a real while")]
 
 use std::collections::VecDeque;
-use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -26,15 +25,6 @@ const DATAGRAMS: usize = 1_000;
 const WINDOW: usize = 32;
 
 const TESTPMD: &str = "/usr/bin/dpdk-testpmd";
-
-/// What the test lacks, if anything.
-fn missing() -> Option<String> {
-    if !Path::new(TESTPMD).is_file() {
-        return Some("no dpdk-testpmd (apt-get install dpdk-dev)".into());
-    }
-    let missing = weft_lab::requirements().into_iter().find(|one| one.essential && !one.met)?;
-    Some(format!("no {} ({})", missing.name, missing.fix))
-}
 
 /// `dpdk-testpmd`, which ends with the test.
 struct Testpmd(Child);
@@ -168,9 +158,12 @@ fn dpdk_tenants_hear_each_other_on_hosts_of_two_threads() {
 }
 
 fn dpdk_tenants_hear_each_other(threads: u8) {
-    if let Some(missing) = missing() {
-        let text = format!("SKIPPED vhost-user on both hosts: {missing}\n");
-        return std::io::stderr().write_all(text.as_bytes()).unwrap();
+    const TEST: &str = "vhost-user on both hosts";
+    if !Path::new(TESTPMD).is_file() {
+        return weft_testkit::skip(TEST, "no dpdk-testpmd (apt-get install dpdk-dev)");
+    }
+    if weft_testkit::lab_is_missing(TEST, &[]) {
+        return;
     }
     let (trial, sockets) = trial(threads);
     let virtio = |host: usize| {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 
-use weft_lab::{Lab, LabSpec, requirements};
+use weft_lab::{Lab, LabSpec};
 use weft_units::{Duration, Instant};
 use weft_xrdma::{ChannelId, Event, Node, Options, Payload};
 // The archive is made with the library.
@@ -122,9 +122,8 @@ fn all_end_in_time(lab: &Lab, busy: bool, end: impl FnOnce(&mut Child, &mut Chil
 
 #[test]
 fn a_killed_peer_and_a_cut_cable_are_noticed_in_time_and_leave_nothing() {
-    if let Some(missing) = requirements().into_iter().find(|r| r.essential && !r.met) {
-        let (name, fix) = (missing.name, missing.fix);
-        return eprintln!("SKIPPED a killed peer and a cut cable: no {name} ({fix})");
+    if weft_testkit::lab_is_missing("a killed peer and a cut cable", &[]) {
+        return;
     }
     weft_testkit::load_verbs(&LIBRARY);
     let lab = Lab::up(&LabSpec::named(format!("x{}", std::process::id()))).expect("a lab");

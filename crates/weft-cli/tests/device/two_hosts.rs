@@ -1,10 +1,9 @@
 //! The ends in two network namespaces with a daemon each, and four paths between them of which one loses a
 //! packet in a hundred.
 
-use std::io::{self, Write};
 use std::process::{Child, Command};
 
-use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss, requirements};
+use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss};
 
 use crate::daemon::Daemon;
 use crate::ends::connect;
@@ -30,9 +29,7 @@ impl Stage for TwoHosts {
 
 /// Two hosts, or `None` after saying why there are none.
 fn two_hosts(test: &str) -> Option<TwoHosts> {
-    if let Some(missing) = requirements().into_iter().find(|r| r.essential && !r.met) {
-        let line = format!("SKIPPED {test}: no {} ({})\n", missing.name, missing.fix);
-        io::stderr().write_all(line.as_bytes()).unwrap();
+    if weft_testkit::lab_is_missing(test, &[]) {
         return None;
     }
     let mut lab = Lab::up(&LabSpec::named(format!("d{}", std::process::id()))).unwrap();

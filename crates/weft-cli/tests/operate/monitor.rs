@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use weft_testkit::samples;
+use weft_testkit::{can_run, samples};
 
 use crate::programs::{Folder, Running, Server, said, until};
 
@@ -64,17 +64,6 @@ impl Monitor {
     }
 }
 
-/// Whether a Debian package is there; says so past the harness where it is not.
-pub(crate) fn can(test: &str, program: &str, arguments: &[&str], package: &str) -> bool {
-    let tried = Command::new(program).args(arguments).output();
-    if tried.is_ok_and(|output| output.status.success()) {
-        return true;
-    }
-    let line = format!("SKIPPED {test}: no {package} (sudo apt-get install {package})\n");
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
-    false
-}
-
 fn value(samples: &[(String, Value, f64)], name: &str, program: &str) -> Option<f64> {
     let is_it =
         |(of, labels, _): &&(String, Value, f64)| of == name && labels["program"] == program;
@@ -84,7 +73,7 @@ fn value(samples: &[(String, Value, f64)], name: &str, program: &str) -> Option<
 #[test]
 fn prometheus_reads_what_an_agent_says() {
     let parser = &["-c", "import prometheus_client.openmetrics.parser"];
-    if !can("metrics of an agent", "/usr/bin/python3", parser, "python3-prometheus-client") {
+    if !can_run("metrics of an agent", "/usr/bin/python3", parser, "python3-prometheus-client") {
         return;
     }
     let folder = Folder::new("metrics");

@@ -4,14 +4,16 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::monitor::{Monitor, can};
+use weft_testkit::can_run;
+
+use crate::monitor::Monitor;
 use crate::programs::{Folder, Running};
 
 #[test]
 fn the_page_shows_pairs_deaths_and_itself_in_light_and_dark_and_asks_nobody_else() {
     let missing =
-        !can("the page", "/usr/bin/python3", &["-c", "import selenium"], "python3-selenium")
-            || !can("the page", "chromedriver", &["--version"], "chromium-driver");
+        !can_run("the page", "/usr/bin/python3", &["-c", "import selenium"], "python3-selenium")
+            || !can_run("the page", "chromedriver", &["--version"], "chromium-driver");
     if missing {
         return;
     }

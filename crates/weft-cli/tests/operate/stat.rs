@@ -1,10 +1,9 @@
 //! `weft stat`.
 
-use std::io::{self, Write};
 use std::process::Stdio;
 
 use serde_json::Value;
-use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss, requirements};
+use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss};
 
 use crate::monitor::Monitor;
 use crate::programs::{Folder, Running, Server, said, until};
@@ -137,9 +136,7 @@ fn a_file_that_is_none_is_named_and_the_others_are_shown() {
 
 #[test]
 fn paths_between_two_hosts_have_round_trips_and_losses() {
-    if let Some(missing) = requirements().into_iter().find(|r| r.essential && !r.met) {
-        let line = format!("SKIPPED paths of weft stat: no {} ({})\n", missing.name, missing.fix);
-        io::stderr().write_all(line.as_bytes()).unwrap();
+    if weft_testkit::lab_is_missing("paths of weft stat", &[]) {
         return;
     }
     let folder = Folder::new("paths");

@@ -11,13 +11,13 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use programs::{Controller, Running, Stop, can, collide, is_missing, lab, until, weft};
+use programs::{Controller, Running, Stop, collide, is_missing, lab, until, weft};
 use serde_json::Value;
-use weft_testkit::samples;
+use weft_testkit::{can_run, samples};
 
 #[test]
 fn a_flow_is_explained_moved_by_hand_and_moved_back() {
-    if is_missing() {
+    if is_missing("a flow that is explained and moved") {
         return;
     }
     let lab = lab("rc");
@@ -66,9 +66,9 @@ fn a_flow_is_explained_moved_by_hand_and_moved_back() {
 
 #[test]
 fn a_collision_is_moved_apart_while_a_browser_and_a_second_controller_watch() {
-    let missing = is_missing()
-        || !can("the page", "/usr/bin/python3", &["-c", "import selenium"], "python3-selenium")
-        || !can("the page", "chromedriver", &["--version"], "chromium-driver");
+    let missing = is_missing("a collision that is moved while a browser watches")
+        || !can_run("the page", "/usr/bin/python3", &["-c", "import selenium"], "python3-selenium")
+        || !can_run("the page", "chromedriver", &["--version"], "chromium-driver");
     if missing {
         return;
     }

@@ -11,29 +11,13 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use socket2::{Domain, SockAddr, Socket, Type};
-use weft_lab::{Direction, Flow, Impairment, Lab, LabSpec, requirements};
+use weft_lab::{Direction, Flow, Impairment, Lab, LabSpec};
+use weft_testkit::{HASH_SEED, lab_is_missing};
 use weft_units::ByteCount;
 
-/// Says why a test cannot run here, if so.
-pub(crate) fn is_missing() -> bool {
-    let wanted = |name: &str, essential: bool| essential || name.contains("seed");
-    let missing = requirements().into_iter().find(|it| wanted(&it.name, it.essential) && !it.met);
-    if let Some(missing) = &missing {
-        let text = format!("SKIPPED: no {} ({})\n", missing.name, missing.fix);
-        std::io::stderr().write_all(text.as_bytes()).unwrap();
-    }
-    missing.is_some()
-}
-
-/// Whether a Debian package is there; says so past the harness where it is not.
-pub(crate) fn can(test: &str, program: &str, arguments: &[&str], package: &str) -> bool {
-    let tried = Command::new(program).args(arguments).output();
-    if tried.is_ok_and(|output| output.status.success()) {
-        return true;
-    }
-    let line = format!("SKIPPED {test}: no {package} (sudo apt-get install {package})\n");
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
-    false
+/// Returns `true`, and records the skip, if a test of routes cannot run here.
+pub(crate) fn is_missing(test: &str) -> bool {
+    lab_is_missing(test, &[HASH_SEED])
 }
 
 /// Two leaves with two hosts each, two spines, 40 Mb/s between them.

@@ -7,10 +7,3 @@ pub(crate) mod guest;
 pub(crate) mod namespace;
 pub(crate) mod network;
 pub(crate) mod wire;
-
-use std::io::Write;
-
-/// Says on standard error, past the test harness, that a test was skipped and why.
-pub(crate) fn skipped(name: &str, reason: &str) {
-    std::io::stderr().write_all(format!("SKIPPED {name}: {reason}\n").as_bytes()).unwrap();
-}

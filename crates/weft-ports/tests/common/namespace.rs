@@ -6,13 +6,6 @@ use std::process::Command;
 pub(crate) struct Namespace(pub(crate) String);
 
 impl Namespace {
-    /// What a test lacks for namespaces, if anything.
-    pub(crate) fn missing() -> Option<String> {
-        let requirements = weft_lab::requirements();
-        let missing = requirements.into_iter().find(|one| one.essential && !one.met)?;
-        Some(format!("no {} ({})", missing.name, missing.fix))
-    }
-
     /// A fresh one; what an earlier run left under this name is removed.
     pub(crate) fn new(name: &str) -> Self {
         let _ = Command::new("ip").args(["netns", "del", name]).output();

@@ -9,7 +9,6 @@ use weft_ports::{Port, VhostConfig, VhostPort};
 use crate::common::guest::Socket;
 use crate::common::namespace::Namespace;
 use crate::common::network::{noise, with_network};
-use crate::common::skipped;
 use crate::common::wire::Weather;
 use crate::machine::program;
 use crate::tap;
@@ -73,11 +72,12 @@ fn echo_all(space: &Namespace, count: usize) {
 
 #[test]
 fn dpdk_gets_and_sends_every_packet_whole_over_a_bad_network() {
+    const TEST: &str = "DPDK's virtio-user";
     let Some(testpmd) = program("dpdk-testpmd") else {
-        return skipped("DPDK's virtio-user", "no dpdk-testpmd (apt-get install dpdk-dev)");
+        return weft_testkit::skip(TEST, "no dpdk-testpmd (apt-get install dpdk-dev)");
     };
-    if let Some(missing) = Namespace::missing() {
-        return skipped("DPDK's virtio-user", &missing);
+    if weft_testkit::lab_is_missing(TEST, &[]) {
+        return;
     }
     let space = Namespace::new("wpdpdk");
     let mut tap = tap(&space, "10.77.3.1");

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, IoSliceMut, Read, Write};
+use std::io::{self, IoSliceMut, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::socket::{LinkAddr, MsgFlags, recvmsg};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
-use weft_lab::{Lab, LabSpec, enter, requirements};
+use weft_lab::{Lab, LabSpec, enter};
 use weft_route::{Fabric, Flow, LinkId};
 use weft_steer::Inventory;
+use weft_testkit::HASH_SEED;
 use weft_topo::hash::FiveTuple6;
 use weft_units::{Rng, Seed};
 
@@ -23,16 +24,10 @@ pub const PORT: u16 = 4791;
 /// Only sockets for all protocols see what leaves (packet(7)).
 const ETH_P_ALL: u16 = 0x0003;
 
-/// Says why a test cannot run here, if so.
-pub fn is_missing(frr: bool) -> bool {
-    let wanted =
-        |name: &str, essential: bool| essential || name.contains("seed") || (frr && name == "FRR");
-    let missing = requirements().into_iter().find(|it| wanted(&it.name, it.essential) && !it.met);
-    if let Some(missing) = &missing {
-        let text = format!("SKIPPED: no {} ({})\n", missing.name, missing.fix);
-        io::stderr().write_all(text.as_bytes()).unwrap();
-    }
-    missing.is_some()
+/// Returns `true`, and records the skip, if a test of steering cannot run here.
+pub fn is_missing(test: &str, frr: bool) -> bool {
+    let also = if frr { &[HASH_SEED, "FRR"][..] } else { &[HASH_SEED] };
+    weft_testkit::lab_is_missing(test, also)
 }
 
 /// A seed that is another one in every run.

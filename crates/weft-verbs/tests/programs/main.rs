@@ -4,6 +4,7 @@
 use std::process::{Command, Output};
 
 mod conformance;
+mod for_everybody;
 mod hostile;
 mod library;
 mod one_host;

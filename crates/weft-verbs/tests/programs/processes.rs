@@ -1,11 +1,11 @@
 //! What processes do to the device, and it to them: threads, forks, the wrong order, sleep, sudden death.
 
-use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::library::{ForEverybody, LIBRARY, program};
+use crate::for_everybody::ForEverybody;
+use crate::library::{LIBRARY, program};
 use crate::pair::{alone, next_port, said, until_listening};
 
 /// Compiles a program of `c/` and runs it; it says so when it is done.
@@ -99,8 +99,7 @@ fn who_may_be_seen_is_spoken_to_through_memory_and_others_over_udp() {
         let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
         for (who, prefix) in strangers {
             if !is_root {
-                let line = format!("SKIPPED {who}: cannot become that (run as root)\n");
-                std::io::stderr().write_all(line.as_bytes()).unwrap();
+                weft_testkit::skip(who, "cannot become that (run as root)");
                 continue;
             }
             assert!(!shares_memory(&library.0, prefix), "{who}");

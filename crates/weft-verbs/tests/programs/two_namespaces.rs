@@ -1,11 +1,10 @@
 //! Two network namespaces with four paths between them, of which one loses a packet in a hundred.
 
-use std::io::{self, Write};
 use std::process::{Child, Command};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss, requirements};
+use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss};
 
 use crate::pair::Stage;
 
@@ -26,9 +25,7 @@ impl Stage for TwoHosts {
 pub(crate) fn two_hosts(test: &str) -> Option<TwoHosts> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    if let Some(missing) = requirements().into_iter().find(|r| r.essential && !r.met) {
-        let line = format!("SKIPPED {test}: no {} ({})\n", missing.name, missing.fix);
-        io::stderr().write_all(line.as_bytes()).unwrap();
+    if weft_testkit::lab_is_missing(test, &[]) {
         return None;
     }
     let _guard = ONE_AT_A_TIME.lock().unwrap();

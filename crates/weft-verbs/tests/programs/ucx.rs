@@ -1,6 +1,5 @@
 //! UCX, which knows nothing of our device but verbs.
 
-use std::io::{self, Write};
 use std::process::{Child, Command, Stdio};
 
 use crate::pair::{OneHost, Stage, run};
@@ -31,8 +30,8 @@ impl Stage for WithNode {
 fn perftest(transport: &str, tests: &[&str]) {
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
     if !is_root {
-        let line = format!("SKIPPED ucx over {transport}: no mount namespace (run as root)\n");
-        return io::stderr().write_all(line.as_bytes()).unwrap();
+        let test = format!("ucx over {transport}");
+        return weft_testkit::skip(&test, "no mount namespace (run as root)");
     }
     for test in tests {
         let words = format!(

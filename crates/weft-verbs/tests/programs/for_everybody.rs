@@ -1,0 +1,31 @@
+//! The library as users can load it who may not enter the folder of the build.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use crate::library::LIBRARY;
+
+/// A copy of the folder that every user can read: the build may lie in a home that others may not enter. It goes away when it is dropped.
+pub(crate) struct ForEverybody(pub(crate) PathBuf);
+
+impl ForEverybody {
+    pub(crate) fn new() -> Self {
+        let folder = std::env::temp_dir().join(format!("weft-library-{}", std::process::id()));
+        let everybody = Permissions::from_mode(0o755);
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, everybody.clone()).unwrap();
+        for file in fs::read_dir(&*LIBRARY).unwrap().map(Result::unwrap) {
+            let copy = folder.join(file.file_name());
+            fs::copy(file.path(), &copy).unwrap();
+            fs::set_permissions(copy, everybody.clone()).unwrap();
+        }
+        Self(folder)
+    }
+}
+
+impl Drop for ForEverybody {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
