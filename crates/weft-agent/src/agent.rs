@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use weft_transport::{ConfigError, Endpoint, EndpointConfig, Secret, TransportConfig};
+use weft_transport::{ConfigError, Endpoint, EndpointConfig, Secret, TransportConfig, congestion};
 use weft_units::{Duration, Instant, Seed};
 
 use crate::delay_line::DelayLine;
@@ -38,6 +38,9 @@ pub struct AgentConfig {
     pub port: Option<PortConfig>,
 }
 
+/// The congestion control of real packets, unless another is asked for.
+const ETHERNET_CONGESTION: congestion::Kind = congestion::Kind::Swift;
+
 impl AgentConfig {
     /// An agent on `local` whose connections behave as `transport` says; it does not accept.
     pub fn new(local: SocketAddr, transport: TransportConfig) -> Self {
@@ -68,6 +71,7 @@ impl AgentConfig {
         let bifrost = TransportConfig::bifrost();
         TransportConfig {
             paths,
+            congestion: ETHERNET_CONGESTION,
             spray_unit: 44,
             congestion: weft_transport::congestion::Kind::Weft,
             line_rate: weft_units::BitRate::gbps(40).expect("not zero"),

@@ -6,27 +6,21 @@ use std::sync::LazyLock;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use weft_agent::AgentConfig;
-use weft_transport::{Profile, TransportConfig, congestion, path};
+use weft_agent::{BaseProfile, TransportSettings};
+use weft_transport::{TransportConfig, congestion, path};
+use weft_units::Duration;
 
 use crate::overrides;
 
+/// Paths of a connection, unless a published profile or an option says otherwise.
+const PATHS: u16 = 4;
+
 /// Where a configuration starts from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Start {
-    /// What the agent does by itself.
-    #[default]
-    Ethernet,
-    /// The same on one path.
-    Single,
-    /// A published system.
-    Published(Profile),
-}
+pub(crate) struct Start(BaseProfile);
 
-static STARTS: LazyLock<Vec<Start>> = LazyLock::new(|| {
-    let published = Profile::ALL.iter().copied().map(Start::Published);
-    [Start::Ethernet, Start::Single].into_iter().chain(published).collect()
-});
+static STARTS: LazyLock<Vec<Start>> =
+    LazyLock::new(|| BaseProfile::all().iter().copied().map(Start).collect());
 
 impl ValueEnum for Start {
     fn value_variants<'a>() -> &'a [Self] {
@@ -34,14 +28,7 @@ impl ValueEnum for Start {
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
-        let (name, about) = match self {
-            Self::Ethernet => {
-                ("ethernet", "for real packets on an Ethernet of 1500 bytes: bursts over the paths")
-            }
-            Self::Single => ("single", "likewise on one path, as the fabric's hash chooses it"),
-            Self::Published(profile) => (profile.name(), profile.about()),
-        };
-        Some(PossibleValue::new(name).help(about))
+        Some(PossibleValue::new(self.0.name()).help(self.0.about()))
     }
 }
 
@@ -61,6 +48,9 @@ pub(crate) struct TransportOptions {
     /// How much may be in flight: `weft list congestion`
     #[arg(long)]
     congestion: Option<congestion::Kind>,
+    /// Shortest retransmission timeout, such as 4ms
+    #[arg(long)]
+    rto: Option<Duration>,
     /// Largest payload of one packet, bytes
     #[arg(long)]
     mtu: Option<u16>,
@@ -70,22 +60,28 @@ pub(crate) struct TransportOptions {
 }
 
 impl TransportOptions {
+    /// Returns the name of the profile.
+    pub(crate) fn profile_name(&self) -> &'static str {
+        self.profile.0.name()
+    }
+
     /// The configuration, checked.
     ///
     /// # Errors
     /// An unknown key with the nearest known one, or a value out of its range.
     pub(crate) fn config(&self) -> Result<TransportConfig> {
-        let mut config = match self.profile {
-            Start::Ethernet => AgentConfig::ethernet(self.paths.unwrap_or(4)),
-            Start::Single => single_path(),
-            Start::Published(profile) => profile.config(),
-        };
-        if self.profile == Start::Single && self.paths.is_some_and(|paths| paths != 1) {
+        if self.profile.0 == BaseProfile::Single && self.paths.is_some_and(|paths| paths != 1) {
             bail!("--profile single has one path; leave --paths out");
         }
-        config.paths = self.paths.unwrap_or(config.paths);
-        config.policy = self.policy.unwrap_or(config.policy);
-        config.congestion = self.congestion.unwrap_or(config.congestion);
+        let settings = TransportSettings {
+            profile: Some(self.profile.0),
+            policy: self.policy,
+            congestion: self.congestion,
+            paths: self.paths,
+            rto: self.rto,
+            ..TransportSettings::default()
+        };
+        let mut config = settings.config(PATHS);
         config.mtu = self.mtu.unwrap_or(config.mtu);
         let config = overrides::apply(&config, &self.set)?;
         config.validate().context("the transport's configuration cannot be used")?;
@@ -95,7 +91,7 @@ impl TransportOptions {
 
 /// The same as on several paths, but for the paths: what a comparison needs.
 pub(crate) fn single_path() -> TransportConfig {
-    TransportConfig { policy: path::Kind::Single, ..AgentConfig::ethernet(1) }
+    BaseProfile::Single.config(1)
 }
 
 #[cfg(test)]
@@ -120,7 +116,7 @@ mod tests {
         };
         let config = options.config().unwrap();
         assert_eq!((config.paths, config.policy), (8, path::Kind::Dwrr));
-        assert_eq!(config.retransmission.rto_min, weft_units::Duration::from_millis(2));
+        assert_eq!(config.retransmission.rto_min, Duration::from_millis(2));
     }
 
     #[test]

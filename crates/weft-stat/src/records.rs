@@ -241,6 +241,8 @@ record! {
     paths_up: u64,
     /// Packets refused
     refused: u64,
+    /// Profile, path policy, congestion control and paths of its connections
+    transport: Text<8>,
 }
 
 record! {

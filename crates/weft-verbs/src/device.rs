@@ -71,8 +71,6 @@ pub(crate) fn ip_of(gid: &ibv_gid) -> IpAddr {
 /// Bytes of a packet on an ordinary Ethernet. Wider ones are used where `WEFT_MTU` says so: what lies behind the first
 /// link is not known.
 const ETHERNET_MTU: u32 = 1_500;
-/// The widest there are.
-pub(crate) const WIDEST_MTU: u32 = 9_000;
 
 /// The device as programs hold it, and what they may ask of it.
 #[derive(Debug)]

@@ -19,3 +19,4 @@ mod objects;
 pub use admin::Admin;
 pub use attach::{Amounts, CallError, DeviceState, default_socket};
 pub use daemon::{Daemon, ServeError, Stopper};
+pub use engine::describe_transport;

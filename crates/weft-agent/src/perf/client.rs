@@ -221,6 +221,7 @@ impl Client {
             connections: self.config.connections.max(1),
             paths: self.config.transport.paths,
             policy: self.config.transport.policy.name().to_owned(),
+            congestion: self.config.transport.congestion.name().to_owned(),
             seconds,
             messages: load.messages(),
             messages_per_second: rate(load.messages()),

@@ -196,6 +196,8 @@ pub struct Report {
     pub paths: u16,
     /// How paths are chosen.
     pub policy: String,
+    /// What decides how much may be in flight.
+    pub congestion: String,
     /// From the first message until everything under way had arrived, seconds.
     pub seconds: f64,
     /// Messages that arrived whole; where they are answered, that were answered.

@@ -1,13 +1,15 @@
 //! `weft device`: one daemon has the device, and programs attach to it.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use serde_json::{Value, json};
+use weft_agent::TransportSettings;
 use weft_report::{Cell, Column, Table};
-use weft_verbs::{Admin, Amounts, Daemon, DeviceState, default_socket};
+use weft_verbs::{Admin, Amounts, Daemon, DeviceState, default_socket, describe_transport};
 
 use crate::output::{Output, render};
 
@@ -43,11 +45,17 @@ enum Verb {
 Examples:
   sudo weft device serve                        for every user of the machine
   weft device serve --socket /tmp/a.sock        for this user, at this place
-  WEFT_PATHS=8 weft device serve                8 paths a connection instead of 128
+  weft device serve --config /etc/weft/device.toml
+  WEFT_PROFILE=stellar weft device serve        every packet over one of 128 paths at random
 
-Programs find the addresses that the daemon's host, or network namespace, has when it starts. Devices are \
+The file has lines such as `profile = \"stellar\"`; its keys are profile, policy, congestion, paths, rto, mtu and \
+line-rate (docs/device.md). Variables of those names, WEFT_PROFILE to WEFT_LINE_RATE, go before it. Programs find the addresses that the daemon's host, or network namespace, has when it starts. Devices are \
 not kept from one daemon to the next.")]
-    Serve,
+    Serve {
+        /// Settings of the device's transport, a TOML file
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
     /// Make a device
     #[command(after_help = "\
 Examples:
@@ -63,13 +71,15 @@ Examples:
   weft device list
   weft device list --json | jq '.[] | select(.used.processes > 0).name'")]
     List,
-    /// Show one device: whose it is, what it may have, what it has, who uses it
+    /// Show one device: whose it is, what it may have, what it has, who uses it, and its transport
     #[command(after_help = "\
-Example:
-  weft device show tenant-a")]
+Examples:
+  weft device show tenant-a
+  weft device show                             the transport of a program that has the device in itself
+  WEFT_PROFILE=stellar weft device show")]
     Show {
-        /// The device
-        name: String,
+        /// The device [default: that of a program started here without a daemon]
+        name: Option<String>,
     },
     /// Delete a device that nobody uses
     #[command(after_help = "\
@@ -116,7 +126,10 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     let Args { socket, verb } = arguments;
     let connect = || Admin::connect(socket.as_deref());
     match verb {
-        Verb::Serve => serve(socket.unwrap_or_else(default_socket), output)?,
+        Verb::Serve { config } => {
+            let settings = config.as_deref().map_or(Ok(TransportSettings::default()), read)?;
+            serve(socket.unwrap_or_else(default_socket), settings, output)?;
+        }
         Verb::Create(Create {
             name,
             owner,
@@ -139,7 +152,11 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
             output.value(&json!({ "created": name }), || format!("created {name}"))?;
         }
         Verb::List => list(&connect()?.list()?, output)?,
-        Verb::Show { name } => show(&connect()?.show(&name)?, output)?,
+        Verb::Show { name: Some(name) } => show(&connect()?.show(&name)?, output)?,
+        Verb::Show { name: None } => {
+            let transport = describe_transport().context("a variable is not allowed")?;
+            output.value(&json!({ "transport": rows(&transport) }), || table(&transport))?;
+        }
         Verb::Delete { name, force } => {
             connect()?.delete(&name, force)?;
             output.value(&json!({ "deleted": name }), || format!("deleted {name}"))?;
@@ -148,8 +165,21 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn serve(socket: PathBuf, output: Output) -> Result<()> {
-    let daemon = Daemon::open(&socket)?;
+/// Reads a file of settings.
+fn read(file: &Path) -> Result<TransportSettings> {
+    let text =
+        fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let keys: toml::Table = text.parse().with_context(|| file.display().to_string())?;
+    let mut settings = TransportSettings::default();
+    for (key, value) in &keys {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        settings.set(key, &value).with_context(|| file.display().to_string())?;
+    }
+    Ok(settings)
+}
+
+fn serve(socket: PathBuf, settings: TransportSettings, output: Output) -> Result<()> {
+    let daemon = Daemon::open(&socket, settings)?;
     let stopper = daemon.stopper();
     ctrlc::set_handler(move || stopper.stop()).context("cannot watch for interruption")?;
     output.value(&json!({ "serving": socket }), || format!("serving at {}", socket.display()))?;
@@ -168,6 +198,19 @@ fn amounts(of: &Amounts) -> [(&'static str, u32); 6] {
     ]
 }
 
+/// Rows of name and value, as one object.
+fn rows(of: &[(String, String)]) -> Value {
+    of.iter().map(|(name, value)| (name.replace(' ', "_"), Value::from(value.clone()))).collect()
+}
+
+/// The same for people.
+fn table(of: &[(String, String)]) -> String {
+    let mut table = Table::new(vec![Column::text("transport", "name"), Column::text("", "value")]);
+    let cell = |text: &String| Cell::new(text.clone(), text.clone());
+    of.iter().for_each(|(name, value)| table.push(vec![cell(name), cell(value)]));
+    render(&table)
+}
+
 fn describe(state: &DeviceState) -> Value {
     let object = |of| {
         Value::Object(
@@ -180,6 +223,7 @@ fn describe(state: &DeviceState) -> Value {
         "limits": object(&state.limits),
         "used": object(&state.used),
         "processes": state.processes,
+        "transport": rows(&state.transport),
     })
 }
 
@@ -229,6 +273,10 @@ fn show(state: &DeviceState, output: Output) -> Result<()> {
         }
         let processes: Vec<_> = state.processes.iter().map(u32::to_string).collect();
         let users = if processes.is_empty() { "none".into() } else { processes.join(", ") };
-        format!("{} of user {}, processes: {users}\n{}", state.name, state.owner, render(&table))
+        let (amounts, transport) = (render(&table), self::table(&state.transport));
+        format!(
+            "{} of user {}, processes: {users}\n{amounts}\n{transport}",
+            state.name, state.owner
+        )
     })
 }

@@ -8,7 +8,9 @@ use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use weft_agent::WaitMode;
-use weft_agent::perf::{Client, ClientConfig, Plan, Progress, Server, ServerConfig, TestKind};
+use weft_agent::perf::{
+    Client, ClientConfig, Plan, Progress, Report, Server, ServerConfig, TestKind,
+};
 use weft_report::Unit;
 use weft_units::{ByteCount, Duration};
 
@@ -188,7 +190,17 @@ fn measure(arguments: &ClientArgs, output: Output) -> Result<()> {
     let report = client.run(|progress| show(&bar, progress));
     bar.finish_and_clear();
     let report = report?;
-    output.value(&report, || report::text(&report, &source_ports))
+    let profile = arguments.transport.profile_name();
+    let profiled = Profiled { profile, report: &report };
+    output.value(&profiled, || report::text(profile, &report, &source_ports))
+}
+
+/// A report and the profile that its transport started from.
+#[derive(serde::Serialize)]
+struct Profiled<'a> {
+    profile: &'static str,
+    #[serde(flatten)]
+    report: &'a Report,
 }
 
 /// On standard error, and only when that is a terminal.

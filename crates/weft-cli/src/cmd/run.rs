@@ -26,7 +26,7 @@ Examples:
   weft run -- ib_write_bw 192.0.2.7
   weft run -- rping -s -V -C 10                 connected by librdmacm
   weft run -- env UCX_TLS=rc_v,self UCX_NET_DEVICES=weft0:1 ucx_perftest
-  WEFT_PATHS=8 weft run -- ib_send_lat          8 paths instead of 128
+  WEFT_PROFILE=stellar weft run -- ib_send_lat  every packet over one of 128 paths at random
   WEFT_LINE_RATE=1Gbps weft run -- ib_write_bw  a link that is slower than it looks (40 Gb/s)
   weft run --device tenant-a -- ib_write_bw     on a device of `weft device serve`
   weft capture -w lat.pcapng -- weft run -- ib_send_lat

@@ -174,6 +174,7 @@ fn paths(host: &Host) -> String {
     let mut table = Table::new(vec![
         Column::text("program", "program"),
         Column::number("pid", "pid"),
+        Column::text("transport", "transport"),
         Column::text("peer", "peer"),
         Column::number("path", "path"),
         Column::text("state", "state"),
@@ -187,6 +188,7 @@ fn paths(host: &Host) -> String {
             table.push(vec![
                 text(device.program.name.as_str()),
                 number(device.program.pid),
+                text(device.device.transport.as_str()),
                 of.map_or_else(Cell::missing, |it| text(&it.peer.to_string())),
                 number(path.path),
                 text(if path.up == 0 { "down" } else { "up" }),

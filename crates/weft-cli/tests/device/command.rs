@@ -1,5 +1,10 @@
 //! `weft device` itself, and `weft run --device`.
 
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
 use crate::daemon::Daemon;
 use crate::library::LIBRARY;
 
@@ -39,6 +44,79 @@ fn what_cannot_be_done_is_said_with_the_way_out() {
     ] {
         let said = daemon.fail(words);
         assert!(said.contains(says), "{words:?}: {said}");
+    }
+}
+
+/// A file of settings, which goes away with its value.
+struct Settings(PathBuf);
+
+impl Settings {
+    fn new(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weft-{name}-{}.toml", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Settings {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_daemon_reads_its_transport_from_a_file_and_shows_it() {
+    let file = Settings::new("stellar", "profile = \"stellar\"\npaths = 16\nrto = \"4ms\"\n");
+    let serve = |command: &mut Command| {
+        command.arg("--config").arg(&file.0).env("WEFT_PATHS", "8").spawn().unwrap()
+    };
+    let daemon = Daemon::start_with(serve);
+    let transport = &daemon.show("a")["transport"];
+    for (name, value) in [
+        ("profile", "stellar"),
+        ("policy", "oblivious"),
+        ("congestion", "stellar"),
+        ("paths", "8"),
+        ("rto", "4ms to 4ms"),
+    ] {
+        assert_eq!(transport[name], value, "{transport}");
+    }
+    assert!(daemon.succeed(&["device", "show", "a"]).contains("oblivious"));
+    assert!(daemon.run(&["ibv_devinfo"]).status.success());
+}
+
+#[test]
+fn without_a_daemon_the_environment_says_what_the_transport_is() {
+    let weft = |variables: &[(&str, &str)], words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+        command.args(words).envs(variables.iter().copied()).output().unwrap()
+    };
+    let show = ["device", "show", "--json"];
+    let shown = |variables: &[(&str, &str)]| -> Value {
+        serde_json::from_slice(&weft(variables, &show).stdout).unwrap()
+    };
+    assert_eq!(shown(&[])["transport"]["profile"], "ethernet");
+    let set = shown(&[("WEFT_PROFILE", "bifrost"), ("WEFT_CONGESTION", "dctcp")]);
+    assert_eq!(set["transport"]["paths"], "8", "{set}");
+    assert_eq!(set["transport"]["congestion"], "dctcp", "{set}");
+    let file = Settings::new("wrong", "profil = \"stellar\"\n");
+    let socket = file.0.with_extension("sock");
+    let serve = [
+        "device",
+        "serve",
+        "--socket",
+        socket.to_str().unwrap(),
+        "--config",
+        file.0.to_str().unwrap(),
+    ];
+    for (variables, words, hint) in [
+        (&[("WEFT_PROFILE", "bifrst")][..], &show[..], "did you mean \"bifrost\"?"),
+        (&[("WEFT_RTO", "soon")], &show, "WEFT_RTO=soon: not a time from 1us to 1s"),
+        (&[], &serve, "did you mean \"profile\"?"),
+    ] {
+        let refused = weft(variables, words);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(hint), "{said}");
     }
 }
 

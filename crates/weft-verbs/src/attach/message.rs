@@ -66,6 +66,8 @@ pub struct DeviceState {
     pub used: Amounts,
     /// The processes attached, by number.
     pub processes: Vec<u32>,
+    /// The transport of its connections, in rows of name and value; a list of devices leaves it out.
+    pub transport: Vec<(String, String)>,
 }
 
 /// A row of the table of addresses.

@@ -86,7 +86,8 @@ impl Daemon {
             Request::List { after } => alone(Answer::Devices(self.list(user, &after))),
             Request::Show { name } => {
                 self.devices.find(user, &name)?;
-                alone(Answer::Device(self.state_of(&name, user)?))
+                let transport = self.host.transport.clone();
+                alone(Answer::Device(DeviceState { transport, ..self.state_of(&name, user)? }))
             }
             Request::Delete { name, force } => {
                 self.delete(id, user, &name, force)?;
@@ -113,6 +114,7 @@ impl Daemon {
             limits: device.limits,
             used: Amounts::NONE,
             processes: Vec::new(),
+            transport: Vec::new(),
         };
         for client in self.clients.values() {
             if let Some(tenant) = client.tenant.as_ref().filter(|tenant| tenant.device == name) {

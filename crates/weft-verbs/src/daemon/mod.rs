@@ -13,12 +13,13 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
+use weft_agent::TransportSettings;
 use weft_rnic::{Context, Limits};
 use weft_units::Duration;
 
 use crate::attach::Socket;
 use crate::device::{self, Address};
-use crate::engine::{Host, own_limits};
+use crate::engine::{Host, Settings, own_limits};
 use crate::errno::Errno;
 use devices::Devices;
 use tenant::Tenant;
@@ -125,14 +126,16 @@ fn kernel(errno: rustix::io::Errno) -> ServeError {
 
 impl Daemon {
     /// Takes the addresses of this host, and listens at `path` for processes: of everybody where the user is
-    /// root, of this user otherwise.
+    /// root, of this user otherwise. Connections are as the environment says, and `settings` where it says nothing.
     ///
     /// # Errors
     /// A daemon listens there, nothing can, or the kernel has no sockets.
-    pub fn open(path: &Path) -> Result<Self, ServeError> {
+    pub fn open(path: &Path, settings: TransportSettings) -> Result<Self, ServeError> {
         let addresses = device::addresses();
         let refused = |Errno(number)| ServeError::Device(io::Error::from_raw_os_error(number));
-        let host = Host::open(&addresses, daemon_limits(), false).map_err(refused)?;
+        let own = Settings::from_environment().map_err(refused)?;
+        let settings = Settings { transport: own.transport.or(settings), ..own };
+        let host = Host::open(&addresses, daemon_limits(), false, &settings).map_err(refused)?;
         let listener = listen(path)?;
         let arrivals = host.arrivals().map_err(kernel)?;
         let daemon = Self {

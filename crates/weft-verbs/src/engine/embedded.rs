@@ -16,7 +16,7 @@ use weft_units::Instant;
 use super::command::{Command, Reply};
 use super::commands::Post;
 use super::pace::Pace;
-use super::{Host, OWNER, Watchers, fork, own_limits};
+use super::{Host, OWNER, Settings, Watchers, fork, own_limits};
 use crate::device::DEVICE;
 use crate::errno::{Errno, Outcome};
 
@@ -42,7 +42,8 @@ impl Embedded {
     /// # Errors
     /// The kernel has no more sockets, or no port is free.
     pub(super) fn open() -> Outcome<Self> {
-        let host = Host::open(&DEVICE.addresses, own_limits(), true)?;
+        let host =
+            Host::open(&DEVICE.addresses, own_limits(), true, &Settings::from_environment()?)?;
         Ok(Self {
             arrivals: host.arrivals().map_err(Errno::from)?,
             host: Mutex::new(host),

@@ -1,11 +1,12 @@
 //! The device that programs' objects are on: in this process ([`Embedded`]), or a daemon's.
 
+use std::io;
 use std::net::IpAddr;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use weft_agent::AgentConfig;
+use weft_agent::TransportSettings;
 use weft_rnic::Limits;
 use weft_transport::{EndpointConfig, Secret, TransportConfig};
 use weft_units::{BitRate, ByteCount, Duration, Instant, Seed};
@@ -41,10 +42,10 @@ pub(crate) use memory::{Fault, OWNER, owner_of};
 use planned::Planned;
 pub(crate) use progress::ask_for_short_slices;
 use same_host::Neighbours;
-use settings::Settings;
+pub(crate) use settings::Settings;
 use show::Shown;
 
-/// Paths of a connection, unless `WEFT_PATHS` or a plan says otherwise (STELLAR, section 7.2).
+/// Paths of a connection, unless settings, a published profile or a plan say otherwise (STELLAR, section 7.2).
 const PATHS: u16 = 128;
 
 /// Bytes before the payload of the longest packet that has any: IPv6, UDP, data, message, RDMA.
@@ -125,11 +126,18 @@ impl Host {
     ///
     /// # Errors
     /// The kernel has no more sockets, or no port is free.
-    pub(crate) fn open(addresses: &[Address], limits: Limits, neighbours: bool) -> Outcome<Self> {
-        let (planned, settings) = (Planned::from_environment()?, Settings::from_environment()?);
-        let transport = transport(mtu_of(addresses, settings.mtu), planned.paths(), &settings);
+    pub(crate) fn open(
+        addresses: &[Address],
+        limits: Limits,
+        neighbours: bool,
+        settings: &Settings,
+    ) -> Outcome<Self> {
+        let planned = Planned::from_environment()?;
+        let transport = transport(addresses, planned.paths(), &settings.transport);
+        let label = settings.transport.label(&transport);
+        let described = settings.transport.describe(&transport);
         let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.ip).collect();
-        let shown = Shown::open(addresses.first().copied(), weft_agent::Clock.now());
+        let shown = Shown::open(addresses.first().copied(), &label, weft_agent::Clock.now());
         let links = Links::open(&addresses, transport.paths, transport.mtu, &planned)
             .map_err(Errno::from_socket)?;
         let port = port_of(u32::from(links.share()) << 16);
@@ -150,7 +158,9 @@ impl Host {
         } else {
             Neighbours::none().map_err(Errno::from)?
         };
-        Ok(Self::new(device, links, neighbours, shown))
+        let mut host = Self::new(device, links, neighbours, shown);
+        host.transport = described;
+        Ok(host)
     }
 }
 
@@ -173,20 +183,39 @@ pub(crate) fn own_limits() -> Limits {
     }
 }
 
-fn transport(mtu: u32, planned: Option<u16>, settings: &Settings) -> TransportConfig {
-    let paths = settings.paths.or(planned).unwrap_or(PATHS).min(settings::MOST_PATHS);
-    let ethernet = AgentConfig::ethernet(paths);
-    let ethernet = TransportConfig { spray_unit: ethernet.spray_unit.min(burst(mtu)), ..ethernet };
+/// Returns the configuration of the device's connections: what was set, on these addresses' interfaces.
+fn transport(
+    addresses: &[Address],
+    planned: Option<u16>,
+    settings: &TransportSettings,
+) -> TransportConfig {
+    let mtu = mtu_of(addresses, settings.mtu);
+    // A plan names the ports that packets leave from, so it goes before a profile.
+    let paths = settings.paths.or(planned);
+    let set = TransportSettings { paths, ..*settings }.config(PATHS);
+    let set = TransportConfig { spray_unit: set.spray_unit.min(burst(mtu)), ..set };
     let mtu = mtu.saturating_sub(HEADERS).max(512);
     let rate = settings.line_rate;
     TransportConfig {
         mtu: u16::try_from(mtu).expect("at most that of Ethernet"),
-        line_rate: rate.unwrap_or(ethernet.line_rate),
-        base_rtt: rate.map_or(ethernet.base_rtt, |rate| round_trip(&ethernet, rate, mtu)),
+        line_rate: rate.unwrap_or(set.line_rate),
+        base_rtt: rate.map_or(set.base_rtt, |rate| round_trip(&set, rate, mtu)),
         // A request is done when it is acknowledged, and a program may wait for that.
         ack_delay: Duration::ZERO,
-        ..ethernet
+        ..set
     }
+}
+
+/// Returns the transport of a device that programs would open in this environment: rows of name and value.
+///
+/// # Errors
+/// A variable has a value that is not allowed, or the table of planned ports cannot be read.
+pub fn describe_transport() -> io::Result<Vec<(String, String)>> {
+    let kernel = |Errno(number)| io::Error::from_raw_os_error(number);
+    let settings = Settings::from_environment().map_err(kernel)?;
+    let planned = Planned::from_environment().map_err(kernel)?;
+    let transport = transport(&DEVICE.addresses, planned.paths(), &settings.transport);
+    Ok(settings.transport.describe(&transport))
 }
 
 /// Packets of that length that fill a burst.
@@ -195,9 +224,9 @@ fn burst(mtu: u32) -> u16 {
 }
 
 /// A round trip on a link that is slower than the transport takes Ethernet to be: a burst to one path counts then.
-fn round_trip(ethernet: &TransportConfig, rate: BitRate, mtu: u32) -> Duration {
-    let burst = ByteCount(u64::from(ethernet.spray_unit) * u64::from(mtu));
-    ethernet.base_rtt + rate.serialization_delay(burst)
+fn round_trip(set: &TransportConfig, rate: BitRate, mtu: u32) -> Duration {
+    let burst = ByteCount(u64::from(set.spray_unit) * u64::from(mtu));
+    set.base_rtt + rate.serialization_delay(burst)
 }
 
 /// Random bytes from the operating system.
@@ -216,7 +245,33 @@ const NEVER: Instant = Instant::FAR_FUTURE;
 
 #[cfg(test)]
 mod tests {
+    use weft_agent::AgentConfig;
+    use weft_transport::path;
+
     use super::*;
+
+    #[test]
+    fn the_device_is_what_was_set() {
+        let address = Address { ip: [10, 0, 0, 1].into(), interface: 1, mtu: 1_500 };
+        let set = |pairs: &[(&str, &str)]| {
+            let mut settings = TransportSettings::default();
+            pairs.iter().for_each(|(key, value)| settings.set(key, value).unwrap());
+            transport(std::slice::from_ref(&address), None, &settings)
+        };
+        let default = set(&[]);
+        assert_eq!((default.policy, default.paths), (path::Kind::RttGroups, 128));
+        let stellar = set(&[("profile", "stellar")]);
+        assert_eq!((stellar.policy, stellar.paths), (path::Kind::Oblivious, 128));
+        let rto = stellar.retransmission.rto_min;
+        assert_eq!((rto, stellar.spray_unit), (Duration::from_micros(250), 1));
+        assert_eq!(set(&[("profile", "bifrost")]).spray_unit, 44);
+        let slow = set(&[("profile", "stellar"), ("line-rate", "200Mbps"), ("paths", "4")]);
+        assert_eq!((slow.paths, slow.line_rate), (4, "200Mbps".parse().unwrap()));
+        assert!([&default, &stellar, &slow].iter().all(|it| it.mtu == 1_396));
+        for config in [default, stellar, slow] {
+            assert_eq!(config.validate(), Ok(()));
+        }
+    }
 
     #[test]
     fn longer_packets_are_fewer_to_a_burst() {

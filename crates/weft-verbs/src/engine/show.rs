@@ -21,6 +21,8 @@ pub(crate) struct Shown {
     board: Board,
     name: String,
     address: Address,
+    /// The transport, in one line.
+    transport: String,
     started: Instant,
     pace: Pace,
     /// The device's activity when the board was last written.
@@ -29,7 +31,11 @@ pub(crate) struct Shown {
 
 impl Shown {
     /// `None` where it shall not be, or cannot: a device without a place to show itself works like any other.
-    pub(crate) fn open(address: Option<std::net::IpAddr>, now: Instant) -> Option<Self> {
+    pub(crate) fn open(
+        address: Option<std::net::IpAddr>,
+        transport: &str,
+        now: Instant,
+    ) -> Option<Self> {
         let folder = Folder::own()?;
         folder.prepare().ok()?;
         folder.sweep();
@@ -38,7 +44,8 @@ impl Shown {
         let name = path.as_deref().and_then(|path| path.file_name());
         let name = name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let address = address.map(Address).unwrap_or_default();
-        Some(Self { board, name, address, started: now, pace: Pace::default(), shown: None })
+        let (transport, pace) = (transport.to_owned(), Pace::default());
+        Some(Self { board, name, address, transport, started: now, pace, shown: None })
     }
 
     /// The open file: a child of `fork` must let go of it, or its parent would seem to live on.
@@ -58,7 +65,7 @@ impl Shown {
         }
         self.shown = Some(activity(device));
         self.board.beat(now);
-        let Self { board, name, address, started, .. } = self;
+        let Self { board, name, address, transport, started, .. } = self;
         // A file system that is full now may have room later; what was written last stays.
         let _ = board.publish(|draft| {
             let connections: Vec<Connection<'_>> = device.connections().collect();
@@ -74,7 +81,7 @@ impl Shown {
                 entries: connections.len() as u64,
                 events: 0,
             });
-            draft.push(&about(device));
+            draft.push(&about(device, transport));
             connections.iter().for_each(|of| draft.push(&connection(of)));
             connections.iter().flat_map(paths).take(PATHS).for_each(|path| draft.push(&path));
         });
@@ -90,7 +97,7 @@ fn activity(device: &Device) -> u64 {
     packets + rest + ((device.connection_count() as u64) << 48)
 }
 
-fn about(device: &Device) -> DeviceRecord {
+fn about(device: &Device, transport: &str) -> DeviceRecord {
     let stats = device.stats();
     DeviceRecord {
         data_sent: stats.data_sent,
@@ -104,6 +111,7 @@ fn about(device: &Device) -> DeviceRecord {
         paths_down: stats.paths_down,
         paths_up: stats.paths_up,
         refused: stats.dropped.iter().sum(),
+        transport: Text::new(transport),
     }
 }
 

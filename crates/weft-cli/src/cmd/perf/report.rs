@@ -5,23 +5,24 @@ use weft_report::{Cell, Column, Table, Unit};
 
 use crate::output::render;
 
-pub(super) fn text(report: &Report, source_ports: &[u16]) -> String {
+pub(super) fn text(profile: &str, report: &Report, source_ports: &[u16]) -> String {
     let summary = summary(report);
     let paths = paths(&report.client, source_ports);
-    format!("{}\n\n{}\n{}", headline(report), render(&summary), render(&paths))
+    format!("{}\n\n{}\n{}", headline(profile, report), render(&summary), render(&paths))
 }
 
-fn headline(report: &Report) -> String {
+fn headline(profile: &str, report: &Report) -> String {
     let plan = report.plan;
     let plural =
         |count: u64, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
     let size = Unit::Bytes.format(f64::from(plan.message_bytes));
     format!(
-        "{}: {}, {}, {}, messages of {size}, {} under way, {:.1} s",
+        "{}: {}, {}, profile {profile} ({}, {}), messages of {size}, {} under way, {:.1} s",
         plan.kind.name(),
         plural(report.connections.into(), "connection"),
         plural(report.paths.into(), "path"),
         report.policy,
+        report.congestion,
         plan.outstanding,
         report.seconds
     )

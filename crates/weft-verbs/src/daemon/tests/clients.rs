@@ -162,11 +162,14 @@ fn a_long_list_comes_in_parts() {
 #[test]
 fn a_second_daemon_is_refused_and_a_dead_one_s_place_is_taken() {
     let daemon = Running::start();
-    assert!(matches!(Daemon::open(&daemon.path), Err(ServeError::InUse { .. })));
+    assert!(matches!(
+        Daemon::open(&daemon.path, TransportSettings::default()),
+        Err(ServeError::InUse { .. })
+    ));
     assert!(daemon.admin().list().is_ok(), "it still serves");
     let left = std::env::temp_dir().join(format!("weft-left-{}.sock", std::process::id()));
     drop(Socket::listen(&left).unwrap());
     assert!(left.exists());
-    drop(Daemon::open(&left).unwrap());
+    drop(Daemon::open(&left, TransportSettings::default()).unwrap());
     assert!(!left.exists());
 }

@@ -37,6 +37,8 @@ pub(crate) struct Host {
     pub(crate) links: Links,
     pub(crate) neighbours: Neighbours,
     pub(crate) watchers: Watchers,
+    /// The transport of its connections, in rows of name and value.
+    pub(crate) transport: Vec<(String, String)>,
     held: HeldPayload,
     /// Memory that was not there, since they were taken last.
     faults: Vec<Fault>,
@@ -77,6 +79,7 @@ impl Host {
             links,
             neighbours,
             watchers: Watchers::default(),
+            transport: Vec::new(),
             held: HeldPayload::default(),
             faults: Vec::new(),
             clock: Clock,

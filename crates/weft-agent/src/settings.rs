@@ -1,0 +1,351 @@
+//! Settings of the transport of real packets: a profile, and values that replace the profile's. Programs read them from
+//! variables (`WEFT_PROFILE`), daemons from a file (`profile = "stellar"`), commands from options; here is the one table
+//! of keys and the one parser for all of them.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::sync::LazyLock;
+
+use weft_transport::{Profile, Retransmission, TransportConfig, congestion, path};
+use weft_units::{BitRate, Duration};
+
+use crate::AgentConfig;
+
+/// Bytes of the shortest packet that every network carries (IPv6, RFC 8200, section 5), and of a jumbo frame's.
+const MTUS: RangeInclusive<u32> = 1_280..=9_000;
+/// Each path is a socket.
+const PATHS: RangeInclusive<u16> = 1..=4_096;
+/// What the transport takes.
+const RTOS: RangeInclusive<u64> = 1_000..=1_000_000_000;
+/// Bits a second. The time that a burst takes counts as a round trip's, which is a second at most.
+const RATES: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
+
+/// The configuration that other settings change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BaseProfile {
+    /// [`AgentConfig::ethernet`].
+    #[default]
+    Ethernet,
+    /// The same on one path, as the fabric's hash chooses it.
+    Single,
+    /// A published system's.
+    Published(Profile),
+}
+
+impl BaseProfile {
+    /// Returns every profile.
+    pub fn all() -> &'static [Self] {
+        static ALL: LazyLock<Vec<BaseProfile>> = LazyLock::new(|| {
+            let published = Profile::ALL.iter().copied().map(BaseProfile::Published);
+            [BaseProfile::Ethernet, BaseProfile::Single].into_iter().chain(published).collect()
+        });
+        &ALL
+    }
+
+    /// Returns its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ethernet => "ethernet",
+            Self::Single => "single",
+            Self::Published(profile) => profile.name(),
+        }
+    }
+
+    /// Returns what it is, in one line.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Ethernet => {
+                "for real packets on an Ethernet of 1500 bytes: bursts over the best 4 paths, Swift, RTO 4 ms"
+            }
+            Self::Single => "likewise on one path, as the fabric's hash chooses it",
+            Self::Published(profile) => profile.about(),
+        }
+    }
+
+    /// Returns the configuration for real packets. `paths` are those of the profiles that are no published system's.
+    ///
+    /// A published system's figures of its own network (packet size, rate, round trip) give way to the host's; its
+    /// path policy, congestion control, windows, acknowledgements and timeouts stay.
+    pub fn config(self, paths: u16) -> TransportConfig {
+        let host = AgentConfig::ethernet(paths);
+        match self {
+            Self::Ethernet => host,
+            Self::Single => TransportConfig { paths: 1, policy: path::Kind::Single, ..host },
+            Self::Published(profile) => {
+                let published = profile.config();
+                let mtu = published.mtu.min(host.mtu);
+                let TransportConfig { line_rate, base_rtt, .. } = host;
+                TransportConfig { mtu, line_rate, base_rtt, ..published }
+            }
+        }
+    }
+}
+
+impl fmt::Display for BaseProfile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for BaseProfile {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::all().iter().copied().find(|profile| profile.name() == name);
+        found.ok_or_else(|| {
+            let known: Vec<_> = Self::all().iter().map(|profile| profile.name()).collect();
+            weft_units::unknown_name("transport profile", name, &known)
+        })
+    }
+}
+
+/// Values that were set; `None` leaves the profile's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransportSettings {
+    /// The configuration that the others change.
+    pub profile: Option<BaseProfile>,
+    /// Chooses the path of each packet or burst.
+    pub policy: Option<path::Kind>,
+    /// Decides how much may be in flight.
+    pub congestion: Option<congestion::Kind>,
+    /// Paths of a connection.
+    pub paths: Option<u16>,
+    /// Shortest retransmission timeout.
+    pub rto: Option<Duration>,
+    /// Bytes of a packet, with its IP header. Its owner knows what other headers take of it.
+    pub mtu: Option<u32>,
+    /// Rate of the host's link.
+    pub line_rate: Option<BitRate>,
+}
+
+/// A setting that is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name}={value}: {reason}")]
+pub struct SettingError {
+    /// The variable's or the key's name.
+    pub name: String,
+    /// The value it has.
+    pub value: String,
+    /// The reason, with the values that are allowed.
+    pub reason: String,
+}
+
+impl TransportSettings {
+    /// Their keys in files. In the environment `line-rate` is `WEFT_LINE_RATE`.
+    pub const KEYS: [&'static str; 7] =
+        ["profile", "policy", "congestion", "paths", "rto", "mtu", "line-rate"];
+
+    /// Returns the variable of a key.
+    pub fn variable(key: &str) -> String {
+        format!("WEFT_{}", key.replace('-', "_").to_uppercase())
+    }
+
+    /// Sets one value.
+    ///
+    /// # Errors
+    /// The key is none of [`Self::KEYS`], or the value is not allowed.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), SettingError> {
+        self.try_set(key, value.trim()).map_err(|reason| SettingError {
+            name: key.to_owned(),
+            value: value.to_owned(),
+            reason,
+        })
+    }
+
+    fn try_set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "profile" => self.profile = Some(value.parse()?),
+            "policy" => self.policy = Some(value.parse()?),
+            "congestion" => self.congestion = Some(value.parse()?),
+            "paths" => self.paths = Some(within(value, PATHS, "paths")?),
+            "rto" => self.rto = Some(rto(value)?),
+            "mtu" => self.mtu = Some(within(value, MTUS, "bytes")?),
+            "line-rate" => self.line_rate = Some(rate(value)?),
+            _ => return Err(weft_units::unknown_name("setting", key, &Self::KEYS)),
+        }
+        Ok(())
+    }
+
+    /// Reads the variables of an environment. One that is empty sets nothing.
+    ///
+    /// # Errors
+    /// A value is not allowed.
+    pub fn from_environment(
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, SettingError> {
+        let mut settings = Self::default();
+        for key in Self::KEYS {
+            let name = Self::variable(key);
+            let Some(value) = variable(&name).filter(|value| !value.is_empty()) else { continue };
+            let renamed = |error| SettingError { name, ..error };
+            settings.set(key, &value.to_string_lossy()).map_err(renamed)?;
+        }
+        Ok(settings)
+    }
+
+    /// Returns these settings, and those of `others` where these have none.
+    #[must_use]
+    pub fn or(self, others: Self) -> Self {
+        Self {
+            profile: self.profile.or(others.profile),
+            policy: self.policy.or(others.policy),
+            congestion: self.congestion.or(others.congestion),
+            paths: self.paths.or(others.paths),
+            rto: self.rto.or(others.rto),
+            mtu: self.mtu.or(others.mtu),
+            line_rate: self.line_rate.or(others.line_rate),
+        }
+    }
+
+    /// Returns the configuration, but for `mtu` and `line_rate`, which depend on headers and bursts of their owner.
+    /// `paths` are a connection's where neither the settings nor a published profile say.
+    pub fn config(&self, paths: u16) -> TransportConfig {
+        let base = self.profile.unwrap_or_default().config(paths);
+        let Retransmission { rto_min, rto_max, .. } = base.retransmission;
+        let rto_min = self.rto.unwrap_or(rto_min);
+        let retransmission =
+            Retransmission { rto_min, rto_max: rto_max.max(rto_min), ..base.retransmission };
+        TransportConfig {
+            policy: self.policy.unwrap_or(base.policy),
+            congestion: self.congestion.unwrap_or(base.congestion),
+            paths: self.paths.unwrap_or(base.paths),
+            retransmission,
+            ..base
+        }
+    }
+
+    /// Returns `config` in rows of name and value, under the name of its profile.
+    pub fn describe(&self, config: &TransportConfig) -> Vec<(String, String)> {
+        let Retransmission { rto_min, rto_max, backoff, .. } = config.retransmission;
+        let doubling = if backoff { ", doubling" } else { "" };
+        let rows = [
+            ("profile", self.profile.unwrap_or_default().to_string()),
+            ("policy", config.policy.to_string()),
+            ("congestion", config.congestion.to_string()),
+            ("paths", config.paths.to_string()),
+            ("packets a burst", config.spray_unit.to_string()),
+            ("rto", format!("{rto_min} to {rto_max}{doubling}")),
+            ("payload", format!("{} bytes", config.mtu)),
+            ("line rate", config.line_rate.to_string()),
+            ("base rtt", config.base_rtt.to_string()),
+        ];
+        rows.map(|(name, value)| (name.to_owned(), value)).into()
+    }
+
+    /// Returns `config` in one line: `ethernet (rtt-groups, swift, 128 paths)`.
+    pub fn label(&self, config: &TransportConfig) -> String {
+        let TransportConfig { policy, congestion, paths, .. } = config;
+        let profile = self.profile.unwrap_or_default();
+        format!("{profile} ({policy}, {congestion}, {paths} paths)")
+    }
+}
+
+fn within<N>(value: &str, range: RangeInclusive<N>, of: &str) -> Result<N, String>
+where
+    N: FromStr + PartialOrd + fmt::Display,
+{
+    let number = value.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("not a number of {of} from {} to {}", range.start(), range.end()))
+}
+
+fn rto(value: &str) -> Result<Duration, String> {
+    let rto = value.parse().ok().filter(|rto: &Duration| RTOS.contains(&rto.as_nanos()));
+    rto.ok_or_else(|| "not a time from 1us to 1s, such as 4ms".to_owned())
+}
+
+fn rate(value: &str) -> Result<BitRate, String> {
+    let rate = value.parse().ok().filter(|rate: &BitRate| RATES.contains(&rate.as_bps()));
+    rate.ok_or_else(|| "not a rate from 1Mbps to 1000Gbps, such as 200Mbps".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(said: &[(&str, &str)]) -> Result<TransportSettings, String> {
+        let value = |name: &str| said.iter().find(|(other, _)| *other == name);
+        TransportSettings::from_environment(|name| value(name).map(|(_, value)| value.into()))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn variables_that_are_not_set_or_empty_set_nothing() {
+        assert_eq!(read(&[]), Ok(TransportSettings::default()));
+        assert_eq!(read(&[("WEFT_MTU", ""), ("WEFT_PROFILE", "")]), read(&[]));
+        let set = [
+            ("WEFT_PROFILE", "stellar"),
+            ("WEFT_POLICY", "round-robin"),
+            ("WEFT_CONGESTION", "dctcp"),
+            ("WEFT_PATHS", " 8 "),
+            ("WEFT_RTO", "2ms"),
+            ("WEFT_MTU", "9000"),
+            ("WEFT_LINE_RATE", "200Mbps"),
+        ];
+        let all = TransportSettings {
+            profile: Some(BaseProfile::Published(Profile::Stellar)),
+            policy: Some(path::Kind::RoundRobin),
+            congestion: Some(congestion::Kind::Dctcp),
+            paths: Some(8),
+            rto: Some(Duration::from_millis(2)),
+            mtu: Some(9_000),
+            line_rate: Some(BitRate::bps(200_000_000).unwrap()),
+        };
+        assert_eq!(read(&set), Ok(all));
+        assert_eq!(TransportSettings::default().or(all), all);
+    }
+
+    #[test]
+    fn a_value_that_is_not_allowed_is_named_with_the_nearest_or_the_range() {
+        let paths = "not a number of paths from 1 to 4096";
+        let rates = "not a rate from 1Mbps to 1000Gbps, such as 200Mbps";
+        let times = "not a time from 1us to 1s, such as 4ms";
+        for (name, value, reason) in [
+            ("WEFT_MTU", "jumbo", "not a number of bytes from 1280 to 9000"),
+            ("WEFT_MTU", "9216", "not a number of bytes from 1280 to 9000"),
+            ("WEFT_PATHS", "0", paths),
+            ("WEFT_PATHS", "4097", paths),
+            ("WEFT_PATHS", "8 9", paths),
+            ("WEFT_LINE_RATE", "200", rates),
+            ("WEFT_LINE_RATE", "1001Gbps", rates),
+            ("WEFT_RTO", "4", times),
+            ("WEFT_RTO", "2s", times),
+            ("WEFT_PROFILE", "stelar", "did you mean \"stellar\"?"),
+            ("WEFT_POLICY", "dwr", "did you mean \"dwrr\"?"),
+            ("WEFT_CONGESTION", "swift2", "did you mean \"swift\"?"),
+        ] {
+            let error = read(&[(name, value)]).unwrap_err();
+            assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");
+            assert!(error.contains(reason), "{error}");
+        }
+        let error = TransportSettings::default().set("profil", "stellar").unwrap_err().to_string();
+        assert!(error.contains("did you mean \"profile\"?"), "{error}");
+    }
+
+    #[test]
+    fn every_profile_is_found_by_its_name_and_valid_on_ethernet() {
+        for &profile in BaseProfile::all() {
+            assert_eq!(profile.name().parse(), Ok(profile));
+            let settings = TransportSettings { profile: Some(profile), ..Default::default() };
+            let config = settings.config(128);
+            assert_eq!(config.validate(), Ok(()), "{profile}");
+            assert!(config.mtu <= 1_440, "{profile}");
+            assert_eq!(settings.describe(&config)[0].1, profile.name());
+        }
+    }
+
+    #[test]
+    fn settings_replace_the_profiles_values() {
+        let mut settings = TransportSettings::default();
+        assert_eq!(settings.config(4), AgentConfig::ethernet(4));
+        for (key, value) in [("profile", "stellar"), ("paths", "16"), ("rto", "10ms")] {
+            settings.set(key, value).unwrap();
+        }
+        let config = settings.config(4);
+        assert_eq!((config.paths, config.policy), (16, path::Kind::Oblivious));
+        let Retransmission { rto_min, rto_max, .. } = config.retransmission;
+        assert_eq!((rto_min, rto_max), (Duration::from_millis(10), Duration::from_millis(10)));
+        assert_eq!(settings.label(&config), "stellar (oblivious, stellar, 16 paths)");
+    }
+}
