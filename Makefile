@@ -38,6 +38,7 @@ bench: ## Measure: simulator speed and memory, guests' start, real packets and R
 	$(CARGO) bench --package weft-vpc --bench seal
 	$(CARGO) bench --package weft-verbs --bench device
 	$(CARGO) bench --package weft-verbs --bench speed
+	$(CARGO) bench --package weft-verbs --bench profiles
 	$(CARGO) bench --package weft-ports --bench ports
 	$(CARGO) bench --package weft-vpc --bench scale
 	$(CARGO) bench --package weft-vswitch
