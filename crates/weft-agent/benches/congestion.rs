@@ -212,7 +212,7 @@ impl Bench {
         let mut server = self.lab.spawn(&self.host(0), &mut server).expect("iperf3");
         let to = self.lab.fabric().address(0).to_string();
         let seconds = self.seconds.to_string();
-        let omit = (WARM_UP as u64).to_string();
+        let omit = WARM_UP.to_string();
         let ask = || {
             let mut client = Command::new("iperf3");
             client.args(["-c", &to, "-p", &port, "-t", &seconds, "-O", &omit, "-C", "cubic", "-J"]);
@@ -246,7 +246,7 @@ fn loss(bench: &mut Bench, senders: &[Sender]) {
         for loss in ["0%", "0.1%", "1%", "2%"] {
             bench.lose(loss);
             let outcome = bench.run(&[sender]);
-            let free = *free.get_or_insert(outcome.total());
+            let free = *free.get_or_insert_with(|| outcome.total());
             println!(
                 "{:<14} {loss:>8} {:>12.1} {:>12.3} {:>9.2}%",
                 sender.name(),

@@ -39,7 +39,7 @@ pub struct AgentConfig {
 }
 
 /// The congestion control of real packets, unless another is asked for.
-const ETHERNET_CONGESTION: congestion::Kind = congestion::Kind::Swift;
+const ETHERNET_CONGESTION: congestion::Kind = congestion::Kind::Weft;
 
 impl AgentConfig {
     /// An agent on `local` whose connections behave as `transport` says; it does not accept.
@@ -73,7 +73,6 @@ impl AgentConfig {
             paths,
             congestion: ETHERNET_CONGESTION,
             spray_unit: 44,
-            congestion: weft_transport::congestion::Kind::Weft,
             line_rate: weft_units::BitRate::gbps(40).expect("not zero"),
             base_rtt: Duration::from_micros(300),
             first_window: 64 << 10,
