@@ -146,7 +146,8 @@ impl Agent {
             },
             Seed(u64::from_le_bytes(random()?)),
             Secret::new(random()?),
-        )?;
+        )?
+        .sharing_ports();
         let clock = Clock;
         Ok(Self {
             endpoint,

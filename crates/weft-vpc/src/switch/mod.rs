@@ -124,7 +124,9 @@ impl Switch {
         };
         let bits = ThreadBits::of(config.threads);
         Ok(Self {
-            endpoint: Endpoint::new(endpoint, seed, secret)?.naming_its_thread(bits)?,
+            endpoint: Endpoint::new(endpoint, seed, secret)?
+                .naming_its_thread(bits)?
+                .sharing_ports(),
             config,
             bits,
             ports: BTreeMap::new(),
