@@ -184,6 +184,17 @@ impl Controller {
         self.each_window(|window| window.decrease(1.0 - MAX_DECREASE, now, rtt));
     }
 
+    /// Losses leave a packet on each path: with fewer in flight the next loss waits for a timeout, and whether
+    /// there are too many for a queue, marks and delay tell.
+    fn decrease_for_loss(&mut self, now: Instant, reset: bool) {
+        let rtt = self.rtt();
+        self.each_window(|window| {
+            let floor = window.packets.min(1.0);
+            window.decrease(1.0 - MAX_DECREASE, now, rtt);
+            window.packets = if reset { floor } else { window.packets.max(floor) };
+        });
+    }
+
     fn each_window(&mut self, mut change: impl FnMut(&mut Window)) {
         let least = f64::from(self.least_packets);
         for window in [&mut self.fabric, &mut self.endpoint] {
@@ -227,24 +238,17 @@ impl Congestion for Controller {
     /// Algorithm 1, "on fast recovery".
     fn on_loss(&mut self, now: Instant) {
         self.timeouts = 0;
-        self.decrease_by_half(now);
+        self.decrease_for_loss(now, false);
     }
 
     /// Algorithm 1, "on retransmit timeout".
     fn on_timeout(&mut self, now: Instant) {
-        let rtt = self.rtt();
-        if !self.fabric.may_decrease(now, rtt) {
+        if !self.fabric.may_decrease(now, self.rtt()) {
             // Packets time out together: those of one round trip are one timeout.
             return;
         }
         self.timeouts = self.timeouts.saturating_add(1);
-        let reset = self.timeouts >= RESET_AFTER;
-        self.each_window(|window| {
-            window.decrease(1.0 - MAX_DECREASE, now, rtt);
-            if reset {
-                window.packets = 0.0;
-            }
-        });
+        self.decrease_for_loss(now, self.timeouts >= RESET_AFTER);
     }
 
     #[expect(
@@ -398,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn five_timeouts_in_a_row_leave_one_packet_for_all_paths_together() {
+    fn five_timeouts_in_a_row_leave_one_packet() {
         let mut controller = controller();
         for at in 1..=4 {
             // Every packet of a window times out, and is told of, at once.
@@ -408,7 +412,7 @@ mod tests {
         }
         assert_eq!(controller.window(), 25 * 1250 / 16);
         controller.on_timeout(Instant::EPOCH + Duration::from_millis(20));
-        assert_eq!(controller.window(), 1250 / 4, "of the best four paths");
+        assert_eq!(controller.window(), 1250);
     }
 
     /// A tenant's frames of 100 bytes fill a twelfth of a packet: the window lets one out at a time, and with what is
@@ -418,7 +422,7 @@ mod tests {
         let mut controller = controller();
         (1..=5)
             .for_each(|at| controller.on_timeout(Instant::EPOCH + Duration::from_millis(4 * at)));
-        assert_eq!(controller.window(), 1250 / 4);
+        assert_eq!(controller.window(), 1250);
         let small = |controller: &mut Controller, at| {
             let sample = ack(controller, BASE * at, BASE, Duration::ZERO);
             controller.on_ack(&AckSample {
