@@ -24,15 +24,15 @@ const PATHS: u16 = 16;
 const SENDERS: usize = 8;
 /// Rate of the receiver's link, but in the runs with loss, where the processors are the limit.
 const LINK: u64 = 200_000_000;
-/// What may wait for the receiver's link: 10 ms of it.
+/// Queue of the receiver's link, bytes: 10 ms of it.
 const BUFFER: u64 = LINK / 8 / 100;
 /// Payload of a packet, and what it takes of a link with all headers.
 const PAYLOAD: f64 = 1440.0;
 const FRAME: f64 = 1514.0;
-/// What is not counted at the beginning, seconds.
+/// Seconds at the beginning that are left out.
 const WARM_UP: f64 = 1.0;
 
-/// Who sends.
+/// A sender: the transport under one control, or the kernel's TCP.
 #[derive(Clone, Copy, PartialEq)]
 enum Sender {
     Weft(congestion::Kind),
@@ -48,7 +48,7 @@ impl Sender {
     }
 }
 
-/// What a run gave.
+/// The measurements of one run.
 struct Outcome {
     /// Payload of each sender, bits a second.
     rates: Vec<f64>,
@@ -89,7 +89,7 @@ impl Bench {
         (link.name.clone(), leaf.clone())
     }
 
-    /// Limits the receiver's link, or nothing.
+    /// Limits the receiver's link; `None` lifts the limit.
     fn limit(&mut self, rate: Option<u64>, mark_above: Option<u64>) {
         let (link, leaf) = self.bottleneck();
         let limit = Impairment {
@@ -111,7 +111,7 @@ impl Bench {
         }
     }
 
-    /// What waits for the receiver's link now, bytes.
+    /// Returns the backlog of the receiver's link, bytes.
     fn backlog(&self) -> u64 {
         let (_, leaf) = self.bottleneck();
         let ask = || Command::new("tc").args(["-s", "qdisc", "show"]).output();
@@ -230,7 +230,7 @@ impl Bench {
     }
 }
 
-/// Payload that a link of this rate carries.
+/// Returns the payload that a link of this rate carries, bits a second.
 fn carries(rate: u64) -> f64 {
     rate as f64 * PAYLOAD / FRAME
 }
