@@ -31,7 +31,7 @@ fn hopper_leaves_slow_spines_sooner_than_flowbender_and_ecmp_never_does() {
         let late = [&hopper, &flowbender].map(|report| report.transport.out_of_order);
         assert!(late[0] * 2 < late[1], "seed {seed}: {late:?}");
     }
-    assert!(times[0] < 0.6 * times[1] && times[0] < 0.5 * times[2], "{times:?}");
+    assert!(times[0] < 0.65 * times[1] && times[0] < 0.5 * times[2], "{times:?}");
 }
 
 /// Four senders fill one receiver's port, behind every path.

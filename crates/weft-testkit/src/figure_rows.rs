@@ -36,6 +36,8 @@ mod tests {
     #[test]
     fn a_row_is_a_line_that_names_its_figure() {
         let line = line("astral-fig7b", &json!({ "way": "planned", "mean": 1.5 }));
-        assert_eq!(line, "{\"figure\":\"astral-fig7b\",\"mean\":1.5,\"way\":\"planned\"}\n");
+        assert!(line.ends_with("}\n") && line.lines().count() == 1, "{line}");
+        let row: Value = serde_json::from_str(&line).expect("an object");
+        assert_eq!(row, json!({ "figure": "astral-fig7b", "mean": 1.5, "way": "planned" }));
     }
 }

@@ -27,7 +27,7 @@ mod field {
         "Reserved",
         24,
         8,
-        "why, in a reject or a close; in a request and an accept, how many connections share the sender's link, as a power of two; zero elsewhere",
+        "why, in a reject or a close; in a request and an accept, how many connections are about to send to the sender, as a power of two; zero elsewhere",
     );
     pub(super) const LOCAL_CID: Field =
         Field::new("Local CID", 32, 32, "the sender's connection id");
@@ -133,8 +133,8 @@ pub struct SetupHeader {
     pub cc_type: U4,
     /// The sender's thread (BIFROST 5.2, flow redirect): where its packets want to go.
     pub thread_id: u8,
-    /// Why, in a reject or a close. In a request and an accept 2^`reason` connections share the sender's
-    /// link, which the receiver's first window answers to. Zero elsewhere.
+    /// Why, in a reject or a close. In a request and an accept 2^`reason` connections are about to send to
+    /// the sender, which the receiver's first window answers to. Zero elsewhere.
     pub reason: u8,
     /// The sender's connection id.
     pub local_cid: u32,

@@ -51,6 +51,9 @@ Examples:
 Exit code 1 when a claim does not hold, or holds though the file says that it differs, or a figure cannot be run.")]
     Run(RunArgs),
     /// Write the pages of the docs that come from the recorded results
+    #[command(after_help = "\
+Examples:
+  weft experiment pages")]
     Pages,
 }
 

@@ -9,14 +9,19 @@ use super::{AckSample, Congestion, Controller, Opening, Scope};
 use crate::TransportConfig;
 use crate::path::{PathId, Paths};
 
+/// Packets that the smallest windows of all paths add up to, where more paths are in use: with fewer in flight
+/// most losses wait for a timeout.
+pub(super) const MIN_PACKETS_IN_FLIGHT: u16 = 8;
+
 /// The controllers of one connection.
 #[derive(Debug)]
 pub(crate) struct Controllers {
     scope: Scope,
     each: Vec<Controller>,
-    /// The sum of the paths' windows. Windows below a packet let one packet out on some of the paths
-    /// and not on all.
+    /// The sum of the paths' windows, and whether it bounds what is in flight: where many paths are in use
+    /// their windows may be less than a packet, which lets one out on some of them and not on all.
     sum: u64,
+    sum_bounds: bool,
     opening: Opening,
 }
 
@@ -29,7 +34,8 @@ impl Controllers {
             Scope::Path => config.paths.into(),
         };
         let each: Vec<_> = (0..count).map(|_| config.congestion.build(config)).collect();
-        Self { scope, each, sum: 0, opening: Opening::new(config, sharers) }
+        let sum_bounds = config.policy.paths_in_use(config) > MIN_PACKETS_IN_FLIGHT;
+        Self { scope, each, sum: 0, sum_bounds, opening: Opening::new(config, sharers) }
     }
 
     pub(crate) fn scope(&self) -> Scope {
@@ -50,7 +56,8 @@ impl Controllers {
     pub(crate) fn total_window(&self) -> u32 {
         let window = match self.scope {
             Scope::Connection => self.each[0].window(),
-            Scope::Path => u32::try_from(self.sum).unwrap_or(u32::MAX),
+            Scope::Path if self.sum_bounds => u32::try_from(self.sum).unwrap_or(u32::MAX),
+            Scope::Path => u32::MAX,
         };
         window.min(self.opening.window())
     }

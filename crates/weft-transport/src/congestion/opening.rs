@@ -3,9 +3,9 @@
 //!
 //! A control answers what it hears, and of an incast nothing is heard before the first round trip is
 //! over: 1,023 hosts that each open with a bandwidth-delay product have lost a third of it by then.
-//! But the receiver knows how many connections may send to it, and says so at set-up
-//! ([`weft_wire::SetupHeader::reason`]). Each takes its share for the first window, and no less than
-//! RFC 6928 allows.
+//! But the receiver knows how many connections were set up to it on which nothing has arrived yet, and
+//! says so at set-up ([`weft_wire::SetupHeader::reason`]). Each takes its share for the first window,
+//! and no less than RFC 6928 allows.
 
 use weft_units::Duration;
 

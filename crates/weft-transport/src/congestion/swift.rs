@@ -5,7 +5,7 @@
 //!
 //! Where this leaves the paper:
 //! * A window below one packet would be paced. Here the windows of all paths add up to what may be in
-//!   flight, so that paths with less than a packet take turns, and the least is a packet for all of them
+//!   flight, so that paths with less than a packet take turns, and the least is eight packets for all of them
 //!   together. With `n` senders for one port the queue is at least `n` packets.
 //! * The base target is the configured round trip of the empty network, or the least fabric delay
 //!   seen on this path if that is more. Swift's is set by the operator for the whole network.
@@ -21,6 +21,7 @@
 
 use weft_units::{Duration, Instant};
 
+use super::controllers::MIN_PACKETS_IN_FLIGHT;
 use super::{AckSample, Congestion, bandwidth_delay_product, initial_window};
 use crate::TransportConfig;
 
@@ -139,6 +140,12 @@ impl Window {
     }
 }
 
+/// Returns the smallest window of a path, packets.
+fn least_window(config: &TransportConfig) -> f32 {
+    let paths = f32::from(config.policy.paths_in_use(config));
+    (f32::from(MIN_PACKETS_IN_FLIGHT) / paths).min(1.0)
+}
+
 /// Nanoseconds in 32 bits: 4.29 s is longer than any delay worth a window.
 fn short(span: Duration) -> u32 {
     u32::try_from(span.as_nanos()).unwrap_or(u32::MAX)
@@ -155,7 +162,7 @@ impl Controller {
             fabric: window(),
             endpoint: window(),
             packet,
-            least_packets: 1.0 / f32::from(config.policy.paths_in_use(config)),
+            least_packets: least_window(config),
             most_packets: f64::from(product.saturating_mul(2)) / f64::from(packet),
             base_rtt_ns: short(config.base_rtt),
             endpoint_target_ns: short(config.base_rtt + config.ack_delay),

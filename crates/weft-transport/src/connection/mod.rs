@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) recv_pool: Pool<ReceivedPacket>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: Stats,
-    /// Connections this end asked for, and those it was asked for.
+    /// Connections on which nothing has arrived yet: those this end asked for, and those it was asked for.
     pub(crate) requested: u32,
     pub(crate) accepted: u32,
     pub(crate) peer_paths: PeerPaths,
@@ -74,6 +74,11 @@ impl Shared {
             peer_paths: PeerPaths::default(),
             paths_of_control: seed.child("paths of control", 0).rng(),
         }
+    }
+
+    /// Connections on which nothing has arrived yet, of those that this end asked for or was asked for.
+    pub(crate) fn beginners(&mut self, requested: bool) -> &mut u32 {
+        if requested { &mut self.requested } else { &mut self.accepted }
     }
 
     /// The path of a packet that sets up, keeps alive or closes: any, so that no dead path stops
@@ -127,8 +132,10 @@ pub(crate) struct Connection {
     mtu: u16,
     /// Packets beyond the first unacknowledged one, as agreed.
     send_window: u16,
-    /// The peer said that 2^`sharers` connections may send to it.
+    /// The peer said that 2^`sharers` connections are about to send to it.
     sharers: u8,
+    /// Nothing has arrived yet: it is one of those that this end tells its peers of.
+    about_to_begin: bool,
     setup: Setup,
     seed: Seed,
     cursor: Cursor,
@@ -179,6 +186,7 @@ impl Connection {
             mtu: 0,
             send_window: 0,
             sharers: 0,
+            about_to_begin: true,
             setup,
             seed: origin.seed,
             cursor: Cursor { psn: origin.first_psn, message: 0, counts: Counts::default() },
@@ -204,6 +212,13 @@ impl Connection {
             repeated: self.repeated,
             in_flight: sender.map_or(0, |sender| sender.in_flight),
             paths: sender.map(|sender| &sender.paths),
+        }
+    }
+
+    /// Payload has arrived, or the connection ends: it is not about to begin any more.
+    pub(crate) fn note_begun(&mut self, shared: &mut Shared) {
+        if core::mem::take(&mut self.about_to_begin) {
+            *shared.beginners(self.initiator) -= 1;
         }
     }
 

@@ -162,6 +162,9 @@ impl Connection {
         payload_len: u16,
         shared: &mut Shared,
     ) -> Verdict {
+        if self.about_to_begin {
+            self.note_begun(shared);
+        }
         let receiver = &mut self.receiver;
         let echo = Echo {
             psn: header.psn,

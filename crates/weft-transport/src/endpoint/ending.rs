@@ -34,11 +34,7 @@ impl Endpoint {
             }));
         }
         connection.release(&mut self.shared);
-        if connection.initiator {
-            self.shared.requested -= 1;
-        } else {
-            self.shared.accepted -= 1;
-        }
+        connection.note_begun(&mut self.shared);
         self.by_peer.remove(&connection.peer_key());
         self.shared.events.push_back(Event::Closed { connection: connection.id, reason });
     }

