@@ -127,7 +127,7 @@ header("setup", "Connection set-up packet", 12, {
   { "version", "Version", 1, 1, 4, 0xf0, nil, "highest version the sender speaks; in an accept, the version chosen" },
   { "cc_type", "CC Type", 1, 1, 4, 0xf, nil, "congestion control the sender uses, by its number in the registry" },
   { "thread_id", "Thread ID", 2, 1, 8, 0x0, nil, "the sender's thread: where its packets want to go" },
-  { "reserved", "Reserved", 3, 1, 8, 0x0, nil, "why, in a reject or a close; in a request and an accept, how many connections share the sender's link, as a power of two; zero elsewhere" },
+  { "reserved", "Reserved", 3, 1, 8, 0x0, nil, "why, in a reject or a close; in a request and an accept, how many connections are about to send to the sender, as a power of two; zero elsewhere" },
   { "local_cid", "Local CID", 4, 4, 32, 0x0, nil, "the sender's connection id" },
   { "destination_cid", "Destination CID", 8, 4, 32, 0x0, nil, "the receiver's connection id; zero while unknown" },
 })
