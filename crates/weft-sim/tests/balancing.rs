@@ -31,6 +31,7 @@ fn hopper_leaves_slow_spines_sooner_than_flowbender_and_ecmp_never_does() {
         let late = [&hopper, &flowbender].map(|report| report.transport.out_of_order);
         assert!(late[0] * 2 < late[1], "seed {seed}: {late:?}");
     }
+    // 0.604 of FlowBender's time, 0.60 and less before path losses and silences were judged anew: not explained yet.
     assert!(times[0] < 0.65 * times[1] && times[0] < 0.5 * times[2], "{times:?}");
 }
 
