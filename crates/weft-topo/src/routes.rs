@@ -5,6 +5,7 @@
 
 mod attachments;
 mod search;
+mod steer;
 
 use alloc::collections::BTreeMap;
 use alloc::vec;

@@ -1,0 +1,77 @@
+//! Routes for single hosts, beside those that a control plane computes for groups of them: what a route
+//! controller installs.
+
+use alloc::vec::Vec;
+
+use super::{Routes, UNREACHABLE};
+use crate::graph::{LinkId, NodeId, narrow};
+
+impl Routes {
+    /// Gives `switch` a route of its own for `destination`: from now on it sends to this host on `links`, in this order.
+    /// The host gets a group of its own for it, so a lookup costs what it cost before.
+    ///
+    /// # Panics
+    /// If `switch` is not a switch or `destination` not a host of the topology, or `links` is empty.
+    pub fn steer(&mut self, switch: NodeId, destination: NodeId, links: &[LinkId]) {
+        assert!(!links.is_empty(), "a route has a next hop");
+        let group = self.group_alone(destination);
+        let start = narrow(self.sets.len());
+        self.sets.push(LinkId(narrow(links.len())));
+        self.sets.extend_from_slice(links);
+        let row = (switch.0 - self.hosts) as usize * self.groups as usize;
+        self.table[row + group as usize] = start;
+    }
+
+    /// The group of a host, which has no other host: its own, or a new one with the same routes.
+    fn group_alone(&mut self, host: NodeId) -> u32 {
+        let old = self.group(host);
+        let hosts = || self.destinations.iter().filter(|other| other.group == old);
+        if hosts().nth(1).is_none() {
+            return old;
+        }
+        let (before, new) = (self.groups as usize, self.groups);
+        let mut table = Vec::with_capacity(self.table.len() / before * (before + 1));
+        for row in self.table.chunks(before) {
+            table.extend_from_slice(row);
+            table.push(row.get(old as usize).copied().unwrap_or(UNREACHABLE));
+        }
+        (self.table, self.groups) = (table, new + 1);
+        // Where the group's hosts hang on a switch, this one's place in their row is what it was.
+        self.destinations[host.index()].group = new;
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::Rail;
+    use crate::failure::Failures;
+
+    #[test]
+    fn a_route_for_one_host_leaves_all_others_as_they_are() {
+        let rail = Rail { servers_per_block: 2, rails: 4, spines: 3, ..Rail::default() };
+        let topology = rail.build().unwrap();
+        let before = Routes::compute(&topology, &Failures::none()).unwrap();
+        let mut routes = before.clone();
+        let (host, leaf) = (rail.host(1, 1, 2), NodeId(topology.hosts()));
+        let links = before.next_links(leaf, host);
+        assert_eq!(links.len(), 3);
+        // Twice: the second route replaces the first and needs no further group.
+        routes.steer(leaf, host, &links[..1]);
+        let groups = routes.groups;
+        routes.steer(leaf, host, &[links[2], links[1]]);
+        assert_eq!((groups, routes.groups), (before.groups + 1, groups));
+        for switch in topology.switch_ids() {
+            for other in topology.host_ids() {
+                let is_steered = (switch, other) == (leaf, host);
+                let expected = if is_steered {
+                    &[links[2], links[1]][..]
+                } else {
+                    before.next_links(switch, other)
+                };
+                assert_eq!(routes.next_links(switch, other), expected, "{switch:?} {other:?}");
+            }
+        }
+    }
+}
