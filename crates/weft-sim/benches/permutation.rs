@@ -91,6 +91,7 @@ fn run(hosts: u32, tiers: u32, gbps: u64, kind: Kind) {
         bond: false,
         source_ports: SourcePorts::Random,
         reroute_after: None,
+        controller: None,
     };
     let mut world = World::new(topology, config, Seed(1)).expect("valid");
     world.add_workload(Box::new(Flows::new(flows)));

@@ -46,9 +46,12 @@ mod counters;
 mod failing;
 mod plain;
 mod queued;
+mod sampler;
 
 pub use counters::{Counters, Loss};
 use queued::Ports;
+pub use sampler::PacketSample;
+use sampler::Sampler;
 
 /// How switches and ports are built.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -67,6 +70,9 @@ pub struct FabricConfig {
     pub sending: Sending,
 }
 
+/// Next hops by switch and destination.
+pub type Steered = BTreeMap<(NodeId, NodeId), Vec<LinkId>>;
+
 /// Every link and switch.
 #[derive(Debug)]
 pub struct Fabric {
@@ -77,6 +83,8 @@ pub struct Fabric {
     /// What was counted.
     pub counters: Counters,
     routes: Routes,
+    /// Next hops of single hosts at single switches, which a route controller has installed.
+    steered: Steered,
     failures: Failures,
     hosts: u32,
     links: Vec<Link>,
@@ -93,6 +101,8 @@ pub struct Fabric {
     /// Where ports hold queues.
     ports: Option<Ports>,
     impairments: BTreeMap<LinkId, Impairment>,
+    /// Where somebody wants samples.
+    sampler: Option<Sampler>,
     /// Whether a link ever went down, so that arriving packets' epochs must be compared.
     epochs_matter: bool,
     hops: u64,
@@ -124,6 +134,8 @@ impl Fabric {
             buffers: SharedBuffers::new(&config.buffer, &topology),
             ports: Ports::new(config, &topology),
             impairments: BTreeMap::new(),
+            sampler: None,
+            steered: Steered::new(),
             epochs_matter: false,
             hops: 0,
             rng: seed.child("queue", 0).rng(),
@@ -188,7 +200,7 @@ impl Fabric {
     /// Whether switches do nothing but send on packets as they arrive; [`Self::forward_all`] is then all
     /// they need, otherwise [`Self::serve`].
     pub fn only_forwards(&self) -> bool {
-        !self.forwarding.attends() && !self.holds_queues()
+        !self.forwarding.attends() && !self.holds_queues() && self.sampler.is_none()
     }
 
     /// Something happens at a switch.
@@ -221,11 +233,15 @@ impl Fabric {
         if candidates.is_empty() {
             return None;
         }
-        match &mut self.forwarding {
+        let link = match &mut self.forwarding {
             // A model that is called apart has its decision in memory; the hash shall not pay for it.
             Forwarding::Ecmp(hash) => Some(hash.choose(&decision!(self, now, hop, candidates))),
             _ => self.choose_apart(now, hop),
+        };
+        if let (Some(sampler), Some(link)) = (&mut self.sampler, link) {
+            sampler.on_forward(hop, link, &self.parcels);
         }
+        link
     }
 
     #[inline(never)]

@@ -12,7 +12,9 @@ use crate::fabric::Loss;
 use crate::fault::{FaultError, Plan, Scheduler};
 use crate::measure::{FlowReport, Goodput, PfcReport, PortReport, Yardstick};
 use crate::pcie::PcieReport;
-use crate::report::{FlowLine, NetworkReport, Report, TransportReport, WorkloadReport};
+use crate::report::{
+    ControllerReport, FlowLine, NetworkReport, Report, TransportReport, WorkloadReport,
+};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{FinishedFlow, Traffic};
@@ -199,6 +201,7 @@ impl Outcome<'_> {
             ports: self.ports,
             pfc: None,
             pcie: None,
+            controller: None,
             flows: listed.iter().map(|flow| line(flow, &yardstick)).collect(),
         })
     }
@@ -230,6 +233,7 @@ fn report(
         queues: world.queue_watch().map(|watch| watch.report(fabric)).unwrap_or_default(),
         pfc: PfcReport::new(fabric, ended_at),
         pcie: pcie_report(network),
+        controller: world.steering().map(ControllerReport::new),
         ..outcome.report(scenario, seed)?
     })
 }

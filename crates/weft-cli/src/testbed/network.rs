@@ -152,6 +152,9 @@ pub(crate) fn shape_of(scenario: &Scenario) -> Result<LeafSpine> {
     if scenario.pfc.enabled {
         bail!("pfc is enabled; the routers of a lab do not pause each other");
     }
+    if scenario.active_controller().is_some() {
+        bail!("a controller is not carried over to a lab; `weft route` steers its routers");
+    }
     if !scenario.faults.is_empty() {
         bail!(
             "faults are not carried over to a lab; `weft lab set` makes them in one that is kept"

@@ -2,7 +2,7 @@
 
 use weft_topo::{Failures, LinkId, NodeId, RouteError, Routes};
 
-use super::Fabric;
+use super::{Fabric, Steered};
 use crate::fault::impairment::Impairment;
 use crate::fault::{Chance, Change};
 use crate::link::Condition;
@@ -99,7 +99,29 @@ impl Fabric {
     /// The new routes would not fit: failed host cables split groups of hosts.
     pub fn reroute(&mut self) -> Result<(), RouteError> {
         self.routes = Routes::compute(&self.topology, &self.failures)?;
+        for (&(switch, destination), links) in &self.steered {
+            let is_up = |link: &LinkId| self.failures.is_up(&self.topology, *link);
+            let links: Vec<LinkId> = links.iter().copied().filter(is_up).collect();
+            // A route without a next hop that is up gives way to the next shorter prefix.
+            if !links.is_empty() {
+                self.routes.steer(switch, destination, &links);
+            }
+        }
         self.forwarding.rerouted();
         Ok(())
+    }
+
+    /// Gives switches these routes for single hosts, in place of those it gave them before.
+    ///
+    /// # Errors
+    /// As [`Self::reroute`].
+    pub fn steer(&mut self, steered: Steered) -> Result<(), RouteError> {
+        self.steered = steered;
+        self.reroute()
+    }
+
+    /// What is down.
+    pub fn failures(&self) -> &Failures {
+        &self.failures
     }
 }

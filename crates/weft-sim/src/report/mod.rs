@@ -1,5 +1,6 @@
 //! What a run found, as data: [`Report`] is JSON with keys in a fixed order, and tables.
 
+mod controller;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -7,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use weft_transport::{DropReason, Stats};
 
+pub use self::controller::{ControllerReport, ControllerWindow};
 use crate::measure::{Distribution, FlowReport, Goodput, PfcReport, PortReport, QueueReport};
 use crate::pcie::PcieReport;
 use crate::workload::Iteration;
@@ -40,6 +42,9 @@ pub struct Report {
     /// The hosts' buses to memory, where they take time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pcie: Option<PcieReport>,
+    /// What the route controller did, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub controller: Option<ControllerReport>,
     /// Every finished flow, if asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowLine>,

@@ -21,6 +21,7 @@ impl Report {
             ("Leaf uplinks", self.port_table()),
             ("Pauses", self.pause_table()),
             ("PCIe", self.pcie_table()),
+            ("Route controller", self.controller_table()),
             ("Counters", self.counter_table()),
         ];
         tables.into_iter().filter(|(_, table)| !table.is_empty()).collect()
@@ -263,6 +264,30 @@ impl Report {
                 decimal(pcie.translation_ns, 0),
                 pcie.iommu_lookups.into(),
                 decimal(pcie.iotlb_miss_share, 4),
+            ]);
+        }
+        table
+    }
+
+    fn controller_table(&self) -> Table {
+        let mut table = Table::new(vec![
+            Column::number("windows", "windows"),
+            Column::number("marks a window", "marks_mean"),
+            Column::number("ports above", "congested_windows"),
+            Column::number("alarms", "alarms"),
+            Column::number("moves", "moves"),
+            Column::number("kept", "kept"),
+            Column::number("undone", "undone"),
+        ]);
+        if let Some(controller) = &self.controller {
+            table.push(vec![
+                controller.windows.len().into(),
+                decimal(controller.marks_per_window.mean, 1),
+                controller.congested_windows.into(),
+                controller.alarms.into(),
+                controller.moves.into(),
+                controller.kept.into(),
+                controller.undone.into(),
             ]);
         }
         table

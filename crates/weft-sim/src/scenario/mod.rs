@@ -25,6 +25,7 @@ use crate::time::SimSpan;
 use crate::workload::{Recipe, WorkloadConfig};
 use crate::world::WorldConfig;
 
+mod controller;
 mod error;
 mod messages;
 mod slow;
@@ -32,6 +33,7 @@ mod topology;
 mod transport;
 mod variant;
 
+pub use controller::{ControllerMode, ControllerSection};
 pub use error::ScenarioError;
 pub use messages::MessagesConfig;
 pub use topology::TopologySource;
@@ -77,6 +79,9 @@ pub struct Scenario {
     /// X-RDMA's parameters; without the section, channels are the transport's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<MessagesConfig>,
+    /// The route controller; without the section there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<ControllerSection>,
     /// How long, and what the control plane does.
     #[serde(default)]
     pub run: RunConfig,
@@ -247,6 +252,7 @@ impl Scenario {
         }
         self.check_pcie().map_err(|message| ScenarioError::section("pcie", &message, text))?;
         self.check_messages().map_err(|why| ScenarioError::section("messages", why, text))?;
+        self.check_controller().map_err(|why| ScenarioError::section("controller", &why, text))?;
         if !self.measure.size_bins.is_sorted_by(|a, b| a < b) {
             let message = "size_bins are not ascending";
             return Err(ScenarioError::section("measure", message, text));
@@ -295,6 +301,21 @@ impl Scenario {
             return Err("messages have neither a handshake nor a place_delay (section host)");
         }
         Ok(())
+    }
+
+    /// The controller, if it is not off.
+    pub fn active_controller(&self) -> Option<&ControllerSection> {
+        self.controller.as_ref().filter(|controller| controller.mode != ControllerMode::Off)
+    }
+
+    fn check_controller(&self) -> Result<(), String> {
+        let Some(controller) = self.active_controller() else { return Ok(()) };
+        if self.forwarding.kind != crate::switch::Kind::Ecmp {
+            let why = "a route controller predicts paths of switches that choose by their hash alone: \
+                       forwarding.kind = \"ecmp\"";
+            return Err(why.into());
+        }
+        controller.check()
     }
 
     /// Each variant must give a scenario, and have a name of its own that a list of balancers can hold.
@@ -374,6 +395,7 @@ impl Scenario {
             bond,
             source_ports,
             reroute_after: self.run.reroute_after,
+            controller: self.active_controller().cloned(),
         })
     }
 }

@@ -20,8 +20,18 @@ pub struct Variant {
 
 /// The sections a variant may change. What is sent, where and for how long stays the same, or nothing
 /// would be compared.
-pub(super) const SECTIONS: [&str; 9] =
-    ["transport", "forwarding", "queue", "buffer", "port", "pfc", "host", "messages", "run"];
+pub(super) const SECTIONS: [&str; 10] = [
+    "transport",
+    "forwarding",
+    "queue",
+    "buffer",
+    "port",
+    "pfc",
+    "host",
+    "messages",
+    "controller",
+    "run",
+];
 
 impl Variant {
     /// The scenario's table with this variant's values in it, and without variants of its own.

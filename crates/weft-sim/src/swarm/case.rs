@@ -228,6 +228,7 @@ fn world(rng: &mut Rng) -> WorldConfig {
         bond: false,
         source_ports: crate::scenario::SourcePorts::Random,
         reroute_after: rng.chance(1, 2).then(|| Duration::from_micros(rng.below(3_000))),
+        controller: None,
     }
 }
 

@@ -1,6 +1,6 @@
-//! What concerns more than one node, and when: faults, the control plane, measures, workloads that
-//! wake, the end. Nodes have handled everything before an entry's time when its turn comes, and
-//! nothing of or after it.
+//! What concerns more than one node, and when: faults, the control plane, the route controller, measures,
+//! workloads that wake, the end. Nodes have handled everything before an entry's time when its turn comes,
+//! and nothing of or after it.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +15,10 @@ pub(super) enum Item {
     Reroute,
     /// Time to look at the queues.
     Sample,
+    /// A window of the route controller is over.
+    Report,
+    /// The route controller decides upon it.
+    Steer,
     /// A workload asked to be woken.
     Wake { workload: u32, token: u64 },
     /// The run's time is up.

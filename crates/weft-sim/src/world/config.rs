@@ -12,7 +12,7 @@ use crate::nic;
 use crate::pcie::PcieConfig;
 use crate::port::PortError;
 use crate::port::pfc::Sending;
-use crate::scenario::SourcePorts;
+use crate::scenario::{ControllerSection, SourcePorts};
 use crate::time::{SimSpan, SimTime};
 use crate::workload::WorkloadError;
 
@@ -41,6 +41,8 @@ pub struct WorldConfig {
     pub source_ports: SourcePorts,
     /// How long the control plane needs to route around a failure; `None` never does.
     pub reroute_after: Option<Duration>,
+    /// The route controller, where there is one.
+    pub controller: Option<ControllerSection>,
 }
 
 impl WorldConfig {
@@ -74,6 +76,9 @@ pub enum BuildError {
     /// The ports do not fit.
     #[error(transparent)]
     Port(#[from] PortError),
+    /// The network cannot be written as the tables that a route controller reads.
+    #[error("controller: {0}")]
+    Controller(#[from] weft_route::InstalledError),
     /// A workload does not fit the topology.
     #[error(transparent)]
     Workload(#[from] WorkloadError),

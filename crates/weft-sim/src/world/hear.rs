@@ -81,6 +81,7 @@ impl Network {
     /// The control plane has converged. Where the new routes do not fit, the old ones stay.
     pub(super) fn reroute(&mut self) {
         let _ = self.fabric.reroute();
+        self.tell_controller_of_routes();
     }
 
     /// A host's engine forgets everything.

@@ -33,11 +33,13 @@ mod messages;
 mod packets;
 mod planned;
 mod session;
+mod steering;
 
 use agenda::{Agenda, Item};
 pub use config::{BuildError, WorldConfig, base_round_trip};
 use config::{NEARBY_HOSTS, new_host, side_of};
 pub use session::{Session, Stage};
+pub use steering::Steering;
 
 /// Everything but the workloads, which act on it.
 #[derive(Debug)]
@@ -63,6 +65,8 @@ pub struct Network {
     events: Events,
     config: WorldConfig,
     agenda: Agenda,
+    /// The route controller, where there is one.
+    steering: Option<Box<Steering>>,
     notices: VecDeque<(u32, Notice)>,
     /// The host that is being served. The others are up to [`Self::apart`] ahead or behind.
     here: Option<NodeId>,
@@ -103,7 +107,15 @@ impl World {
         let side_of = side_of(&topology);
         let fabric = FabricConfig { sending: config.sending(), ..config.fabric.clone() };
         fabric.pfc.check(&topology, &fabric.port, fabric.buffer.size, fabric.sending)?;
-        let fabric = Fabric::new(topology, &fabric, seed.child("fabric", 0))?;
+        let mut fabric = Fabric::new(topology, &fabric, seed.child("fabric", 0))?;
+        let controller = config.controller.clone();
+        let steering =
+            controller.map(|it| Steering::new(it, &mut fabric, &config.fabric.forwarding));
+        let steering = steering.transpose()?.map(Box::new);
+        let mut agenda = Agenda::default();
+        if steering.is_some() {
+            agenda.add(SimTime::EPOCH, Item::Report);
+        }
         let lookahead = fabric.lookahead();
         let apart = if side_of.contains(&1) { lookahead + lookahead } else { lookahead };
         let network = Network {
@@ -115,7 +127,8 @@ impl World {
             capture: None,
             events_handled: 0,
             events: Events::new(lookahead, side_of),
-            agenda: Agenda::default(),
+            agenda,
+            steering,
             notices: VecDeque::new(),
             here: None,
             apart,
@@ -166,6 +179,11 @@ impl World {
     /// What was seen of the leaves' uplinks.
     pub fn port_watch(&self) -> Option<&PortWatch> {
         self.ports.as_ref()
+    }
+
+    /// The route controller, where there is one.
+    pub fn steering(&self) -> Option<&Steering> {
+        self.network.steering.as_deref()
     }
 
     fn sample(&mut self) {
@@ -273,6 +291,8 @@ impl World {
             Item::Fault => self.fault(),
             Item::Reroute => self.network.reroute(),
             Item::Sample => self.sample(),
+            Item::Report => self.network.report_to_controller(),
+            Item::Steer => self.network.steer(),
             Item::Wake { workload, token } => {
                 self.network.notices.push_back((workload, Notice::Woken { token }));
             }

@@ -1,0 +1,112 @@
+//! The section `[controller]`: the route controller that ships, in simulated time.
+
+use serde::{Deserialize, Serialize};
+use weft_route::{AlarmRules, ControllerConfig};
+use weft_units::Duration;
+
+use crate::registry::named_kinds;
+
+named_kinds! {
+    /// What the controller does with what it is told.
+    ControllerMode, "controller mode", {
+        Off, "off", "there is none, as without the section";
+        Watch, "watch", "it counts and raises alarms, and moves nothing";
+        Steer, "steer", "it moves flows off crowded links";
+    }
+}
+
+/// A route controller beside the simulated switches (`weft-route`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ControllerSection {
+    /// What it does.
+    pub mode: ControllerMode,
+    /// How long marks are counted for: 10 s on routers. All other times of the controller keep their
+    /// proportion to it.
+    pub window: Duration,
+    /// Marks of a port in a window above which there is an alarm.
+    pub marks: u64,
+    /// Switches sample one packet in so many.
+    pub sample: u32,
+}
+
+impl Default for ControllerSection {
+    fn default() -> Self {
+        Self {
+            mode: ControllerMode::Steer,
+            window: Duration::from_millis(1),
+            marks: AlarmRules::default().marks,
+            sample: 16,
+        }
+    }
+}
+
+impl ControllerSection {
+    /// Shortest window: some tens of round trips, so that switches get new routes between two of them.
+    const MIN_WINDOW: Duration = Duration::from_micros(10);
+
+    /// Finds what is out of range.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.window < Self::MIN_WINDOW {
+            return Err(format!(
+                "window is {}, expected at least {}",
+                self.window,
+                Self::MIN_WINDOW
+            ));
+        }
+        if self.sample == 0 {
+            return Err("sample is 0, expected at least 1".into());
+        }
+        Ok(())
+    }
+
+    /// The engine's configuration: its defaults, with all times in proportion to the window.
+    pub fn engine(&self) -> ControllerConfig {
+        let config = ControllerConfig::default();
+        let usual = config.alarm.window;
+        let scaled = |span| self.scaled(span, usual);
+        ControllerConfig {
+            alarm: AlarmRules {
+                window: self.window,
+                marks: self.marks,
+                within: scaled(config.alarm.within),
+                phase: scaled(config.alarm.phase),
+                ..config.alarm
+            },
+            grace: scaled(config.grace),
+            answer_within: scaled(config.answer_within),
+            hold: scaled(config.hold),
+            idle: scaled(config.idle),
+            bar: scaled(config.bar),
+            forget: scaled(config.forget),
+            ..config
+        }
+    }
+
+    /// From a window's end to the switches' new routes: 3 s of 10.
+    pub fn reaction(&self) -> Duration {
+        self.scaled(Duration::from_secs(3), Duration::from_secs(10))
+    }
+
+    fn scaled(&self, span: Duration, window: Duration) -> Duration {
+        let nanos = u128::from(span.as_nanos()) * u128::from(self.window.as_nanos());
+        let nanos = nanos / u128::from(window.as_nanos());
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_times_keep_their_proportion_to_the_window() {
+        let engine = ControllerSection::default().engine();
+        assert_eq!(engine.alarm.window, Duration::from_millis(1));
+        assert_eq!(engine.alarm.within, Duration::from_millis(6));
+        assert_eq!(engine.grace, Duration::from_micros(200));
+        assert_eq!(engine.hold, Duration::from_millis(6));
+        let config = ControllerSection { window: Duration::from_secs(10), ..Default::default() };
+        assert_eq!(config.engine(), ControllerConfig::default());
+    }
+}
