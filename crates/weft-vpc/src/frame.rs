@@ -10,6 +10,7 @@ use core::net::Ipv4Addr;
 use thiserror::Error;
 use weft_wire::{EtherType, EthernetHeader, MacAddr, ParseError, VirtioNetHeader};
 
+pub(crate) mod ecn;
 mod flow;
 mod ip;
 mod transport;

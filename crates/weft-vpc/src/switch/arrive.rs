@@ -9,9 +9,10 @@ use weft_wire::{Packet, SetupKind, VirtioNetHeader};
 
 use super::gate::Gate;
 use super::hello::{Hello, opcode};
-use super::incoming::{After, Message};
+use super::incoming::{After, Message, Whole};
 use super::pair::{Pair, State};
 use super::{DropCause, Handover, Place, PortId, Slot, Switch, Tenants, Turn, Vni};
+use crate::frame::ecn;
 use crate::{Direction, Frame};
 
 /// The longest frame with its virtio-net header: an IP packet of 64 KiB less one, an Ethernet header
@@ -61,7 +62,7 @@ impl Switch {
         let Verdict::Place(placement) = verdict else { return };
         let (connection, psn) = (placement.connection, placement.psn);
         let payload = &payload[..usize::from(placement.len)];
-        let taken = match self.take_in(now, vni, &placement, payload, tenants) {
+        let taken = match self.take_in(now, arrival, vni, &placement, payload, tenants) {
             Taken::Placed => self.endpoint.placed(now, connection, psn),
             Taken::Declined => self.endpoint.decline(connection, psn),
             Taken::Shed => self.endpoint.shed(now, connection, psn),
@@ -166,13 +167,14 @@ impl Switch {
         };
         tenants.place(port, slot, 0, header);
         tenants.place(port, slot, short(header.len()), ethernet);
-        self.finish(now, port, (slot, len), None, tenants);
+        self.finish(now, port, Whole { slot, len, marked: false }, None, tenants);
     }
 
     /// Puts a packet's payload where it belongs.
     fn take_in(
         &mut self,
         now: Instant,
+        arrival: &Arrival,
         vni: Vni,
         placement: &Placement,
         payload: &[u8],
@@ -206,9 +208,11 @@ impl Switch {
                 return Taken::Declined;
             };
             let (len, after) = (placement.length, After::from_tag(placement.tag));
-            *message = Message::Claimed { slot, placed: 0, len, after };
+            *message = Message::Claimed { slot, placed: 0, len, after, marked: false };
         }
-        let Message::Claimed { slot, placed, len, .. } = message else { return Taken::Placed };
+        let Message::Claimed { slot, placed, len, marked, .. } = message else {
+            return Taken::Placed;
+        };
         // A packet carries about what a frame of the network below does, so a super-frame counts as the
         // frames it is cut into.
         let gate = self.ports.get_mut(&port).map(|port| &mut port.gate);
@@ -229,6 +233,7 @@ impl Switch {
         }
         tenants.place(port, *slot, placement.offset, payload);
         *placed += u32::from(placement.len);
+        *marked |= arrival.congestion_experienced;
         if *placed == *len {
             self.show(now, connection, placement.message, tenants);
         }
@@ -302,14 +307,19 @@ impl Switch {
         &mut self,
         now: Instant,
         port: PortId,
-        (slot, len): (Slot, u32),
+        Whole { slot, len, marked }: Whole,
         connection: Option<ConnectionId>,
         tenants: &mut impl Tenants,
     ) {
         let mut head = [0; Frame::LOOK_AHEAD + VirtioNetHeader::LEN];
         let known = tenants.peek(port, slot, &mut head);
         let drop = match self.inspect(now, port, connection, &head[..known], len) {
-            Ok(()) => return tenants.complete(port, slot),
+            Ok(()) => {
+                if marked {
+                    pass_mark_on(port, slot, &mut head[..known], tenants);
+                }
+                return tenants.complete(port, slot);
+            }
             Err(cause) => cause,
         };
         self.count(port).drop_frame(drop);
@@ -343,6 +353,20 @@ impl Switch {
         network.table.learn(&frame, &head[VirtioNetHeader::LEN..], Place::Peer(peer), now);
         Ok(())
     }
+}
+
+/// Sets CE in the tenant's packet if its sender said that it is ECN-capable (RFC 6040, section 4.2).
+///
+/// A packet that is not ECN-capable stays as it is and is not dropped: the transport below retransmits
+/// losses and has slowed down by the mark itself. `head` are the frame's first bytes, in the buffer at `slot`.
+fn pass_mark_on(port: PortId, slot: Slot, head: &mut [u8], tenants: &mut impl Tenants) {
+    let Some(header) = head.split_at_mut_checked(VirtioNetHeader::LEN).map(|(_, frame)| frame)
+    else {
+        return;
+    };
+    let Some(changed) = ecn::mark(header) else { return };
+    let offset = u32::try_from(VirtioNetHeader::LEN + changed.start).unwrap_or(u32::MAX);
+    tenants.place(port, slot, offset, &header[changed]);
 }
 
 /// What becomes of a packet.

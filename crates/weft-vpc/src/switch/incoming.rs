@@ -53,16 +53,28 @@ impl After {
 pub(super) enum Message {
     /// None of it has come.
     Missing,
-    /// It lies in the tenant's buffer, `placed` of `len` bytes.
-    Claimed { slot: Slot, placed: u32, len: u32, after: After },
+    /// It lies in the tenant's buffer, `placed` of `len` bytes. `marked`: a packet of it met congestion.
+    Claimed { slot: Slot, placed: u32, len: u32, after: After, marked: bool },
     /// The tenant has it already, or is not to see it.
     Done,
 }
 
+/// A frame that lies whole in a tenant's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Whole {
+    pub(super) slot: Slot,
+    /// Its length with its virtio-net header, bytes.
+    pub(super) len: u32,
+    /// Whether a packet of it was marked on the way (CE, RFC 3168).
+    pub(super) marked: bool,
+}
+
 impl Message {
-    fn whole(&self) -> Option<(Slot, u32)> {
+    fn whole(&self) -> Option<Whole> {
         match *self {
-            Self::Claimed { slot, placed, len, .. } if placed == len => Some((slot, len)),
+            Self::Claimed { slot, placed, len, marked, .. } if placed == len => {
+                Some(Whole { slot, len, marked })
+            }
             _ => None,
         }
     }
@@ -96,7 +108,7 @@ impl Arriving {
 
     /// The next whole message from `number` on that the tenant may see now, `in_order` or at once. It
     /// counts as seen, and `number` is moved past it.
-    pub(super) fn take_ready(&mut self, number: &mut u32, in_order: bool) -> Option<(Slot, u32)> {
+    pub(super) fn take_ready(&mut self, number: &mut u32, in_order: bool) -> Option<Whole> {
         let from = usize::try_from(number.wrapping_sub(self.first)).ok()?;
         for index in from..self.messages.len() {
             *number = number.wrapping_add(1);
@@ -149,13 +161,13 @@ mod tests {
     use super::*;
 
     fn whole(slot: u32, after: After) -> Message {
-        Message::Claimed { slot: Slot(slot), placed: 60, len: 60, after }
+        Message::Claimed { slot: Slot(slot), placed: 60, len: 60, after, marked: false }
     }
 
     /// Slots that may be seen once message `number` has changed.
     fn ready(arriving: &mut Arriving, mut number: u32) -> Vec<u32> {
         core::iter::from_fn(|| arriving.take_ready(&mut number, true))
-            .map(|(slot, _)| slot.0)
+            .map(|whole| whole.slot.0)
             .collect()
     }
 
@@ -190,7 +202,8 @@ mod tests {
     #[test]
     fn a_frame_of_which_a_piece_is_missing_is_not_seen() {
         let mut arriving = Arriving::default();
-        let piece = Message::Claimed { slot: Slot(0), placed: 30, len: 60, after: After::Nothing };
+        let after = After::Nothing;
+        let piece = Message::Claimed { slot: Slot(0), placed: 30, len: 60, after, marked: false };
         *arriving.message(0, 16).unwrap() = piece;
         *arriving.message(1, 16).unwrap() = whole(1, After::Back(1));
         assert_eq!(ready(&mut arriving, 0), []);

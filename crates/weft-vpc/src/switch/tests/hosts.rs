@@ -141,6 +141,8 @@ pub(super) struct Hosts {
     pub(super) fate: Fates,
     /// Whether hosts but the first know nothing but VXLAN.
     pub(super) only_plain: bool,
+    /// Whether the link marks every packet (CE).
+    pub(super) marks: bool,
     rng: Rng,
     wire: BTreeMap<(Instant, u64), (usize, usize, OnWire)>,
     sequence: u64,
@@ -162,6 +164,7 @@ impl Hosts {
             hosts,
             fate: Box::new(|_, _| Fate::After(Duration::from_micros(20))),
             only_plain: false,
+            marks: false,
             rng: Seed(5).rng(),
             wire: BTreeMap::new(),
             sequence: 0,
@@ -251,7 +254,7 @@ impl Hosts {
                 let arrival = Arrival {
                     from: host(from),
                     received_at: self.now,
-                    congestion_experienced: false,
+                    congestion_experienced: self.marks,
                     hops: 2,
                 };
                 switch.handle_packet(self.now, &arrival, vni, &packet, &payload, tenants);

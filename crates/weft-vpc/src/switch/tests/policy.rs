@@ -116,6 +116,27 @@ fn what_exceeds_the_receivers_rate_is_not_sent_again_and_slows_the_sender() {
     assert!(FRAMES > 5 * allowed, "it does not slow down: {allowed}");
 }
 
+/// The second byte of a datagram's IPv4 header, which says of congestion what `sent` said.
+fn received_type_of_service(marks: bool, sent: u8) -> u8 {
+    let mut hosts = Hosts::new();
+    hosts.marks = marks;
+    let mut frame = datagram(80, 1400);
+    let byte = VirtioNetHeader::LEN + 15;
+    frame[byte] = sent;
+    hosts.send(0, PORT, frame);
+    assert!(hosts.run(LIMIT, settled));
+    hosts.hosts[1].tenants.seen[&PORT][0][byte]
+}
+
+#[test]
+fn a_mark_on_the_way_reaches_a_tenant_that_is_ecn_capable() {
+    // RFC 6040, section 4.2, and Not-ECT left alone: the transport has slowed down by the mark.
+    for (sent, marked) in [(0b00, 0b00), (0b01, 0b11), (0b10, 0b11), (0b11, 0b11)] {
+        assert_eq!(received_type_of_service(false, sent), sent);
+        assert_eq!(received_type_of_service(true, sent), marked);
+    }
+}
+
 #[test]
 fn what_exceeds_the_senders_rate_does_not_leave() {
     let mut hosts = Hosts::new();
