@@ -38,10 +38,10 @@ fn flows_that_collide_are_moved_and_the_collective_runs_faster() {
     let (watched, steered) = (simulate(&controller("watch"), 1), simulate(&controller("steer"), 1));
     assert!(watched.finished && steered.finished);
     let [before, after] = [&watched, &steered].map(|it| it.controller.as_ref().unwrap());
-    assert!(before.alarms > 0 && before.moves == 0, "{before:?}");
-    assert!(after.moves > 0 && after.kept > 0, "{after:?}");
+    assert!(before.stats.alarms > 0 && before.stats.moves == 0, "{before:?}");
+    assert!(after.stats.moves > 0 && after.stats.kept > 0, "{after:?}");
     // Flows go where samples are expected, but for packets that were under way during a move.
-    assert!(after.doubts <= after.moves * 20, "{} doubts", after.doubts);
+    assert!(after.stats.doubts <= after.stats.moves * 20, "{:?}", after.stats);
     let [slow, fast] = [&watched, &steered].map(|it| {
         let last = &it.workloads[0].iterations[25..];
         last.iter().map(|done| done.bus_gbps).sum::<f64>() / 5.0
@@ -76,7 +76,7 @@ fn moves_survive_a_reroute_around_a_cable_that_fails() {
     let report =
         run(&Scenario::parse(&format!("{text}{fault}"), Path::new("")).unwrap(), Seed(1)).unwrap();
     assert!(report.finished);
-    assert!(report.controller.unwrap().moves > 0);
+    assert!(report.controller.unwrap().stats.moves > 0);
 }
 
 #[test]

@@ -120,7 +120,7 @@ impl Fabric {
         self.reroute()
     }
 
-    /// What is down.
+    /// Returns the links and switches that are down.
     pub fn failures(&self) -> &Failures {
         &self.failures
     }

@@ -1,6 +1,7 @@
-//! What a route controller did in a run.
+//! The route controller's part of a report.
 
 use serde::Serialize;
+use weft_route::Stats;
 
 use crate::measure::Distribution;
 use crate::world::Steering;
@@ -8,20 +9,9 @@ use crate::world::Steering;
 /// A route controller's counts, and its windows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ControllerReport {
-    /// Alarms that began or became worse.
-    pub alarms: u64,
-    /// Moves that were decided.
-    pub moves: u64,
-    /// Moves that have helped.
-    pub kept: u64,
-    /// Moves that were undone.
-    pub undone: u64,
-    /// Changes that switches refused.
-    pub refused: u64,
-    /// Ports that were left alone after the last round of moves.
-    pub gave_up: u64,
-    /// Reports and samples that were not acted upon.
-    pub doubts: u64,
+    /// Events by kind, as the controller counts them.
+    #[serde(flatten)]
+    pub stats: Stats,
     /// Windows above the threshold, summed over all ports.
     pub congested_windows: u64,
     /// Packets marked in a window, at all ports.
@@ -44,20 +34,13 @@ pub struct ControllerWindow {
 }
 
 impl ControllerReport {
-    /// What a controller did until now.
+    /// Reads the counts and windows of a controller.
     #[expect(clippy::cast_precision_loss, reason = "a count of packets")]
     pub(crate) fn new(steering: &Steering) -> Self {
-        let stats = steering.stats();
         let windows = steering.windows().to_vec();
         let mut marks: Vec<f64> = windows.iter().map(|window| window.marks as f64).collect();
         Self {
-            alarms: stats.alarms,
-            moves: stats.moves,
-            kept: stats.kept,
-            undone: stats.undone,
-            refused: stats.refused,
-            gave_up: stats.gave_up,
-            doubts: stats.doubts,
+            stats: *steering.stats(),
             congested_windows: windows.iter().map(|window| window.congested).sum(),
             marks_per_window: Distribution::of(&mut marks),
             windows,

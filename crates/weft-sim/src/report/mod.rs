@@ -42,7 +42,7 @@ pub struct Report {
     /// The hosts' buses to memory, where they take time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pcie: Option<PcieReport>,
-    /// What the route controller did, where there is one.
+    /// The route controller's counts and windows, where the scenario has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerReport>,
     /// Every finished flow, if asked for.

@@ -284,10 +284,10 @@ impl Report {
                 controller.windows.len().into(),
                 decimal(controller.marks_per_window.mean, 1),
                 controller.congested_windows.into(),
-                controller.alarms.into(),
-                controller.moves.into(),
-                controller.kept.into(),
-                controller.undone.into(),
+                controller.stats.alarms.into(),
+                controller.stats.moves.into(),
+                controller.stats.kept.into(),
+                controller.stats.undone.into(),
             ]);
         }
         table

@@ -7,7 +7,7 @@ use weft_units::Duration;
 use crate::registry::named_kinds;
 
 named_kinds! {
-    /// What the controller does with what it is told.
+    /// The controller's answer to crowded links.
     ControllerMode, "controller mode", {
         Off, "off", "there is none, as without the section";
         Watch, "watch", "it counts and raises alarms, and moves nothing";
@@ -19,7 +19,7 @@ named_kinds! {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ControllerSection {
-    /// What it does.
+    /// Its answer to crowded links.
     pub mode: ControllerMode,
     /// How long marks are counted for: 10 s on routers. All other times of the controller keep their
     /// proportion to it.

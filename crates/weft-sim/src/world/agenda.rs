@@ -1,4 +1,4 @@
-//! What concerns more than one node, and when: faults, the control plane, the route controller, measures,
+//! Events that concern more than one node, by time: faults, the control plane, the route controller, measures,
 //! workloads that wake, the end. Nodes have handled everything before an entry's time when its turn comes,
 //! and nothing of or after it.
 

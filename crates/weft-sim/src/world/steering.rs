@@ -31,7 +31,7 @@ use crate::time::SimTime;
 pub struct Steering {
     config: ControllerSection,
     controller: Controller,
-    /// What switches have installed.
+    /// The tables that switches have installed.
     switches: Switches,
     /// By link of the topology, what the controller calls it.
     names: Vec<TableLink>,
@@ -78,7 +78,7 @@ impl Steering {
         self.controller.stats()
     }
 
-    /// What the controller said, in order.
+    /// The controller's events, in order.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
@@ -169,7 +169,7 @@ impl Steering {
     }
 }
 
-/// What switches have installed as routing has it now.
+/// Returns the tables that routing installs in the switches now.
 fn tables_of(fabric: &Fabric, forwarding: &ForwardingConfig) -> Result<Tables, InstalledError> {
     let topology = &fabric.topology;
     let ForwardingConfig { hash, rotate_by_tier, .. } = *forwarding;
@@ -181,7 +181,7 @@ fn tables_of(fabric: &Fabric, forwarding: &ForwardingConfig) -> Result<Tables, I
     Tables::new(tables::installed(topology, fabric.failures(), &routes, &hashes, &addresses))
 }
 
-/// What the controller calls each link of the topology. Both number a switch's ports in the same order.
+/// Returns the controller's name of each link of the topology. Both number a switch's ports in the same order.
 fn names(topology: &Topology, tables: &Tables) -> Vec<TableLink> {
     let mut names = vec![TableLink::default(); topology.links() as usize];
     for (router, switch) in tables.router_ids().zip(topology.switch_ids()) {
