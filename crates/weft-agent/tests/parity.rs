@@ -117,6 +117,7 @@ fn simulate(seed: u64) -> [Vec<Said>; 2] {
         place_delay: Duration::ZERO,
         pcie: None,
         messages: None,
+        controller: None,
         jitter: SimSpan::from_picos(1000),
         nic_packets: 4,
         bond: false,
