@@ -17,7 +17,7 @@ use crate::AgentConfig;
 const MTUS: RangeInclusive<u32> = 1_280..=9_000;
 /// Each path is a socket.
 const PATHS: RangeInclusive<u16> = 1..=4_096;
-/// What the transport takes.
+/// Nanoseconds that a retransmission timeout may be at least.
 const RTOS: RangeInclusive<u64> = 1_000..=1_000_000_000;
 /// Bits a second. The time that a burst takes counts as a round trip's, which is a second at most.
 const RATES: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;

@@ -221,7 +221,7 @@ impl TransportConfig {
         self.line_rate.bytes_in(self.base_rtt)
     }
 
-    /// Whether congestion control keeps one window, or rate, or one for each path.
+    /// Returns the scope of the congestion control: one window or rate for all paths, or one for each.
     pub(crate) fn congestion_scope(&self) -> congestion::Scope {
         match self.congestion {
             congestion::Kind::Dcqcn => self.dcqcn.scope,

@@ -15,7 +15,7 @@ pub(crate) type Routes = BTreeMap<(u32, Destination), Route>;
 /// Entries that a thread changes before it carries frames again.
 const ENTRIES_AT_A_TIME: usize = 1_000;
 
-/// What some rows say, entry by entry of the switch's tables.
+/// The entries of the switch's tables that some rows stand for.
 #[derive(Default)]
 struct Entries {
     machines: BTreeMap<(Vni, MacAddr), Place>,

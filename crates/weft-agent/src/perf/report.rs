@@ -196,7 +196,7 @@ pub struct Report {
     pub paths: u16,
     /// How paths are chosen.
     pub policy: String,
-    /// What decides how much may be in flight.
+    /// Name of the congestion control.
     pub congestion: String,
     /// From the first message until everything under way had arrived, seconds.
     pub seconds: f64,

@@ -173,7 +173,7 @@ fn run_all_of(arguments: &RunArgs, output: Output) -> Result<ExitCode> {
     Ok(if stated && !failed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Whether a figure fits into what is left of the budget, by what it took the last time, which is then taken off.
+/// Returns `true` if a figure's last duration fits into the budget that is left, and subtracts it there.
 fn fits(figure: &Figure, results: &Results, left: &mut Option<Duration>) -> bool {
     let Some(left) = left else { return true };
     let took = results.get(&figure.name).and_then(|recorded| recorded.made.seconds);

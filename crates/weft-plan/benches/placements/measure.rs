@@ -17,7 +17,7 @@ pub(crate) const COUNTS: [usize; 6] = [8, 20, 40, 80, 140, 200];
 /// Placements of each of them.
 pub(crate) const OF_EACH: u64 = 20;
 
-/// What is planned.
+/// The parts of a job's communication that are planned.
 pub(crate) struct Way {
     pub(crate) name: &'static str,
     ordered: bool,
@@ -37,7 +37,7 @@ pub(crate) const WAYS: [Way; 4] = [
 pub(crate) enum Counted {
     /// All on its way, its NIC's and the receiver's cables too.
     All,
-    /// Those between switches, as where a NIC's two cables share its flows evenly.
+    /// Links between switches, as where a NIC's two cables share its flows evenly.
     BetweenSwitches,
 }
 

@@ -67,7 +67,7 @@ pub(crate) fn figures(setup: &Setup, off: &Outcome, on: &Outcome) -> Vec<(&'stat
     rows
 }
 
-/// How many alarms were over after how many rounds of moves, %.
+/// Returns the share of alarms that were over after one, two and more rounds of moves, %.
 fn rounds(cluster: &str, on: &Outcome) -> Value {
     let after = on.stats.cleared_after.map(|alarms| alarms as f64);
     let all = after.iter().sum::<f64>().max(1.0);

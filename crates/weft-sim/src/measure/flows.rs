@@ -164,7 +164,7 @@ pub fn ideal_time(flow: &FinishedFlow, yardstick: &Yardstick<'_>) -> Option<SimS
     Some(SimSpan::from(way + back) + at_line_rate(bytes, source, topology))
 }
 
-/// What ConWeave's simulator holds a flow against: the pair's base round trip, with a full payload but
+/// Returns the ideal time of a flow in ConWeave's simulator: the pair's base round trip, with a full payload but
 /// no header on each hop there and no ACK back, and all bytes with headers at line rate. That counts
 /// the first hop twice: for a flow of one packet through four hops of 100 Gb/s it is 0.6 % more than
 /// [`ideal_time`], for one of 100 bytes 3 %.

@@ -54,8 +54,8 @@ pub(super) struct LastWords {
     /// Whether the reordering bound is longer than that: then no path is so much faster than another
     /// that its packets seem to overtake lost ones.
     is_order_fair: bool,
-    /// Whether packets come in the order in which they left, or need not: go-back-N under a spray begins
-    /// again at each that is overtaken, and in the end waits for its timeout.
+    /// `true` if packets come in the order in which they left, or need not. Go-back-N under a spray begins
+    /// again at each packet that is overtaken, and in the end waits for its timeout.
     is_pace_fair: bool,
     state: State,
     /// Words said by everybody.

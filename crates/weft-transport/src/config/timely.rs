@@ -22,7 +22,7 @@ pub struct TimelyConfig {
     pub alpha_permille: u16,
     /// The rate is never cut below this.
     pub min_rate: BitRate,
-    /// Whether at most a bandwidth-delay product may be in flight. The paper has none, and needs 40 ms of
+    /// `true` if at most a bandwidth-delay product may be in flight. The paper has none, and needs 40 ms of
     /// an incast of 127 flows to bring its rates down: 44 % of the packets are sent twice.
     pub bdp_cap: bool,
 }

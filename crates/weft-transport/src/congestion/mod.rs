@@ -144,7 +144,7 @@ macro_rules! congestion_controls {
             pub const fn name(self) -> &'static str { match self { $(Self::$kind => $name),+ } }
             /// What it does, in one line.
             pub const fn about(self) -> &'static str { match self { $(Self::$kind => $about),+ } }
-            /// Whether it keeps one window or one for each path, if no setting says otherwise.
+            /// Returns the default scope: one window for all paths, or one for each.
             pub const fn scope(self) -> Scope { match self { $(Self::$kind => Scope::$scope),+ } }
             /// A fresh controller.
             pub fn build(self, config: &TransportConfig) -> Controller {

@@ -88,7 +88,7 @@ impl AckState {
         }
     }
 
-    /// What an ACK that answers no packet at once echoes.
+    /// Returns the echo of an ACK that does not answer one packet at once.
     fn next_echo(&self) -> Option<(Echo, AckType)> {
         let ack_type = if self.of_copy { AckType::Duplicate } else { AckType::Plain };
         self.echo.map(|echo| (echo, ack_type))

@@ -161,8 +161,8 @@ impl Connection {
         }
     }
 
-    /// How many connections are about to send to this end, as a power of two: of those it asked for, as a client
-    /// whose servers answer together, or of those it was asked for.
+    /// Returns the number of connections that are about to send to this end, as a power of two: of those it asked
+    /// for, as a client whose servers answer together, or of those it was asked for.
     fn sharers_here(&self, shared: &Shared) -> u8 {
         let count = if self.initiator { shared.requested } else { shared.accepted };
         u8::try_from(count.next_power_of_two().trailing_zeros()).expect("at most 32")

@@ -18,7 +18,7 @@ const SPINES: usize = 4;
 const SERVER: usize = 0;
 const CLIENT: usize = HOSTS_PER_LEAF;
 
-/// What may wait at a port, and from where on packets are marked: 5 ms and a fifth of it.
+/// Size of a port's queue, and the length from which packets are marked: 5 ms and a fifth of it.
 const QUEUE: ByteCount = ByteCount(312_500);
 const MARK_ABOVE: ByteCount = ByteCount(62_500);
 

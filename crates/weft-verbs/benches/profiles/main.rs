@@ -35,7 +35,7 @@ const WRITES: u64 = LINE_MBPS * 1_000_000 / 8 / SIZE;
 /// SENDs of 64 bytes of which the latency is taken.
 const SENDS: u64 = 2_000;
 
-/// What is measured: a column of the table.
+/// A column of the table: one measurement.
 struct Column {
     heading: &'static str,
     measure: fn(&mut Fabric, &Contender) -> Option<f64>,

@@ -1,4 +1,4 @@
-//! What the environment says of the device: the settings of its transport, which all programs on real packets share
+//! Settings of the device in the environment: those of its transport, which all programs on real packets share
 //! ([`TransportSettings`]), and whether programs of one host use the network (`WEFT_SAME_HOST`). A variable that is empty
 //! says nothing.
 

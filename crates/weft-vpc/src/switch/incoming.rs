@@ -65,7 +65,7 @@ pub(super) struct Whole {
     pub(super) slot: Slot,
     /// Its length with its virtio-net header, bytes.
     pub(super) len: u32,
-    /// Whether a packet of it was marked on the way (CE, RFC 3168).
+    /// `true` if a packet of it was marked on the way (CE, RFC 3168).
     pub(super) marked: bool,
 }
 

@@ -141,7 +141,7 @@ pub(super) struct Hosts {
     pub(super) fate: Fates,
     /// Whether hosts but the first know nothing but VXLAN.
     pub(super) only_plain: bool,
-    /// Whether the link marks every packet (CE).
+    /// `true` if the link marks every packet (CE).
     pub(super) marks: bool,
     rng: Rng,
     wire: BTreeMap<(Instant, u64), (usize, usize, OnWire)>,
