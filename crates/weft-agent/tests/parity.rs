@@ -116,7 +116,7 @@ fn simulate(seed: u64) -> [Vec<Said>; 2] {
         handshake: true,
         place_delay: Duration::ZERO,
         pcie: None,
-        messages: None,
+        stack: None,
         controller: None,
         jitter: SimSpan::from_picos(1000),
         nic_packets: 4,

@@ -85,7 +85,7 @@ fn run(hosts: u32, tiers: u32, gbps: u64, kind: Kind) {
         handshake: false,
         place_delay: Duration::ZERO,
         pcie: None,
-        messages: None,
+        stack: None,
         jitter: SimSpan::from_picos(100_000),
         nic_packets: 4,
         bond: false,

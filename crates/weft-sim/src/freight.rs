@@ -1,12 +1,15 @@
-//! What packets carry, where hosts look at it: RDMA headers and payload.
+//! What packets carry, where hosts look at it: VXLAN and RDMA headers, and payload.
 
-use weft_wire::RdmaHeader;
+use weft_wire::{RdmaHeader, VxlanHeader};
 
 use crate::packet::ParcelId;
 
 /// What follows the transport's headers in one packet.
 #[derive(Clone, Debug, Default)]
 pub struct Freight {
+    /// The VXLAN header, between overlays' hosts. Where it says that a tenant's frame follows, the frame is the
+    /// payload, and the transport's headers are none.
+    pub vxlan: Option<VxlanHeader>,
     /// The RDMA header, if one was announced.
     pub rdma: Option<RdmaHeader>,
     /// The payload after it.

@@ -8,9 +8,9 @@ use weft_transport::{
 };
 use weft_units::Seed;
 
-use crate::messenger::Messenger;
 use crate::nic::{Entropy, Jitter, RECEIVE_PORT};
 use crate::pcie::{Dma, PcieConfig};
+use crate::stack::{Stack, StackConfig};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::ChannelId;
 use crate::world::WorldConfig;
@@ -45,8 +45,8 @@ pub struct Host {
     pub received_bytes: u64,
     /// Which channel each of the engine's connections is an end of.
     channels: BTreeMap<u32, ChannelId>,
-    /// Its messaging context, where channels are X-RDMA's; the engine is idle then.
-    pub messenger: Option<Box<Messenger>>,
+    /// Its messaging context or overlay, where channels are theirs; the engine is idle then.
+    pub stack: Option<Box<Stack>>,
     /// The bus to its memory, where it takes time.
     pub dma: Option<Box<Dma>>,
     origin: Box<Origin>,
@@ -58,7 +58,7 @@ pub struct Host {
 struct Origin {
     id: NodeId,
     transport: TransportConfig,
-    messages: Option<weft_msg::Config>,
+    stack: Option<StackConfig>,
     seed: Seed,
     restarts: u64,
 }
@@ -69,11 +69,11 @@ impl Origin {
         Endpoint::new(endpoint_config(&self.transport), seed, Secret::repeatable(seed))
     }
 
-    fn messenger(&self) -> Result<Option<Box<Messenger>>, ConfigError> {
-        let Some(messages) = &self.messages else { return Ok(None) };
-        let seed = self.seed.child("messenger", self.restarts);
+    fn stack(&self) -> Result<Option<Box<Stack>>, ConfigError> {
+        let Some(stack) = &self.stack else { return Ok(None) };
+        let seed = self.seed.child(stack.name(), self.restarts);
         let endpoint = endpoint_config(&self.transport);
-        Messenger::new(self.id, endpoint, messages, seed).map(|own| Some(Box::new(own)))
+        stack.build(self.id, endpoint, seed).map(|own| Some(Box::new(own)))
     }
 }
 
@@ -92,8 +92,8 @@ impl Host {
         seed: Seed,
     ) -> Result<Self, ConfigError> {
         let seed = seed.child("host", u64::from(id.0));
-        let (transport, messages) = (config.transport.clone(), config.messages.clone());
-        let origin = Origin { id, transport, messages, seed, restarts: 0 };
+        let (transport, stack) = (config.transport.clone(), config.stack.clone());
+        let origin = Origin { id, transport, stack, seed, restarts: 0 };
         Ok(Self {
             endpoint: origin.endpoint()?,
             ports,
@@ -103,7 +103,7 @@ impl Host {
             pull_scheduled: false,
             received_bytes: 0,
             channels: BTreeMap::new(),
-            messenger: origin.messenger()?,
+            stack: origin.stack()?,
             dma: None,
             origin: Box::new(origin),
         })
@@ -143,15 +143,14 @@ impl Host {
         self.endpoint =
             self.origin.endpoint().expect("the first engine had the same configuration");
         let channels = std::mem::take(&mut self.channels).into_values();
-        let Some(former) = self.messenger.take() else { return channels.collect() };
-        self.messenger = self.origin.messenger().expect("the first one had the same configuration");
-        former.channels().collect()
+        let Some(former) = self.stack.take() else { return channels.collect() };
+        self.stack = self.origin.stack().expect("the first one had the same configuration");
+        former.channels()
     }
 
     /// What its transport counted.
     pub fn stats(&self) -> &Stats {
-        let messenger = self.messenger.as_deref();
-        messenger.map_or_else(|| self.endpoint.stats(), |own| own.context.verbs().device().stats())
+        self.stack.as_deref().map_or_else(|| self.endpoint.stats(), Stack::stats)
     }
 }
 

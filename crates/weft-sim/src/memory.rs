@@ -20,6 +20,14 @@ pub fn prefer_huge_pages() {
     glibc::prefer_huge_pages();
 }
 
+/// Returns the bytes that the program has allocated and not freed; `None` where the allocator is not glibc's.
+pub fn allocated_bytes() -> Option<usize> {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    return Some(glibc::allocated_bytes());
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    None
+}
+
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod glibc {
     use std::hint::black_box;
@@ -46,5 +54,13 @@ mod glibc {
             // in it stays as it is. Refused, it changes nothing.
             unsafe { libc::madvise(before, grown, libc::MADV_HUGEPAGE) };
         }
+    }
+
+    #[expect(unsafe_code, reason = "the allocator's counters are C's")]
+    pub(super) fn allocated_bytes() -> usize {
+        // SAFETY: it only reads the allocator's counters.
+        let counters = unsafe { libc::mallinfo2() };
+        // On its heaps, and in mappings of their own.
+        counters.uordblks + counters.hblkhd
     }
 }

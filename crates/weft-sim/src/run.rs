@@ -11,9 +11,11 @@ use crate::capture::Capture;
 use crate::fabric::Loss;
 use crate::fault::{FaultError, Plan, Scheduler};
 use crate::measure::{FlowReport, Goodput, PfcReport, PortReport, Yardstick};
+use crate::overlay::Vtep;
 use crate::pcie::PcieReport;
 use crate::report::{
-    ControllerReport, FlowLine, NetworkReport, Report, TransportReport, WorkloadReport,
+    ControllerReport, FlowLine, NetworkReport, OverlayReport, Report, TransportReport,
+    WorkloadReport,
 };
 use crate::scenario::{Scenario, ScenarioError};
 use crate::time::{SimSpan, SimTime};
@@ -201,6 +203,7 @@ impl Outcome<'_> {
             ports: self.ports,
             pfc: None,
             pcie: None,
+            overlay: None,
             controller: None,
             flows: listed.iter().map(|flow| line(flow, &yardstick)).collect(),
         })
@@ -233,6 +236,7 @@ fn report(
         queues: world.queue_watch().map(|watch| watch.report(fabric)).unwrap_or_default(),
         pfc: PfcReport::new(fabric, ended_at),
         pcie: pcie_report(network),
+        overlay: overlay_report(network),
         controller: world.steering().map(ControllerReport::new),
         ..outcome.report(scenario, seed)?
     })
@@ -264,6 +268,15 @@ fn pcie_report(network: &Network) -> Option<PcieReport> {
         all
     });
     counts.map(PcieReport::from)
+}
+
+fn overlay_report(network: &Network) -> Option<OverlayReport> {
+    let vteps = network.hosts.iter().filter_map(|host| host.stack.as_deref()?.vtep());
+    let counts = vteps.map(Vtep::counters).reduce(|mut all, one| {
+        all += one;
+        all
+    });
+    counts.as_ref().map(OverlayReport::from)
 }
 
 fn engine_counters(network: &Network) -> Stats {

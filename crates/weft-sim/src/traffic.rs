@@ -121,6 +121,16 @@ pub enum Contradiction {
         /// The token.
         token: u64,
     },
+    /// A tenant's frame came twice, after one that was sent later, or not as it was sent.
+    #[error("{channel:?} brought frame {serial} to {to:?} twice, late or damaged")]
+    Frame {
+        /// On which channel.
+        channel: ChannelId,
+        /// To which end.
+        to: Side,
+        /// Its number.
+        serial: u32,
+    },
     /// A message was reported sent before its receiver had it.
     #[error("{channel:?} reported a message as sent that was not delivered")]
     SentBeforeDelivered {
@@ -237,6 +247,14 @@ impl Traffic {
         let record = *record;
         self.finish(message);
         Ok(record)
+    }
+
+    /// Returns the number and length of the message that end `to` of a channel is to deliver next.
+    pub fn next_delivery(&self, id: ChannelId, to: Side) -> Option<(u32, u32)> {
+        let queues = self.channel(id)?.queues.as_ref()?;
+        let from = to.other().index();
+        let message = self.message(*queues.undelivered[from].front()?)?;
+        Some((queues.next_delivery[from], message.order.length))
     }
 
     /// Likewise where messages may overtake one another and have no numbers: the oldest of this length, for

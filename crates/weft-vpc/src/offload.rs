@@ -8,7 +8,9 @@
 mod check;
 mod checksum;
 mod segment;
+mod wire;
 
 pub use check::{Offload, OffloadError, PartialChecksum, Segmentation};
 pub use checksum::{ChecksumError, complete, fill, verify};
 pub use segment::{Segment, Segments};
+pub use wire::on_wire;

@@ -9,8 +9,7 @@ use weft_agent::udp::Outbox;
 use weft_transport::Arrival;
 use weft_units::Instant;
 use weft_vpc::gateway::pass_on;
-use weft_vpc::offload::Segments;
-use weft_vpc::{Frame, Leaving, Offload, Plain, Reading, Seal, Switch, Tenants, Vni};
+use weft_vpc::{Frame, Leaving, Plain, Reading, Seal, Switch, Tenants, Vni};
 use weft_wire::{Packet, U24, VirtioNetHeader, VxlanHeader, VxlanNext};
 
 fn header(vni: Vni, next: VxlanNext) -> VxlanHeader {
@@ -161,23 +160,9 @@ impl PlainSender {
 
     /// `None` for a frame whose virtio-net header does not fit it.
     fn lay_out(&mut self, plain: &Plain, link: &mut Link<'_>) -> Option<()> {
-        let (virtio, frame) = Frame::parse_virtio(&self.frame, self.frame.len()).ok()?;
-        let offload = Offload::check(&virtio, &frame).ok()?;
-        let path = path_of(&frame, link.paths);
-        let ethernet = &mut self.frame[VirtioNetHeader::LEN..];
-        let Some(segmentation) = offload.segmentation else {
-            if let Some(partial) = offload.checksum {
-                weft_vpc::offload::complete(ethernet, partial);
-            }
-            push_plain(plain, path, ethernet, link);
-            return Some(());
-        };
-        let mut segments = Segments::new(ethernet, &frame, segmentation);
-        self.piece.resize(segments.longest(), 0);
-        while let Some(len) = segments.write_next(&mut self.piece) {
-            push_plain(plain, path, &self.piece[..len], link);
-        }
-        Some(())
+        weft_vpc::offload::on_wire(&mut self.frame, &mut self.piece, |frame, ethernet| {
+            push_plain(plain, path_of(frame, link.paths), ethernet, link);
+        })
     }
 }
 

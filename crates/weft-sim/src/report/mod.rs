@@ -1,6 +1,7 @@
 //! What a run found, as data: [`Report`] is JSON with keys in a fixed order, and tables.
 
 mod controller;
+mod overlay;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use serde::Serialize;
 use weft_transport::{DropReason, Stats};
 
 pub use self::controller::{ControllerReport, ControllerWindow};
+pub use self::overlay::OverlayReport;
 use crate::measure::{Distribution, FlowReport, Goodput, PfcReport, PortReport, QueueReport};
 use crate::pcie::PcieReport;
 use crate::workload::Iteration;
@@ -42,6 +44,9 @@ pub struct Report {
     /// The hosts' buses to memory, where they take time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pcie: Option<PcieReport>,
+    /// What happened to tenants' frames, where hosts are an overlay's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overlay: Option<OverlayReport>,
     /// The route controller's counts and windows, where the scenario has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerReport>,

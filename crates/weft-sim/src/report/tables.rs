@@ -21,6 +21,7 @@ impl Report {
             ("Leaf uplinks", self.port_table()),
             ("Pauses", self.pause_table()),
             ("PCIe", self.pcie_table()),
+            ("Overlay", self.overlay_table()),
             ("Route controller", self.controller_table()),
             ("Counters", self.counter_table()),
         ];
@@ -264,6 +265,36 @@ impl Report {
                 decimal(pcie.translation_ns, 0),
                 pcie.iommu_lookups.into(),
                 decimal(pcie.iotlb_miss_share, 4),
+            ]);
+        }
+        table
+    }
+
+    fn overlay_table(&self) -> Table {
+        let mut table = Table::new(vec![
+            Column::number("pairs", "pairs"),
+            Column::number("frames", "frames_sent"),
+            Column::number("again", "frames_again"),
+            Column::number("timeouts", "timeouts"),
+            Column::number("received", "frames_received"),
+            Column::number("late", "late"),
+            Column::number("twice", "twice"),
+            Column::number("plain", "plain_received"),
+            Column::number("declined", "declined"),
+            Column::number("dropped", "dropped"),
+        ]);
+        if let Some(overlay) = &self.overlay {
+            table.push(vec![
+                (overlay.pair_ends / 2).into(),
+                overlay.frames_sent.into(),
+                overlay.frames_again.into(),
+                overlay.timeouts.into(),
+                overlay.frames_received.into(),
+                overlay.late.into(),
+                overlay.twice.into(),
+                overlay.plain_received.into(),
+                overlay.declined.into(),
+                overlay.dropped.values().sum::<u64>().into(),
             ]);
         }
         table

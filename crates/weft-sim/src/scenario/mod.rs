@@ -28,6 +28,7 @@ use crate::world::WorldConfig;
 mod controller;
 mod error;
 mod messages;
+mod overlay;
 mod slow;
 mod topology;
 mod transport;
@@ -36,6 +37,7 @@ mod variant;
 pub use controller::{ControllerMode, ControllerSection};
 pub use error::ScenarioError;
 pub use messages::MessagesConfig;
+pub use overlay::OverlaySection;
 pub use topology::TopologySource;
 pub use transport::TransportSection;
 pub use variant::Variant;
@@ -79,6 +81,9 @@ pub struct Scenario {
     /// X-RDMA's parameters; without the section, channels are the transport's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<MessagesConfig>,
+    /// The overlay; without the section, channels are not tenants'.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overlay: Option<OverlaySection>,
     /// The route controller; without the section there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerSection>,
@@ -252,6 +257,7 @@ impl Scenario {
         }
         self.check_pcie().map_err(|message| ScenarioError::section("pcie", &message, text))?;
         self.check_messages().map_err(|why| ScenarioError::section("messages", why, text))?;
+        self.check_overlay().map_err(|why| ScenarioError::section("overlay", &why, text))?;
         self.check_controller().map_err(|why| ScenarioError::section("controller", &why, text))?;
         if !self.measure.size_bins.is_sorted_by(|a, b| a < b) {
             let message = "size_bins are not ascending";
@@ -273,10 +279,10 @@ impl Scenario {
             return Err("source_ports are planned for switches that choose by their hash alone: \
                         forwarding.kind = \"ecmp\"");
         }
-        if self.host.handshake || self.messages.is_some() {
+        if self.host.handshake || self.messages.is_some() || self.overlay.is_some() {
             return Err(
                 "source_ports are planned for connections that are known as the run begins: \
-                        without handshake, and without a section messages",
+                        without handshake, and without a section messages or overlay",
             );
         }
         Ok(())
@@ -374,10 +380,12 @@ impl Scenario {
         self.forwarding
             .check_network(topology)
             .map_err(|why| ScenarioError::new(format!("[forwarding]: {why}")))?;
+        let transport = self.resolved_transport(topology)?;
         let HostConfig { handshake, place_delay, jitter, nic_packets, bond, source_ports } =
             self.host;
         Ok(WorldConfig {
-            transport: self.transport.resolve(topology)?,
+            stack: self.stack(topology, &transport)?,
+            transport,
             fabric: FabricConfig {
                 forwarding: self.forwarding.clone(),
                 queue: self.queue.clone(),
@@ -389,7 +397,6 @@ impl Scenario {
             handshake,
             place_delay,
             pcie: self.pcie.clone(),
-            messages: self.messages.clone().map(|messages| messages.0),
             jitter: SimSpan::from(jitter),
             nic_packets,
             bond,

@@ -20,8 +20,9 @@ pub struct Variant {
 
 /// The sections a variant may change. What is sent, where and for how long stays the same, or nothing
 /// would be compared.
-pub(super) const SECTIONS: [&str; 10] = [
+pub(super) const SECTIONS: [&str; 11] = [
     "transport",
+    "overlay",
     "forwarding",
     "queue",
     "buffer",

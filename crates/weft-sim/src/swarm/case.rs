@@ -222,7 +222,7 @@ fn world(rng: &mut Rng) -> WorldConfig {
         handshake: rng.chance(1, 2),
         place_delay: Duration::from_nanos(place_delay),
         pcie: None,
-        messages: None,
+        stack: None,
         jitter: SimSpan::from_picos(pick(rng, &[0, 1_000, 1_000_000])),
         nic_packets: pick(rng, &[1, 4, 64]),
         bond: false,

@@ -13,6 +13,7 @@ use crate::pcie::PcieConfig;
 use crate::port::PortError;
 use crate::port::pfc::Sending;
 use crate::scenario::{ControllerSection, SourcePorts};
+use crate::stack::StackConfig;
 use crate::time::{SimSpan, SimTime};
 use crate::workload::WorkloadError;
 
@@ -29,8 +30,8 @@ pub struct WorldConfig {
     pub place_delay: Duration,
     /// The bus between NICs and memory; without one, payloads are at their place at once.
     pub pcie: Option<PcieConfig>,
-    /// Channels are X-RDMA's, on an RNIC, with these parameters; without them, the transport's.
-    pub messages: Option<weft_msg::Config>,
+    /// What channels are of in place of the transport: X-RDMA, or an overlay.
+    pub stack: Option<StackConfig>,
     /// Bound on the irregularity of a host's sending; see [`Jitter`](crate::nic::Jitter).
     pub jitter: SimSpan,
     /// A host's port takes packets from the engine until it has this many to send.
@@ -57,7 +58,8 @@ impl WorldConfig {
 
     /// What hosts may send.
     pub(crate) fn sending(&self) -> Sending {
-        let header = self.messages.as_ref().map_or(0, |_| RdmaHeader::MAX_LEN);
+        let has_rdma = matches!(self.stack, Some(StackConfig::Messages(_)));
+        let header = if has_rdma { RdmaHeader::MAX_LEN } else { 0 };
         let header = u16::try_from(header).expect("headers are short");
         let largest = largest_frame(&self.transport).saturating_add(header);
         Sending { largest, jitter: self.jitter }

@@ -6,11 +6,10 @@ use weft_topo::NodeId;
 use weft_transport::{Departure, Payload};
 
 use super::Network;
-use crate::event::Event;
 use crate::freight::Freights;
 use crate::messenger::{Heard, Messenger};
 use crate::packet::{Hop, Parcel, ParcelId};
-use crate::time::SimTime;
+use crate::stack::Stack;
 use crate::traffic::{ChannelId, ChannelState, MessageId, Notice};
 
 impl Network {
@@ -19,7 +18,8 @@ impl Network {
         let now = self.now.engine_clock();
         let pair = [from.index(), to.index()];
         let [a, b] = self.hosts.get_disjoint_mut(pair).expect("the ends are different hosts");
-        let ends = a.messenger.as_deref_mut().zip(b.messenger.as_deref_mut());
+        let ends = a.stack.as_deref_mut().zip(b.stack.as_deref_mut());
+        let ends = ends.and_then(|(a, b)| a.messenger_mut().zip(b.messenger_mut()));
         let (opener, peer) = ends.expect("all hosts have one");
         if Messenger::join(now, channel, opener, peer) {
             self.set_state(channel, ChannelState::Open);
@@ -39,7 +39,8 @@ impl Network {
     pub(super) fn arrive_at_messenger(&mut self, hop: Hop, arrival: &Arrival) {
         let now = self.now.engine_clock();
         let (host, fabric) = (&mut self.hosts[hop.node().index()], &mut self.fabric);
-        let messenger = host.messenger.as_deref_mut().expect("asked by the caller");
+        let messenger = host.stack.as_deref_mut().and_then(Stack::messenger_mut);
+        let messenger = messenger.expect("asked by the caller");
         let rnic = messenger.context.verbs_mut();
         let packet = &fabric.parcels.get(hop.packet()).packet;
         let freight = fabric.freights.of(hop.packet());
@@ -101,7 +102,8 @@ impl Network {
             }
             let packet = self.fabric.parcels.reserve();
             let (hosts, fabric) = (&mut self.hosts, &mut self.fabric);
-            let messenger = hosts[node.index()].messenger.as_deref_mut().expect("the caller's");
+            let stack = hosts[node.index()].stack.as_deref_mut();
+            let messenger = stack.and_then(Stack::messenger_mut).expect("the caller's");
             let mut departure = None;
             messenger.context.verbs_mut().poll_transmit(now, |transmit, payload| {
                 let parcel = fabric.parcels.get_mut(packet);
@@ -117,17 +119,13 @@ impl Network {
     }
 
     fn rearm_messenger(&mut self, node: NodeId) {
-        let Some(at) = self.messenger(node).poll_timeout() else { return };
-        let at = SimTime::serving(at).max(self.now);
-        let host = &mut self.hosts[node.index()];
-        if at < host.wake_at {
-            host.wake_at = at;
-            self.events.schedule(at, Event::Deadline { host: node });
-        }
+        let due = self.messenger(node).poll_timeout();
+        self.rearm_stack(node, due);
     }
 
     fn messenger(&mut self, node: NodeId) -> &mut Messenger {
-        self.hosts[node.index()].messenger.as_deref_mut().expect("the caller's host has one")
+        let stack = self.hosts[node.index()].stack.as_deref_mut();
+        stack.and_then(Stack::messenger_mut).expect("the caller's host has one")
     }
 }
 

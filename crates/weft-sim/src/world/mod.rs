@@ -30,9 +30,11 @@ mod config;
 mod faults;
 mod hear;
 mod messages;
+mod overlay;
 mod packets;
 mod planned;
 mod session;
+mod stack;
 mod steering;
 
 use agenda::{Agenda, Item};

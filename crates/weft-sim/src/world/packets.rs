@@ -109,8 +109,8 @@ impl Network {
             hops: hop.switches(),
         };
         let host = &mut self.hosts[hop.node().index()];
-        if host.messenger.is_some() {
-            return self.arrive_at_messenger(hop, &arrival);
+        if host.stack.is_some() {
+            return self.arrive_at_stack(hop, &arrival);
         }
         let verdict =
             host.endpoint.handle_packet(now, &arrival, &parcel.packet, parcel.payload_len);
@@ -160,8 +160,8 @@ impl Network {
             return;
         }
         host.wake_at = SimTime::FAR_FUTURE;
-        if host.messenger.is_some() {
-            return self.messenger_deadline(node);
+        if host.stack.is_some() {
+            return self.stack_deadline(node);
         }
         host.endpoint.handle_timeout(self.now.engine_clock());
         self.attend(node);
@@ -171,8 +171,8 @@ impl Network {
     /// deadline.
     #[inline]
     pub(super) fn attend(&mut self, node: NodeId) {
-        if self.hosts[node.index()].messenger.is_some() {
-            return self.attend_messenger(node);
+        if self.hosts[node.index()].stack.is_some() {
+            return self.attend_stack(node);
         }
         while let Some(event) = self.hosts[node.index()].endpoint.poll_event() {
             if let Some(observer) = &mut self.observer {
@@ -204,8 +204,8 @@ impl Network {
 
     /// Takes packets from the engine as long as the ports have room, and sees to its deadline.
     fn pull(&mut self, node: NodeId) {
-        if self.hosts[node.index()].messenger.is_some() {
-            return self.pull_from_messenger(node);
+        if self.hosts[node.index()].stack.is_some() {
+            return self.pull_from_stack(node);
         }
         let now = self.now.engine_clock();
         if self.config.fabric.port.control_first {
@@ -242,7 +242,7 @@ impl Network {
         if !self.fabric.holds_queues() {
             self.hosts[node.index()].pull_scheduled = true;
             self.events.schedule(at, Event::Pull { host: node });
-        } else if self.hosts[node.index()].messenger.is_none() && self.is_paused(node) {
+        } else if self.hosts[node.index()].stack.is_none() && self.is_paused(node) {
             self.pull_control(node);
         }
     }

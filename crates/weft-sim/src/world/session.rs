@@ -96,8 +96,8 @@ impl Stage for Network {
 
     fn open(&mut self, workload: u32, from: NodeId, to: NodeId) -> ChannelId {
         let channel = self.traffic.add(workload, [from, to]);
-        if self.config.messages.is_some() {
-            self.join_messengers(channel, from, to);
+        if let Some(stack) = self.config.stack.clone() {
+            self.join_stacks(&stack, channel, (from, to));
         } else if self.config.handshake {
             self.tell(from, channel, Act::Connect);
         } else {
@@ -202,9 +202,8 @@ impl Network {
     }
 
     fn close_at(&mut self, host: NodeId, id: ChannelId) {
-        if let Some(messenger) = &mut self.hosts[host.index()].messenger {
-            messenger.close(self.now.engine_clock(), id);
-            return self.attend(host);
+        if self.hosts[host.index()].stack.is_some() {
+            return self.close_on_stack(host, id);
         }
         let Some(channel) = self.traffic.channel(id) else { return };
         if let Some(connection) = channel.connections[Side::Opener.index()] {
@@ -220,7 +219,7 @@ impl Network {
         let opened = channel.hosts[Side::Opener.index()] == host;
         let side = if opened { Side::Opener } else { Side::Peer };
         let connection = channel.connections[side.index()];
-        let known = connection.is_some() || self.config.messages.is_some();
+        let known = connection.is_some() || self.config.stack.is_some();
         if !known || channel.waiting(side).is_empty() {
             return;
         }
@@ -245,8 +244,8 @@ impl Network {
         connection: Option<ConnectionId>,
         id: MessageId,
     ) -> bool {
-        if self.config.messages.is_some() {
-            return self.send_message(host, channel, id);
+        if self.config.stack.is_some() {
+            return self.send_on_stack(host, channel, id);
         }
         let Some(connection) = connection else { return false };
         let Some(record) = self.traffic.message(id) else { return true };

@@ -1,0 +1,104 @@
+//! What happened to tenants' frames.
+
+use weft_vpc::SwitchCounters;
+
+/// What tenants counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TenantCounters {
+    /// Frames sent, with those that repeat bytes and those without payload.
+    pub frames_sent: u64,
+    /// Frames that repeat bytes.
+    pub frames_again: u64,
+    /// Times a flow heard nothing for its timeout.
+    pub timeouts: u64,
+    /// Frames received.
+    pub frames_received: u64,
+    /// Bytes of flows that were new.
+    pub bytes_received: u64,
+    /// Bytes of flows that had been received before.
+    pub bytes_again: u64,
+    /// Frames that came after one that was sent later; counted while nothing came as plain VXLAN.
+    pub late: u64,
+    /// Frames that came twice; likewise.
+    pub twice: u64,
+    /// Frames that were not what was sent.
+    pub damaged: u64,
+    /// Frames of flows that were closed.
+    pub strays: u64,
+}
+
+/// What a host's switch and tenants counted, or all hosts' together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OverlayCounters {
+    /// The switch's, at all its ports.
+    pub switch: SwitchCounters,
+    /// The tenants'.
+    pub tenants: TenantCounters,
+    /// Ends of pairs' connections.
+    pub pair_ends: u64,
+}
+
+impl OverlayCounters {
+    pub(super) fn new<'a>(
+        ports: impl Iterator<Item = &'a SwitchCounters>,
+        tenants: TenantCounters,
+        pair_ends: u64,
+    ) -> Self {
+        let mut switch = SwitchCounters::default();
+        ports.for_each(|port| add_switch(&mut switch, port));
+        Self { switch, tenants, pair_ends }
+    }
+}
+
+impl std::ops::AddAssign for OverlayCounters {
+    fn add_assign(&mut self, other: Self) {
+        add_switch(&mut self.switch, &other.switch);
+        add_tenants(&mut self.tenants, &other.tenants);
+        self.pair_ends += other.pair_ends;
+    }
+}
+
+fn add_switch(all: &mut SwitchCounters, one: &SwitchCounters) {
+    // By name, so that a new counter is not forgotten.
+    let SwitchCounters {
+        reliable_sent,
+        plain_sent,
+        local_sent,
+        reliable_received,
+        plain_received,
+        declined,
+        dropped,
+    } = one;
+    all.reliable_sent += reliable_sent;
+    all.plain_sent += plain_sent;
+    all.local_sent += local_sent;
+    all.reliable_received += reliable_received;
+    all.plain_received += plain_received;
+    all.declined += declined;
+    all.dropped.iter_mut().zip(dropped).for_each(|(all, one)| *all += one);
+}
+
+fn add_tenants(all: &mut TenantCounters, one: &TenantCounters) {
+    let TenantCounters {
+        frames_sent,
+        frames_again,
+        timeouts,
+        frames_received,
+        bytes_received,
+        bytes_again,
+        late,
+        twice,
+        damaged,
+        strays,
+    } = one;
+    all.frames_sent += frames_sent;
+    all.frames_again += frames_again;
+    all.timeouts += timeouts;
+    all.frames_received += frames_received;
+    all.bytes_received += bytes_received;
+    all.bytes_again += bytes_again;
+    all.late += late;
+    all.twice += twice;
+    all.damaged += damaged;
+    all.strays += strays;
+}

@@ -1,0 +1,327 @@
+//! The overlay on a host: tenants' vNICs on a virtual switch exactly as shipped, which sends to other hosts'.
+//!
+//! A channel of a workload is a flow between two vNICs, and its messages are bytes of the flow. A [`Vtep`]
+//! (RFC 7348) does what `weft-vswitch`'s worker does with packets: it hands the tenants' frames to the switch, no
+//! more than can leave soon, and the switch's packets to the network. Tenants are models ([`sender`]) that notice
+//! what is lost and send it again; they check that frames of a flow arrive in order, once, and as they were sent.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use weft_topo::NodeId;
+use weft_transport::{Arrival, Departure};
+use weft_units::Instant;
+use weft_vpc::{Frame, PortId, Reading, Switch, Tenants, Vni};
+use weft_wire::{Packet, U24, VirtioNetHeader, VxlanHeader, VxlanNext};
+
+use crate::freight::Freight;
+use crate::scenario::OverlaySection;
+use crate::traffic::{ChannelId, MessageId, Side};
+
+mod counters;
+mod flow;
+mod frame;
+mod join;
+mod nics;
+mod plain;
+mod ranges;
+mod receiver;
+mod sender;
+
+pub use counters::{OverlayCounters, TenantCounters};
+use flow::{Flow, Outcome};
+use frame::Segment;
+pub(crate) use frame::{MAX_PAYLOAD, PACKET_HEADERS};
+use nics::Nics;
+use plain::PlainQueue;
+use receiver::Turn;
+pub(crate) use sender::Limits;
+
+/// vNICs of a run at most: each has an address of 10.0.0.0/8.
+pub(crate) const MAX_VNICS: u32 = 1 << 24;
+
+/// Connections with something to send from which on a host takes few frames of its tenants, and how few: as
+/// `weft-vswitch`'s worker does.
+const PACKETS_A_TURN: usize = 176;
+const FEWEST_FRAMES: usize = 16;
+
+/// What a host's tenants say, in the workloads' names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// More of a flow has come to this end, in order.
+    Received {
+        /// The channel.
+        channel: ChannelId,
+        /// The end.
+        side: Side,
+    },
+    /// The other end has a whole message.
+    Acked {
+        /// The channel.
+        channel: ChannelId,
+        /// The message.
+        message: MessageId,
+    },
+    /// A frame broke the switch's word: it came twice, late, or not as it was sent.
+    Broken {
+        /// The channel.
+        channel: ChannelId,
+        /// The end that it came to.
+        side: Side,
+        /// The frame's number.
+        serial: u32,
+    },
+}
+
+/// One host's tenants, their switch, and how its names and the workloads' go together.
+#[derive(Debug)]
+pub struct Vtep {
+    host: NodeId,
+    config: OverlaySection,
+    limits: Limits,
+    paths: u16,
+    switch: Switch,
+    nics: Nics,
+    plain: PlainQueue,
+    flows: BTreeMap<ChannelId, Box<Flow>>,
+    /// Flows that may have a frame to send, the one that waits longest first.
+    ready: VecDeque<ChannelId>,
+    timers: BTreeSet<(Instant, ChannelId)>,
+    heard: VecDeque<Heard>,
+    /// Channels that this host opened, and that others opened to it.
+    ends: [u32; 2],
+    counters: TenantCounters,
+}
+
+impl Vtep {
+    /// Appends a message to a flow; nothing happens where it is closed.
+    pub fn send(&mut self, channel: ChannelId, message: MessageId, length: u32) {
+        if let Some(flow) = self.flows.get_mut(&channel) {
+            flow.sender.write(message, length.into());
+            make_ready(&mut self.ready, flow);
+        }
+    }
+
+    /// Takes a message of `length` bytes that came to this host; returns `true` if it is whole.
+    pub fn take_message(&mut self, channel: ChannelId, length: u32) -> bool {
+        self.flows.get_mut(&channel).is_some_and(|flow| flow.receiver.take(length.into()))
+    }
+
+    /// Forgets a flow: what was on it is not sent again. The pair's connection stays.
+    pub fn close(&mut self, channel: ChannelId) {
+        self.flows.remove(&channel);
+    }
+
+    /// A packet arrived.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        packet: &Packet,
+        freight: &Freight,
+    ) {
+        let Some(vxlan) = freight.vxlan else { return };
+        let vni = Vni::new(vxlan.vni.get()).expect("24 bits");
+        let (switch, nics) = (&mut self.switch, &mut self.nics);
+        match vxlan.next {
+            VxlanNext::Frame => {
+                switch.handle_plain(now, arrival.from, vni, &freight.payload, nics);
+            }
+            _ => switch.handle_packet(now, arrival, vni, packet, &freight.payload, nics),
+        }
+    }
+
+    /// Takes a turn after anything happened: tenants see their frames and send others, and the switch does what
+    /// is due.
+    pub fn take_turn(&mut self, now: Instant) {
+        while let Some(&(at, channel)) = self.timers.first()
+            && at <= now
+        {
+            self.timers.pop_first();
+            self.handle_timer(now, channel);
+        }
+        loop {
+            self.switch.handle_timeout(now, &mut self.nics);
+            let mut is_idle = true;
+            while let Some(frame) = self.nics.poll_frame() {
+                is_idle = false;
+                self.receive(now, &frame);
+                self.nics.recycle(frame);
+            }
+            if self.take_frames(now) == 0 && is_idle {
+                return;
+            }
+        }
+    }
+
+    /// A flow may have waited too long; or it has heard meanwhile, and waits anew.
+    fn handle_timer(&mut self, now: Instant, channel: ChannelId) {
+        let Some(flow) = self.flows.get_mut(&channel) else { return };
+        flow.timer = None;
+        if flow.sender.poll_timeout(&self.limits).is_some_and(|due| due <= now) {
+            self.counters.timeouts += 1;
+            flow.sender.handle_timeout(now, &self.limits);
+            make_ready(&mut self.ready, flow);
+        }
+        set_timer(&mut self.timers, flow, &self.limits);
+    }
+
+    /// A tenant sees a frame.
+    fn receive(&mut self, now: Instant, bytes: &[u8]) {
+        self.counters.frames_received += 1;
+        let Some((segment, body)) = Segment::parse(bytes) else {
+            self.counters.damaged += 1;
+            return;
+        };
+        let found = Flow::channels(&segment)
+            .into_iter()
+            .find(|(channel, side)| self.flows.get(channel).is_some_and(|flow| flow.side == *side));
+        let Some((channel, side)) = found else {
+            // A flow that is closed.
+            self.counters.strays += 1;
+            return;
+        };
+        let flow = self.flows.get_mut(&channel).expect("found above");
+        let serial = segment.serial;
+        let is_plain = !self.config.reliable || self.switch.counters().plain_received > 0;
+        if !is_plain {
+            let is_kept = match flow.turn(&segment) {
+                Turn::Next => true,
+                Turn::Late => {
+                    self.counters.late += 1;
+                    !self.config.in_order
+                }
+                Turn::Twice => {
+                    self.counters.twice += 1;
+                    false
+                }
+            };
+            if !is_kept {
+                self.heard.push_back(Heard::Broken { channel, side, serial });
+            }
+        }
+        match flow.on_frame(now, &segment, body, &self.limits) {
+            Outcome::Data(fresh) => {
+                self.counters.bytes_received += fresh;
+                self.counters.bytes_again += body.len() as u64 - fresh;
+                self.heard.push_back(Heard::Received { channel, side });
+            }
+            Outcome::Ack => {
+                while let Some(message) = flow.sender.poll_acked() {
+                    self.heard.push_back(Heard::Acked { channel, message });
+                }
+            }
+            Outcome::Damaged => {
+                self.counters.damaged += 1;
+                self.heard.push_back(Heard::Broken { channel, side, serial });
+            }
+        }
+        make_ready(&mut self.ready, flow);
+    }
+
+    /// Takes what tenants send, no more than can leave soon; returns the number of frames.
+    fn take_frames(&mut self, now: Instant) -> usize {
+        let room = PACKETS_A_TURN.saturating_sub(self.switch.wanting_to_send());
+        let (most, mut taken) = (room.max(FEWEST_FRAMES), 0);
+        while taken < most
+            && let Some(channel) = self.ready.pop_front()
+        {
+            let Some(flow) = self.flows.get_mut(&channel) else { continue };
+            flow.is_ready = false;
+            let Some((frame, is_again)) = flow.poll_frame(now, &self.limits) else { continue };
+            taken += 1;
+            make_ready(&mut self.ready, flow);
+            set_timer(&mut self.timers, flow, &self.limits);
+            self.counters.frames_sent += 1;
+            self.counters.frames_again += u64::from(is_again);
+            let (port, len) = (flow.port, frame.len());
+            let mut head = [0; VirtioNetHeader::LEN + Frame::LOOK_AHEAD];
+            let head = &mut head[..(len as usize).min(VirtioNetHeader::LEN + Frame::LOOK_AHEAD)];
+            let token = self.nics.send(frame);
+            self.nics.read(port, token, 0, head, Reading::First);
+            self.switch.handle_frame(now, port, token, len, head, &mut self.nics);
+        }
+        taken
+    }
+
+    /// Loads the next packet, if one may leave.
+    pub fn poll_packet(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        freight: &mut Freight,
+    ) -> Option<Departure> {
+        let nics = &mut self.nics;
+        let mut loaded = None;
+        self.switch.poll_burst(now, 1, packet, |leaving| {
+            let vni = U24::truncate(leaving.vni.get());
+            freight.rdma = None;
+            freight.vxlan = Some(VxlanHeader { vni, next: VxlanNext::Weft });
+            freight.payload.resize(leaving.payload_len().into(), 0);
+            leaving.read(nics, &mut freight.payload);
+            // All connections of a host share its source ports, one for each path.
+            loaded = Some(Departure { connection: None, ..*leaving.departure });
+        });
+        if loaded.is_some() {
+            return loaded;
+        }
+        while let Some(plain) = self.switch.poll_plain() {
+            self.plain.push(&plain, self.paths, nics);
+        }
+        self.plain.poll(packet, freight)
+    }
+
+    /// Returns the next thing that tenants have to say.
+    pub fn poll_event(&mut self) -> Option<Heard> {
+        self.heard.pop_front()
+    }
+
+    /// Returns when the host must take a turn at the latest.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let tenants = self.timers.first().map(|&(at, _)| at);
+        tenants.into_iter().chain(self.switch.poll_timeout()).min()
+    }
+
+    /// Returns the channels it has an end of.
+    pub fn channels(&self) -> impl Iterator<Item = ChannelId> + '_ {
+        self.flows.keys().copied()
+    }
+
+    /// Returns the switch.
+    pub fn switch(&self) -> &Switch {
+        &self.switch
+    }
+
+    /// The bytes that its tenants received, each once.
+    pub fn received_bytes(&self) -> u64 {
+        self.counters.bytes_received
+    }
+
+    /// What happened to its frames, at all ports and at their tenants.
+    pub fn counters(&self) -> OverlayCounters {
+        let ports = (0..self.config.tenants * self.config.ports).map(PortId);
+        let ports = ports.filter_map(|port| self.switch.port_counters(port));
+        OverlayCounters::new(
+            ports.chain([self.switch.counters()]),
+            self.counters,
+            self.switch.pair_count() as u64,
+        )
+    }
+}
+
+/// Lets a flow send when it is its turn.
+fn make_ready(ready: &mut VecDeque<ChannelId>, flow: &mut Flow) {
+    if !std::mem::replace(&mut flow.is_ready, true) {
+        ready.push_back(flow.channel);
+    }
+}
+
+/// Has a flow looked at when it may have waited too long. One entry at a time: it may find that the flow heard
+/// meanwhile.
+fn set_timer(timers: &mut BTreeSet<(Instant, ChannelId)>, flow: &mut Flow, limits: &Limits) {
+    if flow.timer.is_none()
+        && let Some(at) = flow.sender.poll_timeout(limits)
+    {
+        flow.timer = Some(at);
+        timers.insert((at, flow.channel));
+    }
+}

@@ -1,0 +1,99 @@
+//! The overlay's part of a report.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use weft_vpc::{DropCause, SwitchCounters};
+
+use crate::overlay::{OverlayCounters, TenantCounters};
+
+/// What happened to tenants' frames, all hosts together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OverlayReport {
+    /// Ends of pairs' connections at the end of the run: two a connection.
+    pub pair_ends: u64,
+    /// Frames that tenants sent, with those that repeat bytes and those without payload.
+    pub frames_sent: u64,
+    /// Frames that repeat bytes, as their tenants took them for lost.
+    pub frames_again: u64,
+    /// Times a tenant heard nothing for its timeout.
+    pub timeouts: u64,
+    /// Frames that tenants received; of those that were cut on the way, each part.
+    pub frames_received: u64,
+    /// Bytes of flows that tenants received, each counted once.
+    pub bytes_received: u64,
+    /// Bytes of flows that had been received before.
+    pub bytes_again: u64,
+    /// Frames that came after one of their flow that was sent later; none is counted from the first on that came
+    /// as plain VXLAN.
+    pub late: u64,
+    /// Frames that came twice; likewise.
+    pub twice: u64,
+    /// Frames that were not what was sent.
+    pub damaged: u64,
+    /// Frames that came after their flow was closed.
+    pub strays: u64,
+    /// Frames that switches sent on connections.
+    pub reliable_sent: u64,
+    /// Frames that switches received on connections.
+    pub reliable_received: u64,
+    /// Frames that switches sent as plain VXLAN, before they were cut.
+    pub plain_sent: u64,
+    /// Frames that switches received as plain VXLAN.
+    pub plain_received: u64,
+    /// Frames between ports of one host.
+    pub local_sent: u64,
+    /// Packets that came again because the tenant had no room for them.
+    pub declined: u64,
+    /// Frames that switches dropped, by cause.
+    pub dropped: BTreeMap<&'static str, u64>,
+}
+
+impl From<&OverlayCounters> for OverlayReport {
+    fn from(counters: &OverlayCounters) -> Self {
+        // By name, so that a new counter is not forgotten.
+        let OverlayCounters { ref switch, tenants, pair_ends } = *counters;
+        let &SwitchCounters {
+            reliable_sent,
+            plain_sent,
+            local_sent,
+            reliable_received,
+            plain_received,
+            declined,
+            dropped: _,
+        } = switch;
+        let TenantCounters {
+            frames_sent,
+            frames_again,
+            timeouts,
+            frames_received,
+            bytes_received,
+            bytes_again,
+            late,
+            twice,
+            damaged,
+            strays,
+        } = tenants;
+        let dropped = DropCause::ALL.iter().map(|&cause| (cause.name(), switch.dropped_for(cause)));
+        Self {
+            pair_ends,
+            frames_sent,
+            frames_again,
+            timeouts,
+            frames_received,
+            bytes_received,
+            bytes_again,
+            late,
+            twice,
+            damaged,
+            strays,
+            reliable_sent,
+            reliable_received,
+            plain_sent,
+            plain_received,
+            local_sent,
+            declined,
+            dropped: dropped.collect(),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The section `[overlay]`: hosts whose channels are flows between tenants' vNICs.
+
+use serde::{Deserialize, Serialize};
+use weft_topo::Topology;
+use weft_transport::TransportConfig;
+use weft_units::{ByteCount, Duration};
+use weft_wire::{EthernetHeader, VirtioNetHeader, VxlanHeader};
+
+use super::{Scenario, ScenarioError};
+use crate::fault;
+use crate::overlay::{self, Limits};
+use crate::stack::StackConfig;
+
+/// Every host's virtual switch (`weft-vpc`) and tenants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OverlaySection {
+    /// Tenants' networks.
+    pub tenants: u32,
+    /// vNICs that each host has in each of them.
+    pub ports: u32,
+    /// Bytes of a tenant's IP packet. Without it, a packet whose frame is one packet of the transport.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u16>,
+    /// The most payload of a frame that a tenant leaves its device to cut; none does where it is less than a
+    /// packet's.
+    pub offload: ByteCount,
+    /// Bytes of a flow on their way at most.
+    pub window: ByteCount,
+    /// How long a tenant waits for an ACK before it sends again.
+    pub timeout: Duration,
+    /// Frames a vNIC has buffers for.
+    pub buffers: u32,
+    /// Whether lost packets are sent again. Without, networks are plain VXLANs.
+    pub reliable: bool,
+    /// Whether tenants see a flow's frames in order.
+    pub in_order: bool,
+    /// Frames that may wait for a pair's connection.
+    pub waiting_frames: u32,
+    /// How long a peer that cannot be reached otherwise is spoken to in plain VXLAN.
+    pub plain_for: Duration,
+}
+
+impl Default for OverlaySection {
+    fn default() -> Self {
+        Self {
+            tenants: 1,
+            ports: 1,
+            mtu: None,
+            offload: ByteCount(overlay::MAX_PAYLOAD.into()),
+            window: ByteCount(4 << 20),
+            timeout: Duration::from_millis(5),
+            buffers: 1024,
+            reliable: true,
+            in_order: true,
+            waiting_frames: 256,
+            plain_for: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Bytes of a message of the transport around a tenant's IP packet.
+const AROUND_PACKET: u16 = 26;
+const _: () = assert!(AROUND_PACKET as usize == VirtioNetHeader::LEN + EthernetHeader::LEN);
+
+/// The smallest packet: IPv4's least MTU (RFC 791, section 3.2).
+const MIN_MTU: u16 = 576;
+
+impl OverlaySection {
+    /// Finds what is out of range.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let vnics = u64::from(self.tenants) * u64::from(self.ports);
+        if vnics == 0 || vnics > u64::from(overlay::MAX_VNICS) {
+            let most = overlay::MAX_VNICS;
+            return Err(format!("tenants times ports is {vnics}, expected 1 to {most}"));
+        }
+        let within =
+            |key: &str, got: u64, least: u64, most: u64| match (least..=most).contains(&got) {
+                true => Ok(()),
+                false => Err(format!("{key} is {got}, expected {least} to {most}")),
+            };
+        if let Some(mtu) = self.mtu {
+            within("mtu", mtu.into(), MIN_MTU.into(), 9000)?;
+        }
+        within("offload", self.offload.0, 0, overlay::MAX_PAYLOAD.into())?;
+        within("window", self.window.0, 10_000, 1 << 30)?;
+        within("timeout", self.timeout.as_nanos(), 1_000, 10_000_000_000)?;
+        within("buffers", self.buffers.into(), 2, 1 << 20)?;
+        within("waiting_frames", self.waiting_frames.into(), 1, 1 << 20)?;
+        within("plain_for", self.plain_for.as_nanos(), 1_000_000, u64::MAX)
+    }
+
+    /// Finds what does not fit `hosts` hosts or the transport.
+    pub(super) fn check_network(
+        &self,
+        hosts: u32,
+        transport: &TransportConfig,
+    ) -> Result<(), String> {
+        let vnics = u64::from(self.tenants) * u64::from(self.ports) * u64::from(hosts);
+        if vnics > overlay::MAX_VNICS.into() {
+            let most = overlay::MAX_VNICS;
+            return Err(format!("{hosts} hosts have {vnics} vNICs, expected at most {most}"));
+        }
+        let mtu = self.packet(transport);
+        if mtu < MIN_MTU {
+            let least = MIN_MTU + AROUND_PACKET;
+            return Err(format!(
+                "tenants' packets have {mtu} bytes, expected {MIN_MTU}: the transport's mtu is {}, \
+                 expected at least {least}",
+                transport.mtu
+            ));
+        }
+        let plain = mtu + AROUND_PACKET;
+        if plain > transport.mtu {
+            return Err(format!(
+                "mtu is {mtu}, expected at most {}",
+                transport.mtu - AROUND_PACKET
+            ));
+        }
+        Ok(())
+    }
+
+    /// Bytes of a tenant's IP packet.
+    fn packet(&self, transport: &TransportConfig) -> u16 {
+        self.mtu.unwrap_or_else(|| transport.mtu.saturating_sub(AROUND_PACKET))
+    }
+
+    /// Limits on what a tenant's flow sends.
+    pub(crate) fn limits(&self, transport: &TransportConfig) -> Limits {
+        let mss = u64::from(self.packet(transport) - overlay::PACKET_HEADERS);
+        Limits {
+            mss,
+            frame: (self.offload.0 / mss).max(1) * mss,
+            window: self.window.0.max(2 * mss),
+            timeout: self.timeout,
+        }
+    }
+
+    /// Bytes around a packet's payload: those of the transport's own packets, and a VXLAN header.
+    pub(super) fn packet_overhead(transport: &TransportConfig) -> u16 {
+        transport.packet_overhead + u16::try_from(VxlanHeader::LEN).expect("8 bytes")
+    }
+}
+
+impl Scenario {
+    /// Finds what an overlay does not go with.
+    pub(super) fn check_overlay(&self) -> Result<(), String> {
+        let Some(overlay) = &self.overlay else { return Ok(()) };
+        if self.messages.is_some() || self.pcie.is_some() {
+            return Err("an overlay is simulated together with neither messages nor a bus \
+                        (sections messages and pcie)"
+                .into());
+        }
+        if self.host.handshake || self.host.place_delay > Duration::ZERO {
+            return Err("an overlay sets its connections up itself and places at once: without \
+                        handshake and place_delay (section host)"
+                .into());
+        }
+        if self.faults.iter().any(|fault| fault.kind() == fault::Kind::Restart) {
+            return Err(
+                "an overlay's hosts do not restart: without faults of kind \"restart\"".into()
+            );
+        }
+        overlay.check()
+    }
+
+    /// The transport's configuration; where an overlay's packets carry it, their overhead is counted too.
+    pub(super) fn resolved_transport(
+        &self,
+        topology: &Topology,
+    ) -> Result<TransportConfig, ScenarioError> {
+        let mut transport = self.transport.resolve(topology)?;
+        if self.overlay.is_some() && !self.transport.overrides.contains_key("packet_overhead") {
+            transport.packet_overhead = OverlaySection::packet_overhead(&transport);
+        }
+        Ok(transport)
+    }
+
+    /// What channels are of in place of the transport.
+    pub(super) fn stack(
+        &self,
+        topology: &Topology,
+        transport: &TransportConfig,
+    ) -> Result<Option<StackConfig>, ScenarioError> {
+        let hosts = topology.hosts();
+        if let Some(overlay) = &self.overlay {
+            overlay
+                .check_network(hosts, transport)
+                .map_err(|why| ScenarioError::new(format!("[overlay]: {why}")))?;
+            return Ok(Some(StackConfig::Overlay { section: overlay.clone(), hosts }));
+        }
+        Ok(self.messages.clone().map(|messages| StackConfig::Messages(messages.0)))
+    }
+}

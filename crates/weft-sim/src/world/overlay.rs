@@ -1,0 +1,117 @@
+//! Hosts whose channels are flows between tenants ([`Vtep`]): what packets and deadlines mean for them.
+//! Everything else about a host is as it is for those that are transports and nothing more (`packets.rs`).
+
+use weft_topo::NodeId;
+use weft_transport::Arrival;
+
+use super::Network;
+use crate::overlay::{Heard, Vtep};
+use crate::packet::Hop;
+use crate::stack::Stack;
+use crate::traffic::{ChannelId, ChannelState, Contradiction, MessageId, Notice, Side};
+
+impl Network {
+    /// Makes both ends' switches and tenants know a channel.
+    pub(super) fn join_vteps(&mut self, channel: ChannelId, from: NodeId, to: NodeId) {
+        let pair = [from.index(), to.index()];
+        let [a, b] = self.hosts.get_disjoint_mut(pair).expect("the ends are different hosts");
+        let ends = a.stack.as_deref_mut().zip(b.stack.as_deref_mut());
+        let ends = ends.and_then(|(a, b)| a.vtep_mut().zip(b.vtep_mut()));
+        let (opener, peer) = ends.expect("all hosts have one");
+        Vtep::join(channel, opener, peer);
+        self.set_state(channel, ChannelState::Open);
+    }
+
+    /// Hands a message to its flow, which takes it always.
+    pub(super) fn send_on_flow(&mut self, host: NodeId, channel: ChannelId, id: MessageId) -> bool {
+        if let Some(record) = self.traffic.message(id) {
+            let length = record.order.length;
+            self.vtep(host).send(channel, id, length);
+        }
+        true
+    }
+
+    /// Both ends forget a flow.
+    pub(super) fn close_flow(&mut self, id: ChannelId) {
+        let Some(hosts) = self.traffic.channel(id).map(|channel| channel.hosts) else { return };
+        hosts.into_iter().for_each(|host| self.vtep(host).close(id));
+        self.end(id, None);
+    }
+
+    /// A packet reached a host that is an overlay's.
+    pub(super) fn arrive_at_vtep(&mut self, hop: Hop, arrival: &Arrival) {
+        let now = self.now.engine_clock();
+        let (host, fabric) = (&mut self.hosts[hop.node().index()], &mut self.fabric);
+        let vtep = host.stack.as_deref_mut().and_then(Stack::vtep_mut).expect("the caller's");
+        let packet = &fabric.parcels.get(hop.packet()).packet;
+        vtep.handle_packet(now, arrival, packet, fabric.freights.of(hop.packet()));
+        fabric.parcels.remove(hop.packet());
+        self.attend_vtep(hop.node());
+    }
+
+    /// After anything happened to an overlay's host: lets it take its turn, hears its tenants out, and sends what
+    /// may leave.
+    pub(super) fn attend_vtep(&mut self, node: NodeId) {
+        let now = self.now.engine_clock();
+        self.vtep(node).take_turn(now);
+        while let Some(heard) = self.vtep(node).poll_event() {
+            self.hear_vtep(node, heard);
+        }
+        if !self.hosts[node.index()].pull_scheduled {
+            self.pull_from_vtep(node);
+        }
+        let due = self.vtep(node).poll_timeout();
+        self.rearm_stack(node, due);
+    }
+
+    fn hear_vtep(&mut self, node: NodeId, heard: Heard) {
+        match heard {
+            Heard::Received { channel, side } => self.deliver_from_flow(node, channel, side),
+            Heard::Acked { channel, message } => {
+                let completed = self.traffic.complete(channel, message.0.into(), self.now);
+                self.note(completed, |order| Notice::Sent { order });
+            }
+            Heard::Broken { channel, side, serial } => {
+                let broken = Contradiction::Frame { channel, to: side, serial };
+                self.contradictions.push(broken);
+            }
+        }
+        let received = self.vtep(node).received_bytes();
+        self.hosts[node.index()].received_bytes = received;
+    }
+
+    /// Delivers the messages of which a flow has brought the last byte.
+    fn deliver_from_flow(&mut self, node: NodeId, channel: ChannelId, side: Side) {
+        while let Some((number, length)) = self.traffic.next_delivery(channel, side)
+            && self.vtep(node).take_message(channel, length)
+        {
+            let delivered = self.traffic.deliver(channel, side, number, length, self.now);
+            self.note(delivered, |order| Notice::Delivered { order });
+        }
+    }
+
+    /// Takes packets from the switch as long as the ports have room.
+    fn pull_from_vtep(&mut self, node: NodeId) {
+        let now = self.now.engine_clock();
+        loop {
+            if let Some(at) = self.full_until(node) {
+                return self.wait_for_room(node, at);
+            }
+            let packet = self.fabric.parcels.reserve();
+            let (hosts, fabric) = (&mut self.hosts, &mut self.fabric);
+            let stack = hosts[node.index()].stack.as_deref_mut();
+            let vtep = stack.and_then(Stack::vtep_mut).expect("the caller's");
+            let parcel = fabric.parcels.get_mut(packet);
+            let freight = fabric.freights.of(packet);
+            let Some(departure) = vtep.poll_packet(now, &mut parcel.packet, freight) else {
+                return self.fabric.parcels.remove(packet);
+            };
+            self.put_on_wire(node, packet, &departure);
+        }
+    }
+
+    fn vtep(&mut self, node: NodeId) -> &mut Vtep {
+        let stack = self.hosts[node.index()].stack.as_deref_mut();
+        stack.and_then(Stack::vtep_mut).expect("the caller's host has one")
+    }
+}

@@ -1,0 +1,97 @@
+//! Hosts that are more than transports: which of their stacks what happens is for.
+
+use weft_topo::NodeId;
+use weft_transport::Arrival;
+use weft_units::Instant;
+
+use super::Network;
+use crate::event::Event;
+use crate::packet::Hop;
+use crate::stack::{Stack, StackConfig};
+use crate::time::SimTime;
+use crate::traffic::{ChannelId, MessageId};
+
+impl Network {
+    /// Makes both ends know a channel.
+    pub(super) fn join_stacks(
+        &mut self,
+        stack: &StackConfig,
+        channel: ChannelId,
+        (from, to): (NodeId, NodeId),
+    ) {
+        match stack {
+            StackConfig::Messages(_) => self.join_messengers(channel, from, to),
+            StackConfig::Overlay { .. } => self.join_vteps(channel, from, to),
+        }
+    }
+
+    /// Hands a message to its host's stack; false where it must wait.
+    pub(super) fn send_on_stack(
+        &mut self,
+        host: NodeId,
+        channel: ChannelId,
+        message: MessageId,
+    ) -> bool {
+        match self.hosts[host.index()].stack.as_deref() {
+            Some(Stack::Overlay(_)) => self.send_on_flow(host, channel, message),
+            _ => self.send_message(host, channel, message),
+        }
+    }
+
+    /// A packet reached a host that has a stack.
+    #[inline(never)]
+    pub(super) fn arrive_at_stack(&mut self, hop: Hop, arrival: &Arrival) {
+        match self.hosts[hop.node().index()].stack.as_deref() {
+            Some(Stack::Overlay(_)) => self.arrive_at_vtep(hop, arrival),
+            _ => self.arrive_at_messenger(hop, arrival),
+        }
+    }
+
+    /// A deadline of a host's stack passed.
+    pub(super) fn stack_deadline(&mut self, node: NodeId) {
+        match self.hosts[node.index()].stack.as_deref() {
+            Some(Stack::Overlay(_)) => self.attend_vtep(node),
+            _ => self.messenger_deadline(node),
+        }
+    }
+
+    /// After anything happened to a host with a stack.
+    #[inline(never)]
+    pub(super) fn attend_stack(&mut self, node: NodeId) {
+        match self.hosts[node.index()].stack.as_deref() {
+            Some(Stack::Overlay(_)) => self.attend_vtep(node),
+            _ => self.attend_messenger(node),
+        }
+    }
+
+    /// Takes packets from a host's stack as long as the ports have room.
+    #[inline(never)]
+    pub(super) fn pull_from_stack(&mut self, node: NodeId) {
+        match self.hosts[node.index()].stack.as_deref() {
+            Some(Stack::Overlay(_)) => self.attend_vtep(node),
+            _ => self.pull_from_messenger(node),
+        }
+    }
+
+    /// Closes a channel at its opener's stack.
+    pub(super) fn close_on_stack(&mut self, host: NodeId, channel: ChannelId) {
+        let now = self.now.engine_clock();
+        match self.hosts[host.index()].stack.as_deref_mut() {
+            Some(Stack::Overlay(_)) => self.close_flow(channel),
+            Some(Stack::Messages(messenger)) => messenger.close(now, channel),
+            None => {}
+        }
+        self.attend(host);
+    }
+
+    /// Schedules a stack's deadline unless the world will look earlier anyway.
+    pub(super) fn rearm_stack(&mut self, node: NodeId, due: Option<Instant>) {
+        let Some(at) = due else { return };
+        let at = SimTime::serving(at).max(self.now);
+        let host = &mut self.hosts[node.index()];
+        if at < host.wake_at {
+            host.wake_at = at;
+            self.events.schedule(at, Event::Deadline { host: node });
+        }
+    }
+}

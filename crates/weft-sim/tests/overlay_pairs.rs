@@ -1,0 +1,86 @@
+//! Memory and time of pairs of vNICs that each send a little: their connections, the switches' ports and tables, and
+//! the simulated tenants. Run with a number, it reports on so many pairs between 100 hosts; without, on 2,000.
+
+use std::path::Path;
+
+use weft_sim::bench::process_cpu_nanos;
+use weft_sim::memory::allocated_bytes;
+use weft_sim::world::World;
+use weft_sim::{Scenario, SimTime, build};
+use weft_units::Seed;
+
+const HOSTS: u32 = 100;
+
+/// As many vNICs a host as it has peers: each pair is one of its own.
+fn world(pairs: u32) -> World {
+    let each = pairs / HOSTS;
+    let list: Vec<String> =
+        (0..HOSTS).map(|host| format!("[{host}, {}]", (host + 37) % HOSTS)).collect();
+    let text = format!(
+        r#"
+        transport = {{ profile = "bifrost", congestion = "weft", first_window = 65536, mtu = 4096 }}
+        overlay = {{ ports = {each} }}
+        measure = {{ sample_every = "0s" }}
+        [topology]
+        kind = "leaf-spine"
+        leaves = 10
+        spines = 10
+        hosts_per_leaf = 10
+        host_rate = "200Gbps"
+        uplink_rates = ["200Gbps"]
+        [[workload]]
+        kind = "pairs"
+        pairs = [{}]
+        connections = {each}
+        size = "512B"
+        "#,
+        list.join(", ")
+    );
+    build(&Scenario::parse(&text, Path::new("")).unwrap(), Seed(1)).unwrap()
+}
+
+/// What so many pairs take, bytes each.
+struct Taken {
+    vnics: f64,
+    sending: f64,
+    idle: f64,
+}
+
+fn measure(pairs: u32) -> Option<Taken> {
+    let begun = process_cpu_nanos();
+    let before = allocated_bytes()?;
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    let each = |bytes: usize| (bytes - before) as f64 / f64::from(pairs);
+    let mut world = world(pairs);
+    let vnics = each(allocated_bytes()?);
+    world.start();
+    assert!(world.run(SimTime::from_picos(1_000_000_000_000)), "all flows finish");
+    let (sent_at, sending) = (world.ended_at(), each(allocated_bytes()?));
+    let ends = |world: &World| -> usize {
+        let hosts = world.network.hosts.iter();
+        hosts.map(|host| host.stack.as_deref().unwrap().vtep().unwrap().switch().pair_count()).sum()
+    };
+    assert_eq!(ends(&world), 2 * pairs as usize);
+    world.run_to(SimTime::from_picos(3_000_000_000_000));
+    assert_eq!(ends(&world), 2 * pairs as usize, "connections rest, and stay");
+    let idle = each(allocated_bytes()?);
+    let finished = world.network.traffic.finished.len();
+    assert_eq!(finished, pairs as usize);
+    #[expect(clippy::cast_precision_loss, reason = "likewise")]
+    let spent = (process_cpu_nanos() - begun) as f64 / 1e9;
+    println!(
+        "{pairs} pairs: {vnics:.0} B a pair for its vNICs, {sending:.0} B with its flow and connection, {idle:.0} B \
+         idle; {:.0} us of simulated time until all had sent, {:.1} s of processor time in all",
+        sent_at.since(SimTime::EPOCH).as_micros_f64(),
+        spent,
+    );
+    Some(Taken { vnics, sending, idle })
+}
+
+fn main() {
+    let asked = std::env::args().skip(1).find_map(|argument| argument.parse().ok());
+    let Some(taken) = measure(asked.unwrap_or(2000)) else {
+        return weft_testkit::skip("overlay_pairs", "the allocator is not glibc's");
+    };
+    assert!(taken.vnics < taken.idle && taken.idle < taken.sending);
+}
