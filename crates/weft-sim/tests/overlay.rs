@@ -36,7 +36,7 @@ fn simulate(hosts_per_leaf: u32, rest: &str) -> (Report, OverlayReport) {
 fn bulk(section: &str, fault: &str) -> (Report, OverlayReport) {
     let workload = "[[workload]]\nkind = \"pairs\"\npairs = [[0, 1]]\nsize = \"20MB\"";
     let (report, overlay) = simulate(1, &format!("overlay = {{ {section} }}\n{workload}\n{fault}"));
-    assert!(report.finished && overlay.bytes_received == 20_000_000, "{overlay:?}");
+    assert!(report.finished && overlay.tenants.bytes_received == 20_000_000, "{overlay:?}");
     (report, overlay)
 }
 
@@ -54,8 +54,8 @@ fn a_flow_goes_over_all_paths_at_line_rate_and_its_tenant_repeats_nothing() {
     let (report, overlay) = bulk("", "");
     // 185 Gb/s, slow start included.
     assert!(report.goodput.total_gbps > 170.0, "{}", report.goodput.total_gbps);
-    assert_eq!((overlay.pair_ends, overlay.plain_sent, overlay.frames_again), (2, 0, 0));
-    assert_eq!(overlay.reliable_sent, overlay.frames_sent);
+    assert_eq!((overlay.pair_ends, overlay.plain_sent, overlay.tenants.frames_again), (2, 0, 0));
+    assert_eq!(overlay.reliable_sent, overlay.tenants.frames_sent);
     assert!(report.transport.path_switches > 100, "{:?}", report.transport);
 }
 
@@ -66,9 +66,9 @@ fn what_one_path_loses_the_overlay_repeats_and_a_plain_one_leaves_to_its_tenants
     for report in [&overlay, &plain] {
         assert!(report.network.lost["lossy_link"] > 0, "the path was used: {:?}", report.network);
     }
-    assert_eq!(its.frames_again, 0, "{its:?}");
+    assert_eq!(its.tenants.frames_again, 0, "{its:?}");
     assert!(overlay.transport.fast_retransmits > 0, "{:?}", overlay.transport);
-    assert!(theirs.frames_again > 100 && theirs.reliable_sent == 0, "{theirs:?}");
+    assert!(theirs.tenants.frames_again > 100 && theirs.reliable_sent == 0, "{theirs:?}");
     let (fast, slow) = (overlay.goodput.total_gbps, plain.goodput.total_gbps);
     // 105 and 38 Gb/s of 20 MB; 193 and 32 of the 200 MB of `scenarios/overlay-bulk.toml`.
     assert!(fast > 2.0 * slow, "{fast} and {slow} Gb/s");
@@ -116,7 +116,11 @@ fn frames_arrive_in_order_and_once_through_every_fault_of_links() {
         let flows = &report.workloads[0].flows;
         assert!(flows.started > 100 && flows.started == flows.finished, "{fault}: {flows:?}");
         let overlay = report.overlay.as_ref().unwrap();
-        assert_eq!((overlay.late, overlay.twice, overlay.damaged), (0, 0, 0), "{fault}");
+        assert_eq!(
+            (overlay.tenants.late, overlay.tenants.twice, overlay.tenants.damaged),
+            (0, 0, 0),
+            "{fault}"
+        );
         assert_eq!(report.to_json(), run(&scenario, Seed(3)).unwrap().to_json(), "{fault}");
     }
 }
@@ -124,7 +128,10 @@ fn frames_arrive_in_order_and_once_through_every_fault_of_links() {
 #[test]
 fn tenants_that_ask_for_it_see_frames_as_they_come() {
     let (_, overlay) = bulk("in_order = false, offload = \"0B\"", ONE_PATH_LOSES);
-    assert!(overlay.late > 0 && overlay.twice == 0 && overlay.damaged == 0, "{overlay:?}");
+    assert!(
+        overlay.tenants.late > 0 && overlay.tenants.twice == 0 && overlay.tenants.damaged == 0,
+        "{overlay:?}"
+    );
 }
 
 #[test]
@@ -132,7 +139,7 @@ fn what_the_switch_drops_or_declines_comes_again() {
     let (_, full) = bulk("waiting_frames = 1, offload = \"0B\"", "");
     // Ten segments are sent before the connection is there.
     assert_eq!(full.dropped["queue_full"], 9, "{full:?}");
-    assert!(full.frames_again >= 9, "{full:?}");
+    assert!(full.tenants.frames_again >= 9, "{full:?}");
     let (_, narrow) = bulk("buffers = 8", ONE_PATH_LOSES);
     // Declined packets come again after the transport's timeout, for which tenants do not wait.
     assert!(narrow.declined > 0 && narrow.dropped.values().sum::<u64>() == 0, "{narrow:?}");
@@ -142,8 +149,8 @@ fn what_the_switch_drops_or_declines_comes_again() {
 fn where_all_paths_have_failed_frames_go_plain() {
     let down = "[[fault]]\nkind = \"link-down\"\nlinks = \"uplinks\"\nat = \"200us\"\nduration = \"300ms\"";
     let (_, overlay) = bulk("plain_for = \"1ms\"", down);
-    assert!(overlay.plain_sent > 0 && overlay.timeouts > 0, "{overlay:?}");
-    assert_eq!(overlay.damaged, 0);
+    assert!(overlay.plain_sent > 0 && overlay.tenants.timeouts > 0, "{overlay:?}");
+    assert_eq!(overlay.tenants.damaged, 0);
 }
 
 #[test]
@@ -151,7 +158,11 @@ fn many_tenants_share_one_receiver_fairly() {
     let workload = "[[workload]]\nkind = \"incast\"\nreceiver = 0\nsize = \"4MB\"";
     let (report, overlay) = simulate(8, &format!("overlay = {{}}\n{workload}"));
     assert!(report.finished && overlay.pair_ends == 30, "{overlay:?}");
-    assert_eq!((overlay.frames_again, overlay.late, overlay.twice), (0, 0, 0), "{overlay:?}");
+    assert_eq!(
+        (overlay.tenants.frames_again, overlay.tenants.late, overlay.tenants.twice),
+        (0, 0, 0),
+        "{overlay:?}"
+    );
     // All would finish at once in the time that 60 MB take at 200 Gb/s.
     let fair_us = 60.0 * 8e6 / 200e3;
     let worst = report.workloads[0].flows.fct_us.max / fair_us;
@@ -176,7 +187,7 @@ fn requests_and_answers_share_a_pairs_connection() {
     assert_eq!(report.workloads[0].flows.finished, 2 * 4 * 50);
     // Four flows each way, and two vNICs a host: each end asks for the connection that it sends on.
     assert!(overlay.pair_ends <= 8, "{overlay:?}");
-    assert_eq!((overlay.late, overlay.twice), (0, 0), "{overlay:?}");
+    assert_eq!((overlay.tenants.late, overlay.tenants.twice), (0, 0), "{overlay:?}");
 }
 
 #[test]

@@ -1,17 +1,18 @@
 //! What happened to tenants' frames.
 
+use serde::Serialize;
 use weft_vpc::SwitchCounters;
 
 /// What tenants counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TenantCounters {
     /// Frames sent, with those that repeat bytes and those without payload.
     pub frames_sent: u64,
-    /// Frames that repeat bytes.
+    /// Frames that repeat bytes, as their tenants took them for lost.
     pub frames_again: u64,
     /// Times a flow heard nothing for its timeout.
     pub timeouts: u64,
-    /// Frames received.
+    /// Frames received; of those that were cut on the way, each part.
     pub frames_received: u64,
     /// Bytes of flows that were new.
     pub bytes_received: u64,

@@ -12,27 +12,9 @@ use crate::overlay::{OverlayCounters, TenantCounters};
 pub struct OverlayReport {
     /// Ends of pairs' connections at the end of the run: two a connection.
     pub pair_ends: u64,
-    /// Frames that tenants sent, with those that repeat bytes and those without payload.
-    pub frames_sent: u64,
-    /// Frames that repeat bytes, as their tenants took them for lost.
-    pub frames_again: u64,
-    /// Times a tenant heard nothing for its timeout.
-    pub timeouts: u64,
-    /// Frames that tenants received; of those that were cut on the way, each part.
-    pub frames_received: u64,
-    /// Bytes of flows that tenants received, each counted once.
-    pub bytes_received: u64,
-    /// Bytes of flows that had been received before.
-    pub bytes_again: u64,
-    /// Frames that came after one of their flow that was sent later; none is counted from the first on that came
-    /// as plain VXLAN.
-    pub late: u64,
-    /// Frames that came twice; likewise.
-    pub twice: u64,
-    /// Frames that were not what was sent.
-    pub damaged: u64,
-    /// Frames that came after their flow was closed.
-    pub strays: u64,
+    /// What tenants counted.
+    #[serde(flatten)]
+    pub tenants: TenantCounters,
     /// Frames that switches sent on connections.
     pub reliable_sent: u64,
     /// Frames that switches received on connections.
@@ -62,31 +44,10 @@ impl From<&OverlayCounters> for OverlayReport {
             declined,
             dropped: _,
         } = switch;
-        let TenantCounters {
-            frames_sent,
-            frames_again,
-            timeouts,
-            frames_received,
-            bytes_received,
-            bytes_again,
-            late,
-            twice,
-            damaged,
-            strays,
-        } = tenants;
         let dropped = DropCause::ALL.iter().map(|&cause| (cause.name(), switch.dropped_for(cause)));
         Self {
             pair_ends,
-            frames_sent,
-            frames_again,
-            timeouts,
-            frames_received,
-            bytes_received,
-            bytes_again,
-            late,
-            twice,
-            damaged,
-            strays,
+            tenants,
             reliable_sent,
             reliable_received,
             plain_sent,

@@ -286,12 +286,12 @@ impl Report {
         if let Some(overlay) = &self.overlay {
             table.push(vec![
                 (overlay.pair_ends / 2).into(),
-                overlay.frames_sent.into(),
-                overlay.frames_again.into(),
-                overlay.timeouts.into(),
-                overlay.frames_received.into(),
-                overlay.late.into(),
-                overlay.twice.into(),
+                overlay.tenants.frames_sent.into(),
+                overlay.tenants.frames_again.into(),
+                overlay.tenants.timeouts.into(),
+                overlay.tenants.frames_received.into(),
+                overlay.tenants.late.into(),
+                overlay.tenants.twice.into(),
                 overlay.plain_received.into(),
                 overlay.declined.into(),
                 overlay.dropped.values().sum::<u64>().into(),

@@ -96,8 +96,8 @@ impl Stage for Network {
 
     fn open(&mut self, workload: u32, from: NodeId, to: NodeId) -> ChannelId {
         let channel = self.traffic.add(workload, [from, to]);
-        if let Some(stack) = self.config.stack.clone() {
-            self.join_stacks(&stack, channel, (from, to));
+        if self.config.stack.is_some() {
+            self.join_stacks(channel, from, to);
         } else if self.config.handshake {
             self.tell(from, channel, Act::Connect);
         } else {

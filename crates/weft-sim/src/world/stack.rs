@@ -7,21 +7,16 @@ use weft_units::Instant;
 use super::Network;
 use crate::event::Event;
 use crate::packet::Hop;
-use crate::stack::{Stack, StackConfig};
+use crate::stack::Stack;
 use crate::time::SimTime;
 use crate::traffic::{ChannelId, MessageId};
 
 impl Network {
     /// Makes both ends know a channel.
-    pub(super) fn join_stacks(
-        &mut self,
-        stack: &StackConfig,
-        channel: ChannelId,
-        (from, to): (NodeId, NodeId),
-    ) {
-        match stack {
-            StackConfig::Messages(_) => self.join_messengers(channel, from, to),
-            StackConfig::Overlay { .. } => self.join_vteps(channel, from, to),
+    pub(super) fn join_stacks(&mut self, channel: ChannelId, from: NodeId, to: NodeId) {
+        match self.hosts[from.index()].stack.as_deref() {
+            Some(Stack::Overlay(_)) => self.join_vteps(channel, from, to),
+            _ => self.join_messengers(channel, from, to),
         }
     }
 

@@ -31,3 +31,63 @@ pub fn on_wire(
     }
     Some(())
 }
+
+#[cfg(test)]
+mod tests {
+    use weft_wire::GsoType;
+
+    use super::*;
+    use crate::example::{packet, tcp};
+    use crate::offload::verify;
+    use crate::{TcpFlags, protocol};
+
+    fn frame(header: VirtioNetHeader, payload: usize) -> Vec<u8> {
+        let segment = tcp((40_000, 80), TcpFlags::ACK, &[], &vec![7; payload]);
+        let mut bytes = vec![0; VirtioNetHeader::LEN];
+        header.emit(&mut bytes);
+        bytes.extend(packet("10.0.0.1", "10.0.0.2", protocol::TCP, &segment));
+        bytes
+    }
+
+    fn sent(header: VirtioNetHeader, payload: usize) -> Option<Vec<Vec<u8>>> {
+        let mut sent = Vec::new();
+        let mut bytes = frame(header, payload);
+        on_wire(&mut bytes, &mut Vec::new(), |_, ethernet| sent.push(ethernet.to_vec()))
+            .map(|()| sent)
+    }
+
+    #[test]
+    fn a_super_frame_is_sent_in_pieces_and_what_lies_about_itself_not_at_all() {
+        let long = VirtioNetHeader {
+            needs_csum: true,
+            gso_type: GsoType::TcpV4,
+            gso_size: 1448,
+            csum_start: 34,
+            csum_offset: 16,
+            ..VirtioNetHeader::default()
+        };
+        let pieces = sent(long, 3000).unwrap();
+        let lengths: Vec<usize> = pieces.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [54 + 1448, 54 + 1448, 54 + 104]);
+        for piece in &pieces {
+            assert_eq!(verify(piece, &Frame::parse(piece, piece.len()).unwrap()), Ok(()));
+        }
+        assert_eq!(sent(VirtioNetHeader { needs_csum: false, ..long }, 3000), None);
+    }
+
+    #[test]
+    fn a_frame_goes_as_it_is_but_for_its_checksum() {
+        let untouched = frame(VirtioNetHeader::default(), 10)[VirtioNetHeader::LEN..].to_vec();
+        assert_eq!(sent(VirtioNetHeader::default(), 10), Some(vec![untouched.clone()]));
+        let header = VirtioNetHeader {
+            needs_csum: true,
+            csum_start: 34,
+            csum_offset: 16,
+            ..VirtioNetHeader::default()
+        };
+        let completed = sent(header, 10).unwrap().remove(0);
+        assert_eq!(completed[..50], untouched[..50]);
+        assert_ne!(completed[50..52], untouched[50..52]);
+        assert_eq!(completed[52..], untouched[52..]);
+    }
+}
