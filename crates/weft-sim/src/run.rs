@@ -293,6 +293,7 @@ fn workload_reports(
     yardstick: &Yardstick<'_>,
 ) -> Vec<WorkloadReport> {
     let traffic = outcome.traffic;
+    let warm_up = SimSpan::from(scenario.measure.warm_up).as_micros_f64();
     let mut of_workload: Vec<Vec<&FinishedFlow>> = vec![Vec::new(); scenario.workloads.len()];
     for flow in &traffic.finished {
         of_workload[flow.workload as usize].push(flow);
@@ -301,7 +302,8 @@ fn workload_reports(
     reports
         .map(|(index, ((config, workload), flows))| {
             let iterations = workload.iterations().to_vec();
-            let mut speeds: Vec<f64> = iterations.iter().map(|done| done.bus_gbps).collect();
+            let counted = iterations.iter().filter(|done| done.start_us >= warm_up);
+            let mut speeds: Vec<f64> = counted.map(|done| done.bus_gbps).collect();
             WorkloadReport {
                 kind: config.kind().name(),
                 done: workload.is_done(),

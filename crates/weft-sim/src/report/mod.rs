@@ -196,7 +196,7 @@ pub struct WorkloadReport {
     pub done: bool,
     /// Its flows.
     pub flows: FlowReport,
-    /// Bus bandwidth of its collective operations, Gb/s.
+    /// Bus bandwidth of its collective operations that started after the warm-up, Gb/s.
     pub bus_gbps: Distribution,
     /// Each of those operations.
     pub iterations: Vec<Iteration>,

@@ -183,7 +183,8 @@ pub struct MeasureConfig {
     pub sample_every: Duration,
     /// Port load counts, and queues are looked at, from here on.
     pub from: Duration,
-    /// Flows that start earlier are sent, but not counted in completion times and slowdowns.
+    /// Flows and collectives that start earlier take place, but are not counted in completion times, slowdowns and
+    /// bus bandwidths.
     pub warm_up: Duration,
     /// Largest flow of each size bin but the last, ascending.
     pub size_bins: Vec<ByteCount>,

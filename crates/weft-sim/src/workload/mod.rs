@@ -215,7 +215,7 @@ workloads! {
     Pairs => pairs, "pairs", "several connections between chosen hosts";
     Writes => writes, "writes", "connections between chosen hosts, each with messages one behind the other";
     Incast => incast, "incast", "many hosts send to one at the same time";
-    AllToAll => all_to_all, "all-to-all", "every host sends to every other";
+    AllToAll => all_to_all, "all-to-all", "every host of a group sends to every other, once or again and again";
     RingAllReduce => ring_all_reduce, "ring-all-reduce", "2(N-1) steps around a ring, each waiting for the one before";
     Training => training, "training", "rounds of computing and collectives, with a barrier after each";
     ParallelTraining => parallel_training, "parallel-training", "iterations of a model split by tensor, pipeline, data and expert parallelism";
@@ -249,6 +249,13 @@ fn checked_pair(pair: [u32; 2], hosts: u32) -> Result<(NodeId, NodeId), Workload
 fn at_least_one(key: &'static str, value: u32) -> Result<u32, WorkloadError> {
     let (got, expected) = (value.to_string(), "at least 1");
     if value > 0 { Ok(value) } else { Err(WorkloadError::OutOfRange { key, got, expected }) }
+}
+
+/// A number of parts of a message, or of connections between two ranks.
+fn one_to_64(key: &'static str, value: u32) -> Result<u32, WorkloadError> {
+    let (got, expected) = (value.to_string(), "1 to 64");
+    let fits = (1..=64).contains(&value);
+    if fits { Ok(value) } else { Err(WorkloadError::OutOfRange { key, got, expected }) }
 }
 
 /// Each host on a random ring, with its successor: a permutation in which nobody sends to itself.

@@ -5,13 +5,14 @@
 //! predecessor: that chunk is what it sends on. Reduction itself takes no time here.
 //!
 //! A chunk may be cut into slices, each of which is passed on as it arrives (NCCL's pipelining): with
-//! two or more, a port does not stand idle for a round of latency after every step.
+//! two or more, a port does not stand idle for a round of latency after every step. With several queue pairs between
+//! two ranks slices are dealt to them in turn, as NCCL deals messages, so that each is a flow with a path of its own.
 
 use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
 use weft_units::{ByteCount, Duration, Seed};
 
-use super::{HostSet, Recipe, Setting, Shares, Workload, WorkloadError, at_least_one};
+use super::{HostSet, Recipe, Setting, Shares, Workload, WorkloadError, at_least_one, one_to_64};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, Notice, Order, Side};
 use crate::world::Session;
@@ -32,6 +33,8 @@ pub struct Config {
     pub size: ByteCount,
     /// Slices of each chunk, 1 to 256; each is passed on as it arrives.
     pub slices: u32,
+    /// Connections from a rank to its successor, 1 to 64, to which slices are dealt in turn.
+    pub queue_pairs: u32,
     /// All-reduces, one after another; zero goes on until the other workloads are done.
     pub iterations: u32,
     /// When the first starts.
@@ -50,6 +53,7 @@ impl Default for Config {
             rings: 1,
             size: ByteCount(16_000_000),
             slices: 1,
+            queue_pairs: 1,
             iterations: 1,
             start: Duration::ZERO,
             active: Duration::ZERO,
@@ -94,6 +98,7 @@ impl Recipe for Config {
         let hosts = self.order.apply(&hosts, rings, setting.seed);
         let ranks = u32::try_from(hosts.len()).expect("fewer than 2^20 hosts") / rings;
         let slices = self.checked_slices()?;
+        one_to_64("queue_pairs", self.queue_pairs)?;
         let pieces = u64::from(ranks) * u64::from(slices);
         let most = u64::from(u32::MAX).saturating_mul(pieces);
         let (key, got) = ("size", self.size.0);
@@ -155,7 +160,7 @@ struct AllReduce {
 #[derive(Debug)]
 struct Ring {
     hosts: Vec<NodeId>,
-    /// The channel from each rank to its successor.
+    /// The channels from each rank to its successor, rank by rank.
     channels: Vec<ChannelId>,
 }
 
@@ -215,7 +220,10 @@ impl AllReduce {
     }
 
     fn send(&self, slice: Slice, session: &mut Session<'_>) {
-        let channel = self.rings[usize::from(slice.ring)].channels[slice.rank as usize];
+        let Config { slices, queue_pairs, .. } = self.config;
+        let turn = (slice.step * slices + u32::from(slice.number)) % queue_pairs;
+        let place = slice.rank as usize * queue_pairs as usize + turn as usize;
+        let channel = self.rings[usize::from(slice.ring)].channels[place];
         let (from, length, tag) = (Side::Opener, self.slice, slice.to_tag());
         session.send(Order { channel, from, length, tag, recorded: false });
     }
@@ -269,9 +277,11 @@ impl AllReduce {
 
 impl Workload for AllReduce {
     fn start(&mut self, session: &mut Session<'_>) {
+        let count = self.config.queue_pairs as usize;
         for ring in &mut self.rings {
             let next = ring.hosts.iter().cycle().skip(1);
             let pairs = ring.hosts.iter().zip(next);
+            let pairs = pairs.flat_map(|pair| std::iter::repeat_n(pair, count));
             ring.channels = pairs.map(|(&rank, &next)| session.open(rank, next)).collect();
         }
         session.wake(SimTime::EPOCH + SimSpan::from(self.config.start), 0);
@@ -358,6 +368,30 @@ mod tests {
         let (one, four) = (bus_gbps(1), bus_gbps(4));
         assert!((93.0..96.0).contains(&one), "{one}");
         assert!((96.5..98.1).contains(&four), "{four}");
+    }
+
+    #[test]
+    fn queue_pairs_are_flows_that_take_paths_of_their_own() {
+        let bus_gbps = |queue_pairs: u32| {
+            let text = format!(
+                r#"
+                topology = {{ kind = "leaf-spine", leaves = 2, spines = 8, hosts_per_leaf = 1, uplink_rates = ["25Gbps"] }}
+                transport = {{ profile = "ecmp" }}
+                [[workload]]
+                kind = "ring-all-reduce"
+                size = "8MB"
+                slices = 16
+                queue_pairs = {queue_pairs}
+                "#
+            );
+            let report =
+                crate::run(&Scenario::parse(&text, Path::new("")).unwrap(), Seed(1)).unwrap();
+            assert!(report.finished);
+            report.workloads[0].bus_gbps.mean
+        };
+        // One flow has one uplink of 25 Gb/s; eight with a queue pair each are on several.
+        let (one, eight) = (bus_gbps(1), bus_gbps(8));
+        assert!(one < 25.0 && eight > 1.5 * one, "{one} {eight}");
     }
 
     #[test]

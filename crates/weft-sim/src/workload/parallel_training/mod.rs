@@ -16,7 +16,7 @@
 use serde::{Deserialize, Serialize};
 use weft_units::{ByteCount, Duration};
 
-use super::{HostSet, Recipe, Setting, Workload, WorkloadError, at_least_one};
+use super::{HostSet, Recipe, Setting, Workload, WorkloadError, at_least_one, one_to_64};
 
 mod channels;
 mod exchange;
@@ -113,10 +113,7 @@ impl Recipe for Config {
         at_least_one("iterations", self.iterations)?;
         self.server.check()?;
         for (key, value) in [("slices", self.slices), ("queue_pairs", self.queue_pairs)] {
-            if !(1..=64).contains(&value) {
-                let (got, expected) = (value.to_string(), "1 to 64");
-                return Err(WorkloadError::OutOfRange { key, got, expected });
-            }
+            one_to_64(key, value)?;
         }
         let ratio = self.load.as_ref().map_or(1.0, |load| load.parameters);
         for (key, value, least) in [("scale", self.scale, 1e-6), ("parameters", ratio, 0.0)] {
