@@ -1,10 +1,11 @@
 //! Figures that take seconds are made in every run of the tests: their claims hold, and their numbers are those that
-//! the docs have. `BLESS=1` records new ones.
+//! the docs have. Of a longer figure they make the runs that its `in_tests` names.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use weft_figures::{Entry, Figure, Made, Recorded, Results, Runner, entries};
-use weft_sim::experiment::{Outcome, Row, Source};
+use weft_figures::{Entry, Figure, Runner, entries};
+use weft_sim::experiment::{Experiment, Outcome, Row, Source};
 use weft_testkit::Value;
 
 #[path = "../../weft-plan/benches/placements/measure.rs"]
@@ -23,7 +24,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The rows of a figure, made now.
+/// The rows of a figure, or of the part that tests make, made now.
 fn rows(figure: &Figure) -> Vec<Row> {
     let experiment = &figure.experiment;
     match experiment.source() {
@@ -50,30 +51,30 @@ fn digits(rows: &[Row]) -> Vec<String> {
     rows.iter().map(|row| format!("{:?}: {}", row.at, numbers(row).join(", "))).collect()
 }
 
+/// Makes what the tests make of a figure, and holds it against its claims and against what was published.
+fn check(entry: &Entry, part: Experiment) {
+    let whole = &entry.figure.experiment;
+    let name = &entry.figure.name;
+    let figure = Figure { experiment: part, ..entry.figure.clone() };
+    let rows = rows(&figure);
+    let findings = figure.experiment.judge_related(rows.clone()).unwrap();
+    let broken: Vec<&Outcome> = findings.claims.iter().filter(|claim| !claim.as_stated()).collect();
+    assert!(broken.is_empty(), "{name}: {broken:#?}");
+    let published = entry.recorded.as_ref().map(|recorded| whole.rows_in_tests(&recorded.rows));
+    let again = format!("{name}: weft experiment run {name} --record");
+    assert_eq!(digits(&rows), digits(&published.unwrap_or_default()), "{again}");
+}
+
 #[test]
 fn figures_that_take_seconds_are_as_published() {
-    let root = root();
-    let mut results = Results::read(&root).unwrap();
-    let quick = entries(&root).unwrap();
-    let quick: Vec<Entry> =
-        quick.into_iter().filter(|entry| entry.figure.experiment.in_tests).collect();
-    assert!(quick.len() >= BENCHES.len());
-    for Entry { figure, recorded, .. } in quick {
-        let rows = rows(&figure);
-        let findings = figure.experiment.judge_related(rows.clone()).unwrap();
-        let broken: Vec<&Outcome> =
-            findings.claims.iter().filter(|claim| !claim.as_stated()).collect();
-        assert!(broken.is_empty(), "{}: {broken:#?}", figure.name);
-        if std::env::var_os("BLESS").is_some() {
-            let command = format!("weft experiment run {}", figure.name);
-            let made = recorded.map_or_else(|| Made { command, ..Made::default() }, |old| old.made);
-            let published = String::new();
-            results.record(&figure.name, Recorded { made, published, rows: rows.clone() });
-            results.write(&root).unwrap();
-            continue;
-        }
-        let published = recorded.map(|recorded| recorded.rows).unwrap_or_default();
-        let again = format!("{}: weft experiment run {0} --record", figure.name);
-        assert_eq!(digits(&rows), digits(&published), "{again}");
+    let mut papers = BTreeSet::new();
+    let mut benches = 0;
+    for entry in entries(&root()).unwrap() {
+        let Some(part) = entry.figure.experiment.in_tests() else { continue };
+        benches += usize::from(matches!(part.source(), Source::Bench(_)));
+        check(&entry, part);
+        papers.extend(entry.figure.paper().map(|paper| paper.name));
     }
+    assert_eq!(benches, BENCHES.len(), "every bench here belongs to a figure that tests make");
+    assert!(papers.is_superset(&BTreeSet::from(["stellar", "astral"])), "{papers:?}");
 }

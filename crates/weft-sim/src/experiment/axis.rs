@@ -39,6 +39,19 @@ impl Axis {
         self.labels.get(index).cloned().unwrap_or_else(value)
     }
 
+    /// What its values are called, in their order.
+    pub(super) fn labels(&self) -> Vec<String> {
+        (0..self.values.len()).map(|index| self.label(index)).collect()
+    }
+
+    /// The axis with those of its values only that are called so.
+    pub(super) fn only(&self, labels: &[String]) -> Self {
+        let all = self.labels().into_iter().zip(&self.values);
+        let kept = all.filter(|(label, _)| labels.contains(label));
+        let (labels, values) = kept.map(|(label, value)| (label, value.clone())).unzip();
+        Self { labels, values, ..self.clone() }
+    }
+
     /// The scenario with `value` in it.
     pub(super) fn apply(
         &self,

@@ -145,6 +145,17 @@ impl Claim {
         })
     }
 
+    /// Whether every run that it names has one of these values, axis name to values.
+    pub(super) fn is_within(&self, kept: &BTreeMap<String, Vec<String>>) -> bool {
+        [&self.left, &self.right].into_iter().all(|operand| match operand {
+            Operand::Constant(_) => true,
+            Operand::Measured(measured) => kept.iter().all(|(axis, labels)| {
+                let named = measured.at.get(axis).map_or(&[][..], Values::as_slice);
+                named.iter().chain(measured.over.get(axis)).all(|value| labels.contains(value))
+            }),
+        })
+    }
+
     fn number(&self, operand: &Operand, rows: &[Row]) -> Result<f64, ExperimentError> {
         match operand {
             Operand::Constant(value) => Ok(*value),

@@ -13,6 +13,7 @@ use crate::scenario::{ScenarioError, Variant};
 
 mod axis;
 mod claim;
+mod in_tests;
 mod reduce;
 mod source;
 mod summary;
@@ -20,6 +21,7 @@ mod verdict;
 
 pub use axis::Axis;
 pub use claim::{Claim, Comparison, Measured, Operand, Outcome};
+pub use in_tests::InTests;
 pub use reduce::Reduce;
 pub use source::{Bench, Missing, PaperValue, Source};
 pub use summary::number;
@@ -66,9 +68,9 @@ pub struct Experiment {
     /// The README has its result.
     #[serde(default)]
     pub headline: bool,
-    /// Tests run it and hold its claims: it takes seconds.
+    /// How much of it every run of the tests makes again, and holds its claims about: what takes seconds.
     #[serde(default)]
-    pub in_tests: bool,
+    pub in_tests: InTests,
     /// What must hold.
     #[serde(default)]
     pub claims: Vec<Claim>,

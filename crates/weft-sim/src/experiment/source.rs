@@ -88,6 +88,7 @@ impl Experiment {
             let text = "expected `differs`, unless the figure is missing";
             return Err(ExperimentError::Source(text.into()));
         }
+        self.check_in_tests()?;
         self.values.iter().try_for_each(|value| self.check_value(value))
     }
 
@@ -184,6 +185,11 @@ mod tests {
         let here = experiment.here.replace(", {rate; way = c}, {rate}", "");
         let experiment = Experiment { here, ..experiment };
         assert_eq!(experiment.summary(&rows).unwrap(), "1.5 beside 200");
+
+        let here = r#"{rate; way = "a, b", "servers" = 8}"#.to_owned();
+        let rows = experiment.measure_rows(&[json!({ "way": "a, b", "servers": 8, "rate": 7 })]);
+        let experiment = Experiment { here, ..experiment };
+        assert_eq!(experiment.summary(&rows.unwrap()).unwrap(), "7");
     }
 
     #[test]

@@ -7,7 +7,8 @@ use weft_report::Unit;
 use super::{Experiment, ExperimentError, Row};
 
 impl Experiment {
-    /// The file's `here` with each `{measure; axis = value, …}` replaced by the number of the one row that fits.
+    /// The file's `here` with each `{measure; axis = value, …}` replaced by the number of the one row that fits. An axis
+    /// or a value with a comma stands in quotes.
     ///
     /// # Errors
     /// A pair of braces names no row, or several.
@@ -30,11 +31,17 @@ fn unknown(name: &str) -> ExperimentError {
 
 fn look_up(name: &str, rows: &[Row]) -> Option<f64> {
     let (measure, at) = name.split_once(';').unwrap_or((name, ""));
-    let pairs = at.split(',').filter(|pair| !pair.trim().is_empty());
-    let pairs = pairs.map(|pair| pair.split_once('=').map(|(axis, at)| (axis.trim(), at.trim())));
-    let at: BTreeMap<&str, &str> = pairs.collect::<Option<_>>()?;
+    let mut is_quoted = false;
+    let ends_pair = |letter: char| {
+        is_quoted ^= letter == '"';
+        letter == ',' && !is_quoted
+    };
+    let word = |text: &'_ str| text.trim().trim_matches('"').to_owned();
+    let pairs = at.split(ends_pair).filter(|pair| !pair.trim().is_empty());
+    let pairs = pairs.map(|pair| pair.split_once('=').map(|(axis, at)| (word(axis), word(at))));
+    let at: BTreeMap<String, String> = pairs.collect::<Option<_>>()?;
     let fits = |row: &&Row| {
-        at.iter().all(|(axis, want)| row.at.get(*axis).is_some_and(|value| value == want))
+        at.iter().all(|(axis, want)| row.at.get(axis).is_some_and(|value| value == want))
     };
     let mut found = rows.iter().filter(fits);
     let row = found.next().filter(|_| found.next().is_none())?;
