@@ -1,4 +1,4 @@
-//! Whole clusters with the controller and without: Astral's figures 8 and 9.
+//! Whole clusters with the controller and without: Astral's figures 8(c) and 9.
 //!
 //! `cargo bench -p weft-route --bench clusters -- [rows by number …]`; `weft route simulate` runs the
 //! same with other numbers.

@@ -32,23 +32,14 @@ pub(crate) fn change(before: f64, after: f64) -> f64 {
     100.0 * (after / before - 1.0)
 }
 
-/// The rows of figures 8 and 9 that a cluster gives without the controller and with it, each with its figure's
-/// name.
+/// The rows of figures 8(c) and 9 that a cluster gives without the controller and with it, each with its figure's name.
+/// Figures 8(a) and 8(b) are simulated packet by packet.
 pub(crate) fn figures(setup: &Setup, off: &Outcome, on: &Outcome) -> Vec<(&'static str, Value)> {
-    let (figure, cluster) = match setup.collective {
-        Collective::AllReduce => ("astral-fig8a", format!("{} GPUs", setup.gpus)),
-        Collective::AllToAll => {
-            ("astral-fig8b", format!("groups of {} servers", setup.job_servers))
-        }
+    let cluster = match setup.collective {
+        Collective::AllReduce => format!("{} GPUs", setup.gpus),
+        Collective::AllToAll => format!("groups of {} servers", setup.job_servers),
     };
     let mut rows = vec![];
-    for ((size, without), (_, with)) in off.bandwidth.iter().zip(&on.bandwidth) {
-        let row = json!({
-            "cluster": cluster, "size": format!("{} MiB", size >> 20),
-            "without": without / 1e9, "with": with / 1e9, "more": change(*without, *with),
-        });
-        rows.push((figure, row));
-    }
     let fewer = |off: u64, on: u64| -change(off.max(1) as f64, on as f64);
     rows.push((
         "astral-fig8c",
