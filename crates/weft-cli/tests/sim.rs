@@ -264,6 +264,38 @@ fn an_experiment_is_found_by_name_and_a_claim_that_does_not_hold_is_exit_code_1(
 }
 
 #[test]
+fn all_figures_go_on_past_those_that_fail_and_each_has_its_verdict_as_it_ends() {
+    let folder = Folder::new("all");
+    let write = |name: &str, text: &str| {
+        std::fs::write(folder.0.join(format!("experiments/{name}.toml")), text).unwrap();
+    };
+    write("a-garbled", "title = ");
+    let claim = r#"text = "and a nanosecond is not enough""#;
+    write("b-known", &EXPERIMENT.replace(claim, &format!("{claim}\ndiffers = true")));
+    write("c-no-hosts", &EXPERIMENT.replace("hosts_per_leaf = 4", "hosts_per_leaf = 0"));
+    let output = folder.weft(&["experiment", "run", "--all", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let verdicts: Vec<_> = found.as_array().unwrap().iter().map(|one| &one["verdict"]).collect();
+    assert_eq!(verdicts, ["differs", "not-run", "out-of-date"]);
+
+    let told = text(&output.stderr);
+    let places = [
+        "a-garbled.toml: line 1",
+        "b-known: differs, 2 of 2 claims as stated, ",
+        "c-no-hosts.toml: ",
+        "small-fig: out of date, 1 of 2 claims as stated, ",
+        "  \u{2717} and a nanosecond is not enough: ",
+        "figure      verdict",
+        "a-garbled   cannot be run",
+        "c-no-hosts  cannot be run",
+        "small-fig   out of date",
+    ]
+    .map(|part| told.find(part).unwrap_or_else(|| panic!("{part}: {told}")));
+    assert!(places.is_sorted(), "{told}");
+}
+
+#[test]
 fn an_experiment_that_is_not_there_is_answered_with_the_nearest() {
     let folder = Folder::new("absent");
     let output = folder.weft(&["experiment", "run", "small-fog"]);

@@ -86,7 +86,8 @@ fn is_of(name: &str, paper: &str) -> bool {
     name.strip_prefix(paper).is_some_and(|rest| rest.starts_with('-'))
 }
 
-fn stem(file: &Path) -> String {
+/// Returns a file's name without its ending.
+pub fn stem(file: &Path) -> String {
     file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 

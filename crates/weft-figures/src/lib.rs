@@ -13,10 +13,12 @@ mod plot;
 mod results;
 mod run;
 mod tables;
+mod tally;
 
-pub use inventory::{Figure, PAPERS, Paper, files, find_folder, select};
+pub use inventory::{Figure, PAPERS, Paper, files, find_folder, select, stem};
 pub use markdown::pages;
-pub use page::{claims_of, page, text};
+pub use page::{page, text};
 pub use results::{Entry, Made, RESULTS, Recorded, Results, entries};
 pub use run::Runner;
 pub use tables::{claims, rows};
+pub use tally::Tally;

@@ -27,7 +27,7 @@ pub fn text(entry: &Entry, render: impl Fn(&Table) -> String) -> String {
 }
 
 /// Returns the claims of figures that have rows.
-pub fn claims_of(entries: &[Entry]) -> impl Iterator<Item = &Outcome> {
+fn claims_of(entries: &[Entry]) -> impl Iterator<Item = &Outcome> {
     entries.iter().filter_map(|entry| entry.findings.as_ref()).flat_map(|found| &found.claims)
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use weft_figures::{Figure, Runner};
+use weft_figures::{Entry, Figure, Runner, Tally};
 
 /// A repository with experiments, removed when the test ends.
 struct Folder(PathBuf);
@@ -64,4 +64,30 @@ fn a_bench_that_fails_or_says_nothing_of_the_figure_is_an_error() {
     assert_eq!(error("x-fig3", "true"), "`true` printed no row of x-fig3");
     let garbled = "echo no row >> \"$WEFT_BENCH_JSON\"";
     assert!(error("x-fig3", garbled).contains("a row that is not JSON"));
+}
+
+#[test]
+fn a_run_of_several_figures_says_of_each_how_it_ended_and_goes_wrong_with_one_of_them() {
+    let folder = Folder::new("tally");
+    let entry = |name: &str, rate: f64| {
+        let row = format!(r#"{{\"figure\":\"{name}\",\"way\":\"a\",\"rate\":{rate}}}"#);
+        let command = format!(r#"echo "{row}" >> "$WEFT_BENCH_JSON""#);
+        let figure = folder.figure(name, &command);
+        let (recorded, _) = Runner::new(1).run(&figure, |_, _| ()).unwrap().unwrap();
+        Entry::new(figure, Some(recorded)).unwrap()
+    };
+    let mut tally = Tally::default();
+    let good = tally.made(&entry("x-fig1", 2.0));
+    assert!(good.starts_with("x-fig1: differs, 1 of 1 claims as stated, "), "{good}");
+    assert_eq!(tally.left_out("x-fig2"), "x-fig2: left out");
+    assert!(tally.is_good());
+    let bad = tally.made(&entry("x-fig3", 0.5));
+    assert!(bad.starts_with("x-fig3: out of date, 0 of 1 claims as stated, "), "{bad}");
+    assert!(bad.ends_with("\n  \u{2717} fast: 0.5, wanted > 1"), "{bad}");
+    assert!(!tally.is_good());
+    tally.failed("x-fig4");
+    let table = tally.table().to_csv();
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[1].starts_with("x-fig1,differs,") && lines[4] == "x-fig4,cannot be run,");
+    assert!(lines[5].starts_with("all,,"), "{table}");
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use serde_json::{Value, json};
-use weft_figures::{Entry, Figure, Results, Runner};
+use weft_figures::{Entry, Figure, Results, Runner, Tally};
 use weft_report::{Column, Table};
-use weft_sim::experiment::{Experiment, Outcome};
+use weft_sim::experiment::Experiment;
 
 use crate::cmd::sim::Batch;
 use crate::output::{Output, print_error, render, write_file};
@@ -48,6 +48,7 @@ Examples:
   weft experiment run stellar-fig9 --set run.limit=500us        a shorter run
   weft experiment run --all --record --html out/figures.html    everything, also in the docs
 
+Standard error has each figure's verdict as it ends, and in the end the seconds of all.
 Exit code 1 when a claim does not hold, or holds though the file says that it differs, or a figure cannot be run.")]
     Run(RunArgs),
     /// Write the pages of the docs that come from the recorded results
@@ -136,41 +137,73 @@ fn run_all_of(arguments: &RunArgs, output: Output) -> Result<ExitCode> {
         true => weft_figures::files(&folder()?),
         false => weft_figures::select(&arguments.experiments)?,
     };
-    let mut results = root().and_then(|root| Results::read(&root)).unwrap_or_default();
-    let mut runner = Runner::new(arguments.batch.workers());
-    let mut left = arguments.budget.map(|minutes| Duration::from_secs(60 * u64::from(minutes)));
-    let (mut entries, mut failed) = (vec![], false);
+    let mut runs = Runs {
+        arguments,
+        runner: Runner::new(arguments.batch.workers()),
+        left: arguments.budget.map(|minutes| Duration::from_secs(60 * u64::from(minutes))),
+        tally: Tally::default(),
+        entries: vec![],
+    };
     for file in files {
-        let mut figure = Figure::read(&file)?;
-        overrides::set(&mut figure.experiment.scenario, &arguments.batch.set)?;
-        if !fits(&figure, &results, &mut left) {
-            entries.push(recorded(figure, &results)?);
-            continue;
-        }
-        match perform(&mut runner, &figure) {
-            Ok(entry) => {
-                if let Some(made) = entry.recorded.clone().filter(|_| arguments.record) {
-                    // At once: what follows may take hours, and fail.
-                    results.record(&figure.name, made);
-                    results.write(&root()?)?;
-                }
-                entries.push(entry);
-            }
-            // One figure that cannot be run, for want of a program or of root, must not cost the others.
+        match runs.run(&file) {
+            // A figure that cannot be run, for want of a program or of root, must not cost the others.
             Err(error) if arguments.all => {
                 print_error(&error);
-                failed = true;
-                entries.push(recorded(figure, &results)?);
+                runs.tally.failed(&weft_figures::stem(&file));
             }
-            Err(error) => return Err(error),
+            done => done?,
         }
     }
+    let Runs { tally, entries, .. } = runs;
     if arguments.record {
         write_pages(&root()?)?;
     }
     show(&entries, arguments, output)?;
-    let stated = weft_figures::claims_of(&entries).all(Outcome::as_stated);
-    Ok(if stated && !failed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if tally.len() > 1 {
+        anstream::eprintln!("{}", render(&tally.table()));
+    }
+    Ok(if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Figures that are run one after another.
+struct Runs<'a> {
+    arguments: &'a RunArgs,
+    runner: Runner,
+    /// Of the budget.
+    left: Option<Duration>,
+    tally: Tally,
+    entries: Vec<Entry>,
+}
+
+impl Runs<'_> {
+    /// Runs a figure and says at once what became of it.
+    fn run(&mut self, file: &Path) -> Result<()> {
+        let mut figure = Figure::read(file)?;
+        overrides::set(&mut figure.experiment.scenario, &self.arguments.batch.set)?;
+        // Read anew: what is recorded may take hours, and others record meanwhile.
+        let results = || root().and_then(|root| Results::read(&root)).unwrap_or_default();
+        if !fits(&figure, &results(), &mut self.left) {
+            eprintln!("{}", self.tally.left_out(&figure.name));
+            self.entries.push(recorded(figure, &results())?);
+            return Ok(());
+        }
+        let entry = match perform(&mut self.runner, &figure) {
+            Ok(entry) => entry,
+            Err(error) => {
+                self.entries.extend(recorded(figure, &results()));
+                return Err(error);
+            }
+        };
+        if let Some(made) = entry.recorded.clone().filter(|_| self.arguments.record) {
+            // At once: what follows may take hours, and fail.
+            let mut results = results();
+            results.record(&entry.figure.name, made);
+            results.write(&root()?)?;
+        }
+        eprintln!("{}", self.tally.made(&entry));
+        self.entries.push(entry);
+        Ok(())
+    }
 }
 
 /// Returns `true` if a figure's last duration fits into the budget that is left, and subtracts it there.

@@ -1,0 +1,97 @@
+//! A run of several figures: a line about each as it ends, and in the end what each took.
+
+use weft_report::{Cell, Column, Table};
+use weft_sim::experiment::{Outcome, Verdict, number};
+
+use crate::Entry;
+
+/// What became of the figures of a run, in its order.
+#[derive(Clone, Debug, Default)]
+pub struct Tally(Vec<Figure>);
+
+#[derive(Clone, Debug)]
+struct Figure {
+    name: String,
+    end: End,
+    seconds: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Made(Verdict),
+    LeftOut,
+    Failed,
+}
+
+impl Tally {
+    /// Notes a figure that was made. Returns its verdict in a line, and a line for each claim that is not as its file
+    /// says.
+    pub fn made(&mut self, entry: &Entry) -> String {
+        let seconds = entry.recorded.as_ref().and_then(|recorded| recorded.made.seconds);
+        let name = entry.figure.name.clone();
+        let claims = entry.findings.as_ref().map_or(&[][..], |findings| &findings.claims);
+        let stated = claims.iter().filter(|claim| claim.as_stated()).count();
+        let mut text = format!("{name}: {}", entry.verdict);
+        if !claims.is_empty() {
+            text += &format!(", {stated} of {} claims as stated", claims.len());
+        }
+        text += &seconds.map_or_else(String::new, |seconds| format!(", {seconds} s"));
+        for Outcome { text: claim, left, comparison, right, .. } in
+            claims.iter().filter(|claim| !claim.as_stated())
+        {
+            let [left, right] = [left, right].map(|value| number(*value));
+            text += &format!("\n  ✗ {claim}: {left}, wanted {comparison} {right}");
+        }
+        self.0.push(Figure { name, end: End::Made(entry.verdict), seconds });
+        text
+    }
+
+    /// Notes a figure for which the budget did not suffice. Returns a line that says so.
+    pub fn left_out(&mut self, name: &str) -> String {
+        self.0.push(Figure { name: name.into(), end: End::LeftOut, seconds: None });
+        format!("{name}: left out")
+    }
+
+    /// Notes a figure that cannot be run.
+    pub fn failed(&mut self, name: &str) {
+        self.0.push(Figure { name: name.into(), end: End::Failed, seconds: None });
+    }
+
+    /// Returns `true` if no figure failed or is out of date.
+    pub fn is_good(&self) -> bool {
+        let bad = [End::Failed, End::Made(Verdict::OutOfDate)];
+        !self.0.iter().any(|figure| bad.contains(&figure.end))
+    }
+
+    /// Returns how many figures there were.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns `true` if there were none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns one row for each figure, its end and its seconds, and their sum.
+    pub fn table(&self) -> Table {
+        let mut table = Table::new(vec![
+            Column::text("figure", "figure"),
+            Column::text("verdict", "verdict"),
+            Column::number("seconds", "seconds"),
+        ]);
+        let seconds = |seconds: f64| Cell::new(format!("{seconds:.1}"), seconds);
+        for figure in &self.0 {
+            let end = match figure.end {
+                End::Made(verdict) => verdict.to_string(),
+                End::LeftOut => "left out".into(),
+                End::Failed => "cannot be run".into(),
+            };
+            let took = figure.seconds.map_or_else(Cell::missing, seconds);
+            table.push(vec![figure.name.clone().into(), end.into(), took]);
+        }
+        let sum = self.0.iter().filter_map(|figure| figure.seconds).sum();
+        table.push(vec!["all".into(), "".into(), seconds(sum)]);
+        table
+    }
+}
