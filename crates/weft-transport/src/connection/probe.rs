@@ -18,7 +18,12 @@ use crate::{Arrival, DropReason, Event};
 const ANSWERS: usize = 64;
 
 /// Idle paths probed at a time, so that 128 of them do not make a burst.
-const IDLE_PROBES: usize = 8;
+const IDLE_PROBES: u32 = 8;
+
+/// Packets with payload for which an idle path is probed. On slow links the probes of many senders would
+/// otherwise take more of the link, and of the hosts' processors, than there is to choose: 16 senders into one
+/// link of 200 Mb/s sent three probes for four packets.
+const PACKETS_PER_IDLE_PROBE: u32 = 16;
 
 /// The sequence number of a keepalive, which measures no path; a probe carries its path there.
 const KEEPALIVE: u32 = u32::MAX;
@@ -199,16 +204,14 @@ impl Connection {
         let Some(sender) = self.sender.as_deref_mut() else { return };
         let compares = sender.policy.compares_paths() && !sender.is_done();
         if compares {
-            for path in sender.paths.ids() {
-                if sender.health.count() >= IDLE_PROBES {
+            let sent = sender.next.wrapping_sub(sender.probed_for);
+            sender.probed_for = sender.next;
+            let share = (sent / PACKETS_PER_IDLE_PROBE).clamp(1, IDLE_PROBES);
+            for _ in 0..share {
+                if sender.health.count() >= IDLE_PROBES as usize
+                    || !sender.watch_idle(now, interval)
+                {
                     break;
-                }
-                let state = sender.paths.state(path);
-                if state.up && now.since(state.heard_at) >= interval {
-                    // An answer takes a round trip, which of a path that is idle for its length may be long.
-                    let usual = sender.paths.rtt(path).unwrap_or_default();
-                    let wait = interval.max(usual.max(sender.round_trip.smoothed()) * 2);
-                    sender.health.watch(path, now, wait);
                 }
             }
         }
@@ -230,6 +233,25 @@ impl Connection {
 }
 
 impl Sender {
+    /// Begins to probe the path that was silent for longest, if that is `interval` and more. Returns `false` where
+    /// there is none.
+    fn watch_idle(&mut self, now: Instant, interval: Duration) -> bool {
+        let is_idle = |path: &PathId| {
+            let state = self.paths.state(*path);
+            let is_silent = now.since(state.heard_at) >= interval;
+            state.up && is_silent && !self.health.is_watched(*path)
+        };
+        let idle = self.paths.ids().filter(is_idle);
+        let Some(path) = idle.min_by_key(|&path| self.paths.state(path).heard_at) else {
+            return false;
+        };
+        // An answer takes a round trip, which of a path that is idle for its length may be long.
+        let usual = self.paths.rtt(path).unwrap_or_default();
+        let wait = interval.max(usual.max(self.round_trip.smoothed()) * 2);
+        self.health.watch(path, now, wait);
+        true
+    }
+
     /// Begins to probe the paths that the policy wants measured.
     #[inline]
     pub(super) fn probe_as_asked(&mut self, now: Instant, interval: Duration) {

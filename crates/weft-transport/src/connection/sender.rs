@@ -85,6 +85,8 @@ pub(crate) struct Sender {
     pub(crate) reordering_bounds: (u32, u32),
     pub(crate) health: Health,
     pub(crate) probation: Probation,
+    /// The next new packet when idle paths were last looked for.
+    pub(crate) probed_for: u32,
     /// What it knows of what other connections learnt of its paths, as [`PeerPaths::version`] counts.
     ///
     /// [`PeerPaths::version`]: crate::path::PeerPaths::version
@@ -151,6 +153,7 @@ impl Sender {
             reordering_bounds,
             health: Health::default(),
             probation: Probation::new(config.probe_interval),
+            probed_for: cursor.psn,
             known: 0,
             // Each burst of activity draws anew, or a restarted spray would repeat the last one's
             // paths; and each begins with another message.
