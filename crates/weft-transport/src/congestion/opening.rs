@@ -39,7 +39,12 @@ impl Opening {
         let whole = product.saturating_mul(WHOLE.0) / WHOLE.1;
         let share = whole.checked_shr(sharers.into()).unwrap_or(0);
         let least = MIN_FIRST_WINDOW.min(10 * packet).max(2 * packet);
-        let first = share.min(config.first_window).max(least);
+        // What one may put into an unknown queue, all may together.
+        let bound = match config.first_window {
+            u32::MAX => u32::MAX,
+            bound => bound.checked_shr(sharers.into()).unwrap_or(0),
+        };
+        let first = share.min(bound).max(least);
         let end = product.saturating_mul(END);
         let window = if first >= whole { u32::MAX } else { first };
         Self { window, end, base: config.base_rtt, least: Duration::MAX }
@@ -105,10 +110,10 @@ mod tests {
     }
 
     #[test]
-    fn a_configured_first_window_bounds_it() {
+    fn a_configured_first_window_bounds_those_of_all_sharers_together() {
         let config = TransportConfig { first_window: 64_000, ..config() };
-        assert_eq!(Opening::new(&config, 0).window(), 64_000);
-        assert_eq!(Opening::new(&config, 2).window(), 37_500);
+        let windows = [0, 1, 2, 3].map(|sharers| Opening::new(&config, sharers).window());
+        assert_eq!(windows, [64_000, 32_000, 16_000, 10_000], "and ten packets at least");
     }
 
     #[test]
