@@ -100,6 +100,7 @@ mod fixed_window;
 mod marked_fraction;
 mod mp_rdma;
 mod opening;
+mod silence;
 mod stellar;
 mod swift;
 mod timely;

@@ -6,15 +6,13 @@
 //!
 //! The window is bounded as every controller's is. What a loss does is chosen here: a lost packet's
 //! ACK never releases another, so it takes one packet, as a late one does; a timeout likewise, and
-//! half of the window once nothing came for [`SILENCE`] round trips.
+//! half of the window once nothing came for four round trips.
 
 use weft_units::{Duration, Instant};
 
+use super::silence::Silence;
 use super::{AckSample, Congestion, bandwidth_delay_product};
 use crate::TransportConfig;
-
-/// Round trips without an ACK after which a timeout is the network's and not one path's.
-const SILENCE: u64 = 4;
 
 /// At least a packet, at most two bandwidth-delay products, at first one.
 #[derive(Debug)]
@@ -25,9 +23,8 @@ pub struct Controller {
     packet: u32,
     most: u32,
     reordering_bound: u32,
-    silence: Duration,
-    /// When the last ACK came, or a timeout halved the window.
-    heard_at: Instant,
+    base_rtt: Duration,
+    silence: Silence,
 }
 
 impl Controller {
@@ -39,8 +36,8 @@ impl Controller {
             packet: config.mtu.into(),
             most: product.saturating_mul(2),
             reordering_bound: config.mp_rdma.reordering_bound.into(),
-            silence: config.base_rtt * SILENCE,
-            heard_at: Instant::EPOCH,
+            base_rtt: config.base_rtt,
+            silence: Silence::new(),
         }
     }
 
@@ -63,7 +60,7 @@ impl Controller {
 impl Congestion for Controller {
     #[inline]
     fn on_ack(&mut self, ack: &AckSample) {
-        self.heard_at = self.heard_at.max(ack.now);
+        self.silence.on_ack(ack.now);
         let late = ack.late_packets.min(ack.acked_packets);
         let marked = ack.marked_packets.min(ack.acked_packets - late);
         if ack.used(self.window) {
@@ -80,13 +77,8 @@ impl Congestion for Controller {
     }
 
     fn on_timeout(&mut self, now: Instant) {
-        // Packets time out together: those of one moment are one silence.
-        if now.since(self.heard_at) < self.silence {
-            self.reduce(self.packet);
-        } else {
-            self.heard_at = now;
-            self.reduce(self.window / 2);
-        }
+        let silent = self.silence.on_timeout(now, self.base_rtt);
+        self.reduce(if silent { self.window / 2 } else { self.packet });
     }
 
     fn window(&self) -> u32 {

@@ -9,12 +9,13 @@
 //!   the mean round trip beyond the target if that is more, at most by half.
 //!
 //! A loss counts as a mark, because one bad path of 128 is not a congested network. A timeout does
-//! too while ACKs keep coming; once the network was silent for [`SILENCE`] round trips the window is
+//! too while ACKs keep coming; once the network was silent for four round trips the window is
 //! halved, and again after every further such silence that ends in a timeout.
 
 use weft_units::{Duration, Instant};
 
 use super::marked_fraction::{MarkedFraction, ONE, scale};
+use super::silence::Silence;
 use super::{AckSample, Congestion, bandwidth_delay_product};
 use crate::TransportConfig;
 
@@ -28,9 +29,6 @@ const MOST: (u32, u32) = (3, 2);
 /// Growth in a round trip, as a part of the bandwidth-delay product: from half of it to all of it
 /// takes 32 round trips, whatever the line rate.
 const INCREASE_PART: u32 = 64;
-
-/// Round trips without an ACK after which a timeout is the network's and not one path's.
-const SILENCE: u64 = 4;
 
 /// One window, at least a packet, at most [`MOST`] bandwidth-delay products, at first one.
 #[derive(Debug)]
@@ -48,8 +46,7 @@ pub struct Controller {
     rtt_count: u32,
     /// The window limited sending at some time in this observation window.
     used: bool,
-    /// When the last ACK came, or a timeout halved the window.
-    heard_at: Instant,
+    silence: Silence,
 }
 
 impl Controller {
@@ -69,7 +66,7 @@ impl Controller {
             rtt_sum_ns: 0,
             rtt_count: 0,
             used: false,
-            heard_at: Instant::EPOCH,
+            silence: Silence::new(),
         }
     }
 
@@ -113,7 +110,7 @@ impl Controller {
 impl Congestion for Controller {
     #[inline]
     fn on_ack(&mut self, ack: &AckSample) {
-        self.heard_at = self.heard_at.max(ack.now);
+        self.silence.on_ack(ack.now);
         self.used |= ack.used(self.window);
         if let Some(delay) = ack.fabric_delay.or(ack.rtt) {
             self.sample_delay(delay);
@@ -128,13 +125,11 @@ impl Congestion for Controller {
     }
 
     fn on_timeout(&mut self, now: Instant) {
-        // Packets time out together: those of one moment are one silence.
-        if now.since(self.heard_at) < Duration::from_nanos(self.base_ns()) * SILENCE {
-            self.fraction.observe_loss();
-        } else {
-            self.heard_at = now;
+        if self.silence.on_timeout(now, Duration::from_nanos(self.base_ns())) {
             self.reduce(ONE / 2);
             self.fraction.end_with_next_ack();
+        } else {
+            self.fraction.observe_loss();
         }
     }
 

@@ -22,6 +22,7 @@
 use weft_units::{Duration, Instant};
 
 use super::marked_fraction::{MarkedFraction, ONE, scale};
+use super::silence::Silence;
 use super::{AckSample, Congestion, bandwidth_delay_product};
 use crate::TransportConfig;
 
@@ -62,9 +63,6 @@ const RETEST: Duration = Duration::from_secs(1);
 /// What a loss takes off beside a sender that fills the queue: 0.3 (RFC 9438, section 4.6).
 const LOSS_DECREASE: u32 = ONE / 10 * 3;
 
-/// Round trips without an ACK after which a timeout is the network's and not one path's.
-const SILENCE: u64 = 4;
-
 /// One window, at least a packet, at first and at most [`MAX_WINDOW`] bandwidth-delay products.
 #[derive(Debug)]
 pub struct Controller {
@@ -87,11 +85,11 @@ pub struct Controller {
     peak_ns: u32,
     /// The window limited sending at some time in this round trip.
     used: bool,
-    /// A packet was lost in this round trip.
-    lost: bool,
+    /// Packets lost and acknowledged since the last conclusion.
+    lost: u32,
+    acked: u32,
     competition: Competition,
-    /// When the last ACK came, or a timeout halved the window.
-    heard_at: Instant,
+    silence: Silence,
 }
 
 /// Whose queue it is.
@@ -174,9 +172,10 @@ impl Controller {
             samples: 0,
             peak_ns: 0,
             used: false,
-            lost: false,
+            lost: 0,
+            acked: 0,
             competition: Competition::None,
-            heard_at: Instant::EPOCH,
+            silence: Silence::new(),
         }
     }
 
@@ -226,8 +225,9 @@ impl Controller {
         }
         if verdict != Verdict::Open {
             (self.standing_ns, self.samples, self.peak_ns) = (u32::MAX, 0, 0);
+            (self.lost, self.acked) = (0, 0);
         }
-        (self.used, self.lost) = (false, false);
+        self.used = false;
     }
 
     /// What a standing queue takes off, by whose it is.
@@ -240,10 +240,11 @@ impl Controller {
         let suspected = |cuts, window| Competition::Suspected { cuts, unmoved_ns, window };
         match self.competition {
             Competition::None => self.competition = suspected(0, used),
-            // A small cut proves little; while packets are lost, what is sent again fills the queue.
+            // A small cut proves little; while packets are lost, what is sent again fills the queue. A queue that
+            // overflows stays full until all have cut, so cuts before that prove nothing.
             Competition::Suspected { cuts, unmoved_ns, window } => {
-                let stayed = self.standing_ns > unmoved_ns;
-                let proof = cut >= MIN_EVIDENCE && self.is_deep() && !self.lost;
+                let stayed = self.standing_ns > unmoved_ns && !self.overflows();
+                let proof = cut >= MIN_EVIDENCE && self.is_deep() && self.lost == 0;
                 let cuts = if stayed { cuts + u8::from(proof) } else { 0 };
                 if cuts >= EVIDENCE {
                     self.competition = Competition::Present { since: ack.now };
@@ -254,7 +255,7 @@ impl Controller {
                 self.competition = suspected(cuts, window);
             }
             Competition::Present { since } => {
-                if !self.lost {
+                if self.lost == 0 {
                     return 0;
                 }
                 if ack.now.since(since) >= RETEST {
@@ -269,6 +270,12 @@ impl Controller {
     /// Whether the queue is twice the target and more: those who all cut keep it near the target.
     fn is_deep(&self) -> bool {
         u64::from(self.standing_ns) > u64::from(self.base_ns) + 2 * u64::from(self.queue_ns)
+    }
+
+    /// Whether more packets were lost since the last conclusion than paths are to blame for.
+    fn overflows(&self) -> bool {
+        let sent = u64::from(self.lost) + u64::from(self.acked);
+        u64::from(self.lost) * u64::from(ONE) > sent * u64::from(MAX_HARMLESS_LOSS)
     }
 
     fn grow(&mut self, verdict: Verdict) {
@@ -305,11 +312,12 @@ fn nanos(span: Duration) -> u32 {
 impl Congestion for Controller {
     #[inline]
     fn on_ack(&mut self, ack: &AckSample) {
-        self.heard_at = self.heard_at.max(ack.now);
+        self.silence.on_ack(ack.now);
         // No room for one packet more limits as well: small packets fill little of a small window.
         let flight = ack.in_flight.saturating_add(ack.acked_bytes);
         self.used |= ack.used(self.window) || flight.saturating_add(self.packet) > self.window;
         self.losses.acked = self.losses.acked.saturating_add(ack.acked_packets);
+        self.acked = self.acked.saturating_add(ack.acked_packets);
         if let Some(delay) = ack.fabric_delay.or(ack.rtt) {
             self.sample_delay(delay);
         }
@@ -320,19 +328,18 @@ impl Congestion for Controller {
 
     fn on_loss(&mut self, _now: Instant) {
         self.losses.lost = self.losses.lost.saturating_add(1);
-        self.lost = true;
+        self.lost = self.lost.saturating_add(1);
     }
 
     fn on_timeout(&mut self, now: Instant) {
-        // Packets time out together: those of one moment are one silence.
-        let silence = Duration::from_nanos(self.base_ns.into()) * SILENCE;
-        if now.since(self.heard_at) < silence {
-            self.on_loss(now);
-        } else {
-            self.heard_at = now;
+        // At the target a round trip is as long as the queue, too.
+        let round_trip = Duration::from_nanos(u64::from(self.base_ns) + u64::from(self.queue_ns));
+        if self.silence.on_timeout(now, round_trip) {
             self.window = (self.window / 2).max(self.packet);
             self.increase = self.packet;
             self.marks.end_with_next_ack();
+        } else {
+            self.on_loss(now);
         }
     }
 
@@ -488,6 +495,25 @@ mod tests {
         assert_eq!(controller.window(), after + 10 * PACKET, "a packet in a round trip");
         round(&mut controller, at(23), 0, [BASE; 4]);
         assert!(matches!(controller.competition, Competition::None));
+    }
+
+    /// Many that open together overflow a queue, which stays full until all have cut.
+    #[test]
+    fn a_queue_that_overflows_is_no_proof_of_somebody_elses() {
+        let mut controller = controller();
+        clean(&mut controller);
+        for _ in 0..12 {
+            let lost = controller.window() / PACKET / 4 + 1;
+            (0..lost).for_each(|_| controller.on_loss(Instant::EPOCH));
+            round(&mut controller, Instant::EPOCH, 0, [Duration::from_micros(200); 4]);
+            assert!(!matches!(controller.competition, Competition::Present { .. }));
+        }
+        assert_eq!(controller.window(), PACKET);
+        // Lost packets end; what cuts have proved till then does not count.
+        for _ in 0..3 {
+            round(&mut controller, Instant::EPOCH, 0, [Duration::from_micros(200); 4]);
+            assert!(!matches!(controller.competition, Competition::Present { .. }));
+        }
     }
 
     /// A tenant's frames of 100 bytes, of which one in a hundred is lost, fill no window and need one that lets
