@@ -57,8 +57,8 @@ struct Stream {
     connection: BTreeMap<String, u64>,
 }
 
-/// Has red send from host 0 to host 1 as fast as it may. Returns what the kernels counted once the transport had
-/// heard of `marks` congestion marks and `enough` holds.
+/// Has red send from host 0 to host 1 as fast as it may. Returns what the kernels counted once `enough` holds, or after
+/// [`LIMIT`]; `None` without a lab.
 fn stream(name: &str, ecn: &str, enough: impl Fn(&Stream) -> bool) -> Option<Stream> {
     if weft_testkit::lab_is_missing(&format!("congestion_marks, {name}"), &["ss"]) {
         return None;
