@@ -34,6 +34,8 @@ pub struct AgentConfig {
     /// What arrives from these addresses is handled so much later, as over longer cables. Empty,
     /// and no packet waits.
     pub delays: BTreeMap<IpAddr, Duration>,
+    /// Connections to one address share what they learn of its paths. Without it each learns for itself.
+    pub share_paths: bool,
     /// The port, where the kernel does not tell when it is full; `None` sends as the kernel takes.
     pub port: Option<PortConfig>,
 }
@@ -52,6 +54,7 @@ impl AgentConfig {
             max_connections: 1 << 17,
             wait: WaitMode::default(),
             delays: BTreeMap::new(),
+            share_paths: true,
             port: None,
         }
     }
@@ -146,8 +149,8 @@ impl Agent {
             },
             Seed(u64::from_le_bytes(random()?)),
             Secret::new(random()?),
-        )?
-        .sharing_ports();
+        )?;
+        let endpoint = if config.share_paths { endpoint.sharing_ports(1) } else { endpoint };
         let clock = Clock;
         Ok(Self {
             endpoint,

@@ -10,6 +10,7 @@ use weft_units::Seed;
 
 use crate::nic::{Entropy, Jitter, RECEIVE_PORT};
 use crate::pcie::{Dma, PcieConfig};
+use crate::scenario::SourcePorts;
 use crate::stack::{Stack, StackConfig};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::ChannelId;
@@ -59,6 +60,8 @@ struct Origin {
     id: NodeId,
     transport: TransportConfig,
     stack: Option<StackConfig>,
+    /// `true` if its connections send from the same ports.
+    shares_ports: bool,
     seed: Seed,
     restarts: u64,
 }
@@ -66,14 +69,16 @@ struct Origin {
 impl Origin {
     fn endpoint(&self) -> Result<Endpoint, ConfigError> {
         let seed = self.seed.child("engine", self.restarts);
-        Endpoint::new(endpoint_config(&self.transport), seed, Secret::repeatable(seed))
+        let endpoint =
+            Endpoint::new(endpoint_config(&self.transport), seed, Secret::repeatable(seed))?;
+        Ok(if self.shares_ports { endpoint.sharing_ports(1) } else { endpoint })
     }
 
     fn stack(&self) -> Result<Option<Box<Stack>>, ConfigError> {
         let Some(stack) = &self.stack else { return Ok(None) };
         let seed = self.seed.child(stack.name(), self.restarts);
         let endpoint = endpoint_config(&self.transport);
-        stack.build(self.id, endpoint, seed).map(|own| Some(Box::new(own)))
+        stack.build(self.id, endpoint, self.shares_ports, seed).map(|own| Some(Box::new(own)))
     }
 }
 
@@ -93,11 +98,12 @@ impl Host {
     ) -> Result<Self, ConfigError> {
         let seed = seed.child("host", u64::from(id.0));
         let (transport, stack) = (config.transport.clone(), config.stack.clone());
-        let origin = Origin { id, transport, stack, seed, restarts: 0 };
+        let shares_ports = config.source_ports == SourcePorts::Shared;
+        let origin = Origin { id, transport, stack, shares_ports, seed, restarts: 0 };
         Ok(Self {
             endpoint: origin.endpoint()?,
             ports,
-            entropy: Entropy::new(seed.child("entropy", 0)),
+            entropy: Entropy::new(seed.child("entropy", 0), shares_ports),
             jitter: Jitter::new(config.jitter.as_picos(), seed.child("jitter", 0)),
             wake_at: SimTime::FAR_FUTURE,
             pull_scheduled: false,

@@ -78,14 +78,16 @@ pub fn five_tuple(source: NodeId, destination: NodeId, source_port: u16) -> Five
 #[derive(Debug)]
 pub struct Entropy {
     key: u64,
+    /// Whether all connections of the host send a path's packets from one port.
+    shared: bool,
     /// Source ports of a connection's paths, where they were planned.
     planned: BTreeMap<ConnectionId, Box<[u16]>>,
 }
 
 impl Entropy {
     /// The mapping of one host.
-    pub fn new(seed: Seed) -> Self {
-        Self { key: seed.rng().next_u64(), planned: BTreeMap::new() }
+    pub fn new(seed: Seed, shared: bool) -> Self {
+        Self { key: seed.rng().next_u64(), shared, planned: BTreeMap::new() }
     }
 
     /// Gives a connection's paths these ports, in their order; further paths keep those they have.
@@ -94,14 +96,14 @@ impl Entropy {
     }
 
     /// The source port of a path. Where none was planned: distinct for the up to 4096 paths of one connection, because the
-    /// stride is odd; unrelated for different connections.
+    /// stride is odd; unrelated for different connections, or the same.
     #[inline]
     pub fn source_port(&self, connection: Option<ConnectionId>, path: PathId) -> u16 {
         let ports = connection.and_then(|connection| self.planned.get(&connection));
         if let Some(&port) = ports.and_then(|ports| ports.get(usize::from(path.0))) {
             return port;
         }
-        let number = connection.map_or(0, |id| u64::from(id.0) + 1);
+        let number = connection.filter(|_| !self.shared).map_or(0, |id| u64::from(id.0) + 1);
         let mut rng = Seed(self.key ^ number.wrapping_mul(0xd134_2543_de82_ef95)).rng();
         let (base, stride) = (rng.next_u32(), rng.next_u32() | 1);
         let offset = base.wrapping_add(stride.wrapping_mul(u32::from(path.0))) & PORT_MASK;
@@ -149,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_paths_of_a_connection_have_different_ports_from_the_dynamic_range() {
-        let entropy = Entropy::new(Seed(3));
+        let entropy = Entropy::new(Seed(3), false);
         for connection in [None, Some(ConnectionId(0)), Some(ConnectionId(77))] {
             let mut ports: Vec<_> =
                 (0..4096).map(|path| entropy.source_port(connection, PathId(path))).collect();
@@ -161,12 +163,16 @@ mod tests {
     }
 
     #[test]
-    fn connections_do_not_share_their_ports() {
-        let entropy = Entropy::new(Seed(3));
-        let first = |id| entropy.source_port(Some(ConnectionId(id)), PathId(0));
-        let mut ports: Vec<_> = (0..100).map(first).collect();
-        ports.sort_unstable();
-        ports.dedup();
-        assert!(ports.len() > 95, "{} different ports of 100", ports.len());
+    fn connections_share_their_ports_only_where_that_is_asked_for() {
+        let ports_of_100 = |shared: bool| {
+            let entropy = Entropy::new(Seed(3), shared);
+            let first = |id| entropy.source_port(Some(ConnectionId(id)), PathId(0));
+            let mut ports: Vec<_> = (0..100).map(first).collect();
+            ports.sort_unstable();
+            ports.dedup();
+            ports.len()
+        };
+        assert!(ports_of_100(false) > 95, "{} different ports of 100", ports_of_100(false));
+        assert_eq!(ports_of_100(true), 1);
     }
 }

@@ -43,7 +43,7 @@ impl StackConfig {
         }
     }
 
-    /// Makes a host's.
+    /// Makes a host's; `shares_ports` says that its connections send from the same ports.
     ///
     /// # Errors
     /// A field of the transport's configuration is out of its range.
@@ -51,11 +51,12 @@ impl StackConfig {
         &self,
         host: NodeId,
         endpoint: EndpointConfig,
+        shares_ports: bool,
         seed: Seed,
     ) -> Result<Stack, ConfigError> {
         match self {
             Self::Messages(messages) => {
-                Messenger::new(host, endpoint, messages, seed).map(Stack::Messages)
+                Messenger::new(host, endpoint, messages, shares_ports, seed).map(Stack::Messages)
             }
             Self::Overlay { section, hosts } => {
                 Vtep::new(host, *hosts, &endpoint.transport, section, seed).map(Stack::Overlay)

@@ -38,6 +38,8 @@ pub struct Stats {
     pub out_of_order: u64,
     /// Times a path went down.
     pub paths_down: u64,
+    /// Times a path was left for a while because it lost more than the others.
+    pub paths_lossy: u64,
     /// Times a path came back.
     pub paths_up: u64,
     /// Times a new packet took another path than the new packet before it of its connection.
@@ -86,6 +88,7 @@ impl AddAssign<&Self> for Stats {
             shed,
             out_of_order,
             paths_down,
+            paths_lossy,
             paths_up,
             path_switches,
             probes_sent,
@@ -107,6 +110,7 @@ impl AddAssign<&Self> for Stats {
         self.shed += shed;
         self.out_of_order += out_of_order;
         self.paths_down += paths_down;
+        self.paths_lossy += paths_lossy;
         self.paths_up += paths_up;
         self.path_switches += path_switches;
         self.probes_sent += probes_sent;

@@ -115,6 +115,7 @@ enum Origin {
     Port(PortId),
     Network(Vni),
     Host(IpAddr),
+    Path(IpAddr),
 }
 
 /// Brings what a thread hands over to the others.
@@ -136,6 +137,7 @@ impl Post {
             Handover::Frame { from, .. } => Origin::Port(*from),
             Handover::Plain { vni, .. } => Origin::Network(*vni),
             Handover::Packet { arrival, .. } => Origin::Host(arrival.from.ip()),
+            Handover::Path(news) => Origin::Path(news.peer().ip()),
         };
         let counted = self.on_the_way.entry(origin).or_default();
         let Some(address) = self.addresses.get(usize::from(thread)) else { return false };

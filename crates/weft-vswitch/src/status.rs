@@ -214,6 +214,7 @@ fn transport(stats: &Stats) -> [(&'static str, u64); 13] {
         ("declined", stats.declined),
         ("shed", stats.shed),
         ("paths_down", stats.paths_down),
+        ("paths_lossy", stats.paths_lossy),
         ("paths_up", stats.paths_up),
     ]
 }

@@ -139,6 +139,7 @@ impl TransportCounters {
             shed: _,
             out_of_order,
             paths_down,
+            paths_lossy: _,
             paths_up,
             path_switches,
             probes_sent,

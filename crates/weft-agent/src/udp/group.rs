@@ -8,7 +8,7 @@ use socket2::Socket;
 
 use super::{
     Inbox, Senders, SocketConfig, SocketError, Sockets, address_of, bind, open_bound, open_unbound,
-    refused, syscall,
+    prepare_sender, refused, syscall,
 };
 
 /// An instruction of classic BPF (`struct sock_filter` of linux/filter.h). A program sees the UDP payload; what
@@ -28,8 +28,8 @@ pub struct Instruction {
 }
 
 impl Sockets {
-    /// Opens sockets for each of `threads` threads, at least one, that all receive at `config`'s address. Each
-    /// has paths of its own to send from, with their own source ports.
+    /// Opens sockets for each of `threads` threads, at least one, that all receive at `config`'s address. A
+    /// path has the same source port in all of them, so that their packets take the same way by it.
     ///
     /// # Errors
     /// See [`SocketError`]; also where somebody else has the port.
@@ -54,8 +54,25 @@ impl Sockets {
                 .map_err(refused("have datagrams steered to threads"))?;
         }
         let config = SocketConfig { local, ..config.clone() };
-        let open = |receiver| Self::joining(Senders::open(&config)?, Inbox::on(receiver, &config)?);
-        receivers.into_iter().map(open).collect()
+        let mut senders = vec![Senders::open(&config)?];
+        for _ in 1..threads {
+            senders.push(senders[0].join(&config)?);
+        }
+        let both = senders.into_iter().zip(receivers);
+        both.map(|(own, receiver)| Self::joining(own, Inbox::on(receiver, &config)?)).collect()
+    }
+}
+
+impl Senders {
+    /// Sockets of another thread that send from the same ports. What arrives there comes to any of the threads.
+    fn join(&self, config: &SocketConfig) -> Result<Self, SocketError> {
+        let join = |socket: &Socket| {
+            socket.set_reuse_port(true).map_err(refused("share a port between threads"))?;
+            let joined = join(address_of(socket)?)?;
+            prepare_sender(&joined, config)?;
+            Ok(joined)
+        };
+        Self::with(config, self.outbox.sockets.iter().map(join).collect::<Result<_, _>>()?)
     }
 }
 

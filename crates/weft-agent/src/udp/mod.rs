@@ -298,6 +298,11 @@ fn open_sender(config: &SocketConfig, path: u16) -> Result<Socket, SocketError> 
 /// A socket that sends from this port, or from a free one where it is zero.
 fn open_from(config: &SocketConfig, port: u16) -> Result<Socket, SocketError> {
     let socket = open_bound(SocketAddr::new(config.local.ip(), port))?;
+    prepare_sender(&socket, config)?;
+    Ok(socket)
+}
+
+fn prepare_sender(socket: &Socket, config: &SocketConfig) -> Result<(), SocketError> {
     let hops = u32::from(HOP_LIMIT);
     // A datagram that does not fit is refused with an error instead of being cut into fragments,
     // which switches hash without ports: they would leave the path.
@@ -316,6 +321,5 @@ fn open_from(config: &SocketConfig, port: u16) -> Result<Socket, SocketError> {
     set_option(socket.as_fd(), level, discover, probe).map_err(refused("forbid fragments"))?;
     // What arrives here is answers to packets that no connection expects, and strays: one is enough.
     socket.set_recv_buffer_size(0).map_err(refused("shrink a sender's receive buffer"))?;
-    socket.set_send_buffer_size(4 << 20).map_err(refused("set the send buffer's size"))?;
-    Ok(socket)
+    socket.set_send_buffer_size(4 << 20).map_err(refused("set the send buffer's size"))
 }

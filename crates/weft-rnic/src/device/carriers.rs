@@ -45,6 +45,11 @@ impl Carriers {
         Self { network, direct, routes: BTreeMap::new(), network_held: false }
     }
 
+    pub(super) fn sharing_ports(mut self) -> Self {
+        self.network = self.network.sharing_ports(1);
+        self
+    }
+
     pub(super) fn link_up(&mut self, now: Instant, link: LinkId) {
         self.direct.link_up(now, link);
     }

@@ -167,6 +167,15 @@ impl Device {
         self
     }
 
+    /// Lets connections to one address share what they learn of its paths
+    /// ([`Endpoint::sharing_ports`](weft_transport::Endpoint::sharing_ports)). For owners that send path `p` of every
+    /// queue pair from one source port.
+    #[must_use]
+    pub fn sharing_ports(mut self) -> Self {
+        self.carriers = self.carriers.sharing_ports();
+        self
+    }
+
     /// What it can do.
     pub fn limits(&self) -> &Limits {
         &self.limits

@@ -148,6 +148,7 @@ impl From<&Stats> for TransportReport {
             shed: _,
             out_of_order,
             paths_down,
+            paths_lossy: _,
             paths_up,
             path_switches,
             probes_sent,

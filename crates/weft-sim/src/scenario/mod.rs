@@ -139,6 +139,9 @@ pub enum SourcePorts {
     /// Each connection draws its own.
     #[default]
     Random,
+    /// All connections of a host send path `p` from one port, and connections to one peer share what they learn
+    /// of its paths, as on real hosts. Without `bond`.
+    Shared,
     /// Connections that workloads open as they start have those of a plan, so that their paths share
     /// links as little as can be had (`weft plan ports`); later ones draw theirs.
     Planned,
@@ -384,6 +387,10 @@ impl Scenario {
         let transport = self.resolved_transport(topology)?;
         let HostConfig { handshake, place_delay, jitter, nic_packets, bond, source_ports } =
             self.host;
+        if bond && source_ports == SourcePorts::Shared {
+            let why = "source_ports = \"shared\" gives every connection the same paths, and bond = true each its own";
+            return Err(ScenarioError::new(format!("[host]: {why}")));
+        }
         Ok(WorldConfig {
             stack: self.stack(topology, &transport)?,
             transport,

@@ -16,6 +16,7 @@ use super::scar;
 use crate::fabric::FabricConfig;
 use crate::fault::{FaultConfig, Kind as FaultKind};
 use crate::queue::{self, QueueConfig};
+use crate::scenario::SourcePorts;
 use crate::switch::buffer::BufferConfig;
 use crate::switch::{self, ForwardingConfig};
 use crate::time::{SimSpan, SimTime};
@@ -88,6 +89,9 @@ impl Case {
         let mut chatter = chatter(&mut rng("chatter"), built.hosts(), &storm);
         if !world.handshake {
             chatter.greet();
+        }
+        if share_ports(&mut rng("source ports"), &mut chatter) {
+            world.source_ports = SourcePorts::Shared;
         }
         let heal_at = at_micros(storm.end);
         Self {
@@ -226,7 +230,7 @@ fn world(rng: &mut Rng) -> WorldConfig {
         jitter: SimSpan::from_picos(pick(rng, &[0, 1_000, 1_000_000])),
         nic_packets: pick(rng, &[1, 4, 64]),
         bond: false,
-        source_ports: crate::scenario::SourcePorts::Random,
+        source_ports: SourcePorts::Random,
         reroute_after: rng.chance(1, 2).then(|| Duration::from_micros(rng.below(3_000))),
         controller: None,
     }
@@ -285,6 +289,16 @@ fn recovery(rng: &mut Rng, world: &WorldConfig) -> RecoveryConfig {
     let nack_interval = Duration::from_micros(pick(rng, &[0, 4, 100]));
     let out_of_order = pick(rng, &[0, 1, 64]);
     RecoveryConfig { kind, out_of_order, nack_interval, ..RecoveryConfig::default() }
+}
+
+/// In one case of three all connections of a host send from the same ports and share what they learn of paths; in
+/// half of those they are all between the same two hosts.
+fn share_ports(rng: &mut Rng, chatter: &mut Chatter) -> bool {
+    let (shares, two_hosts) = (rng.chance(1, 3), rng.chance(1, 2));
+    if shares && two_hosts {
+        chatter.keep_to_two_hosts();
+    }
+    shares
 }
 
 /// In one case of three an engine that keeps and sends other amounts than its peers.

@@ -56,6 +56,14 @@ impl Chatter {
         self.deeds.sort_by_key(|deed| deed.at);
     }
 
+    /// Puts all channels between the hosts of the first, every other in the other direction.
+    pub(super) fn keep_to_two_hosts(&mut self) {
+        let Some(&(from, to)) = self.pairs.first() else { return };
+        for (index, pair) in self.pairs.iter_mut().enumerate() {
+            *pair = if index % 2 == 0 { (from, to) } else { (to, from) };
+        }
+    }
+
     pub(super) fn closes(&self) -> bool {
         self.deeds.iter().any(|deed| matches!(deed.what, What::Close))
     }

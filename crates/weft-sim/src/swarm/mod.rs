@@ -21,6 +21,7 @@ use crate::fabric::Loss;
 use crate::fault::{Kind as FaultKind, Plan, Scheduler};
 use crate::host::Host;
 use crate::nic::RECEIVE_PORT;
+use crate::scenario::SourcePorts;
 use crate::time::SimSpan;
 use crate::traffic::ChannelState;
 use crate::world::{BuildError, Network, Session, World};
@@ -202,8 +203,10 @@ fn prepare(case: &Case, seed: u64, hosts: &mut [Host]) {
                 accept: true,
                 max_connections: 1 << 12,
             };
-            host.endpoint = Endpoint::new(config, engine, Secret::repeatable(engine))
+            let endpoint = Endpoint::new(config, engine, Secret::repeatable(engine))
                 .expect("cases draw what is in range");
+            let shares = case.world.source_ports == SourcePorts::Shared;
+            host.endpoint = if shares { endpoint.sharing_ports(1) } else { endpoint };
         }
         if let Some(psn) = case.first_psn {
             host.endpoint.number_packets_from(psn);

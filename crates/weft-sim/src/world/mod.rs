@@ -215,7 +215,7 @@ impl World {
     /// A connection that no route leads, or a network too large to plan.
     pub fn plan_source_ports(&mut self) -> Result<(), PlanError> {
         match self.network.config.source_ports {
-            SourcePorts::Random => Ok(()),
+            SourcePorts::Random | SourcePorts::Shared => Ok(()),
             SourcePorts::Planned => self.network.plan_source_ports(),
         }
     }

@@ -95,7 +95,7 @@ impl Connection {
             return Err(DropReason::StaleAck);
         }
         sender.waiting_since = now;
-        if !shared.peer_paths.is_empty() {
+        if shared.peer_paths.has_suspects() {
             sender.tell_others(now, shared);
         }
         sender.steer(now, &gained);
@@ -242,6 +242,7 @@ impl Sender {
             state.acked_sent_at = state.acked_sent_at.max(sent_at);
             state.heard_at = now;
             state.losses = 0;
+            self.paths.count_acked(packet.path);
         }
         gained.bytes += charge(len);
         gained.packets += 1;

@@ -1,8 +1,6 @@
 //! When to acknowledge, and what: after so many placed packets, after a delay, or at once when a
 //! packet came twice or asked for it (BIFROST, section 4.3).
 
-use core::net::SocketAddr;
-
 use weft_units::Instant;
 use weft_wire::{AckHeader, AckType, BITMAP_PACKETS, Bitmap, U4, U5, U11};
 
@@ -10,7 +8,7 @@ use super::nack::Nacked;
 use super::reassembly::{Echo, Receiver, Stage};
 use super::sender::Sender;
 use super::{Connection, Shared};
-use crate::path::PathId;
+use crate::path::{PathId, PeerPorts};
 use crate::timers::Timer;
 
 /// What the next ACK owes.
@@ -173,8 +171,9 @@ impl Connection {
             bitmap,
             ..self.ack_header(shared)
         };
+        let peer = self.peer_ports(shared);
         let turn = &mut self.receiver.acks.turn;
-        Some((way_back(turn, self.sender.as_deref(), self.peer, shared), header))
+        Some((way_back(turn, self.sender.as_deref(), peer, shared), header))
     }
 
     /// The ACK that a connection owes when it ends. Without it the peer would take for undone what was
@@ -208,13 +207,13 @@ impl Connection {
 pub(super) fn way_back(
     turn: &mut PathId,
     sender: Option<&Sender>,
-    peer: SocketAddr,
+    peer: PeerPorts,
     shared: &Shared,
 ) -> PathId {
     let paths = shared.config.paths;
     let is_up = |path| {
         sender.is_none_or(|sender| sender.paths.is_up(path))
-            && !shared.peer_paths.is_down(peer, path)
+            && !shared.peer_paths.is_closed(peer, path)
     };
     let path = (turn.0..paths).chain(0..turn.0).map(PathId).find(|&path| is_up(path));
     let path = path.unwrap_or(*turn);

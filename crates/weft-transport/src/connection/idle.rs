@@ -53,6 +53,9 @@ impl Connection {
         } else {
             self.keepalive_due = keepalive > Duration::ZERO && unheard >= keepalive;
         }
+        if let Some(sender) = self.sender.as_deref_mut() {
+            sender.share_measurements(now, shared);
+        }
         self.rest(shared);
         self.forget(now, shared);
         self.arm_idle(now, &shared.config);
@@ -80,7 +83,7 @@ impl Connection {
         if let Some(mut sender) = self.sender.take_if(is_old) {
             self.cursor = sender.cursor();
             sender.release(&mut shared.send_pool);
-            shared.peer_paths.note_rest(self.peer, self.id);
+            shared.peer_paths.note_rest(sender.peer, self.id);
             for timer in
                 [Timer::Loss, Timer::Tail, Timer::PathProbe, Timer::Congestion, Timer::Pacing]
             {

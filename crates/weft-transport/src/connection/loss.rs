@@ -7,8 +7,6 @@
 //! only if an ACK that is newer than all before it described the packet, and as missing: that it was
 //! not heard of means nothing.
 
-use alloc::vec::Vec;
-
 use weft_units::{Duration, Instant, prefetch};
 use weft_wire::{AckHeader, AckType, BITMAP_PACKETS};
 
@@ -337,34 +335,6 @@ impl Sender {
         shared.events.push_back(Event::PathDown { connection: id, path });
         let least = shared.config.path_down_after;
         shared.peer_paths.note_down(self.peer, path, id, least);
-    }
-
-    /// Other connections to this peer found paths to be down, or back: they are so here too. What nobody
-    /// probes, this connection does.
-    #[cold]
-    pub(super) fn follow_others(&mut self, id: ConnectionId, now: Instant, shared: &mut Shared) {
-        for path in self.paths.ids() {
-            let followed = !self.paths.state(path).up && !self.health.is_watched(path);
-            if followed && !shared.peer_paths.is_down(self.peer, path) {
-                self.paths.set_up(path, true);
-            }
-        }
-        let down: Vec<_> = shared.peer_paths.down(self.peer).collect();
-        for (path, is_probed) in down {
-            if !is_probed {
-                self.take_down(id, path, now, shared);
-            }
-            self.paths.set_up(path, false);
-        }
-        self.known = shared.peer_paths.version();
-    }
-
-    /// Tells the other connections to this peer of which paths, among those with losses, something was heard
-    /// just now.
-    #[cold]
-    pub(super) fn tell_others(&self, now: Instant, shared: &mut Shared) {
-        let heard = |path| self.paths.state(path).heard_at == now;
-        shared.peer_paths.note_heard(self.peer, heard);
     }
 }
 

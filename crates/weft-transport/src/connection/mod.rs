@@ -9,7 +9,7 @@ use alloc::collections::VecDeque;
 use weft_units::{Instant, Rng, Seed};
 use weft_wire::{Packet, SetupHeader, SetupKind, Terms, U4};
 
-use crate::path::{PathId, Paths, PeerPaths};
+use crate::path::{PathId, Paths, PeerPaths, PeerPorts};
 use crate::pool::Pool;
 use crate::timers::{Timer, Timers};
 use crate::{
@@ -32,6 +32,7 @@ mod reassembly;
 mod rtt;
 mod sender;
 mod setup;
+mod share;
 mod tail;
 
 use idle::REST_AFTER;
@@ -40,6 +41,7 @@ pub use look_ahead::Step;
 pub(crate) use message::Outbox;
 use probe::Probes;
 use reassembly::{ReceivedPacket, Receiver};
+pub(crate) use rtt::RoundTrip;
 use sender::{Counts, Cursor, Sender};
 use setup::Setup;
 pub(crate) use setup::{CAPABILITIES, Identity, MIN_VERSION, VERSION, is_usable};
@@ -261,6 +263,12 @@ impl Connection {
         (self.peer.ip(), self.remote_cid, self.peer.port())
     }
 
+    /// Which of the peer's addresses and of this end's source ports its packets have.
+    #[inline]
+    fn peer_ports(&self, shared: &Shared) -> PeerPorts {
+        shared.peer_paths.key(self.peer, self.peer_thread)
+    }
+
     pub(crate) fn is_established(&self) -> bool {
         matches!(self.setup, Setup::Established { .. })
     }
@@ -280,13 +288,14 @@ impl Connection {
             return Err(SubmitError::NotConnected);
         }
         let limit = shared.config.message_queue;
+        let peer = self.peer_ports(shared);
         let sender = self.sender.get_or_insert_with(|| {
-            let (cursor, seed, peer) = (self.cursor, self.seed, self.peer);
-            let sharers = self.sharers;
+            let (cursor, seed, sharers) = (self.cursor, self.seed, self.sharers);
             Box::new(Sender::new(cursor, &shared.config, peer, self.mtu, sharers, seed, now))
         });
         if !sender.holds_packets() {
             self.timers.arm_by(Timer::Idle, now + REST_AFTER);
+            sender.learn_from_others(now, shared);
         }
         let outbox = &mut sender.outbox;
         if outbox.len() >= limit as usize {
@@ -357,10 +366,11 @@ impl Connection {
     }
 
     /// Gives every chunk back; the connection is about to be dropped.
-    pub(crate) fn release(&mut self, shared: &mut Shared) {
+    pub(crate) fn release(&mut self, now: Instant, shared: &mut Shared) {
         if let Some(mut sender) = self.sender.take() {
             sender.release(&mut shared.send_pool);
-            shared.peer_paths.note_rest(self.peer, self.id);
+            sender.share_measurements(now, shared);
+            shared.peer_paths.note_rest(sender.peer, self.id);
         }
         self.receiver.received.release(&mut shared.recv_pool);
     }

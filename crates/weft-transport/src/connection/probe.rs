@@ -80,8 +80,9 @@ impl Connection {
             timestamp_nic_rx: probed.received_at.to_wire(),
             ..self.ack_header(shared)
         };
+        let peer = self.peer_ports(shared);
         let turn = &mut self.receiver.acks.turn_of_answers;
-        (way_back(turn, self.sender.as_deref(), self.peer, shared), header)
+        (way_back(turn, self.sender.as_deref(), peer, shared), header)
     }
 
     /// Whether [`Self::poll_probe`] has anything to say.
@@ -184,7 +185,7 @@ impl Connection {
             self.timers.arm_by(Timer::PathProbe, now + wait);
             return Ok(());
         }
-        sender.paths.set_up(path, true);
+        sender.paths.set_up(path, !shared.peer_paths.is_lossy(sender.peer, path));
         let state = sender.paths.state_mut(path);
         state.heard_at = now;
         state.losses = 0;

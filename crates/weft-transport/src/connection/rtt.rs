@@ -25,6 +25,13 @@ impl RoundTrip {
         }
     }
 
+    /// Takes what another connection to the same peer measured, where this one measured nothing (RFC 9040, section 3).
+    pub(crate) fn seed(&mut self, other: Self) {
+        if self.smoothed == Duration::ZERO {
+            *self = other;
+        }
+    }
+
     /// The mean; zero until measured.
     pub(crate) fn smoothed(&self) -> Duration {
         self.smoothed

@@ -2,7 +2,6 @@
 //! the [`Cursor`] it resumes from.
 
 use alloc::collections::VecDeque;
-use core::net::SocketAddr;
 
 use weft_units::{Duration, Instant, Rng, Seed};
 use weft_wire::U11;
@@ -14,7 +13,7 @@ use super::rtt::RoundTrip;
 use super::tail::TailProbes;
 use crate::TransportConfig;
 use crate::congestion::{Congestion, Controllers};
-use crate::path::{Health, PathId, PathPolicy, Paths, Policy, Probation};
+use crate::path::{Health, PathId, PathPolicy, Paths, PeerPorts, Policy, Probation};
 use crate::pool::{Pool, Window};
 
 /// Where sending goes on after the connection was idle.
@@ -51,8 +50,8 @@ pub(crate) const NO_PATH: PathId = PathId(u16::MAX);
 /// The sending half of an active connection.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    /// Where its packets go.
-    pub(crate) peer: SocketAddr,
+    /// Where its packets go, and which group of source ports they leave from.
+    pub(crate) peer: PeerPorts,
     /// Largest payload of one packet, as agreed, bytes.
     pub(crate) mtu: u16,
     pub(crate) outbox: Outbox,
@@ -91,6 +90,8 @@ pub(crate) struct Sender {
     ///
     /// [`PeerPaths::version`]: crate::path::PeerPaths::version
     pub(crate) known: u32,
+    /// When it last left its measurements to them.
+    pub(crate) shared_at: Instant,
     pub(crate) rng: Rng,
     /// The path of the spray unit under way and how many packets it has left.
     pub(crate) unit: (PathId, u16),
@@ -121,7 +122,7 @@ impl Sender {
     pub(crate) fn new(
         cursor: Cursor,
         config: &TransportConfig,
-        peer: SocketAddr,
+        peer: PeerPorts,
         mtu: u16,
         sharers: u8,
         seed: Seed,
@@ -155,6 +156,7 @@ impl Sender {
             probation: Probation::new(config.probe_interval),
             probed_for: cursor.psn,
             known: 0,
+            shared_at: now,
             // Each burst of activity draws anew, or a restarted spray would repeat the last one's
             // paths; and each begins with another message.
             rng: seed.child("paths", cursor.message.into()).rng(),

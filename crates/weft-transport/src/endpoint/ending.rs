@@ -33,7 +33,7 @@ impl Endpoint {
                 payload: None,
             }));
         }
-        connection.release(&mut self.shared);
+        connection.release(now, &mut self.shared);
         connection.note_begun(&mut self.shared);
         self.by_peer.remove(&connection.peer_key());
         self.shared.events.push_back(Event::Closed { connection: connection.id, reason });

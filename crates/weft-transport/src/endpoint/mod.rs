@@ -16,6 +16,7 @@ use token::Tokens;
 pub use transmit::{Departure, Transmit};
 
 use crate::connection::{Connection, Flow, Identity, PeerKey, Shared, Step};
+use crate::path::PathNews;
 use crate::{
     ConfigError, DropReason, Event, PlacedError, Stats, SubmitError, TransportConfig, Verdict,
 };
@@ -176,11 +177,20 @@ impl Endpoint {
         self
     }
 
-    /// Lets connections to one address share what they learn of its paths. For owners that send path `p` of
-    /// every connection from one source port.
+    /// Lets connections to one address share what they learn of its paths: which are dead, lossy or slow. For
+    /// owners that send path `p` of every connection from one source port, or from one for each remainder of
+    /// [`Peer::thread_id`] by `groups`, at least one.
     #[must_use]
-    pub fn sharing_ports(mut self) -> Self {
-        self.shared.peer_paths.share();
+    pub fn sharing_ports(mut self, groups: u8) -> Self {
+        self.shared.peer_paths.share(groups.max(1));
+        self
+    }
+
+    /// Keeps what it learns of paths for [`poll_path_news`](Self::poll_path_news): for processes with several
+    /// endpoints that send from the same source ports.
+    #[must_use]
+    pub fn keeping_path_news(mut self) -> Self {
+        self.shared.peer_paths.keep_news();
         self
     }
 
@@ -328,6 +338,12 @@ impl Endpoint {
         }
     }
 
+    /// Takes what another endpoint of the process learned of a path.
+    pub fn handle_path_news(&mut self, now: Instant, news: &PathNews) {
+        let least = self.shared.config.path_down_after;
+        self.shared.peer_paths.handle_news(now, news, least);
+    }
+
     /// Does what is due. Call it at or after [`Self::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some((at, slot)) = self.schedule.pop_due(now) {
@@ -354,6 +370,13 @@ impl Endpoint {
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()
+    }
+
+    /// Returns the next finding about a path, for [`handle_path_news`](Self::handle_path_news) of the other
+    /// endpoints of the process. One that is dropped costs them no more than finding out by themselves.
+    #[inline]
+    pub fn poll_path_news(&mut self) -> Option<PathNews> {
+        self.shared.peer_paths.poll_news()
     }
 
     // Getters.

@@ -9,13 +9,16 @@ use core::fmt::Debug;
 use weft_units::{Duration, Instant, Rng};
 
 mod health;
+mod lossy;
+mod news;
 mod paths;
 mod peers;
 mod probation;
 
 pub(crate) use health::Health;
+pub use news::PathNews;
 pub use paths::Paths;
-pub(crate) use peers::PeerPaths;
+pub(crate) use peers::{PeerPaths, PeerPorts};
 pub(crate) use probation::Probation;
 
 /// Index of a path of one connection, from zero.

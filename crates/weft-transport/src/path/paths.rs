@@ -16,11 +16,20 @@ pub struct Paths {
     /// When a loss was last counted against a path, where one was.
     suspected_at: BTreeMap<PathId, Instant>,
     /// Packets that were lost on a path, where any was.
-    lost: BTreeMap<PathId, u64>,
+    lost: BTreeMap<PathId, Lost>,
     up: u16,
     avoid: Option<PathId>,
     lifted: bool,
     mtu: u32,
+}
+
+/// Packets that were lost on a path.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lost {
+    /// Since the connection woke.
+    all: u64,
+    /// Since [`Paths::take_counts`].
+    latest: u32,
 }
 
 /// What every packet may change of its path. Times are nanoseconds; 32 bits hold 4.29 s, longer than
@@ -40,6 +49,8 @@ pub(crate) struct PathState {
     pub(crate) heard_at: Instant,
     /// Losses counted in a row with nothing acknowledged between.
     pub(crate) losses: u8,
+    /// Packets acknowledged since [`Paths::take_counts`], as far as it counts.
+    acked: u16,
     /// Whether it carries packets, as far as known.
     pub(crate) up: bool,
 }
@@ -56,6 +67,7 @@ impl Paths {
             acked_sent_at: Instant::EPOCH,
             heard_at: now,
             losses: 0,
+            acked: 0,
             up: true,
         };
         let table = alloc::vec![path; usize::from(count)];
@@ -146,12 +158,29 @@ impl Paths {
 
     /// A packet was lost on the path.
     pub(crate) fn count_lost(&mut self, path: PathId) {
-        *self.lost.entry(path).or_default() += 1;
+        let lost = self.lost.entry(path).or_default();
+        lost.all += 1;
+        lost.latest = lost.latest.saturating_add(1);
     }
 
     /// Packets that were lost on the path since the connection woke.
     pub fn lost(&self, path: PathId) -> u64 {
-        self.lost.get(&path).copied().unwrap_or(0)
+        self.lost.get(&path).map_or(0, |lost| lost.all)
+    }
+
+    /// A packet of the path was acknowledged.
+    #[inline]
+    pub(crate) fn count_acked(&mut self, path: PathId) {
+        let state = self.state_mut(path);
+        state.acked = state.acked.saturating_add(1);
+    }
+
+    /// Takes the packets acknowledged and lost since the last call. Where they were too many to count they say
+    /// nothing about the share that is lost.
+    pub(crate) fn take_counts(&mut self, path: PathId) -> (u16, u32) {
+        let acked = core::mem::take(&mut self.state_mut(path).acked);
+        let lost = self.lost.get_mut(&path).map_or(0, |lost| core::mem::take(&mut lost.latest));
+        if acked == u16::MAX { (0, 0) } else { (acked, lost) }
     }
 
     /// Smoothed round-trip time; `None` until measured.
@@ -159,6 +188,11 @@ impl Paths {
     pub fn rtt(&self, path: PathId) -> Option<Duration> {
         let nanos = self.state(path).srtt_ns;
         (nanos > 0).then(|| Duration::from_nanos(nanos.into()))
+    }
+
+    /// Takes the smoothed round-trip time that another connection measured, nanoseconds.
+    pub(crate) fn set_rtt(&mut self, path: PathId, srtt_ns: u32) {
+        self.state_mut(path).srtt_ns = srtt_ns;
     }
 
     /// Bytes sent on this path and not yet acknowledged or lost.

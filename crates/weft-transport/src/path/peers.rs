@@ -1,136 +1,229 @@
-//! What one connection learnt of the paths to a peer, for the others to it.
+//! Path measurements that all connections of an endpoint to one peer share.
 //!
 //! Where the owner sends path `p` of every connection from one source port
-//! ([`Endpoint::sharing_ports`](crate::Endpoint::sharing_ports)), all packets to one address take the same
-//! way by it: a path that is dead for one connection is dead for all. Losses in a row are counted over all
-//! connections, so that a path is found out by many that send one packet each. One connection probes a path
-//! that is down: whoever found it, or, once that one rests, whoever sends next.
+//! ([`Endpoint::sharing_ports`](crate::Endpoint::sharing_ports)), packets to one address take the same way by it:
+//! a path that is dead, lossy or slow for one connection is so for all (RFC 9040 shares round trips likewise).
+//! Losses in a row are counted over all connections, so that a path is found out by many that send one packet each.
+//! One connection probes a path that is down: the one that found it, or, once that one rests, the next to send.
+//!
+//! Connections write here when their idle timer fires, every 10 ms while they are active, and read when they wake;
+//! a version tells active ones that a path opened or closed. No packet costs a lookup. Records are bounded, and
+//! measurements expire.
 
-use alloc::collections::BTreeMap;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use weft_units::Instant;
+use weft_units::{Duration, Instant};
 
-use super::PathId;
+use super::lossy::Lossy;
+use super::news::{Finding, PathNews, Told};
+use super::{PathId, Paths};
 use crate::ConnectionId;
+use crate::connection::RoundTrip;
 
-/// Records kept at most; one more takes the place of another.
-const MAX_RECORDS: usize = 4096;
+/// Records kept at most; those of another peer are dropped for more.
+const MAX_RECORDS: usize = 16_384;
 
-/// What is known of one path on which packets were lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Record {
-    /// Losses counted in a row with nothing acknowledged between, over all connections.
-    losses: u8,
-    /// When the last of them was noticed.
-    noticed_at: Instant,
-    /// Whether the path is down.
-    down: bool,
-    /// The connection that probes it.
-    prober: Option<ConnectionId>,
+/// A round trip measured longer ago is not used: routes and their lengths change.
+const MAX_AGE: Duration = Duration::from_secs(10);
+
+/// Where packets of connections that share paths go: the peer's address and port, and which group of source ports
+/// they leave from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PeerPorts {
+    pub(crate) peer: SocketAddr,
+    pub(crate) group: u8,
 }
 
-/// The paths to all peers on which packets were lost, of all connections of an endpoint.
+/// The state of one path.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Record {
+    /// Losses counted in a row with nothing acknowledged between, over all connections.
+    losses: u8,
+    /// Whether the path is down.
+    down: bool,
+    /// Smoothed round-trip time, nanoseconds; zero until measured.
+    srtt_ns: u32,
+    /// When the last of `losses` was noticed.
+    noticed_at: Instant,
+    /// When the path was last measured.
+    measured_at: Instant,
+    /// The connection that probes it.
+    prober: Option<ConnectionId>,
+    pub(super) lossy: Lossy,
+    told: Told,
+}
+
+impl Record {
+    pub(super) const fn is_closed(&self) -> bool {
+        self.down || self.lossy.is_closed()
+    }
+
+    /// Returns whether the latest packet on it was lost, as far as known: it may be dead rather than lossy.
+    pub(super) const fn is_suspected(&self) -> bool {
+        self.losses > 0 && !self.down
+    }
+}
+
+/// What is known of one peer.
+#[derive(Debug, Default)]
+struct Peer {
+    /// Over all paths, of the connection that wrote last.
+    round_trip: RoundTrip,
+    measured_at: Instant,
+    paths: Box<[Record]>,
+}
+
+/// Paths to all peers, of all connections of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct PeerPaths {
-    /// Whether connections to one address send each path from the same port.
-    shared: bool,
-    records: BTreeMap<(SocketAddr, PathId), Record>,
-    /// Changes when a path goes down, comes back, or needs another connection to probe it.
+    /// Groups of source ports to one address; zero where connections do not share paths.
+    groups: u8,
+    peers: BTreeMap<PeerPorts, Peer>,
+    records: usize,
+    /// Records with losses that are not down.
+    suspected: u32,
+    /// Records of paths that are down or lossy.
+    closed: u32,
+    /// Changes when a path closes, opens, or needs another connection to probe it.
     version: u32,
+    /// Findings for other endpoints of the process; `None` where there are none.
+    news: Option<VecDeque<PathNews>>,
 }
 
 impl PeerPaths {
-    /// Begins to share.
-    pub(crate) const fn share(&mut self) {
-        self.shared = true;
+    /// Begins to share paths. Source ports differ by the peer's thread modulo `groups`.
+    pub(crate) const fn share(&mut self, groups: u8) {
+        self.groups = groups;
     }
 
-    /// What a connection that knows everything remembers; zero at first.
+    /// Begins to keep findings for [`Self::poll_news`].
+    pub(crate) fn keep_news(&mut self) {
+        self.news = Some(VecDeque::new());
+    }
+
+    /// Returns whether connections share paths.
+    #[inline]
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.groups > 0
+    }
+
+    /// Returns the key of a connection to `peer`'s thread `thread`.
+    #[inline]
+    pub(crate) fn key(&self, peer: SocketAddr, thread: u8) -> PeerPorts {
+        PeerPorts { peer, group: thread.checked_rem(self.groups).unwrap_or(0) }
+    }
+
+    /// Returns the version that a connection which knows everything remembers; zero at first.
     #[inline]
     pub(crate) const fn version(&self) -> u32 {
         self.version
     }
 
-    /// Whether nothing was lost on any path.
+    /// Returns whether a loss is counted on any path that is not down.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.records.is_empty()
+    pub(crate) const fn has_suspects(&self) -> bool {
+        self.suspected > 0
     }
 
-    /// Whether the path is known to be down.
+    /// Returns whether the path is down or lossy.
     #[inline]
-    pub(crate) fn is_down(&self, peer: SocketAddr, path: PathId) -> bool {
-        !self.is_empty() && self.records.get(&(peer, path)).is_some_and(|record| record.down)
+    pub(crate) fn is_closed(&self, to: PeerPorts, path: PathId) -> bool {
+        self.closed > 0 && self.record(to, path).is_some_and(Record::is_closed)
     }
 
-    /// Whether the path is down and a connection probes it.
-    pub(crate) fn is_probed(&self, peer: SocketAddr, path: PathId) -> bool {
-        let record = self.records.get(&(peer, path));
-        record.is_some_and(|record| record.down && record.prober.is_some())
+    /// Returns whether the path loses too much to be used.
+    pub(crate) fn is_lossy(&self, to: PeerPorts, path: PathId) -> bool {
+        self.closed > 0 && self.record(to, path).is_some_and(|record| record.lossy.is_closed())
     }
 
-    /// The paths to `peer` that are down, each with whether a connection probes it.
-    pub(crate) fn down(&self, peer: SocketAddr) -> impl Iterator<Item = (PathId, bool)> {
-        let records = self.records.range((peer, PathId(0))..=(peer, PathId(u16::MAX)));
+    /// Returns whether the path is down and a connection probes it.
+    pub(crate) fn is_probed(&self, to: PeerPorts, path: PathId) -> bool {
+        self.record(to, path).is_some_and(|record| record.down && record.prober.is_some())
+    }
+
+    /// Returns the paths to a peer that are down, each with whether a connection probes it.
+    pub(crate) fn down(&self, to: PeerPorts) -> impl Iterator<Item = (PathId, bool)> {
+        let records = self.peers.get(&to).into_iter().flat_map(|peer| (0..).zip(&peer.paths));
         let down = records.filter(|(_, record)| record.down);
-        down.map(|(&(_, path), record)| (path, record.prober.is_some()))
+        down.map(|(path, record)| (PathId(path), record.prober.is_some()))
     }
 
-    /// A packet that was sent at `sent_at` was lost on the path; returns the losses in a row. Packets lost
-    /// together count once, whatever connection they are of.
+    /// Counts the loss of a packet that was sent at `sent_at`; returns the losses in a row. Packets lost
+    /// together count once, of whatever connections they are.
     pub(crate) fn note_loss(
         &mut self,
-        peer: SocketAddr,
+        to: PeerPorts,
         path: PathId,
         sent_at: Instant,
         now: Instant,
     ) -> u8 {
-        if !self.shared {
+        if !self.is_shared() {
             return 0;
         }
-        let record = self.record(peer, path);
-        if record.losses == 0 || sent_at > record.noticed_at {
-            record.losses = record.losses.saturating_add(1);
-            record.noticed_at = now;
+        self.change(to, path, |record| {
+            if record.losses == 0 || sent_at > record.noticed_at {
+                record.losses = record.losses.saturating_add(1);
+                record.noticed_at = now;
+            }
+            record.losses
+        })
+    }
+
+    /// Forgets the losses in a row of those paths to a peer on which `was_heard` says that a packet was
+    /// acknowledged, unless they are down.
+    pub(crate) fn note_heard(&mut self, to: PeerPorts, was_heard: impl Fn(PathId) -> bool) {
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        for (path, record) in (0..).zip(&mut peer.paths) {
+            if record.is_suspected() && was_heard(PathId(path)) {
+                record.losses = 0;
+                self.suspected -= 1;
+            }
         }
-        record.losses
     }
 
-    /// Forgets the losses of the paths to `peer` of which `was_heard` says that a packet was acknowledged,
-    /// unless they are down.
-    pub(crate) fn note_heard(&mut self, peer: SocketAddr, was_heard: impl Fn(PathId) -> bool) {
-        self.records.retain(|&(of, path), record| of != peer || record.down || !was_heard(path));
-    }
-
-    /// `prober` takes the path for dead and probes it. For all it is dead after `least` losses in a row over
-    /// all: what one connection loses while another hears of the path closes it to nobody else.
+    /// `prober` takes the path for dead and probes it. It closes for all after `least` losses in a row over
+    /// all: a path on which another connection gets ACKs closes to the prober only.
     pub(crate) fn note_down(
         &mut self,
-        peer: SocketAddr,
+        to: PeerPorts,
         path: PathId,
         prober: ConnectionId,
         least: u8,
     ) {
-        let record = self.records.get_mut(&(peer, path));
-        if let Some(record) = record.filter(|record| record.down || record.losses >= least) {
-            record.down = true;
+        let is_down = |record: &Record| record.down || record.losses >= least;
+        if !self.is_shared() || !self.record(to, path).is_some_and(is_down) {
+            return;
+        }
+        let was_down = self.change(to, path, |record| {
             record.prober = Some(prober);
-            self.version = self.version.wrapping_add(1);
+            record.lossy = Lossy::default();
+            core::mem::replace(&mut record.down, true)
+        });
+        self.version = self.version.wrapping_add(1);
+        if !was_down {
+            self.tell(to, path, Finding::Down);
         }
     }
 
     /// The path carried a probe and its answer.
-    pub(crate) fn note_up(&mut self, peer: SocketAddr, path: PathId) {
-        if self.records.remove(&(peer, path)).is_some_and(|record| record.down) {
-            self.version = self.version.wrapping_add(1);
+    pub(crate) fn note_up(&mut self, to: PeerPorts, path: PathId) {
+        if self.record(to, path).is_some_and(|record| record.down || record.losses > 0)
+            && self.open(to, path)
+        {
+            self.tell(to, path, Finding::Up);
         }
     }
 
     /// A connection probes no longer.
-    pub(crate) fn note_rest(&mut self, peer: SocketAddr, connection: ConnectionId) {
-        let of_peer = (peer, PathId(0))..=(peer, PathId(u16::MAX));
-        for (_, record) in self.records.range_mut(of_peer) {
+    pub(crate) fn note_rest(&mut self, to: PeerPorts, connection: ConnectionId) {
+        if self.closed == 0 {
+            return;
+        }
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        for record in &mut peer.paths {
             if record.prober == Some(connection) {
                 record.prober = None;
                 self.version = self.version.wrapping_add(1);
@@ -138,52 +231,262 @@ impl PeerPaths {
         }
     }
 
-    fn record(&mut self, peer: SocketAddr, path: PathId) -> &mut Record {
-        let key = (peer, path);
-        if self.records.len() >= MAX_RECORDS && !self.records.contains_key(&key) {
-            self.records.pop_first();
-            self.version = self.version.wrapping_add(1);
+    /// Writes a connection's measurements since `since`; returns how many paths closed as lossy.
+    pub(crate) fn note_measured(
+        &mut self,
+        to: PeerPorts,
+        paths: &mut Paths,
+        round_trip: RoundTrip,
+        since: Instant,
+        now: Instant,
+    ) -> usize {
+        if !self.is_shared() {
+            return 0;
         }
-        let none = Record { losses: 0, noticed_at: Instant::EPOCH, down: false, prober: None };
-        self.records.entry(key).or_insert(none)
+        self.make_room(to, paths.count());
+        let mut told = Vec::new();
+        let telling = self.news.is_some();
+        let peer = self.peers.get_mut(&to).expect("made just now");
+        for (id, record) in (0..paths.count()).map(PathId).zip(&mut peer.paths) {
+            let counts = paths.take_counts(id);
+            if !record.down {
+                record.lossy.count(counts, now);
+            }
+            if paths.state(id).heard_at <= since {
+                continue;
+            }
+            let Some(rtt) = paths.rtt(id) else { continue };
+            record.srtt_ns = u32::try_from(rtt.as_nanos()).unwrap_or(u32::MAX);
+            record.measured_at = now;
+            if telling && record.told.is_news(record.srtt_ns, now) {
+                told.push((id, Finding::RoundTrip(rtt)));
+            }
+        }
+        if round_trip.smoothed() > Duration::ZERO {
+            (peer.round_trip, peer.measured_at) = (round_trip, now);
+        }
+        let closed = Lossy::evaluate(&mut peer.paths, now, |path, hold| {
+            told.push((path, Finding::Lossy(hold)));
+        });
+        self.closed += u32::from(closed);
+        self.version = self.version.wrapping_add(closed.into());
+        self.expire(to, now);
+        for (path, finding) in told {
+            self.tell(to, path, finding);
+        }
+        closed.into()
+    }
+
+    /// Gives a connection that wakes the round trips that others measured after it did; returns the round trip
+    /// over all paths, and whether any of `paths` changed.
+    ///
+    /// They are the shortest times powers of two: thousands of connections that wake at once would all take the path
+    /// which happened to be measured 1 % shorter, where among equals each draws its own.
+    pub(crate) fn seed(
+        &mut self,
+        to: PeerPorts,
+        paths: &mut Paths,
+        now: Instant,
+    ) -> (RoundTrip, bool) {
+        self.expire(to, now);
+        let Some(peer) = self.peers.get(&to) else { return (RoundTrip::default(), false) };
+        let mut changed = false;
+        let is_known =
+            |record: &Record| record.srtt_ns > 0 && now.since(record.measured_at) < MAX_AGE;
+        let known = peer.paths.iter().filter(|record| is_known(record));
+        let least = known.map(|record| record.srtt_ns).min().unwrap_or(1);
+        for (id, record) in (0..paths.count()).map(PathId).zip(&peer.paths) {
+            let is_newer = record.measured_at > paths.state(id).heard_at;
+            if is_known(record) && (is_newer || paths.rtt(id).is_none()) {
+                paths.set_rtt(id, least << (record.srtt_ns / least).ilog2());
+                changed = true;
+            }
+        }
+        let is_known = now.since(peer.measured_at) < MAX_AGE;
+        (if is_known { peer.round_trip } else { RoundTrip::default() }, changed)
+    }
+
+    /// Takes the next finding for the other endpoints of the process.
+    pub(crate) fn poll_news(&mut self) -> Option<PathNews> {
+        self.news.as_mut()?.pop_front()
+    }
+
+    /// Another endpoint of the process found something. It is not told on.
+    pub(crate) fn handle_news(&mut self, now: Instant, news: &PathNews, least: u8) {
+        let PathNews { to, path, finding } = *news;
+        if !self.is_shared() {
+            return;
+        }
+        match finding {
+            // The next connection to send probes it: each endpoint does so for itself.
+            Finding::Down => self.change(to, path, |record| {
+                record.losses = record.losses.max(least);
+                record.noticed_at = now;
+                record.lossy = Lossy::default();
+                record.down = true;
+            }),
+            Finding::Up => {
+                self.open(to, path);
+            }
+            Finding::Lossy(hold) => self.change(to, path, |record| {
+                if !record.down {
+                    record.lossy.close(hold, now);
+                }
+            }),
+            Finding::RoundTrip(rtt) => self.change(to, path, |record| {
+                record.srtt_ns = u32::try_from(rtt.as_nanos()).unwrap_or(u32::MAX);
+                record.measured_at = now;
+                record.told.note(record.srtt_ns, now);
+            }),
+        }
+    }
+
+    /// Opens a path that was down; returns whether it was.
+    fn open(&mut self, to: PeerPorts, path: PathId) -> bool {
+        if self.record(to, path).is_none() {
+            return false;
+        }
+        self.change(to, path, |record| {
+            record.losses = 0;
+            record.prober = None;
+            core::mem::take(&mut record.down)
+        })
+    }
+
+    /// Opens lossy paths to a peer whose time has passed.
+    fn expire(&mut self, to: PeerPorts, now: Instant) {
+        if self.closed == 0 {
+            return;
+        }
+        let Some(peer) = self.peers.get_mut(&to) else { return };
+        for record in &mut peer.paths {
+            if record.lossy.expire(now) {
+                self.closed -= 1;
+                self.version = self.version.wrapping_add(1);
+            }
+        }
+    }
+
+    fn record(&self, to: PeerPorts, path: PathId) -> Option<&Record> {
+        self.peers.get(&to)?.paths.get(usize::from(path.0))
+    }
+
+    /// Changes the record of a path, and counts what it is afterwards.
+    fn change<R>(
+        &mut self,
+        to: PeerPorts,
+        path: PathId,
+        change: impl FnOnce(&mut Record) -> R,
+    ) -> R {
+        self.make_room(to, path.0 + 1);
+        let peer = self.peers.get_mut(&to).expect("made just now");
+        let record = &mut peer.paths[usize::from(path.0)];
+        let (was_suspected, was_closed) = (record.is_suspected(), record.is_closed());
+        let result = change(record);
+        let (is_suspected, is_closed) = (record.is_suspected(), record.is_closed());
+        self.suspected = self.suspected + u32::from(is_suspected) - u32::from(was_suspected);
+        self.closed = self.closed + u32::from(is_closed) - u32::from(was_closed);
+        self.version = self.version.wrapping_add((was_closed != is_closed).into());
+        result
+    }
+
+    /// Makes records of so many paths to a peer where there are fewer, in the place of other peers' if need be.
+    fn make_room(&mut self, to: PeerPorts, count: u16) {
+        let known = self.peers.get(&to).map_or(0, |peer| peer.paths.len());
+        let missing = usize::from(count).saturating_sub(known);
+        if missing == 0 {
+            return;
+        }
+        while self.records + missing > MAX_RECORDS {
+            // The next in their order, so that it is another's turn each time.
+            let mut others = self.peers.range(to..).chain(&self.peers).map(|(&other, _)| other);
+            let Some(other) = others.find(|&other| other != to) else { break };
+            self.forget(other);
+        }
+        self.records += missing;
+        let peer = self.peers.entry(to).or_default();
+        let records = core::mem::take(&mut peer.paths).into_iter();
+        let records = records.chain(core::iter::repeat_n(Record::default(), missing));
+        peer.paths = records.collect();
+    }
+
+    fn forget(&mut self, to: PeerPorts) {
+        let Some(peer) = self.peers.remove(&to) else { return };
+        self.records -= peer.paths.len();
+        for record in peer.paths {
+            self.suspected -= u32::from(record.is_suspected());
+            self.closed -= u32::from(record.is_closed());
+            self.version = self.version.wrapping_add(record.is_closed().into());
+        }
+    }
+
+    /// Keeps a finding for other endpoints. Where nobody takes them, or too late, the oldest is lost: each endpoint
+    /// finds out by itself too.
+    fn tell(&mut self, to: PeerPorts, path: PathId, finding: Finding) {
+        let Some(news) = &mut self.news else { return };
+        if news.len() >= MAX_RECORDS {
+            news.pop_front();
+        }
+        news.push_back(PathNews { to, path, finding });
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec::Vec;
     use core::net::{Ipv4Addr, SocketAddrV4};
 
     use super::*;
 
-    fn peer(number: u32) -> SocketAddr {
-        SocketAddrV4::new(Ipv4Addr::from(number), 4791).into()
+    fn peer(number: u32) -> PeerPorts {
+        PeerPorts { peer: SocketAddrV4::new(Ipv4Addr::from(number), 4791).into(), group: 0 }
     }
 
     fn at(micros: u64) -> Instant {
         Instant::from_nanos(micros * 1_000)
     }
 
+    fn shared() -> PeerPaths {
+        let mut paths = PeerPaths::default();
+        paths.share(1);
+        paths
+    }
+
+    /// Four paths, one of which was measured and lost packets.
+    fn measured(micros: u64, acked: u32, lost: u32) -> Paths {
+        let mut paths = Paths::new(4, 1000, at(0));
+        for id in paths.ids() {
+            let rtt = if id == PathId(3) { micros } else { 10 };
+            paths.sample_rtt(id, Duration::from_micros(rtt));
+            paths.state_mut(id).heard_at = at(50);
+            (0..if id == PathId(3) { acked } else { 100 }).for_each(|_| paths.count_acked(id));
+        }
+        (0..lost).for_each(|_| paths.count_lost(PathId(3)));
+        paths
+    }
+
+    fn write(shared: &mut PeerPaths, mut paths: Paths, now: Instant) -> usize {
+        shared.note_measured(peer(1), &mut paths, RoundTrip::default(), at(0), now)
+    }
+
     #[test]
     fn packets_lost_together_count_once_and_one_that_arrives_clears_the_count() {
         let mut paths = PeerPaths::default();
         assert_eq!(paths.note_loss(peer(1), PathId(3), at(1), at(9)), 0, "nobody shares");
-        paths.share();
+        paths.share(1);
         let mut lose = |sent, now| paths.note_loss(peer(1), PathId(3), at(sent), at(now));
         assert_eq!([lose(1, 10), lose(2, 11), lose(9, 12), lose(11, 13)], [1, 1, 1, 2]);
         paths.note_heard(peer(2), |_| true);
-        assert!(!paths.is_empty());
+        assert!(paths.has_suspects());
         paths.note_heard(peer(1), |path| path == PathId(3));
-        assert!(paths.is_empty());
+        assert!(!paths.has_suspects());
     }
 
     #[test]
     fn a_path_that_is_down_needs_a_prober_until_it_is_back() {
-        let mut paths = PeerPaths::default();
-        paths.share();
+        let mut paths = shared();
         paths.note_loss(peer(1), PathId(3), at(1), at(2));
         paths.note_down(peer(1), PathId(3), ConnectionId(7), 2);
-        assert!(!paths.is_down(peer(1), PathId(3)), "one loss is not enough");
+        assert!(!paths.is_closed(peer(1), PathId(3)), "one loss is not enough");
         paths.note_loss(peer(1), PathId(3), at(3), at(4));
         paths.note_down(peer(1), PathId(3), ConnectionId(7), 2);
         paths.note_heard(peer(1), |_| true);
@@ -196,18 +499,105 @@ mod tests {
         assert_ne!(paths.version(), version);
         assert_eq!(paths.down(peer(1)).collect::<Vec<_>>(), [(PathId(3), false)]);
         paths.note_up(peer(1), PathId(3));
-        assert!(!paths.is_down(peer(1), PathId(3)) && paths.is_empty());
+        assert!(!paths.is_closed(peer(1), PathId(3)) && !paths.has_suspects());
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
-        let mut paths = PeerPaths::default();
-        paths.share();
-        for number in 0..10_000 {
+    fn records_are_bounded_and_make_room_for_each_other_in_turn() {
+        let mut paths = shared();
+        for number in 0..40_000 {
             paths.note_loss(peer(number), PathId(0), at(1), at(2));
             paths.note_down(peer(number), PathId(0), ConnectionId(1), 1);
         }
-        assert_eq!(paths.records.len(), MAX_RECORDS);
-        assert!(paths.is_down(peer(9_999), PathId(0)));
+        let kept: usize = paths.peers.values().map(|peer| peer.paths.len()).sum();
+        assert_eq!((kept, paths.records, paths.closed as usize), (MAX_RECORDS, kept, kept));
+        assert!(paths.is_closed(peer(39_999), PathId(0)));
+        assert!(!paths.is_closed(peer(1), PathId(0)));
+        assert!(size_of::<Record>() <= 96, "docs/design/loss.md: {}", size_of::<Record>());
+    }
+
+    #[test]
+    fn ports_that_differ_by_the_peers_thread_are_told_apart() {
+        let mut paths = PeerPaths::default();
+        let address = peer(1).peer;
+        assert_eq!(paths.key(address, 5).group, 0);
+        paths.share(4);
+        assert_eq!(paths.key(address, 5).group, 1);
+        for thread in [5, 5] {
+            paths.note_loss(paths.key(address, thread), PathId(0), at(1), at(2));
+        }
+        paths.note_down(paths.key(address, 1), PathId(0), ConnectionId(1), 1);
+        assert!(paths.is_closed(paths.key(address, 9), PathId(0)));
+        assert!(!paths.is_closed(paths.key(address, 2), PathId(0)));
+    }
+
+    #[test]
+    fn a_connection_that_wakes_gets_round_trips_that_are_newer_than_its_own() {
+        let mut paths = shared();
+        write(&mut paths, measured(900, 10, 0), at(100));
+        let mut fresh = Paths::new(4, 1000, at(200));
+        assert!(paths.seed(peer(1), &mut fresh, at(200)).1);
+        // 90 times the shortest, to a power of two.
+        assert_eq!(fresh.rtt(PathId(3)), Some(Duration::from_micros(640)));
+        assert_eq!(fresh.rtt(PathId(0)), Some(Duration::from_micros(10)));
+        // One that measured later keeps its own.
+        let mut later = Paths::new(4, 1000, at(0));
+        later.sample_rtt(PathId(3), Duration::from_micros(20));
+        later.state_mut(PathId(3)).heard_at = at(150);
+        paths.seed(peer(1), &mut later, at(200));
+        assert_eq!(later.rtt(PathId(3)), Some(Duration::from_micros(20)));
+        // After ten seconds it means nothing any more; another peer's never did.
+        for (to, micros) in [(peer(1), 10_000_101), (peer(2), 200)] {
+            let mut fresh = Paths::new(4, 1000, at(micros));
+            assert!(!paths.seed(to, &mut fresh, at(micros)).1);
+            assert_eq!(fresh.rtt(PathId(3)), None);
+        }
+    }
+
+    #[test]
+    fn a_lossy_path_closes_for_all_and_opens_after_its_time() {
+        let mut paths = shared();
+        assert_eq!(write(&mut paths, measured(10, 50, 6), at(100)), 1);
+        assert!(paths.is_closed(peer(1), PathId(3)) && paths.is_lossy(peer(1), PathId(3)));
+        let version = paths.version();
+        paths.seed(peer(1), &mut Paths::new(4, 1000, at(200)), at(900_000));
+        assert_eq!((paths.version(), paths.closed), (version, 1));
+        paths.seed(peer(1), &mut Paths::new(4, 1000, at(200)), at(1_000_101));
+        assert_eq!(paths.closed, 0);
+        assert_ne!(paths.version(), version);
+    }
+
+    #[test]
+    fn another_endpoint_is_told_of_a_change_once() {
+        let (mut here, mut there) = (shared(), shared());
+        here.keep_news();
+        there.keep_news();
+        let pass = |here: &mut PeerPaths, there: &mut PeerPaths, now| {
+            let news: Vec<_> = core::iter::from_fn(|| here.poll_news()).collect();
+            news.iter().for_each(|news| there.handle_news(now, news, 2));
+            assert_eq!(there.poll_news(), None, "it is not told on");
+            news.len()
+        };
+        write(&mut here, measured(10, 50, 6), at(100));
+        assert_eq!(pass(&mut here, &mut there, at(101)), 5);
+        assert!(there.is_lossy(peer(1), PathId(3)));
+        let mut fresh = Paths::new(4, 1000, at(200));
+        there.seed(peer(1), &mut fresh, at(200));
+        assert_eq!(fresh.rtt(PathId(0)), Some(Duration::from_micros(10)));
+        // The same again is no news.
+        write(&mut here, measured(10, 50, 0), at(500_000));
+        assert_eq!(pass(&mut here, &mut there, at(500_001)), 0);
+        for _ in 0..2 {
+            here.note_loss(peer(1), PathId(1), at(600_000), at(600_001));
+            here.note_loss(peer(1), PathId(1), at(600_002), at(600_003));
+            here.note_down(peer(1), PathId(1), ConnectionId(7), 2);
+        }
+        assert_eq!(pass(&mut here, &mut there, at(600_004)), 1);
+        assert_eq!(there.down(peer(1)).collect::<Vec<_>>(), [(PathId(1), false)]);
+        there.note_down(peer(1), PathId(1), ConnectionId(9), 2);
+        assert_eq!(there.poll_news(), None, "it was told of it");
+        here.note_up(peer(1), PathId(1));
+        assert_eq!(pass(&mut here, &mut there, at(700_000)), 1);
+        assert_eq!(there.down(peer(1)).count(), 0);
     }
 }

@@ -150,7 +150,9 @@ impl Host {
         };
         let seed = Seed(u64::from_le_bytes(random()?));
         let device = weft_rnic::Device::new(limits, endpoint, seed, Secret::new(random()?));
-        let device = device.map_err(|_| Errno(libc::EINVAL))?.sharing_host(links.share());
+        let device = device.map_err(|_| Errno(libc::EINVAL))?;
+        // `Links::push` chooses a socket by the peer's address and the path alone.
+        let device = device.sharing_host(links.share()).sharing_ports();
         // Who captures packets wants to see them.
         let seen = std::env::var_os("WEFT_CAPTURE").is_some();
         let neighbours = if neighbours && settings.same_host != Some(false) && !seen {

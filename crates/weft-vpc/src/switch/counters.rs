@@ -70,6 +70,8 @@ pub struct HandedOver {
     pub setups: u64,
     /// Other packets of the transport. Many mean that the kernel does not steer by their connection.
     pub packets: u64,
+    /// Findings about paths to other hosts, each to one thread.
+    pub path_news: u64,
     /// Tenants' frames, from other hosts in plain VXLAN or from ports of this one.
     pub frames: u64,
 }

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use weft_transport::Arrival;
+use weft_transport::path::PathNews;
 use weft_units::Instant;
 use weft_wire::{Packet, SetupKind, VirtioNetHeader};
 
@@ -47,6 +48,8 @@ pub enum Handover {
         /// What follows them.
         payload: Vec<u8>,
     },
+    /// What the transport learned of a path to another host.
+    Path(PathNews),
 }
 
 impl Switch {
@@ -67,6 +70,7 @@ impl Switch {
             Handover::Packet { arrival, vni, packet, payload } => {
                 self.take_packet(now, &arrival, vni, &packet, &payload, tenants);
             }
+            Handover::Path(news) => self.endpoint.handle_path_news(now, &news),
         }
     }
 
@@ -139,9 +143,20 @@ impl Switch {
         }
     }
 
+    /// Tells all other threads what this one's transport learned of a path: they send from the same ports.
+    #[cold]
+    pub(super) fn spread_path_news(&mut self, news: PathNews) {
+        let SwitchConfig { thread_id: own, threads, .. } = self.config;
+        for thread in (0..threads).filter(|&other| other != own) {
+            self.hand_over(thread, Handover::Path(news));
+        }
+    }
+
     pub(super) fn hand_over(&mut self, thread: u8, handover: Handover) {
-        if !matches!(handover, Handover::Packet { .. }) {
-            self.others.counters.frames += 1;
+        match handover {
+            Handover::Packet { .. } => {}
+            Handover::Path(_) => self.others.counters.path_news += 1,
+            Handover::Frame { .. } | Handover::Plain { .. } => self.others.counters.frames += 1,
         }
         self.others.waiting.push_back((thread, handover));
     }

@@ -123,10 +123,12 @@ impl Switch {
             max_connections: config.max_connections,
         };
         let bits = ThreadBits::of(config.threads);
+        let endpoint = Endpoint::new(endpoint, seed, secret)?
+            .naming_its_thread(bits)?
+            .sharing_ports(config.threads);
+        let endpoint = if config.threads > 1 { endpoint.keeping_path_news() } else { endpoint };
         Ok(Self {
-            endpoint: Endpoint::new(endpoint, seed, secret)?
-                .naming_its_thread(bits)?
-                .sharing_ports(),
+            endpoint,
             config,
             bits,
             ports: BTreeMap::new(),
@@ -301,6 +303,9 @@ impl Switch {
         }
         while let Some(event) = self.endpoint.poll_event() {
             self.handle_event(now, event, tenants);
+        }
+        while let Some(news) = self.endpoint.poll_path_news() {
+            self.spread_path_news(news);
         }
     }
 

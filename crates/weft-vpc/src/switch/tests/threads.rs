@@ -6,13 +6,15 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
+use weft_transport::path::{self, PathId};
 use weft_transport::{Arrival, Secret, ThreadBits, TransportConfig};
 use weft_units::{Duration, Instant, Rng, Seed};
 use weft_wire::{MacAddr, Packet, SetupKind, VirtioNetHeader};
 
 use super::hosts::{Host, Queues, RED, frame, host};
 use crate::{
-    DropCause, Elsewhere, Place, PortConfig, PortId, Reading, Switch, SwitchConfig, Tenants, Vni,
+    DropCause, Elsewhere, Handover, Place, PortConfig, PortId, Reading, Switch, SwitchConfig,
+    Tenants, Vni,
 };
 
 const BLUE: Vni = Vni::new(8).unwrap();
@@ -60,6 +62,11 @@ struct Threads {
     /// One packet in so many is lost; none if zero.
     one_in: u64,
     threads: [Vec<Host>; 2],
+    /// A path that carries nothing either way, and the packets that each thread of the first host sent by it.
+    dead: Option<PathId>,
+    sent_by_dead: Vec<u32>,
+    /// Whether threads tell each other of paths.
+    tells: bool,
     /// Which thread has a port.
     owner: BTreeMap<Name, usize>,
     wire: BTreeMap<(Instant, u64), (usize, usize, OnWire)>,
@@ -68,9 +75,15 @@ struct Threads {
 
 impl Threads {
     fn new(seed: u64, counts: [u8; 2], steering: Steering) -> Self {
+        Self::over(&TransportConfig::bifrost(), seed, counts, steering)
+    }
+
+    fn over(transport: &TransportConfig, seed: u64, counts: [u8; 2], steering: Steering) -> Self {
         let mut rng = Seed(seed).child("threads", 0).rng();
         let threads = [0, 1].map(|end| {
-            (0..counts[end]).map(|thread| Self::thread(end, thread, counts[end])).collect()
+            (0..counts[end])
+                .map(|thread| Self::thread(transport, end, thread, counts[end]))
+                .collect()
         });
         let owner: BTreeMap<Name, usize> =
             names().map(|name| (name, rng.below(counts[name.0].into()) as usize)).collect();
@@ -79,6 +92,9 @@ impl Threads {
             rng,
             steering,
             one_in: 0,
+            dead: None,
+            sent_by_dead: vec![0; counts[0].into()],
+            tells: true,
             threads,
             owner,
             wire: BTreeMap::new(),
@@ -88,14 +104,13 @@ impl Threads {
         all
     }
 
-    fn thread(end: usize, thread: u8, threads: u8) -> Host {
+    fn thread(transport: &TransportConfig, end: usize, thread: u8, threads: u8) -> Host {
         let seed = Seed(u64::from(thread) * 2 + end as u64);
-        let transport = TransportConfig::bifrost();
         let config = SwitchConfig {
             thread_id: thread,
             threads,
             waiting_frames: 4096,
-            ..SwitchConfig::new(transport)
+            ..SwitchConfig::new(transport.clone())
         };
         let mut switch = Switch::new(config, seed, Secret::repeatable(seed)).unwrap();
         for vni in [RED, BLUE] {
@@ -148,7 +163,11 @@ impl Threads {
             switch.poll_burst(self.now, usize::MAX, &mut packet, |leaves| {
                 let mut payload = vec![0; usize::from(leaves.payload_len())];
                 leaves.read(tenants, &mut payload);
-                leaving.push_back(OnWire::Weft(leaves.vni, *leaves.packet, payload));
+                if self.dead != Some(leaves.departure.path) {
+                    leaving.push_back(OnWire::Weft(leaves.vni, *leaves.packet, payload));
+                } else if end == 0 && leaves.payload_len() > 0 {
+                    self.sent_by_dead[at] += 1;
+                }
             });
             while let Some(plain) = switch.poll_plain() {
                 let mut frame = vec![0; plain.len as usize];
@@ -162,6 +181,9 @@ impl Threads {
         for (at, own) in self.threads[end].iter_mut().enumerate() {
             while let Some((thread, handover)) = own.switch.poll_handover() {
                 assert_ne!(usize::from(thread), at, "{handover:?}");
+                if matches!(handover, Handover::Path(_)) && !self.tells {
+                    continue;
+                }
                 handed.push((usize::from(thread), handover));
             }
         }
@@ -341,7 +363,7 @@ fn a_connection_whose_other_end_forgot_it_is_begun_anew() {
     assert!(all.run(LIMIT, |all| all.seen(to) == [0]));
     // The other host restarts.
     for at in 0..2 {
-        all.threads[1][at] = Threads::thread(1, at as u8, 2);
+        all.threads[1][at] = Threads::thread(&TransportConfig::bifrost(), 1, at as u8, 2);
     }
     names().filter(|name| name.0 == 1).for_each(|name| all.add(name));
     for name in names().filter(|name| name.0 == 0) {
@@ -429,4 +451,44 @@ fn a_port_that_went_is_no_longer_found_elsewhere() {
     all.run(LIMIT, |_| false);
     assert_eq!(all.seen(gone), seen);
     assert!(all.total(|switch| switch.handed_over().frames) > before);
+}
+
+/// Packets that the second of two threads sends by a dead path after the first found it: with what it is told,
+/// and without.
+#[test]
+fn a_thread_sends_nothing_by_a_path_that_another_found_dead() {
+    let sent = [true, false].map(|tells| {
+        // Each packet by any of four paths.
+        let policy = path::Kind::Oblivious;
+        let transport =
+            TransportConfig { paths: 4, policy, spray_unit: 1, ..TransportConfig::bifrost() };
+        let mut all = Threads::over(&transport, 5, [2, 1], Steering::ByConnection);
+        all.tells = tells;
+        let of_thread = |thread| {
+            let own = names().filter(|name| name.0 == 0 && all.owner[name] == thread);
+            own.flat_map(|from| (0..PORTS).map(move |to| (from, (1, from.1, to)))).collect()
+        };
+        let [first, second]: [Vec<(Name, Name)>; 2] = [of_thread(0), of_thread(1)];
+        for &(from, to) in first.iter().chain(&second) {
+            all.send(from, address(to), 0);
+        }
+        all.run(Duration::from_secs(1), |_| false);
+        all.dead = Some(PathId(3));
+        for number in 1..200 {
+            let (from, to) = first[number as usize % first.len()];
+            all.send(from, address(to), number);
+            all.run(Duration::from_millis(1), |_| false);
+        }
+        assert!(all.sent_by_dead[0] > 0, "nobody found it");
+        for number in 200..300 {
+            let (from, to) = second[number as usize % second.len()];
+            all.send(from, address(to), number);
+            all.run(Duration::from_millis(1), |_| false);
+        }
+        let told = all.threads[0][0].switch.handed_over().path_news;
+        assert!(told > 0);
+        all.sent_by_dead[1]
+    });
+    assert!(sent[1] >= 2, "{sent:?}: the second would not have found out");
+    assert_eq!(sent[0], 0);
 }
