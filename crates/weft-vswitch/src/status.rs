@@ -200,7 +200,7 @@ fn add_to(sums: &mut BTreeMap<String, u64>, counts: impl IntoIterator<Item = (St
     }
 }
 
-fn transport(stats: &Stats) -> [(&'static str, u64); 13] {
+fn transport(stats: &Stats) -> [(&'static str, u64); 14] {
     [
         ("data_sent", stats.data_sent),
         ("data_received", stats.data_received),

@@ -226,12 +226,19 @@ fn a_program_in_the_kernel_gives_each_thread_its_datagrams() {
         while threads.iter_mut().all(|thread| thread.inbox.receive().unwrap() == 0) {
             assert!(Clock.now() < give_up, "{local}: nobody got it");
         }
-        // Each has source ports of its own.
-        let ports = threads.iter().map(|thread| thread.outbox.source_ports().unwrap());
-        let mut ports: Vec<_> = ports.flatten().collect();
-        ports.sort_unstable();
-        ports.dedup();
-        assert_eq!(ports.len(), 6);
+        // A path leaves from one port, whichever thread sends, and a second path from another.
+        let ports: Vec<_> =
+            threads.iter().map(|thread| thread.outbox.source_ports().unwrap()).collect();
+        assert!(ports[0][0] != ports[0][1] && ports.iter().all(|of_thread| *of_thread == ports[0]));
+        let mut receiver = open(local);
+        let to_receiver = receiver.local();
+        for thread in &mut threads {
+            thread.outbox.push(&to_receiver, 1, 9, |out| out.fill(0));
+            thread.outbox.flush();
+        }
+        let arrived = collect(&mut receiver.inbox, 3);
+        assert_eq!(arrived.len(), 3);
+        assert!(arrived.iter().all(|&(port, _)| port == ports[0][1]), "{arrived:?}");
         // Nobody else gets in.
         let taken = SocketConfig { local: to, ..config };
         assert!(Sockets::open_group(&taken, 2, &by_first_byte).is_err());

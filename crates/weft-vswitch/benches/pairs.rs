@@ -1,7 +1,7 @@
 //! The first message of each of 64 idle connections between two hosts, after one of four kernel-routed paths went
 //! bad: with what another connection learned of it, and without.
 //!
-//! `sudo cargo bench -p weft-agent --bench pairs -- [rounds] [dead|lossy|slow ...]`. Needs root for namespaces.
+//! `sudo cargo bench -p weft-vswitch --bench pairs -- [rounds] [dead|lossy|slow ...]`. Needs root for namespaces.
 //!
 //! One connection sends all the time while the path goes bad, and for a while after; then one idle connection sends
 //! a message of eight packets every 2 ms. A message is late after 3 ms: on four good paths it takes a tenth of that.
