@@ -108,7 +108,9 @@ impl Hosts {
         let connect = |_| self.agents[0].endpoint().connect(now, peer, 0).expect("room for all");
         let ids: Vec<_> = (0..=PAIRS).map(connect).collect();
         self.run(|hosts| hosts.ends[0].connected > PAIRS);
-        ids.iter().for_each(|&id| drop(self.send(id)));
+        for &id in &ids {
+            self.send(id);
+        }
         self.run_for(Duration::from_secs(1));
         ids
     }
