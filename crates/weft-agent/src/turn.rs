@@ -172,8 +172,7 @@ impl Agent {
         }
         let mut packet = Packet::default();
         let sent = self.endpoint.poll_burst(now, room, &mut packet, |departure, packet| {
-            let payload_len = departure.payload.map_or(0, |payload| payload.len);
-            let size = packet.len() + usize::from(payload_len);
+            let size = packet.len() + usize::from(departure.payload_len());
             let size = u16::try_from(size).expect("an MTU of at most 9000 bytes and a header");
             if let Some(port) = port {
                 port.take(size);
@@ -217,7 +216,10 @@ fn write(
     out: &mut [u8],
 ) {
     let header_len = packet.emit(out);
-    if let (Some(payload), Some(connection)) = (departure.payload, departure.connection) {
-        application.read(connection, payload, &mut out[header_len..]);
+    match (departure.payload, departure.connection) {
+        (Some(payload), Some(connection)) => {
+            application.read(connection, payload, &mut out[header_len..]);
+        }
+        _ => out[header_len..].fill(0),
     }
 }

@@ -47,6 +47,7 @@ mod failing;
 mod plain;
 mod queued;
 mod sampler;
+mod ways;
 
 pub use counters::{Counters, Loss};
 use queued::Ports;

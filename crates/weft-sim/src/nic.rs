@@ -39,6 +39,9 @@ pub fn ack_len(overhead: u16) -> u16 {
 const FIRST_PORT: u16 = 0xc000;
 const PORT_MASK: u32 = 0x3fff;
 
+/// How many dynamic ports there are.
+pub const PORTS: u16 = 0x4000;
+
 const FIRST_ADDRESS: u32 = 0x0a00_0000;
 const UDP: u8 = 17;
 
@@ -78,9 +81,9 @@ pub fn five_tuple(source: NodeId, destination: NodeId, source_port: u16) -> Five
 #[derive(Debug)]
 pub struct Entropy {
     key: u64,
-    /// Whether all connections of the host send a path's packets from one port.
+    /// `true` if all connections of the host send a path's packets from one port.
     shared: bool,
-    /// Source ports of a connection's paths, where they were planned.
+    /// Source ports of a connection's paths, where they were chosen for it.
     planned: BTreeMap<ConnectionId, Box<[u16]>>,
 }
 

@@ -76,6 +76,10 @@ pub struct TransportConfig {
     pub path_down_after: u8,
     /// How often a path that is down, or idle under a policy that compares paths, is probed.
     pub probe_interval: Duration,
+    /// Bytes of padding in a probe, at most `mtu`; zero sends headers alone. A probe as long as a data packet
+    /// takes as long on a slow link, so an idle slow path is not taken for an idle fast one (Hopper, sections
+    /// 3.2 and 4.2.1: a few data packets, or a chunk of some kilobytes).
+    pub probe_bytes: u16,
     /// A connection on which nothing was sent or received for this long is closed.
     pub idle_timeout: Duration,
     /// A silent connection is probed this often; zero never.
@@ -171,6 +175,7 @@ impl TransportConfig {
             recovery: RecoveryConfig::default(),
             path_down_after: 3,
             probe_interval: Duration::from_millis(1),
+            probe_bytes: 0,
             idle_timeout: Duration::from_secs(60),
             keepalive_interval: Duration::ZERO,
             peer_timeout: Duration::from_secs(2),
@@ -293,6 +298,7 @@ impl TransportConfig {
             ),
             ("path_down_after", self.path_down_after.into(), 1, 255, "at least 1"),
             ("probe_interval", nanos(self.probe_interval), 1_000, u64::MAX, "at least 1us"),
+            ("probe_bytes", self.probe_bytes.into(), 0, self.mtu.into(), "at most mtu"),
             ("idle_timeout", nanos(self.idle_timeout), 1_000_000, u64::MAX, "at least 1ms"),
             ("peer_timeout", nanos(self.peer_timeout), 1_000_000, u64::MAX, "at least 1ms"),
             ("message_queue", self.message_queue.into(), 1, 1 << 24, "1 to 16777216"),

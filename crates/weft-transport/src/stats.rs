@@ -44,6 +44,8 @@ pub struct Stats {
     pub paths_up: u64,
     /// Times a new packet took another path than the new packet before it of its connection.
     pub path_switches: u64,
+    /// Time for which connections with payload to send waited for a change of path, all together, nanoseconds.
+    pub switch_stall_nanos: u64,
     /// Probes sent.
     pub probes_sent: u64,
     /// Bytes of probes and of answers to probes sent, as UDP carries them.
@@ -91,6 +93,7 @@ impl AddAssign<&Self> for Stats {
             paths_lossy,
             paths_up,
             path_switches,
+            switch_stall_nanos,
             probes_sent,
             probe_bytes,
             dropped,
@@ -113,6 +116,7 @@ impl AddAssign<&Self> for Stats {
         self.paths_lossy += paths_lossy;
         self.paths_up += paths_up;
         self.path_switches += path_switches;
+        self.switch_stall_nanos += switch_stall_nanos;
         self.probes_sent += probes_sent;
         self.probe_bytes += probe_bytes;
         for (sum, count) in self.dropped.iter_mut().zip(dropped) {

@@ -38,8 +38,9 @@ mod field {
 pub(crate) const SPEC: spec::Header = spec::Header {
     name: "Data packet",
     source: "BIFROST, appendix C.1, figure C2",
-    about: "Payload for the peer, or a probe. The byte the paper reserves says what follows; its \
-            zero is the paper's own meaning.",
+    about: "Payload for the peer, or a probe, which may be padded: the peer ignores what follows a \
+            special packet's header. The byte the paper reserves says what follows; its zero is \
+            the paper's own meaning.",
     fields: &[
         field::PACKET_TYPE,
         field::VERSION,

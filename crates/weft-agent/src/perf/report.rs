@@ -142,6 +142,7 @@ impl TransportCounters {
             paths_lossy: _,
             paths_up,
             path_switches,
+            switch_stall_nanos: _,
             probes_sent,
             probe_bytes,
             dropped: _,

@@ -77,8 +77,9 @@ impl Transmit {
         departure: Departure,
         acknowledged: Option<Acknowledged>,
     ) -> Option<Payload> {
-        let Departure { to, connection, path, payload } = departure;
+        let Departure { to, connection, path, padding, payload } = departure;
         (self.to, self.connection, self.path) = (to, connection, path);
+        self.payload_len = padding;
         (self.link, self.acknowledged) = (link, acknowledged);
         payload
     }
@@ -91,7 +92,7 @@ pub enum Source<'a> {
     Memory(&'a [Place]),
     /// Here.
     Inline(&'a [u8]),
-    /// Nowhere any more: the peer has it already, and will throw this repeat away. Any bytes will do.
+    /// Nowhere: a probe's padding, or a repeat that the peer has already and will throw away. Any bytes will do.
     Anything,
 }
 
@@ -246,7 +247,8 @@ impl Device {
         let mut transmit = Transmit::default();
         while let Some(payload) = self.carriers.poll_transmit_into(now, &mut transmit) {
             let Some(payload) = payload else {
-                send(&transmit, Source::Memory(&[]));
+                let padded = transmit.payload_len > 0;
+                send(&transmit, if padded { Source::Anything } else { Source::Memory(&[]) });
                 return true;
             };
             transmit.packet.announce_rdma();

@@ -117,6 +117,8 @@ pub struct TransportReport {
     pub paths_up: u64,
     /// Times a new packet took another path than the one before it.
     pub path_switches: u64,
+    /// How long payload waited for a change of path, over the changes of path, microseconds.
+    pub switch_stall_us: f64,
     /// Probes sent.
     pub probes_sent: u64,
     /// Bytes of probes and their answers, as UDP carries them.
@@ -151,6 +153,7 @@ impl From<&Stats> for TransportReport {
             paths_lossy: _,
             paths_up,
             path_switches,
+            switch_stall_nanos,
             probes_sent,
             probe_bytes,
             dropped: _,
@@ -174,6 +177,7 @@ impl From<&Stats> for TransportReport {
             paths_down,
             paths_up,
             path_switches,
+            switch_stall_us: share(switch_stall_nanos, path_switches) / 1e3,
             probes_sent,
             probe_bytes,
             retransmit_share: share(fast_retransmits + timeout_retransmits, data_sent),

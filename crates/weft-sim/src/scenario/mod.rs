@@ -145,6 +145,9 @@ pub enum SourcePorts {
     /// Connections that workloads open as they start have those of a plan, so that their paths share
     /// links as little as can be had (`weft plan ports`); later ones draw theirs.
     Planned,
+    /// Each connection draws its own such that its paths take different ways through the network, each way once
+    /// before any a second time: what Hopper's testbed found out by profiling its ports (section 3.2).
+    Distinct,
 }
 
 impl Default for HostConfig {
@@ -280,13 +283,13 @@ impl Scenario {
             return Ok(());
         }
         if self.forwarding.kind != crate::switch::Kind::Ecmp {
-            return Err("source_ports are planned for switches that choose by their hash alone: \
+            return Err("source_ports are chosen for switches that choose by their hash alone: \
                         forwarding.kind = \"ecmp\"");
         }
         if self.host.handshake || self.messages.is_some() || self.overlay.is_some() {
             return Err(
-                "source_ports are planned for connections that are known as the run begins: \
-                        without handshake, and without a section messages or overlay",
+                "source_ports are chosen for connections that are known as the run begins: \
+                         without handshake, and without a section messages or overlay",
             );
         }
         Ok(())

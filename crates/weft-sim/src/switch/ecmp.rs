@@ -3,7 +3,7 @@
 //! The packet was hashed once, at its host; here each switch only adds its salt (see
 //! [`FabricHash`]). Linux's hash is not affine and is computed in full at every hop.
 
-use weft_topo::hash::{Choice, FabricHash, SwitchSalt};
+use weft_topo::hash::{Choice, FabricHash, FiveTuple, SwitchSalt};
 use weft_topo::{LinkId, Topology};
 use weft_units::Seed;
 
@@ -33,6 +33,17 @@ impl Forwarding {
     #[inline]
     pub(crate) fn choice(&self, switch: usize) -> Option<Choice> {
         self.hash.choice(self.salts[switch])
+    }
+
+    /// Returns which of `count` equal entries a flow has at a switch, from its hash at the host.
+    pub(crate) fn entry_of(
+        &self,
+        switch: usize,
+        base: u32,
+        tuple: impl FnOnce() -> FiveTuple,
+        count: usize,
+    ) -> usize {
+        self.hash.select(base, tuple, self.salts[switch], count)
     }
 
     /// Which of `count` equal entries the packet's flow has at this switch.

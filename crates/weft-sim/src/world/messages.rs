@@ -150,6 +150,7 @@ fn load(
         to: transmit.to,
         connection: transmit.connection,
         path: transmit.path,
+        padding: if piece.is_none() { len } else { 0 },
         payload: piece,
     }
 }

@@ -27,6 +27,7 @@ use crate::workload::Workload;
 
 mod agenda;
 mod config;
+mod distinct;
 mod faults;
 mod hear;
 mod messages;
@@ -215,7 +216,7 @@ impl World {
     /// A connection that no route leads, or a network too large to plan.
     pub fn plan_source_ports(&mut self) -> Result<(), PlanError> {
         match self.network.config.source_ports {
-            SourcePorts::Random | SourcePorts::Shared => Ok(()),
+            SourcePorts::Random | SourcePorts::Shared | SourcePorts::Distinct => Ok(()),
             SourcePorts::Planned => self.network.plan_source_ports(),
         }
     }

@@ -289,7 +289,7 @@ impl Network {
         let parcel = self.fabric.parcels.get_mut(packet);
         parcel.source = node;
         parcel.source_port = source_port;
-        parcel.payload_len = departure.payload.map_or(0, |payload| payload.len);
+        parcel.payload_len = departure.payload_len();
         parcel.integrity = Integrity::Sound;
         if let Some(capture) = &mut self.capture {
             capture.sent(self.now, node, departure.to, parcel);

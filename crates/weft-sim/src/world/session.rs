@@ -170,6 +170,7 @@ impl Network {
         if let Ok((opener, peer)) = Endpoint::join(now, ends.0, ends.1) {
             a.set_channel(opener, channel);
             b.set_channel(peer, channel);
+            self.give_ports(from, to, opener);
             self.bind(channel, Side::Opener, opener);
             self.bind(channel, Side::Peer, peer);
             self.set_state(channel, ChannelState::Open);

@@ -19,6 +19,9 @@ pub struct HopperConfig {
     pub ttl_probe_percent: u16,
     /// A path is taken only below this part of the average on the present one, per cent.
     pub margin_percent: u16,
+    /// How long a change of path waits for the packets under way, per cent of the difference between the last of
+    /// their round trips, estimated, and the new path's (section 3.3); zero leaves at once.
+    pub delay_percent: u16,
 }
 
 impl Default for HopperConfig {
@@ -29,12 +32,13 @@ impl Default for HopperConfig {
             th_cong_percent: 250,
             ttl_probe_percent: 400,
             margin_percent: 80,
+            delay_percent: 100,
         }
     }
 }
 
 impl HopperConfig {
-    pub(super) fn ranges(&self) -> [Range; 5] {
+    pub(super) fn ranges(&self) -> [Range; 6] {
         let threshold = "100 to 10000 per cent";
         let (gain, margin) = (self.gain_percent.into(), self.margin_percent.into());
         let probe = u64::from(self.th_probe_percent);
@@ -45,6 +49,7 @@ impl HopperConfig {
             ("hopper.th_cong_percent", congested, probe, 10_000, "th_probe_percent to 10000"),
             ("hopper.ttl_probe_percent", self.ttl_probe_percent.into(), 100, 10_000, threshold),
             ("hopper.margin_percent", margin, 1, 100, "1 to 100 per cent"),
+            ("hopper.delay_percent", self.delay_percent.into(), 0, 1_000, "0 to 1000 per cent"),
         ]
     }
 }

@@ -42,15 +42,16 @@ impl Connection {
             let Some(path) = self.poll_control(now, shared, packet) else {
                 return sent + self.poll_payload(now, most - sent, shared, packet, send);
             };
-            send(&self.departure(path), packet);
+            send(&self.departure(path, packet, shared), packet);
             sent += 1;
         }
         sent
     }
 
     #[inline]
-    pub(crate) fn departure(&self, path: PathId) -> Departure {
-        Departure { connection: Some(self.id), to: self.peer, path, payload: None }
+    pub(crate) fn departure(&self, path: PathId, packet: &Packet, shared: &Shared) -> Departure {
+        let padding = self.padding_of(packet, shared);
+        Departure { connection: Some(self.id), to: self.peer, path, padding, payload: None }
     }
 
     /// The next packet without payload, and its path: set-up first, then what the peer waits for
@@ -122,7 +123,7 @@ impl Connection {
             *packet = Packet::Data(header, Some(picked.extension()));
             let (connection, to) = (Some(self.id), self.peer);
             let (path, payload) = (picked.packet.path, Some(picked.payload()));
-            send(&Departure { connection, to, path, payload }, packet);
+            send(&Departure { connection, to, path, padding: 0, payload }, packet);
             sent += 1;
         }
         if sent > 0 {
@@ -137,9 +138,12 @@ impl Connection {
     /// Arms the timer for the end of a policy's hold.
     #[cold]
     fn wait_for_policy(&mut self, now: Instant) {
-        let sender = self.sender.as_deref();
-        let until = sender.and_then(|sender| sender.policy.holds_until());
+        let Some(sender) = self.sender.as_deref_mut() else { return };
+        let until = sender.policy.holds_until();
         if let Some(at) = until.filter(|&at| at > now) {
+            if sender.has_payload() {
+                sender.held_since.get_or_insert(now);
+            }
             self.timers.arm(Timer::Pacing, at);
         }
     }
@@ -147,8 +151,11 @@ impl Connection {
     /// Arms the timers of payload that leaves now; `repeats` is how often that of its packets was
     /// sent before that was sent least.
     #[inline]
-    fn watch(&mut self, now: Instant, was_waiting: bool, repeats: u8, shared: &Shared) {
+    fn watch(&mut self, now: Instant, was_waiting: bool, repeats: u8, shared: &mut Shared) {
         let Some(sender) = self.sender.as_deref_mut() else { return };
+        if let Some(since) = sender.held_since.take() {
+            shared.stats.switch_stall_nanos += now.since(since).as_nanos();
+        }
         if !was_waiting {
             sender.waiting_since = now;
             // Once a flight, not once a packet: whether there was silence is seen when it fires.

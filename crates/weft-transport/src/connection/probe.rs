@@ -4,7 +4,7 @@
 use alloc::collections::VecDeque;
 
 use weft_units::{Duration, Instant};
-use weft_wire::{AckHeader, DataHeader, U3, U4};
+use weft_wire::{AckHeader, DataHeader, Packet, U3, U4};
 
 use super::ack_received::Delays;
 use super::ack_sent::way_back;
@@ -116,8 +116,21 @@ impl Connection {
             self.count_silence(path, now, shared);
         }
         shared.stats.probes_sent += 1;
-        shared.stats.probe_bytes += DataHeader::LEN as u64;
-        Some((path, self.probe_header(path, path.0.into(), stamp, shared)))
+        let header = self.probe_header(path, path.0.into(), stamp, shared);
+        let padding = self.padding_of(&Packet::Data(header, None), shared);
+        shared.stats.probe_bytes += DataHeader::LEN as u64 + u64::from(padding);
+        Some((path, header))
+    }
+
+    /// Returns the bytes of padding that follow the headers of a packet without payload: a probe's.
+    #[inline]
+    pub(super) fn padding_of(&self, packet: &Packet, shared: &Shared) -> u16 {
+        match (packet, self.sender.as_deref()) {
+            (Packet::Data(header, _), Some(sender)) if header.psn != KEEPALIVE => {
+                shared.config.probe_bytes.min(sender.mtu)
+            }
+            _ => 0,
+        }
     }
 
     /// A probe of an idle path was not answered: enough of those take the path down too.

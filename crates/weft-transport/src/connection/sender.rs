@@ -113,6 +113,8 @@ pub(crate) struct Sender {
     /// Since when the peer owes an answer, or when it gave the last where it owes none.
     pub(crate) waiting_since: Instant,
     pub(crate) pacer: Pacer,
+    /// When the policy began to hold payload back for a change of path.
+    pub(crate) held_since: Option<Instant>,
     /// Under `recovery.rewind`, the end of what was sent when an IRN sender last went back; `None`
     /// where nothing is missing.
     pub(crate) rewound_to: Option<u32>,
@@ -171,6 +173,7 @@ impl Sender {
             acked_sent_at: Instant::EPOCH,
             waiting_since: now,
             pacer: Pacer::new(config.packet_overhead),
+            held_since: None,
             rewound_to: None,
         }
     }

@@ -14,7 +14,8 @@ impl Direct {
     /// Tells a peer that a connection is no more.
     pub(super) fn unknown(&mut self, link: LinkId, to: SocketAddr, cid: u32) -> Verdict {
         let reset = setup(SetupKind::Reset, cid, 0, None);
-        let departure = Departure { to, connection: None, path: PathId(0), payload: None };
+        let departure =
+            Departure { to, connection: None, path: PathId(0), padding: 0, payload: None };
         if self.answers.len() < MOST_ANSWERS {
             self.answers.push_back((link, departure, reset));
         }
@@ -74,8 +75,13 @@ impl Direct {
         let slot = self.streams.insert(|id| Stream::new(id, link, peer, Setup::Established));
         let Some(slot) = slot else {
             let reject = setup(SetupKind::Reject, 0, remote, None);
-            let departure =
-                Departure { to: peer, connection: None, path: PathId(0), payload: None };
+            let departure = Departure {
+                to: peer,
+                connection: None,
+                path: PathId(0),
+                padding: 0,
+                payload: None,
+            };
             return self.answers.push_back((link, departure, reject));
         };
         let mtu = theirs.mtu.min(self.config.mtu);

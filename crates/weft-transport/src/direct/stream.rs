@@ -107,7 +107,7 @@ impl Stream {
     }
 
     pub(super) const fn departure(&self, payload: Option<Payload>) -> Departure {
-        Departure { to: self.peer, connection: Some(self.id), path: PathId(0), payload }
+        Departure { to: self.peer, connection: Some(self.id), path: PathId(0), padding: 0, payload }
     }
 
     pub(super) fn submit(&mut self, message: Message, limit: u32) -> Result<(), SubmitError> {

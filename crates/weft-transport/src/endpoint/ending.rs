@@ -30,6 +30,7 @@ impl Endpoint {
                 to,
                 path,
                 packet,
+                padding: 0,
                 payload: None,
             }));
         }

@@ -162,7 +162,7 @@ impl Endpoint {
         };
         let packet = Packet::Setup(header);
         let path = self.shared.any_path();
-        let answer = Transmit { connection: None, to, path, packet, payload: None };
+        let answer = Transmit { connection: None, to, path, packet, padding: 0, payload: None };
         self.answers.push_back(answer);
     }
 

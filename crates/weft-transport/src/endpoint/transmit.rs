@@ -18,6 +18,8 @@ pub struct Transmit {
     pub connection: Option<ConnectionId>,
     /// The path it must take: the owner maps it to a UDP source port.
     pub path: PathId,
+    /// Bytes of zeros that follow the headers of a probe; the peer ignores them.
+    pub padding: u16,
     /// The payload that follows, if any.
     pub payload: Option<Payload>,
     /// Its headers.
@@ -33,8 +35,25 @@ pub struct Departure {
     pub connection: Option<ConnectionId>,
     /// The path it must take: the owner maps it to a UDP source port.
     pub path: PathId,
+    /// Bytes of zeros that follow the headers of a probe; the peer ignores them.
+    pub padding: u16,
     /// The payload that follows, if any.
     pub payload: Option<Payload>,
+}
+
+impl Transmit {
+    const fn departure(&self) -> Departure {
+        let Self { to, connection, path, padding, payload, .. } = *self;
+        Departure { to, connection, path, padding, payload }
+    }
+}
+
+impl Departure {
+    /// Returns the bytes that follow the headers: payload or padding.
+    #[inline]
+    pub fn payload_len(&self) -> u16 {
+        self.payload.map_or(self.padding, |payload| payload.len)
+    }
 }
 
 impl Endpoint {
@@ -55,9 +74,9 @@ impl Endpoint {
     /// owner's budget is spent; connections take turns of one spray unit.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
         let mut packet = Packet::default();
-        let Departure { to, connection, path, payload } =
+        let Departure { to, connection, path, padding, payload } =
             self.poll_transmit_into(now, &mut packet)?;
-        Some(Transmit { to, connection, path, payload, packet })
+        Some(Transmit { to, connection, path, padding, payload, packet })
     }
 
     /// Likewise with the headers put into `packet`: with hundreds of thousands of them a second,
@@ -83,9 +102,8 @@ impl Endpoint {
         let mut sent = 0;
         while sent < most {
             if let Some(answer) = self.answers.pop_front() {
-                let Transmit { to, connection, path, payload, .. } = answer;
                 *packet = answer.packet;
-                send(&Departure { to, connection, path, payload }, packet);
+                send(&answer.departure(), packet);
                 sent += 1;
                 continue;
             }
@@ -116,15 +134,14 @@ impl Endpoint {
     /// control): only what carries none.
     pub fn poll_control_into(&mut self, now: Instant, packet: &mut Packet) -> Option<Departure> {
         if let Some(answer) = self.answers.pop_front() {
-            let Transmit { to, connection, path, payload, .. } = answer;
             *packet = answer.packet;
-            return Some(Departure { to, connection, path, payload });
+            return Some(answer.departure());
         }
         let (connections, shared) = (&mut self.connections, &mut self.shared);
         let (slot, departure) = self.ready.iter().find_map(|&slot| {
             let connection = connections.get_mut(slot).filter(|connection| connection.queued)?;
             let path = connection.poll_control(now, shared, packet)?;
-            Some((slot, connection.departure(path)))
+            Some((slot, connection.departure(path, packet, shared)))
         })?;
         self.settle(now, slot);
         Some(departure)

@@ -107,7 +107,9 @@ impl Policy {
 
     /// Algorithm 1 at the end of an epoch.
     fn decide(&mut self, path: PathId, paths: &Paths, now: Instant) {
-        let HopperConfig { th_probe_percent, th_cong_percent, margin_percent, .. } = self.config;
+        let HopperConfig {
+            th_probe_percent, th_cong_percent, margin_percent, delay_percent, ..
+        } = self.config;
         let flow = &mut *self.flow;
         flow.end_epoch(self.config.gain_percent);
         if flow.average > per_cent(flow.base, th_cong_percent)
@@ -116,7 +118,13 @@ impl Policy {
         {
             let last = flow.trend.at(flow.acked + paths.packets_in_flight(path));
             let slower = last.unwrap_or(flow.average).saturating_sub(rtt);
-            self.switch = Some(Switch { to, rtt, at: flow.last_sent + slower });
+            // Without a delay the epoch's end is the time to go, whenever the last packet left.
+            let at = if delay_percent == 0 {
+                now
+            } else {
+                flow.last_sent + per_cent(slower, delay_percent)
+            };
+            self.switch = Some(Switch { to, rtt, at });
         } else if flow.average > per_cent(flow.base, th_probe_percent) {
             self.to_probe = CHOICES;
         }
@@ -265,7 +273,11 @@ mod tests {
 
     impl Rig {
         fn new(count: u16) -> Self {
-            let config = TransportConfig { base_rtt: BASE, ..TransportConfig::stellar() };
+            Self::with(HopperConfig::default(), count)
+        }
+
+        fn with(hopper: HopperConfig, count: u16) -> Self {
+            let config = TransportConfig { base_rtt: BASE, hopper, ..TransportConfig::stellar() };
             Self {
                 policy: Policy::new(&config),
                 paths: Paths::new(count, 1000, Instant::EPOCH),
@@ -400,7 +412,17 @@ mod tests {
     /// Section 3.3: the rise of the epoch, extended by the packets in flight, less the new path's.
     #[test]
     fn the_first_packet_on_the_new_path_waits_for_the_last_on_the_old() {
-        let (mut rig, first) = started(2);
+        // 28.4 us for the latest, 0.1 us more for each of the eight under way, less 12 us; or a part of it.
+        for (delay_percent, wait) in [(100, 17_200), (50, 8_600), (0, 24_000)] {
+            assert_eq!(wait_of(delay_percent), Duration::from_nanos(wait), "{delay_percent} %");
+        }
+    }
+
+    /// From when the latest packet left, 24 us before the epoch ends, until the next may.
+    fn wait_of(delay_percent: u16) -> Duration {
+        let mut rig = Rig::with(HopperConfig { delay_percent, ..HopperConfig::default() }, 2);
+        rig.send(8);
+        let first = rig.path();
         let other = PathId(1 - first.0);
         rig.now += micros(60);
         rig.policy.flow.average = micros(24);
@@ -414,8 +436,7 @@ mod tests {
             rig.now += GAP;
             rig.feed(first, Duration::from_nanos(26_000 + sample * 100));
         }
-        // 28.4 us for the latest, 0.1 us more for each of the eight under way.
-        assert_eq!(rig.policy.holds_until(), Some(last_sent + Duration::from_nanos(17_200)));
+        rig.policy.holds_until().expect("it changes its path").since(last_sent)
     }
 
     #[test]

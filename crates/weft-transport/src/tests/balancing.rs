@@ -9,7 +9,7 @@ use weft_wire::Packet;
 
 use super::pair::{Fate, OnLink, Pair};
 use crate::path::{Kind, PathId};
-use crate::{MpRdmaConfig, TransportConfig, congestion};
+use crate::{HopperConfig, MpRdmaConfig, TransportConfig, congestion};
 
 /// Eight paths, a bandwidth-delay product of 100 packets that nothing but its own fullness stops.
 fn config(policy: Kind) -> TransportConfig {
@@ -31,6 +31,14 @@ fn paths_taken(
     config: &TransportConfig,
     fate: impl Fn(PathId) -> Fate + 'static,
 ) -> (Vec<(PathId, u32)>, Pair) {
+    paths_taken_by_length(config, move |path, _| fate(path))
+}
+
+/// Likewise, where a path's fate may depend on how many bytes follow a packet's headers.
+fn paths_taken_by_length(
+    config: &TransportConfig,
+    fate: impl Fn(PathId, u16) -> Fate + 'static,
+) -> (Vec<(PathId, u32)>, Pair) {
     let (mut pair, ids) = Pair::joined(config);
     let taken = Rc::new(RefCell::new(Vec::<(PathId, u32)>::new()));
     let log = taken.clone();
@@ -43,7 +51,7 @@ fn paths_taken(
                 None => log.push((packet.path, 1)),
             }
         }
-        fate(packet.path)
+        fate(packet.path, packet.len)
     });
     pair.submit(0, ids[0], 1, 1_000_000);
     pair.run_until(Duration::from_millis(20), |pair| pair.sent_tokens(0) == [1]);
@@ -71,6 +79,59 @@ fn hopper_leaves_a_slow_path_for_one_that_it_probed() {
     let answers = pair.ends[1].stats().probe_bytes;
     assert_eq!((stats.probe_bytes, answers), (2 * 16, 2 * 32));
     assert_eq!(pair.ends[1].stats().out_of_order, 0, "the new path's packets waited");
+}
+
+/// Two idle paths beside a congested one; a packet of 1000 bytes takes 16 us longer on one of them, as on a link of
+/// half a gigabit a second, headers next to nothing. Headers alone do not tell the two apart.
+#[test]
+fn a_probe_with_payload_tells_a_slow_link_from_a_fast_one() {
+    let three = TransportConfig { paths: 3, ..config(Kind::Hopper) };
+    let congested = paths_taken(&three, |_| Fate::Pass).0[0].0;
+    let delay = |slow_link: Option<PathId>| {
+        move |path, len| match path {
+            _ if path == congested => Fate::Delay(Duration::from_micros(30)),
+            _ if slow_link == Some(path) => Fate::Delay(Duration::from_nanos(u64::from(len) * 16)),
+            _ => Fate::Pass,
+        }
+    };
+    let second = |config: &TransportConfig, slow_link| {
+        let (taken, pair) = paths_taken_by_length(config, delay(slow_link));
+        (taken[1].0, pair)
+    };
+    let chosen = second(&three, None).0;
+    assert_eq!(second(&three, Some(chosen)).0, chosen);
+    let (other, pair) = second(&TransportConfig { probe_bytes: 1000, ..three }, Some(chosen));
+    assert!(other != chosen && other != congested, "{other:?}");
+    let stats = [0, 1].map(|end| pair.ends[end].stats());
+    assert_eq!((stats[0].probe_bytes, stats[1].probe_bytes), (2 * 1016, 2 * 32));
+    assert_eq!(stats[1].data_received, stats[0].data_sent, "padding is no data");
+}
+
+/// Packets leave 100 ns apart, so that some are under way on the old path when it is left.
+#[test]
+fn a_change_of_path_that_waits_is_counted_as_a_stall_and_one_at_once_is_none() {
+    let slow = first_path(Kind::Hopper);
+    let stall = |delay_percent| {
+        let hopper = HopperConfig { delay_percent, ..HopperConfig::default() };
+        let (mut pair, ids) = Pair::joined(&TransportConfig { hopper, ..config(Kind::Hopper) });
+        let mut free_at = pair.now;
+        pair.rule = Box::new(move |packet: &OnLink<'_>| {
+            if !matches!(packet.packet, Packet::Data(header, _) if !header.special) {
+                return Fate::Pass;
+            }
+            free_at = free_at.max(packet.now) + Duration::from_nanos(100);
+            let distance = Duration::from_micros(if packet.path == slow { 30 } else { 0 });
+            Fate::Delay(free_at.since(packet.now) + distance)
+        });
+        pair.submit(0, ids[0], 1, 1_000_000);
+        pair.run_until(Duration::from_millis(20), |pair| pair.sent_tokens(0) == [1]);
+        let stats = pair.ends[0].stats();
+        assert_eq!(stats.path_switches, 1);
+        stats.switch_stall_nanos
+    };
+    // The epoch ends with the first ACK of a window of 100 packets; the old path is empty 99 ACKs later.
+    assert_eq!(stall(100), 99 * 100);
+    assert_eq!(stall(0), 0);
 }
 
 #[test]

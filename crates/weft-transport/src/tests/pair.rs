@@ -33,6 +33,8 @@ pub(super) struct OnLink<'a> {
     pub(super) from: usize,
     pub(super) path: PathId,
     pub(super) packet: &'a Packet,
+    /// Bytes that follow its headers: payload, or a probe's padding.
+    pub(super) len: u16,
 }
 
 /// What an owner does with a packet.
@@ -156,7 +158,9 @@ impl Pair {
     fn put_on_wire(&mut self, from: usize, transmit: &Transmit) {
         self.sent[from] += 1;
         self.check_payload(from, transmit);
-        let on_link = OnLink { now: self.now, from, path: transmit.path, packet: &transmit.packet };
+        let len = transmit.payload.map_or(transmit.padding, |payload| payload.len);
+        let (path, packet) = (transmit.path, &transmit.packet);
+        let on_link = OnLink { now: self.now, from, path, packet, len };
         let fate = (self.rule)(&on_link);
         let delay = match fate {
             Fate::Drop => return,
@@ -166,8 +170,7 @@ impl Pair {
         for _ in 0..if fate == Fate::Twice { 2 } else { 1 } {
             let mut arrival = self.arrival(from, transmit.path, matches!(fate, Fate::Mark(_)));
             arrival.received_at = self.now + delay;
-            let payload_len = transmit.payload.map_or(0, |payload| payload.len);
-            let on_wire = OnWire { to: 1 - from, arrival, packet: transmit.packet, payload_len };
+            let on_wire = OnWire { to: 1 - from, arrival, packet: *packet, payload_len: len };
             self.sequence += 1;
             self.wire.insert((self.now + delay, self.sequence), on_wire);
         }

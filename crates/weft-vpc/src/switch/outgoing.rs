@@ -46,12 +46,12 @@ impl Leaving<'_> {
 
     /// Bytes that follow its headers.
     pub fn payload_len(&self) -> u16 {
-        self.departure.payload.map_or(0, |payload| payload.len)
+        self.departure.payload_len()
     }
 
     /// Copies what follows its headers to `out`, which is as long as [`payload_len`](Self::payload_len).
     pub fn read(&self, tenants: &mut impl Tenants, out: &mut [u8]) {
-        let Some(payload) = self.departure.payload else { return };
+        let Some(payload) = self.departure.payload else { return out.fill(0) };
         if let Some((port, token)) = frame_of(payload.token) {
             let again = matches!(self.packet, Packet::Data(header, _) if header.retransmitted);
             let reading = if again { Reading::Again } else { Reading::First };
