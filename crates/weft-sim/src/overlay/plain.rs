@@ -46,7 +46,7 @@ impl PlainQueue {
                 let len = u16::try_from(ethernet.len() - Packet::default().len());
                 let len = len.expect("no longer than the network's packets");
                 let payload = Some(Payload { token: 0, offset: 0, len });
-                let departure = Departure { to, connection: None, path, payload };
+                let departure = Departure { to, connection: None, path, padding: 0, payload };
                 pieces.push_back(Piece { departure, vxlan, ethernet: ethernet.to_vec() });
             }
         });

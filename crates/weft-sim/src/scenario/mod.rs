@@ -279,7 +279,7 @@ impl Scenario {
     }
 
     fn check_source_ports(&self) -> Result<(), &'static str> {
-        if self.host.source_ports == SourcePorts::Random {
+        if matches!(self.host.source_ports, SourcePorts::Random | SourcePorts::Shared) {
             return Ok(());
         }
         if self.forwarding.kind != crate::switch::Kind::Ecmp {
