@@ -142,6 +142,7 @@ impl Connection {
         state.losses = state.losses.saturating_add(1);
         if state.up && state.losses >= shared.config.path_down_after {
             sender.take_down(self.id, path, now, shared);
+            sender.probation.fell_silent(path, now);
         }
     }
 
@@ -191,7 +192,7 @@ impl Connection {
         if sender.paths.up_count() == 0 {
             sender.probation.forgive_all();
         }
-        if !was_up && !sender.probation.answered(path, now) {
+        if !was_up && !sender.probation.answered(path, answer.sent_at, now) {
             // The next probe must not leave before this one's answer can be here, or it counts as missed.
             let wait = shared.config.probe_interval.max(delays.round_trip * 2);
             sender.health.watch(path, now + wait, wait);

@@ -32,6 +32,8 @@ struct Record {
     answers_since: Option<Instant>,
     /// How long it must have, before it returns.
     hold: Duration,
+    /// When missing answers took it down, while they did and nothing else.
+    silent_at: Option<Instant>,
 }
 
 /// The paths of one connection that were down.
@@ -49,7 +51,12 @@ impl Probation {
 
     /// The path went down.
     pub(crate) fn begin(&mut self, path: PathId, now: Instant) {
-        let fresh = Record { returned_at: None, answers_since: None, hold: Duration::ZERO };
+        let fresh = Record {
+            returned_at: None,
+            answers_since: None,
+            hold: Duration::ZERO,
+            silent_at: None,
+        };
         let record = self.records.entry(path).or_insert(fresh);
         let flaps = record.returned_at.is_some_and(|at| now.since(at) < self.interval * SOON);
         record.hold = if flaps {
@@ -58,11 +65,25 @@ impl Probation {
             Duration::ZERO
         };
         record.answers_since = None;
+        record.silent_at = None;
     }
 
-    /// The path, which is down, answered a probe: whether it returns.
-    pub(crate) fn answered(&mut self, path: PathId, now: Instant) -> bool {
+    /// The path went down because probes were not answered in time, and for no loss.
+    pub(crate) fn fell_silent(&mut self, path: PathId, now: Instant) {
+        if let Some(record) = self.records.get_mut(&path) {
+            record.silent_at = Some(now);
+        }
+    }
+
+    /// The path, which is down, answered a probe that left at `sent_at`. Returns `true` if it carries packets again.
+    /// Where silence alone took it down, the answer to an earlier probe shows that it was slow and not dead: then the
+    /// silence does not count.
+    pub(crate) fn answered(&mut self, path: PathId, sent_at: Instant, now: Instant) -> bool {
         let Some(record) = self.records.get_mut(&path) else { return true };
+        if record.silent_at.is_some_and(|at| sent_at < at) {
+            self.records.remove(&path);
+            return true;
+        }
         let since = *record.answers_since.get_or_insert(now);
         let returns = now.since(since) >= record.hold;
         if returns {
@@ -104,7 +125,7 @@ mod tests {
     fn returns_after(probation: &mut Probation, from: u64) -> u64 {
         (0..)
             .map(|probe| probe * 10)
-            .find(|&past| probation.answered(PATH, at(from + past)))
+            .find(|&past| probation.answered(PATH, at(from + past), at(from + past)))
             .unwrap()
     }
 
@@ -136,11 +157,26 @@ mod tests {
         let mut probation = Probation::new(INTERVAL);
         for _ in 0..2 {
             probation.begin(PATH, at(0));
-            probation.answered(PATH, at(0));
+            probation.answered(PATH, at(0), at(0));
         }
-        assert!(!probation.answered(PATH, at(150)));
+        assert!(!probation.answered(PATH, at(150), at(150)));
         probation.missed(PATH);
-        assert!(!probation.answered(PATH, at(170)));
-        assert!(probation.answered(PATH, at(330)));
+        assert!(!probation.answered(PATH, at(170), at(170)));
+        assert!(probation.answered(PATH, at(330), at(330)));
+    }
+
+    /// Three times the answer takes longer than the wait for it; a loss counts all the same.
+    #[test]
+    fn a_late_answer_takes_back_what_its_silence_said() {
+        let mut probation = Probation::new(INTERVAL);
+        for now in [100, 200, 300] {
+            probation.begin(PATH, at(now));
+            probation.fell_silent(PATH, at(now));
+            assert!(probation.answered(PATH, at(now - 10), at(now + 5)));
+        }
+        probation.begin(PATH, at(400));
+        assert!(probation.answered(PATH, at(390), at(405)), "the first time one answer is enough");
+        probation.begin(PATH, at(500));
+        assert!(!probation.answered(PATH, at(490), at(505)), "losses took it down, soon after");
     }
 }
