@@ -77,17 +77,17 @@ fn a_run_of_several_figures_says_of_each_how_it_ended_and_goes_wrong_with_one_of
         Entry::new(figure, Some(recorded)).unwrap()
     };
     let mut tally = Tally::default();
-    let good = tally.made(&entry("x-fig1", 2.0));
-    assert!(good.starts_with("x-fig1: differs, 1 of 1 claims as stated, "), "{good}");
-    assert_eq!(tally.left_out("x-fig2"), "x-fig2: left out");
+    let good = tally.made(&entry("tally-fig1", 2.0));
+    assert!(good.starts_with("tally-fig1: differs, 1 of 1 claims as stated, "), "{good}");
+    assert_eq!(tally.left_out("tally-fig2"), "tally-fig2: left out");
     assert!(tally.is_good());
-    let bad = tally.made(&entry("x-fig3", 0.5));
-    assert!(bad.starts_with("x-fig3: out of date, 0 of 1 claims as stated, "), "{bad}");
+    let bad = tally.made(&entry("tally-fig3", 0.5));
+    assert!(bad.starts_with("tally-fig3: out of date, 0 of 1 claims as stated, "), "{bad}");
     assert!(bad.ends_with("\n  \u{2717} fast: 0.5, wanted > 1"), "{bad}");
     assert!(!tally.is_good());
-    tally.failed("x-fig4");
+    tally.failed("tally-fig4");
     let table = tally.table().to_csv();
     let lines: Vec<&str> = table.lines().collect();
-    assert!(lines[1].starts_with("x-fig1,differs,") && lines[4] == "x-fig4,cannot be run,");
+    assert!(lines[1].starts_with("tally-fig1,differs,") && lines[4] == "tally-fig4,cannot be run,");
     assert!(lines[5].starts_with("all,,"), "{table}");
 }
