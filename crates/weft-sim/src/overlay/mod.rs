@@ -2,7 +2,7 @@
 //!
 //! A channel of a workload is a flow between two vNICs, and its messages are bytes of the flow. A [`Vtep`]
 //! (RFC 7348) does what `weft-vswitch`'s worker does with packets: it hands the tenants' frames to the switch, no
-//! more than can leave soon, and the switch's packets to the network. Tenants are models ([`sender`]) that notice
+//! more than can leave soon, and the switch's packets to the network. Tenants are models (`sender.rs`) that notice
 //! what is lost and send it again; they check that frames of a flow arrive in order, once, and as they were sent.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
