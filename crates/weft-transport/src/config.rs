@@ -56,6 +56,10 @@ pub struct TransportConfig {
     /// `base_rtt` are those of the network there is no need for a bound; where they are a guess, it keeps
     /// a new connection from filling queues with it.
     pub first_window: u32,
+    /// A first window is divided by the connections that open to the same receiver at once, with slow start
+    /// from there. RDMA NICs and the simulators of them have nothing of the kind: with `false` a connection
+    /// begins with all that `first_window` and its congestion control allow.
+    pub share_first_window: bool,
     /// For the `weft` congestion control: how long a queue may be that stands, at least half of the empty
     /// network's round trip. Hosts that wait for a processor need a queue for as long as they wait.
     pub queue_target: Duration,
@@ -161,6 +165,7 @@ impl TransportConfig {
             packet_overhead: 78,
             base_rtt: Duration::from_micros(12),
             first_window: u32::MAX,
+            share_first_window: true,
             queue_target: Duration::ZERO,
             send_window: 4096,
             reorder_window: 4096,

@@ -34,6 +34,7 @@ pub(crate) struct Opening {
 impl Opening {
     /// The opening of a connection whose receiver has 2^`sharers` of them.
     pub(crate) fn new(config: &TransportConfig, sharers: u8) -> Self {
+        let sharers = if config.share_first_window { sharers } else { 0 };
         let packet = u32::from(config.mtu);
         let product = bandwidth_delay_product(config);
         let whole = product.saturating_mul(WHOLE.0) / WHOLE.1;
