@@ -34,6 +34,7 @@ macro_rules! decision {
             candidates: $candidates,
             links: &$fabric.links,
             classes: &$fabric.classes,
+            ports: Fabric::ports_of($fabric.ports.as_ref()),
             parcels: &$fabric.parcels,
             topology: &$fabric.topology,
             routes: &$fabric.routes,

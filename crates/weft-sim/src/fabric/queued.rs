@@ -58,6 +58,12 @@ impl Fabric {
         self.ports.as_ref().map_or_else(Pause::default, |ports| ports.list[link.index()].pause)
     }
 
+    /// Every port, by the link it sends on; none where ports hold no queues.
+    #[inline]
+    pub(super) fn ports_of(ports: Option<&Ports>) -> &[Port] {
+        ports.map_or(&[], |ports| &ports.list)
+    }
+
     /// Begins to fetch what a port needs that holds queues.
     #[inline]
     pub(super) fn prefetch_port(&self, link: LinkId) {

@@ -10,7 +10,8 @@ use weft_units::{BitRate, Duration, Seed};
 use super::{Decision, Fate, Forward, Forwarding, ForwardingConfig, Kind, Labels, Order};
 use crate::link::{Link, LinkClass};
 use crate::nic;
-use crate::packet::{Hop, Parcel, ParcelPool};
+use crate::packet::{Hop, Parcel, ParcelId, ParcelPool};
+use crate::port::{Port, Waiting};
 use crate::time::{SimSpan, SimTime};
 
 pub(super) struct Bench {
@@ -21,6 +22,7 @@ pub(super) struct Bench {
     failures: Failures,
     links: Vec<Link>,
     classes: Vec<LinkClass>,
+    ports: Vec<Port>,
     parcels: ParcelPool,
     model: Forwarding,
     config: ForwardingConfig,
@@ -54,6 +56,7 @@ impl Bench {
             failures,
             links: topology.link_ids().map(|id| Link::new(topology.link(id).to.0, 0)).collect(),
             classes: vec![LinkClass::new(rate, Duration::from_micros(1), None)],
+            ports: Vec::new(),
             parcels: ParcelPool::default(),
             labels: Labels::default(),
             orders: Vec::new(),
@@ -72,6 +75,19 @@ impl Bench {
         } else {
             *busy_until + span
         };
+    }
+
+    /// Lets a port that holds a queue have these packets wait; from the first call on, every port holds one.
+    pub(super) fn hold(&mut self, link: LinkId, sizes: &[u16]) {
+        let topology = &self.topology;
+        if self.ports.is_empty() {
+            let new = |id| Port::new(topology.link(id).from, false);
+            self.ports = topology.link_ids().map(new).collect();
+        }
+        for &size in sizes {
+            let hop = Hop::new(ParcelId::default(), NodeId(0), NodeId(1), 0, size);
+            self.ports[link.index()].push(Waiting { hop, jitter: SimSpan::ZERO });
+        }
     }
 
     /// Breaks a cable, and the routes know.
@@ -107,6 +123,7 @@ impl Bench {
             candidates: self.routes.next_links(hop.node(), hop.destination()),
             links: &self.links,
             classes: &self.classes,
+            ports: &self.ports,
             parcels: &self.parcels,
             topology: &self.topology,
             routes: &self.routes,

@@ -2,7 +2,9 @@
 //! (Ghorbani et al. 2017).
 //!
 //! DRILL(d, m) looks at `d` links at random and the `m` that were best the last time, takes the
-//! shortest queue and remembers the `m` shortest. Its paper has several forwarding engines in a
+//! shortest queue and remembers the `m` shortest. A port's queue is the bytes that wait behind the packet
+//! on the wire, where ports hold queues (`port.kind = "priority"`), and otherwise all that is not sent,
+//! that packet's rest with it. Its paper has several forwarding engines in a
 //! switch, each with a memory of its own; these switches have one.
 
 use serde::{Deserialize, Serialize};
@@ -91,14 +93,14 @@ impl Forwarding {
         self.contenders.clear();
         let remembered = self.remembered[self.slot(decision)].iter().copied();
         let usable = remembered.filter(|link| candidates.contains(link));
-        self.contenders.extend(usable.map(|link| (decision.queued(link), link)));
+        self.contenders.extend(usable.map(|link| (decision.waiting(link), link)));
         self.shuffled.clear();
         self.shuffled.extend_from_slice(candidates);
         for drawn in 0..candidates.len().min(self.config.samples.into()) {
             self.shuffled.swap(drawn, drawn + self.rng.index(candidates.len() - drawn));
             let link = self.shuffled[drawn];
             if !self.contenders.iter().any(|&(_, other)| other == link) {
-                self.contenders.push((decision.queued(link), link));
+                self.contenders.push((decision.waiting(link), link));
             }
         }
     }
@@ -142,6 +144,18 @@ mod tests {
         assert_eq!(bench.send(micros(0), 0, 16, 1), links[3], "as short as the fifth link's");
         bench.queue(links[3], 1_000);
         assert_eq!(bench.send(micros(0), 0, 16, 1), links[4]);
+    }
+
+    /// A port that sends its last packet, or whose neighbour has it pause, has no queue for that.
+    #[test]
+    fn neither_the_packet_on_the_wire_nor_a_pause_is_a_queue() {
+        let mut bench = Bench::configured(Kind::Drill, |config| config.drill.samples = 8);
+        let links = bench.candidates(0, 16);
+        let others = links.iter().filter(|&&link| link != links[5]);
+        others.for_each(|&link| bench.hold(link, &[1_048]));
+        // Five microseconds of 100 Gb/s: a pause, and what is left of the packet that it sends.
+        bench.queue(links[5], 62_500);
+        assert_eq!(bench.send(micros(0), 0, 16, 1), links[5]);
     }
 
     /// Of equal queues the one that is remembered wins, for the first destination alone where each has a

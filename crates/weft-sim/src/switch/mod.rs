@@ -19,6 +19,7 @@ use weft_units::{Duration, Rng, Seed};
 
 use crate::link::{Link, LinkClass};
 use crate::packet::{Class, Hop, ParcelPool};
+use crate::port::Port;
 use crate::registry::named_kinds;
 use crate::time::SimTime;
 
@@ -60,6 +61,8 @@ pub struct Decision<'a> {
     pub links: &'a [Link],
     /// What kinds of link there are.
     pub classes: &'a [LinkClass],
+    /// Every port that holds a queue, by the [`LinkId`] it sends on; empty where ports hold none.
+    pub ports: &'a [Port],
     /// Every packet's headers, for models that look into them.
     pub parcels: &'a ParcelPool,
     /// What is connected.
@@ -91,6 +94,13 @@ impl Decision<'_> {
     pub fn queued(&self, link: LinkId) -> u64 {
         let link = &self.links[link.index()];
         self.classes[usize::from(link.class)].pace.bytes(link.backlog(self.now))
+    }
+
+    /// Bytes that wait behind the packet that one of the switch's ports is sending, where ports hold
+    /// queues; otherwise as [`Self::queued`].
+    pub fn waiting(&self, link: LinkId) -> u64 {
+        let port = self.ports.get(link.index());
+        port.map_or_else(|| self.queued(link), Port::waiting_in_all)
     }
 
     /// Whether the candidates are cables to the destination itself.

@@ -21,8 +21,9 @@ pub struct RecoveryConfig {
     /// cannot come (IRN's `RTO_low`).
     pub rto_low: Duration,
     /// For `irn` and `go-back-n`: recover as the public ns-3 models of HPCC and ConWeave do. Every early
-    /// packet is answered with a NACK, every NACK is a congestion notification, and the sender rewinds
-    /// to the first packet missing instead of repeating only what is (`docs/design/loss.md`).
+    /// packet is answered with a NACK, every NACK and every mark on a duplicate is a congestion
+    /// notification, the sender rewinds to the first packet missing instead of repeating only what is, and
+    /// no NACK takes a path down (`docs/design/loss.md`).
     pub rewind: bool,
 }
 

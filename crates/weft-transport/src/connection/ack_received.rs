@@ -41,11 +41,11 @@ impl Delays {
 
 /// What one ACK acknowledged that was not before.
 #[derive(Debug, Default)]
-struct Gained {
+pub(super) struct Gained {
     bytes: u32,
-    packets: u32,
+    pub(super) packets: u32,
     /// Congestion marks the ACK reported.
-    marks: u32,
+    pub(super) marks: u32,
     /// Of those, marks not yet attributed to a packet.
     marks_left: u32,
     /// Packets that were overtaken by more than the controller accepts.
@@ -99,6 +99,9 @@ impl Connection {
             sender.tell_others(now, shared);
         }
         sender.steer(now, &gained);
+        if shared.config.recovery.rewind {
+            sender.on_marked_duplicate(ack, now, &gained);
+        }
         sender.probe_as_asked(now, shared.config.probe_interval);
         if newest {
             self.detect_loss(now, ack, shared);

@@ -4,20 +4,21 @@
 //! asks. IRN places the packet all the same, and the sender repeats what the ACK's bitmap lacks.
 //! Go-back-N refuses it, and the sender begins again at the first one missing.
 //!
-//! With `recovery.rewind` both do as the public ns-3 models: each NACK notifies congestion control, an
-//! IRN sender goes back to the first packet missing once for each recovery and passes over what the
-//! receiver has, and a go-back-N sender goes back for every NACK, stale ones too.
+//! With `recovery.rewind` both do as the public ns-3 models: each NACK notifies congestion control, as does
+//! a mark on a packet that the receiver already has; an IRN sender goes back to the first packet missing
+//! once for each recovery and passes over what the receiver has, and a go-back-N sender goes back for every
+//! NACK, stale ones too. A NACK answers a packet that arrived, so none takes a path down.
 
 use weft_units::{Duration, Instant};
 use weft_wire::{AckHeader, AckType};
 
-use super::ack_received::{circle, first_described};
+use super::ack_received::{Gained, circle, first_described};
 use super::in_flight::Fate;
 use super::loss::Cause;
 use super::reassembly::{Echo, Receiver};
 use super::sender::Sender;
 use super::{Connection, Shared};
-use crate::path::PathPolicy;
+use crate::path::{PathId, PathPolicy};
 use crate::pool::before;
 use crate::recovery::Kind;
 use crate::{ConnectionId, DropReason, RecoveryConfig};
@@ -65,6 +66,15 @@ impl Receiver {
                 self.ask_for_missing(echo, expected, now, config.nack_interval);
                 Err(DropReason::OutOfOrder)
             }
+        }
+    }
+
+    /// Counts the mark of a packet that was placed before, where the next ACK is to report it.
+    #[inline]
+    pub(super) fn note_duplicate(&mut self, echo: &Echo, config: &RecoveryConfig) {
+        if echo.marked && config.rewind {
+            self.placed = self.placed.wrapping_add(1);
+            self.marked = self.marked.wrapping_add(1);
         }
     }
 
@@ -120,6 +130,15 @@ impl Sender {
         }
     }
 
+    /// Notifies congestion control of marks on duplicates alone: of an ACK that acknowledges nothing.
+    #[inline]
+    pub(super) fn on_marked_duplicate(&mut self, ack: &AckHeader, now: Instant, gained: &Gained) {
+        if gained.packets == 0 && gained.marks > 0 {
+            let path = self.packet(ack.psn).map_or(PathId(0), |packet| packet.path);
+            self.controllers.on_loss(path, now, &mut self.paths);
+        }
+    }
+
     /// Answers a NACK as the ns-3 models do. An IRN sender that has rewound does so again only when
     /// everything it had sent by then is acknowledged, or nothing is missing any more.
     fn rewind(&mut self, id: ConnectionId, now: Instant, shared: &mut Shared) {
@@ -167,6 +186,8 @@ impl Sender {
         self.paths.count_lost(first.path);
         let feedback = cause.tell(first.path, now, &mut self.controllers, &mut self.paths);
         self.policy.on_feedback(first.path, feedback, &self.paths, now);
-        self.suspect(id, &first, now, shared);
+        if cause != Cause::Overtaken || !shared.config.recovery.rewind {
+            self.suspect(id, &first, now, shared);
+        }
     }
 }

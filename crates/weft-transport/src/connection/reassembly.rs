@@ -175,6 +175,7 @@ impl Connection {
             marked: arrival.congestion_experienced,
         };
         if receiver.is_placed(header.psn) {
+            receiver.note_duplicate(&echo, &shared.config.recovery);
             receiver.acks.answer = Some((echo, AckType::Duplicate));
             return shared.refuse(DropReason::Duplicate);
         }

@@ -105,6 +105,54 @@ fn irn_that_rewinds_sends_what_was_in_flight_again_once_for_a_loss() {
     assert_eq!((sender.repeats(), receiver.dropped_for(DropReason::Duplicate)), (1, 0));
 }
 
+/// Packets arrive 100 ns apart, packet 20 long after those that follow it and the last so late that all
+/// that is sent again, which is marked, comes before it.
+#[test]
+fn where_senders_rewind_marks_on_duplicates_are_reported() {
+    const LAST: u32 = PACKETS - 1;
+    for kind in [Kind::Irn, Kind::GoBackN] {
+        for rewind in [false, true] {
+            let config = TransportConfig { congestion: congestion::Kind::Dcqcn, ..roce(kind, 0) };
+            let recovery = RecoveryConfig { rewind, ..config.recovery };
+            let mut number = first_transmissions();
+            let rule = move |on_link: &OnLink<'_>| match (number(on_link), on_link.packet) {
+                (Some(20), _) => Fate::Delay(Duration::from_micros(8)),
+                (Some(LAST), _) => Fate::Delay(Duration::from_micros(90)),
+                (Some(number), _) => Fate::Delay(Duration::from_nanos(100) * u64::from(number)),
+                (None, Packet::Data(..)) => Fate::Mark(Duration::from_micros(9)),
+                _ => Fate::Pass,
+            };
+            let (_, [sender, receiver]) = transfer(&TransportConfig { recovery, ..config }, rule);
+            let duplicates = receiver.dropped_for(DropReason::Duplicate);
+            let (heard, placed) = (sender.ecn_marks_heard, receiver.ecn_marks);
+            assert!(heard <= placed + duplicates, "{kind}: {heard}");
+            assert_eq!(heard > placed, rewind, "{kind}: {heard} of {placed} and {duplicates}");
+        }
+    }
+}
+
+/// Packet 20 and its repeats are lost for 100 us, in which others arrive and are refused.
+#[test]
+fn where_senders_rewind_no_nack_takes_a_path_down() {
+    let config = roce(Kind::GoBackN, 0);
+    for (rewind, down) in [(false, 1), (true, 0)] {
+        let recovery = RecoveryConfig { rewind, ..config.recovery };
+        let (mut number, mut lost) = (first_transmissions(), None);
+        let rule = move |on_link: &OnLink<'_>| {
+            let Packet::Data(header, _) = on_link.packet else { return Fate::Pass };
+            if number(on_link) == Some(20) {
+                lost = Some((header.psn, on_link.now + Duration::from_micros(100)));
+            }
+            match lost {
+                Some((psn, until)) if psn == header.psn && on_link.now < until => Fate::Drop,
+                _ => Fate::Pass,
+            }
+        };
+        let (_, [sender, _]) = transfer(&TransportConfig { recovery, ..config.clone() }, rule);
+        assert_eq!((sender.paths_down, sender.timeout_retransmits), (down, 0), "{rewind}");
+    }
+}
+
 #[test]
 fn go_back_n_begins_again_at_what_was_lost() {
     let (took, [sender, receiver]) = transfer(&roce(Kind::GoBackN, 0), losing(&[20]));
