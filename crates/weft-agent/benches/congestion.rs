@@ -74,9 +74,9 @@ impl Outcome {
 struct Bench {
     lab: Lab,
     seconds: u64,
-    /// How often each row is run.
+    /// Runs of each row.
     rounds: usize,
-    /// How many senders share the link.
+    /// Senders that share the link.
     counts: Vec<usize>,
     transport: TransportConfig,
 }

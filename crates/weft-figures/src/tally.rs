@@ -5,7 +5,7 @@ use weft_sim::experiment::{Outcome, Verdict, number};
 
 use crate::Entry;
 
-/// What became of the figures of a run, in its order.
+/// The outcomes of a run's figures, in its order.
 #[derive(Clone, Debug, Default)]
 pub struct Tally(Vec<Figure>);
 

@@ -1,4 +1,4 @@
-//! What packets carry, where hosts look at it: VXLAN and RDMA headers, and payload.
+//! The contents of packets, where hosts look at them: VXLAN and RDMA headers, and payload.
 
 use weft_wire::{RdmaHeader, VxlanHeader};
 

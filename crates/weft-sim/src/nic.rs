@@ -39,7 +39,7 @@ pub fn ack_len(overhead: u16) -> u16 {
 const FIRST_PORT: u16 = 0xc000;
 const PORT_MASK: u32 = 0x3fff;
 
-/// How many dynamic ports there are.
+/// The number of dynamic ports.
 pub const PORTS: u16 = 0x4000;
 
 const FIRST_ADDRESS: u32 = 0x0a00_0000;

@@ -1,4 +1,4 @@
-//! What stands between workloads and a host's NIC in place of the plain transport: a messaging context on an RNIC,
+//! The layer between workloads and a host's NIC in place of the plain transport: a messaging context on an RNIC,
 //! or an overlay's switch.
 
 use weft_topo::NodeId;

@@ -39,7 +39,7 @@ fn world(pairs: u32) -> World {
     build(&Scenario::parse(&text, Path::new("")).unwrap(), Seed(1)).unwrap()
 }
 
-/// What so many pairs take, bytes each.
+/// Returns the memory of so many pairs, bytes each.
 struct Taken {
     vnics: f64,
     sending: f64,

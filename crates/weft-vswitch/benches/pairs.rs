@@ -22,7 +22,7 @@ const LENGTH: u32 = 11_000;
 const LATE: Duration = Duration::from_millis(3);
 const WHAT: [&str; 3] = ["dead", "lossy", "slow"];
 
-/// What one end heard.
+/// Events of one end.
 #[derive(Default)]
 struct Ends {
     connected: usize,

@@ -41,7 +41,7 @@ fn counters(trial: &Trial, host: usize) -> BTreeMap<String, u64> {
     lines.chunks_exact(2).flat_map(of_two).collect()
 }
 
-/// What `ss` says of the sender's connection, by key; no `ssthresh` before TCP has ever slowed down.
+/// The sender's connection as `ss` reports it, by key; no `ssthresh` before TCP has ever slowed down.
 fn connection(trial: &Trial) -> BTreeMap<String, u64> {
     let mut ss = trial.command("red", 0, "ss");
     let output = ss.args(["-tinH", "dst", "192.168.7.2"]).output().unwrap();

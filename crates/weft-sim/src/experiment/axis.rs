@@ -39,7 +39,7 @@ impl Axis {
         self.labels.get(index).cloned().unwrap_or_else(value)
     }
 
-    /// What its values are called, in their order.
+    /// The labels of its values, in their order.
     pub(super) fn labels(&self) -> Vec<String> {
         (0..self.values.len()).map(|index| self.label(index)).collect()
     }

@@ -145,7 +145,7 @@ impl Claim {
         })
     }
 
-    /// Whether every run that it names has one of these values, axis name to values.
+    /// Returns `true` if every run that it names has one of these values, axis name to values.
     pub(super) fn is_within(&self, kept: &BTreeMap<String, Vec<String>>) -> bool {
         [&self.left, &self.right].into_iter().all(|operand| match operand {
             Operand::Constant(_) => true,

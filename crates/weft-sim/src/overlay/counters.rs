@@ -1,9 +1,9 @@
-//! What happened to tenants' frames.
+//! Counters of tenants' frames.
 
 use serde::Serialize;
 use weft_vpc::SwitchCounters;
 
-/// What tenants counted.
+/// Counters of tenants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TenantCounters {
     /// Frames sent, with those that repeat bytes and those without payload.
@@ -28,7 +28,7 @@ pub struct TenantCounters {
     pub strays: u64,
 }
 
-/// What a host's switch and tenants counted, or all hosts' together.
+/// Counters of a host's switch and tenants, or of all hosts together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OverlayCounters {
     /// The switch's, at all its ports.

@@ -20,7 +20,7 @@ pub(super) struct Flow {
     pub(super) remote: Vnic,
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
-    /// Whether it waits for its turn to send.
+    /// `true` while it waits for its turn to send.
     pub(super) is_ready: bool,
     /// When somebody looks whether it has waited too long.
     pub(super) timer: Option<Instant>,
@@ -30,7 +30,7 @@ pub(super) struct Flow {
     owed: Option<(u32, u64)>,
 }
 
-/// What a frame did at the end that it reached.
+/// The effect of a frame at the end that it reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It has so many bytes that are new.

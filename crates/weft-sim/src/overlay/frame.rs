@@ -44,7 +44,7 @@ pub(super) struct Segment {
     pub(super) serial: u32,
     /// Number of the frame that this one answers.
     pub(super) answers: u32,
-    /// What arrived out of order, as low halves; ranges that are empty are none.
+    /// Ranges that arrived out of order, as low halves; ranges that are empty are none.
     pub(super) sacks: [(u32, u32); MAX_SACKS],
     /// Bytes of the stream in it.
     pub(super) payload_len: u16,

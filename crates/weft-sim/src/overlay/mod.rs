@@ -44,7 +44,7 @@ pub(crate) const MAX_VNICS: u32 = 1 << 24;
 const PACKETS_A_TURN: usize = 176;
 const FEWEST_FRAMES: usize = 16;
 
-/// What a host's tenants say, in the workloads' names.
+/// Events of a host's tenants, in the workloads' names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// More of a flow has come to this end, in order.
@@ -296,7 +296,7 @@ impl Vtep {
         self.counters.bytes_received
     }
 
-    /// What happened to its frames, at all ports and at their tenants.
+    /// Counters of its frames, at all ports and at their tenants.
     pub fn counters(&self) -> OverlayCounters {
         let ports = (0..self.config.tenants * self.config.ports).map(PortId);
         let ports = ports.filter_map(|port| self.switch.port_counters(port));

@@ -47,7 +47,7 @@ struct Outstanding {
 pub(super) struct Piece {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// Whether these bytes were sent before.
+    /// `true` if these bytes were sent before.
     pub(super) is_again: bool,
 }
 

@@ -44,7 +44,7 @@ pub struct Report {
     /// The hosts' buses to memory, where they take time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pcie: Option<PcieReport>,
-    /// What happened to tenants' frames, where hosts are an overlay's.
+    /// Counters of tenants' frames, where hosts are an overlay's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlay: Option<OverlayReport>,
     /// The route controller's counts and windows, where the scenario has one.

@@ -7,12 +7,12 @@ use weft_vpc::{DropCause, SwitchCounters};
 
 use crate::overlay::{OverlayCounters, TenantCounters};
 
-/// What happened to tenants' frames, all hosts together.
+/// Counters of tenants' frames, all hosts together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OverlayReport {
     /// Ends of pairs' connections at the end of the run: two a connection.
     pub pair_ends: u64,
-    /// What tenants counted.
+    /// Counters of tenants.
     #[serde(flatten)]
     pub tenants: TenantCounters,
     /// Frames that switches sent on connections.

@@ -31,9 +31,9 @@ pub struct OverlaySection {
     pub timeout: Duration,
     /// Frames a vNIC has buffers for.
     pub buffers: u32,
-    /// Whether lost packets are sent again. Without, networks are plain VXLANs.
+    /// `true` if lost packets are retransmitted. Without, networks are plain VXLANs.
     pub reliable: bool,
-    /// Whether tenants see a flow's frames in order.
+    /// `true` if tenants see a flow's frames in order.
     pub in_order: bool,
     /// Frames that may wait for a pair's connection.
     pub waiting_frames: u32,
@@ -176,7 +176,7 @@ impl Scenario {
         Ok(transport)
     }
 
-    /// What channels are of in place of the transport.
+    /// Returns the stack that channels belong to in place of the transport.
     pub(super) fn stack(
         &self,
         topology: &Topology,

@@ -30,7 +30,7 @@ pub struct WorldConfig {
     pub place_delay: Duration,
     /// The bus between NICs and memory; without one, payloads are at their place at once.
     pub pcie: Option<PcieConfig>,
-    /// What channels are of in place of the transport: X-RDMA, or an overlay.
+    /// The stack that channels belong to in place of the transport: X-RDMA, or an overlay.
     pub stack: Option<StackConfig>,
     /// Bound on the irregularity of a host's sending; see [`Jitter`](crate::nic::Jitter).
     pub jitter: SimSpan,

@@ -272,7 +272,7 @@ impl Controller {
         u64::from(self.standing_ns) > u64::from(self.base_ns) + 2 * u64::from(self.queue_ns)
     }
 
-    /// Whether more packets were lost since the last conclusion than paths are to blame for.
+    /// Returns `true` if more packets were lost since the last conclusion than paths are to blame for.
     fn overflows(&self) -> bool {
         let sent = u64::from(self.lost) + u64::from(self.acked);
         u64::from(self.lost) * u64::from(ONE) > sent * u64::from(MAX_HARMLESS_LOSS)

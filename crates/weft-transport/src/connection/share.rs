@@ -1,4 +1,4 @@
-//! What a connection takes from others to the same peer, and leaves to them ([`PeerPaths`]).
+//! Path measurements that a connection takes from others to the same peer, and leaves to them ([`PeerPaths`]).
 //!
 //! [`PeerPaths`]: crate::path::PeerPaths
 

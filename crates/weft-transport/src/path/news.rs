@@ -29,7 +29,7 @@ impl PathNews {
     }
 }
 
-/// What was found.
+/// The finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
     /// The path carries nothing.

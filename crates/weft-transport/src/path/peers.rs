@@ -67,7 +67,7 @@ impl Record {
     }
 }
 
-/// What is known of one peer.
+/// Records of one peer.
 #[derive(Debug, Default)]
 struct Peer {
     /// Over all paths, of the connection that wrote last.

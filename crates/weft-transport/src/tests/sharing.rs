@@ -105,7 +105,7 @@ fn first_messages(pair: &mut Pair, ids: &[ConnectionId], busy: bool) -> (Vec<Dur
     (took, by_it.get())
 }
 
-/// How many first messages took the bad path, how many waited for more than twice the usual time, and the longest.
+/// First messages that took the bad path, those that waited for more than twice the usual time, and the longest wait.
 fn measure(sharing: bool, busy: bool, breaks: impl Fn(&mut Pair)) -> (u32, usize, Duration) {
     let (mut pair, ids) = at_rest(sharing);
     breaks(&mut pair);

@@ -48,7 +48,7 @@ pub enum Handover {
         /// What follows them.
         payload: Vec<u8>,
     },
-    /// What the transport learned of a path to another host.
+    /// A finding of the transport about a path to another host.
     Path(PathNews),
 }
 

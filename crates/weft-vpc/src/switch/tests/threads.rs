@@ -65,7 +65,7 @@ struct Threads {
     /// A path that carries nothing either way, and the packets that each thread of the first host sent by it.
     dead: Option<PathId>,
     sent_by_dead: Vec<u32>,
-    /// Whether threads tell each other of paths.
+    /// `true` if threads notify each other of paths.
     tells: bool,
     /// Which thread has a port.
     owner: BTreeMap<Name, usize>,
