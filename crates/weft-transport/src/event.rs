@@ -70,15 +70,15 @@ pub enum Event {
         /// Its length, bytes.
         length: u32,
     },
-    /// A path stopped carrying packets; it is avoided and probed until it answers, or until the
-    /// connection rests and forgets its paths.
+    /// A path stopped carrying packets; it is avoided and probed until [`Event::PathUp`] or [`Event::Closed`].
     PathDown {
         /// Of which connection.
         connection: ConnectionId,
         /// Which path.
         path: PathId,
     },
-    /// A path that was down answered a probe.
+    /// A path that was down may be used again: it answered a probe, or the connection rests and has forgotten its
+    /// paths.
     PathUp {
         /// Of which connection.
         connection: ConnectionId,

@@ -11,8 +11,9 @@ use weft_units::{Duration, Instant};
 
 use super::sender::Sender;
 use super::{Connection, Shared};
+use crate::path::PathId;
 use crate::timers::Timer;
-use crate::{CloseReason, TransportConfig};
+use crate::{CloseReason, Event, TransportConfig};
 
 /// How soon after a packet room for packets is given back, if none is under way by then.
 pub(super) const REST_AFTER: Duration = Duration::from_millis(10);
@@ -81,6 +82,12 @@ impl Connection {
     fn forget(&mut self, now: Instant, shared: &mut Shared) {
         let is_old = |sender: &mut Box<Sender>| sender.is_done() && now >= sender.forget_at();
         if let Some(mut sender) = self.sender.take_if(is_old) {
+            let found_down =
+                |&path: &PathId| !sender.paths.state(path).up && sender.health.is_watched(path);
+            for path in sender.paths.ids().filter(found_down) {
+                shared.stats.paths_up += 1;
+                shared.events.push_back(Event::PathUp { connection: self.id, path });
+            }
             self.cursor = sender.cursor();
             sender.release(&mut shared.send_pool);
             shared.peer_paths.note_rest(sender.peer, self.id);

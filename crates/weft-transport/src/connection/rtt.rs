@@ -37,15 +37,19 @@ impl RoundTrip {
         self.smoothed
     }
 
-    /// How long a packet that was sent once may stay unacknowledged, at least `least`. `wait` is how
+    /// Returns how long a packet that was sent once may stay unacknowledged, at least `least`. `wait` is how
     /// long the peer may hold an ACK back.
+    ///
+    /// A constant round trip has no variation left, and any queue would then be a timeout: RFC 6298, section 2.3, adds
+    /// the clock's granularity at least, here a quarter of the round trip.
     pub(crate) fn timeout(
         &self,
         least: Duration,
         config: &Retransmission,
         wait: Duration,
     ) -> Duration {
-        let measured = self.smoothed + self.variation * 4 + wait;
+        let variation = (self.variation * 4).max(self.smoothed / 4);
+        let measured = self.smoothed + variation + wait;
         measured.clamp(least, config.rto_max)
     }
 
@@ -86,6 +90,15 @@ mod tests {
         (0..20).for_each(|_| rtt.sample(Duration::from_micros(12)));
         let first = rtt.timeout(config.rto_min, &config, Duration::ZERO);
         assert_eq!(config.backed_off(first, 3), Duration::from_micros(250));
+    }
+
+    #[test]
+    fn a_constant_round_trip_leaves_room_for_a_queue() {
+        let config = TransportConfig::stellar().retransmission;
+        let mut rtt = RoundTrip::default();
+        (0..100).for_each(|_| rtt.sample(Duration::from_micros(400)));
+        let timeout = rtt.timeout(config.rto_min, &config, Duration::ZERO);
+        assert_eq!(timeout, Duration::from_micros(500));
     }
 
     #[test]

@@ -21,9 +21,10 @@ impl Sender {
                 self.paths.set_up(path, !shared.peer_paths.is_closed(self.peer, path));
             }
         }
-        // Where all others are down a lossy path is better than none.
+        // Where all others are down a lossy path is better than none, unless this connection found it dead: then its
+        // own probe opens it.
         if self.paths.up_count() == 0 {
-            for path in self.paths.ids() {
+            for path in self.paths.ids().filter(|&path| !self.health.is_watched(path)) {
                 self.paths.set_up(path, shared.peer_paths.is_lossy(self.peer, path));
             }
         }
