@@ -29,6 +29,8 @@ pub(crate) enum Way {
     Weft,
     /// The same with the paper's congestion control (BIFROST, figure F11).
     Swift,
+    /// The same without congestion control: a window that nothing shrinks.
+    FixedWindow,
     /// Either with the kernel's times of arrival.
     Stamped,
     /// Likewise.
@@ -48,8 +50,7 @@ pub(crate) const TENANT: &str = "red";
 impl Way {
     /// Whether its traffic goes through the overlay's daemon.
     pub(crate) const fn has_daemon(self) -> bool {
-        use Way::{OnePath, Probing, Stamped, StampedSwift, Swift, Vanilla, Weft};
-        matches!(self, Vanilla | Weft | Swift | Stamped | StampedSwift | OnePath | Probing)
+        !matches!(self, Self::Tcp(_) | Self::ShortTimeout | Self::Mptcp | Self::Kernel)
     }
 
     pub(crate) const ALL: &'static [Self] = &[
@@ -61,6 +62,7 @@ impl Way {
         Self::Vanilla,
         Self::Weft,
         Self::Swift,
+        Self::FixedWindow,
         Self::Stamped,
         Self::StampedSwift,
     ];
@@ -73,6 +75,7 @@ impl Way {
             Self::Vanilla => "plain overlay".into(),
             Self::Weft => "Weft".into(),
             Self::Swift => "Weft with Swift".into(),
+            Self::FixedWindow => "Weft, fixed window".into(),
             Self::Stamped => "Weft, stamped".into(),
             Self::StampedSwift => "Swift, stamped".into(),
             Self::OnePath => "Weft, one path".into(),
@@ -103,6 +106,7 @@ impl Site {
         config.host.kernel_timestamps = matches!(way, Way::Stamped | Way::StampedSwift);
         match way {
             Way::Swift | Way::StampedSwift => config.host.congestion = "swift".into(),
+            Way::FixedWindow => config.host.congestion = "fixed-window".into(),
             Way::OnePath => config.host.policy = "single".into(),
             Way::Probing => config.host.policy = "best-rtt".into(),
             _ => {}
