@@ -6,9 +6,9 @@ collective=$1 figure=$2
 weft=${WEFT:-${CARGO_TARGET_DIR:-target}/release/weft}
 lab=figures$$
 rows=$(mktemp -d)
-trap '"$weft" lab down "$lab" >/dev/null 2>&1 || true; rm -rf "$rows"' EXIT
+trap '"$weft" lab down --name "$lab" >/dev/null 2>&1 || true; rm -rf "$rows"' EXIT
 
-"$weft" lab up "$lab" --spines 2 --mtu 9000 --rate 200Mbps >&2
+"$weft" lab up --name "$lab" --spines 2 --mtu 9000 --rate 200Mbps >&2
 measure() {
     "$weft" coll perf "$collective" --ranks 2 --lab "$lab" --channels "$1" --shm-rate 800Mbps \
         --from 1MiB --to 1GiB --factor 4 --iterations 2 --time 1s --no-check --json

@@ -24,3 +24,9 @@ fn cases_hold_and_reach_everything_there_is() {
 fn a_case_is_the_same_every_time() {
     assert_eq!(run_case(3), run_case(3));
 }
+
+#[test]
+fn a_seed_that_once_failed_holds() {
+    // What was held waited for a repeat whose timeout had doubled; the check looked too early.
+    assert_eq!(run_case(60_018_423).map(|_| ()), Ok(()));
+}
