@@ -19,7 +19,7 @@ use crate::{Attributes, Event, State};
 /// Longer than anything is tried again, once the network is good.
 const PATIENCE: u32 = 16_000;
 
-/// Steps of 5 ms, as long.
+/// Steps of 5 ms in which a responder lets go of what it holds: 8 s.
 const REPEATS: u32 = PATIENCE / 10;
 
 impl Case {
@@ -122,8 +122,8 @@ impl Case {
             }
         }
         hold(self.is_done(), || format!("not everything was completed: {}", self.unfinished()))?;
-        // What would come twice comes by then. A message of an unreliable queue pair is completed once it is sent, and may
-        // be repeated after a timeout that has doubled.
+        // What would come twice comes by then. A responder may hold WRITEs behind one that has not arrived for longer: until
+        // that is repeated or its connection ends.
         for _ in 0..REPEATS {
             self.network.run_for(Duration::from_millis(5));
             if self.network.hosts.iter().all(|host| host.memory.held.is_empty()) {

@@ -27,6 +27,6 @@ fn a_case_is_the_same_every_time() {
 
 #[test]
 fn a_seed_that_once_failed_holds() {
-    // What was held waited for a repeat whose timeout had doubled; the check looked too early.
+    // A responder held two WRITEs behind an earlier one for some 100 ms; the check looked after 5.
     assert_eq!(run_case(60_018_423).map(|_| ()), Ok(()));
 }
