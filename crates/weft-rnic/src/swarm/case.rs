@@ -63,6 +63,8 @@ pub(super) struct Case {
     pub(super) tally: Tally,
     /// Hosts may fall silent for longer than anybody waits.
     pub(super) mortal: bool,
+    /// How long a peer is not heard before it is asked whether it is there.
+    pub(super) keepalive: Duration,
 }
 
 fn transport(rng: &mut Rng, mortal: bool) -> TransportConfig {
@@ -82,7 +84,8 @@ impl Case {
     pub(super) fn new(seed: u64) -> Self {
         let mut rng = Seed(seed).child("rdma case", 0).rng();
         let mortal = rng.chance(1, 4);
-        let mut network = Network::with(HOSTS, &transport(&mut rng, mortal));
+        let transport = transport(&mut rng, mortal);
+        let mut network = Network::with(HOSTS, &transport);
         // Links lose nothing, so nobody dies on them.
         if !mortal && Seed(seed).child("rdma links", 0).rng().chance(1, 4) {
             network.link();
@@ -97,6 +100,7 @@ impl Case {
             rng,
             tally: Tally::default(),
             mortal,
+            keepalive: transport.keepalive_interval,
         };
         (0..HOSTS).for_each(|host| case.add_host(host));
         let (rc, uc) = (Service::ReliableConnected, Service::UnreliableConnected);

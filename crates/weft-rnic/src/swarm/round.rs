@@ -121,6 +121,28 @@ impl Case {
         hold(self.is_done(), || format!("not everything was completed: {}", self.unfinished()))?;
         // What would come twice comes by then.
         self.network.run_for(Duration::from_millis(5));
+        self.check_completions()?;
+        self.outlast_lost_closes()
+    }
+
+    /// A queue pair that fails says once that its connection ends. Where that is lost, the peer keeps what it holds
+    /// until its keepalive finds nobody.
+    fn outlast_lost_closes(&mut self) -> Checked {
+        let mut any = false;
+        for (number, host) in self.network.hosts.iter().enumerate() {
+            for packet in host.memory.held.keys() {
+                let qp = host.device.carried_by(packet.connection);
+                let at = qp.and_then(|qp| self.by_qp.get(&(number, qp)));
+                let ends = at.is_some_and(|&at| self.sides[at].fortune != Fortune::Good);
+                hold(ends, || format!("host {number} still holds {packet:?} of {qp:?}"))?;
+                any = true;
+            }
+        }
+        if any {
+            count(&mut self.tally.faults, "lost closes");
+            // The end that was asked for the connection waits an eighth longer.
+            self.network.run_for(self.keepalive + self.keepalive / 8 + Duration::from_millis(5));
+        }
         self.check_completions()
     }
 

@@ -24,3 +24,10 @@ fn cases_hold_and_reach_everything_there_is() {
 fn a_case_is_the_same_every_time() {
     assert_eq!(run_case(3), run_case(3));
 }
+
+/// The word that a queue pair's connection ends was lost, and the check looked before the peer's keepalive could tell.
+#[test]
+fn what_is_held_for_a_queue_pair_that_failed_is_let_go() {
+    let tally = run_case(60_018_423).unwrap();
+    assert_eq!(tally.faults.get("lost closes"), Some(&1), "{:?}", tally.faults);
+}
