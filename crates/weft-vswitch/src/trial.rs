@@ -11,6 +11,7 @@ use std::{io, path::PathBuf};
 use weft_agent::Clock;
 use weft_agent::udp::SocketError;
 use weft_lab::{Lab, LabError, LabSpec};
+use weft_ports::PortError;
 use weft_units::Duration;
 use weft_vpc::{Policies, PortPolicies};
 use weft_wire::MacAddr;
@@ -126,8 +127,8 @@ impl Trial {
         let mut daemon = loop {
             match open()? {
                 Ok(daemon) => break daemon,
-                // A program that another thread is just starting has this process's sockets for a
-                // moment, those of the daemon before this one among them.
+                // A program that another thread is just starting has this process's sockets and TAP
+                // interfaces for a moment, those of the daemon before this one among them.
                 Err(cause) if is_taken(&cause) && Clock.now() < give_up => {
                     thread::yield_now();
                 }
@@ -202,8 +203,15 @@ impl Drop for Running {
 }
 
 fn is_taken(error: &OpenError) -> bool {
-    let OpenError::Socket(SocketError::Bind { cause, .. }) = error else { return false };
-    cause.kind() == io::ErrorKind::AddrInUse
+    match error {
+        OpenError::Socket(SocketError::Bind { cause, .. }) => {
+            cause.kind() == io::ErrorKind::AddrInUse
+        }
+        OpenError::Port { cause: PortError::Io { source, .. }, .. } => {
+            source.kind() == io::ErrorKind::ResourceBusy
+        }
+        _ => false,
+    }
 }
 
 fn namespace(lab: &str, tenant: &str, host: usize) -> String {
