@@ -1,13 +1,15 @@
 //! Cases that never end. An engine or a world that goes round in circles without time moving cannot
 //! be stopped from inside, so each case has a thread of its own and is given up after a while.
 
-use std::sync::mpsc;
+use std::fs;
+use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
 use super::{Verdict, run_case};
 
-/// A case takes milliseconds; the slowest known, unoptimised and on a busy machine, seconds.
+/// Of a processor's time. A case takes milliseconds; the slowest known, unoptimised, seconds.
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs one seed's case; `None` if it does not end. Its thread is then left behind.
@@ -15,17 +17,39 @@ pub(super) fn run_case_in_time(seed: u64) -> Option<Verdict> {
     within(LIMIT, move || run_case(seed))
 }
 
-/// What `work` gives, if it ends in time.
+/// What `work` gives, if it ends within `limit` of its processor time. What a busy machine takes from it does not count;
+/// where it had no time at all for as long, it waits for what does not come.
 pub(super) fn within<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
     let (tell, told) = mpsc::channel();
+    let (introduce, introduced) = mpsc::channel();
     thread::spawn(move || {
         // Nobody listens any more when it comes too late.
+        let _ = introduce.send(fs::read_link("/proc/thread-self"));
         let _ = tell.send(work());
     });
-    told.recv_timeout(limit).ok()
+    let thread = introduced.recv().ok()?.ok();
+    let mut before = Duration::ZERO;
+    loop {
+        match told.recv_timeout(limit) {
+            Ok(outcome) => return Some(outcome),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let ran = time_run(thread.as_deref()?)?;
+        if ran >= limit || ran == before {
+            return None;
+        }
+        before = ran;
+    }
+}
+
+/// How long a thread has run, if the kernel counts that.
+fn time_run(thread: &Path) -> Option<Duration> {
+    let text = fs::read_to_string(Path::new("/proc").join(thread).join("schedstat")).ok()?;
+    text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
 
 #[cfg(test)]
@@ -35,8 +59,24 @@ mod tests {
     #[test]
     fn what_ends_in_time_is_told_and_what_does_not_is_given_up() {
         assert_eq!(within(LIMIT, || 7), Some(7));
+        let limit = Duration::from_millis(1);
         let (_hold, never) = mpsc::channel::<()>();
-        let outcome = within(Duration::from_millis(1), move || never.recv());
-        assert_eq!(outcome, None);
+        assert_eq!(within(limit, move || never.recv()), None);
+        let (hold, ended) = mpsc::channel::<()>();
+        let circles = move || while ended.try_recv() == Err(mpsc::TryRecvError::Empty) {};
+        assert_eq!(within(limit, circles), None);
+        drop(hold);
+    }
+
+    #[test]
+    fn only_a_threads_own_time_counts() {
+        let limit = Duration::from_millis(400);
+        let (_hold, never) = mpsc::channel::<()>();
+        let work = move || {
+            // Longer than the limit, and hardly any of it on a processor.
+            (0..6).for_each(|_| assert!(never.recv_timeout(limit / 4).is_err()));
+            7
+        };
+        assert_eq!(within(limit, work), Some(7));
     }
 }
