@@ -229,4 +229,9 @@ impl Device {
     pub(crate) fn service(&self, qp: QueuePairNumber) -> Option<crate::Service> {
         self.qps.get(qp.0).map(|pair| pair.request.service)
     }
+
+    /// The queue pair whose requests and answers a connection carries.
+    pub(crate) fn carried_by(&self, connection: ConnectionId) -> Option<QueuePairNumber> {
+        self.connections.get(&connection).map(|&(qp, _)| qp)
+    }
 }

@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 
-use weft_transport::ConnectionId;
 use weft_units::Instant;
 
 use super::{Device, Source, Transmit};
@@ -67,11 +66,6 @@ impl Device {
         if let Some(srq) = request.srq {
             count(&mut self.srqs.get_mut(srq.0).expect("checked").users);
         }
-    }
-
-    /// The queue pair whose requests and answers a connection carries.
-    pub(crate) fn carried_by(&self, connection: ConnectionId) -> Option<QueuePairNumber> {
-        self.connections.get(&connection).map(|&(qp, _)| qp)
     }
 
     pub(super) fn qp(&mut self, qp: QueuePairNumber) -> Result<&mut QueuePair, VerbsError> {
