@@ -8,7 +8,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use weft_transport::congestion::Congestion as _;
-use weft_transport::path::Spread;
+use weft_transport::path::{self, Spread};
 use weft_transport::{TransportConfig, recovery};
 use weft_units::{ByteCount, Duration, Rng};
 
@@ -114,7 +114,10 @@ impl LastWords {
         let shortest = timeouts.rto_min.min(transport.recovery.rto_low);
         let is_timeout_fair =
             timeouts.rto_max >= prompt && if by_path { timeouts.rto_min } else { shortest } > held;
-        let sprays = [transport, odd].iter().any(|config| config.policy.spread() != Spread::One);
+        // It moves as soon as another path seems faster, in the middle of a word too.
+        let moves =
+            |policy: path::Kind| policy.spread() != Spread::One || policy == path::Kind::BestRtt;
+        let sprays = [transport, odd].iter().any(|config| moves(config.policy));
         let begins_again = transport.recovery.kind == recovery::Kind::GoBackN;
         Self {
             from,
