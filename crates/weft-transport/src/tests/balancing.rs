@@ -1,5 +1,6 @@
 //! Policies that leave paths, on an in-memory link: whether they do, and for what.
 
+use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
@@ -188,4 +189,32 @@ fn mp_rdma_leaves_a_path_whose_packets_are_overtaken_by_more_than_its_bound() {
         let [bounded, unbounded] = [32, 8192].map(|bound| on_slow(congestion, bound));
         assert!(bounded * 2 < unbounded, "{congestion}: {bounded} and {unbounded} packets");
     }
+}
+
+/// Two paths of 100 Mb/s, of which the queue to be left behind is a third of what a spray unit takes: a unit that is
+/// all of the window would keep one path at a time busy.
+#[test]
+fn a_small_window_keeps_both_paths_busy() {
+    let config = TransportConfig {
+        mtu: 1432,
+        paths: 2,
+        congestion: congestion::Kind::Weft,
+        base_rtt: Duration::from_micros(300),
+        queue_target: Duration::from_millis(2),
+        ..TransportConfig::bifrost()
+    };
+    let (mut pair, ids) = Pair::joined(&config);
+    let mut free_at = [pair.now; 2];
+    pair.rule = Box::new(move |on_link: &OnLink<'_>| {
+        let Packet::Data(..) = on_link.packet else { return Fate::Pass };
+        let path = &mut free_at[usize::from(on_link.path.0)];
+        let bits = 8 * (u64::from(on_link.len) + 78);
+        *path = (*path).max(on_link.now) + Duration::from_nanos(bits * 10);
+        Fate::Delay(path.since(on_link.now))
+    });
+    let began = pair.now;
+    (1..=10).for_each(|token| pair.submit(0, ids[0], token, 1_000_000));
+    pair.run_until(Duration::from_secs(2), |pair| pair.sent_tokens(0).len() == 10);
+    let rate = 80e6 / pair.now.since(began).as_secs_f64();
+    assert!(rate > 0.9 * 200e6 * 1432.0 / 1510.0, "{rate:.3e} bit/s");
 }

@@ -141,7 +141,7 @@ fn one_connection_probes_a_dead_path_for_all_and_all_return_to_it() {
     let heals = pair.now + millis(200);
     let probes = dead_path(&mut pair, heals);
     for &id in &ids {
-        pair.submit(0, id, 1, 400_000);
+        pair.submit(0, id, 1, 1_000_000);
     }
     pair.run_for(millis(190));
     assert_eq!(pair.sent_tokens(0).iter().filter(|&&token| token == 1).count(), ids.len());
