@@ -38,7 +38,7 @@ pub struct TransportConfig {
     /// Chooses the path of each spray unit.
     pub policy: path::Kind,
     /// Packets that take one path before the policy is asked again; under policies that use several paths at a time no
-    /// more than an eighth of the window. BIFROST: 50 (section 4.1); STELLAR: 1.
+    /// more than a quarter of the window. BIFROST: 50 (section 4.1); STELLAR: 1.
     pub spray_unit: u16,
     /// For top-k policies: how many of the best paths are used. BIFROST: 4 (section 4.1).
     pub top_k: u16,

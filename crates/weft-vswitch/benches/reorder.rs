@@ -20,11 +20,12 @@ use weft_vswitch::control::{Answer, Request, ask};
 /// Packets of the same path in a row.
 const GRANULARITIES: [u16; 7] = [1, 2, 5, 10, 20, 50, 100];
 
-/// Which ports share a spine is drawn anew each time.
+/// Fabrics of each row. In each of them the kernel hashes the overlay's ports onto the spines in another way.
 const ROUNDS: u32 = 3;
 
-/// Who puts packets in order, and how the overlay is set up. A control would slow down for the slowest path, on which strict
-/// turns leave a queue, and hide what ordering does; the last row has the control that ships.
+/// The rows: their name, the overlay's congestion control, and whether the overlay puts packets in order or leaves that to
+/// the guest. `weft` ships. It slows down for the queue that strict turns leave on the slowest path, which would hide the
+/// effect of ordering, so the comparison has a fixed window.
 const CONTENDERS: [(&str, Way, bool); 3] = [
     ("guest", Way::FixedWindow, false),
     ("overlay", Way::FixedWindow, true),
@@ -32,34 +33,27 @@ const CONTENDERS: [(&str, Way, bool); 3] = [
 ];
 
 fn granularity(seconds: u64) {
-    println!(
-        "one TCP stream over four paths of 100, 80, 60 and 40 Mb/s, {seconds} s each, means of {ROUNDS}"
-    );
+    println!("one TCP stream over four paths of 100, 80, 60 and 40 Mb/s, {seconds} s each");
     println!(
         "{:>8} {:17} {:>8} {:>14} {:>16}",
         "packets", "orders", "Mb/s", "sent again/MB", "processor s/GB"
     );
     for group in GRANULARITIES {
         for (orders, way, in_order) in CONTENDERS {
-            let mut mean = [0.0; 3];
             for _ in 0..ROUNDS {
-                let measured = stream(way, group, in_order, seconds);
-                mean.iter_mut().zip(&measured).for_each(|(sum, value)| {
-                    *sum += value / f64::from(ROUNDS);
-                });
-                let names = [("17", "rate"), ("18", "again"), ("23", "cpu")];
-                for ((figure, measure), value) in names.into_iter().zip(measured) {
+                let [rate, again, cpu] = stream(way, group, in_order, seconds);
+                let figures = [("17", "rate", rate), ("18", "again", again), ("23", "cpu", cpu)];
+                for (figure, measure, value) in figures {
                     let row = json!({ "packets": group, "orders": orders, measure: value });
                     figure_row(&format!("bifrost-fig{figure}"), &row);
                 }
+                println!("{group:8} {orders:17} {rate:8.1} {again:14.2} {cpu:16.1}");
             }
-            let [rate, again, cpu] = mean;
-            println!("{group:8} {orders:17} {rate:8.1} {again:14.2} {cpu:16.1}");
         }
     }
 }
 
-/// Mb/s, segments sent again a MB, and processor seconds a GB of a stream.
+/// Returns the Mb/s, retransmitted segments per MB and processor seconds per GB of one stream.
 fn stream(way: Way, group: u16, in_order: bool, seconds: u64) -> [f64; 3] {
     let mut site = Site::changed(way, 4, |config| {
         config.host.group = group;

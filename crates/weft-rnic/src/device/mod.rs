@@ -230,7 +230,7 @@ impl Device {
         self.qps.get(qp.0).map(|pair| pair.request.service)
     }
 
-    /// The queue pair whose requests and answers a connection carries.
+    /// Returns the queue pair whose requests and answers a connection carries.
     pub(crate) fn carried_by(&self, connection: ConnectionId) -> Option<QueuePairNumber> {
         self.connections.get(&connection).map(|&(qp, _)| qp)
     }

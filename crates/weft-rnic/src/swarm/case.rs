@@ -63,7 +63,7 @@ pub(super) struct Case {
     pub(super) tally: Tally,
     /// Hosts may fall silent for longer than anybody waits.
     pub(super) mortal: bool,
-    /// How long a peer is not heard before it is asked whether it is there.
+    /// The silence after which a connection sends a keepalive.
     pub(super) keepalive: Duration,
 }
 

@@ -125,8 +125,11 @@ impl Case {
         self.outlast_lost_closes()
     }
 
-    /// A queue pair that fails says once that its connection ends. Where that is lost, the peer keeps what it holds
-    /// until its keepalive finds nobody.
+    /// Runs on until keepalives have replaced Close packets that were lost. A queue pair that fails sends Close once; if
+    /// that is lost, its peer keeps the packets that it holds until a keepalive is answered by a reset.
+    ///
+    /// # Errors
+    /// A packet is held for a queue pair that did not fail.
     fn outlast_lost_closes(&mut self) -> Checked {
         let mut any = false;
         for (number, host) in self.network.hosts.iter().enumerate() {

@@ -25,7 +25,7 @@ fn a_case_is_the_same_every_time() {
     assert_eq!(run_case(3), run_case(3));
 }
 
-/// The word that a queue pair's connection ends was lost, and the check looked before the peer's keepalive could tell.
+/// The Close packet of a queue pair that failed was lost, and the check looked before the peer's keepalive.
 #[test]
 fn what_is_held_for_a_queue_pair_that_failed_is_let_go() {
     let tally = run_case(60_018_423).unwrap();

@@ -114,7 +114,7 @@ impl LastWords {
         let shortest = timeouts.rto_min.min(transport.recovery.rto_low);
         let is_timeout_fair =
             timeouts.rto_max >= prompt && if by_path { timeouts.rto_min } else { shortest } > held;
-        // It moves as soon as another path seems faster, in the middle of a word too.
+        // `best-rtt` changes its path as soon as another one seems faster, also between two packets of a word.
         let moves =
             |policy: path::Kind| policy.spread() != Spread::One || policy == path::Kind::BestRtt;
         let sprays = [transport, odd].iter().any(|config| moves(config.policy));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{Verdict, run_case};
 
-/// Of a processor's time. A case takes milliseconds; the slowest known, unoptimised, seconds.
+/// The processor time of one case's thread at most. A case takes milliseconds; the slowest known, unoptimised, seconds.
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs one seed's case; `None` if it does not end. Its thread is then left behind.
@@ -17,8 +17,8 @@ pub(super) fn run_case_in_time(seed: u64) -> Option<Verdict> {
     within(LIMIT, move || run_case(seed))
 }
 
-/// What `work` gives, if it ends within `limit` of its processor time. What a busy machine takes from it does not count;
-/// where it had no time at all for as long, it waits for what does not come.
+/// Returns what `work` returns, or `None` once its thread has used `limit` of processor time, or has used none in a span
+/// of `limit` because it is blocked. Time in which other processes have the processor does not count.
 pub(super) fn within<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
@@ -46,7 +46,7 @@ pub(super) fn within<T: Send + 'static>(
     }
 }
 
-/// How long a thread has run, if the kernel counts that.
+/// Returns the processor time that a thread has used, or `None` if the kernel does not count it.
 fn time_run(thread: &Path) -> Option<Duration> {
     let text = fs::read_to_string(Path::new("/proc").join(thread).join("schedstat")).ok()?;
     text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)

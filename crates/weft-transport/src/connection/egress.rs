@@ -16,9 +16,10 @@ use crate::recovery::Kind;
 use crate::timers::Timer;
 use crate::{Departure, Message, Payload, TransportConfig};
 
-/// Spray units that a window has room for, at the least. Beside the 2 ms of queue that the overlay and the agent aim at,
-/// one then takes 0.3 ms of a path, and from some 10 Gb/s on it is as configured.
-const UNITS_IN_WINDOW: u32 = 8;
+/// Spray units that a window has room for, at the least. With the 2 ms queue target of the overlay and the agent a unit
+/// then takes 0.6 ms of the paths' rate, and from 1 Gb/s on it has the configured number of packets. Eight units, more
+/// often of different paths, retransmit half as much again where one of four paths of 200 Gb/s loses packets.
+const UNITS_IN_WINDOW: u32 = 4;
 
 /// A packet picked for sending.
 pub(crate) struct Picked {
@@ -315,8 +316,9 @@ impl Sender {
         Some(path)
     }
 
-    /// How many packets take one path in a row: as configured, or less where that were more than an eighth of the window,
-    /// of which a path or two would hold everything while others that the policy uses are idle.
+    /// Returns how many packets take one path in a row: the configured number, or fewer if that many exceed a quarter of
+    /// the window. A larger unit would fill the window with one or two paths' packets and leave the others idle. A policy
+    /// that uses one path at a time has the configured number.
     fn spray_unit(&self, config: &TransportConfig) -> u16 {
         if config.spray_unit == 1 || config.policy.spread() == Spread::One {
             return config.spray_unit;

@@ -191,8 +191,8 @@ fn mp_rdma_leaves_a_path_whose_packets_are_overtaken_by_more_than_its_bound() {
     }
 }
 
-/// Two paths of 100 Mb/s, of which the queue to be left behind is a third of what a spray unit takes: a unit that is
-/// all of the window would keep one path at a time busy.
+/// At the queue target the window holds 58 KB of these two paths of 100 Mb/s, less than a configured spray unit of 72 KB:
+/// a unit that filled the window would keep one path at a time busy.
 #[test]
 fn a_small_window_keeps_both_paths_busy() {
     let config = TransportConfig {
