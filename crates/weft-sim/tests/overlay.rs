@@ -140,7 +140,7 @@ fn what_the_switch_drops_or_declines_comes_again() {
     // Ten segments are sent before the connection is there.
     assert_eq!(full.dropped["queue_full"], 9, "{full:?}");
     assert!(full.tenants.frames_again >= 9, "{full:?}");
-    let (_, narrow) = bulk("buffers = 7", ONE_PATH_LOSES);
+    let (_, narrow) = bulk("buffers = 12", ONE_PATH_LOSES);
     // Declined packets come again after the transport's timeout, for which tenants do not wait.
     assert!(narrow.declined > 0 && narrow.dropped.values().sum::<u64>() == 0, "{narrow:?}");
 }

@@ -21,6 +21,10 @@ use crate::{Departure, Message, Payload, TransportConfig};
 /// often of different paths, retransmit half as much again where one of four paths of 200 Gb/s loses packets.
 const UNITS_IN_WINDOW: u32 = 4;
 
+/// Packets of a spray unit at least, however small the window is: what begins a connection of the overlay, the hello and the
+/// first packets of a frame, takes one path. A frame that overtakes its hello is retransmitted.
+const MIN_UNIT: u16 = 8;
+
 /// A packet picked for sending.
 pub(crate) struct Picked {
     psn: u32,
@@ -317,13 +321,14 @@ impl Sender {
     }
 
     /// Returns how many packets take one path in a row: the configured number, or fewer if that many exceed a quarter of
-    /// the window. A larger unit would fill the window with one or two paths' packets and leave the others idle. A policy
-    /// that uses one path at a time has the configured number.
+    /// the window, but [`MIN_UNIT`]. A larger unit would fill the window with one or two paths' packets and leave the others
+    /// idle. A policy that uses one path at a time has the configured number.
     fn spray_unit(&self, config: &TransportConfig) -> u16 {
         if config.spray_unit == 1 || config.policy.spread() == Spread::One {
             return config.spray_unit;
         }
         let packets = self.controllers.total_window() / (UNITS_IN_WINDOW * u32::from(config.mtu));
-        u16::try_from(packets).unwrap_or(u16::MAX).clamp(1, config.spray_unit)
+        let least = MIN_UNIT.min(config.spray_unit);
+        u16::try_from(packets).unwrap_or(u16::MAX).clamp(least, config.spray_unit)
     }
 }
