@@ -159,6 +159,8 @@ drop_reasons! {
     BadTimestamp => "bad_timestamp";
     /// Connection management that does not fit the connection's state.
     UnexpectedSetup => "unexpected_setup";
+    /// A reset that repeats no number of a packet that this end just sent.
+    UnprovenReset => "unproven_reset";
     /// No room for one more connection.
     TooManyConnections => "too_many_connections";
 }

@@ -27,12 +27,16 @@ mod field {
         "Reserved",
         24,
         8,
-        "why, in a reject or a close; in a request and an accept, how many connections are about to send to the sender, as a power of two; zero elsewhere",
+        "why, in a reject or a close; in a request and an accept, how many connections are about to send to the sender, as a power of two; in a reset, which field is repeated: 1 a data packet's PSN, 2 an ACK's PSN_base, 3 a probe's timestamp, 4 an accept's First PSN; zero elsewhere",
     );
     pub(super) const LOCAL_CID: Field =
         Field::new("Local CID", 32, 32, "the sender's connection id");
-    pub(super) const DESTINATION_CID: Field =
-        Field::new("Destination CID", 64, 32, "the receiver's connection id; zero while unknown");
+    pub(super) const DESTINATION_CID: Field = Field::new(
+        "Destination CID",
+        64,
+        32,
+        "the receiver's connection id; zero while unknown; in a reset, the field that is repeated of the packet it answers",
+    );
 
     pub(super) const CAPABILITIES: Field = Field::new(
         "Capabilities",
@@ -134,11 +138,11 @@ pub struct SetupHeader {
     /// The sender's thread (BIFROST 5.2, flow redirect): where its packets want to go.
     pub thread_id: u8,
     /// Why, in a reject or a close. In a request and an accept 2^`reason` connections are about to send to
-    /// the sender, which the receiver's first window answers to. Zero elsewhere.
+    /// the sender, which the receiver's first window answers to. In a reset, the field that `destination_cid` repeats. Zero elsewhere.
     pub reason: u8,
     /// The sender's connection id.
     pub local_cid: u32,
-    /// The receiver's connection id; zero while unknown.
+    /// The receiver's connection id; zero while unknown. In a reset, a number of the packet that it answers.
     pub destination_cid: u32,
     /// Present in request, challenge and accept.
     pub terms: Option<Terms>,

@@ -29,6 +29,7 @@ mod nack;
 mod pacing;
 mod probe;
 mod reassembly;
+mod reset;
 mod rtt;
 mod sender;
 mod setup;
@@ -41,6 +42,7 @@ pub use look_ahead::Step;
 pub(crate) use message::Outbox;
 use probe::Probes;
 use reassembly::{ReceivedPacket, Receiver};
+pub(crate) use reset::Proof;
 pub(crate) use rtt::RoundTrip;
 use sender::{Counts, Cursor, Sender};
 use setup::Setup;
@@ -391,6 +393,10 @@ impl Connection {
 
     pub(crate) fn next_psn(&self) -> u32 {
         self.sender.as_deref().map_or(self.cursor.psn, |sender| sender.next)
+    }
+
+    pub(crate) fn send_base(&self) -> u32 {
+        self.sender.as_deref().map_or(self.cursor.psn, |sender| sender.base)
     }
 
     pub(crate) fn receiver_base(&self) -> u32 {

@@ -8,7 +8,7 @@ use weft_wire::{Packet, SetupHeader, SetupKind, Terms, U4};
 
 use super::token::Asker;
 use super::{Arrival, Endpoint, Transmit};
-use crate::connection::{CAPABILITIES, Connection, MIN_VERSION, VERSION, is_usable};
+use crate::connection::{CAPABILITIES, Connection, MIN_VERSION, Proof, VERSION, is_usable};
 use crate::{CloseReason, DropReason, Event, Verdict};
 
 /// Answers to strangers that may wait; more are not given.
@@ -130,10 +130,13 @@ impl Endpoint {
         self.answer(peer, header.local_cid, SetupKind::Reject, 0, refusal as u8, None);
     }
 
-    /// Tells the sender of a packet for a connection that is not here that it is not.
-    pub(super) fn reset(&mut self, to: SocketAddr, unknown_cid: u32) {
-        if self.connections.find(unknown_cid).is_none() {
-            self.answer(to, 0, SetupKind::Reset, unknown_cid, 0, None);
+    /// Sends a reset to the sender of a packet for a connection that is not here.
+    pub(super) fn reset(&mut self, to: SocketAddr, unknown_cid: u32, packet: &Packet) {
+        if self.connections.find(unknown_cid).is_none()
+            && let Some(proof) = Proof::of(packet)
+        {
+            let (reason, number) = proof.to_wire();
+            self.answer(to, number, SetupKind::Reset, unknown_cid, reason, None);
         }
     }
 
@@ -186,7 +189,8 @@ impl Endpoint {
         }
         let ip = arrival.from.ip();
         let slot = self.find(arrival, header.destination_cid).inspect_err(|_| {
-            self.reset(SocketAddr::new(ip, theirs.receive_port), header.destination_cid);
+            let peer = SocketAddr::new(ip, theirs.receive_port);
+            self.reset(peer, header.destination_cid, &Packet::Setup(*header));
         })?;
         let key = (ip, header.local_cid, theirs.receive_port);
         if self.by_peer.get(&key).is_some_and(|&owner| owner != slot) {
@@ -232,8 +236,8 @@ impl Endpoint {
         })
     }
 
-    /// The peer does not know a connection. It names it by its own id, which only the two ends
-    /// know; more than one match (two endpoints on one address) is left to the peer timeout.
+    /// The peer does not know a connection. It names it by its own id and repeats a number of the packet it
+    /// answers; more than one match (two endpoints on one address) is left to the peer timeout.
     fn handle_reset(
         &mut self,
         now: Instant,
@@ -247,6 +251,10 @@ impl Endpoint {
             return Err(DropReason::UnknownConnection);
         };
         let connection = self.connections.get_mut(slot).ok_or(DropReason::UnknownConnection)?;
+        let proof = Proof::from_wire(header.reason, header.destination_cid);
+        if !proof.is_some_and(|proof| connection.is_proof(proof, &self.shared)) {
+            return Err(DropReason::UnprovenReset);
+        }
         connection.closing = Some(CloseReason::Reset);
         self.settle(now, slot);
         Ok(())

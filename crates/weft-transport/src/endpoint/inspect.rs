@@ -28,6 +28,10 @@ impl Endpoint {
         self.state(connection).next_psn()
     }
 
+    pub(crate) fn send_base(&self, connection: ConnectionId) -> u32 {
+        self.state(connection).send_base()
+    }
+
     pub(crate) fn next_expected(&self, connection: ConnectionId) -> u32 {
         self.state(connection).receiver_base()
     }

@@ -295,7 +295,7 @@ impl Endpoint {
         let slot = match self.find(arrival, cid) {
             Ok(slot) => slot,
             Err(reason) => {
-                self.reset(arrival.from, cid);
+                self.reset(arrival.from, cid, packet);
                 return self.shared.refuse(reason);
             }
         };

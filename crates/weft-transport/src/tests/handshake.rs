@@ -316,6 +316,26 @@ fn a_peer_that_restarted_is_noticed_at_once() {
     pair.run_until(Duration::from_millis(1), |pair| closed(pair, 0) == Some(CloseReason::Reset));
 }
 
+#[test]
+fn a_sender_that_restarted_is_noticed_by_the_first_acknowledgement() {
+    let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
+    pair.submit(0, ids[0], 1, 1_000_000);
+    pair.run_for(Duration::from_micros(30));
+    pair.ends[0] = endpoint(&TransportConfig::stellar(), 77);
+    pair.run_until(Duration::from_millis(1), |pair| closed(pair, 1) == Some(CloseReason::Reset));
+}
+
+#[test]
+fn a_peer_that_restarted_while_idle_is_noticed_by_a_keepalive() {
+    let keepalive_interval = Duration::from_millis(10);
+    let config = TransportConfig { keepalive_interval, ..TransportConfig::stellar() };
+    let (mut pair, ids) = Pair::joined(&config);
+    pair.submit(0, ids[0], 1, 100);
+    pair.run_until(Duration::from_millis(1), |pair| pair.sent_tokens(0) == [1]);
+    pair.ends[1] = endpoint(&config, 77);
+    pair.run_until(keepalive_interval * 2, |pair| closed(pair, 0) == Some(CloseReason::Reset));
+}
+
 /// Found by the simulator's swarm: the restarted peer refused the proof it had asked for in its
 /// former life, and the request was repeated with that until it timed out.
 #[test]

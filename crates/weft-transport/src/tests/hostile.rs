@@ -54,6 +54,12 @@ fn setup(kind: SetupKind, local_cid: u32, destination_cid: u32, receive_port: u1
     })
 }
 
+/// A reset of the connection that the forger's victim knows as its peer's `cid`.
+fn reset(cid: u32, reason: u8, number: u32) -> Packet {
+    let Packet::Setup(header) = setup(SetupKind::Reset, cid, number, 0) else { unreachable!() };
+    Packet::Setup(SetupHeader { reason, ..header })
+}
+
 /// A pair in the middle of a transfer that a hostile third party disturbs.
 fn mid_transfer() -> (Pair, u32, u32) {
     let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
@@ -82,6 +88,41 @@ fn acks_of_packets_never_sent_are_refused() {
     }
     pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
     assert_eq!(pair.bytes_placed(1), 10_000_000);
+}
+
+/// Attacker: a host that sees no packet of the connection, forges the peer's address and knows even the peer's id.
+#[test]
+fn a_reset_that_repeats_nothing_of_the_connection_is_refused() {
+    let (mut pair, sender, receiver) = mid_transfer();
+    let mut rng = Seed(3).rng();
+    let unproven = Verdict::Dropped(DropReason::UnprovenReset);
+    for (to, cid) in [(0, receiver), (1, sender)] {
+        for reason in 0..=8 {
+            assert_eq!(pair.inject(to, &reset(cid, reason, 0), 0), unproven, "{reason}");
+            for _ in 0..1_000 {
+                let number = rng.next_u32();
+                assert_eq!(pair.inject(to, &reset(cid, reason, number), 0), unproven, "{reason}");
+            }
+        }
+    }
+    pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
+    assert_eq!(pair.bytes_placed(1), 10_000_000);
+}
+
+#[test]
+fn a_reset_may_repeat_any_packet_in_flight_and_no_other() {
+    for (before_base, ends) in [(1, false), (0, true)] {
+        let (mut pair, sender, receiver) = mid_transfer();
+        let base = pair.ends[0].send_base(ConnectionId(sender)).wrapping_sub(before_base);
+        let verdict = pair.inject(0, &reset(receiver, 1, base), 0);
+        assert_eq!(verdict == Verdict::Done, ends, "{verdict:?}");
+    }
+    for (past, ends) in [(1, true), (0, false)] {
+        let (mut pair, sender, receiver) = mid_transfer();
+        let next = pair.ends[0].next_psn(ConnectionId(sender)).wrapping_sub(past);
+        let verdict = pair.inject(0, &reset(receiver, 1, next), 0);
+        assert_eq!(verdict == Verdict::Done, ends, "{verdict:?}");
+    }
 }
 
 #[test]

@@ -109,7 +109,11 @@ impl Switch {
             Packet::Setup(header) if header.kind == SetupKind::Request => {
                 return self.others.asked_for(vni, header.terms?.service);
             }
-            Packet::Setup(header) if header.destination_cid == 0 => return None,
+            Packet::Setup(header)
+                if header.kind == SetupKind::Reset || header.destination_cid == 0 =>
+            {
+                return None;
+            }
             Packet::Setup(header) => header.destination_cid,
         };
         let thread = self.bits.thread_of(cid);
