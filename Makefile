@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test bench swarm mutants figures fuzz lint audit clean
+.PHONY: help build run test bench swarm mutants figures fuzz lint audit sbom clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,7 +23,7 @@ run: ## Build, then show two hosts and four paths of which one loses packets and
 	$(TARGET)/release/weft demo
 
 test: ## Everything CI checks: format, clippy, layers, generated pages, tests, 2000 seeds, rustdoc
-	@scripts/setup.sh build lab verbs capture bindings monitor tenants torch
+	@scripts/setup.sh build lab verbs capture bindings monitor tenants torch deny
 	scripts/test.sh
 
 bench: ## Measure: simulator speed and memory, guests' start, real packets and RDMA programs beside their peers
@@ -72,9 +72,13 @@ lint: ## Format check, clippy, layers and generated pages only
 	$(CARGO) xtask layers
 	$(CARGO) xtask docs --check
 
-audit: ## Known vulnerabilities of what Weft is linked with (needs cargo-deny and a network)
-	@scripts/setup.sh build
+audit: ## Known vulnerabilities of what Weft is linked with (fetches RustSec's list from GitHub)
+	@scripts/setup.sh build deny
 	$(CARGO) deny --all-features check advisories
+
+sbom: ## Bill of materials (CycloneDX, JSON) of each program and library: out/sbom/
+	@scripts/setup.sh build sbom
+	@scripts/sbom.sh
 
 clean: ## Remove everything that was built
 	$(CARGO) clean

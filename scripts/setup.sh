@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|rivals|torch ...`.
+# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|rivals|torch|deny|sbom ...`.
 # As root on Debian, missing packages are installed. What is optional is only mentioned.
 set -euo pipefail
 
@@ -136,6 +136,22 @@ want_torch() {
     want_absent "tests of PyTorch's process group"
 }
 
+# Installs a cargo subcommand in the version that Weft is checked with. It is built with little optimisation: it runs for seconds.
+want_subcommand() {
+    local name=$1 version=$2
+    cargo "$name" --version 2>/dev/null | grep -q -F "$version" && return 0
+    say "building cargo-$name $version, once; this takes some minutes"
+    CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+        cargo install --quiet --locked --force "cargo-$name@$version" ||
+        say "warning: cargo could not install cargo-$name; going on without"
+}
+
+# Judges what Weft is linked with: licences, duplicates, sources, and known vulnerabilities.
+want_deny() { want_subcommand deny 0.20.2; }
+
+# Writes the bill of materials.
+want_sbom() { want_subcommand cyclonedx 0.5.9; }
+
 for group in "$@"; do
     case "$group" in
     build) need_build ;;
@@ -147,6 +163,8 @@ for group in "$@"; do
     tenants) want_tenants ;;
     rivals) want_rivals ;;
     torch) want_torch ;;
-    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, rivals, torch)" ;;
+    deny) want_deny ;;
+    sbom) want_sbom ;;
+    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, rivals, torch, deny, sbom)" ;;
     esac
 done

@@ -39,8 +39,10 @@ step swarm "${CARGO_TARGET_DIR:-target}/debug/weft" sim swarm --seeds "${SEEDS:-
 step rustdoc env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 if cargo deny --version >/dev/null 2>&1; then
     step dependencies cargo deny --all-features --log-level error check bans licenses sources
+elif [ "${WEFT_REQUIRE_ALL:-0}" = 1 ]; then
+    failed+=("dependencies: cargo-deny is not installed (scripts/setup.sh deny)")
 else
-    printf 'SKIPPED dependencies: no cargo-deny (cargo install cargo-deny)\n' | tee -a "$WEFT_SKIPPED"
+    printf 'SKIPPED dependencies: no cargo-deny (scripts/setup.sh deny)\n' | tee -a "$WEFT_SKIPPED"
 fi
 
 tests=$(sed -n 's/^test result: [a-zA-Z]*\. \([0-9]*\) passed.*/\1/p' "$log" | awk '{ n += $1 } END { print n + 0 }')
