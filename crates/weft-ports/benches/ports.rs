@@ -19,7 +19,7 @@ use weft_ports::{
 };
 use weft_testkit::{figure_row, json};
 use weft_units::Instant;
-use weft_vpc::{Reading, Token, Turn};
+use weft_vpc::{Reading, Staging, Token, Turn};
 
 /// Frames of one measurement.
 const FRAMES: usize = 20_000;
@@ -209,7 +209,7 @@ fn fill(port: &mut dyn Port, frame: &[u8]) -> usize {
     let len = u32::try_from(frame.len()).expect("a frame");
     let mut placed = 0;
     while placed < BATCH {
-        let Some(slot) = port.claim(len, Turn::Next) else { break };
+        let Some(slot) = port.claim(len, Turn::Next, Staging::InPlace) else { break };
         for (at, piece) in frame.chunks(PACKET).enumerate() {
             let offset = u32::try_from(at * PACKET).expect("within a frame");
             port.place(slot, offset, piece).expect("it was claimed");

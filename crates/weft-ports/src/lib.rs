@@ -14,7 +14,7 @@
 //! ```no_run
 //! use weft_ports::{Port, TapConfig, TapPort, VhostConfig, VhostPort};
 //! use weft_units::Instant;
-//! use weft_vpc::{Reading, Turn};
+//! use weft_vpc::{Reading, Staging, Turn};
 //!
 //! # let now = Instant::EPOCH;
 //! let mut from = TapPort::open(&TapConfig::named("tenant0"))?;
@@ -22,7 +22,7 @@
 //! // When a port's `fd` is readable:
 //! to.attend(now)?;
 //! while let Some(sent) = from.take(now)? {
-//!     if let Some(slot) = to.claim(sent.len, Turn::Next) {
+//!     if let Some(slot) = to.claim(sent.len, Turn::Next, Staging::InPlace) {
 //!         let mut frame = vec![0; sent.len as usize];
 //!         from.read(sent.token, 0, &mut frame, Reading::First)?;
 //!         to.place(slot, 0, &frame)?;

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
 
 use weft_units::{Duration, Instant};
-use weft_vpc::{Reading, Slot, Token, Turn};
+use weft_vpc::{Reading, Slot, Staging, Token, Turn};
 
 use crate::PortError;
 
@@ -92,8 +92,9 @@ pub trait Port: Debug + Send {
 
     /// Claims a buffer for a frame of `len` bytes, header included. `None`: the tenant has no room (or is not
     /// there); decline the packet, so that it comes again. A frame that is [`Early`](Turn::Early) must leave
-    /// room for one of any length.
-    fn claim(&mut self, len: u32, turn: Turn) -> Option<Slot>;
+    /// room for one of any length. Nothing of one that is [`Private`](Staging::Private) is in the tenant's memory
+    /// before [`complete`](Self::complete).
+    fn claim(&mut self, len: u32, turn: Turn, staging: Staging) -> Option<Slot>;
 
     /// Copies a piece of a frame to where it belongs.
     ///
@@ -101,8 +102,8 @@ pub trait Port: Debug + Send {
     /// The piece lies outside what was claimed, or the tenant took its memory away.
     fn place(&mut self, slot: Slot, offset: u32, bytes: &[u8]) -> Result<(), PortError>;
 
-    /// Copies the first bytes of what was placed to `out`, for whoever decides whether the tenant may have
-    /// it. How many bytes there were.
+    /// Copies the first bytes of a buffer to `out` and returns how many there were. A buffer that is
+    /// [`InPlace`](Staging::InPlace) is in the tenant's memory: decide nothing by what it holds.
     fn peek(&mut self, slot: Slot, out: &mut [u8]) -> usize;
 
     /// The whole frame is there. The tenant sees frames in the order of these calls. A frame whose header does

@@ -12,7 +12,8 @@ use weft_testkit::{figure_row, json};
 use weft_transport::{Arrival, Secret, TransportConfig};
 use weft_units::{Duration, Instant, Seed};
 use weft_vpc::{
-    Place, PortConfig, PortId, Reading, Slot, Switch, SwitchConfig, Tenants, Token, Turn, Vni,
+    Place, PortConfig, PortId, Reading, Slot, Staging, Switch, SwitchConfig, Tenants, Token, Turn,
+    Vni,
 };
 use weft_wire::{MacAddr, Packet, VirtioNetHeader};
 
@@ -58,7 +59,7 @@ impl Tenants for Forgetful {
         out[..head.len()].copy_from_slice(&head);
     }
     fn release(&mut self, _: PortId, _: Token) {}
-    fn claim(&mut self, _: PortId, _: u32, _: Turn) -> Option<Slot> {
+    fn claim(&mut self, _: PortId, _: u32, _: Turn, _: Staging) -> Option<Slot> {
         Some(Slot(0))
     }
     fn place(&mut self, _: PortId, _: Slot, _: u32, bytes: &[u8]) {

@@ -45,7 +45,7 @@ pub use security_group::{
 pub use source_guard::SourceGuard;
 pub use switch::{
     DropCause, Elsewhere, HandedOver, Handover, Leaving, NetworkConfig, PairView, Place, Plain,
-    PortConfig, PortId, Reading, Slot, Switch, SwitchConfig, SwitchCounters, Tenants, Token, Turn,
-    Vni,
+    PortConfig, PortId, Reading, Slot, Staging, Switch, SwitchConfig, SwitchCounters, Tenants,
+    Token, Turn, Vni,
 };
 pub use table::{Table, TableConfig, TableCounters};

@@ -8,7 +8,7 @@ use weft_lab::Loss;
 use weft_ports::{Port, PortError};
 use weft_trace::pcapng::Direction;
 use weft_units::{Duration, Instant, Rng, Seed};
-use weft_vpc::{Frame, PortId, Reading, Slot, Tenants, Token, Turn};
+use weft_vpc::{Frame, PortId, Reading, Slot, Staging, Tenants, Token, Turn};
 use weft_wire::VirtioNetHeader;
 
 use crate::capture::Capture;
@@ -175,12 +175,12 @@ impl Tenants for Ports {
         }
     }
 
-    fn claim(&mut self, port: PortId, len: u32, turn: Turn) -> Option<Slot> {
+    fn claim(&mut self, port: PortId, len: u32, turn: Turn, staging: Staging) -> Option<Slot> {
         let known = self.ports.get_mut(&port)?;
         if self.losing.get_mut(&port).is_some_and(Losing::draw) {
             return None;
         }
-        let slot = known.claim(len, turn)?;
+        let slot = known.claim(len, turn, staging)?;
         if let Some(capture) = self.captures.get_mut(&port) {
             capture.begins(slot, len);
         }

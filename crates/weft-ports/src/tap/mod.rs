@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 use rustix::io::Errno;
 use slab::Slab;
 use weft_units::{Duration, Instant};
-use weft_vpc::{Reading, Slot, Token, Turn};
+use weft_vpc::{Reading, Slot, Staging, Token, Turn};
 
 pub use self::config::{Limits, Namespace, TapConfig};
 use self::device::Device;
@@ -258,7 +258,8 @@ impl Port for TapPort {
         0
     }
 
-    fn claim(&mut self, len: u32, turn: Turn) -> Option<Slot> {
+    /// The kernel sees nothing of a frame before it is written, so all are private.
+    fn claim(&mut self, len: u32, turn: Turn, _staging: Staging) -> Option<Slot> {
         let (spare, spare_memory) = match turn {
             Turn::Next => (0, 0),
             Turn::Early => (1, crate::MAX_FRAME as usize),

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 
 use rustix::event::{EventfdFlags, eventfd};
 use weft_units::{Duration, Instant};
-use weft_vpc::{Reading, Slot, Token, Turn};
+use weft_vpc::{Reading, Slot, Staging, Token, Turn};
 
 pub use self::chain::{ChainError, Descriptors, Purpose, Segment, walk};
 use self::device::{Device, RECEIVES, SENDS};
@@ -300,11 +300,11 @@ impl Port for VhostPort {
         count
     }
 
-    fn claim(&mut self, len: u32, turn: Turn) -> Option<Slot> {
+    fn claim(&mut self, len: u32, turn: Turn, staging: Staging) -> Option<Slot> {
         let limits = self.limits;
         let claimed = if self.device.is_up() {
             let (received, mut scene) = self.device.receive();
-            received.claim(&mut scene, limits, len, turn)
+            received.claim(&mut scene, limits, len, turn, staging)
         } else {
             Ok(None)
         };

@@ -2,12 +2,13 @@
 //! only which buffers hold which frame waits for its turn.
 //!
 //! A frame that the guest cannot take as it is, because it negotiated no offload for it, is gathered here and
-//! written when its turn comes. So is what a guest has not seen yet when it stops.
+//! written when its turn comes. So is one that the guest must not reach before it is complete, and what a guest has not
+//! seen yet when it stops.
 
 use std::collections::VecDeque;
 
 use slab::Slab;
-use weft_vpc::{Slot, Turn};
+use weft_vpc::{Slot, Staging, Turn};
 
 use super::lending::{Buffers, Lender, Lent};
 use super::memory::Memory;
@@ -76,6 +77,7 @@ impl Receive {
         limits: Limits,
         len: u32,
         turn: Turn,
+        staging: Staging,
     ) -> Result<Option<Slot>, RingError> {
         // Where the tenant is the one who is slow, the next frame waits like any other.
         let must = turn == Turn::Next && self.waiting.is_empty();
@@ -84,7 +86,7 @@ impl Receive {
         if !(HEADER_LEN + 14..=MAX_FRAME).contains(&len) || !(room || must) {
             return Ok(None);
         }
-        let mut here = !scene.terms.ability.takes_any(len);
+        let mut here = staging == Staging::Private || !scene.terms.ability.takes_any(len);
         if !here {
             match self.lend(scene, len)? {
                 Lent::Buffers(buffers) => {
@@ -248,17 +250,14 @@ impl Receive {
         let (first, rest) = frame.pieces();
         let known = first.len().min(HEAD_LEN as usize);
         let len = frame.len() - HEADER_LEN;
-        let (frames, header, changed) = match finish(&first[..known], len, scene.terms.ability) {
+        let frames = match finish(&first[..known], len, scene.terms.ability) {
             None => {
                 scene.counters.bad_header += 1;
                 return Ok(Delivery::Done);
             }
-            Some(Finished::AsIs(header)) => {
-                (vec![[&first[HEADER_LEN as usize..], rest].concat()], header, 0)
-            }
+            Some(Finished::AsIs(header)) => return self.deliver_as_is(scene, frame, header),
             Some(Finished::Changed(change)) => {
-                let bytes = [&first[HEADER_LEN as usize..], rest].concat();
-                (change.apply(bytes), [0; HEADER_LEN as usize], 1)
+                change.apply([&first[HEADER_LEN as usize..], rest].concat())
             }
         };
         let mut lent = Vec::with_capacity(frames.len());
@@ -278,10 +277,32 @@ impl Receive {
         }
         for (one, buffers) in frames.iter().zip(lent) {
             let _ = scene.memory.scatter(&buffers.segments, HEADER_LEN, one);
-            scene.give(&buffers, header);
+            scene.give(&buffers, [0; HEADER_LEN as usize]);
             self.lender.recycle(buffers);
         }
-        scene.counters.segmented += changed;
+        scene.counters.segmented += 1;
+        Ok(Delivery::Done)
+    }
+
+    /// A frame that lies here and is given to the guest unchanged, under `header`.
+    fn deliver_as_is(
+        &mut self,
+        scene: &mut Scene<'_>,
+        frame: &Frame,
+        header: Header,
+    ) -> Result<Delivery, RingError> {
+        let buffers = match self.lend(scene, frame.len())? {
+            Lent::Buffers(buffers) => buffers,
+            Lent::Later => return Ok(Delivery::Later),
+            Lent::Never => return Ok(Delivery::Never),
+        };
+        let (first, rest) = frame.pieces();
+        let behind = u32::try_from(first.len()).expect("a small buffer");
+        // What the guest took away meanwhile it does not get.
+        let _ = scene.memory.scatter(&buffers.segments, 0, first);
+        let _ = scene.memory.scatter(&buffers.segments, behind, rest);
+        scene.give(&buffers, header);
+        self.lender.recycle(buffers);
         Ok(Delivery::Done)
     }
 

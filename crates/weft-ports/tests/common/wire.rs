@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use weft_ports::{Port, PortError, Sent};
 use weft_units::{Instant, Rng, Seed};
-use weft_vpc::{Reading, Slot, Token, Turn};
+use weft_vpc::{Reading, Slot, Staging, Token, Turn};
 
 /// Bytes of a packet.
 const PACKET: u32 = 1_400;
@@ -107,7 +107,8 @@ impl Wire {
             self.packets.push_back((frame, offset, Reading::Again));
             return true;
         }
-        let Some(slot) = crossing.slot.or_else(|| to.claim(crossing.len, turn)) else {
+        let Some(slot) = crossing.slot.or_else(|| to.claim(crossing.len, turn, Staging::InPlace))
+        else {
             self.packets.push_back((frame, offset, Reading::Again));
             return false;
         };

@@ -12,7 +12,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use weft_ports::{ChainError, Descriptors, Port, Purpose, VhostConfig, VhostPort, walk};
 use weft_units::Instant;
-use weft_vpc::Turn;
+use weft_vpc::{Staging, Turn};
 
 /// Where a guest's memory begins.
 const BASE: u64 = 0x1000;
@@ -81,7 +81,7 @@ pub fn front_end(bytes: &[u8]) -> bool {
         while let Ok(Some(sent)) = port.take(Instant::EPOCH) {
             let _ = port.read(sent.token, 0, &mut [0; 100], weft_vpc::Reading::Again);
         }
-        if let Some(slot) = port.claim(u32::from(said[7]) * 100, Turn::Next) {
+        if let Some(slot) = port.claim(u32::from(said[7]) * 100, Turn::Next, Staging::InPlace) {
             let _ = port.place(slot, 0, &[1; 100]);
             port.complete(slot);
         }

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use rustix::fs::ftruncate;
 use weft_ports::{Port, PortError, VhostConfig, VhostPort};
 use weft_units::{Rng, Seed};
-use weft_vpc::{Reading, Turn};
+use weft_vpc::{Reading, Staging, Turn};
 
 use crate::common::front_end::{
     BUFFERS, FrontEnd, INDIRECT, MEMORY, NEXT, RECEIVES, SENDS, USUAL, WRITE, request,
@@ -25,7 +25,7 @@ fn works(mut a: Tenant) {
     let mut read = vec![0; 900];
     a.port.read(sent.token, 0, &mut read, Reading::First).unwrap();
     assert_eq!(read, bytes);
-    let slot = a.port.claim(900, Turn::Early).unwrap();
+    let slot = a.port.claim(900, Turn::Early, Staging::InPlace).unwrap();
     a.port.place(slot, 0, &bytes).unwrap();
     a.port.complete(slot);
     a.port.flush().unwrap();
@@ -84,15 +84,45 @@ fn rings_that_overrun_or_offer_twice_or_from_nowhere_stop() {
 #[test]
 fn buffers_to_receive_into_are_held_to_the_same_rules() {
     let mut b = tenant("receive", 4, USUAL, 1_536);
-    let held: Vec<_> = (0..4).map(|_| b.port.claim(500, Turn::Early).unwrap()).collect();
+    let held: Vec<_> = (0..4).map(|_| b.port.claim(500, Turn::Early, Staging::InPlace).unwrap()).collect();
     held.iter().for_each(|&slot| b.port.cancel(slot));
     let mut b = tenant("receive-2", 4, USUAL, 1_536);
     let table = b.guest.front.queues[RECEIVES].table;
     b.guest.front.describe(table, 0, (BUFFERS, 1_536, 0, 0));
-    assert_eq!(b.port.claim(500, Turn::Early), None);
+    assert_eq!(b.port.claim(500, Turn::Early, Staging::InPlace), None);
     let report = b.port.flush().unwrap_err();
     assert!(matches!(report, PortError::Ring { queue: "receiving", .. }), "{report}");
     works(b);
+}
+
+#[test]
+fn nothing_of_a_private_frame_is_in_the_guests_memory_before_it_is_complete() {
+    let mut b = tenant("private", 8, USUAL, 1_536);
+    let len = u32::try_from(MEMORY).unwrap();
+    let sees = |b: &Tenant, bytes: &[u8]| {
+        let memory = b.guest.front.read(0, len as usize);
+        memory.windows(bytes.len()).any(|window| window == bytes)
+    };
+    let mut rng = Seed(1).rng();
+    let [denied, allowed] = [4_000, 3_000].map(|len| frame(&mut rng, len));
+    let mut claim = |bytes: &[u8]| {
+        let len = u32::try_from(bytes.len()).unwrap();
+        let slot = b.port.claim(len, Turn::Early, Staging::Private).unwrap();
+        b.port.place(slot, 0, bytes).unwrap();
+        slot
+    };
+    let (first, second) = (claim(&denied), claim(&allowed));
+    let mut head = [0; 100];
+    assert_eq!(b.port.peek(second, &mut head), 100);
+    assert_eq!(head[..], allowed[..100]);
+    b.port.cancel(first);
+    assert!(!sees(&b, &denied[100..200]) && !sees(&b, &allowed[100..200]));
+    b.port.complete(second);
+    b.port.flush().unwrap();
+    b.guest.receive();
+    assert_eq!(sent_part(&b.guest.received[0]), &allowed[12..]);
+    assert!(sees(&b, &allowed[100..200]) && !sees(&b, &denied[100..200]));
+    assert_eq!(b.port.holdings().claimed_memory, 0);
 }
 
 #[test]
@@ -179,7 +209,7 @@ fn memory_whose_file_is_cut_short_ends_the_connection_and_not_the_process() {
     let mut a = tenant("withdrawn", 64, USUAL, 1_536);
     assert!(a.guest.send(&frame(&mut Seed(1).rng(), 3_000)));
     let sent = a.port.take(millis(0)).unwrap().unwrap();
-    let slot = a.port.claim(500, Turn::Early).unwrap();
+    let slot = a.port.claim(500, Turn::Early, Staging::InPlace).unwrap();
     ftruncate(&a.guest.front.file, 0).unwrap();
     let _ = a.port.read(sent.token, 0, &mut vec![0; 3_000], Reading::First);
     let _ = a.port.place(slot, 0, &[1; 500]);
@@ -298,7 +328,7 @@ fn a_raving_guest_neither_stops_the_process_nor_harms_its_neighbour() {
                 let reading = if rng.chance(1, 2) { Reading::First } else { Reading::Again };
                 let _ = mad.port.read(sent.token, offset, &mut [0; 1_400], reading);
             }
-            slots.extend(mad.port.claim(26 + rng.next_u32() % 60_000, Turn::Early));
+            slots.extend(mad.port.claim(26 + rng.next_u32() % 60_000, Turn::Early, Staging::InPlace));
             for &slot in &slots {
                 let _ = mad.port.place(slot, rng.next_u32() % 60_000, &[7; 1_400]);
                 let _ = mad.port.peek(slot, &mut [0; 268]);

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use weft_ports::{Port, Role, VhostConfig, VhostPort};
 use weft_units::{Instant, Seed};
-use weft_vpc::{Reading, Turn};
+use weft_vpc::{Reading, Staging, Turn};
 
 use crate::common::front_end::{FrontEnd, MEMORY, RECEIVES, SENDS, USUAL, bit, request};
 use crate::common::guest::{Guest, Socket};
@@ -32,7 +32,8 @@ fn a_guest_that_restarts_in_the_middle_loses_nothing_that_was_on_its_way() {
     let [out, inward, unfinished] = [(); 3].map(|()| frame(&mut rng, 1_000));
     assert!(a.guest.send(&out));
     let sent = a.port.take(millis(0)).unwrap().unwrap();
-    let [whole, half] = [(); 2].map(|()| a.port.claim(1_000, Turn::Early).unwrap());
+    let [whole, half] =
+        [(); 2].map(|()| a.port.claim(1_000, Turn::Early, Staging::InPlace).unwrap());
     a.port.place(whole, 0, &inward).unwrap();
     a.port.place(half, 0, &unfinished[..500]).unwrap();
     a.port.complete(whole);
@@ -51,7 +52,7 @@ fn a_guest_that_restarts_in_the_middle_loses_nothing_that_was_on_its_way() {
     unwritten.sort_unstable();
     assert_eq!(unwritten, [(0, 0), (1, 0)]);
     assert!(!a.port.is_up());
-    assert_eq!(a.port.claim(100, Turn::Early), None);
+    assert_eq!(a.port.claim(100, Turn::Early, Staging::InPlace), None);
     // What it sent is read from a copy now, whatever its memory becomes.
     a.guest.front.write(Guest::send_buffer(0), &[0; 1_000]);
     let mut bytes = vec![0; 1_000];
@@ -83,7 +84,7 @@ fn an_upgrade_finds_every_buffer_with_its_guest() {
     }
     // They are acknowledged out of order, so that the used ring alone does not say which are missing.
     [7, 3, 5].into_iter().for_each(|at: usize| a.port.release(tokens[at]));
-    let _claimed = a.port.claim(1_000, Turn::Early).unwrap();
+    let _claimed = a.port.claim(1_000, Turn::Early, Staging::InPlace).unwrap();
     drop(a.port);
     assert_eq!(a.guest.reap(), 10);
     let used = u16::try_from(a.guest.front.returned(RECEIVES).len()).unwrap();
@@ -105,7 +106,7 @@ fn an_upgrade_finds_every_buffer_with_its_guest() {
     let mut read = vec![0; 700];
     a.port.read(sent.token, 0, &mut read, Reading::First).unwrap();
     assert_eq!(read, bytes);
-    let slot = a.port.claim(700, Turn::Early).unwrap();
+    let slot = a.port.claim(700, Turn::Early, Staging::InPlace).unwrap();
     a.port.place(slot, 0, &bytes).unwrap();
     a.port.complete(slot);
     a.port.flush().unwrap();

@@ -2,8 +2,8 @@
 
 use weft_ports::Port;
 use weft_vpc::Frame;
-use weft_vpc::Turn;
 use weft_vpc::offload::verify;
+use weft_vpc::{Staging, Turn};
 
 use crate::common::front_end::{USUAL, bit};
 use crate::common::network::noise;
@@ -47,7 +47,8 @@ fn received(
     frame: &[u8],
 ) -> (Vec<Vec<u8>>, weft_ports::PortCounters) {
     let mut b = tenant(name, 64, features, len);
-    let slot = b.port.claim(u32::try_from(frame.len()).unwrap(), Turn::Early).unwrap();
+    let slot =
+        b.port.claim(u32::try_from(frame.len()).unwrap(), Turn::Early, Staging::InPlace).unwrap();
     for (at, piece) in frame.chunks(1_400).enumerate() {
         b.port.place(slot, u32::try_from(at * 1_400).unwrap(), piece).unwrap();
     }
@@ -113,7 +114,10 @@ fn a_frame_that_no_buffer_of_the_guest_holds_is_lost_and_delays_nobody() {
     let mut b = tenant("too-large", 64, features, 2_048);
     for len in [9_000, 1_000] {
         let frame = tcp(&noise(len), 1_000);
-        let slot = b.port.claim(u32::try_from(frame.len()).unwrap(), Turn::Early).unwrap();
+        let slot = b
+            .port
+            .claim(u32::try_from(frame.len()).unwrap(), Turn::Early, Staging::InPlace)
+            .unwrap();
         b.port.place(slot, 0, &frame).unwrap();
         b.port.complete(slot);
     }

@@ -2,7 +2,7 @@
 
 use weft_ports::{HEAD_LEN, Port};
 use weft_units::Seed;
-use weft_vpc::Turn;
+use weft_vpc::{Staging, Turn};
 
 use crate::common::front_end::{RECEIVES, USUAL, bit};
 use crate::{frame, millis, sent_part, tenant};
@@ -14,7 +14,7 @@ fn packets_are_placed_as_they_arrive_and_shown_in_order_with_one_interrupt() {
     let frames: Vec<_> = (0..3).map(|_| frame(&mut rng, 200)).collect();
     // They arrive 3, 1, 2: descriptors 0, 1, 2 are taken in this order.
     let [third, first, second] = [2, 0, 1].map(|at: usize| {
-        let slot = b.port.claim(200, Turn::Early).unwrap();
+        let slot = b.port.claim(200, Turn::Early, Staging::InPlace).unwrap();
         b.port.place(slot, 100, &frames[at][100..]).unwrap();
         b.port.place(slot, 0, &frames[at][..100]).unwrap();
         slot
@@ -47,7 +47,7 @@ fn with_event_idx_the_guest_says_after_which_buffer_it_wants_an_interrupt() {
     b.guest.front.memory.store(2_u16, event, Ordering::Release).unwrap();
     let mut interrupts = vec![];
     for _ in 0..4 {
-        let slot = b.port.claim(64, Turn::Early).unwrap();
+        let slot = b.port.claim(64, Turn::Early, Staging::InPlace).unwrap();
         b.port.place(slot, 0, &frame(&mut Seed(1).rng(), 64)).unwrap();
         b.port.complete(slot);
         b.port.flush().unwrap();
@@ -60,13 +60,13 @@ fn with_event_idx_the_guest_says_after_which_buffer_it_wants_an_interrupt() {
 #[test]
 fn a_cancelled_buffer_goes_to_the_next_frame() {
     let mut b = tenant("cancel", 8, USUAL, 1_536);
-    let dropped = b.port.claim(4_000, Turn::Early).unwrap();
+    let dropped = b.port.claim(4_000, Turn::Early, Staging::InPlace).unwrap();
     b.port.cancel(dropped);
-    let slot = b.port.claim(1_000, Turn::Early).unwrap();
+    let slot = b.port.claim(1_000, Turn::Early, Staging::InPlace).unwrap();
     let sent = frame(&mut Seed(1).rng(), 1_000);
     b.port.place(slot, 0, &sent).unwrap();
     b.port.complete(slot);
-    let slot = b.port.claim(2_000, Turn::Early).unwrap();
+    let slot = b.port.claim(2_000, Turn::Early, Staging::InPlace).unwrap();
     b.port.complete(slot);
     b.port.flush().unwrap();
     let returned = b.guest.front.returned(RECEIVES);
@@ -81,12 +81,12 @@ fn the_frame_that_all_others_wait_for_gets_a_buffer_although_they_hold_all() {
     // The first is late; the others take the ring up.
     let early: Vec<_> = frames[1..]
         .iter()
-        .map(|frame| (b.port.claim(1_500, Turn::Early).unwrap(), frame))
+        .map(|frame| (b.port.claim(1_500, Turn::Early, Staging::InPlace).unwrap(), frame))
         .collect();
     for &(slot, frame) in &early {
         b.port.place(slot, 0, frame).unwrap();
     }
-    let first = b.port.claim(1_500, Turn::Next).unwrap();
+    let first = b.port.claim(1_500, Turn::Next, Staging::InPlace).unwrap();
     b.port.place(first, 0, &frames[0]).unwrap();
     b.port.complete(first);
     early.iter().for_each(|&(slot, _)| b.port.complete(slot));
@@ -106,7 +106,7 @@ fn the_frame_that_all_others_wait_for_gets_a_buffer_although_they_hold_all() {
 fn a_slow_guest_makes_the_sender_wait_and_costs_no_memory() {
     let mut b = tenant("slow", 4, USUAL, 1_536);
     for _ in 0..4 {
-        let slot = b.port.claim(1_500, Turn::Next).unwrap();
+        let slot = b.port.claim(1_500, Turn::Next, Staging::InPlace).unwrap();
         b.port.place(slot, 0, &frame(&mut Seed(1).rng(), 1_500)).unwrap();
         b.port.complete(slot);
         b.port.flush().unwrap();
@@ -114,11 +114,11 @@ fn a_slow_guest_makes_the_sender_wait_and_costs_no_memory() {
     let mut gathered = 0;
     for _ in 0..100 {
         // One frame may wait here; the others with their sender.
-        if let Some(slot) = b.port.claim(1_500, Turn::Next) {
+        if let Some(slot) = b.port.claim(1_500, Turn::Next, Staging::InPlace) {
             b.port.complete(slot);
             gathered += 1;
         }
-        assert_eq!(b.port.claim(1_500, Turn::Early), None);
+        assert_eq!(b.port.claim(1_500, Turn::Early, Staging::InPlace), None);
         b.port.flush().unwrap();
     }
     assert_eq!(gathered, 1);

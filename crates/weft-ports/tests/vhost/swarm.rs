@@ -33,7 +33,11 @@ fn happen(a: &mut Tenant, b: &mut Tenant, next: &mut usize, now: u64, rng: &mut 
         3 => b.guest.front.share_memory(&mut b.port),
         4..8 => drop(a.port.release_overdue(millis(now), Duration::from_millis(rng.below(6)))),
         8..12 => {
-            if let Some(slot) = b.port.claim(26 + rng.next_u32() % 9_000, weft_vpc::Turn::Early) {
+            if let Some(slot) = b.port.claim(
+                26 + rng.next_u32() % 9_000,
+                weft_vpc::Turn::Early,
+                weft_vpc::Staging::InPlace,
+            ) {
                 b.port.cancel(slot);
             }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use weft_vpc::{PortId, Reading, Slot, Tenants, Token, Turn};
+use weft_vpc::{PortId, Reading, Slot, Staging, Tenants, Token, Turn};
 
 use super::frame::{MAX_HEADERS, write_body};
 
@@ -139,7 +139,7 @@ impl Tenants for Nics {
         self.sent.remove(token.0);
     }
 
-    fn claim(&mut self, port: PortId, len: u32, turn: Turn) -> Option<Slot> {
+    fn claim(&mut self, port: PortId, len: u32, turn: Turn, _: Staging) -> Option<Slot> {
         let held = self.held.get_mut(port.0 as usize)?;
         let reserved = u32::from(turn == Turn::Early);
         if *held + reserved >= self.buffers {

@@ -7,13 +7,14 @@ use weft_transport::{Arrival, ConnectionId, Placement, Verdict};
 use weft_units::Instant;
 use weft_wire::{Packet, SetupKind, VirtioNetHeader};
 
-use super::gate::Gate;
 use super::hello::{Hello, opcode};
-use super::incoming::{After, Message, Whole};
+use super::incoming::{After, Claimed, Inspection, Message};
+use super::inspect::HEAD;
 use super::pair::{Pair, State};
-use super::{DropCause, Handover, Place, PortId, Slot, Switch, Tenants, Turn, Vni};
+use super::pieces::Pieces;
+use super::{DropCause, Handover, Place, PortId, Slot, Staging, Switch, Tenants, Turn, Vni};
+use crate::Frame;
 use crate::frame::ecn;
-use crate::{Direction, Frame};
 
 /// The longest frame with its virtio-net header: an IP packet of 64 KiB less one, an Ethernet header
 /// and a tag.
@@ -144,7 +145,7 @@ impl Switch {
         }
     }
 
-    /// Gives a whole frame to a port of this host.
+    /// Gives a whole frame to a port of this host, if its tenant may have it.
     pub(super) fn give(
         &mut self,
         now: Instant,
@@ -155,19 +156,18 @@ impl Switch {
     ) {
         let short = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
         let len = short(header.len()).saturating_add(short(ethernet.len()));
-        let gate = self.ports.get_mut(&port).map(|port| &mut port.gate);
-        let segment = VirtioNetHeader::parse(header).map_or(0, |(virtio, _)| virtio.gso_size);
-        let frames = if segment == 0 { 1 } else { len.div_ceil(segment.into()) };
-        if !gate.is_none_or(|gate| gate.admit(Direction::Ingress, len, frames.into(), now)) {
-            return self.count(port).drop_frame(DropCause::RateLimited);
+        let Some(receiver) = self.ports.get_mut(&port) else { return };
+        if let Err(cause) = receiver.admit_whole(header, ethernet, len, now) {
+            return receiver.counters.drop_frame(cause);
         }
         let fits = (MIN_FRAME..=MAX_FRAME).contains(&len);
-        let Some(slot) = fits.then(|| tenants.claim(port, len, Turn::Next)).flatten() else {
-            return self.count(port).drop_frame(DropCause::NoBuffer);
+        let claim = || tenants.claim(port, len, Turn::Next, Staging::InPlace);
+        let Some(slot) = fits.then(claim).flatten() else {
+            return receiver.counters.drop_frame(DropCause::NoBuffer);
         };
         tenants.place(port, slot, 0, header);
         tenants.place(port, slot, short(header.len()), ethernet);
-        self.finish(now, port, Whole { slot, len, marked: false }, None, tenants);
+        tenants.complete(port, slot);
     }
 
     /// Puts a packet's payload where it belongs.
@@ -180,64 +180,80 @@ impl Switch {
         payload: &[u8],
         tenants: &mut impl Tenants,
     ) -> Taken {
-        let connection = placement.connection;
+        let (connection, number) = (placement.connection, placement.message);
         if placement.opcode == opcode::HELLO {
             return self.take_hello(now, connection, vni, placement, payload);
         }
         let window = self.config.transport.reorder_window;
+        let Self { pairs, ports, networks, .. } = self;
         // Frames that overtook their hello come again.
-        let Some(pair) = self.pairs.get_mut(connection) else { return Taken::Declined };
-        let (port, foreign) = (pair.port, pair.vni != vni);
-        let turn = pair.arriving.turn(placement.message);
-        let Some(message) = pair.arriving.message(placement.message, window) else {
+        let Some(pair) = pairs.get_mut(connection) else { return Taken::Declined };
+        let id = pair.port;
+        let (Some(port), Some(network)) = (ports.get_mut(&id), networks.get_mut(&pair.vni)) else {
             return Taken::Declined;
         };
-        if foreign || placement.opcode != opcode::FRAME {
-            self.count(port).drop_frame(DropCause::Misdirected);
+        let turn = pair.arriving.turn(number);
+        let Some(message) = pair.arriving.message(number, window).copied() else {
+            return Taken::Declined;
+        };
+        if pair.vni != vni || placement.opcode != opcode::FRAME {
+            port.counters.drop_frame(DropCause::Misdirected);
             return Taken::Declined;
         }
-        if *message == Message::Missing {
-            if !(MIN_FRAME..=MAX_FRAME).contains(&placement.length) {
-                *message = Message::Done;
-                self.count(port).drop_frame(DropCause::Malformed);
-                self.show(now, connection, placement.message, tenants);
-                return Taken::Placed;
+        let mut frame = match message {
+            Message::Done => return Taken::Placed,
+            Message::Claimed(frame) => frame,
+            Message::Missing if !(MIN_FRAME..=MAX_FRAME).contains(&placement.length) => {
+                return self.give_up(now, placement, None, DropCause::Malformed, tenants);
             }
-            let Some(slot) = tenants.claim(port, placement.length, turn) else {
-                self.count(port).declined += 1;
-                return Taken::Declined;
-            };
-            let (len, after) = (placement.length, After::from_tag(placement.tag));
-            *message = Message::Claimed { slot, placed: 0, len, after, marked: false };
-        }
-        let Message::Claimed { slot, placed, len, marked, .. } = message else {
-            return Taken::Placed;
+            Message::Missing => {
+                let (after, pieces) = (After::from_tag(placement.tag), Pieces::new(placement));
+                let inspection = port.inspection_of(placement, after, pair, network);
+                let staging = inspection.staging();
+                let Some(slot) = tenants.claim(id, placement.length, turn, staging) else {
+                    port.counters.declined += 1;
+                    return Taken::Declined;
+                };
+                Claimed { slot, pieces, after, inspection, marked: false }
+            }
         };
-        // A packet carries about what a frame of the network below does, so a super-frame counts as the
-        // frames it is cut into.
-        let gate = self.ports.get_mut(&port).map(|port| &mut port.gate);
-        let admit = |gate: &mut Gate| gate.admit(Direction::Ingress, placement.len.into(), 1, now);
-        if !gate.is_none_or(admit) {
-            tenants.cancel(port, *slot);
-            *message = Message::Done;
-            self.count(port).drop_frame(DropCause::RateLimited);
-            self.show(now, connection, placement.message, tenants);
-            return Taken::Shed;
+        if let Err(cause) = port.admit_piece(&mut frame, placement, payload, pair, network, now) {
+            return self.give_up(now, placement, Some(frame.slot), cause, tenants);
         }
-        if *len != placement.length {
-            tenants.cancel(port, *slot);
-            *message = Message::Done;
-            self.count(port).drop_frame(DropCause::Malformed);
-            self.show(now, connection, placement.message, tenants);
-            return Taken::Placed;
+        tenants.place(id, frame.slot, placement.offset, payload);
+        frame.marked |= arrival.congestion_experienced;
+        if let Some(message) = pair.arriving.message(number, window) {
+            *message = Message::Claimed(frame);
         }
-        tenants.place(port, *slot, placement.offset, payload);
-        *placed += u32::from(placement.len);
-        *marked |= arrival.congestion_experienced;
-        if *placed == *len {
-            self.show(now, connection, placement.message, tenants);
+        if frame.pieces.are_whole() {
+            self.show(now, connection, number, tenants);
         }
         Taken::Placed
+    }
+
+    /// Drops a frame of which `piece` has come: the rest of it will be acknowledged and thrown away.
+    #[cold]
+    fn give_up(
+        &mut self,
+        now: Instant,
+        piece: &Placement,
+        slot: Option<Slot>,
+        cause: DropCause,
+        tenants: &mut impl Tenants,
+    ) -> Taken {
+        let window = self.config.transport.reorder_window;
+        if let Some(pair) = self.pairs.get_mut(piece.connection) {
+            let port = pair.port;
+            if let Some(message) = pair.arriving.message(piece.message, window) {
+                *message = Message::Done;
+            }
+            if let Some(slot) = slot {
+                tenants.cancel(port, slot);
+            }
+            self.count(port).drop_frame(cause);
+        }
+        self.show(now, piece.connection, piece.message, tenants);
+        if cause == DropCause::RateLimited { Taken::Shed } else { Taken::Placed }
     }
 
     /// A frame is whole, or will never be: the tenant sees what it may now see, this one and those that
@@ -252,9 +268,13 @@ impl Switch {
         while let Some(pair) = self.pairs.get_mut(connection) {
             let (port, network) = (pair.port, self.networks.get(&pair.vni));
             let in_order = network.is_none_or(|network| network.config.in_order);
-            let Some(whole) = pair.arriving.take_ready(&mut message, in_order) else { return };
+            let Some(frame) = pair.arriving.take_ready(&mut message, in_order) else { return };
             self.count(port).reliable_received += 1;
-            self.finish(now, port, whole, Some(connection), tenants);
+            if frame.inspection == Inspection::Passed && !frame.marked {
+                tenants.complete(port, frame.slot);
+            } else {
+                self.finish(now, connection, port, &frame, tenants);
+            }
         }
     }
 
@@ -302,63 +322,50 @@ impl Switch {
         }
     }
 
-    /// A frame is whole: the tenant sees it, unless it may not.
-    pub(super) fn finish(
+    /// Has the tenant see a whole frame, which is inspected first unless it has been.
+    fn finish(
         &mut self,
         now: Instant,
+        connection: ConnectionId,
         port: PortId,
-        Whole { slot, len, marked }: Whole,
-        connection: Option<ConnectionId>,
+        frame: &Claimed,
         tenants: &mut impl Tenants,
     ) {
-        let mut head = [0; Frame::LOOK_AHEAD + VirtioNetHeader::LEN];
-        let known = tenants.peek(port, slot, &mut head);
-        let drop = match self.inspect(now, port, connection, &head[..known], len) {
-            Ok(()) => {
-                if marked {
-                    pass_mark_on(port, slot, &mut head[..known], tenants);
-                }
-                return tenants.complete(port, slot);
-            }
-            Err(cause) => cause,
-        };
-        self.count(port).drop_frame(drop);
-        tenants.cancel(port, slot);
+        let mut head = [0; HEAD];
+        let known = tenants.peek(port, frame.slot, &mut head);
+        if frame.inspection != Inspection::Passed
+            && let Err(cause) =
+                self.inspect_whole(now, connection, &head[..known], frame.pieces.frame_len())
+        {
+            self.count(port).drop_frame(cause);
+            return tenants.cancel(port, frame.slot);
+        }
+        if frame.marked {
+            pass_mark_on(port, frame.slot, &mut head[..known], tenants);
+        }
+        tenants.complete(port, frame.slot);
     }
 
-    /// Whether a port's tenant may see a frame that begins so.
-    fn inspect(
+    /// Inspects a frame of `len` bytes that begins with `head`.
+    fn inspect_whole(
         &mut self,
         now: Instant,
-        port: PortId,
-        connection: Option<ConnectionId>,
+        connection: ConnectionId,
         head: &[u8],
         len: u32,
     ) -> Result<(), DropCause> {
-        let parsed = Frame::parse_virtio(head, len as usize);
-        let (_, frame) = parsed.map_err(|_| DropCause::Malformed)?;
-        if let Some(port) = self.ports.get_mut(&port) {
-            port.gate.judge(Direction::Ingress, &frame, &head[VirtioNetHeader::LEN..], now)?;
-        }
-        let Some(pair) = connection.and_then(|connection| self.pairs.get(connection)) else {
-            return Ok(());
-        };
-        let (peer, vni) = (pair.peer, pair.vni);
-        let network = self.networks.get_mut(&vni).ok_or(DropCause::NoRoute)?;
-        let behind = || network.table.find(&frame, now);
-        let ours = frame.destination == pair.local || behind() == Some(Place::Port(port));
-        if !ours {
-            return Err(DropCause::Misdirected);
-        }
-        network.table.learn(&frame, &head[VirtioNetHeader::LEN..], Place::Peer(peer), now);
-        Ok(())
+        let pair = self.pairs.get(connection).ok_or(DropCause::ConnectionLost)?;
+        let port = self.ports.get_mut(&pair.port).ok_or(DropCause::NoRoute)?;
+        let network = self.networks.get_mut(&pair.vni).ok_or(DropCause::NoRoute)?;
+        port.inspect(head, len, pair, network, now)
     }
 }
 
 /// Sets CE in the tenant's packet if its sender said that it is ECN-capable (RFC 6040, section 4.2).
 ///
 /// A packet that is not ECN-capable stays as it is and is not dropped: the transport below retransmits
-/// losses and has slowed down by the mark itself. `head` are the frame's first bytes, in the buffer at `slot`.
+/// losses and has slowed down by the mark itself. `head` are the frame's first bytes, in the buffer at `slot`; a tenant
+/// that has changed them there is given what it made of them.
 fn pass_mark_on(port: PortId, slot: Slot, head: &mut [u8], tenants: &mut impl Tenants) {
     let Some(header) = head.split_at_mut_checked(VirtioNetHeader::LEN).map(|(_, frame)| frame)
     else {

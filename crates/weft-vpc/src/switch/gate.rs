@@ -57,6 +57,16 @@ impl Gate {
         Ok(())
     }
 
+    /// Returns `true` if there are rules about what the tenant receives.
+    pub(super) fn has_rules(&self) -> bool {
+        self.acl.is_some() || self.groups.is_some()
+    }
+
+    /// Returns `true` if whether a frame is allowed depends on those before it.
+    pub(super) fn tracks_connections(&self) -> bool {
+        self.groups.is_some()
+    }
+
     /// Whether a frame that begins with `bytes` is allowed.
     pub(super) fn judge(
         &mut self,

@@ -7,7 +7,8 @@
 
 use alloc::collections::VecDeque;
 
-use super::{PortId, Slot, Tenants, Turn};
+use super::pieces::Pieces;
+use super::{PortId, Slot, Staging, Tenants, Turn};
 
 /// After what a frame may be seen: the tag of its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,34 +49,62 @@ impl After {
     }
 }
 
+/// When a frame is inspected, which decides where it lies until then.
+///
+/// A tenant that can read its buffers reads what is denied, and one that can write to them chooses what is inspected. So
+/// a frame is inspected as it came, before any of it is in the tenant's memory, wherever there are rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Inspection {
+    /// When its first packet comes, before that is placed. Others may be in the tenant's memory already: there are
+    /// no rules that could deny them.
+    OnHead,
+    /// When all of it is there and it is its turn. Until then it lies where the tenant does not reach it.
+    OnWhole,
+    /// It has been, and the tenant may have it.
+    Passed,
+}
+
+impl Inspection {
+    pub(super) const fn staging(self) -> Staging {
+        match self {
+            Self::OnHead | Self::Passed => Staging::InPlace,
+            Self::OnWhole => Staging::Private,
+        }
+    }
+}
+
+/// A frame that lies in the tenant's buffer, whole or in part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claimed {
+    pub(super) slot: Slot,
+    pub(super) pieces: Pieces,
+    pub(super) after: After,
+    pub(super) inspection: Inspection,
+    /// `true` if a packet of it was marked on the way (CE, RFC 3168).
+    pub(super) marked: bool,
+}
+
 /// What became of one message so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// None of it has come.
     Missing,
-    /// It lies in the tenant's buffer, `placed` of `len` bytes. `marked`: a packet of it met congestion.
-    Claimed { slot: Slot, placed: u32, len: u32, after: After, marked: bool },
+    /// Some or all of it has.
+    Claimed(Claimed),
     /// The tenant has it already, or is not to see it.
     Done,
 }
 
-/// A frame that lies whole in a tenant's buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Whole {
-    pub(super) slot: Slot,
-    /// Its length with its virtio-net header, bytes.
-    pub(super) len: u32,
-    /// `true` if a packet of it was marked on the way (CE, RFC 3168).
-    pub(super) marked: bool,
-}
-
 impl Message {
-    fn whole(&self) -> Option<Whole> {
-        match *self {
-            Self::Claimed { slot, placed, len, marked, .. } if placed == len => {
-                Some(Whole { slot, len, marked })
-            }
-            _ => None,
+    fn is_done(&self) -> bool {
+        *self == Self::Done
+    }
+
+    fn is_inspected(&self) -> bool {
+        match self {
+            Self::Missing => false,
+            Self::Claimed(frame) => frame.inspection == Inspection::Passed,
+            Self::Done => true,
         }
     }
 }
@@ -106,30 +135,38 @@ impl Arriving {
         if number == self.first { Turn::Next } else { Turn::Early }
     }
 
-    /// The next whole message from `number` on that the tenant may see now, `in_order` or at once. It
-    /// counts as seen, and `number` is moved past it.
-    pub(super) fn take_ready(&mut self, number: &mut u32, in_order: bool) -> Option<Whole> {
+    /// Returns the next whole frame from message `number` on that the tenant may see now, `in_order` or at once.
+    /// It counts as seen, and `number` is moved past it.
+    pub(super) fn take_ready(&mut self, number: &mut u32, in_order: bool) -> Option<Claimed> {
         let from = usize::try_from(number.wrapping_sub(self.first)).ok()?;
         for index in from..self.messages.len() {
             *number = number.wrapping_add(1);
-            let Some(whole) = self.messages[index].whole() else { continue };
-            if !in_order || self.may_be_seen(index) {
+            let Message::Claimed(frame) = self.messages[index] else { continue };
+            if !frame.pieces.are_whole() {
+                continue;
+            }
+            if !in_order || self.all_before(index, frame.after, Message::is_done) {
                 self.messages[index] = Message::Done;
-                return Some(whole);
+                return Some(frame);
             }
         }
         None
     }
 
-    fn may_be_seen(&self, index: usize) -> bool {
-        let Message::Claimed { after, .. } = self.messages[index] else { return false };
-        let is_done = |message: &Message| *message == Message::Done;
+    /// Returns `true` if all those that message `number` comes after have been inspected.
+    pub(super) fn may_be_inspected(&self, number: u32, after: After) -> bool {
+        let index = usize::try_from(number.wrapping_sub(self.first));
+        index.is_ok_and(|index| self.all_before(index, after, Message::is_inspected))
+    }
+
+    /// Returns `true` if `holds` does of all messages that the one at `index` comes after.
+    fn all_before(&self, index: usize, after: After, holds: impl Fn(&Message) -> bool) -> bool {
         match after {
-            After::Everything => self.messages.iter().take(index).all(is_done),
+            After::Everything => self.messages.iter().take(index).all(holds),
             After::Nothing => true,
             // What lies before the first was delivered.
             After::Back(back) => {
-                index.checked_sub(back.into()).is_none_or(|other| is_done(&self.messages[other]))
+                index.checked_sub(back.into()).is_none_or(|other| holds(&self.messages[other]))
             }
         }
     }
@@ -147,8 +184,8 @@ impl Arriving {
     /// Gives every buffer back.
     pub(super) fn cancel(self, port: PortId, tenants: &mut impl Tenants) {
         for message in self.messages {
-            if let Message::Claimed { slot, .. } = message {
-                tenants.cancel(port, slot);
+            if let Message::Claimed(frame) = message {
+                tenants.cancel(port, frame.slot);
             }
         }
     }
@@ -160,14 +197,19 @@ mod tests {
 
     use super::*;
 
+    fn claimed(slot: u32, after: After, pieces: Pieces) -> Message {
+        let inspection = Inspection::Passed;
+        Message::Claimed(Claimed { slot: Slot(slot), pieces, after, inspection, marked: false })
+    }
+
     fn whole(slot: u32, after: After) -> Message {
-        Message::Claimed { slot: Slot(slot), placed: 60, len: 60, after, marked: false }
+        claimed(slot, after, Pieces::of(60, 60))
     }
 
     /// Slots that may be seen once message `number` has changed.
     fn ready(arriving: &mut Arriving, mut number: u32) -> Vec<u32> {
         core::iter::from_fn(|| arriving.take_ready(&mut number, true))
-            .map(|whole| whole.slot.0)
+            .map(|frame| frame.slot.0)
             .collect()
     }
 
@@ -202,11 +244,27 @@ mod tests {
     #[test]
     fn a_frame_of_which_a_piece_is_missing_is_not_seen() {
         let mut arriving = Arriving::default();
-        let after = After::Nothing;
-        let piece = Message::Claimed { slot: Slot(0), placed: 30, len: 60, after, marked: false };
-        *arriving.message(0, 16).unwrap() = piece;
+        *arriving.message(0, 16).unwrap() = claimed(0, After::Nothing, Pieces::of(30, 60));
         *arriving.message(1, 16).unwrap() = whole(1, After::Back(1));
         assert_eq!(ready(&mut arriving, 0), []);
+    }
+
+    #[test]
+    fn a_frame_is_inspected_after_those_that_it_comes_after() {
+        let mut arriving = Arriving::default();
+        *arriving.message(0, 16).unwrap() = Message::Done;
+        *arriving.message(1, 16).unwrap() = claimed(1, After::Nothing, Pieces::of(30, 60));
+        arriving.message(3, 16).unwrap();
+        assert!(arriving.may_be_inspected(2, After::Everything));
+        assert!(
+            arriving.may_be_inspected(3, After::Back(2))
+                && arriving.may_be_inspected(3, After::Nothing)
+        );
+        assert!(!arriving.may_be_inspected(3, After::Back(1)));
+        assert!(!arriving.may_be_inspected(3, After::Everything));
+        let Message::Claimed(frame) = arriving.message(1, 16).unwrap() else { unreachable!() };
+        frame.inspection = Inspection::OnWhole;
+        assert!(!arriving.may_be_inspected(3, After::Back(2)));
     }
 
     #[test]

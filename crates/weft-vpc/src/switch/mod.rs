@@ -27,8 +27,10 @@ mod gate;
 mod handover;
 mod hello;
 mod incoming;
+mod inspect;
 mod outgoing;
 mod pair;
+mod pieces;
 mod tenants;
 
 #[cfg(test)]
@@ -42,7 +44,7 @@ use gate::Gate;
 pub use handover::Handover;
 pub use outgoing::Leaving;
 use pair::{Pairs, State};
-pub use tenants::{PortId, Reading, Slot, Tenants, Token, Turn};
+pub use tenants::{PortId, Reading, Slot, Staging, Tenants, Token, Turn};
 
 /// Where an address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,6 +34,16 @@ pub enum Turn {
     Early,
 }
 
+/// Where a frame may lie until it is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Staging {
+    /// In the tenant's own memory, where the tenant may read and change it at any time.
+    InPlace,
+    /// In memory that the tenant reaches only once the frame is complete: what decides whether the tenant
+    /// may have it has not come yet.
+    Private,
+}
+
 /// The tenants' interfaces. Frames have a virtio-net header of 12 bytes before them in both
 /// directions. Nothing here waits, and nothing fails: what a tenant does wrong its port counts.
 pub trait Tenants {
@@ -43,13 +53,14 @@ pub trait Tenants {
     /// The switch needs the frame no longer.
     fn release(&mut self, port: PortId, token: Token);
 
-    /// A buffer for a frame of `len` bytes; `None` where the tenant has no room.
-    fn claim(&mut self, port: PortId, len: u32, turn: Turn) -> Option<Slot>;
+    /// Returns a buffer for a frame of `len` bytes; `None` where the tenant has no room.
+    fn claim(&mut self, port: PortId, len: u32, turn: Turn, staging: Staging) -> Option<Slot>;
 
     /// Copies a piece of a frame to where it belongs. Pieces come in any order.
     fn place(&mut self, port: PortId, slot: Slot, offset: u32, bytes: &[u8]);
 
-    /// Copies the first bytes of what was placed to `out`; how many there were.
+    /// Copies the first bytes of a buffer to `out` and returns how many there were. Of a buffer that is
+    /// [`InPlace`](Staging::InPlace) these are what its tenant made of them.
     fn peek(&mut self, port: PortId, slot: Slot, out: &mut [u8]) -> usize;
 
     /// The frame is whole. The tenant sees frames in the order of these calls.

@@ -10,7 +10,8 @@ use weft_wire::{MacAddr, Packet, VirtioNetHeader};
 
 use crate::gateway::pass_on;
 use crate::{
-    Place, PortConfig, PortId, Reading, Slot, Switch, SwitchConfig, Tenants, Token, Turn, Vni,
+    Place, PortConfig, PortId, Reading, Slot, Staging, Switch, SwitchConfig, Tenants, Token, Turn,
+    Vni,
 };
 
 pub(super) const RED: Vni = Vni::new(7).unwrap();
@@ -47,12 +48,17 @@ pub(super) fn number(frame: &[u8]) -> u32 {
 pub(super) struct Queues {
     next: u32,
     pub(super) sent: BTreeMap<(PortId, Token), Vec<u8>>,
-    claimed: BTreeMap<(PortId, Slot), Vec<u8>>,
+    claimed: BTreeMap<(PortId, Slot), (Staging, Vec<u8>)>,
     pub(super) seen: BTreeMap<PortId, Vec<Vec<u8>>>,
     /// Buffers each tenant has; unbounded where it is not said.
     pub(super) room: BTreeMap<PortId, usize>,
     pub(super) reads_again: usize,
+    /// What a guest does with its memory whenever something was placed in it.
+    pub(super) guest: Option<Guest>,
 }
+
+/// A guest that watches its memory.
+pub(super) type Guest = Box<dyn FnMut(&mut [u8])>;
 
 impl Queues {
     pub(super) fn send(&mut self, port: PortId, frame: Vec<u8>) -> Token {
@@ -82,31 +88,34 @@ impl Tenants for Queues {
         self.sent.remove(&(port, token)).expect("released twice, or never sent");
     }
 
-    fn claim(&mut self, port: PortId, len: u32, turn: Turn) -> Option<Slot> {
+    fn claim(&mut self, port: PortId, len: u32, turn: Turn, staging: Staging) -> Option<Slot> {
         let held = self.claimed.keys().filter(|key| key.0 == port).count();
         let held = held + usize::from(turn == Turn::Early);
         if self.room.get(&port).is_some_and(|&room| held >= room) {
             return None;
         }
         self.next += 1;
-        self.claimed.insert((port, Slot(self.next)), vec![0xee; len as usize]);
+        self.claimed.insert((port, Slot(self.next)), (staging, vec![0xee; len as usize]));
         Some(Slot(self.next))
     }
 
     fn place(&mut self, port: PortId, slot: Slot, offset: u32, bytes: &[u8]) {
-        let buffer = self.claimed.get_mut(&(port, slot)).expect("claimed");
+        let (staging, buffer) = self.claimed.get_mut(&(port, slot)).expect("claimed");
         buffer[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        if let (Staging::InPlace, Some(guest)) = (staging, &mut self.guest) {
+            guest(buffer);
+        }
     }
 
     fn peek(&mut self, port: PortId, slot: Slot, out: &mut [u8]) -> usize {
-        let buffer = &self.claimed[&(port, slot)];
+        let (_, buffer) = &self.claimed[&(port, slot)];
         let len = buffer.len().min(out.len());
         out[..len].copy_from_slice(&buffer[..len]);
         len
     }
 
     fn complete(&mut self, port: PortId, slot: Slot) {
-        let frame = self.claimed.remove(&(port, slot)).expect("claimed");
+        let (_, frame) = self.claimed.remove(&(port, slot)).expect("claimed");
         self.seen.entry(port).or_default().push(frame);
     }
 

@@ -3,6 +3,7 @@
 
 mod faults;
 mod gateway;
+mod hostile;
 mod hosts;
 mod isolation;
 mod policy;

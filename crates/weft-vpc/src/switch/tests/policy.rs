@@ -18,7 +18,7 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A datagram for a port of the tenant of the second host.
-fn datagram(port: u16, len: usize) -> Vec<u8> {
+pub(super) fn datagram(port: u16, len: usize) -> Vec<u8> {
     let payload = udp(40_000, port, &vec![7; len]);
     let (from, to) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
     let packet = v4_packet(v4(from, to, protocol::UDP, payload.len()), &payload);
@@ -27,18 +27,18 @@ fn datagram(port: u16, len: usize) -> Vec<u8> {
     frame
 }
 
-fn acl(rules: &[&str]) -> Acl {
+pub(super) fn acl(rules: &[&str]) -> Acl {
     let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
     let config = AclConfig { name: "web".into(), default: Action::Allow, rules };
     Acl::new(&config, &Sets::new()).unwrap()
 }
 
-fn dropped(hosts: &Hosts, end: usize, cause: DropCause) -> u64 {
+pub(super) fn dropped(hosts: &Hosts, end: usize, cause: DropCause) -> u64 {
     hosts.hosts[end].switch.port_counters(PORT).unwrap().dropped_for(cause)
 }
 
 /// Whether every frame that was sent is done with.
-fn settled(hosts: &Hosts) -> bool {
+pub(super) fn settled(hosts: &Hosts) -> bool {
     hosts.hosts[0].tenants.holds_nothing()
 }
 

@@ -1,0 +1,103 @@
+//! Whether a port's tenant may have a frame, decided by the frame's first bytes as they came.
+//!
+//! Never by those in the tenant's memory: a guest that writes there while they are looked at would pass every rule, and
+//! teach its network other machines' addresses.
+
+use weft_transport::Placement;
+use weft_units::Instant;
+use weft_wire::VirtioNetHeader;
+
+use super::incoming::{After, Claimed, Inspection};
+use super::pair::Pair;
+use super::{DropCause, Network, Place, Port};
+use crate::{Direction, Frame};
+
+/// Bytes of a frame that are inspected, its virtio-net header included.
+pub(super) const HEAD: usize = VirtioNetHeader::LEN + Frame::LOOK_AHEAD;
+
+impl Port {
+    /// Decides when a frame is inspected of which `piece` is the first to come.
+    pub(super) fn inspection_of(
+        &self,
+        piece: &Placement,
+        after: After,
+        pair: &Pair,
+        network: &Network,
+    ) -> Inspection {
+        if !self.gate.has_rules() {
+            return Inspection::OnHead;
+        }
+        let in_turn = || {
+            let ordered = self.gate.tracks_connections() && network.config.in_order;
+            !ordered || pair.arriving.may_be_inspected(piece.message, after)
+        };
+        if piece.offset == 0 && in_turn() { Inspection::OnHead } else { Inspection::OnWhole }
+    }
+
+    /// Decides whether a piece of a frame may be placed, which inspects the frame if the piece is its head.
+    pub(super) fn admit_piece(
+        &mut self,
+        frame: &mut Claimed,
+        piece: &Placement,
+        payload: &[u8],
+        pair: &Pair,
+        network: &mut Network,
+        now: Instant,
+    ) -> Result<(), DropCause> {
+        // A packet carries about what a frame of the network below does, so a super-frame counts as the
+        // frames it is cut into.
+        if !self.gate.admit(Direction::Ingress, piece.len.into(), 1, now) {
+            return Err(DropCause::RateLimited);
+        }
+        if !frame.pieces.add(piece) {
+            return Err(DropCause::Malformed);
+        }
+        if piece.offset == 0 && frame.inspection == Inspection::OnHead {
+            self.inspect(&payload[..payload.len().min(HEAD)], piece.length, pair, network, now)?;
+            frame.inspection = Inspection::Passed;
+        }
+        Ok(())
+    }
+
+    /// Decides whether the tenant may see a frame of `len` bytes that came on a pair's connection and begins with
+    /// `head`, and learns from it where its sender is.
+    pub(super) fn inspect(
+        &mut self,
+        head: &[u8],
+        len: u32,
+        pair: &Pair,
+        network: &mut Network,
+        now: Instant,
+    ) -> Result<(), DropCause> {
+        let parsed = Frame::parse_virtio(head, len as usize);
+        let (_, frame) = parsed.map_err(|_| DropCause::Malformed)?;
+        let bytes = &head[VirtioNetHeader::LEN..];
+        self.gate.judge(Direction::Ingress, &frame, bytes, now)?;
+        let behind = || network.table.find(&frame, now);
+        let ours = frame.destination == pair.local || behind() == Some(Place::Port(pair.port));
+        if !ours {
+            return Err(DropCause::Misdirected);
+        }
+        network.table.learn(&frame, bytes, Place::Peer(pair.peer), now);
+        Ok(())
+    }
+
+    /// Decides whether the tenant may have a whole frame of `len` bytes.
+    pub(super) fn admit_whole(
+        &mut self,
+        header: &[u8],
+        ethernet: &[u8],
+        len: u32,
+        now: Instant,
+    ) -> Result<(), DropCause> {
+        let (virtio, _) = VirtioNetHeader::parse(header).map_err(|_| DropCause::Malformed)?;
+        let segment = u32::from(virtio.gso_size);
+        let frames = if segment == 0 { 1 } else { len.div_ceil(segment) };
+        if !self.gate.admit(Direction::Ingress, len, frames.into(), now) {
+            return Err(DropCause::RateLimited);
+        }
+        let head = &ethernet[..ethernet.len().min(Frame::LOOK_AHEAD)];
+        let frame = Frame::parse(head, ethernet.len()).map_err(|_| DropCause::Malformed)?;
+        self.gate.judge(Direction::Ingress, &frame, head, now)
+    }
+}
