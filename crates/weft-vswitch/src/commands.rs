@@ -86,8 +86,8 @@ impl Daemon {
                 let elsewhere = Elsewhere { thread, vni, address: mac };
                 worker.switch.set_elsewhere(id, Some(elsewhere));
             }
+            worker.set_place(vni, mac, Some(Place::Port(id)));
             let table = worker.switch.table(vni);
-            table.set_mac(mac, Some(Place::Port(id)));
             addresses.iter().for_each(|&(address, _)| table.set_neighbour(address, Some(mac)));
         })?;
         tracing::info!(port = options.name, vni = options.vni, thread, "port added");

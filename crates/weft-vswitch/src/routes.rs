@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use weft_vpc::{GATEWAY, Hop, Place, Prefix, Switch, Table, Vni};
+use weft_vpc::{GATEWAY, Hop, Place, Prefix, Table, Vni};
 use weft_wire::MacAddr;
 
 use crate::config::{Destination, Host, Network, Route, Row};
+use crate::worker::Worker;
 use crate::{Daemon, OpenError};
 
 /// Rows by what they are about, in the order of their networks.
@@ -89,7 +90,7 @@ impl Daemon {
         for changes in changes.chunks(ENTRIES_AT_A_TIME) {
             let changes = changes.to_vec();
             self.crew.ask_all(move |worker| {
-                changes.iter().for_each(|change| change.apply(&mut worker.switch));
+                changes.iter().for_each(|change| change.apply(worker));
             })?;
         }
         Ok(())
@@ -152,9 +153,10 @@ fn differences<'a, K: Copy + Ord, V: Copy + Eq>(
 }
 
 impl Change {
-    fn apply(&self, switch: &mut Switch) {
+    fn apply(&self, worker: &mut Worker) {
+        let switch = &mut worker.switch;
         match *self {
-            Self::Machine((vni, mac), place) => switch.table(vni).set_mac(mac, place),
+            Self::Machine((vni, mac), place) => worker.set_place(vni, mac, place),
             Self::Neighbour((vni, address), mac) => switch.table(vni).set_neighbour(address, mac),
             Self::Prefix((vni, prefix), hop) => switch.table(vni).set_route(prefix, hop),
         }

@@ -9,8 +9,8 @@ use weft_ports::Port;
 use weft_trace::pcapng;
 use weft_transport::Arrival;
 use weft_units::{Duration, Instant};
-use weft_vpc::{Frame, PortId, Reading, Switch, Tenants};
-use weft_wire::{Packet, VirtioNetHeader};
+use weft_vpc::{Frame, Place, PortId, Reading, Switch, Tenants, Vni};
+use weft_wire::{MacAddr, Packet, VirtioNetHeader};
 
 use crate::crowd::Crowd;
 use crate::post::{Letterbox, Mail, Post};
@@ -145,6 +145,11 @@ impl Worker {
         if let Some(port) = self.ports.remove(id) {
             self.crowd.remove(id, port.fd());
         }
+    }
+
+    /// Says for good where a machine is, or takes that back.
+    pub(crate) fn set_place(&mut self, vni: Vni, mac: MacAddr, place: Option<Place>) {
+        self.switch.set_place(self.clock.now(), vni, mac, place, &mut self.ports);
     }
 
     /// Takes one turn without blocking; whether anything happened.

@@ -45,6 +45,17 @@ impl Switch {
         }
     }
 
+    /// Ends a pair's connection and forgets the pair.
+    pub(super) fn close_pair(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        tenants: &mut impl Tenants,
+    ) {
+        self.endpoint.close(now, connection);
+        self.forget_pair(connection, tenants);
+    }
+
     /// A connection is no more: whatever it held goes back to where it came from.
     pub(super) fn forget_pair(&mut self, connection: ConnectionId, tenants: &mut impl Tenants) {
         let Some(mut pair) = self.pairs.remove(connection) else { return };

@@ -171,6 +171,27 @@ impl Switch {
         &mut self.network(vni).table
     }
 
+    /// Says for good where a machine is; `None` takes that back. Connections that lead to it at another place are
+    /// closed: who has them could go on to receive and send in its name.
+    pub fn set_place(
+        &mut self,
+        now: Instant,
+        vni: Vni,
+        mac: MacAddr,
+        place: Option<Place>,
+        tenants: &mut impl Tenants,
+    ) {
+        self.table(vni).set_mac(mac, place);
+        let Some(place) = place.filter(|_| self.pairs.len() > 0) else { return };
+        for port in self.others(vni, None).collect::<Vec<_>>() {
+            for connection in self.pairs.joining((port, mac)) {
+                if self.pairs.get(connection).is_some_and(|pair| !pair.leads_to(place)) {
+                    self.close_pair(now, connection, tenants);
+                }
+            }
+        }
+    }
+
     /// Adds a port, or changes one.
     pub fn set_port(&mut self, port: PortId, config: PortConfig) {
         self.network(config.vni);
@@ -238,8 +259,7 @@ impl Switch {
     pub fn remove_port(&mut self, now: Instant, port: PortId, tenants: &mut impl Tenants) {
         let Some(removed) = self.ports.remove(&port) else { return };
         for connection in self.pairs.of_port(port) {
-            self.endpoint.close(now, connection);
-            self.forget_pair(connection, tenants);
+            self.close_pair(now, connection, tenants);
         }
         self.plain.retain(|plain| {
             let own = plain.port == port;

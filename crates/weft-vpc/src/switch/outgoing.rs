@@ -263,13 +263,18 @@ impl Switch {
         let Some(connection) = connection else {
             return self.carry_plain(plain());
         };
+        let limit = self.config.waiting_frames;
+        let pair = self.pairs.get_mut(connection).expect("looked up just now");
+        if !pair.leads_to(Place::Peer(peer)) {
+            // The machine has moved. Another connection may lead to where it is now.
+            self.close_pair(now, connection, tenants);
+            return self.carry_to_peer(now, (port, frame), vni, (local, remote), peer, tenants);
+        }
         // A connection that rests has forgotten its paths, and what became of them.
         let paths = self.endpoint.flow(connection).and_then(|flow| flow.paths);
         if paths.is_some_and(|paths| paths.up_count() == 0) {
             return self.carry_plain(plain());
         }
-        let limit = self.config.waiting_frames;
-        let pair = self.pairs.get_mut(connection).expect("looked up just now");
         if pair.state == State::Connecting {
             if pair.waiting.len() >= limit {
                 return self.drop_frame(port, token, DropCause::QueueFull, tenants);

@@ -10,7 +10,7 @@ use weft_transport::ConnectionId;
 use weft_wire::MacAddr;
 
 use super::incoming::{After, Arriving};
-use super::{PortId, Token, Vni};
+use super::{Place, PortId, Token, Vni};
 
 /// A vNIC of this host and one of another.
 pub(super) type PairKey = (PortId, MacAddr);
@@ -79,6 +79,11 @@ impl Pair {
         }
     }
 
+    /// Returns `true` if `place` is the host at its other end.
+    pub(super) fn leads_to(&self, place: Place) -> bool {
+        matches!(place, Place::Peer(peer) if peer.ip() == self.peer.ip())
+    }
+
     /// After what the peer's tenant may see the next frame of a flow: the last of the same flow of which
     /// it is not known that the tenant has seen it. A frame that was acknowledged waits at most for one
     /// that was not, and that one is found here.
@@ -143,18 +148,19 @@ impl Pairs {
             self.spare.remove(&(port, remote, connection));
             return Some(pair);
         }
-        let first = (port, remote, ConnectionId(0));
-        let last = (port, remote, ConnectionId(u32::MAX));
-        match self.spare.range(first..=last).next().copied() {
-            Some(other) => {
-                self.spare.remove(&other);
-                self.sending.insert((port, remote), other.2);
-            }
-            None => {
-                self.sending.remove(&(port, remote));
-            }
+        self.sending.remove(&(port, remote));
+        if let Some(&other) = self.joining((port, remote)).first() {
+            self.spare.remove(&(port, remote, other));
+            self.sending.insert((port, remote), other);
         }
         Some(pair)
+    }
+
+    /// Returns the connections that join two vNICs.
+    pub(super) fn joining(&self, (port, remote): PairKey) -> Vec<ConnectionId> {
+        let spare = (port, remote, ConnectionId(0))..=(port, remote, ConnectionId(u32::MAX));
+        let spare = self.spare.range(spare).map(|row| row.2);
+        self.sending((port, remote)).into_iter().chain(spare).collect()
     }
 
     /// The connections of a port.
@@ -215,6 +221,15 @@ mod tests {
                     assert_eq!(model[&sending], *key, "seed {seed}");
                 }
                 assert_eq!((pairs.len(), pairs.iter().count()), (model.len(), model.len()));
+                for key in (0..3).flat_map(|port| {
+                    (0..4).map(move |mac| (PortId(port), MacAddr([0, 0, 0, 0, 0, mac])))
+                }) {
+                    let mut joining = pairs.joining(key);
+                    assert_eq!(joining.first().copied(), pairs.sending(key));
+                    joining.sort_unstable();
+                    let known = model.iter().filter(|row| *row.1 == key).map(|row| *row.0);
+                    assert!(joining.into_iter().eq(known), "seed {seed}");
+                }
                 for port in (0..3).map(PortId) {
                     let mut own = pairs.of_port(port);
                     own.sort_unstable();

@@ -194,6 +194,14 @@ impl Hosts {
         Host { switch, tenants: Queues::default() }
     }
 
+    /// Adds a host whose tenant is the machine of the second: there it moves.
+    pub(super) fn add_third(&mut self) {
+        let mut third = Self::host(&TransportConfig::bifrost(), 1);
+        third.switch.set_peers(RED, vec![host(0)]);
+        self.hosts.push(third);
+        self.hosts[0].switch.set_peers(RED, vec![host(1), host(2)]);
+    }
+
     pub(super) fn send(&mut self, end: usize, port: PortId, frame: Vec<u8>) {
         let Host { switch, tenants } = &mut self.hosts[end];
         let token = tenants.send(port, frame.clone());
@@ -218,7 +226,7 @@ impl Hosts {
     }
 
     fn end_of(to: SocketAddr) -> usize {
-        (0..2).find(|&end| host(end) == to).expect("a host of the test")
+        (0..3).find(|&end| host(end) == to).expect("a host of the test")
     }
 
     fn drain(&mut self) {

@@ -6,6 +6,7 @@ mod gateway;
 mod hostile;
 mod hosts;
 mod isolation;
+mod moves;
 mod policy;
 mod threads;
 mod traffic;
