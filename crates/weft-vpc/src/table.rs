@@ -38,7 +38,7 @@ pub struct TableCounters {
     pub learned: u64,
     /// Addresses heard from another place, or of another machine, than before.
     pub moved: u64,
-    /// Addresses that were set and were heard elsewhere: what was heard is not believed.
+    /// Addresses that were set, or proved, and were heard elsewhere: what was heard is not believed.
     pub contradicted: u64,
     /// Addresses not learned because the table was full.
     pub full: u64,
@@ -90,15 +90,53 @@ impl<P: Copy + Eq> Table<P> {
     /// which address it has, it has it. `bytes` are the frame's, at least
     /// [`LOOK_AHEAD`](Frame::LOOK_AHEAD) of them.
     pub fn learn(&mut self, frame: &Frame, bytes: &[u8], place: P, now: Instant) {
+        self.learn_place(frame.source, place, now);
+        let Self { config, counters, neighbours, .. } = self;
+        if let Some((address, mac)) = neighbour::announced(frame, bytes)
+            && frame.source != GATEWAY
+        {
+            neighbours.learn(
+                address,
+                Heard { value: mac, at: now, proved: true },
+                config,
+                counters,
+            );
+        }
+    }
+
+    /// A machine is at `place`.
+    pub fn learn_place(&mut self, mac: MacAddr, place: P, now: Instant) {
         // The gateway is everywhere.
+        if mac != GATEWAY {
+            let Self { config, counters, places, .. } = self;
+            places.learn(mac, Heard { value: place, at: now, proved: true }, config, counters);
+        }
+    }
+
+    /// A frame says that it came from `place`, and nothing proves it. It teaches what is not known, or known from such
+    /// frames alone. Who has an IP address it may change only from one machine to another that is proved to be there.
+    /// Returns `false` if it contradicts what was proved: the host at `place` would have to be asked.
+    pub fn introduce(&mut self, frame: &Frame, bytes: &[u8], place: P, now: Instant) -> bool {
         if frame.source == GATEWAY {
-            return;
+            return true;
         }
-        let Self { config, counters, .. } = self;
-        self.places.learn(frame.source, place, now, config, counters);
+        let Self { config, counters, places, neighbours, .. } = self;
+        let heard = Heard { value: place, at: now, proved: false };
+        let mut agrees = places.introduce(frame.source, heard, config, counters);
         if let Some((address, mac)) = neighbour::announced(frame, bytes) {
-            self.neighbours.learn(address, mac, now, config, counters);
+            let heard = Heard { value: mac, at: now, proved: false };
+            if places.is_proved(mac, place, now, config.lifetime) {
+                neighbours.learn(address, heard, config, counters);
+            } else {
+                agrees &= neighbours.introduce(address, heard, config, counters);
+            }
         }
+        agrees
+    }
+
+    /// Forgets where a machine was heard, if it was at `place`.
+    pub fn forget_heard(&mut self, mac: MacAddr, place: P) {
+        self.places.forget_heard(mac, place);
     }
 
     /// Where a frame's destination is, if that was set or heard.
@@ -181,6 +219,8 @@ struct Addresses<A, V> {
 struct Heard<V> {
     value: V,
     at: Instant,
+    /// Whether it came on a connection, or from a port of this host: nobody else could have said it.
+    proved: bool,
 }
 
 impl<A, V> Default for Addresses<A, V> {
@@ -206,31 +246,65 @@ impl<A: Copy + Ord, V: Copy + Eq> Addresses<A, V> {
     fn learn(
         &mut self,
         address: A,
-        value: V,
-        now: Instant,
+        heard: Heard<V>,
         config: &TableConfig,
         counters: &mut TableCounters,
     ) {
         if let Some(fixed) = self.fixed.get(&address) {
-            counters.contradicted += u64::from(*fixed != value);
+            counters.contradicted += u64::from(*fixed != heard.value);
             return;
         }
         if let Some(known) = self.learned.get_mut(&address) {
-            match now.since(known.at) < config.lifetime {
-                true => counters.moved += u64::from(known.value != value),
+            match heard.at.since(known.at) < config.lifetime {
+                true => counters.moved += u64::from(known.value != heard.value),
                 false => {
                     (counters.aged, counters.learned) = (counters.aged + 1, counters.learned + 1)
                 }
             }
-            *known = Heard { value, at: now };
+            *known = heard;
             return;
         }
-        if self.learned.len() >= config.most_learned && !self.make_room(now, config, counters) {
+        if self.learned.len() >= config.most_learned && !self.make_room(heard.at, config, counters)
+        {
             counters.full += 1;
             return;
         }
         counters.learned += 1;
-        self.learned.insert(address, Heard { value, at: now });
+        self.learned.insert(address, heard);
+    }
+
+    /// Learns what was not proved, unless it is known better. Returns `false` if it contradicts what was proved.
+    fn introduce(
+        &mut self,
+        address: A,
+        heard: Heard<V>,
+        config: &TableConfig,
+        counters: &mut TableCounters,
+    ) -> bool {
+        let proved = |known: &&Heard<V>| known.proved && heard.at.since(known.at) < config.lifetime;
+        let Some(known) = self.learned.get(&address).filter(proved) else {
+            self.learn(address, heard, config, counters);
+            return true;
+        };
+        let agrees = known.value == heard.value;
+        counters.contradicted += u64::from(!agrees);
+        agrees
+    }
+
+    /// Returns `true` if an address was set to `value`, or that was proved.
+    fn is_proved(&self, address: A, value: V, now: Instant, lifetime: Duration) -> bool {
+        let proved = |known: &Heard<V>| {
+            known.value == value && known.proved && now.since(known.at) < lifetime
+        };
+        self.fixed
+            .get(&address)
+            .map_or_else(|| self.learned.get(&address).is_some_and(proved), |fixed| *fixed == value)
+    }
+
+    fn forget_heard(&mut self, address: A, value: V) {
+        if self.learned.get(&address).is_some_and(|known| known.value == value) {
+            self.learned.remove(&address);
+        }
     }
 
     /// Forgets what is outdated, not more often than each second: a tenant that makes addresses up must

@@ -166,6 +166,7 @@ fn workers(config: &Config) -> Result<Vec<(Worker, crate::post::Address)>, OpenE
             receive_port: host.port,
             thread_id: thread,
             threads,
+            authenticated: host.seal.is_some(),
             ..SwitchConfig::new(transport.clone())
         };
         let (seed, secret) = (Seed(u64::from_le_bytes(random()?)), Secret::new(random()?));

@@ -1,6 +1,5 @@
 //! What arrives from other hosts.
 
-use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use weft_transport::{Arrival, ConnectionId, Placement, Verdict};
@@ -12,8 +11,7 @@ use super::incoming::{After, Claimed, Inspection, Message};
 use super::inspect::HEAD;
 use super::pair::{Pair, State};
 use super::pieces::Pieces;
-use super::{DropCause, Handover, Place, PortId, Slot, Staging, Switch, Tenants, Turn, Vni};
-use crate::Frame;
+use super::{DropCause, Place, PortId, Slot, Staging, Switch, Tenants, Turn, Vni};
 use crate::frame::ecn;
 
 /// The longest frame with its virtio-net header: an IP packet of 64 KiB less one, an Ethernet header
@@ -70,79 +68,6 @@ impl Switch {
             Taken::Refused => return self.endpoint.close(now, connection),
         };
         taken.expect("the engine has just asked for this packet to be placed");
-    }
-
-    /// A plain frame arrived for a network, from the host at `from`.
-    pub fn handle_plain(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        vni: Vni,
-        ethernet: &[u8],
-        tenants: &mut impl Tenants,
-    ) {
-        let Some(network) = self.networks.get_mut(&vni) else {
-            return self.counters.drop_frame(DropCause::UnknownPeer);
-        };
-        let Some(&peer) = network.peers.iter().find(|peer| peer.ip() == from.ip()) else {
-            return self.counters.drop_frame(DropCause::UnknownPeer);
-        };
-        let Ok(frame) = Frame::parse(ethernet, ethernet.len()) else {
-            return self.counters.drop_frame(DropCause::Malformed);
-        };
-        network.table.learn(&frame, ethernet, Place::Peer(peer), now);
-        let place = network.table.find(&frame, now);
-        self.counters.plain_received += 1;
-        let threads = match place {
-            Some(Place::Port(port)) => Vec::from_iter(self.others.thread_of(port)),
-            Some(Place::Peer(_)) => Vec::new(),
-            None => self.others.of_network(vni),
-        };
-        for thread in threads {
-            self.hand_over(thread, Handover::Plain { from, vni, ethernet: ethernet.to_vec() });
-        }
-        self.give_plain(now, vni, place, ethernet, tenants);
-    }
-
-    /// A plain frame that arrived at another thread, which has counted it.
-    pub(super) fn take_plain(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        vni: Vni,
-        ethernet: &[u8],
-        tenants: &mut impl Tenants,
-    ) {
-        let Some(network) = self.networks.get_mut(&vni) else { return };
-        let peer = network.peers.iter().find(|peer| peer.ip() == from.ip());
-        let (Some(&peer), Ok(frame)) = (peer, Frame::parse(ethernet, ethernet.len())) else {
-            return;
-        };
-        network.table.learn(&frame, ethernet, Place::Peer(peer), now);
-        let place = network.table.find(&frame, now);
-        self.give_plain(now, vni, place, ethernet, tenants);
-    }
-
-    /// Gives a plain frame to those of this thread's ports that it is for.
-    fn give_plain(
-        &mut self,
-        now: Instant,
-        vni: Vni,
-        place: Option<Place>,
-        ethernet: &[u8],
-        tenants: &mut impl Tenants,
-    ) {
-        let ports = match place {
-            Some(Place::Port(port)) => {
-                Vec::from_iter(self.ports.contains_key(&port).then_some(port))
-            }
-            // It goes to no third host: two that took each other for the way would never stop.
-            Some(Place::Peer(_)) => return self.counters.drop_frame(DropCause::NoRoute),
-            None => self.others(vni, None).collect(),
-        };
-        for port in ports {
-            self.give(now, port, &[0; VirtioNetHeader::LEN], ethernet, tenants);
-        }
     }
 
     /// Gives a whole frame to a port of this host, if its tenant may have it.
@@ -302,6 +227,7 @@ impl Switch {
             let mut pair = Pair::new(vni, port, (hello.destination, hello.source), peer, State::Up);
             pair.peer_thread = self.endpoint.peer(connection).map(|peer| peer.thread_id);
             self.pairs.insert(connection, pair);
+            self.plain_peers.speaks_weft(peer);
         }
         let pair = self.pairs.get_mut(connection).expect("there, or inserted just now");
         if let Some(message) = pair.arriving.message(placement.message, window) {

@@ -42,6 +42,8 @@ pub struct SwitchConfig {
     /// How long a peer that does not speak Weft, or whose paths have all failed, is spoken to in plain
     /// VXLAN before it is asked again.
     pub plain_for: Duration,
+    /// Whether what arrives is authenticated before it comes here (seals): a plain frame then comes from whom it says.
+    pub authenticated: bool,
     /// How long and how much each network's table learns.
     pub table: TableConfig,
 }
@@ -57,6 +59,7 @@ impl SwitchConfig {
             max_connections: 1 << 17,
             waiting_frames: 256,
             plain_for: Duration::from_secs(10),
+            authenticated: false,
             table: TableConfig::default(),
         }
     }

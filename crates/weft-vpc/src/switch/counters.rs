@@ -40,6 +40,8 @@ drop_causes! {
     UnknownPeer => "unknown_peer";
     /// It came on a connection of another network, or for an address that the connection is not for.
     Misdirected => "misdirected";
+    /// It came as plain VXLAN, from a host that was not found to speak nothing else: anyone could have sent it.
+    Unproven => "unproven";
     /// Its connection ended before it was acknowledged.
     ConnectionLost => "connection_lost";
 }

@@ -1,18 +1,20 @@
 //! What the transport says of connections.
 
-use weft_transport::{ConnectionId, Event};
+use weft_transport::{CloseReason, ConnectionId, Event};
 use weft_units::Instant;
 
 use super::outgoing::frame_of;
 use super::pair::State;
-use super::{DropCause, Switch, Tenants, speaks_plain};
+use super::{DropCause, Place, Switch, Tenants, speaks_plain};
 
 impl Switch {
     pub(super) fn handle_event(&mut self, now: Instant, event: Event, tenants: &mut impl Tenants) {
         match event {
             Event::Connected { connection } => self.on_connected(now, connection, tenants),
             Event::Sent { connection, token } => {
-                let Some((port, token)) = frame_of(token) else { return };
+                let Some((port, token)) = frame_of(token) else {
+                    return self.on_greeted(now, connection);
+                };
                 if let Some(pair) = self.pairs.get_mut(connection) {
                     pair.acknowledged(token);
                     tenants.release(port, token);
@@ -24,9 +26,16 @@ impl Switch {
                 }
             }
             Event::Closed { connection, reason } => {
-                let peer = self.pairs.get(connection).map(|pair| pair.peer);
-                if let Some(peer) = peer.filter(|_| speaks_plain(reason)) {
-                    self.plain_peers.insert(peer, now + self.config.plain_for);
+                if let Some(pair) = self.pairs.get(connection) {
+                    if speaks_plain(reason) {
+                        self.plain_peers.speaks_plain(pair.peer, now + self.config.plain_for);
+                    }
+                    // A machine that its host no longer has may be at another.
+                    if let (CloseReason::Peer, Some(network)) =
+                        (reason, self.networks.get_mut(&pair.vni))
+                    {
+                        network.table.forget_heard(pair.remote, Place::Peer(pair.peer));
+                    }
                 }
                 self.forget_pair(connection, tenants);
             }
@@ -38,10 +47,19 @@ impl Switch {
         let peer_thread = self.endpoint.peer(connection).map(|peer| peer.thread_id);
         let Some(pair) = self.pairs.get_mut(connection) else { return };
         (pair.state, pair.peer_thread) = (State::Up, peer_thread);
+        self.plain_peers.speaks_weft(pair.peer);
         let waiting = core::mem::take(&mut pair.waiting);
         self.greet(now, connection);
         for frame in waiting {
             self.submit(now, connection, frame, tenants);
+        }
+    }
+
+    /// The peer took our hello: it has the machine that the hello is for.
+    fn on_greeted(&mut self, now: Instant, connection: ConnectionId) {
+        let Some(pair) = self.pairs.get(connection) else { return };
+        if let Some(network) = self.networks.get_mut(&pair.vni) {
+            network.table.learn_place(pair.remote, Place::Peer(pair.peer), now);
         }
     }
 

@@ -31,6 +31,7 @@ mod inspect;
 mod outgoing;
 mod pair;
 mod pieces;
+mod plain;
 mod tenants;
 
 #[cfg(test)]
@@ -43,7 +44,8 @@ use elsewhere::OtherThreads;
 use gate::Gate;
 pub use handover::Handover;
 pub use outgoing::Leaving;
-use pair::{Pairs, State};
+use pair::{Pair, Pairs, State};
+use plain::PlainPeers;
 pub use tenants::{PortId, Reading, Slot, Staging, Tenants, Token, Turn};
 
 /// Where an address is.
@@ -101,8 +103,7 @@ pub struct Switch {
     /// The peers of all networks: from others nothing is taken.
     hosts: BTreeSet<IpAddr>,
     pairs: Pairs,
-    /// Peers that are spoken to in plain VXLAN, and until when.
-    plain_peers: BTreeMap<SocketAddr, Instant>,
+    plain_peers: PlainPeers,
     plain: VecDeque<Plain>,
     /// What no port can be blamed for.
     counters: SwitchCounters,
@@ -138,7 +139,7 @@ impl Switch {
             networks: BTreeMap::new(),
             hosts: BTreeSet::new(),
             pairs: Pairs::default(),
-            plain_peers: BTreeMap::new(),
+            plain_peers: PlainPeers::default(),
             plain: VecDeque::new(),
             counters: SwitchCounters::default(),
             scratch: Vec::new(),
@@ -159,7 +160,7 @@ impl Switch {
     }
 
     /// Hosts that have ports of a network: they get the frames that are for everybody, and only
-    /// from them plain frames are taken.
+    /// from them frames are taken.
     pub fn set_peers(&mut self, vni: Vni, peers: Vec<SocketAddr>) {
         self.network(vni).peers = peers;
         let peers = self.networks.values().flat_map(|network| &network.peers);

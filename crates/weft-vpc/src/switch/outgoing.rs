@@ -125,7 +125,7 @@ impl Switch {
             Ok(found) => found,
             Err(cause) => return self.drop_frame(port, token, cause, tenants),
         };
-        match place {
+        match place.or_else(|| self.joined(port, next)) {
             Some(Place::Port(to)) if to == port => {
                 self.drop_frame(port, token, DropCause::NoRoute, tenants);
             }
@@ -143,6 +143,13 @@ impl Switch {
             }
             None => self.flood(now, port, token, len, vni, tenants),
         }
+    }
+
+    /// Returns the host that a connection for this pair of vNICs leads to: evidence enough of where a machine is that
+    /// has not been heard for long.
+    fn joined(&self, port: PortId, remote: MacAddr) -> Option<Place> {
+        let pair = self.pairs.get(self.pairs.sending((port, remote))?)?;
+        (pair.state == State::Up).then_some(Place::Peer(pair.peer))
     }
 
     /// The machine that a frame is for, and where that is: its destination, or where the gateway sends it.
@@ -256,8 +263,9 @@ impl Switch {
         let plain = || Plain { vni, port, token, len, next: Some(remote), to: [peer].to_vec() };
         let reliable = self.network(vni).config.reliable;
         let connection = match self.pairs.sending((port, remote)) {
-            _ if !reliable || self.is_plain(now, peer) => None,
+            _ if !reliable => None,
             Some(connection) => Some(connection),
+            None if self.plain_peers.is_spoken_to(now, peer) => None,
             None => self.connect(now, vni, port, (local, remote), peer),
         };
         let Some(connection) = connection else {
@@ -284,17 +292,8 @@ impl Switch {
         self.submit(now, connection, frame, tenants);
     }
 
-    /// Whether a peer is spoken to in plain VXLAN at the moment.
-    fn is_plain(&mut self, now: Instant, peer: SocketAddr) -> bool {
-        match self.plain_peers.get(&peer) {
-            Some(&until) if now < until => true,
-            Some(_) => self.plain_peers.remove(&peer).is_none(),
-            None => false,
-        }
-    }
-
     /// Asks for a pair's connection. `None` where there are as many as there may be.
-    fn connect(
+    pub(super) fn connect(
         &mut self,
         now: Instant,
         vni: Vni,

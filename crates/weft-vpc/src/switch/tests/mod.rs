@@ -7,6 +7,7 @@ mod hostile;
 mod hosts;
 mod isolation;
 mod moves;
+mod plain;
 mod policy;
 mod threads;
 mod traffic;

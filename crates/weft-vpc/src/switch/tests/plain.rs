@@ -1,0 +1,153 @@
+//! Plain VXLAN that somebody sends with a peer's address, and that peers send who speak nothing else.
+
+use alloc::vec::Vec;
+
+use weft_units::Duration;
+use weft_wire::{EtherType, MacAddr, VirtioNetHeader};
+
+use super::hosts::{Hosts, PORT, RED, frame, host, mac};
+use crate::example::between;
+use crate::{DropCause, NetworkConfig, Place};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Somebody sends a plain frame to host `end` with the address of host `as_host`.
+fn forge(hosts: &mut Hosts, end: usize, as_host: usize, ethernet: &[u8]) {
+    let (now, own) = (hosts.now, &mut hosts.hosts[end]);
+    own.switch.handle_plain(now, host(as_host), RED, ethernet, &mut own.tenants);
+}
+
+/// An announcement to everybody: `owner` has the address 10.0.0.`last`.
+fn announcement(owner: MacAddr, last: u8) -> Vec<u8> {
+    let mut message = [0, 1, 8, 0, 6, 4, 0, 1].to_vec();
+    message.extend(owner.0.into_iter().chain([10, 0, 0, last]));
+    message.extend([0; 6].into_iter().chain([10, 0, 0, last]));
+    between(owner, MacAddr::BROADCAST, EtherType::ARP, &message)
+}
+
+fn unproven(hosts: &Hosts, end: usize) -> u64 {
+    hosts.hosts[end].switch.port_counters(PORT).unwrap().dropped_for(DropCause::Unproven)
+}
+
+fn place(hosts: &mut Hosts, end: usize, machine: MacAddr) -> Option<Place> {
+    let now = hosts.now;
+    hosts.hosts[end].switch.table(RED).place(machine, now)
+}
+
+#[test]
+fn a_forged_frame_reaches_no_machine_and_teaches_nothing() {
+    let mut hosts = Hosts::new();
+    let injected = frame(mac(1), mac(2), 99, 100).split_off(VirtioNetHeader::LEN);
+    let foreign = frame(mac(9), mac(2), 99, 100).split_off(VirtioNetHeader::LEN);
+    // Before the peer has been heard, and after.
+    for round in 1..=2_u64 {
+        forge(&mut hosts, 1, 0, &injected);
+        forge(&mut hosts, 1, 0, &foreign);
+        hosts.run(Duration::from_secs(2), |_| false);
+        assert_eq!((unproven(&hosts, 1), place(&mut hosts, 1, mac(9))), (2 * round, None));
+        let number = round as u32 - 1;
+        hosts.send_numbers(0, number..number + 1, 100);
+        assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).contains(&number)));
+    }
+    assert_eq!(hosts.seen(1), [0, 1]);
+    // However many are forged, the peer is asked once a second.
+    for _ in 0..1_000 {
+        forge(&mut hosts, 1, 0, &foreign);
+    }
+    assert!(hosts.hosts[1].switch.pair_count() <= 3, "{}", hosts.hosts[1].switch.pair_count());
+}
+
+#[test]
+fn a_forged_announcement_moves_no_machine() {
+    let mut hosts = Hosts::new();
+    hosts.add_third();
+    // The third host has no such machine.
+    let (now, third) = (hosts.now, &mut hosts.hosts[2]);
+    third.switch.remove_port(now, PORT, &mut third.tenants);
+    hosts.hosts[0].switch.table(RED).set_mac(mac(2), None);
+    hosts.send_numbers(1, 0..1, 100);
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(0) == [0]));
+    for _ in 0..5 {
+        forge(&mut hosts, 0, 2, &announcement(mac(2), 2));
+        hosts.run(Duration::from_secs(2), |_| false);
+        assert_eq!(place(&mut hosts, 0, mac(2)), Some(Place::Peer(host(1))));
+    }
+    hosts.send_numbers(0, 0..5, 100);
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).len() == 5));
+    // Nor does one give the address that a machine has said on its connection to another machine.
+    let address = [10, 0, 0, 2].into();
+    let mut said = [0; VirtioNetHeader::LEN].to_vec();
+    said.extend(announcement(mac(2), 2));
+    said[12..18].copy_from_slice(&mac(1).0);
+    hosts.send(1, PORT, said);
+    assert!(hosts.run(LIMIT, |hosts| hosts.hosts[1].tenants.holds_nothing()));
+    let known = |hosts: &mut Hosts| {
+        let now = hosts.now;
+        hosts.hosts[0].switch.table(RED).neighbour(address, now)
+    };
+    assert_eq!(known(&mut hosts), Some(mac(2)));
+    forge(&mut hosts, 0, 2, &announcement(mac(8), 2));
+    assert_eq!(known(&mut hosts), Some(mac(2)));
+}
+
+#[test]
+fn an_announcement_moves_a_machine_that_its_host_has() {
+    let mut hosts = Hosts::new();
+    hosts.add_third();
+    hosts.hosts[0].switch.table(RED).set_mac(mac(2), None);
+    hosts.send_numbers(1, 0..1, 100);
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(0) == [0]));
+    let mut announced = [0; VirtioNetHeader::LEN].to_vec();
+    announced.extend(announcement(mac(2), 2));
+    hosts.send(2, PORT, announced);
+    let settled = hosts.run(LIMIT, |hosts| {
+        hosts.hosts[0].switch.pairs().any(|pair| pair.peer == host(2) && pair.up)
+    });
+    assert!(settled, "the third host was not asked");
+    hosts.run(Duration::from_millis(10), |_| false);
+    assert_eq!(place(&mut hosts, 0, mac(2)), Some(Place::Peer(host(2))));
+    hosts.send_numbers(0, 0..5, 100);
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(2).len() >= 5), "{:?}", hosts.seen(1));
+}
+
+#[test]
+fn a_machine_that_has_not_spoken_is_found_by_its_host() {
+    let mut hosts = Hosts::new();
+    hosts.hosts[0].switch.table(RED).set_mac(mac(2), None);
+    // It goes to everybody, and the host that has the machine asks back.
+    hosts.send_numbers(0, 0..1, 100);
+    assert!(hosts.run(LIMIT, |hosts| hosts.hosts[0].switch.pair_count() == 1));
+    hosts.run(Duration::from_millis(10), |_| false);
+    hosts.send_numbers(0, 1..5, 100);
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(1) == [1, 2, 3, 4]));
+    assert_eq!((unproven(&hosts, 1), hosts.plain_frames), (1, 1));
+}
+
+#[test]
+fn a_peer_that_was_found_to_speak_nothing_else_is_believed() {
+    let mut hosts = Hosts::new();
+    hosts.only_plain = true;
+    hosts.hosts[1].switch.set_network(RED, NetworkConfig { reliable: false, in_order: true });
+    hosts.send_numbers(1, 0..1, 100);
+    assert!(hosts.run(LIMIT, |hosts| unproven(hosts, 0) == 1));
+    // It was asked, and did not answer.
+    hosts.run(Duration::from_secs(5), |_| false);
+    hosts.send_numbers(1, 1..5, 100);
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(0) == [1, 2, 3, 4]));
+    // It answers at last: from here on it has no need of plain frames.
+    hosts.only_plain = false;
+    hosts.hosts[1].switch.set_network(RED, NetworkConfig::default());
+    hosts.send_numbers(1, 5..6, 100);
+    assert!(hosts.run(LIMIT, |hosts| hosts.seen(0).contains(&5)));
+    forge(&mut hosts, 0, 1, &frame(mac(2), mac(1), 99, 100)[VirtioNetHeader::LEN..]);
+    assert_eq!((unproven(&hosts, 0), hosts.seen(0).contains(&99)), (2, false));
+}
+
+#[test]
+fn what_is_authenticated_below_is_believed() {
+    let mut hosts = Hosts::new();
+    hosts.authenticate(1);
+    forge(&mut hosts, 1, 0, &frame(mac(9), mac(2), 7, 100)[VirtioNetHeader::LEN..]);
+    assert_eq!(hosts.seen(1), [7]);
+    assert_eq!(place(&mut hosts, 1, mac(9)), Some(Place::Peer(host(0))));
+}
