@@ -181,4 +181,6 @@ pub struct Holdings {
     pub taken_memory: usize,
     /// Bytes of memory of this process that frames for the tenant occupy.
     pub claimed_memory: usize,
+    /// Regions of memory that the tenant shares, and may share.
+    pub regions: (usize, usize),
 }

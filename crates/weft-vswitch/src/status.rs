@@ -93,6 +93,9 @@ pub struct PortStatus {
     pub dropped: BTreeMap<String, u64>,
     /// Frames held for it: taken and not acknowledged, claimed and not shown.
     pub held: (usize, usize),
+    /// Regions of memory that its front end shares, and may share; none for a TAP interface.
+    #[serde(default)]
+    pub memory_regions: (usize, usize),
 }
 
 /// A pair of interfaces.
@@ -302,6 +305,7 @@ impl Daemon {
             declined: switched.declined,
             dropped,
             held: (held.taken, held.claimed),
+            memory_regions: held.regions,
         })
     }
 }

@@ -54,7 +54,7 @@ fn trial(socket: &Scratch) -> Trial {
     trial.stop(1);
     let port = &mut trial.config(1).ports[0];
     port.tap = None;
-    port.vhost_user = Some(VhostUser { socket: socket.0.clone(), connect: false });
+    port.vhost_user = Some(VhostUser::at(socket.0.clone()));
     trial.start(1).unwrap();
     for spine in 0..4 {
         let rate = (spine % 2 == 0).then(|| "50Mbps".parse().unwrap());

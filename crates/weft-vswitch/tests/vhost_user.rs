@@ -92,7 +92,7 @@ fn trial(threads: u8) -> (Trial, [PathBuf; 2]) {
         let socket = std::env::temp_dir().join(name);
         let port = &mut trial.config(host).ports[0];
         port.tap = None;
-        port.vhost_user = Some(VhostUser { socket: socket.clone(), connect: false });
+        port.vhost_user = Some(VhostUser::at(socket.clone()));
         socket
     });
     // Both first: what a kernel behind a TAP says to everybody would find nobody at the other host yet.

@@ -232,7 +232,7 @@ impl Add {
             addresses,
             policies: PortPolicies::default(),
             tap: tap.map(|interface| Tap { interface, namespace, persistent }),
-            vhost_user: vhost_user.map(|socket| VhostUser { socket, connect }),
+            vhost_user: vhost_user.map(|socket| VhostUser { connect, ..VhostUser::at(socket) }),
         }
     }
 }

@@ -332,6 +332,7 @@ impl Port for TapPort {
             waiting: self.waiting.len(),
             taken_memory: self.taken_memory,
             claimed_memory: self.claimed_memory,
+            regions: (0, 0),
         }
     }
 }

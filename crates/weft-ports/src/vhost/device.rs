@@ -17,7 +17,7 @@ use virtio_bindings::virtio_net::{
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
 use super::chain::Purpose;
-use super::memory::{MOST_REGIONS, Memory, Refusal};
+use super::memory::{Memory, Refusal};
 use super::message::Message;
 use super::receive::{self, Receive, Terms};
 use super::ring::Ring;
@@ -63,6 +63,8 @@ fn offered_protocol() -> u64 {
 #[derive(Debug)]
 pub(super) struct Device {
     pub(super) memory: Memory,
+    /// Regions of memory that the front end may share.
+    max_regions: usize,
     pub(super) rings: [Ring; 2],
     features: u64,
     protocol: u64,
@@ -107,9 +109,10 @@ fn queue(index: u64) -> Result<usize, Refusal> {
 }
 
 impl Device {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(max_regions: usize) -> Self {
         Self {
             memory: Memory::default(),
+            max_regions,
             rings: [Ring::new(Purpose::Received), Ring::new(Purpose::Sent)],
             features: 0,
             protocol: 0,
@@ -148,7 +151,7 @@ impl Device {
             Ok(FrontendReq::GET_FEATURES) => return number(offered()),
             Ok(FrontendReq::GET_PROTOCOL_FEATURES) => return number(offered_protocol()),
             Ok(FrontendReq::GET_QUEUE_NUM) => return number(1),
-            Ok(FrontendReq::GET_MAX_MEM_SLOTS) => return number(MOST_REGIONS as u64),
+            Ok(FrontendReq::GET_MAX_MEM_SLOTS) => return number(self.max_regions as u64),
             Ok(FrontendReq::GET_VRING_BASE) => {
                 let (queue, _) = body.queue()?;
                 self.stop(queue);
@@ -160,10 +163,12 @@ impl Device {
                 self.protocol = body.u64(0)? & offered_protocol();
             }
             Ok(FrontendReq::RESET_OWNER | FrontendReq::RESET_DEVICE) => self.reset(readiness),
-            Ok(FrontendReq::SET_MEM_TABLE) => self.memory = Memory::map(table(&body, files)?)?,
+            Ok(FrontendReq::SET_MEM_TABLE) => {
+                self.memory = Memory::map(table(&body, files)?, self.max_regions)?;
+            }
             Ok(FrontendReq::ADD_MEM_REG) => {
                 let file = files.next().ok_or("adds memory without a descriptor")?;
-                self.memory.add(&body.region(8)?, File::from(file))?;
+                self.memory.add(&body.region(8)?, File::from(file), self.max_regions)?;
             }
             Ok(FrontendReq::REM_MEM_REG) => self.memory.remove(&body.region(8)?)?,
             Ok(FrontendReq::SET_VRING_NUM) => {
@@ -208,6 +213,11 @@ impl Device {
         }
         self.update();
         Ok(None)
+    }
+
+    /// Returns how many regions of memory the front end shares, and may share.
+    pub(super) fn regions(&self) -> (usize, usize) {
+        (self.memory.regions(), self.max_regions)
     }
 
     /// Whether every request may be answered.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rustix::fs::fcntl_get_seals;
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vm_memory::{
     Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
@@ -11,9 +12,6 @@ use vm_memory::{
 
 use super::chain::{Descriptors, Segment, for_each_piece};
 use super::withdrawn::Watched;
-
-/// Regions of a guest, at most.
-pub(super) const MOST_REGIONS: usize = 64;
 
 /// Guest memory, mapped here.
 #[derive(Debug, Default)]
@@ -40,25 +38,32 @@ pub(super) struct Missing;
 pub(super) type Refusal = String;
 
 impl Memory {
-    /// Maps all regions of a table.
-    pub(super) fn map(table: Vec<(VhostUserMemoryRegion, File)>) -> Result<Self, Refusal> {
+    /// Maps all regions of a table, of which there may be `most`.
+    pub(super) fn map(
+        table: Vec<(VhostUserMemoryRegion, File)>,
+        most: usize,
+    ) -> Result<Self, Refusal> {
         let mut memory = Self::default();
         for (region, file) in table {
-            memory.add(&region, file)?;
+            memory.add(&region, file, most)?;
         }
         Ok(memory)
     }
 
-    /// Maps one region more.
+    /// Maps one region more, unless there are `most` already.
     pub(super) fn add(
         &mut self,
         region: &VhostUserMemoryRegion,
         file: File,
+        most: usize,
     ) -> Result<(), Refusal> {
         let (guest, user, len) = (region.guest_phys_addr, region.user_addr, region.memory_size);
-        if self.regions.len() >= MOST_REGIONS {
-            return Err(format!("more than {MOST_REGIONS} memory regions"));
+        if self.regions.len() >= most {
+            return Err(format!(
+                "shares more than {most} memory regions: give it fewer, or the port more (`memory-regions`)"
+            ));
         }
+        check_kind(&file)?;
         let size = file.metadata().map_err(|error| format!("memory file: {error}"))?.len();
         let end = region.mmap_offset.checked_add(len);
         let fits = len > 0
@@ -70,8 +75,7 @@ impl Memory {
             return Err(format!("{len} bytes at {offset} of a memory file of {size}"));
         }
         let mapping = region.mmap_region::<()>(file).map_err(|error| format!("map: {error}"))?;
-        let watched = Watched::new(mapping.as_ptr() as usize, mapping.size())
-            .ok_or("too many memory regions in this process")?;
+        let watched = Watched::new(mapping.as_ptr() as usize, mapping.size());
         let mapped =
             GuestRegionMmap::new(mapping, GuestAddress(guest)).ok_or("region overflows")?;
         self.guest =
@@ -92,6 +96,11 @@ impl Memory {
             .map_err(|error| error.to_string())?;
         self.guest = rest;
         Ok(())
+    }
+
+    /// Returns how many regions there are.
+    pub(super) fn regions(&self) -> usize {
+        self.regions.len()
     }
 
     /// Whether the front end has made the file under a region shorter since it was mapped.
@@ -171,6 +180,17 @@ impl Memory {
             self.write(address, &bytes[range])
         })
     }
+}
+
+/// Refuses a file whose pages are more than memory: a file system in user space (FUSE) answers for each of them when it
+/// likes, and meanwhile this thread would stand still with all its tenants.
+///
+/// Seals are what only memfd, tmpfs and hugetlbfs have. The kernel answers for them by itself, where it would ask such a
+/// file system even for its statistics (fstatfs(2)) and the file's length (fstat(2)).
+fn check_kind(file: &File) -> Result<(), Refusal> {
+    let refused = "shares memory in a file that is neither a memfd nor on tmpfs or hugetlbfs: use QEMU's \
+                   memory-backend-memfd, or a path in /dev/shm or /dev/hugepages";
+    fcntl_get_seals(file).map(drop).map_err(|_| refused.into())
 }
 
 impl Descriptors for Memory {

@@ -63,12 +63,24 @@ pub struct VhostConfig {
     pub window: usize,
     /// How much may be held in this process's memory, in each direction.
     pub limits: Limits,
+    /// Regions of memory that the front end may share: QEMU has one for each piece of a guest's memory, DPDK one for
+    /// each file of huge pages unless it is told `--single-file-segments`.
+    pub max_regions: usize,
 }
 
 impl VhostConfig {
+    /// Regions of memory that a front end may share, unless it is said otherwise.
+    pub const MAX_REGIONS: u16 = 32;
+
     /// A port to which front ends connect.
     pub fn at(socket: impl Into<PathBuf>) -> Self {
-        Self { socket: socket.into(), role: Role::Listen, window: 512, limits: Limits::default() }
+        Self {
+            socket: socket.into(),
+            role: Role::Listen,
+            window: 512,
+            limits: Limits::default(),
+            max_regions: Self::MAX_REGIONS.into(),
+        }
     }
 }
 
@@ -111,7 +123,7 @@ impl VhostPort {
             meeting,
             readiness,
             channel: None,
-            device: Device::new(),
+            device: Device::new(config.max_regions),
             wakes,
             window: config.window,
             limits,
@@ -355,7 +367,7 @@ impl Port for VhostPort {
     }
 
     fn holdings(&self) -> Holdings {
-        let mut holdings = Holdings::default();
+        let mut holdings = Holdings { regions: self.device.regions(), ..Holdings::default() };
         self.device.sent.add_to(&mut holdings);
         self.device.received.add_to(&mut holdings);
         holdings

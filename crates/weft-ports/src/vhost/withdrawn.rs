@@ -5,15 +5,18 @@
 //! place and notes that it happened; the port that owns the region sees the note and stops.
 #![expect(unsafe_code, reason = "a signal handler, and mmap(2) over a mapping of our own")]
 
+use std::iter;
+use std::ptr;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use libc::{c_int, c_void, siginfo_t};
 
-/// Regions of all ports of a process, at most.
-const MOST: usize = 4_096;
+/// Entries that are made at a time.
+const BLOCK: usize = 64;
 
 /// What the handler may look at: no lock, no allocation (signal-safety(7)).
+#[derive(Debug)]
 struct Entry {
     start: AtomicUsize,
     /// Zero: free.
@@ -21,51 +24,95 @@ struct Entry {
     withdrawn: AtomicBool,
 }
 
-static ENTRIES: [Entry; MOST] = [const {
-    Entry {
-        start: AtomicUsize::new(0),
-        len: AtomicUsize::new(0),
-        withdrawn: AtomicBool::new(false),
-    }
-}; MOST];
+/// Entries, and where there are more. Blocks are never freed, so that the handler may follow `next` at any time; there
+/// are as many as were ever needed at once, which the ports' quotas bound.
+struct Block {
+    entries: [Entry; BLOCK],
+    next: AtomicPtr<Self>,
+}
 
-/// Entries that were ever used: the handler looks no further.
-static USED: AtomicUsize = AtomicUsize::new(0);
+static FIRST: Block = Block::new();
+
+impl Block {
+    const fn new() -> Self {
+        Self {
+            entries: [const {
+                Entry {
+                    start: AtomicUsize::new(0),
+                    len: AtomicUsize::new(0),
+                    withdrawn: AtomicBool::new(false),
+                }
+            }; BLOCK],
+            next: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    fn next(&self) -> Option<&'static Self> {
+        // SAFETY: it is null, or a block that `next_or_new` leaked.
+        unsafe { self.next.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Returns the block after this one, which is made if there is none.
+    fn next_or_new(&self) -> &'static Self {
+        if let Some(next) = self.next() {
+            return next;
+        }
+        let made = Box::into_raw(Box::new(Self::new()));
+        let none = ptr::null_mut();
+        let set = self.next.compare_exchange(none, made, Ordering::AcqRel, Ordering::Acquire);
+        // SAFETY: `made` comes from a box, and if another thread was first nobody else has seen it. Whichever block is
+        // there now is never freed.
+        unsafe {
+            if set.is_err() {
+                drop(Box::from_raw(made));
+            }
+            &*set.map_or_else(|other| other, |_| made)
+        }
+    }
+}
+
+/// All blocks there are.
+fn blocks() -> impl Iterator<Item = &'static Block> {
+    iter::successors(Some(&FIRST), |block| block.next())
+}
 
 /// A mapped region that is watched as long as this value lives, which must be no longer than the mapping.
 #[derive(Debug)]
 pub(super) struct Watched {
-    index: usize,
+    entry: &'static Entry,
 }
 
 impl Watched {
-    /// Watches `len` bytes at `start`. `None`: too many are watched.
-    pub(super) fn new(start: usize, len: usize) -> Option<Self> {
+    /// Watches `len` bytes at `start`.
+    pub(super) fn new(start: usize, len: usize) -> Self {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(install);
-        let free = |entry: &Entry| {
+        let free = |entry: &&Entry| {
             // A length that no address lies within holds the entry until its start is there.
             entry.len.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
-        let index = ENTRIES.iter().position(free)?;
-        let entry = &ENTRIES[index];
+        let mut block = &FIRST;
+        let entry = loop {
+            match block.entries.iter().find(free) {
+                Some(entry) => break entry,
+                None => block = block.next_or_new(),
+            }
+        };
         entry.withdrawn.store(false, Ordering::Relaxed);
         entry.start.store(start, Ordering::Relaxed);
         entry.len.store(len, Ordering::Release);
-        USED.fetch_max(index + 1, Ordering::AcqRel);
-        Some(Self { index })
+        Self { entry }
     }
 
     pub(super) fn is_withdrawn(&self) -> bool {
-        ENTRIES[self.index].withdrawn.load(Ordering::Acquire)
+        self.entry.withdrawn.load(Ordering::Acquire)
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        let entry = &ENTRIES[self.index];
-        entry.start.store(0, Ordering::Relaxed);
-        entry.len.store(0, Ordering::Release);
+        self.entry.start.store(0, Ordering::Relaxed);
+        self.entry.len.store(0, Ordering::Release);
     }
 }
 
@@ -80,8 +127,8 @@ fn install() {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_bus_error as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        libc::sigaction(libc::SIGBUS, std::ptr::null(), (&raw mut PREVIOUS).cast());
-        libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
+        libc::sigaction(libc::SIGBUS, ptr::null(), (&raw mut PREVIOUS).cast());
+        libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut());
     }
 }
 
@@ -89,8 +136,7 @@ fn install() {
 extern "C" fn on_bus_error(_signal: c_int, info: *mut siginfo_t, _context: *mut c_void) {
     // SAFETY: the kernel passes the description of the signal, and SIGBUS has an address.
     let address = unsafe { (*info).si_addr() } as usize;
-    let used = USED.load(Ordering::Acquire);
-    for entry in &ENTRIES[..used] {
+    for entry in blocks().flat_map(|block| &block.entries) {
         let len = entry.len.load(Ordering::Acquire);
         let start = entry.start.load(Ordering::Relaxed);
         if start == 0 || address < start || address - start >= len {
@@ -114,7 +160,7 @@ extern "C" fn on_bus_error(_signal: c_int, info: *mut siginfo_t, _context: *mut 
     // Not ours: whoever handled it before does, when the instruction is tried again.
     // SAFETY: `install` has filled `PREVIOUS` before this handler could run.
     unsafe {
-        libc::sigaction(libc::SIGBUS, (&raw const PREVIOUS).cast(), std::ptr::null_mut());
+        libc::sigaction(libc::SIGBUS, (&raw const PREVIOUS).cast(), ptr::null_mut());
     }
 }
 
@@ -126,6 +172,19 @@ mod tests {
     use vhost::vhost_user::message::VhostUserMemoryRegion;
 
     use super::super::memory::Memory;
+    use super::{BLOCK, Watched};
+
+    /// What one front end has leaves others theirs.
+    #[test]
+    fn as_many_regions_are_watched_as_there_are() {
+        // At addresses that nobody touches: those of the first page are never mapped.
+        let watched: Vec<_> = (1..70 * BLOCK).map(|at| Watched::new(at, 1)).collect();
+        assert!(watched.iter().all(|region| !region.is_withdrawn()));
+        drop(watched);
+        let blocks = super::blocks().count();
+        let again: Vec<_> = (1..69 * BLOCK).map(|at| Watched::new(at, 1)).collect();
+        assert_eq!((again.len(), super::blocks().count()), (69 * BLOCK - 1, blocks));
+    }
 
     #[test]
     fn memory_that_is_taken_away_reads_as_nothing_and_says_so() {
@@ -140,7 +199,7 @@ mod tests {
             (region(0), taken.try_clone().unwrap()),
             (region(1 << 20), kept.try_clone().unwrap()),
         ];
-        let memory = Memory::map(table).unwrap();
+        let memory = Memory::map(table, 2).unwrap();
         memory.write(100, b"here").unwrap();
         memory.write((1 << 20) + 100, b"here").unwrap();
         ftruncate(&taken, 0).unwrap();

@@ -61,6 +61,7 @@ pub(crate) mod request {
     pub(crate) const GET_PROTOCOL_FEATURES: u32 = 15;
     pub(crate) const SET_PROTOCOL_FEATURES: u32 = 16;
     pub(crate) const SET_VRING_ENABLE: u32 = 18;
+    pub(crate) const GET_MAX_MEM_SLOTS: u32 = 36;
     pub(crate) const ADD_MEM_REG: u32 = 37;
     pub(crate) const REM_MEM_REG: u32 = 38;
 }

@@ -84,7 +84,8 @@ fn rings_that_overrun_or_offer_twice_or_from_nowhere_stop() {
 #[test]
 fn buffers_to_receive_into_are_held_to_the_same_rules() {
     let mut b = tenant("receive", 4, USUAL, 1_536);
-    let held: Vec<_> = (0..4).map(|_| b.port.claim(500, Turn::Early, Staging::InPlace).unwrap()).collect();
+    let held: Vec<_> =
+        (0..4).map(|_| b.port.claim(500, Turn::Early, Staging::InPlace).unwrap()).collect();
     held.iter().for_each(|&slot| b.port.cancel(slot));
     let mut b = tenant("receive-2", 4, USUAL, 1_536);
     let table = b.guest.front.queues[RECEIVES].table;
@@ -260,6 +261,52 @@ fn requests_that_cannot_be_are_refused_by_name() {
     assert!(port.is_up());
 }
 
+/// A page of a file is what its file system gives, when it likes: one in user space would hold up all tenants.
+#[test]
+fn memory_in_a_file_that_is_not_memory_is_refused() {
+    let socket = Socket::new("files");
+    let mut port = VhostPort::open(&VhostConfig::at(&socket.0)).unwrap();
+    let mut front = FrontEnd::connect(&socket.0, 64, USUAL);
+    front.negotiate(&mut port);
+    // Of this process itself: longer than what is asked for, and of no file system that is memory.
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    if rustix::fs::fcntl_get_seals(&file).is_ok() {
+        let test = "memory_in_a_file_that_is_not_memory_is_refused";
+        return weft_testkit::skip_on_this_machine(test, "this program lies on tmpfs");
+    }
+    let region = [0, 4_096, 0, 0].map(u64::to_ne_bytes).concat();
+    let table = [&1_u64.to_ne_bytes()[..], &region].concat();
+    let added = [&0_u64.to_ne_bytes()[..], &region].concat();
+    for (request, body) in [(request::SET_MEM_TABLE, table), (request::ADD_MEM_REG, added)] {
+        let report = front.try_tell(&mut port, request, &body, &[file.as_fd()]).unwrap_err();
+        assert!(report.to_string().contains("memfd"), "{report}");
+    }
+    front.share_memory(&mut port);
+    (0..2).for_each(|queue| front.start_queue(&mut port, queue));
+    assert!(port.is_up());
+}
+
+#[test]
+fn a_front_end_shares_as_many_regions_as_its_port_allows() {
+    let socket = Socket::new("regions");
+    let config = VhostConfig { max_regions: 3, ..VhostConfig::at(&socket.0) };
+    let mut port = VhostPort::open(&config).unwrap();
+    let mut front = FrontEnd::connect(&socket.0, 64, USUAL);
+    front.negotiate(&mut port);
+    assert_eq!(front.ask(&mut port, request::GET_MAX_MEM_SLOTS, &[]), 3);
+    let file = front.file.try_clone().unwrap();
+    let add = |front: &FrontEnd, port: &mut VhostPort, at: u64| {
+        let region = [0, at << 20, 4_096, at << 20, 0].map(u64::to_ne_bytes).concat();
+        front.try_tell(port, request::ADD_MEM_REG, &region, &[file.as_fd()])
+    };
+    (1..=3).for_each(|at| add(&front, &mut port, at).unwrap());
+    assert_eq!(port.holdings().regions, (3, 3));
+    let report = add(&front, &mut port, 4).unwrap_err().to_string();
+    assert!(report.contains("more than 3 memory regions"), "{report}");
+    front.share_memory(&mut port);
+    add(&front, &mut port, 100).unwrap();
+}
+
 #[test]
 fn half_a_message_holds_up_nobody_and_no_message_ends_the_connection() {
     let mut a = tenant("half", 64, USUAL, 1_536);
@@ -328,7 +375,11 @@ fn a_raving_guest_neither_stops_the_process_nor_harms_its_neighbour() {
                 let reading = if rng.chance(1, 2) { Reading::First } else { Reading::Again };
                 let _ = mad.port.read(sent.token, offset, &mut [0; 1_400], reading);
             }
-            slots.extend(mad.port.claim(26 + rng.next_u32() % 60_000, Turn::Early, Staging::InPlace));
+            slots.extend(mad.port.claim(
+                26 + rng.next_u32() % 60_000,
+                Turn::Early,
+                Staging::InPlace,
+            ));
             for &slot in &slots {
                 let _ = mad.port.place(slot, rng.next_u32() % 60_000, &[7; 1_400]);
                 let _ = mad.port.peek(slot, &mut [0; 268]);

@@ -59,6 +59,20 @@ pub struct VhostUser {
     /// Whether the front end listens there, and this daemon connects.
     #[serde(default)]
     pub connect: bool,
+    /// Regions of memory that the front end may share.
+    #[serde(default = "max_regions")]
+    pub memory_regions: u16,
+}
+
+impl VhostUser {
+    /// A socket at which front ends connect.
+    pub fn at(socket: PathBuf) -> Self {
+        Self { socket, connect: false, memory_regions: max_regions() }
+    }
+}
+
+fn max_regions() -> u16 {
+    VhostConfig::MAX_REGIONS
 }
 
 impl Port {
@@ -102,10 +116,11 @@ impl Port {
     /// # Errors
     /// The system refuses it.
     pub(crate) fn open(&self, mtu: u16) -> Result<Box<dyn Interface>, PortError> {
-        if let Some(VhostUser { socket, connect }) = &self.vhost_user {
+        if let Some(VhostUser { socket, connect, memory_regions }) = &self.vhost_user {
             let role = if *connect { Role::Connect } else { Role::Listen };
             return Ok(Box::new(VhostPort::open(&VhostConfig {
                 role,
+                max_regions: (*memory_regions).into(),
                 ..VhostConfig::at(socket)
             })?));
         }
