@@ -2,7 +2,9 @@
 //! take its neighbours' traffic by claiming their addresses.
 
 use alloc::vec::Vec;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv6Addr};
+
+use weft_wire::MacAddr;
 
 use crate::{Frame, Network, Prefix, neighbour};
 
@@ -23,8 +25,9 @@ impl SourceGuard {
     /// [`LOOK_AHEAD`](Frame::LOOK_AHEAD) of them.
     ///
     /// Besides its own addresses it may use none at all, as it must to ask for one (DHCP) or to see
-    /// whether one is free (RFC 4862; RFC 5227), and IPv6's link-local ones. What is neither IP nor ARP
-    /// has no such address.
+    /// whether one is free (RFC 4862; RFC 5227), and the link-local one that follows from its address on Ethernet. A
+    /// tenant that draws another (RFC 7217; RFC 8981) needs it among its addresses. What is neither IP nor ARP has no
+    /// such address.
     pub fn allows(&self, frame: &Frame, bytes: &[u8]) -> bool {
         let source = match &frame.network {
             Network::Ip(ip) => ip.source,
@@ -33,17 +36,21 @@ impl SourceGuard {
         };
         // A machine may speak from its own address and announce another one.
         let announced = neighbour::announced(frame, bytes).map(|(address, _)| address);
-        self.owns(source) && announced.is_none_or(|address| self.owns(address))
+        let owns = |address| self.owns(address, frame.source);
+        owns(source) && announced.is_none_or(owns)
     }
 
-    fn owns(&self, address: IpAddr) -> bool {
-        let link_local = match address {
-            IpAddr::V4(_) => false,
-            IpAddr::V6(v6) => v6.is_unicast_link_local(),
-        };
+    fn owns(&self, address: IpAddr, mac: MacAddr) -> bool {
         let known = || self.sources.iter().any(|source| source.contains(address));
-        address.is_unspecified() || link_local || known()
+        address.is_unspecified() || address == link_local(mac) || known()
     }
+}
+
+/// Returns the link-local address of a machine with this address on Ethernet (RFC 4291, appendix A).
+fn link_local(mac: MacAddr) -> IpAddr {
+    let [a, b, c, d, e, f] = mac.0;
+    let word = |high, low| u16::from_be_bytes([high, low]);
+    Ipv6Addr::new(0xfe80, 0, 0, 0, word(a ^ 2, b), word(c, 0xff), word(0xfe, d), word(e, f)).into()
 }
 
 #[cfg(test)]
@@ -71,7 +78,7 @@ mod tests {
 
     /// Alice says from `source` that it has `target`.
     fn advertisement(source: &str, target: &str) -> Vec<u8> {
-        let [source, target]: [core::net::Ipv6Addr; 2] =
+        let [source, target]: [Ipv6Addr; 2] =
             [source, target].map(|address| address.parse().unwrap());
         let mut message = icmp(136, 0, 0, &target.octets());
         message[7] = 0;
@@ -90,7 +97,7 @@ mod tests {
             allows(&packet(source, destination, protocol::UDP, &udp(68, 67, &[])))
         };
         assert!(from("10.0.0.1", "10.0.0.2") && from("10.7.8.9", "10.0.0.2"));
-        assert!(from("2001:db8::1", "2001:db8::2") && from("fe80::5", "ff02::2"));
+        assert!(from("2001:db8::1", "2001:db8::2"));
         assert!(from("0.0.0.0", "255.255.255.255") && from("::", "ff02::16"));
         assert!(!from("10.0.0.2", "10.0.0.1") && !from("2001:db8::2", "2001:db8::1"));
         assert!(!from("::ffff:10.0.0.1", "2001:db8::2"), "mapped, not the same address");
@@ -102,8 +109,22 @@ mod tests {
         assert!(allows(&arp([10, 0, 0, 1])) && allows(&arp([0; 4])));
         assert!(!allows(&arp([10, 0, 0, 2])));
         assert!(allows(&advertisement("2001:db8::1", "2001:db8::1")));
-        assert!(allows(&advertisement("fe80::5", "2001:db8::1")));
+        assert!(allows(&advertisement(&link_local(ALICE).to_string(), "2001:db8::1")));
         assert!(!allows(&advertisement("2001:db8::1", "2001:db8::2")));
-        assert!(!allows(&advertisement("fe80::5", "2001:db8::2")));
+        assert!(!allows(&advertisement(&link_local(ALICE).to_string(), "2001:db8::2")));
+    }
+
+    #[test]
+    fn a_tenant_has_the_link_local_address_of_its_mac_and_what_is_listed() {
+        // RFC 4291, appendix A: the universal bit is inverted.
+        let mac = MacAddr([0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde]);
+        assert_eq!(link_local(mac), IpAddr::V6("fe80::3656:78ff:fe9a:bcde".parse().unwrap()));
+        let own = link_local(ALICE).to_string();
+        let from = |source: &str| packet(source, "ff02::2", protocol::UDP, &udp(68, 67, &[]));
+        assert!(allows(&from(&own)) && !allows(&from("fe80::5")));
+        // Another machine's, by neighbour discovery too.
+        assert!(allows(&advertisement(&own, &own)) && !allows(&advertisement(&own, "fe80::5")));
+        let drawn = SourceGuard::new(vec!["fe80::/10".parse().unwrap()]);
+        assert!(drawn.allows(&parsed(&from("fe80::5")), &from("fe80::5")));
     }
 }
