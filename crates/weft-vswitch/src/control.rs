@@ -8,6 +8,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, fchmod};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Uid, geteuid};
 use serde::{Deserialize, Serialize};
 use weft_lab::Loss;
 use weft_vpc::{AclConfig, Limit};
@@ -158,7 +162,8 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Listens at `path`. A socket that nobody listens on any more is replaced.
+    /// Listens at `path`, where this program's user and root may connect. A socket that nobody listens on any more is
+    /// replaced.
     ///
     /// # Errors
     /// Somebody listens there, or the system refuses.
@@ -174,8 +179,7 @@ impl Control {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(refused(cause)),
             _ => {}
         }
-        let listener = UnixListener::bind(path).map_err(refused)?;
-        listener.set_nonblocking(true).map_err(refused)?;
+        let listener = listen(path).map_err(refused)?;
         Ok(Self { listener, path: path.to_owned(), clients: BTreeMap::new(), next: 0 })
     }
 
@@ -188,9 +192,18 @@ impl Control {
     /// Returns the requests that have arrived; a line that is no request is an error to be answered.
     pub(crate) fn take(&mut self) -> Vec<(Client, Result<Request, String>)> {
         while let Ok((stream, _)) = self.listener.accept() {
-            if self.clients.len() < MAX_CLIENTS && stream.set_nonblocking(true).is_ok() {
-                self.clients.insert(self.next, Connection::new(stream));
-                self.next += 1;
+            let full = self.clients.len() >= MAX_CLIENTS;
+            if full || stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            let mut connection = Connection::new(stream);
+            match check_user(connection.fd()) {
+                Ok(()) => {
+                    self.clients.insert(self.next, connection);
+                    self.next += 1;
+                }
+                // It may have gone: there is nobody else to tell.
+                Err(refusal) => drop(connection.send(&line_of(&Answer::Refused(refusal)))),
             }
         }
         let mut asked = vec![];
@@ -211,13 +224,44 @@ impl Control {
     /// Answers a client. One that does not listen is dropped.
     pub(crate) fn answer(&mut self, client: Client, answer: Result<Answer, String>) {
         let Some(connection) = self.clients.get_mut(&client) else { return };
-        let answer = answer.unwrap_or_else(Answer::Refused);
-        let mut line = serde_json::to_vec(&answer).expect("an answer has no map with other keys");
-        line.push(b'\n');
+        let line = line_of(&answer.unwrap_or_else(Answer::Refused));
         if connection.send(&line).is_err() {
             self.clients.remove(&client);
         }
     }
+}
+
+/// Listens at `path`, where only this program's user and root may connect whatever its umask is: the socket has its mode
+/// before it has a name (unix(7)).
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, i32::try_from(MAX_CLIENTS).expect("a small number"))?;
+    Ok(UnixListener::from(socket))
+}
+
+/// Refuses clients of other users, who can connect where the socket's mode was changed: a request may name any file that
+/// this program can write.
+fn check_user(client: BorrowedFd<'_>) -> Result<(), String> {
+    let asks =
+        socket_peercred(client).map_err(|errno| format!("who asks is not known: {errno}"))?;
+    if may_ask(asks.uid, geteuid()) {
+        return Ok(());
+    }
+    let (user, own) = (asks.uid.as_raw(), geteuid().as_raw());
+    Err(format!("user {user} may not ask this daemon: only root and its own user {own} may (sudo)"))
+}
+
+fn may_ask(user: Uid, own: Uid) -> bool {
+    user.is_root() || user == own
+}
+
+fn line_of(answer: &Answer) -> Vec<u8> {
+    let mut line = serde_json::to_vec(answer).expect("an answer has no map with other keys");
+    line.push(b'\n');
+    line
 }
 
 impl Drop for Control {
@@ -279,4 +323,25 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Answer, AskError> {
     }
     let malformed = |cause| AskError::Malformed { socket: socket.into(), cause };
     serde_json::from_str(&answer).map_err(malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn only_this_user_and_root_reach_the_socket_whatever_the_umask_is() {
+        let path = std::env::temp_dir().join(format!("weft-control-{}.sock", std::process::id()));
+        let mut control = Control::open(&path).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        // This user does.
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(b"{\"do\":\"status\"}\n").unwrap();
+        assert!(matches!(control.take()[..], [(_, Ok(Request::Status))]));
+        let (own, other) = (Uid::from_raw(7), Uid::from_raw(8));
+        assert_eq!([own, Uid::ROOT, other].map(|user| may_ask(user, own)), [true, true, false]);
+    }
 }
