@@ -15,12 +15,14 @@ fn is_excused(reason: DropReason) -> bool {
     use DropReason::{
         AckOfUnsent, BadExtent, BadTimestamp, BadToken, Duplicate, Malformed, OutOfOrder,
         OutsideWindow, StaleAck, TooManyConnections, UnexpectedSetup, UnknownConnection,
-        UnknownVersion,
+        UnknownVersion, UnprovenReset,
     };
     match reason {
         Duplicate | OutOfOrder | StaleAck | UnknownConnection | UnexpectedSetup => true,
         // A token from before its maker restarted.
         BadToken => true,
+        // It answers a packet that was acknowledged, or followed by another probe, meanwhile.
+        UnprovenReset => true,
         Malformed | UnknownVersion | OutsideWindow | BadExtent | AckOfUnsent | BadTimestamp
         | TooManyConnections => false,
     }
