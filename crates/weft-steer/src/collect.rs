@@ -3,11 +3,18 @@
 //! sFlow has no counter of ECN marks. They are estimated from the congestion bits of sampled packets: what
 //! crosses a link marked, less what came marked to the router that sends on it. Linux agents of ours sample
 //! both ways in; switches sample what comes in and say where it leaves: both are understood.
+//!
+//! | step | where |
+//! | --- | --- |
+//! | whose datagrams are believed, and in which order | `collect/admission.rs` |
+//! | marks of a link, and counters that can be | `collect/counted.rs` |
+//! | samples as flows on links | here |
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use weft_guard::{Refusals, Refused};
 use weft_route::{End, Fabric, Flow, LinkId, PortReport, RouterId, Sample as EngineSample, Start};
 use weft_topo::hash::FiveTuple6;
 use weft_units::Instant;
@@ -16,7 +23,12 @@ use weft_wire::sflow::{
     CounterSample, Datagram, FlowSample, Interface, Sample, SampledPacket, SflowError,
 };
 
+use self::admission::{Admission, Place, Stranger};
+use self::counted::{Counted, Marks};
 use crate::Inventory;
+
+mod admission;
+mod counted;
 
 /// What a datagram told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +50,14 @@ pub struct CollectorCounters {
     pub late: u64,
     /// Datagrams or samples that are not sFlow.
     pub malformed: u64,
-    /// Datagrams of agents that no router has.
+    /// Datagrams of agents that no router has, from sources that some router lists.
     pub unknown_agent: u64,
+    /// Datagrams from sources that the agent's router does not list.
+    pub refused: u64,
+    /// Datagrams whose numbers leapt, up to the one that shows that the agent began anew.
+    pub jumped: u64,
+    /// Counters of ports that went back or leapt beyond what the link carries; they are not used.
+    pub doubted: u64,
     /// Sampled packets.
     pub samples: u64,
     /// Sampled packets of which no flow or link can be told: not IP, between neighbours, unknown interfaces.
@@ -48,59 +66,73 @@ pub struct CollectorCounters {
     pub reports: u64,
 }
 
-/// Understands agents' datagrams; knows which router is which agent.
+/// Understands agents' datagrams; knows which router is which agent, and where each sends from.
 #[derive(Debug, Default)]
 pub struct Collector {
-    agents: BTreeMap<IpAddr, String>,
-    /// By agent and sub-agent, the last datagram's number.
-    sequences: BTreeMap<(IpAddr, u32), u32>,
-    marks: BTreeMap<LinkId, Marks>,
+    admission: Admission,
+    counted: BTreeMap<LinkId, Counted>,
     counters: CollectorCounters,
+    refusals: Refusals,
 }
-
-/// Marked packets of a link.
-#[derive(Clone, Copy, Debug, Default)]
-struct Marks {
-    /// That crossed it since the last report.
-    crossed: u64,
-    /// That had come marked to the router that sends on it, since the last report.
-    entered: u64,
-    /// More that came than left, by the luck of the draw; the next report's are held against it once.
-    owed: u64,
-    /// Marked here since the beginning.
-    total: u64,
-}
-
-/// A gap in the numbers beyond which an agent has begun anew.
-const RESTARTED: u32 = 1 << 16;
 
 impl Collector {
-    /// Knows the agents of these routers.
+    /// Returns a collector that knows the agents of these routers.
     pub fn new(inventory: &Inventory) -> Self {
-        let agents = inventory.routers.iter().map(|it| (it.agent, it.name.clone())).collect();
-        Self { agents, ..Self::default() }
+        let mut collector = Self::default();
+        collector.set_inventory(inventory);
+        collector
     }
 
-    /// What it has heard.
+    /// Takes these routers in place of those before, and forgets what it knows of links. Counters go on.
+    pub fn set_inventory(&mut self, inventory: &Inventory) {
+        self.admission.set(inventory);
+        self.counted.clear();
+    }
+
+    /// Returns what it has heard.
     pub const fn counters(&self) -> CollectorCounters {
         self.counters
     }
 
-    /// Takes a datagram and adds what it tells to `heard`.
-    pub fn take(&mut self, bytes: &[u8], now: Instant, fabric: &Fabric, heard: &mut Vec<Heard>) {
+    /// Returns the sources that were refused last, the newest first.
+    pub fn refused(&self) -> impl Iterator<Item = Refused> + '_ {
+        self.refusals.sources()
+    }
+
+    /// Takes a datagram that came from the address `source`, and adds what it tells to `heard`.
+    pub fn take(
+        &mut self,
+        bytes: &[u8],
+        source: IpAddr,
+        now: Instant,
+        fabric: &Fabric,
+        heard: &mut Vec<Heard>,
+    ) {
+        // A socket for both families shows an IPv4 source as an IPv6 one.
+        let source = source.to_canonical();
+        if !self.admission.knows(source) {
+            return self.refuse(source, None, now);
+        }
         let Ok(datagram) = Datagram::parse(bytes) else {
             self.counters.malformed += 1;
             return;
         };
-        let router = self.agents.get(&datagram.agent).and_then(|name| fabric.find(name));
+        let agent = datagram.agent;
+        let router = match self.admission.router(agent, source) {
+            Ok(name) => fabric.find(name),
+            Err(Stranger::UnknownAgent) => None,
+            Err(_) => return self.refuse(source, Some(agent), now),
+        };
         let Some(router) = router else {
             self.counters.unknown_agent += 1;
             return;
         };
         self.counters.datagrams += 1;
-        if !self.is_next(&datagram) {
-            self.counters.late += 1;
-            return;
+        match self.admission.place(agent, datagram.sub_agent, datagram.sequence) {
+            Ok(Place::Next { lost }) => self.counters.lost += u64::from(lost),
+            Ok(Place::Late) => return self.counters.late += 1,
+            Ok(Place::Jumped) => return self.counters.jumped += 1,
+            Err(_) => return self.refuse(source, Some(agent), now),
         }
         for sample in datagram.samples {
             let understood = match sample {
@@ -118,21 +150,17 @@ impl Collector {
         }
     }
 
-    /// Whether it is newer than the last of its sub-agent; counts those between.
-    fn is_next(&mut self, datagram: &Datagram<'_>) -> bool {
-        let key = (datagram.agent, datagram.sub_agent);
-        let Some(last) = self.sequences.insert(key, datagram.sequence) else { return true };
-        let ahead = datagram.sequence.wrapping_sub(last);
-        if (1..RESTARTED).contains(&ahead) {
-            self.counters.lost += u64::from(ahead - 1);
-            return true;
+    fn refuse(&mut self, source: IpAddr, agent: Option<IpAddr>, now: Instant) {
+        self.counters.refused += 1;
+        if let Some(datagrams) = self.refusals.note(source, now) {
+            let agent = agent.map(tracing::field::display);
+            tracing::warn!(
+                %source,
+                agent,
+                datagrams,
+                "sFlow refused: if a router's agent sends from there, add the address to the router's `sources`"
+            );
         }
-        let behind = last.wrapping_sub(datagram.sequence);
-        if behind < RESTARTED && datagram.sequence > 1 {
-            self.sequences.insert(key, last);
-            return false;
-        }
-        true
     }
 
     fn flow(
@@ -187,7 +215,7 @@ impl Collector {
     }
 
     fn mark(&mut self, link: LinkId) -> &mut Marks {
-        self.marks.entry(link).or_default()
+        &mut self.counted.entry(link).or_default().marks
     }
 
     fn report(
@@ -203,20 +231,13 @@ impl Collector {
         if fabric.to(link) == End::Nothing {
             return Ok(None);
         }
+        let (bytes, counted) = (counters.out_octets, self.counted.entry(link).or_default());
+        if !counted.believes(now, bytes, fabric.rate(link)) {
+            self.counters.doubted += 1;
+            return Ok(None);
+        }
         self.counters.reports += 1;
-        let marks = self.mark(link).settle();
-        Ok(Some(PortReport { link, at: now, bytes: counters.out_octets, marks }))
-    }
-}
-
-impl Marks {
-    /// Counts what was seen since the last report.
-    fn settle(&mut self) -> u64 {
-        let against = self.entered + self.owed;
-        self.total += self.crossed.saturating_sub(against);
-        self.owed = self.entered.saturating_sub(self.crossed);
-        (self.crossed, self.entered) = (0, 0);
-        self.total
+        Ok(Some(counted.report(link, now, bytes)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! How a controller is set up: a TOML file.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -10,14 +10,19 @@ use weft_route::ControllerConfig;
 use weft_units::Duration;
 use weft_wire::sflow;
 
+use crate::inventory::is_interface;
 use crate::{Inventory, RouterEntry, SteerError};
 
 /// A controller and the routers it steers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SteerConfig {
-    /// Where sFlow datagrams come in.
-    pub listen: SocketAddr,
+    /// This host's address in the network that routers are managed by: sFlow is taken there, at port 6343.
+    pub management: Option<IpAddr>,
+    /// Where sFlow is taken instead. Without either it is loopback, where no other host sends.
+    pub listen: Option<SocketAddr>,
+    /// The interface that sFlow must come in by; any, if not given.
+    pub interface: Option<String>,
     /// Where what the controller knows is kept over a restart; nowhere, if not given.
     pub state: Option<PathBuf>,
     /// How often all tables are read, besides when a move or a sample asks for it.
@@ -38,7 +43,9 @@ pub struct SteerConfig {
 impl Default for SteerConfig {
     fn default() -> Self {
         Self {
-            listen: ([0, 0, 0, 0], sflow::PORT).into(),
+            management: None,
+            listen: None,
+            interface: None,
             state: None,
             read_every: Duration::from_secs(5),
             lease: Duration::from_secs(15),
@@ -73,6 +80,13 @@ impl SteerConfig {
             (Some(_), true) => {}
             (None, _) => inventory.check()?,
         }
+        let is_wrong = |it: &&String| !is_interface(it);
+        if let Some(name) = config.interface.as_ref().filter(is_wrong) {
+            return Err(format!("interface is {name:?}, which names none"));
+        }
+        if let Some(address) = config.management.filter(IpAddr::is_unspecified) {
+            return Err(format!("management is {address}, which is no address of this host"));
+        }
         for (name, span) in [
             ("read_every", config.read_every),
             ("lease", config.lease),
@@ -89,6 +103,12 @@ impl SteerConfig {
             ));
         }
         Ok(config)
+    }
+
+    /// Returns where sFlow is taken.
+    pub fn listen(&self) -> SocketAddr {
+        let management = self.management.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        self.listen.unwrap_or_else(|| SocketAddr::new(management, sflow::PORT))
     }
 
     /// The routers, those of the lab where one is named.
@@ -110,10 +130,23 @@ mod tests {
     #[test]
     fn defaults_are_the_papers_and_sflows() {
         let config = SteerConfig::parse("lab = 'lab'").unwrap();
-        assert_eq!(config.listen.port(), 6343);
+        assert_eq!(config.listen().port(), 6343);
         assert_eq!(config.controller.alarm.marks, 500);
         let written = toml::to_string(&config).unwrap();
         assert_eq!(SteerConfig::parse(&written).unwrap(), config);
+    }
+
+    #[test]
+    fn sflow_is_taken_on_loopback_unless_a_management_address_or_another_is_given() {
+        for (keys, want) in [
+            ("", "127.0.0.1:6343"),
+            ("management = '10.9.0.1'", "10.9.0.1:6343"),
+            ("management = 'fd00::1'", "[fd00::1]:6343"),
+            ("listen = '0.0.0.0:7000'\nmanagement = '10.9.0.1'", "0.0.0.0:7000"),
+        ] {
+            let config = SteerConfig::parse(&format!("lab = 'lab'\n{keys}")).unwrap();
+            assert_eq!(config.listen().to_string(), want);
+        }
     }
 
     #[test]
@@ -121,6 +154,8 @@ mod tests {
         for (text, words) in [
             ("", "nothing to steer"),
             ("lab = 'x'\nlisten = 'here'", "listen"),
+            ("lab = 'x'\ninterface = 'mgmt0; reboot'", "interface is \"mgmt0; reboot\""),
+            ("lab = 'x'\nmanagement = '0.0.0.0'", "management is 0.0.0.0"),
             ("lab = 'x'\ncolour = 1", "colour"),
             ("lab = 'x'\nlease = '1s'", "lease is 1s"),
             ("lab = 'x'\nread_every = '1ms'", "read_every is 1ms"),

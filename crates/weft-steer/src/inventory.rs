@@ -50,6 +50,9 @@ pub struct RouterEntry {
     pub reach: Vec<String>,
     /// The address that the router's sFlow agent calls itself by.
     pub agent: IpAddr,
+    /// The addresses that the agent's datagrams come from, where `agent` is not the only one. Others are refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<IpAddr>,
     /// How moves are applied.
     #[serde(default)]
     pub apply: Method,
@@ -123,6 +126,12 @@ impl Inventory {
             if !agents.insert(router.agent) {
                 return Err(format!("router {name:?}: another has the agent {} too", router.agent));
             }
+            let is_no_source = |it: &&IpAddr| it.is_unspecified() || it.is_multicast();
+            if let Some(wrong) = router.sources.iter().find(is_no_source) {
+                return Err(format!(
+                    "router {name:?}: nothing is sent from {wrong}, one of its sources"
+                ));
+            }
             let mut ports = BTreeSet::new();
             for port in &router.ports {
                 if !ports.insert(&port.name) {
@@ -169,6 +178,8 @@ impl Inventory {
                 name: node.name.clone(),
                 reach: ["ip", "netns", "exec", &node.namespace].map(String::from).to_vec(),
                 agent: agent_of(index).into(),
+                // One agent watches all routers, from this machine.
+                sources: vec![Ipv4Addr::LOCALHOST.into()],
                 apply: match lab.spec().routing {
                     Routing::Static => Method::Kernel,
                     Routing::Frr => Method::Frr { vty_socket: Some(lab.frr_folder(&node.name)) },
@@ -190,6 +201,14 @@ impl Inventory {
             reason: unknown_name("router", name, &known),
         };
         self.routers.iter().find(|router| router.name == name).ok_or_else(unknown)
+    }
+}
+
+impl RouterEntry {
+    /// Returns the addresses that the datagrams of its agent come from.
+    pub fn sources(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        let agent = self.sources.is_empty().then_some(self.agent);
+        self.sources.iter().copied().chain(agent)
     }
 }
 
@@ -226,6 +245,10 @@ mod tests {
             (router("l0", "10.0.0.2", "swp1"), "\"l0\" stands twice"),
             (router("l1", "10.0.0.1", "swp1"), "another has the agent 10.0.0.1 too"),
             (router("l1", "10.0.0.2", "s; reboot"), "names no interface"),
+            (
+                "[[router]]\nname = 'l1'\nagent = '1.1.1.1'\nsources = ['0.0.0.0']".into(),
+                "nothing is sent from 0.0.0.0",
+            ),
             ("[[router]]\nname = 'l1'\n".into(), "agent"),
             ("[[router]]\nname = 'l1'\nagent = '1.1.1.1'\ncolour = 1".into(), "colour"),
         ] {

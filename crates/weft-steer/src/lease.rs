@@ -101,7 +101,8 @@ mod tests {
         let name = format!("ws-lease-{}-{name}", std::process::id());
         let reach = ["env", "A=ip", "netns=exec"].map(String::from).to_vec();
         let agent = [127, 0, 0, 1].into();
-        RouterEntry { name, reach, agent, apply: Method::Kernel, ports: vec![] }
+        let (sources, apply, ports) = (vec![], Method::Kernel, vec![]);
+        RouterEntry { name, reach, agent, sources, apply, ports }
     }
 
     #[test]

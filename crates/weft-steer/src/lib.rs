@@ -37,7 +37,7 @@ pub use collect::{Collector, CollectorCounters, Heard};
 pub use config::SteerConfig;
 pub use daemon::{
     Announcement, AskError, Daemon, Door, JobView, LinkView, MoveView, NodeView, Picture,
-    PlannedJob,
+    PlannedJob, RefusedView,
 };
 pub use error::SteerError;
 pub use inventory::{Inventory, Method, PortEntry, RouterEntry};

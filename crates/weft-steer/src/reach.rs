@@ -60,6 +60,7 @@ mod tests {
             name: "r".into(),
             reach: reach.iter().map(|&word| word.into()).collect(),
             agent: [127, 0, 0, 1].into(),
+            sources: vec![],
             apply: Method::Kernel,
             ports: vec![],
         }

@@ -37,6 +37,7 @@ fn what_is_drawn_is_what_was_sent_and_tshark_reads_the_same() {
             namespace: Some(lab.fabric().leaf(0).namespace.clone()),
         }],
         collector: collector.local_addr().unwrap(),
+        source: None,
         rate: RATE,
         flush: Duration::from_millis(20),
         counters: Duration::from_millis(200),

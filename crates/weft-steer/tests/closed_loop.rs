@@ -54,6 +54,7 @@ fn agents(lab: &Lab, inventory: &Inventory, daemon: &Daemon) -> AgentPlan {
     AgentPlan {
         routers: watched.collect(),
         collector: (Ipv4Addr::LOCALHOST, daemon.listening().unwrap().port()).into(),
+        source: None,
         rate: 8,
         flush: Duration::from_millis(20),
         counters: Duration::from_millis(150),
@@ -149,7 +150,7 @@ fn a_collision_is_seen_explained_moved_and_gone() {
     }
     let state = std::env::temp_dir().join(format!("weft-ws-{}.json", std::process::id()));
     let config = SteerConfig {
-        listen: (Ipv4Addr::LOCALHOST, 0).into(),
+        listen: Some((Ipv4Addr::LOCALHOST, 0).into()),
         state: Some(state.clone()),
         read_every: millis(1000),
         lab: Some(lab.name().to_owned()),

@@ -32,6 +32,8 @@ pub struct AgentPlan {
     pub routers: Vec<Watched>,
     /// Who is told.
     pub collector: SocketAddr,
+    /// The address of this host that datagrams come from, which the collector must know; by route, if not given.
+    pub source: Option<IpAddr>,
     /// One packet in so many is drawn, at least 1.
     pub rate: u32,
     /// How long samples may wait for others to share a datagram with.
@@ -106,8 +108,10 @@ impl Agent {
             }
         });
         let routers = routers.collect::<Result<Vec<_>, _>>()?;
-        let here: IpAddr = if plan.collector.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
-        let socket = UdpSocket::bind((here, 0)).map_err(SteerError::io("open a UDP socket"))?;
+        let any: IpAddr = if plan.collector.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
+        let here = plan.source.unwrap_or(any);
+        let sending = format!("send from {here}, which is to be an address of this host");
+        let socket = UdpSocket::bind((here, 0)).map_err(SteerError::io(sending))?;
         let named = format!("send to the collector at {}", plan.collector);
         socket.connect(plan.collector).map_err(SteerError::io(named))?;
         let now = Instant::now();

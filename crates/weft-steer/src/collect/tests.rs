@@ -1,3 +1,5 @@
+use std::net::Ipv4Addr;
+
 use weft_route::Installed;
 use weft_units::Duration;
 use weft_wire::sflow::{DatagramWriter, ETHERNET, IfCounters, RawHeader, Source};
@@ -24,10 +26,24 @@ const FABRIC: &str = r#"
     route = [{ to = "10.2.0.0/16", via.group = "down" }]
 "#;
 
+/// The spine's agent sends from the address by which the spine is managed.
+const INVENTORY: &str = r#"
+    [[router]]
+    name = "leaf"
+    agent = "10.0.0.1"
+
+    [[router]]
+    name = "spine"
+    agent = "10.0.0.2"
+    sources = ["10.9.0.2"]
+"#;
+
+const LEAF: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+const SPINE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2));
+
 fn collector() -> (Collector, Fabric) {
     let fabric = Fabric::new(toml::from_str::<Installed>(FABRIC).unwrap()).unwrap();
-    let inventory = "[[router]]\nname = 'leaf'\nagent = '10.0.0.1'\n[[router]]\nname = 'spine'\nagent = '10.0.0.2'";
-    (Collector::new(&toml::from_str(inventory).unwrap()), fabric)
+    (Collector::new(&toml::from_str(INVENTORY).unwrap()), fabric)
 }
 
 /// An Ethernet frame of a UDP packet from 10.1.0.2 to 10.2.0.2.
@@ -80,10 +96,27 @@ impl Agent {
     }
 }
 
+/// What datagrams tell that come from where their agents send.
 fn hear(collector: &mut Collector, fabric: &Fabric, datagrams: &[Vec<u8>]) -> Vec<Heard> {
+    let source = |bytes: &[u8]| match Datagram::parse(bytes) {
+        Ok(datagram) if datagram.agent == IpAddr::from([10, 0, 0, 2]) => SPINE,
+        _ => LEAF,
+    };
+    let from = |bytes: &Vec<u8>| (source(bytes), bytes.clone());
+    hear_from(collector, fabric, &datagrams.iter().map(from).collect::<Vec<_>>())
+}
+
+/// What datagrams tell that come from these addresses, all in one second.
+fn hear_from(
+    collector: &mut Collector,
+    fabric: &Fabric,
+    datagrams: &[(IpAddr, Vec<u8>)],
+) -> Vec<Heard> {
     let mut heard = vec![];
     let now = Instant::EPOCH + Duration::from_secs(1);
-    datagrams.iter().for_each(|bytes| collector.take(bytes, now, fabric, &mut heard));
+    datagrams
+        .iter()
+        .for_each(|(source, bytes)| collector.take(bytes, *source, now, fabric, &mut heard));
     heard
 }
 
@@ -182,10 +215,82 @@ fn what_is_lost_late_strange_or_no_sflow_is_counted() {
     let counters = collector.counters();
     assert_eq!((counters.lost, counters.late), (2, 1));
     assert_eq!((counters.malformed, counters.unknown_agent, counters.unplaced), (1, 1, 1));
-    // An agent that began anew counts from 1.
+    // An agent that began anew counts from 1, and is believed from its third on.
     let mut anew = Agent { address: [10, 0, 0, 1], sequence: 0 };
     assert_eq!(
-        hear(&mut collector, &fabric, &anew.packets(2, false, NONE, Interface::Index(3))).len(),
+        hear(&mut collector, &fabric, &anew.packets(4, false, NONE, Interface::Index(3))).len(),
         2
     );
+}
+
+/// The attacker: a host that reaches the collector's port, and has read how the fabric is called.
+#[test]
+fn an_off_path_host_that_calls_itself_a_routers_agent_is_refused() {
+    let (mut collector, fabric) = collector();
+    let attacker = IpAddr::from([192, 0, 2, 66]);
+    let mut forged = Agent { address: [10, 0, 0, 1], sequence: 0 };
+    let mut lies = forged.packets(500, true, NONE, Interface::Index(3));
+    lies.push(forged.counters(3, 1_000_000));
+    lies.push(b"not sFlow".to_vec());
+    let lies: Vec<(IpAddr, Vec<u8>)> = lies.into_iter().map(|it| (attacker, it)).collect();
+    assert_eq!(hear_from(&mut collector, &fabric, &lies), []);
+    let counters = collector.counters();
+    assert_eq!((counters.refused, counters.datagrams, counters.malformed), (502, 0, 0));
+    let refused: Vec<Refused> = collector.refused().collect();
+    assert_eq!(refused, [Refused { source: attacker, count: 502 }]);
+    // What the leaf then tells itself is as if nothing had happened.
+    let mut leaf = Agent { address: [10, 0, 0, 1], sequence: 0 };
+    let heard = hear(&mut collector, &fabric, &[leaf.counters(3, 5)]);
+    let [Heard::Report(report)] = heard[..] else { panic!("{heard:?}") };
+    assert_eq!((report.bytes, report.marks), (5, 0));
+}
+
+/// The attacker: a router, or who has taken one over, that speaks for another.
+#[test]
+fn a_router_speaks_for_itself_alone() {
+    let (mut collector, fabric) = collector();
+    let mut leaf = Agent { address: [10, 0, 0, 1], sequence: 0 };
+    let mut spine = Agent { address: [10, 0, 0, 2], sequence: 0 };
+    let lies = [
+        (SPINE, leaf.counters(3, 7)),
+        (LEAF, spine.counters(3, 7)),
+        // Where sources are listed, the agent's own address is none.
+        (IpAddr::from([10, 0, 0, 2]), spine.counters(3, 7)),
+    ];
+    assert_eq!(hear_from(&mut collector, &fabric, &lies), []);
+    assert_eq!((collector.counters().refused, collector.counters().unknown_agent), (3, 0));
+    // A socket of both families shows IPv4 sources so.
+    let mapped: IpAddr = "::ffff:10.9.0.2".parse().unwrap();
+    assert_eq!(hear_from(&mut collector, &fabric, &[(mapped, spine.counters(3, 7))]).len(), 1);
+}
+
+/// The attacker: a host that may forge a router's address. It cannot be told apart; one forged datagram changes nothing.
+#[test]
+fn forged_numbers_and_counters_do_not_displace_the_routers_own() {
+    let (mut collector, fabric) = collector();
+    let mut leaf = Agent { address: [10, 0, 0, 1], sequence: 0 };
+    let mut datagrams = vec![leaf.counters(3, 1_000)];
+    datagrams.push(Agent { address: [10, 0, 0, 1], sequence: 1 << 30 }.counters(3, 2_000));
+    datagrams.push(leaf.counters(3, 1_500));
+    // The link carries 125 MB in a second.
+    datagrams.push(leaf.counters(3, 1_000_000_000));
+    datagrams.push(leaf.counters(3, 10));
+    datagrams.push(leaf.counters(3, 2_500));
+    let heard = hear(&mut collector, &fabric, &datagrams);
+    let bytes = heard.iter().map(|it| match it {
+        Heard::Report(report) => report.bytes,
+        Heard::Sample(sample) => panic!("{sample:?}"),
+    });
+    assert_eq!(bytes.collect::<Vec<_>>(), [1_000, 1_500, 2_500]);
+    let counters = collector.counters();
+    assert_eq!((counters.jumped, counters.doubted, counters.reports), (1, 2, 3));
+}
+
+#[test]
+fn counters_go_on_when_the_inventory_is_read_again() {
+    let (mut collector, fabric) = collector();
+    let attacker = IpAddr::from([192, 0, 2, 66]);
+    hear_from(&mut collector, &fabric, &[(attacker, vec![])]);
+    collector.set_inventory(&toml::from_str(INVENTORY).unwrap());
+    assert_eq!((collector.counters().refused, collector.refused().count()), (1, 1));
 }

@@ -3,6 +3,7 @@
 //! | step | where |
 //! | --- | --- |
 //! | datagrams, outcomes and deadlines, in turns | here, [`Daemon::turn`] |
+//! | sFlow's socket, and what comes in by it | `intake.rs` |
 //! | a router's threads: reads and changes, the lease | `worker.rs` |
 //! | who may steer, over all routers | `leases.rs` |
 //! | jobs that are announced from outside | `announce.rs` |
@@ -13,13 +14,13 @@
 //! where it was.
 
 mod announce;
+mod intake;
 mod leases;
 mod memory;
 mod picture;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,9 +32,9 @@ use weft_units::{Duration, Instant};
 use self::announce::Desk;
 pub use self::announce::{Announcement, AskError, Door, PlannedJob};
 use self::leases::Leases;
-pub use self::picture::{JobView, LinkView, MoveView, NodeView, Picture};
+pub use self::picture::{JobView, LinkView, MoveView, NodeView, Picture, RefusedView};
 use self::worker::{Done, Job, Outcome, Worker};
-use crate::{Change, Collector, Heard, Inventory, Lease, SteerConfig, SteerError};
+use crate::{Change, Collector, Inventory, Lease, SteerConfig, SteerError};
 
 /// A running controller.
 #[derive(Debug)]
@@ -94,8 +95,6 @@ const FAREWELL: Duration = Duration::from_secs(3);
 const EVENTS: usize = 500;
 /// How often the page's picture is drawn anew.
 const PICTURE_EVERY: Duration = Duration::from_millis(250);
-/// For how long datagrams are listened for before anything else has its turn.
-const WAIT: Duration = Duration::from_millis(20);
 
 impl Daemon {
     /// Reads all tables, takes up what an earlier run knew, and listens. Nothing is steered before the
@@ -107,12 +106,8 @@ impl Daemon {
     pub fn open(config: SteerConfig) -> Result<Self, SteerError> {
         let inventory = config.inventory()?;
         let fabric = Fabric::new(inventory.read_tables()?)?;
-        let listen = config.listen;
-        let socket = UdpSocket::bind(listen)
-            .map_err(SteerError::io(format!("listen for sFlow at {listen}")))?;
-        socket
-            .set_read_timeout(Some(std::time::Duration::from_nanos(WAIT.as_nanos())))
-            .map_err(SteerError::io("set a socket's patience"))?;
+        let socket = intake::open(config.listen(), config.interface.as_deref())?;
+        intake::warn_of_deafness(&config, &inventory);
         let clock = Clock::start();
         let now = clock.now();
         let controller = memory::restore(&config, fabric);
@@ -262,33 +257,6 @@ impl Daemon {
         Ok(())
     }
 
-    /// Takes datagrams until there are none, or until others must have their turn.
-    fn listen(&mut self) -> Result<(), SteerError> {
-        let (mut datagram, mut heard) = ([0; 65_536], vec![]);
-        let give_up = self.clock.now() + WAIT;
-        while self.clock.now() < give_up {
-            let length = match self.socket.recv(&mut datagram) {
-                Ok(length) => length,
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
-                {
-                    break;
-                }
-                Err(error) => return Err(SteerError::io("listen for sFlow")(error)),
-            };
-            let now = self.clock.now();
-            let fabric = self.controller.fabric();
-            self.collector.take(&datagram[..length], now, fabric, &mut heard);
-            for it in heard.drain(..) {
-                match it {
-                    Heard::Report(report) => self.controller.handle_report(report),
-                    Heard::Sample(sample) => self.controller.handle_sample(sample),
-                }
-            }
-        }
-        Ok(())
-    }
-
     fn take(&mut self, Outcome { router, result }: Outcome) {
         let now = self.clock.now();
         if matches!(result, Done::Read(_)) {
@@ -340,7 +308,7 @@ impl Daemon {
         });
         match read {
             Ok((inventory, fabric)) => {
-                self.collector = Collector::new(&inventory);
+                self.collector.set_inventory(&inventory);
                 self.inventory = inventory;
                 self.controller.handle_fabric(fabric, now);
             }

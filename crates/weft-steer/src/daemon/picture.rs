@@ -1,8 +1,10 @@
 //! What there is to see of a running controller: for its page, for Prometheus, for scripts.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use weft_guard::Refused;
 use weft_route::{End, Event, Fabric, Job, LinkId, Move, Stage, What};
 use weft_units::Instant;
 
@@ -34,10 +36,23 @@ pub struct Picture {
     pub events: Vec<Event>,
     /// How often what has happened since the start.
     pub happened: BTreeMap<String, u64>,
+    /// Where sFlow is taken.
+    pub listening: String,
     /// What was heard.
     pub heard: CollectorCounters,
+    /// The sources of sFlow that were refused last, the newest first.
+    pub refused: Vec<RefusedView>,
     /// By router, why its tables could not be read last.
     pub unread: BTreeMap<String, String>,
+}
+
+/// A source whose datagrams were refused.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct RefusedView {
+    /// Its address.
+    pub source: IpAddr,
+    /// How many of its datagrams.
+    pub datagrams: u64,
 }
 
 /// A router or host.
@@ -129,9 +144,17 @@ impl Picture {
             jobs: controller.jobs().iter().map(job).collect(),
             events: daemon.events.iter().rev().cloned().collect(),
             happened: daemon.happened.iter().map(|(&what, &count)| (kind(what), count)).collect(),
+            listening: daemon.listening().map(|at| at.to_string()).unwrap_or_default(),
             heard: daemon.collector.counters(),
+            refused: daemon.collector.refused().map(RefusedView::from).collect(),
             unread: daemon.unread.clone(),
         }
+    }
+}
+
+impl From<Refused> for RefusedView {
+    fn from(Refused { source, count }: Refused) -> Self {
+        Self { source, datagrams: count }
     }
 }
 

@@ -171,8 +171,8 @@ mod tests {
         let reach = ["sh", "-c", &answer, "netns", "exec", &name].map(String::from);
         let agent = [127, 0, 0, 1].into();
         let apply = Method::Kernel;
-        let router =
-            RouterEntry { name: name.clone(), reach: reach.to_vec(), agent, apply, ports: vec![] };
+        let (reach, sources, ports) = (reach.to_vec(), vec![], vec![]);
+        let router = RouterEntry { name: name.clone(), reach, agent, sources, apply, ports };
         let (sender, outcomes) = channel();
         let lease = Lease::new("a/1/2", Duration::from_secs(15));
         let worker = Worker::start(router, lease, sender).unwrap();

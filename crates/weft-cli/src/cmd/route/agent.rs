@@ -18,6 +18,7 @@ use crate::output::Output;
 #[command(after_help = "\
 Examples:
   sudo weft route agent --address 10.0.0.1 --collector 10.9.0.1:6343    on a router
+  sudo weft route agent --address 10.0.0.1 --source 10.9.0.11 --collector 10.9.0.1:6343
   sudo weft route agent --lab lab                                       all routers of a lab
   sudo weft route agent --lab lab --rate 8 --counters 200ms             more, and sooner
 
@@ -33,6 +34,10 @@ pub(super) struct Agent {
     /// Where sFlow goes
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6343")]
     collector: SocketAddr,
+    /// The address of this host that datagrams come from; the controller takes them from the router's `agent` alone, or
+    /// from its `sources` [default: --address]
+    #[arg(long, value_name = "ADDRESS")]
+    source: Option<IpAddr>,
     /// Draw one packet in so many
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     rate: u32,
@@ -54,6 +59,7 @@ pub(super) fn run(arguments: &Agent, output: Output) -> Result<ExitCode> {
     let mut agent = Sampler::open(AgentPlan {
         routers,
         collector: arguments.collector,
+        source: arguments.source.or(arguments.address),
         rate: arguments.rate,
         flush: std::time::Duration::from_millis(100),
         counters: std::time::Duration::from_nanos(arguments.counters.as_nanos()),

@@ -40,12 +40,37 @@ fn text(picture: &Picture) -> String {
     let unread = picture.unread.iter().map(|(router, why)| format!("{router}: {why}\n"));
     let unread: String = unread.collect();
     format!(
-        "{} {does}\n{unread}alarms: {}\n\n{}\n\n{}\n",
+        "{} {does}\n{unread}{}\nalarms: {}\n\n{}\n\n{}\n",
         picture.holder,
+        sflow(picture),
         if alarms.is_empty() { "none".into() } else { alarms.join(", ") },
         jobs(picture),
         moves(picture)
     )
+}
+
+/// Returns what was heard and what was not believed, in two lines at most.
+fn sflow(picture: &Picture) -> String {
+    let it = &picture.heard;
+    let heard = format!(
+        "sFlow at {}: {} datagrams, {} lost, {} late; not believed: {} refused, {} of unknown agents, {} malformed, \
+         {} whose numbers jumped, {} counters that cannot be",
+        picture.listening,
+        it.datagrams,
+        it.lost,
+        it.late,
+        it.refused,
+        it.unknown_agent,
+        it.malformed,
+        it.jumped,
+        it.doubted
+    );
+    if picture.refused.is_empty() {
+        return heard;
+    }
+    let refused = picture.refused.iter().map(|it| format!("{} ({})", it.source, it.datagrams));
+    let refused: Vec<String> = refused.collect();
+    format!("{heard}\nrefused sFlow came from {}", refused.join(", "))
 }
 
 fn alarm(link: &weft_steer::LinkView) -> Option<String> {

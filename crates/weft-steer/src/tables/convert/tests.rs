@@ -17,6 +17,7 @@ fn entry() -> RouterEntry {
         name: "l0".into(),
         reach: vec![],
         agent: [10, 0, 0, 1].into(),
+        sources: vec![],
         apply: Method::Kernel,
         ports: vec![port],
     }

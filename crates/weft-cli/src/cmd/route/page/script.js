@@ -49,6 +49,7 @@ function tiles(picture) {
     ['moves', `${picture.moves.length}`, false],
     ['jobs', `${picture.jobs.length}`, false],
     ['samples', `${picture.heard.samples}`, false],
+    ['sFlow refused', `${picture.heard.refused}`, picture.heard.refused > 0],
   ];
   at('tiles').replaceChildren(...rows.map(([about, value, bad]) =>
     make('div', {}, make('dt', {}, about), make('dd', bad ? { class: 'bad' } : {}, value))));
