@@ -1,17 +1,24 @@
-//! Orders to a running node, over a socket beside its file: a datagram asks, a datagram answers. Whoever may
-//! write into the folder may ask: its user, and root.
+//! Orders to a running node, over a socket beside its file: a datagram asks, a datagram answers. Its user may ask, and root:
+//! the socket's mode is 0600 whatever the folder's, and the kernel says whose each datagram is.
 //!
 //! A request is a word and its arguments, each on a line: `list`, or `set`, a name and a value. An answer is `ok` and
 //! what was asked for, or `error` and why. `list` answers with four lines a parameter: name, value, `online` or
 //! `offline`, what it does.
 
-use std::io;
+use std::ffi::OsStr;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use rustix::fs::Mode;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, recvmsg};
+use rustix::process::Uid;
 use serde::{Deserialize, Serialize};
 
 use crate::folder::CONTROL;
@@ -94,8 +101,9 @@ impl Control {
         let path = file.with_extension(CONTROL);
         // The file's name is ours, and so is what goes with it.
         let _ = std::fs::remove_file(&path);
-        let socket = UnixDatagram::bind(&path)?;
+        let socket = bind(&path)?;
         socket.set_nonblocking(true)?;
+        rustix::net::sockopt::set_socket_passcred(&socket, true)?;
         Ok(Self { socket, path, pid: std::process::id() })
     }
 
@@ -103,14 +111,61 @@ impl Control {
     pub fn serve(&self, mut answer: impl FnMut(Ask) -> Result<Vec<Setting>, String>) {
         let mut bytes = vec![0; LONGEST];
         for _ in 0..AT_A_TIME {
-            let Ok((length, from)) = self.socket.recv_from(&mut bytes) else { return };
-            let asked = str::from_utf8(&bytes[..length]).ok().and_then(read_request);
-            let answered = asked.ok_or_else(|| "no such request".to_owned()).and_then(&mut answer);
+            let Ok(received) = receive(&self.socket, &mut bytes) else { return };
+            let asked = str::from_utf8(&bytes[..received.length]).ok().and_then(read_request);
+            let asked = asked.ok_or_else(|| "no such request".to_owned());
+            let answered = received.check().and(asked).and_then(&mut answer);
             // Whoever does not wait for the answer does without.
-            let _ =
-                from.as_pathname().map(|to| self.socket.send_to(render(&answered).as_bytes(), to));
+            let from = received.from.as_ref().and_then(SocketAddrUnix::path);
+            let to = from.as_ref().map(|path| Path::new(OsStr::from_bytes(path.to_bytes())));
+            let _ = to.map(|to| self.socket.send_to(render(&answered).as_bytes(), to));
         }
     }
+}
+
+/// A datagram that came.
+struct Received {
+    length: usize,
+    from: Option<SocketAddrUnix>,
+    /// Whose it is, as the kernel says.
+    user: Option<Uid>,
+}
+
+impl Received {
+    /// # Errors
+    /// Its user may not give orders here.
+    fn check(&self) -> Result<(), String> {
+        let own = rustix::process::geteuid();
+        match self.user {
+            Some(user) if user == own || user.is_root() => Ok(()),
+            Some(user) => {
+                let (user, own) = (user.as_raw(), own.as_raw());
+                Err(format!("this program is user {own}'s, and takes no orders of user {user}"))
+            }
+            None => Err("the kernel does not say whose order this is".to_owned()),
+        }
+    }
+}
+
+/// Binds a socket that only its user may write to. What the file's mode will be is decided before there is a file.
+fn bind(path: &Path) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+fn receive(socket: &UnixDatagram, bytes: &mut [u8]) -> io::Result<Received> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut room = [IoSliceMut::new(bytes)];
+    let message = recvmsg(socket, &mut room, &mut ancillary, RecvFlags::empty())?;
+    let user = ancillary.drain().find_map(|it| match it {
+        RecvAncillaryMessage::ScmCredentials(credentials) => Some(credentials.uid),
+        _ => None,
+    });
+    let from = message.address.and_then(|address| SocketAddrUnix::try_from(address).ok());
+    Ok(Received { length: message.bytes, from, user })
 }
 
 impl AsFd for Control {
@@ -165,7 +220,13 @@ impl Reply {
         let number = ASKED.fetch_add(1, Ordering::Relaxed);
         let path = node.with_file_name(format!(".ask-{}-{number}", std::process::id()));
         let _ = std::fs::remove_file(&path);
-        Ok(Self { socket: UnixDatagram::bind(&path)?, path })
+        let reply = Self { socket: bind(&path)?, path };
+        // Where root asks, the node's user is to answer, and nobody else.
+        if rustix::process::geteuid().is_root() {
+            let owner = std::fs::metadata(node)?.uid();
+            std::os::unix::fs::chown(&reply.path, Some(owner), None)?;
+        }
+        Ok(reply)
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use weft_stat::{
@@ -274,4 +276,60 @@ fn a_node_is_asked_and_answers() {
     drop(control);
     assert!(matches!(ask(&path, &Ask::List), Err(ControlError::Io { .. })));
     assert!(scratch.files().is_empty());
+}
+
+/// Another user's process, which the test below starts: it asks what it may not.
+#[test]
+#[ignore = "the test of other users' orders starts it"]
+fn another_user_asks() {
+    let path = std::env::var_os("WEFT_STAT_TEST_CONTROL").expect("the other test says where");
+    let request = Ask::Set { name: "keepalive".into(), value: "1s".into() };
+    match ask(path.as_ref(), &request) {
+        Err(ControlError::Refused(why)) => println!("refused: {why}"),
+        other => println!("{other:?}"),
+    }
+}
+
+/// The attacker: another user of the machine, in a folder that it may enter.
+#[test]
+fn a_node_takes_no_orders_of_other_users() {
+    const NOBODY: u32 = 65_534;
+    let scratch = Scratch::new("others");
+    let file = scratch.0.path().join("1-0.node");
+    fs::write(&file, "").unwrap();
+    let control = Control::beside(&file).unwrap();
+    let path = file.with_extension("control");
+    let mode = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&path), 0o600, "whatever the umask is");
+    if !rustix::process::geteuid().is_root() {
+        return weft_testkit::skip("orders of another user", "only root becomes another user");
+    }
+    // As if rights were given away by mistake.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    fs::set_permissions(scratch.0.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    // Others may not enter the folder that this program lies in.
+    let program = scratch.0.path().join("program");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let mut other = Command::new(&program);
+    other.args(["--exact", "another_user_asks", "--ignored", "--nocapture"]);
+    other.env("WEFT_STAT_TEST_CONTROL", &path).current_dir("/").uid(NOBODY);
+    let done = AtomicBool::new(false);
+    let (said, asked) = std::thread::scope(|scope| {
+        let node = scope.spawn(|| {
+            let mut asked = 0;
+            while !done.load(Ordering::Relaxed) {
+                control.serve(|_| {
+                    asked += 1;
+                    Ok(vec![])
+                });
+                std::thread::yield_now();
+            }
+            asked
+        });
+        let said = other.output().unwrap();
+        done.store(true, Ordering::Relaxed);
+        (String::from_utf8_lossy(&said.stdout).into_owned(), node.join().unwrap())
+    });
+    assert!(said.contains("takes no orders of user 65534"), "{said}");
+    assert_eq!(asked, 0);
 }
