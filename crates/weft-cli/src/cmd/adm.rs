@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
+use serde_json::json;
+use weft_guard::Token;
 use weft_report::{Cell, Column, Table};
 use weft_stat::Ask;
 
@@ -23,6 +25,7 @@ Examples:
   weft adm set trace_every 100 --node kv_server     trace one call in a hundred of that program's
   weft adm set keepalive 200ms --all
   weft adm set keepalive 200ms --all --hosts 10.0.0.1:7475,10.0.0.2:7475 --token-file token
+  weft adm token token                              a new token, in a file that only this user reads
 
 A program obeys when it next looks at its sockets: at once when it sleeps, within a millisecond when it polls. Off-line \
 parameters are decided when a program starts. Other hosts are reached through their `weft monitor agent`, which must \
@@ -83,6 +86,18 @@ Examples:
         #[arg(long, conflicts_with = "node")]
         all: bool,
     },
+    /// Make a token, for daemons and jobs, in a file of its own
+    #[command(after_help = "\
+Examples:
+  weft adm token token; weft monitor agent --listen 10.0.0.1:7475 --token-file token
+  weft adm token job-token; WEFT_JOB_TOKEN_FILE=job-token weft coll perf --rank 0 --of 2 --at 10.0.0.1:47000
+
+The file's mode is 0600; a file that other users may read or write is not taken for a token. Copy it to other hosts by \
+a way that others cannot read.")]
+    Token {
+        /// The file, which must not be there yet
+        file: PathBuf,
+    },
 }
 
 pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
@@ -91,6 +106,12 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
         if nodes.is_empty() { Which::All } else { Which::Called(nodes) }
     };
     let (which, ask, only) = match verb {
+        Verb::Token { file } => {
+            Token::create(&file)?;
+            let made = file.display().to_string();
+            output.value(&json!({ "token_file": made }), || format!("a new token is in {made}"))?;
+            return Ok(ExitCode::SUCCESS);
+        }
         Verb::List { node } => (called(node), Ask::List, None),
         Verb::Get { name, node } => (called(node), Ask::List, Some(name)),
         Verb::Set { name, value, node, all: _ } => (called(node), Ask::Set { name, value }, None),
@@ -123,11 +144,11 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
 
 /// Has other hosts' agents carry the order out.
 fn from_agents(hosts: &[String], token: Option<&Path>, order: &Order) -> Result<Vec<Outcome>> {
-    let token = token.map(read_token).transpose()?;
+    let token = token.map(Token::read).transpose()?;
     let body = serde_json::to_vec(order).context("an order has a form")?;
     let mut outcomes = Vec::new();
     for host in hosts {
-        let asked = Server::agent(host).fetch("/v1/orders", Some(body.clone()), token.as_deref());
+        let asked = Server::agent(host).fetch("/v1/orders", Some(body.clone()), token.as_ref());
         let answer = block_on(asked)?.with_context(|| format!("asking the agent of {host}"))?;
         let answered: Vec<Outcome> = serde_json::from_slice(&answer)
             .with_context(|| format!("{host} is no agent of `weft monitor`"))?;
@@ -135,16 +156,6 @@ fn from_agents(hosts: &[String], token: Option<&Path>, order: &Order) -> Result<
         outcomes.extend(named);
     }
     Ok(outcomes)
-}
-
-/// The token in a file, without the line's end.
-pub(super) fn read_token(file: &Path) -> Result<String> {
-    let read = || format!("cannot read the token in {}", file.display());
-    let token = std::fs::read_to_string(file).with_context(read)?.trim().to_owned();
-    if token.is_empty() {
-        bail!("{} has no token: `openssl rand -hex 16` makes one", file.display());
-    }
-    Ok(token)
 }
 
 /// Leaves one parameter.

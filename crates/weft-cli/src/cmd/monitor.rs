@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use serde_json::json;
+use weft_guard::Token;
 use weft_units::Duration;
 
-use super::adm::read_token;
+use crate::http::AccessOptions;
 use crate::monitor::{Plan, Sources, run as watch};
 use crate::output::Output;
 
@@ -20,8 +21,8 @@ use crate::output::Output;
     after_help = "\
 Examples:
   weft monitor serve                                     this host, at http://127.0.0.1:7480/
-  weft monitor agent --listen 10.0.0.1:7475              on each host of several
-  weft monitor serve --hosts 10.0.0.1:7475,10.0.0.2:7475
+  weft monitor agent --listen 10.0.0.1:7475 --token-file token   on each host of several
+  weft monitor serve --hosts 10.0.0.1:7475,10.0.0.2:7475 --agents-token-file token
 
 The page shows who speaks to whom, how long calls take, each path's round trip and losses, who sends most, and what \
 happened; it asks nobody but this process for anything. Prometheus finds OpenMetrics at /metrics of either."
@@ -36,19 +37,18 @@ enum Verb {
     /// Watch this host's programs, and answer collectors and Prometheus
     #[command(after_help = "\
 Examples:
-  weft monitor agent --listen 10.0.0.1:7475
-  weft monitor agent --listen 10.0.0.1:7475 --token-file token    and take `weft adm --hosts`
-  curl http://127.0.0.1:7475/v1/report
+  weft adm token token; weft monitor agent --listen 10.0.0.1:7475 --token-file token
+  weft monitor agent --listen 10.0.0.1:7475 --anyone-may-read    without `weft adm --hosts`
+  curl -H \"Authorization: Bearer $(cat token)\" http://10.0.0.1:7475/v1/report
 
-Whoever reaches the address may read; nobody may change anything but with the token. Neither is encrypted: listen on a \
-network that is yours.")]
+Who shows the token may read and, by `weft adm --hosts`, change parameters of this host's programs; this host's users may \
+read without it. Nothing is encrypted: listen on a network that is yours.")]
     Agent {
         /// Where to answer; port 0 is any
         #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7475")]
         listen: SocketAddr,
-        /// A file with a token: who shows it may change parameters of this host's programs
-        #[arg(long, value_name = "FILE")]
-        token_file: Option<PathBuf>,
+        #[command(flatten)]
+        access: AccessOptions,
         /// How often to look
         #[arg(long, value_name = "INTERVAL", default_value = "500ms")]
         every: Duration,
@@ -60,8 +60,9 @@ network that is yours.")]
     #[command(after_help = "\
 Examples:
   weft monitor serve
-  weft monitor serve --hosts 10.0.0.1:7475,10.0.0.2:7475 --listen 0.0.0.0:7480
+  weft monitor serve --hosts 10.0.0.1:7475,10.0.0.2:7475 --agents-token-file token
   weft monitor serve --file hosts --every 5s --keep 3600s
+  ssh -L 7480:127.0.0.1:7480 HOST                        its page, from another host
 
 A file has a host and port on each line; what follows a # is left out.")]
     Serve {
@@ -74,6 +75,11 @@ A file has a host and port on each line; what follows a # is left out.")]
         /// A file that names agents to ask
         #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
         file: Option<PathBuf>,
+        /// A file with the token that the agents were given
+        #[arg(long, value_name = "FILE")]
+        agents_token_file: Option<PathBuf>,
+        #[command(flatten)]
+        access: AccessOptions,
         /// How often to ask
         #[arg(long, value_name = "INTERVAL", default_value = "1s")]
         every: Duration,
@@ -88,21 +94,24 @@ A file has a host and port on each line; what follows a # is left out.")]
 
 pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     let plan = match arguments.verb {
-        Verb::Agent { listen, token_file, every, folder } => Plan {
+        Verb::Agent { listen, access, every, folder } => Plan {
             listen,
             sources: Sources::Here(folder),
             every: interval(every)?,
             keep: None,
-            token: token_file.as_deref().map(read_token).transpose()?,
+            access: access.at(listen)?,
+            agents_token: None,
         },
-        Verb::Serve { listen, hosts, file, every, keep, folder } => {
+        Verb::Serve { listen, hosts, file, agents_token_file, access, every, keep, folder } => {
             let hosts = match file {
                 Some(file) => read_hosts(&file)?,
                 None => hosts,
             };
             let sources =
                 if hosts.is_empty() { Sources::Here(folder) } else { Sources::Agents(hosts) };
-            Plan { listen, sources, every: interval(every)?, keep: Some(nanos(keep)), token: None }
+            let agents_token = agents_token_file.as_deref().map(Token::read).transpose()?;
+            let (every, keep, access) = (interval(every)?, Some(nanos(keep)), access.at(listen)?);
+            Plan { listen, sources, every, keep, access, agents_token }
         }
     };
     let what = if plan.keep.is_some() { "page at http://" } else { "answering at " };

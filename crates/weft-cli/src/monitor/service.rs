@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, Result};
 use hyper::StatusCode;
 use tokio::net::TcpListener;
+use weft_guard::Token;
 
 use super::collect::State;
 use super::metrics;
 use super::orders::{Order, carry_out};
 use super::watch::{Report, Watcher, now};
 use crate::http::{
-    CSS, HTML, Handler, OPENMETRICS, Reply, Request, SCRIPT, SVG, Server, Trust, block_on, serve,
+    Access, CSS, HTML, Handler, OPENMETRICS, Reply, Request, SCRIPT, SVG, Server, block_on, serve,
 };
 
 /// Where reports come from.
@@ -34,8 +35,10 @@ pub(crate) struct Plan {
     pub(crate) every: std::time::Duration,
     /// How far back history goes, and the page is served; an agent has neither.
     pub(crate) keep: Option<std::time::Duration>,
-    /// Whoever shows this may give orders to this host's nodes; nobody, where there is none.
-    pub(crate) token: Option<String>,
+    /// Who may read; and at an agent, give orders to this host's nodes.
+    pub(crate) access: Access,
+    /// What agents are shown.
+    pub(crate) agents_token: Option<Token>,
 }
 
 /// What handlers share.
@@ -85,7 +88,7 @@ pub(crate) fn run(plan: Plan, ready: impl FnOnce(SocketAddr) -> Result<()>) -> R
         ready(listener.local_addr().context("a listener has an address")?)?;
         let answering = Arc::clone(&service);
         let handler: Handler = Arc::new(move |request| answering.answer(request));
-        tokio::spawn(serve(listener, Trust::default(), handler));
+        tokio::spawn(serve(listener, service.plan.access.clone(), handler));
         service.go_on().await
     })?
 }
@@ -131,9 +134,10 @@ impl Service {
             .iter()
             .map(|host| {
                 let (host, after) = (host.clone(), lock(&self.state).after(host));
+                let token = self.plan.agents_token.clone();
                 tokio::spawn(async move {
                     let path = format!("/v1/report?after={after}");
-                    let asked = Server::agent(&host).fetch(&path, None, None).await;
+                    let asked = Server::agent(&host).fetch(&path, None, token.as_ref()).await;
                     let answer = asked.and_then(|answer| {
                         serde_json::from_slice::<Report>(&answer)
                             .with_context(|| format!("{host} is no agent of `weft monitor`"))
@@ -156,7 +160,7 @@ impl Service {
         let has_page = self.plan.keep.is_some();
         if request.is_post {
             return match request.path.as_str() {
-                "/v1/orders" => self.order(request),
+                "/v1/orders" if !has_page => self.order(request),
                 _ => Reply::refuse(StatusCode::NOT_FOUND, "nothing is posted there"),
             };
         }
@@ -190,9 +194,8 @@ impl Service {
 
     /// Carries an order out at this host's nodes, for whoever shows the token.
     fn order(&self, request: &Request) -> Reply {
-        // A monitor of others' programs has none.
-        let trust = Trust { token: self.plan.token.clone(), ..Trust::default() };
-        if let Err(refusal) = trust.check(request.token.as_deref(), "`weft monitor agent`") {
+        let access = &self.plan.access;
+        if let Err(refusal) = access.check_order(request.token.as_deref(), "`weft monitor agent`") {
             return refusal;
         }
         let folder = match &self.plan.sources {

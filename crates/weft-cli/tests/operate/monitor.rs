@@ -1,7 +1,9 @@
 //! `weft monitor`: agents, the collector, metrics.
 
+use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -144,14 +146,17 @@ fn who_died_and_who_ended_are_told_apart() {
 fn orders_need_the_token_that_the_agent_was_given() {
     let folder = Folder::new("token");
     let _server = folder.server("watched_store");
-    let write = |name: &str, text: &str| {
-        let path = folder.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
+    let token = |name: &str| {
+        let path = folder.path().join(name).to_str().unwrap().to_owned();
+        let made = folder.weft(&["adm", "token", &path]);
+        assert!(made.status.success(), "{}", said(&made));
+        path
     };
-    let (token, other) = (write("token", "s3cret\n"), write("other", "s3creT\n"));
+    let (token, other) = (token("token"), token("other"));
     let agent = Monitor::agent(&folder, &["--listen", "127.0.0.1:0", "--token-file", &token]);
     let closed = Monitor::agent(&folder, &["--listen", "127.0.0.1:0"]);
+    // The token of its page is none for orders.
+    let monitor = Monitor::serve(&folder, &["--token-file", &token]);
     let set = |at: &str, more: &[&str]| {
         let words = ["adm", "set", "keepalive", "3s", "--all", "--hosts", at];
         let output = folder.weft(&[&words, more].concat());
@@ -163,6 +168,14 @@ fn orders_need_the_token_that_the_agent_was_given() {
     assert!(code == Some(1) && said.contains("not the token"), "{said}");
     let (code, said) = set(&closed.at, &["--token-file", &token]);
     assert!(code == Some(1) && said.contains("takes no orders"), "{said}");
+    let (code, said) = set(&monitor.at, &["--token-file", &token]);
+    assert!(code == Some(1) && said.contains("nothing is posted there"), "{said}");
+    // A file that other users may read says nothing to anybody.
+    std::fs::set_permissions(&other, Permissions::from_mode(0o644)).unwrap();
+    let (code, said) = set(&agent.at, &["--token-file", &other]);
+    assert!(code == Some(1) && said.contains(&format!("chmod 600 {other}")), "{said}");
+    let serve = folder.weft(&["monitor", "agent", "--token-file", &other]);
+    assert!(!serve.status.success(), "an agent refuses it too");
     let (code, said) = set("127.0.0.1:1", &["--token-file", &token]);
     assert!(code == Some(1) && said.contains("is `weft monitor agent` running there"), "{said}");
     let (code, said) = set(&agent.at, &["--token-file", &token]);
@@ -186,6 +199,47 @@ fn strangers_get_errors_and_nothing_else() {
     assert_eq!(status(&posted), "413");
     assert_eq!(status("nonsense\r\n\r\n"), "400");
     assert!(agent.get("/metrics").ends_with("# EOF\n"));
+}
+
+/// The attacker: a page in a browser on this host, whose site's name was made to point to 127.0.0.1 (DNS rebinding).
+#[test]
+fn a_page_of_another_site_reads_nothing() {
+    let folder = Folder::new("rebinding");
+    let agent = Monitor::agent(&folder, &["--listen", "127.0.0.1:0"]);
+    let named = ["--listen", "127.0.0.1:0", "--host-name", "watched.example"];
+    let named = Monitor::agent(&folder, &named);
+    let status = |monitor: &Monitor, host: &str| {
+        let request =
+            format!("GET /v1/report HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let (head, body) = monitor.ask(&request);
+        (head.split(' ').nth(1).unwrap().to_owned(), body)
+    };
+    for (monitor, host, want) in [
+        (&agent, "evil.example", "421"),
+        (&agent, "watched.example", "421"),
+        (&named, "evil.example:80", "421"),
+        (&named, "watched.example", "200"),
+        (&named, "localhost", "200"),
+        (&agent, "127.0.0.1", "200"),
+    ] {
+        let (got, body) = status(monitor, host);
+        assert_eq!(got, want, "{host}: {body}");
+        assert!(got == "200" || body.contains("--host-name"), "{body}");
+    }
+}
+
+/// The attacker: any host that reaches the address.
+#[test]
+fn without_a_token_nothing_listens_where_other_hosts_reach_it() {
+    let folder = Folder::new("exposed");
+    for words in [&["monitor", "agent"][..], &["monitor", "serve"]] {
+        let refused = folder.weft(&[words, &["--listen", "0.0.0.0:0"]].concat());
+        let said = said(&refused);
+        let fixes = ["other hosts reach 0.0.0.0:0", "--token-file", "--anyone-may-read"];
+        assert!(!refused.status.success() && fixes.iter().all(|fix| said.contains(fix)), "{said}");
+    }
+    let open = Monitor::agent(&folder, &["--listen", "0.0.0.0:0", "--anyone-may-read"]);
+    assert!(open.at.starts_with("0.0.0.0:"), "{}", open.at);
 }
 
 #[test]

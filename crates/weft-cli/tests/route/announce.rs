@@ -1,7 +1,9 @@
 //! Jobs announced to a running controller, and what becomes of those that cannot be.
 
+use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
@@ -18,6 +20,8 @@ impl File {
         let name = format!("announce-{}-{name}", std::process::id());
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::write(&path, text).unwrap();
+        // Some are tokens, which nobody else may read.
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         Self(path)
     }
 
@@ -66,8 +70,8 @@ fn a_jobs_ports_are_planned_beside_other_jobs_and_survive_a_restart() {
         return;
     }
     let lab = lab("an");
-    let token = File::new("token", "a secret\n");
-    let wrong = File::new("wrong", "a guess\n");
+    let token = File::new("token", "a-secret-of-this-test\n");
+    let wrong = File::new("wrong", "a-guess-at-the-secret\n");
     let mut controller = Controller::with(&lab, "first", Some(token.path()));
     until("the first steers", || controller.picture()["steers"] == true);
     let with = |words: &[&str]| -> Vec<String> {
@@ -175,14 +179,22 @@ fn hostile(controller: &Controller, token: &File) {
     // Past the command, to whoever listens.
     for (head, body, status) in [
         ("POST /v1/jobs?job=x HTTP/1.0", "", "403 or 401"),
-        ("POST /v1/jobs?job=x HTTP/1.0\r\nAuthorization: Bearer a secret", "\u{1}\u{2}", "400"),
-        ("POST /v1/jobs HTTP/1.0\r\nAuthorization: Bearer a secret", "source,destination\n", "400"),
         (
-            "POST /v1/jobs?job=x&rate=0 HTTP/1.0\r\nAuthorization: Bearer a secret",
+            "POST /v1/jobs?job=x HTTP/1.0\r\nAuthorization: Bearer a-secret-of-this-test",
+            "\u{1}\u{2}",
+            "400",
+        ),
+        (
+            "POST /v1/jobs HTTP/1.0\r\nAuthorization: Bearer a-secret-of-this-test",
             "source,destination\n",
             "400",
         ),
-        ("POST /v1/elsewhere HTTP/1.0\r\nAuthorization: Bearer a secret", "", "404"),
+        (
+            "POST /v1/jobs?job=x&rate=0 HTTP/1.0\r\nAuthorization: Bearer a-secret-of-this-test",
+            "source,destination\n",
+            "400",
+        ),
+        ("POST /v1/elsewhere HTTP/1.0\r\nAuthorization: Bearer a-secret-of-this-test", "", "404"),
     ] {
         let mut stream = std::net::TcpStream::connect(&controller.page).unwrap();
         let length = body.len();

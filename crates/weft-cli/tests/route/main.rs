@@ -6,13 +6,14 @@ mod announce;
 mod programs;
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use programs::{Controller, Running, Stop, collide, is_missing, lab, until, weft};
-use serde_json::Value;
+use serde_json::{Value, json};
 use weft_testkit::{can_run, samples};
 
 #[test]
@@ -127,6 +128,32 @@ fn a_collision_is_moved_apart_while_a_browser_and_a_second_controller_watch() {
     until("it knows the move", || second.picture()["moves"][0]["router"] == "l0");
 }
 
+/// The attacker: a host that is no router of the fabric, and speaks as one.
+#[test]
+fn sflow_of_anybody_but_a_routers_agent_is_refused_and_shown() {
+    if is_missing("sFlow of a stranger") {
+        return;
+    }
+    let lab = lab("rf");
+    let controller = Controller::serve(&lab, "refusing");
+    let port = controller.sflow.rsplit(':').next().unwrap();
+    // A lab's agents send from 127.0.0.1.
+    let stranger = UdpSocket::bind("127.0.0.66:0").unwrap();
+    for _ in 0..3 {
+        stranger.send_to(b"what is in it does not matter", format!("127.0.0.1:{port}")).unwrap();
+    }
+    until("they are refused", || controller.picture()["heard"]["refused"] == 3);
+    let picture = controller.picture();
+    let want = json!([{ "source": "127.0.0.66", "datagrams": 3 }]);
+    assert_eq!((&picture["refused"], &picture["heard"]["malformed"]), (&want, &json!(0)));
+    let text = weft(&["route", "status", "--controller", &controller.page]);
+    for wanted in ["3 refused", "refused sFlow came from 127.0.0.66 (3)"] {
+        assert!(text.contains(wanted), "{wanted:?} is not in\n{text}");
+    }
+    let metric = "weft_route_sflow_total{kind=\"refused\"} 3";
+    assert!(controller.get("/metrics").contains(metric), "{}", controller.get("/metrics"));
+}
+
 #[test]
 fn what_cannot_be_done_is_said_with_the_fix() {
     let refused = |words: &[&str]| {
@@ -145,6 +172,10 @@ fn what_cannot_be_done_is_said_with_the_fix() {
             "no port of these tables leads to 10.1.0.2",
         ),
         (&["route", "serve", "--config", "/no/such/file"], "cannot read /no/such/file"),
+        (
+            &["route", "serve", "--lab", "x", "--page", "0.0.0.0:0"],
+            "other hosts reach 0.0.0.0:0, and there is no token",
+        ),
         (&["route", "agent"], "--address"),
         (&["route", "move", "l0", "10.2.0.2", "--lab", "x"], "--by"),
     ] {

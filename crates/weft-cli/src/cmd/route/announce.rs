@@ -8,12 +8,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
 use serde_json::json;
+use weft_guard::Token;
 use weft_plan::output::port_csv;
 use weft_route::Job;
 use weft_steer::{PlannedJob, read_job_table};
 use weft_units::BitRate;
 
-use crate::cmd::adm::read_token;
 use crate::cmd::plan::Protocol;
 use crate::http::{Server, block_on};
 use crate::output::{Output, write_file};
@@ -32,7 +32,7 @@ impl At {
         &self,
         path: &str,
         body: Option<Vec<u8>>,
-        token: Option<&str>,
+        token: Option<&Token>,
     ) -> Result<Vec<u8>> {
         let patience = Duration::from_secs(60);
         let server = Server { host: &self.controller, command: "weft route serve", patience };
@@ -79,7 +79,7 @@ pub(super) struct Announce {
     #[command(flatten)]
     at: At,
     #[command(flatten)]
-    token: Token,
+    token: TokenFile,
 }
 
 #[derive(Debug, clap::Args)]
@@ -95,19 +95,19 @@ pub(super) struct Withdraw {
     #[command(flatten)]
     at: At,
     #[command(flatten)]
-    token: Token,
+    token: TokenFile,
 }
 
 #[derive(Debug, clap::Args)]
-struct Token {
+pub(super) struct TokenFile {
     /// A file with the token that the controller was given
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 
-impl Token {
-    fn read(&self) -> Result<Option<String>> {
-        self.token_file.as_deref().map(read_token).transpose()
+impl TokenFile {
+    pub(super) fn read(&self) -> Result<Option<Token>> {
+        Ok(self.token_file.as_deref().map(Token::read).transpose()?)
     }
 }
 
@@ -123,7 +123,7 @@ pub(super) fn run(arguments: &Announce, output: Output) -> Result<ExitCode> {
     if let Some(rate) = arguments.rate {
         write!(path, "&rate={}bps", rate.as_bps()).expect("writing to a string cannot fail");
     }
-    let answer = arguments.at.ask(&path, Some(body), arguments.token.read()?.as_deref())?;
+    let answer = arguments.at.ask(&path, Some(body), arguments.token.read()?.as_ref())?;
     let planned: PlannedJob =
         serde_json::from_slice(&answer).map_err(|error| arguments.at.strange(&error))?;
     if let Some(path) = &arguments.csv {
@@ -150,7 +150,7 @@ pub(super) fn withdraw(arguments: &Withdraw, output: Output) -> Result<ExitCode>
     let job = &arguments.job;
     Job::check_name(job)?;
     let path = format!("/v1/withdraw?job={job}");
-    let answer = arguments.at.ask(&path, Some(vec![]), arguments.token.read()?.as_deref())?;
+    let answer = arguments.at.ask(&path, Some(vec![]), arguments.token.read()?.as_ref())?;
     let Withdrawn { flows } =
         serde_json::from_slice(&answer).map_err(|error| arguments.at.strange(&error))?;
     output.value(&json!({ "job": job, "flows": flows }), || {

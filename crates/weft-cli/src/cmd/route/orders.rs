@@ -8,14 +8,14 @@ use weft_plan::ports::Entropy;
 use weft_steer::{Announcement, AskError, Door, read_job_table};
 use weft_units::Seed;
 
-use crate::http::{Reply, Request, Trust};
+use crate::http::{Access, Reply, Request};
 
 /// Bytes of a job's table: some 600,000 queue pairs.
 pub(super) const LONGEST_TABLE: usize = 64 << 20;
 
 /// `POST /v1/jobs?job=NAME&…` with a table of ports plans a job, `POST /v1/withdraw?job=NAME` ends one.
-pub(super) fn carry_out(request: &Request, trust: &Trust, door: &Door) -> Reply {
-    if let Err(refusal) = trust.check(request.token.as_deref(), "`weft route serve`") {
+pub(super) fn carry_out(request: &Request, access: &Access, door: &Door) -> Reply {
+    if let Err(refusal) = access.check_order(request.token.as_deref(), "`weft route serve`") {
         return refusal;
     }
     match request.path.as_str() {

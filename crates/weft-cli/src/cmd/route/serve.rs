@@ -12,8 +12,9 @@ use serde_json::json;
 use weft_steer::{Daemon, Door, Picture, SteerConfig};
 
 use super::{metrics, orders};
-use crate::cmd::adm::read_token;
-use crate::http::{self, CSS, HTML, Handler, OPENMETRICS, Reply, SCRIPT, SVG, Trust};
+use crate::http::{
+    self, Access, AccessOptions, CSS, HTML, Handler, OPENMETRICS, Reply, SCRIPT, SVG,
+};
 use crate::interrupt::until_interrupted;
 use crate::log;
 use crate::output::Output;
@@ -27,7 +28,8 @@ Examples:
   sudo weft route serve --lab lab --token-file token   take `weft route announce`
   curl http://127.0.0.1:7490/metrics                 for Prometheus; /v1/picture has everything as JSON
 
-Whoever reaches the page may read; nobody may announce or withdraw jobs but with the token. Neither is encrypted.
+This host's users may read the page; other hosts with the token or where --anyone-may-read is given. Nobody may \
+announce or withdraw jobs but with the token. Nothing is encrypted.
 
 Of several controllers of a fabric one steers: the others watch, and take over when its lease has run out. Moves stay \
 when it ends; the next one knows them.")]
@@ -41,9 +43,8 @@ pub(super) struct Serve {
     /// Serve the page and OpenMetrics here; port 0 is any
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7490")]
     page: SocketAddr,
-    /// A file with a token: who shows it may announce jobs, and withdraw them
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    access: AccessOptions,
     /// Decide and say what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -66,11 +67,10 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
         None => SteerConfig { lab: arguments.lab.clone(), ..SteerConfig::default() },
     };
     config.dry_run |= arguments.dry_run;
-    let token = arguments.token_file.as_deref().map(read_token).transpose()?;
-    let trust = Trust { token, longest: orders::LONGEST_TABLE };
+    let access = arguments.access.at(arguments.page)?.with_longest(orders::LONGEST_TABLE);
     log::start(arguments.log_json);
     let mut daemon = Daemon::open(config)?;
-    let page = serve_page(arguments.page, trust, daemon.picture(), daemon.door())?;
+    let page = serve_page(arguments.page, access, daemon.picture(), daemon.door())?;
     let stop = until_interrupted()?;
     let listening = daemon.listening()?;
     output.value(&json!({ "sflow": listening, "page": page }), || {
@@ -83,11 +83,11 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
 /// Answers browsers and Prometheus on a thread of its own; gives where.
 fn serve_page(
     at: SocketAddr,
-    trust: Trust,
+    access: Access,
     picture: Arc<Mutex<Picture>>,
     door: Door,
 ) -> Result<SocketAddr> {
-    let checked = trust.clone();
+    let checked = access.clone();
     let handler: Handler = Arc::new(move |request| {
         let page = PAGE.iter().find(|(path, ..)| *path == request.path);
         let picture = || picture.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,5 +99,5 @@ fn serve_page(
             _ => Reply::refuse(StatusCode::NOT_FOUND, "there are /, /metrics and /v1/picture"),
         }
     });
-    http::serve_beside(at, "the page", trust, handler)
+    http::serve_beside(at, "the page", access, handler)
 }

@@ -7,22 +7,24 @@ use weft_report::{Cell, Column, Table};
 use weft_steer::Picture;
 use weft_units::BitRate;
 
-use super::announce::At;
+use super::announce::{At, TokenFile};
 use crate::output::{Output, render};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   weft route status
-  weft route status --controller 10.9.0.1:7490
+  weft route status --controller 10.9.0.1:7490 --token-file token
   weft route status --json | jq '.jobs[] | select(.begun | not)'    what its page shows, as JSON")]
 pub(super) struct Status {
     #[command(flatten)]
     at: At,
+    #[command(flatten)]
+    token: TokenFile,
 }
 
 pub(super) fn run(arguments: &Status, output: Output) -> Result<ExitCode> {
-    let answer = arguments.at.ask("/v1/picture", None, None)?;
+    let answer = arguments.at.ask("/v1/picture", None, arguments.token.read()?.as_ref())?;
     let picture: Picture =
         serde_json::from_slice(&answer).map_err(|error| arguments.at.strange(&error))?;
     output.value(&picture, || text(&picture))?;

@@ -14,7 +14,7 @@ use weft_vswitch::config::Config;
 use weft_vswitch::control::{Answer, Request, ask};
 
 use super::metrics;
-use crate::http::{self, Handler, OPENMETRICS, Reply, Trust};
+use crate::http::{self, AccessOptions, Handler, OPENMETRICS, Reply};
 use crate::interrupt::until_interrupted;
 use crate::log;
 use crate::output::Output;
@@ -34,6 +34,8 @@ pub(super) struct Serve {
     /// Serve OpenMetrics here
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    access: AccessOptions,
     /// Write the log as JSON, a line an event
     #[arg(long)]
     log_json: bool,
@@ -46,7 +48,7 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
     let address = config.host.socket();
     let mut daemon = Daemon::open(config)?;
     if let Some(at) = arguments.metrics {
-        serve_metrics(at, control.clone())?;
+        serve_metrics(at, &arguments.access, control.clone())?;
     }
     let stop = until_interrupted()?;
     output.value(&json!({ "serving": address, "control": control }), || {
@@ -57,7 +59,8 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
 }
 
 /// Answers Prometheus on a thread of its own, which asks the daemon as anybody does.
-fn serve_metrics(at: SocketAddr, control: PathBuf) -> Result<()> {
+fn serve_metrics(at: SocketAddr, access: &AccessOptions, control: PathBuf) -> Result<()> {
+    let access = access.at(at)?;
     let handler: Handler = Arc::new(move |request| {
         if request.path != "/metrics" {
             return Reply::refuse(StatusCode::NOT_FOUND, "metrics are at /metrics");
@@ -67,5 +70,5 @@ fn serve_metrics(at: SocketAddr, control: PathBuf) -> Result<()> {
             _ => Reply::refuse(StatusCode::SERVICE_UNAVAILABLE, "the daemon does not answer"),
         }
     });
-    http::serve_beside(at, "metrics", Trust::default(), handler).map(drop)
+    http::serve_beside(at, "metrics", access, handler).map(drop)
 }
