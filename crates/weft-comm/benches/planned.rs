@@ -15,7 +15,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use weft_comm::{Call, Collective, Communicator, DataType, Op, Options};
+use weft_comm::{Call, Collective, Communicator, DataType, Op, Options, TOKEN_VARIABLE, Token};
 use weft_lab::{Direction, Impairment, Lab, LabSpec, LinkCounters};
 use weft_plan::cluster::Network;
 use weft_plan::ports::{Effort, Entropy, Fabric, Flow, loads, plan, random_ports};
@@ -55,7 +55,14 @@ fn main() -> Outcome<()> {
     let rate = |mbits: u64| BitRate::bps(mbits * 1_000_000).ok_or("a rate is not zero");
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let library = weft_testkit::link_verbs(folder.join("planned"), false);
-    let bench = Bench { rounds, bytes, host: rate(host)?, spine: rate(spine)?, library };
+    let bench = Bench {
+        rounds,
+        bytes,
+        host: rate(host)?,
+        spine: rate(spine)?,
+        library,
+        token: Token::random()?,
+    };
     println!(
         "{RANKS} hosts of {host} Mb/s, {SPINES} spines with links of {spine} Mb/s; all_reduce of {bytes} bytes, \
          {rounds} rounds\n{:>10}{:>16}{:>12}{:>12}{:>14}{:>14}",
@@ -82,6 +89,7 @@ struct Bench {
     host: BitRate,
     spine: BitRate,
     library: PathBuf,
+    token: Token,
 }
 
 impl Bench {
@@ -145,6 +153,7 @@ impl Bench {
         command.args(["--kill-after=2", PATIENCE]).arg(std::env::current_exe()?);
         command.args([at.to_string(), self.rounds.to_string(), self.bytes.to_string()]);
         command.env(RANK, rank.to_string()).env("LD_LIBRARY_PATH", &self.library);
+        command.env(TOKEN_VARIABLE, self.token.reveal());
         command.env("WEFT_LINE_RATE", self.host.to_string());
         command.envs(ports.map(|ports| ("WEFT_PORTS", ports)));
         command.stdout(if rank == 0 { Stdio::piped() } else { Stdio::null() });

@@ -1,6 +1,6 @@
 //! A rank of a group, polled by its owner.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 use rustix::event::{PollFd, PollFlags};
@@ -14,7 +14,7 @@ use crate::link::{HostLink, Message};
 use crate::meet::Meeting;
 use crate::rendezvous::{self, Member};
 use crate::shared::{Came, Shared};
-use crate::{CommError, Options};
+use crate::{CommError, Options, secret};
 
 /// A rank looks again for so long after something happened, before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
@@ -36,24 +36,41 @@ pub struct Communicator<B> {
     last_active: Instant,
 }
 
+const EVERY_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// Returns the address at which a rank takes channels that others reach by the address `own`: a loopback address, so that
+/// other hosts do not reach it, or every address.
+fn listen_address(own: IpAddr, options: &Options) -> IpAddr {
+    let is_local = own.is_ipv4() && own.is_loopback() && options.node.device.address.is_none();
+    if is_local { own } else { EVERY_ADDRESS.ip() }
+}
+
 impl<B: AsMut<[u8]>> Communicator<B> {
     /// Joins a group of `ranks`, which meet at an address that rank 0 listens at.
     ///
     /// # Errors
-    /// There is no device, ranks do not come in time or do not agree, or cannot reach each other.
+    /// `NoToken` where other hosts reach that address and the job has none; there is no device, ranks do not come in time
+    /// or do not agree, or cannot reach each other.
     pub fn join(
         at: SocketAddr,
         rank: usize,
         ranks: usize,
-        options: Options,
+        mut options: Options,
     ) -> Result<Self, CommError> {
-        let (this, port) = Self::open(rank, ranks, options, 0)?;
+        options.find_token()?;
+        rendezvous::check_token(options.token.as_ref(), &[at])?;
+        // What rank 0 sees others come from is the first address of the loopback interface.
+        let is_seen = rank > 0 && at.ip().is_loopback();
+        let own = if is_seen { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { at.ip() };
+        let listen = SocketAddr::new(listen_address(own, &options), 0);
+        let (this, port) = Self::open(rank, ranks, options, listen)?;
         let address = this.options.node.device.address;
         let agreement = this.options.agreement(ranks);
-        let member = Member { rank, ranks, port, address, agreement };
-        let patience = this.options.patience;
+        let Options { patience, hello_timeout, .. } = this.options;
+        let token = this.options.token.clone();
+        let member = Member { rank, ranks, port, address, agreement, token, hello_timeout };
         let found = rendezvous::meet(at, &member, patience)?;
-        this.begin(found.addresses, found.token)
+        this.begin(found.addresses, found.group)
     }
 
     /// Joins a group whose ranks listen at these addresses, in their order.
@@ -63,27 +80,32 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     pub fn join_at(
         addresses: &[SocketAddr],
         rank: usize,
-        options: Options,
+        mut options: Options,
     ) -> Result<Self, CommError> {
+        options.find_token()?;
+        rendezvous::check_token(options.token.as_ref(), addresses)?;
         let ranks = addresses.len();
         let own = addresses.get(rank).ok_or(CommError::Rank { rank, ranks })?;
-        let (this, _) = Self::open(rank, ranks, options, own.port())?;
-        let token = this.token(addresses);
-        this.begin(addresses.to_vec(), token)
+        let listen = SocketAddr::new(listen_address(own.ip(), &options), own.port());
+        let (this, _) = Self::open(rank, ranks, options, listen)?;
+        let group = this.number(addresses);
+        this.begin(addresses.to_vec(), group)
     }
 
     /// Opens a rank's device and listens, for owners that tell ranks of each other's addresses in a way of their own.
     /// Says where it listens; [`connect`](Self::connect) goes on.
     ///
     /// # Errors
-    /// There is no device, or an option cannot be.
+    /// There is no device, or an option cannot be; `NoToken` where other hosts reach it and the job has none.
     pub fn listen(
         rank: usize,
         ranks: usize,
-        options: Options,
+        mut options: Options,
     ) -> Result<(Self, SocketAddr), CommError> {
-        let (this, port) = Self::open(rank, ranks, options, 0)?;
+        options.find_token()?;
+        let (this, port) = Self::open(rank, ranks, options, EVERY_ADDRESS)?;
         let address = SocketAddr::new(this.node.address(), port);
+        rendezvous::check_token(this.options.token.as_ref(), &[address])?;
         Ok((this, address))
     }
 
@@ -98,31 +120,29 @@ impl<B: AsMut<[u8]>> Communicator<B> {
                 format!("{} addresses for {ranks} ranks (this is rank {rank})", addresses.len());
             return Err(CommError::Options(why));
         }
-        let token = self.token(addresses);
-        self.begin(addresses.to_vec(), token)
+        rendezvous::check_token(self.options.token.as_ref(), addresses)?;
+        let group = self.number(addresses);
+        self.begin(addresses.to_vec(), group)
     }
 
-    /// A number that all ranks know, and no other group: two groups cannot listen at the same addresses.
-    fn token(&self, addresses: &[SocketAddr]) -> u64 {
-        let agreed = format!("{addresses:?} {}", self.options.agreement(self.ranks()));
-        agreed.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        })
+    /// Returns a number that all ranks know, and nobody else who does not know the job's token.
+    fn number(&self, addresses: &[SocketAddr]) -> u64 {
+        let agreement = self.options.agreement(self.ranks());
+        secret::group_number(self.options.token.as_ref(), addresses, &agreement)
     }
 
     fn open(
         rank: usize,
         ranks: usize,
         options: Options,
-        port: u16,
+        listen: SocketAddr,
     ) -> Result<(Self, u16), CommError> {
         if rank >= ranks {
             return Err(CommError::Rank { rank, ranks });
         }
         let config = options.config(ranks)?;
         let mut node = Node::new(options.node_for(ranks))?;
-        let at = SocketAddr::from(([0; 4], port));
-        let port = node.listen(at)?.port();
+        let port = node.listen(listen)?.port();
         let this = Self {
             last_active: node.now(),
             node,
@@ -135,14 +155,15 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         Ok((this, port))
     }
 
-    fn begin(mut self, addresses: Vec<SocketAddr>, token: u64) -> Result<Self, CommError> {
+    fn begin(mut self, addresses: Vec<SocketAddr>, group: u64) -> Result<Self, CommError> {
         let until = self.node.now() + self.options.patience;
-        self.connect_all(addresses, token, until)?;
+        self.connect_all(addresses, group, until)?;
         if self.options.channels != crate::Channels::Net {
             let config = self.options.config(self.ranks())?;
             let longest = (config.piece + HEAD).max(1024);
             let size = [self.rank(), self.ranks()];
-            self.shared = Some(Shared::open(token, size, longest, self.options.shm_rate, until)?);
+            let (number, rate) = (secret::memory_number(group), self.options.shm_rate);
+            self.shared = Some(Shared::open(number, size, longest, rate, until)?);
         }
         Ok(self)
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use weft_coll::{CallError, Error};
+use weft_guard::TokenError;
 use weft_xrdma::NodeError;
 
 /// Why a rank is in no group, or in none any more.
@@ -21,6 +22,20 @@ pub enum CommError {
     /// An option has a value that cannot be.
     #[error("{0}")]
     Options(String),
+    /// The job's token cannot be had.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// Other hosts reach the address, and the job has no token.
+    #[error(
+        "the job has no token, and other hosts reach {at}: they could join it or end it. Give all ranks one, with \
+         {variable}=TOKEN or {variable}_FILE=FILE in their environment (`weft adm token FILE` makes it)"
+    )]
+    NoToken {
+        /// Where ranks are to meet.
+        at: SocketAddr,
+        /// The environment variable.
+        variable: &'static str,
+    },
     /// The RDMA device, or a channel.
     #[error(transparent)]
     Node(#[from] NodeError),

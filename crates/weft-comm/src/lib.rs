@@ -4,6 +4,8 @@
 //! | what | where |
 //! | --- | --- |
 //! | who the ranks are and where | `rendezvous.rs` |
+//! | whoever connects meanwhile, and has not said who it is | `callers.rs` |
+//! | numbers that only the job's ranks know | `secret.rs` |
 //! | channels between all of them | `meet.rs` |
 //! | memory that ranks of one machine share | `shared/` |
 //! | both as a group's link | `link.rs` |
@@ -12,19 +14,22 @@
 //!
 //! The device is whichever `libibverbs.so.1` finds: hardware, or Weft's own under `weft run`.
 
+mod callers;
 mod communicator;
 mod error;
 mod link;
 mod meet;
 mod options;
 mod rendezvous;
+mod secret;
 mod shared;
 mod worker;
 
 pub use communicator::Communicator;
 pub use error::CommError;
-pub use options::{Channels, Options};
+pub use options::{Channels, Options, TOKEN_VARIABLE};
 pub use rendezvous::{Member, rendezvous};
 pub use worker::{Buffer, Pending, Worker};
 
 pub use weft_coll::{Algorithm, Call, CallError, Collective, DataType, Error, Event, Op, Share};
+pub use weft_guard::Token;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use weft_guard::is_same;
 use weft_msg::{ChannelId, Payload};
 use weft_units::{Duration, Instant};
 use weft_xrdma::{Event, Message, Ticket};
@@ -18,7 +19,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Channels that are being made.
 #[derive(Debug, Default)]
 pub(crate) struct Meeting {
-    pub(crate) token: u64,
+    /// The number of the group, which only its ranks know.
+    pub(crate) group: u64,
     /// Whom a ticket is for.
     asked: BTreeMap<Ticket, usize>,
     addresses: Vec<SocketAddr>,
@@ -27,19 +29,19 @@ pub(crate) struct Meeting {
     failed: Option<CommError>,
 }
 
-fn hello(token: u64, rank: usize) -> [u8; HELLO] {
+fn hello(group: u64, rank: usize) -> [u8; HELLO] {
     let mut bytes = [0; HELLO];
     bytes[..8].copy_from_slice(&NAME);
-    bytes[8..16].copy_from_slice(&token.to_le_bytes());
+    bytes[8..16].copy_from_slice(&group.to_le_bytes());
     bytes[16..].copy_from_slice(&u32::try_from(rank).expect("few ranks").to_le_bytes());
     bytes
 }
 
 /// Who says hello, if it is one of this group.
-fn read_hello(bytes: &[u8], token: u64) -> Option<usize> {
+fn read_hello(bytes: &[u8], group: u64) -> Option<usize> {
     let bytes: &[u8; HELLO] = bytes.try_into().ok()?;
     let number = u32::from_le_bytes(bytes[16..].try_into().expect("four bytes"));
-    let ours = bytes[..8] == NAME && bytes[8..16] == token.to_le_bytes();
+    let ours = bytes[..8] == NAME && is_same(&bytes[8..16], &group.to_le_bytes());
     ours.then(|| usize::try_from(number).expect("a word"))
 }
 
@@ -48,10 +50,10 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     pub(crate) fn connect_all(
         &mut self,
         addresses: Vec<SocketAddr>,
-        token: u64,
+        group: u64,
         until: Instant,
     ) -> Result<(), CommError> {
-        let meeting = Meeting { token, asked: BTreeMap::new(), addresses, until, failed: None };
+        let meeting = Meeting { group, asked: BTreeMap::new(), addresses, until, failed: None };
         self.meeting = Some(meeting);
         for _ in 0..self.options.lanes {
             (0..self.rank()).try_for_each(|rank| self.ask(rank))?;
@@ -90,7 +92,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         match event {
             Event::Connected { ticket, channel } => {
                 let Some(rank) = meeting.asked.remove(&ticket) else { return };
-                let (now, hello) = (self.node.now(), hello(meeting.token, self.group.rank()));
+                let (now, hello) = (self.node.now(), hello(meeting.group, self.group.rank()));
                 let sent = self.node.context().send(now, channel, Payload::Copy(&hello));
                 match sent {
                     Ok(_) => self.lanes.add(rank, channel),
@@ -124,8 +126,8 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         let now = self.node.now();
         let lanes = self.options.lanes;
         let context = self.node.context();
-        let token = self.meeting.as_ref().map(|meeting| meeting.token);
-        let who = token.and_then(|token| read_hello(context.body(&message), token));
+        let group = self.meeting.as_ref().map(|meeting| meeting.group);
+        let who = group.and_then(|group| read_hello(context.body(&message), group));
         context.release(now, message);
         let own = self.group.rank();
         match who.filter(|&rank| rank > own && rank < self.group.ranks()) {

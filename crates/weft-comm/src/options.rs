@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use weft_coll::{Algorithm, Config};
+use weft_guard::Token;
 use weft_units::{ByteCount, Duration};
 
 use crate::CommError;
@@ -61,7 +62,14 @@ pub struct Options {
     pub shm_rate: Option<u64>,
     /// How long ranks wait for each other to come.
     pub patience: Duration,
+    /// The job's token, which ranks show each other; if not given, that of the environment ([`TOKEN_VARIABLE`]).
+    pub token: Option<Token>,
+    /// How long whoever connects to rank 0 may take to say who it is.
+    pub hello_timeout: Duration,
 }
+
+/// The environment variable with the job's token; with `_FILE` behind it, the one that names a file with the token.
+pub const TOKEN_VARIABLE: &str = "WEFT_JOB_TOKEN";
 
 impl Default for Options {
     fn default() -> Self {
@@ -77,6 +85,8 @@ impl Default for Options {
             piece: ByteCount((64 << 10) - 64),
             shm_rate: None,
             patience: Duration::from_secs(60),
+            token: None,
+            hello_timeout: Duration::from_secs(2),
         }
     }
 }
@@ -91,7 +101,7 @@ const POSTED: u64 = 256 << 20;
 const LONGEST_FRAME: u32 = 1 << 20;
 
 impl Options {
-    /// Gives an option a value: `channels`, `lanes`, `piece`, `algorithm`, or one of the node's (`weft_xrdma::Options::set`).
+    /// Gives an option a value: `channels`, `lanes`, `piece`, `algorithm`, `hello_timeout`, or one of the node's (`weft_xrdma::Options::set`).
     ///
     /// # Errors
     /// There is no such option, or the value is none of it.
@@ -101,10 +111,24 @@ impl Options {
             "channels" => self.channels = value.parse().map_err(refused)?,
             "algorithm" => self.algorithm = value.parse().map_err(refused)?,
             "lanes" => self.lanes = value.parse().map_err(|_| refused("not a number".into()))?,
+            "hello_timeout" => {
+                self.hello_timeout = value.parse().map_err(|_| refused("not a time".into()))?;
+            }
             "piece" => self.piece = value.parse().map_err(|_| refused("not bytes".into()))?,
             _ => {
                 self.node.set(name, value).map_err(|error| CommError::Options(error.to_string()))?
             }
+        }
+        Ok(())
+    }
+
+    /// Takes the token of the environment where none is given.
+    ///
+    /// # Errors
+    /// `Token`, where the environment's is none or its file is open to other users.
+    pub(crate) fn find_token(&mut self) -> Result<(), CommError> {
+        if self.token.is_none() {
+            self.token = Token::from_environment(TOKEN_VARIABLE)?;
         }
         Ok(())
     }

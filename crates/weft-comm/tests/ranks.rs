@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 
+use weft_comm::{TOKEN_VARIABLE, Token};
 use weft_lab::{Direction, Impairment, Lab, LabSpec};
 // The archive is made with the library.
 use weft_verbs as _;
@@ -13,6 +14,8 @@ use weft_verbs as _;
 static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     weft_testkit::link_verbs(Path::new(env!("CARGO_TARGET_TMPDIR")).join("comm"), false)
 });
+
+static TOKEN: LazyLock<Token> = LazyLock::new(|| Token::random().expect("the kernel is random"));
 
 fn program() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
@@ -25,6 +28,7 @@ fn command(words: &[String]) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=2", "60"]).arg(program()).args(words);
     command.env("LD_LIBRARY_PATH", &*LIBRARY).env("WEFT_PATHS", "16");
+    command.env(TOKEN_VARIABLE, TOKEN.reveal());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -65,6 +69,25 @@ fn ranks_of_one_host_sum_over_every_kind_of_channel() {
             command(&words).spawn().expect("it starts")
         });
         all_right(children.collect(), 2);
+    }
+}
+
+/// The attacker: a host that knows the job's addresses and options, and not its token.
+#[test]
+fn a_rank_with_another_token_does_not_join_and_the_others_do_not_notice() {
+    for token in [Some(Token::random().unwrap()), None] {
+        let at = free();
+        let start = |rank| command(&words(rank, 2, at, 1000, 1));
+        let zero = start(0).spawn().unwrap();
+        let mut stranger = start(1);
+        match &token {
+            Some(token) => stranger.env(TOKEN_VARIABLE, token.reveal()),
+            None => stranger.env_remove(TOKEN_VARIABLE),
+        };
+        let (ended, said) = outcome(stranger.spawn().unwrap());
+        assert!(!ended && said.contains("token") && said.contains(TOKEN_VARIABLE), "{said}");
+        let one = start(1).spawn().unwrap();
+        all_right(vec![zero, one], 1);
     }
 }
 

@@ -46,7 +46,11 @@ impl Raise for CommError {
     fn class(&self) -> &'static str {
         match self {
             Self::Node(error) => error.class(),
-            Self::Rank { .. } | Self::Options(_) | Self::Call(_) => "OptionError",
+            Self::Rank { .. }
+            | Self::Options(_)
+            | Self::Call(_)
+            | Self::Token(_)
+            | Self::NoToken { .. } => "OptionError",
             Self::TimedOut { .. } => "Timeout",
             Self::Group(_) => "Closed",
             _ => "ConnectError",

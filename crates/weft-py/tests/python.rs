@@ -115,6 +115,8 @@ fn rank_of(rank: usize, ranks: usize, port: u16, words: &[&str]) -> std::process
     command.envs([("RANK", rank.to_string()), ("WORLD_SIZE", ranks.to_string())]);
     command.envs([("MASTER_ADDR", "127.0.0.1".to_owned()), ("MASTER_PORT", port.to_string())]);
     command.envs([("LD_LIBRARY_PATH", LIBRARY.as_os_str()), ("OMP_NUM_THREADS", "1".as_ref())]);
+    // Ranks listen at the device's address, which other hosts reach.
+    command.env("WEFT_JOB_TOKEN", "a-token-of-this-tests-jobs");
     let mut command = with_package(command);
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     command.spawn().expect("it starts")

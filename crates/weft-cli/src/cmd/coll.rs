@@ -22,7 +22,7 @@ mod report;
 Examples:
   weft coll perf --ranks 4                                  four ranks on this machine
   sudo weft coll perf --ranks 4 --lab lab                   each on a host of `weft lab up --leaves 4`
-  weft coll perf --rank 0 --of 2 --at 10.0.0.1:47000        on one host, and with --rank 1 on another"
+  weft coll perf --rank 0 --of 2 --at 10.0.0.1:47000 --token-file job    on one host, and with --rank 1 on another"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -37,9 +37,10 @@ Examples:
   weft coll perf --ranks 4                                  all_reduce, 8 B to 64 MiB, on this machine
   weft coll perf all --ranks 4 --to 1MiB --json
   weft coll perf all_reduce alltoall --ranks 4 --lab lab --from 1MiB --channels hybrid
-  weft coll perf --rank 0 --of 4 --at 10.0.0.1:47000        on every host, each with its rank
-  weft coll perf --rank 1 --hosts 10.0.0.1:47000,10.0.0.2:47000 --type bfloat16 --op avg
+  weft coll perf --rank 0 --of 4 --at 10.0.0.1:47000 --token-file job    on every host, each with its rank
+  weft coll perf --rank 1 --hosts 10.0.0.1:47000,10.0.0.2:47000 --token-file job --type bfloat16 --op avg
 
+Ranks of several hosts show each other the job's token, a file of `weft adm token job` that every host has a copy of.
 Columns and formulas are those of nccl-tests: time is the mean over ranks and iterations, algbw is size over
 time, busbw what a link carries of it. Collectives work in place.")]
     Perf(Box<perf::Args>),

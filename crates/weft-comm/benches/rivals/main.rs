@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use weft_comm::{Call, Collective, Communicator, DataType, Op, Options};
+use weft_comm::{Call, Collective, Communicator, DataType, Op, Options, TOKEN_VARIABLE, Token};
 use weft_lab::{Direction, Impairment, Lab, LabSpec};
 use weft_units::{BitRate, Duration};
 // The archive is made with the library.
@@ -69,6 +69,7 @@ struct Bench {
     library: PathBuf,
     mpi: PathBuf,
     shell: PathBuf,
+    token: Token,
 }
 
 impl Bench {
@@ -79,7 +80,8 @@ impl Bench {
         let compiled = Command::new("mpicc").args(["-O2", source, "-o"]).arg(&mpi).status()?;
         assert!(compiled.success(), "mpicc (scripts/setup.sh verbs)");
         let library = weft_testkit::link_verbs(folder.join("rivals"), false);
-        Ok(Self { rounds, host, spine, mtu, library, mpi, shell })
+        let token = Token::random()?;
+        Ok(Self { rounds, host, spine, mtu, library, mpi, shell, token })
     }
 
     fn words(&self) -> Vec<String> {
@@ -171,6 +173,7 @@ impl Bench {
             Self::spawn(lab, rank, &own, |command| {
                 command.arg(at.to_string()).args(self.words());
                 command.env(RANK, rank.to_string()).env("LD_LIBRARY_PATH", &self.library);
+                command.env(TOKEN_VARIABLE, self.token.reveal());
                 command.env("WEFT_LINE_RATE", self.host.to_string());
                 command.env("WEFT_MTU", self.mtu.to_string());
             })

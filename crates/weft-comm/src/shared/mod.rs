@@ -84,18 +84,18 @@ impl Drop for Name {
 }
 
 impl Shared {
-    /// Opens the memory of a group, whose token nobody else has. Rank 0 makes it; its name is gone when all have it.
+    /// Opens the memory of a group, by a number that no other has. Rank 0 makes it; its name is gone when all have it.
     ///
     /// # Errors
     /// There is no room, or ranks are on another machine.
     pub(crate) fn open(
-        token: u64,
+        number: u64,
         [rank, ranks]: [usize; 2],
         longest: usize,
         rate: Option<u64>,
         until: Instant,
     ) -> Result<Self, CommError> {
-        let path = PathBuf::from(format!("/dev/shm/weft-coll-{token:016x}"));
+        let path = PathBuf::from(format!("/dev/shm/weft-coll-{number:016x}"));
         let failed = |why: String| CommError::Shared { path: path.display().to_string(), why };
         if ranks > MOST {
             return Err(failed(format!("{ranks} ranks; {MOST} can share memory")));
@@ -267,19 +267,19 @@ fn find(path: &PathBuf, len: usize, until: Instant) -> Result<File, String> {
 mod tests {
     use super::*;
 
-    fn pair(token: u64, rate: Option<u64>) -> (Shared, Shared) {
+    fn pair(number: u64, rate: Option<u64>) -> (Shared, Shared) {
         let until = now() + Duration::from_secs(20);
-        let open = move |rank| Shared::open(token, [rank, 2], 1000, rate, until).unwrap();
+        let open = move |rank| Shared::open(number, [rank, 2], 1000, rate, until).unwrap();
         let other = std::thread::spawn(move || open(1));
         (open(0), other.join().unwrap())
     }
 
     #[test]
     fn messages_arrive_in_order_while_slots_are_given_back_in_any() {
-        let token = crate::rendezvous::random();
-        let (mut one, mut other) = pair(token, None);
+        let number = crate::rendezvous::random();
+        let (mut one, mut other) = pair(number, None);
         assert!(
-            !PathBuf::from(format!("/dev/shm/weft-coll-{token:016x}")).exists(),
+            !PathBuf::from(format!("/dev/shm/weft-coll-{number:016x}")).exists(),
             "its name is gone"
         );
         let mut rng = weft_units::Seed(3).child("slots", 0).rng();
@@ -341,11 +341,11 @@ mod tests {
 
     #[test]
     fn who_does_not_come_is_named() {
-        let token = crate::rendezvous::random();
+        let number = crate::rendezvous::random();
         let soon = now() + Duration::from_millis(100);
-        let error = Shared::open(token, [0, 2], 100, None, soon).unwrap_err().to_string();
+        let error = Shared::open(number, [0, 2], 100, None, soon).unwrap_err().to_string();
         assert!(error.contains("rank 1 did not open it"), "{error}");
-        let error = Shared::open(token, [1, 2], 100, None, soon).unwrap_err().to_string();
+        let error = Shared::open(number, [1, 2], 100, None, soon).unwrap_err().to_string();
         assert!(error.contains("is rank 0 on this one?"), "{error}");
     }
 }

@@ -4,7 +4,9 @@
     torch.distributed.init_process_group("weft")
 
 Tensors are the processor's. Collectives are done by a thread of their own while Python computes. Options are words in
-the environment: WEFT_COLL="lanes=4 channels=shm". Programs run under `weft run`, or on RDMA hardware.
+the environment: WEFT_COLL="lanes=4 channels=shm". Ranks that other hosts reach show each other the job's token, which
+WEFT_JOB_TOKEN has, or the file that WEFT_JOB_TOKEN_FILE names (`weft adm token FILE` makes it). Programs run under
+`weft run`, or on RDMA hardware.
 """
 # torch has no types that mypy could go by everywhere.
 # mypy: ignore-errors

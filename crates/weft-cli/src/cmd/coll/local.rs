@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
+use weft_comm::{TOKEN_VARIABLE, Token};
 use weft_lab::Lab;
 
 /// Where ranks of a lab meet.
@@ -27,9 +28,14 @@ pub(super) fn run(ranks: usize, lab: Option<&str>) -> Result<ExitCode> {
             .and_then(|listener| listener.local_addr())
             .context("no port on this machine for ranks to meet at")?,
     };
+    // Ranks of this machine know it from their environment, which other users cannot read.
+    let token = match Token::from_environment(TOKEN_VARIABLE)? {
+        Some(token) => token,
+        None => Token::random().context("cannot make a token for the job")?,
+    };
     let mut children = Vec::new();
     for rank in 0..ranks {
-        children.push(start(rank, ranks, at, lab.as_ref())?);
+        children.push(start(rank, ranks, at, &token, lab.as_ref())?);
     }
     let mut failed = Vec::new();
     for (rank, child) in children.iter_mut().enumerate() {
@@ -44,7 +50,13 @@ pub(super) fn run(ranks: usize, lab: Option<&str>) -> Result<ExitCode> {
     bail!("ranks {} failed; what they said is above", failed.join(", "))
 }
 
-fn start(rank: usize, ranks: usize, at: SocketAddr, lab: Option<&Lab>) -> Result<Child> {
+fn start(
+    rank: usize,
+    ranks: usize,
+    at: SocketAddr,
+    token: &Token,
+    lab: Option<&Lab>,
+) -> Result<Child> {
     let program = env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
     // The same words, and which rank it is: the parser takes these for --ranks.
@@ -57,6 +69,7 @@ fn start(rank: usize, ranks: usize, at: SocketAddr, lab: Option<&Lab>) -> Result
         "--at",
         &at.to_string(),
     ]);
+    command.env(TOKEN_VARIABLE, token.reveal());
     match lab {
         Some(lab) => {
             // A limit of the lab's is not what the interface says of itself.

@@ -5,13 +5,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow, bail};
-use weft_comm::{Algorithm, Channels, Collective, CommError, Communicator, DataType, Op, Options};
+use weft_comm::{
+    Algorithm, Channels, Collective, CommError, Communicator, DataType, Op, Options, Token,
+};
 use weft_units::{BitRate, ByteCount, Duration, unknown_name};
 use weft_xrdma::NodeError;
 
 use super::measure::Measurement;
 use super::{local, ports, report};
 use crate::cmd::perf::resolve;
+use crate::log;
 use crate::messages::NodeOptions;
 use crate::output::Output;
 
@@ -98,6 +101,13 @@ pub(super) struct Args {
     /// What shared memory carries between two ranks at most, as the link it stands for would
     #[arg(long)]
     shm_rate: Option<BitRate>,
+    /// A file with the job's token, for ranks on several hosts (`weft adm token FILE`) [default: WEFT_JOB_TOKEN, or the
+    /// file that WEFT_JOB_TOKEN_FILE names]
+    #[arg(long, value_name = "FILE", requires = "rank")]
+    token_file: Option<PathBuf>,
+    /// How long whoever connects to rank 0 may take to say who it is
+    #[arg(long, default_value = "2s")]
+    hello_timeout: Duration,
     /// How long ranks wait for each other: to come, and for a call that does not go on
     #[arg(long, default_value = "60s")]
     timeout: Duration,
@@ -143,6 +153,7 @@ pub(super) fn run(arguments: &Args, output: Output) -> Result<ExitCode> {
 
 /// This process is a rank.
 fn be(rank: usize, arguments: &Args, output: Output) -> Result<ExitCode> {
+    log::start(false);
     let group = arguments.node.begin(|node| join(rank, arguments, node))?;
     if arguments.ports.is_some() {
         ports::check_device()?;
@@ -204,6 +215,8 @@ fn join(
         piece: arguments.piece,
         shm_rate: arguments.shm_rate.map(|rate| rate.as_bps() / 8),
         patience: arguments.timeout,
+        token: arguments.token_file.as_deref().map(Token::read).transpose()?,
+        hello_timeout: arguments.hello_timeout,
     };
     let joined = match (&arguments.at, arguments.of) {
         (Some(at), Some(of)) => Communicator::join(resolve(at, DEFAULT_PORT)?, rank, of, options),

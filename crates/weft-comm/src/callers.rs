@@ -1,0 +1,148 @@
+//! Those who have connected to rank 0 and have not yet said who they are. Each has a limited time for its line, whatever
+//! others do, and until it has shown the job's token a limited length.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use rustix::event::{PollFd, PollFlags};
+use weft_guard::Refusals;
+use weft_units::{Duration, Instant};
+
+use crate::CommError;
+use crate::error::socket;
+use crate::rendezvous::{MAX_LINE, NAME, wait};
+
+/// Connections that are waited for at a time; beyond, whoever has waited longest is sent away.
+const MAX_CALLERS: usize = 256;
+/// Connections that are taken before those that are there are read of again.
+const MAX_ACCEPTED: usize = 64;
+/// Bytes of a line from somebody who has not shown the token: what begins a line, and the longest token.
+const MAX_UNPROVEN: usize = 512;
+
+/// The connections of a meeting.
+#[derive(Debug)]
+pub(crate) struct Callers {
+    listener: TcpListener,
+    /// In the order in which they came.
+    callers: Vec<Caller>,
+    /// How long each may take for its line.
+    hello_timeout: Duration,
+    refusals: Refusals,
+}
+
+/// Somebody who has connected.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    pub(crate) connection: TcpStream,
+    pub(crate) peer: SocketAddr,
+    line: Vec<u8>,
+    until: Instant,
+}
+
+/// What has come of a caller's line.
+enum Progress {
+    Waiting,
+    Whole(String),
+    Failed(String),
+}
+
+impl Callers {
+    pub(crate) fn listen(at: SocketAddr, hello_timeout: Duration) -> Result<Self, CommError> {
+        let listening = format!("listening at {at}");
+        let listener = TcpListener::bind(at).map_err(socket(listening.clone()))?;
+        listener.set_nonblocking(true).map_err(socket(listening))?;
+        Ok(Self { listener, callers: Vec::new(), hello_timeout, refusals: Refusals::default() })
+    }
+
+    /// Waits until somebody says something, connects, or takes too long, but not beyond `until`.
+    pub(crate) fn wait(&self, now: Instant, until: Instant) {
+        let first = self.callers.iter().map(|it| it.until).fold(until, Instant::min);
+        let mut watched = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        watched.extend(self.callers.iter().map(|it| PollFd::new(&it.connection, PollFlags::IN)));
+        wait(&mut watched, first.since(now));
+    }
+
+    /// Takes connections that wait, and returns how many. Whoever has to make room for them was read of before.
+    pub(crate) fn accept(&mut self, now: Instant) -> Result<usize, CommError> {
+        for taken in 0..MAX_ACCEPTED {
+            let (connection, peer) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(taken),
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
+                Err(error) => return Err(socket("taking a rank's connection")(error)),
+            };
+            if self.callers.len() >= MAX_CALLERS {
+                let oldest = self.callers.remove(0);
+                self.refuse(oldest, "too many others came meanwhile", now);
+            }
+            // One that cannot be told not to wait would hold up all others.
+            if connection.set_nonblocking(true).is_ok() {
+                let until = now + self.hello_timeout;
+                self.callers.push(Caller { connection, peer, line: Vec::new(), until });
+            }
+        }
+        Ok(MAX_ACCEPTED)
+    }
+
+    /// Returns somebody whose line is whole, with the line. `is_proven` says of the beginning of a line whether it shows the
+    /// job's token. Whoever takes too long or says too much is sent away.
+    pub(crate) fn next(
+        &mut self,
+        now: Instant,
+        is_proven: impl Fn(&str) -> bool,
+    ) -> Option<(Caller, String)> {
+        let mut at = 0;
+        while at < self.callers.len() {
+            match self.callers[at].read(now, &is_proven) {
+                Progress::Waiting => at += 1,
+                Progress::Whole(line) => return Some((self.callers.remove(at), line)),
+                Progress::Failed(why) => {
+                    let caller = self.callers.remove(at);
+                    self.refuse(caller, &why, now);
+                }
+            }
+        }
+        None
+    }
+
+    /// Sends somebody away, and writes down where it came from.
+    pub(crate) fn refuse(&mut self, mut caller: Caller, why: &str, now: Instant) {
+        // Whoever does not read it does without.
+        let _ = writeln!(caller.connection, "{NAME} error {why}");
+        let source = caller.peer;
+        if let Some(callers) = self.refusals.note(source.ip(), now) {
+            tracing::warn!(%source, callers, why, "no rank of this job: its connection was closed");
+        }
+    }
+}
+
+impl Caller {
+    fn read(&mut self, now: Instant, is_proven: impl Fn(&str) -> bool) -> Progress {
+        let mut bytes = [0; 4096];
+        loop {
+            match self.connection.read(&mut bytes) {
+                Ok(0) => return Progress::Failed("it hung up in the middle of its line".into()),
+                Ok(count) => {
+                    let end = bytes[..count].iter().position(|&byte| byte == b'\n');
+                    self.line.extend_from_slice(&bytes[..end.unwrap_or(count)]);
+                    let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
+                    if end.is_some() {
+                        return Progress::Whole(text(&self.line));
+                    }
+                    let is_long = self.line.len() > MAX_UNPROVEN;
+                    let head = text(&self.line[..self.line.len().min(MAX_UNPROVEN)]);
+                    if self.line.len() > MAX_LINE || (is_long && !is_proven(&head)) {
+                        return Progress::Failed("its line is too long".into());
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let is_late = now >= self.until;
+                    let why = "it did not say in time who it is";
+                    return if is_late { Progress::Failed(why.into()) } else { Progress::Waiting };
+                }
+                Err(error) => return Progress::Failed(error.to_string()),
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Numbers that only ranks of a job can know: they say them on each channel, and name the memory that they share by them.
+
+use std::net::SocketAddr;
+
+use ring::hmac::{HMAC_SHA256, Key, sign};
+use weft_guard::Token;
+
+/// Returns the number of the group whose ranks listen at these addresses. Two groups cannot listen at the same ones, and
+/// without the job's token nobody tells a group's number from its addresses.
+pub(crate) fn group_number(
+    token: Option<&Token>,
+    addresses: &[SocketAddr],
+    agreement: &str,
+) -> u64 {
+    let key = token.map_or("", Token::reveal);
+    number(key.as_bytes(), &format!("group {addresses:?} {agreement}"))
+}
+
+/// Returns the number in the name of the memory that a group shares. Other users of the machine see names.
+pub(crate) fn memory_number(group: u64) -> u64 {
+    number(&group.to_le_bytes(), "shared memory")
+}
+
+/// The first eight bytes of HMAC-SHA256 (RFC 2104).
+fn number(key: &[u8], text: &str) -> u64 {
+    let tag = sign(&Key::new(HMAC_SHA256, key), text.as_bytes());
+    u64::from_le_bytes(tag.as_ref()[..8].try_into().expect("it has 32"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The attacker: a host that knows where ranks listen and what they agreed on, and a user who lists `/dev/shm`.
+    #[test]
+    fn a_groups_number_follows_neither_from_addresses_nor_from_its_memorys_name() {
+        let addresses = ["10.0.0.1:7000".parse().unwrap(), "10.0.0.2:7000".parse().unwrap()];
+        let [one, other] = [Token::random().unwrap(), Token::random().unwrap()];
+        let of = |token| group_number(token, &addresses, "ranks=2");
+        assert_eq!(of(Some(&one)), of(Some(&one)));
+        assert_ne!(of(Some(&one)), of(Some(&other)));
+        assert_ne!(of(Some(&one)), of(None));
+        assert_ne!(of(None), group_number(None, &addresses, "ranks=2,lanes=1"));
+        assert_ne!(memory_number(of(None)), of(None));
+    }
+}
