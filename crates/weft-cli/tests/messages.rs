@@ -143,6 +143,39 @@ fn hosts_ping_each_other_and_who_is_silent_is_named() {
     assert!(!text.contains('\x1b'), "no colours for a pipe: {text}");
 }
 
+/// A file with a new token.
+fn token(name: &str) -> String {
+    let path = std::env::temp_dir().join(format!("weft-ping-{}-{name}", std::process::id()));
+    let _ = fs::remove_file(&path);
+    let path = path.to_str().unwrap().to_owned();
+    let made = Command::new(env!("CARGO_BIN_EXE_weft")).args(["adm", "token", &path]).output();
+    assert!(made.unwrap().status.success());
+    path
+}
+
+/// The attacker: any host that reaches a server, and would have it send where it says.
+#[test]
+fn nobody_has_a_host_ping_others_without_its_token() {
+    let (ours, other) = (token("ours"), token("other"));
+    let serve = ["ping", "serve", "--listen"];
+    let exposed = Server::start(&[&serve[..], &["0.0.0.0:0"]].concat());
+    let guarded = Server::start(&[&serve[..], &["127.0.0.1:0", "--token-file", &ours]].concat());
+    let exposed = exposed.at.replace("0.0.0.0", "127.0.0.1");
+    for (words, want) in [
+        (&[&*guarded.at, "127.0.0.1:1"][..], "that is not the token that it was given"),
+        (&[&*guarded.at, "127.0.0.1:1", "--token-file", &other], "that is not the token"),
+        (&[&*exposed, "127.0.0.1:1"], "it has no token, and other hosts reach it"),
+        (&[&*exposed, "127.0.0.1:1", "--token-file", &ours], "start it with --token-file"),
+    ] {
+        let output = weft(&[&["ping", "--count", "1"], words].concat()).output().unwrap();
+        assert!(!output.status.success() && said(&output).contains(want), "{}", said(&output));
+    }
+    let words = ["ping", "--count", "1", &guarded.at, "127.0.0.1:1", "--token-file", &ours];
+    let said = said(&weft(&words).output().unwrap());
+    assert!(!said.contains("token"), "it pings: {said}");
+    [ours, other].iter().for_each(|file| fs::remove_file(file).unwrap());
+}
+
 /// Three hosts below two ToRs, each with a server.
 #[test]
 fn a_dead_cable_and_a_slow_one_show_in_the_matrix() {
@@ -153,9 +186,10 @@ fn a_dead_cable_and_a_slow_one_show_in_the_matrix() {
     let spec = LabSpec { hosts_per_leaf: 2, spines: 2, ..LabSpec::named(name) };
     let mut lab = Lab::up(&spec).unwrap();
     let hosts = ["h0", "h1", "h2", "h3"];
-    let _servers = hosts.map(|host| {
-        Server::started(|command| lab.spawn(host, command).unwrap(), &["ping", "serve"])
-    });
+    let token = token("lab");
+    let serve = ["ping", "serve", "--token-file", &token];
+    let _servers =
+        hosts.map(|host| Server::started(|command| lab.spawn(host, command).unwrap(), &serve));
     let at: Vec<Ipv4Addr> = (0..4).map(|host| lab.fabric().address(host)).collect();
     let file = std::env::temp_dir().join(format!("weft-ping-{}.toml", std::process::id()));
     let text =
@@ -163,6 +197,7 @@ fn a_dead_cable_and_a_slow_one_show_in_the_matrix() {
     fs::write(&file, text).unwrap();
     let ping = |lab: &Lab, words: &[&str]| {
         let mut command = weft(&["ping", "--file", file.to_str().unwrap(), "--json"]);
+        command.args(["--token-file", &token]);
         command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
         lab.spawn("h0", &mut command).unwrap().wait_with_output().unwrap()
     };
@@ -186,5 +221,5 @@ fn a_dead_cable_and_a_slow_one_show_in_the_matrix() {
         assert!(from_gone || cut == (pair["lost"] == 2), "{pair}");
         assert!(!cut || from_gone || pair["outlier"] == true, "{pair}");
     }
-    fs::remove_file(&file).unwrap();
+    [file.to_str().unwrap(), &token].iter().for_each(|file| fs::remove_file(file).unwrap());
 }

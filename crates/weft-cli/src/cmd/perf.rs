@@ -1,6 +1,7 @@
 //! `weft perf`: measures the transport on real packets.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -91,6 +92,9 @@ struct ServerArgs {
     /// Answer messages over RDMA (X-RDMA) instead; also for `weft ping`
     #[arg(long, help_heading = MESSAGES)]
     messages: bool,
+    /// A file with a token: who shows it may have this host ping others, by `weft ping`
+    #[arg(long, value_name = "FILE", requires = "messages", help_heading = MESSAGES)]
+    token_file: Option<PathBuf>,
     #[command(flatten, next_help_heading = MESSAGES)]
     node: NodeOptions,
 }
@@ -133,7 +137,8 @@ struct ClientArgs {
 pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     match arguments.verb {
         Verb::Server(arguments) if arguments.messages => {
-            answer_at(arguments.listen, &arguments.node, output)?;
+            let token_file = arguments.token_file.as_deref();
+            answer_at(arguments.listen, token_file, &arguments.node, output)?;
         }
         Verb::Server(arguments) => serve(&arguments, output)?,
         Verb::Client(arguments) if arguments.messages.messages => {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use serde_json::json;
+use weft_guard::Token;
 use weft_units::{ByteCount, Duration};
 
 use crate::cmd::perf::resolve;
@@ -32,11 +33,11 @@ use matrix::Matrix;
     args_conflicts_with_subcommands = true,
     after_help = "\
 Examples:
-  weft ping serve                                    on every host (`weft perf server --messages` does too)
-  weft ping 10.0.0.1 10.0.0.2 10.0.1.1               all of them ping each other, once
-  weft ping --file hosts.toml                        hosts by ToR
-  weft ping --file hosts.toml --tor leaf0 --count 0  those of one ToR, until interrupted
-  weft ping 10.0.0.1 10.0.0.2 --json
+  weft ping serve --token-file token                 on every host (`weft perf server --messages` does too)
+  weft ping 10.0.0.1 10.0.0.2 10.0.1.1 --token-file token    all of them ping each other, once
+  weft ping --file hosts.toml --token-file token     hosts by ToR
+  weft ping --file hosts.toml --tor leaf0 --count 0 --token-file token    those of one ToR, until interrupted
+  weft ping 10.0.0.1 10.0.0.2 --token-file token --json
 
 hosts.toml:
   [tor]
@@ -67,6 +68,9 @@ pub(crate) struct Args {
     /// After which a ping is lost
     #[arg(long, default_value = "1s")]
     timeout: Duration,
+    /// A file with the token that the hosts were given
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     #[command(flatten)]
     node: NodeOptions,
 }
@@ -76,8 +80,10 @@ enum Verb {
     /// Answer pings, and ping others when asked, until interrupted
     #[command(after_help = "\
 Examples:
-  weft ping serve
-  weft ping serve --listen 10.0.0.1:4793 --device weft")]
+  weft adm token token; weft ping serve --token-file token
+  weft ping serve --listen 10.0.0.1:4793 --token-file token --device weft
+
+Pings are answered to everybody. Without a token, other hosts' orders to ping are refused.")]
     Serve(ServeArgs),
 }
 
@@ -86,6 +92,9 @@ struct ServeArgs {
     /// Address and port to listen at
     #[arg(long, default_value_t = SocketAddr::from(([0, 0, 0, 0], DEFAULT_PORT)))]
     listen: SocketAddr,
+    /// A file with a token (`weft adm token FILE`): who shows it may have this host ping others
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     #[command(flatten)]
     node: NodeOptions,
 }
@@ -98,7 +107,8 @@ const LONGEST: u64 = 1 << 20;
 
 pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     if let Some(Verb::Serve(serve)) = &arguments.verb {
-        messages::answer_at(serve.listen, &serve.node, output)?;
+        let token_file = serve.token_file.as_deref();
+        messages::answer_at(serve.listen, token_file, &serve.node, output)?;
         return Ok(ExitCode::SUCCESS);
     }
     if arguments.size.0 > LONGEST {
@@ -111,7 +121,8 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     let node = arguments.node.open(0)?;
     let stop = until_interrupted()?;
     let size = u32::try_from(arguments.size.0).expect("checked above");
-    let mut coordinator = Coordinator::new(node, &hosts, size, arguments.timeout);
+    let token = arguments.token_file.as_deref().map(Token::read).transpose()?;
+    let mut coordinator = Coordinator::new(node, &hosts, size, arguments.timeout, token);
     let mut matrix = Matrix::new(hosts);
     measure(&arguments, &mut coordinator, &mut matrix, &stop, output)?;
     output.value(&json!(matrix.report()), || matrix.text())?;

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use weft_guard::Token;
 use weft_units::Duration;
 use weft_xrdma::{Call, ChannelId, Event, Message, Node, Payload};
 
 use super::NodeOptions;
 use super::lender::Lender;
 use super::pinger::Pinger;
-use super::protocol::{Order, Outcome, Request};
+use super::protocol::{Order, Ordered, Outcome, Request};
 
 /// The longest answer.
 const LONGEST: u32 = 64 << 20;
@@ -26,8 +27,33 @@ struct Finished {
     outcomes: Vec<Outcome>,
 }
 
+/// Who may have this host ping others.
+#[derive(Debug)]
+pub(super) struct Rights {
+    pub(super) token: Option<Token>,
+    /// Whether other hosts reach it.
+    pub(super) is_exposed: bool,
+}
+
+impl Rights {
+    /// # Errors
+    /// Why an order is not carried out.
+    fn check(&self, order: &Order) -> Result<(), String> {
+        match (&self.token, &order.token) {
+            (Some(token), Some(shown)) if token.is(shown) => Ok(()),
+            (Some(_), _) => Err("that is not the token that it was given (--token-file)".into()),
+            (None, _) if self.is_exposed => Err(
+                "it has no token, and other hosts reach it: start it with --token-file, or let it listen at 127.0.0.1"
+                    .into(),
+            ),
+            (None, _) => Ok(()),
+        }
+    }
+}
+
 struct Server {
     node: Node,
+    rights: Rights,
     options: NodeOptions,
     lender: Lender,
     /// A thread with a node of its own for each channel that gave orders: it ends with the channel.
@@ -37,10 +63,11 @@ struct Server {
 }
 
 /// Answers until `stop` says so.
-pub(crate) fn serve(node: Node, options: &NodeOptions, stop: &AtomicBool) {
+pub(super) fn serve(node: Node, options: &NodeOptions, rights: Rights, stop: &AtomicBool) {
     let (pingers, options) = (BTreeMap::new(), options.clone());
     let mut server = Server {
         node,
+        rights,
         options,
         lender: Lender::default(),
         pingers,
@@ -62,9 +89,8 @@ pub(crate) fn serve(node: Node, options: &NodeOptions, stop: &AtomicBool) {
         }
         while let Ok(finished) = server.finished.1.try_recv() {
             server.under_way -= 1;
-            let json = serde_json::to_vec(&finished.outcomes).expect("plain values");
-            let Finished { channel, id, .. } = finished;
-            answer(&mut server.node, channel, id, Payload::Copy(&json));
+            let Finished { channel, id, outcomes } = finished;
+            server.say(channel, id, &Ok(outcomes));
         }
     }
 }
@@ -90,7 +116,15 @@ impl Server {
         self.node.context().release(now, message);
     }
 
+    fn say(&mut self, channel: ChannelId, id: u64, ordered: &Ordered) {
+        let json = serde_json::to_vec(ordered).expect("plain values");
+        answer(&mut self.node, channel, id, Payload::Copy(&json));
+    }
+
     fn order(&mut self, channel: ChannelId, id: u64, order: Order) {
+        if let Err(why) = self.rights.check(&order) {
+            return self.say(channel, id, &Err(why));
+        }
         let (options, finished) = (&self.options, &self.finished.0);
         let orders = self.pingers.entry(channel).or_insert_with(|| {
             let (sender, orders) = std::sync::mpsc::channel::<(u64, Order)>();

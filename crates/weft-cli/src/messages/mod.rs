@@ -3,11 +3,12 @@
 use std::env;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::json;
+use weft_guard::{Token, is_exposed};
 use weft_xrdma::{Config, Node, NodeError, Options, VerbsLibraryError};
 
 use crate::interrupt::until_interrupted;
@@ -19,21 +20,30 @@ mod lender;
 mod pinger;
 mod protocol;
 
+use answer::Rights;
 pub(crate) use lender::Lender;
-pub(crate) use protocol::{Order, Outcome};
+pub(crate) use protocol::{Order, Ordered, Outcome};
 
-/// Answers messages at an address until interrupted.
+/// Answers messages at an address until interrupted. Orders are taken of whoever shows the token in the file, and without
+/// one of this host alone.
 ///
 /// # Errors
-/// There is no device, or the address is taken.
-pub(crate) fn answer_at(listen: SocketAddr, options: &NodeOptions, output: Output) -> Result<()> {
+/// There is no device, the address is taken, or the file cannot be read or is open to other users.
+pub(crate) fn answer_at(
+    listen: SocketAddr,
+    token_file: Option<&Path>,
+    options: &NodeOptions,
+    output: Output,
+) -> Result<()> {
+    let token = token_file.map(Token::read).transpose()?;
     let mut node = options.open(0)?;
     let local = node.listen(listen)?;
     let stop = until_interrupted()?;
     output.value(&json!({ "listening": local, "device_address": node.address() }), || {
         format!("answering messages at {local}; interrupt to stop")
     })?;
-    answer::serve(node, options, &stop);
+    let rights = Rights { token, is_exposed: is_exposed(local.ip()) };
+    answer::serve(node, options, rights, &stop);
     Ok(())
 }
 

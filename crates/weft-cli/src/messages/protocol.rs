@@ -26,7 +26,12 @@ pub(crate) struct Order {
     pub(crate) size: u32,
     /// After which a ping is lost.
     pub(crate) timeout_ns: u64,
+    /// The token of whoever orders, where it has one.
+    pub(crate) token: Option<String>,
 }
+
+/// What an order came to: outcomes in the order of its targets, or why it was refused.
+pub(crate) type Ordered = Result<Vec<Outcome>, String>;
 
 /// What came of the pings of one target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,7 +84,7 @@ mod tests {
             }
         }
         let targets = vec!["10.0.0.1:4792".parse().unwrap(), "[::1]:1".parse().unwrap()];
-        let order = Order { targets, count: 3, size: 64, timeout_ns: 5 };
+        let order = Order { targets, count: 3, size: 64, timeout_ns: 5, token: None };
         assert_eq!(Request::parse(&order.emit()).unwrap(), Request::Order(order));
         assert!(Request::parse(&[ORDER, b'{']).is_err());
         assert_eq!(Request::parse(&[1, 2]).unwrap(), Request::Echo { response: 2 });

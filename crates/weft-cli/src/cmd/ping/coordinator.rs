@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use weft_guard::Token;
 use weft_units::Duration;
 use weft_xrdma::{Call, ChannelId, Event, Node, Payload, Ticket};
 
 use super::hosts::Hosts;
-use crate::messages::{Order, Outcome};
+use crate::messages::{Order, Ordered, Outcome};
 
 /// What a host's pings of one round came to.
 pub(super) struct Round {
@@ -32,6 +33,7 @@ pub(super) struct Coordinator {
     reach: Vec<Reach>,
     size: u32,
     timeout: Duration,
+    token: Option<Token>,
 }
 
 /// How long hosts are waited for beyond what their pings may take: until they have met.
@@ -40,10 +42,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Coordinator {
-    pub(super) fn new(node: Node, hosts: &Hosts, size: u32, timeout: Duration) -> Self {
+    pub(super) fn new(
+        node: Node,
+        hosts: &Hosts,
+        size: u32,
+        timeout: Duration,
+        token: Option<Token>,
+    ) -> Self {
         let hosts: Vec<_> = hosts.0.iter().map(|host| host.at).collect();
         let reach = hosts.iter().map(|_| Reach::Unknown).collect();
-        Self { node, hosts, reach, size, timeout }
+        Self { node, hosts, reach, size, timeout, token }
     }
 
     /// Has every host ping every other so often.
@@ -89,7 +97,9 @@ impl Coordinator {
     fn order(&mut self, host: usize, channel: ChannelId, count: u32) -> Result<(), String> {
         let others = self.hosts.iter().enumerate().filter(|(other, _)| *other != host);
         let targets = others.map(|(_, &at)| at).collect();
-        let order = Order { targets, count, size: self.size, timeout_ns: self.timeout.as_nanos() };
+        let (size, timeout_ns) = (self.size, self.timeout.as_nanos());
+        let token = self.token.as_ref().map(|token| token.reveal().to_owned());
+        let order = Order { targets, count, size, timeout_ns, token };
         let now = self.node.now();
         let asked = self.node.context().request(now, channel, Payload::Copy(&order.emit()));
         let id = asked.map_err(|error| error.to_string())?;
@@ -116,16 +126,21 @@ impl Coordinator {
                 Some((host, Err(error.to_string())))
             }
             Event::Channel(weft_msg::Event::Message { channel, message }) => {
-                let outcomes = serde_json::from_slice(self.node.context().body(&message));
+                let ordered: Result<Ordered, _> =
+                    serde_json::from_slice(self.node.context().body(&message));
                 let (now, call) = (self.node.now(), message.call);
                 self.node.context().release(now, message);
                 let wanted = |reach: &Reach| matches!(reach, Reach::Asked(of, id) if *of == channel && call == Call::Response(*id));
                 let host = find(&self.reach, &wanted)?;
                 self.reach[host] = Reach::Open(channel);
-                let outcomes: Result<Vec<Outcome>, _> = outcomes;
                 let others = self.hosts.len() - 1;
-                let outcomes = outcomes.ok().filter(|outcomes| outcomes.len() == others);
-                Some((host, outcomes.ok_or_else(|| "it does not understand orders to ping".into())))
+                let strange = || Err("it does not understand orders to ping".into());
+                let outcomes = match ordered {
+                    Ok(Ordered::Ok(outcomes)) if outcomes.len() != others => strange(),
+                    Ok(ordered) => ordered,
+                    Err(_) => strange(),
+                };
+                Some((host, outcomes))
             }
             Event::Channel(weft_msg::Event::Closed { channel, reason }) => {
                 let wanted = |reach: &Reach| matches!(reach, Reach::Asked(of, _) | Reach::Open(of) if *of == channel);
