@@ -31,6 +31,10 @@ pub struct Limits {
     pub message_bytes: u32,
     /// Longest datagram, bytes: the port's MTU.
     pub datagram_bytes: u32,
+    /// Bytes of packets that wait for others before them, of all peers together: their payload, and 256 bytes for each.
+    pub held_bytes: u64,
+    /// The same from one peer's address. A reorder window of full packets fits into the default.
+    pub held_bytes_per_peer: u64,
 }
 
 impl Default for Limits {
@@ -51,6 +55,8 @@ impl Default for Limits {
             reads: 16,
             message_bytes: 1 << 30,
             datagram_bytes: 4096,
+            held_bytes: 256 << 20,
+            held_bytes_per_peer: 32 << 20,
         }
     }
 }

@@ -5,12 +5,11 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use weft_agent::TransportSettings;
-use weft_verbs::{Admin, Amounts, Daemon};
+use weft_verbs::{Admin, Amounts, Daemon, DaemonSettings};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::temp_dir().join(format!("weft-bench-{}.sock", std::process::id()));
-    let daemon = Daemon::open(&path, TransportSettings::default())?;
+    let daemon = Daemon::open(&path, DaemonSettings::default())?;
     let stopper = daemon.stopper();
     let running = std::thread::spawn(|| daemon.run());
     println!("{:>8} {:>14} {:>14}", "devices", "us to make", "us to end");

@@ -7,9 +7,11 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use serde_json::{Value, json};
-use weft_agent::TransportSettings;
 use weft_report::{Cell, Column, Table};
-use weft_verbs::{Admin, Amounts, Daemon, DeviceState, default_socket, describe_transport};
+use weft_verbs::{
+    Admin, Amounts, Daemon, DaemonSettings, DeviceState, default_socket, describe_limits,
+    describe_transport,
+};
 
 use crate::output::{Output, render};
 
@@ -48,11 +50,12 @@ Examples:
   weft device serve --config /etc/weft/device.toml
   WEFT_PROFILE=stellar weft device serve        every packet over one of 128 paths at random
 
-The file has lines such as `profile = \"stellar\"`; its keys are profile, policy, congestion, paths, rto, mtu and \
-line-rate (docs/device.md). Variables of those names, WEFT_PROFILE to WEFT_LINE_RATE, go before it. Programs find the addresses that the daemon's host, or network namespace, has when it starts. Devices are \
+The file has lines such as `profile = \"stellar\"`; its keys are profile, policy, congestion, paths, rto, mtu, \
+line-rate, held-bytes and held-bytes-per-peer (docs/device.md). Variables of those names, WEFT_PROFILE to \
+WEFT_HELD_BYTES_PER_PEER, go before it. Programs find the addresses that the daemon's host, or network namespace, has when it starts. Devices are \
 not kept from one daemon to the next.")]
     Serve {
-        /// Settings of the device's transport, a TOML file
+        /// Settings of the daemon and of its devices' transport, a TOML file
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
@@ -71,7 +74,7 @@ Examples:
   weft device list
   weft device list --json | jq '.[] | select(.used.processes > 0).name'")]
     List,
-    /// Show one device: whose it is, what it may have, what it has, who uses it, and its transport
+    /// Show one device: whose it is, what it may have, what it has, who uses it, its transport, and the daemon's limits
     #[command(after_help = "\
 Examples:
   weft device show tenant-a
@@ -127,7 +130,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     let connect = || Admin::connect(socket.as_deref());
     match verb {
         Verb::Serve { config } => {
-            let settings = config.as_deref().map_or(Ok(TransportSettings::default()), read)?;
+            let settings = config.as_deref().map_or(Ok(DaemonSettings::default()), read)?;
             serve(socket.unwrap_or_else(default_socket), settings, output)?;
         }
         Verb::Create(Create {
@@ -155,7 +158,11 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
         Verb::Show { name: Some(name) } => show(&connect()?.show(&name)?, output)?,
         Verb::Show { name: None } => {
             let transport = describe_transport().context("a variable is not allowed")?;
-            output.value(&json!({ "transport": rows(&transport) }), || table(&transport))?;
+            let limits = describe_limits().context("a variable is not allowed")?;
+            output.value(
+                &json!({ "transport": rows(&transport), "limits": rows(&limits) }),
+                || format!("{}\n{}", table("transport", &transport), table("limits", &limits)),
+            )?;
         }
         Verb::Delete { name, force } => {
             connect()?.delete(&name, force)?;
@@ -166,11 +173,11 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
 }
 
 /// Reads a file of settings.
-fn read(file: &Path) -> Result<TransportSettings> {
+fn read(file: &Path) -> Result<DaemonSettings> {
     let text =
         fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let keys: toml::Table = text.parse().with_context(|| file.display().to_string())?;
-    let mut settings = TransportSettings::default();
+    let mut settings = DaemonSettings::default();
     for (key, value) in &keys {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         settings.set(key, &value).with_context(|| file.display().to_string())?;
@@ -178,7 +185,7 @@ fn read(file: &Path) -> Result<TransportSettings> {
     Ok(settings)
 }
 
-fn serve(socket: PathBuf, settings: TransportSettings, output: Output) -> Result<()> {
+fn serve(socket: PathBuf, settings: DaemonSettings, output: Output) -> Result<()> {
     let daemon = Daemon::open(&socket, settings)?;
     let stopper = daemon.stopper();
     ctrlc::set_handler(move || stopper.stop()).context("cannot watch for interruption")?;
@@ -203,9 +210,9 @@ fn rows(of: &[(String, String)]) -> Value {
     of.iter().map(|(name, value)| (name.replace(' ', "_"), Value::from(value.clone()))).collect()
 }
 
-/// The same for people.
-fn table(of: &[(String, String)]) -> String {
-    let mut table = Table::new(vec![Column::text("transport", "name"), Column::text("", "value")]);
+/// The same for people, under a heading.
+fn table(heading: &'static str, of: &[(String, String)]) -> String {
+    let mut table = Table::new(vec![Column::text(heading, "name"), Column::text("", "value")]);
     let cell = |text: &String| Cell::new(text.clone(), text.clone());
     of.iter().for_each(|(name, value)| table.push(vec![cell(name), cell(value)]));
     render(&table)
@@ -224,6 +231,7 @@ fn describe(state: &DeviceState) -> Value {
         "used": object(&state.used),
         "processes": state.processes,
         "transport": rows(&state.transport),
+        "daemon": rows(&state.daemon),
     })
 }
 
@@ -273,9 +281,10 @@ fn show(state: &DeviceState, output: Output) -> Result<()> {
         }
         let processes: Vec<_> = state.processes.iter().map(u32::to_string).collect();
         let users = if processes.is_empty() { "none".into() } else { processes.join(", ") };
-        let (amounts, transport) = (render(&table), self::table(&state.transport));
+        let (amounts, transport) = (render(&table), self::table("transport", &state.transport));
+        let daemon = self::table("daemon", &state.daemon);
         format!(
-            "{} of user {}, processes: {users}\n{amounts}\n{transport}",
+            "{} of user {}, processes: {users}\n{amounts}\n{transport}\n{daemon}",
             state.name, state.owner
         )
     })

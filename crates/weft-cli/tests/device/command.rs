@@ -66,12 +66,16 @@ impl Drop for Settings {
 
 #[test]
 fn a_daemon_reads_its_transport_from_a_file_and_shows_it() {
-    let file = Settings::new("stellar", "profile = \"stellar\"\npaths = 16\nrto = \"4ms\"\n");
+    let file = Settings::new(
+        "stellar",
+        "profile = \"stellar\"\npaths = 16\nrto = \"4ms\"\nheld-bytes-per-peer = \"1MiB\"\n",
+    );
     let serve = |command: &mut Command| {
         command.arg("--config").arg(&file.0).env("WEFT_PATHS", "8").spawn().unwrap()
     };
     let daemon = Daemon::start_with(serve);
-    let transport = &daemon.show("a")["transport"];
+    let state = daemon.show("a");
+    let transport = &state["transport"];
     for (name, value) in [
         ("profile", "stellar"),
         ("policy", "oblivious"),
@@ -81,6 +85,7 @@ fn a_daemon_reads_its_transport_from_a_file_and_shows_it() {
     ] {
         assert_eq!(transport[name], value, "{transport}");
     }
+    assert_eq!(state["daemon"]["held_bytes_per_peer"], "1MiB", "{state}");
     assert!(daemon.succeed(&["device", "show", "a"]).contains("oblivious"));
     assert!(daemon.run(&["ibv_devinfo"]).status.success());
 }
@@ -96,6 +101,11 @@ fn without_a_daemon_the_environment_says_what_the_transport_is() {
         serde_json::from_slice(&weft(variables, &show).stdout).unwrap()
     };
     assert_eq!(shown(&[])["transport"]["profile"], "ethernet");
+    let limits = &shown(&[("WEFT_HELD_BYTES", "1GiB")])["limits"];
+    assert_eq!(
+        (&limits["held_bytes"], &limits["held_bytes_per_peer"]),
+        (&"1GiB".into(), &"32MiB".into())
+    );
     let set = shown(&[("WEFT_PROFILE", "bifrost"), ("WEFT_CONGESTION", "dctcp")]);
     assert_eq!(set["transport"]["paths"], "8", "{set}");
     assert_eq!(set["transport"]["congestion"], "dctcp", "{set}");

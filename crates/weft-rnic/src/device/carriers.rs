@@ -122,6 +122,15 @@ impl Carriers {
         self.network.placed(now, connection, psn)
     }
 
+    /// Has a packet come again, as if it had been lost on its way. Links lose nothing and keep the order, so that nothing of
+    /// what comes over one has to wait: who makes it wait breaks the protocol.
+    pub(super) fn decline(&mut self, connection: ConnectionId, psn: u32) {
+        if Direct::is_direct(connection) {
+            return self.direct.close(connection);
+        }
+        let _ = self.network.decline(connection, psn);
+    }
+
     pub(super) fn close(&mut self, now: Instant, connection: ConnectionId) {
         if Direct::is_direct(connection) {
             return self.direct.close(connection);

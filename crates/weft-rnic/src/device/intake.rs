@@ -7,8 +7,8 @@ use weft_wire::{RdmaHeader, RdmaOperation};
 
 use super::Device;
 use super::requester::{is_request, locate_answer, scatter};
-use crate::memory::{Access, Accessor, Held, Memory, Place, Right};
-use crate::queue_pair::{Flow, HeldPart, Incoming, Intake, QueuePair, Refusal, Role};
+use crate::memory::{Access, Accessor, Memory, Place, Right};
+use crate::queue_pair::{Flow, Incoming, Intake, QueuePair, Refusal, Role};
 use crate::receive_queue::Receive;
 use crate::{Event, QueuePairNumber};
 
@@ -32,15 +32,32 @@ pub(super) const fn is_write_with_immediate(operation: RdmaOperation) -> bool {
     matches!(operation, RdmaOperation::RcWriteWithImmediate | RdmaOperation::UcWriteWithImmediate)
 }
 
+/// What became of a packet's payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Put {
+    /// It is where it belongs or was dropped, and its message's turn has come with it.
+    Next,
+    /// Likewise, but other packets come first.
+    Waits,
+    /// It had to wait, and there is no room: it is to come again.
+    Declined,
+}
+
+impl Put {
+    pub(super) const fn turn(has_come: bool) -> Self {
+        if has_come { Self::Next } else { Self::Waits }
+    }
+}
+
 /// A piece of a message that arrived.
 #[derive(Clone, Copy)]
-struct Piece<'a> {
-    header: &'a RdmaHeader,
-    operation: RdmaOperation,
+pub(super) struct Piece<'a> {
+    pub(super) header: &'a RdmaHeader,
+    pub(super) operation: RdmaOperation,
     /// The receive request it takes, if that is from a shared queue.
-    receive: Option<&'a Receive>,
-    offset: u32,
-    len: u16,
+    pub(super) receive: Option<&'a Receive>,
+    pub(super) offset: u32,
+    pub(super) len: u16,
 }
 
 impl Device {
@@ -224,7 +241,7 @@ impl Device {
     }
 
     /// Finds where a piece of a message goes: into `self.places`.
-    fn locate(
+    pub(super) fn locate(
         &mut self,
         qp: QueuePairNumber,
         role: Role,
@@ -254,8 +271,7 @@ impl Device {
             .map_err(|_| Refusal::LocalProtection)
     }
 
-    /// Places a packet's payload, or has it held; whether its message's turn has come with it. `None` for
-    /// nonsense, and where the payload is lost.
+    /// Places a packet's payload, or has it held. `None` for nonsense, and where the payload is lost.
     pub(super) fn put_payload(
         &mut self,
         qp: QueuePairNumber,
@@ -263,8 +279,8 @@ impl Device {
         placement: &Placement,
         operation: RdmaOperation,
         memory: &mut impl Memory,
-    ) -> Option<bool> {
-        let Placement { connection, psn, message, offset, len, length, .. } = *placement;
+    ) -> Option<Put> {
+        let Placement { message, offset, len, length, .. } = *placement;
         let flow = self.qps.get_mut(qp.0)?.flow(role)?;
         let first = flow.inbox.ahead_of(message) == 0;
         let incoming = flow.inbox.message(message);
@@ -274,22 +290,19 @@ impl Device {
         }
         let (header, intake) = (incoming.header, incoming.intake);
         if intake != Intake::Place {
-            return Some(first && completes);
+            return Some(Put::turn(first && completes));
         }
         if self.waits_for_turn(qp, operation) {
-            let incoming = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message);
             if !first {
-                let packet = Held { connection, psn };
-                memory.hold(packet).ok()?;
-                incoming.held.push(HeldPart { packet, offset, len });
-                return Some(false);
+                return self.put_aside(qp, role, placement, false, memory);
             }
+            let incoming = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message);
             let held = core::mem::take(&mut incoming.held);
             let placed = self.place_waiting(qp, &header, operation, length, held, memory);
             if let Err(refusal) = placed {
                 let incoming = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message);
                 incoming.intake = Intake::Refuse(refusal);
-                return Some(completes);
+                return Some(Put::turn(completes));
             }
         }
         let last = offset + u32::from(len) == length;
@@ -297,11 +310,7 @@ impl Device {
             // Of a relaxed region only the message's own bytes must come before its last.
             let in_order = completes && (first || self.emtt.is_relaxed(header.key));
             if !in_order {
-                let packet = Held { connection, psn };
-                memory.hold(packet).ok()?;
-                let incoming = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message);
-                incoming.held.push(HeldPart { packet, offset, len });
-                return Some(first && completes);
+                return self.put_aside(qp, role, placement, first && completes, memory);
             }
         }
         let receive = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message).receive.take();
@@ -323,43 +332,17 @@ impl Device {
         if completes && self.emtt.is_relaxed(header.key) {
             self.place_held(qp, role, message, memory);
         }
-        Some(first && completes)
-    }
-
-    /// Whether it is known only in a message's turn which receive request it takes: where messages may be
-    /// dropped, the peer's count is not ours.
-    pub(super) fn waits_for_turn(&self, qp: QueuePairNumber, operation: RdmaOperation) -> bool {
-        is_send(operation) && self.qps.get(qp.0).is_some_and(QueuePair::drops_messages)
-    }
-
-    /// Places what is held of a message that waited for its turn.
-    pub(super) fn place_waiting(
-        &mut self,
-        qp: QueuePairNumber,
-        header: &RdmaHeader,
-        operation: RdmaOperation,
-        length: u32,
-        held: Vec<HeldPart>,
-        memory: &mut impl Memory,
-    ) -> Result<(), Refusal> {
-        let next = self.qps.get(qp.0).and_then(|pair| pair.receive.first());
-        let mut outcome = match next.map(Receive::room) {
-            None => Err(Refusal::NotReady),
-            Some(room) if room < length.into() => Err(Refusal::TooLong),
-            Some(_) => Ok(()),
-        };
-        for part in held {
-            if outcome.is_ok() {
-                outcome = self.release(qp, 0, header, operation, part, memory);
-            } else {
-                memory.release(part.packet);
-            }
-        }
-        outcome
+        Some(Put::turn(first && completes))
     }
 
     /// Which part of the payload goes to which of `self.places`: into `self.parts`.
-    fn lay_out(&mut self, qp: QueuePairNumber, role: Role, message: u32, operation: RdmaOperation) {
+    pub(super) fn lay_out(
+        &mut self,
+        qp: QueuePairNumber,
+        role: Role,
+        message: u32,
+        operation: RdmaOperation,
+    ) {
         self.parts.clear();
         let mut from = 0;
         for &place in &self.places {
@@ -370,51 +353,5 @@ impl Device {
         if let Some(flow) = flow.filter(|_| is_write(operation)) {
             flow.inbox.cut_newer(message, &mut self.parts);
         }
-    }
-
-    /// Places what is held of a message in a relaxed region, whose other bytes have all come.
-    fn place_held(
-        &mut self,
-        qp: QueuePairNumber,
-        role: Role,
-        message: u32,
-        memory: &mut impl Memory,
-    ) {
-        let Some(flow) = self.qps.get_mut(qp.0).and_then(|pair| pair.flow(role)) else { return };
-        let incoming = flow.inbox.message(message);
-        let (header, operation) = (incoming.header, incoming.operation);
-        let Some(part) = incoming.held.pop() else { return };
-        let HeldPart { offset, len, .. } = part;
-        let released = self.release(qp, message, &header, operation, part, memory);
-        let Some(flow) = self.qps.get_mut(qp.0).and_then(|pair| pair.flow(role)) else { return };
-        match released {
-            // Earlier messages must not write over it.
-            Ok(()) if flow.inbox.ahead_of(message) > 0 => {
-                flow.inbox.note_early(message, offset, len);
-            }
-            Ok(()) => {}
-            Err(refusal) => flow.inbox.message(message).intake = Intake::Refuse(refusal),
-        }
-    }
-
-    /// Places a held part and lets its packet go.
-    pub(super) fn release(
-        &mut self,
-        qp: QueuePairNumber,
-        message: u32,
-        header: &RdmaHeader,
-        operation: RdmaOperation,
-        part: HeldPart,
-        memory: &mut impl Memory,
-    ) -> Result<(), Refusal> {
-        let HeldPart { packet, offset, len } = part;
-        let piece = Piece { header, operation, receive: None, offset, len };
-        let located = self.locate(qp, Role::Responder, &piece);
-        if located.is_ok() {
-            self.lay_out(qp, Role::Responder, message, operation);
-            self.parts.iter().for_each(|&(place, from)| memory.place_held(packet, place, from));
-        }
-        memory.release(packet);
-        located
     }
 }

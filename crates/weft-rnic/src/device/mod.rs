@@ -20,6 +20,7 @@ mod at_once;
 mod begin;
 mod carriers;
 mod datagrams;
+mod holding;
 mod intake;
 mod leases;
 mod objects;
@@ -29,9 +30,11 @@ mod requester;
 mod responder;
 mod transport;
 mod virtual_devices;
+mod waiting;
 
 use carriers::Carriers;
 use datagrams::Datagrams;
+use holding::Holding;
 pub use leases::{Lease, LeaseId, Leasing, Reach};
 pub use transport::{FromLink, Source, Transmit};
 use virtual_devices::Tenant;
@@ -101,6 +104,7 @@ pub struct Device {
     /// Completion queues that got something, each once.
     ready: VecDeque<CompletionQueue>,
     datagrams: Datagrams,
+    holding: Holding,
     /// Where the payload at hand is; kept for its memory.
     places: Vec<Place>,
     parts: Vec<Part>,
@@ -145,6 +149,7 @@ impl Device {
             events: VecDeque::new(),
             ready: VecDeque::new(),
             datagrams: Datagrams::default(),
+            holding: Holding::new(&limits),
             places: Vec::new(),
             parts: Vec::new(),
             lends: false,
@@ -228,6 +233,17 @@ impl Device {
 impl Device {
     pub(crate) fn service(&self, qp: QueuePairNumber) -> Option<crate::Service> {
         self.qps.get(qp.0).map(|pair| pair.request.service)
+    }
+
+    /// Returns the bytes that the entries of datagrams take that have begun to arrive.
+    pub(crate) fn datagram_entries(&self) -> u64 {
+        self.datagrams.entry_bytes()
+    }
+
+    /// Whether a host has a connection to send datagrams on.
+    #[cfg(test)]
+    pub(crate) fn has_inbound_datagrams(&self) -> bool {
+        self.datagrams.has_inbound()
     }
 
     /// Returns the queue pair whose requests and answers a connection carries.

@@ -8,7 +8,7 @@ use super::{Device, Source, Transmit};
 use crate::completion::{Completion, Status, WorkKind};
 use crate::error::Object;
 use crate::queue_pair::{
-    Attributes, QueuePair, QueuePairRequest, Requester, Responder, Role, State, transition,
+    Attributes, QueuePair, QueuePairRequest, Requester, Responder, Role, Service, State, transition,
 };
 use crate::{
     CompletionQueue, Event, Limits, QueuePairNumber, ReceiveRequest, SendRequest, VerbsError,
@@ -60,6 +60,9 @@ impl Device {
     fn count_user(&mut self, request: &QueuePairRequest, change: i32) {
         let count = |users: &mut u32| *users = users.wrapping_add_signed(change);
         count(&mut self.domains.get_mut(request.domain.0).expect("checked").users);
+        if request.service == Service::UnreliableDatagram {
+            count(&mut self.datagrams.queue_pairs);
+        }
         for cq in [request.send_cq, request.receive_cq] {
             count(&mut self.cqs.get_mut(cq.0).expect("checked").users);
         }
@@ -322,6 +325,7 @@ impl Device {
         let mut taken = Vec::new();
         for incoming in flow.inbox.drain() {
             held |= !incoming.held.is_empty();
+            incoming.held.iter().for_each(|part| self.holding.let_go(part));
             taken.extend(incoming.receive.filter(|_| srq.is_some()));
         }
         // What messages that came in part had taken from a shared queue is completed in error. Else, the

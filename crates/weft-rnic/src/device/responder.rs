@@ -6,7 +6,7 @@ use weft_units::Instant;
 use weft_wire::{RdmaHeader, RdmaOperation};
 
 use super::Device;
-use super::intake::{is_send, is_write, is_write_with_immediate};
+use super::intake::{Put, is_send, is_write, is_write_with_immediate};
 use super::queue_pairs::failed;
 use crate::completion::{Completion, Extra, Status, WorkKind};
 use crate::memory::{Accessor, Memory};
@@ -69,8 +69,13 @@ impl Device {
         memory: &mut impl Memory,
     ) -> Option<()> {
         let operation = self.begin_message(qp, role, placement, header)?;
-        if self.put_payload(qp, role, placement, operation, memory)? {
-            self.take_turns(now, qp, role, gate, memory);
+        match self.put_payload(qp, role, placement, operation, memory)? {
+            Put::Next => self.take_turns(now, qp, role, gate, memory),
+            Put::Waits => {}
+            Put::Declined => {
+                *gate = None;
+                self.carriers.decline(placement.connection, placement.psn);
+            }
         }
         Some(())
     }
@@ -138,7 +143,9 @@ impl Device {
             self.events.push_back(Event::CommunicationEstablished { qp });
         }
         let turn = self.carry_out(now, qp, incoming, memory);
-        incoming.held.drain(..).for_each(|part| memory.release(part.packet));
+        for part in core::mem::take(&mut incoming.held) {
+            self.let_go(part, memory);
+        }
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         let reliable = pair.is_reliable();
         if matches!(turn, Turn::Done) || matches!(turn, Turn::Refused(_)) && !reliable {

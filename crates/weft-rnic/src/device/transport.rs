@@ -379,7 +379,7 @@ impl Device {
                     token => self.on_answer_sent(now, token),
                 },
                 TransportEvent::Accepted { connection, service: SERVICE } => {
-                    self.accept_datagrams(connection);
+                    self.accept_datagrams(now, connection);
                 }
                 TransportEvent::Accepted { connection, service } => {
                     self.on_accepted(now, connection, QueuePairNumber(service));

@@ -3,6 +3,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::net::IpAddr;
 
 use weft_transport::Placement;
 use weft_wire::{RdmaHeader, RdmaOperation};
@@ -44,6 +45,8 @@ pub(crate) struct HeldPart {
     pub(crate) packet: Held,
     pub(crate) offset: u32,
     pub(crate) len: u16,
+    /// Whose bytes they count as.
+    pub(crate) peer: IpAddr,
 }
 
 /// A message that has begun to arrive.
@@ -114,6 +117,12 @@ impl Incoming {
         true
     }
 
+    /// Takes back what [`note`](Self::note) noted: the packet is to come again.
+    pub(crate) const fn forget(&mut self, len: u16) {
+        self.arrived -= len as u32;
+        self.whole = false;
+    }
+
     /// Whether a packet of this length is all that is missing.
     pub(crate) fn completes(&self, len: u16) -> bool {
         self.length - self.arrived == len.into()
@@ -151,6 +160,9 @@ fn beside(part: Part, newer: &Place) -> impl Iterator<Item = Part> {
 pub(crate) struct Nonsense;
 
 impl Inbox {
+    /// Bytes of an entry.
+    pub(crate) const ENTRY: usize = size_of::<Option<Incoming>>();
+
     fn index(&self, message: u32) -> Result<usize, Nonsense> {
         let distance = message.wrapping_sub(self.first);
         if distance < MOST { Ok(distance as usize) } else { Err(Nonsense) }
@@ -200,6 +212,16 @@ impl Inbox {
     /// Whether the message has begun, whatever its packets say of it.
     pub(crate) fn holds(&self, message: u32) -> Result<bool, Nonsense> {
         Ok(matches!(self.messages.get(self.index(message)?), Some(Some(_))))
+    }
+
+    /// How many entries it takes to begin a message: its own, and those of messages before it that have not begun.
+    pub(crate) fn entries_to(&self, message: u32) -> usize {
+        (self.ahead_of(message) as usize + 1).saturating_sub(self.messages.len())
+    }
+
+    /// How many entries there are.
+    pub(crate) fn entries(&self) -> usize {
+        self.messages.len()
     }
 
     pub(crate) fn begin(&mut self, message: u32, incoming: Incoming) {
@@ -264,11 +286,6 @@ impl Inbox {
         let taken = self.messages.pop_front().flatten();
         self.early -= u32::from(taken.as_ref().is_some_and(|incoming| !incoming.early.is_empty()));
         taken
-    }
-
-    /// Whether payload of some message waits with the owner.
-    pub(crate) fn holds_payload(&self) -> bool {
-        self.messages.iter().flatten().any(|incoming| !incoming.held.is_empty())
     }
 
     /// Takes what is left, when the connection ends.

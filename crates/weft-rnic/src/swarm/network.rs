@@ -107,7 +107,7 @@ pub(crate) fn config() -> TransportConfig {
     }
 }
 
-pub(crate) fn device(seed: u64, transport: TransportConfig) -> Device {
+pub(crate) fn device(seed: u64, transport: TransportConfig, limits: Limits) -> Device {
     let config = EndpointConfig {
         transport,
         receive_port: 4791,
@@ -116,13 +116,13 @@ pub(crate) fn device(seed: u64, transport: TransportConfig) -> Device {
         max_connections: 1024,
     };
     let seed = Seed(seed);
-    Device::new(Limits::default(), config, seed, Secret::repeatable(seed)).unwrap()
+    Device::new(limits, config, seed, Secret::repeatable(seed)).unwrap()
 }
 
 impl Network {
     pub(crate) fn with(hosts: usize, config: &TransportConfig) -> Self {
         let host = |number| Host {
-            device: device(number, config.clone()),
+            device: device(number, config.clone(), Limits::default()),
             memory: HostMemory::default(),
             events: Vec::new(),
             leases: Leases::default(),

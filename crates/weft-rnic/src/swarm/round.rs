@@ -203,6 +203,10 @@ impl Case {
         for (number, host) in self.network.hosts.iter_mut().enumerate() {
             let held = host.memory.held.len();
             hold(held == 0, || format!("host {number} still holds {held} packets"))?;
+            let (counted, entries) = (host.device.held_bytes(), host.device.datagram_entries());
+            hold(counted == entries, || {
+                format!("host {number} counts {counted} held bytes, and has {entries}")
+            })?;
             host.memory.writes.clear();
             let broken =
                 |event: &&Event| matches!(event, Event::QpFatal { .. } | Event::CqError { .. });

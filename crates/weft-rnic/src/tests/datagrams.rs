@@ -8,10 +8,10 @@ use weft_units::{Duration, Seed};
 use super::network::{End, Fate, Network, address};
 use crate::*;
 
-const KEY: u32 = 0x1111;
+pub(super) const KEY: u32 = 0x1111;
 
 /// A datagram queue pair that is ready to send.
-fn end(network: &mut Network, host: usize) -> End {
+pub(super) fn end(network: &mut Network, host: usize) -> End {
     let end = network.end(host, Service::UnreliableDatagram);
     let init = Attributes {
         state: Some(State::Init),
@@ -27,11 +27,11 @@ fn end(network: &mut Network, host: usize) -> End {
     end
 }
 
-fn to(end: &End) -> Datagram {
+pub(super) fn to(end: &End) -> Datagram {
     Datagram { address: address(end.host), qp: end.qp, qkey: KEY }
 }
 
-fn post(network: &mut Network, end: &End, wr_id: u64, sge: Sge, datagram: Datagram) {
+pub(super) fn post(network: &mut Network, end: &End, wr_id: u64, sge: Sge, datagram: Datagram) {
     let data = [sge];
     let request = SendRequest {
         datagram: Some(datagram),

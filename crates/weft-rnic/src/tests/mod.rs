@@ -2,6 +2,7 @@
 
 mod datagrams;
 mod endings;
+mod holding;
 mod hostile;
 mod links;
 mod network;

@@ -22,6 +22,11 @@ impl Network {
         Self::with(hosts, &config())
     }
 
+    /// Gives a host a device with these limits, before anything is made on it.
+    pub(super) fn limit(&mut self, host: usize, limits: Limits) {
+        self.hosts[host].device = device(host as u64, config(), limits);
+    }
+
     /// A queue pair with memory of its own; in state RESET.
     pub(super) fn end_of(
         &mut self,

@@ -23,7 +23,7 @@ fn distinct(devices: &[VirtualDevice]) -> bool {
 
 #[test]
 fn thousands_come_and_go_each_with_a_domain_and_a_doorbell_of_its_own() {
-    let mut device = device(1, config());
+    let mut device = device(1, config(), Limits::default());
     let mut live: Vec<_> =
         (0..10_000).map(|guest| device.create_virtual(guest, &[]).unwrap()).collect();
     assert!(distinct(&live));
@@ -72,7 +72,7 @@ fn one_too_many_is_refused_and_leaves_nothing_behind() {
 
 #[test]
 fn a_virtual_device_reaches_its_guests_memory_and_its_gpus() {
-    let mut device = device(1, config());
+    let mut device = device(1, config(), Limits::default());
     let tenant = device.create_virtual(7, &[3]).unwrap();
     let region = |owner| {
         let access = every_right();

@@ -68,6 +68,8 @@ pub struct DeviceState {
     pub processes: Vec<u32>,
     /// The transport of its connections, in rows of name and value; a list of devices leaves it out.
     pub transport: Vec<(String, String)>,
+    /// What the daemon allows all its devices together, and has; likewise.
+    pub daemon: Vec<(String, String)>,
 }
 
 /// A row of the table of addresses.

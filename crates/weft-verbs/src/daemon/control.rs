@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use weft_rnic::{Context, Handle};
+use weft_units::ByteCount;
 
 use super::devices::{change, sum};
 use super::tenant::{Tenant, check_memory};
@@ -13,6 +14,7 @@ use crate::attach::{
     Signal, decode, encode,
 };
 use crate::engine::command::{Command, Reply};
+use crate::engine::describe_held;
 use crate::errno::Errno;
 
 /// Messages of one client taken in a row.
@@ -86,8 +88,9 @@ impl Daemon {
             Request::List { after } => alone(Answer::Devices(self.list(user, &after))),
             Request::Show { name } => {
                 self.devices.find(user, &name)?;
-                let transport = self.host.transport.clone();
-                alone(Answer::Device(DeviceState { transport, ..self.state_of(&name, user)? }))
+                let (transport, daemon) = (self.host.transport.clone(), self.describe());
+                let state = self.state_of(&name, user)?;
+                alone(Answer::Device(DeviceState { transport, daemon, ..state }))
             }
             Request::Delete { name, force } => {
                 self.delete(id, user, &name, force)?;
@@ -106,6 +109,18 @@ impl Daemon {
         }
     }
 
+    /// Returns what concerns all devices, in rows of name and value.
+    fn describe(&self) -> Vec<(String, String)> {
+        let device = &self.host.device;
+        let held = ByteCount(device.held_bytes());
+        let now = [
+            ("held bytes now", held.to_string()),
+            ("packets not held", device.held_refused().to_string()),
+        ];
+        let now = now.map(|(name, value)| (name.to_owned(), value));
+        describe_held(device.limits()).into_iter().chain(now).collect()
+    }
+
     fn state_of(&self, name: &str, user: u32) -> Result<DeviceState, Refusal> {
         let device = self.devices.find(user, name)?;
         let mut state = DeviceState {
@@ -115,6 +130,7 @@ impl Daemon {
             used: Amounts::NONE,
             processes: Vec::new(),
             transport: Vec::new(),
+            daemon: Vec::new(),
         };
         for client in self.clients.values() {
             if let Some(tenant) = client.tenant.as_ref().filter(|tenant| tenant.device == name) {

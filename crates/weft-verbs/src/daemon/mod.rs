@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
-use weft_agent::TransportSettings;
 use weft_rnic::{Context, Limits};
 use weft_units::Duration;
 
@@ -22,11 +21,13 @@ use crate::device::{self, Address};
 use crate::engine::{Host, Settings, own_limits};
 use crate::errno::Errno;
 use devices::Devices;
+pub use settings::DaemonSettings;
 use tenant::Tenant;
 
 mod control;
 mod devices;
 mod serve;
+mod settings;
 mod tenant;
 #[cfg(test)]
 mod tests;
@@ -130,11 +131,13 @@ impl Daemon {
     ///
     /// # Errors
     /// A daemon listens there, nothing can, or the kernel has no sockets.
-    pub fn open(path: &Path, settings: TransportSettings) -> Result<Self, ServeError> {
+    pub fn open(path: &Path, settings: DaemonSettings) -> Result<Self, ServeError> {
         let addresses = device::addresses();
         let refused = |Errno(number)| ServeError::Device(io::Error::from_raw_os_error(number));
         let own = Settings::from_environment().map_err(refused)?;
-        let settings = Settings { transport: own.transport.or(settings), ..own };
+        let DaemonSettings { transport, held } = settings;
+        let transport = own.transport.or(transport);
+        let settings = Settings { transport, held: own.held.or(held), ..own };
         let host = Host::open(&addresses, daemon_limits(), false, &settings).map_err(refused)?;
         let listener = listen(path)?;
         let arrivals = host.arrivals().map_err(kernel)?;

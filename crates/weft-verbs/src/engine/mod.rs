@@ -42,7 +42,8 @@ pub(crate) use memory::{Fault, OWNER, owner_of};
 use planned::Planned;
 pub(crate) use progress::ask_for_short_slices;
 use same_host::Neighbours;
-pub(crate) use settings::Settings;
+pub use settings::HeldSettings;
+pub(crate) use settings::{Settings, describe_held};
 use show::Shown;
 
 /// Paths of a connection, unless settings, a published profile or a plan say otherwise (STELLAR, section 7.2).
@@ -149,6 +150,7 @@ impl Host {
             max_connections: 1 << 17,
         };
         let seed = Seed(u64::from_le_bytes(random()?));
+        let limits = settings.held.apply(limits);
         let device = weft_rnic::Device::new(limits, endpoint, seed, Secret::new(random()?));
         let device = device.map_err(|_| Errno(libc::EINVAL))?;
         // `Links::push` chooses a socket by the peer's address and the path alone.
@@ -218,6 +220,16 @@ pub fn describe_transport() -> io::Result<Vec<(String, String)>> {
     let planned = Planned::from_environment().map_err(kernel)?;
     let transport = transport(&DEVICE.addresses, planned.paths(), &settings.transport);
     Ok(settings.transport.describe(&transport))
+}
+
+/// Returns what peers may have a device hold that programs would open in this environment: rows of name and value.
+///
+/// # Errors
+/// A variable has a value that is not allowed.
+pub fn describe_limits() -> io::Result<Vec<(String, String)>> {
+    let kernel = |Errno(number)| io::Error::from_raw_os_error(number);
+    let settings = Settings::from_environment().map_err(kernel)?;
+    Ok(describe_held(&settings.held.apply(own_limits())))
 }
 
 /// Packets of that length that fill a burst.

@@ -1,13 +1,89 @@
 //! Settings of the device in the environment: those of its transport, which all programs on real packets share
-//! ([`TransportSettings`]), and whether programs of one host use the network (`WEFT_SAME_HOST`). A variable that is empty
-//! says nothing.
+//! ([`TransportSettings`]), what peers may have it hold ([`HeldSettings`]), and whether programs of one host use the network
+//! (`WEFT_SAME_HOST`). A variable that is empty says nothing.
 
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
 use weft_agent::{SettingError, TransportSettings};
+use weft_rnic::Limits;
+use weft_units::ByteCount;
 
 use crate::errno::{Errno, Outcome};
+
+/// Bytes that may be held: less than one packet of the same host's would hold nothing, more is no limit.
+const HELD: RangeInclusive<u64> = 64 << 10..=1 << 40;
+
+/// What peers may have the device hold of packets that came before those they follow. `None` leaves the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldSettings {
+    /// Bytes of all peers together.
+    pub bytes: Option<ByteCount>,
+    /// Bytes from one peer's address.
+    pub bytes_per_peer: Option<ByteCount>,
+}
+
+impl HeldSettings {
+    /// Their keys in files. In the environment `held-bytes` is `WEFT_HELD_BYTES`.
+    pub const KEYS: [&'static str; 2] = ["held-bytes", "held-bytes-per-peer"];
+
+    /// Sets one value.
+    ///
+    /// # Errors
+    /// The key is none of [`Self::KEYS`], or the value is not allowed.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), SettingError> {
+        let refused =
+            |reason: String| SettingError { name: key.into(), value: value.into(), reason };
+        let field = match key {
+            "held-bytes" => &mut self.bytes,
+            "held-bytes-per-peer" => &mut self.bytes_per_peer,
+            _ => return Err(refused(weft_units::unknown_name("setting", key, &Self::KEYS))),
+        };
+        let bytes = value.trim().parse().ok().filter(|bytes: &ByteCount| HELD.contains(&bytes.0));
+        let reason = "not a size from 64KiB to 1024GiB, such as 256MiB";
+        *field = Some(bytes.ok_or_else(|| refused(reason.into()))?);
+        Ok(())
+    }
+
+    fn from_environment(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, SettingError> {
+        let mut settings = Self::default();
+        for key in Self::KEYS {
+            let name = TransportSettings::variable(key);
+            let Some(value) = variable(&name).filter(|value| !value.is_empty()) else { continue };
+            let renamed = |error| SettingError { name, ..error };
+            settings.set(key, &value.to_string_lossy()).map_err(renamed)?;
+        }
+        Ok(settings)
+    }
+
+    /// Returns these settings, and those of `others` where these have none.
+    #[must_use]
+    pub fn or(self, others: Self) -> Self {
+        Self {
+            bytes: self.bytes.or(others.bytes),
+            bytes_per_peer: self.bytes_per_peer.or(others.bytes_per_peer),
+        }
+    }
+
+    /// Returns the limits with these values in place of theirs.
+    pub(crate) fn apply(self, limits: Limits) -> Limits {
+        Limits {
+            held_bytes: self.bytes.map_or(limits.held_bytes, |bytes| bytes.0),
+            held_bytes_per_peer: self
+                .bytes_per_peer
+                .map_or(limits.held_bytes_per_peer, |bytes| bytes.0),
+            ..limits
+        }
+    }
+}
+
+/// Returns what peers may have a device hold, in rows of name and value.
+pub(crate) fn describe_held(limits: &Limits) -> Vec<(String, String)> {
+    let rows =
+        [("held bytes", limits.held_bytes), ("held bytes per peer", limits.held_bytes_per_peer)];
+    rows.map(|(name, bytes)| (name.to_owned(), ByteCount(bytes).to_string())).into()
+}
 
 const SAME_HOST: &str = "WEFT_SAME_HOST";
 
@@ -15,6 +91,7 @@ const SAME_HOST: &str = "WEFT_SAME_HOST";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) transport: TransportSettings,
+    pub(crate) held: HeldSettings,
     /// Whether programs of one host may reach each other without the network.
     pub(crate) same_host: Option<bool>,
 }
@@ -35,8 +112,9 @@ impl Settings {
 
     fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, SettingError> {
         let transport = TransportSettings::from_environment(&variable)?;
+        let held = HeldSettings::from_environment(&variable)?;
         let same_host = variable(SAME_HOST).filter(|value| !value.is_empty());
-        Ok(Self { transport, same_host: same_host.map(switch).transpose()? })
+        Ok(Self { transport, held, same_host: same_host.map(switch).transpose()? })
     }
 }
 
@@ -69,6 +147,12 @@ mod tests {
         }
         let why = "WEFT_SAME_HOST=no: not on or off".to_owned();
         assert_eq!(read(SAME_HOST, "no"), Err(why));
+        let held = read("WEFT_HELD_BYTES_PER_PEER", "2MiB").unwrap().held.apply(Limits::default());
+        let default = Limits::default().held_bytes;
+        assert_eq!((held.held_bytes, held.held_bytes_per_peer), (default, 2 << 20));
+        for value in ["2", "63KiB", "-1MiB", "9999GiB"] {
+            assert!(read("WEFT_HELD_BYTES", value).unwrap_err().contains("64KiB to"), "{value}");
+        }
         assert!(read("WEFT_PROFILE", "stelar").unwrap_err().contains("stellar"));
     }
 }

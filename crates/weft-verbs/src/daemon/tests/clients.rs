@@ -163,13 +163,13 @@ fn a_long_list_comes_in_parts() {
 fn a_second_daemon_is_refused_and_a_dead_one_s_place_is_taken() {
     let daemon = Running::start();
     assert!(matches!(
-        Daemon::open(&daemon.path, TransportSettings::default()),
+        Daemon::open(&daemon.path, DaemonSettings::default()),
         Err(ServeError::InUse { .. })
     ));
     assert!(daemon.admin().list().is_ok(), "it still serves");
     let left = std::env::temp_dir().join(format!("weft-left-{}.sock", std::process::id()));
     drop(Socket::listen(&left).unwrap());
     assert!(left.exists());
-    drop(Daemon::open(&left, TransportSettings::default()).unwrap());
+    drop(Daemon::open(&left, DaemonSettings::default()).unwrap());
     assert!(!left.exists());
 }

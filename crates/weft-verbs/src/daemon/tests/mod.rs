@@ -17,9 +17,7 @@ use weft_rnic::{
     QueuePairNumber, QueuePairRequest, Remote, SendRequest, Service, Sge, State, Status,
 };
 
-use weft_agent::TransportSettings;
-
-use super::{Daemon, ServeError, Stopper};
+use super::{Daemon, DaemonSettings, ServeError, Stopper};
 use crate::admin::Admin;
 use crate::attach::{
     Amounts, Answer, CallError, Caller, Consumer, Page, Posted, Probe, Producer, Request, Signal,
@@ -41,7 +39,7 @@ impl Running {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("weft-daemon-{}-{number}.sock", std::process::id());
         let path = std::env::temp_dir().join(name);
-        let daemon = Daemon::open(&path, TransportSettings::default()).unwrap();
+        let daemon = Daemon::open(&path, DaemonSettings::default()).unwrap();
         let stopper = daemon.stopper();
         Self { path, stopper, thread: Some(std::thread::spawn(|| daemon.run())) }
     }

@@ -1,0 +1,353 @@
+//! Datagrams as they arrive: whole or not at all, for whoever has a receive request for them. Any host may send some, so
+//! what nobody is to take is dropped with its first packet, and what waits counts against the peer's part of
+//! [`Limits::held_bytes`](crate::Limits::held_bytes).
+
+use core::net::{IpAddr, SocketAddr};
+
+use weft_transport::{ConnectionId, Placement};
+use weft_units::Instant;
+use weft_wire::{RdmaHeader, RdmaOperation};
+
+use crate::completion::{Completion, Extra, Source, Status, WorkKind};
+use crate::device::Device;
+use crate::device::holding::NotHeld;
+use crate::device::requester::{is_request, scatter, write_parts};
+use crate::memory::{Accessor, Memory, Right};
+use crate::queue_pair::{HeldPart, Inbox, Incoming, Intake, Refusal};
+use crate::receive_queue::Receive;
+use crate::{Event, PayloadLost, QueuePairNumber, Service};
+
+/// Bytes of a receive request before the datagram, where verbs have its global route header (IBTA volume 1,
+/// chapter 10).
+const ROUTE_HEADER: u32 = 40;
+
+/// A connection that a host sends datagrams on.
+#[derive(Debug)]
+pub(super) struct Inbound {
+    peer: IpAddr,
+    inbox: Inbox,
+}
+
+impl Inbound {
+    /// Returns the bytes that the entries of its datagrams take.
+    pub(super) fn entry_bytes(&self) -> u64 {
+        entries(self.inbox.entries())
+    }
+}
+
+/// What becomes of a packet of a datagram that does not come next and whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entered {
+    /// Its datagram is whole, and is the next.
+    Next,
+    /// Others come first, or its datagram was dropped.
+    Waits,
+    /// There is no room to note it: it is to come again.
+    Declined,
+    /// The peer breaks the protocol, or the payload is lost.
+    Broken,
+}
+
+impl Device {
+    /// A host wants to send datagrams. Where no queue pair takes any, it gets no connection: what it sends would be dropped.
+    pub(in crate::device) fn accept_datagrams(&mut self, now: Instant, connection: ConnectionId) {
+        let peer = self.peer_ip(connection).filter(|_| self.datagrams.queue_pairs > 0);
+        let Some(peer) = peer else { return self.carriers.close(now, connection) };
+        let inbound = Inbound { peer, inbox: Inbox::default() };
+        self.datagrams.inbound.insert(connection, inbound);
+    }
+
+    pub(in crate::device) fn carries_datagrams(&self, connection: ConnectionId) -> bool {
+        self.datagrams.inbound.contains_key(&connection)
+    }
+
+    /// Takes in a packet of a datagram. Payload waits until the whole datagram is there: only then is it known
+    /// which receive request it takes, for others may come from other hosts meanwhile.
+    pub(in crate::device) fn take_datagram(
+        &mut self,
+        now: Instant,
+        placement: &Placement,
+        header: &RdmaHeader,
+        memory: &mut impl Memory,
+    ) {
+        let Placement { connection, psn, opcode, message, offset, len, length, .. } = *placement;
+        let Some(inbound) = self.datagrams.inbound.get_mut(&connection) else { return };
+        let is_next = u32::from(len) == length && inbound.inbox.is_next(message);
+        let entered = if is_next {
+            let before = inbound.inbox.entries();
+            inbound.inbox.pass_first();
+            let gone = before - inbound.inbox.entries();
+            self.holding.give_back(inbound.peer, entries(gone));
+            Entered::Next
+        } else {
+            self.enter_datagram(placement, header, memory)
+        };
+        let taken = match (entered, request(opcode)) {
+            (Entered::Waits, _) => Ok(()),
+            (Entered::Declined, _) => return self.carriers.decline(connection, psn),
+            (Entered::Broken, _) | (Entered::Next, None) => Err(PayloadLost),
+            (Entered::Next, Some(operation)) => {
+                let from = self.carriers.peer(connection).map(|peer| peer.address);
+                let alone = Incoming::new(*header, operation, length, Intake::Place, None);
+                let first = is_next.then_some(alone);
+                self.take_datagrams(now, connection, first, (offset, len), from, memory)
+            }
+        };
+        match taken {
+            Ok(()) => drop(self.carriers.placed(now, connection, psn)),
+            Err(PayloadLost) => self.carriers.close(now, connection),
+        }
+    }
+
+    /// Takes in the datagrams whose turn has come: `first`, or the first that is entered, with the packet at hand.
+    fn take_datagrams(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        mut first: Option<Incoming>,
+        at_hand: (u32, u16),
+        from: Option<SocketAddr>,
+        memory: &mut impl Memory,
+    ) -> Result<(), PayloadLost> {
+        let mut at_hand = Some(at_hand);
+        while let Some(incoming) = first.take().or_else(|| self.next_datagram(connection)) {
+            self.receive_datagram(now, incoming, at_hand.take(), from, memory)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the next datagram that was entered, if it is whole.
+    fn next_datagram(&mut self, connection: ConnectionId) -> Option<Incoming> {
+        let Inbound { peer, inbox } = self.datagrams.inbound.get_mut(&connection)?;
+        let incoming = inbox.pop_whole()?;
+        self.holding.give_back(*peer, entries(1));
+        Some(incoming)
+    }
+
+    /// Enters a packet. A datagram that nobody is to take is dropped with its first packet, and of its payload nothing is
+    /// held.
+    fn enter_datagram(
+        &mut self,
+        placement: &Placement,
+        header: &RdmaHeader,
+        memory: &mut impl Memory,
+    ) -> Entered {
+        let Placement { connection, message, len, length, .. } = *placement;
+        match self.begin_incoming(placement, header) {
+            Entered::Waits => {}
+            other => return other,
+        }
+        let Some(Inbound { inbox, .. }) = self.datagrams.inbound.get_mut(&connection) else {
+            return Entered::Broken;
+        };
+        let is_first = inbox.ahead_of(message) == 0;
+        let incoming = inbox.message(message);
+        let completes = incoming.completes(len);
+        if !incoming.note(len) {
+            return Entered::Broken;
+        }
+        if incoming.header != *header || incoming.length != length {
+            // The sender had to give up what it had begun.
+            self.drop_datagram(connection, message, memory);
+        } else if incoming.intake == Intake::Place && !(is_first && completes) {
+            match self.hold(placement, memory) {
+                Ok(part) => self.push_held(connection, message, part),
+                Err(NotHeld::NoRoom) => self.drop_datagram(connection, message, memory),
+                Err(NotHeld::Lost) => return Entered::Broken,
+            }
+        }
+        if is_first && completes { Entered::Next } else { Entered::Waits }
+    }
+
+    /// Enters the datagram that a packet is part of, unless it is entered.
+    fn begin_incoming(&mut self, placement: &Placement, header: &RdmaHeader) -> Entered {
+        let Placement { connection, opcode, message, length, .. } = *placement;
+        let inbound = self.datagrams.inbound.get(&connection);
+        match inbound.map(|inbound| inbound.inbox.holds(message)) {
+            Some(Ok(true)) => return Entered::Waits,
+            Some(Ok(false)) => {}
+            Some(Err(_)) | None => return Entered::Broken,
+        }
+        let Some(operation) = request(opcode) else { return Entered::Broken };
+        let intake = match self.find_receive(header, length) {
+            Some(_) => Intake::Place,
+            None => Intake::Refuse(Refusal::NotReady),
+        };
+        let Some(Inbound { peer, inbox }) = self.datagrams.inbound.get_mut(&connection) else {
+            return Entered::Broken;
+        };
+        let bytes = entries(inbox.entries_to(message));
+        if inbox.ahead_of(message) == 0 {
+            // With the first in line the connection goes on.
+            self.holding.add(*peer, bytes);
+        } else if !self.holding.take(*peer, bytes) {
+            return Entered::Declined;
+        }
+        inbox.begin(message, Incoming::new(*header, operation, length, intake, None));
+        Entered::Waits
+    }
+
+    fn push_held(&mut self, connection: ConnectionId, message: u32, part: HeldPart) {
+        if let Some(Inbound { inbox, .. }) = self.datagrams.inbound.get_mut(&connection) {
+            inbox.message(message).held.push(part);
+        }
+    }
+
+    /// Drops a datagram of which packets may come yet.
+    fn drop_datagram(&mut self, connection: ConnectionId, message: u32, memory: &mut impl Memory) {
+        let Some(Inbound { inbox, .. }) = self.datagrams.inbound.get_mut(&connection) else {
+            return;
+        };
+        let incoming = inbox.message(message);
+        incoming.intake = Intake::Refuse(Refusal::NotReady);
+        for part in core::mem::take(&mut incoming.held) {
+            self.let_go(part, memory);
+        }
+    }
+
+    /// Finds the receive request that a datagram would take now: that of its queue pair, with its key, with room for it.
+    fn find_receive(&self, header: &RdmaHeader, length: u32) -> Option<&Receive> {
+        let pair = self.qps.get(header.destination_qp.get())?;
+        let meant = length <= self.limits.datagram_bytes
+            && pair.request.service == Service::UnreliableDatagram
+            && pair.receives()
+            && pair.attributes.qkey == Some(header.key);
+        if !meant {
+            return None;
+        }
+        let next = match pair.request.srq {
+            Some(srq) => self.srqs.get(srq.0)?.queue.first(),
+            None => pair.receive.first(),
+        };
+        next.filter(|next| next.room() >= u64::from(length + ROUTE_HEADER))
+    }
+
+    /// Takes the receive request of a datagram that may be taken in.
+    fn admit_datagram(&mut self, header: &RdmaHeader, length: u32) -> Option<Receive> {
+        self.find_receive(header, length)?;
+        self.take_receive(QueuePairNumber(header.destination_qp.get()))
+    }
+
+    /// A datagram is whole, perhaps with the packet at hand. What nobody is to take is dropped.
+    fn receive_datagram(
+        &mut self,
+        now: Instant,
+        incoming: Incoming,
+        at_hand: Option<(u32, u16)>,
+        from: Option<SocketAddr>,
+        memory: &mut impl Memory,
+    ) -> Result<(), PayloadLost> {
+        let Incoming { header, operation, length, held, .. } = incoming;
+        let receive = match incoming.intake {
+            Intake::Place => self.admit_datagram(&header, length),
+            Intake::Refuse(_) => None,
+        };
+        let Some(receive) = receive else {
+            held.into_iter().for_each(|part| self.let_go(part, memory));
+            return Ok(());
+        };
+        let qp = QueuePairNumber(header.destination_qp.get());
+        let placed = self.place_datagram(qp, &receive, &held, at_hand, memory);
+        held.into_iter().for_each(|part| self.let_go(part, memory));
+        let Ok(placed) = placed else {
+            self.put_receive_back(qp, receive);
+            return Err(PayloadLost);
+        };
+        if let Some(from) = from.filter(|_| placed)
+            && self.locate_datagram(qp, &receive, (0, ROUTE_HEADER))
+        {
+            write_parts(&self.places, &memory.route_header(from, length), memory);
+        }
+        let with_word = operation == RdmaOperation::UdSendWithImmediate;
+        let sender = QueuePairNumber(sender_of(&header));
+        let cq = self.qps.get(qp.0).expect("it took a receive request").request.receive_cq;
+        let completion = Completion {
+            wr_id: receive.wr_id,
+            status: if placed { Status::Success } else { Status::LocalProtection },
+            kind: WorkKind::Receive,
+            length: length + ROUTE_HEADER,
+            extra: with_word.then_some(Extra::Immediate(header.immediate)),
+            qp,
+            source: from.map(|address| Source { qp: sender, address }),
+            solicited: header.solicited,
+        };
+        self.complete(cq, completion);
+        if placed {
+            self.fail_if_overrun(now, qp);
+        } else {
+            self.events.push_back(Event::QpRequestError { qp });
+            self.fail_qp(now, qp);
+        }
+        Ok(())
+    }
+
+    /// Places what was held and the packet at hand; false where the receive request's memory does not allow it.
+    fn place_datagram(
+        &mut self,
+        qp: QueuePairNumber,
+        receive: &Receive,
+        held: &[HeldPart],
+        at_hand: Option<(u32, u16)>,
+        memory: &mut impl Memory,
+    ) -> Result<bool, PayloadLost> {
+        let held = held.iter().map(|part| (part.offset, part.len, Some(part.packet)));
+        let at_hand = at_hand.map(|(offset, len)| (offset, len, None));
+        for (offset, len, packet) in held.chain(at_hand) {
+            if !self.locate_datagram(qp, receive, (ROUTE_HEADER + offset, len.into())) {
+                return Ok(false);
+            }
+            let mut from = 0;
+            for &place in &self.places {
+                match packet {
+                    Some(packet) => memory.place_held(packet, place, from),
+                    None => memory.place(place, from)?,
+                }
+                from += u16::try_from(place.len).expect("a part of a packet");
+            }
+        }
+        Ok(true)
+    }
+
+    /// Finds where a piece of a receive request is: into `self.places`; false where that may not be written.
+    fn locate_datagram(
+        &mut self,
+        qp: QueuePairNumber,
+        receive: &Receive,
+        piece: (u32, u32),
+    ) -> bool {
+        let Some(pair) = self.qps.get(qp.0) else { return false };
+        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
+        scatter(&self.emtt, who, &receive.sges, piece, Right::LocalWrite, &mut self.places).is_ok()
+    }
+
+    /// Ends what a connection brought that is no more.
+    pub(super) fn end_inbound(&mut self, connection: ConnectionId) {
+        let Some(mut inbound) = self.datagrams.inbound.remove(&connection) else { return };
+        self.holding.give_back(inbound.peer, inbound.entry_bytes());
+        let mut held = false;
+        for part in inbound.inbox.drain().flat_map(|incoming| incoming.held) {
+            self.holding.let_go(&part);
+            held = true;
+        }
+        if held {
+            self.events.push_back(Event::ReleaseHeld { connection });
+        }
+    }
+}
+
+/// Returns the operation with this number, if datagrams have it.
+fn request(opcode: u8) -> Option<RdmaOperation> {
+    RdmaOperation::from_number(opcode)
+        .filter(|&operation| is_request(operation, Service::UnreliableDatagram))
+}
+
+/// Returns the bytes of so many entries of an inbox.
+const fn entries(count: usize) -> u64 {
+    (count * Inbox::ENTRY) as u64
+}
+
+/// The queue pair that sent a datagram.
+fn sender_of(header: &RdmaHeader) -> u32 {
+    let bytes = header.address.to_be_bytes();
+    u32::from_be_bytes([0, bytes[5], bytes[6], bytes[7]])
+}

@@ -1,0 +1,54 @@
+//! Settings of a daemon, as its file has them: the transport's keys and the daemon's own.
+
+use weft_agent::{SettingError, TransportSettings};
+
+use crate::engine::HeldSettings;
+
+/// Settings of a daemon; what is not set has its default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DaemonSettings {
+    /// The transport of all connections.
+    pub transport: TransportSettings,
+    /// What peers may have it hold.
+    pub held: HeldSettings,
+}
+
+impl DaemonSettings {
+    /// Returns every key.
+    pub fn keys() -> Vec<&'static str> {
+        [&TransportSettings::KEYS[..], &HeldSettings::KEYS].concat()
+    }
+
+    /// Sets one value.
+    ///
+    /// # Errors
+    /// The key is none of [`Self::keys`], or the value is not allowed.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), SettingError> {
+        if TransportSettings::KEYS.contains(&key) {
+            self.transport.set(key, value)
+        } else if HeldSettings::KEYS.contains(&key) {
+            self.held.set(key, value)
+        } else {
+            let reason = weft_units::unknown_name("setting", key, &Self::keys());
+            Err(SettingError { name: key.into(), value: value.into(), reason })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_keys_of_the_transport_and_of_the_daemon() {
+        let mut settings = DaemonSettings::default();
+        for (key, value) in [("paths", "4"), ("held-bytes", "1GiB")] {
+            settings.set(key, value).unwrap();
+        }
+        assert_eq!(settings.transport.paths, Some(4));
+        assert_eq!(settings.held.bytes, Some("1GiB".parse().unwrap()));
+        let refused = |key, value| DaemonSettings::default().set(key, value).unwrap_err();
+        assert!(refused("held-byte", "1GiB").to_string().contains("held-bytes"));
+        assert!(refused("held-bytes", "much").to_string().contains("256MiB"));
+    }
+}
