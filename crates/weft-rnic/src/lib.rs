@@ -168,10 +168,12 @@ extern crate alloc;
 
 mod completion;
 mod device;
+mod drawn;
 mod error;
 mod event;
 mod limits;
 mod memory;
+mod numbers;
 mod queue_pair;
 mod receive_queue;
 #[cfg(any(test, feature = "swarm"))]

@@ -1,5 +1,6 @@
 //! Objects found by number. A number is a slot and how often the slot was used before, so that the
-//! number of an object that is gone does not soon name another.
+//! number of an object that is gone does not soon name another. Only programs of the host are told these numbers, and their
+//! owner looks whose they are; those that peers are told are [drawn](crate::drawn).
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -12,8 +13,6 @@ pub(crate) struct Table<T> {
     free: VecDeque<u32>,
     slot_bits: u32,
     number_bits: u32,
-    /// What every number has above those bits.
-    prefix: u32,
     limit: u32,
     len: u32,
 }
@@ -30,22 +29,7 @@ impl<T> Table<T> {
     /// 2^`slot_bits`.
     pub(crate) const fn new(limit: u32, slot_bits: u32, number_bits: u32) -> Self {
         assert!(limit <= 1 << slot_bits && slot_bits < number_bits && number_bits <= 32);
-        Self {
-            slots: Vec::new(),
-            free: VecDeque::new(),
-            slot_bits,
-            number_bits,
-            prefix: 0,
-            limit,
-            len: 0,
-        }
-    }
-
-    /// The same with `prefix` above the bits of every number.
-    pub(crate) const fn prefixed(mut self, prefix: u32) -> Self {
-        assert!(self.number_bits < 32 && self.slots.is_empty());
-        self.prefix = prefix << self.number_bits;
-        self
+        Self { slots: Vec::new(), free: VecDeque::new(), slot_bits, number_bits, limit, len: 0 }
     }
 
     /// The slot of the object with this number: small, and no other object's as long as it is there.
@@ -61,7 +45,7 @@ impl<T> Table<T> {
         }
         if self.free.is_empty() {
             let slot = u32::try_from(self.slots.len()).expect("at most the limit");
-            let number = self.prefix | slot | 1 << self.slot_bits;
+            let number = slot | 1 << self.slot_bits;
             self.slots.push(Slot { number, object: None });
             self.free.push_back(slot);
         }
@@ -80,7 +64,7 @@ impl<T> Table<T> {
         let index = self.slot_of(number);
         let slot = self.slots.get_mut(index).filter(|slot| slot.number == number)?;
         let object = slot.object.take()?;
-        slot.number = self.prefix | next(number, self.slot_bits, self.number_bits);
+        slot.number = next(number, self.slot_bits, self.number_bits);
         self.free.push_back(u32::try_from(index).expect("a slot's number"));
         self.len -= 1;
         Some(object)
@@ -125,16 +109,6 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!((table.get(first), table.get(second)), (None, Some(&'b')));
         assert_eq!(table.remove(first), None);
-    }
-
-    #[test]
-    fn every_number_has_the_prefix() {
-        let mut table = Table::new(1, 4, 8).prefixed(0xab);
-        for _ in 0..100 {
-            let number = table.insert(()).unwrap();
-            assert_eq!(number >> 8, 0xab);
-            table.remove(number).unwrap();
-        }
     }
 
     #[test]

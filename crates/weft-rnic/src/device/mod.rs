@@ -4,12 +4,15 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
+use core::ops::RangeInclusive;
 
 use weft_transport::{ConfigError, ConnectionId, Endpoint, EndpointConfig, Flow, Secret};
 use weft_units::{Duration, Instant, Seed};
 
 use crate::completion::{Cq, Pushed};
+use crate::drawn::Drawn;
 use crate::memory::Emtt;
+use crate::numbers::Numbers;
 use crate::queue_pair::{Part, QueuePair, Role};
 use crate::receive_queue::Srq;
 use crate::table::Table;
@@ -54,6 +57,10 @@ pub struct ProtectionDomain(pub u32);
 /// a queue pair may rest for ever, and a peer that is gone must be noticed.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
+/// Numbers of queue pairs: 0 and 1 are management's, and the last one stands for a multicast group's (IBTA volume 1,
+/// chapter 10).
+const QUEUE_PAIRS: RangeInclusive<u32> = 2..=0xff_fffe;
+
 /// A connection of a queue pair's, for whoever looks.
 #[derive(Clone, Copy, Debug)]
 pub struct Connection<'a> {
@@ -95,7 +102,7 @@ pub struct Device {
     emtt: Emtt,
     cqs: Table<Cq>,
     srqs: Table<Srq>,
-    qps: Table<QueuePair>,
+    qps: Drawn<QueuePair>,
     /// Whose connection it is, and which end.
     connections: BTreeMap<ConnectionId, (QueuePairNumber, Role)>,
     /// When a queue pair has waited long enough.
@@ -140,10 +147,13 @@ impl Device {
             ),
             contexts: Table::new(limits.contexts, 20, 32),
             domains: Table::new(limits.protection_domains, 20, 32),
-            emtt: Emtt::new(limits.keys),
+            emtt: Emtt::new(limits.keys, &secret.child("keys")),
             cqs: Table::new(limits.completion_queues, 20, 32),
             srqs: Table::new(limits.shared_receive_queues, 20, 32),
-            qps: Table::new(limits.queue_pairs, 16, 24),
+            qps: Drawn::new(
+                limits.queue_pairs,
+                Numbers::new(secret.child("queue pairs"), 24, QUEUE_PAIRS),
+            ),
             connections: BTreeMap::new(),
             waits: BTreeSet::new(),
             events: VecDeque::new(),
@@ -167,8 +177,7 @@ impl Device {
     #[must_use]
     pub fn sharing_host(mut self, share: u8) -> Self {
         self.limits.queue_pairs = self.limits.queue_pairs.min(1 << 12);
-        assert!(self.qps.iter().next().is_none(), "numbers are given from the first queue pair on");
-        self.qps = Table::new(self.limits.queue_pairs, 12, 16).prefixed(share.into());
+        self.qps.prefix(share.into(), 16, self.limits.queue_pairs);
         self
     }
 

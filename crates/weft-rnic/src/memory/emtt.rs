@@ -3,9 +3,13 @@
 //! [`Emtt::translate`] and nothing else does.
 
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
+
+use weft_transport::Secret;
 
 use super::{Access, Owner, Place};
 use crate::ProtectionDomain;
+use crate::numbers::Numbers;
 
 mod windows;
 
@@ -14,6 +18,15 @@ pub use windows::{Bind, WindowKind};
 
 /// Keys are 24 bits of index and 8 of key (IBTA volume 1, chapter 10).
 const KEY_BITS: u32 = 8;
+const INDEX_BITS: u32 = 24;
+
+/// Index zero is never used, so that no key is below 256.
+const INDICES: RangeInclusive<u32> = 1..=(1 << INDEX_BITS) - 1;
+
+/// The part of a key that finds its entry. Windows change the other.
+const fn index_of(key: u32) -> u32 {
+    key >> KEY_BITS
+}
 
 /// Memory to register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,8 +126,12 @@ enum Entry {
 /// Every key of one device.
 #[derive(Debug)]
 pub(crate) struct Emtt {
-    /// Entries and the key byte that their present or next user has.
-    entries: Vec<(u8, Entry)>,
+    /// Entries, each with its key.
+    entries: Vec<(u32, Entry)>,
+    /// Which entry has an index.
+    indices: Numbers,
+    /// Decides which key byte an index begins with.
+    bytes: Secret,
     free: Vec<usize>,
     limit: usize,
     /// How often a key was taken away or became another region's.
@@ -132,10 +149,12 @@ const fn offset_within(address: u64, len: u64, start: u64, length: u64) -> Optio
 }
 
 impl Emtt {
-    pub(crate) fn new(limit: u32) -> Self {
-        // Index zero is never used, so that no key is below 256.
+    /// At most `limit` keys, drawn with a secret.
+    pub(crate) fn new(limit: u32, secret: &Secret) -> Self {
         Self {
-            entries: alloc::vec![(0, Entry::Free)],
+            entries: Vec::new(),
+            indices: Numbers::new(secret.child("indices"), INDEX_BITS, INDICES),
+            bytes: secret.child("bytes"),
             free: Vec::new(),
             limit: limit as usize,
             changes: 0,
@@ -143,27 +162,30 @@ impl Emtt {
     }
 
     fn insert(&mut self, entry: Entry) -> Option<u32> {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None if self.entries.len() > self.limit => return None,
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if self.entries.len() >= self.limit => return None,
             None => {
                 self.entries.push((0, Entry::Free));
                 self.entries.len() - 1
             }
         };
-        self.entries[index].1 = entry;
-        Some(self.key(index))
+        let index = self.indices.name(u32::try_from(slot).expect("keys have 24 bits of index"));
+        let key = index << KEY_BITS | self.bytes.shuffle(KEY_BITS, index, 0);
+        self.entries[slot] = (key, entry);
+        Some(key)
     }
 
-    fn key(&self, index: usize) -> u32 {
-        let index = u32::try_from(index).expect("keys have 24 bits of index");
-        index << KEY_BITS | u32::from(self.entries[index as usize].0)
+    /// Returns where the entry is that a key has or had.
+    #[inline]
+    fn slot_of(&self, key: u32) -> Option<usize> {
+        self.indices.find(index_of(key)).map(|slot| slot as usize)
     }
 
     #[inline]
     fn find(&self, key: u32) -> Result<&Entry, AccessError> {
-        match self.entries.get((key >> KEY_BITS) as usize) {
-            Some((byte, entry)) if u32::from(*byte) == key & 0xff => Ok(entry),
+        match self.slot_of(key).map(|slot| &self.entries[slot]) {
+            Some((current, entry)) if *current == key => Ok(entry),
             _ => Err(AccessError::BadKey),
         }
     }
@@ -182,20 +204,19 @@ impl Emtt {
         }
     }
 
-    fn window_mut(&mut self, index: usize) -> &mut Window {
-        match &mut self.entries[index].1 {
+    fn window_mut(&mut self, slot: usize) -> &mut Window {
+        match &mut self.entries[slot].1 {
             Entry::Window(window) => window,
             _ => unreachable!("the caller found a window there"),
         }
     }
 
     fn remove(&mut self, key: u32) {
-        let index = (key >> KEY_BITS) as usize;
+        let slot = self.slot_of(key).expect("the caller found it");
         self.changes = self.changes.wrapping_add(1);
-        let (byte, entry) = &mut self.entries[index];
-        *byte = byte.wrapping_add(1);
-        *entry = Entry::Free;
-        self.free.push(index);
+        self.entries[slot].1 = Entry::Free;
+        self.indices.remove(index_of(key));
+        self.free.push(slot);
     }
 
     /// Enters memory whose bounds the caller has checked; `None` when there is no room.
@@ -211,7 +232,8 @@ impl Emtt {
     pub(crate) fn change(&mut self, key: u32, domain: ProtectionDomain, request: &RegionRequest) {
         let region = Region::new(domain, request);
         self.changes = self.changes.wrapping_add(1);
-        self.entries[(key >> KEY_BITS) as usize].1 = Entry::Region(region);
+        let slot = self.slot_of(key).expect("the caller found it");
+        self.entries[slot].1 = Entry::Region(region);
     }
 
     /// The keys of the windows that belong to one of these domains.
@@ -229,11 +251,7 @@ impl Emtt {
     }
 
     fn keys(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<u32> {
-        let indices = 0..self.entries.len();
-        indices
-            .filter(|&index| wanted(&self.entries[index].1))
-            .map(|index| self.key(index))
-            .collect()
+        self.entries.iter().filter(|(_, entry)| wanted(entry)).map(|(key, _)| *key).collect()
     }
 
     /// What a region was registered as.

@@ -1,3 +1,5 @@
+use weft_transport::Secret;
+
 use super::emtt::{Accessor, Emtt};
 use super::*;
 use crate::ProtectionDomain;
@@ -5,6 +7,10 @@ use crate::ProtectionDomain;
 const WHO: Accessor = Accessor { domain: ProtectionDomain(7), qp: 1 };
 const OTHER_QP: Accessor = Accessor { qp: 2, ..WHO };
 const OTHER_DOMAIN: Accessor = Accessor { domain: ProtectionDomain(8), qp: 1 };
+
+fn emtt(limit: u32) -> Emtt {
+    Emtt::new(limit, &Secret::new([3; 16]))
+}
 
 fn everything() -> Access {
     Access::LOCAL_WRITE
@@ -25,7 +31,7 @@ fn region(emtt: &mut Emtt, access: Access) -> u32 {
 
 #[test]
 fn an_address_and_a_key_become_the_owners_address() {
-    let mut emtt = Emtt::new(10);
+    let mut emtt = emtt(10);
     let key = region(&mut emtt, everything());
     let place = emtt.translate(WHO, key, 0x7010, 0x20, Right::RemoteWrite).unwrap();
     assert_eq!(place, Place { owner: Owner::Guest(3), address: 0x10_0010, len: 0x20 });
@@ -37,7 +43,7 @@ fn an_address_and_a_key_become_the_owners_address() {
 #[test]
 fn the_table_says_whose_memory_it_is_and_so_how_the_bus_reaches_it() {
     use AddressType::{Translated, Untranslated};
-    let mut emtt = Emtt::new(10);
+    let mut emtt = emtt(10);
     // The same number of three kinds: figure 7's root complex, and its switch.
     for (owner, address_type) in [
         (Owner::Host(4), Untranslated),
@@ -54,7 +60,7 @@ fn the_table_says_whose_memory_it_is_and_so_how_the_bus_reaches_it() {
 
 #[test]
 fn bounds_hold_at_both_ends_and_where_numbers_wrap() {
-    let mut emtt = Emtt::new(10);
+    let mut emtt = emtt(10);
     let key = region(&mut emtt, everything());
     for (address, len, inside) in [
         (0x7000, 0x1000, true),
@@ -80,7 +86,7 @@ fn each_right_is_needed_and_no_other() {
         (Right::RemoteAtomic, Access::REMOTE_ATOMIC),
     ];
     for (_, given) in rights {
-        let mut emtt = Emtt::new(10);
+        let mut emtt = emtt(10);
         let key = region(&mut emtt, given);
         assert!(emtt.translate(WHO, key, 0x7000, 8, Right::LocalRead).is_ok());
         for (right, needed) in rights {
@@ -93,13 +99,13 @@ fn each_right_is_needed_and_no_other() {
 
 #[test]
 fn a_key_is_of_one_domain_and_dies_with_its_region() {
-    let mut emtt = Emtt::new(10);
+    let mut emtt = emtt(10);
     let key = region(&mut emtt, everything());
     let foreign = emtt.translate(OTHER_DOMAIN, key, 0x7000, 8, Right::RemoteRead);
     assert_eq!(foreign, Err(AccessError::WrongDomain));
     emtt.deregister(key);
     let next = region(&mut emtt, everything());
-    assert_eq!(next >> 8, key >> 8, "the slot is used again");
+    assert_ne!(next >> 8, key >> 8);
     let old = emtt.translate(WHO, key, 0x7000, 8, Right::RemoteRead);
     assert_eq!(old, Err(AccessError::BadKey));
     assert_eq!(emtt.translate(WHO, 0, 0, 0, Right::LocalRead), Err(AccessError::BadKey));
@@ -109,7 +115,7 @@ fn a_key_is_of_one_domain_and_dies_with_its_region() {
 
 #[test]
 fn no_more_keys_than_the_limit() {
-    let mut emtt = Emtt::new(2);
+    let mut emtt = emtt(2);
     let keys = [region(&mut emtt, everything()), region(&mut emtt, everything())];
     assert_eq!(emtt.register(WHO.domain, &request(everything())), None);
     emtt.deregister(keys[0]);
@@ -122,7 +128,7 @@ fn bind_of(region: u32, access: Access) -> Bind {
 
 #[test]
 fn a_window_of_type_1_gets_a_new_key_with_each_bind_and_shows_only_its_part() {
-    let mut emtt = Emtt::new(10);
+    let mut emtt = emtt(10);
     let key = region(&mut emtt, everything());
     let window = emtt.allocate_window(WHO.domain, WindowKind::Type1).unwrap();
     let bind = bind_of(key, Access::REMOTE_READ);
@@ -147,7 +153,7 @@ fn a_window_of_type_1_gets_a_new_key_with_each_bind_and_shows_only_its_part() {
 
 #[test]
 fn a_window_of_type_2_serves_one_queue_pair_until_it_is_invalidated() {
-    let mut emtt = Emtt::new(10);
+    let mut emtt = emtt(10);
     let key = region(&mut emtt, everything());
     let window = emtt.allocate_window(WHO.domain, WindowKind::Type2).unwrap();
     let bind = bind_of(key, Access::REMOTE_WRITE | Access::ZERO_BASED);
@@ -169,7 +175,7 @@ fn a_window_of_type_2_serves_one_queue_pair_until_it_is_invalidated() {
 
 #[test]
 fn a_bind_needs_the_regions_leave() {
-    let mut emtt = Emtt::new(10);
+    let mut emtt = emtt(10);
     let mute = region(&mut emtt, Access::LOCAL_WRITE);
     let read_only = region(&mut emtt, Access::MW_BIND);
     let window = emtt.allocate_window(WHO.domain, WindowKind::Type1).unwrap();
@@ -181,7 +187,28 @@ fn a_bind_needs_the_regions_leave() {
 
 #[test]
 fn invalidating_a_plain_region_is_refused() {
-    let mut emtt = Emtt::new(10);
+    let mut emtt = emtt(10);
     let key = region(&mut emtt, everything());
     assert_eq!(emtt.invalidate(WHO, key), Err(AccessError::BadKey));
+}
+
+/// What a peer tries that was shown one region, and looks for others beside it.
+#[test]
+fn a_key_says_nothing_of_others() {
+    let mut emtt = emtt(1000);
+    let keys: Vec<u32> = (0..1000).map(|_| region(&mut emtt, everything())).collect();
+    let reached = |key| emtt.translate(WHO, key, 0x7000, 8, Right::RemoteRead).is_ok();
+    let own = keys[500];
+    assert!(reached(own));
+    let near = (1..10_000).flat_map(|step| [-step, step]).map(|step| own.wrapping_add_signed(step));
+    let next = (1..1000).map(|step| own.wrapping_add(step << 8));
+    let before = (1..1000).map(|step| own.wrapping_sub(step << 8));
+    let tried: Vec<u32> = near.chain(next).chain(before).collect();
+    assert_eq!(tried.iter().filter(|&&key| reached(key)).count(), 0);
+    // Nor is a step from one to the next found twice.
+    let mut steps: Vec<u32> = keys.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+    steps.sort_unstable();
+    steps.dedup();
+    assert_eq!(steps.len(), 999);
+    assert!(keys.iter().all(|key| *key >= 256));
 }

@@ -70,6 +70,31 @@ fn one_too_many_is_refused_and_leaves_nothing_behind() {
     assert!(device.open().is_err());
 }
 
+/// What a peer tries that was told one number, and looks for others' queue pairs beside it.
+#[test]
+fn a_queue_pairs_number_says_nothing_of_others() {
+    for share in [None, Some(0xab)] {
+        let mut device = device(1, config(), Limits::default());
+        if let Some(share) = share {
+            device = device.sharing_host(share);
+        }
+        let context = device.open().unwrap();
+        let (domain, cq) =
+            (device.allocate_domain(context).unwrap(), device.create_cq(context, 16).unwrap());
+        let request = request(domain, cq, RC);
+        let numbers: Vec<u32> = (0..100).map(|_| device.create_qp(&request).unwrap().0).collect();
+        let beside = numbers.iter().filter(|&number| {
+            let near = [number.wrapping_sub(1), number + 1, number + (1 << 12), number + (1 << 16)];
+            near.iter().any(|&near| device.query_qp(QueuePairNumber(near)).is_ok())
+        });
+        // With 16 bits of its own, one in 650 numbers is another's.
+        let by_chance = if share.is_some() { 3 } else { 0 };
+        assert!(beside.count() <= by_chance, "{numbers:x?}");
+        assert!(numbers.iter().all(|number| (2..0xff_ffff).contains(number)));
+        assert!(share.is_none_or(|share| numbers.iter().all(|n| n >> 16 == u32::from(share))));
+    }
+}
+
 #[test]
 fn a_virtual_device_reaches_its_guests_memory_and_its_gpus() {
     let mut device = device(1, config(), Limits::default());

@@ -22,6 +22,7 @@ pub(super) enum Purpose {
     SlotMask = 2,
     FirstPsn = 3,
     TokenKey = 4,
+    Child = 5,
 }
 
 impl Secret {
@@ -40,6 +41,20 @@ impl Secret {
         Self(bytes)
     }
 
+    /// Returns a secret of this one's for other draws: whoever computes it learns nothing of this one or of its other children.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Self {
+        let mut bytes = [0; 16];
+        for (index, half) in (0_u8..).zip(bytes.chunks_exact_mut(8)) {
+            let mut hasher = SipHasher24::new_with_key(&self.0);
+            hasher.write(&(Purpose::Child as u64).to_le_bytes());
+            hasher.write(&[index]);
+            hasher.write(name.as_bytes());
+            half.copy_from_slice(&hasher.finish().to_le_bytes());
+        }
+        Self(bytes)
+    }
+
     /// Draw number `counter` for `purpose`.
     pub(super) fn draw(&self, purpose: Purpose, counter: u64) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.0);
@@ -54,9 +69,9 @@ impl Secret {
         self.draw(purpose, counter) as u32
     }
 
-    /// Where `number` comes in a shuffle of all numbers of `bits` bits (2 to 32). Each deck has a shuffle
+    /// Returns where `number` comes in a shuffle of all numbers of `bits` bits (2 to 32). Each deck has a shuffle
     /// of its own. Feistel's network with as many rounds as NIST's FF1 has (SP 800-38G).
-    pub(super) fn shuffle(&self, bits: u32, deck: u32, number: u32) -> u32 {
+    pub fn shuffle(&self, bits: u32, deck: u32, number: u32) -> u32 {
         let low_bits = bits / 2;
         let (low_mask, high_mask) = (ones(low_bits), ones(bits - low_bits));
         let (mut high, mut low) = (number >> low_bits & high_mask, number & low_mask);
@@ -128,6 +143,15 @@ mod tests {
             assert!(sorted.into_iter().eq(0..1 << bits));
             assert!(bits < 8 || shuffled(1) != shuffled(2));
         }
+    }
+
+    #[test]
+    fn children_are_secrets_of_their_own() {
+        let secret = Secret::new([7; 16]);
+        let draw = |secret: Secret| secret.draw(Purpose::Shuffle, 1);
+        let all = [secret, secret.child("a"), secret.child("b"), Secret::new([8; 16]).child("a")];
+        assert_eq!(all.map(draw).into_iter().collect::<BTreeSet<_>>().len(), 4);
+        assert_eq!(draw(secret.child("a")), draw(secret.child("a")));
     }
 
     #[test]

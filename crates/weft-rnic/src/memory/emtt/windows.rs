@@ -1,8 +1,8 @@
 //! Memory windows: parts of regions that peers may be shown and lose again.
 
-use super::{AccessError, Accessor, Emtt, Entry, KEY_BITS, Right, offset_within};
-use crate::ProtectionDomain;
+use super::{AccessError, Accessor, Emtt, Entry, Right, index_of, offset_within};
 use crate::memory::{Access, Place};
+use crate::{Device, ProtectionDomain};
 
 /// How a window gets its key and whom it serves (IBTA volume 1, chapter 10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,12 +58,12 @@ impl Emtt {
 
     /// Forgets a window, bound or not.
     pub(crate) fn deallocate_window(&mut self, key: u32) {
-        self.unbind((key >> KEY_BITS) as usize);
+        self.unbind(self.slot_of(key).expect("the caller found it"));
         self.remove(key);
     }
 
-    fn unbind(&mut self, index: usize) {
-        let Some(bound) = self.window_mut(index).bound.take() else { return };
+    fn unbind(&mut self, slot: usize) {
+        let Some(bound) = self.window_mut(slot).bound.take() else { return };
         if let Entry::Region(region) = &mut self.entries[bound.region].1 {
             region.windows -= 1;
         }
@@ -78,31 +78,31 @@ impl Emtt {
         new_key: Option<u32>,
         bind: &Bind,
     ) -> Result<u32, AccessError> {
-        let index = (window >> KEY_BITS) as usize;
+        let slot = self.slot_of(window).ok_or(AccessError::BadKey)?;
         let Window { domain, kind, bound } = *self.window(window).ok_or(AccessError::BadKey)?;
         if domain != who.domain {
             return Err(AccessError::WrongDomain);
         }
-        let byte = match (kind, new_key) {
-            (WindowKind::Type1, None) => self.entries[index].0.wrapping_add(1),
+        let new_key = match (kind, new_key) {
+            (WindowKind::Type1, None) => Device::next_window_key(window),
             (WindowKind::Type2, Some(key))
-                if (key >> KEY_BITS) as usize == index && bound.is_none() =>
+                if index_of(key) == index_of(window) && bound.is_none() =>
             {
-                key.to_le_bytes()[0]
+                key
             }
             _ => return Err(AccessError::BadBind),
         };
         let unbinds = kind == WindowKind::Type1 && bind.length == 0;
         let target = if unbinds { None } else { Some(self.bound(who, kind, bind)?) };
-        self.unbind(index);
+        self.unbind(slot);
         if let Some(Bound { region, .. }) = target
             && let Entry::Region(region) = &mut self.entries[region].1
         {
             region.windows += 1;
         }
-        self.window_mut(index).bound = target;
-        self.entries[index].0 = byte;
-        Ok(self.key(index))
+        self.window_mut(slot).bound = target;
+        self.entries[slot].0 = new_key;
+        Ok(new_key)
     }
 
     fn bound(&self, who: Accessor, kind: WindowKind, bind: &Bind) -> Result<Bound, AccessError> {
@@ -118,7 +118,7 @@ impl Emtt {
             return Err(AccessError::NotAllowed);
         }
         Ok(Bound {
-            region: (bind.region >> KEY_BITS) as usize,
+            region: self.slot_of(bind.region).ok_or(AccessError::BadKey)?,
             address: bind.address,
             length: bind.length,
             access: bind.access,
@@ -137,7 +137,7 @@ impl Emtt {
             None => Err(AccessError::NotAllowed),
             Some(qp) if qp != who.qp => Err(AccessError::WrongQueuePair),
             Some(_) => {
-                self.unbind((key >> KEY_BITS) as usize);
+                self.unbind(self.slot_of(key).ok_or(AccessError::BadKey)?);
                 Ok(())
             }
         }
