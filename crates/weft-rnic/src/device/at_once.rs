@@ -20,7 +20,7 @@ impl Device {
         send: impl FnOnce(&Transmit, Source<'_>),
     ) -> bool {
         let Some(pair) = self.qps.get_mut(qp.0) else { return false };
-        let QueuePair { request, state, attributes, send: queue, requester, .. } = pair;
+        let QueuePair { context, request, state, attributes, send: queue, requester, .. } = pair;
         let connection = requester.flow.as_ref().map(|flow| flow.connection);
         let Some(connection) = connection else { return false };
         if *state != State::ReadyToSend || !requester.is_free() {
@@ -50,6 +50,7 @@ impl Device {
         let mut transmit = Transmit::default();
         let sent = self.carriers.send_at_once(now, connection, message, &mut transmit);
         let Some(payload) = sent else { return false };
+        transmit.context = Some(*context);
         transmit.packet.announce_rdma();
         transmit.payload_len = payload.len;
         transmit.rdma = Some(wqe.header(attributes.dest_qp.unwrap_or_default()));

@@ -33,7 +33,7 @@ impl Device {
             return Err(VerbsError::Unknown(Object::SharedReceiveQueue));
         }
         let (object, limit) = (Object::QueuePair, self.limits.queue_pairs);
-        let number = self.qps.insert(QueuePair::new(*request));
+        let number = self.qps.insert(QueuePair::new(context, *request));
         let number = number.ok_or(VerbsError::TooMany { object, limit })?;
         self.count_user(request, 1);
         Ok(QueuePairNumber(number))

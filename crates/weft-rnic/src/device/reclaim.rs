@@ -19,7 +19,7 @@ impl Device {
         // Of thousands of virtual devices most made nothing: no table is gone through for them.
         if let Some(only) = self.only_domain(context) {
             self.deallocate_domain(only)?;
-            return self.close(context);
+            return self.close_at(now, context);
         }
         let domains: Vec<_> = self
             .domains
@@ -53,6 +53,12 @@ impl Device {
         for domain in domains {
             self.deallocate_domain(domain)?;
         }
+        self.close_at(now, context)
+    }
+
+    /// Closes a context, and its connections for datagrams: those that still carry some when they have.
+    fn close_at(&mut self, now: Instant, context: Context) -> Result<(), VerbsError> {
+        self.end_datagrams(now, Some(context));
         self.close(context)
     }
 
@@ -65,7 +71,7 @@ impl Device {
             let reclaimed = self.reclaim(now, context);
             debug_assert_eq!(reclaimed, Ok(()), "it is open");
         }
-        self.end_datagrams(now);
+        self.end_datagrams(now, None);
         self.settle(now);
         self.carriers.network.connections() == 0
     }

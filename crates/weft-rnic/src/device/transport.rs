@@ -15,7 +15,7 @@ use super::datagrams::{SERVICE, datagram_header};
 use super::requester::scatter;
 use crate::memory::{Accessor, Memory, Right};
 use crate::queue_pair::{Answer, Flow, QueuePair, Role, Syndrome, Token};
-use crate::{Place, QueuePairNumber};
+use crate::{Context, Place, QueuePairNumber};
 
 /// A packet to send: its headers, then the RDMA header, then the payload.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,9 @@ pub struct Transmit {
     pub link: Option<LinkId>,
     /// Of which connection; `None` for an answer that has none.
     pub connection: Option<ConnectionId>,
+    /// Whose it is: that of the queue pair that it comes from. `None` for an answer without a connection, and for the last
+    /// words of a queue pair that is no more.
+    pub context: Option<Context>,
     /// The path it must take: the owner maps it to a UDP source port.
     pub path: PathId,
     /// The transport's headers.
@@ -59,6 +62,7 @@ impl Default for Transmit {
             to: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
             link: None,
             connection: None,
+            context: None,
             path: PathId(0),
             packet: Packet::default(),
             rdma: None,
@@ -246,6 +250,8 @@ impl Device {
         // Headers are written where they stay: a packet is large, and each copy of it costs.
         let mut transmit = Transmit::default();
         while let Some(payload) = self.carriers.poll_transmit_into(now, &mut transmit) {
+            let qp = payload.and_then(|payload| self.qps.get(Token::unpack(payload.token).qp().0));
+            transmit.context = qp.map(|pair| pair.context).or_else(|| self.sender(&transmit));
             let Some(payload) = payload else {
                 let padded = transmit.payload_len > 0;
                 send(&transmit, if padded { Source::Anything } else { Source::Memory(&[]) });
@@ -279,6 +285,13 @@ impl Device {
             }
         }
         false
+    }
+
+    /// Returns whose the connection is that a packet is of.
+    fn sender(&self, transmit: &Transmit) -> Option<Context> {
+        let connection = transmit.connection?;
+        let pair = self.connections.get(&connection).and_then(|(qp, _)| self.qps.get(qp.0));
+        pair.map(|pair| pair.context).or_else(|| self.datagrams.sender(connection))
     }
 
     /// What a packet says and carries; its places are in `self.places`.

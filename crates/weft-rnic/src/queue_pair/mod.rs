@@ -8,7 +8,7 @@ use weft_units::{Duration, Instant};
 
 use crate::memory::Access;
 use crate::receive_queue::{Receive, ReceiveQueue};
-use crate::{CompletionQueue, ProtectionDomain, SharedReceiveQueue};
+use crate::{CompletionQueue, Context, ProtectionDomain, SharedReceiveQueue};
 
 mod admission;
 mod inbox;
@@ -154,6 +154,8 @@ pub(crate) struct Responder {
 /// A queue pair.
 #[derive(Debug)]
 pub(crate) struct QueuePair {
+    /// Whose it is.
+    pub(crate) context: Context,
     pub(crate) request: QueuePairRequest,
     pub(crate) state: State,
     pub(crate) attributes: Attributes,
@@ -164,8 +166,9 @@ pub(crate) struct QueuePair {
 }
 
 impl QueuePair {
-    pub(crate) fn new(request: QueuePairRequest) -> Self {
+    pub(crate) fn new(context: Context, request: QueuePairRequest) -> Self {
         Self {
+            context,
             request,
             state: State::Reset,
             attributes: Attributes::default(),

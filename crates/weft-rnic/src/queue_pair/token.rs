@@ -36,6 +36,13 @@ impl Token {
         }
     }
 
+    /// Returns the queue pair that a message is of.
+    pub(crate) const fn qp(self) -> QueuePairNumber {
+        match self {
+            Self::Request { qp, .. } | Self::Answer { qp, .. } | Self::Acknowledge { qp, .. } => qp,
+        }
+    }
+
     pub(crate) fn unpack(token: u64) -> Self {
         let bytes = token.to_be_bytes();
         let number = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);

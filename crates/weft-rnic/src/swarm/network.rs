@@ -43,6 +43,8 @@ pub(crate) struct OnLink<'a> {
     #[cfg_attr(not(test), expect(dead_code, reason = "rules of tests look at it"))]
     pub(crate) packet: &'a Packet,
     pub(crate) rdma: Option<&'a RdmaHeader>,
+    #[cfg_attr(not(test), expect(dead_code, reason = "rules of tests look at it"))]
+    pub(crate) context: Option<Context>,
 }
 
 pub(crate) type Rule = Box<dyn FnMut(&OnLink<'_>) -> Fate>;
@@ -161,6 +163,7 @@ impl Network {
             path: transmit.path.0,
             packet: &transmit.packet,
             rdma: transmit.rdma.as_ref(),
+            context: transmit.context,
         };
         // Links lose, repeat and reorder nothing.
         let fate = if transmit.link.is_some() { Fate::Pass } else { (self.rule)(&on_link) };

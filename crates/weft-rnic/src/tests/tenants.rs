@@ -2,11 +2,14 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
+use alloc::rc::Rc;
 use alloc::vec::Vec;
+use core::cell::RefCell;
 
 use weft_transport::{EndpointConfig, Secret};
 use weft_units::{Duration, Instant, Seed};
 
+use super::datagrams;
 use super::network::{BASE, End, Fate, LENGTH, Network, config, device, every_right, request};
 use crate::error::Object;
 use crate::*;
@@ -93,6 +96,50 @@ fn a_queue_pairs_number_says_nothing_of_others() {
         assert!(numbers.iter().all(|number| (2..0xff_ffff).contains(number)));
         assert!(share.is_none_or(|share| numbers.iter().all(|n| n >> 16 == u32::from(share))));
     }
+}
+
+/// Owners send what is one tenant's from where that one said, whatever others say.
+#[test]
+fn every_packet_says_whose_it_is() {
+    let mut network = Network::new(2);
+    let datagrams = [(); 2].map(|()| datagrams::end(&mut network, 0));
+    let (a, b) = (network.end(0, RC), network.end(1, RC));
+    network.join(&a, &b, |_| ());
+    let receiver = datagrams::end(&mut network, 1);
+    let seen = Rc::new(RefCell::new(BTreeSet::new()));
+    let sees = seen.clone();
+    network.rule = Box::new(move |on_link| {
+        if on_link.from == 0 {
+            sees.borrow_mut().insert(on_link.context);
+        }
+        Fate::Pass
+    });
+    for (wr_id, sender) in (0..).zip(&datagrams) {
+        network.post_receive(&receiver, wr_id, &[receiver.sge(2000 * wr_id, 1040)]);
+        datagrams::post(&mut network, sender, 5, sender.sge(0, 1000), datagrams::to(&receiver));
+        assert_eq!(network.outcomes(sender, 1), [(5, Status::Success)]);
+        let expected = datagrams[..=usize::try_from(wr_id).unwrap()].iter();
+        assert_eq!(*seen.borrow(), expected.map(|end| Some(end.context)).collect());
+    }
+    seen.borrow_mut().clear();
+    let sges = [a.sge(0, 1000)];
+    let read = SendRequest::new(1, Operation::Read(b.remote(0)), Data::Gather(&sges));
+    network.post(&a, &read);
+    assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
+    assert_eq!(*seen.borrow(), [Some(a.context)].into(), "its acknowledgements too");
+}
+
+#[test]
+fn connections_for_datagrams_go_with_their_context() {
+    let mut network = Network::new(2);
+    let (a, b) = (datagrams::end(&mut network, 0), datagrams::end(&mut network, 1));
+    network.post_receive(&b, 1, &[b.sge(0, 1040)]);
+    datagrams::post(&mut network, &a, 5, a.sge(0, 1000), datagrams::to(&b));
+    assert_eq!(network.outcomes(&a, 1), [(5, Status::Success)]);
+    assert!(network.hosts[1].device.has_inbound_datagrams());
+    let now = network.now;
+    network.hosts[0].device.reclaim(now, a.context).unwrap();
+    network.run_until(|network| !network.hosts[1].device.has_inbound_datagrams());
 }
 
 #[test]

@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Permissions;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -71,8 +70,6 @@ pub struct Daemon {
     most_clients: usize,
     /// Whose a context is.
     contexts: BTreeMap<Context, ClientId>,
-    /// Who said from where a host is spoken to.
-    routes: BTreeMap<IpAddr, ClientId>,
     /// Clients with something to be told.
     news: BTreeSet<ClientId>,
     /// Bytes at hand; kept for their memory.
@@ -154,7 +151,6 @@ impl Daemon {
             next_client: 0,
             most_clients: most_clients(),
             contexts: BTreeMap::new(),
-            routes: BTreeMap::new(),
             news: BTreeSet::new(),
             message: Vec::new(),
             record: Vec::new(),
@@ -198,10 +194,9 @@ impl Daemon {
         let now = self.host.now();
         for &context in tenant.contexts.keys() {
             self.contexts.remove(&context);
-            let reclaimed = self.host.device.reclaim(now, context);
+            let reclaimed = self.host.close(now, context);
             debug_assert_eq!(reclaimed, Ok(()), "a client's contexts are open");
         }
-        self.routes.retain(|_, &mut of| of != id);
         self.host.transmit(now);
         // Its memory is let go of here, when no region is in it any more.
     }

@@ -57,8 +57,8 @@ pub(crate) enum Command {
     ModifyQp(QueuePairNumber, Attributes),
     QueryQp(QueuePairNumber),
     DestroyQp(QueuePairNumber),
-    /// Speaks to a host from the address in this row of the table.
-    Route(IpAddr, u32),
+    /// Has a context speak to a host from the address in this row of the table.
+    Route(Context, IpAddr, u32),
 }
 
 /// What a command comes to.
@@ -121,7 +121,8 @@ impl Command {
         match *self {
             Self::CloseContext(context)
             | Self::AllocateDomain(context)
-            | Self::CreateCq(context, _) => Some(context),
+            | Self::CreateCq(context, _)
+            | Self::Route(context, ..) => Some(context),
             _ => None,
         }
     }
@@ -177,7 +178,7 @@ impl Host {
                     request.access = access.unwrap_or(request.access);
                 })?;
             }
-            Command::CloseContext(context) => device.reclaim(now, context)?,
+            Command::CloseContext(context) => self.close(now, context)?,
             Command::DeallocateDomain(domain) => device.deallocate_domain(domain)?,
             Command::Deregister(key) => device.deregister(key)?,
             Command::DeallocateWindow(key) => device.deallocate_window(key)?,
@@ -193,11 +194,23 @@ impl Host {
                 self.device.modify_qp(now, qp, attributes)?;
             }
             Command::DestroyQp(qp) => device.destroy_qp(now, qp)?,
-            Command::Route(peer, row) => {
+            Command::Route(context, peer, row) => {
                 let row = usize::try_from(row).map_err(|_| EINVAL)?;
-                self.links.route(peer, row).map_err(Errno::from_socket)?;
+                if !self.links.may_route(context, peer) {
+                    return Err(Errno(libc::ENOSPC));
+                }
+                self.links.route(context, peer, row).map_err(Errno::from_socket)?;
             }
         }
         Ok(Reply::Done)
+    }
+
+    /// Ends a context with everything that was made in it.
+    ///
+    /// # Errors
+    /// It is not open.
+    pub(crate) fn close(&mut self, now: Instant, context: Context) -> Outcome<()> {
+        self.links.forget(context);
+        Ok(self.device.reclaim(now, context)?)
     }
 }

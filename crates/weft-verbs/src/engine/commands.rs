@@ -216,10 +216,10 @@ impl Engine {
         either!(self, way => way.post_receive(qp, request))
     }
 
-    /// Speaks to `peer` from the address in this row of the table.
-    pub(crate) fn route(&self, peer: IpAddr, row: usize) -> Outcome<()> {
+    /// Has a context speak to `peer` from the address in this row of the table.
+    pub(crate) fn route(&self, context: Context, peer: IpAddr, row: usize) -> Outcome<()> {
         let row = u32::try_from(row).map_err(|_| crate::errno::EINVAL)?;
-        self.order(Command::Route(peer, row))
+        self.order(Command::Route(context, peer, row))
     }
 }
 

@@ -3,13 +3,12 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weft_agent::udp::{Inbox, Senders, SocketConfig, SocketError};
-use weft_rnic::{Source, Transmit};
+use weft_rnic::{Context, Source, Transmit};
 use weft_units::{Duration, Instant};
 
 use super::memory::{self, Fault};
@@ -26,6 +25,12 @@ const SHARES: u16 = 256;
 pub(crate) fn port_of(queue_pair: u32) -> u16 {
     FIRST_PORT + u16::from(queue_pair.to_be_bytes()[1])
 }
+
+/// Hosts that one context may say its address for.
+pub(crate) const MAX_ROUTES: usize = 1 << 14;
+
+/// Hosts that are remembered by the address they spoke to.
+const MAX_HEARD: usize = 1 << 16;
 
 /// One address.
 #[derive(Debug)]
@@ -47,10 +52,13 @@ const QUIET_AFTER: u32 = 1000;
 #[derive(Debug)]
 pub(crate) struct Links {
     links: Vec<Link>,
-    /// From which address a host is spoken to: the one it was named with, or that it spoke to first.
-    routes: BTreeMap<IpAddr, usize>,
-    /// The host asked for last, and the address it is spoken to from.
-    latest: Cell<Option<(IpAddr, IpAddr)>>,
+    /// From which address a context speaks to a host: the one that the host was named with there. No context says it for
+    /// another.
+    routes: BTreeMap<Context, BTreeMap<IpAddr, usize>>,
+    /// To which address a host spoke last: answers without a context leave from there.
+    heard: BTreeMap<IpAddr, usize>,
+    /// Who spoke last, to whom, and from which address.
+    latest: Cell<Option<(Option<Context>, IpAddr, usize)>>,
     share: u8,
     /// Bytes of a packet.
     packet: u64,
@@ -77,8 +85,14 @@ impl Links {
             match bound {
                 Ok(links) => {
                     let share = u8::try_from(share).expect("a byte tells them apart");
-                    let (routes, latest) = (BTreeMap::new(), Cell::new(None));
-                    return Ok(Self { links, routes, latest, share, packet: packet.into() });
+                    return Ok(Self {
+                        links,
+                        routes: BTreeMap::new(),
+                        heard: BTreeMap::new(),
+                        latest: Cell::new(None),
+                        share,
+                        packet: packet.into(),
+                    });
                 }
                 Err(error @ SocketError::Bind { .. }) => refusal = Some(error),
                 Err(error) => return Err(error),
@@ -110,44 +124,67 @@ impl Links {
         link.senders.is_some() && link.idle < QUIET_AFTER
     }
 
-    /// Which of our addresses speaks to `peer`.
+    /// Returns the address from which a context speaks to `peer`.
     #[inline]
-    pub(crate) fn source_for(&self, peer: IpAddr) -> IpAddr {
-        if let Some((to, source)) = self.latest.get()
-            && to == peer
+    pub(crate) fn source_for(&self, context: Option<Context>, peer: IpAddr) -> IpAddr {
+        self.index_for(context, peer).map_or(peer, |index| self.links[index].ip)
+    }
+
+    #[inline]
+    fn index_for(&self, context: Option<Context>, peer: IpAddr) -> Option<usize> {
+        if let Some((who, to, index)) = self.latest.get()
+            && (who, to) == (context, peer)
         {
-            return source;
+            return Some(index);
         }
-        let source = self.index_for(peer).map_or(peer, |index| self.links[index].ip);
-        self.latest.set(Some((peer, source)));
-        source
-    }
-
-    fn index_for(&self, peer: IpAddr) -> Option<usize> {
         let same_family = |link: &Link| link.ip.is_ipv4() == peer.is_ipv4();
-        let route = self.routes.get(&peer).copied();
-        route.or_else(|| self.links.iter().position(same_family))
+        let routes = context.and_then(|context| self.routes.get(&context));
+        let route = routes.and_then(|routes| routes.get(&peer)).or_else(|| self.heard.get(&peer));
+        let index = route.copied().or_else(|| self.links.iter().position(same_family))?;
+        self.latest.set(Some((context, peer, index)));
+        Some(index)
     }
 
-    /// Speaks to `peer` from this address from now on.
+    /// Has a context speak to `peer` from this address from now on.
     ///
     /// # Errors
     /// The kernel has no more sockets.
-    pub(crate) fn route(&mut self, peer: IpAddr, index: usize) -> Result<(), SocketError> {
-        let link = &mut self.links[index];
-        link.senders()?;
-        self.routes.insert(peer, index);
+    pub(crate) fn route(
+        &mut self,
+        context: Context,
+        peer: IpAddr,
+        index: usize,
+    ) -> Result<(), SocketError> {
+        self.links[index].senders()?;
+        self.routes.entry(context).or_default().insert(peer, index);
         self.latest.set(None);
         Ok(())
     }
 
-    /// A packet came from `peer` to this address.
+    /// Whether a context has said from where it speaks to `peer`, or has room to say so.
+    pub(crate) fn may_route(&self, context: Context, peer: IpAddr) -> bool {
+        let routes = self.routes.get(&context);
+        routes.is_none_or(|routes| routes.len() < MAX_ROUTES || routes.contains_key(&peer))
+    }
+
+    /// Forgets what a context said that is no more.
+    pub(crate) fn forget(&mut self, context: Context) {
+        self.routes.remove(&context);
+        self.latest.set(None);
+    }
+
+    /// Notes that a packet came from `peer` to this address.
     #[inline]
     pub(crate) fn heard_from(&mut self, peer: IpAddr, index: usize) {
-        if let Entry::Vacant(route) = self.routes.entry(peer) {
-            route.insert(index);
-            self.latest.set(None);
+        if self.heard.get(&peer) == Some(&index) {
+            return;
         }
+        if self.heard.len() >= MAX_HEARD {
+            // Anybody can write any address into a packet. Who speaks on is heard again.
+            self.heard.clear();
+        }
+        self.heard.insert(peer, index);
+        self.latest.set(None);
     }
 
     /// Lays out a packet for sending. It is lost where there are no sockets for it.
@@ -155,10 +192,11 @@ impl Links {
     /// # Errors
     /// Its payload is not there. What leaves in its place is no packet.
     pub(crate) fn push(&mut self, transmit: &Transmit, source: Source<'_>) -> Result<(), Fault> {
-        let Some(index) = self.index_for(transmit.to.ip()) else { return Ok(()) };
+        let to = transmit.to.ip();
+        let Some(index) = self.index_for(transmit.context, to) else { return Ok(()) };
         let link = &mut self.links[index];
         link.idle = 0;
-        let path = link.planned.socket(transmit.to.ip(), transmit.path.0, link.config.paths);
+        let path = link.planned.socket(to, transmit.path.0, link.config.paths);
         let Ok(senders) = link.senders() else { return Ok(()) };
         let header = transmit.packet.len() + transmit.rdma.map_or(0, |rdma| rdma.header_len());
         let size = header + usize::from(transmit.payload_len);
@@ -268,5 +306,53 @@ pub(crate) fn timespec(span: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(seconds).unwrap_or(i64::MAX),
         tv_nsec: i64::try_from(nanos).expect("below a thousand million"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn links() -> Links {
+        let addresses = [[127, 0, 0, 1], [127, 0, 0, 2]].map(IpAddr::from);
+        let planned = Planned::from_environment().unwrap();
+        Links::open(&addresses, 1, 1_024, &planned).unwrap()
+    }
+
+    fn address(last: u8) -> IpAddr {
+        [127, 0, 0, last].into()
+    }
+
+    /// What a hostile process tries that names a host before another does, from an address where no answer comes.
+    #[test]
+    fn from_where_a_context_speaks_to_a_host_is_its_own_affair() {
+        let (mut links, peer) = (links(), address(9));
+        let [hostile, honest] = [Context(1), Context(2)];
+        links.route(hostile, peer, 1).unwrap();
+        assert_eq!(links.source_for(Some(honest), peer), address(1));
+        links.route(honest, peer, 0).unwrap();
+        let source = |links: &Links, context| links.source_for(Some(context), peer);
+        assert_eq!((source(&links, hostile), source(&links, honest)), (address(2), address(1)));
+        // Nor does it decide for answers that are nobody's.
+        links.route(hostile, peer, 1).unwrap();
+        links.heard_from(peer, 0);
+        assert_eq!(links.source_for(None, peer), address(1));
+        links.forget(honest);
+        links.heard_from(peer, 1);
+        assert_eq!(source(&links, honest), address(2), "it is as if it had said nothing");
+    }
+
+    #[test]
+    fn no_context_and_no_stranger_fills_the_table() {
+        let mut links = links();
+        let host = |number: usize| IpAddr::from(u32::try_from(number).unwrap().to_be_bytes());
+        for number in 0..MAX_ROUTES {
+            assert!(links.may_route(Context(1), host(number)));
+            links.route(Context(1), host(number), 0).unwrap();
+        }
+        assert!(!links.may_route(Context(1), host(MAX_ROUTES)));
+        assert!(links.may_route(Context(1), host(5)) && links.may_route(Context(2), host(5)));
+        (0..3 * MAX_HEARD).for_each(|number| links.heard_from(host(number), 1));
+        assert!(links.heard.len() <= MAX_HEARD);
     }
 }

@@ -8,8 +8,8 @@ use weft_wire::{Ipv4Header, Ipv6Header};
 
 use super::domain::Domain;
 use super::{Object, Shared};
+use crate::context::Opened;
 use crate::device::{self, DEVICE};
-use crate::engine::Engine;
 use crate::errno::{EINVAL, Outcome, count, number, pointer};
 use weft_verbs_abi::*;
 
@@ -24,9 +24,9 @@ unsafe impl Object for AddressHandle {
     type Public = ibv_ah;
 }
 
-/// The host that an address vector names, and sees to it that it is spoken to from the address it says.
+/// Returns the host that an address vector names, and has the context speak to it from the address that it says.
 /// RoCE has no address without a GID.
-pub(super) fn resolve(engine: &Engine, address: &ibv_ah_attr) -> Outcome<IpAddr> {
+pub(super) fn resolve(opened: &Opened, address: &ibv_ah_attr) -> Outcome<IpAddr> {
     if address.port_num != 1 || address.is_global == 0 {
         return Err(EINVAL);
     }
@@ -35,7 +35,7 @@ pub(super) fn resolve(engine: &Engine, address: &ibv_ah_attr) -> Outcome<IpAddr>
     if own.ip.is_ipv4() != ip.is_ipv4() || ip.is_unspecified() {
         return Err(EINVAL);
     }
-    engine.route(ip, row)?;
+    opened.engine.route(opened.number, ip, row)?;
     Ok(ip)
 }
 
@@ -47,7 +47,7 @@ unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attributes: *mut ibv_ah_attr
         // SAFETY: as the caller says.
         let (domain, context, attributes) =
             unsafe { (Domain::of(pd), (*pd).context, &*attributes) };
-        let ip = resolve(domain.opened.engine, attributes)?;
+        let ip = resolve(&domain.opened, attributes)?;
         domain.handles.fetch_add(1, Ordering::Relaxed);
         Ok(AddressHandle { public: Shared::new(ibv_ah { context, pd, handle: 0 }), ip }.publish())
     })

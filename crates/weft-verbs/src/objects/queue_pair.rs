@@ -263,7 +263,7 @@ impl QueuePair {
         let given = |bit| mask & bit != 0;
         let rights = |bits: u32| Access::from_bits(bits & !access::RELAXED_ORDERING).ok_or(EINVAL);
         let destination = if given(AV) {
-            let ip = resolve(self.opened.engine, &wanted.ah_attr)?;
+            let ip = resolve(&self.opened, &wanted.ah_attr)?;
             let known = self.opened.engine.query_qp(self.number)?.1.dest_qp;
             let qp = if given(DEST_QPN) { Some(wanted.dest_qp_num) } else { known };
             Some(address_of(ip, qp.unwrap_or(0)))

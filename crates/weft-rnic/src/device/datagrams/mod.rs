@@ -1,5 +1,5 @@
-//! Datagrams (UD): the connections that carry them, and how they leave. One connection to each host carries those of all queue pairs: a datagram has no order
-//! to keep and no connection of its own. What cannot be taken in is dropped and nobody is told.
+//! Datagrams (UD): the connections that carry them, and how they leave. One connection to each host carries those of all
+//! queue pairs of a context: a datagram has no order to keep and no connection of its own. What cannot be taken in is dropped and nobody is told.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ use super::Device;
 use super::begin::check_memory;
 use crate::memory::Accessor;
 use crate::queue_pair::{State, Token, Wqe};
-use crate::{Operation, QueuePairNumber, Service, Status};
+use crate::{Context, Operation, QueuePairNumber, Service, Status};
 
 mod receive;
 
@@ -24,6 +24,10 @@ pub(super) const SERVICE: u32 = 1 << 31;
 
 /// With this bit, the sender's own key is sent (IBTA volume 1, chapter 10).
 const PRIVILEGED: u32 = 1 << 31;
+
+/// A host, as one context speaks to it: contexts may do so from different addresses, and one's datagrams do not wait for
+/// another's.
+type Host = (Context, SocketAddr);
 
 /// The connection to a host.
 #[derive(Debug)]
@@ -39,11 +43,25 @@ struct Outbound {
 /// Connections that carry datagrams.
 #[derive(Debug, Default)]
 pub(super) struct Datagrams {
-    outbound: BTreeMap<SocketAddr, Outbound>,
-    hosts: BTreeMap<ConnectionId, SocketAddr>,
+    outbound: BTreeMap<Host, Outbound>,
+    hosts: BTreeMap<ConnectionId, Host>,
     inbound: BTreeMap<ConnectionId, Inbound>,
     /// Queue pairs that take datagrams.
     pub(super) queue_pairs: u32,
+}
+
+impl Outbound {
+    /// Whether it carries nothing, and nothing waits for it.
+    fn is_idle(&self) -> bool {
+        self.under_way.is_empty() && self.waiting.is_empty()
+    }
+}
+
+impl Datagrams {
+    /// Returns whose the connection is that datagrams leave on.
+    pub(super) fn sender(&self, connection: ConnectionId) -> Option<Context> {
+        self.hosts.get(&connection).map(|(context, _)| *context)
+    }
 }
 
 #[cfg(any(test, feature = "swarm"))]
@@ -91,8 +109,9 @@ impl Device {
             tag: 0,
             length: u32::try_from(wqe.length).expect("checked just now"),
         };
-        let Some(host) = self.datagrams.outbound.get_mut(&datagram.address) else {
-            return self.reach(now, qp, datagram.address);
+        let to = (pair.context, datagram.address);
+        let Some(host) = self.datagrams.outbound.get_mut(&to) else {
+            return self.reach(now, qp, to);
         };
         if !host.ready || self.carriers.submit(now, host.connection, message).is_err() {
             if !host.waiting.contains(&qp) {
@@ -106,15 +125,15 @@ impl Device {
     }
 
     /// Asks a host for a connection. Whether the queue pair can go on meanwhile.
-    fn reach(&mut self, now: Instant, qp: QueuePairNumber, address: SocketAddr) -> bool {
-        let Ok(connection) = self.carriers.connect(now, address, SERVICE) else {
-            self.lose_upcoming(qp, address);
+    fn reach(&mut self, now: Instant, qp: QueuePairNumber, to: Host) -> bool {
+        let Ok(connection) = self.carriers.connect(now, to.1, SERVICE) else {
+            self.lose_upcoming(qp, to.1);
             return true;
         };
         let (under_way, waiting) = (VecDeque::new(), alloc::vec![qp]);
         let host = Outbound { connection, ready: false, under_way, waiting };
-        self.datagrams.outbound.insert(address, host);
-        self.datagrams.hosts.insert(connection, address);
+        self.datagrams.outbound.insert(to, host);
+        self.datagrams.hosts.insert(connection, to);
         false
     }
 
@@ -131,8 +150,8 @@ impl Device {
 
     /// A connection is ready: those that wait for it go on.
     pub(super) fn on_connected(&mut self, now: Instant, connection: ConnectionId) {
-        let Some(address) = self.datagrams.hosts.get(&connection) else { return };
-        let Some(host) = self.datagrams.outbound.get_mut(address) else { return };
+        let Some(to) = self.datagrams.hosts.get(&connection) else { return };
+        let Some(host) = self.datagrams.outbound.get_mut(to) else { return };
         host.ready = true;
         for qp in core::mem::take(&mut host.waiting) {
             self.pump(now, qp);
@@ -141,10 +160,13 @@ impl Device {
 
     /// A host has the first datagram under way to it; whether it was one.
     pub(super) fn on_datagram_sent(&mut self, now: Instant, connection: ConnectionId) -> bool {
-        let Some(address) = self.datagrams.hosts.get(&connection) else { return false };
-        let Some(host) = self.datagrams.outbound.get_mut(address) else { return false };
+        let Some(to) = self.datagrams.hosts.get(&connection) else { return false };
+        let Some(host) = self.datagrams.outbound.get_mut(to) else { return false };
         let sent = host.under_way.pop_front();
         let waiting = core::mem::take(&mut host.waiting);
+        if host.is_idle() && waiting.is_empty() && self.contexts.get(to.0.0).is_none() {
+            self.carriers.close(now, connection);
+        }
         if let Some((qp, number)) = sent {
             self.finish_datagram(qp, number);
         }
@@ -163,24 +185,25 @@ impl Device {
     /// A connection that carried datagrams is no more: those under way are lost, as datagrams are.
     pub(super) fn on_datagrams_closed(&mut self, now: Instant, connection: ConnectionId) {
         self.end_inbound(connection);
-        let Some(address) = self.datagrams.hosts.remove(&connection) else { return };
-        let Some(host) = self.datagrams.outbound.remove(&address) else { return };
+        let Some(to) = self.datagrams.hosts.remove(&connection) else { return };
+        let Some(host) = self.datagrams.outbound.remove(&to) else { return };
         for &(qp, number) in &host.under_way {
             self.finish_datagram(qp, number);
         }
         for &qp in &host.waiting {
-            self.lose_upcoming(qp, address);
+            self.lose_upcoming(qp, to.1);
         }
         for qp in host.under_way.into_iter().map(|(qp, _)| qp).chain(host.waiting) {
             self.pump(now, qp);
         }
     }
 
-    /// Ends the connections that carry nothing.
-    pub(super) fn end_datagrams(&mut self, now: Instant) {
-        let carries = |host: &&Outbound| !host.under_way.is_empty() || !host.waiting.is_empty();
-        let hosts = self.datagrams.outbound.values().filter(|host| !carries(host));
-        for connection in hosts.map(|host| host.connection).collect::<Vec<_>>() {
+    /// Ends the connections that carry nothing, of a context or of all.
+    pub(super) fn end_datagrams(&mut self, now: Instant, of: Option<Context>) {
+        let hosts = self.datagrams.outbound.iter();
+        let idle = hosts
+            .filter(|((context, _), host)| host.is_idle() && of.is_none_or(|of| of == *context));
+        for connection in idle.map(|(_, host)| host.connection).collect::<Vec<_>>() {
             self.carriers.close(now, connection);
         }
     }

@@ -85,7 +85,7 @@ fn another_s_key_is_refused_and_nothing_is_written() {
     let (of_a, of_b) = (a.settle(), b.settle());
     of_b.memory[0].store(7, Ordering::Relaxed);
     let other = QueuePairNumber(b.number(Command::CreateQp(of_b.request)));
-    b.connect(of_b.qp, other);
+    b.connect(of_b.context, of_b.qp, other);
     // What it may do, it can.
     b.write(&of_b, Remote { address: of_b.address() + 64, rkey: of_b.key });
     assert_eq!(b.completed(), Status::Success);
@@ -104,7 +104,7 @@ fn memory_that_is_gone_ends_who_registered_it() {
     let (mut a, mut b) = (daemon.attach("a"), daemon.attach("a"));
     let (_of_a, of_b) = (a.settle(), b.settle());
     let other = QueuePairNumber(b.number(Command::CreateQp(of_b.request)));
-    b.connect(of_b.qp, other);
+    b.connect(of_b.context, of_b.qp, other);
     // No process has this page.
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let gone = Region { address: 4096, length: 64, iova: 4096, access };
@@ -135,6 +135,33 @@ fn limits_hold_for_all_processes_of_a_device_together() {
     assert_eq!(b.command(register), Err(libc::ENOMEM));
     assert_eq!(b.command(Command::Deregister(key)), Ok(Reply::Done));
     assert!(b.command(register).is_ok());
+}
+
+/// What a hostile process tries that names a host before another does, from an address where no answer comes.
+#[test]
+fn no_process_says_for_another_from_where_a_host_is_spoken_to() {
+    let daemon = Running::start();
+    daemon.make("a");
+    let (mut hostile, mut honest) = (daemon.attach("a"), daemon.attach("a"));
+    let (of_hostile, of_honest) = (hostile.settle(), honest.settle());
+    let describe = Request::Describe { name: "a".into() };
+    let Ok((Answer::Description(found), _)) = honest.caller.call(&describe, &[]) else {
+        panic!("there is no description");
+    };
+    let loopback = IpAddr::from([127, 0, 0, 1]);
+    let wrong = found.addresses.iter().position(|row| row.ip.is_ipv4() && row.ip != loopback);
+    let Some(wrong) = wrong else {
+        return weft_testkit::skip("routes of processes", "no address but the loopback's");
+    };
+    let row = u32::try_from(wrong).unwrap();
+    hostile.command(Command::Route(of_hostile.context, loopback, row)).unwrap();
+    let stolen = Command::Route(of_honest.context, loopback, row);
+    assert_eq!(hostile.command(stolen), Err(libc::EINVAL), "another's context");
+    // The peer's queue pair takes connections from where it was told its peer is.
+    let other = QueuePairNumber(honest.number(Command::CreateQp(of_honest.request)));
+    honest.connect(of_honest.context, of_honest.qp, other);
+    honest.write(&of_honest, Remote { address: of_honest.address(), rkey: of_honest.key });
+    assert_eq!(honest.completed(), Status::Success);
 }
 
 #[test]

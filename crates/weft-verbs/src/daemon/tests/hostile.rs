@@ -16,7 +16,7 @@ fn mangled(rng: &mut Rng, settled: &Settled) -> Vec<u8> {
         Request::Command(Command::CreateQp(settled.request)),
         Request::Command(Command::ModifyQp(settled.qp, Attributes::default())),
         Request::Command(Command::CreateCq(settled.context, u32::MAX)),
-        Request::Command(Command::Route([127, 0, 0, 1].into(), 77)),
+        Request::Command(Command::Route(settled.context, [127, 0, 0, 1].into(), 77)),
         Request::Command(Command::CreateSrq {
             domain: settled.domain,
             requests: u32::MAX,

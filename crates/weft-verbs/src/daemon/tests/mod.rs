@@ -135,7 +135,7 @@ impl Guest {
     }
 
     /// Connects two queue pairs of its own over the loopback interface.
-    fn connect(&mut self, a: QueuePairNumber, b: QueuePairNumber) {
+    fn connect(&mut self, context: Context, a: QueuePairNumber, b: QueuePairNumber) {
         let describe = Request::Describe { name: "a".into() };
         let Ok((Answer::Description(found), _)) = self.caller.call(&describe, &[]) else {
             panic!("there is no description");
@@ -143,7 +143,7 @@ impl Guest {
         let loopback = IpAddr::from([127, 0, 0, 1]);
         let row = found.addresses.iter().position(|row| row.ip == loopback).unwrap();
         let row = u32::try_from(row).unwrap();
-        self.command(Command::Route(loopback, row)).unwrap();
+        self.command(Command::Route(context, loopback, row)).unwrap();
         for (qp, peer) in [(a, b), (b, a)] {
             let to_init = Attributes {
                 state: Some(State::Init),

@@ -368,6 +368,6 @@ fn push(
     links: &Links,
     neighbours: &mut Neighbours,
 ) -> Option<LinkId> {
-    let from = links.source_for(packet.to.ip());
+    let from = links.source_for(packet.context, packet.to.ip());
     (!neighbours.push(link, packet, source, from)).then_some(link)
 }

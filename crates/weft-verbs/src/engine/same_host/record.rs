@@ -317,6 +317,7 @@ mod tests {
             to: to.parse().unwrap(),
             link: Some(LinkId(1)),
             connection: Some(ConnectionId(1)),
+            context: None,
             path: PathId(0),
             packet: Packet::data(data, Some(message)).with_rdma(),
             rdma: Some(RdmaHeader {
