@@ -18,5 +18,5 @@ mod objects;
 
 pub use admin::Admin;
 pub use attach::{Amounts, CallError, DeviceState, default_socket};
-pub use daemon::{Daemon, DaemonSettings, ServeError, Stopper};
+pub use daemon::{Daemon, DaemonSettings, QuotaSettings, ServeError, Stopper};
 pub use engine::{HeldSettings, describe_limits, describe_transport};

@@ -51,8 +51,8 @@ Examples:
   WEFT_PROFILE=stellar weft device serve        every packet over one of 128 paths at random
 
 The file has lines such as `profile = \"stellar\"`; its keys are profile, policy, congestion, paths, rto, mtu, \
-line-rate, held-bytes and held-bytes-per-peer (docs/device.md). Variables of those names, WEFT_PROFILE to \
-WEFT_HELD_BYTES_PER_PEER, go before it. Programs find the addresses that the daemon's host, or network namespace, has when it starts. Devices are \
+line-rate, held-bytes, held-bytes-per-peer, and quotas such as queue-pairs-per-user (docs/device.md). Variables of \
+those names, WEFT_PROFILE to WEFT_HELD_BYTES_PER_PEER, go before it; quotas have none. Programs find the addresses that the daemon's host, or network namespace, has when it starts. Devices are \
 not kept from one daemon to the next.")]
     Serve {
         /// Settings of the daemon and of its devices' transport, a TOML file
@@ -66,7 +66,8 @@ Examples:
   weft device create tenant-a --queue-pairs 64 --regions 1000
   sudo weft device create tenant-b --owner 1000    for another user
 
-The daemon has 4096 queue pairs for all its devices: give each its part where users may not trust each other.")]
+The daemon has 4096 queue pairs for all its devices, of which a user other than root has half on all its devices together \
+(queue-pairs-per-user in the daemon's file).")]
     Create(Create),
     /// List the devices that this user may use
     #[command(after_help = "\

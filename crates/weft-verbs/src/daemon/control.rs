@@ -79,13 +79,13 @@ impl Daemon {
         let alone = |answer| Ok((answer, None));
         match request {
             Request::Create { name, owner, limits } => {
-                self.devices.create(user, &name, owner, limits)?;
+                self.devices.create(user, &name, owner, limits, &self.quotas)?;
                 alone(Answer::Done)
             }
             Request::List { after } => alone(Answer::Devices(self.list(user, &after))),
             Request::Show { name } => {
                 self.devices.find(user, &name)?;
-                let (transport, daemon) = (self.host.transport.clone(), self.describe());
+                let (transport, daemon) = (self.host.transport.clone(), self.describe(user));
                 let state = self.state_of(&name, user)?;
                 alone(Answer::Device(DeviceState { transport, daemon, ..state }))
             }
@@ -106,8 +106,8 @@ impl Daemon {
         }
     }
 
-    /// Returns what concerns all devices, in rows of name and value.
-    fn describe(&self) -> Vec<(String, String)> {
+    /// Returns what concerns all devices, and what user `user` has, in rows of name and value.
+    fn describe(&self, user: u32) -> Vec<(String, String)> {
         let device = &self.host.device;
         let held = ByteCount(device.held_bytes());
         let now = [
@@ -115,7 +115,15 @@ impl Daemon {
             ("packets not held", device.held_refused().to_string()),
         ];
         let now = now.map(|(name, value)| (name.to_owned(), value));
-        describe_held(device.limits()).into_iter().chain(now).collect()
+        let quotas = self.quotas.describe(user, self.devices.count_of(user), self.used_by(user));
+        describe_held(device.limits()).into_iter().chain(now).chain(quotas).collect()
+    }
+
+    /// Returns what the processes of a user have together.
+    fn used_by(&self, user: u32) -> Amounts {
+        let clients = self.clients.values().filter(|client| client.user == user);
+        let tenants = clients.filter_map(|client| client.tenant.as_ref());
+        tenants.map(Tenant::used).fold(Amounts::NONE, sum)
     }
 
     fn state_of(&self, name: &str, user: u32) -> Result<DeviceState, Refusal> {
@@ -213,11 +221,13 @@ impl Daemon {
         let (device, owner) = (tenant.device.clone(), tenant.owner());
         let context = self.context_of(id, command).map_err(errno)?;
         let change = change(command);
-        if let Some((field, true)) = change {
+        if let Some((kind, true)) = change {
             let mut state = self.state_of(&device, client.user)?;
-            if *field(&mut state.used) >= *field(&mut state.limits) {
+            if kind.of(&mut state.used) >= kind.of(&mut state.limits) {
                 return Err(errno(Errno(libc::ENOMEM)));
             }
+            let has = kind.of(&mut self.used_by(client.user)).map_or(0, |count| *count);
+            self.quotas.check(client.user, kind, has)?;
         }
         if let Command::Route(_, peer, row) = *command
             && !self.is_route(peer, row)
@@ -256,10 +266,10 @@ impl Daemon {
             }
             _ => {}
         }
-        if let (Some((field, grows)), Some(context)) = (change(command), context)
+        if let (Some((kind, grows)), Some(context)) = (change(command), context)
             && let Some(amounts) = tenant.contexts.get_mut(&context)
+            && let Some(amount) = kind.of(amounts)
         {
-            let amount = field(amounts);
             *amount = if grows { *amount + 1 } else { amount.saturating_sub(1) };
         }
     }

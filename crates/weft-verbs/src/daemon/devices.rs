@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use super::quotas::{Kind, Quotas};
 use crate::attach::{Amounts, Refusal};
 use crate::engine::command::Command;
 
@@ -16,7 +17,11 @@ pub(super) struct Named {
 
 /// All of them, by name.
 #[derive(Debug, Default)]
-pub(super) struct Devices(BTreeMap<String, Named>);
+pub(super) struct Devices {
+    named: BTreeMap<String, Named>,
+    /// How many each user has.
+    by_owner: BTreeMap<u32, u32>,
+}
 
 /// Devices at a time. Each is a few hundred bytes.
 const MOST: usize = 1 << 17;
@@ -41,6 +46,7 @@ impl Devices {
         name: &str,
         owner: Option<u32>,
         limits: Amounts,
+        quotas: &Quotas,
     ) -> Result<(), Refusal> {
         if !is_name(name) {
             let reason = format!(
@@ -54,21 +60,25 @@ impl Devices {
             let reason = "only root makes devices for others: leave --owner out, or be root";
             return Err(Refusal::new(libc::EPERM, reason));
         }
-        if self.0.contains_key(name) {
+        if self.named.contains_key(name) {
             let reason = format!("there is a device {name} already: `weft device show {name}`");
             return Err(Refusal::new(libc::EEXIST, reason));
         }
-        if self.0.len() >= MOST {
+        if self.named.len() >= MOST {
             let reason = format!("there are {MOST} devices, which is the limit: delete some");
             return Err(Refusal::new(libc::ENOSPC, reason));
         }
-        self.0.insert(name.into(), Named { owner, limits });
+        if user != ROOT {
+            quotas.check(user, Kind::Devices, self.count_of(user))?;
+        }
+        self.named.insert(name.into(), Named { owner, limits });
+        *self.by_owner.entry(owner).or_default() += 1;
         Ok(())
     }
 
     /// A device that this user may use.
     pub(super) fn find(&self, user: u32, name: &str) -> Result<Named, Refusal> {
-        let device = self.0.get(name).ok_or_else(|| {
+        let device = self.named.get(name).ok_or_else(|| {
             let reason = format!("there is no such device: `weft device create {name}` makes one");
             Refusal::new(libc::ENODEV, reason)
         })?;
@@ -80,37 +90,40 @@ impl Devices {
     }
 
     pub(super) fn remove(&mut self, name: &str) {
-        self.0.remove(name);
+        let Some(Named { owner, .. }) = self.named.remove(name) else { return };
+        let count = self.by_owner.get_mut(&owner).expect("its owner has it");
+        *count -= 1;
+        if *count == 0 {
+            self.by_owner.remove(&owner);
+        }
+    }
+
+    /// Returns how many devices a user has.
+    pub(super) fn count_of(&self, owner: u32) -> u32 {
+        self.by_owner.get(&owner).copied().unwrap_or(0)
     }
 
     /// The devices that this user may use whose names come after this one's.
     pub(super) fn after(&self, user: u32, name: &str) -> impl Iterator<Item = (&String, &Named)> {
         let later = (Bound::Excluded(name), Bound::Unbounded);
         let may_use = move |device: &Named| user == ROOT || user == device.owner;
-        self.0.range::<str, _>(later).filter(move |(_, device)| may_use(device))
+        self.named.range::<str, _>(later).filter(move |(_, device)| may_use(device))
     }
 }
 
-/// Which amount a command changes, and whether it grows.
-type Change = (fn(&mut Amounts) -> &mut u32, bool);
-
-/// What a command changes, if it changes an amount.
-pub(super) fn change(command: &Command) -> Option<Change> {
+/// Returns which amount a command changes, if it changes one, and whether it grows.
+pub(super) const fn change(command: &Command) -> Option<(Kind, bool)> {
     Some(match command {
-        Command::AllocateDomain(_) => (|amounts| &mut amounts.domains, true),
-        Command::DeallocateDomain(_) => (|amounts| &mut amounts.domains, false),
-        Command::Register(..) | Command::AllocateWindow(..) => {
-            (|amounts| &mut amounts.regions, true)
-        }
-        Command::Deregister(_) | Command::DeallocateWindow(_) => {
-            (|amounts| &mut amounts.regions, false)
-        }
-        Command::CreateCq(..) => (|amounts| &mut amounts.completion_queues, true),
-        Command::DestroyCq(_) => (|amounts| &mut amounts.completion_queues, false),
-        Command::CreateSrq { .. } => (|amounts| &mut amounts.shared_receive_queues, true),
-        Command::DestroySrq(_) => (|amounts| &mut amounts.shared_receive_queues, false),
-        Command::CreateQp(_) => (|amounts| &mut amounts.queue_pairs, true),
-        Command::DestroyQp(_) => (|amounts| &mut amounts.queue_pairs, false),
+        Command::AllocateDomain(_) => (Kind::Domains, true),
+        Command::DeallocateDomain(_) => (Kind::Domains, false),
+        Command::Register(..) | Command::AllocateWindow(..) => (Kind::Regions, true),
+        Command::Deregister(_) | Command::DeallocateWindow(_) => (Kind::Regions, false),
+        Command::CreateCq(..) => (Kind::CompletionQueues, true),
+        Command::DestroyCq(_) => (Kind::CompletionQueues, false),
+        Command::CreateSrq { .. } => (Kind::SharedReceiveQueues, true),
+        Command::DestroySrq(_) => (Kind::SharedReceiveQueues, false),
+        Command::CreateQp(_) => (Kind::QueuePairs, true),
+        Command::DestroyQp(_) => (Kind::QueuePairs, false),
         _ => return None,
     })
 }
@@ -129,13 +142,41 @@ pub(super) fn sum(a: Amounts, b: Amounts) -> Amounts {
 
 #[cfg(test)]
 mod tests {
+    use weft_rnic::Limits;
+
     use super::*;
+    use crate::daemon::QuotaSettings;
+
+    fn quotas() -> Quotas {
+        Quotas::new(&QuotaSettings::default(), &Limits::default(), Some(ROOT))
+    }
+
+    /// What a user tries that wants the names of all.
+    #[test]
+    fn a_user_makes_no_more_devices_than_the_quota_and_root_makes_more_for_it() {
+        let mut settings = QuotaSettings::default();
+        settings.set("devices-per-user", "2").unwrap();
+        let quotas = Quotas::new(&settings, &Limits::default(), Some(ROOT));
+        let mut devices = Devices::default();
+        let create = |devices: &mut Devices, user, name: &str| {
+            let created = devices.create(user, name, Some(7), Amounts::NONE, &quotas);
+            created.map_err(|refusal| refusal.reason)
+        };
+        assert_eq!((create(&mut devices, 7, "a"), create(&mut devices, 7, "b")), (Ok(()), Ok(())));
+        let refused = create(&mut devices, 7, "c").unwrap_err();
+        assert!(refused.contains("devices-per-user"), "{refused}");
+        assert_eq!(create(&mut devices, ROOT, "c"), Ok(()));
+        devices.remove("a");
+        assert!(create(&mut devices, 7, "d").is_err(), "there are two");
+        devices.remove("b");
+        assert_eq!((create(&mut devices, 7, "d"), devices.count_of(7)), (Ok(()), 2));
+    }
 
     #[test]
     fn names_are_checked_and_taken_once() {
         let mut devices = Devices::default();
         let mut create = |name: &str| {
-            let created = devices.create(7, name, None, Amounts::default());
+            let created = devices.create(7, name, None, Amounts::default(), &quotas());
             created.map_err(|refusal| refusal.errno)
         };
         assert_eq!(create("tenant-1.a_b"), Ok(()));
@@ -149,9 +190,10 @@ mod tests {
     #[test]
     fn a_device_is_its_owner_s_and_root_s() {
         let mut devices = Devices::default();
-        devices.create(ROOT, "a", Some(7), Amounts::default()).unwrap();
-        devices.create(8, "b", None, Amounts::default()).unwrap();
-        assert_eq!(devices.create(8, "c", Some(7), Amounts::NONE).unwrap_err().errno, libc::EPERM);
+        devices.create(ROOT, "a", Some(7), Amounts::default(), &quotas()).unwrap();
+        devices.create(8, "b", None, Amounts::default(), &quotas()).unwrap();
+        let for_another = devices.create(8, "c", Some(7), Amounts::NONE, &quotas());
+        assert_eq!(for_another.unwrap_err().errno, libc::EPERM);
         let find = |user, name| devices.find(user, name).map(|found| found.owner);
         assert_eq!((find(7, "a"), find(ROOT, "a")), (Ok(7), Ok(7)));
         assert_eq!(find(8, "a").unwrap_err().errno, libc::EACCES);

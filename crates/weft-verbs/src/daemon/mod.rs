@@ -20,11 +20,14 @@ use crate::device::{self, Address};
 use crate::engine::{Host, Settings, own_limits};
 use crate::errno::Errno;
 use devices::Devices;
+pub use quotas::QuotaSettings;
+use quotas::Quotas;
 pub use settings::DaemonSettings;
 use tenant::Tenant;
 
 mod control;
 mod devices;
+mod quotas;
 mod serve;
 mod settings;
 mod tenant;
@@ -64,6 +67,7 @@ pub struct Daemon {
     arrivals: OwnedFd,
     stop: Arc<OwnedFd>,
     devices: Devices,
+    quotas: Quotas,
     clients: BTreeMap<ClientId, Client>,
     next_client: u64,
     /// Clients at a time.
@@ -132,10 +136,11 @@ impl Daemon {
         let addresses = device::addresses();
         let refused = |Errno(number)| ServeError::Device(io::Error::from_raw_os_error(number));
         let own = Settings::from_environment().map_err(refused)?;
-        let DaemonSettings { transport, held } = settings;
+        let DaemonSettings { transport, held, quotas } = settings;
         let transport = own.transport.or(transport);
         let settings = Settings { transport, held: own.held.or(held), ..own };
         let host = Host::open(&addresses, daemon_limits(), false, &settings).map_err(refused)?;
+        let quotas = Quotas::new(&quotas, host.device.limits(), Some(getuid().as_raw()));
         let listener = listen(path)?;
         let arrivals = host.arrivals().map_err(kernel)?;
         let daemon = Self {
@@ -147,6 +152,7 @@ impl Daemon {
             arrivals,
             stop: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(kernel)?),
             devices: Devices::default(),
+            quotas,
             clients: BTreeMap::new(),
             next_client: 0,
             most_clients: most_clients(),

@@ -2,6 +2,7 @@
 
 use weft_agent::{SettingError, TransportSettings};
 
+use super::quotas::QuotaSettings;
 use crate::engine::HeldSettings;
 
 /// Settings of a daemon; what is not set has its default.
@@ -11,12 +12,14 @@ pub struct DaemonSettings {
     pub transport: TransportSettings,
     /// What peers may have it hold.
     pub held: HeldSettings,
+    /// What one user may have.
+    pub quotas: QuotaSettings,
 }
 
 impl DaemonSettings {
     /// Returns every key.
     pub fn keys() -> Vec<&'static str> {
-        [&TransportSettings::KEYS[..], &HeldSettings::KEYS].concat()
+        [&TransportSettings::KEYS[..], &HeldSettings::KEYS, &QuotaSettings::KEYS].concat()
     }
 
     /// Sets one value.
@@ -28,6 +31,8 @@ impl DaemonSettings {
             self.transport.set(key, value)
         } else if HeldSettings::KEYS.contains(&key) {
             self.held.set(key, value)
+        } else if QuotaSettings::KEYS.contains(&key) {
+            self.quotas.set(key, value)
         } else {
             let reason = weft_units::unknown_name("setting", key, &Self::keys());
             Err(SettingError { name: key.into(), value: value.into(), reason })
@@ -42,10 +47,11 @@ mod tests {
     #[test]
     fn a_file_has_keys_of_the_transport_and_of_the_daemon() {
         let mut settings = DaemonSettings::default();
-        for (key, value) in [("paths", "4"), ("held-bytes", "1GiB")] {
+        for (key, value) in [("paths", "4"), ("held-bytes", "1GiB"), ("devices-per-user", "5")] {
             settings.set(key, value).unwrap();
         }
         assert_eq!(settings.transport.paths, Some(4));
+        assert_ne!(settings.quotas, QuotaSettings::default());
         assert_eq!(settings.held.bytes, Some("1GiB".parse().unwrap()));
         let refused = |key, value| DaemonSettings::default().set(key, value).unwrap_err();
         assert!(refused("held-byte", "1GiB").to_string().contains("held-bytes"));

@@ -137,6 +137,32 @@ fn limits_hold_for_all_processes_of_a_device_together() {
     assert!(b.command(register).is_ok());
 }
 
+/// What a user tries that has several devices, each with all that a device may have.
+#[test]
+fn a_user_has_no_more_queue_pairs_than_the_quota_on_however_many_devices() {
+    let mut settings = DaemonSettings::default();
+    settings.set("queue-pairs-per-user", "3").unwrap();
+    // Nobody is without a quota, whoever runs the test.
+    let daemon = Running::start_with(settings, |daemon| {
+        daemon.quotas = Quotas::new(&settings.quotas, daemon.host.device.limits(), None);
+    });
+    daemon.make("a");
+    daemon.make("b");
+    let (mut a, mut b) = (daemon.attach("a"), daemon.attach("b"));
+    let (of_a, of_b) = (a.settle(), b.settle());
+    let third = a.number(Command::CreateQp(of_a.request));
+    let refused = b.caller.call(&Request::Command(Command::CreateQp(of_b.request)), &[]);
+    let Err(CallError::Refused { errno: libc::ENOMEM, reason }) = refused else {
+        panic!("{refused:?}")
+    };
+    assert!(reason.contains("queue-pairs-per-user"), "{reason}");
+    let shown = daemon.admin().show("a").unwrap().daemon;
+    let row = shown.iter().find(|(name, _)| name.starts_with("queue pairs of user"));
+    assert_eq!(row.map(|(_, value)| value.as_str()), Some("3 of 3"));
+    a.command(Command::DestroyQp(QueuePairNumber(third))).unwrap();
+    assert!(b.command(Command::CreateQp(of_b.request)).is_ok());
+}
+
 /// What a hostile process tries that names a host before another does, from an address where no answer comes.
 #[test]
 fn no_process_says_for_another_from_where_a_host_is_spoken_to() {

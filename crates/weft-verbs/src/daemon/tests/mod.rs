@@ -17,6 +17,7 @@ use weft_rnic::{
     QueuePairNumber, QueuePairRequest, Remote, SendRequest, Service, Sge, State, Status,
 };
 
+use super::quotas::Quotas;
 use super::{Daemon, DaemonSettings, ServeError, Stopper};
 use crate::admin::Admin;
 use crate::attach::{
@@ -35,11 +36,16 @@ struct Running {
 
 impl Running {
     fn start() -> Self {
+        Self::start_with(DaemonSettings::default(), |_| ())
+    }
+
+    fn start_with(settings: DaemonSettings, change: impl FnOnce(&mut Daemon)) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("weft-daemon-{}-{number}.sock", std::process::id());
         let path = std::env::temp_dir().join(name);
-        let daemon = Daemon::open(&path, DaemonSettings::default()).unwrap();
+        let mut daemon = Daemon::open(&path, settings).unwrap();
+        change(&mut daemon);
         let stopper = daemon.stopper();
         Self { path, stopper, thread: Some(std::thread::spawn(|| daemon.run())) }
     }

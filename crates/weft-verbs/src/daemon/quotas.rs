@@ -1,0 +1,193 @@
+//! How much of the daemon one user may have, whatever the devices allow that the user makes: who shares a daemon must not
+//! take all of what it has. Users are those that the kernel says; root, and who runs the daemon, have no quota.
+
+use weft_agent::SettingError;
+use weft_rnic::Limits;
+
+use super::devices::ROOT;
+use crate::attach::{Amounts, Refusal};
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Devices,
+    Domains,
+    Regions,
+    CompletionQueues,
+    SharedReceiveQueues,
+    QueuePairs,
+}
+
+/// Devices that a user may have, unless the daemon's file says otherwise.
+const DEVICES: u32 = 1 << 10;
+
+impl Kind {
+    const ALL: [Self; 6] = [
+        Self::Devices,
+        Self::Domains,
+        Self::Regions,
+        Self::CompletionQueues,
+        Self::SharedReceiveQueues,
+        Self::QueuePairs,
+    ];
+
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Devices => "devices",
+            Self::Domains => "protection domains",
+            Self::Regions => "memory regions and windows",
+            Self::CompletionQueues => "completion queues",
+            Self::SharedReceiveQueues => "shared receive queues",
+            Self::QueuePairs => "queue pairs",
+        }
+    }
+
+    const fn key(self) -> &'static str {
+        QuotaSettings::KEYS[self as usize]
+    }
+
+    /// Returns how many of them amounts have.
+    pub(super) const fn of(self, amounts: &mut Amounts) -> Option<&mut u32> {
+        Some(match self {
+            Self::Devices => return None,
+            Self::Domains => &mut amounts.domains,
+            Self::Regions => &mut amounts.regions,
+            Self::CompletionQueues => &mut amounts.completion_queues,
+            Self::SharedReceiveQueues => &mut amounts.shared_receive_queues,
+            Self::QueuePairs => &mut amounts.queue_pairs,
+        })
+    }
+}
+
+/// Quotas as a daemon's file has them, in the order of [`Self::KEYS`]. `None` leaves the default: 1,024 devices, and half of
+/// what the daemon has of everything else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuotaSettings([Option<u32>; 6]);
+
+impl QuotaSettings {
+    /// Their keys.
+    pub const KEYS: [&'static str; 6] = [
+        "devices-per-user",
+        "domains-per-user",
+        "regions-per-user",
+        "completion-queues-per-user",
+        "shared-receive-queues-per-user",
+        "queue-pairs-per-user",
+    ];
+
+    /// Sets one value.
+    ///
+    /// # Errors
+    /// The key is none of [`Self::KEYS`], or the value is no number.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), SettingError> {
+        let refused =
+            |reason: String| SettingError { name: key.into(), value: value.into(), reason };
+        let index = Self::KEYS
+            .iter()
+            .position(|known| *known == key)
+            .ok_or_else(|| refused(weft_units::unknown_name("setting", key, &Self::KEYS)))?;
+        let count = value
+            .trim()
+            .parse()
+            .map_err(|_| refused(format!("not a number from 0 to {}, such as 1024", u32::MAX)))?;
+        self.0[index] = Some(count);
+        Ok(())
+    }
+}
+
+/// The quotas of every user who has some.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Quotas {
+    limits: [u32; 6],
+    /// Who runs the daemon, and has none.
+    own: Option<u32>,
+}
+
+impl Quotas {
+    /// Returns the quotas of a device with these limits that user `own` runs.
+    pub(super) fn new(settings: &QuotaSettings, limits: &Limits, own: Option<u32>) -> Self {
+        let half = |all: u32| all.div_ceil(2);
+        let default = |kind| match kind {
+            Kind::Devices => DEVICES,
+            Kind::Domains => half(limits.protection_domains),
+            Kind::Regions => half(limits.keys),
+            Kind::CompletionQueues => half(limits.completion_queues),
+            Kind::SharedReceiveQueues => half(limits.shared_receive_queues),
+            Kind::QueuePairs => half(limits.queue_pairs),
+        };
+        let limits =
+            Kind::ALL.map(|kind| settings.0[kind as usize].unwrap_or_else(|| default(kind)));
+        Self { limits, own }
+    }
+
+    fn limit(&self, user: u32, kind: Kind) -> Option<u32> {
+        let has_none = user == ROOT && self.own.is_some() || self.own == Some(user);
+        (!has_none).then_some(self.limits[kind as usize])
+    }
+
+    /// Whether a user who has so many of something may have another.
+    pub(super) fn check(&self, user: u32, kind: Kind, has: u32) -> Result<(), Refusal> {
+        let Some(limit) = self.limit(user, kind).filter(|limit| has >= *limit) else {
+            return Ok(());
+        };
+        let errno = if kind == Kind::Devices { libc::EDQUOT } else { libc::ENOMEM };
+        let reason = format!(
+            "user {user} has {has} {}, and one user may have {limit}: end some, or raise {} in the daemon's file",
+            kind.words(),
+            kind.key(),
+        );
+        Err(Refusal::new(errno, reason))
+    }
+
+    /// Returns what a user has and may have, in rows of name and value.
+    pub(super) fn describe(
+        &self,
+        user: u32,
+        devices: u32,
+        mut used: Amounts,
+    ) -> Vec<(String, String)> {
+        let row = |kind: Kind| {
+            let has = kind.of(&mut used).map_or(devices, |count| *count);
+            let limit = self
+                .limit(user, kind)
+                .map_or_else(|| "any number".into(), |limit| limit.to_string());
+            (format!("{} of user {user}", kind.words()), format!("{has} of {limit}"))
+        };
+        Kind::ALL.map(row).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quotas(own: Option<u32>) -> Quotas {
+        let mut settings = QuotaSettings::default();
+        settings.set("devices-per-user", "3").unwrap();
+        Quotas::new(&settings, &Limits { queue_pairs: 9, ..Limits::default() }, own)
+    }
+
+    #[test]
+    fn a_user_has_half_of_what_there_is_and_the_refusal_names_the_setting() {
+        let quotas = quotas(Some(7));
+        assert!(quotas.check(1000, Kind::QueuePairs, 4).is_ok());
+        let refused = quotas.check(1000, Kind::QueuePairs, 5).unwrap_err();
+        assert_eq!(refused.errno, libc::ENOMEM);
+        assert!(refused.reason.contains("queue-pairs-per-user"), "{}", refused.reason);
+        assert_eq!(quotas.check(1000, Kind::Devices, 3).unwrap_err().errno, libc::EDQUOT);
+        for without in [ROOT, 7] {
+            assert!(quotas.check(without, Kind::QueuePairs, 9).is_ok());
+        }
+        let rows = quotas.describe(1000, 2, Amounts { queue_pairs: 1, ..Amounts::NONE });
+        assert!(rows.contains(&("devices of user 1000".into(), "2 of 3".into())), "{rows:?}");
+        assert!(rows.contains(&("queue pairs of user 1000".into(), "1 of 5".into())), "{rows:?}");
+    }
+
+    #[test]
+    fn wrong_settings_are_refused_by_name() {
+        let refused =
+            |key, value| QuotaSettings::default().set(key, value).unwrap_err().to_string();
+        assert!(refused("queue-pair-per-user", "1").contains("queue-pairs-per-user"));
+        assert!(refused("queue-pairs-per-user", "many").contains("not a number"));
+    }
+}
