@@ -149,7 +149,7 @@ drop_reasons! {
     OutsideWindow => "outside_window";
     /// Not the next packet, under go-back-N.
     OutOfOrder => "out_of_order";
-    /// Offset and length do not fit the message, or the message changed its length.
+    /// Offset and length do not fit the message, the message changed its length, or is further ahead than the packet.
     BadExtent => "bad_extent";
     /// Acknowledges packets that were never sent.
     AckOfUnsent => "ack_of_unsent";

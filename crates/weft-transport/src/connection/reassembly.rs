@@ -179,10 +179,13 @@ impl Connection {
             receiver.acks.answer = Some((echo, AckType::Duplicate));
             return shared.refuse(DropReason::Duplicate);
         }
-        if header.psn.wrapping_sub(receiver.base) >= u32::from(shared.config.reorder_window) {
+        let packets_ahead = header.psn.wrapping_sub(receiver.base);
+        if packets_ahead >= u32::from(shared.config.reorder_window) {
             return shared.refuse(DropReason::OutsideWindow);
         }
-        if !fits(message, payload_len) || payload_len > self.mtu {
+        // A message has a packet at least. The owner makes room for all messages up to the latest.
+        let messages_ahead = message.id.wrapping_sub(receiver.expected.0);
+        if messages_ahead > packets_ahead || !fits(message, payload_len) || payload_len > self.mtu {
             return shared.refuse(DropReason::BadExtent);
         }
         if let Err(reason) = receiver.note_order(&echo, now, &shared.config.recovery) {

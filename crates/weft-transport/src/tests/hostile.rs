@@ -159,6 +159,22 @@ fn data_outside_the_window_or_its_message_is_refused() {
     assert_eq!(pair.bytes_placed(1), 10_000_000);
 }
 
+/// Attacker: a peer whose first packet names a message of the distant future, for which the owner would make room.
+#[test]
+fn a_message_further_ahead_than_its_packet_is_refused() {
+    let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
+    let base = pair.ends[1].next_expected(ids[1]);
+    for (packet, message_id, fits) in
+        [(0, 1, false), (0, u32::MAX, false), (7, 8, false), (7, 7, true), (9, 3, true)]
+    {
+        let (header, message) = data(ids[1].0, base.wrapping_add(packet));
+        let message = MessageHeader { id: message_id, ..message };
+        let verdict = pair.inject(1, &Packet::Data(header, Some(message)), 100);
+        let refused = verdict == Verdict::Dropped(DropReason::BadExtent);
+        assert_eq!(refused, !fits, "message {message_id} in packet {packet}: {verdict:?}");
+    }
+}
+
 #[test]
 fn packets_of_another_version_than_agreed_are_refused() {
     let (mut pair, sender, receiver) = mid_transfer();
