@@ -89,7 +89,7 @@ pub use agent::{Agent, AgentConfig, AgentCounters, OpenError};
 pub use clock::Clock;
 pub use crew::Crew;
 pub use port::PortConfig;
-pub use settings::{BaseProfile, SettingError, TransportSettings};
+pub use settings::{BaseProfile, SettingError, TransportSettings, read_variables};
 pub use turn::{Application, Turn};
 pub use wait::WaitMode;
 pub use weft_transport::Endpoint;

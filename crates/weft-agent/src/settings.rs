@@ -57,7 +57,7 @@ impl BaseProfile {
     pub const fn about(self) -> &'static str {
         match self {
             Self::Ethernet => {
-                "for real packets on an Ethernet of 1500 bytes: bursts over the best 4 paths, Swift, RTO 4 ms"
+                "for real packets on an Ethernet of 1500 bytes: bursts over the best 4 paths, one window for all, RTO 4 ms"
             }
             Self::Single => "likewise on one path, as the fabric's hash chooses it",
             Self::Published(profile) => profile.about(),
@@ -132,6 +132,23 @@ pub struct SettingError {
     pub reason: String,
 }
 
+/// Hands the variable of each key that is set and not empty to `set`. The error names the variable in place of the key.
+///
+/// # Errors
+/// Those of `set`.
+pub fn read_variables(
+    keys: &[&str],
+    variable: impl Fn(&str) -> Option<OsString>,
+    mut set: impl FnMut(&str, &str) -> Result<(), SettingError>,
+) -> Result<(), SettingError> {
+    for key in keys {
+        let name = TransportSettings::variable(key);
+        let Some(value) = variable(&name).filter(|value| !value.is_empty()) else { continue };
+        set(key, &value.to_string_lossy()).map_err(|error| SettingError { name, ..error })?;
+    }
+    Ok(())
+}
+
 impl TransportSettings {
     /// Their keys in files. In the environment `line-rate` is `WEFT_LINE_RATE`.
     pub const KEYS: [&'static str; 7] =
@@ -176,12 +193,7 @@ impl TransportSettings {
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, SettingError> {
         let mut settings = Self::default();
-        for key in Self::KEYS {
-            let name = Self::variable(key);
-            let Some(value) = variable(&name).filter(|value| !value.is_empty()) else { continue };
-            let renamed = |error| SettingError { name, ..error };
-            settings.set(key, &value.to_string_lossy()).map_err(renamed)?;
-        }
+        read_variables(&Self::KEYS, variable, |key, value| settings.set(key, value))?;
         Ok(settings)
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct Callers {
     listener: TcpListener,
     /// In the order in which they came.
     callers: Vec<Caller>,
-    /// How long each may take for its line.
+    /// Time limit of each line.
     hello_timeout: Duration,
     refusals: Refusals,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Caller {
     until: Instant,
 }
 
-/// What has come of a caller's line.
+/// The state of a caller's line.
 enum Progress {
     Waiting,
     Whole(String),

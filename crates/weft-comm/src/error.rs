@@ -31,7 +31,7 @@ pub enum CommError {
          {variable}=TOKEN or {variable}_FILE=FILE in their environment (`weft adm token FILE` makes it)"
     )]
     NoToken {
-        /// Where ranks are to meet.
+        /// The address at which ranks are to meet.
         at: SocketAddr,
         /// The environment variable.
         variable: &'static str,

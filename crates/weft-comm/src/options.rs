@@ -64,7 +64,7 @@ pub struct Options {
     pub patience: Duration,
     /// The job's token, which ranks show each other; if not given, that of the environment ([`TOKEN_VARIABLE`]).
     pub token: Option<Token>,
-    /// How long whoever connects to rank 0 may take to say who it is.
+    /// Time that a process that connects to rank 0 has to name its rank.
     pub hello_timeout: Duration,
 }
 

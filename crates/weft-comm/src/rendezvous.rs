@@ -24,7 +24,7 @@ pub(crate) const NAME: &str = "weft-coll-2";
 const NO_TOKEN: &str = "-";
 /// Bytes of the longest line: a rank's is short, the answer has an address for each rank.
 pub(crate) const MAX_LINE: usize = 1 << 20;
-/// How long a rank may take to read the answer.
+/// Time that a rank has to read the answer.
 const ANSWER_TIMEOUT: time::Duration = time::Duration::from_secs(2);
 /// How long a rank rests before it looks again for a rank 0 that does not listen yet.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -44,11 +44,11 @@ pub struct Member {
     pub agreement: String,
     /// The job's token. Without one, ranks meet on loopback only.
     pub token: Option<Token>,
-    /// How long whoever connects to rank 0 may take to say who it is.
+    /// Time that a process that connects to rank 0 has to name its rank.
     pub hello_timeout: Duration,
 }
 
-/// Where all ranks are, and the group's number, which nobody else has.
+/// The addresses of all ranks, and the group's number, which nobody else has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) addresses: Vec<SocketAddr>,

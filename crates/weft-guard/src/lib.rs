@@ -1,4 +1,4 @@
-//! Who may give orders over a network: the token that they show, the addresses at which a socket may listen without one,
+//! Access control of sockets that take orders: the token that callers show, the addresses at which a socket may listen without one,
 //! and the record of those who were refused.
 //!
 //! | what | where |

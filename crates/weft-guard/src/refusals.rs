@@ -21,9 +21,9 @@ pub struct Refusals {
 /// A source, and how often it was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Where it came from.
+    /// The source address.
     pub source: IpAddr,
-    /// How often, as long as it is remembered.
+    /// Number of refusals since it was last forgotten.
     pub count: u64,
 }
 

@@ -18,11 +18,11 @@ pub enum TokenError {
     /// The file cannot be read or made.
     #[error("cannot {doing} the token in {}: {source}", path.display())]
     Io {
-        /// What was tried: "read", "write".
+        /// The operation: "read" or "write".
         doing: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Other users may read or replace the file.
@@ -42,7 +42,7 @@ pub enum TokenError {
         "{from} has no token, which is {MIN_LENGTH} to {MAX_LENGTH} visible ASCII characters: `weft adm token FILE` makes one"
     )]
     Malformed {
-        /// Where the text comes from: a file, an environment variable.
+        /// The source of the text: a file or an environment variable.
         from: String,
     },
 }

@@ -56,7 +56,7 @@ impl Numbers {
         (self.prefix, self.bits) = (prefix << bits, bits);
     }
 
-    /// How many numbers are given.
+    /// Returns the number of numbers that are given.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }

@@ -19,7 +19,7 @@ use crate::{Inventory, RouterEntry, SteerError};
 pub struct SteerConfig {
     /// This host's address in the network that routers are managed by: sFlow is taken there, at port 6343.
     pub management: Option<IpAddr>,
-    /// Where sFlow is taken instead. Without either it is loopback, where no other host sends.
+    /// The address at which sFlow is taken instead. Without either it is loopback, where no other host sends.
     pub listen: Option<SocketAddr>,
     /// The interface that sFlow must come in by; any, if not given.
     pub interface: Option<String>,

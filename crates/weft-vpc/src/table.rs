@@ -219,7 +219,7 @@ struct Addresses<A, V> {
 struct Heard<V> {
     value: V,
     at: Instant,
-    /// Whether it came on a connection, or from a port of this host: nobody else could have said it.
+    /// `true` if it came on a connection or from a port of this host: nobody else could have sent it.
     proved: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Who may speak with a server: the names that it answers to, and the token without which other hosts get nothing.
+//! Access control of an HTTP server: the host names that it answers to, and the token that other hosts need.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use weft_guard::{Token, is_exposed};
 
 use super::{MAX_REQUEST, Reply};
 
-/// How a command protects what it serves.
+/// Command-line options of access control.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct AccessOptions {
     /// A file with a token (`weft adm token FILE`): who shows it may give orders, and read from other hosts
@@ -26,7 +26,7 @@ pub(crate) struct AccessOptions {
     host_names: Vec<String>,
 }
 
-/// Who may do what.
+/// Access rights of a server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Access {
     token: Option<Token>,
@@ -37,7 +37,7 @@ pub(crate) struct Access {
 }
 
 impl AccessOptions {
-    /// Returns who may do what at an address.
+    /// Returns the access rights at an address.
     ///
     /// # Errors
     /// The token's file cannot be read or is open to other users; other hosts reach the address, and there is neither a token
@@ -64,7 +64,7 @@ impl Access {
     }
 
     /// # Errors
-    /// How `who` refuses to carry out an order of whoever shows this, or nothing.
+    /// The answer with which `who` refuses an order, if `shown` is not the token.
     pub(crate) fn check_order(&self, shown: Option<&str>, who: &str) -> Result<(), Reply> {
         let Some(token) = &self.token else {
             let why = format!("this one takes no orders: start {who} with --token-file");
@@ -78,7 +78,7 @@ impl Access {
     }
 
     /// # Errors
-    /// How a reader at `peer` is refused who shows this, or nothing.
+    /// The answer that refuses a reader at `peer`, if it needs the token and `shown` is not it.
     pub(super) fn check_read(&self, shown: Option<&str>, peer: IpAddr) -> Result<(), Reply> {
         if self.anyone_may_read || !is_exposed(peer) || self.knows(shown) {
             return Ok(());
@@ -101,7 +101,7 @@ impl Access {
     /// here (DNS rebinding) has a browser send that name.
     ///
     /// # Errors
-    /// How a request for somebody else is refused, which came to the address `local`.
+    /// The answer that refuses a request that came to the address `local` and names another host.
     pub(super) fn check_host(
         &self,
         uri: &Uri,
@@ -112,7 +112,10 @@ impl Access {
         let mut hosts = headers.get_all(HOST).iter();
         let named = match (uri.authority(), hosts.next(), hosts.next()) {
             (_, _, Some(_)) => {
-                return Err(Reply::refuse(StatusCode::BAD_REQUEST, "one Host, please"));
+                return Err(Reply::refuse(
+                    StatusCode::BAD_REQUEST,
+                    "the request has more than one Host header: send one",
+                ));
             }
             (Some(authority), ..) => Some(authority.clone()),
             // Whoever has a browser send something has it name a host.

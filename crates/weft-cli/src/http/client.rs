@@ -21,7 +21,7 @@ pub(crate) struct Server<'a> {
     pub(crate) host: &'a str,
     /// The command that serves there, for errors.
     pub(crate) command: &'static str,
-    /// How long an answer may take.
+    /// Time limit of an answer.
     pub(crate) patience: Duration,
 }
 

@@ -27,11 +27,11 @@ struct Finished {
     outcomes: Vec<Outcome>,
 }
 
-/// Who may have this host ping others.
+/// Rights of those who order this host to ping others.
 #[derive(Debug)]
 pub(super) struct Rights {
     pub(super) token: Option<Token>,
-    /// Whether other hosts reach it.
+    /// `true` if other hosts reach the address.
     pub(super) is_exposed: bool,
 }
 

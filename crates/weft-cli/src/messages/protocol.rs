@@ -30,7 +30,7 @@ pub(crate) struct Order {
     pub(crate) token: Option<String>,
 }
 
-/// What an order came to: outcomes in the order of its targets, or why it was refused.
+/// The result of an order: outcomes in the order of its targets, or the reason for its refusal.
 pub(crate) type Ordered = Result<Vec<Outcome>, String>;
 
 /// What came of the pings of one target.

@@ -35,9 +35,9 @@ pub(crate) struct Plan {
     pub(crate) every: std::time::Duration,
     /// How far back history goes, and the page is served; an agent has neither.
     pub(crate) keep: Option<std::time::Duration>,
-    /// Who may read; and at an agent, give orders to this host's nodes.
+    /// Rights to read; at an agent also to give orders to this host's nodes.
     pub(crate) access: Access,
-    /// What agents are shown.
+    /// The token that agents are shown.
     pub(crate) agents_token: Option<Token>,
 }
 

@@ -174,7 +174,7 @@ mod tests {
     use super::super::memory::Memory;
     use super::{BLOCK, Watched};
 
-    /// What one front end has leaves others theirs.
+    /// A front end's regions take no room of another's.
     #[test]
     fn as_many_regions_are_watched_as_there_are() {
         // At addresses that nobody touches: those of the first page are never mapped.

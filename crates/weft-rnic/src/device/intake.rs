@@ -32,7 +32,7 @@ pub(super) const fn is_write_with_immediate(operation: RdmaOperation) -> bool {
     matches!(operation, RdmaOperation::RcWriteWithImmediate | RdmaOperation::UcWriteWithImmediate)
 }
 
-/// What became of a packet's payload.
+/// The outcome of a packet's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Put {
     /// It is where it belongs or was dropped, and its message's turn has come with it.

@@ -249,7 +249,7 @@ impl Device {
         self.datagrams.entry_bytes()
     }
 
-    /// Whether a host has a connection to send datagrams on.
+    /// Returns `true` if there is a connection to send datagrams to a host on.
     #[cfg(test)]
     pub(crate) fn has_inbound_datagrams(&self) -> bool {
         self.datagrams.has_inbound()

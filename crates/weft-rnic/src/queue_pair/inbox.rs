@@ -214,12 +214,12 @@ impl Inbox {
         Ok(matches!(self.messages.get(self.index(message)?), Some(Some(_))))
     }
 
-    /// How many entries it takes to begin a message: its own, and those of messages before it that have not begun.
+    /// Returns the entries that beginning a message adds: its own, and those of messages before it that have not begun.
     pub(crate) fn entries_to(&self, message: u32) -> usize {
         (self.ahead_of(message) as usize + 1).saturating_sub(self.messages.len())
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub(crate) fn entries(&self) -> usize {
         self.messages.len()
     }

@@ -36,7 +36,7 @@ pub(super) enum Stranger {
     TooManySubAgents,
 }
 
-/// Where a datagram stands among those of its sub-agent.
+/// The place of a datagram among those of its sub-agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// It is newer than the last; so many between the two never came.
@@ -106,7 +106,7 @@ impl Admission {
     }
 }
 
-/// How far a sub-agent has counted its datagrams.
+/// The sequence numbers of a sub-agent.
 #[derive(Debug)]
 struct Numbers {
     last: u32,

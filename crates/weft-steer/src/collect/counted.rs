@@ -1,9 +1,9 @@
-//! What is known of a link from its port's counters and samples: marked packets, and whether the next counters can be.
+//! The state of a link from its port's counters and samples: marked packets, and a check that the next counters can follow.
 
 use weft_route::PortReport;
 use weft_units::{BitRate, ByteCount, Duration, Instant};
 
-/// What is known of a link.
+/// The state of a link.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
     pub(super) marks: Marks,
@@ -16,9 +16,9 @@ pub(super) struct Counted {
 /// Marked packets of a link.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Marks {
-    /// That crossed it since the last report.
+    /// Those that crossed it since the last report.
     pub(super) crossed: u64,
-    /// That had come marked to the router that sends on it, since the last report.
+    /// Those that arrived marked at the router that sends on it, since the last report.
     pub(super) entered: u64,
     /// More that came than left, by the luck of the draw; the next report's are held against it once.
     owed: u64,

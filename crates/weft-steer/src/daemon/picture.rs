@@ -36,7 +36,7 @@ pub struct Picture {
     pub events: Vec<Event>,
     /// How often what has happened since the start.
     pub happened: BTreeMap<String, u64>,
-    /// Where sFlow is taken.
+    /// The address at which sFlow is taken.
     pub listening: String,
     /// What was heard.
     pub heard: CollectorCounters,
@@ -51,7 +51,7 @@ pub struct Picture {
 pub struct RefusedView {
     /// Its address.
     pub source: IpAddr,
-    /// How many of its datagrams.
+    /// Number of its datagrams.
     pub datagrams: u64,
 }
 

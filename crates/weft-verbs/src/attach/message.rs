@@ -68,7 +68,7 @@ pub struct DeviceState {
     pub processes: Vec<u32>,
     /// The transport of its connections, in rows of name and value; a list of devices leaves it out.
     pub transport: Vec<(String, String)>,
-    /// What the daemon allows all its devices together, and has; likewise.
+    /// The limits of all the daemon's devices together and what is used of them; likewise.
     pub daemon: Vec<(String, String)>,
 }
 

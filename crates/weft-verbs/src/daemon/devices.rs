@@ -19,7 +19,7 @@ pub(super) struct Named {
 #[derive(Debug, Default)]
 pub(super) struct Devices {
     named: BTreeMap<String, Named>,
-    /// How many each user has.
+    /// Number of each user's devices.
     by_owner: BTreeMap<u32, u32>,
 }
 

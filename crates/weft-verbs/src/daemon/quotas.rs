@@ -1,5 +1,5 @@
-//! How much of the daemon one user may have, whatever the devices allow that the user makes: who shares a daemon must not
-//! take all of what it has. Users are those that the kernel says; root, and who runs the daemon, have no quota.
+//! Quotas of the daemon's objects for each user, on all the user's devices together: no user of a shared daemon may take
+//! all of them. Users are those that the kernel says; root, and who runs the daemon, have no quota.
 
 use weft_agent::SettingError;
 use weft_rnic::Limits;
@@ -7,7 +7,7 @@ use weft_rnic::Limits;
 use super::devices::ROOT;
 use crate::attach::{Amounts, Refusal};
 
-/// What is counted.
+/// The kinds of objects that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Devices,
@@ -99,7 +99,7 @@ impl QuotaSettings {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Quotas {
     limits: [u32; 6],
-    /// Who runs the daemon, and has none.
+    /// The user who runs the daemon, and has no quota.
     own: Option<u32>,
 }
 
@@ -125,7 +125,7 @@ impl Quotas {
         (!has_none).then_some(self.limits[kind as usize])
     }
 
-    /// Whether a user who has so many of something may have another.
+    /// Checks that a user who has this many of something may have another.
     pub(super) fn check(&self, user: u32, kind: Kind, has: u32) -> Result<(), Refusal> {
         let Some(limit) = self.limit(user, kind).filter(|limit| has >= *limit) else {
             return Ok(());

@@ -10,9 +10,9 @@ use crate::engine::HeldSettings;
 pub struct DaemonSettings {
     /// The transport of all connections.
     pub transport: TransportSettings,
-    /// What peers may have it hold.
+    /// Limits of payload that is held for peers.
     pub held: HeldSettings,
-    /// What one user may have.
+    /// Quotas of one user.
     pub quotas: QuotaSettings,
 }
 

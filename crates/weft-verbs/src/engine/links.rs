@@ -57,7 +57,7 @@ pub(crate) struct Links {
     routes: BTreeMap<Context, BTreeMap<IpAddr, usize>>,
     /// To which address a host spoke last: answers without a context leave from there.
     heard: BTreeMap<IpAddr, usize>,
-    /// Who spoke last, to whom, and from which address.
+    /// The latest packet's context, its destination, and the address that it left from.
     latest: Cell<Option<(Option<Context>, IpAddr, usize)>>,
     share: u8,
     /// Bytes of a packet.
@@ -161,7 +161,7 @@ impl Links {
         Ok(())
     }
 
-    /// Whether a context has said from where it speaks to `peer`, or has room to say so.
+    /// Returns `true` if a context has a route to `peer`, or room for one.
     pub(crate) fn may_route(&self, context: Context, peer: IpAddr) -> bool {
         let routes = self.routes.get(&context);
         routes.is_none_or(|routes| routes.len() < MAX_ROUTES || routes.contains_key(&peer))

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
-use weft_agent::{SettingError, TransportSettings};
+use weft_agent::{SettingError, TransportSettings, read_variables};
 use weft_rnic::Limits;
 use weft_units::ByteCount;
 
@@ -15,7 +15,7 @@ use crate::errno::{Errno, Outcome};
 /// Bytes that may be held: less than one packet of the same host's would hold nothing, more is no limit.
 const HELD: RangeInclusive<u64> = 64 << 10..=1 << 40;
 
-/// What peers may have the device hold of packets that came before those they follow. `None` leaves the default.
+/// Limits of out-of-order payload that the device holds for peers. `None` leaves the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldSettings {
     /// Bytes of all peers together.
@@ -48,12 +48,7 @@ impl HeldSettings {
 
     fn from_environment(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, SettingError> {
         let mut settings = Self::default();
-        for key in Self::KEYS {
-            let name = TransportSettings::variable(key);
-            let Some(value) = variable(&name).filter(|value| !value.is_empty()) else { continue };
-            let renamed = |error| SettingError { name, ..error };
-            settings.set(key, &value.to_string_lossy()).map_err(renamed)?;
-        }
+        read_variables(&Self::KEYS, variable, |key, value| settings.set(key, value))?;
         Ok(settings)
     }
 

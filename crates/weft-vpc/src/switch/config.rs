@@ -42,7 +42,7 @@ pub struct SwitchConfig {
     /// How long a peer that does not speak Weft, or whose paths have all failed, is spoken to in plain
     /// VXLAN before it is asked again.
     pub plain_for: Duration,
-    /// Whether what arrives is authenticated before it comes here (seals): a plain frame then comes from whom it says.
+    /// `true` if packets are authenticated before they arrive here (seals): a plain frame's source is then genuine.
     pub authenticated: bool,
     /// How long and how much each network's table learns.
     pub table: TableConfig,

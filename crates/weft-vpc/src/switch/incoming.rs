@@ -84,7 +84,7 @@ pub(super) struct Claimed {
     pub(super) marked: bool,
 }
 
-/// What became of one message so far.
+/// The state of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// None of it has come.

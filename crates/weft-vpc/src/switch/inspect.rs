@@ -1,7 +1,7 @@
-//! Whether a port's tenant may have a frame, decided by the frame's first bytes as they came.
+//! Inspection of frames for a port's tenant, by the frame's first bytes as they arrived in the packet.
 //!
-//! Never by those in the tenant's memory: a guest that writes there while they are looked at would pass every rule, and
-//! teach its network other machines' addresses.
+//! The bytes in the tenant's memory decide nothing: a guest that writes there during the inspection would pass every rule,
+//! and teach its network other machines' addresses.
 
 use weft_transport::Placement;
 use weft_units::Instant;

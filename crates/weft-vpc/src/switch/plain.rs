@@ -55,17 +55,17 @@ impl PlainPeers {
     }
 }
 
-/// A plain frame, and what its network makes of it.
-struct Heard<'a> {
+/// A plain frame, and the decision of its network.
+struct PlainFrame<'a> {
     vni: Vni,
     peer: SocketAddr,
     frame: Frame,
     ethernet: &'a [u8],
-    /// Where the machine is that it is for; `None` if it is for everybody.
+    /// The place of its destination; `None` of a broadcast.
     place: Option<Place>,
-    /// Whether what it says is believed.
+    /// `true` if its source is believed.
     believed: bool,
-    /// Whether its peer is to be asked for a connection.
+    /// `true` if its peer is to be asked for a connection.
     ask: bool,
 }
 
@@ -79,12 +79,12 @@ impl Switch {
         ethernet: &[u8],
         tenants: &mut impl Tenants,
     ) {
-        let heard = match self.hear(now, from, vni, ethernet) {
-            Ok(heard) => heard,
+        let plain = match self.learn_plain(now, from, vni, ethernet) {
+            Ok(plain) => plain,
             Err(cause) => return self.counters.drop_frame(cause),
         };
         self.counters.plain_received += 1;
-        let threads = match heard.place {
+        let threads = match plain.place {
             Some(Place::Port(port)) => Vec::from_iter(self.others.thread_of(port)),
             Some(Place::Peer(_)) => Vec::new(),
             None => self.others.of_network(vni),
@@ -92,7 +92,7 @@ impl Switch {
         for thread in threads {
             self.hand_over(thread, Handover::Plain { from, vni, ethernet: ethernet.to_vec() });
         }
-        self.give_plain(now, &heard, tenants);
+        self.give_plain(now, &plain, tenants);
     }
 
     /// A plain frame that arrived at another thread, which has counted it.
@@ -104,19 +104,19 @@ impl Switch {
         ethernet: &[u8],
         tenants: &mut impl Tenants,
     ) {
-        if let Ok(heard) = self.hear(now, from, vni, ethernet) {
-            self.give_plain(now, &heard, tenants);
+        if let Ok(plain) = self.learn_plain(now, from, vni, ethernet) {
+            self.give_plain(now, &plain, tenants);
         }
     }
 
-    /// Finds out whom a plain frame is for, and learns from it what it may teach.
-    fn hear<'a>(
+    /// Finds the destination of a plain frame, and learns its source where that is believed.
+    fn learn_plain<'a>(
         &mut self,
         now: Instant,
         from: SocketAddr,
         vni: Vni,
         ethernet: &'a [u8],
-    ) -> Result<Heard<'a>, DropCause> {
+    ) -> Result<PlainFrame<'a>, DropCause> {
         let network = self.networks.get_mut(&vni).ok_or(DropCause::UnknownPeer)?;
         let known = network.peers.iter().find(|peer| peer.ip() == from.ip());
         let peer = *known.ok_or(DropCause::UnknownPeer)?;
@@ -133,33 +133,33 @@ impl Switch {
         {
             self.ask_for_moved(now, vni, frame.source, peer);
         }
-        Ok(Heard { vni, peer, frame, ethernet, place, believed, ask })
+        Ok(PlainFrame { vni, peer, frame, ethernet, place, believed, ask })
     }
 
     /// Gives a plain frame to those of this thread's ports that it is for.
-    fn give_plain(&mut self, now: Instant, heard: &Heard<'_>, tenants: &mut impl Tenants) {
-        let ports = match heard.place {
+    fn give_plain(&mut self, now: Instant, plain: &PlainFrame<'_>, tenants: &mut impl Tenants) {
+        let ports = match plain.place {
             Some(Place::Port(port)) if !self.ports.contains_key(&port) => Vec::new(),
             Some(Place::Port(port)) => {
-                let may_answer = heard.ask && self.ask_for_pair(now, port, heard);
-                if may_answer && !heard.believed {
+                let may_answer = plain.ask && self.ask_for_pair(now, port, plain);
+                if may_answer && !plain.believed {
                     return self.count(port).drop_frame(DropCause::Unproven);
                 }
                 Vec::from([port])
             }
             // It goes to no third host: two that took each other for the way would never stop.
             Some(Place::Peer(_)) => return self.counters.drop_frame(DropCause::NoRoute),
-            None => self.others(heard.vni, None).collect(),
+            None => self.others(plain.vni, None).collect(),
         };
         for port in ports {
-            self.give(now, port, &[0; VirtioNetHeader::LEN], heard.ethernet, tenants);
+            self.give(now, port, &[0; VirtioNetHeader::LEN], plain.ethernet, tenants);
         }
     }
 
     /// Asks a peer for the connection that a frame of its machine for `port` should have come on. Returns `false` if
     /// there is no room here for another connection, so that there is no other way than in plain.
-    fn ask_for_pair(&mut self, now: Instant, port: PortId, heard: &Heard<'_>) -> bool {
-        let Heard { vni, peer, frame, .. } = *heard;
+    fn ask_for_pair(&mut self, now: Instant, port: PortId, plain: &PlainFrame<'_>) -> bool {
+        let PlainFrame { vni, peer, frame, .. } = *plain;
         // A frame that a gateway passed on does not say whose it is.
         if frame.source == GATEWAY {
             return true;

@@ -34,7 +34,7 @@ pub enum Turn {
     Early,
 }
 
-/// Where a frame may lie until it is complete.
+/// The memory in which a frame may lie until it is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Staging {
     /// In the tenant's own memory, where the tenant may read and change it at any time.

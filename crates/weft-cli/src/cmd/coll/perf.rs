@@ -105,7 +105,7 @@ pub(super) struct Args {
     /// file that WEFT_JOB_TOKEN_FILE names]
     #[arg(long, value_name = "FILE", requires = "rank")]
     token_file: Option<PathBuf>,
-    /// How long whoever connects to rank 0 may take to say who it is
+    /// Time that a process that connects to rank 0 has to name its rank
     #[arg(long, default_value = "2s")]
     hello_timeout: Duration,
     /// How long ranks wait for each other: to come, and for a call that does not go on

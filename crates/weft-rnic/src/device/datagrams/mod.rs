@@ -19,7 +19,7 @@ mod receive;
 
 use receive::Inbound;
 
-/// What a connection for datagrams says it is for; others name a queue pair, in 24 bits.
+/// The service number of a connection for datagrams; other connections name a queue pair, in 24 bits.
 pub(super) const SERVICE: u32 = 1 << 31;
 
 /// With this bit, the sender's own key is sent (IBTA volume 1, chapter 10).
@@ -51,7 +51,7 @@ pub(super) struct Datagrams {
 }
 
 impl Outbound {
-    /// Whether it carries nothing, and nothing waits for it.
+    /// Returns `true` if it carries nothing and nothing waits for it.
     fn is_idle(&self) -> bool {
         self.under_way.is_empty() && self.waiting.is_empty()
     }
@@ -209,7 +209,7 @@ impl Device {
     }
 }
 
-/// What the packets of a datagram say.
+/// Returns the header of a datagram's packets.
 pub(super) fn datagram_header(wqe: &Wqe, qp: QueuePairNumber, own_qkey: u32) -> RdmaHeader {
     let Some(datagram) = wqe.datagram else { return RdmaHeader::default() };
     let privileged = datagram.qkey & PRIVILEGED != 0;

@@ -35,7 +35,7 @@ impl Inbound {
     }
 }
 
-/// What becomes of a packet of a datagram that does not come next and whole.
+/// The outcome of a packet of a datagram that is not next or not whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entered {
     /// Its datagram is whole, and is the next.
