@@ -145,6 +145,7 @@ impl Bench {
         thread::scope(|scope| {
             let address = |index: usize| self.lab.fabric().address(index);
             let config = ServerConfig {
+                encryption: weft_agent::SealConfig::default(),
                 local: SocketAddr::from((address(0), 4791)),
                 transport: self.transport.clone(),
                 wait: WaitMode::Block,
@@ -191,6 +192,7 @@ impl Bench {
     fn weft(&self, index: usize, kind: congestion::Kind, server: SocketAddr) -> (f64, u64, u64) {
         let from = SENDERS + index;
         let config = ClientConfig {
+            encryption: weft_agent::SealConfig::default(),
             local: SocketAddr::from((self.lab.fabric().address(from), 0)),
             server,
             transport: TransportConfig { congestion: kind, ..self.transport.clone() },

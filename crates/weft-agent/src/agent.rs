@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use weft_seal::{SealConfig, Seals};
 use weft_transport::{ConfigError, Endpoint, EndpointConfig, Secret, TransportConfig, congestion};
 use weft_units::{Duration, Instant, Seed};
 
 use crate::delay_line::DelayLine;
+use crate::encryption::{KeyLog, leave_room};
 use crate::port::{Port, PortConfig};
 use crate::udp::{SocketConfig, SocketError, Sockets};
 use crate::wait::Waiter;
@@ -20,8 +22,10 @@ pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 pub struct AgentConfig {
     /// Its sockets. `paths` is taken from `transport`.
     pub sockets: SocketConfig,
-    /// How its connections behave.
+    /// How its connections behave. Where they may be encrypted, their packets have room for that.
     pub transport: TransportConfig,
+    /// How they are encrypted.
+    pub encryption: SealConfig,
     /// Which of its process's threads it runs on, told to peers.
     pub thread_id: u8,
     /// Whether peers may connect.
@@ -49,6 +53,7 @@ impl AgentConfig {
         Self {
             sockets: SocketConfig::new(local, transport.paths),
             transport,
+            encryption: SealConfig::default(),
             thread_id: 0,
             accept: false,
             max_connections: 1 << 17,
@@ -119,6 +124,8 @@ pub struct AgentCounters {
 pub struct Agent {
     pub(crate) endpoint: Endpoint,
     pub(crate) sockets: Sockets,
+    pub(crate) seals: Seals,
+    key_log: Option<KeyLog>,
     pub(crate) clock: Clock,
     pub(crate) counters: AgentCounters,
     pub(crate) kernel_timestamps: bool,
@@ -139,9 +146,11 @@ impl Agent {
             paths: config.transport.paths,
             ..config.sockets.clone()
         })?;
+        let transport = leave_room(config.transport.clone(), &config.encryption);
+        let mtu = transport.mtu;
         let endpoint = Endpoint::new(
             EndpointConfig {
-                transport: config.transport.clone(),
+                transport: transport.clone(),
                 receive_port: sockets.local().port(),
                 thread_id: config.thread_id,
                 accept: config.accept,
@@ -151,16 +160,20 @@ impl Agent {
             Secret::new(random()?),
         )?;
         let endpoint = if config.share_paths { endpoint.sharing_ports(1) } else { endpoint };
+        let seals = Seals::new(config.encryption.clone(), random()?);
+        let endpoint = if seals.is_on() { endpoint.keeping_forgotten() } else { endpoint };
         let clock = Clock;
         Ok(Self {
             endpoint,
             sockets,
+            seals,
+            key_log: None,
             clock,
             counters: AgentCounters::default(),
             kernel_timestamps: config.sockets.kernel_timestamps,
             look_for_strays: Instant::EPOCH,
             delay_line: DelayLine::new(config.delays.clone()),
-            port: config.port.map(|port| Port::new(port, config.transport.mtu)),
+            port: config.port.map(|port| Port::new(port, mtu)),
             waiter: Waiter::new(config.wait, clock),
         })
     }
@@ -173,6 +186,16 @@ impl Agent {
     /// The sockets, for counters.
     pub fn sockets(&self) -> &Sockets {
         &self.sockets
+    }
+
+    /// Encryption, for counters.
+    pub fn seals(&self) -> &Seals {
+        &self.seals
+    }
+
+    /// Appends the keys of its connections to a file from now on; [`SealConfig::key_log`] must ask for them.
+    pub fn log_keys(&mut self, log: KeyLog) {
+        self.key_log = Some(log);
     }
 
     /// What was counted beside the engine.
@@ -201,6 +224,16 @@ impl Agent {
         let until = until.min(self.next_due()).min(self.clock.now() + LONGEST_SLEEP);
         self.waiter.wait(self.sockets.readable(), self.sockets.outbox.blocked(), until);
         turn
+    }
+
+    /// Forgets the keys of connections that are no more, and notes those of new ones.
+    pub(crate) fn keep_keys(&mut self) {
+        while let Some(connection) = self.endpoint.poll_forgotten() {
+            self.seals.forget(connection);
+        }
+        if let Some(log) = &mut self.key_log {
+            log.append(&mut self.seals);
+        }
     }
 
     /// When there is something to do though nothing arrives.

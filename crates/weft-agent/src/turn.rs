@@ -2,13 +2,15 @@
 //! belongs, what is due is done, what may leave leaves. This is the hot path; nothing here
 //! allocates per packet.
 
+use weft_seal::{OpenError, Seals};
 use weft_transport::{
     Arrival, ConnectionId, Departure, Endpoint, Event, Payload, Placement, Verdict,
 };
 use weft_units::{Duration, Instant};
-use weft_wire::{Packet, SetupKind};
+use weft_wire::{Content, Packet, SetupKind};
 
 use crate::Agent;
+use crate::udp::Received;
 
 /// Packets taken from the engine before the sockets are looked at again: what may sit in the outbox
 /// while an ACK waits to be read.
@@ -79,7 +81,9 @@ impl Agent {
             application.on_event(&mut self.endpoint, now, event);
         }
         application.on_turn(&mut self.endpoint, now);
+        self.seals.handle_timeout(now);
         let sent = self.send_departures(application, now);
+        self.keep_keys();
         Turn { received, sent }
     }
 
@@ -99,27 +103,20 @@ impl Agent {
         let mut datagrams = 0;
         for index in 0..messages {
             let received = self.sockets.inbox.message(index);
-            let arrival = Arrival {
-                from: received.from,
-                received_at: received.received_at(now, lead),
-                congestion_experienced: received.congestion_experienced,
-                hops: received.hops,
-            };
-            for (index, datagram) in received.datagrams().enumerate() {
+            let (arrival, segment) = (arrival_of(&received, now, lead), received.segment.max(1));
+            let bytes = self.sockets.inbox.bytes_mut(index);
+            for start in (0..bytes.len()).step_by(segment) {
                 datagrams += 1;
+                touch(bytes, start + TOUCH_AHEAD * segment);
+                let end = bytes.len().min(start + segment);
+                let datagram = &mut bytes[start..end];
                 if !self.delay_line.is_short() {
                     self.delay_line.put(&arrival, datagram);
                     continue;
                 }
-                received.touch_header_of(index + TOUCH_AHEAD);
-                // By reference: a packet moved right after it was parsed waits for its own stores.
-                match &Packet::parse(datagram) {
-                    // Applications know no memory that an RDMA header could name.
-                    Ok((packet, payload)) if !packet.announces_rdma() => {
-                        let endpoint = &mut self.endpoint;
-                        take_in(endpoint, application, now, &arrival, packet, payload);
-                    }
-                    _ => self.counters.malformed += 1,
+                let ends = (&mut self.endpoint, &mut self.seals);
+                if !take_in(ends, application, now, &arrival, datagram) {
+                    self.counters.malformed += 1;
                 }
             }
         }
@@ -133,9 +130,10 @@ impl Agent {
             let (congestion_experienced, hops) = (false, 0);
             let arrival = Arrival { from, received_at: now, congestion_experienced, hops };
             match &Packet::parse(datagram) {
-                Ok((packet @ Packet::Setup(header), _)) if header.kind == SetupKind::Reset => {
+                Ok((Packet::Setup(header), rest)) if header.kind == SetupKind::Reset => {
                     self.counters.datagrams_received += 1;
-                    let _ = self.endpoint.handle_packet(now, &arrival, packet, 0);
+                    let admission = self.seals.admit(from, header, rest, || false);
+                    let _ = self.endpoint.handle_admission(now, &arrival, header, admission);
                 }
                 _ => self.counters.malformed += 1,
             }
@@ -147,14 +145,11 @@ impl Agent {
     fn take_delayed(&mut self, application: &mut impl Application) -> usize {
         let now = self.clock.now();
         let mut datagrams = 0;
-        while let Some((arrival, datagram)) = self.delay_line.take(now) {
+        while let Some((arrival, mut datagram)) = self.delay_line.take(now) {
             datagrams += 1;
-            match &Packet::parse(&datagram) {
-                Ok((packet, payload)) => {
-                    let endpoint = &mut self.endpoint;
-                    take_in(endpoint, application, now, &arrival, packet, payload);
-                }
-                Err(_) => self.counters.malformed += 1,
+            let ends = (&mut self.endpoint, &mut self.seals);
+            if !take_in(ends, application, now, &arrival, &mut datagram) {
+                self.counters.malformed += 1;
             }
             self.delay_line.recycle(datagram);
         }
@@ -170,15 +165,19 @@ impl Agent {
         if let Some(port) = port {
             room = room.min(port.room(now));
         }
+        let seals = &mut self.seals;
         let mut packet = Packet::default();
         let sent = self.endpoint.poll_burst(now, room, &mut packet, |departure, packet| {
-            let size = packet.len() + usize::from(departure.payload_len());
+            let wrap = seals.wrap(&departure.to, departure.connection, packet);
+            let size = packet.len() + usize::from(departure.payload_len()) + wrap.len();
             let size = u16::try_from(size).expect("an MTU of at most 9000 bytes and a header");
             if let Some(port) = port {
                 port.take(size);
             }
             outbox.push(&departure.to, departure.path.0, size, |out| {
-                write(departure, packet, application, out);
+                let inside = wrap.inside(0, out.len());
+                write(departure, packet, application, &mut out[inside]);
+                seals.seal(wrap, 0, out);
             });
         });
         outbox.flush();
@@ -186,26 +185,72 @@ impl Agent {
     }
 }
 
-/// Gives a packet to the engine, and its payload to the application.
+/// How a message arrived.
+#[inline]
+fn arrival_of(received: &Received<'_>, now: Instant, lead: u64) -> Arrival {
+    Arrival {
+        from: received.from,
+        received_at: received.received_at(now, lead),
+        congestion_experienced: received.congestion_experienced,
+        hops: received.hops,
+    }
+}
+
+/// Fetches a byte, if there is one there, so that it is in the cache when the header that it begins is read: headers
+/// lie too far apart for the processor to guess the next, and each would be waited for (`docs/performance.md`).
+#[inline]
+fn touch(bytes: &[u8], at: usize) {
+    if let Some(&first) = bytes.get(at) {
+        std::hint::black_box(first);
+    }
+}
+
+/// Opens a datagram and gives the packet to the engine, and its payload to the application. Returns `false` if it is no
+/// packet.
 #[inline]
 fn take_in(
-    endpoint: &mut Endpoint,
+    (endpoint, seals): (&mut Endpoint, &mut Seals),
     application: &mut impl Application,
     now: Instant,
     arrival: &Arrival,
-    packet: &Packet,
-    payload: &[u8],
-) {
+    datagram: &mut [u8],
+) -> bool {
+    let inside = match seals.open(datagram, 0) {
+        Ok((inside, Content::Packet)) => inside,
+        Ok((_, Content::Frame)) => return false,
+        Err(error) => return drop_unopened(endpoint, arrival, error),
+    };
+    // By reference: a packet moved right after it was parsed waits for its own stores.
+    let Ok((packet, payload)) = &Packet::parse(inside) else { return false };
+    // Applications know no memory that an RDMA header could name.
+    if packet.announces_rdma() {
+        return false;
+    }
+    if let Packet::Setup(header) = packet {
+        let proven = || endpoint.proves_address(now, arrival, header);
+        let admission = seals.admit(arrival.from, header, payload, proven);
+        let _ = endpoint.handle_admission(now, arrival, header, admission);
+        return true;
+    }
     // A payload past 64 KiB cannot come out of a UDP datagram.
     let payload_len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
-    let Verdict::Place(placement) = endpoint.handle_packet(now, arrival, packet, payload_len)
-    else {
-        return;
-    };
-    application.place(now, &placement, &payload[..usize::from(placement.len)]);
-    endpoint
-        .placed(now, placement.connection, placement.psn)
-        .expect("the engine has just asked for this packet to be placed");
+    let verdict = endpoint.handle_packet(now, arrival, packet, payload_len);
+    if let Verdict::Place(placement) = verdict {
+        application.place(now, &placement, &payload[..usize::from(placement.len)]);
+        endpoint
+            .placed(now, placement.connection, placement.psn)
+            .expect("the engine has just asked for this packet to be placed");
+    }
+    true
+}
+
+/// Tells the sender of a packet whose keys are not known. Returns `false` if it is no packet.
+#[cold]
+fn drop_unopened(endpoint: &mut Endpoint, arrival: &Arrival, error: OpenError) -> bool {
+    if let OpenError::UnknownKey { connection, iv } = error {
+        endpoint.handle_unopened(arrival.from, connection, iv);
+    }
+    !matches!(error, OpenError::Header(_) | OpenError::TooShort { .. })
 }
 
 #[inline]

@@ -20,6 +20,7 @@ fn transport() -> TransportConfig {
 
 fn config(server: SocketAddr, milliseconds: u64) -> ClientConfig {
     ClientConfig {
+        encryption: weft_agent::SealConfig::default(),
         local: "127.0.0.1:0".parse().unwrap(),
         server,
         transport: transport(),

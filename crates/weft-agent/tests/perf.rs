@@ -13,6 +13,7 @@ use server::RunningServer;
 fn client(server: SocketAddr, plan: Plan) -> ClientConfig {
     let unspecified: &str = if server.is_ipv6() { "[::1]:0" } else { "127.0.0.1:0" };
     ClientConfig {
+        encryption: weft_agent::SealConfig::default(),
         local: unspecified.parse().unwrap(),
         server,
         transport: AgentConfig::ethernet(4),

@@ -118,6 +118,10 @@ pub enum CloseReason {
     NoCommonVersion,
     /// The peer refused: it takes no connections, or no more.
     Refused,
+    /// One end requires encryption, and the other cannot encrypt.
+    NotEncrypted,
+    /// The ends have different pre-shared keys, or one does not accept the identity of the other.
+    NotAuthentic,
 }
 
 macro_rules! drop_reasons {
@@ -161,6 +165,8 @@ drop_reasons! {
     UnexpectedSetup => "unexpected_setup";
     /// A reset that repeats no number of a packet that this end just sent.
     UnprovenReset => "unproven_reset";
+    /// A packet of set-up whose key exchange is refused, or that has none where encryption is required.
+    NotAuthentic => "not_authentic";
     /// No room for one more connection.
     TooManyConnections => "too_many_connections";
 }

@@ -94,6 +94,12 @@ pub enum ParseError {
         /// The number in the packet.
         got: u8,
     },
+    /// An encrypted packet whose content is not known.
+    #[error("unknown sealed content {got}; known: 0 (packet), 1 (frame)")]
+    UnknownContent {
+        /// The number in the packet.
+        got: u8,
+    },
     /// A virtio-net header with a kind of super-frame that is not known.
     #[error("unknown virtio-net gso_type {got:#04x}")]
     UnknownGsoType {
@@ -137,6 +143,7 @@ impl ParseError {
             Self::BadChecksum { .. } => "bad_checksum",
             Self::NoVni { .. } => "no_vni",
             Self::UnknownCipher { .. } => "unknown_cipher",
+            Self::UnknownContent { .. } => "unknown_content",
             Self::UnknownGsoType { .. } => "unknown_gso_type",
             Self::UnknownVxlanNext { .. } => "unknown_vxlan_next",
         }

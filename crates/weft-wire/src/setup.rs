@@ -27,7 +27,7 @@ mod field {
         "Reserved",
         24,
         8,
-        "why, in a reject or a close; in a request and an accept, how many connections are about to send to the sender, as a power of two; in a reset, which field is repeated: 1 a data packet's PSN, 2 an ACK's PSN_base, 3 a probe's timestamp, 4 an accept's First PSN; zero elsewhere",
+        "why, in a reject or a close; in a request and an accept, how many connections are about to send to the sender, as a power of two; in a reset, which field is repeated: 1 a data packet's PSN, 2 an ACK's PSN_base, 3 a probe's timestamp, 4 an accept's First PSN, 5 a sealed packet's IV; zero elsewhere",
     );
     pub(super) const LOCAL_CID: Field =
         Field::new("Local CID", 32, 32, "the sender's connection id");

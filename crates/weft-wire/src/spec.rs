@@ -58,6 +58,8 @@ pub const HEADERS: &[Header] = &[
     crate::frame::REMOTE_SPEC,
     crate::setup::SPEC,
     crate::setup::TERMS_SPEC,
+    crate::exchange::SPEC,
+    crate::sealed::SPEC,
     crate::ack::SPEC,
     crate::seal::SPEC,
     crate::vxlan::SPEC,
@@ -71,6 +73,7 @@ pub const HEADERS: &[Header] = &[
 /// Every list of numbers with names.
 pub const NUMBERS: &[(&str, &[Number])] = &[
     ("Packet types", crate::PACKET_TYPES),
+    ("Sealed contents", crate::sealed::CONTENTS),
     ("ACK types", crate::ack::ACK_TYPES),
     ("RDMA operations", crate::rdma::OPERATIONS),
     ("Frame kinds", crate::frame::FRAME_KINDS),

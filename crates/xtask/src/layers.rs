@@ -24,7 +24,7 @@ const LAYERS: &[Layer] = &[
     Layer { number: 5, name: "products", sans_io: false, crates: &["weft-cli", "weft-figures", "weft-py", "weft-rdmacm", "weft-verbs", "weft-xrdma-c"] },
     Layer { number: 4, name: "worlds",   sans_io: false, crates: &["weft-agent", "weft-lab", "weft-ports", "weft-sim", "weft-steer", "weft-vswitch", "weft-xrdma", "weft-comm"] },
     Layer { number: 3, name: "reports",  sans_io: false, crates: &["weft-guard", "weft-report", "weft-stat"] },
-    Layer { number: 2, name: "engines",  sans_io: true,  crates: &["weft-coll", "weft-msg", "weft-rnic", "weft-transport", "weft-vpc", "weft-plan", "weft-route"] },
+    Layer { number: 2, name: "engines",  sans_io: true,  crates: &["weft-coll", "weft-msg", "weft-rnic", "weft-seal", "weft-transport", "weft-vpc", "weft-plan", "weft-route"] },
     Layer { number: 1, name: "formats",  sans_io: true,  crates: &["weft-wire", "weft-topo", "weft-trace", "weft-verbs-abi"] },
     Layer { number: 0, name: "words",    sans_io: true,  crates: &["weft-units"] },
 ];
@@ -39,6 +39,7 @@ const WITHIN_A_LAYER: &[(&str, &str)] = &[
     ("weft-msg", "weft-rnic"),
     ("weft-rnic", "weft-transport"),
     ("weft-route", "weft-plan"),
+    ("weft-seal", "weft-transport"),
     ("weft-trace", "weft-wire"),
     ("weft-steer", "weft-lab"),
     ("weft-vpc", "weft-transport"),

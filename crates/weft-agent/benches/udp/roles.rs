@@ -85,6 +85,7 @@ impl Settings {
     fn client(&self, kind: TestKind, address: IpAddr, server: SocketAddr) -> ClientConfig {
         let message_bytes = if kind == TestKind::Latency { 64 } else { self.message_bytes };
         ClientConfig {
+            encryption: weft_agent::SealConfig::default(),
             local: SocketAddr::new(address, 0),
             server,
             transport: self.transport(),
@@ -188,8 +189,12 @@ pub(crate) fn play(arguments: &[String]) {
     match role.as_str() {
         "serve" => {
             let local = SocketAddr::new(address, 0);
-            let config =
-                ServerConfig { local, transport: settings.transport(), wait: settings.wait };
+            let config = ServerConfig {
+                encryption: weft_agent::SealConfig::default(),
+                local,
+                transport: settings.transport(),
+                wait: settings.wait,
+            };
             let mut server = Server::open(&config).expect("a server");
             say(&server.local().port());
             server.run(&never);

@@ -9,7 +9,7 @@ use weft_units::{Duration, Instant};
 use super::PlanError;
 use super::plan::{Plan, SERVICE};
 use super::report::{LatencyMicros, Report, TransportCounters};
-use crate::{Agent, AgentConfig, OpenError, WaitMode};
+use crate::{Agent, AgentConfig, OpenError, SealConfig, WaitMode};
 
 mod load;
 
@@ -36,6 +36,8 @@ pub struct ClientConfig {
     pub connections: u32,
     /// How long new messages are sent.
     pub duration: Duration,
+    /// How they are encrypted.
+    pub encryption: SealConfig,
     /// How to wait.
     pub wait: WaitMode,
 }
@@ -136,6 +138,7 @@ impl Client {
     pub fn open(config: ClientConfig) -> Result<Self, OpenError> {
         let mut agent = AgentConfig::new(config.local, config.transport.clone());
         agent.wait = config.wait;
+        agent.encryption = config.encryption.clone();
         Ok(Self { agent: Agent::open(&agent)?, config })
     }
 

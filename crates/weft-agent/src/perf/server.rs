@@ -12,7 +12,7 @@ use weft_units::Instant;
 use super::pattern::Pattern;
 use super::plan::{MAX_PLAN, Plan, SERVICE, opcode};
 use super::report::{Counts, TransportCounters};
-use crate::{Agent, AgentConfig, Application, OpenError, WaitMode};
+use crate::{Agent, AgentConfig, Application, OpenError, SealConfig, WaitMode};
 
 /// Bytes of messages kept for all connections together, at most.
 const MAX_TOTAL_SLOT_BYTES: usize = 1 << 30;
@@ -27,6 +27,8 @@ pub struct ServerConfig {
     pub local: SocketAddr,
     /// How its connections behave; the peers agree on the smaller of both where they must agree.
     pub transport: TransportConfig,
+    /// How they are encrypted.
+    pub encryption: SealConfig,
     /// How to wait.
     pub wait: WaitMode,
 }
@@ -46,6 +48,7 @@ impl Server {
     pub fn open(config: &ServerConfig) -> Result<Self, OpenError> {
         let mut agent = AgentConfig::new(config.local, config.transport.clone()).accepting();
         agent.wait = config.wait;
+        agent.encryption = config.encryption.clone();
         Ok(Self { agent: Agent::open(&agent)?, sessions: Sessions::default() })
     }
 

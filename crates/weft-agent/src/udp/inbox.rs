@@ -38,16 +38,6 @@ impl<'a> Received<'a> {
         self.bytes.chunks(self.segment.max(1))
     }
 
-    /// Fetches the first byte of datagram `index`, if there is one, so that it is in the cache when
-    /// its header is read: headers lie too far apart for the processor to guess the next, and each
-    /// would be waited for (`docs/performance.md`).
-    #[inline]
-    pub fn touch_header_of(&self, index: usize) {
-        if let Some(&first) = self.bytes.get(index * self.segment) {
-            std::hint::black_box(first);
-        }
-    }
-
     /// When they arrived by the monotonic clock, at most `now`.
     #[inline]
     pub fn received_at(&self, now: Instant, wall_clock_lead: u64) -> Instant {
@@ -119,6 +109,15 @@ impl Inbox {
     /// Whether the last [`receive`](Self::receive) brought as many as it can, so that more may be there.
     pub fn may_have_more(&self) -> bool {
         self.receiver.is_full()
+    }
+
+    /// The bytes of message `index`, to be changed in place: [`Received::segment`] says where each datagram ends.
+    ///
+    /// # Panics
+    /// As [`message`](Self::message).
+    #[inline]
+    pub fn bytes_mut(&mut self, index: usize) -> &mut [u8] {
+        self.receiver.bytes_mut(index)
     }
 
     /// Message `index` of the last [`receive`](Self::receive).

@@ -161,6 +161,13 @@ impl Receiver {
         self.metas.len() == self.slots
     }
 
+    /// The bytes of message `index` of the last call.
+    #[inline]
+    pub(super) fn bytes_mut(&mut self, index: usize) -> &mut [u8] {
+        let start = index * RECEIVE_BUFFER;
+        &mut self.buffers[start..start + self.metas[index].len]
+    }
+
     /// Message `index` of the last call: what came with it, and its bytes.
     #[inline]
     pub(super) fn message(&self, index: usize) -> (Meta, &[u8]) {

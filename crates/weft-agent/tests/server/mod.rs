@@ -18,6 +18,7 @@ pub(crate) struct RunningServer {
 impl RunningServer {
     pub(crate) fn start(local: &str) -> Self {
         let mut server = Server::open(&ServerConfig {
+            encryption: weft_agent::SealConfig::default(),
             local: local.parse().unwrap(),
             transport: AgentConfig::ethernet(4),
             wait: WaitMode::Hybrid,

@@ -151,6 +151,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
 
 fn serve(arguments: &ServerArgs, output: Output) -> Result<()> {
     let config = ServerConfig {
+        encryption: weft_agent::SealConfig::default(),
         local: arguments.listen,
         transport: arguments.transport.config()?,
         wait: arguments.wait,
@@ -180,6 +181,7 @@ fn measure(arguments: &ClientArgs, output: Output) -> Result<()> {
         SocketAddr::V6(_) => SocketAddr::from(([0u16; 8], 0)),
     };
     let config = ClientConfig {
+        encryption: weft_agent::SealConfig::default(),
         local: arguments.bind.unwrap_or(unspecified),
         server,
         transport: arguments.transport.config()?,

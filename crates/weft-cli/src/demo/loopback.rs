@@ -58,11 +58,13 @@ impl Stage for Loopback {
     fn open(&mut self, flow: &Wanted, route: Route) -> Result<(Client, Server)> {
         let loopback = ([127, 0, 0, 1], 0).into();
         let server = Server::open(&ServerConfig {
+            encryption: weft_agent::SealConfig::default(),
             local: loopback,
             transport: flow.transport.clone(),
             wait: WaitMode::default(),
         })?;
         let config = ClientConfig {
+            encryption: weft_agent::SealConfig::default(),
             local: loopback,
             server: server.local(),
             transport: flow.transport.clone(),

@@ -63,6 +63,7 @@ impl Stage for Namespaces {
 
     fn open(&mut self, flow: &Wanted, route: Route) -> Result<(Client, Server)> {
         let config = ServerConfig {
+            encryption: weft_agent::SealConfig::default(),
             local: self.address(1, 0),
             transport: flow.transport.clone(),
             wait: WaitMode::default(),
@@ -70,6 +71,7 @@ impl Stage for Namespaces {
         let server = self.lab.enter("h1", || Server::open(&config))??;
         let destination = server.local();
         let config = ClientConfig {
+            encryption: weft_agent::SealConfig::default(),
             local: self.address(0, 0),
             server: destination,
             transport: flow.transport.clone(),

@@ -13,9 +13,9 @@ pub(super) struct Check;
 /// Reasons that the network alone, or the end of a connection, can cause.
 fn is_excused(reason: DropReason) -> bool {
     use DropReason::{
-        AckOfUnsent, BadExtent, BadTimestamp, BadToken, Duplicate, Malformed, OutOfOrder,
-        OutsideWindow, StaleAck, TooManyConnections, UnexpectedSetup, UnknownConnection,
-        UnknownVersion, UnprovenReset,
+        AckOfUnsent, BadExtent, BadTimestamp, BadToken, Duplicate, Malformed, NotAuthentic,
+        OutOfOrder, OutsideWindow, StaleAck, TooManyConnections, UnexpectedSetup,
+        UnknownConnection, UnknownVersion, UnprovenReset,
     };
     match reason {
         Duplicate | OutOfOrder | StaleAck | UnknownConnection | UnexpectedSetup => true,
@@ -24,7 +24,7 @@ fn is_excused(reason: DropReason) -> bool {
         // It answers a packet that was acknowledged, or followed by another probe, meanwhile.
         UnprovenReset => true,
         Malformed | UnknownVersion | OutsideWindow | BadExtent | AckOfUnsent | BadTimestamp
-        | TooManyConnections => false,
+        | NotAuthentic | TooManyConnections => false,
     }
 }
 

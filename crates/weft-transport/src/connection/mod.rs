@@ -19,6 +19,7 @@ use crate::{
 
 mod ack_received;
 mod ack_sent;
+mod doubt;
 mod egress;
 mod idle;
 mod in_flight;
@@ -36,6 +37,7 @@ mod setup;
 mod share;
 mod tail;
 
+use doubt::Doubt;
 use idle::REST_AFTER;
 use in_flight::SentPacket;
 pub use look_ahead::Step;
@@ -148,6 +150,8 @@ pub(crate) struct Connection {
     receiver: Receiver,
     probed: Probes,
     keepalive_due: bool,
+    /// Somebody said that the peer does not know the connection.
+    doubt: Option<Doubt>,
     /// The connection is to end for this reason.
     pub(crate) closing: Option<CloseReason>,
     pub(crate) timers: Timers,
@@ -198,6 +202,7 @@ impl Connection {
             receiver: Receiver::new(0),
             probed: Probes::new(),
             keepalive_due: false,
+            doubt: None,
             closing: None,
             timers: Timers::new(),
             scheduled: Instant::FAR_FUTURE,

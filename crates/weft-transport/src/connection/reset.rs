@@ -16,6 +16,8 @@ pub(crate) enum Proof {
     Timestamp(u32),
     /// An accept's first sequence number.
     FirstPsn(u32),
+    /// Low half of an encrypted packet's number. It proves nothing: whoever saw the packet can repeat it.
+    Iv(u32),
 }
 
 impl Proof {
@@ -39,6 +41,7 @@ impl Proof {
             Self::PsnBase(number) => (2, number),
             Self::Timestamp(number) => (3, number),
             Self::FirstPsn(number) => (4, number),
+            Self::Iv(number) => (5, number),
         }
     }
 
@@ -49,6 +52,7 @@ impl Proof {
             2 => Self::PsnBase(number),
             3 => Self::Timestamp(number),
             4 => Self::FirstPsn(number),
+            5 => Self::Iv(number),
             _ => return None,
         })
     }
@@ -68,6 +72,7 @@ impl Connection {
             }
             Proof::Timestamp(stamp) => stamp == self.sent_anything_at.to_wire(),
             Proof::FirstPsn(psn) => psn == self.cursor.psn,
+            Proof::Iv(_) => false,
         }
     }
 }
@@ -78,10 +83,16 @@ mod tests {
 
     #[test]
     fn a_proof_comes_back_as_it_went_and_no_other_reason_carries_one() {
-        for proof in [Proof::Psn(7), Proof::PsnBase(8), Proof::Timestamp(9), Proof::FirstPsn(10)] {
+        for proof in [
+            Proof::Psn(7),
+            Proof::PsnBase(8),
+            Proof::Timestamp(9),
+            Proof::FirstPsn(10),
+            Proof::Iv(11),
+        ] {
             let (reason, number) = proof.to_wire();
             assert_eq!(Proof::from_wire(reason, number), Some(proof));
         }
-        assert!((0..=u8::MAX).filter(|&reason| Proof::from_wire(reason, 1).is_some()).eq(1..=4));
+        assert!((0..=u8::MAX).filter(|&reason| Proof::from_wire(reason, 1).is_some()).eq(1..=5));
     }
 }

@@ -219,7 +219,9 @@ impl Connection {
     }
 
     pub(crate) fn on_handshake_timer(&mut self, now: Instant, config: &TransportConfig) {
-        let Setup::Requesting { due, repeats, since, .. } = &mut self.setup else { return };
+        let Setup::Requesting { due, repeats, since, .. } = &mut self.setup else {
+            return self.on_doubt_timer(now, config);
+        };
         if now.since(*since) >= config.peer_timeout {
             self.closing = Some(CloseReason::ConnectTimeout);
             return;

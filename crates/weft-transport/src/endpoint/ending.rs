@@ -20,11 +20,13 @@ impl Endpoint {
     pub(super) fn retire(&mut self, now: Instant, slot: u32, reason: CloseReason) {
         let Some(mut connection) = self.connections.remove(slot) else { return };
         let peer_knows = matches!(reason, CloseReason::Peer | CloseReason::Reset);
+        let mut leaves_last_packet = false;
         if let Some(close) = connection.close_packet(&self.shared).filter(|_| !peer_knows) {
             // By one path, where neither overtakes the other.
             let (to, path) = (connection.peer, self.shared.any_path());
             let ack = connection.last_ack(now, &mut self.shared).map(Packet::Ack);
             let connection = Some(connection.id);
+            leaves_last_packet = true;
             self.answers.extend(ack.into_iter().chain([close]).map(|packet| Transmit {
                 connection,
                 to,
@@ -33,6 +35,9 @@ impl Endpoint {
                 padding: 0,
                 payload: None,
             }));
+        }
+        if let Some(forgotten) = self.forgotten.as_mut().filter(|_| !leaves_last_packet) {
+            forgotten.push_back(connection.id);
         }
         connection.release(now, &mut self.shared);
         connection.note_begun(&mut self.shared);

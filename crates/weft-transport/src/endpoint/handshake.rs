@@ -16,10 +16,12 @@ const ANSWERS: usize = 256;
 
 /// Why a request is refused, as carried in the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refusal {
+pub(super) enum Refusal {
     NoCommonVersion = 1,
     NotAccepting = 2,
     Unusable = 3,
+    NotEncrypted = 4,
+    NotAuthentic = 5,
 }
 
 impl Endpoint {
@@ -80,7 +82,7 @@ impl Endpoint {
             self.reject(peer, header, refusal);
             return Err(match refusal {
                 Refusal::NoCommonVersion => DropReason::UnknownVersion,
-                Refusal::NotAccepting | Refusal::Unusable => DropReason::UnexpectedSetup,
+                _ => DropReason::UnexpectedSetup,
             });
         }
         let (origin, config) = (self.next_origin(), &self.shared.config);
@@ -126,7 +128,7 @@ impl Endpoint {
         self.answer(peer, header.local_cid, SetupKind::Challenge, 0, 0, Some(terms));
     }
 
-    fn reject(&mut self, peer: SocketAddr, header: &SetupHeader, refusal: Refusal) {
+    pub(super) fn reject(&mut self, peer: SocketAddr, header: &SetupHeader, refusal: Refusal) {
         self.answer(peer, header.local_cid, SetupKind::Reject, 0, refusal as u8, None);
     }
 
@@ -141,7 +143,7 @@ impl Endpoint {
     }
 
     /// Queues an answer that belongs to no connection; drops it when too many wait.
-    fn answer(
+    pub(super) fn answer(
         &mut self,
         to: SocketAddr,
         destination_cid: u32,
@@ -211,10 +213,14 @@ impl Endpoint {
         arrival: &Arrival,
         header: &SetupHeader,
     ) -> Result<(), DropReason> {
-        let reason = if header.reason == Refusal::NoCommonVersion as u8 {
-            CloseReason::NoCommonVersion
-        } else {
-            CloseReason::Refused
+        const NO_COMMON_VERSION: u8 = Refusal::NoCommonVersion as u8;
+        const NOT_ENCRYPTED: u8 = Refusal::NotEncrypted as u8;
+        const NOT_AUTHENTIC: u8 = Refusal::NotAuthentic as u8;
+        let reason = match header.reason {
+            NO_COMMON_VERSION => CloseReason::NoCommonVersion,
+            NOT_ENCRYPTED => CloseReason::NotEncrypted,
+            NOT_AUTHENTIC => CloseReason::NotAuthentic,
+            _ => CloseReason::Refused,
         };
         self.with_named(now, arrival, header, |connection, _| {
             let asked = !connection.is_established();

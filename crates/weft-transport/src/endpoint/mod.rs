@@ -8,6 +8,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use weft_units::{Instant, Seed, prefetch};
 use weft_wire::Packet;
 
+pub use admission::{Admission, SetupFault};
 use ids::Connections;
 pub use ids::ThreadBits;
 use schedule::Schedule;
@@ -21,6 +22,7 @@ use crate::{
     ConfigError, DropReason, Event, PlacedError, Stats, SubmitError, TransportConfig, Verdict,
 };
 
+mod admission;
 mod begin;
 mod ending;
 mod handshake;
@@ -124,6 +126,8 @@ pub struct Endpoint {
     made: u64,
     /// Where new connections begin to number their packets; `None` draws.
     first_psn: Option<u32>,
+    /// Connections that are no more, for owners that ask.
+    forgotten: Option<VecDeque<ConnectionId>>,
 }
 
 /// Connections an endpoint may hold at most.
@@ -158,6 +162,7 @@ impl Endpoint {
             secret,
             made: 0,
             first_psn: None,
+            forgotten: None,
         })
     }
 

@@ -104,6 +104,7 @@ impl Endpoint {
             if let Some(answer) = self.answers.pop_front() {
                 *packet = answer.packet;
                 send(&answer.departure(), packet);
+                self.note_forgotten(answer.connection, packet);
                 sent += 1;
                 continue;
             }
@@ -135,6 +136,7 @@ impl Endpoint {
     pub fn poll_control_into(&mut self, now: Instant, packet: &mut Packet) -> Option<Departure> {
         if let Some(answer) = self.answers.pop_front() {
             *packet = answer.packet;
+            self.note_forgotten(answer.connection, packet);
             return Some(answer.departure());
         }
         let (connections, shared) = (&mut self.connections, &mut self.shared);

@@ -1,0 +1,261 @@
+//! Settings of encryption: whether, with which keys, and with whom. As those of the transport they come from variables
+//! (`WEFT_ENCRYPTION`), files (`encryption = "required"`) or options; keys themselves are in files that only their owner
+//! reads.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use weft_seal::{Mode, PublicKey, SealConfig, Seals};
+use weft_wire::Cipher;
+
+use crate::settings::{SettingError, TransportSettings, read_variables};
+
+/// Values that were set; `None` leaves the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EncryptionSettings {
+    /// Whether connections are encrypted. Where a pre-shared key or peers are given and nothing is said, all must be.
+    pub mode: Option<Mode>,
+    /// The cipher to send with.
+    pub cipher: Option<Cipher>,
+    /// The file with this host's private key; without one each process draws its own.
+    pub identity: Option<PathBuf>,
+    /// The file with the public keys that are accepted, one a line; without one any is.
+    pub peers: Option<PathBuf>,
+    /// The file with a key that both ends have.
+    pub preshared_key: Option<PathBuf>,
+    /// The file that keys are appended to, for a dissector.
+    pub key_log: Option<PathBuf>,
+}
+
+impl EncryptionSettings {
+    /// Their keys in files. In the environment `preshared-key` is `WEFT_PRESHARED_KEY`.
+    pub const KEYS: [&'static str; 6] =
+        ["encryption", "cipher", "identity", "peers", "preshared-key", "key-log"];
+
+    /// Sets one value.
+    ///
+    /// # Errors
+    /// The key is none of [`Self::KEYS`], or the value is not allowed.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), SettingError> {
+        let value = value.trim();
+        let refused =
+            |reason| SettingError { name: key.to_owned(), value: value.to_owned(), reason };
+        match key {
+            "encryption" => self.mode = Some(value.parse().map_err(refused)?),
+            "cipher" => self.cipher = Some(parse_cipher(value).map_err(refused)?),
+            "identity" => self.identity = Some(value.into()),
+            "peers" => self.peers = Some(value.into()),
+            "preshared-key" => self.preshared_key = Some(value.into()),
+            "key-log" => self.key_log = Some(value.into()),
+            _ => return Err(refused(weft_units::unknown_name("setting", key, &Self::KEYS))),
+        }
+        Ok(())
+    }
+
+    /// Returns what variables say, given by name.
+    ///
+    /// # Errors
+    /// A value is not allowed.
+    pub fn from_environment(
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, SettingError> {
+        let mut settings = Self::default();
+        read_variables(&Self::KEYS, variable, |key, value| settings.set(key, value))?;
+        Ok(settings)
+    }
+
+    /// Returns these settings, and those of `others` where these have none.
+    #[must_use]
+    pub fn or(self, others: Self) -> Self {
+        Self {
+            mode: self.mode.or(others.mode),
+            cipher: self.cipher.or(others.cipher),
+            identity: self.identity.or(others.identity),
+            peers: self.peers.or(others.peers),
+            preshared_key: self.preshared_key.or(others.preshared_key),
+            key_log: self.key_log.or(others.key_log),
+        }
+    }
+
+    /// Returns the configuration, with the keys from their files.
+    ///
+    /// # Errors
+    /// A file cannot be read, is read by others than its owner where it holds a secret, or holds no key.
+    pub fn config(&self) -> Result<SealConfig, SettingError> {
+        let secret =
+            |key, file: &Option<PathBuf>| file.as_deref().map(|file| read_secret(key, file));
+        let identity = secret("identity", &self.identity).transpose()?;
+        let preshared_key = secret("preshared-key", &self.preshared_key).transpose()?;
+        let default = SealConfig::default();
+        let config = SealConfig {
+            identity: identity
+                .map(|text| parse_key("identity", &self.identity, &text))
+                .transpose()?,
+            preshared_key: preshared_key
+                .map(|text| parse_key("preshared-key", &self.preshared_key, &text))
+                .transpose()?,
+            peers: self.peers.as_deref().map(read_peers).transpose()?,
+            cipher: self.cipher.unwrap_or(default.cipher),
+            key_log: self.key_log.is_some(),
+            ..default
+        };
+        let unsaid = if config.authenticates() { Mode::Required } else { Mode::default() };
+        Ok(SealConfig { mode: self.mode.unwrap_or(unsaid), ..config })
+    }
+
+    /// Opens the file that keys are appended to, which only its owner reads.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn open_key_log(&self) -> Result<Option<KeyLog>, SettingError> {
+        let Some(path) = &self.key_log else { return Ok(None) };
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+        Ok(Some(KeyLog(file.map_err(|error| unreadable("key-log", path, &error))?)))
+    }
+}
+
+/// A file that keys are appended to.
+#[derive(Debug)]
+pub struct KeyLog(File);
+
+impl KeyLog {
+    /// Appends the keys that are in use since the last call. A full disk loses them, and nothing else.
+    pub fn append(&mut self, seals: &mut Seals) {
+        while let Some(line) = seals.poll_key_log() {
+            let _ = writeln!(self.0, "{line}");
+        }
+    }
+}
+
+/// Returns a cipher's name in settings.
+pub const fn cipher_name(cipher: Cipher) -> &'static str {
+    match cipher {
+        Cipher::Aes128Gcm => "aes-128-gcm",
+        Cipher::Aes256Gcm => "aes-256-gcm",
+    }
+}
+
+fn parse_cipher(name: &str) -> Result<Cipher, String> {
+    let known = [Cipher::Aes128Gcm, Cipher::Aes256Gcm];
+    let found = known.into_iter().find(|&cipher| cipher_name(cipher) == name);
+    found.ok_or_else(|| weft_units::unknown_name("cipher", name, &known.map(cipher_name)))
+}
+
+fn unreadable(key: &str, file: &Path, error: &std::io::Error) -> SettingError {
+    let value = file.display().to_string();
+    SettingError { name: key.to_owned(), value, reason: error.to_string() }
+}
+
+/// The text of a file that only its owner reads.
+fn read_secret(key: &str, file: &Path) -> Result<String, SettingError> {
+    let mode = fs::metadata(file).map_err(|error| unreadable(key, file, &error))?.mode();
+    if mode & 0o077 != 0 {
+        let reason =
+            format!("others can read it (mode {:03o}); chmod 600 {}", mode & 0o777, file.display());
+        let value = file.display().to_string();
+        return Err(SettingError { name: key.to_owned(), value, reason });
+    }
+    fs::read_to_string(file).map_err(|error| unreadable(key, file, &error))
+}
+
+fn parse_key<K: FromStr>(key: &str, file: &Option<PathBuf>, text: &str) -> Result<K, SettingError>
+where
+    K::Err: ToString,
+{
+    let value = file.as_deref().unwrap_or(Path::new("")).display().to_string();
+    text.trim().parse().map_err(|error: K::Err| SettingError {
+        name: key.to_owned(),
+        value,
+        reason: error.to_string(),
+    })
+}
+
+/// The public keys in a file, one a line; what follows a key is a comment, as is a line that begins with #.
+fn read_peers(file: &Path) -> Result<BTreeSet<PublicKey>, SettingError> {
+    let text = fs::read_to_string(file).map_err(|error| unreadable("peers", file, &error))?;
+    let lines =
+        text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty() && !line.starts_with('#'));
+    lines
+        .map(|(line, number)| {
+            let key = line.split_whitespace().next().unwrap_or_default();
+            key.parse().map_err(|error| SettingError {
+                name: "peers".to_owned(),
+                value: file.display().to_string(),
+                reason: format!("line {number}: {error}"),
+            })
+        })
+        .collect()
+}
+
+/// Returns the transport's configuration for packets that may be encrypted: they have less room for payload, and take
+/// more on the wire.
+#[must_use]
+pub fn leave_room(
+    transport: weft_transport::TransportConfig,
+    encryption: &SealConfig,
+) -> weft_transport::TransportConfig {
+    if encryption.mode == Mode::Off {
+        return transport;
+    }
+    weft_transport::TransportConfig {
+        mtu: (transport.mtu - Seals::OVERHEAD.min(transport.mtu)).max(64),
+        packet_overhead: (transport.packet_overhead + Seals::OVERHEAD).min(256),
+        ..transport
+    }
+}
+
+impl EncryptionSettings {
+    /// Returns the variable of a key.
+    pub fn variable(key: &str) -> String {
+        TransportSettings::variable(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn file(name: &str, mode: u32, text: &str) -> PathBuf {
+        let path =
+            std::env::temp_dir().join(format!("weft-encryption-{}-{name}", std::process::id()));
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    #[test]
+    fn keys_are_read_from_files_that_only_their_owner_reads() {
+        let key = "11".repeat(32);
+        let identity = file("identity", 0o600, &format!("{key}\n"));
+        let peers = file(
+            "peers",
+            0o644,
+            &format!("# the two of us\n{key} alice\n\n{} bob\n", "22".repeat(32)),
+        );
+        let mut settings = EncryptionSettings::default();
+        assert_eq!(settings.config().unwrap().mode, Mode::Preferred);
+        settings.set("identity", identity.to_str().unwrap()).unwrap();
+        settings.set("peers", peers.to_str().unwrap()).unwrap();
+        let config = settings.config().unwrap();
+        assert_eq!((config.mode, config.peers.map(|peers| peers.len())), (Mode::Required, Some(2)));
+        settings.set("encryption", "preferred").unwrap();
+        assert_eq!(settings.config().unwrap().mode, Mode::Preferred);
+
+        fs::set_permissions(&identity, fs::Permissions::from_mode(0o640)).unwrap();
+        let error = settings.config().unwrap_err().to_string();
+        assert!(error.contains("others can read it (mode 640); chmod 600"), "{error}");
+        fs::write(&peers, "1234\n").unwrap();
+        settings.identity = None;
+        let error = settings.config().unwrap_err().to_string();
+        assert!(error.contains("line 1: a key is 64 hexadecimal digits; got 4"), "{error}");
+        let error = settings.set("encryption", "on").unwrap_err().to_string();
+        assert!(error.contains("expected off, preferred or required"), "{error}");
+    }
+}

@@ -1,0 +1,225 @@
+//! The key exchange: `Noise_IXpsk0_25519_ChaChaPoly_SHA256` (Noise protocol framework, revision 34). Both ends draw a key
+//! for this exchange and tell each other their identities; the pre-shared key, 32 zeros where there is none, goes into
+//! the first message (WireGuard does the same).
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+
+use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
+use snow::resolvers::{CryptoResolver, DefaultResolver};
+use snow::{Builder, HandshakeState};
+use weft_wire::{Cipher, ExchangeHeader, SetupHeader, Terms};
+
+use crate::entropy::Entropy;
+use crate::key::Secret;
+use crate::{PresharedKey, PrivateKey, PublicKey};
+
+/// Bytes of a set-up header and its terms.
+const SETUP_LEN: usize = SetupHeader::LEN + Terms::LEN;
+
+/// Bytes that a Noise message of this pattern takes at most, without its payload: an ephemeral key, an identity with
+/// its tag, and the payload's tag.
+const MESSAGE_LEN: usize = 32 + (32 + 16) + 16;
+
+/// What both sides of an exchange need.
+#[derive(Clone, Copy)]
+pub(crate) struct Own<'a> {
+    pub(crate) identity: &'a PrivateKey,
+    pub(crate) preshared_key: Option<&'a PresharedKey>,
+    pub(crate) cipher: Cipher,
+}
+
+/// What an exchange ends in.
+pub(crate) struct Agreed {
+    /// The secret of what this end sends.
+    pub(crate) sending: Secret,
+    /// The secret of what it receives.
+    pub(crate) receiving: Secret,
+    /// The cipher that the peer sends with.
+    pub(crate) cipher: Cipher,
+    /// The peer's identity.
+    pub(crate) peer: PublicKey,
+}
+
+/// Why an exchange failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failed;
+
+/// The end that asked for a connection, until the accept arrives.
+pub(crate) struct Asking {
+    noise: HandshakeState,
+    /// The request's extension: header and first message.
+    pub(crate) extension: Box<[u8]>,
+    /// The second message, once it was read, and its payload: somebody may have changed the accept around it, and the
+    /// genuine one is still to come.
+    read: Option<(Box<[u8]>, [u8; 1 + SETUP_LEN])>,
+}
+
+/// The end that was asked, until it accepts.
+pub(crate) struct Answering {
+    noise: HandshakeState,
+    cipher: Cipher,
+}
+
+impl Asking {
+    /// Begins the exchange of a request.
+    pub(crate) fn new(own: Own<'_>, random: &mut Entropy, request: &SetupHeader) -> Self {
+        let mut noise = begin(own, random.draw(), request, |builder| builder.build_initiator());
+        let extension = write(&mut noise, &[own.cipher.number()]);
+        Self { noise, extension, read: None }
+    }
+
+    /// Reads the accept's extension.
+    pub(crate) fn finish(&mut self, accept: &SetupHeader, rest: &[u8]) -> Result<Agreed, Failed> {
+        if self.read.is_none() {
+            let mut payload = [0; 1 + SETUP_LEN];
+            if read(&mut self.noise, rest, &mut payload)? != payload.len() {
+                return Err(Failed);
+            }
+            self.read = Some((rest.into(), payload));
+        }
+        let (message, [cipher, bound @ ..]) = self.read.as_ref().expect("read just now, or before");
+        if **message != *rest || *bound != bound_bytes(accept) {
+            return Err(Failed);
+        }
+        agree(&mut self.noise, *cipher)
+    }
+}
+
+impl Answering {
+    /// Reads a request's extension.
+    pub(crate) fn new(
+        own: Own<'_>,
+        random: &mut Entropy,
+        request: &SetupHeader,
+        rest: &[u8],
+    ) -> Result<Self, Failed> {
+        let mut noise = begin(own, random.draw(), request, |builder| builder.build_responder());
+        let mut payload = [0; 1];
+        if read(&mut noise, rest, &mut payload)? != 1 {
+            return Err(Failed);
+        }
+        let cipher = cipher_of(payload[0])?;
+        Ok(Self { noise, cipher })
+    }
+
+    /// Returns the identity that the peer claims; what it sends later proves it.
+    pub(crate) fn peer(&self) -> PublicKey {
+        identity_of(&self.noise)
+    }
+
+    /// Writes the accept's extension: header and second message.
+    pub(crate) fn finish(mut self, own: Cipher, accept: &SetupHeader) -> (Box<[u8]>, Agreed) {
+        let mut payload = [0; 1 + SETUP_LEN];
+        payload[0] = own.number();
+        payload[1..].copy_from_slice(&bound_bytes(accept));
+        let extension = write(&mut self.noise, &payload);
+        let agreed = agree(&mut self.noise, self.cipher.number());
+        (extension, agreed.expect("both messages are written and read"))
+    }
+}
+
+/// A set-up header and its terms as both ends see them, whichever copy of the packet arrives: the load and the token
+/// change from one to the next.
+fn bound_bytes(header: &SetupHeader) -> [u8; SETUP_LEN] {
+    let mut bytes = [0; SETUP_LEN];
+    let terms = header.terms.map(|terms| Terms { token: 0, ..terms });
+    SetupHeader { reason: 0, terms, ..*header }.emit(&mut bytes);
+    bytes
+}
+
+fn begin(
+    own: Own<'_>,
+    drawn: [u8; 32],
+    request: &SetupHeader,
+    build: impl FnOnce(Builder<'_>) -> Result<HandshakeState, snow::Error>,
+) -> HandshakeState {
+    let params: NoiseParams =
+        "Noise_IXpsk0_25519_ChaChaPoly_SHA256".parse().expect("a protocol of the framework");
+    let nothing = PresharedKey::new([0; 32]);
+    let preshared_key = &own.preshared_key.unwrap_or(&nothing).0;
+    let prologue = bound_bytes(request);
+    let builder = Builder::with_resolver(params, Box::new(Resolver(drawn)))
+        .local_private_key(&own.identity.0)
+        .and_then(|builder| builder.psk(0, preshared_key))
+        .and_then(|builder| builder.prologue(&prologue));
+    builder.and_then(build).expect("the pattern has all the keys that it takes")
+}
+
+fn write(noise: &mut HandshakeState, payload: &[u8]) -> Box<[u8]> {
+    let mut out: Vec<u8> = alloc::vec![0; ExchangeHeader::LEN + MESSAGE_LEN + payload.len()];
+    let len = noise
+        .write_message(payload, &mut out[ExchangeHeader::LEN..])
+        .expect("it is this end's turn, and the message has room");
+    out.truncate(ExchangeHeader::LEN + len);
+    let length = u16::try_from(len).expect("some hundred bytes");
+    ExchangeHeader { protocol: ExchangeHeader::NOISE_IX_PSK0, length }.emit(&mut out);
+    out.into_boxed_slice()
+}
+
+/// Reads a message and returns its payload's length. A message that is not authentic leaves the state as it was.
+fn read(noise: &mut HandshakeState, rest: &[u8], payload: &mut [u8]) -> Result<usize, Failed> {
+    let (header, message, _) = ExchangeHeader::parse(rest).map_err(|_| Failed)?;
+    // The length is checked first: the library takes a short buffer for a mistake of its caller's.
+    if header.protocol != ExchangeHeader::NOISE_IX_PSK0
+        || message.len() > MESSAGE_LEN + payload.len()
+    {
+        return Err(Failed);
+    }
+    noise.read_message(message, payload).map_err(|_| Failed)
+}
+
+fn agree(noise: &mut HandshakeState, cipher: u8) -> Result<Agreed, Failed> {
+    let cipher = cipher_of(cipher)?;
+    let (first, second) = noise.dangerously_get_raw_split();
+    let (sending, receiving) = if noise.is_initiator() { (first, second) } else { (second, first) };
+    let (sending, receiving) = (Secret::new(sending), Secret::new(receiving));
+    Ok(Agreed { sending, receiving, cipher, peer: identity_of(noise) })
+}
+
+fn identity_of(noise: &HandshakeState) -> PublicKey {
+    let bytes = noise.get_remote_static().expect("both messages tell the sender's identity");
+    PublicKey(bytes.try_into().expect("an X25519 key is 32 bytes"))
+}
+
+const fn cipher_of(number: u8) -> Result<Cipher, Failed> {
+    match number {
+        0 => Ok(Cipher::Aes128Gcm),
+        1 => Ok(Cipher::Aes256Gcm),
+        _ => Err(Failed),
+    }
+}
+
+/// The library's own primitives, with random bytes that the owner gave.
+struct Resolver([u8; 32]);
+
+impl CryptoResolver for Resolver {
+    fn resolve_rng(&self) -> Option<Box<dyn snow::types::Random>> {
+        Some(Box::new(Entropy::new(self.0)))
+    }
+
+    fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn snow::types::Dh>> {
+        DefaultResolver.resolve_dh(choice)
+    }
+
+    fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn snow::types::Hash>> {
+        DefaultResolver.resolve_hash(choice)
+    }
+
+    fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn snow::types::Cipher>> {
+        DefaultResolver.resolve_cipher(choice)
+    }
+}
+
+impl fmt::Debug for Asking {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Asking(..)")
+    }
+}
+
+impl fmt::Debug for Answering {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Answering(..)")
+    }
+}

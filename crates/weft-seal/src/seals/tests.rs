@@ -1,0 +1,622 @@
+//! Two endpoints with their encryption, and a network that keeps, loses, changes and repeats datagrams.
+
+use std::collections::BTreeSet;
+
+use weft_transport::{
+    Arrival, CloseReason, Endpoint, EndpointConfig, Event, Message, Secret, TransportConfig,
+    Verdict,
+};
+use weft_units::{Duration, Rng, Seed};
+use weft_wire::AckHeader;
+
+use super::*;
+use crate::PresharedKey;
+
+/// One host.
+struct Host {
+    at: SocketAddr,
+    endpoint: Endpoint,
+    seals: Seals,
+    events: Vec<Event>,
+    placed: Vec<u8>,
+}
+
+/// A datagram on its way: from where, to where, and its bytes.
+type Datagram = (SocketAddr, SocketAddr, Vec<u8>);
+
+/// Both hosts and the network between them.
+struct Pair {
+    now: Instant,
+    hosts: [Host; 2],
+    /// Everything that was sent.
+    recorded: Vec<Datagram>,
+}
+
+fn host(last: u8, seed: u64, config: SealConfig) -> Host {
+    let transport = TransportConfig {
+        mtu: 1024,
+        peer_timeout: Duration::from_secs(1),
+        ..TransportConfig::bifrost()
+    };
+    let config_of = EndpointConfig {
+        transport,
+        receive_port: 4791,
+        thread_id: 0,
+        accept: true,
+        max_connections: 64,
+    };
+    let seed = Seed(seed).child("host", last.into());
+    let endpoint = Endpoint::new(config_of, seed, Secret::repeatable(seed)).unwrap();
+    let mut entropy = [0; 32];
+    entropy[0] = last;
+    entropy[1..9].copy_from_slice(&seed.0.to_le_bytes());
+    Host {
+        at: SocketAddr::new([10, 0, 0, last].into(), 4791),
+        endpoint: endpoint.keeping_forgotten(),
+        seals: Seals::new(config, entropy),
+        events: Vec::new(),
+        placed: Vec::new(),
+    }
+}
+
+impl Host {
+    fn send(&mut self, now: Instant) -> Vec<Datagram> {
+        let mut out = Vec::new();
+        let Self { endpoint, seals, at, .. } = self;
+        seals.handle_timeout(now);
+        while let Some(transmit) = endpoint.poll_transmit(now) {
+            let wrap = seals.wrap(&transmit.to, transmit.connection, &transmit.packet);
+            let payload = usize::from(transmit.payload.map_or(transmit.padding, |piece| piece.len));
+            let mut bytes = vec![0x5a; transmit.packet.len() + payload + wrap.len()];
+            let len = bytes.len();
+            transmit.packet.emit(&mut bytes[wrap.inside(0, len)]);
+            seals.seal(wrap, 0, &mut bytes);
+            out.push((*at, transmit.to, bytes));
+        }
+        while let Some(connection) = endpoint.poll_forgotten() {
+            seals.forget(connection);
+        }
+        out
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        mut bytes: Vec<u8>,
+    ) -> Result<Verdict, OpenError> {
+        let opened = self.seals.open(&mut bytes, 0);
+        let (inside, content) = opened.inspect_err(|error| {
+            if let OpenError::UnknownKey { connection, iv } = *error {
+                self.endpoint.handle_unopened(from, connection, iv);
+            }
+        })?;
+        assert_eq!(content, Content::Packet);
+        let Ok((packet, rest)) = Packet::parse(inside) else { return Ok(Verdict::Done) };
+        let arrival = Arrival { from, received_at: now, congestion_experienced: false, hops: 1 };
+        let verdict = if let Packet::Setup(header) = &packet {
+            let proven = || self.endpoint.proves_address(now, &arrival, header);
+            let admission = self.seals.admit(from, header, rest, proven);
+            self.endpoint.handle_admission(now, &arrival, header, admission)
+        } else {
+            let len = u16::try_from(rest.len()).unwrap();
+            self.endpoint.handle_packet(now, &arrival, &packet, len)
+        };
+        if let Verdict::Place(place) = verdict {
+            self.placed.extend_from_slice(&rest[..usize::from(place.len)]);
+            self.endpoint.placed(now, place.connection, place.psn).unwrap();
+        }
+        Ok(verdict)
+    }
+
+    fn closed(&self) -> Option<CloseReason> {
+        self.events.iter().find_map(|event| match event {
+            Event::Closed { reason, .. } => Some(*reason),
+            _ => None,
+        })
+    }
+
+    fn delivered(&self) -> usize {
+        self.events.iter().filter(|event| matches!(event, Event::Delivered { .. })).count()
+    }
+}
+
+impl Pair {
+    fn new(configs: [SealConfig; 2]) -> Self {
+        let [a, b] = configs;
+        let hosts = [host(1, 1, a), host(2, 1, b)];
+        Self { now: Instant::from_nanos(1_000_000), hosts, recorded: Vec::new() }
+    }
+
+    /// Lets so much time pass. `alter` sees each datagram that was sent, and says what arrives in its place.
+    fn pass(&mut self, span: Duration, mut alter: impl FnMut(Datagram) -> Vec<Datagram>) {
+        let end = self.now + span;
+        while self.now < end {
+            self.now += Duration::from_micros(50);
+            for from in 0..2 {
+                if self.hosts[from].endpoint.poll_timeout().is_some_and(|due| due <= self.now) {
+                    self.hosts[from].endpoint.handle_timeout(self.now);
+                }
+                for datagram in self.hosts[from].send(self.now) {
+                    self.recorded.push(datagram.clone());
+                    for (from, to, bytes) in alter(datagram) {
+                        let host = self.hosts.iter_mut().find(|host| host.at == to).unwrap();
+                        let _ = host.receive(self.now, from, bytes);
+                    }
+                }
+            }
+            for host in &mut self.hosts {
+                while let Some(event) = host.endpoint.poll_event() {
+                    host.events.push(event);
+                }
+            }
+        }
+    }
+
+    fn run(&mut self, span: Duration) {
+        self.pass(span, |datagram| vec![datagram]);
+    }
+
+    fn connect(&mut self) -> ConnectionId {
+        let to = self.hosts[1].at;
+        self.hosts[0].endpoint.connect(self.now, to, 7).unwrap()
+    }
+
+    fn submit(&mut self, from: usize, connection: ConnectionId, length: u32) {
+        let message = Message { token: 1, opcode: 1, tag: 0, length };
+        self.hosts[from].endpoint.submit(self.now, connection, message).unwrap();
+    }
+
+    /// A connection that is set up, as both ends call it.
+    fn connected(configs: [SealConfig; 2]) -> (Self, [ConnectionId; 2]) {
+        let mut pair = Self::new(configs);
+        let id = pair.connect();
+        pair.run(Duration::from_millis(5));
+        let accepted = pair.hosts[1].events.iter().find_map(|event| match event {
+            Event::Accepted { connection, .. } => Some(*connection),
+            _ => None,
+        });
+        (pair, [id, accepted.expect("accepted")])
+    }
+}
+
+fn with_key(first: u8) -> SealConfig {
+    let key = PresharedKey::new([first; 32]);
+    SealConfig { preshared_key: Some(key), mode: Mode::Required, ..SealConfig::default() }
+}
+
+fn both(config: &SealConfig) -> [SealConfig; 2] {
+    [config.clone(), config.clone()]
+}
+
+fn mode(mode: Mode) -> SealConfig {
+    SealConfig { mode, ..SealConfig::default() }
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+#[test]
+fn a_connection_agrees_on_keys_and_nothing_leaves_in_the_clear() {
+    for cipher in [weft_wire::Cipher::Aes128Gcm, weft_wire::Cipher::Aes256Gcm] {
+        let ours = SealConfig { cipher, ..SealConfig::default() };
+        let (mut pair, [id, theirs]) = Pair::connected([ours, SealConfig::default()]);
+        assert_eq!(pair.hosts[0].seals.peer(id), Some(pair.hosts[1].seals.identity()));
+        assert_eq!(pair.hosts[1].seals.peer(theirs), Some(pair.hosts[0].seals.identity()));
+        pair.submit(0, id, 100_000);
+        pair.submit(1, theirs, 5_000);
+        pair.run(MS * 20);
+        assert_eq!(pair.hosts.each_ref().map(Host::delivered), [1, 1]);
+        assert_eq!(pair.hosts[1].placed, vec![0x5a; 100_000]);
+        pair.hosts[0].endpoint.close(pair.now, id);
+        pair.run(MS * 20);
+        assert_eq!(
+            pair.hosts.each_ref().map(Host::closed),
+            [Some(CloseReason::Local), Some(CloseReason::Peer)]
+        );
+        // Set-up is four datagrams: request, challenge, request, accept.
+        let clear =
+            pair.recorded.iter().filter(|(.., bytes)| bytes[0] != SealedHeader::PACKET_TYPE);
+        assert_eq!(clear.map(|(.., bytes)| bytes[0]).collect::<Vec<_>>(), [3, 4, 3, 5]);
+        // What is sealed begins with 12 bytes in the clear, and the rest has no pattern of the payload.
+        let sealed =
+            pair.recorded.iter().filter(|(.., bytes)| bytes[0] == SealedHeader::PACKET_TYPE);
+        assert!(sealed.clone().count() > 90);
+        assert!(sealed.clone().all(|(.., bytes)| !bytes.windows(4).any(|four| four == [0x5a; 4])));
+        // Keys go with the connection.
+        assert_eq!(pair.hosts.each_ref().map(|host| host.seals.connections()), [0, 0]);
+    }
+}
+
+#[test]
+fn what_cannot_encrypt_is_spoken_to_in_the_clear_or_refused() {
+    use Mode::{Off, Preferred, Required};
+    for (ours, theirs, sealed, closed) in [
+        (Preferred, Off, false, None),
+        (Off, Preferred, false, None),
+        (Off, Off, false, None),
+        (Required, Preferred, true, None),
+        (Preferred, Required, true, None),
+        (Required, Off, false, Some(CloseReason::NotEncrypted)),
+        (Off, Required, false, Some(CloseReason::NotEncrypted)),
+    ] {
+        let mut pair = Pair::new([mode(ours), mode(theirs)]);
+        let id = pair.connect();
+        pair.run(MS * 5);
+        assert_eq!(pair.hosts[0].closed(), closed, "{ours} to {theirs}");
+        assert_eq!(pair.hosts[0].seals.is_sealed(id), sealed, "{ours} to {theirs}");
+        if closed.is_none() {
+            pair.submit(0, id, 10_000);
+            pair.run(MS * 10);
+            assert_eq!(pair.hosts[1].delivered(), 1);
+            let clear = pair.hosts.each_ref().map(|host| host.seals.counters().clear);
+            assert_eq!(clear.iter().sum::<u64>() > 0, [ours, theirs] != [Off, Off] && !sealed);
+        } else {
+            let count = |host: &Host| host.seals.counters().refused_clear;
+            assert!(pair.hosts.iter().map(count).sum::<u64>() > 0);
+        }
+    }
+}
+
+/// On the path of a set-up, whoever removes the exchange gets a connection in the clear from those that only prefer
+/// encryption, and none from those that require it.
+#[test]
+fn a_downgrade_is_refused_where_encryption_is_required() {
+    for (demand, delivered) in [(Mode::Preferred, 1), (Mode::Required, 0)] {
+        let mut pair = Pair::new([mode(demand), mode(demand)]);
+        let id = pair.connect();
+        let strip = |(from, to, mut bytes): Datagram| {
+            if matches!(bytes[0], 3..=5) {
+                bytes.truncate(44);
+            }
+            vec![(from, to, bytes)]
+        };
+        pair.pass(MS * 5, strip);
+        let message = Message { token: 1, opcode: 1, tag: 0, length: 3_000 };
+        let _ = pair.hosts[0].endpoint.submit(pair.now, id, message);
+        pair.pass(MS * 10, strip);
+        assert_eq!(pair.hosts[1].delivered(), delivered, "{demand}");
+        let payload_seen =
+            pair.recorded.iter().any(|(.., bytes)| bytes.windows(8).any(|at| at == [0x5a; 8]));
+        assert_eq!(payload_seen, demand == Mode::Preferred);
+    }
+}
+
+#[test]
+fn another_preshared_key_or_an_identity_that_is_not_listed_is_refused() {
+    let mut pair = Pair::new([with_key(1), with_key(2)]);
+    pair.connect();
+    pair.run(MS * 5);
+    assert_eq!(pair.hosts[0].closed(), Some(CloseReason::NotAuthentic));
+    assert_eq!(pair.hosts[1].seals.counters().refused_exchanges, 1);
+    let (pair, [id, _]) = Pair::connected([with_key(1), with_key(1)]);
+    assert!(pair.hosts[0].seals.is_sealed(id));
+
+    let identity = |first: u8| PrivateKey::new([first; 32]);
+    let listing = |own: u8, peers: &[u8]| SealConfig {
+        identity: Some(identity(own)),
+        peers: Some(peers.iter().map(|&peer| identity(peer).public()).collect::<BTreeSet<_>>()),
+        mode: Mode::Required,
+        ..SealConfig::default()
+    };
+    let (pair, [id, _]) = Pair::connected([listing(1, &[2, 3]), listing(2, &[1])]);
+    assert_eq!(pair.hosts[0].seals.peer(id), Some(identity(2).public()));
+    for (ours, theirs) in
+        [(listing(1, &[3]), listing(2, &[1])), (listing(1, &[2]), listing(2, &[3]))]
+    {
+        let mut pair = Pair::new([ours, theirs]);
+        pair.connect();
+        pair.run(MS * 20);
+        assert_eq!(pair.hosts[0].closed(), Some(CloseReason::NotAuthentic));
+        assert_eq!(pair.hosts[0].seals.connections(), 0);
+    }
+}
+
+/// Whoever knows an accepted identity's public key, and not the private one, gets no further than a request.
+#[test]
+fn a_claimed_identity_opens_and_forges_nothing() {
+    let honest = PrivateKey::new([1; 32]);
+    let peers = Some([honest.public()].into_iter().collect());
+    let config = SealConfig { peers, mode: Mode::Required, ..SealConfig::default() };
+    // The claim: an identity whose public half is the honest one cannot be built; another one is refused.
+    let liar = SealConfig { identity: Some(PrivateKey::new([9; 32])), ..mode(Mode::Required) };
+    let mut pair = Pair::new([liar, config]);
+    pair.connect();
+    pair.run(MS * 5);
+    assert_eq!(pair.hosts[0].closed(), Some(CloseReason::NotAuthentic));
+}
+
+#[test]
+fn changed_terms_are_noticed_and_the_genuine_accept_still_counts() {
+    // Bytes of the accept: congestion control, thread, first PSN, MTU, window, paths, receive port.
+    for byte in [1, 2, 7, 19, 21, 23, 25, 27] {
+        let mut pair = Pair::new(both(&mode(Mode::Required)));
+        let id = pair.connect();
+        pair.pass(MS * 5, |(from, to, bytes)| {
+            let mut forged = bytes.clone();
+            if bytes[0] == 5 {
+                forged[byte] ^= 1;
+            }
+            vec![(from, to, forged), (from, to, bytes)]
+        });
+        assert!(pair.hosts[0].seals.is_sealed(id), "byte {byte}");
+        pair.submit(0, id, 5_000);
+        pair.run(MS * 10);
+        assert_eq!(pair.hosts[1].delivered(), 1, "byte {byte}");
+        assert!(pair.hosts[0].seals.counters().refused_exchanges >= 1 || byte == 7);
+    }
+    // Of the request, all but the load and the token are bound.
+    for byte in [1, 2, 19, 21, 23, 25, 31, 33] {
+        let mut pair = Pair::new(both(&mode(Mode::Required)));
+        pair.connect();
+        pair.pass(MS * 5, |(from, to, mut bytes)| {
+            if bytes[0] == 3 {
+                bytes[byte] ^= 1;
+            }
+            vec![(from, to, bytes)]
+        });
+        assert_eq!(pair.hosts[0].seals.connections(), 0, "byte {byte}");
+    }
+}
+
+#[test]
+fn what_is_in_the_clear_does_not_reach_an_encrypted_connection() {
+    let (mut pair, [id, theirs]) = Pair::connected(both(&SealConfig::default()));
+    pair.submit(0, id, 3_000);
+    pair.run(MS * 5);
+    let from = pair.hosts[0].at;
+    let data = DataHeader { destination_cid: theirs.0, ..DataHeader::default() };
+    let ack = AckHeader { destination_cid: theirs.0, ..AckHeader::default() };
+    let close = SetupHeader {
+        kind: SetupKind::Close,
+        version: weft_wire::U4::truncate(1),
+        cc_type: weft_wire::U4::truncate(0),
+        thread_id: 0,
+        reason: 0,
+        local_cid: id.0,
+        destination_cid: theirs.0,
+        terms: None,
+    };
+    for packet in [Packet::data(data, None), Packet::Ack(ack), Packet::Setup(close)] {
+        let mut bytes = vec![0; packet.len()];
+        packet.emit(&mut bytes);
+        let refused = pair.hosts[1].receive(pair.now, from, bytes);
+        assert_eq!(refused, Err(OpenError::InClear { connection: theirs }));
+    }
+    pair.run(MS * 5);
+    assert_eq!(pair.hosts[1].closed(), None);
+    assert_eq!(pair.hosts[1].seals.counters().in_clear, 3);
+}
+
+#[test]
+fn replayed_reflected_changed_and_cut_packets_are_refused() {
+    let (mut pair, [id, _]) = Pair::connected(both(&SealConfig::default()));
+    pair.submit(0, id, 50_000);
+    pair.run(MS * 10);
+    let sealed: Vec<Datagram> =
+        pair.recorded.iter().filter(|(.., bytes)| bytes[0] == 9).cloned().collect();
+    let now = pair.now;
+    for (from, to, bytes) in &sealed {
+        let host = pair.hosts.iter_mut().find(|host| host.at == *to).unwrap();
+        let error = host.receive(now, *from, bytes.clone()).unwrap_err();
+        assert!(matches!(error, OpenError::Replayed { .. }), "{error}");
+        let sender = pair.hosts.iter_mut().find(|host| host.at == *from).unwrap();
+        let error = sender.receive(now, *to, bytes.clone()).unwrap_err();
+        assert!(matches!(error, OpenError::UnknownKey { .. }), "{error}");
+    }
+    // A packet that has not arrived, with each bit changed, and cut everywhere; then as it is.
+    pair.submit(0, id, 40);
+    let fresh = pair.hosts[0].send(now);
+    let (from, _, bytes) = fresh.iter().find(|(.., bytes)| bytes[0] == 9).unwrap();
+    for bit in 0..8 * bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        if damaged[0] != 9 {
+            continue;
+        }
+        assert!(pair.hosts[1].receive(now, *from, damaged).is_err(), "bit {bit}");
+    }
+    for len in 0..bytes.len() {
+        let cut = pair.hosts[1].receive(now, *from, bytes[..len].to_vec());
+        assert!(cut.is_err() || len == 0, "{len} bytes");
+    }
+    assert!(pair.hosts[1].receive(now, *from, bytes.clone()).is_ok());
+}
+
+/// A reset names an encrypted connection: the peer is asked, and answers.
+#[test]
+fn a_forged_reset_ends_nothing_and_a_restarted_peer_is_noticed() {
+    let (mut pair, [id, theirs]) = Pair::connected(both(&SealConfig::default()));
+    pair.submit(0, id, 3_000);
+    pair.run(MS * 10);
+    let reset = |number: u32, reason| {
+        let header = SetupHeader {
+            kind: SetupKind::Reset,
+            version: weft_wire::U4::truncate(1),
+            cc_type: weft_wire::U4::truncate(0),
+            thread_id: 0,
+            reason,
+            local_cid: theirs.0,
+            destination_cid: number,
+            terms: None,
+        };
+        let mut bytes = vec![0; header.header_len()];
+        header.emit(&mut bytes);
+        bytes
+    };
+    // An attacker on the path repeats what it saw, any field of it.
+    let from = pair.hosts[1].at;
+    for round in 0..50 {
+        for reason in 1..=5 {
+            let _ = pair.hosts[0].receive(pair.now, from, reset(round, reason));
+        }
+        pair.run(MS * 10);
+    }
+    assert_eq!(pair.hosts[0].closed(), None);
+    pair.submit(0, id, 3_000);
+    pair.run(MS * 10);
+    assert_eq!(pair.hosts[1].delivered(), 2);
+
+    // The peer restarts: it has no keys, says so, and answers no question.
+    pair.hosts[1] = host(2, 2, SealConfig::default());
+    pair.submit(0, id, 3_000);
+    pair.run(Duration::from_millis(600));
+    assert_eq!(pair.hosts[0].closed(), Some(CloseReason::Reset));
+    assert_eq!(pair.hosts[1].delivered(), 0);
+}
+
+#[test]
+fn a_restarted_receiver_takes_nothing_that_was_recorded() {
+    let (mut pair, [id, _]) = Pair::connected(both(&SealConfig::default()));
+    pair.submit(0, id, 20_000);
+    pair.run(MS * 10);
+    pair.hosts[1] = host(2, 3, SealConfig::default());
+    let now = pair.now + Duration::from_secs(60);
+    for (from, to, bytes) in pair.recorded.clone() {
+        if to == pair.hosts[1].at {
+            let _ = pair.hosts[1].receive(now, from, bytes);
+        }
+    }
+    assert_eq!((pair.hosts[1].delivered(), pair.hosts[1].placed.len()), (0, 0));
+    assert_eq!(pair.hosts[1].seals.connections(), 0);
+}
+
+#[test]
+fn keys_change_without_a_gap_whatever_overtakes() {
+    let config = SealConfig { key_lifetime: MS * 2, key_log: true, ..SealConfig::default() };
+    let (mut pair, [id, _]) = Pair::connected(both(&config));
+    let mut rng = Seed(5).child("order", 0).rng();
+    let mut held: Vec<Datagram> = Vec::new();
+    for _ in 0..40 {
+        pair.submit(0, id, 20_000);
+        pair.pass(MS, |datagram| {
+            held.push(datagram);
+            (0..held.len() / 4).map(|_| held.swap_remove(rng.index(held.len()))).collect()
+        });
+    }
+    pair.run(MS * 100);
+    assert_eq!(pair.hosts[1].delivered(), 40);
+    let keys: BTreeSet<u8> = pair
+        .recorded
+        .iter()
+        .filter(|(.., bytes)| bytes[0] == 9)
+        .map(|(.., bytes)| bytes[2])
+        .collect();
+    assert!(keys.len() > 10, "{keys:?}");
+    let counters = pair.hosts[1].seals.counters();
+    assert!(counters.not_authentic < counters.opened / 10, "{counters:?}");
+    let lines: Vec<String> = core::iter::from_fn(|| pair.hosts[0].seals.poll_key_log()).collect();
+    assert!(lines.len() > keys.len());
+    let fields: Vec<&str> = lines[0].split(' ').collect();
+    assert_eq!(
+        (fields.len(), fields[0].len(), fields[1], fields[2], fields[3].len()),
+        (4, 8, "0", "0", 32)
+    );
+}
+
+/// The key that a log names opens the packet by another implementation of AES-GCM.
+#[test]
+fn a_packet_opens_with_the_logged_key_by_another_library() {
+    use aes_gcm::aead::{AeadInPlace, KeyInit};
+    let config = SealConfig { key_log: true, ..SealConfig::default() };
+    let (mut pair, [id, _]) = Pair::connected(both(&config));
+    pair.submit(0, id, 100);
+    pair.run(MS * 5);
+    let (.., bytes) = pair
+        .recorded
+        .iter()
+        .find(|(_, to, bytes)| bytes[0] == 9 && *to == pair.hosts[1].at)
+        .unwrap();
+    let spi = bytes[8..12].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let line = core::iter::from_fn(|| pair.hosts[0].seals.poll_key_log())
+        .find(|line| line.starts_with(&spi));
+    let line = line.expect("the key is in the log");
+    let digits = line.rsplit(' ').next().unwrap();
+    let key: Vec<u8> =
+        (0..16).map(|at| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).unwrap()).collect();
+    let mut nonce = [0; 12];
+    nonce[..4].copy_from_slice(&bytes[8..12]);
+    nonce[8..].copy_from_slice(&bytes[4..8]);
+    let (headers, rest) = bytes.split_at(12);
+    let (text, tag) = rest.split_at(rest.len() - 16);
+    let mut text = text.to_vec();
+    let cipher = aes_gcm::Aes128Gcm::new_from_slice(&key).unwrap();
+    cipher.decrypt_in_place_detached(&nonce.into(), headers, &mut text, tag.into()).unwrap();
+    let (packet, payload) = Packet::parse(&text).unwrap();
+    assert!(matches!(packet, Packet::Data(..)) && payload.ends_with(&[0x5a; 100]), "{packet}");
+}
+
+/// Packets that overtake 65,000 others are opened, and none twice.
+#[test]
+fn paths_may_differ_by_sixty_five_thousand_packets() {
+    let (mut pair, [id, theirs]) = Pair::connected(both(&SealConfig::default()));
+    pair.run(MS * 5);
+    let seal = |pair: &mut Pair| {
+        let mut packet = vec![0; 12 + 16 + 16];
+        DataHeader { destination_cid: theirs.0, ..DataHeader::default() }.emit(&mut packet[12..]);
+        pair.hosts[0].seals.seal(Wrap::Sealed(id), 0, &mut packet);
+        packet
+    };
+    let late = seal(&mut pair);
+    for _ in 0..65_000 {
+        let mut packet = seal(&mut pair);
+        assert!(pair.hosts[1].seals.open(&mut packet, 0).is_ok());
+    }
+    assert!(pair.hosts[1].seals.open(&mut late.clone(), 0).is_ok());
+    assert!(pair.hosts[1].seals.open(&mut late.clone(), 0).is_err());
+    // Past 2^32 packets the half that travels begins anew, and the key is the next.
+    pair.hosts[0].seals.channels.get_mut(&id).unwrap().skip_to((1 << 32) - 2);
+    for _ in 0..5 {
+        let mut packet = seal(&mut pair);
+        assert!(pair.hosts[1].seals.open(&mut packet, 0).is_ok());
+    }
+    assert_eq!(seal(&mut pair)[2], 1);
+}
+
+/// Hosts that lose, repeat, damage, reorder, reflect and change keys: what is delivered was sent, once.
+#[test]
+fn what_is_delivered_was_sent_by_the_peer_once() {
+    for seed in 0..20 {
+        let mut rng = Seed(seed).child("seals", 0).rng();
+        let config = SealConfig { key_lifetime: MS * 20, ..mode(Mode::Required) };
+        let mut pair = Pair::new(both(&config));
+        let id = pair.connect();
+        let mut seen: Vec<Datagram> = Vec::new();
+        let mut fault = |datagram: Datagram| {
+            seen.push(datagram.clone());
+            let (from, to, bytes) = datagram.clone();
+            let old = seen[rng.index(seen.len())].clone();
+            match rng.below(12) {
+                0 => vec![],
+                1 => vec![datagram.clone(), datagram],
+                2 => vec![(from, to, damage(bytes, &mut rng)), datagram],
+                3 => vec![datagram, old],
+                4 => vec![datagram, (to, from, bytes)],
+                5 => vec![(old.0, old.1, damage(old.2, &mut rng)), datagram],
+                _ => vec![datagram],
+            }
+        };
+        // Who is on the path can end a set-up; what follows it, nobody.
+        pair.run(MS * 5);
+        pair.pass(MS * 100, &mut fault);
+        for _ in 0..20 {
+            let message = Message { token: 1, opcode: 1, tag: 0, length: 4_000 };
+            pair.hosts[0].endpoint.submit(pair.now, id, message).unwrap();
+            pair.pass(MS * 5, &mut fault);
+        }
+        pair.pass(MS * 300, &mut fault);
+        assert_eq!(pair.hosts[1].delivered(), 20, "seed {seed}");
+        assert_eq!(pair.hosts[1].placed, vec![0x5a; 80_000], "seed {seed}");
+    }
+}
+
+fn damage(mut packet: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
+    match rng.below(3) {
+        0 => {
+            let bit = rng.index(8 * packet.len());
+            packet[bit / 8] ^= 1 << (bit % 8);
+        }
+        1 => packet.truncate(1 + rng.index(packet.len() - 1)),
+        _ => packet.push(0),
+    }
+    packet
+}
