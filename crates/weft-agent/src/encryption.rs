@@ -132,6 +132,29 @@ impl KeyLog {
     }
 }
 
+/// Returns how connections are encrypted, in rows of name and value.
+pub fn describe_encryption(config: &SealConfig) -> Vec<(String, String)> {
+    let mode = match config.mode {
+        Mode::Off => "off: everything is sent in the clear",
+        Mode::Preferred => "preferred: in the clear with peers that cannot",
+        Mode::Required => "required: peers that cannot are refused",
+    };
+    let mut rows = vec![("encryption".to_owned(), mode.to_owned())];
+    if config.mode != Mode::Off {
+        let peers = match (&config.peers, &config.preshared_key) {
+            (Some(peers), None) => format!("{} listed identities", peers.len()),
+            (Some(peers), Some(_)) => {
+                format!("{} listed identities with the pre-shared key", peers.len())
+            }
+            (None, Some(_)) => "all that have the pre-shared key".to_owned(),
+            (None, None) => "anybody: nothing says who a peer must be".to_owned(),
+        };
+        rows.push(("cipher".to_owned(), cipher_name(config.cipher).to_owned()));
+        rows.push(("accepted peers".to_owned(), peers));
+    }
+    rows
+}
+
 /// Returns a cipher's name in settings.
 pub const fn cipher_name(cipher: Cipher) -> &'static str {
     match cipher {

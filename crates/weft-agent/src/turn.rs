@@ -175,8 +175,7 @@ impl Agent {
                 port.take(size);
             }
             outbox.push(&departure.to, departure.path.0, size, |out| {
-                let inside = wrap.inside(0, out.len());
-                write(departure, packet, application, &mut out[inside]);
+                write(departure, packet, application, wrap.inside_mut(0, out));
                 seals.seal(wrap, 0, out);
             });
         });

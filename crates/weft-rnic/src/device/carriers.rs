@@ -50,6 +50,11 @@ impl Carriers {
         self
     }
 
+    pub(super) fn keeping_forgotten(mut self) -> Self {
+        self.network = self.network.keeping_forgotten();
+        self
+    }
+
     pub(super) fn link_up(&mut self, now: Instant, link: LinkId) {
         self.direct.link_up(now, link);
     }

@@ -31,6 +31,7 @@ mod queue_pairs;
 mod reclaim;
 mod requester;
 mod responder;
+mod sealing;
 mod transport;
 mod virtual_devices;
 mod waiting;
@@ -187,6 +188,14 @@ impl Device {
     #[must_use]
     pub fn sharing_ports(mut self) -> Self {
         self.carriers = self.carriers.sharing_ports();
+        self
+    }
+
+    /// Keeps the ids of connections over the network that are no more for
+    /// [`poll_forgotten`](Self::poll_forgotten).
+    #[must_use]
+    pub fn keeping_forgotten(mut self) -> Self {
+        self.carriers = self.carriers.keeping_forgotten();
         self
     }
 

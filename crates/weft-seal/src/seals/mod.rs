@@ -109,6 +109,13 @@ impl Wrap {
         self.len() == 0
     }
 
+    /// Returns the part of a datagram that the packet goes into. Its first `clear` bytes are before it.
+    #[inline]
+    pub fn inside_mut(self, clear: usize, datagram: &mut [u8]) -> &mut [u8] {
+        let inside = self.inside(clear, datagram.len());
+        &mut datagram[inside]
+    }
+
     /// Returns where the packet goes in a datagram of `len` bytes whose first `clear` bytes are before it.
     #[inline]
     pub const fn inside(self, clear: usize, len: usize) -> Range<usize> {

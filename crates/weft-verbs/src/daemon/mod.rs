@@ -136,9 +136,13 @@ impl Daemon {
         let addresses = device::addresses();
         let refused = |Errno(number)| ServeError::Device(io::Error::from_raw_os_error(number));
         let own = Settings::from_environment().map_err(refused)?;
-        let DaemonSettings { transport, held, quotas } = settings;
-        let transport = own.transport.or(transport);
-        let settings = Settings { transport, held: own.held.or(held), ..own };
+        let DaemonSettings { transport, encryption, held, quotas } = settings;
+        let settings = Settings {
+            transport: own.transport.or(transport),
+            encryption: own.encryption.or(encryption),
+            held: own.held.or(held),
+            same_host: own.same_host,
+        };
         let host = Host::open(&addresses, daemon_limits(), false, &settings).map_err(refused)?;
         let quotas = Quotas::new(&quotas, host.device.limits(), Some(getuid().as_raw()));
         let listener = listen(path)?;

@@ -1,15 +1,17 @@
 //! Settings of a daemon, as its file has them: the transport's keys and the daemon's own.
 
-use weft_agent::{SettingError, TransportSettings};
+use weft_agent::{EncryptionSettings, SettingError, TransportSettings};
 
 use super::quotas::QuotaSettings;
 use crate::engine::HeldSettings;
 
 /// Settings of a daemon; what is not set has its default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DaemonSettings {
     /// The transport of all connections.
     pub transport: TransportSettings,
+    /// How they are encrypted.
+    pub encryption: EncryptionSettings,
     /// Limits of payload that is held for peers.
     pub held: HeldSettings,
     /// Quotas of one user.
@@ -19,7 +21,13 @@ pub struct DaemonSettings {
 impl DaemonSettings {
     /// Returns every key.
     pub fn keys() -> Vec<&'static str> {
-        [&TransportSettings::KEYS[..], &HeldSettings::KEYS, &QuotaSettings::KEYS].concat()
+        [
+            &TransportSettings::KEYS[..],
+            &EncryptionSettings::KEYS,
+            &HeldSettings::KEYS,
+            &QuotaSettings::KEYS,
+        ]
+        .concat()
     }
 
     /// Sets one value.
@@ -29,6 +37,8 @@ impl DaemonSettings {
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), SettingError> {
         if TransportSettings::KEYS.contains(&key) {
             self.transport.set(key, value)
+        } else if EncryptionSettings::KEYS.contains(&key) {
+            self.encryption.set(key, value)
         } else if HeldSettings::KEYS.contains(&key) {
             self.held.set(key, value)
         } else if QuotaSettings::KEYS.contains(&key) {

@@ -9,6 +9,7 @@ use std::os::fd::BorrowedFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weft_agent::udp::{Inbox, Senders, SocketConfig, SocketError};
 use weft_rnic::{Context, Source, Transmit};
+use weft_seal::Seals;
 use weft_units::{Duration, Instant};
 
 use super::memory::{self, Fault};
@@ -59,6 +60,8 @@ pub(crate) struct Links {
     heard: BTreeMap<IpAddr, usize>,
     /// The latest packet's context, its destination, and the address that it left from.
     latest: Cell<Option<(Option<Context>, IpAddr, usize)>>,
+    /// Encryption of what goes over the network.
+    pub(crate) seals: Seals,
     share: u8,
     /// Bytes of a packet.
     packet: u64,
@@ -75,6 +78,7 @@ impl Links {
         paths: u16,
         packet: u16,
         planned: &Planned,
+        seals: Seals,
     ) -> Result<Self, SocketError> {
         let mut refusal = None;
         for share in 0..SHARES {
@@ -90,6 +94,7 @@ impl Links {
                         routes: BTreeMap::new(),
                         heard: BTreeMap::new(),
                         latest: Cell::new(None),
+                        seals,
                         share,
                         packet: packet.into(),
                     });
@@ -106,12 +111,13 @@ impl Links {
         self.share
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Link> {
-        self.links.iter_mut()
-    }
-
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut Link> {
         self.links.get_mut(index)
+    }
+
+    /// Returns one address, and the encryption of what arrives there.
+    pub(crate) fn get_with_seals(&mut self, index: usize) -> Option<(&mut Link, &mut Seals)> {
+        Some((self.links.get_mut(index)?, &mut self.seals))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -198,12 +204,18 @@ impl Links {
         link.idle = 0;
         let path = link.planned.socket(to, transmit.path.0, link.config.paths);
         let Ok(senders) = link.senders() else { return Ok(()) };
+        let seals = &mut self.seals;
+        let wrap = seals.wrap(&transmit.to, transmit.connection, &transmit.packet);
         let header = transmit.packet.len() + transmit.rdma.map_or(0, |rdma| rdma.header_len());
-        let size = header + usize::from(transmit.payload_len);
+        let size = header + usize::from(transmit.payload_len) + wrap.len();
         let size = u16::try_from(size).expect("an MTU of at most 9000 bytes and headers");
         let mut laid = Ok(());
         senders.outbox.push(&transmit.to, path, size, |out| {
-            laid = lay(transmit, source, out).inspect_err(|_| out.fill(0));
+            laid = lay(transmit, source, wrap.inside_mut(0, out));
+            match laid {
+                Ok(()) => seals.seal(wrap, 0, out),
+                Err(_) => out.fill(0),
+            }
         });
         laid
     }
@@ -316,7 +328,8 @@ mod tests {
     fn links() -> Links {
         let addresses = [[127, 0, 0, 1], [127, 0, 0, 2]].map(IpAddr::from);
         let planned = Planned::from_environment().unwrap();
-        Links::open(&addresses, 1, 1_024, &planned).unwrap()
+        let seals = Seals::new(weft_seal::SealConfig::off(), [0; 32]);
+        Links::open(&addresses, 1, 1_024, &planned, seals).unwrap()
     }
 
     fn address(last: u8) -> IpAddr {

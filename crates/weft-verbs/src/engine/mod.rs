@@ -6,8 +6,11 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use weft_agent::TransportSettings;
+use weft_agent::{
+    EncryptionSettings, SettingError, TransportSettings, describe_encryption, leave_room,
+};
 use weft_rnic::Limits;
+use weft_seal::{SealConfig, Seals};
 use weft_transport::{EndpointConfig, Secret, TransportConfig};
 use weft_units::{BitRate, ByteCount, Duration, Instant, Seed};
 
@@ -134,12 +137,18 @@ impl Host {
         settings: &Settings,
     ) -> Outcome<Self> {
         let planned = Planned::from_environment()?;
+        let encryption = encryption(&settings.encryption)?;
         let transport = transport(addresses, planned.paths(), &settings.transport);
+        let transport = leave_room(transport, &encryption);
         let label = settings.transport.label(&transport);
-        let described = settings.transport.describe(&transport);
+        let mut described = settings.transport.describe(&transport);
+        described.extend(describe_encryption(&encryption));
         let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.ip).collect();
         let shown = Shown::open(addresses.first().copied(), &label, weft_agent::Clock.now());
-        let links = Links::open(&addresses, transport.paths, transport.mtu, &planned)
+        let key_log = settings.encryption.open_key_log().map_err(refuse)?;
+        let seals = Seals::new(encryption, random()?);
+        let is_on = seals.is_on();
+        let links = Links::open(&addresses, transport.paths, transport.mtu, &planned, seals)
             .map_err(Errno::from_socket)?;
         let port = port_of(u32::from(links.share()) << 16);
         let endpoint = EndpointConfig {
@@ -155,6 +164,7 @@ impl Host {
         let device = device.map_err(|_| Errno(libc::EINVAL))?;
         // `Links::push` chooses a socket by the peer's address and the path alone.
         let device = device.sharing_host(links.share()).sharing_ports();
+        let device = if is_on { device.keeping_forgotten() } else { device };
         // Who captures packets wants to see them.
         let seen = std::env::var_os("WEFT_CAPTURE").is_some();
         let neighbours = if neighbours && settings.same_host != Some(false) && !seen {
@@ -164,6 +174,7 @@ impl Host {
         };
         let mut host = Self::new(device, links, neighbours, shown);
         host.transport = described;
+        host.key_log = key_log;
         Ok(host)
     }
 }
@@ -218,8 +229,25 @@ pub fn describe_transport() -> io::Result<Vec<(String, String)>> {
     let kernel = |Errno(number)| io::Error::from_raw_os_error(number);
     let settings = Settings::from_environment().map_err(kernel)?;
     let planned = Planned::from_environment().map_err(kernel)?;
+    let encryption = encryption(&settings.encryption).map_err(kernel)?;
     let transport = transport(&DEVICE.addresses, planned.paths(), &settings.transport);
-    Ok(settings.transport.describe(&transport))
+    let mut rows = settings.transport.describe(&leave_room(transport, &encryption));
+    rows.extend(describe_encryption(&encryption));
+    Ok(rows)
+}
+
+/// Returns how the device's connections are encrypted, with the keys from their files.
+///
+/// # Errors
+/// `EINVAL`: a file cannot be read or holds no key; standard error says which.
+fn encryption(settings: &EncryptionSettings) -> Outcome<SealConfig> {
+    settings.config().map_err(refuse)
+}
+
+fn refuse(error: SettingError) -> Errno {
+    // A program is told a number only, and would not know what of.
+    eprintln!("weft: {error}");
+    Errno(libc::EINVAL)
 }
 
 /// Returns what peers may have a device hold that programs would open in this environment: rows of name and value.

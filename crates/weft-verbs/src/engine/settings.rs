@@ -1,12 +1,12 @@
 //! Settings of the device in the environment: those of its transport, which all programs on real packets share
-//! ([`TransportSettings`]), what peers may have it hold ([`HeldSettings`]), and whether programs of one host use the network
+//! ([`TransportSettings`]), its encryption ([`EncryptionSettings`]), what peers may have it hold ([`HeldSettings`]), and whether programs of one host use the network
 //! (`WEFT_SAME_HOST`). A variable that is empty says nothing.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
-use weft_agent::{SettingError, TransportSettings, read_variables};
+use weft_agent::{EncryptionSettings, SettingError, TransportSettings, read_variables};
 use weft_rnic::Limits;
 use weft_units::ByteCount;
 
@@ -83,9 +83,10 @@ pub(crate) fn describe_held(limits: &Limits) -> Vec<(String, String)> {
 const SAME_HOST: &str = "WEFT_SAME_HOST";
 
 /// What was said; nothing where a variable is not set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) transport: TransportSettings,
+    pub(crate) encryption: EncryptionSettings,
     pub(crate) held: HeldSettings,
     /// Whether programs of one host may reach each other without the network.
     pub(crate) same_host: Option<bool>,
@@ -102,14 +103,15 @@ impl Settings {
             let refused = |error| eprintln!("weft: {error}");
             Settings::read(|name| std::env::var_os(name)).map_err(refused).ok()
         });
-        SETTINGS.ok_or(Errno(libc::EINVAL))
+        SETTINGS.clone().ok_or(Errno(libc::EINVAL))
     }
 
     fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, SettingError> {
         let transport = TransportSettings::from_environment(&variable)?;
+        let encryption = EncryptionSettings::from_environment(&variable)?;
         let held = HeldSettings::from_environment(&variable)?;
         let same_host = variable(SAME_HOST).filter(|value| !value.is_empty());
-        Ok(Self { transport, held, same_host: same_host.map(switch).transpose()? })
+        Ok(Self { transport, encryption, held, same_host: same_host.map(switch).transpose()? })
     }
 }
 

@@ -143,7 +143,7 @@ fn a_user_has_no_more_queue_pairs_than_the_quota_on_however_many_devices() {
     let mut settings = DaemonSettings::default();
     settings.set("queue-pairs-per-user", "3").unwrap();
     // Nobody is without a quota, whoever runs the test.
-    let daemon = Running::start_with(settings, |daemon| {
+    let daemon = Running::start_with(settings.clone(), |daemon| {
         daemon.quotas = Quotas::new(&settings.quotas, daemon.host.device.limits(), None);
     });
     daemon.make("a");

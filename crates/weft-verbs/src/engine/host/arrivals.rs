@@ -2,9 +2,10 @@
 
 use weft_agent::udp::Received;
 use weft_rnic::{Device, FromLink};
+use weft_seal::{OpenError, Seals};
 use weft_transport::Arrival;
 use weft_units::Instant;
-use weft_wire::{Packet, RdmaHeader, SetupKind};
+use weft_wire::{Content, Packet, RdmaHeader, SetupKind};
 
 use super::Host;
 use crate::engine::memory::{Payload, ProcessMemory};
@@ -67,55 +68,73 @@ impl Host {
         }
         let now = clock.now();
         for message in 0..messages {
-            let Some(link) = links.get_mut(index) else { break };
+            let Some((link, seals)) = links.get_with_seals(index) else { break };
             let received = link.inbox.message(message);
-            let from = received.from.ip();
-            for datagram in received.datagrams() {
+            let (arrival, segment) = (arrival_of(&received, now), received.segment.max(1));
+            for datagram in link.inbox.bytes_mut(message).chunks_mut(segment) {
                 let mut memory = ProcessMemory { payload: Payload::of(&[]), held, faults, local };
-                take_in(device, now, &received, datagram, &mut memory);
+                take_in(device, seals, now, &arrival, datagram, &mut memory);
             }
-            links.heard_from(from, index);
+            links.heard_from(arrival.from.ip(), index);
         }
         messages
     }
 
     /// Takes in what came back to where packets left from: that a connection is no more.
     pub(super) fn take_strays(&mut self, now: Instant) {
-        let Self { device, links, held, faults, .. } = self;
-        for link in links.iter_mut() {
-            let local = link.ip;
+        let Self { device, links, .. } = self;
+        for index in 0..links.len() {
+            let Some((link, seals)) = links.get_with_seals(index) else { break };
             while let Some((from, datagram)) = link.stray() {
-                if let Ok((packet @ Packet::Setup(header), _)) = &Packet::parse(datagram)
+                if let Ok((Packet::Setup(header), rest)) = &Packet::parse(datagram)
                     && header.kind == SetupKind::Reset
                 {
                     let arrival =
                         Arrival { from, received_at: now, congestion_experienced: false, hops: 0 };
-                    let payload = Payload::of(&[]);
-                    let mut memory = ProcessMemory { payload, held, faults, local };
-                    device.handle_packet(now, &arrival, packet, None, 0, &mut memory);
+                    let admission = seals.admit(from, header, rest, || false);
+                    device.handle_admission(now, &arrival, header, admission);
                 }
             }
         }
     }
 }
 
-/// Gives a datagram to the device, if it is a packet.
+/// How a message arrived.
 #[inline]
-fn take_in<'a>(
-    device: &mut Device,
-    now: Instant,
-    received: &Received<'_>,
-    datagram: &'a [u8],
-    memory: &mut ProcessMemory<'a>,
-) {
-    let arrival = Arrival {
+fn arrival_of(received: &Received<'_>, now: Instant) -> Arrival {
+    Arrival {
         from: received.from,
         received_at: now,
         congestion_experienced: received.congestion_experienced,
         hops: received.hops,
+    }
+}
+
+/// Opens a datagram and gives it to the device, if it is a packet.
+#[inline]
+fn take_in<'a>(
+    device: &mut Device,
+    seals: &mut Seals,
+    now: Instant,
+    arrival: &Arrival,
+    datagram: &'a mut [u8],
+    memory: &mut ProcessMemory<'a>,
+) {
+    let inside = match seals.open(datagram, 0) {
+        Ok((inside, Content::Packet)) => &*inside,
+        Ok((_, Content::Frame)) => return,
+        Err(OpenError::UnknownKey { connection, iv }) => {
+            return device.handle_unopened(arrival.from, connection, iv);
+        }
+        Err(_) => return,
     };
     // By reference: a packet moved right after it was parsed waits for its own stores.
-    let Ok((packet, rest)) = &Packet::parse(datagram) else { return };
+    let Ok((packet, rest)) = &Packet::parse(inside) else { return };
+    if let Packet::Setup(header) = packet {
+        let proven = || device.proves_address(now, arrival, header);
+        let admission = seals.admit(arrival.from, header, rest, proven);
+        return device.handle_admission(now, arrival, header, admission);
+    }
     let (rdma, payload) = if packet.announces_rdma() {
         let Ok((header, payload)) = RdmaHeader::parse(rest) else { return };
         (Some(header), payload)
@@ -125,5 +144,5 @@ fn take_in<'a>(
     // A payload past 64 KiB cannot come out of a UDP datagram.
     let len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
     memory.payload = Payload::of(payload);
-    device.handle_packet(now, &arrival, packet, rdma.as_ref(), len, memory);
+    device.handle_packet(now, arrival, packet, rdma.as_ref(), len, memory);
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::event::epoll;
 
-use weft_agent::Clock;
+use weft_agent::{Clock, KeyLog};
 use weft_rnic::{Device, Event, QueuePairNumber, Reach, SendRequest, Source, Transmit, VerbsError};
 use weft_transport::LinkId;
 use weft_units::{Duration, Instant};
@@ -52,6 +52,8 @@ pub(crate) struct Host {
     /// When the last turn began.
     turned_at: Instant,
     shown: Option<Shown>,
+    /// Where the keys of connections are written down, for a dissector.
+    pub(crate) key_log: Option<KeyLog>,
 }
 
 /// Turns between looks at sockets that nothing has come to yet: each look is a system call.
@@ -89,6 +91,7 @@ impl Host {
             is_quiet: false,
             turned_at: Instant::EPOCH,
             shown,
+            key_log: None,
         }
     }
 
@@ -250,6 +253,7 @@ impl Host {
             return 0;
         }
         neighbours.with_room_again().for_each(|link| device.release_link(link));
+        links.seals.handle_timeout(now);
         let waiting = links.waiting();
         let room = TRANSMIT_BUDGET.saturating_sub(waiting).min(links.room(now));
         device.hold_network(room == 0);
@@ -272,7 +276,19 @@ impl Host {
         neighbours.announce();
         self.is_quiet &= over_network == 0;
         self.unsent = over_network >= room;
+        self.keep_keys();
         sent
+    }
+
+    /// Forgets the keys of connections that are no more, and notes those of new ones.
+    fn keep_keys(&mut self) {
+        let Self { device, links, key_log, .. } = self;
+        while let Some(connection) = device.poll_forgotten() {
+            links.seals.forget(connection);
+        }
+        if let Some(log) = key_log {
+            log.append(&mut links.seals);
+        }
     }
 
     /// Takes back what neighbours may not reach any more, and does what we may reach of theirs.

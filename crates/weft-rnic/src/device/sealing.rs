@@ -1,0 +1,40 @@
+//! What encryption of the network says of set-up packets, passed on to the transport, and when keys may be forgotten.
+
+use core::net::SocketAddr;
+
+use weft_transport::{Admission, Arrival, ConnectionId};
+use weft_units::Instant;
+use weft_wire::SetupHeader;
+
+use super::Device;
+
+impl Device {
+    /// Does with a packet of set-up what its admission says ([`weft_transport::Endpoint::handle_admission`]).
+    pub fn handle_admission(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        header: &SetupHeader,
+        admission: Admission,
+    ) {
+        let _ = self.carriers.network.handle_admission(now, arrival, header, admission);
+        self.settle(now);
+    }
+
+    /// Returns `true` if a request carries a token that proves its sender's address.
+    pub fn proves_address(&self, now: Instant, arrival: &Arrival, request: &SetupHeader) -> bool {
+        self.carriers.network.proves_address(now, arrival, request)
+    }
+
+    /// Answers an encrypted packet of a connection that is not known here
+    /// ([`weft_transport::Endpoint::handle_unopened`]).
+    pub fn handle_unopened(&mut self, from: SocketAddr, connection: ConnectionId, iv: u32) {
+        self.carriers.network.handle_unopened(from, connection, iv);
+    }
+
+    /// Returns the next connection over the network that is no more and whose last packet has left.
+    #[inline]
+    pub fn poll_forgotten(&mut self) -> Option<ConnectionId> {
+        self.carriers.network.poll_forgotten()
+    }
+}
