@@ -1,5 +1,6 @@
-//! Real packets: one connection over four paths against iperf3's TCP and a bare UDP blast, and a
-//! ping-pong against a bare one, each round measuring all of them one after the other.
+//! Real packets: one connection over four paths, encrypted as it ships and in the clear, against iperf3's TCP, the same
+//! through WireGuard in user space, and a bare UDP blast; and a ping-pong of 8 bytes against a bare one. Each round
+//! measures all of them one after the other.
 //!
 //! As root between two network namespaces joined by one veth pair (MTU 1500), else over loopback.
 //! `cargo bench -p weft-agent --bench udp -- [--rounds N] [--seconds S] [--burst PACKETS]
@@ -11,6 +12,7 @@ use serde::Serialize;
 
 mod namespaces;
 mod roles;
+mod wireguard;
 
 use namespaces::Place;
 use roles::Settings;
@@ -19,10 +21,14 @@ use roles::Settings;
 #[derive(Debug, Serialize)]
 struct Round {
     weft_gbps: f64,
+    clear_gbps: f64,
     blast_gbps: f64,
     iperf3_gbps: Option<f64>,
+    wireguard_gbps: Option<f64>,
+    wireguard: Option<&'static str>,
     weft_p50_us: f64,
     weft_p99_us: f64,
+    clear_p50_us: f64,
     bare_p50_us: f64,
     bare_p99_us: f64,
     retransmits: u64,
@@ -36,9 +42,12 @@ struct Results {
     settings: Settings,
     rounds: Vec<Round>,
     /// Medians over rounds of ratios within a round.
-    throughput_to_iperf3: Option<f64>,
-    throughput_to_blast: f64,
-    latency_to_bare: f64,
+    encrypted_to_clear: f64,
+    encrypted_to_wireguard: Option<f64>,
+    encrypted_latency_to_clear: f64,
+    clear_to_iperf3: Option<f64>,
+    clear_to_blast: f64,
+    clear_latency_to_bare: f64,
 }
 
 fn main() {
@@ -59,15 +68,23 @@ fn main() {
 }
 
 fn round(place: &Place, settings: &Settings) -> Round {
+    let in_the_clear = settings.in_the_clear();
     let iperf3_gbps = place.iperf3(settings.seconds);
+    let wireguard = wireguard::measure(place, settings.seconds);
     let blast_gbps = roles::blast(place, settings);
     let weft = roles::throughput(place, settings);
+    let clear = roles::throughput(place, &in_the_clear);
     let bare = roles::bare_latency(place, settings);
     let ping = roles::latency(place, settings);
+    let clear_ping = roles::latency(place, &in_the_clear);
     Round {
         weft_gbps: weft.goodput_bps / 1e9,
+        clear_gbps: clear.goodput_bps / 1e9,
         blast_gbps,
         iperf3_gbps,
+        wireguard_gbps: wireguard.as_ref().map(|it| it.gbps),
+        wireguard: wireguard.map(|it| it.program),
+        clear_p50_us: clear_ping.latency_us.p50,
         weft_p50_us: ping.latency_us.p50,
         weft_p99_us: ping.latency_us.p99,
         bare_p50_us: bare.p50,
@@ -79,17 +96,20 @@ fn round(place: &Place, settings: &Settings) -> Round {
 
 fn summarize(rounds: Vec<Round>, settings: Settings, place: &'static str) -> Results {
     let median_of = |ratio: &dyn Fn(&Round) -> f64| median(rounds.iter().map(ratio).collect());
-    let throughput_to_iperf3 = rounds
-        .iter()
-        .all(|round| round.iperf3_gbps.is_some())
-        .then(|| median_of(&|round| round.weft_gbps / round.iperf3_gbps.unwrap_or(f64::NAN)));
+    let median_to = |rate: &dyn Fn(&Round) -> f64, rival: &dyn Fn(&Round) -> Option<f64>| {
+        let ratios = rounds.iter().map(|round| Some(rate(round) / rival(round)?));
+        ratios.collect::<Option<Vec<f64>>>().map(median)
+    };
     Results {
         bench: "udp",
         place,
         settings,
-        throughput_to_iperf3,
-        throughput_to_blast: median_of(&|round| round.weft_gbps / round.blast_gbps),
-        latency_to_bare: median_of(&|round| round.weft_p50_us / round.bare_p50_us),
+        encrypted_to_clear: median_of(&|round| round.weft_gbps / round.clear_gbps),
+        encrypted_to_wireguard: median_to(&|round| round.weft_gbps, &|round| round.wireguard_gbps),
+        encrypted_latency_to_clear: median_of(&|round| round.weft_p50_us / round.clear_p50_us),
+        clear_to_iperf3: median_to(&|round| round.clear_gbps, &|round| round.iperf3_gbps),
+        clear_to_blast: median_of(&|round| round.clear_gbps / round.blast_gbps),
+        clear_latency_to_bare: median_of(&|round| round.clear_p50_us / round.bare_p50_us),
         rounds,
     }
 }
@@ -111,40 +131,50 @@ fn table(results: &Results) -> String {
         settings.burst,
         settings.wait.name()
     ));
+    line("        Gb/s of payload                                        p50 of 8 bytes there and back, us".into());
     line(format!(
-        "{:>5} {:>11} {:>11} {:>11} {:>9} {:>11} {:>11} {:>11} {:>11}",
+        "{:>5} {:>9} {:>9} {:>9} {:>9} {:>11} {:>7} {:>9} {:>7} {:>7}",
         "round",
-        "weft Gb/s",
-        "blast Gb/s",
-        "TCP Gb/s",
+        "encrypted",
+        "clear",
+        "blast",
+        "TCP",
+        "WireGuard",
         "resent",
-        "weft p50us",
-        "bare p50us",
-        "weft p99us",
-        "bare p99us"
+        "encrypted",
+        "clear",
+        "bare"
     ));
     for (number, round) in results.rounds.iter().enumerate() {
         line(format!(
-            "{:>5} {:>11.2} {:>11.2} {:>11} {:>9} {:>11.1} {:>11.1} {:>11.1} {:>11.1}",
+            "{:>5} {:>9.2} {:>9.2} {:>9.2} {:>9} {:>11} {:>7} {:>9.1} {:>7.1} {:>7.1}",
             number + 1,
             round.weft_gbps,
+            round.clear_gbps,
             round.blast_gbps,
             optional(round.iperf3_gbps),
+            optional(round.wireguard_gbps),
             round.retransmits,
             round.weft_p50_us,
-            round.bare_p50_us,
-            round.weft_p99_us,
-            round.bare_p99_us
+            round.clear_p50_us,
+            round.bare_p50_us
         ));
     }
+    let wireguard =
+        results.rounds.iter().find_map(|round| round.wireguard).unwrap_or("none installed");
     line(format!(
-        "throughput: {} of iperf3 TCP (at least 0.8 wanted), {:.2} of a bare blast (at least 0.7)",
-        optional(results.throughput_to_iperf3),
-        results.throughput_to_blast
+        "encrypted: {:.2} of clear (at least 0.6 wanted), {} of TCP through WireGuard ({wireguard}; at least 2)",
+        results.encrypted_to_clear,
+        optional(results.encrypted_to_wireguard)
     ));
     line(format!(
-        "64-byte ping-pong p50: {:.2} of a bare one (at most 1.5 wanted)",
-        results.latency_to_bare
+        "clear: {} of iperf3 TCP (at least 0.8 wanted), {:.2} of a bare blast (at least 0.7)",
+        optional(results.clear_to_iperf3),
+        results.clear_to_blast
+    ));
+    line(format!(
+        "8-byte ping-pong p50: encrypted {:.2} of clear (at most 1.15 wanted), clear {:.2} of a bare one (at most 1.5)",
+        results.encrypted_latency_to_clear, results.clear_latency_to_bare
     ));
     out
 }

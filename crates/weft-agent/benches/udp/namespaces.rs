@@ -62,17 +62,21 @@ impl Place {
 
     /// TCP goodput as iperf3 reports it, Gb/s; `None` where there is no iperf3.
     pub(crate) fn iperf3(&self, seconds: u64) -> Option<f64> {
-        let address = self.address(End::Server).to_string();
+        self.iperf3_to(&self.address(End::Server).to_string(), seconds)
+    }
+
+    /// The same to another address of the server's.
+    pub(crate) fn iperf3_to(&self, address: &str, seconds: u64) -> Option<f64> {
         let mut server = self
             .command(End::Server, "iperf3")
-            .args(["-s", "-1", "-B", &address, "--forceflush"])
+            .args(["-s", "-1", "-B", address, "--forceflush"])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .ok()?;
         let said = BufReader::new(server.stdout.take()?);
         let listens = said.lines().map_while(Result::ok).any(|line| line.contains("listening"));
-        let bps = listens.then(|| self.iperf3_client(&address, seconds)).flatten();
+        let bps = listens.then(|| self.iperf3_client(address, seconds)).flatten();
         // It serves one client and ends; if none came it must not stay behind.
         let _ = server.kill();
         let _ = server.wait();

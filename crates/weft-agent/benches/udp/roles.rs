@@ -11,7 +11,7 @@ use weft_agent::perf::TestKind;
 use weft_agent::perf::baseline::{Bare, Blast, HEADER_BYTES};
 use weft_agent::perf::{Client, ClientConfig, LatencyMicros, Plan, Report, Server, ServerConfig};
 use weft_agent::udp::SocketConfig;
-use weft_agent::{AgentConfig, WaitMode};
+use weft_agent::{AgentConfig, SealConfig, WaitMode};
 use weft_transport::TransportConfig;
 use weft_units::Duration;
 
@@ -19,6 +19,9 @@ use crate::namespaces::{End, Place};
 
 /// Payload of a packet that fills 1500 bytes beside IPv4, UDP and our headers.
 const PAYLOAD: u16 = 1440;
+
+/// Bytes of a ping-pong's message.
+const PING: u16 = 8;
 
 /// What can be chosen on the command line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -32,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) window: u16,
     pub(crate) ack_every: u16,
     pub(crate) wait: WaitMode,
+    /// As shipped; bare programs have none.
+    pub(crate) encrypted: bool,
 }
 
 impl Settings {
@@ -47,6 +52,7 @@ impl Settings {
             window: ethernet.send_window,
             ack_every: ethernet.ack_every,
             wait: WaitMode::default(),
+            encrypted: true,
         };
         for pair in arguments.chunks(2) {
             let [name, value] = pair else { return Err(format!("{} needs a value", pair[0])) };
@@ -69,6 +75,15 @@ impl Settings {
         Ok(settings)
     }
 
+    /// Returns the same in the clear.
+    pub(crate) fn in_the_clear(&self) -> Self {
+        Self { encrypted: false, ..self.clone() }
+    }
+
+    fn encryption(&self) -> SealConfig {
+        if self.encrypted { SealConfig::default() } else { SealConfig::off() }
+    }
+
     fn transport(&self) -> TransportConfig {
         TransportConfig {
             spray_unit: self.burst,
@@ -83,9 +98,9 @@ impl Settings {
     }
 
     fn client(&self, kind: TestKind, address: IpAddr, server: SocketAddr) -> ClientConfig {
-        let message_bytes = if kind == TestKind::Latency { 64 } else { self.message_bytes };
+        let message_bytes = if kind == TestKind::Latency { PING.into() } else { self.message_bytes };
         ClientConfig {
-            encryption: weft_agent::SealConfig::default(),
+            encryption: self.encryption(),
             local: SocketAddr::new(address, 0),
             server,
             transport: self.transport(),
@@ -190,7 +205,7 @@ pub(crate) fn play(arguments: &[String]) {
         "serve" => {
             let local = SocketAddr::new(address, 0);
             let config = ServerConfig {
-                encryption: weft_agent::SealConfig::default(),
+                encryption: settings.encryption(),
                 local,
                 transport: settings.transport(),
                 wait: settings.wait,
@@ -210,7 +225,7 @@ pub(crate) fn play(arguments: &[String]) {
             bare.echo(&never);
         }
         "blast" => bare().blast(to(), PAYLOAD + HEADER_BYTES, run_for),
-        "ping" => say(&bare().ping(to(), 64, run_for)),
+        "ping" => say(&bare().ping(to(), PING, run_for)),
         "throughput" => measure(settings.client(TestKind::Throughput, address, to())),
         "latency" => measure(settings.client(TestKind::Latency, address, to())),
         _ => panic!("no role {role}"),
