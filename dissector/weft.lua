@@ -46,6 +46,11 @@ names["Packet types"] = {
   [6] = "reject",
   [7] = "close",
   [8] = "reset",
+  [9] = "sealed",
+}
+names["Sealed contents"] = {
+  [0] = "packet",
+  [1] = "frame",
 }
 names["ACK types"] = {
   [0] = "plain",
@@ -127,7 +132,7 @@ header("setup", "Connection set-up packet", 12, {
   { "version", "Version", 1, 1, 4, 0xf0, nil, "highest version the sender speaks; in an accept, the version chosen" },
   { "cc_type", "CC Type", 1, 1, 4, 0xf, nil, "congestion control the sender uses, by its number in the registry" },
   { "thread_id", "Thread ID", 2, 1, 8, 0x0, nil, "the sender's thread: where its packets want to go" },
-  { "reserved", "Reserved", 3, 1, 8, 0x0, nil, "why, in a reject or a close; in a request and an accept, how many connections are about to send to the sender, as a power of two; in a reset, which field is repeated: 1 a data packet's PSN, 2 an ACK's PSN_base, 3 a probe's timestamp, 4 an accept's First PSN; zero elsewhere" },
+  { "reserved", "Reserved", 3, 1, 8, 0x0, nil, "why, in a reject or a close; in a request and an accept, how many connections are about to send to the sender, as a power of two; in a reset, which field is repeated: 1 a data packet's PSN, 2 an ACK's PSN_base, 3 a probe's timestamp, 4 an accept's First PSN, 5 a sealed packet's IV; zero elsewhere" },
   { "local_cid", "Local CID", 4, 4, 32, 0x0, nil, "the sender's connection id" },
   { "destination_cid", "Destination CID", 8, 4, 32, 0x0, nil, "the receiver's connection id; zero while unknown; in a reset, the field that is repeated of the packet it answers" },
 })

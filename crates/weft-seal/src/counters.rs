@@ -12,6 +12,11 @@ macro_rules! counters {
                 [$((stringify!($name), self.$name)),+].into_iter()
             }
 
+            /// Returns the packets that were not opened: those under keys that are not known may only be late.
+            pub const fn not_opened(&self) -> u64 {
+                self.malformed + self.not_authentic + self.replayed + self.in_clear
+            }
+
             /// Adds the counts of another endpoint.
             pub fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)+

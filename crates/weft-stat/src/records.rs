@@ -243,6 +243,18 @@ record! {
     refused: u64,
     /// Profile, path policy, congestion control and paths of its connections
     transport: Text<8>,
+    /// Connections over the network that are encrypted
+    encrypted: u64,
+    /// Connections over the network that are not
+    in_the_clear: u64,
+    /// Packets encrypted
+    sealed: u64,
+    /// Packets opened
+    opened: u64,
+    /// Packets that were not opened: forged, changed, received before, or in the clear where that may not be
+    not_opened: u64,
+    /// Connections that were refused for want of encryption or of the right key
+    not_admitted: u64,
 }
 
 record! {
@@ -327,6 +339,8 @@ record! {
     rtt_least: Option<u64>,
     /// Longest
     rtt_most: Option<u64>,
+    /// 1 where it goes over the network and is encrypted
+    encrypted: u64,
 }
 
 record! {

@@ -280,6 +280,21 @@ impl Reports {
             causes.map(|(cause, count)| (with(labels.clone(), "cause", cause), count))
         });
         out.counters(("weft_retransmits", "Data packets sent again, and why"), None, repeats)?;
+        let sealed = all().map(|(labels, of)| (labels, of.sealed));
+        out.counters(("weft_packets_sealed", "Packets encrypted"), None, sealed)?;
+        let not_opened = all().map(|(labels, of)| (labels, of.not_opened));
+        let about = "Packets not opened: forged, changed, received before, or in the clear where that may not be";
+        out.counters(("weft_packets_not_opened", about), None, not_opened)?;
+        let not_admitted = all().map(|(labels, of)| (labels, of.not_admitted));
+        let about = "Connections refused for want of encryption or of the right key";
+        out.counters(("weft_connections_not_admitted", about), None, not_admitted)?;
+        let connections = all().flat_map(|(labels, of)| {
+            let kinds = [("yes", of.encrypted), ("no", of.in_the_clear)];
+            kinds.map(|(kind, count)| (with(labels.clone(), "encrypted", kind), float(count)))
+        });
+        let about =
+            ("weft_connections", "Connections over the network, and whether they are encrypted");
+        out.gauges(about, None, connections)?;
         let down = all().map(|(labels, of)| (labels, of.paths_down));
         out.counters(("weft_paths_down", "Times a path went down"), None, down)
     }

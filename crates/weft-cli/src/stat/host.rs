@@ -60,6 +60,8 @@ pub(crate) struct ChannelView {
 pub(crate) struct NetworkView {
     /// What carries it.
     pub(crate) carrier: Carrier,
+    /// Whether all of its connections over the network are encrypted.
+    pub(crate) encrypted: bool,
     /// Data packets sent, repeats included.
     pub(crate) sent: u64,
     /// Data packets sent again.
@@ -173,7 +175,11 @@ impl ChannelView {
     /// What carries its frames: a stream, or a queue pair over the network or the host's memory.
     pub(crate) fn by(&self) -> String {
         match &self.network {
-            Some(network) if self.record.carrier == Carrier::Rdma => network.carrier.to_string(),
+            Some(network) if self.record.carrier == Carrier::Rdma => match network.carrier {
+                Carrier::Network if network.encrypted => "network, encrypted".into(),
+                Carrier::Network => "network, in the clear".into(),
+                carrier => carrier.to_string(),
+            },
             _ => self.record.carrier.to_string(),
         }
     }
@@ -190,6 +196,7 @@ impl DeviceView {
         let is_of = |path: &&PathRecord| own.iter().any(|it| it.id == path.connection);
         Some(NetworkView {
             carrier,
+            encrypted: carrier == Carrier::Network && own.iter().all(|it| it.encrypted == 1),
             sent: sum(|it| it.sent),
             retransmits: sum(|it| it.retransmits),
             in_flight: sum(|it| it.in_flight),

@@ -163,6 +163,7 @@ fn paths_between_two_hosts_have_round_trips_and_losses() {
         (lost > 0 && network["retransmits"].as_u64() > Some(0)).then_some(network)
     });
     assert_eq!((&seen["carrier"], &seen["paths"]), (&"network".into(), &8.into()), "{seen}");
+    assert_eq!(seen["encrypted"], Value::Bool(true), "{seen}");
     let (least, most) = (seen["rtt_least"].as_u64().unwrap(), seen["rtt_most"].as_u64().unwrap());
     assert!(0 < least && least <= most && most < 1_000_000_000, "{seen}");
     assert!(seen["retransmits"].as_u64() < seen["sent"].as_u64(), "{seen}");

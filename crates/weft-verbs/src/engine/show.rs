@@ -3,6 +3,7 @@
 use std::fs::File;
 
 use weft_rnic::{Connection, Device};
+use weft_seal::{SealCounters, Seals};
 use weft_stat::{
     Address, Board, Carrier, ConnectionRecord, DeviceRecord, Folder, Kind, Pace, PathRecord,
     ProgramRecord, Text,
@@ -59,7 +60,7 @@ impl Shown {
     }
 
     /// Writes the board where it is due.
-    pub(crate) fn refresh(&mut self, now: Instant, device: &Device) {
+    pub(crate) fn refresh(&mut self, now: Instant, device: &Device, seals: &Seals) {
         if now < self.pace.due() || self.shown == Some(activity(device)) {
             return;
         }
@@ -68,7 +69,7 @@ impl Shown {
         let Self { board, name, address, transport, started, .. } = self;
         // A file system that is full now may have room later; what was written last stays.
         let _ = board.publish(|draft| {
-            let connections: Vec<Connection<'_>> = device.connections().collect();
+            let all: Vec<Connection<'_>> = device.connections().collect();
             draft.push(&ProgramRecord {
                 kind: Kind::Device,
                 pid: std::process::id().into(),
@@ -78,12 +79,14 @@ impl Shown {
                 device: Text::new(NAME),
                 address: *address,
                 listens: Text::default(),
-                entries: connections.len() as u64,
+                entries: all.len() as u64,
                 events: 0,
             });
-            draft.push(&about(device, transport));
-            connections.iter().for_each(|of| draft.push(&connection(of)));
-            connections.iter().flat_map(paths).take(PATHS).for_each(|path| draft.push(&path));
+            let connections: Vec<ConnectionRecord> =
+                all.iter().map(|of| connection(of, seals)).collect();
+            draft.push(&about(device, &connections, seals.counters(), transport));
+            connections.iter().for_each(|of| draft.push(of));
+            all.iter().flat_map(paths).take(PATHS).for_each(|path| draft.push(&path));
         });
         self.pace.wrote(now, weft_stat::now());
     }
@@ -97,8 +100,17 @@ fn activity(device: &Device) -> u64 {
     packets + rest + ((device.connection_count() as u64) << 48)
 }
 
-fn about(device: &Device, transport: &str) -> DeviceRecord {
+fn about(
+    device: &Device,
+    connections: &[ConnectionRecord],
+    seals: SealCounters,
+    transport: &str,
+) -> DeviceRecord {
     let stats = device.stats();
+    let over_network = |encrypted| {
+        let count = connections.iter().filter(|of| of.carrier == Carrier::Network);
+        count.filter(|of| of.encrypted == encrypted).count() as u64
+    };
     DeviceRecord {
         data_sent: stats.data_sent,
         data_received: stats.data_received,
@@ -112,10 +124,16 @@ fn about(device: &Device, transport: &str) -> DeviceRecord {
         paths_up: stats.paths_up,
         refused: stats.dropped.iter().sum(),
         transport: Text::new(transport),
+        encrypted: over_network(1),
+        in_the_clear: over_network(0),
+        sealed: seals.sealed,
+        opened: seals.opened,
+        not_opened: seals.not_opened(),
+        not_admitted: seals.refused_exchanges + seals.refused_clear,
     }
 }
 
-fn connection(of: &Connection<'_>) -> ConnectionRecord {
+fn connection(of: &Connection<'_>, seals: &Seals) -> ConnectionRecord {
     let nothing = Flow { sent: 0, repeated: 0, in_flight: 0, paths: None };
     let flow = of.flow.unwrap_or(nothing);
     let round_trips = || {
@@ -134,6 +152,7 @@ fn connection(of: &Connection<'_>) -> ConnectionRecord {
         paths_up: flow.paths.map_or(0, |paths| paths.up_count().into()),
         rtt_least: round_trips().min(),
         rtt_most: round_trips().max(),
+        encrypted: seals.is_sealed(of.id).into(),
     }
 }
 

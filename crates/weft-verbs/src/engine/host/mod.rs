@@ -98,7 +98,7 @@ impl Host {
     /// Shows the device as it is now, where that is due.
     pub(crate) fn show(&mut self, now: Instant) {
         if let Some(shown) = &mut self.shown {
-            shown.refresh(now, &self.device);
+            shown.refresh(now, &self.device, &self.links.seals);
         }
     }
 
