@@ -124,8 +124,9 @@ want_tenants() {
 
 # What the overlay is measured with, and against.
 want_rivals() {
-    find_absent redis-server redis-benchmark:redis-tools mptcpize nginx:nginx-light ab:apache2-utils
-    want_absent "Redis and nginx through loss"
+    find_absent redis-server redis-benchmark:redis-tools mptcpize nginx:nginx-light ab:apache2-utils \
+        wg:wireguard-tools wireguard-go:wireguard-go
+    want_absent "Redis and nginx through loss, WireGuard in user space"
 }
 
 # PyTorch for the processor, whose process group Weft can be.

@@ -11,7 +11,7 @@ use weft_transport::{
 };
 use weft_units::{Duration, Instant};
 
-use crate::{Agent, AgentConfig, Application, OpenError, WaitMode};
+use crate::{Agent, AgentConfig, Application, OpenError, SealConfig, WaitMode};
 
 /// Handshakes under way at a time: as many as the receive buffer holds twice over.
 const UNDER_WAY: u32 = 512;
@@ -77,13 +77,17 @@ pub enum IdleError {
     },
 }
 
-/// Sets `connections` up, lets each carry a message, and measures this process before, between and
+/// Sets `connections` up, encrypted so, lets each carry a message, and measures this process before, between and
 /// after. `observe` hears how many are ready.
 ///
 /// # Errors
 /// See [`IdleError`].
-pub fn measure(connections: u32, mut observe: impl FnMut(u32)) -> Result<IdleReport, IdleError> {
-    let mut pair = Pair::open(connections)?;
+pub fn measure(
+    connections: u32,
+    encryption: &SealConfig,
+    mut observe: impl FnMut(u32),
+) -> Result<IdleReport, IdleError> {
+    let mut pair = Pair::open(connections, encryption)?;
     let resident_before = resident()?;
     let began = pair.client.now();
     pair.connect_all(connections, &mut observe)?;
@@ -112,7 +116,7 @@ struct Ends {
 }
 
 impl Pair {
-    fn open(connections: u32) -> Result<Self, IdleError> {
+    fn open(connections: u32, encryption: &SealConfig) -> Result<Self, IdleError> {
         let transport = TransportConfig {
             // None may end, or speak, while the others are set up and measured.
             idle_timeout: Duration::from_secs(3600),
@@ -124,6 +128,7 @@ impl Pair {
         let mut config = AgentConfig::new(local, transport);
         config.max_connections = connections;
         config.wait = WaitMode::Block;
+        config.encryption = encryption.clone();
         let client = Agent::open(&config)?;
         let server = Agent::open(&config.accepting())?;
         Ok(Self { client, server, asked: Ends::default(), answered: Ends::default() })

@@ -98,7 +98,8 @@ impl Settings {
     }
 
     fn client(&self, kind: TestKind, address: IpAddr, server: SocketAddr) -> ClientConfig {
-        let message_bytes = if kind == TestKind::Latency { PING.into() } else { self.message_bytes };
+        let message_bytes =
+            if kind == TestKind::Latency { PING.into() } else { self.message_bytes };
         ClientConfig {
             encryption: self.encryption(),
             local: SocketAddr::new(address, 0),

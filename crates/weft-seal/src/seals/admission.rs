@@ -1,5 +1,6 @@
 //! What sets connections up: the exchange in requests and accepts, and the packets that anybody can write.
 
+use alloc::boxed::Box;
 use core::net::SocketAddr;
 
 use weft_transport::{Admission, ConnectionId, SetupFault};
@@ -167,6 +168,7 @@ impl Seals {
         agreed: Agreed,
     ) -> &mut Channel {
         let channel = Channel::new(to, remote, agreed, self.config.cipher, self.epoch);
+        let channel = Box::new(channel);
         self.by_remote.insert((to.ip(), remote), connection);
         self.channels.insert(connection, channel);
         self.counters.exchanges += 1;

@@ -1,6 +1,7 @@
 //! The connections of one endpoint: their exchanges and their keys. What leaves is wrapped, what arrives is opened;
 //! what sets connections up is read in `admission.rs`.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
@@ -137,7 +138,8 @@ pub struct Seals {
     config: SealConfig,
     identity: PrivateKey,
     random: Entropy,
-    channels: Table<Channel>,
+    /// Boxed: a table has places to spare, and a channel is long.
+    channels: Table<Box<Channel>>,
     /// By the peer's address and connection id: what a reset names.
     by_remote: HashMap<(IpAddr, u32), ConnectionId, BuildHasherDefault<IdHasher>>,
     asking: Table<Asking>,

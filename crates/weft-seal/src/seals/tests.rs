@@ -325,6 +325,32 @@ fn a_claimed_identity_opens_and_forges_nothing() {
     assert_eq!(pair.hosts[0].closed(), Some(CloseReason::NotAuthentic));
 }
 
+/// Requests from forged addresses, with a genuine exchange and tokens that were never given.
+#[test]
+fn nothing_is_computed_for_an_address_that_is_not_proved() {
+    let mut pair = Pair::new(both(&SealConfig::default()));
+    pair.connect();
+    let mut requests = Vec::new();
+    pair.pass(MS * 5, |(from, to, bytes)| {
+        if bytes[0] == SetupKind::Request.packet_type() && bytes[36..44] != [0; 8] {
+            requests.push(bytes.clone());
+        }
+        vec![(from, to, bytes)]
+    });
+    let exchanges = pair.hosts[1].seals.counters().exchanges;
+    pair.hosts[1] = host(2, 1, SealConfig::default());
+    for last in 0..=255 {
+        let from = SocketAddr::new([192, 0, 2, last].into(), 4791);
+        let refused = pair.hosts[1].receive(pair.now, from, requests[0].clone());
+        assert!(matches!(refused, Ok(Verdict::Dropped(_))), "{refused:?}");
+    }
+    let seals = &mut pair.hosts[1].seals;
+    assert_eq!((exchanges, seals.answering.len(), seals.counters().exchanges), (1, 0, 0));
+    // Not even random numbers were drawn.
+    let drawn = seals.random.draw();
+    assert_eq!(host(2, 1, SealConfig::default()).seals.random.draw(), drawn);
+}
+
 #[test]
 fn changed_terms_are_noticed_and_the_genuine_accept_still_counts() {
     // Bytes of the accept: congestion control, thread, first PSN, MTU, window, paths, receive port.
