@@ -16,11 +16,12 @@ mod pair;
 mod fabric;
 
 use fabric::{Fabric, LINE_MBPS};
-use weft_agent::TransportSettings;
+use weft_agent::{EncryptionSettings, TransportSettings};
 
 /// The settings that are compared where none are named.
-const CONTENDERS: [&str; 6] = [
+const CONTENDERS: [&str; 7] = [
     "profile=ethernet",
+    "profile=ethernet,encryption=off",
     "profile=ethernet,congestion=fixed-window",
     "profile=ethernet,policy=oblivious",
     "profile=stellar",
@@ -70,11 +71,17 @@ struct Contender {
 impl Contender {
     /// Reads `KEY=VALUE,…`.
     fn parse(text: &str) -> Result<Self, String> {
-        let (mut checked, mut variables) = (TransportSettings::default(), vec![]);
+        let mut transport = TransportSettings::default();
+        let mut encryption = EncryptionSettings::default();
+        let mut variables = vec![];
         for pair in text.split(',') {
             let (key, value) =
                 pair.split_once('=').ok_or_else(|| format!("{pair}: expected KEY=VALUE"))?;
-            checked.set(key, value).map_err(|error| error.to_string())?;
+            let set = match EncryptionSettings::KEYS.contains(&key) {
+                true => encryption.set(key, value),
+                false => transport.set(key, value),
+            };
+            set.map_err(|error| error.to_string())?;
             variables.push((TransportSettings::variable(key), value.to_owned()));
         }
         let name = text.replace("profile=", "").replace(',', ", ");
