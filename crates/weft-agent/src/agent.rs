@@ -119,7 +119,8 @@ pub struct AgentCounters {
     pub receive_errors: u64,
 }
 
-/// One thread's end of the transport. See the crate's front page.
+/// One thread's end of the transport. See the crate's front page. A process that has forked uses it in one of the two: both
+/// would number packets alike.
 #[derive(Debug)]
 pub struct Agent {
     pub(crate) endpoint: Endpoint,
@@ -228,8 +229,8 @@ impl Agent {
 
     /// Forgets the keys of connections that are no more, and notes those of new ones.
     pub(crate) fn keep_keys(&mut self) {
-        while let Some(connection) = self.endpoint.poll_forgotten() {
-            self.seals.forget(connection);
+        while let Some(forgotten) = self.endpoint.poll_forgotten() {
+            self.seals.forget(forgotten);
         }
         if let Some(log) = &mut self.key_log {
             log.append(&mut self.seals);

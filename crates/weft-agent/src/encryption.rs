@@ -115,7 +115,10 @@ impl EncryptionSettings {
     pub fn open_key_log(&self) -> Result<Option<KeyLog>, SettingError> {
         let Some(path) = &self.key_log else { return Ok(None) };
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-        Ok(Some(KeyLog(file.map_err(|error| unreadable("key-log", path, &error))?)))
+        let file = file.map_err(|error| unreadable("key-log", path, &error))?;
+        let metadata = file.metadata().map_err(|error| unreadable("key-log", path, &error))?;
+        refuse_readable("key-log", path, metadata.mode())?;
+        Ok(Some(KeyLog(file)))
     }
 }
 
@@ -142,6 +145,9 @@ pub fn describe_encryption(config: &SealConfig) -> Vec<(String, String)> {
     let mut rows = vec![("encryption".to_owned(), mode.to_owned())];
     if config.mode != Mode::Off {
         let peers = match (&config.peers, &config.preshared_key) {
+            _ if config.authenticates() && config.mode == Mode::Preferred => {
+                "anybody who says that it cannot encrypt; else those that are listed or have the key".to_owned()
+            }
             (Some(peers), None) => format!("{} listed identities", peers.len()),
             (Some(peers), Some(_)) => {
                 format!("{} listed identities with the pre-shared key", peers.len())
@@ -177,20 +183,26 @@ fn unreadable(key: &str, file: &Path, error: &std::io::Error) -> SettingError {
 /// The text of a file that only its owner reads.
 fn read_secret(key: &str, file: &Path) -> Result<String, SettingError> {
     let mode = fs::metadata(file).map_err(|error| unreadable(key, file, &error))?.mode();
+    refuse_readable(key, file, mode)?;
+    fs::read_to_string(file).map_err(|error| unreadable(key, file, &error))
+}
+
+/// Refuses a file that others may read.
+fn refuse_readable(key: &str, file: &Path, mode: u32) -> Result<(), SettingError> {
     if mode & 0o077 != 0 {
         let reason =
             format!("others can read it (mode {:03o}); chmod 600 {}", mode & 0o777, file.display());
         let value = file.display().to_string();
         return Err(SettingError { name: key.to_owned(), value, reason });
     }
-    fs::read_to_string(file).map_err(|error| unreadable(key, file, &error))
+    Ok(())
 }
 
 fn parse_key<K: FromStr>(key: &str, file: &Option<PathBuf>, text: &str) -> Result<K, SettingError>
 where
     K::Err: ToString,
 {
-    let value = file.as_deref().unwrap_or(Path::new("")).display().to_string();
+    let value = file.as_deref().unwrap_or_else(|| Path::new("")).display().to_string();
     text.trim().parse().map_err(|error: K::Err| SettingError {
         name: key.to_owned(),
         value,

@@ -132,7 +132,8 @@ impl Agent {
             match &Packet::parse(datagram) {
                 Ok((Packet::Setup(header), rest)) if header.kind == SetupKind::Reset => {
                     self.counters.datagrams_received += 1;
-                    let admission = self.seals.admit(from, header, rest, || false);
+                    let named = self.endpoint.named(now, &arrival, header);
+                    let admission = self.seals.admit(from, header, rest, named);
                     let _ = self.endpoint.handle_admission(now, &arrival, header, admission);
                 }
                 _ => self.counters.malformed += 1,
@@ -226,8 +227,8 @@ fn take_in(
         return false;
     }
     if let Packet::Setup(header) = packet {
-        let proven = || endpoint.proves_address(now, arrival, header);
-        let admission = seals.admit(arrival.from, header, payload, proven);
+        let named = endpoint.named(now, arrival, header);
+        let admission = seals.admit(arrival.from, header, payload, named);
         let _ = endpoint.handle_admission(now, arrival, header, admission);
         return true;
     }

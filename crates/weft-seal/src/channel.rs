@@ -2,14 +2,13 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::net::SocketAddr;
 
 use weft_transport::ConnectionId;
 use weft_wire::{Cipher, Content, SealedHeader, U4};
 
 use crate::exchange::Agreed;
 use crate::key::Key;
-use crate::window::Window;
+use crate::window::{WIDTH, Window};
 use crate::{OpenError, PublicKey};
 
 /// The protocol's version.
@@ -20,13 +19,11 @@ const VERSION: u32 = 1;
 const PACKETS_PER_KEY: u64 = 1 << 32;
 
 /// Keys that may be passed over, because no packet under them arrived. A forged packet costs so many derivations, once.
-const MOST_AHEAD: u8 = 8;
+const MAX_AHEAD: u8 = 8;
 
 /// One connection's keys.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    /// The peer, as it receives.
-    pub(crate) to: SocketAddr,
     /// The peer's connection id.
     pub(crate) remote: u32,
     /// The peer's identity.
@@ -62,18 +59,18 @@ struct Receiver {
 
 impl Channel {
     pub(crate) fn new(
-        to: SocketAddr,
         remote: u32,
         agreed: Agreed,
         cipher: Cipher,
         epoch: u32,
+        accept: Option<Box<[u8]>>,
     ) -> Self {
         let Agreed { sending, receiving, cipher: theirs, peer } = agreed;
         let key = Key::new(0, sending, cipher);
         let sender = Sender { cipher, key, iv: 0, key_since: 0, epoch };
         let (key, window) = (Key::new(0, receiving, theirs), Window::default());
         let receiver = Receiver { cipher: theirs, key, previous: None, ahead: Vec::new(), window };
-        Self { to, remote, peer, accept: None, sender, receiver }
+        Self { remote, peer, accept, sender, receiver }
     }
 
     /// Encrypts a packet in place. In front of what is encrypted there are `clear` bytes that are only authenticated,
@@ -89,7 +86,7 @@ impl Channel {
         let sender = &mut self.sender;
         let is_new = sender.epoch != epoch || sender.iv - sender.key_since >= PACKETS_PER_KEY;
         if is_new {
-            sender.go_on(epoch);
+            sender.rotate(epoch);
         }
         let iv = sender.iv;
         sender.iv += 1;
@@ -131,16 +128,22 @@ impl Channel {
         let key = match ahead {
             0 => &receiver.key,
             u8::MAX => receiver.previous.as_ref().ok_or(not_authentic)?,
-            1..=MOST_AHEAD => receiver.ahead(ahead),
+            1..=MAX_AHEAD => receiver.ahead(ahead),
             _ => return Err(not_authentic),
         };
         let text = key.open((header.spi, iv), headers, sealed).ok_or(not_authentic)?;
         receiver.window.add(iv);
-        let is_new = (1..=MOST_AHEAD).contains(&ahead);
+        let is_new = (1..=MAX_AHEAD).contains(&ahead);
         if is_new {
-            receiver.go_on(ahead);
+            receiver.rotate(ahead);
         }
         Ok((text, is_new))
+    }
+
+    /// Returns `true` if one of the last packets has this low half of its number.
+    pub(crate) const fn sent_lately(&self, iv: u32) -> bool {
+        let behind = low_half(self.sender.iv).wrapping_sub(iv) as u64;
+        0 < behind && behind <= WIDTH && behind <= self.sender.iv
     }
 
     /// Returns what a log of keys says: SPI, cipher, number and bytes of the key of one direction.
@@ -165,7 +168,7 @@ impl Channel {
 
 impl Sender {
     #[cold]
-    fn go_on(&mut self, epoch: u32) {
+    fn rotate(&mut self, epoch: u32) {
         self.key = self.key.next(self.cipher);
         (self.epoch, self.key_since) = (epoch, self.iv);
     }
@@ -185,7 +188,7 @@ impl Receiver {
 
     /// The peer has gone on by so many keys.
     #[cold]
-    fn go_on(&mut self, count: u8) {
+    fn rotate(&mut self, count: u8) {
         for next in self.ahead.drain(..usize::from(count)) {
             self.previous = Some(core::mem::replace(&mut self.key, next));
         }

@@ -93,6 +93,11 @@ impl SealConfig {
         Self { mode: Mode::Off, ..Self::default() }
     }
 
+    /// Returns `true` if a peer with this identity is accepted.
+    pub(crate) fn accepts(&self, peer: PublicKey) -> bool {
+        self.peers.as_ref().is_none_or(|peers| peers.contains(&peer))
+    }
+
     /// Returns `true` if the configuration says who the peer must be.
     pub const fn authenticates(&self) -> bool {
         self.preshared_key.is_some() || self.peers.is_some()

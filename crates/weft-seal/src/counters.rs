@@ -32,7 +32,7 @@ counters! {
     opened;
     /// Connections whose keys were agreed.
     exchanges;
-    /// Requests and accepts without a key exchange that were taken: those connections are not encrypted.
+    /// Connections that are not encrypted, because the peer cannot.
     clear;
     /// Packets whose headers are none.
     malformed;
@@ -42,11 +42,13 @@ counters! {
     not_authentic;
     /// Packets received before, or more than 65,536 packets late.
     replayed;
-    /// Packets that came in the clear on a connection that is encrypted.
+    /// Packets in the clear on a connection that is encrypted, and where encryption is required on any.
     in_clear;
     /// Key exchanges that failed: another pre-shared key, another identity than one of those that are accepted, or a
     /// forgery.
     refused_exchanges;
+    /// Requests that were dropped because others had more keys computed than strangers may. They come again.
+    postponed_exchanges;
     /// Requests and accepts without a key exchange where encryption is required.
     refused_clear;
 }

@@ -1,14 +1,16 @@
 //! Random bytes from a seed that is replaced with each draw: whoever reads the memory later cannot compute what was
 //! drawn before (fast key erasure).
 
+use zeroize::Zeroizing;
+
 use crate::key::expand;
 
 /// A source of random bytes.
-pub(crate) struct Entropy([u8; 32]);
+pub(crate) struct Entropy(Zeroizing<[u8; 32]>);
 
 impl Entropy {
-    pub(crate) const fn new(seed: [u8; 32]) -> Self {
-        Self(seed)
+    pub(crate) fn new(seed: [u8; 32]) -> Self {
+        Self(Zeroizing::new(seed))
     }
 
     /// Returns 32 bytes that are drawn once.
@@ -16,7 +18,7 @@ impl Entropy {
         let [mut drawn, mut next] = [[0; 32]; 2];
         expand(&self.0, &[b"weft draw"], &mut drawn);
         expand(&self.0, &[b"weft next"], &mut next);
-        self.0 = next;
+        *self.0 = next;
         drawn
     }
 }

@@ -72,15 +72,16 @@ impl Asking {
 
     /// Reads the accept's extension.
     pub(crate) fn finish(&mut self, accept: &SetupHeader, rest: &[u8]) -> Result<Agreed, Failed> {
+        let (_, message, _) = ExchangeHeader::parse(rest).map_err(|_| Failed)?;
         if self.read.is_none() {
             let mut payload = [0; 1 + SETUP_LEN];
             if read(&mut self.noise, rest, &mut payload)? != payload.len() {
                 return Err(Failed);
             }
-            self.read = Some((rest.into(), payload));
+            self.read = Some((message.into(), payload));
         }
-        let (message, [cipher, bound @ ..]) = self.read.as_ref().expect("read just now, or before");
-        if **message != *rest || *bound != bound_bytes(accept) {
+        let (known, [cipher, bound @ ..]) = self.read.as_ref().expect("read just now, or before");
+        if **known != *message || *bound != bound_bytes(accept) {
             return Err(Failed);
         }
         agree(&mut self.noise, *cipher)

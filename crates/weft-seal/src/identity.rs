@@ -1,20 +1,31 @@
 //! Keys that people hand to hosts: 32 bytes, written as 64 hexadecimal digits.
 
+use alloc::boxed::Box;
+use alloc::string::{String, ToString as _};
 use core::fmt;
 use core::str::FromStr;
 
 use snow::params::DHChoice;
 use snow::resolvers::{CryptoResolver, DefaultResolver};
+use snow::types::Dh;
+use zeroize::ZeroizeOnDrop;
 
 /// A text that is not a key. It does not repeat the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a key is 64 hexadecimal digits; got {len} characters{}", if *.len == 64 { ", not all of them digits" } else { "" })]
-pub struct ParseKeyError {
-    len: usize,
+pub enum ParseKeyError {
+    /// Not 32 bytes.
+    #[error("a key is 64 hexadecimal digits; got {len} characters")]
+    Digits {
+        /// Characters there.
+        len: usize,
+    },
+    /// A point of low order: whoever wants to can agree on keys with it.
+    #[error("this public key belongs to no private key that is a secret")]
+    LowOrder,
 }
 
 /// A host's identity, an X25519 key (RFC 7748). It is not shown.
-#[derive(Clone)]
+#[derive(Clone, ZeroizeOnDrop)]
 pub struct PrivateKey(pub(crate) [u8; 32]);
 
 /// What others know a host by.
@@ -22,7 +33,7 @@ pub struct PrivateKey(pub(crate) [u8; 32]);
 pub struct PublicKey(pub(crate) [u8; 32]);
 
 /// A key that two hosts were given. It is not shown.
-#[derive(Clone)]
+#[derive(Clone, ZeroizeOnDrop)]
 pub struct PresharedKey(pub(crate) [u8; 32]);
 
 impl PrivateKey {
@@ -33,15 +44,14 @@ impl PrivateKey {
 
     /// Returns the key that others know this one by.
     pub fn public(&self) -> PublicKey {
-        let dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519);
-        let mut dh = dh.expect("the resolver was built with X25519");
+        let mut dh = x25519();
         dh.set(&self.0);
         PublicKey(dh.pubkey().try_into().expect("an X25519 key is 32 bytes"))
     }
 
     /// Returns the key as 64 hexadecimal digits, for the file that only its owner reads.
-    pub fn to_hex(&self) -> alloc::string::String {
-        alloc::format!("{}", Hex(&self.0))
+    pub fn to_hex(&self) -> String {
+        Hex(&self.0).to_string()
     }
 }
 
@@ -86,7 +96,13 @@ impl FromStr for PrivateKey {
 impl FromStr for PublicKey {
     type Err = ParseKeyError;
     fn from_str(text: &str) -> Result<Self, ParseKeyError> {
-        parse(text).map(Self)
+        let key = parse(text)?;
+        // A private key is a multiple of the curve's cofactor, so that such points give zeros (RFC 7748, section 6.1).
+        let mut shared = [0; 32];
+        let mut dh = x25519();
+        dh.set(&[1; 32]);
+        dh.dh(&key, &mut shared).map_err(|_| ParseKeyError::LowOrder)?;
+        if shared == [0; 32] { Err(ParseKeyError::LowOrder) } else { Ok(Self(key)) }
     }
 }
 
@@ -95,6 +111,10 @@ impl FromStr for PresharedKey {
     fn from_str(text: &str) -> Result<Self, ParseKeyError> {
         parse(text).map(Self)
     }
+}
+
+fn x25519() -> Box<dyn Dh> {
+    DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("the resolver was built with X25519")
 }
 
 /// Bytes as hexadecimal digits.
@@ -107,7 +127,7 @@ impl fmt::Display for Hex<'_> {
 }
 
 fn parse(text: &str) -> Result<[u8; 32], ParseKeyError> {
-    let wrong = ParseKeyError { len: text.chars().count() };
+    let wrong = ParseKeyError::Digits { len: text.chars().count() };
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     let mut bytes = [0; 32];
     if pairs.len() != bytes.len() || !rest.is_empty() {
@@ -152,6 +172,11 @@ mod tests {
         assert_eq!(shown, "PrivateKey(..) PresharedKey(..)");
         let public: PublicKey = text.parse().unwrap();
         assert_eq!(public.to_string(), text.to_lowercase());
+        assert_eq!("00".repeat(32).parse::<PublicKey>(), Err(ParseKeyError::LowOrder));
+        assert_eq!(
+            ("01".to_owned() + &"00".repeat(31)).parse::<PublicKey>(),
+            Err(ParseKeyError::LowOrder)
+        );
         for wrong in ["", "00", &text[1..], &text.replace('A', "g"), &"+1".repeat(32)] {
             let error = wrong.parse::<PublicKey>().unwrap_err().to_string();
             assert!(error.starts_with("a key is 64 hexadecimal digits; got "), "{error}");

@@ -5,9 +5,10 @@ use core::fmt;
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, Algorithm, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk};
 use weft_wire::Cipher;
+use zeroize::Zeroizing;
 
 /// A secret that a key is derived from, and the next secret.
-pub(crate) struct Secret([u8; 32]);
+pub(crate) struct Secret(Zeroizing<[u8; 32]>);
 
 /// A key, and which of the sender's it is.
 pub(crate) struct Key {
@@ -18,14 +19,14 @@ pub(crate) struct Key {
 }
 
 impl Secret {
-    pub(crate) const fn new(bytes: [u8; 32]) -> Self {
-        Self(bytes)
+    pub(crate) fn new(bytes: [u8; 32]) -> Self {
+        Self(Zeroizing::new(bytes))
     }
 
     /// Returns the secret after this one, from which this one cannot be computed.
     fn next(&self) -> Self {
-        let mut next = [0; 32];
-        expand(&self.0, &[b"weft next secret"], &mut next);
+        let mut next = Zeroizing::new([0; 32]);
+        expand(&self.0, &[b"weft next secret"], &mut *next);
         Self(next)
     }
 
@@ -40,7 +41,7 @@ impl Secret {
 impl Key {
     /// Returns the key of this secret.
     pub(crate) fn new(number: u8, secret: Secret, cipher: Cipher) -> Self {
-        let mut bytes = [0; 32];
+        let mut bytes = Zeroizing::new([0; 32]);
         let len = secret.derive(cipher, &mut bytes);
         let key = UnboundKey::new(algorithm(cipher), &bytes[..len]);
         let aead = LessSafeKey::new(key.expect("as long as the cipher's keys are"));

@@ -28,6 +28,7 @@
 
 extern crate alloc;
 
+mod budget;
 mod channel;
 mod config;
 mod counters;

@@ -110,8 +110,8 @@ pub use config::{
 pub use connection::{Flow, Step};
 pub use direct::{Acknowledged, Direct, DirectConfig, LinkId, Outgoing};
 pub use endpoint::{
-    Admission, Arrival, ConnectionId, Departure, Endpoint, EndpointConfig, Message, Payload, Peer,
-    Secret, SetupFault, ThreadBits, Transmit,
+    Admission, Arrival, ConnectionId, Departure, Endpoint, EndpointConfig, Forgotten, Message,
+    Named, Payload, Peer, Secret, SetupFault, ThreadBits, Transmit,
 };
 pub use error::{ConnectError, PlacedError, SubmitError};
 pub use event::{CloseReason, DropReason, Event, Placement, Verdict};

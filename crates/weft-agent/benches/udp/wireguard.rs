@@ -122,6 +122,7 @@ fn run(place: &Place, end: End, line: &str) -> Option<()> {
 }
 
 /// Tries until it works: the program makes its interface some time after it has started.
+#[expect(clippy::disallowed_methods, reason = "a program starts in real time")]
 fn until_done(mut attempt: impl FnMut() -> Option<()>) -> Option<()> {
     let deadline = Instant::now() + Duration::from_secs(5);
     while attempt().is_none() {

@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use weft_transport::{Admission, Arrival, ConnectionId};
+use weft_transport::{Admission, Arrival, ConnectionId, Forgotten, Named};
 use weft_units::Instant;
 use weft_wire::SetupHeader;
 
@@ -21,9 +21,9 @@ impl Device {
         self.settle(now);
     }
 
-    /// Returns `true` if a request carries a token that proves its sender's address.
-    pub fn proves_address(&self, now: Instant, arrival: &Arrival, request: &SetupHeader) -> bool {
-        self.carriers.network.proves_address(now, arrival, request)
+    /// Returns what a packet of set-up is about ([`weft_transport::Endpoint::named`]).
+    pub fn named(&self, now: Instant, arrival: &Arrival, header: &SetupHeader) -> Named {
+        self.carriers.network.named(now, arrival, header)
     }
 
     /// Answers an encrypted packet of a connection that is not known here
@@ -34,7 +34,7 @@ impl Device {
 
     /// Returns the next connection over the network that is no more and whose last packet has left.
     #[inline]
-    pub fn poll_forgotten(&mut self) -> Option<ConnectionId> {
+    pub fn poll_forgotten(&mut self) -> Option<Forgotten> {
         self.carriers.network.poll_forgotten()
     }
 }

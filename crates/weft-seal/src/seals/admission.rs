@@ -3,106 +3,90 @@
 use alloc::boxed::Box;
 use core::net::SocketAddr;
 
-use weft_transport::{Admission, ConnectionId, SetupFault};
-use weft_wire::{SetupHeader, SetupKind, Terms};
+use weft_transport::{Admission, ConnectionId, Named, SetupFault};
+use weft_wire::{SetupHeader, SetupKind};
 
-use super::{MOST_ANSWERS, Seals};
+use super::Seals;
 use crate::Mode;
 use crate::channel::Channel;
 use crate::exchange::{Agreed, Answering, Asking, Own};
 
+/// The reason of a reset that answers an encrypted packet.
+const RESET_OF_SEALED: u8 = 5;
+
 impl Seals {
-    /// Returns what is to be done with a packet of set-up that came in the clear. `rest` follows its header and
-    /// terms; `proven` says whether a request's token proves its sender's address, before which nothing is computed
-    /// for it.
+    /// Returns what is to be done with a packet of set-up that came from `from`. `rest` follows its header and terms;
+    /// `named` is what the endpoint says it is about (`Endpoint::named`): nothing is computed, and nothing changed, before
+    /// the endpoint has checked the sender's address.
     pub fn admit(
         &mut self,
         from: SocketAddr,
         header: &SetupHeader,
         rest: &[u8],
-        proven: impl FnOnce() -> bool,
+        named: Named,
     ) -> Admission {
         if !self.is_on() {
             return Admission::Take;
         }
-        match (header.kind, &header.terms) {
-            (SetupKind::Request, Some(terms)) => {
-                self.admit_request(from, header, terms, rest, proven)
+        match (header.kind, named) {
+            (SetupKind::Request, Named::New) => self.admit_request(from, header, rest),
+            (SetupKind::Accept, Named::Connection(connection)) => {
+                self.admit_accept(connection, header, rest)
             }
-            (SetupKind::Accept, Some(terms)) => self.admit_accept(from, header, terms, rest),
-            (SetupKind::Reset, _) => {
-                let named = self.by_remote.get(&(from.ip(), header.local_cid));
-                named.map_or(Admission::Take, |&connection| Admission::Doubt(connection))
+            (SetupKind::Reset, Named::Connection(connection)) => {
+                self.admit_reset(connection, header)
             }
             _ => Admission::Take,
         }
     }
 
-    fn admit_request(
-        &mut self,
-        from: SocketAddr,
-        header: &SetupHeader,
-        terms: &Terms,
-        rest: &[u8],
-        proven: impl FnOnce() -> bool,
-    ) -> Admission {
+    fn admit_request(&mut self, from: SocketAddr, header: &SetupHeader, rest: &[u8]) -> Admission {
+        let Some(terms) = header.terms else { return Admission::Take };
         let key = (SocketAddr::new(from.ip(), terms.receive_port), header.local_cid);
-        if terms.token == 0 || self.answering.contains_key(&key) || !proven() {
-            return Admission::Take;
-        }
-        let named = self.by_remote.get(&(from.ip(), header.local_cid));
-        if named.and_then(|id| self.channels.get(id)).is_some_and(|channel| channel.to == key.0) {
-            // The accept was lost: it is sent again.
-            return Admission::Take;
-        }
         if rest.is_empty() {
-            return self.without_exchange();
+            if self.config.mode == Mode::Required {
+                self.counters.refused_clear += 1;
+                return Admission::Refuse(SetupFault::NotEncrypted);
+            }
+            self.answering.insert(key, None);
+            return Admission::Take;
+        }
+        if !self.budget.take() {
+            // The peer asks again.
+            self.counters.postponed_exchanges += 1;
+            return Admission::Drop;
         }
         let own = own(&self.config, &self.identity);
-        let Ok(answering) = Answering::new(own, &mut self.random, header, rest) else {
+        let answering = Answering::new(own, &mut self.random, header, rest);
+        let accepted = answering.ok().filter(|answering| self.config.accepts(answering.peer()));
+        let Some(answering) = accepted else {
             self.counters.refused_exchanges += 1;
             return Admission::Refuse(SetupFault::NotAuthentic);
         };
-        if self.config.peers.as_ref().is_some_and(|peers| !peers.contains(&answering.peer())) {
-            self.counters.refused_exchanges += 1;
-            return Admission::Refuse(SetupFault::NotAuthentic);
-        }
-        if self.answering_order.len() >= MOST_ANSWERS
-            && let Some(oldest) = self.answering_order.pop_front()
-        {
-            self.answering.remove(&oldest);
-        }
-        self.answering.insert(key, answering);
-        self.answering_order.push_back(key);
-        Admission::Take
-    }
-
-    /// A peer asks for a connection without saying that it can encrypt.
-    fn without_exchange(&mut self) -> Admission {
-        if self.config.mode == Mode::Required {
-            self.counters.refused_clear += 1;
-            return Admission::Refuse(SetupFault::NotEncrypted);
-        }
-        self.counters.clear += 1;
-        Admission::Take
+        self.answering.insert(key, Some(Box::new(answering)));
+        Admission::TakeSealed
     }
 
     fn admit_accept(
         &mut self,
-        from: SocketAddr,
+        connection: ConnectionId,
         header: &SetupHeader,
-        terms: &Terms,
         rest: &[u8],
     ) -> Admission {
-        let connection = ConnectionId(header.destination_cid);
         let Some(asking) = self.asking.get_mut(&connection) else {
-            // Once more, or of a connection that is none.
+            // Once more.
             let known = self.channels.get(&connection);
             let same = known.is_none_or(|channel| channel.remote == header.local_cid);
             return if same { Admission::Take } else { Admission::Drop };
         };
         if rest.is_empty() {
-            return self.accepted_without_exchange(connection);
+            if self.config.mode == Mode::Required {
+                self.counters.refused_clear += 1;
+                return Admission::GiveUp(connection, SetupFault::NotEncrypted);
+            }
+            self.asking.remove(&connection);
+            self.speak_clear(connection);
+            return Admission::Take;
         }
         let Ok(agreed) = asking.finish(header, rest) else {
             // A forgery, or a peer with another pre-shared key: who has the same one is still waited for.
@@ -110,24 +94,22 @@ impl Seals {
             return Admission::Drop;
         };
         self.asking.remove(&connection);
-        if self.config.peers.as_ref().is_some_and(|peers| !peers.contains(&agreed.peer)) {
+        if !self.config.accepts(agreed.peer) {
             self.counters.refused_exchanges += 1;
             return Admission::GiveUp(connection, SetupFault::NotAuthentic);
         }
-        let to = SocketAddr::new(from.ip(), terms.receive_port);
-        self.install(connection, to, header.local_cid, agreed);
-        Admission::Take
+        self.install(connection, header.local_cid, agreed, None);
+        Admission::TakeSealed
     }
 
-    /// A peer accepted without saying that it can encrypt.
-    fn accepted_without_exchange(&mut self, connection: ConnectionId) -> Admission {
-        if self.config.mode == Mode::Required {
-            self.counters.refused_clear += 1;
-            return Admission::GiveUp(connection, SetupFault::NotEncrypted);
+    /// Whoever is on the way can write a reset. It is looked into if it answers a packet that was sent lately.
+    fn admit_reset(&mut self, connection: ConnectionId, header: &SetupHeader) -> Admission {
+        let Some(channel) = self.channels.get(&connection) else { return Admission::Take };
+        if header.reason == RESET_OF_SEALED && channel.sent_lately(header.destination_cid) {
+            return Admission::Doubt(connection);
         }
-        self.counters.clear += 1;
-        self.asking.remove(&connection);
-        Admission::Take
+        // A peer that has shown no keys may have given the connection up before the accept came.
+        if channel.accept.is_some() { Admission::Take } else { Admission::Drop }
     }
 
     /// The extension of a request of this end's: the same one whenever it is sent.
@@ -139,17 +121,21 @@ impl Seals {
         Some(&asking.extension)
     }
 
-    /// The extension of an accept of this end's, if the peer can encrypt: the same one whenever it is sent.
+    /// Agrees on what a connection that this end accepts is encrypted with, the first time that its accept leaves.
+    /// Returns the extension of the accept: the same one whenever it is sent, until the peer shows that it has it.
     pub(super) fn accept(
         &mut self,
         to: SocketAddr,
         connection: ConnectionId,
         accept: &SetupHeader,
     ) -> Option<&[u8]> {
-        if let Some(answering) = self.answering.remove(&(to, accept.destination_cid)) {
-            let (extension, agreed) = answering.finish(self.config.cipher, accept);
-            let channel = self.install(connection, to, accept.destination_cid, agreed);
-            channel.accept = Some(extension);
+        match self.answering.remove(&(to, accept.destination_cid)) {
+            Some(Some(answering)) => {
+                let (extension, agreed) = answering.finish(self.config.cipher, accept);
+                self.install(connection, accept.destination_cid, agreed, Some(extension));
+            }
+            Some(None) => self.speak_clear(connection),
+            None => {}
         }
         self.channels.get(&connection)?.accept.as_deref()
     }
@@ -160,21 +146,24 @@ impl Seals {
         asking.or_else(|| self.channels.get(&connection)?.accept.as_deref())
     }
 
+    /// The peer cannot encrypt, and this end does not insist.
+    fn speak_clear(&mut self, connection: ConnectionId) {
+        self.counters.clear += 1;
+        self.clear.insert(connection);
+    }
+
     fn install(
         &mut self,
         connection: ConnectionId,
-        to: SocketAddr,
         remote: u32,
         agreed: Agreed,
-    ) -> &mut Channel {
-        let channel = Channel::new(to, remote, agreed, self.config.cipher, self.epoch);
-        let channel = Box::new(channel);
-        self.by_remote.insert((to.ip(), remote), connection);
-        self.channels.insert(connection, channel);
+        accept: Option<Box<[u8]>>,
+    ) {
+        let channel = Channel::new(remote, agreed, self.config.cipher, self.epoch, accept);
+        self.channels.insert(connection, Box::new(channel));
         self.counters.exchanges += 1;
         self.log(connection, true);
         self.log(connection, false);
-        self.channels.get_mut(&connection).expect("inserted just now")
     }
 }
 

@@ -2,18 +2,20 @@
 //! what sets connections up is read in `admission.rs`.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::String;
+use core::fmt;
 use core::hash::{BuildHasherDefault, Hasher};
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 use core::ops::Range;
 
-use hashbrown::HashMap;
-use weft_transport::ConnectionId;
+use hashbrown::{HashMap, HashSet};
+use weft_transport::{ConnectionId, Forgotten};
 use weft_units::Instant;
 use weft_wire::{Content, DataHeader, Packet, ParseError, SealedHeader, SetupHeader, SetupKind};
 
+use crate::budget::Budget;
 use crate::channel::Channel;
 use crate::entropy::Entropy;
 use crate::exchange::{Answering, Asking};
@@ -23,9 +25,6 @@ use crate::{Mode, PrivateKey, PublicKey, SealConfig, SealCounters};
 mod admission;
 #[cfg(test)]
 mod tests;
-
-/// Requests that are not accepted yet, of senders that proved their address. One more, and the oldest is forgotten.
-const MOST_ANSWERS: usize = 4_096;
 
 /// Why a packet is not opened. It is dropped, and was counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,12 +74,25 @@ pub enum OpenError {
     },
 }
 
+/// Lines for a file of keys that nobody has asked for; older ones are lost.
+const MAX_KEY_LINES: usize = 4_096;
+
+/// Lines for a file of keys. They are not shown.
+#[derive(Default)]
+struct KeyLines(VecDeque<String>);
+
+impl fmt::Debug for KeyLines {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "KeyLines({}, ..)", self.0.len())
+    }
+}
+
 /// How a packet leaves; see [`Seals::wrap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrap {
     /// As it is.
     Clear,
-    /// Not at all: it would be in the clear where encryption is required. Zeros leave in its place, which are no packet.
+    /// Not at all: nothing says that it may be in the clear. Zeros leave in its place, which are no packet.
     Void,
     /// Encrypted, under the keys of this connection.
     Sealed(ConnectionId),
@@ -140,17 +152,17 @@ pub struct Seals {
     random: Entropy,
     /// Boxed: a table has places to spare, and a channel is long.
     channels: Table<Box<Channel>>,
-    /// By the peer's address and connection id: what a reset names.
-    by_remote: HashMap<(IpAddr, u32), ConnectionId, BuildHasherDefault<IdHasher>>,
+    /// Connections that are known not to be encrypted. What is in neither table does not leave.
+    clear: HashSet<ConnectionId, BuildHasherDefault<IdHasher>>,
     asking: Table<Asking>,
-    /// By who asked: address, receive port, connection id.
-    answering: HashMap<(SocketAddr, u32), Answering, BuildHasherDefault<IdHasher>>,
-    /// The same in the order they came.
-    answering_order: VecDeque<(SocketAddr, u32)>,
+    /// Requests that were taken in and whose accept has not left, by who asked: address, receive port, connection id.
+    /// `None` for a peer that cannot encrypt.
+    answering: BTreeMap<(SocketAddr, u32), Option<Box<Answering>>>,
+    budget: Budget,
     /// Counts the times that keys were due to change.
     epoch: u32,
     change_keys_at: Instant,
-    key_log: VecDeque<String>,
+    key_log: KeyLines,
     counters: SealCounters,
 }
 
@@ -171,13 +183,13 @@ impl Seals {
             identity,
             random,
             channels: Table::default(),
-            by_remote: HashMap::default(),
+            clear: HashSet::default(),
             asking: Table::default(),
-            answering: HashMap::default(),
-            answering_order: VecDeque::new(),
+            answering: BTreeMap::new(),
+            budget: Budget::new(),
             epoch: 0,
             change_keys_at: Instant::EPOCH,
-            key_log: VecDeque::new(),
+            key_log: KeyLines::default(),
             counters: SealCounters::default(),
         }
     }
@@ -211,8 +223,10 @@ impl Seals {
                 self.wrap_exchange(to, connection, header)
             }
             _ if self.channels.contains_key(&connection) => Wrap::Sealed(connection),
-            _ if self.config.mode == Mode::Required => Wrap::Void,
-            _ => Wrap::Clear,
+            _ if self.clear.contains(&connection) => Wrap::Clear,
+            // A close before the peer has answered, which says nothing.
+            Packet::Setup(_) if self.asking.contains_key(&connection) => Wrap::Clear,
+            _ => Wrap::Void,
         }
     }
 
@@ -231,11 +245,16 @@ impl Seals {
     ) -> Wrap {
         let extension = match header.kind {
             SetupKind::Request => self.ask(connection, header),
-            SetupKind::Accept => self.accept(*to, connection, header),
-            _ => None,
+            _ => self.accept(*to, connection, header),
         };
         let length = |bytes: &[u8]| u16::try_from(bytes.len()).expect("some hundred bytes");
-        extension.map(length).map_or(Wrap::Clear, |length| Wrap::Exchange { connection, length })
+        match extension.map(length) {
+            Some(length) => Wrap::Exchange { connection, length },
+            // Once more, though the peer has shown that it has it; or of a connection that is not encrypted.
+            None if self.channels.contains_key(&connection) => Wrap::Clear,
+            None if self.clear.contains(&connection) => Wrap::Clear,
+            None => Wrap::Void,
+        }
     }
 
     /// Completes a datagram whose first `clear` bytes are authenticated only, with the packet where
@@ -290,8 +309,11 @@ impl Seals {
         datagram: &'a mut [u8],
         clear: usize,
     ) -> Result<(&'a mut [u8], Content), OpenError> {
-        let kind = datagram.get(clear).copied();
-        let opened = if kind == Some(SealedHeader::PACKET_TYPE) {
+        let Some(&kind) = datagram.get(clear) else {
+            self.counters.malformed += 1;
+            return Err(OpenError::TooShort { got: 0 });
+        };
+        let opened = if kind == SealedHeader::PACKET_TYPE {
             return self.open_sealed(datagram, clear);
         } else if self.channels.is_empty() && self.config.mode != Mode::Required {
             Ok(())
@@ -381,14 +403,10 @@ impl Seals {
         *counter += 1;
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due.
-    pub const fn poll_timeout(&self) -> Instant {
-        self.change_keys_at
-    }
-
     /// Has every connection go on to its next key with its next packet, when that is due.
     #[inline]
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.budget.fill(now);
         if self.change_keys_at <= now {
             self.epoch = self.epoch.wrapping_add(1);
             self.change_keys_at = now + self.config.key_lifetime;
@@ -396,14 +414,12 @@ impl Seals {
     }
 
     /// Forgets the keys of a connection that is no more.
-    pub fn forget(&mut self, connection: ConnectionId) {
+    pub fn forget(&mut self, forgotten: Forgotten) {
+        let Forgotten { connection, to, remote_cid } = forgotten;
         self.asking.remove(&connection);
-        if let Some(channel) = self.channels.remove(&connection) {
-            let key = (channel.to.ip(), channel.remote);
-            if self.by_remote.get(&key) == Some(&connection) {
-                self.by_remote.remove(&key);
-            }
-        }
+        self.answering.remove(&(to, remote_cid));
+        self.channels.remove(&connection);
+        self.clear.remove(&connection);
     }
 
     /// Returns `true` if the connection is encrypted.
@@ -411,9 +427,11 @@ impl Seals {
         self.channels.contains_key(&connection)
     }
 
-    /// Returns the identity of a connection's peer; `None` where the connection is not encrypted.
+    /// Returns the identity of a connection's peer; `None` where the connection is not encrypted, or the peer has not
+    /// proved yet who it is.
     pub fn peer(&self, connection: ConnectionId) -> Option<PublicKey> {
-        self.channels.get(&connection).map(|channel| channel.peer)
+        let channel = self.channels.get(&connection).filter(|channel| channel.accept.is_none());
+        channel.map(|channel| channel.peer)
     }
 
     /// Returns how many connections are encrypted.
@@ -435,7 +453,7 @@ impl Seals {
     /// bytes of a key, the numbers in decimal and the rest in hexadecimal digits. Whoever has the file can read what
     /// was sent.
     pub fn poll_key_log(&mut self) -> Option<String> {
-        self.key_log.pop_front()
+        self.key_log.0.pop_front()
     }
 
     /// Notes a key that is in use from now on.
@@ -445,7 +463,10 @@ impl Seals {
         {
             let (spi, cipher, number, key, len) = channel.log(connection, sending);
             let line = format!("{spi:08x} {} {number} {}", cipher.number(), Hex(&key[..len]));
-            self.key_log.push_back(line);
+            if self.key_log.0.len() >= MAX_KEY_LINES {
+                self.key_log.0.pop_front();
+            }
+            self.key_log.0.push_back(line);
         }
     }
 }
@@ -457,7 +478,7 @@ fn connection_of(packet: &[u8]) -> Option<ConnectionId> {
     Some(ConnectionId(u32::from_be_bytes(*word)))
 }
 
-/// Connection ids are drawn from a keyed permutation: nobody chooses which share a bucket.
+/// The ids of this end's connections are drawn from a keyed permutation: nobody chooses which share a bucket.
 #[derive(Clone, Copy, Debug, Default)]
 struct IdHasher(u64);
 

@@ -1,43 +1,99 @@
-//! A reset that cannot be proved: the peer of an encrypted connection may have forgotten its keys, or somebody has
-//! written that it did. The peer is asked, and the connection ends only if nothing authentic comes back.
+//! Probes of the peer of an encrypted connection.
+//!
+//! After set-up: neither owner hears of the connection before a packet has proved who is at the other end. The end that asked
+//! probes, which tells the peer, and the answer tells this end; only then does payload leave, so that none arrives before the
+//! peer's owner knows the connection.
+//!
+//! After a reset, which cannot be proved: the peer may have forgotten its keys, or somebody has written that it did. The
+//! connection ends only if nothing authentic comes back.
 
 use weft_units::{Duration, Instant};
+use weft_wire::Packet;
 
-use super::{Connection, Setup};
+use super::{Connection, Shared};
 use crate::timers::Timer;
-use crate::{CloseReason, TransportConfig};
+use crate::{CloseReason, Event, TransportConfig};
 
-/// Questions that remain unanswered before the peer is taken to be gone; each may be lost.
-const QUESTIONS: u8 = 6;
+/// Probes after a reset that remain unanswered before the peer is taken to be gone; each may be lost.
+const MAX_PROBES: u8 = 6;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Doubt {
     since: Instant,
-    /// Questions asked.
-    asked: u8,
+    probes_sent: u8,
+}
+
+/// What the owner hears when a packet has proved who the peer is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Announcement {
+    /// A peer asked for this service.
+    Accepted(u32),
+    /// The peer accepted.
+    Connected,
 }
 
 impl Connection {
     /// Somebody says that the peer does not know this connection.
     pub(crate) fn doubt_peer(&mut self, now: Instant) {
-        let asked = matches!(self.setup, Setup::Established { .. });
-        if asked && self.doubt.is_none() {
-            self.doubt = Some(Doubt { since: now, asked: 0 });
-            self.timers.arm(Timer::Handshake, now);
+        if self.is_established() && self.doubt.is_none() {
+            self.probe_peer(now);
         }
     }
 
-    /// Asks once more, unless something was heard; gives up after [`QUESTIONS`].
+    /// The peer accepted, and has to learn who this end is.
+    pub(super) fn introduce(&mut self, now: Instant) {
+        self.unannounced = Some(Announcement::Connected);
+        self.probe_peer(now);
+    }
+
+    /// The peer that asked for this connection has to prove who it is.
+    pub(crate) fn expect_proof(&mut self, now: Instant, service: u32, config: &TransportConfig) {
+        self.unannounced = Some(Announcement::Accepted(service));
+        self.timers.arm(Timer::Handshake, now + config.peer_timeout);
+    }
+
+    fn probe_peer(&mut self, now: Instant) {
+        self.doubt = Some(Doubt { since: now, probes_sent: 0 });
+        self.timers.arm(Timer::Handshake, now);
+    }
+
+    /// Tells the owner of the connection, now that a packet has proved who the peer is. Payload does not: the owner would
+    /// have to place it before it hears of the connection. Returns `false` for a packet that comes too early.
+    #[cold]
+    pub(super) fn announce(&mut self, packet: &Packet, shared: &mut Shared) -> bool {
+        if matches!(packet, Packet::Data(header, _) if !header.special) {
+            return false;
+        }
+        let connection = self.id;
+        shared.events.extend(self.unannounced.take().map(|announcement| match announcement {
+            Announcement::Accepted(service) => Event::Accepted { connection, service },
+            Announcement::Connected => Event::Connected { connection },
+        }));
+        true
+    }
+
+    /// Probes once more, unless something was heard; gives up after [`MAX_PROBES`], and during set-up after the peer's
+    /// timeout.
     pub(super) fn on_doubt_timer(&mut self, now: Instant, config: &TransportConfig) {
-        let Some(doubt) = &mut self.doubt else { return };
+        let Some(doubt) = &mut self.doubt else {
+            let is_unproven = matches!(self.unannounced, Some(Announcement::Accepted(_)));
+            self.closing = is_unproven.then_some(CloseReason::ConnectTimeout).or(self.closing);
+            return;
+        };
+        let is_setup = self.unannounced.is_some();
+        let gives_up = match is_setup {
+            true => now.since(doubt.since) >= config.peer_timeout,
+            false => doubt.probes_sent >= MAX_PROBES,
+        };
         if self.heard_anything_at > doubt.since {
             self.doubt = None;
-        } else if doubt.asked >= QUESTIONS {
-            self.closing = Some(CloseReason::Reset);
+        } else if gives_up {
+            let reason = if is_setup { CloseReason::ConnectTimeout } else { CloseReason::Reset };
+            self.closing = Some(reason);
         } else {
-            let wait = wait_for_answer(doubt.asked, config);
-            doubt.asked += 1;
+            let wait = wait_for_probe(doubt.probes_sent, config);
+            doubt.probes_sent = doubt.probes_sent.saturating_add(1);
             self.keepalive_due = true;
             self.timers.arm(Timer::Handshake, now + wait);
         }
@@ -45,7 +101,7 @@ impl Connection {
 }
 
 /// A retransmission timeout, doubled each time.
-fn wait_for_answer(asked: u8, config: &TransportConfig) -> Duration {
+fn wait_for_probe(sent: u8, config: &TransportConfig) -> Duration {
     let shortest = config.retransmission.rto_min.max(config.base_rtt * 2);
-    (shortest * (1 << asked)).min(config.retransmission.rto_max.max(shortest))
+    (shortest * (1 << sent.min(16))).min(config.retransmission.rto_max.max(shortest))
 }

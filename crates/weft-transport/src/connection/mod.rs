@@ -37,6 +37,7 @@ mod setup;
 mod share;
 mod tail;
 
+pub(crate) use doubt::Announcement;
 use doubt::Doubt;
 use idle::REST_AFTER;
 use in_flight::SentPacket;
@@ -150,8 +151,10 @@ pub(crate) struct Connection {
     receiver: Receiver,
     probed: Probes,
     keepalive_due: bool,
-    /// Somebody said that the peer does not know the connection.
+    /// The peer is probed, for a reason that only encrypted connections have.
     doubt: Option<Doubt>,
+    /// What the owner hears once a packet has proved who the peer of an encrypted connection is.
+    pub(crate) unannounced: Option<Announcement>,
     /// The connection is to end for this reason.
     pub(crate) closing: Option<CloseReason>,
     pub(crate) timers: Timers,
@@ -203,6 +206,7 @@ impl Connection {
             probed: Probes::new(),
             keepalive_due: false,
             doubt: None,
+            unannounced: None,
             closing: None,
             timers: Timers::new(),
             scheduled: Instant::FAR_FUTURE,
@@ -291,7 +295,7 @@ impl Connection {
         if self.closing.is_some() {
             return Err(SubmitError::Closing);
         }
-        if !self.is_established() {
+        if !self.is_established() || self.unannounced.is_some() {
             return Err(SubmitError::NotConnected);
         }
         let limit = shared.config.message_queue;
@@ -329,6 +333,9 @@ impl Connection {
         }
         if packet.version() != self.version {
             return shared.refuse(DropReason::UnknownVersion);
+        }
+        if self.unannounced.is_some() && !self.announce(packet, shared) {
+            return shared.refuse(DropReason::UnexpectedSetup);
         }
         self.heard_anything_at = now;
         match packet {

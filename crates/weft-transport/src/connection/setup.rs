@@ -198,6 +198,7 @@ impl Connection {
         now: Instant,
         header: &SetupHeader,
         theirs: &Terms,
+        sealed: bool,
         shared: &mut Shared,
     ) -> bool {
         if !matches!(self.setup, Setup::Requesting { .. }) {
@@ -207,7 +208,11 @@ impl Connection {
         self.peer.set_port(theirs.receive_port);
         self.version = header.version;
         self.establish(now, header, theirs, &shared.config);
-        shared.events.push_back(Event::Connected { connection: self.id });
+        if sealed {
+            self.introduce(now);
+        } else {
+            shared.events.push_back(Event::Connected { connection: self.id });
+        }
         true
     }
 

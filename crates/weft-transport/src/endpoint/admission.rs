@@ -3,11 +3,11 @@
 use core::net::SocketAddr;
 
 use weft_units::Instant;
-use weft_wire::{Packet, SetupHeader, SetupKind};
+use weft_wire::{Packet, SetupHeader, SetupKind, Terms};
 
 use super::handshake::Refusal;
 use super::token::Asker;
-use super::{Arrival, ConnectionId, Endpoint};
+use super::{Arrival, ConnectionId, Endpoint, Transmit};
 use crate::connection::Proof;
 use crate::{CloseReason, DropReason, Verdict};
 
@@ -16,6 +16,9 @@ use crate::{CloseReason, DropReason, Verdict};
 pub enum Admission {
     /// It is taken in.
     Take,
+    /// It is taken in, and what follows it on the connection is encrypted. Of a request the owner hears when a packet has
+    /// proved who asks.
+    TakeSealed,
     /// It is not authentic, and dropped.
     Drop,
     /// The request is refused, and its sender told.
@@ -24,6 +27,30 @@ pub enum Admission {
     GiveUp(ConnectionId, SetupFault),
     /// It says that the peer does not know an encrypted connection, which it cannot prove: the peer is asked.
     Doubt(ConnectionId),
+}
+
+/// What an endpoint knows of a packet of set-up before it is taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// Nothing, or it will be refused.
+    Nothing,
+    /// A request that does not prove its sender's address.
+    Unproven,
+    /// A request that makes a connection.
+    New,
+    /// It is of this connection.
+    Connection(ConnectionId),
+}
+
+/// A connection that is no more, and whose last packet has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forgotten {
+    /// Its id.
+    pub connection: ConnectionId,
+    /// The peer, as it receives.
+    pub to: SocketAddr,
+    /// The peer's id.
+    pub remote_cid: u32,
 }
 
 /// Why a connection is not set up.
@@ -36,13 +63,42 @@ pub enum SetupFault {
 }
 
 impl Endpoint {
-    /// Returns `true` if a request carries a token that proves its sender's address.
-    pub fn proves_address(&self, now: Instant, arrival: &Arrival, request: &SetupHeader) -> bool {
-        request.terms.is_some_and(|terms| {
-            let (ip, receive_port) = (arrival.from.ip(), terms.receive_port);
-            let asker = Asker { ip, receive_port, cid: request.local_cid };
-            self.tokens.check(now, &asker, terms.token)
-        })
+    /// Returns what a packet of set-up is about. Changes nothing.
+    pub fn named(&self, now: Instant, arrival: &Arrival, header: &SetupHeader) -> Named {
+        let of = |slot: u32| self.connections.get(slot).map(|connection| connection.id);
+        let named = match (header.kind, &header.terms) {
+            (SetupKind::Request, Some(terms)) => {
+                return self.named_by_request(now, arrival, header, terms);
+            }
+            (SetupKind::Accept, Some(terms)) => {
+                self.accepted_slot(arrival, header, terms).ok().and_then(of)
+            }
+            (SetupKind::Reset, _) => self.reset_slot(arrival, header).and_then(of),
+            _ => None,
+        };
+        named.map_or(Named::Nothing, Named::Connection)
+    }
+
+    fn named_by_request(
+        &self,
+        now: Instant,
+        arrival: &Arrival,
+        header: &SetupHeader,
+        terms: &Terms,
+    ) -> Named {
+        let (ip, receive_port) = (arrival.from.ip(), terms.receive_port);
+        let asker = Asker { ip, receive_port, cid: header.local_cid };
+        if !self.tokens.check(now, &asker, terms.token) {
+            return Named::Unproven;
+        }
+        let known = self.by_peer.get(&(ip, header.local_cid, receive_port));
+        if let Some(connection) = known.and_then(|&slot| self.connections.get(slot)) {
+            return Named::Connection(connection.id);
+        }
+        let is_valid = header.local_cid != 0 && receive_port != 0;
+        let has_room = self.connections.len() < self.connections.limit();
+        let is_new = is_valid && has_room && self.refusal(header, terms).is_none();
+        if is_new { Named::New } else { Named::Nothing }
     }
 
     /// Does with a packet of set-up what its admission says; [`Admission::Take`] is
@@ -55,7 +111,8 @@ impl Endpoint {
         admission: Admission,
     ) -> Verdict {
         match admission {
-            Admission::Take => self.handle_setup(now, arrival, header),
+            Admission::Take => self.handle_setup(now, arrival, header, false),
+            Admission::TakeSealed => self.handle_setup(now, arrival, header, true),
             Admission::Drop => self.shared.refuse(DropReason::NotAuthentic),
             Admission::Refuse(fault) => {
                 if let Some(terms) = header.terms {
@@ -100,15 +157,18 @@ impl Endpoint {
 
     /// Returns the next connection that is no more and whose last packet has left.
     #[inline]
-    pub fn poll_forgotten(&mut self) -> Option<ConnectionId> {
+    pub fn poll_forgotten(&mut self) -> Option<Forgotten> {
         self.forgotten.as_mut()?.pop_front()
     }
 
     /// Notes that a connection's last packet has left.
-    pub(super) fn note_forgotten(&mut self, connection: Option<ConnectionId>, packet: &Packet) {
-        let is_last = matches!(packet, Packet::Setup(SetupHeader { kind: SetupKind::Close, .. }));
-        if let Some(forgotten) = self.forgotten.as_mut().filter(|_| is_last) {
-            forgotten.extend(connection);
+    pub(super) fn note_forgotten(&mut self, answer: &Transmit) {
+        let Some(forgotten) = &mut self.forgotten else { return };
+        if let (Packet::Setup(header), Some(connection)) = (&answer.packet, answer.connection)
+            && header.kind == SetupKind::Close
+        {
+            let remote_cid = header.destination_cid;
+            forgotten.push_back(Forgotten { connection, to: answer.to, remote_cid });
         }
     }
 }

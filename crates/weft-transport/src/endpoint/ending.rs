@@ -3,7 +3,8 @@
 use weft_units::Instant;
 use weft_wire::Packet;
 
-use super::{ConnectionId, Endpoint, Transmit};
+use super::{ConnectionId, Endpoint, Forgotten, Transmit};
+use crate::connection::Announcement;
 use crate::{CloseReason, Event};
 
 impl Endpoint {
@@ -37,11 +38,15 @@ impl Endpoint {
             }));
         }
         if let Some(forgotten) = self.forgotten.as_mut().filter(|_| !leaves_last_packet) {
-            forgotten.push_back(connection.id);
+            let (to, remote_cid) = (connection.peer, connection.remote_cid);
+            forgotten.push_back(Forgotten { connection: connection.id, to, remote_cid });
         }
         connection.release(now, &mut self.shared);
         connection.note_begun(&mut self.shared);
         self.by_peer.remove(&connection.peer_key());
-        self.shared.events.push_back(Event::Closed { connection: connection.id, reason });
+        // Nobody was told of a peer that did not prove who it is.
+        if !matches!(connection.unannounced, Some(Announcement::Accepted(_))) {
+            self.shared.events.push_back(Event::Closed { connection: connection.id, reason });
+        }
     }
 }

@@ -31,15 +31,20 @@ impl Endpoint {
         now: Instant,
         arrival: &Arrival,
         header: &SetupHeader,
+        sealed: bool,
     ) -> Verdict {
         let outcome = match (header.kind, &header.terms) {
-            (SetupKind::Request, Some(terms)) => self.handle_request(now, arrival, header, terms),
+            (SetupKind::Request, Some(terms)) => {
+                self.handle_request(now, arrival, header, terms, sealed)
+            }
             (SetupKind::Challenge, Some(terms)) => {
                 self.with_named(now, arrival, header, |connection, _| {
                     connection.handle_challenge(terms)
                 })
             }
-            (SetupKind::Accept, Some(terms)) => self.handle_accepted(now, arrival, header, terms),
+            (SetupKind::Accept, Some(terms)) => {
+                self.handle_accepted(now, arrival, header, terms, sealed)
+            }
             (SetupKind::Reject, _) => self.handle_reject(now, arrival, header),
             (SetupKind::Close, _) => self.handle_close(now, arrival, header),
             (SetupKind::Reset, _) => self.handle_reset(now, arrival, header),
@@ -58,6 +63,7 @@ impl Endpoint {
         arrival: &Arrival,
         header: &SetupHeader,
         theirs: &Terms,
+        sealed: bool,
     ) -> Result<(), DropReason> {
         let ip = arrival.from.ip();
         let asker = Asker { ip, receive_port: theirs.receive_port, cid: header.local_cid };
@@ -95,14 +101,19 @@ impl Endpoint {
         };
         self.by_peer.insert(key, slot);
         self.shared.accepted += 1;
-        let connection = self.connection(slot).id;
-        self.shared.events.push_back(Event::Accepted { connection, service: theirs.service });
+        if sealed {
+            let connection = self.connections.get_mut(slot).expect("inserted just now");
+            connection.expect_proof(now, theirs.service, &self.shared.config);
+        } else {
+            let connection = self.connection(slot).id;
+            self.shared.events.push_back(Event::Accepted { connection, service: theirs.service });
+        }
         self.settle(now, slot);
         Ok(())
     }
 
     /// Why this request is refused, if it is.
-    fn refusal(&self, header: &SetupHeader, theirs: &Terms) -> Option<Refusal> {
+    pub(super) fn refusal(&self, header: &SetupHeader, theirs: &Terms) -> Option<Refusal> {
         let common =
             u32::from(header.version.get()) >= MIN_VERSION && theirs.min_version <= VERSION;
         if !common {
@@ -180,7 +191,31 @@ impl Endpoint {
         arrival: &Arrival,
         header: &SetupHeader,
         theirs: &Terms,
+        sealed: bool,
     ) -> Result<(), DropReason> {
+        let slot = self.accepted_slot(arrival, header, theirs).inspect_err(|reason| {
+            if *reason == DropReason::UnknownConnection {
+                let peer = SocketAddr::new(arrival.from.ip(), theirs.receive_port);
+                self.reset(peer, header.destination_cid, &Packet::Setup(*header));
+            }
+        })?;
+        let connection = self.connections.get_mut(slot).expect("found just now");
+        if !connection.handle_accept(now, header, theirs, sealed, &mut self.shared) {
+            return Err(DropReason::UnexpectedSetup);
+        }
+        let key = (arrival.from.ip(), header.local_cid, theirs.receive_port);
+        self.by_peer.insert(key, slot);
+        self.settle(now, slot);
+        Ok(())
+    }
+
+    /// The connection that an accept is for, if it may be.
+    pub(super) fn accepted_slot(
+        &self,
+        arrival: &Arrival,
+        header: &SetupHeader,
+        theirs: &Terms,
+    ) -> Result<u32, DropReason> {
         let version = u32::from(header.version.get());
         if header.local_cid == 0
             || theirs.receive_port == 0
@@ -189,22 +224,12 @@ impl Endpoint {
         {
             return Err(DropReason::UnexpectedSetup);
         }
-        let ip = arrival.from.ip();
-        let slot = self.find(arrival, header.destination_cid).inspect_err(|_| {
-            let peer = SocketAddr::new(ip, theirs.receive_port);
-            self.reset(peer, header.destination_cid, &Packet::Setup(*header));
-        })?;
-        let key = (ip, header.local_cid, theirs.receive_port);
+        let slot = self.find(arrival, header.destination_cid)?;
+        let key = (arrival.from.ip(), header.local_cid, theirs.receive_port);
         if self.by_peer.get(&key).is_some_and(|&owner| owner != slot) {
             return Err(DropReason::UnexpectedSetup);
         }
-        let connection = self.connections.get_mut(slot).expect("found just now");
-        if !connection.handle_accept(now, header, theirs, &mut self.shared) {
-            return Err(DropReason::UnexpectedSetup);
-        }
-        self.by_peer.insert(key, slot);
-        self.settle(now, slot);
-        Ok(())
+        Ok(slot)
     }
 
     fn handle_reject(
@@ -250,12 +275,7 @@ impl Endpoint {
         arrival: &Arrival,
         header: &SetupHeader,
     ) -> Result<(), DropReason> {
-        let ip = arrival.from.ip();
-        let range = (ip, header.local_cid, 0)..=(ip, header.local_cid, u16::MAX);
-        let mut matches = self.by_peer.range(range).map(|(_, &slot)| slot);
-        let (Some(slot), None) = (matches.next(), matches.next()) else {
-            return Err(DropReason::UnknownConnection);
-        };
+        let slot = self.reset_slot(arrival, header).ok_or(DropReason::UnknownConnection)?;
         let connection = self.connections.get_mut(slot).ok_or(DropReason::UnknownConnection)?;
         let proof = Proof::from_wire(header.reason, header.destination_cid);
         if !proof.is_some_and(|proof| connection.is_proof(proof, &self.shared)) {
@@ -264,6 +284,15 @@ impl Endpoint {
         connection.closing = Some(CloseReason::Reset);
         self.settle(now, slot);
         Ok(())
+    }
+
+    /// The connection that a reset names, if that is one.
+    pub(super) fn reset_slot(&self, arrival: &Arrival, header: &SetupHeader) -> Option<u32> {
+        let ip = arrival.from.ip();
+        let range = (ip, header.local_cid, 0)..=(ip, header.local_cid, u16::MAX);
+        let mut matches = self.by_peer.range(range).map(|(_, &slot)| slot);
+        let slot = matches.next()?;
+        matches.next().is_none().then_some(slot)
     }
 
     /// Runs `act` on the connection the header names, if the packet came from its peer's address;

@@ -8,7 +8,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use weft_units::{Instant, Seed, prefetch};
 use weft_wire::Packet;
 
-pub use admission::{Admission, SetupFault};
+pub use admission::{Admission, Forgotten, Named, SetupFault};
 use ids::Connections;
 pub use ids::ThreadBits;
 use schedule::Schedule;
@@ -127,7 +127,7 @@ pub struct Endpoint {
     /// Where new connections begin to number their packets; `None` draws.
     first_psn: Option<u32>,
     /// Connections that are no more, for owners that ask.
-    forgotten: Option<VecDeque<ConnectionId>>,
+    forgotten: Option<VecDeque<Forgotten>>,
 }
 
 /// Connections an endpoint may hold at most.
@@ -295,7 +295,7 @@ impl Endpoint {
         let cid = match packet {
             Packet::Data(header, _) => header.destination_cid,
             Packet::Ack(header) => header.destination_cid,
-            Packet::Setup(header) => return self.handle_setup(now, arrival, header),
+            Packet::Setup(header) => return self.handle_setup(now, arrival, header, false),
         };
         let slot = match self.find(arrival, cid) {
             Ok(slot) => slot,

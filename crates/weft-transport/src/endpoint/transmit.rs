@@ -104,7 +104,7 @@ impl Endpoint {
             if let Some(answer) = self.answers.pop_front() {
                 *packet = answer.packet;
                 send(&answer.departure(), packet);
-                self.note_forgotten(answer.connection, packet);
+                self.note_forgotten(&answer);
                 sent += 1;
                 continue;
             }
@@ -136,7 +136,7 @@ impl Endpoint {
     pub fn poll_control_into(&mut self, now: Instant, packet: &mut Packet) -> Option<Departure> {
         if let Some(answer) = self.answers.pop_front() {
             *packet = answer.packet;
-            self.note_forgotten(answer.connection, packet);
+            self.note_forgotten(&answer);
             return Some(answer.departure());
         }
         let (connections, shared) = (&mut self.connections, &mut self.shared);

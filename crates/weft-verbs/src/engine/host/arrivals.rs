@@ -91,7 +91,8 @@ impl Host {
                 {
                     let arrival =
                         Arrival { from, received_at: now, congestion_experienced: false, hops: 0 };
-                    let admission = seals.admit(from, header, rest, || false);
+                    let named = device.named(now, &arrival, header);
+                    let admission = seals.admit(from, header, rest, named);
                     device.handle_admission(now, &arrival, header, admission);
                 }
             }
@@ -131,8 +132,8 @@ fn take_in<'a>(
     // By reference: a packet moved right after it was parsed waits for its own stores.
     let Ok((packet, rest)) = &Packet::parse(inside) else { return };
     if let Packet::Setup(header) = packet {
-        let proven = || device.proves_address(now, arrival, header);
-        let admission = seals.admit(arrival.from, header, rest, proven);
+        let named = device.named(now, arrival, header);
+        let admission = seals.admit(arrival.from, header, rest, named);
         return device.handle_admission(now, arrival, header, admission);
     }
     let (rdma, payload) = if packet.announces_rdma() {

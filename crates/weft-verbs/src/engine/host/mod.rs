@@ -283,8 +283,8 @@ impl Host {
     /// Forgets the keys of connections that are no more, and notes those of new ones.
     fn keep_keys(&mut self) {
         let Self { device, links, key_log, .. } = self;
-        while let Some(connection) = device.poll_forgotten() {
-            links.seals.forget(connection);
+        while let Some(forgotten) = device.poll_forgotten() {
+            links.seals.forget(forgotten);
         }
         if let Some(log) = key_log {
             log.append(&mut links.seals);

@@ -1,0 +1,65 @@
+//! How many key exchanges strangers may have this end compute.
+
+use weft_units::Instant;
+
+/// Exchanges of requests in a second: a third of a core. Requests beyond them are dropped, and come again.
+const PER_SECOND: u64 = 2_000;
+
+/// Exchanges at once, after a pause.
+const MAX_SAVED: u64 = 2_048;
+
+/// A token bucket.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    left: u64,
+    /// Up to when it was filled.
+    filled: Instant,
+}
+
+impl Budget {
+    pub(crate) const fn new() -> Self {
+        Self { left: MAX_SAVED, filled: Instant::EPOCH }
+    }
+
+    /// Fills it with what has become due.
+    #[inline]
+    pub(crate) fn fill(&mut self, now: Instant) {
+        if self.left >= MAX_SAVED {
+            self.filled = now;
+            return;
+        }
+        const NANOS_EACH: u64 = 1_000_000_000 / PER_SECOND;
+        let due = now.since(self.filled).as_nanos() / NANOS_EACH;
+        if due > 0 {
+            self.left = MAX_SAVED.min(self.left + due);
+            self.filled = now;
+        }
+    }
+
+    /// Takes one exchange; `false` if there is none left.
+    pub(crate) fn take(&mut self) -> bool {
+        let is_left = self.left > 0;
+        self.left -= u64::from(is_left);
+        is_left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_units::Duration;
+
+    use super::*;
+
+    #[test]
+    fn strangers_have_so_many_exchanges_a_second() {
+        let mut budget = Budget::new();
+        let mut now = Instant::EPOCH;
+        let mut taken = 0_u64;
+        for _ in 0..3_000 {
+            now += Duration::from_millis(1);
+            budget.fill(now);
+            taken += (0..100).filter(|_| budget.take()).count() as u64;
+        }
+        assert_eq!(taken, MAX_SAVED + 3 * PER_SECOND - 2);
+    }
+}
