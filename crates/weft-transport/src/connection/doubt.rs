@@ -5,7 +5,8 @@
 //! peer's owner knows the connection.
 //!
 //! After a reset, which cannot be proved: the peer may have forgotten its keys, or somebody has written that it did. The
-//! connection ends only if nothing authentic comes back.
+//! connection ends only if it goes on saying so, and nothing authentic comes back. Where nothing comes back at all, the network
+//! may be down: that is for the peer timeout to judge.
 
 use weft_units::{Duration, Instant};
 use weft_wire::Packet;
@@ -17,11 +18,16 @@ use crate::{CloseReason, Event, TransportConfig};
 /// Probes after a reset that remain unanswered before the peer is taken to be gone; each may be lost.
 const MAX_PROBES: u8 = 6;
 
+/// Resets after the first that have to come meanwhile: who has no keys answers each probe with one.
+const MIN_RESETS: u8 = 3;
+
 /// What is asked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Doubt {
     since: Instant,
     probes_sent: u8,
+    /// Times that somebody said so again.
+    resets: u8,
 }
 
 /// What the owner hears when a packet has proved who the peer is.
@@ -36,7 +42,9 @@ pub(crate) enum Announcement {
 impl Connection {
     /// Somebody says that the peer does not know this connection.
     pub(crate) fn doubt_peer(&mut self, now: Instant) {
-        if self.is_established() && self.doubt.is_none() {
+        if let Some(doubt) = &mut self.doubt {
+            doubt.resets = doubt.resets.saturating_add(1);
+        } else if self.is_established() {
             self.probe_peer(now);
         }
     }
@@ -54,7 +62,7 @@ impl Connection {
     }
 
     fn probe_peer(&mut self, now: Instant) {
-        self.doubt = Some(Doubt { since: now, probes_sent: 0 });
+        self.doubt = Some(Doubt { since: now, probes_sent: 0, resets: 0 });
         self.timers.arm(Timer::Handshake, now);
     }
 
@@ -73,8 +81,8 @@ impl Connection {
         true
     }
 
-    /// Probes once more, unless something was heard; gives up after [`MAX_PROBES`], and during set-up after the peer's
-    /// timeout.
+    /// Probes once more, unless something was heard. After [`MAX_PROBES`] the connection is given up, or the doubt; during
+    /// set-up the connection after the peer's timeout.
     pub(super) fn on_doubt_timer(&mut self, now: Instant, config: &TransportConfig) {
         let Some(doubt) = &mut self.doubt else {
             let is_unproven = matches!(self.unannounced, Some(Announcement::Accepted(_)));
@@ -89,8 +97,12 @@ impl Connection {
         if self.heard_anything_at > doubt.since {
             self.doubt = None;
         } else if gives_up {
-            let reason = if is_setup { CloseReason::ConnectTimeout } else { CloseReason::Reset };
-            self.closing = Some(reason);
+            let reason = match is_setup {
+                true => Some(CloseReason::ConnectTimeout),
+                false => (doubt.resets >= MIN_RESETS).then_some(CloseReason::Reset),
+            };
+            self.closing = reason.or(self.closing);
+            self.doubt = None;
         } else {
             let wait = wait_for_probe(doubt.probes_sent, config);
             doubt.probes_sent = doubt.probes_sent.saturating_add(1);

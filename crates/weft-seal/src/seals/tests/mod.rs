@@ -498,6 +498,16 @@ fn a_forged_reset_ends_nothing_and_a_restarted_peer_is_noticed() {
     pair.run(MS * 10);
     assert_eq!(pair.hosts[1].delivered(), 2);
 
+    // Nor while nothing passes either way: silence alone is for the peer timeout to judge.
+    pair.submit(0, id, 3_000);
+    pair.pass(MS, |_| vec![]);
+    let seen = pair.recorded.iter().rfind(|(from, _, bytes)| *from == near && bytes[0] == 9);
+    let iv = u32::from_be_bytes(*seen.unwrap().2[4..8].first_chunk().unwrap());
+    let _ = pair.hosts[0].receive(pair.now, far, reset(theirs, 5, iv));
+    pair.pass(MS * 700, |_| vec![]);
+    pair.run(MS * 200);
+    assert_eq!((pair.hosts[0].closed(), pair.hosts[1].delivered()), (None, 3));
+
     // The peer restarts: it has no keys, says so, and answers no probe.
     pair.hosts[1] = host(2, 2, SealConfig::default());
     pair.submit(0, id, 3_000);
