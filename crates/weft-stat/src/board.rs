@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use weft_ring::{Mapped, Memory, sequence};
 use weft_units::{Duration, Instant};
 
 use crate::folder::{Folder, Held};
@@ -113,18 +114,13 @@ impl Board {
         self.draft.clear();
         write(&mut self.draft);
         let words = &self.draft.words;
-        if words.len() > self.map.words {
+        if words.len() > self.map.words() {
             // The same file, longer: whoever reads it sees one or the other sequence.
             self.map = Map::new(self.held.file(), words.len().next_power_of_two())?;
         }
-        self.map.store(SEQUENCE, self.sequence + 1);
-        // A reader that sees a word from below sees that it is being written.
-        fence(Ordering::Release);
-        for (at, word) in words.iter().enumerate().skip(DIRECTORY) {
-            self.map.store(at, *word);
-        }
-        self.sequence += 2;
-        self.map.word(SEQUENCE).store(self.sequence.to_le(), Ordering::Release);
+        let (lock, first) = (8 * SEQUENCE, 8 * DIRECTORY);
+        self.sequence =
+            sequence::publish(&self.map.0, lock, self.sequence, first, &words[DIRECTORY..]);
         Ok(())
     }
 }
@@ -140,15 +136,7 @@ impl Drop for Board {
 
 /// Words that are shared with whoever reads the file.
 #[derive(Debug)]
-struct Map {
-    start: NonNull<AtomicU64>,
-    words: usize,
-}
-
-// SAFETY: the mapping is the process's, not a thread's, and its words are atomic.
-unsafe impl Send for Map {}
-// SAFETY: likewise.
-unsafe impl Sync for Map {}
+struct Map(Mapped);
 
 impl Map {
     /// Makes the file so long, with memory behind all of it: a full file system is an error here, where it would
@@ -161,24 +149,23 @@ impl Map {
         let start =
             unsafe { mmap(core::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0)? };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, words })
+        // SAFETY: mapped until this is dropped; words of the header, and as many as there is room for, are named.
+        Ok(Self(unsafe { Mapped::new(start, bytes) }))
     }
 
-    fn word(&self, at: usize) -> &AtomicU64 {
-        assert!(at < self.words, "within the mapping");
-        // SAFETY: it lies in the mapping, is aligned, and nobody reaches it but through atomics.
-        unsafe { self.start.add(at).as_ref() }
+    const fn words(&self) -> usize {
+        self.0.len() / size_of::<u64>()
     }
 
     fn store(&self, at: usize, word: u64) {
-        self.word(at).store(word.to_le(), Ordering::Relaxed);
+        self.0.long(8 * at).store(word.to_le(), Ordering::Relaxed);
     }
 }
 
 impl Drop for Map {
     fn drop(&mut self) {
         // SAFETY: mapped by `new`, and nothing refers to it any more.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.words * size_of::<u64>()) };
+        let _ = unsafe { munmap(self.0.pointer(0, self.0.len()).cast(), self.0.len()) };
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{Ordering, fence};
 
 use serde::{Deserialize, Serialize};
+use weft_ring::{Mapped, sequence};
 
 use crate::board::Draft;
 use crate::field::LayoutError;
@@ -52,11 +52,8 @@ impl Snapshot {
     /// It is not as such files are.
     pub fn read(file: &File) -> Result<Self, LayoutError> {
         for attempt in 0..TRIES {
-            let before = word_of(file, SEQUENCE)?;
-            fence(Ordering::Acquire);
-            let bytes = bytes_of(file)?;
-            fence(Ordering::Acquire);
-            if before.is_multiple_of(2) && before == word_of(file, SEQUENCE)? {
+            let word = || word_of(file, SEQUENCE);
+            if let Some(bytes) = sequence::read::<Mapped, _, _>(word, || bytes_of(file))? {
                 return Self::parse(&bytes);
             }
             if attempt > 0 {

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::event::{EventfdFlags, eventfd};
+use weft_ring::{Mapped, signal};
 use weft_vpc::{Handover, PortId, Vni};
 
 use crate::worker::Worker;
@@ -31,32 +32,29 @@ pub(crate) enum Mail {
 #[derive(Debug)]
 pub(crate) struct Bell {
     rung: OwnedFd,
-    asleep: AtomicBool,
+    /// Set while the thread sleeps.
+    asleep: AtomicU32,
 }
 
 impl Bell {
     fn new() -> rustix::io::Result<Self> {
         let rung = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { rung, asleep: AtomicBool::new(false) })
+        Ok(Self { rung, asleep: AtomicU32::new(0) })
     }
 
     fn ring(&self) {
-        // What was put in the box comes before the look whether somebody must be woken; the sleeper says that
-        // it sleeps before it looks into the box a last time.
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::SeqCst) {
+        if signal::is_asked::<Mapped>(&self.asleep) {
             let _ = rustix::io::write(&self.rung, &1_u64.to_ne_bytes());
         }
     }
 
     /// From here on a ring is heard; what came before is in the box.
     pub(crate) fn begin_sleep(&self) {
-        self.asleep.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        signal::ask::<Mapped>(&self.asleep);
     }
 
     pub(crate) fn end_sleep(&self) {
-        if !self.asleep.swap(false, Ordering::SeqCst) {
+        if !signal::withdraw::<Mapped>(&self.asleep) {
             let _ = rustix::io::read(&self.rung, &mut [0; 8]);
         }
     }

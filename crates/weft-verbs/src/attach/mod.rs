@@ -4,7 +4,6 @@
 
 mod caller;
 mod message;
-mod ring;
 mod shared;
 mod socket;
 mod work;
@@ -13,10 +12,10 @@ pub use caller::CallError;
 pub(crate) use caller::Caller;
 pub use message::{Amounts, DeviceState};
 pub(crate) use message::{Answer, Description, LONGEST_MESSAGE, Probe, Refusal, Request, Row};
-pub(crate) use ring::{Consumer, Corrupt, Producer};
 pub(crate) use shared::{Page, Signal};
 pub use socket::default_socket;
 pub(crate) use socket::{Socket, daemon_socket};
+pub(crate) use weft_ring::messages::{Consumer, Corrupt, Producer};
 pub(crate) use work::{Awaited, Posted, Told, Work};
 
 use serde::{Deserialize, Serialize};

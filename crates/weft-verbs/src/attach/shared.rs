@@ -4,7 +4,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::io::Errno;
@@ -12,26 +12,15 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };
-
-/// Where one ring is: its indices, and its bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lane {
-    pub(super) head: usize,
-    pub(super) tail: usize,
-    start: usize,
-}
+use weft_ring::messages::Lane;
+use weft_ring::{Mapped, Memory, signal};
 
 /// Shared memory, mapped.
 #[derive(Debug)]
 pub(crate) struct Page {
-    base: NonNull<u8>,
+    memory: Mapped,
     file: OwnedFd,
 }
-
-// SAFETY: it is memory that others write at any time anyway: it is reached through atomics and copies only.
-unsafe impl Send for Page {}
-// SAFETY: likewise.
-unsafe impl Sync for Page {}
 
 /// Bytes of a page of memory.
 const PAGE: usize = 4096;
@@ -40,9 +29,10 @@ impl Page {
     /// Bytes of a ring; a power of two, as indices wrap.
     pub(crate) const RING: u32 = 1 << 18;
     /// Work requests, from the process to the daemon.
-    pub(crate) const WORK: Lane = Lane { head: 0, tail: 64, start: PAGE };
+    pub(crate) const WORK: Lane = Lane { head: 0, tail: 64, start: PAGE, len: Self::RING };
     /// Completions and events, from the daemon to the process.
-    pub(crate) const TOLD: Lane = Lane { head: 128, tail: 192, start: PAGE + Self::RING as usize };
+    pub(crate) const TOLD: Lane =
+        Lane { head: 128, tail: 192, start: PAGE + Self::RING as usize, len: Self::RING };
     /// Set while the daemon sleeps, and wants to be woken for work.
     pub(crate) const DAEMON_SLEEPS: usize = 256;
     /// Set while the process wants to be woken for completions.
@@ -80,7 +70,9 @@ impl Page {
             mmap(core::ptr::null_mut(), Self::LEN, protection, MapFlags::SHARED, &file, 0)?
         };
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { base, file })
+        // SAFETY: the mapping is as long, and there until this is dropped; lanes and flags lie in it.
+        let memory = unsafe { Mapped::new(base, Self::LEN) };
+        Ok(Self { memory, file })
     }
 
     /// The memory, for the other side.
@@ -88,75 +80,58 @@ impl Page {
         self.file.as_fd()
     }
 
-    /// A word of the first page.
-    pub(crate) fn index(&self, offset: usize) -> &AtomicU32 {
-        debug_assert!(offset < PAGE && offset.is_multiple_of(4));
-        // SAFETY: it lies in the mapping and is aligned; whoever writes there does it atomically, or harms
-        // himself.
-        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
-    }
-
-    /// Copies bytes into a ring, from this index on.
-    pub(super) fn write(&self, lane: Lane, index: u32, bytes: &[u8]) {
-        let (at, first) = cut(index, bytes.len());
-        // SAFETY: both parts lie in the ring, and the bytes are ours.
-        unsafe {
-            let ring = self.base.as_ptr().add(lane.start);
-            core::ptr::copy_nonoverlapping(bytes.as_ptr(), ring.add(at), first);
-            core::ptr::copy_nonoverlapping(bytes.as_ptr().add(first), ring, bytes.len() - first);
-        }
-    }
-
-    /// Copies bytes out of a ring, from this index on. The other side may change them meanwhile: what was
-    /// copied is what counts.
-    pub(super) fn read(&self, lane: Lane, index: u32, bytes: &mut [u8]) {
-        let (at, first) = cut(index, bytes.len());
-        // SAFETY: both parts lie in the ring, and the bytes are ours.
-        unsafe {
-            let ring = self.base.as_ptr().add(lane.start);
-            core::ptr::copy_nonoverlapping(ring.add(at), bytes.as_mut_ptr(), first);
-            let rest = bytes.len() - first;
-            core::ptr::copy_nonoverlapping(ring, bytes.as_mut_ptr().add(first), rest);
-        }
-    }
-
     /// Says that this side is going to sleep, or waits: from here on whatever the other side appends comes
     /// with a signal. What it appended before must be looked for now.
     pub(crate) fn ask_for_signal(&self, flag: usize) {
-        self.index(flag).store(1, Ordering::Relaxed);
-        // The flag is seen before what is looked for now is.
-        fence(Ordering::SeqCst);
+        signal::ask::<Self>(self.word(flag));
     }
 
     /// Whether the other side wants a signal for what was appended just now.
     pub(crate) fn wants_signal(&self, flag: usize) -> bool {
-        // What was appended is seen before the flag is looked at.
-        fence(Ordering::SeqCst);
-        let flag = self.index(flag);
-        flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::Relaxed) != 0
+        signal::is_asked::<Self>(self.word(flag))
     }
 
     /// This side does not sleep any more.
     pub(crate) fn needs_no_signal(&self, flag: usize) {
-        self.index(flag).store(0, Ordering::Relaxed);
+        self.word(flag).store(0, Ordering::Relaxed);
+    }
+}
+
+impl Memory for Page {
+    type Word = AtomicU32;
+    type Long = AtomicU64;
+
+    #[inline]
+    fn word(&self, at: usize) -> &AtomicU32 {
+        self.memory.word(at)
+    }
+
+    #[inline]
+    fn long(&self, at: usize) -> &AtomicU64 {
+        self.memory.long(at)
+    }
+
+    #[inline]
+    fn write(&self, at: usize, bytes: &[u8]) {
+        self.memory.write(at, bytes);
+    }
+
+    #[inline]
+    fn read(&self, at: usize, bytes: &mut [u8]) {
+        self.memory.read(at, bytes);
+    }
+
+    #[inline]
+    fn fence(order: Ordering) {
+        Mapped::fence(order);
     }
 }
 
 impl Drop for Page {
     fn drop(&mut self) {
         // SAFETY: the mapping is this one's, and nothing refers to it any more. That it can fail is of no use.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), Self::LEN) };
+        let _ = unsafe { munmap(self.memory.pointer(0, Self::LEN).cast(), Self::LEN) };
     }
-}
-
-/// Where an index points, and how many of `len` bytes are there before the ring's end.
-///
-/// # Panics
-/// If the ring is not as long.
-fn cut(index: u32, len: usize) -> (usize, usize) {
-    assert!(len <= Page::RING as usize, "a record fits into its ring");
-    let at = (index % Page::RING) as usize;
-    (at, len.min(Page::RING as usize - at))
 }
 
 /// One end of a pair through which either side wakes the other. A stream of bytes, and not an `eventfd`: that
@@ -215,9 +190,9 @@ mod tests {
     fn both_see_what_one_writes() {
         let page = Page::create().unwrap();
         let other = Page::open(page.file().try_clone_to_owned().unwrap()).unwrap();
-        page.write(Page::TOLD, Page::RING - 2, b"wraps");
+        Page::TOLD.write(&page, Page::RING - 2, b"wraps");
         let mut bytes = [0; 5];
-        other.read(Page::TOLD, Page::RING - 2, &mut bytes);
+        Page::TOLD.read(&other, Page::RING - 2, &mut bytes);
         assert_eq!(&bytes, b"wraps");
         assert!(!other.wants_signal(Page::DAEMON_SLEEPS));
         page.ask_for_signal(Page::DAEMON_SLEEPS);

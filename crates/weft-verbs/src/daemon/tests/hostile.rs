@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 
+use weft_ring::Memory;
 use weft_rnic::{Access, Attributes, Data, Operation, SendRequest, Sge, State};
 use weft_units::{Rng, Seed};
 
@@ -127,7 +128,7 @@ fn scribble(rng: &mut Rng, guest: &mut Guest, own: &Settled, others: &Settled) {
         0 => {
             // An index, or a flag, of either ring.
             let offset = [0, 64, 128, 192, 256, 320, 384][index(rng, 7)];
-            guest.page.index(offset).store(word(rng), Ordering::Release);
+            guest.page.word(offset).store(word(rng), Ordering::Release);
         }
         1 => {
             let record: Vec<u8> = (0..rng.below(100)).map(|_| byte(rng)).collect();

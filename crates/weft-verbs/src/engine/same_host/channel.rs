@@ -4,12 +4,12 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use weft_ring::leases::{Borrower, Lender, Lent, Terms};
+use weft_ring::records::{CAPACITY, Reader, Unread, Writer};
 use weft_rnic::{Lease, LeaseId, Reach, Source, Transmit};
 use weft_transport::{ConnectionId, LinkId};
 
-use super::leases::{Borrower, Lender, Lent};
 use super::record::{Addresses, Head};
-use super::ring::{CAPACITY, Reader, Unread, Writer};
 use super::segment::Segment;
 use super::{greeting, reach};
 
@@ -94,20 +94,35 @@ impl Channel {
 
     /// Lets the neighbour reach something of ours.
     pub(super) fn lend(&mut self, connection: ConnectionId, lease: &Lease) {
-        self.lender.lend(connection, lease);
+        let Lease { key, start, length, address, writable, readable, .. } = *lease;
+        let theirs = lease.connection.0;
+        let terms = Terms { connection: theirs, key, start, length, address, writable, readable };
+        self.lender.lend(connection.0, &terms);
     }
 
     /// Takes back what is for this. The neighbour does nothing with it any more when this returns.
     pub(super) fn recall(&mut self, what: impl Fn(&Lent) -> bool) {
         let (socket, broken) = (self.socket.as_fd(), self.broken);
-        self.lender.recall(what, || broken || !greeting::is_quiet(socket));
+        self.lender.recall(what, || {
+            let is_gone = broken || !greeting::is_quiet(socket);
+            if !is_gone {
+                // It is done in a few microseconds, unless another program has its processor.
+                std::thread::yield_now();
+            }
+            is_gone
+        });
     }
 
     /// Hears of what the neighbour lent.
     #[inline]
     pub(super) fn hear(&mut self, mut each: impl FnMut(LeaseId, Lease)) {
         let link = self.link;
-        self.borrower.hear(|number, lease| each(LeaseId { link, number }, lease));
+        self.borrower.hear(|number, terms| {
+            let Terms { connection, key, start, length, address, writable, readable } = terms;
+            let connection = ConnectionId(connection);
+            let lease = Lease { connection, key, start, length, address, writable, readable };
+            each(LeaseId { link, number }, lease);
+        });
     }
 
     /// Carries a request out in the neighbour's memory; whether that was done. It is looked after the neighbour

@@ -16,11 +16,9 @@ use super::links::timespec;
 
 mod channel;
 mod greeting;
-mod leases;
 mod proof;
 mod reach;
 mod record;
-mod ring;
 mod segment;
 
 use channel::{Channel, Parts};
@@ -330,7 +328,7 @@ impl Neighbours {
             Leasing::ConnectionRecalled(connection) => self
                 .channels
                 .iter_mut()
-                .for_each(|channel| channel.recall(|lent| lent.connection == *connection)),
+                .for_each(|channel| channel.recall(|lent| lent.connection == connection.0)),
         }
     }
 

@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use weft_ring::records::{ALIGN, Room, Unread};
 use weft_rnic::{Source, Transmit};
 use weft_transport::Acknowledged;
 use weft_wire::{DataHeader, MessageHeader, Packet, RdmaHeader, U4, U24};
 
 use super::super::memory::{self, Payload};
-use super::ring::{ALIGN, Room, Unread};
 
 /// What there is of the record, in the bits of a word: flags, and the length of the headers where they are as on the
 /// wire.
@@ -300,11 +300,12 @@ fn ip(octets: &[u8]) -> Option<IpAddr> {
 mod tests {
     use std::ptr::NonNull;
 
+    use weft_ring::Mapped;
+    use weft_ring::records::{LONGEST, RING_BYTES, Reader, Writer};
     use weft_rnic::Place;
     use weft_transport::{ConnectionId, LinkId, path::PathId};
     use weft_wire::{AckHeader, AtomicOperands};
 
-    use super::super::ring::{LONGEST, Memory, RING_BYTES, Reader, Writer};
     use super::*;
     use crate::engine::OWNER;
 
@@ -344,7 +345,7 @@ mod tests {
         let mut bytes = vec![0_u64; RING_BYTES / 8];
         let start = NonNull::new(bytes.as_mut_ptr()).unwrap().cast();
         // SAFETY: as long as both ends.
-        let memory = unsafe { Memory::new(start) };
+        let memory = unsafe { Mapped::new(start, RING_BYTES) };
         let head = Head::new(transmit, "fd00::1".parse().unwrap(), &mut None);
         assert!(head.record_len() <= LONGEST);
         Writer::new(memory).write(head.record_len(), |room| head.write(source, room));
@@ -423,7 +424,8 @@ mod tests {
     fn a_few_bytes_and_an_acknowledgement_are_one_cache_line_where_addresses_are_known() {
         let mut bytes = vec![0_u64; RING_BYTES / 8];
         // SAFETY: as long as both ends.
-        let memory = unsafe { Memory::new(NonNull::new(bytes.as_mut_ptr()).unwrap().cast()) };
+        let memory =
+            unsafe { Mapped::new(NonNull::new(bytes.as_mut_ptr()).unwrap().cast(), RING_BYTES) };
         let (mut writer, mut reader) = (Writer::new(memory), Reader::new(memory));
         let from = [10, 0, 0, 2].into();
         let (mut told, mut heard) = (None, None);

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, SealFlags};
-
-use super::leases::{LEASES_BYTES, Table};
-use super::ring::{Memory, RING_BYTES};
+use weft_ring::Mapped;
+use weft_ring::leases::LEASES_BYTES;
+use weft_ring::records::RING_BYTES;
 
 const BYTES: usize = 2 * (RING_BYTES + LEASES_BYTES);
 
@@ -57,17 +57,20 @@ impl Segment {
     }
 
     /// Both tables of leases, likewise.
-    pub(super) fn leases(&self) -> [Table; 2] {
-        // SAFETY: both lie in the mapping behind the rings, at page boundaries; who calls keeps this as long.
-        let first = unsafe { self.0.add(2 * RING_BYTES) };
-        // SAFETY: as above.
-        unsafe { [Table::new(first), Table::new(first.add(LEASES_BYTES))] }
+    pub(super) fn leases(&self) -> [Mapped; 2] {
+        [0, 1].map(|index| self.part(2 * RING_BYTES + index * LEASES_BYTES, LEASES_BYTES))
     }
 
     /// Both rings. They are used as long as this lives, and no longer.
-    pub(super) fn rings(&self) -> [Memory; 2] {
-        // SAFETY: both lie in the mapping, at page boundaries; who calls keeps this as long.
-        unsafe { [Memory::new(self.0), Memory::new(self.0.add(RING_BYTES))] }
+    pub(super) fn rings(&self) -> [Mapped; 2] {
+        [0, 1].map(|index| self.part(index * RING_BYTES, RING_BYTES))
+    }
+
+    fn part(&self, at: usize, len: usize) -> Mapped {
+        assert!(at.is_multiple_of(8) && at + len <= BYTES, "a part of the mapping");
+        // SAFETY: it lies in the mapping and is aligned; who calls keeps this as long, and a ring or a table names places
+        // within as many bytes as it takes.
+        unsafe { Mapped::new(self.0.add(at), len) }
     }
 }
 

@@ -4,115 +4,107 @@
 //! has written nothing. Records are written and read in place: payload is copied once into the ring and once out
 //! of it. The other process is not trusted: what it stores is read once, and checked.
 
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::Ordering;
 
-/// Bytes of records.
+use crate::memory::{Mapped, Memory, Word};
+use crate::signal;
+
+/// Bytes of records in a ring that ships.
 const RECORDS_BYTES: usize = 1 << 19;
-pub(super) const CAPACITY: u64 = RECORDS_BYTES as u64;
+/// The same, as positions count.
+pub const CAPACITY: u64 = RECORDS_BYTES as u64;
 
 /// Where records begin: before them are words that one end writes, each on a line of its own.
-const RECORDS: usize = 4096;
-const READ: usize = 0;
-const ASLEEP: usize = 64;
-const FULL: usize = 128;
+pub(crate) const RECORDS: usize = 4096;
+pub(crate) const READ: usize = 0;
+pub(crate) const ASLEEP: usize = 64;
+pub(crate) const FULL: usize = 128;
 
-/// Bytes of memory one ring takes.
-pub(super) const RING_BYTES: usize = RECORDS + RECORDS_BYTES;
+/// Bytes of memory that one ring takes.
+pub const RING_BYTES: usize = RECORDS + RECORDS_BYTES;
 
-/// The longest record.
-pub(super) const LONGEST: usize = 1 << 16;
+/// Bytes of the longest record.
+pub const LONGEST: usize = 1 << 16;
 
 /// Records begin, and end, at multiples of this: a cache line, so that the one that is polled and the one that is
 /// written next to it are two.
-pub(super) const ALIGN: usize = 64;
+pub const ALIGN: usize = 64;
 
 /// Where the size is in a record.
-pub(super) const SIZE_WORD: usize = 0;
+const SIZE_WORD: usize = 0;
 
 /// In place of a size: the next record is at the start.
 const SKIP: u32 = u32::MAX;
 
 /// The other process broke the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Broken;
+pub struct Broken;
 
-/// Where a ring is: [`RING_BYTES`], zero at first, as long as its channel has it mapped.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Memory(NonNull<u8>);
-
-// SAFETY: it is shared by nature; every access is atomic, or to bytes that are this end's.
-unsafe impl Send for Memory {}
-
-impl Memory {
-    /// # Safety
-    /// [`RING_BYTES`] from there are mapped until the last use of it, at an address divisible by 8.
-    pub(super) const unsafe fn new(start: NonNull<u8>) -> Self {
-        Self(start)
-    }
-
-    fn word(self, at: usize) -> &'static AtomicU32 {
-        // SAFETY: mapped and aligned, as `new` was promised; callers name places within.
-        unsafe { AtomicU32::from_ptr(self.0.add(at).cast().as_ptr()) }
-    }
-
-    fn read_to(self) -> &'static AtomicU64 {
-        // SAFETY: mapped and aligned, as `new` was promised.
-        unsafe { AtomicU64::from_ptr(self.0.add(READ).cast().as_ptr()) }
-    }
-
-    fn size(self, position: u64) -> &'static AtomicU32 {
-        self.word(offset(position) + SIZE_WORD)
-    }
-
-    /// Whether a flag is set; it is not from now on.
-    fn take(self, flag: usize) -> bool {
-        let flag = self.word(flag);
-        flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::SeqCst) != 0
-    }
+/// Memory of a ring: zero at first, [`RING_BYTES`] of it where it ships. The models' rings are a few records long.
+pub trait RecordMemory: Memory + Clone {
+    /// Bytes of records.
+    const CAPACITY: u64 = CAPACITY;
+    /// Bytes of the longest record.
+    const LONGEST: usize = LONGEST;
 }
 
-fn offset(position: u64) -> usize {
-    RECORDS + usize::try_from(position % CAPACITY).expect("below the capacity")
+impl RecordMemory for Mapped {}
+
+#[inline]
+fn size_word<M: RecordMemory>(memory: &M, position: u64) -> &M::Word {
+    memory.word(offset::<M>(position) + SIZE_WORD)
+}
+
+#[inline]
+fn offset<M: RecordMemory>(position: u64) -> usize {
+    RECORDS + usize::try_from(position % M::CAPACITY).expect("below the capacity")
 }
 
 /// The part of a record that is not written yet.
 #[derive(Debug)]
-pub(super) struct Room {
-    next: NonNull<u8>,
+pub struct Room<M = Mapped> {
+    memory: M,
+    next: usize,
     left: usize,
 }
 
-impl Room {
-    /// Writes bytes there.
+impl<M: Memory> Room<M> {
+    /// Writes bytes there: the reader does not look before the record's size is there.
     ///
     /// # Panics
     /// If the record is not as long.
-    pub(super) fn put(&mut self, bytes: &[u8]) {
-        let to = self.take(bytes.len());
-        // SAFETY: as many bytes of the ring, where the reader does not look before the record's size is there. A
-        // process that breaks the rules may change them; nothing of Rust's refers to them.
-        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    #[inline]
+    pub fn put(&mut self, bytes: &[u8]) {
+        let to = self.advance(bytes.len());
+        self.memory.write(to, bytes);
     }
 
-    /// Room for so many bytes, for the caller to write.
+    #[inline]
+    fn advance(&mut self, len: usize) -> usize {
+        assert!(len <= self.left, "what a record has room for");
+        let to = self.next;
+        self.next += len;
+        self.left -= len;
+        to
+    }
+}
+
+impl Room {
+    /// Returns the address of room for so many bytes, for the caller to write.
     ///
     /// # Panics
     /// If the record is not as long.
-    pub(super) fn take(&mut self, len: usize) -> *mut u8 {
-        assert!(len <= self.left, "what a record has room for");
-        let to = self.next;
-        // SAFETY: within the record, or right behind it.
-        self.next = unsafe { to.add(len) };
-        self.left -= len;
-        to.as_ptr()
+    #[inline]
+    pub fn take(&mut self, len: usize) -> *mut u8 {
+        let to = self.advance(len);
+        self.memory.pointer(to, len)
     }
 }
 
 /// The writing end.
 #[derive(Debug)]
-pub(super) struct Writer {
-    memory: Memory,
+pub struct Writer<M = Mapped> {
+    memory: M,
     /// Bytes written, and of those read when last looked.
     written: u64,
     read: u64,
@@ -120,8 +112,9 @@ pub(super) struct Writer {
     waits: bool,
 }
 
-impl Writer {
-    pub(super) const fn new(memory: Memory) -> Self {
+impl<M: RecordMemory> Writer<M> {
+    /// The writing end of a ring in this memory.
+    pub const fn new(memory: M) -> Self {
         Self { memory, written: 0, read: 0, waits: false }
     }
 
@@ -129,8 +122,8 @@ impl Writer {
     ///
     /// # Errors
     /// The reader says that it read what was not written.
-    pub(super) fn has_room(&mut self) -> Result<bool, Broken> {
-        let room = self.fits(LONGEST) || self.look()?.fits(LONGEST);
+    pub fn has_room(&mut self) -> Result<bool, Broken> {
+        let room = self.fits(M::LONGEST) || self.look()?.fits(M::LONGEST);
         if self.waits == room {
             self.waits = !room;
             self.memory.word(FULL).store(self.waits.into(), Ordering::Relaxed);
@@ -141,40 +134,39 @@ impl Writer {
     /// Where a record of this length would go, and how much of the end is left out for it. The word after a
     /// record says that there is none yet.
     fn place(&self, len: usize) -> (u64, u64) {
-        let to_end = CAPACITY - self.written % CAPACITY;
+        let to_end = M::CAPACITY - self.written % M::CAPACITY;
         let skipped = if len as u64 > to_end { to_end } else { 0 };
         (self.written + skipped, skipped)
     }
 
     fn fits(&self, len: usize) -> bool {
         let (position, _) = self.place(len);
-        position + len as u64 + ALIGN as u64 - self.read <= CAPACITY
+        position + len as u64 + ALIGN as u64 - self.read <= M::CAPACITY
     }
 
     /// Writes a record of `len` bytes, of which `lay` writes those after the first word.
     ///
     /// # Panics
     /// If it is longer than [`LONGEST`], or does not fit: the caller has asked.
-    pub(super) fn write(&mut self, len: usize, lay: impl FnOnce(&mut Room)) {
+    pub fn write(&mut self, len: usize, lay: impl FnOnce(&mut Room<M>)) {
         let len = len.next_multiple_of(ALIGN);
-        assert!(len <= LONGEST && self.fits(len), "a record's size");
+        assert!(len <= M::LONGEST && self.fits(len), "a record's size");
         let (position, skipped) = self.place(len);
         let next = position + len as u64;
-        self.memory.size(next).store(0, Ordering::Relaxed);
-        // SAFETY: the record lies within the ring.
-        let start = unsafe { self.memory.0.add(offset(position) + SIZE_WORD + 4) };
-        lay(&mut Room { next: start, left: len - 4 });
+        size_word(&self.memory, next).store(0, Ordering::Relaxed);
+        let start = offset::<M>(position) + SIZE_WORD + 4;
+        lay(&mut Room { memory: self.memory.clone(), next: start, left: len - 4 });
         let size = u32::try_from(len).expect("at most the longest");
-        self.memory.size(position).store(size, Ordering::Release);
+        size_word(&self.memory, position).store(size, Ordering::Release);
         if skipped > 0 {
-            self.memory.size(self.written).store(SKIP, Ordering::Release);
+            size_word(&self.memory, self.written).store(SKIP, Ordering::Release);
         }
         self.written = next;
     }
 
     /// Sees how far the reader is.
     fn look(&mut self) -> Result<&Self, Broken> {
-        let read = self.memory.read_to().load(Ordering::Acquire);
+        let read = self.memory.long(READ).load(Ordering::Acquire);
         if read < self.read || read > self.written {
             return Err(Broken);
         }
@@ -183,49 +175,55 @@ impl Writer {
     }
 
     /// Whether the reader must be woken to see what was written before.
-    pub(super) fn reader_sleeps(&self) -> bool {
-        fence(Ordering::SeqCst);
-        self.memory.take(ASLEEP)
+    pub fn reader_sleeps(&self) -> bool {
+        signal::is_asked::<M>(self.memory.word(ASLEEP))
     }
 }
 
 /// A record, where it was written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Unread {
-    start: NonNull<u8>,
+pub struct Unread<M = Mapped> {
+    memory: M,
+    start: usize,
     len: usize,
 }
 
-impl Unread {
-    pub(super) const fn len(&self) -> usize {
+impl<M: Memory> Unread<M> {
+    /// Returns the record's bytes.
+    #[expect(clippy::len_without_is_empty, reason = "no record is empty")]
+    pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Copies the record's beginning to `out`; how much of that there is.
-    pub(super) fn copy_to(&self, out: &mut [u8]) -> usize {
+    /// Copies the record's beginning to `out`; returns how much of that there is. What its writer changes meanwhile it does to
+    /// itself.
+    #[inline]
+    pub fn copy_to(&self, out: &mut [u8]) -> usize {
         let len = self.len.min(out.len());
-        // SAFETY: the record lies within the ring; what its writer changes meanwhile it does to itself.
-        unsafe { core::ptr::copy_nonoverlapping(self.start.as_ptr(), out.as_mut_ptr(), len) };
+        self.memory.read(self.start, &mut out[..len]);
         len
     }
+}
 
-    /// The bytes from here to there, which their writer may still change; `None` past the end.
-    pub(super) fn bytes(&self, from: usize, len: usize) -> Option<*const u8> {
+impl Unread {
+    /// Returns the address of `len` bytes from there on, which their writer may still change; `None` past the end.
+    #[inline]
+    pub fn bytes(&self, from: usize, len: usize) -> Option<*const u8> {
         let fits = from.checked_add(len).is_some_and(|end| end <= self.len);
-        // SAFETY: within the record.
-        fits.then(|| unsafe { self.start.add(from) }.as_ptr().cast_const())
+        fits.then(|| self.memory.pointer(self.start + from, len).cast_const())
     }
 }
 
 /// The reading end.
 #[derive(Debug)]
-pub(super) struct Reader {
-    memory: Memory,
+pub struct Reader<M = Mapped> {
+    memory: M,
     read: u64,
 }
 
-impl Reader {
-    pub(super) const fn new(memory: Memory) -> Self {
+impl<M: RecordMemory> Reader<M> {
+    /// The reading end of a ring in this memory.
+    pub const fn new(memory: M) -> Self {
         Self { memory, read: 0 }
     }
 
@@ -233,69 +231,72 @@ impl Reader {
     ///
     /// # Errors
     /// The writer wrote what is no record.
-    pub(super) fn peek(&mut self) -> Result<Option<Unread>, Broken> {
-        let mut size = self.memory.size(self.read).load(Ordering::Acquire);
+    pub fn peek(&mut self) -> Result<Option<Unread<M>>, Broken> {
+        let mut size = size_word(&self.memory, self.read).load(Ordering::Acquire);
         if size == SKIP {
-            if self.read.is_multiple_of(CAPACITY) {
+            if self.read.is_multiple_of(M::CAPACITY) {
                 return Err(Broken);
             }
-            self.read = self.read.next_multiple_of(CAPACITY);
-            size = self.memory.size(self.read).load(Ordering::Acquire);
+            self.read = self.read.next_multiple_of(M::CAPACITY);
+            size = size_word(&self.memory, self.read).load(Ordering::Acquire);
         }
         let len = size as usize;
         if len == 0 {
             return Ok(None);
         }
-        let to_end = CAPACITY - self.read % CAPACITY;
-        if len > LONGEST || !len.is_multiple_of(ALIGN) || u64::from(size) > to_end {
+        let to_end = M::CAPACITY - self.read % M::CAPACITY;
+        if len > M::LONGEST || !len.is_multiple_of(ALIGN) || u64::from(size) > to_end {
             return Err(Broken);
         }
-        // SAFETY: within the ring.
-        let start = unsafe { self.memory.0.add(offset(self.read)) };
-        Ok(Some(Unread { start, len }))
+        let start = offset::<M>(self.read);
+        Ok(Some(Unread { memory: self.memory.clone(), start, len }))
     }
 
     /// Is done with the record peeked at, of this length.
-    pub(super) fn pass(&mut self, len: usize) {
+    pub fn pass(&mut self, len: usize) {
         self.read += len as u64;
-        self.memory.read_to().store(self.read, Ordering::Release);
+        self.memory.long(READ).store(self.read, Ordering::Release);
     }
 
     /// Whether the writer waits for room. One that has begun to just now may be missed: it looks again by itself, a
     /// little later.
-    pub(super) fn writer_waits(&self) -> bool {
+    pub fn writer_waits(&self) -> bool {
         self.memory.word(FULL).load(Ordering::Relaxed) != 0
     }
 
     /// Whether there is nothing to read.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
-        self.memory.size(self.read).load(Ordering::Acquire) == 0
+    pub fn is_empty(&self) -> bool {
+        size_word(&self.memory, self.read).load(Ordering::Acquire) == 0
     }
 
     /// Says that this end sleeps, and must be woken. What was written just before is not announced: look.
-    pub(super) fn set_asleep(&self, asleep: bool) {
+    pub fn set_asleep(&self, asleep: bool) {
         self.memory.word(ASLEEP).store(asleep.into(), Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+        M::fence(Ordering::SeqCst);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Heap;
+
+    /// Steps of a test, fewer under Miri, which is a thousand times as slow.
+    const fn steps(most: usize) -> usize {
+        if cfg!(miri) { most / 1000 } else { most }
+    }
 
     /// A ring in memory of this process, with both ends.
     struct Ring {
         writer: Writer,
         reader: Reader,
-        bytes: Vec<u64>,
+        heap: Heap,
     }
 
     fn ring() -> Ring {
-        let mut bytes = vec![0_u64; RING_BYTES / 8];
-        // SAFETY: as long as the ring lives.
-        let memory = unsafe { Memory::new(NonNull::new(bytes.as_mut_ptr()).unwrap().cast()) };
-        Ring { writer: Writer::new(memory), reader: Reader::new(memory), bytes }
+        let heap = Heap::new(RING_BYTES);
+        Ring { writer: Writer::new(heap.memory), reader: Reader::new(heap.memory), heap }
     }
 
     /// Writes a record of `len` bytes all the same; whether there was room.
@@ -320,7 +321,7 @@ mod tests {
         let mut ring = ring();
         let mut waiting = std::collections::VecDeque::new();
         let mut written = 0;
-        for step in 0..20_000_usize {
+        for step in 0..steps(20_000) {
             let (number, len) = (u8::try_from(step % 251).unwrap(), 8 + step * 56 % (LONGEST - 8));
             if write(&mut ring.writer, number, len) {
                 written += len;
@@ -337,22 +338,22 @@ mod tests {
             assert_eq!(read(&mut ring.reader).unwrap()[..expected.len()], expected);
         }
         assert!(read(&mut ring.reader).is_none() && ring.reader.is_empty());
-        assert!(written > 20 * RECORDS_BYTES);
+        assert!(written > steps(20_000) / 1000 * RECORDS_BYTES);
     }
 
     #[test]
     fn two_threads_lose_nothing() {
-        let Ring { mut writer, mut reader, bytes } = ring();
+        let Ring { mut writer, mut reader, heap } = ring();
         let lens = |step: usize| 8 + step * 40 % 4000;
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                for step in 0..30_000 {
+                for step in 0..steps(30_000) {
                     while !write(&mut writer, u8::try_from(step % 251).unwrap(), lens(step)) {
                         std::thread::yield_now();
                     }
                 }
             });
-            for step in 0..30_000 {
+            for step in 0..steps(30_000) {
                 let got = loop {
                     match read(&mut reader) {
                         Some(got) => break got,
@@ -364,7 +365,7 @@ mod tests {
                 assert!(got[..lens(step) - 4].iter().all(|&byte| byte == expected));
             }
         });
-        drop(bytes);
+        drop(heap);
     }
 
     #[test]
@@ -378,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_writer_waits_while_it_has_no_room() {
-        let Ring { mut writer, mut reader, bytes } = ring();
+        let Ring { mut writer, mut reader, heap } = ring();
         assert!(write(&mut writer, 1, LONGEST));
         assert!(!reader.writer_waits(), "it has room");
         while write(&mut writer, 1, LONGEST) {}
@@ -386,7 +387,7 @@ mod tests {
         assert!(reader.writer_waits());
         assert!(write(&mut writer, 1, LONGEST));
         assert!(!reader.writer_waits());
-        drop(bytes);
+        drop(heap);
     }
 
     #[test]
@@ -402,15 +403,15 @@ mod tests {
     fn nonsense_from_the_other_end_is_refused() {
         for size in [4, 65, u32::try_from(LONGEST).unwrap() + 64, 1 << 31, SKIP] {
             let mut ring = ring();
-            ring.reader.memory.size(0).store(size, Ordering::Relaxed);
+            size_word(&ring.reader.memory, 0).store(size, Ordering::Relaxed);
             assert_eq!(ring.reader.peek().map(drop), Err(Broken), "{size}");
         }
         let mut ring = ring();
         ring.reader.read = CAPACITY - 64;
-        ring.reader.memory.size(CAPACITY - 64).store(128, Ordering::Relaxed);
+        size_word(&ring.reader.memory, CAPACITY - 64).store(128, Ordering::Relaxed);
         assert_eq!(ring.reader.peek().map(drop), Err(Broken), "past the end");
         for read in [8, u64::MAX] {
-            ring.reader.memory.read_to().store(read, Ordering::Relaxed);
+            ring.reader.memory.long(READ).store(read, Ordering::Relaxed);
             assert_eq!(ring.writer.look().map(drop), Err(Broken), "{read} were never written");
         }
     }

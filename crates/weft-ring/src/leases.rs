@@ -4,63 +4,46 @@
 //! trusts the other: a lender that lies has its own memory written, and a borrower that lies could write there anyway,
 //! for it may be traced.
 
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
-use weft_rnic::Lease;
-use weft_transport::ConnectionId;
+use crate::memory::{Mapped, Memory, Word};
 
-/// Entries of a table: regions that one process lends another, for each connection.
+/// Entries of a table that ships: regions that one process lends another, for each connection.
 const ENTRIES: usize = 128;
-const ENTRY_BYTES: usize = 64;
+pub(crate) const ENTRY_BYTES: usize = 64;
 
 /// Words before the entries, each on a line of its own.
-const GIVEN: usize = 0;
-const AT_WORK: usize = 64;
-const FIRST: usize = 4096;
+pub(crate) const GIVEN: usize = 0;
+pub(crate) const AT_WORK: usize = 64;
+pub(crate) const FIRST: usize = 4096;
 
 /// Where what is in an entry.
-const SERIAL: usize = 0;
-const CONNECTION: usize = 4;
-const KEY: usize = 8;
-const RIGHTS: usize = 12;
-const START: usize = 16;
-const LENGTH: usize = 24;
-const ADDRESS: usize = 32;
+pub(crate) const SERIAL: usize = 0;
+pub(crate) const CONNECTION: usize = 4;
+pub(crate) const KEY: usize = 8;
+pub(crate) const RIGHTS: usize = 12;
+pub(crate) const START: usize = 16;
+pub(crate) const LENGTH: usize = 24;
+pub(crate) const ADDRESS: usize = 32;
 
 const WRITABLE: u32 = 1;
 const READABLE: u32 = 2;
 
-/// Bytes of memory one direction takes.
-pub(super) const LEASES_BYTES: usize = FIRST + ENTRIES * ENTRY_BYTES;
+/// Bytes of memory that one direction takes.
+pub const LEASES_BYTES: usize = FIRST + ENTRIES * ENTRY_BYTES;
 
-/// Where a table is: [`LEASES_BYTES`], zero at first, as long as its channel has it mapped.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Table(NonNull<u8>);
+/// Memory of a table: zero at first, [`LEASES_BYTES`] of it where it ships. The models' tables have an entry or two.
+pub trait LeaseMemory: Memory {
+    /// Entries of the table.
+    const ENTRIES: usize = ENTRIES;
+}
 
-// SAFETY: it is shared by nature, and every access is atomic.
-unsafe impl Send for Table {}
+impl LeaseMemory for Mapped {}
 
-impl Table {
-    /// # Safety
-    /// [`LEASES_BYTES`] from there are mapped until the last use of it, at an address divisible by 8.
-    pub(super) const unsafe fn new(start: NonNull<u8>) -> Self {
-        Self(start)
-    }
-
-    fn word(self, at: usize) -> &'static AtomicU32 {
-        // SAFETY: mapped and aligned, as `new` was promised; callers name places within.
-        unsafe { AtomicU32::from_ptr(self.0.add(at).cast().as_ptr()) }
-    }
-
-    fn long(self, at: usize) -> &'static AtomicU64 {
-        // SAFETY: mapped and aligned, as `new` was promised; callers name places within.
-        unsafe { AtomicU64::from_ptr(self.0.add(at).cast().as_ptr()) }
-    }
-
-    fn serial(self, entry: usize) -> &'static AtomicU32 {
-        self.word(at(entry) + SERIAL)
-    }
+#[inline]
+fn serial_word<M: Memory>(memory: &M, entry: usize) -> &M::Word {
+    memory.word(at(entry) + SERIAL)
 }
 
 const fn at(entry: usize) -> usize {
@@ -69,65 +52,86 @@ const fn at(entry: usize) -> usize {
 
 /// What an entry is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lent {
+pub struct Lent {
     /// The connection, as the lender calls it.
-    pub(super) connection: ConnectionId,
-    pub(super) key: u32,
+    pub connection: u32,
+    /// The region's key.
+    pub key: u32,
+}
+
+/// What the borrower may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// For requests on this connection, as the borrower calls it.
+    pub connection: u32,
+    /// That name this key.
+    pub key: u32,
+    /// Where the region begins, as requests count.
+    pub start: u64,
+    /// How long it is, bytes.
+    pub length: u64,
+    /// Where it begins in the lender's memory.
+    pub address: u64,
+    /// Whether it may be written.
+    pub writable: bool,
+    /// Whether it may be read.
+    pub readable: bool,
 }
 
 /// The lender's end.
 #[derive(Debug)]
-pub(super) struct Lender {
-    table: Table,
+pub struct Lender<M = Mapped> {
+    table: M,
     entries: Vec<Option<Lent>>,
     given: u32,
 }
 
-impl Lender {
-    pub(super) const fn new(table: Table) -> Self {
+impl<M: LeaseMemory> Lender<M> {
+    /// The lender's end of a table in this memory.
+    pub const fn new(table: M) -> Self {
         Self { table, entries: Vec::new(), given: 0 }
     }
 
     /// Lends something, if it is not lent yet, and there is room for it. The borrower is not told where there is none,
     /// and its requests take the usual way.
-    pub(super) fn lend(&mut self, connection: ConnectionId, lease: &Lease) {
-        let lent = Lent { connection, key: lease.key };
+    pub fn lend(&mut self, connection: u32, terms: &Terms) {
+        let lent = Lent { connection, key: terms.key };
         if self.entries.contains(&Some(lent)) {
             return;
         }
         let free = self.entries.iter().position(Option::is_none);
         let Some(entry) = free.or_else(|| {
             self.entries.push(None);
-            Some(self.entries.len() - 1).filter(|&entry| entry < ENTRIES)
+            Some(self.entries.len() - 1).filter(|&entry| entry < M::ENTRIES)
         }) else {
-            self.entries.truncate(ENTRIES);
+            self.entries.truncate(M::ENTRIES);
             return;
         };
         self.entries[entry] = Some(lent);
-        let (table, at) = (self.table, at(entry));
-        let rights = [(lease.writable, WRITABLE), (lease.readable, READABLE)];
+        let (table, at) = (&self.table, at(entry));
+        let rights = [(terms.writable, WRITABLE), (terms.readable, READABLE)];
         let rights = rights.iter().filter(|right| right.0).fold(0, |all, right| all | right.1);
-        let words = [(CONNECTION, lease.connection.0), (KEY, lease.key), (RIGHTS, rights)];
+        let words = [(CONNECTION, terms.connection), (KEY, terms.key), (RIGHTS, rights)];
         words
             .iter()
             .for_each(|&(field, word)| table.word(at + field).store(word, Ordering::Relaxed));
-        let longs = [(START, lease.start), (LENGTH, lease.length), (ADDRESS, lease.address)];
+        let longs = [(START, terms.start), (LENGTH, terms.length), (ADDRESS, terms.address)];
         longs
             .iter()
             .for_each(|&(field, long)| table.long(at + field).store(long, Ordering::Relaxed));
         // Zero is no entry's serial number.
         self.given = self.given.wrapping_add(1).max(1);
-        table.serial(entry).store(self.given, Ordering::Release);
+        serial_word(table, entry).store(self.given, Ordering::Release);
         table.word(GIVEN).store(self.given, Ordering::Release);
     }
 
-    /// Takes back what is for this, and returns when nobody is at work with it: `is_gone` says whether the borrower
-    /// is no more, which may be asked often.
-    pub(super) fn recall(&mut self, what: impl Fn(&Lent) -> bool, is_gone: impl Fn() -> bool) {
+    /// Takes back what is for this, and returns when nobody is at work with it. `is_gone` returns whether the borrower is no
+    /// more. It is asked again and again, and lets others have the processor in between.
+    pub fn recall(&mut self, what: impl Fn(&Lent) -> bool, is_gone: impl Fn() -> bool) {
         let mut recalled = false;
         for (entry, lent) in self.entries.iter_mut().enumerate() {
             if lent.take_if(|lent| what(lent)).is_some() {
-                self.table.serial(entry).store(0, Ordering::SeqCst);
+                serial_word(&self.table, entry).store(0, Ordering::SeqCst);
                 recalled = true;
             }
         }
@@ -139,54 +143,53 @@ impl Lender {
     /// Waits until a borrower that began to work before this call is done: a few microseconds, unless another program
     /// has its processor.
     fn wait(&self, is_gone: impl Fn() -> bool) {
-        fence(Ordering::SeqCst);
+        M::fence(Ordering::SeqCst);
         let word = self.table.word(AT_WORK);
         let before = word.load(Ordering::SeqCst);
-        while before % 2 == 1 && word.load(Ordering::Acquire) == before && !is_gone() {
-            std::thread::yield_now();
-        }
+        while before % 2 == 1 && word.load(Ordering::Acquire) == before && !is_gone() {}
     }
 }
 
 /// The borrower's end.
 #[derive(Debug)]
-pub(super) struct Borrower {
-    table: Table,
+pub struct Borrower<M = Mapped> {
+    table: M,
     seen: u32,
     known: Vec<u32>,
 }
 
-impl Borrower {
-    pub(super) const fn new(table: Table) -> Self {
+impl<M: LeaseMemory> Borrower<M> {
+    /// The borrower's end of a table in this memory.
+    pub const fn new(table: M) -> Self {
         Self { table, seen: 0, known: Vec::new() }
     }
 
     /// Hears of what was lent since this was asked last, each with its number.
-    pub(super) fn hear(&mut self, mut each: impl FnMut(u64, Lease)) {
+    pub fn hear(&mut self, mut each: impl FnMut(u64, Terms)) {
         let given = self.table.word(GIVEN).load(Ordering::Acquire);
         if given == self.seen {
             return;
         }
         self.seen = given;
-        self.known.resize(ENTRIES, 0);
-        for entry in 0..ENTRIES {
-            let serial = self.table.serial(entry).load(Ordering::Acquire);
+        self.known.resize(M::ENTRIES, 0);
+        for entry in 0..M::ENTRIES {
+            let serial = serial_word(&self.table, entry).load(Ordering::Acquire);
             if serial != 0 && serial != self.known[entry] {
                 self.known[entry] = serial;
-                let lease = self.read(entry);
+                let terms = self.read(entry);
                 // Where another came to its place meanwhile this serial number is not found there again.
-                each(u64::from(serial) << 32 | entry as u64, lease);
+                each(u64::from(serial) << 32 | entry as u64, terms);
             }
         }
     }
 
-    fn read(&self, entry: usize) -> Lease {
-        let (table, at) = (self.table, at(entry));
+    fn read(&self, entry: usize) -> Terms {
+        let (table, at) = (&self.table, at(entry));
         let word = |field| table.word(at + field).load(Ordering::Relaxed);
         let long = |field| table.long(at + field).load(Ordering::Relaxed);
         let rights = word(RIGHTS);
-        Lease {
-            connection: ConnectionId(word(CONNECTION)),
+        Terms {
+            connection: word(CONNECTION),
             key: word(KEY),
             start: long(START),
             length: long(LENGTH),
@@ -197,15 +200,15 @@ impl Borrower {
     }
 
     /// Works with what was lent under this number, if it is still: the lender waits for that.
-    pub(super) fn work(&self, number: u64, work: impl FnOnce() -> bool) -> bool {
+    pub fn work(&self, number: u64, work: impl FnOnce() -> bool) -> bool {
         let [entry, serial] = [number & u64::from(u32::MAX), number >> 32];
-        let entry = usize::try_from(entry).ok().filter(|&entry| entry < ENTRIES);
+        let entry = usize::try_from(entry).ok().filter(|&entry| entry < M::ENTRIES);
         let Some(entry) = entry else { return false };
         let word = self.table.word(AT_WORK);
         let before = word.load(Ordering::Relaxed) & !1;
         word.store(before | 1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        let is_lent = u64::from(self.table.serial(entry).load(Ordering::SeqCst)) == serial;
+        M::fence(Ordering::SeqCst);
+        let is_lent = u64::from(serial_word(&self.table, entry).load(Ordering::SeqCst)) == serial;
         let worked = is_lent && work();
         word.store(before.wrapping_add(2), Ordering::Release);
         worked
@@ -217,32 +220,31 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
+    use crate::memory::Heap;
 
-    fn table() -> (Table, Vec<u64>) {
-        let mut bytes = vec![0_u64; LEASES_BYTES / 8];
-        let start = NonNull::new(bytes.as_mut_ptr()).unwrap().cast();
-        // SAFETY: callers keep the bytes as long.
-        (unsafe { Table::new(start) }, bytes)
+    fn table() -> (Mapped, Heap) {
+        let heap = Heap::new(LEASES_BYTES);
+        (heap.memory, heap)
     }
 
-    fn lease(key: u32) -> Lease {
-        let connection = ConnectionId(1 << 31 | 9);
+    fn lease(key: u32) -> Terms {
+        let connection = 1 << 31 | 9;
         let (writable, readable) = (true, false);
         let (start, length, address) = (1 << 40, u64::MAX, 0x7fff_0000_1234);
-        Lease { connection, key, start, length, address, writable, readable }
+        Terms { connection, key, start, length, address, writable, readable }
     }
 
-    fn heard(borrower: &mut Borrower) -> Vec<(u64, Lease)> {
+    fn heard(borrower: &mut Borrower) -> Vec<(u64, Terms)> {
         let mut heard = Vec::new();
-        borrower.hear(|number, lease| heard.push((number, lease)));
+        borrower.hear(|number, terms| heard.push((number, terms)));
         heard
     }
 
     #[test]
     fn what_is_lent_is_heard_once_and_may_be_used_until_it_is_recalled() {
-        let (table, bytes) = table();
+        let (table, heap) = table();
         let (mut lender, mut borrower) = (Lender::new(table), Borrower::new(table));
-        let connection = ConnectionId(5);
+        let connection = 5;
         (0..2).for_each(|_| lender.lend(connection, &lease(7)));
         lender.lend(connection, &lease(8));
         let [(seven, first), (eight, second)] = heard(&mut borrower)[..] else { panic!() };
@@ -259,26 +261,26 @@ mod tests {
         for nonsense in [0, 1, nine ^ 1, nine | 1 << 20, u64::MAX] {
             assert!(!borrower.work(nonsense, || panic!("{nonsense} was never given")));
         }
-        drop(bytes);
+        drop(heap);
     }
 
     #[test]
     fn there_is_room_for_so_many_and_for_others_after_those() {
-        let (table, bytes) = table();
+        let (table, heap) = table();
         let (mut lender, mut borrower) = (Lender::new(table), Borrower::new(table));
         let most = u32::try_from(ENTRIES).unwrap();
-        (0..most + 2).for_each(|key| lender.lend(ConnectionId(5), &lease(key)));
+        (0..most + 2).for_each(|key| lender.lend(5, &lease(key)));
         assert_eq!(heard(&mut borrower).len(), ENTRIES);
-        lender.recall(|lent| lent.connection == ConnectionId(5), || false);
-        (0..most).for_each(|key| lender.lend(ConnectionId(6), &lease(key)));
+        lender.recall(|lent| lent.connection == 5, || false);
+        (0..most).for_each(|key| lender.lend(6, &lease(key)));
         assert_eq!(heard(&mut borrower).len(), ENTRIES);
-        drop(bytes);
+        drop(heap);
     }
 
     /// A borrower that is at work is waited for, unless it is gone.
     #[test]
     fn nobody_is_at_work_with_what_was_recalled() {
-        let (table, bytes) = table();
+        let (table, heap) = table();
         let (mut lender, mut borrower) = (Lender::new(table), Borrower::new(table));
         let lent = AtomicBool::new(false);
         let over = AtomicBool::new(false);
@@ -295,18 +297,24 @@ mod tests {
                     });
                 }
             });
-            for _ in 0..5_000 {
+            for _ in 0..if cfg!(miri) { 20 } else { 5_000 } {
                 lent.store(true, Ordering::SeqCst);
-                lender.lend(ConnectionId(5), &lease(7));
+                lender.lend(5, &lease(7));
                 (0..20).for_each(|_| core::hint::spin_loop());
-                lender.recall(|_| true, || false);
+                lender.recall(
+                    |_| true,
+                    || {
+                        std::thread::yield_now();
+                        false
+                    },
+                );
                 lent.store(false, Ordering::SeqCst);
             }
             over.store(true, Ordering::Relaxed);
         });
-        lender.lend(ConnectionId(5), &lease(7));
+        lender.lend(5, &lease(7));
         table.word(AT_WORK).store(1, Ordering::Relaxed);
         lender.recall(|_| true, || true);
-        drop(bytes);
+        drop(heap);
     }
 }

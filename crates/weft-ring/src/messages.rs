@@ -1,0 +1,219 @@
+//! A ring of messages in shared memory: one side appends, the other takes. Each keeps its own index to
+//! itself and believes the other's only as far as it makes sense. A message is its length, 4 bytes, and as many
+//! bytes; it may begin anywhere and go on at the ring's beginning.
+
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use crate::memory::{Memory, Word};
+
+/// Where a ring is in its memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Lane {
+    /// Where the index of what was taken is.
+    pub head: usize,
+    /// Where the index of what was appended is.
+    pub tail: usize,
+    /// Where its bytes begin.
+    pub start: usize,
+    /// How many there are: a power of two, as indices wrap.
+    pub len: u32,
+}
+
+impl Lane {
+    /// Where an index points, and how many of `len` bytes are there before the ring's end.
+    ///
+    /// # Panics
+    /// If the ring is not as long.
+    fn cut(self, index: u32, len: usize) -> (usize, usize) {
+        assert!(len <= self.len as usize, "a message fits into its ring");
+        let at = (index & (self.len - 1)) as usize;
+        (self.start + at, len.min(self.len as usize - at))
+    }
+
+    /// Copies bytes into the ring, from this index on.
+    #[inline]
+    pub fn write(self, memory: &impl Memory, index: u32, bytes: &[u8]) {
+        let (at, first) = self.cut(index, bytes.len());
+        memory.write(at, &bytes[..first]);
+        memory.write(self.start, &bytes[first..]);
+    }
+
+    /// Copies bytes out of the ring, from this index on. The other side may change them meanwhile: what was copied is what
+    /// counts.
+    #[inline]
+    pub fn read(self, memory: &impl Memory, index: u32, bytes: &mut [u8]) {
+        let (at, first) = self.cut(index, bytes.len());
+        let (bytes, rest) = bytes.split_at_mut(first);
+        memory.read(at, bytes);
+        memory.read(self.start, rest);
+    }
+}
+
+/// Bytes of the longest message: a request with every piece or all the inline data it may have.
+pub const LONGEST_MESSAGE: usize = 2 << 10;
+
+/// Bytes of a message's length.
+const LENGTH: u32 = 4;
+
+/// The other side's index, or a message's length, cannot be: it is broken, or hostile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the shared ring holds what cannot be")]
+pub struct Corrupt;
+
+/// The side that appends.
+#[derive(Debug)]
+pub struct Producer {
+    lane: Lane,
+    tail: u32,
+}
+
+/// The side that takes.
+#[derive(Debug)]
+pub struct Consumer {
+    lane: Lane,
+    head: u32,
+}
+
+impl Producer {
+    /// The appending side of a ring.
+    pub const fn new(lane: Lane) -> Self {
+        Self { lane, tail: 0 }
+    }
+
+    /// Whether there is room for a message of so many bytes.
+    ///
+    /// # Errors
+    /// The other side's index cannot be.
+    pub fn has_room(&self, memory: &impl Memory, len: usize) -> Result<bool, Corrupt> {
+        let head = memory.word(self.lane.head).load(Ordering::Acquire);
+        let used = self.tail.wrapping_sub(head);
+        let room = self.lane.len.checked_sub(used).ok_or(Corrupt)?;
+        Ok(len <= room.saturating_sub(LENGTH) as usize)
+    }
+
+    /// Appends a message; false when there is no room.
+    ///
+    /// # Errors
+    /// The other side's index cannot be.
+    pub fn push(&mut self, memory: &impl Memory, message: &[u8]) -> Result<bool, Corrupt> {
+        if !self.has_room(memory, message.len())? {
+            return Ok(false);
+        }
+        let len = u32::try_from(message.len()).expect("it fits into the ring");
+        self.lane.write(memory, self.tail, &len.to_ne_bytes());
+        self.lane.write(memory, self.tail.wrapping_add(LENGTH), message);
+        self.tail = self.tail.wrapping_add(LENGTH + len);
+        memory.word(self.lane.tail).store(self.tail, Ordering::Release);
+        Ok(true)
+    }
+}
+
+impl Consumer {
+    /// The taking side of a ring.
+    pub const fn new(lane: Lane) -> Self {
+        Self { lane, head: 0 }
+    }
+
+    /// Whether there is something to take, or to be refused.
+    pub fn has_any(&self, memory: &impl Memory) -> bool {
+        memory.word(self.lane.tail).load(Ordering::Acquire) != self.head
+    }
+
+    /// Takes the next message into `message`; false when there is none.
+    ///
+    /// # Errors
+    /// The other side's index, or the message's length, cannot be.
+    pub fn pop(&mut self, memory: &impl Memory, message: &mut Vec<u8>) -> Result<bool, Corrupt> {
+        let tail = memory.word(self.lane.tail).load(Ordering::Acquire);
+        let used = tail.wrapping_sub(self.head);
+        if used == 0 {
+            return Ok(false);
+        }
+        if !(LENGTH..=self.lane.len).contains(&used) {
+            return Err(Corrupt);
+        }
+        let mut len = [0; LENGTH as usize];
+        self.lane.read(memory, self.head, &mut len);
+        let len = u32::from_ne_bytes(len);
+        if len as usize > LONGEST_MESSAGE || len > used - LENGTH {
+            return Err(Corrupt);
+        }
+        message.resize(len as usize, 0);
+        self.lane.read(memory, self.head.wrapping_add(LENGTH), message);
+        self.head = self.head.wrapping_add(LENGTH + len);
+        memory.word(self.lane.head).store(self.head, Ordering::Release);
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use weft_units::Seed;
+
+    use super::*;
+    use crate::memory::Heap;
+
+    const LANE: Lane = Lane { head: 0, tail: 64, start: 128, len: 1 << 18 };
+
+    fn pair() -> (Heap, Producer, Consumer) {
+        let heap = Heap::new(LANE.start + LANE.len as usize);
+        (heap, Producer::new(LANE), Consumer::new(LANE))
+    }
+
+    /// Any order of appending and taking gives what a queue gives.
+    #[test]
+    fn messages_come_out_as_they_went_in() {
+        for seed in 0..if cfg!(miri) { 1 } else { 20 } {
+            let (heap, mut producer, mut consumer) = pair();
+            let mut rng = Seed(seed).child("ring", 0).rng();
+            let (mut model, mut message) = (VecDeque::new(), Vec::new());
+            for step in 0..if cfg!(miri) { 300 } else { 4_000 } {
+                if rng.below(5) < 3 {
+                    let len = usize::try_from(rng.below(LONGEST_MESSAGE as u64 + 1)).unwrap();
+                    let bytes = vec![u8::try_from(step % 251).unwrap(); len];
+                    if producer.push(&heap.memory, &bytes).unwrap() {
+                        model.push_back(bytes);
+                    } else {
+                        assert!(model.len() > 50, "seed {seed}: refused with room");
+                    }
+                } else {
+                    let expected = model.pop_front();
+                    let taken = consumer.pop(&heap.memory, &mut message).unwrap();
+                    assert_eq!(taken.then_some(&message), expected.as_ref(), "seed {seed}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let (heap, mut producer, mut consumer) = pair();
+        let mut message = Vec::new();
+        let tail = heap.memory.word(LANE.tail);
+        for claimed in [1, 3, LANE.len + 1, u32::MAX] {
+            tail.store(claimed, Ordering::Release);
+            assert_eq!(consumer.pop(&heap.memory, &mut message), Err(Corrupt), "{claimed}");
+        }
+        tail.store(100, Ordering::Release);
+        for len in [97, u32::MAX, u32::try_from(LONGEST_MESSAGE).unwrap() + 1] {
+            LANE.write(&heap.memory, 0, &len.to_ne_bytes());
+            assert_eq!(consumer.pop(&heap.memory, &mut message), Err(Corrupt), "{len}");
+        }
+        heap.memory.word(LANE.head).store(5, Ordering::Release);
+        assert_eq!(producer.push(&heap.memory, b"more was taken than was there"), Err(Corrupt));
+    }
+
+    #[test]
+    fn a_message_of_nothing_is_one() {
+        let (heap, mut producer, mut consumer) = pair();
+        let mut message = vec![1];
+        assert_eq!(producer.push(&heap.memory, &[]), Ok(true));
+        assert!(consumer.has_any(&heap.memory));
+        assert_eq!(consumer.pop(&heap.memory, &mut message), Ok(true));
+        assert!(message.is_empty() && !consumer.has_any(&heap.memory));
+        assert_eq!(consumer.pop(&heap.memory, &mut message), Ok(false));
+    }
+}

@@ -1,0 +1,111 @@
+use std::rc::Rc;
+
+use loom::cell::UnsafeCell;
+use loom::thread;
+
+use super::{Model, check, read_cell, write_cell};
+use crate::leases::{
+    ADDRESS, AT_WORK, Borrower, CONNECTION, ENTRY_BYTES, FIRST, GIVEN, KEY, LENGTH, LeaseMemory,
+    Lender, RIGHTS, SERIAL, START, Terms,
+};
+
+/// Entries of a table.
+const ENTRIES: usize = 1;
+
+impl LeaseMemory for Model {
+    const ENTRIES: usize = ENTRIES;
+}
+
+fn table() -> Model {
+    let places = |fields: &'static [usize]| {
+        let entries = (0..ENTRIES).map(|entry| FIRST + entry * ENTRY_BYTES);
+        entries.flat_map(move |at| fields.iter().map(move |field| at + field))
+    };
+    let words = [GIVEN, AT_WORK].into_iter().chain(places(&[SERIAL, CONNECTION, KEY, RIGHTS]));
+    Model::new(words, places(&[START, LENGTH, ADDRESS]), 0..0)
+}
+
+/// Terms whose fields all name the key.
+fn terms(key: u32) -> Terms {
+    let (start, length, address) = (key.into(), key.into(), key.into());
+    Terms { connection: key, key, start, length, address, writable: true, readable: true }
+}
+
+/// Recalls everything, and waits for the borrower.
+fn recall(lender: &mut Lender<Model>) {
+    let is_gone = || {
+        thread::yield_now();
+        false
+    };
+    lender.recall(|_| true, is_gone);
+}
+
+/// The lender has its memory to itself once it has taken a lease back.
+#[test]
+fn nobody_is_at_work_with_what_was_recalled() {
+    check(|| {
+        let table = table();
+        let (mut lender, mut borrower) = (Lender::new(table.clone()), Borrower::new(table));
+        let region = Rc::new(UnsafeCell::new([0; 4]));
+        lender.lend(1, &terms(1));
+        let there = Rc::clone(&region);
+        let borrows = thread::spawn(move || {
+            let mut lent = None;
+            borrower.hear(|number, terms| lent = Some((number, terms)));
+            if let Some((number, _)) = lent {
+                // Twice, for the lender may wait for the first.
+                for byte in 1..=2 {
+                    borrower.work(number, || {
+                        write_cell(&there, &[byte; 4]);
+                        true
+                    });
+                }
+            }
+        });
+        recall(&mut lender);
+        let left = read_cell(&region);
+        write_cell(&region, &[7; 4]);
+        assert!(left.iter().all(|&byte| byte == left[0]));
+        borrows.join().unwrap();
+        assert_eq!(read_cell(&region), [7; 4], "written after it was recalled");
+    });
+}
+
+/// Where a lease takes the place of another meanwhile, the borrower works by neither in part.
+#[test]
+fn terms_that_are_worked_by_are_of_one_lease() {
+    check(|| {
+        let table = table();
+        let (mut lender, mut borrower) = (Lender::new(table.clone()), Borrower::new(table));
+        lender.lend(1, &terms(1));
+        let borrows = thread::spawn(move || {
+            let mut lent = None;
+            borrower.hear(|number, terms| lent = Some((number, terms)));
+            if let Some((number, heard)) = lent {
+                borrower.work(number, || {
+                    assert_eq!(heard, terms(heard.key), "of two leases");
+                    assert_eq!(number >> 32, heard.key.into(), "of another lease");
+                    true
+                });
+            }
+        });
+        recall(&mut lender);
+        lender.lend(2, &terms(2));
+        borrows.join().unwrap();
+    });
+}
+
+/// A borrower that looks while a lease is given hears of it then, or at its next look.
+#[test]
+fn a_lease_that_was_given_is_heard() {
+    check(|| {
+        let table = table();
+        let (mut lender, mut borrower) = (Lender::new(table.clone()), Borrower::new(table));
+        let lends = thread::spawn(move || lender.lend(1, &terms(1)));
+        let mut heard = 0;
+        borrower.hear(|_, _| heard += 1);
+        lends.join().unwrap();
+        borrower.hear(|_, _| heard += 1);
+        assert_eq!(heard, 1);
+    });
+}

@@ -1,0 +1,26 @@
+use loom::sync::atomic::Ordering;
+use loom::thread;
+
+use super::{Model, check};
+use crate::memory::Memory;
+use crate::sequence::{publish, read};
+
+/// A reader that is told that its copy is whole has the words of one write.
+#[test]
+fn what_is_read_was_written_at_once() {
+    check(|| {
+        let memory = Model::new([], [0, 8, 16], 0..0);
+        let there = memory.clone();
+        let writes = thread::spawn(move || {
+            let first = publish(&there, 0, 0, 8, &[1, 1]);
+            assert_eq!(publish(&there, 0, first, 8, &[2, 2]), 4);
+        });
+        // As the kernel copies for a reader of the file: in no order.
+        let word = |at| memory.long(at).load(Ordering::Relaxed);
+        let copied = read::<Model, _, ()>(|| Ok(word(0)), || Ok([word(8), word(16)]));
+        if let Ok(Some([one, other])) = copied {
+            assert_eq!(one, other, "of two writes");
+        }
+        writes.join().unwrap();
+    });
+}

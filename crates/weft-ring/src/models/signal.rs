@@ -1,0 +1,46 @@
+use loom::sync::atomic::Ordering;
+use loom::thread;
+
+use super::{Model, check};
+use crate::memory::Memory;
+use crate::signal;
+
+const FLAG: usize = 0;
+const BOX: usize = 64;
+const DOORBELL: usize = 128;
+
+/// Two bring something, each for itself; the sleeper looks into both boxes a last time.
+#[test]
+fn whoever_sleeps_is_woken_for_what_it_missed() {
+    check(|| {
+        let memory = Model::new([FLAG, BOX, BOX + 4, DOORBELL], [], 0..0);
+        let bring = |at| {
+            let memory = memory.clone();
+            thread::spawn(move || {
+                memory.word(at).store(1, Ordering::Relaxed);
+                if signal::is_asked::<Model>(memory.word(FLAG)) {
+                    memory.word(DOORBELL).store(1, Ordering::Release);
+                }
+            })
+        };
+        let others = [bring(BOX), bring(BOX + 4)];
+        signal::ask::<Model>(memory.word(FLAG));
+        let nothing = [BOX, BOX + 4].map(|at| memory.word(at).load(Ordering::Relaxed) == 0);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        let rung = memory.word(DOORBELL).load(Ordering::Acquire) == 1;
+        assert!(rung || nothing == [false; 2], "asleep beside what was brought");
+    });
+}
+
+/// A question that is withdrawn unanswered has no signal on its way; one that was answered has.
+#[test]
+fn a_question_is_withdrawn_or_answered() {
+    check(|| {
+        let memory = Model::new([FLAG], [], 0..0);
+        signal::ask::<Model>(memory.word(FLAG));
+        let there = memory.clone();
+        let answers = thread::spawn(move || signal::is_asked::<Model>(there.word(FLAG)));
+        let withdrawn = signal::withdraw::<Model>(memory.word(FLAG));
+        assert_ne!(withdrawn, answers.join().unwrap(), "both or neither");
+    });
+}

@@ -1,0 +1,43 @@
+//! Words that one writer replaces while readers copy them, all or nothing (a sequence lock; H.-J. Boehm, "Can seqlocks get
+//! along with programming language memory models?", MSPC 2012). A reader that is overtaken tries again; the writer never
+//! waits.
+
+use core::sync::atomic::Ordering;
+
+use crate::memory::{Memory, Word};
+
+/// Replaces the long words from place `first` on, little-endian. `sequence` is the place of the lock's long word and
+/// `last` its value, which is even. Returns the next.
+pub fn publish<M: Memory>(
+    memory: &M,
+    sequence: usize,
+    last: u64,
+    first: usize,
+    words: &[u64],
+) -> u64 {
+    let lock = memory.long(sequence);
+    lock.store((last + 1).to_le(), Ordering::Relaxed);
+    // A reader that sees a word from below sees that it is being written.
+    M::fence(Ordering::Release);
+    for (index, word) in words.iter().enumerate() {
+        memory.long(first + 8 * index).store(word.to_le(), Ordering::Relaxed);
+    }
+    lock.store((last + 2).to_le(), Ordering::Release);
+    last + 2
+}
+
+/// Returns what `copy` copies, if it was not written meanwhile. `sequence` returns the lock's word.
+///
+/// # Errors
+/// Those of `sequence` and `copy`.
+pub fn read<M: Memory, T, E>(
+    sequence: impl Fn() -> Result<u64, E>,
+    copy: impl FnOnce() -> Result<T, E>,
+) -> Result<Option<T>, E> {
+    let before = sequence()?;
+    M::fence(Ordering::Acquire);
+    let copied = copy()?;
+    M::fence(Ordering::Acquire);
+    let whole = before.is_multiple_of(2) && sequence()? == before;
+    Ok(whole.then_some(copied))
+}
