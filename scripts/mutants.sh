@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Makes one mistake after another in a copy of the tree and lets the swarm look for it:
-# `scripts/mutants.sh [MUTANT...]`. Prints the rows of the tables in docs/design/swarm.md.
+# `scripts/mutants.sh [MUTANT...]`. Prints the rows of the tables in docs/design/swarm.md and docs/design/proofs.md.
 #
-# A mutant is a patch in crates/weft-sim/mutants/, for the transport and its swarm, or in
-# crates/weft-rnic/mutants/, for the RNIC and its own: a line that says what the mistake is, then the
-# mistake. One that the swarm cannot find has a paragraph that begins "Not caught:" and says why; one
+# A mutant is a patch in crates/weft-sim/mutants/, for the transport and its swarm, in
+# crates/weft-rnic/mutants/, for the RNIC and its own, or in crates/weft-ring/mutants/ and
+# crates/weft-verbs/mutants/, for the same-host path, its models and unit tests: a line that says what the mistake is,
+# then the mistake. One that the swarm cannot find has a paragraph that begins "Not caught:" and says why; one
 # that few seeds find has a line "From seed: N", where to begin.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -49,6 +50,30 @@ run_swarm() {
     done
 }
 
+# Leaves the report of the package's unit tests $1 (those named $2) in $log; true if they all passed.
+run_tests() {
+    # shellcheck disable=SC2086  # no filter is no argument
+    (cd "$tree" && timeout "$limit" cargo test --quiet --package "$1" --lib $2) >"$log" 2>&1
+}
+
+# The first test that failed.
+failed_test() {
+    awk '/^failures:/ { listing = 1 } listing && /^    [a-z0-9_:]+$/ { print $1; exit }' "$log"
+}
+
+try_tested_mutant() {
+    local package=$1 filter=$2 name=$3 mistake=$4 excuse=$5 noticed
+    if run_tests "$package" "$filter"; then
+        printf '| `%s` | %s | not caught | – |\n' "$name" "$mistake"
+        [ -n "$excuse" ] || complain "$name survived the tests of $package"
+    elif grep -q '^error: could not compile' "$log"; then
+        complain "$name does not build: $(grep -m 1 -A 4 '^error' "$log")"
+    else
+        noticed=$(failed_test)
+        printf '| `%s` | %s | %s | – |\n' "$name" "$mistake" "${noticed:-time limit}"
+    fi
+}
+
 # The first seed and what noticed it, as two cells of the table: a check's name, or a sentence to its colon.
 verdict() {
     awk -v sentence="$1" '/^ *seed: / && seed == "" { seed = $2 + 0 }
@@ -60,11 +85,13 @@ verdict() {
 }
 
 try_mutant() {
-    local patch=$1 name mistake excuse begin package=weft-sim swarm=swarm sentence="" seeds=${SEEDS:-2000}
+    local patch=$1 name mistake excuse begin package=weft-sim swarm=swarm sentence="" seeds=${SEEDS:-2000} filter=""
     case "$patch" in */weft-rnic/*)
         # A case has a thousand work requests.
         package=weft-rnic swarm=rdma_swarm sentence=1 seeds=${SEEDS:-300}
         ;;
+    */weft-ring/*) package=weft-ring swarm="" ;;
+    */weft-verbs/*) package=weft-verbs swarm="" filter=same_host ;;
     esac
     name=$(basename "$patch" .patch)
     mistake=$(head -n 1 "$patch")
@@ -75,7 +102,9 @@ try_mutant() {
         return
     fi
     patch_tree "$patch"
-    if ! (cd "$tree" && cargo build --quiet --release --package "$package" --all-features --example "$swarm") \
+    if [ -z "$swarm" ]; then
+        try_tested_mutant "$package" "$filter" "$name" "$mistake" "$excuse"
+    elif ! (cd "$tree" && cargo build --quiet --release --package "$package" --all-features --example "$swarm") \
         >"$log" 2>&1; then
         complain "$name does not build: $(grep -m 1 -A 4 '^error' "$log")"
     elif run_swarm "$swarm" "${begin:-1}" "$seeds"; then

@@ -6,9 +6,9 @@ use std::process::Command;
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 fn mutants() -> Vec<PathBuf> {
-    let folders = ["crates/weft-sim/mutants", "crates/weft-rnic/mutants"];
-    let entries =
-        folders.iter().flat_map(|folder| Path::new(ROOT).join(folder).read_dir().unwrap());
+    let crates = ["weft-sim", "weft-rnic", "weft-ring", "weft-verbs"];
+    let folders = crates.map(|name| Path::new(ROOT).join("crates").join(name).join("mutants"));
+    let entries = folders.iter().flat_map(|folder| folder.read_dir().unwrap());
     entries.map(|entry| entry.unwrap().path().canonicalize().unwrap()).collect()
 }
 
