@@ -7,6 +7,9 @@ use alloc::vec::Vec;
 
 use weft_units::prefetch;
 
+#[cfg(test)]
+mod proofs;
+
 /// Slots of one chunk: with 16 bytes a slot, a chunk is 1 KiB.
 const CHUNK: u32 = 64;
 

@@ -402,4 +402,6 @@ impl fmt::Debug for Receiving {
 }
 
 #[cfg(test)]
+mod proofs;
+#[cfg(test)]
 mod tests;

@@ -3,6 +3,9 @@
 
 use virtio_bindings::virtio_ring::{VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
 
+#[cfg(test)]
+mod proofs;
+
 /// Descriptors of a chain, at most. The longest useful ones have one for each page of a frame of 64 KiB.
 pub(super) const LONGEST: usize = 1_024;
 

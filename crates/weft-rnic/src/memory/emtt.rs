@@ -11,6 +11,8 @@ use super::{Access, Owner, Place};
 use crate::ProtectionDomain;
 use crate::numbers::Numbers;
 
+#[cfg(test)]
+mod proofs;
 mod windows;
 
 use windows::Window;

@@ -313,4 +313,13 @@ mod tests {
         assert_eq!(queue.post(&request), Ok(()));
         assert_eq!(queue.post(&request), Err(VerbsError::QueueFull { limit: 1 }));
     }
+
+    /// All 2^24.
+    #[test]
+    fn every_psn_has_one_that_follows_it() {
+        for psn in 0..=0xff_ffff {
+            let next = after(psn);
+            assert!(next <= 0xff_ffff && next.wrapping_sub(psn) & 0xff_ffff == 1);
+        }
+    }
 }

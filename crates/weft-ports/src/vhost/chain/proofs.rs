@@ -1,0 +1,180 @@
+//! Bounded proof of the walk: a guest answers each read of a descriptor in every way that makes a difference, another way
+//! each time it is asked, as one that rewrites its memory meanwhile does. All answers to the first three reads are tried
+//! (`docs/design/proofs.md`).
+
+use std::cell::RefCell;
+
+use super::*;
+
+/// Reads of descriptors that are answered.
+const READS: usize = 3;
+/// The table's place and size.
+const TABLE: u64 = 0x1000;
+const SIZE: u16 = 2;
+
+/// One sequence of choices after another, depth first.
+#[derive(Default)]
+struct Choices {
+    /// What was chosen, and of how many.
+    made: Vec<(usize, usize)>,
+    at: usize,
+}
+
+impl Choices {
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        if self.at == self.made.len() {
+            self.made.push((0, of.len()));
+        }
+        let (chosen, count) = self.made[self.at];
+        assert_eq!(count, of.len(), "a walk depends on the answers alone");
+        self.at += 1;
+        of[chosen]
+    }
+
+    /// Goes on to the next sequence; false after the last.
+    fn advance(&mut self) -> bool {
+        self.at = 0;
+        while let Some((chosen, count)) = self.made.pop() {
+            if chosen + 1 < count {
+                self.made.push((chosen + 1, count));
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[derive(Default)]
+struct Answers {
+    choices: Choices,
+    reads: usize,
+    /// Tables that descriptors may be read from: where, and how many.
+    tables: Vec<(u64, u64)>,
+    /// Memory that was said to be the guest's.
+    held: Vec<(u64, u32)>,
+}
+
+struct Guest(RefCell<Answers>);
+
+impl Descriptors for Guest {
+    fn descriptor(&self, address: u64) -> Option<[u8; 16]> {
+        let answers = &mut *self.0.borrow_mut();
+        let from = |&(table, count): &(u64, u64)| {
+            let offset = address.wrapping_sub(table);
+            offset.is_multiple_of(16) && offset / 16 < count
+        };
+        assert!(answers.tables.iter().any(from), "read at {address:#x}, outside the tables");
+        answers.reads += 1;
+        if answers.reads > READS || !answers.choices.pick(&[true, false]) {
+            return None;
+        }
+        let choices = &mut answers.choices;
+        let address = choices.pick(&[0x2000, u64::MAX - 15]);
+        let len = choices.pick(&[0, 1, 16, 17, 32, u32::MAX]);
+        let flags = choices.pick(&[0_u16, 1, 2, 3, 4, 5, 6, 7]);
+        let next = choices.pick(&[0, SIZE - 1, SIZE, u16::MAX]);
+        if u32::from(flags) & VRING_DESC_F_INDIRECT != 0 {
+            answers.tables.push((address, (len / 16).into()));
+        }
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&address.to_le_bytes());
+        bytes[8..12].copy_from_slice(&len.to_le_bytes());
+        bytes[12..14].copy_from_slice(&flags.to_le_bytes());
+        bytes[14..].copy_from_slice(&next.to_le_bytes());
+        Some(bytes)
+    }
+
+    fn holds(&self, address: u64, len: u32) -> bool {
+        let answers = &mut *self.0.borrow_mut();
+        let held = answers.choices.pick(&[true, false]);
+        answers.held.extend(held.then_some((address, len)));
+        held
+    }
+}
+
+#[test]
+fn a_walk_stays_in_its_tables_and_gives_memory_of_the_guests_only() {
+    let (mut walks, mut good) = (0_u64, 0_u64);
+    for purpose in [Purpose::Sent, Purpose::Received] {
+        let mut choices = Choices::default();
+        loop {
+            let tables = vec![(TABLE, SIZE.into())];
+            let guest = Guest(RefCell::new(Answers { choices, tables, ..Answers::default() }));
+            let mut segments = vec![];
+            let walked = walk(&guest, TABLE, SIZE, 0, purpose, &mut segments);
+            let Answers { choices: made, held, .. } = guest.0.into_inner();
+            choices = made;
+            let mut start = 0_u64;
+            for segment in &segments {
+                assert!(held.contains(&(segment.address, segment.len)), "{segment:?}");
+                assert!(segment.len > 0 && u64::from(segment.start) == start);
+                start += u64::from(segment.len);
+            }
+            if let Ok(total) = walked {
+                assert_eq!(u64::from(total), start);
+                good += 1;
+            }
+            walks += 1;
+            if !choices.advance() {
+                break;
+            }
+        }
+    }
+    println!("{walks} walks, of which {good} to a chain's end");
+    assert!(good > 1000);
+}
+
+/// A chain without end is left after [`LONGEST`] descriptors.
+#[test]
+fn a_walk_ends() {
+    struct Endless(RefCell<usize>);
+    impl Descriptors for Endless {
+        fn descriptor(&self, _: u64) -> Option<[u8; 16]> {
+            *self.0.borrow_mut() += 1;
+            let mut bytes = [0; 16];
+            (bytes[8], bytes[12]) = (1, 1);
+            Some(bytes)
+        }
+        fn holds(&self, _: u64, _: u32) -> bool {
+            true
+        }
+    }
+    let guest = Endless(RefCell::new(0));
+    let mut segments = vec![];
+    assert_eq!(walk(&guest, TABLE, SIZE, 0, Purpose::Sent, &mut segments), Err(ChainError::Loop));
+    assert_eq!((guest.0.into_inner(), segments.len()), (LONGEST + 1, LONGEST + 1));
+}
+
+/// Any part of any buffer of three pieces, also where the buffer ends at 4 GiB.
+#[test]
+fn a_part_of_a_buffer_is_found_in_its_pieces() {
+    for before in [0, u32::MAX - 12] {
+        for lens in (0..64).map(|lens: u32| [1 + lens % 4, 1 + lens / 4 % 4, 1 + lens / 16]) {
+            let mut start = before;
+            let mut segments = vec![];
+            if before > 0 {
+                segments.push(Segment { address: 1 << 40, len: before, start: 0 });
+            }
+            for (len, address) in lens.into_iter().zip([0x2000, u64::MAX - 15, 0x4000]) {
+                segments.push(Segment { address, len, start });
+                start += len;
+            }
+            for (offset, len) in
+                (before..=start).flat_map(|from| (0..=start - from).map(move |len| (from, len)))
+            {
+                let mut seen = vec![];
+                for_each_piece(&segments, offset, len as usize, |address, range| {
+                    assert_eq!(range.start, seen.len());
+                    seen.extend((0..range.len() as u64).map(|at| address + at));
+                    Ok::<(), ()>(())
+                })
+                .unwrap();
+                let place = |at: u32| {
+                    let segment = segments.iter().rfind(|one| one.start <= at).unwrap();
+                    segment.address + u64::from(at - segment.start)
+                };
+                assert!(seen.into_iter().eq((offset..offset + len).map(place)));
+            }
+        }
+    }
+}
