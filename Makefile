@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test bench swarm mutants figures fuzz lint audit sbom clean
+.PHONY: help build run test bench swarm mutants proofs figures fuzz lint audit sbom clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,9 +52,13 @@ swarm: ## Random worlds with random faults: make swarm SEEDS=100000 FIRST=1
 	$(CARGO) build --release --package weft-cli
 	$(TARGET)/release/weft sim swarm --seeds $(or $(SEEDS),20000) --first $(or $(FIRST),1)
 
-mutants: ## Break the transport and the RNIC on purpose, once each way, and let their swarms notice (an hour)
+mutants: ## Break the transport, the RNIC and the same-host path on purpose, once each way, and see who notices (an hour)
 	@scripts/setup.sh build
 	scripts/mutants.sh
+
+proofs: ## Models of shared memory (loom), bounded proofs of what guards memory, and Miri: what each shows, and its bound
+	@scripts/setup.sh build miri
+	$(CARGO) xtask proofs
 
 figures: ## Make every figure of the papers again, into out/figures.html and the docs: make figures MINUTES=60 (hours)
 	@scripts/setup.sh build lab verbs rivals

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|rivals|torch|deny|sbom ...`.
+# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|rivals|torch|miri|deny|sbom ...`.
 # As root on Debian, missing packages are installed. What is optional is only mentioned.
 set -euo pipefail
 
@@ -137,6 +137,14 @@ want_torch() {
     want_absent "tests of PyTorch's process group"
 }
 
+# Runs unsafe code step by step (`make proofs`). It comes with nightly toolchains only.
+want_miri() {
+    cargo +nightly miri --version >/dev/null 2>&1 && return 0
+    say "installing Miri with a nightly toolchain"
+    rustup toolchain install nightly --profile minimal --component miri,rust-src >/dev/null 2>&1 ||
+        say "warning: rustup could not install Miri; 'cargo xtask proofs loom bounded' goes without"
+}
+
 # Installs a cargo subcommand in the version that Weft is checked with. It is built with little optimisation: it runs for seconds.
 want_subcommand() {
     local name=$1 version=$2
@@ -164,8 +172,9 @@ for group in "$@"; do
     tenants) want_tenants ;;
     rivals) want_rivals ;;
     torch) want_torch ;;
+    miri) want_miri ;;
     deny) want_deny ;;
     sbom) want_sbom ;;
-    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, rivals, torch, deny, sbom)" ;;
+    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, rivals, torch, miri, deny, sbom)" ;;
     esac
 done

@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 mod docs;
 mod fuzz;
 mod layers;
+mod proofs;
 mod verbs;
 mod xrdma;
 
@@ -32,6 +33,8 @@ enum Command {
     Lines,
     /// Run fuzz targets, each from the golden inputs of its parser.
     Fuzz(fuzz::Args),
+    /// Run the models and bounded proofs of the code that guards memory, and what of it Miri can run.
+    Proofs(proofs::Args),
     /// Link libibverbs.so.1 and librdmacm.so.1, by default of a release and into target/release/verbs.
     Verbs(verbs::Args),
     /// Lay out libxrdma with its header, manual pages and pkg-config file, by default in target/release/xrdma.
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Command::Fuzz(args) => fuzz::run(&root, &args),
+        Command::Proofs(args) => proofs::run(&root, &args),
         Command::Verbs(args) => verbs::link(&root, &args),
         Command::Xrdma(args) => xrdma::lay_out(&root, &args),
     };
