@@ -130,7 +130,6 @@ fn a_running_daemon_is_asked_and_changed() {
         (&["peer", "add", "101", "127.0.0.3"], "no network 101"),
         (&["limit", "web", "--ingress", "1Gbps"], "no port \"web\""),
         (&["acl", "web", "deny ingres tcp"], "ingres"),
-        (&["rotate", "1", "/nowhere"], "does not encrypt"),
         (&["route", "del", "100", "10.9.0.0/16"], "no route to 10.9.0.0/16"),
         (&["route", "add", "100", "10.9.0.1/16", "10.8.0.9"], "10.9.0.0/16"),
         (&["route", "add", "100", "web", "10.8.0.9"], "02:00:00:00:00:01"),

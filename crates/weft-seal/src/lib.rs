@@ -36,6 +36,8 @@ mod entropy;
 mod exchange;
 mod identity;
 mod key;
+#[cfg(test)]
+mod proofs;
 mod seals;
 mod window;
 

@@ -40,11 +40,12 @@ impl Window {
         }
     }
 
-    /// Returns `true` for a packet that was received, or is so old that this is not known.
+    /// Returns `true` for a packet that was received, or is so old that this is not known. The last number of all is no
+    /// sender's.
     #[inline]
     pub(crate) fn has(&self, iv: u64) -> bool {
         if iv >= self.end {
-            return false;
+            return iv == u64::MAX;
         }
         let newest_word = (self.end - 1) / 64;
         if newest_word - iv / 64 >= WORDS {

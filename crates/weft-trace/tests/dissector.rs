@@ -10,8 +10,8 @@ use weft_trace::Datagram;
 use weft_trace::pcapng::{Direction, LinkType, Record, Writer};
 use weft_wire::{
     AckHeader, AckType, AtomicOperands, Bitmap, Cipher, DataHeader, Ecn, MessageHeader,
-    PACKET_TYPES, Packet, RdmaHeader, RdmaOperation, SealHeader, SetupHeader, SetupKind, Terms, U3,
-    U4, U5, U11, U24, VxlanHeader, VxlanNext,
+    PACKET_TYPES, Packet, RdmaHeader, RdmaOperation, SealedHeader, SetupHeader, SetupKind, Terms,
+    U3, U4, U5, U11, U24, VxlanHeader, VxlanNext,
 };
 
 /// RoCEv2's own port, where the dissector has to be preferred, and another.
@@ -138,15 +138,17 @@ fn overlay_payloads() -> Vec<Vec<u8>> {
     let mut payloads = vec![vxlan(VxlanNext::Frame, &arp.concat())];
     let of_each_kind = payloads_of_the_transport();
     payloads.extend(of_each_kind.iter().map(|payload| vxlan(VxlanNext::Weft, payload)));
-    let seal = SealHeader {
-        next: VxlanNext::Frame,
+    let header = SealedHeader {
+        version: U4::truncate(1),
         cipher: Cipher::Aes256Gcm,
+        key: 3,
+        content: Content::Frame,
+        iv: 0x1122_3344,
         spi: 0x0200_0007,
-        iv: 0x1122_3344_5566_7788,
     };
-    let mut sealed = vec![0xa5; SealHeader::LEN + 40];
-    seal.emit(&mut sealed);
-    payloads.push(vxlan(VxlanNext::Sealed, &sealed));
+    let mut sealed = vec![0xa5; SealedHeader::LEN + 40];
+    header.emit(&mut sealed);
+    payloads.push(vxlan(VxlanNext::Weft, &sealed));
     let mut other = vxlan(VxlanNext::Weft, &[0; 40]);
     other[3] = 4;
     payloads.push(other);
@@ -288,7 +290,7 @@ fn the_overlay_is_told_from_other_vxlan() {
         "-e",
         "vxlan.vni",
         "-e",
-        "weft.seal.iv",
+        "weft.sealed.iv",
         "-e",
         "_ws.col.Info",
     ];

@@ -17,7 +17,6 @@ pub mod offload;
 mod policies;
 mod prefix;
 mod rule;
-mod seal;
 mod security_group;
 mod source_guard;
 mod switch;
@@ -35,17 +34,13 @@ pub use offload::{Offload, OffloadError};
 pub use policies::{Policies, PoliciesError, PortPolicies};
 pub use prefix::{ParsePrefixError, Prefix, PrefixMap};
 pub use rule::{Action, Ends, Net, ParseRuleError, Ports, Rule};
-pub use seal::{
-    MOST_PACKETS, OpenError, ParseSecretError, Seal, SealConfig, SealCounters, SealError,
-    SealSecret,
-};
 pub use security_group::{
     Pass, Refusal, SecurityGroupConfig, SecurityGroupCounters, SecurityGroups,
 };
 pub use source_guard::SourceGuard;
 pub use switch::{
-    DropCause, Elsewhere, HandedOver, Handover, Leaving, NetworkConfig, PairView, Place, Plain,
-    PortConfig, PortId, Reading, Slot, Staging, Switch, SwitchConfig, SwitchCounters, Tenants,
-    Token, Turn, Vni,
+    DropCause, Elsewhere, HandedOver, Handover, InClear, Leaving, NetworkConfig, PairView, Place,
+    Plain, PortConfig, PortId, Reading, Slot, Staging, Switch, SwitchConfig, SwitchCounters,
+    Tenants, Token, Turn, Vni,
 };
 pub use table::{Table, TableConfig, TableCounters};

@@ -9,14 +9,12 @@
 
 mod common;
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::Duration;
 
 use common::bulk::Bulk;
 use common::{Site, Way, machine};
-use weft_vswitch::config::SealOptions;
+use weft_vswitch::config::Encryption;
 
 struct Case {
     name: &'static str,
@@ -40,19 +38,13 @@ const CASES: [Case; 8] = [
 /// No packet is lost on purpose.
 const NONE: &str = "0%";
 
-/// A fabric for a case; daemons read the secret as they start.
+/// A fabric for a case.
 fn site(case: &Case, loss: &str) -> Site {
-    let file = std::env::temp_dir().join(common::name::own());
-    fs::write(&file, "5a".repeat(32)).expect("room for a secret");
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("an own file");
     let mut site = Site::changed(case.way, 4, |config| {
         config.lab.offloads = loss == NONE;
-        if case.sealed {
-            let cipher = "aes-128-gcm".into();
-            config.host.seal = Some(SealOptions { secret: file.clone(), number: 0, cipher });
-        }
+        let mode = if case.sealed { "required" } else { "off" };
+        config.host.encryption = Encryption::of_mode(mode);
     });
-    fs::remove_file(&file).expect("written just now");
     if loss != NONE {
         site.lose(loss);
     }

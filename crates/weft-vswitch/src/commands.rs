@@ -1,4 +1,4 @@
-//! What changes a running daemon: ports, networks, routes, policies, secrets.
+//! What changes a running daemon: ports, networks, routes, policies, accepted identities.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -12,10 +12,9 @@ use weft_vpc::{
 use weft_wire::MacAddr;
 
 use crate::capture::Capture;
-use crate::config::{Network, Port as PortOptions};
+use crate::config::{ConfigError, Network, Port as PortOptions};
 use crate::daemon::random;
 use crate::routes::{set_gateways, subnet};
-use crate::seals::read_secret;
 use crate::{Daemon, OpenError};
 
 impl Daemon {
@@ -278,20 +277,17 @@ impl Daemon {
         self.set_network(network)
     }
 
-    /// Encrypts with another secret from now on.
+    /// Reads the file of accepted identities again. Connections to hosts that are no longer in it end.
     ///
     /// # Errors
-    /// This host does not encrypt, or the file has no secret.
-    pub fn rotate(&mut self, number: u8, secret: &Path) -> Result<(), OpenError> {
+    /// A file of the encryption cannot be read, or holds no key.
+    pub(crate) fn reload_peers(&mut self) -> Result<(), OpenError> {
+        let settings = self.config.host.encryption.settings()?;
+        let peers = settings.config().map_err(ConfigError::from)?.peers;
         let now = self.clock.now();
-        if self.config.host.seal.is_none() {
-            let why = "this host does not encrypt: its configuration has no host.seal";
-            return Err(OpenError::Unknown(why.into()));
-        }
-        let secret = read_secret(secret)?;
         self.crew.ask_all(move |worker| {
-            if let Some(seals) = &mut worker.seals {
-                seals.rotate(number, secret.clone(), now);
+            for connection in worker.seals.set_peers(peers.clone()) {
+                worker.switch.close(now, connection, &mut worker.ports);
             }
         })?;
         Ok(())

@@ -5,18 +5,21 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use weft_seal::Seals;
 use weft_transport::TransportConfig;
 use weft_transport::{congestion, path};
 use weft_units::Duration;
-use weft_vpc::{NetworkConfig, Policies, PoliciesError, Seal, Vni};
-use weft_wire::{Cipher, DataHeader, EthernetHeader, MessageHeader, VirtioNetHeader, VxlanHeader};
+use weft_vpc::{NetworkConfig, Policies, PoliciesError, Vni};
+use weft_wire::{DataHeader, EthernetHeader, MessageHeader, VirtioNetHeader, VxlanHeader};
 
 use crate::redirect::MOST_THREADS;
 
+mod encryption;
 mod mac;
 mod port;
 mod route;
 
+pub use encryption::Encryption;
 pub use mac::Mac;
 pub use port::{Port, Tap, VhostUser};
 pub use route::{Destination, Route, Row};
@@ -76,41 +79,12 @@ pub struct Host {
     /// as the host's delay, not as its path's: paths are ranked by what they take, and Swift has a window for each.
     #[serde(default)]
     pub kernel_timestamps: bool,
-    /// Encryption to all other hosts, which must have the same. None if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seal: Option<SealOptions>,
+    /// Encryption to all other hosts.
+    #[serde(default)]
+    pub encryption: Encryption,
     /// The socket on which it is asked and changed.
     #[serde(default = "control")]
     pub control: PathBuf,
-}
-
-/// How packets between hosts are encrypted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct SealOptions {
-    /// A file with 64 hexadecimal digits, as `openssl rand -hex 32` prints, that only its owner reads.
-    /// The keys of each two hosts and each direction are derived from it.
-    pub secret: PathBuf,
-    /// The secret's number; each rotation has another.
-    #[serde(default)]
-    pub number: u8,
-    /// `aes-128-gcm` or `aes-256-gcm`.
-    #[serde(default = "aes_128")]
-    pub cipher: String,
-}
-
-impl SealOptions {
-    pub(crate) fn cipher(&self) -> Result<Cipher, ConfigError> {
-        match self.cipher.as_str() {
-            "aes-128-gcm" => Ok(Cipher::Aes128Gcm),
-            "aes-256-gcm" => Ok(Cipher::Aes256Gcm),
-            other => Err(value("host.seal.cipher", other, "aes-128-gcm or aes-256-gcm")),
-        }
-    }
-}
-
-fn aes_128() -> String {
-    "aes-128-gcm".into()
 }
 
 /// A tenant's network.
@@ -194,6 +168,25 @@ pub enum ConfigError {
     /// Its policies.
     #[error(transparent)]
     Policies(#[from] PoliciesError),
+    /// Encryption, or a file with its keys.
+    #[error("host.encryption.{key} = {got}: {reason}")]
+    Encryption {
+        /// Which.
+        key: String,
+        /// What it is.
+        got: String,
+        /// Why it cannot be.
+        reason: String,
+    },
+    /// The table of a version before.
+    #[error(
+        "{}: [host.seal] is no more, as hosts agree on keys by themselves: write [host.encryption] with \
+         mode = \"required\" instead, and preshared-key = FILE, which may be the file of the secret", file.display()
+    )]
+    OldSeal {
+        /// Which file.
+        file: PathBuf,
+    },
     /// A value that cannot be.
     #[error("{key} = {got}: expected {expected}")]
     Value {
@@ -218,8 +211,13 @@ impl Config {
     pub fn read(file: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(file)
             .map_err(|cause| ConfigError::Unreadable { file: file.into(), cause })?;
-        let config: Self = toml::from_str(&text)
-            .map_err(|cause| ConfigError::Malformed { file: file.into(), cause })?;
+        let malformed = |cause| ConfigError::Malformed { file: file.into(), cause };
+        let config: Self = match toml::from_str(&text) {
+            Err(_) if has_old_seal(&text) => {
+                return Err(ConfigError::OldSeal { file: file.into() });
+            }
+            config => config.map_err(malformed)?,
+        };
         config.check()?;
         Ok(config)
     }
@@ -229,6 +227,7 @@ impl Config {
     /// # Errors
     /// The first that cannot be.
     pub fn check(&self) -> Result<(), ConfigError> {
+        self.host.encryption.settings()?;
         self.host.transport()?;
         self.host.check_threads()?;
         self.policies.check()?;
@@ -264,6 +263,12 @@ impl Config {
     }
 }
 
+/// Returns `true` if a file has the table of encryption under its former name.
+fn has_old_seal(text: &str) -> bool {
+    let table: Result<toml::Table, _> = toml::from_str(text);
+    table.is_ok_and(|table| table.get("host").is_some_and(|host| host.get("seal").is_some()))
+}
+
 fn vni(key: &str, number: u32) -> Result<Vni, ConfigError> {
     Vni::new(number).ok_or_else(|| value(key, number, "0 to 16777215"))
 }
@@ -282,9 +287,9 @@ impl Host {
     /// Bytes of a frame that one packet carries with all its headers.
     pub fn payload(&self) -> u16 {
         let ip = if self.address.is_ipv4() { 20 } else { 40 };
-        let seal = if self.seal.is_some() { Seal::OVERHEAD } else { 0 };
-        let headers = ip + 8 + VxlanHeader::LEN + seal + DataHeader::LEN + MessageHeader::LEN;
-        self.mtu.saturating_sub(u16::try_from(headers).expect("under 100 bytes"))
+        let sealed = if self.encryption.is_off() { 0 } else { Seals::OVERHEAD.into() };
+        let headers = ip + 8 + VxlanHeader::LEN + sealed + DataHeader::LEN + MessageHeader::LEN;
+        self.mtu.saturating_sub(u16::try_from(headers).expect("under 200 bytes"))
     }
 
     /// The longest IP packet of a tenant that one packet of this network carries, bytes.
@@ -315,6 +320,7 @@ impl Host {
         let named = |kind: &path::Kind| (kind.name(), *kind);
         let policy = row("policy", &self.policy, path::Kind::ALL.iter().map(named))?;
         let bifrost = TransportConfig::bifrost();
+        let sealed = if self.encryption.is_off() { 0 } else { Seals::OVERHEAD };
         let transport = TransportConfig {
             mtu: self.payload(),
             paths: self.paths,
@@ -325,6 +331,7 @@ impl Host {
             first_window: 64 << 10,
             queue_target: Duration::from_millis(2),
             ack_delay: Duration::from_micros(200),
+            packet_overhead: bifrost.packet_overhead + sealed,
             ..bifrost
         };
         let refused = |error: weft_transport::ConfigError| {

@@ -69,13 +69,6 @@ pub enum Request {
         /// Of what.
         destination: Destination,
     },
-    /// Encrypts with another secret.
-    Rotate {
-        /// The secret's number.
-        number: u8,
-        /// The file it is in.
-        secret: PathBuf,
-    },
     /// Becomes what a configuration says.
     Reload {
         /// Which.
@@ -139,7 +132,6 @@ impl Request {
             Self::SetRoute { route } => daemon.set_route(route),
             Self::ForgetRoute { vni, destination } => daemon.forget_route(vni, destination),
             Self::Limit { port, ingress, egress } => daemon.limit_port(&port, ingress, egress),
-            Self::Rotate { number, secret } => daemon.rotate(number, &secret),
             Self::Reload { config } => daemon.reload(&config),
             Self::Lose { port, loss } => daemon.lose(&port, loss),
             Self::Capture { port, file } => daemon.capture(&port, file.as_deref()),

@@ -7,9 +7,10 @@ use std::io;
 use weft_agent::Clock;
 use weft_agent::udp::{SocketConfig, SocketError, Sockets};
 use weft_ports::PortError;
+use weft_seal::{Mode, PrivateKey, Seals};
 use weft_transport::Secret;
 use weft_units::Seed;
-use weft_vpc::{LimitError, PoliciesError, PortId, Switch, SwitchConfig};
+use weft_vpc::{InClear, LimitError, PoliciesError, PortId, Switch, SwitchConfig};
 
 use crate::config::{Config, ConfigError, Port as PortOptions};
 use crate::control::Control;
@@ -18,7 +19,6 @@ use crate::crowd::Crowd;
 use crate::post::{Letterbox, Post};
 use crate::redirect::{self, Seat};
 use crate::routes::Routes;
-use crate::seals::Seals;
 use crate::wait::wait;
 use crate::worker::Worker;
 
@@ -152,6 +152,12 @@ impl Daemon {
 fn workers(config: &Config) -> Result<Vec<(Worker, crate::post::Address)>, OpenError> {
     let (host, transport) = (&config.host, config.host.transport()?);
     let threads = host.threads;
+    let settings = host.encryption.settings()?;
+    let mut encryption = settings.config().map_err(ConfigError::from)?;
+    if encryption.identity.is_none() {
+        // All threads are one host to its peers.
+        encryption.identity = Some(PrivateKey::new(random()?));
+    }
     let sockets = SocketConfig {
         kernel_timestamps: host.kernel_timestamps,
         ..SocketConfig::new(host.socket(), host.paths * u16::from(threads))
@@ -166,22 +172,31 @@ fn workers(config: &Config) -> Result<Vec<(Worker, crate::post::Address)>, OpenE
             receive_port: host.port,
             thread_id: thread,
             threads,
-            authenticated: host.seal.is_some(),
+            in_clear: in_clear(encryption.mode),
             ..SwitchConfig::new(transport.clone())
         };
         let (seed, secret) = (Seed(u64::from_le_bytes(random()?)), Secret::new(random()?));
         let switch = Switch::new(switch, seed, secret).expect("checked with the configuration");
         let seat = Seat { thread, threads };
-        let open = |options| Seals::open(options, host.address, seat);
-        let seals = host.seal.as_ref().map(open).transpose()?;
+        let seals = Seals::new(encryption.clone(), random()?);
         let post = Post::new(addresses.clone());
         let crowd = Crowd::new().map_err(OpenError::Thread)?;
         let (seat, post) = ((seat, host.paths), (letterbox, post));
         let mut worker = Worker::new(seat, crowd, switch, sockets, seals, post);
         worker.kernel_timestamps = host.kernel_timestamps;
+        worker.key_log = settings.open_key_log().map_err(ConfigError::from)?;
         workers.push((worker, address));
     }
     Ok(workers)
+}
+
+/// Frames that no connection carries are treated as packets that one does.
+const fn in_clear(mode: Mode) -> InClear {
+    match mode {
+        Mode::Off => InClear::Any,
+        Mode::Preferred => InClear::Unable,
+        Mode::Required => InClear::Nothing,
+    }
 }
 
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], rustix::io::Errno> {

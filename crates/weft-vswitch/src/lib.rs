@@ -19,7 +19,6 @@ mod post;
 mod redirect;
 mod reload;
 mod routes;
-mod seals;
 mod status;
 mod tenants;
 pub mod trial;
@@ -28,4 +27,6 @@ mod wait;
 mod worker;
 
 pub use daemon::{Daemon, OpenError};
-pub use status::{NetworkStatus, PairStatus, PathStatus, PortStatus, Status, ThreadStatus};
+pub use status::{
+    EncryptionStatus, NetworkStatus, PairStatus, PathStatus, PortStatus, Status, ThreadStatus,
+};

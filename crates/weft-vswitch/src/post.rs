@@ -134,7 +134,9 @@ impl Post {
         let origin = match &handover {
             Handover::Frame { from, .. } => Origin::Port(*from),
             Handover::Plain { vni, .. } => Origin::Network(*vni),
-            Handover::Packet { arrival, .. } => Origin::Host(arrival.from.ip()),
+            Handover::Packet { arrival, .. } | Handover::Datagram { arrival, .. } => {
+                Origin::Host(arrival.from.ip())
+            }
             Handover::Path(news) => Origin::Path(news.peer().ip()),
         };
         let counted = self.on_the_way.entry(origin).or_default();

@@ -1,13 +1,12 @@
 //! Which of a host's threads a datagram is for (BIFROST, section 5.2, flow redirect), as the kernel decides it.
 //!
-//! A packet of the transport says so by the id of its connection, an encrypted one by its SPI, which names
-//! the sender's thread and the receiver's; what names none, a plain frame or a request for a connection, goes
-//! by the kernel's hash of addresses and ports. A sender keeps what is for different threads on different
+//! A packet of the transport says so by the id of its connection, which an encrypted one has at the same place (its SPI);
+//! what names none, a plain frame or a request for a connection, goes by the kernel's hash of addresses and ports. A sender keeps what is for different threads on different
 //! source ports, so that whoever gathers or cuts datagrams (GRO, GSO) never mixes them.
 
 use weft_agent::udp::Instruction;
 use weft_transport::ThreadBits;
-use weft_wire::{SealHeader, U24, VxlanHeader};
+use weft_wire::VxlanHeader;
 
 /// Threads of a host at most.
 pub(crate) const MOST_THREADS: u8 = 64;
@@ -25,19 +24,6 @@ impl Seat {
     pub(crate) fn group(self, theirs: Option<u8>) -> u8 {
         theirs.unwrap_or(self.thread) % self.threads
     }
-
-    /// Who sends to whom: the sender in an SPI. Each has a key of its own, so that threads share neither
-    /// counters nor windows.
-    pub(crate) fn sender(self, theirs: u8) -> U24 {
-        U24::truncate(u32::from(self.thread) << 8 | u32::from(theirs))
-    }
-
-    /// The other host's thread that sent under an SPI, if it sent to this one. What is for another is refused:
-    /// a packet that came twice would meet a window there that has not seen it.
-    pub(crate) fn opens(self, spi: u32) -> Option<u8> {
-        let [_, _, theirs, ours] = spi.to_be_bytes();
-        (ours % self.threads == self.thread && theirs < MOST_THREADS).then_some(theirs)
-    }
 }
 
 /// The parts of linux/filter.h and linux/bpf_common.h that are used here.
@@ -49,21 +35,18 @@ mod code {
     pub(super) const IF_EQUAL: u16 = 0x15;
     pub(super) const IF_ANY_BIT: u16 = 0x45;
     pub(super) const SHIFT_RIGHT: u16 = 0x74;
-    pub(super) const MODULO: u16 = 0x94;
     pub(super) const RETURN: u16 = 0x06;
     pub(super) const RETURN_LOADED: u16 = 0x16;
 }
 
-/// VXLAN's flag that a next protocol is there, and the protocols (`weft-wire/src/vxlan.rs`).
+/// VXLAN's flag that a next protocol is there, and the protocol (`weft-wire/src/vxlan.rs`).
 const HAS_NEXT: u32 = 0x04;
 const WEFT: u32 = 0x7e;
-const SEALED: u32 = 0x7f;
 
-/// Where the destination's id is in all headers of the transport (BIFROST, figures C2 to C4), and where an SPI
-/// ends; behind VXLAN's header.
+/// Where the destination's id is in all headers of the transport (BIFROST, figures C2 to C4) and in that of a sealed
+/// packet, behind VXLAN's header.
 const DESTINATION_CID: u32 = 8 + 8;
-const SPI_END: u32 = 8 + 7;
-const _: () = assert!(SealHeader::LEN == 16 && VxlanHeader::LEN == 8);
+const _: () = assert!(VxlanHeader::LEN == 8);
 
 /// What the kernel runs for each datagram of a host with several threads.
 pub(crate) fn program(threads: u8) -> Vec<Instruction> {
@@ -72,17 +55,13 @@ pub(crate) fn program(threads: u8) -> Vec<Instruction> {
     let shift = u32::BITS - ThreadBits::of(threads).get();
     vec![
         step(code::LOAD_BYTE, 0),
-        branch(code::IF_ANY_BIT, HAS_NEXT, 0, 10),
+        branch(code::IF_ANY_BIT, HAS_NEXT, 0, 6),
         step(code::LOAD_BYTE, 3),
-        branch(code::IF_EQUAL, SEALED, 5, 0),
-        branch(code::IF_EQUAL, WEFT, 0, 7),
+        branch(code::IF_EQUAL, WEFT, 0, 4),
         step(code::LOAD_WORD, DESTINATION_CID),
         // Zero names no connection.
-        branch(code::IF_EQUAL, 0, 5, 0),
+        branch(code::IF_EQUAL, 0, 2, 0),
         step(code::SHIFT_RIGHT, shift),
-        step(code::RETURN_LOADED, 0),
-        step(code::LOAD_BYTE, SPI_END),
-        step(code::MODULO, threads.into()),
         step(code::RETURN_LOADED, 0),
         // Nobody's number: the kernel takes one by its hash.
         step(code::RETURN, u32::MAX),
@@ -95,7 +74,9 @@ mod tests {
     use weft_agent::Clock;
     use weft_agent::udp::{SocketConfig, Sockets};
     use weft_units::{Duration, Rng, Seed};
-    use weft_wire::{AckHeader, Cipher, DataHeader, Packet, SetupHeader, SetupKind, U4, VxlanNext};
+    use weft_wire::{
+        AckHeader, DataHeader, Packet, SealedHeader, SetupHeader, SetupKind, U4, U24, VxlanNext,
+    };
 
     use super::*;
 
@@ -105,7 +86,8 @@ mod tests {
         let thread = u8::try_from(rng.below(threads.into())).unwrap();
         let bits = ThreadBits::of(threads).get();
         let cid = u32::from(thread) << (32 - bits) | (rng.next_u64() as u32 >> bits).max(1);
-        let (next, packet, named) = match rng.below(6) {
+        let kind = rng.below(6);
+        let (next, packet, named) = match kind {
             0 => {
                 let header = DataHeader { destination_cid: cid, ..Default::default() };
                 (VxlanNext::Weft, Packet::data(header, None), Some(thread))
@@ -127,25 +109,16 @@ mod tests {
                 };
                 (VxlanNext::Weft, Packet::Setup(header), (kind == 2).then_some(thread))
             }
-            4 => (VxlanNext::Sealed, Packet::default(), Some(thread)),
+            4 => (VxlanNext::Weft, Packet::default(), Some(thread)),
             _ => (VxlanNext::Frame, Packet::default(), None),
         };
         VxlanHeader { vni: U24::truncate(rng.next_u64() as u32), next }.emit(&mut out);
-        match next {
-            VxlanNext::Weft => {
-                packet.emit(&mut out[VxlanHeader::LEN..]);
-            }
-            VxlanNext::Sealed => {
-                // From a host of any number of threads to one that it knows.
-                let seat = Seat { thread: rng.next_u64() as u8 % MOST_THREADS, threads: 1 };
-                let spi = 3 << 24 | seat.sender(thread).get();
-                let next = VxlanNext::Weft;
-                SealHeader { next, cipher: Cipher::Aes128Gcm, spi, iv: rng.next_u64() }
-                    .emit(&mut out[VxlanHeader::LEN..]);
-                let seat = Seat { thread, threads };
-                assert_eq!(seat.opens(spi), Some((spi >> 8) as u8));
-            }
-            VxlanNext::Frame => {}
+        let inside = &mut out[VxlanHeader::LEN..];
+        if kind == 4 {
+            let iv = rng.next_u64() as u32;
+            SealedHeader { iv, spi: cid, ..Default::default() }.emit(inside);
+        } else if next == VxlanNext::Weft {
+            packet.emit(inside);
         }
         (out, named)
     }
@@ -185,30 +158,5 @@ mod tests {
                 assert_eq!(named.unwrap_or(got[0].0), got[0].0, "{threads} threads: {bytes:?}");
             }
         }
-    }
-
-    #[test]
-    fn no_two_threads_send_under_one_key_and_each_opens_its_own() {
-        let mut all = std::collections::BTreeSet::new();
-        for thread in 0..MOST_THREADS {
-            let from = Seat { thread, threads: MOST_THREADS };
-            for theirs in 0..MOST_THREADS {
-                let sender = from.sender(theirs).get();
-                assert!(all.insert(sender), "{thread} to {theirs}");
-                for threads in [1, 2, 3, MOST_THREADS] {
-                    let opening: Vec<u8> = (0..threads)
-                        .filter(|&to| Seat { thread: to, threads }.opens(sender) == Some(thread))
-                        .collect();
-                    assert_eq!(opening, [theirs % threads]);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn threads_that_no_host_has_are_not_opened() {
-        let seat = Seat { thread: 0, threads: 1 };
-        assert_eq!(seat.opens(u32::from(MOST_THREADS) << 8), None);
-        assert_eq!(seat.opens(u32::from(MOST_THREADS - 1) << 8), Some(MOST_THREADS - 1));
     }
 }

@@ -4,7 +4,8 @@ use crate::config::{Config, Network, Port};
 use crate::{Daemon, OpenError};
 
 impl Daemon {
-    /// Becomes what `config` says: ports and networks come and go, policies change. Tenants of ports that
+    /// Becomes what `config` says: ports and networks come and go, policies change, and the file of accepted
+    /// identities is read again. Tenants of ports that
     /// stay keep their connections.
     ///
     /// # Errors
@@ -17,6 +18,7 @@ impl Daemon {
                         survive";
             return Err(OpenError::Unknown(what.into()));
         }
+        self.reload_peers()?;
         self.config.policies = config.policies.clone();
         for network in &config.networks {
             self.set_network(network.clone())?;

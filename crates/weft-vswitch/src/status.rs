@@ -31,6 +31,8 @@ pub struct Status {
     pub pairs: Vec<PairStatus>,
     /// The host's threads.
     pub threads: Vec<ThreadStatus>,
+    /// How packets to other hosts are encrypted.
+    pub encryption: EncryptionStatus,
     /// What the transport did, by name.
     pub transport: BTreeMap<String, u64>,
     /// Frames and packets dropped that no port can be blamed for, by cause; zeros left out.
@@ -41,6 +43,21 @@ impl Status {
     /// Pairs that are shown of each thread: a host may have a hundred thousand, which nobody reads and which
     /// would keep frames waiting while they are written down.
     pub const PAIRS_SHOWN: usize = 256;
+}
+
+/// Encryption between hosts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EncryptionStatus {
+    /// `off`, `preferred` or `required`.
+    pub mode: String,
+    /// The public key that other hosts know this one by, 64 hexadecimal digits.
+    pub identity: String,
+    /// `true` if it is checked who the other hosts are: by a pre-shared key, or by their public keys.
+    pub authenticates: bool,
+    /// Connections that are encrypted, and connections that are set up and are not.
+    pub connections: (usize, usize),
+    /// What was sealed and opened, and what was refused, by name.
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// A thread that carries frames.
@@ -111,6 +128,9 @@ pub struct PairStatus {
     pub peer: IpAddr,
     /// Whether its connection is set up.
     pub up: bool,
+    /// `true` if its connection is encrypted.
+    #[serde(default)]
+    pub sealed: bool,
     /// Frames not acknowledged.
     pub waiting: usize,
     /// Packets sent, and those of them that were sent again.
@@ -143,6 +163,7 @@ struct Snapshot {
     pairs: Vec<(PortId, PairStatus)>,
     addresses: BTreeMap<(Vni, MacAddr), Place>,
     thread: ThreadStatus,
+    encryption: EncryptionStatus,
 }
 
 #[derive(Debug)]
@@ -169,7 +190,7 @@ impl Worker {
             stats: stats.clone(),
             dropped: self.dropped(),
             ports: self.ports.iter().map(port).collect(),
-            pairs: pairs.map(|pair| (pair.port, PairStatus::of(&pair))).collect(),
+            pairs: pairs.map(|pair| (pair.port, self.pair_status(&pair))).collect(),
             addresses: networks.iter().flat_map(address).collect(),
             thread: ThreadStatus {
                 ports: self.crowd.ports().len(),
@@ -178,7 +199,25 @@ impl Worker {
                 redirected: (handed.setups, handed.packets),
                 handed_over: handed.frames,
             },
+            encryption: self.encryption_status(),
         }
+    }
+
+    fn encryption_status(&self) -> EncryptionStatus {
+        let (seals, config) = (&self.seals, self.seals.config());
+        let counters = seals.counters();
+        let in_clear = |pair: &PairView<'_>| pair.up && !seals.is_sealed(pair.connection);
+        EncryptionStatus {
+            mode: config.mode.name().to_owned(),
+            identity: seals.identity().to_string(),
+            authenticates: config.authenticates(),
+            connections: (seals.connections(), self.switch.pairs().filter(in_clear).count()),
+            counters: counters.rows().map(|(name, count)| (name.to_owned(), count)).collect(),
+        }
+    }
+
+    fn pair_status(&self, pair: &PairView<'_>) -> PairStatus {
+        PairStatus { sealed: self.seals.is_sealed(pair.connection), ..PairStatus::of(pair) }
     }
 
     /// What no port can be blamed for.
@@ -186,8 +225,6 @@ impl Worker {
         let mut dropped = dropped(self.switch.counters());
         let own = [
             ("malformed", self.counters.malformed),
-            ("seal_refused", self.counters.seals.refused),
-            ("in_the_clear", self.counters.seals.in_the_clear),
             ("unsendable", self.counters.unsendable),
             ("not_handed_over", self.counters.not_handed_over),
         ];
@@ -239,6 +276,7 @@ impl Daemon {
             ports: vec![],
             pairs: vec![],
             threads: threads.iter().map(|thread| thread.thread).collect(),
+            encryption: EncryptionStatus::of(&threads),
             transport: BTreeMap::new(),
             dropped: BTreeMap::new(),
         };
@@ -310,6 +348,24 @@ impl Daemon {
     }
 }
 
+impl EncryptionStatus {
+    /// That of all threads, which are configured alike.
+    fn of(threads: &[Snapshot]) -> Self {
+        let mut all = Self::default();
+        for Self { mode, identity, authenticates, connections, counters } in
+            threads.iter().map(|thread| thread.encryption.clone())
+        {
+            let (sealed, clear) = all.connections;
+            (all.mode, all.identity, all.authenticates) = (mode, identity, authenticates);
+            all.connections = (sealed + connections.0, clear + connections.1);
+            for (name, count) in counters {
+                *all.counters.entry(name).or_default() += count;
+            }
+        }
+        all
+    }
+}
+
 impl PairStatus {
     /// Without its port's name, which threads do not know.
     fn of(pair: &PairView<'_>) -> Self {
@@ -328,6 +384,7 @@ impl PairStatus {
             remote: Mac(pair.remote),
             peer: pair.peer.ip(),
             up: pair.up,
+            sealed: false,
             waiting: pair.waiting,
             packets: flow.map_or((0, 0), |flow| (flow.sent, flow.repeated)),
             paths: paths.map_or(vec![], |paths| paths.ids().map(|id| path(paths, id)).collect()),

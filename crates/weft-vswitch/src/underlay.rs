@@ -1,41 +1,51 @@
-//! What goes over the network between hosts: VXLAN, and behind it a packet of the transport or a
-//! tenant's frame as it is.
+//! The datagrams between hosts: VXLAN, and behind it a packet of the transport or a tenant's frame, either of them
+//! sealed or as it is. They are sealed and opened where they lie.
 
 use std::net::SocketAddr;
 
 use crate::redirect::Seat;
-use crate::seals::{SealCounts, Seals};
 use weft_agent::udp::Outbox;
-use weft_transport::Arrival;
+use weft_seal::{OpenError, Seals, Wrap};
+use weft_transport::{Arrival, ConnectionId};
 use weft_units::Instant;
 use weft_vpc::gateway::pass_on;
-use weft_vpc::{Frame, Leaving, Plain, Reading, Seal, Switch, Tenants, Vni};
-use weft_wire::{Packet, U24, VirtioNetHeader, VxlanHeader, VxlanNext};
+use weft_vpc::{Frame, Leaving, Plain, Reading, Switch, Tenants, Vni};
+use weft_wire::{
+    Content, Packet, SetupHeader, SetupKind, U24, VirtioNetHeader, VxlanHeader, VxlanNext,
+};
+
+/// Bytes of a datagram that are authenticated and not encrypted: the network is named there.
+const CLEAR: usize = VxlanHeader::LEN;
 
 fn header(vni: Vni, next: VxlanNext) -> VxlanHeader {
     VxlanHeader { vni: U24::truncate(vni.get()), next }
 }
 
-/// Lays a datagram out for sending, encrypted if that is asked for: `len` bytes behind the VXLAN
-/// header, which `fill` writes. `theirs` is the thread of the other host that it is for.
-fn push(
-    link: &mut Link<'_>,
-    (to, theirs): (&SocketAddr, Option<u8>),
+/// The destination of a datagram.
+struct Way {
+    to: SocketAddr,
+    /// The thread of the other host, if it is known.
+    theirs: Option<u8>,
     path: u16,
     vxlan: VxlanHeader,
-    len: usize,
-    fill: impl FnOnce(&mut [u8]),
-) {
-    let overhead = if link.seals.is_some() { Seal::OVERHEAD } else { 0 };
+    wrap: Wrap,
+    content: Content,
+}
+
+/// Lays a datagram out for sending: `len` bytes, which `fill` writes, behind the VXLAN header.
+#[inline]
+fn push(link: &mut Link<'_>, way: &Way, len: usize, fill: impl FnOnce(&mut [u8])) {
     // A tenant with jumbo frames in a network without them; the kernel would refuse it too.
-    let Ok(size) = u16::try_from(VxlanHeader::LEN + overhead + len) else { return };
+    let Ok(size) = u16::try_from(CLEAR + way.wrap.len() + len) else { return };
     let Link { outbox, seals, seat, paths } = link;
-    let socket = u16::from(seat.group(theirs)) * *paths + path % *paths;
-    outbox.push(to, socket, size, |out| match seals {
-        Some(seals) => seals.write(to.ip(), theirs, vxlan, out, fill),
-        None => {
-            vxlan.emit(out);
-            fill(&mut out[VxlanHeader::LEN..]);
+    let socket = u16::from(seat.group(way.theirs)) * *paths + way.path % *paths;
+    outbox.push(&way.to, socket, size, |out| {
+        way.vxlan.emit(out);
+        let inside = way.wrap.inside(CLEAR, out.len());
+        fill(&mut out[inside]);
+        match way.content {
+            Content::Packet => seals.seal(way.wrap, CLEAR, out),
+            Content::Frame => seals.seal_frame(way.wrap, CLEAR, out),
         }
     });
 }
@@ -44,7 +54,7 @@ fn push(
 #[derive(Debug)]
 pub(crate) struct Link<'a> {
     pub(crate) outbox: &'a mut Outbox,
-    pub(crate) seals: &'a mut Option<Seals>,
+    pub(crate) seals: &'a mut Seals,
     pub(crate) seat: Seat,
     /// Source ports to each thread of another host.
     pub(crate) paths: u16,
@@ -59,74 +69,117 @@ pub(crate) struct Counters {
     pub(crate) unsendable: u64,
     /// What another thread of this host had no room for.
     pub(crate) not_handed_over: u64,
-    pub(crate) seals: SealCounts,
 }
 
 /// Lays a packet of the transport out for sending.
+#[inline]
 pub(crate) fn push_packet(link: &mut Link<'_>, leaving: &Leaving<'_>, tenants: &mut impl Tenants) {
     let headers = leaving.packet.len();
     let len = headers + usize::from(leaving.payload_len());
-    let (departure, vxlan) = (leaving.departure, header(leaving.vni, VxlanNext::Weft));
-    let to = (&departure.to, leaving.peer_thread());
-    push(link, to, departure.path.0, vxlan, len, |out| {
+    let departure = leaving.departure;
+    let way = Way {
+        to: departure.to,
+        theirs: leaving.peer_thread(),
+        path: departure.path.0,
+        vxlan: header(leaving.vni, VxlanNext::Weft),
+        wrap: link.seals.wrap(&departure.to, departure.connection, leaving.packet),
+        content: Content::Packet,
+    };
+    push(link, &way, len, |out| {
         leaving.packet.emit(out);
         leaving.read(tenants, &mut out[headers..]);
     });
 }
 
-/// Takes a datagram in.
-pub(crate) fn take_datagram(
-    switch: &mut Switch,
-    now: Instant,
-    arrival: &Arrival,
-    datagram: &[u8],
-    tenants: &mut impl Tenants,
-    seals: &mut Option<Seals>,
-    counters: &mut Counters,
-) {
-    let Ok((vxlan, inside)) = VxlanHeader::parse(datagram) else {
-        counters.malformed += 1;
-        return;
-    };
-    match (seals, vxlan.next) {
-        (None, VxlanNext::Sealed) => counters.malformed += 1,
-        (None, _) => take_in(switch, now, arrival, &vxlan, inside, tenants, counters),
-        // Before anything is kept for it: whoever can forge an address could fill the memory with keys.
-        (Some(_), VxlanNext::Sealed) if !switch.is_peer(arrival.from.ip()) => {
-            counters.seals.refused += 1;
+/// A thread's switch, and the keys of its connections.
+#[derive(Debug)]
+pub(crate) struct Ends<'a> {
+    pub(crate) switch: &'a mut Switch,
+    pub(crate) seals: &'a mut Seals,
+    pub(crate) counters: &'a mut Counters,
+}
+
+impl Ends<'_> {
+    /// Takes a datagram in, which is opened in place.
+    #[inline]
+    pub(crate) fn take_datagram(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        datagram: &mut [u8],
+        tenants: &mut impl Tenants,
+    ) {
+        match VxlanHeader::parse(datagram) {
+            Ok((vxlan, inside)) if vxlan.next == VxlanNext::Frame => {
+                self.switch.handle_plain(now, arrival.from, vni_of(&vxlan), inside, tenants);
+            }
+            Ok((vxlan, inside)) => {
+                let leaves = |connection| self.switch.leave_datagram(arrival, connection, datagram);
+                if !connection_in(inside).is_some_and(leaves) {
+                    self.take_sealed_or_clear(now, arrival, vni_of(&vxlan), datagram, tenants);
+                }
+            }
+            Err(_) => self.counters.malformed += 1,
         }
-        (Some(seals), VxlanNext::Sealed) => {
-            let (from, counts) = (arrival.from.ip(), &mut counters.seals);
-            let Some((vxlan, inside)) = seals.read(from, datagram, now, counts) else { return };
-            take_in(switch, now, arrival, &vxlan, &inside, tenants, counters);
-            seals.recycle(inside);
+    }
+
+    /// Takes in what follows VXLAN's header, if that is for this thread.
+    #[inline]
+    fn take_sealed_or_clear(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        vni: Vni,
+        datagram: &mut [u8],
+        tenants: &mut impl Tenants,
+    ) {
+        let inside = match self.seals.open(datagram, CLEAR) {
+            Ok((inside, Content::Packet)) => inside,
+            Ok((_, Content::Frame)) => return self.counters.malformed += 1,
+            Err(OpenError::UnknownKey { connection, iv }) => {
+                return self.switch.handle_unopened(arrival, connection, iv);
+            }
+            Err(_) => return,
+        };
+        // By reference: a packet moved right after it was parsed waits for its own stores.
+        match &Packet::parse(inside) {
+            Ok((packet @ Packet::Setup(header), rest)) => {
+                if !self.switch.leave_packet(arrival, vni, packet, rest) {
+                    self.admit(now, arrival, header, rest);
+                }
+            }
+            Ok((packet, payload)) if !packet.announces_rdma() => {
+                self.switch.handle_packet(now, arrival, vni, packet, payload, tenants);
+            }
+            _ => self.counters.malformed += 1,
         }
-        (Some(_), _) => counters.seals.in_the_clear += 1,
+    }
+
+    /// Takes in a packet of set-up that is for this thread. `rest` follows its header.
+    pub(crate) fn admit(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        header: &SetupHeader,
+        rest: &[u8],
+    ) {
+        let proven = || self.switch.proves_address(now, arrival, header);
+        let admission = self.seals.admit(arrival.from, header, rest, proven);
+        self.switch.handle_admission(now, arrival, header, admission);
     }
 }
 
-/// Takes what follows a VXLAN header in.
-fn take_in(
-    switch: &mut Switch,
-    now: Instant,
-    arrival: &Arrival,
-    vxlan: &VxlanHeader,
-    inside: &[u8],
-    tenants: &mut impl Tenants,
-    counters: &mut Counters,
-) {
-    let vni = Vni::new(vxlan.vni.get()).expect("24 bits");
-    match vxlan.next {
-        VxlanNext::Frame => switch.handle_plain(now, arrival.from, vni, inside, tenants),
-        // By reference: a packet moved right after it was parsed waits for its own stores.
-        VxlanNext::Weft => match &Packet::parse(inside) {
-            Ok((packet, payload)) if !packet.announces_rdma() => {
-                switch.handle_packet(now, arrival, vni, packet, payload, tenants);
-            }
-            _ => counters.malformed += 1,
-        },
-        VxlanNext::Sealed => counters.malformed += 1,
-    }
+fn vni_of(vxlan: &VxlanHeader) -> Vni {
+    Vni::new(vxlan.vni.get()).expect("24 bits")
+}
+
+/// The connection that a packet names, sealed or not, by which it is known whose it is. A reset repeats a number of its
+/// receiver's there.
+#[inline]
+fn connection_in(packet: &[u8]) -> Option<ConnectionId> {
+    let word = packet.get(8..12)?.first_chunk()?;
+    let is_reset = packet[0] == SetupKind::Reset.packet_type();
+    (!is_reset).then(|| ConnectionId(u32::from_be_bytes(*word)))
 }
 
 /// Sends frames as plain VXLAN: with their checksums filled in, and in pieces that fit the network.
@@ -167,9 +220,11 @@ impl PlainSender {
 }
 
 fn push_plain(plain: &Plain, path: u16, ethernet: &[u8], link: &mut Link<'_>) {
-    let vxlan = header(plain.vni, VxlanNext::Frame);
-    for to in &plain.to {
-        push(link, (to, None), path, vxlan, ethernet.len(), |out| out.copy_from_slice(ethernet));
+    for &to in &plain.to {
+        let vxlan = header(plain.vni, VxlanNext::Frame);
+        let (theirs, wrap, content) = (None, Wrap::Clear, Content::Packet);
+        let way = Way { to, theirs, path, vxlan, wrap, content };
+        push(link, &way, ethernet.len(), |out| out.copy_from_slice(ethernet));
     }
 }
 
@@ -181,54 +236,68 @@ fn path_of(frame: &Frame, paths: u16) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::net::SocketAddr;
-    use std::os::unix::fs::PermissionsExt;
-
+    use weft_seal::{Mode, SealConfig};
     use weft_transport::{Secret, TransportConfig};
     use weft_units::Seed;
-    use weft_vpc::SwitchConfig;
-    use weft_wire::{Cipher, SealHeader};
+    use weft_vpc::{InClear, SwitchConfig};
+    use weft_wire::{SealedHeader, Terms, U4};
 
     use super::*;
-    use crate::config::SealOptions;
     use crate::tenants::Ports;
 
-    /// Seals under a secret that everybody knows.
-    fn seals() -> Seals {
-        let file = std::env::temp_dir().join(format!("weft-seals-{}", std::process::id()));
-        fs::write(&file, "07".repeat(32)).unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-        let options = SealOptions { secret: file.clone(), number: 2, cipher: "aes-128-gcm".into() };
-        let seals =
-            Seals::open(&options, [192, 0, 2, 1].into(), Seat { thread: 0, threads: 1 }).unwrap();
-        fs::remove_file(&file).unwrap();
-        seals
+    const RED: Vni = Vni::new(7).unwrap();
+
+    /// Has `host` send a datagram that begins with VXLAN's header and this, padded.
+    fn arrive(ends: &mut Ends<'_>, host: u8, write: impl FnOnce(&mut [u8])) {
+        let mut datagram = [0; 200];
+        header(RED, VxlanNext::Weft).emit(&mut datagram);
+        write(&mut datagram[CLEAR..]);
+        let arrival = Arrival {
+            from: SocketAddr::new([192, 0, 2, host].into(), 49_152),
+            received_at: Instant::EPOCH,
+            congestion_experienced: false,
+            hops: 0,
+        };
+        let mut tenants = Ports::default();
+        ends.take_datagram(Instant::EPOCH, &arrival, &mut datagram, &mut tenants);
     }
 
     #[test]
-    fn no_keys_are_kept_for_hosts_that_are_no_peers() {
-        let config = SwitchConfig::new(TransportConfig::bifrost());
+    fn hosts_that_are_no_peers_are_neither_answered_nor_remembered() {
+        let config = SwitchConfig {
+            in_clear: InClear::Nothing,
+            ..SwitchConfig::new(TransportConfig::bifrost())
+        };
         let mut switch = Switch::new(config, Seed(1), Secret::new([7; 16])).unwrap();
         let peer: SocketAddr = "192.0.2.2:4789".parse().unwrap();
-        switch.set_peers(Vni::new(7).unwrap(), vec![peer]);
-        let (mut seals, mut counters) = (Some(seals()), Counters::default());
-        let mut datagram = [0; 64];
-        header(Vni::new(7).unwrap(), VxlanNext::Sealed).emit(&mut datagram);
-        let forged =
-            SealHeader { next: VxlanNext::Frame, cipher: Cipher::Aes128Gcm, spi: 2 << 24, iv: 1 };
-        forged.emit(&mut datagram[VxlanHeader::LEN..]);
+        switch.set_peers(RED, vec![peer]);
+        let config = SealConfig { mode: Mode::Required, ..SealConfig::default() };
+        let (mut seals, mut counters) = (Seals::new(config, [7; 32]), Counters::default());
+        let mut ends = Ends { switch: &mut switch, seals: &mut seals, counters: &mut counters };
         for host in 0..=255 {
-            let arrival = Arrival {
-                from: SocketAddr::new([192, 0, 2, host].into(), 49_152),
-                received_at: Instant::EPOCH,
-                congestion_experienced: false,
-                hops: 0,
+            // A request, and a packet under keys that nobody has.
+            let terms = Terms { receive_port: 4789, ..Terms::default() };
+            let request = SetupHeader {
+                kind: SetupKind::Request,
+                version: U4::truncate(1),
+                cc_type: U4::truncate(0),
+                thread_id: 0,
+                reason: 0,
+                local_cid: 9,
+                destination_cid: 0,
+                terms: Some(terms),
             };
-            let (seals, counters, now) = (&mut seals, &mut counters, Instant::EPOCH);
-            let mut tenants = Ports::default();
-            take_datagram(&mut switch, now, &arrival, &datagram, &mut tenants, seals, counters);
+            arrive(&mut ends, host, |out| drop(Packet::Setup(request).emit(out)));
+            let sealed = SealedHeader { spi: 9, ..SealedHeader::default() };
+            arrive(&mut ends, host, |out| sealed.emit(out));
         }
-        assert_eq!((seals.unwrap().len(), counters.seals.refused), (1, 256));
+        let mut answers = vec![];
+        let mut packet = Packet::default();
+        switch.poll_burst(Instant::EPOCH, 1_000, &mut packet, |leaving| {
+            answers.push(leaving.departure.to.ip());
+        });
+        assert_eq!(answers, [peer.ip(); 2]);
+        assert_eq!(switch.counters().dropped_for(weft_vpc::DropCause::UnknownPeer), 2 * 255);
+        assert_eq!(seals.counters().unknown_key, 256);
     }
 }

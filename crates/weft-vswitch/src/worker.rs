@@ -4,20 +4,21 @@
 use std::io;
 
 use weft_agent::Clock;
+use weft_agent::KeyLog;
 use weft_agent::udp::Sockets;
 use weft_ports::Port;
+use weft_seal::Seals;
 use weft_trace::pcapng;
 use weft_transport::Arrival;
 use weft_units::{Duration, Instant};
-use weft_vpc::{Frame, Place, PortId, Reading, Switch, Tenants, Vni};
+use weft_vpc::{Frame, Handover, Place, PortId, Reading, Switch, Tenants, Vni};
 use weft_wire::{MacAddr, Packet, VirtioNetHeader};
 
 use crate::crowd::Crowd;
 use crate::post::{Letterbox, Mail, Post};
 use crate::redirect::Seat;
-use crate::seals::Seals;
 use crate::tenants::Ports;
-use crate::underlay::{self, Link, PlainSender};
+use crate::underlay::{self, Ends, Link, PlainSender};
 use crate::wait::wait;
 
 /// Frames taken from one port before others have their turn.
@@ -65,7 +66,10 @@ pub(crate) struct Worker {
     /// The port that had its turn last.
     served: PortId,
     pub(crate) plain: PlainSender,
-    pub(crate) seals: Option<Seals>,
+    /// The keys of its connections.
+    pub(crate) seals: Seals,
+    /// The file that keys are appended to.
+    pub(crate) key_log: Option<KeyLog>,
     pub(crate) counters: underlay::Counters,
     pub(crate) letterbox: Letterbox,
     pub(crate) post: Post,
@@ -86,7 +90,7 @@ impl Worker {
         crowd: Crowd,
         switch: Switch,
         sockets: Sockets,
-        seals: Option<Seals>,
+        seals: Seals,
         (letterbox, post): (Letterbox, Post),
     ) -> Self {
         Self {
@@ -100,6 +104,7 @@ impl Worker {
             served: PortId(0),
             plain: PlainSender::default(),
             seals,
+            key_log: None,
             counters: underlay::Counters::default(),
             letterbox,
             post,
@@ -163,7 +168,9 @@ impl Worker {
         let read = self.take_mail(now);
         let taken = self.take_frames(now);
         self.switch.handle_timeout(now, &mut self.ports);
+        self.seals.handle_timeout(now);
         let sent = self.send(now);
+        self.keep_keys();
         let handed = self.hand_over();
         if now.since(self.attended) >= ATTEND_EVERY {
             self.attended = now;
@@ -195,17 +202,18 @@ impl Worker {
         let lead = if self.kernel_timestamps { self.clock.wall_clock_lead() } else { 0 };
         for index in 0..messages {
             let received = self.sockets.inbox.message(index);
+            let segment = received.segment.max(1);
             let arrival = Arrival {
                 from: received.from,
                 received_at: received.received_at(now, lead),
                 congestion_experienced: received.congestion_experienced,
                 hops: received.hops,
             };
-            for datagram in received.datagrams() {
+            let Self { sockets, switch, seals, counters, ports, .. } = self;
+            let mut ends = Ends { switch, seals, counters };
+            for datagram in sockets.inbox.bytes_mut(index).chunks_mut(segment) {
                 datagrams += 1;
-                let (switch, tenants) = (&mut self.switch, &mut self.ports);
-                let (seals, counters) = (&mut self.seals, &mut self.counters);
-                underlay::take_datagram(switch, now, &arrival, datagram, tenants, seals, counters);
+                ends.take_datagram(now, &arrival, datagram, ports);
             }
         }
         datagrams
@@ -218,9 +226,9 @@ impl Worker {
             let Some((from, datagram)) = self.sockets.stray() else { return };
             let arrival =
                 Arrival { from, received_at: now, congestion_experienced: false, hops: 0 };
-            let (switch, tenants) = (&mut self.switch, &mut self.ports);
-            let (seals, counters) = (&mut self.seals, &mut self.counters);
-            underlay::take_datagram(switch, now, &arrival, datagram, tenants, seals, counters);
+            let mut datagram = datagram.to_vec();
+            let Self { switch, seals, counters, ports, .. } = self;
+            Ends { switch, seals, counters }.take_datagram(now, &arrival, &mut datagram, ports);
         }
     }
 
@@ -240,9 +248,23 @@ impl Worker {
         match mail {
             Mail::Order(order) => order(self),
             Mail::Handover(handover, counted) => {
-                self.switch.handle_handover(now, handover, &mut self.ports);
+                self.take_handover(now, handover);
                 drop(counted);
             }
+        }
+    }
+
+    /// Takes in what another thread left to this one: what sets connections up, or is sealed, concerns the keys.
+    fn take_handover(&mut self, now: Instant, handover: Handover) {
+        let Self { switch, seals, counters, ports, .. } = self;
+        match handover {
+            Handover::Datagram { arrival, mut bytes } => {
+                Ends { switch, seals, counters }.take_datagram(now, &arrival, &mut bytes, ports);
+            }
+            Handover::Packet { arrival, packet: Packet::Setup(header), payload, .. } => {
+                Ends { switch, seals, counters }.admit(now, &arrival, &header, &payload);
+            }
+            other => switch.handle_handover(now, other, ports),
         }
     }
 
@@ -315,6 +337,16 @@ impl Worker {
         sent
     }
 
+    /// Forgets the keys of connections that are no more, and notes those of new ones.
+    fn keep_keys(&mut self) {
+        while let Some(connection) = self.switch.poll_forgotten() {
+            self.seals.forget(connection);
+        }
+        if let Some(log) = &mut self.key_log {
+            log.append(&mut self.seals);
+        }
+    }
+
     /// Leaves to other threads what is theirs.
     fn hand_over(&mut self) -> usize {
         let mut handed = 0;
@@ -326,9 +358,6 @@ impl Worker {
     }
 
     fn attend(&mut self, now: Instant) {
-        if let Some(seals) = &mut self.seals {
-            seals.handle_timeout(now);
-        }
         for &id in self.crowd.ports() {
             self.ports.with(id, |port| port.attend(now));
         }
@@ -385,6 +414,7 @@ mod tests {
 
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use weft_agent::udp::SocketConfig;
+    use weft_seal::SealConfig;
     use weft_transport::{Secret, TransportConfig};
     use weft_units::Seed;
     use weft_vpc::SwitchConfig;
@@ -399,7 +429,8 @@ mod tests {
         let (letterbox, address) = Letterbox::open().unwrap();
         let post = (letterbox, Post::new(vec![address]));
         let seat = (Seat { thread: 0, threads: 1 }, 1);
-        Worker::new(seat, Crowd::new().unwrap(), switch, sockets, None, post)
+        let seals = Seals::new(SealConfig::off(), [7; 32]);
+        Worker::new(seat, Crowd::new().unwrap(), switch, sockets, seals, post)
     }
 
     /// Between thousands of connections each ACK comes alone; a batch a turn of those is fewer than what leaves, and the

@@ -4,7 +4,6 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 use weft_lab::{Direction, Impairment, LabSpec};
 use weft_vpc::{AclConfig, Action};
 use weft_vswitch::Status;
-use weft_vswitch::config::{Config, Mac, Route, Row, SealOptions};
+use weft_vswitch::config::{Config, Mac, Route, Row};
 use weft_vswitch::control::{Answer, Request, ask};
 use weft_vswitch::trial::{Trial, TrialConfig};
 
@@ -36,7 +35,6 @@ with_one_thread_and_with_two! {
     tenants_with_the_same_addresses_hear_only_themselves
     a_restart_keeps_the_tenants_connections
     pings_cross_both_ways
-    what_is_encrypted_crosses_through_loss_and_a_rotation
     a_configuration_is_reloaded_under_traffic
     tenants_of_two_subnets_reach_each_other_through_the_gateway
     a_tenant_that_floods_leaves_the_others_their_turn
@@ -307,41 +305,6 @@ fn pings_cross_both_ways(threads: u8) {
         assert!(began.elapsed() < LIMIT);
         thread::yield_now();
     }
-}
-
-fn what_is_encrypted_crosses_through_loss_and_a_rotation(threads: u8) {
-    let secrets = [0, 1].map(|number| {
-        let name = format!("weft-vs{threads}-{}-secret{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::write(&path, format!("{:064x}\n", 0xabcd + number)).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        path
-    });
-    let seal = |number: u8| SealOptions {
-        secret: secrets[usize::from(number)].clone(),
-        number,
-        cipher: "aes-256-gcm".into(),
-    };
-    let Some(mut trial) = trial("seal", threads, |config| config.host.seal = Some(seal(0))) else {
-        return;
-    };
-    lose(&mut trial, "l1-s1", "2%");
-    assert!(echo(&trial, "red", 5001, 300_000) == pattern(300_000));
-    for host in 0..2 {
-        let request = Request::Rotate { number: 1, secret: secrets[1].clone() };
-        assert_eq!(ask(&trial.control(host), &request).unwrap(), Answer::Done);
-    }
-    assert!(echo(&trial, "red", 5002, 300_000) == pattern(300_000));
-    assert_eq!(status(&trial, 1).dropped, [].into());
-    // A host that is told nothing of the secret is not heard, and hears nothing.
-    trial.stop(0);
-    trial.config(0).host.seal = None;
-    trial.start(0).unwrap();
-    let mut ping = trial.command("red", 0, "ping");
-    let output = ping.args(["-c", "3", "-i", "0.05", "-W", "1", "192.168.7.2"]).output().unwrap();
-    assert!(!output.status.success());
-    assert!(status(&trial, 1).dropped["in_the_clear"] > 0);
-    secrets.iter().for_each(|path| std::fs::remove_file(path).unwrap());
 }
 
 fn a_configuration_is_reloaded_under_traffic(threads: u8) {

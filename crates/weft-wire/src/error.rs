@@ -107,9 +107,7 @@ pub enum ParseError {
         got: u8,
     },
     /// A VXLAN header announces something that is not spoken here.
-    #[error(
-        "unknown VXLAN next protocol {got:#04x}; known: 0x03 (frame), 0x7e (weft), 0x7f (sealed)"
-    )]
+    #[error("unknown VXLAN next protocol {got:#04x}; known: 0x03 (frame), 0x7e (weft)")]
     UnknownVxlanNext {
         /// The number in the packet.
         got: u8,

@@ -10,7 +10,7 @@
 //! Ethernet | IPv4 or IPv6 | UDP | VXLAN | data header | tenant's frame        VPC (BIFROST)
 //!                                         ACK header | bitmap words
 //!                                         set-up header | terms
-//! Ethernet | IPv4 or IPv6 | UDP | VXLAN | seal header | either of these two, encrypted | tag
+//! Ethernet | IPv4 or IPv6 | UDP | VXLAN | sealed header | packet or tenant's frame, encrypted | tag
 //! ```
 //!
 //! [`Packet`] is the transport's part of that; an [`RdmaHeader`] is payload to the transport. Every header is a plain struct in the host's own
@@ -59,7 +59,6 @@ mod message;
 mod offer;
 mod packet;
 mod rdma;
-mod seal;
 mod sealed;
 mod setup;
 pub mod sflow;
@@ -82,8 +81,7 @@ pub use message::MessageHeader;
 pub use offer::ChannelOffer;
 pub use packet::{PACKET_TYPES, Packet};
 pub use rdma::{AtomicOperands, RdmaHeader, RdmaOperation};
-pub use seal::{Cipher, SealHeader};
-pub use sealed::{Content, SealedHeader};
+pub use sealed::{Cipher, Content, SealedHeader};
 pub use setup::{SetupHeader, SetupKind, Terms};
 pub use udp::UdpHeader;
 pub use virtio_net::{GsoType, VirtioNetHeader};

@@ -7,9 +7,9 @@
 //! the sequence number is. The receiver completes the IV from the packets before, as IPsec's extended sequence
 //! numbers are (RFC 4304, appendix A).
 
+use crate::ParseError;
 use crate::bits::U4;
 use crate::spec::{self, Field, Number, split_rows, write_rows};
-use crate::{Cipher, ParseError};
 
 mod field {
     use super::Field;
@@ -68,6 +68,27 @@ pub(crate) const CONTENTS: &[Number] = &[
 ];
 
 const ROWS: usize = 3;
+
+/// A cipher; the numbers are PSP's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Cipher {
+    /// AES-GCM with keys of 128 bits.
+    #[default]
+    Aes128Gcm,
+    /// AES-GCM with keys of 256 bits.
+    Aes256Gcm,
+}
+
+impl Cipher {
+    /// The number on the wire.
+    #[inline]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Aes128Gcm => 0,
+            Self::Aes256Gcm => 1,
+        }
+    }
+}
 
 /// What is encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

@@ -61,7 +61,6 @@ pub const HEADERS: &[Header] = &[
     crate::exchange::SPEC,
     crate::sealed::SPEC,
     crate::ack::SPEC,
-    crate::seal::SPEC,
     crate::vxlan::SPEC,
     crate::udp::SPEC,
     crate::ipv4::SPEC,

@@ -42,9 +42,8 @@ const ROWS: usize = 2;
 
 /// Ethernet has a number too, and peers that speak VXLAN-GPE may use it.
 const ETHERNET: u8 = 3;
-/// The two numbers that are set aside for experimentation and testing.
+/// One of the two numbers that are set aside for experimentation and testing.
 const WEFT: u8 = 0x7e;
-const SEALED: u8 = 0x7f;
 
 /// The next protocols of VXLAN-GPE that mean something here, in the order of [`VxlanNext`].
 pub(crate) const NEXT_PROTOCOLS: &[spec::Number] = &[
@@ -53,8 +52,11 @@ pub(crate) const NEXT_PROTOCOLS: &[spec::Number] = &[
         name: "frame",
         meaning: "a tenant's frame; sent without the P bit, as in RFC 7348",
     },
-    spec::Number { value: WEFT, name: "weft", meaning: "a packet of the transport" },
-    spec::Number { value: SEALED, name: "sealed", meaning: "any of these, encrypted" },
+    spec::Number {
+        value: WEFT,
+        name: "weft",
+        meaning: "a packet of the transport, or what is sealed: its first byte says which",
+    },
 ];
 
 /// A VXLAN header, in the host's own types.
@@ -72,10 +74,8 @@ pub enum VxlanNext {
     /// A tenant's frame, as in RFC 7348.
     #[default]
     Frame,
-    /// A packet of the transport.
+    /// A packet of the transport, or a sealed one, in which there may be a frame.
     Weft,
-    /// Either of these, encrypted.
-    Sealed,
 }
 
 impl VxlanHeader {
@@ -99,7 +99,6 @@ impl VxlanHeader {
         let next = match (field::P.flag(&rows), field::NEXT.read_u8(&rows)) {
             (false, _) | (true, ETHERNET) => VxlanNext::Frame,
             (true, WEFT) => VxlanNext::Weft,
-            (true, SEALED) => VxlanNext::Sealed,
             (true, got) => return Err(ParseError::UnknownVxlanNext { got }),
         };
         Ok((Self { vni: U24::truncate(field::VNI.read(&rows)), next }, rest))
@@ -116,7 +115,6 @@ impl VxlanHeader {
         let number = match self.next {
             VxlanNext::Frame => None,
             VxlanNext::Weft => Some(WEFT),
-            VxlanNext::Sealed => Some(SEALED),
         };
         if let Some(number) = number {
             field::P.write(&mut rows, true);
@@ -141,7 +139,7 @@ mod tests {
     fn every_network_comes_back_as_it_went() {
         let mut bytes = [0; VxlanHeader::LEN];
         for vni in 0..1 << 24 {
-            let next = [VxlanNext::Frame, VxlanNext::Weft, VxlanNext::Sealed][vni as usize % 3];
+            let next = [VxlanNext::Frame, VxlanNext::Weft][vni as usize % 2];
             let header = VxlanHeader { vni: U24::truncate(vni), next };
             header.emit(&mut bytes);
             assert_eq!(VxlanHeader::parse(&bytes), Ok((header, &[][..])));
@@ -174,7 +172,6 @@ mod tests {
             let expected = match number {
                 3 => Ok(VxlanNext::Frame),
                 0x7e => Ok(VxlanNext::Weft),
-                0x7f => Ok(VxlanNext::Sealed),
                 got => Err(ParseError::UnknownVxlanNext { got }),
             };
             assert_eq!(next, expected);

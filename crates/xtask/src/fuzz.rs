@@ -21,13 +21,10 @@ pub(crate) struct Args {
 /// `.hex` are annotated hexadecimal and are decoded; others are taken as they are.
 const SEEDS: &[(&[&str], &str)] = &[
     (
-        &["packet", "rdma", "eth", "ipv4", "ipv6", "udp", "virtio_net", "vxlan", "seal"],
+        &["packet", "rdma", "eth", "ipv4", "ipv6", "udp", "virtio_net", "vxlan", "sealed"],
         "crates/weft-wire/tests/golden",
     ),
-    (
-        &["tenant_frame", "offload", "table", "security_groups", "open"],
-        "crates/weft-vpc/tests/golden",
-    ),
+    (&["tenant_frame", "offload", "table", "security_groups"], "crates/weft-vpc/tests/golden"),
     (&["topology"], "crates/weft-topo/tests/golden"),
     (&["scenario"], "crates/weft-sim/tests/golden/scenario"),
     (&["flows"], "crates/weft-sim/tests/golden/flows"),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Subcommand;
 use serde_json::json;
 use weft_vpc::{AclConfig, Action, Limit, PortPolicies};
@@ -112,18 +112,7 @@ Examples:
     },
     /// Write what passes a port to a file for Wireshark, until interrupted
     Capture(capture::Capture),
-    /// Encrypt with another secret; give it to all hosts within a minute
-    #[command(after_help = "\
-Example:
-  openssl rand -hex 32 > /etc/weft/secret-1; chmod 600 /etc/weft/secret-1
-  weft vpc rotate 1 /etc/weft/secret-1              and the same file, the same way, on the other hosts")]
-    Rotate {
-        /// Its number: another than the last one's
-        number: u8,
-        /// The file it is in
-        secret: PathBuf,
-    },
-    /// Change a running daemon to what a configuration says, its tenants' connections kept
+    /// Change a running daemon to what a configuration and its file of peers say, its tenants' connections kept
     #[command(after_help = "\
 Example:
   weft vpc reload --config /etc/weft/vpc.toml")]
@@ -272,10 +261,6 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
         }
         Verb::Route(route::Route::Add(add)) => add.request()?,
         Verb::Route(route::Route::Del(del)) => del.request(),
-        Verb::Rotate { number, secret } => {
-            let secret = std::path::absolute(&secret).context("cannot name the file")?;
-            (Request::Rotate { number, secret }, format!("sending with secret {number} soon"))
-        }
         Verb::Reload { config: file } => {
             let config = Box::new(Config::read(&file)?);
             if control == Path::new(CONTROL) {

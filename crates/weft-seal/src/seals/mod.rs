@@ -2,9 +2,10 @@
 //! what sets connections up is read in `admission.rs`.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 use core::hash::{BuildHasherDefault, Hasher};
 use core::net::SocketAddr;
@@ -420,6 +421,15 @@ impl Seals {
         self.answering.remove(&(to, remote_cid));
         self.channels.remove(&connection);
         self.clear.remove(&connection);
+    }
+
+    /// Accepts these identities from now on. Returns the connections whose peers are not among them; the owner closes
+    /// them.
+    pub fn set_peers(&mut self, peers: Option<BTreeSet<PublicKey>>) -> Vec<ConnectionId> {
+        self.config.peers = peers;
+        let Some(accepted) = &self.config.peers else { return Vec::new() };
+        let refused = self.channels.iter().filter(|(_, channel)| !accepted.contains(&channel.peer));
+        refused.map(|(&connection, _)| connection).collect()
     }
 
     /// Returns `true` if the connection is encrypted.

@@ -31,18 +31,35 @@ impl Switch {
         payload: &[u8],
         tenants: &mut impl Tenants,
     ) {
+        if !self.leave_packet(arrival, vni, packet, payload) {
+            self.take_packet(now, arrival, vni, packet, payload, tenants);
+        }
+    }
+
+    /// Leaves a packet of the transport to the thread that it is for. Returns `true` if there is nothing more to do with
+    /// it here: it was left, or dropped because its sender is no peer.
+    #[inline]
+    pub fn leave_packet(
+        &mut self,
+        arrival: &Arrival,
+        vni: Vni,
+        packet: &Packet,
+        payload: &[u8],
+    ) -> bool {
         if !self.hosts.contains(&arrival.from.ip()) {
-            return self.counters.drop_frame(DropCause::UnknownPeer);
+            self.counters.drop_frame(DropCause::UnknownPeer);
+            return true;
         }
         if let Some(thread) = self.belongs_to(vni, packet) {
-            return self.redirect(thread, arrival, vni, packet, payload);
+            self.redirect(thread, arrival, vni, packet, payload);
+            return true;
         }
         if self.config.threads > 1
             && matches!(packet, Packet::Setup(header) if header.kind == SetupKind::Reset)
         {
             self.spread_reset(arrival, vni, packet);
         }
-        self.take_packet(now, arrival, vni, packet, payload, tenants);
+        false
     }
 
     /// A packet of the transport that is for this thread.

@@ -24,6 +24,18 @@ impl Vni {
     }
 }
 
+/// Which frames may travel in the clear. Packets of connections are the owner's, which encrypts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum InClear {
+    /// Any: nothing is encrypted here.
+    #[default]
+    Any,
+    /// Those to and from hosts that were found not to encrypt.
+    Unable,
+    /// None.
+    Nothing,
+}
+
 /// How a switch behaves.
 #[derive(Clone, Debug)]
 pub struct SwitchConfig {
@@ -42,8 +54,8 @@ pub struct SwitchConfig {
     /// How long a peer that does not speak Weft, or whose paths have all failed, is spoken to in plain
     /// VXLAN before it is asked again.
     pub plain_for: Duration,
-    /// `true` if packets are authenticated before they arrive here (seals): a plain frame's source is then genuine.
-    pub authenticated: bool,
+    /// Which frames that no pair's connection carries may leave and arrive in the clear.
+    pub in_clear: InClear,
     /// How long and how much each network's table learns.
     pub table: TableConfig,
 }
@@ -59,7 +71,7 @@ impl SwitchConfig {
             max_connections: 1 << 17,
             waiting_frames: 256,
             plain_for: Duration::from_secs(10),
-            authenticated: false,
+            in_clear: InClear::Any,
             table: TableConfig::default(),
         }
     }

@@ -63,6 +63,11 @@ impl Switch {
         }
     }
 
+    /// Ends a connection: its peer is not to be spoken to any more.
+    pub fn close(&mut self, now: Instant, connection: ConnectionId, tenants: &mut impl Tenants) {
+        self.close_pair(now, connection, tenants);
+    }
+
     /// Ends a pair's connection and forgets the pair.
     pub(super) fn close_pair(
         &mut self,

@@ -6,12 +6,12 @@
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use weft_transport::Arrival;
 use weft_transport::path::PathNews;
+use weft_transport::{Arrival, ConnectionId};
 use weft_units::Instant;
 use weft_wire::{Packet, SetupKind, VirtioNetHeader};
 
-use super::{Place, PortId, Switch, SwitchConfig, Tenants, Vni};
+use super::{DropCause, Place, PortId, Switch, SwitchConfig, Tenants, Vni};
 use crate::Frame;
 
 /// Something for another thread of this host, with its bytes.
@@ -48,6 +48,14 @@ pub enum Handover {
         /// What follows them.
         payload: Vec<u8>,
     },
+    /// A datagram that names a connection of that thread, as it arrived: what encrypts is the owner's, which takes it
+    /// in there ([`Switch::leave_datagram`]).
+    Datagram {
+        /// How it arrived.
+        arrival: Arrival,
+        /// Its bytes.
+        bytes: Vec<u8>,
+    },
     /// A finding of the transport about a path to another host.
     Path(PathNews),
 }
@@ -71,7 +79,25 @@ impl Switch {
                 self.take_packet(now, &arrival, vni, &packet, &payload, tenants);
             }
             Handover::Path(news) => self.endpoint.handle_path_news(now, &news),
+            Handover::Datagram { .. } => self.counters.drop_frame(DropCause::Malformed),
         }
+    }
+
+    /// Leaves a datagram that names a connection to the thread that has it. Returns `false` if that is this one, or no
+    /// thread of this host.
+    #[inline]
+    pub fn leave_datagram(
+        &mut self,
+        arrival: &Arrival,
+        connection: ConnectionId,
+        bytes: &[u8],
+    ) -> bool {
+        let thread = self.other_thread_of(connection.0);
+        if let Some(thread) = thread {
+            self.others.counters.packets += 1;
+            self.hand_over(thread, Handover::Datagram { arrival: *arrival, bytes: bytes.to_vec() });
+        }
+        thread.is_some()
     }
 
     /// A frame of another thread's tenant, for ports of this one.
@@ -116,6 +142,15 @@ impl Switch {
             }
             Packet::Setup(header) => header.destination_cid,
         };
+        self.other_thread_of(cid)
+    }
+
+    /// The other thread that has a connection of this id.
+    #[inline]
+    fn other_thread_of(&self, cid: u32) -> Option<u8> {
+        if self.config.threads <= 1 || cid == 0 {
+            return None;
+        }
         let thread = self.bits.thread_of(cid);
         (thread != self.config.thread_id && thread < self.config.threads).then_some(thread)
     }
@@ -158,7 +193,7 @@ impl Switch {
 
     pub(super) fn hand_over(&mut self, thread: u8, handover: Handover) {
         match handover {
-            Handover::Packet { .. } => {}
+            Handover::Packet { .. } | Handover::Datagram { .. } => {}
             Handover::Path(_) => self.others.counters.path_news += 1,
             Handover::Frame { .. } | Handover::Plain { .. } => self.others.counters.frames += 1,
         }

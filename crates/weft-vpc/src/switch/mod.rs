@@ -18,6 +18,7 @@ use weft_wire::{MacAddr, Packet};
 
 use crate::{Acl, Direction, Limit, LimitError, SecurityGroups, SourceGuard, Table};
 
+mod admission;
 mod arrive;
 mod config;
 mod counters;
@@ -37,7 +38,7 @@ mod tenants;
 #[cfg(test)]
 mod tests;
 
-pub use config::{NetworkConfig, PortConfig, SwitchConfig, Vni};
+pub use config::{InClear, NetworkConfig, PortConfig, SwitchConfig, Vni};
 pub use counters::{DropCause, HandedOver, SwitchCounters};
 pub use elsewhere::Elsewhere;
 use elsewhere::OtherThreads;
@@ -129,6 +130,8 @@ impl Switch {
         let endpoint = Endpoint::new(endpoint, seed, secret)?
             .naming_its_thread(bits)?
             .sharing_ports(config.threads);
+        let endpoint =
+            if config.in_clear != InClear::Any { endpoint.keeping_forgotten() } else { endpoint };
         let endpoint = if config.threads > 1 { endpoint.keeping_path_news() } else { endpoint };
         Ok(Self {
             endpoint,

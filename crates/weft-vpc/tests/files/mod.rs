@@ -1,5 +1,4 @@
-//! The golden files: frames behind their virtio-net headers, and an encrypted packet, in hexadecimal,
-//! annotated.
+//! The golden files: frames behind their virtio-net headers, in hexadecimal, annotated.
 #![allow(dead_code, reason = "each test binary uses what it needs")]
 
 macro_rules! golden {
@@ -20,7 +19,6 @@ pub(crate) const FILES: &[(&str, &str)] = golden![
     "solicitation",
     "unreachable_v4",
     "chain_v6",
-    "sealed",
 ];
 
 /// The bytes of the golden file `name`.

@@ -2,14 +2,13 @@
 //! fuzz targets both call these.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
-use weft_units::Duration;
 use weft_units::Instant;
 use weft_vpc::offload::{Segments, complete, fill, verify};
 use weft_vpc::{
-    ConnectionsConfig, Direction, Frame, FrameError, GATEWAY, Offload, Pass, Seal, SealConfig,
-    SealSecret, SecurityGroupConfig, SecurityGroups, Sets, Table, TableConfig, Transport,
+    ConnectionsConfig, Direction, Frame, FrameError, GATEWAY, Offload, Pass, SecurityGroupConfig,
+    SecurityGroups, Sets, Table, TableConfig, Transport,
 };
-use weft_wire::{Cipher, MacAddr, U24, VirtioNetHeader, VxlanHeader, VxlanNext};
+use weft_wire::{MacAddr, VirtioNetHeader};
 
 /// Feeds bytes to a function, holds its promises, and says by a short name what became of them.
 pub type Property = fn(&[u8]) -> &'static str;
@@ -170,33 +169,4 @@ pub fn security_groups(bytes: &[u8]) -> &'static str {
             "neighbours"
         }
     }
-}
-
-/// Anything that comes from a host with which packets are encrypted. What was not encrypted there does
-/// not open; what was, opens to the same bytes.
-pub fn open(bytes: &[u8]) -> &'static str {
-    const NOW: Instant = Instant::EPOCH;
-    let ends = ["192.0.2.1", "192.0.2.2"].map(|end| end.parse().expect("an address"));
-    let [mut sender, mut receiver] = [0, 1].map(|local| {
-        let config = SealConfig {
-            cipher: Cipher::Aes128Gcm,
-            local: ends[local],
-            remote: ends[1 - local],
-            sender: U24::truncate(7),
-            overlap: Duration::from_secs(60),
-        };
-        Seal::new(config, 2, SealSecret::new([7; 32]), 1000)
-    });
-    let mut packet = bytes.to_vec();
-    let opened = receiver.open(&mut packet, NOW).map(|_| ());
-    let error = opened.expect_err("nobody guesses what authenticates a packet");
-    assert!(!error.to_string().contains('\n'), "an error is one line");
-
-    let vxlan = VxlanHeader { vni: U24::truncate(1), next: VxlanNext::Frame };
-    let mut buffer = vec![0; bytes.len() + Seal::HEADERS_LEN + 16];
-    buffer[Seal::HEADERS_LEN..][..bytes.len()].copy_from_slice(bytes);
-    let len = sender.seal(vxlan, &mut buffer, bytes.len()).expect("a fresh key");
-    let (header, text) = receiver.open(&mut buffer[..len], NOW).expect("what the peer sealed");
-    assert_eq!((header, &*text), (vxlan, bytes));
-    error.reason()
 }

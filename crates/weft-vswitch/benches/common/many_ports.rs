@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use weft_vpc::PortPolicies;
 use weft_vswitch::Status;
-use weft_vswitch::config::{Mac, Port, Route, Tap};
+use weft_vswitch::config::{Encryption, Mac, Port, Route, Tap};
 use weft_vswitch::control::{Answer, Request, ask};
 use weft_vswitch::trial::{Trial, TrialConfig};
 use weft_wire::MacAddr;
@@ -33,6 +33,7 @@ pub(crate) fn trial(name: &str, ports: usize, threads: u8) -> Trial {
     let mut config = TrialConfig::named(name);
     config.tenants = vec!["red".into()];
     config.host.threads = threads;
+    config.host.encryption = Encryption::of_mode("off");
     let mut trial = Trial::up(&config).unwrap_or_else(|error| panic!("{error}"));
     for host in 0..2 {
         trial.stop(host);

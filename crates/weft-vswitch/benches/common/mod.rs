@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use weft_lab::{Direction, Impairment, LabSpec};
+use weft_vswitch::config::Encryption;
 use weft_vswitch::trial::{Trial, TrialConfig};
 
 /// A way to carry tenants' TCP between two hosts.
@@ -100,6 +101,8 @@ impl Site {
     /// A fabric of which something is different.
     pub(crate) fn changed(way: Way, spines: usize, change: impl FnOnce(&mut TrialConfig)) -> Self {
         let mut config = TrialConfig::named(name::own());
+        // What is measured is compared with what does not encrypt; `cost` shows the price.
+        config.host.encryption = Encryption::of_mode("off");
         config.lab = LabSpec { spines, ..config.lab };
         config.tenants = if way.has_daemon() { vec![TENANT.into()] } else { vec![] };
         config.network.reliable = way != Way::Vanilla;

@@ -146,7 +146,6 @@ impl Trace {
                 };
                 (message.offset == 0).then(|| payload.get(VirtioNetHeader::LEN..)).flatten()?
             }
-            VxlanNext::Sealed => return None,
         };
         self.key(frame)
     }

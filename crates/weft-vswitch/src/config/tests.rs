@@ -1,3 +1,5 @@
+use weft_agent::EncryptionMode;
+
 use super::*;
 
 const WHOLE: &str = r#"
@@ -63,14 +65,34 @@ fn a_whole_configuration_is_read_and_written_the_same() {
     assert_eq!(toml::from_str(&toml::to_string(&config).unwrap()), Ok(config));
 }
 
-/// An IP packet of 1500 bytes carries 20 of IP, 8 of UDP, 8 of VXLAN, 16 and 16 of the transport; of what
-/// is left 12 are virtio's header and 14 Ethernet's.
+/// An IP packet of 1500 bytes carries 20 of IP, 8 of UDP, 8 of VXLAN, 28 of encryption, 16 and 16 of the transport; of
+/// what is left 12 are virtio's header and 14 Ethernet's.
 #[test]
 fn what_a_tenant_may_send_in_one_packet_follows_from_the_hosts_network() {
     let host = parse(WHOLE).unwrap().host;
+    assert_eq!((host.payload(), host.tenant_mtu()), (1404, 1378));
+    let host = Host { encryption: Encryption::of_mode("off"), ..host };
     assert_eq!((host.payload(), host.tenant_mtu()), (1432, 1406));
     let host = Host { address: "2001:db8::1".parse().unwrap(), ..host };
     assert_eq!(host.payload(), 1412);
+}
+
+#[test]
+fn encryption_is_preferred_and_its_former_table_is_refused_by_name() {
+    let encrypted = |table: &str| {
+        let text = WHOLE.replacen("mtu = 1500", &format!("mtu = 1500\n{table}"), 1);
+        parse(&text).unwrap().host.encryption.settings().unwrap().config().unwrap()
+    };
+    assert_eq!(encrypted("").mode, EncryptionMode::Preferred);
+    assert_eq!(encrypted("encryption = { mode = 'required' }").mode, EncryptionMode::Required);
+    let file = std::env::temp_dir().join(format!("weft-vpc-{}.toml", std::process::id()));
+    let old = "mtu = 1500\nseal = { secret = '/etc/weft/secret' }";
+    std::fs::write(&file, WHOLE.replacen("mtu = 1500", old, 1)).unwrap();
+    let error = Config::read(&file).unwrap_err().to_string();
+    std::fs::remove_file(&file).unwrap();
+    for words in ["[host.seal] is no more", "[host.encryption] with mode = \"required\""] {
+        assert!(error.contains(words), "{error}");
+    }
 }
 
 #[test]
@@ -78,6 +100,13 @@ fn what_is_wrong_is_named() {
     for (old, new, words) in [
         ("mtu = 1500", "mtus = 1500", &["mtus", "mtu"][..]),
         ("mtu = 1500", "congestion = \"swft\"", &["host.congestion", "swift"]),
+        ("mtu = 1500", "encryption = { mode = 'on' }", &["host.encryption.mode = on", "preferred"]),
+        (
+            "mtu = 1500",
+            "encryption = { cipher = 'aes' }",
+            &["host.encryption.cipher", "aes-128-gcm"],
+        ),
+        ("mtu = 1500", "encryption = { key = 'a' }", &["key", "preshared-key"]),
         ("mtu = 1500", "threads = 0", &["host.threads", "1 to 64"]),
         ("mtu = 1500", "threads = 65", &["host.threads", "65"]),
         ("mtu = 1500", "threads = 64\npaths = 1024", &["host.paths", "1024"]),

@@ -26,8 +26,7 @@ pub(crate) const FILES: &[(&str, &str)] = golden![
     "virtio_net",
     "vxlan",
     "vxlan_weft",
-    "vxlan_sealed",
-    "seal",
+    "sealed",
 ];
 
 /// The bytes of the golden file `name`.

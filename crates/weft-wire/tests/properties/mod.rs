@@ -6,7 +6,7 @@ use weft_wire::checksum::Checksum;
 use weft_wire::sflow::{Datagram, DatagramWriter, Sample, SampledPacket, SflowError};
 use weft_wire::{
     ChannelOffer, EthernetHeader, FrameHeader, Ipv4Header, Ipv6Header, Packet, ParseError,
-    RdmaHeader, RemoteBody, SealHeader, UdpHeader, VirtioNetHeader, VxlanHeader,
+    RdmaHeader, RemoteBody, SealedHeader, UdpHeader, VirtioNetHeader, VxlanHeader,
 };
 
 /// Feeds bytes to a parser, holds its promises, and says whether the bytes were accepted.
@@ -24,7 +24,7 @@ pub const PARSERS: &[(&str, Property)] = &[
     ("udp", udp),
     ("virtio_net", virtio_net),
     ("vxlan", vxlan),
-    ("seal", seal),
+    ("sealed", sealed),
 ];
 
 /// What a parser makes of bytes.
@@ -186,11 +186,11 @@ pub fn vxlan(bytes: &[u8]) -> Result<(), ParseError> {
     Ok(())
 }
 
-pub fn seal(bytes: &[u8]) -> Result<(), ParseError> {
-    let again = parsed(bytes, SealHeader::parse)?;
-    let mut out = [0; SealHeader::LEN];
+pub fn sealed(bytes: &[u8]) -> Result<(), ParseError> {
+    let again = parsed(bytes, SealedHeader::parse)?;
+    let mut out = [0; SealedHeader::LEN];
     again.header.emit(&mut out);
-    assert_stable(&again, &out, SealHeader::parse);
+    assert_stable(&again, &out, SealedHeader::parse);
     Ok(())
 }
 

@@ -18,7 +18,7 @@ const KEYS: [(&str, &str); 9] = [
     ("terms", "Terms"),
     ("ack", "ACK packet"),
     ("vxlan", "VXLAN"),
-    ("seal", "Seal"),
+    ("sealed", "Sealed packet"),
 ];
 
 /// Fields whose numbers have names: which list.

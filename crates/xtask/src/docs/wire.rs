@@ -20,7 +20,8 @@ Ethernet | IPv4 or IPv6 | UDP | data header | message extension | RDMA extension
 Ethernet | IPv4 or IPv6 | UDP | VXLAN | data header | tenant's frame        VPC (BIFROST)
                                         ACK header | bitmap words
                                         set-up header | terms
-Ethernet | IPv4 or IPv6 | UDP | VXLAN | seal header | either of these two, encrypted | tag
+Ethernet | IPv4 or IPv6 | UDP | sealed header | packet, encrypted | tag
+Ethernet | IPv4 or IPv6 | UDP | VXLAN | sealed header | packet or tenant's frame, encrypted | tag
 ```
 ";
 

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use prometheus_client::registry::Registry;
-use weft_vswitch::Status;
+use weft_vswitch::{EncryptionStatus, Status};
 
 use crate::openmetrics::{self, Counters, counters, gauges};
 
 /// The status as one text.
 pub(super) fn text(status: &Status) -> String {
     let mut registry = Registry::with_prefix("weft_vpc");
+    encryption(&status.encryption, &mut registry);
     threads(status, &mut registry);
     ports(status, &mut registry);
     pairs(status, &mut registry);
@@ -24,6 +25,18 @@ fn by_name(family: &Counters, label: &'static str, counts: &BTreeMap<String, u64
     for (name, &count) in counts {
         family.get_or_create(&vec![(label, name.clone())]).inc_by(count);
     }
+}
+
+fn encryption(status: &EncryptionStatus, registry: &mut Registry) {
+    let connections = gauges(registry, "connections", "Connections, by how they are encrypted");
+    let (sealed, clear) = status.connections;
+    for (kind, count) in [("sealed", sealed), ("clear", clear)] {
+        let labels = vec![("mode", status.mode.clone()), ("as", kind.to_owned())];
+        connections.get_or_create(&labels).set(count as f64);
+    }
+    let counted =
+        counters(registry, "encryption", "Packets sealed, opened and refused, by what happened");
+    by_name(&counted, "event", &status.counters);
 }
 
 fn threads(status: &Status, registry: &mut Registry) {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use weft_report::{Cell, Column, Table};
-use weft_vswitch::{PairStatus, PathStatus, PortStatus, Status, ThreadStatus};
+use weft_vswitch::{EncryptionStatus, PairStatus, PathStatus, PortStatus, Status, ThreadStatus};
 
 use crate::output::{Output, render};
 
@@ -13,6 +13,7 @@ use crate::output::{Output, render};
 pub(super) fn status(status: &Status, output: Output) -> Result<()> {
     output.value(status, || {
         let mut text = format!("host {}, tenants' MTU {}\n", status.address, status.tenant_mtu);
+        text.push_str(&encryption(&status.encryption));
         for network in &status.networks {
             let network = &network.network;
             let peers: Vec<_> = network.peers.iter().map(ToString::to_string).collect();
@@ -61,6 +62,31 @@ pub(super) fn ports(ports: &[PortStatus], output: Output) -> Result<()> {
         true => "no ports (`weft vpc port add`)".into(),
         false => render(&port_table(ports)),
     })
+}
+
+/// Mode, connections, and what was refused.
+fn encryption(status: &EncryptionStatus) -> String {
+    let EncryptionStatus { mode, authenticates, connections: (sealed, clear), .. } = status;
+    if mode == "off" {
+        return "encryption off\n".to_owned();
+    }
+    let checked = if *authenticates { "hosts are authenticated" } else { "any host is accepted" };
+    let refused = ["opened", "sealed", "exchanges", "clear"];
+    let refused = status
+        .counters
+        .iter()
+        .filter(|(name, count)| **count > 0 && !refused.contains(&name.as_str()));
+    let refused: Vec<_> = refused.map(|(name, count)| format!("{name} {count}")).collect();
+    let refused = if refused.is_empty() {
+        String::new()
+    } else {
+        format!("; refused: {}", refused.join(", "))
+    };
+    format!(
+        "encryption {mode}, {checked}: {sealed} connections sealed, {clear} in the clear{refused}\n\
+         identity {}\n",
+        status.identity
+    )
 }
 
 fn causes(dropped: &BTreeMap<String, u64>) -> String {
@@ -138,6 +164,7 @@ fn pair_table(pairs: &[PairStatus]) -> Table {
         Column::text("remote", "remote"),
         Column::text("host", "peer"),
         Column::text("state", "state"),
+        Column::text("encryption", "encryption"),
         Column::number("packets", "packets"),
         Column::number("again", "again"),
         Column::number("unacknowledged", "waiting"),
@@ -151,6 +178,7 @@ fn pair_table(pairs: &[PairStatus]) -> Table {
             text(pair.remote.to_string()),
             text(pair.peer.to_string()),
             text(if pair.up { "up" } else { "connecting" }),
+            text(if pair.sealed { "sealed" } else { "clear" }),
             count(pair.packets.0),
             count(pair.packets.1),
             count(pair.waiting as u64),

@@ -194,11 +194,6 @@ impl Hosts {
         Host { switch, tenants: Queues::default() }
     }
 
-    /// Has a host believe the addresses that datagrams come from, as one does that opens their seals.
-    pub(super) fn authenticate(&mut self, end: usize) {
-        self.hosts[end].switch.config.authenticated = true;
-    }
-
     /// Adds a host whose tenant is the machine of the second: there it moves.
     pub(super) fn add_third(&mut self) {
         let mut third = Self::host(&TransportConfig::bifrost(), 1);

@@ -142,12 +142,3 @@ fn a_peer_that_was_found_to_speak_nothing_else_is_believed() {
     forge(&mut hosts, 0, 1, &frame(mac(2), mac(1), 99, 100)[VirtioNetHeader::LEN..]);
     assert_eq!((unproven(&hosts, 0), hosts.seen(0).contains(&99)), (2, false));
 }
-
-#[test]
-fn what_is_authenticated_below_is_believed() {
-    let mut hosts = Hosts::new();
-    hosts.authenticate(1);
-    forge(&mut hosts, 1, 0, &frame(mac(9), mac(2), 7, 100)[VirtioNetHeader::LEN..]);
-    assert_eq!(hosts.seen(1), [7]);
-    assert_eq!(place(&mut hosts, 1, mac(9)), Some(Place::Peer(host(0))));
-}

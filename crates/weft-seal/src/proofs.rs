@@ -1,0 +1,171 @@
+//! Bounded proofs of what stands between a recording and its replay: the window of received packets, and that no nonce comes
+//! twice (`docs/design/proofs.md`).
+
+use std::collections::BTreeSet;
+
+use weft_transport::ConnectionId;
+use weft_wire::{Cipher, Content, SealedHeader};
+
+use crate::PublicKey;
+use crate::channel::Channel;
+use crate::exchange::Agreed;
+use crate::key::Secret;
+use crate::window::{WIDTH, Window};
+
+/// Distances from the newest packet at which the window does something else: its ring moves by words of 64.
+const DISTANCES: [u64; 16] = [
+    0,
+    1,
+    2,
+    63,
+    64,
+    65,
+    65_471,
+    65_472,
+    65_473,
+    65_535,
+    65_536,
+    65_537,
+    65_600,
+    65_601,
+    65_664,
+    1 << 33,
+];
+
+/// Packets at these distances, on either side. The greatest number is no sender's.
+fn around(newest: u64) -> impl Iterator<Item = u64> {
+    let after = DISTANCES.into_iter().filter_map(move |distance| newest.checked_add(distance));
+    let before = DISTANCES.into_iter().filter_map(move |distance| newest.checked_sub(distance));
+    after.chain(before).filter(|&iv| iv < u64::MAX)
+}
+
+/// Receives `more` packets after those of `received`, in every way.
+fn receive(window: &Window, received: &BTreeSet<u64>, more: u32, states: &mut u64) {
+    *states += 1;
+    let newest = *received.last().expect("one at least");
+    for iv in around(newest) {
+        let known = window.has(iv);
+        if received.contains(&iv) {
+            assert!(known, "{iv} would be taken twice after {received:?}");
+        } else if iv > newest || newest - iv < WIDTH {
+            assert!(!known, "{iv} is refused after {received:?}");
+        }
+        if !known && more > 0 {
+            let (mut window, mut received) = (window.clone(), received.clone());
+            window.add(iv);
+            received.insert(iv);
+            // All that came before is known still, wherever the window has moved.
+            assert!(received.iter().all(|&iv| window.has(iv)), "forgotten of {received:?}");
+            receive(&window, &received, more - 1, states);
+        }
+    }
+}
+
+#[test]
+fn no_packet_is_taken_twice_and_none_of_the_window_is_refused() {
+    let mut states = 0;
+    for base in [0, 1 << 40, u64::MAX - 200_000] {
+        for alignment in [0, 1, 31, 62, 63] {
+            let first = base / 64 * 64 + alignment;
+            let mut window = Window::default();
+            assert!(!window.has(first));
+            window.add(first);
+            receive(&window, &BTreeSet::from([first]), 2, &mut states);
+        }
+    }
+    assert!(states > 5_000, "{states} windows");
+    // The last number there is would be taken again and again: it never is.
+    assert!(Window::default().has(u64::MAX));
+}
+
+/// Around each end of a half of the number, whichever packet was the newest.
+#[test]
+fn a_number_is_completed_from_its_low_half() {
+    for high in 0..41 {
+        for newest in [(1_u64 << 22 << high) - 1, 1 << 22 << high, (3 << 22 << high) + 7] {
+            let mut window = Window::default();
+            window.add(newest);
+            for distance in 0..1 << 16 {
+                for iv in [newest - distance, newest + distance] {
+                    let low = u32::try_from(iv & u64::from(u32::MAX)).unwrap();
+                    assert_eq!(window.complete(low), iv, "{iv} after {newest}");
+                }
+            }
+        }
+    }
+}
+
+/// What happens to a sender.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Send,
+    /// A packet leaves, and is lost.
+    Lose,
+    /// Keys are due to change.
+    Change,
+    /// As many packets were sent as one key may have.
+    UseUp,
+    /// The peer changes its key, and sends.
+    Hear,
+}
+
+const STEPS: [Step; 5] = [Step::Send, Step::Lose, Step::Change, Step::UseUp, Step::Hear];
+const LENGTH: u32 = 7;
+
+fn channel(remote: u32, secrets: [u8; 2]) -> Channel {
+    let [sending, receiving] = secrets.map(|first| Secret::new([first; 32]));
+    let peer = PublicKey([9; 32]);
+    let agreed = Agreed { sending, receiving, cipher: Cipher::Aes128Gcm, peer };
+    Channel::new(remote, agreed, Cipher::Aes128Gcm, 0, None)
+}
+
+fn send(channel: &mut Channel, epoch: u32) -> Vec<u8> {
+    let mut packet = vec![0; SealedHeader::OVERHEAD];
+    channel.seal(Content::Packet, 0, &mut packet, epoch);
+    packet
+}
+
+fn opens(channel: &mut Channel, packet: &mut [u8]) -> bool {
+    let (header, _) = SealedHeader::parse(packet).unwrap();
+    channel.open(&header, 0, packet).is_ok()
+}
+
+#[test]
+fn no_nonce_is_used_twice_whatever_happens() {
+    let count = STEPS.len();
+    for code in 0..count.pow(LENGTH) {
+        let steps = (0..LENGTH).map(|place| STEPS[code / count.pow(place) % count]);
+        let (mut here, mut there) = (channel(7, [1, 2]), channel(8, [2, 1]));
+        let (mut epoch, mut peer_epoch, mut number, mut used) = (0, 0, 0_u64, None);
+        for step in steps.chain([Step::Send]) {
+            match step {
+                Step::Change => epoch += 1,
+                Step::UseUp => {
+                    number += 1 << 32;
+                    here.skip_to(number);
+                }
+                Step::Hear => {
+                    peer_epoch += 1;
+                    let mut packet = send(&mut there, peer_epoch);
+                    assert!(opens(&mut here, &mut packet));
+                }
+                Step::Send | Step::Lose => {
+                    let mut packet = send(&mut here, epoch);
+                    let (header, _) = SealedHeader::parse(&packet).unwrap();
+                    assert_eq!(
+                        (header.spi, u64::from(header.iv)),
+                        (7, number & u64::from(u32::MAX))
+                    );
+                    // More than a nonce for each key: a number is never used again under any.
+                    assert!(used.is_none_or(|used| number > used), "{number} after {used:?}");
+                    used = Some(number);
+                    number += 1;
+                    // Numbers that were never sent leave no gap that a peer could fill.
+                    let skipped = matches!(step, Step::Send) && number < 1 << 31;
+                    assert!(!skipped || opens(&mut there, &mut packet), "{step:?}");
+                }
+            }
+        }
+        assert_eq!(ConnectionId(here.remote), ConnectionId(7));
+    }
+}

@@ -1,0 +1,42 @@
+//! What the owner, which encrypts, and the transport have to say to each other.
+
+use weft_transport::{Admission, Arrival, ConnectionId};
+use weft_units::Instant;
+use weft_wire::SetupHeader;
+
+use super::{DropCause, Switch};
+
+impl Switch {
+    /// Returns `true` if a request carries a token that proves its sender's address.
+    pub fn proves_address(&self, now: Instant, arrival: &Arrival, request: &SetupHeader) -> bool {
+        self.endpoint.proves_address(now, arrival, request)
+    }
+
+    /// Does with a packet of set-up that is for this thread what the owner's encryption says of it. To be called after
+    /// [`leave_packet`](Self::leave_packet).
+    pub fn handle_admission(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        header: &SetupHeader,
+        admission: Admission,
+    ) {
+        // A packet of set-up has no payload that would have to be placed.
+        let _ = self.endpoint.handle_admission(now, arrival, header, admission);
+    }
+
+    /// Answers a peer's encrypted packet of a connection that is not known here, whose number ends in `iv`: the peer finds
+    /// out that the connection is no more.
+    pub fn handle_unopened(&mut self, arrival: &Arrival, connection: ConnectionId, iv: u32) {
+        if !self.hosts.contains(&arrival.from.ip()) {
+            return self.counters.drop_frame(DropCause::UnknownPeer);
+        }
+        self.endpoint.handle_unopened(arrival.from, connection, iv);
+    }
+
+    /// Returns the next connection that is no more and whose last packet has left: its keys are of no use any more.
+    #[inline]
+    pub fn poll_forgotten(&mut self) -> Option<ConnectionId> {
+        self.endpoint.poll_forgotten()
+    }
+}

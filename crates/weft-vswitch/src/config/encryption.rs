@@ -1,0 +1,71 @@
+//! `[host.encryption]`: whether what hosts send each other is encrypted, and with whom.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use weft_agent::{EncryptionMode, EncryptionSettings, SettingError};
+
+use super::ConfigError;
+
+/// How packets between hosts are encrypted. Keys are in files that only their owner reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Encryption {
+    /// `off`, `preferred` or `required`. By default `preferred`, and `required` where a pre-shared key or peers are
+    /// given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// The cipher to send with, `aes-128-gcm` or `aes-256-gcm`. Both are received.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cipher: Option<String>,
+    /// The file with this host's private key; without one each start draws another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<PathBuf>,
+    /// The file with the public keys of the hosts that are accepted, one a line; without one any is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peers: Option<PathBuf>,
+    /// The file with a key that all hosts have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preshared_key: Option<PathBuf>,
+    /// The file that keys are appended to, for a dissector.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_log: Option<PathBuf>,
+}
+
+impl Encryption {
+    /// Returns a table that says only the mode.
+    pub fn of_mode(mode: &str) -> Self {
+        Self { mode: Some(mode.to_owned()), ..Self::default() }
+    }
+
+    /// Returns the settings. No file is read.
+    ///
+    /// # Errors
+    /// A value is not allowed.
+    pub fn settings(&self) -> Result<EncryptionSettings, ConfigError> {
+        let mut settings = EncryptionSettings {
+            identity: self.identity.clone(),
+            peers: self.peers.clone(),
+            preshared_key: self.preshared_key.clone(),
+            key_log: self.key_log.clone(),
+            ..EncryptionSettings::default()
+        };
+        for (key, value) in [("encryption", &self.mode), ("cipher", &self.cipher)] {
+            value.iter().try_for_each(|value| settings.set(key, value))?;
+        }
+        Ok(settings)
+    }
+
+    /// Returns `true` if nothing is encrypted. A mode that is none counts as one that encrypts.
+    pub fn is_off(&self) -> bool {
+        self.mode.as_deref() == Some(EncryptionMode::Off.name())
+    }
+}
+
+impl From<SettingError> for ConfigError {
+    fn from(error: SettingError) -> Self {
+        let SettingError { name, value, reason } = error;
+        let key = if name == "encryption" { "mode".to_owned() } else { name };
+        Self::Encryption { key, got: value, reason }
+    }
+}
