@@ -39,8 +39,8 @@ pub use security_group::{
 };
 pub use source_guard::SourceGuard;
 pub use switch::{
-    DropCause, Elsewhere, HandedOver, Handover, InClear, Leaving, NetworkConfig, PairView, Place,
-    Plain, PortConfig, PortId, Reading, Slot, Staging, Switch, SwitchConfig, SwitchCounters,
+    DropCause, Elsewhere, HandedOver, Handover, InClear, Keys, Leaving, NetworkConfig, PairView,
+    Place, Plain, PortConfig, PortId, Reading, Slot, Staging, Switch, SwitchConfig, SwitchCounters,
     Tenants, Token, Turn, Vni,
 };
 pub use table::{Table, TableConfig, TableCounters};

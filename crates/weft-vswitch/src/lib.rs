@@ -2,8 +2,8 @@
 //! UDP sockets ([`weft_agent::udp`]) to the virtual switch ([`weft_vpc`]).
 //!
 //! A frame's way: a thread's turn (`worker.rs`) takes it from its port and gives it to the switch; packets that
-//! may leave are laid into the outbox behind a VXLAN header (`underlay.rs`); on the other host the same
-//! turn parses them and the switch places them in the tenant's buffers. A port belongs to one of the host's
+//! may leave are laid into the outbox behind a VXLAN header and sealed there (`underlay.rs`); on the other host the same
+//! turn opens and parses them and the switch places them in the tenant's buffers. A port belongs to one of the host's
 //! threads, to which the kernel brings what is for its connections (`redirect.rs`); what comes or goes elsewhere is
 //! handed over (`post.rs`). [`control`] is how a running daemon is asked and changed, [`config`] what it is started with.
 #![forbid(unsafe_code)]

@@ -114,9 +114,10 @@ impl Ends<'_> {
                 self.switch.handle_plain(now, arrival.from, vni_of(&vxlan), inside, tenants);
             }
             Ok((vxlan, inside)) => {
+                let (vni, connection) = (vni_of(&vxlan), connection_in(inside));
                 let leaves = |connection| self.switch.leave_datagram(arrival, connection, datagram);
-                if !connection_in(inside).is_some_and(leaves) {
-                    self.take_sealed_or_clear(now, arrival, vni_of(&vxlan), datagram, tenants);
+                if !connection.is_some_and(leaves) {
+                    self.take_sealed_or_clear(now, arrival, (vni, connection), datagram, tenants);
                 }
             }
             Err(_) => self.counters.malformed += 1,
@@ -129,13 +130,16 @@ impl Ends<'_> {
         &mut self,
         now: Instant,
         arrival: &Arrival,
-        vni: Vni,
+        (vni, connection): (Vni, Option<ConnectionId>),
         datagram: &mut [u8],
         tenants: &mut impl Tenants,
     ) {
         let inside = match self.seals.open(datagram, CLEAR) {
             Ok((inside, Content::Packet)) => inside,
-            Ok((_, Content::Frame)) => return self.counters.malformed += 1,
+            Ok((ethernet, Content::Frame)) => {
+                let connection = connection.expect("it was opened with its keys");
+                return self.switch.handle_sealed(now, connection, vni, ethernet, tenants);
+            }
             Err(OpenError::UnknownKey { connection, iv }) => {
                 return self.switch.handle_unopened(arrival, connection, iv);
             }
@@ -165,7 +169,8 @@ impl Ends<'_> {
     ) {
         let proven = || self.switch.proves_address(now, arrival, header);
         let admission = self.seals.admit(arrival.from, header, rest, proven);
-        self.switch.handle_admission(now, arrival, header, admission);
+        let sealed = self.seals.is_sealed(ConnectionId(header.destination_cid));
+        self.switch.handle_admission(now, arrival, header, admission, sealed);
     }
 }
 
@@ -182,7 +187,7 @@ fn connection_in(packet: &[u8]) -> Option<ConnectionId> {
     (!is_reset).then(|| ConnectionId(u32::from_be_bytes(*word)))
 }
 
-/// Sends frames as plain VXLAN: with their checksums filled in, and in pieces that fit the network.
+/// Sends frames outside pairs' connections: with their checksums filled in, and in pieces that fit the network.
 #[derive(Debug, Default)]
 pub(crate) struct PlainSender {
     frame: Vec<u8>,
@@ -200,7 +205,9 @@ impl PlainSender {
     ) {
         self.frame.resize(plain.len as usize, 0);
         tenants.read(plain.port, plain.token, 0, &mut self.frame, Reading::First);
-        tenants.release(plain.port, plain.token);
+        if plain.is_last {
+            tenants.release(plain.port, plain.token);
+        }
         if let (Some(next), Some(ethernet)) =
             (plain.next, self.frame.get_mut(VirtioNetHeader::LEN..))
         {
@@ -220,9 +227,16 @@ impl PlainSender {
 }
 
 fn push_plain(plain: &Plain, path: u16, ethernet: &[u8], link: &mut Link<'_>) {
+    let wrap = match plain.under {
+        None => Some(Wrap::Clear),
+        Some(keys) => link.seals.wrap_frame(keys.connection),
+    };
+    // Its connection has just ended, and nothing leaves in the clear that should not.
+    let Some(wrap) = wrap else { return };
     for &to in &plain.to {
-        let vxlan = header(plain.vni, VxlanNext::Frame);
-        let (theirs, wrap, content) = (None, Wrap::Clear, Content::Packet);
+        let next = if plain.under.is_some() { VxlanNext::Weft } else { VxlanNext::Frame };
+        let (vxlan, content) = (header(plain.vni, next), Content::Frame);
+        let theirs = plain.under.map(|keys| keys.peer_thread);
         let way = Way { to, theirs, path, vxlan, wrap, content };
         push(link, &way, ethernet.len(), |out| out.copy_from_slice(ethernet));
     }
@@ -287,7 +301,9 @@ mod tests {
                 destination_cid: 0,
                 terms: Some(terms),
             };
-            arrive(&mut ends, host, |out| drop(Packet::Setup(request).emit(out)));
+            arrive(&mut ends, host, |out| {
+                Packet::Setup(request).emit(out);
+            });
             let sealed = SealedHeader { spi: 9, ..SealedHeader::default() };
             arrive(&mut ends, host, |out| sealed.emit(out));
         }

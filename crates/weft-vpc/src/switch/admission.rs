@@ -2,7 +2,7 @@
 
 use weft_transport::{Admission, Arrival, ConnectionId};
 use weft_units::Instant;
-use weft_wire::SetupHeader;
+use weft_wire::{SetupHeader, SetupKind};
 
 use super::{DropCause, Switch};
 
@@ -12,15 +12,19 @@ impl Switch {
         self.endpoint.proves_address(now, arrival, request)
     }
 
-    /// Does with a packet of set-up that is for this thread what the owner's encryption says of it. To be called after
-    /// [`leave_packet`](Self::leave_packet).
+    /// Does with a packet of set-up that is for this thread what the owner's encryption says of it. `sealed` says whether
+    /// there are keys for the connection that it names. To be called after [`leave_packet`](Self::leave_packet).
     pub fn handle_admission(
         &mut self,
         now: Instant,
         arrival: &Arrival,
         header: &SetupHeader,
         admission: Admission,
+        sealed: bool,
     ) {
+        if sealed && header.kind == SetupKind::Accept {
+            self.sealed.insert(ConnectionId(header.destination_cid));
+        }
         // A packet of set-up has no payload that would have to be placed.
         let _ = self.endpoint.handle_admission(now, arrival, header, admission);
     }

@@ -244,7 +244,7 @@ impl Switch {
             let mut pair = Pair::new(vni, port, (hello.destination, hello.source), peer, State::Up);
             pair.peer_thread = self.endpoint.peer(connection).map(|peer| peer.thread_id);
             self.pairs.insert(connection, pair);
-            self.plain_peers.speaks_weft(peer);
+            self.peers.speaks_weft(peer);
         }
         let pair = self.pairs.get_mut(connection).expect("there, or inserted just now");
         if let Some(message) = pair.arriving.message(placement.message, window) {

@@ -40,8 +40,13 @@ drop_causes! {
     UnknownPeer => "unknown_peer";
     /// It came on a connection of another network, or for an address that the connection is not for.
     Misdirected => "misdirected";
-    /// It came as plain VXLAN, from a host that was not found to speak nothing else: anyone could have sent it.
+    /// It came as plain VXLAN, from a host that was not found to speak nothing else, or not to encrypt: anyone
+    /// could have sent it.
     Unproven => "unproven";
+    /// It came in the clear from a host that encrypts, or where everything must be encrypted.
+    InClear => "in_clear";
+    /// The host that it is for cannot encrypt and everything must be, or refuses this host's keys.
+    NotEncrypted => "not_encrypted";
     /// Its connection ended before it was acknowledged.
     ConnectionLost => "connection_lost";
 }
@@ -51,13 +56,13 @@ drop_causes! {
 pub struct SwitchCounters {
     /// Frames sent on connections.
     pub reliable_sent: u64,
-    /// Frames sent as plain VXLAN.
+    /// Frames sent as plain VXLAN, or under the keys of a connection to their host.
     pub plain_sent: u64,
     /// Frames for a port of the same host, or for everybody there.
     pub local_sent: u64,
     /// Frames that came on connections.
     pub reliable_received: u64,
-    /// Frames that came as plain VXLAN.
+    /// Frames that came so.
     pub plain_received: u64,
     /// Packets that came again because the tenant had no room for them.
     pub declined: u64,

@@ -5,7 +5,7 @@ use weft_units::Instant;
 
 use super::outgoing::frame_of;
 use super::pair::State;
-use super::{DropCause, Place, Switch, Tenants, speaks_plain};
+use super::{DropCause, Place, Switch, Tenants};
 
 impl Switch {
     pub(super) fn handle_event(&mut self, now: Instant, event: Event, tenants: &mut impl Tenants) {
@@ -26,10 +26,12 @@ impl Switch {
                 }
             }
             Event::Closed { connection, reason } => {
+                self.sealed.remove(&connection);
+                if let Some(peer) = self.peer_of(connection) {
+                    self.note_end(now, peer, reason);
+                }
+                self.on_host_closed(connection, tenants);
                 if let Some(pair) = self.pairs.get(connection) {
-                    if speaks_plain(reason) {
-                        self.plain_peers.speaks_plain(pair.peer, now + self.config.plain_for);
-                    }
                     // A machine that its host no longer has may be at another.
                     if let (CloseReason::Peer, Some(network)) =
                         (reason, self.networks.get_mut(&pair.vni))
@@ -44,10 +46,16 @@ impl Switch {
     }
 
     fn on_connected(&mut self, now: Instant, connection: ConnectionId, tenants: &mut impl Tenants) {
-        let peer_thread = self.endpoint.peer(connection).map(|peer| peer.thread_id);
+        let peer = self.endpoint.peer(connection);
+        let sealed = self.sealed.remove(&connection);
+        if let Some(peer) = peer.filter(|_| self.peer_of(connection).is_some()) {
+            self.peers.accepted(peer.address, sealed);
+        }
+        if self.on_host_connected(connection, sealed, tenants) {
+            return;
+        }
         let Some(pair) = self.pairs.get_mut(connection) else { return };
-        (pair.state, pair.peer_thread) = (State::Up, peer_thread);
-        self.plain_peers.speaks_weft(pair.peer);
+        (pair.state, pair.peer_thread) = (State::Up, peer.map(|peer| peer.thread_id));
         let waiting = core::mem::take(&mut pair.waiting);
         self.greet(now, connection);
         for frame in waiting {

@@ -28,10 +28,12 @@ pub enum Handover {
         /// The frame with its virtio-net header.
         bytes: Vec<u8>,
     },
-    /// A plain frame of another host.
+    /// A frame of another host that came outside a pair's connection.
     Plain {
         /// Which host.
         from: SocketAddr,
+        /// `true` if it is certain that it is from there.
+        proven: bool,
         /// In which network.
         vni: Vni,
         /// The frame.
@@ -72,8 +74,8 @@ impl Switch {
             Handover::Frame { from, vni, to, bytes } => {
                 self.take_frame(now, from, vni, to, &bytes, tenants);
             }
-            Handover::Plain { from, vni, ethernet } => {
-                self.take_plain(now, from, vni, &ethernet, tenants);
+            Handover::Plain { from, proven, vni, ethernet } => {
+                self.take_plain(now, (from, proven), vni, &ethernet, tenants);
             }
             Handover::Packet { arrival, vni, packet, payload } => {
                 self.take_packet(now, &arrival, vni, &packet, &payload, tenants);

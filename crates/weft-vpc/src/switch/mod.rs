@@ -27,6 +27,7 @@ mod events;
 mod gate;
 mod handover;
 mod hello;
+mod host_connection;
 mod incoming;
 mod inspect;
 mod outgoing;
@@ -44,9 +45,11 @@ pub use elsewhere::Elsewhere;
 use elsewhere::OtherThreads;
 use gate::Gate;
 pub use handover::Handover;
+use host_connection::HostConnections;
+pub use host_connection::Keys;
 pub use outgoing::Leaving;
 use pair::{Pair, Pairs, State};
-use plain::PlainPeers;
+use plain::KnownPeers;
 pub use tenants::{PortId, Reading, Slot, Staging, Tenants, Token, Turn};
 
 /// Where an address is.
@@ -58,8 +61,8 @@ pub enum Place {
     Peer(SocketAddr),
 }
 
-/// Frames of one network for other hosts, to be sent as plain VXLAN. Whoever polls it reads the frame,
-/// sends it, and releases the token.
+/// A frame of one network for other hosts, to be sent outside pairs' connections. Whoever polls it reads the frame, sends
+/// it, and releases the token, unless the frame leaves again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plain {
     /// Which network.
@@ -74,6 +77,10 @@ pub struct Plain {
     pub next: Option<MacAddr>,
     /// Who gets it.
     pub to: Vec<SocketAddr>,
+    /// The keys that it leaves under, for one host then; `None` in the clear.
+    pub under: Option<Keys>,
+    /// `false` if the frame leaves again for other hosts, so that its token is not to be released yet.
+    pub is_last: bool,
 }
 
 #[derive(Debug)]
@@ -104,8 +111,13 @@ pub struct Switch {
     /// The peers of all networks: from others nothing is taken.
     hosts: BTreeSet<IpAddr>,
     pairs: Pairs,
-    plain_peers: PlainPeers,
+    peers: KnownPeers,
     plain: VecDeque<Plain>,
+    host_connections: HostConnections,
+    /// Connections that this host asked for, whose accept has come with keys and is not heard of yet.
+    sealed: BTreeSet<ConnectionId>,
+    /// `true` if some network has other peers than when [`handle_timeout`](Self::handle_timeout) was last called.
+    peers_changed: bool,
     /// What no port can be blamed for.
     counters: SwitchCounters,
     /// A frame on its way between two ports of this host.
@@ -142,8 +154,11 @@ impl Switch {
             networks: BTreeMap::new(),
             hosts: BTreeSet::new(),
             pairs: Pairs::default(),
-            plain_peers: PlainPeers::default(),
+            peers: KnownPeers::default(),
             plain: VecDeque::new(),
+            host_connections: HostConnections::default(),
+            sealed: BTreeSet::new(),
+            peers_changed: false,
             counters: SwitchCounters::default(),
             scratch: Vec::new(),
         })
@@ -168,6 +183,7 @@ impl Switch {
         self.network(vni).peers = peers;
         let peers = self.networks.values().flat_map(|network| &network.peers);
         self.hosts = peers.map(SocketAddr::ip).collect();
+        self.peers_changed = true;
     }
 
     /// The table of a network: where its addresses are, and who has which.
@@ -265,22 +281,11 @@ impl Switch {
         for connection in self.pairs.of_port(port) {
             self.close_pair(now, connection, tenants);
         }
-        self.plain.retain(|plain| {
-            let own = plain.port == port;
-            if own {
-                tenants.release(port, plain.token);
-            }
-            !own
-        });
+        self.drop_plain_of(port, tenants);
         self.table(removed.config.vni).forget(Place::Port(port));
     }
 
     // Outputs.
-
-    /// The next frame to be sent as plain VXLAN.
-    pub fn poll_plain(&mut self) -> Option<Plain> {
-        self.plain.pop_front()
-    }
 
     /// The next thing that another thread has to deal with, and which thread that is. Whoever polls it brings
     /// it to that thread's [`handle_handover`](Self::handle_handover), in this order, or drops it where there
@@ -324,6 +329,9 @@ impl Switch {
     /// Does what is due, and hears what the transport has to say. Call it once a turn, after
     /// everything that arrived.
     pub fn handle_timeout(&mut self, now: Instant, tenants: &mut impl Tenants) {
+        if core::mem::take(&mut self.peers_changed) {
+            self.close_host_connections(now);
+        }
         if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
             self.endpoint.handle_timeout(now);
         }
@@ -345,11 +353,6 @@ impl Switch {
     /// What a port's frames went through.
     pub fn port_counters(&self, port: PortId) -> Option<&SwitchCounters> {
         self.ports.get(&port).map(|port| &port.counters)
-    }
-
-    /// Whether a host is a peer of some network: from others nothing is taken.
-    pub fn is_peer(&self, host: IpAddr) -> bool {
-        self.hosts.contains(&host)
     }
 
     /// What no port can be blamed for.
@@ -396,6 +399,12 @@ impl Switch {
             table: Table::new(table),
             peers: Vec::new(),
         })
+    }
+
+    /// The host that this one has asked for a connection, or that a pair's connection leads to.
+    fn peer_of(&self, connection: ConnectionId) -> Option<SocketAddr> {
+        let pair = self.pairs.get(connection).map(|pair| pair.peer);
+        pair.or_else(|| self.host_connections.peer_of(connection))
     }
 
     fn count(&mut self, port: PortId) -> &mut SwitchCounters {

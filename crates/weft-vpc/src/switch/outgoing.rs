@@ -185,7 +185,8 @@ impl Switch {
         let heard = self.carry_locally(now, (port, token, len), vni, None, tenants);
         let to = self.network(vni).peers.clone();
         if !to.is_empty() {
-            return self.carry_plain(Plain { vni, port, token, len, next: None, to });
+            let plain = Plain { vni, port, token, len, next: None, to, under: None, is_last: true };
+            return self.carry_plain(now, plain, tenants);
         }
         match heard {
             true => tenants.release(port, token),
@@ -244,11 +245,6 @@ impl Switch {
         true
     }
 
-    fn carry_plain(&mut self, plain: Plain) {
-        self.count(plain.port).plain_sent += 1;
-        self.plain.push_back(plain);
-    }
-
     /// Sends a frame to another host: on its pair's connection, which is made if there is none.
     fn carry_to_peer(
         &mut self,
@@ -260,16 +256,20 @@ impl Switch {
         tenants: &mut impl Tenants,
     ) {
         let Outgoing { token, len, .. } = frame;
-        let plain = || Plain { vni, port, token, len, next: Some(remote), to: [peer].to_vec() };
+        let (next, under, to) = (Some(remote), None, [peer].to_vec());
+        let plain = Plain { vni, port, token, len, next, to, under, is_last: true };
         let reliable = self.network(vni).config.reliable;
         let connection = match self.pairs.sending((port, remote)) {
             _ if !reliable => None,
             Some(connection) => Some(connection),
-            None if self.plain_peers.is_spoken_to(now, peer) => None,
+            None if self.peers.refuses(now, peer) => {
+                return self.drop_frame(port, token, DropCause::NotEncrypted, tenants);
+            }
+            None if self.peers.is_spoken_to(now, peer) => None,
             None => self.connect(now, vni, port, (local, remote), peer),
         };
         let Some(connection) = connection else {
-            return self.carry_plain(plain());
+            return self.carry_plain(now, plain, tenants);
         };
         let limit = self.config.waiting_frames;
         let pair = self.pairs.get_mut(connection).expect("looked up just now");
@@ -281,7 +281,7 @@ impl Switch {
         // A connection that rests has forgotten its paths, and what became of them.
         let paths = self.endpoint.flow(connection).and_then(|flow| flow.paths);
         if paths.is_some_and(|paths| paths.up_count() == 0) {
-            return self.carry_plain(plain());
+            return self.carry_plain(now, plain, tenants);
         }
         if pair.state == State::Connecting {
             if pair.waiting.len() >= limit {

@@ -3,32 +3,41 @@
 //! So a frame for a machine of this host is taken from a peer only if that peer was found to speak nothing else. Another
 //! is asked for a connection, and has what it has to say come on that. Frames for everybody have no other way: they are
 //! taken, and teach what is not known, but nothing that a connection has proved.
+//!
+//! A host that encrypts takes them, for whomever they are, only from peers that were found not to encrypt. Frames under
+//! a connection's keys (`host_connection.rs`) prove their sender.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
+use weft_transport::ConnectionId;
 use weft_units::{Duration, Instant};
 use weft_wire::{MacAddr, VirtioNetHeader};
 
 use super::pair::State;
-use super::{DropCause, Handover, Place, PortId, Switch, Tenants, Vni};
+use super::{DropCause, Handover, InClear, Place, PortId, Switch, Tenants, Vni};
 use crate::{Frame, GATEWAY};
 
 /// How often one peer is asked for a connection because of what came in plain, in parts of how long one is spoken to in
 /// plain: once a second by default. Forged frames cost no more.
 const ASKED_MEANWHILE: u64 = 10;
 
-/// Peers that were found to speak nothing but VXLAN.
+/// What was found out about peers.
 #[derive(Debug, Default)]
-pub(super) struct PlainPeers {
-    /// Until when each is spoken to so. From then on it is asked again, and still believed until it answers.
+pub(super) struct KnownPeers {
+    /// Peers that speak nothing but VXLAN, and until when each is spoken to so. From then on it is asked again, and still
+    /// believed until it answers.
     until: BTreeMap<SocketAddr, Instant>,
+    /// Peers that have accepted a connection, and whether the last one is encrypted.
+    encrypts: BTreeMap<SocketAddr, bool>,
+    /// Peers that refuse connections, and until when they are asked for none.
+    refused: BTreeMap<SocketAddr, Instant>,
     /// When each peer was last asked because of a plain frame.
     asked: BTreeMap<SocketAddr, Instant>,
 }
 
-impl PlainPeers {
+impl KnownPeers {
     /// A peer did not answer as Weft. It is asked again at `until`.
     pub(super) fn speaks_plain(&mut self, peer: SocketAddr, until: Instant) {
         self.until.insert(peer, until);
@@ -37,6 +46,33 @@ impl PlainPeers {
     /// A peer answered as Weft.
     pub(super) fn speaks_weft(&mut self, peer: SocketAddr) {
         self.until.remove(&peer);
+        self.refused.remove(&peer);
+    }
+
+    /// A peer accepted a connection.
+    pub(super) fn accepted(&mut self, peer: SocketAddr, sealed: bool) {
+        self.speaks_weft(peer);
+        self.encrypts.insert(peer, sealed);
+    }
+
+    /// Returns whether the last connection that a peer accepted is encrypted; `None` if it has accepted none.
+    pub(super) fn encrypts(&self, peer: SocketAddr) -> Option<bool> {
+        self.encrypts.get(&peer).copied()
+    }
+
+    /// A peer refused a connection. It is asked for none before `until`.
+    pub(super) fn refused(&mut self, peer: SocketAddr, until: Instant) {
+        self.refused.insert(peer, until);
+    }
+
+    /// Returns `true` if a peer is not to be asked for a connection, as it has just refused one.
+    pub(super) fn refuses(&self, now: Instant, peer: SocketAddr) -> bool {
+        self.refused.get(&peer).is_some_and(|&until| now < until)
+    }
+
+    /// Returns until when a peer that speaks nothing but VXLAN is spoken to so; `None` of another.
+    pub(super) fn spoken_to_in_plain_until(&self, peer: SocketAddr) -> Option<Instant> {
+        self.until.get(&peer).copied()
     }
 
     /// Returns `true` if a peer is to be spoken to in plain VXLAN, and not to be asked.
@@ -70,7 +106,7 @@ struct PlainFrame<'a> {
 }
 
 impl Switch {
-    /// A plain frame arrived for a network, from the host at `from`.
+    /// A frame arrived as plain VXLAN, from the host at `from`.
     pub fn handle_plain(
         &mut self,
         now: Instant,
@@ -79,7 +115,66 @@ impl Switch {
         ethernet: &[u8],
         tenants: &mut impl Tenants,
     ) {
-        let plain = match self.learn_plain(now, from, vni, ethernet) {
+        match self.allows_in_clear(now, from, vni) {
+            Ok(()) => self.handle_frame_of(now, from, false, vni, ethernet, tenants),
+            Err(cause) => self.counters.drop_frame(cause),
+        }
+    }
+
+    /// A frame arrived under the keys of a connection: its peer has sent it.
+    pub fn handle_sealed(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        vni: Vni,
+        ethernet: &[u8],
+        tenants: &mut impl Tenants,
+    ) {
+        match self.endpoint.peer(connection) {
+            Some(peer) => self.handle_frame_of(now, peer.address, true, vni, ethernet, tenants),
+            None => self.counters.drop_frame(DropCause::UnknownPeer),
+        }
+    }
+
+    /// Returns an error for a frame in the clear that must not be, or of a host of which it is not known yet whether it
+    /// encrypts. Such a host is asked.
+    fn allows_in_clear(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        vni: Vni,
+    ) -> Result<(), DropCause> {
+        match self.config.in_clear {
+            InClear::Any => return Ok(()),
+            InClear::Nothing => return Err(DropCause::InClear),
+            InClear::Unable => {}
+        }
+        let network = self.networks.get(&vni).ok_or(DropCause::UnknownPeer)?;
+        let known = network.peers.iter().find(|peer| peer.ip() == from.ip());
+        let peer = *known.ok_or(DropCause::UnknownPeer)?;
+        match (self.peers.encrypts(peer), self.peers.spoken_to_in_plain_until(peer)) {
+            (Some(true), _) => Err(DropCause::InClear),
+            (Some(false), _) => Ok(()),
+            (None, until) => {
+                if until.is_none_or(|until| until <= now) && !self.peers.refuses(now, peer) {
+                    self.connect_to_host(now, peer);
+                }
+                until.map(|_| ()).ok_or(DropCause::Unproven)
+            }
+        }
+    }
+
+    /// A frame arrived outside a pair's connection. `proven` says whether it is certain that `from` sent it.
+    fn handle_frame_of(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        proven: bool,
+        vni: Vni,
+        ethernet: &[u8],
+        tenants: &mut impl Tenants,
+    ) {
+        let plain = match self.learn_plain(now, from, proven, vni, ethernet) {
             Ok(plain) => plain,
             Err(cause) => return self.counters.drop_frame(cause),
         };
@@ -90,7 +185,8 @@ impl Switch {
             None => self.others.of_network(vni),
         };
         for thread in threads {
-            self.hand_over(thread, Handover::Plain { from, vni, ethernet: ethernet.to_vec() });
+            let ethernet = ethernet.to_vec();
+            self.hand_over(thread, Handover::Plain { from, proven, vni, ethernet });
         }
         self.give_plain(now, &plain, tenants);
     }
@@ -99,12 +195,12 @@ impl Switch {
     pub(super) fn take_plain(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        (from, proven): (SocketAddr, bool),
         vni: Vni,
         ethernet: &[u8],
         tenants: &mut impl Tenants,
     ) {
-        if let Ok(plain) = self.learn_plain(now, from, vni, ethernet) {
+        if let Ok(plain) = self.learn_plain(now, from, proven, vni, ethernet) {
             self.give_plain(now, &plain, tenants);
         }
     }
@@ -114,6 +210,7 @@ impl Switch {
         &mut self,
         now: Instant,
         from: SocketAddr,
+        proven: bool,
         vni: Vni,
         ethernet: &'a [u8],
     ) -> Result<PlainFrame<'a>, DropCause> {
@@ -122,8 +219,8 @@ impl Switch {
         let peer = *known.ok_or(DropCause::UnknownPeer)?;
         let frame = Frame::parse(ethernet, ethernet.len()).map_err(|_| DropCause::Malformed)?;
         let place = network.table.find(&frame, now);
-        let until = self.plain_peers.until.get(&peer);
-        let proved = !network.config.reliable;
+        let until = self.peers.until.get(&peer);
+        let proved = proven || !network.config.reliable;
         let believed = proved || until.is_some();
         let ask = !proved && until.is_none_or(|&until| until <= now);
         if believed {
@@ -166,11 +263,11 @@ impl Switch {
         }
         let every = self.config.plain_for / ASKED_MEANWHILE;
         match self.pairs.sending((port, frame.source)) {
-            None if self.plain_peers.may_ask(now, peer, every) => {
+            None if self.peers.may_ask(now, peer, every) => {
                 let pair = (frame.destination, frame.source);
                 let asked = self.connect(now, vni, port, pair, peer).is_some();
                 if !asked {
-                    self.plain_peers.asked.remove(&peer);
+                    self.peers.asked.remove(&peer);
                 }
                 asked
             }
@@ -181,7 +278,7 @@ impl Switch {
                 let is_its = |pair: &super::Pair| {
                     pair.state == State::Up && pair.leads_to(Place::Peer(peer))
                 };
-                if pair.is_some_and(is_its) && self.plain_peers.may_ask(now, peer, every) {
+                if pair.is_some_and(is_its) && self.peers.may_ask(now, peer, every) {
                     self.greet(now, connection);
                 }
                 true
@@ -199,7 +296,7 @@ impl Switch {
         };
         let every = self.config.plain_for / ASKED_MEANWHILE;
         let own = self.ports.get(&port).and_then(|port| port.config.addresses.first().copied());
-        if let Some(own) = own.filter(|_| self.plain_peers.may_ask(now, peer, every)) {
+        if let Some(own) = own.filter(|_| self.peers.may_ask(now, peer, every)) {
             self.connect(now, vni, port, (own, mac), peer);
         }
     }
@@ -213,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_peer_is_asked_once_a_second_whoever_forges_its_address() {
-        let mut peers = PlainPeers::default();
+        let mut peers = KnownPeers::default();
         let peer = |last| SocketAddr::from((Ipv4Addr::new(10, 0, 0, last), 4789));
         let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
         let asked =

@@ -4,14 +4,14 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddr};
 
-use weft_transport::{Arrival, Secret, TransportConfig};
+use weft_transport::{Admission, Arrival, ConnectionId, Secret, TransportConfig};
 use weft_units::{Duration, Instant, Rng, Seed};
-use weft_wire::{MacAddr, Packet, VirtioNetHeader};
+use weft_wire::{MacAddr, Packet, SetupKind, VirtioNetHeader};
 
 use crate::gateway::pass_on;
 use crate::{
-    Place, PortConfig, PortId, Reading, Slot, Staging, Switch, SwitchConfig, Tenants, Token, Turn,
-    Vni,
+    InClear, Place, PortConfig, PortId, Reading, Slot, Staging, Switch, SwitchConfig, Tenants,
+    Token, Turn, Vni,
 };
 
 pub(super) const RED: Vni = Vni::new(7).unwrap();
@@ -133,6 +133,8 @@ pub(super) enum Fate {
 enum OnWire {
     Weft(Vni, Packet, Vec<u8>),
     Plain(Vni, Vec<u8>),
+    /// A frame under the keys of the receiver's connection.
+    Sealed(ConnectionId, Vni, Vec<u8>),
 }
 
 pub(super) struct Host {
@@ -150,12 +152,17 @@ pub(super) struct Hosts {
     pub(super) fate: Fates,
     /// Whether hosts but the first know nothing but VXLAN.
     pub(super) only_plain: bool,
+    /// A host that knows nothing but VXLAN.
+    pub(super) deaf: Option<usize>,
     /// `true` if the link marks every packet (CE).
     pub(super) marks: bool,
     rng: Rng,
     wire: BTreeMap<(Instant, u64), (usize, usize, OnWire)>,
     sequence: u64,
     pub(super) plain_frames: usize,
+    pub(super) sealed_frames: usize,
+    /// The accepting host's ids of connections, by the asking host and its id.
+    accepted: BTreeMap<(usize, ConnectionId), ConnectionId>,
 }
 
 /// Port 1 of each host is a tenant of one network, with address 1 at the first, 2 at the second.
@@ -173,11 +180,14 @@ impl Hosts {
             hosts,
             fate: Box::new(|_, _| Fate::After(Duration::from_micros(20))),
             only_plain: false,
+            deaf: None,
             marks: false,
             rng: Seed(5).rng(),
             wire: BTreeMap::new(),
             sequence: 0,
             plain_frames: 0,
+            sealed_frames: 0,
+            accepted: BTreeMap::new(),
         }
     }
 
@@ -192,6 +202,15 @@ impl Hosts {
         let other = mac(u8::try_from(2 - end).unwrap());
         switch.table(RED).set_mac(other, Some(Place::Peer(host(1 - end))));
         Host { switch, tenants: Queues::default() }
+    }
+
+    /// Has a host encrypt.
+    pub(super) fn encrypt(&mut self, end: usize, in_clear: InClear) {
+        self.hosts[end].switch.config.in_clear = in_clear;
+    }
+
+    fn encrypts(&self, end: usize) -> bool {
+        self.hosts[end].switch.config.in_clear != InClear::Any
     }
 
     /// Adds a host whose tenant is the machine of the second: there it moves.
@@ -244,10 +263,19 @@ impl Hosts {
             while let Some(plain) = switch.poll_plain() {
                 let mut frame = vec![0; plain.len as usize];
                 tenants.read(plain.port, plain.token, 0, &mut frame, Reading::First);
-                tenants.release(plain.port, plain.token);
+                if plain.is_last {
+                    tenants.release(plain.port, plain.token);
+                }
                 let mut ethernet = frame.split_off(VirtioNetHeader::LEN);
                 if let Some(next) = plain.next {
                     pass_on(&mut ethernet, next);
+                }
+                if let Some(keys) = plain.under {
+                    self.sealed_frames += 1;
+                    let theirs = self.accepted[&(end, keys.connection)];
+                    let what = OnWire::Sealed(theirs, plain.vni, ethernet);
+                    leaving.push_back((plain.to[0], 0, what));
+                    continue;
                 }
                 self.plain_frames += 1;
                 for to in plain.to {
@@ -261,12 +289,16 @@ impl Hosts {
     }
 
     fn arrive(&mut self, from: usize, to: usize, what: OnWire) {
+        let both_encrypt = self.encrypts(from) && self.encrypts(to);
         let Host { switch, tenants } = &mut self.hosts[to];
         match what {
+            OnWire::Sealed(connection, vni, ethernet) => {
+                switch.handle_sealed(self.now, connection, vni, &ethernet, tenants);
+            }
             OnWire::Plain(vni, ethernet) => {
                 switch.handle_plain(self.now, host(from), vni, &ethernet, tenants);
             }
-            OnWire::Weft(..) if self.only_plain && to != 0 => {}
+            OnWire::Weft(..) if self.only_plain && to != 0 || self.deaf == Some(to) => {}
             OnWire::Weft(vni, packet, payload) => {
                 let arrival = Arrival {
                     from: host(from),
@@ -274,7 +306,18 @@ impl Hosts {
                     congestion_experienced: self.marks,
                     hops: 2,
                 };
-                switch.handle_packet(self.now, &arrival, vni, &packet, &payload, tenants);
+                let Packet::Setup(header) = &packet else {
+                    let (now, payload) = (self.now, &payload);
+                    return switch.handle_packet(now, &arrival, vni, &packet, payload, tenants);
+                };
+                if header.kind == SetupKind::Accept {
+                    let ids = [header.destination_cid, header.local_cid].map(ConnectionId);
+                    self.accepted.insert((to, ids[0]), ids[1]);
+                }
+                if !switch.leave_packet(&arrival, vni, &packet, &payload) {
+                    let admission = Admission::Take;
+                    switch.handle_admission(self.now, &arrival, header, admission, both_encrypt);
+                }
             }
         }
     }

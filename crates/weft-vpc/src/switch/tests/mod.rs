@@ -1,6 +1,7 @@
 //! Two switches, tenants in memory, and a link that loses, delays and reorders.
 #![expect(clippy::cast_possible_truncation, reason = "numbers of hosts and frames are small")]
 
+mod encrypted;
 mod faults;
 mod gateway;
 mod hostile;

@@ -1,0 +1,261 @@
+//! Frames that no pair's connection carries, where hosts encrypt: broadcasts, networks without reliable delivery, and
+//! what is left when all paths of a pair have failed. Each leaves under the keys of a connection to the host that it is
+//! for, which is made for its keys alone: no message is sent on it. Until it is set up frames wait, as many as for a
+//! pair; a host that was found not to encrypt is sent them in the clear where that is allowed.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use weft_transport::{CloseReason, ConnectionId};
+use weft_units::Instant;
+
+use super::{DropCause, InClear, Plain, PortId, Switch, Tenants, Token, speaks_plain};
+
+/// Keys that a frame leaves under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys {
+    /// The connection that has them.
+    pub connection: ConnectionId,
+    /// The thread of the other host that has its other end.
+    pub peer_thread: u8,
+}
+
+/// A connection to a host, for its keys.
+#[derive(Debug)]
+struct HostConnection {
+    /// Once it is set up.
+    way: Option<Way>,
+    /// Frames that wait for that.
+    waiting: VecDeque<Plain>,
+}
+
+/// How a frame leaves for a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Clear,
+    Under(Keys),
+    /// Not yet.
+    Later,
+    /// Not at all.
+    Not(DropCause),
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct HostConnections {
+    by_host: BTreeMap<SocketAddr, HostConnection>,
+    by_connection: BTreeMap<ConnectionId, SocketAddr>,
+    /// Frames that leave several times, and how often they still do.
+    parts: BTreeMap<(PortId, Token), usize>,
+}
+
+impl HostConnections {
+    pub(super) fn peer_of(&self, connection: ConnectionId) -> Option<SocketAddr> {
+        self.by_connection.get(&connection).copied()
+    }
+
+    /// Returns `true` if the token of a frame is to be released after this part of it.
+    fn is_last_part(&mut self, plain: &Plain) -> bool {
+        let key = (plain.port, plain.token);
+        let Some(parts) = self.parts.get_mut(&key) else { return true };
+        *parts -= 1;
+        let is_last = *parts == 0;
+        if is_last {
+            self.parts.remove(&key);
+        }
+        is_last
+    }
+}
+
+impl Switch {
+    /// The next frame to be sent outside a pair's connection.
+    pub fn poll_plain(&mut self) -> Option<Plain> {
+        let mut plain = self.plain.pop_front()?;
+        plain.is_last = self.host_connections.is_last_part(&plain);
+        Some(plain)
+    }
+
+    /// Sends a frame outside a pair's connection.
+    pub(super) fn carry_plain(&mut self, now: Instant, plain: Plain, tenants: &mut impl Tenants) {
+        self.count(plain.port).plain_sent += 1;
+        if self.config.in_clear == InClear::Any {
+            return self.plain.push_back(plain);
+        }
+        let (mut clear, mut parts) = (Vec::new(), 0);
+        for &peer in &plain.to {
+            match self.way_to(now, peer) {
+                Way::Clear => clear.push(peer),
+                Way::Under(keys) => {
+                    self.plain.push_back(plain.to_one(peer, Some(keys)));
+                    parts += 1;
+                }
+                Way::Later if self.wait(peer, &plain) => parts += 1,
+                Way::Later => self.count(plain.port).drop_frame(DropCause::QueueFull),
+                Way::Not(cause) => self.count(plain.port).drop_frame(cause),
+            }
+        }
+        let key = (plain.port, plain.token);
+        if !clear.is_empty() {
+            self.plain.push_back(Plain { to: clear, ..plain });
+            parts += 1;
+        }
+        match parts {
+            0 => tenants.release(key.0, key.1),
+            1 => {}
+            _ => drop(self.host_connections.parts.insert(key, parts)),
+        }
+    }
+
+    /// Has a frame wait for the connection to a host. Returns `false` if as many do as may.
+    fn wait(&mut self, peer: SocketAddr, plain: &Plain) -> bool {
+        let Some(host) = self.host_connections.by_host.get_mut(&peer) else { return false };
+        let fits = host.waiting.len() < self.config.waiting_frames;
+        if fits {
+            host.waiting.push_back(plain.to_one(peer, None));
+        }
+        fits
+    }
+
+    /// How a frame leaves for a host now. One of which it is not known whether it encrypts is asked.
+    fn way_to(&mut self, now: Instant, peer: SocketAddr) -> Way {
+        // Until it answers, one that was found to speak nothing but VXLAN is sent nothing else.
+        let plain = self.peers.spoken_to_in_plain_until(peer);
+        let known = self.host_connections.by_host.get(&peer);
+        match (known.map(|host| host.way), plain) {
+            (Some(Some(way)), _) => way,
+            (Some(None), None) => Way::Later,
+            (Some(None), Some(_)) => Way::Clear,
+            (None, _) if self.peers.refuses(now, peer) => Way::Not(DropCause::NotEncrypted),
+            (None, Some(until)) => {
+                if until <= now {
+                    self.connect_to_host(now, peer);
+                }
+                Way::Clear
+            }
+            (None, None) if self.connect_to_host(now, peer) => Way::Later,
+            (None, None) => Way::Not(DropCause::QueueFull),
+        }
+    }
+
+    /// Asks a host for a connection, unless it was. Returns `false` if there are as many connections as there may be.
+    pub(super) fn connect_to_host(&mut self, now: Instant, peer: SocketAddr) -> bool {
+        if self.host_connections.by_host.contains_key(&peer) {
+            return true;
+        }
+        let Ok(connection) = self.endpoint.connect(now, peer, 0) else { return false };
+        let host = HostConnection { way: None, waiting: VecDeque::new() };
+        self.host_connections.by_host.insert(peer, host);
+        self.host_connections.by_connection.insert(connection, peer);
+        true
+    }
+
+    /// A connection is set up. Returns `false` if it is not one to a host.
+    pub(super) fn on_host_connected(
+        &mut self,
+        connection: ConnectionId,
+        sealed: bool,
+        tenants: &mut impl Tenants,
+    ) -> bool {
+        let Some(&peer) = self.host_connections.by_connection.get(&connection) else {
+            return false;
+        };
+        let peer_thread = self.endpoint.peer(connection).map_or(0, |peer| peer.thread_id);
+        let way = match (sealed, self.config.in_clear) {
+            (true, _) => Way::Under(Keys { connection, peer_thread }),
+            (false, InClear::Nothing) => Way::Not(DropCause::NotEncrypted),
+            (false, _) => Way::Clear,
+        };
+        let Some(host) = self.host_connections.by_host.get_mut(&peer) else { return true };
+        host.way = Some(way);
+        let waiting = core::mem::take(&mut host.waiting);
+        self.send_waiting(waiting, way, tenants);
+        true
+    }
+
+    /// A connection has ended, perhaps one to a host. Frames that waited for it leave in the clear where they may.
+    pub(super) fn on_host_closed(&mut self, connection: ConnectionId, tenants: &mut impl Tenants) {
+        let Some(peer) = self.host_connections.by_connection.remove(&connection) else { return };
+        let Some(host) = self.host_connections.by_host.remove(&peer) else { return };
+        let way = match self.peers.spoken_to_in_plain_until(peer) {
+            Some(_) => Way::Clear,
+            None => Way::Not(DropCause::NotEncrypted),
+        };
+        self.send_waiting(host.waiting, way, tenants);
+    }
+
+    fn send_waiting(&mut self, waiting: VecDeque<Plain>, way: Way, tenants: &mut impl Tenants) {
+        for plain in waiting {
+            match way {
+                Way::Clear => self.plain.push_back(plain),
+                Way::Under(keys) => self.plain.push_back(Plain { under: Some(keys), ..plain }),
+                Way::Later => unreachable!("the connection is set up or gone"),
+                Way::Not(cause) => {
+                    self.count(plain.port).drop_frame(cause);
+                    self.drop_part(&plain, tenants);
+                }
+            }
+        }
+    }
+
+    /// Notes what the end of a connection that this host asked for says of its peer.
+    pub(super) fn note_end(&mut self, now: Instant, peer: SocketAddr, reason: CloseReason) {
+        let until = now + self.config.plain_for;
+        let must_encrypt = match self.config.in_clear {
+            InClear::Any => false,
+            InClear::Unable => self.peers.encrypts(peer) == Some(true),
+            InClear::Nothing => true,
+        };
+        match reason {
+            CloseReason::NotEncrypted | CloseReason::NotAuthentic => {
+                self.peers.refused(peer, until)
+            }
+            CloseReason::Refused | CloseReason::NoCommonVersion if must_encrypt => {
+                self.peers.refused(peer, until);
+            }
+            _ if speaks_plain(reason) && !must_encrypt => self.peers.speaks_plain(peer, until),
+            _ => {}
+        }
+    }
+
+    /// Closes connections to hosts that are peers of no network any more.
+    pub(super) fn close_host_connections(&mut self, now: Instant) {
+        let connections = &self.host_connections.by_connection;
+        let gone = connections.iter().filter(|(_, peer)| !self.hosts.contains(&peer.ip()));
+        for connection in gone.map(|(&connection, _)| connection).collect::<Vec<_>>() {
+            self.endpoint.close(now, connection);
+        }
+    }
+
+    /// Forgets what a port has sent and has not left yet.
+    pub(super) fn drop_plain_of(&mut self, port: PortId, tenants: &mut impl Tenants) {
+        let mut all = core::mem::take(&mut self.plain);
+        for host in self.host_connections.by_host.values_mut() {
+            let (own, others) = core::mem::take(&mut host.waiting)
+                .into_iter()
+                .partition::<VecDeque<_>, _>(|plain| plain.port == port);
+            host.waiting = others;
+            all.extend(own);
+        }
+        for plain in all {
+            if plain.port == port {
+                self.drop_part(&plain, tenants);
+            } else {
+                self.plain.push_back(plain);
+            }
+        }
+    }
+
+    fn drop_part(&mut self, plain: &Plain, tenants: &mut impl Tenants) {
+        if self.host_connections.is_last_part(plain) {
+            tenants.release(plain.port, plain.token);
+        }
+    }
+}
+
+impl Plain {
+    /// The same frame for one of the hosts.
+    fn to_one(&self, peer: SocketAddr, under: Option<Keys>) -> Self {
+        Self { to: Vec::from([peer]), under, ..*self }
+    }
+}
