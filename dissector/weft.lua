@@ -87,7 +87,6 @@ names["Frame kinds"] = {
 names["VXLAN next protocols"] = {
   [3] = "frame",
   [126] = "weft",
-  [127] = "sealed",
 }
 header("data", "Data packet", 16, {
   { "pkt_type", "Pkt Type", 0, 1, 8, 0x0, names["Packet types"], "1" },
@@ -177,12 +176,14 @@ header("vxlan", "VXLAN", 8, {
   { "vni", "VNI", 4, 3, 24, 0x0, nil, "the tenant's network" },
   { "reserved_2", "Reserved", 7, 1, 8, 0x0, nil, "sent as zero, not read" },
 })
-header("seal", "Seal", 16, {
-  { "next_protocol", "Next Protocol", 0, 1, 8, 0x0, nil, "what is encrypted, by its number in VXLAN" },
-  { "version", "Version", 1, 1, 8, 0x0, nil, "0 AES-GCM-128, 1 AES-GCM-256 (PSP's numbers)" },
-  { "reserved", "Reserved", 2, 2, 16, 0x0, nil, "sent as zero, not read" },
-  { "spi", "SPI", 4, 4, 32, 0x0, nil, "which key" },
-  { "iv", "IV", 8, 8, 64, 0x0, nil, "number of the packet under that key, never the same twice" },
+header("sealed", "Sealed packet", 12, {
+  { "pkt_type", "Pkt Type", 0, 1, 8, 0x0, names["Packet types"], "9" },
+  { "version", "Version", 1, 1, 4, 0xf0, nil, "protocol version" },
+  { "cipher", "Cipher", 1, 1, 4, 0xf, nil, "0 AES-GCM-128, 1 AES-GCM-256 (PSP's versions)" },
+  { "key", "Key", 2, 1, 8, 0x0, nil, "which of the sender's keys, one after the other, modulo 2^8; the first is 0" },
+  { "content", "Content", 3, 1, 8, 0x0, nil, "what is encrypted; see Sealed contents" },
+  { "iv", "IV", 4, 4, 32, 0x0, nil, "low half of the packet's number, which no other packet of the sender has on this connection" },
+  { "spi", "SPI", 8, 4, 32, 0x0, nil, "the receiver's connection id, as Destination CID elsewhere" },
 })
 
 local kind = {}
@@ -362,9 +363,13 @@ local vxlan = ports:get_dissector(4789)
 local overlay = Proto("weft_overlay", "Weft overlay")
 local encrypted = ProtoField.bytes("weft.encrypted", "Encrypted, and what authenticates it")
 overlay.fields = { encrypted }
-local next_weft, next_sealed
+local next_weft
 for number, name in pairs(names["VXLAN next protocols"]) do
-  if name == "weft" then next_weft = number elseif name == "sealed" then next_sealed = number end
+  if name == "weft" then next_weft = number end
+end
+local sealed_packet
+for number, name in pairs(names["Packet types"]) do
+  if name == "sealed" then sealed_packet = number end
 end
 
 local function next_protocol(buffer)
@@ -375,18 +380,18 @@ end
 local function dissect_sealed(tree, buffer, pinfo)
   pinfo.cols.protocol = "Weft"
   pinfo.cols.info = "sealed"
-  if not add(tree, buffer, headers.vxlan.length, "seal") then return end
   local at = headers.vxlan.length
-  local what = names["VXLAN next protocols"][buffer(at, 1):uint()] or "?"
-  local after = at + headers.seal.length
+  if not add(tree, buffer, at, "sealed") then return end
+  local what = names["Sealed contents"][buffer(at + 3, 1):uint()] or "?"
+  local after = at + headers.sealed.length
   if buffer:len() > after then tree:add(encrypted, buffer(after)) end
-  pinfo.cols.info = string.format("sealed %s, spi 0x%08x iv %s", what, buffer(at + 4, 4):uint(),
-    tostring(buffer(at + 8, 8):uint64()))
+  pinfo.cols.info = string.format("sealed %s, spi 0x%08x iv %u", what, buffer(at + 8, 4):uint(),
+    buffer(at + 4, 4):uint())
 end
 
 function overlay.dissector(buffer, pinfo, tree)
   local follows = next_protocol(buffer)
-  if follows ~= next_weft and follows ~= next_sealed then
+  if follows ~= next_weft then
     -- It gives up on what is too short for it.
     local whole, used = pcall(vxlan.call, vxlan, buffer, pinfo, tree)
     if not whole then tree:add_proto_expert_info(cut) end
@@ -395,9 +400,10 @@ function overlay.dissector(buffer, pinfo, tree)
   local subtree = tree:add(overlay, buffer(0, headers.vxlan.length), "Weft overlay")
   add(subtree, buffer, 0, "vxlan")
   subtree:append_text(string.format(", network %d", buffer(4, 3):uint()))
-  if follows == next_sealed then
+  local at = headers.vxlan.length
+  if buffer:len() > at and buffer(at, 1):uint() == sealed_packet then
     dissect_sealed(subtree, buffer, pinfo)
-  elseif buffer:len() > headers.vxlan.length then
+  elseif buffer:len() > at then
     weft.dissector(buffer(headers.vxlan.length):tvb(), pinfo, tree)
   end
   return buffer:len()

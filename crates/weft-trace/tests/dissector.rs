@@ -9,7 +9,7 @@ use std::process::Command;
 use weft_trace::Datagram;
 use weft_trace::pcapng::{Direction, LinkType, Record, Writer};
 use weft_wire::{
-    AckHeader, AckType, AtomicOperands, Bitmap, Cipher, DataHeader, Ecn, MessageHeader,
+    AckHeader, AckType, AtomicOperands, Bitmap, Cipher, Content, DataHeader, Ecn, MessageHeader,
     PACKET_TYPES, Packet, RdmaHeader, RdmaOperation, SealedHeader, SetupHeader, SetupKind, Terms,
     U3, U4, U5, U11, U24, VxlanHeader, VxlanNext,
 };

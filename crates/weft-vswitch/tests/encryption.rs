@@ -84,8 +84,9 @@ struct Sniffer(OwnedFd);
 
 impl Sniffer {
     fn of(trial: &Trial, node: &str) -> Self {
-        const ALL: u32 = (libc::ETH_P_ALL as u16).to_be() as u32;
-        let protocol = std::num::NonZeroU32::new(ALL).map(Protocol::from_raw);
+        // ETH_P_ALL of linux/if_ether.h, in network order.
+        const ALL: u16 = 3_u16.to_be();
+        let protocol = std::num::NonZeroU32::new(ALL.into()).map(Protocol::from_raw);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let open = || socket_with(AddressFamily::PACKET, SocketType::RAW, flags, protocol);
         Self(trial.lab.enter(node, open).unwrap().unwrap())

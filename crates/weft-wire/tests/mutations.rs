@@ -86,6 +86,7 @@ fn no_mutant_of_a_golden_packet_breaks_a_promise() {
         "no_vni",
         "truncated",
         "unknown_cipher",
+        "unknown_content",
         "unknown_frame_kind",
         "unknown_gso_type",
         "unknown_next",

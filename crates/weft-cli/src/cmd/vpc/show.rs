@@ -71,16 +71,16 @@ fn encryption(status: &EncryptionStatus) -> String {
         return "encryption off\n".to_owned();
     }
     let checked = if *authenticates { "hosts are authenticated" } else { "any host is accepted" };
-    let refused = ["opened", "sealed", "exchanges", "clear"];
-    let refused = status
+    let is_refusal = |name: &str| !["opened", "sealed", "exchanges", "clear"].contains(&name);
+    let refused: BTreeMap<_, _> = status
         .counters
         .iter()
-        .filter(|(name, count)| **count > 0 && !refused.contains(&name.as_str()));
-    let refused: Vec<_> = refused.map(|(name, count)| format!("{name} {count}")).collect();
-    let refused = if refused.is_empty() {
-        String::new()
-    } else {
-        format!("; refused: {}", refused.join(", "))
+        .filter(|(name, count)| **count > 0 && is_refusal(name))
+        .map(|(name, &count)| (name.clone(), count))
+        .collect();
+    let refused = match refused.is_empty() {
+        true => String::new(),
+        false => format!("; refused: {}", causes(&refused)),
     };
     format!(
         "encryption {mode}, {checked}: {sealed} connections sealed, {clear} in the clear{refused}\n\
