@@ -167,8 +167,8 @@ impl Ends<'_> {
         header: &SetupHeader,
         rest: &[u8],
     ) {
-        let proven = || self.switch.proves_address(now, arrival, header);
-        let admission = self.seals.admit(arrival.from, header, rest, proven);
+        let named = self.switch.named(now, arrival, header);
+        let admission = self.seals.admit(arrival.from, header, rest, named);
         let sealed = self.seals.is_sealed(ConnectionId(header.destination_cid));
         self.switch.handle_admission(now, arrival, header, admission, sealed);
     }

@@ -339,8 +339,8 @@ impl Worker {
 
     /// Forgets the keys of connections that are no more, and notes those of new ones.
     fn keep_keys(&mut self) {
-        while let Some(connection) = self.switch.poll_forgotten() {
-            self.seals.forget(connection);
+        while let Some(forgotten) = self.switch.poll_forgotten() {
+            self.seals.forget(forgotten);
         }
         if let Some(log) = &mut self.key_log {
             log.append(&mut self.seals);

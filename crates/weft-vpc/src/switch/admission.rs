@@ -1,15 +1,15 @@
 //! What the owner, which encrypts, and the transport have to say to each other.
 
-use weft_transport::{Admission, Arrival, ConnectionId};
+use weft_transport::{Admission, Arrival, ConnectionId, Forgotten, Named};
 use weft_units::Instant;
 use weft_wire::{SetupHeader, SetupKind};
 
 use super::{DropCause, Switch};
 
 impl Switch {
-    /// Returns `true` if a request carries a token that proves its sender's address.
-    pub fn proves_address(&self, now: Instant, arrival: &Arrival, request: &SetupHeader) -> bool {
-        self.endpoint.proves_address(now, arrival, request)
+    /// Returns what a packet of set-up is about ([`weft_transport::Endpoint::named`]).
+    pub fn named(&self, now: Instant, arrival: &Arrival, header: &SetupHeader) -> Named {
+        self.endpoint.named(now, arrival, header)
     }
 
     /// Does with a packet of set-up that is for this thread what the owner's encryption says of it. `sealed` says whether
@@ -40,7 +40,7 @@ impl Switch {
 
     /// Returns the next connection that is no more and whose last packet has left: its keys are of no use any more.
     #[inline]
-    pub fn poll_forgotten(&mut self) -> Option<ConnectionId> {
+    pub fn poll_forgotten(&mut self) -> Option<Forgotten> {
         self.endpoint.poll_forgotten()
     }
 }
