@@ -7,6 +7,7 @@ use weft_rnic::{Context, Handle};
 use weft_units::ByteCount;
 
 use super::devices::{change, sum};
+use super::quotas::Kind;
 use super::tenant::{Tenant, check_memory};
 use super::{ClientId, Daemon};
 use crate::attach::{
@@ -115,7 +116,8 @@ impl Daemon {
             ("packets not held", device.held_refused().to_string()),
         ];
         let now = now.map(|(name, value)| (name.to_owned(), value));
-        let quotas = self.quotas.describe(user, self.devices.count_of(user), self.used_by(user));
+        let own = (self.devices.count_of(user), self.contexts_of(user));
+        let quotas = self.quotas.describe(user, own, self.used_by(user));
         describe_held(device.limits()).into_iter().chain(now).chain(quotas).collect()
     }
 
@@ -124,6 +126,14 @@ impl Daemon {
         let clients = self.clients.values().filter(|client| client.user == user);
         let tenants = clients.filter_map(|client| client.tenant.as_ref());
         tenants.map(Tenant::used).fold(Amounts::NONE, sum)
+    }
+
+    /// Returns how many contexts the processes of a user have together.
+    fn contexts_of(&self, user: u32) -> u32 {
+        let clients = self.clients.values().filter(|client| client.user == user);
+        let tenants = clients.filter_map(|client| client.tenant.as_ref());
+        let count: usize = tenants.map(|tenant| tenant.contexts.len()).sum();
+        u32::try_from(count).expect("a device has fewer contexts")
     }
 
     fn state_of(&self, name: &str, user: u32) -> Result<DeviceState, Refusal> {
@@ -228,6 +238,9 @@ impl Daemon {
             }
             let has = kind.of(&mut self.used_by(client.user)).map_or(0, |count| *count);
             self.quotas.check(client.user, kind, has)?;
+        }
+        if matches!(command, Command::OpenContext) {
+            self.quotas.check(client.user, Kind::Contexts, self.contexts_of(client.user))?;
         }
         if let Command::Route(_, peer, row) = *command
             && !self.is_route(peer, row)

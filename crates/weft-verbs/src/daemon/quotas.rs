@@ -11,6 +11,7 @@ use crate::attach::{Amounts, Refusal};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Devices,
+    Contexts,
     Domains,
     Regions,
     CompletionQueues,
@@ -22,8 +23,9 @@ pub(super) enum Kind {
 const DEVICES: u32 = 1 << 10;
 
 impl Kind {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Devices,
+        Self::Contexts,
         Self::Domains,
         Self::Regions,
         Self::CompletionQueues,
@@ -34,6 +36,7 @@ impl Kind {
     const fn words(self) -> &'static str {
         match self {
             Self::Devices => "devices",
+            Self::Contexts => "contexts",
             Self::Domains => "protection domains",
             Self::Regions => "memory regions and windows",
             Self::CompletionQueues => "completion queues",
@@ -49,7 +52,7 @@ impl Kind {
     /// Returns how many of them amounts have.
     pub(super) const fn of(self, amounts: &mut Amounts) -> Option<&mut u32> {
         Some(match self {
-            Self::Devices => return None,
+            Self::Devices | Self::Contexts => return None,
             Self::Domains => &mut amounts.domains,
             Self::Regions => &mut amounts.regions,
             Self::CompletionQueues => &mut amounts.completion_queues,
@@ -62,12 +65,13 @@ impl Kind {
 /// Quotas as a daemon's file has them, in the order of [`Self::KEYS`]. `None` leaves the default: 1,024 devices, and half of
 /// what the daemon has of everything else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QuotaSettings([Option<u32>; 6]);
+pub struct QuotaSettings([Option<u32>; 7]);
 
 impl QuotaSettings {
     /// Their keys.
-    pub const KEYS: [&'static str; 6] = [
+    pub const KEYS: [&'static str; 7] = [
         "devices-per-user",
+        "contexts-per-user",
         "domains-per-user",
         "regions-per-user",
         "completion-queues-per-user",
@@ -98,7 +102,7 @@ impl QuotaSettings {
 /// The quotas of every user who has some.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Quotas {
-    limits: [u32; 6],
+    limits: [u32; 7],
     /// The user who runs the daemon, and has no quota.
     own: Option<u32>,
 }
@@ -109,6 +113,7 @@ impl Quotas {
         let half = |all: u32| all.div_ceil(2);
         let default = |kind| match kind {
             Kind::Devices => DEVICES,
+            Kind::Contexts => half(limits.contexts),
             Kind::Domains => half(limits.protection_domains),
             Kind::Regions => half(limits.keys),
             Kind::CompletionQueues => half(limits.completion_queues),
@@ -139,15 +144,16 @@ impl Quotas {
         Err(Refusal::new(errno, reason))
     }
 
-    /// Returns what a user has and may have, in rows of name and value.
+    /// Returns what a user has and may have, in rows of name and value: devices and contexts, and what those have.
     pub(super) fn describe(
         &self,
         user: u32,
-        devices: u32,
+        (devices, contexts): (u32, u32),
         mut used: Amounts,
     ) -> Vec<(String, String)> {
         let row = |kind: Kind| {
-            let has = kind.of(&mut used).map_or(devices, |count| *count);
+            let of_user = if kind == Kind::Devices { devices } else { contexts };
+            let has = kind.of(&mut used).map_or(of_user, |count| *count);
             let limit = self
                 .limit(user, kind)
                 .map_or_else(|| "any number".into(), |limit| limit.to_string());
@@ -178,7 +184,7 @@ mod tests {
         for without in [ROOT, 7] {
             assert!(quotas.check(without, Kind::QueuePairs, 9).is_ok());
         }
-        let rows = quotas.describe(1000, 2, Amounts { queue_pairs: 1, ..Amounts::NONE });
+        let rows = quotas.describe(1000, (2, 0), Amounts { queue_pairs: 1, ..Amounts::NONE });
         assert!(rows.contains(&("devices of user 1000".into(), "2 of 3".into())), "{rows:?}");
         assert!(rows.contains(&("queue pairs of user 1000".into(), "1 of 5".into())), "{rows:?}");
     }

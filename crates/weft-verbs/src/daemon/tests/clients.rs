@@ -163,6 +163,31 @@ fn a_user_has_no_more_queue_pairs_than_the_quota_on_however_many_devices() {
     assert!(b.command(Command::CreateQp(of_b.request)).is_ok());
 }
 
+/// What a process tries that opens its device again and again, until nobody else on the host can.
+#[test]
+fn a_user_has_no_more_contexts_than_the_quota_in_however_many_processes() {
+    let mut settings = DaemonSettings::default();
+    settings.set("contexts-per-user", "3").unwrap();
+    // Nobody is without a quota, whoever runs the test.
+    let daemon = Running::start_with(settings, |daemon| {
+        daemon.quotas = Quotas::new(&settings.quotas, daemon.host.device.limits(), None);
+    });
+    daemon.make("a");
+    let (mut one, mut other) = (daemon.attach("a"), daemon.attach("a"));
+    let first = one.number(Command::OpenContext);
+    (0..2).for_each(|_| _ = other.number(Command::OpenContext));
+    let refused = one.caller.call(&Request::Command(Command::OpenContext), &[]);
+    let Err(CallError::Refused { errno: libc::ENOMEM, reason }) = refused else {
+        panic!("{refused:?}")
+    };
+    assert!(reason.contains("contexts-per-user"), "{reason}");
+    let shown = daemon.admin().show("a").unwrap().daemon;
+    let row = shown.iter().find(|(name, _)| name.starts_with("contexts of user"));
+    assert_eq!(row.map(|(_, value)| value.as_str()), Some("3 of 3"));
+    one.command(Command::CloseContext(Context(first))).unwrap();
+    assert!(other.command(Command::OpenContext).is_ok());
+}
+
 /// What a hostile process tries that names a host before another does, from an address where no answer comes.
 #[test]
 fn no_process_says_for_another_from_where_a_host_is_spoken_to() {
