@@ -64,9 +64,9 @@ figures: ## Make every figure of the papers again, into out/figures.html and the
 	$(CARGO) build --release --package weft-cli
 	$(TARGET)/release/weft experiment run --all --record --html out/figures.html $(if $(MINUTES),--budget $(MINUTES))
 
-fuzz: ## Fuzz every parser with coverage guidance: make fuzz SECONDS=60
+fuzz: ## Fuzz every parser with coverage guidance: make fuzz SECONDS=60, or INPUTS=10000000
 	@scripts/setup.sh build
-	$(CARGO) xtask fuzz $(if $(SECONDS),--seconds $(SECONDS))
+	$(CARGO) xtask fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(INPUTS),--inputs $(INPUTS))
 
 lint: ## Format check, clippy, layers and generated pages only
 	@scripts/setup.sh build

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,12 +13,16 @@ pub(crate) struct Args {
     /// Targets to run; all of them when none is named.
     targets: Vec<String>,
     /// Seconds for each target.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, conflicts_with = "inputs")]
     seconds: u32,
+    /// Inputs for each target, however long they take.
+    #[arg(long)]
+    inputs: Option<u64>,
 }
 
-/// Good inputs to start from: which targets, and the folder that holds them. Files that end in
-/// `.hex` are annotated hexadecimal and are decoded; others are taken as they are.
+/// Good inputs to start from: which targets, and the folder or the file that holds them. Files that end in
+/// `.hex` are annotated hexadecimal and are decoded; of files that end in `.corpus` each line is an input in hexadecimal;
+/// others are taken as they are.
 const SEEDS: &[(&[&str], &str)] = &[
     (
         &["packet", "rdma", "eth", "ipv4", "ipv6", "udp", "virtio_net", "vxlan", "sealed"],
@@ -47,6 +51,10 @@ fn seeds_of(target: &str) -> impl Iterator<Item = &'static str> {
     rows.map(|(_, folder)| *folder)
 }
 
+/// Bytes of the longest input, of targets whose inputs take long when they are: texts that people write, of which a few lines
+/// say all that a parser tells apart. Others have libFuzzer's limit, 4096 or the longest good input.
+const MAX_LENGTHS: &[(&str, u32)] = &[("units", 64), ("selectors", 128)];
+
 /// Seconds after which an input that is still being worked on counts as found.
 const HANG: u32 = 30;
 
@@ -63,10 +71,19 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let chosen = if args.targets.is_empty() { &known } else { &args.targets };
     for target in chosen {
         write_seeds(root, target)?;
-        println!("fuzzing {target} for {} s", args.seconds);
+        let (for_how_long, limit) = match args.inputs {
+            Some(inputs) => (format!("with {inputs} inputs"), format!("-runs={inputs}")),
+            None => {
+                let seconds = args.seconds;
+                (format!("for {seconds} s"), format!("-max_total_time={seconds}"))
+            }
+        };
+        println!("fuzzing {target} {for_how_long}");
+        let max_length = MAX_LENGTHS.iter().find(|(name, _)| name == target);
         let status = cargo_fuzz(root)
             .args(["run", target, "--", "-print_final_stats=1"])
-            .args([format!("-max_total_time={}", args.seconds), format!("-timeout={HANG}")])
+            .args([limit, format!("-timeout={HANG}")])
+            .args(max_length.map(|(_, bytes)| format!("-max_len={bytes}")))
             .args(seeds_of(target).next().is_none().then_some("-len_control=0"))
             .status()?;
         ensure!(
@@ -99,32 +116,46 @@ fn targets(root: &Path) -> Result<Vec<String>> {
 fn write_seeds(root: &Path, target: &str) -> Result<()> {
     let corpus = root.join("fuzz/corpus").join(target);
     fs::create_dir_all(&corpus)?;
-    for folder in seeds_of(target) {
-        for entry in fs::read_dir(root.join(folder))? {
-            let file = entry?.path();
-            if !file.is_file() {
-                continue;
+    for place in seeds_of(target).map(|place| root.join(place)) {
+        let files: Vec<PathBuf> = if place.is_file() {
+            vec![place]
+        } else {
+            let entries = fs::read_dir(place)?.map(|entry| entry.map(|entry| entry.path()));
+            entries.collect::<Result<_, _>>()?
+        };
+        for file in files.iter().filter(|file| file.is_file()) {
+            for (name, seed) in read_seeds(file).with_context(|| file.display().to_string())? {
+                fs::write(corpus.join(name), seed)?;
             }
-            let name = file.file_stem().expect("an entry has a name");
-            let bytes = fs::read(&file)?;
-            let seed = if file.extension() == Some(OsStr::new("hex")) {
-                decode_hex(&bytes).with_context(|| format!("{}", file.display()))?
-            } else {
-                bytes
-            };
-            fs::write(corpus.join(name), seed)?;
         }
     }
     Ok(())
 }
 
-/// Bytes in hexadecimal; `#` begins a comment.
+/// Returns the inputs of a file, with a name for each.
+fn read_seeds(file: &Path) -> Result<Vec<(String, Vec<u8>)>> {
+    let name = file.file_stem().context("it has no name")?.to_string_lossy().into_owned();
+    let bytes = fs::read(file)?;
+    if file.extension() == Some(OsStr::new("corpus")) {
+        let lines = bytes.split(|&byte| byte == b'\n').enumerate();
+        let inputs =
+            lines.map(|(line, text)| anyhow::Ok((format!("{name}-{line}"), decode_hex(text)?)));
+        return inputs.filter(|input| !matches!(input, Ok((_, seed)) if seed.is_empty())).collect();
+    }
+    let is_hex = file.extension() == Some(OsStr::new("hex"));
+    Ok(vec![(name, if is_hex { decode_hex(&bytes)? } else { bytes })])
+}
+
+/// Bytes in hexadecimal, with or without white space between them; `#` begins a comment.
 fn decode_hex(text: &[u8]) -> Result<Vec<u8>> {
-    std::str::from_utf8(text)?
-        .lines()
-        .filter_map(|line| line.split('#').next())
-        .flat_map(str::split_whitespace)
-        .map(|byte| u8::from_str_radix(byte, 16).with_context(|| format!("{byte:?} is no byte")))
+    let lines = std::str::from_utf8(text)?.lines();
+    let words = lines.filter_map(|line| line.split('#').next()).flat_map(str::split_whitespace);
+    let bytes = words.flat_map(|word| word.as_bytes().chunks(2));
+    bytes
+        .map(|digits| {
+            let digits = std::str::from_utf8(digits)?;
+            u8::from_str_radix(digits, 16).with_context(|| format!("{digits:?} is no byte"))
+        })
         .collect()
 }
 
@@ -135,14 +166,17 @@ mod tests {
     #[test]
     fn annotated_hexadecimal_becomes_bytes() {
         assert_eq!(decode_hex(b"# title\n01 fe # two\n\n7f\n").unwrap(), [0x01, 0xfe, 0x7f]);
+        assert_eq!(decode_hex(b"01fe7f # all of them\n").unwrap(), [0x01, 0xfe, 0x7f]);
         assert!(decode_hex(b"01 xy").unwrap_err().to_string().contains("xy"));
     }
 
     #[test]
-    fn every_folder_of_seeds_exists() {
+    fn every_place_of_seeds_exists() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        for (_, folder) in SEEDS {
-            assert!(root.join(folder).is_dir(), "{folder}");
+        for (_, place) in SEEDS {
+            let is_corpus = place.ends_with(".corpus");
+            assert!(root.join(place).is_dir() != is_corpus, "{place}");
+            assert!(!is_corpus || !read_seeds(&root.join(place)).unwrap().is_empty(), "{place}");
         }
     }
 }
