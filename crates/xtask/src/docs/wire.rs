@@ -20,9 +20,13 @@ Ethernet | IPv4 or IPv6 | UDP | data header | message extension | RDMA extension
 Ethernet | IPv4 or IPv6 | UDP | VXLAN | data header | tenant's frame        VPC (BIFROST)
                                         ACK header | bitmap words
                                         set-up header | terms
-Ethernet | IPv4 or IPv6 | UDP | sealed header | packet, encrypted | tag
+Ethernet | IPv4 or IPv6 | UDP | set-up header | terms | key exchange        request, accept
+Ethernet | IPv4 or IPv6 | UDP | sealed header | data or ACK packet, or a close, encrypted | tag
 Ethernet | IPv4 or IPv6 | UDP | VXLAN | sealed header | packet or tenant's frame, encrypted | tag
 ```
+
+[Connections](../design/connections.md#keys) says in which order a connection's packets are sent, and which of
+them are encrypted.
 ";
 
 /// The page.
