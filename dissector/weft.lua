@@ -1,8 +1,10 @@
 -- Weft's transport in Wireshark and tshark: data, ACK and set-up packets of BIFROST (appendix C), with
--- Weft's message and RDMA extensions, and the overlay's VXLAN around them. Generated from weft-wire by `cargo xtask docs`; edit the tables in
--- crates/weft-wire/src or the program in crates/xtask/src/docs/dissector.lua.
+-- Weft's message and RDMA extensions, encrypted or not, and the overlay's VXLAN around them. Generated from
+-- weft-wire by `cargo xtask docs`; edit the tables in crates/weft-wire/src or the program in
+-- crates/xtask/src/docs/dissector/.
 --
 --   tshark -X lua_script:dissector/weft.lua -r capture.pcapng -V
+--   tshark -X lua_script:dissector/weft.lua -o weft.keys:FILE -r capture.pcapng     (keys: WEFT_KEY_LOG)
 --   cp dissector/weft.lua ~/.local/lib/wireshark/plugins/      (Wireshark: Help, About, Folders)
 --
 -- Packets are known by their look, on any UDP port. Filters are `weft.ack`, `weft.ack.num_ece` and so on;
@@ -146,6 +148,20 @@ header("terms", "Terms", 32, {
   { "min_version", "Min Version", 20, 4, 32, 0x0, nil, "lowest version the sender speaks" },
   { "token", "Token", 24, 8, 64, 0x0, nil, "proof of address: zero at first, then what the challenge said" },
 })
+header("exchange", "Key exchange", 4, {
+  { "protocol", "Protocol", 0, 1, 8, 0x0, nil, "1 Noise_IXpsk0_25519_ChaChaPoly_SHA256; whoever does not know it answers as without it" },
+  { "reserved", "Reserved", 1, 1, 8, 0x0, nil, "sent as zero, not read" },
+  { "length", "Length", 2, 2, 16, 0x0, nil, "the Noise message that follows, bytes" },
+})
+header("sealed", "Sealed packet", 12, {
+  { "pkt_type", "Pkt Type", 0, 1, 8, 0x0, names["Packet types"], "9" },
+  { "version", "Version", 1, 1, 4, 0xf0, nil, "protocol version" },
+  { "cipher", "Cipher", 1, 1, 4, 0xf, nil, "0 AES-GCM-128, 1 AES-GCM-256 (PSP's versions)" },
+  { "key", "Key", 2, 1, 8, 0x0, nil, "which of the sender's keys, one after the other, modulo 2^8; the first is 0" },
+  { "content", "Content", 3, 1, 8, 0x0, names["Sealed contents"], "what is encrypted; see Sealed contents" },
+  { "iv", "IV", 4, 4, 32, 0x0, nil, "low half of the packet's number, which no other packet of the sender has on this connection" },
+  { "spi", "SPI", 8, 4, 32, 0x0, nil, "the receiver's connection id, as Destination CID elsewhere" },
+})
 header("ack", "ACK packet", 32, {
   { "pkt_type", "Pkt Type", 0, 1, 8, 0x0, names["Packet types"], "2" },
   { "version", "Version", 1, 1, 4, 0xf0, nil, "protocol version" },
@@ -195,7 +211,12 @@ local operation = ProtoField.uint8("weft.rdma.operation", "Operation", base.DEC,
 local bitmap = ProtoField.bytes("weft.ack.bitmap", "Bitmap")
 local placed = ProtoField.uint32("weft.ack.placed", "Placed beyond PSN_base, of this block", base.DEC)
 local payload = ProtoField.bytes("weft.payload", "Payload")
-for _, field in ipairs({ any_psn, any_cid, operation, bitmap, placed, payload }) do
+local exchange = ProtoField.bytes("weft.exchange.message", "Noise message")
+local encrypted = ProtoField.bytes("weft.encrypted", "Encrypted")
+local tag = ProtoField.bytes("weft.sealed.tag", "Tag")
+local whole_iv = ProtoField.uint64("weft.sealed.number", "Number, all 64 bits of the IV", base.DEC)
+local authentic = ProtoField.bool("weft.sealed.authentic", "Authentic")
+for _, field in ipairs({ any_psn, any_cid, operation, bitmap, placed, payload, exchange, encrypted, tag, whole_iv, authentic }) do
   fields[#fields + 1] = field
 end
 weft.fields = fields
@@ -205,7 +226,9 @@ local needless = ProtoExpert.new("weft.needless", "The echoed packet had been pl
 local refused = ProtoExpert.new("weft.refused", "The peer asks for what is missing", expert.group.SEQUENCE, expert.severity.WARN)
 local ended = ProtoExpert.new("weft.ended", "The connection ends or does not come to be", expert.group.SEQUENCE, expert.severity.CHAT)
 local cut = ProtoExpert.new("weft.cut", "Headers are cut off", expert.group.MALFORMED, expert.severity.ERROR)
-weft.experts = { repeated, needless, refused, ended, cut }
+local forged = ProtoExpert.new("weft.sealed.forged", "Not authentic: changed, made up, or under another key", expert.group.SECURITY, expert.severity.ERROR)
+local unchecked = ProtoExpert.new("weft.sealed.unchecked", "Decrypted, but what authenticates it was not captured", expert.group.SECURITY, expert.severity.NOTE)
+weft.experts = { repeated, needless, refused, ended, cut, forged, unchecked }
 
 -- Adds a header's fields; false where bytes are missing.
 local function add(tree, buffer, at, key)
@@ -292,6 +315,18 @@ local function dissect_ack(tree, buffer)
     buffer(4, 4):uint(), buffer(2, 1):bitfield(1, 3), beyond)
 end
 
+-- The exchange of keys, if there is one; false without.
+local function dissect_exchange(tree, buffer, at)
+  if buffer:len() <= at or not add(tree, buffer, at, "exchange") then return false end
+  local length, from = buffer(at + 2, 2):uint(), at + headers.exchange.length
+  if buffer:len() < from + length then
+    tree:add_proto_expert_info(cut)
+  elseif length > 0 then
+    tree:add(exchange, buffer(from, length))
+  end
+  return true
+end
+
 local function dissect_setup(tree, buffer, type)
   local subtree = add(tree, buffer, 0, "setup")
   if not subtree then return names["Packet types"][type] end
@@ -300,25 +335,358 @@ local function dissect_setup(tree, buffer, type)
   if type == kind.reject or type == kind.close or type == kind.reset then
     subtree:add_proto_expert_info(ended)
   elseif add(tree, buffer, headers.setup.length, "terms") then
-    return string.format("%s service %d, %d paths, mtu %d", names["Packet types"][type],
-      buffer(28, 4):uint(), buffer(24, 2):uint(), buffer(20, 2):uint())
+    local exchanged = type ~= kind.challenge and dissect_exchange(tree, buffer, headers.setup.length + headers.terms.length)
+    return string.format("%s service %d, %d paths, mtu %d%s", names["Packet types"][type],
+      buffer(28, 4):uint(), buffer(24, 2):uint(), buffer(20, 2):uint(), exchanged and ", key exchange" or "")
   end
   return names["Packet types"][type]
 end
 
-function weft.dissector(buffer, pinfo, tree)
+-- A packet in the clear.
+local function dissect_clear(buffer, _, tree)
+  local type = buffer:len() > 0 and buffer(0, 1):uint() or 0
+  if type == kind.data then return dissect_data(tree, buffer) end
+  if type == kind.ack then return dissect_ack(tree, buffer) end
+  if type == kind.sealed or not names["Packet types"][type] then return "unknown packet" end
+  return dissect_setup(tree, buffer, type)
+end
+
+-- AES-GCM (FIPS 197; NIST SP 800-38D), as far as packets are opened with it: a key of 16 or 32 bytes and a
+-- nonce of 12. Bytes are strings, blocks are four words of 32 bits. Lua before 5.3 has bit32, later ones operators.
+local bits = bit32 or load([[return {
+  band = function(a, b) return a & b end,
+  bxor = function(a, ...)
+    for _, b in ipairs({ ... }) do a = a ~ b end
+    return a
+  end,
+  lshift = function(a, n) return (a << n) & 0xffffffff end,
+  rshift = function(a, n) return a >> n end,
+  rrotate = function(a, n) return (a >> n | a << (32 - n)) & 0xffffffff end,
+}]])()
+local band, bxor, lshift, rshift, rrotate = bits.band, bits.bxor, bits.lshift, bits.rshift, bits.rrotate
+
+local gcm = {}
+
+local function word(bytes, at)
+  local a, b, c, d = bytes:byte(at, at + 3)
+  return a * 0x1000000 + b * 0x10000 + c * 0x100 + d
+end
+
+local function block(bytes, at)
+  return word(bytes, at), word(bytes, at + 4), word(bytes, at + 8), word(bytes, at + 12)
+end
+
+local function as_bytes(a)
+  return string.char(rshift(a, 24), band(rshift(a, 16), 255), band(rshift(a, 8), 255), band(a, 255))
+end
+
+-- Twice a number of the field of 2^8.
+local function double(x)
+  x = lshift(x, 1)
+  return x > 255 and bxor(x, 0x11b) or x
+end
+
+-- The S-box, and a round's substitution and mixing of each byte of a column.
+local sbox, mix = {}, { {}, {}, {}, {} }
+do
+  local log, power, x = {}, {}, 1
+  for exponent = 0, 254 do
+    power[exponent], log[x] = x, exponent
+    x = bxor(x, double(x))
+  end
+  for byte = 0, 255 do
+    local inverse = byte == 0 and 0 or power[(255 - log[byte]) % 255]
+    local s = inverse
+    for shift = 1, 4 do
+      s = bxor(s, band(bxor(lshift(inverse, shift), rshift(inverse, 8 - shift)), 255))
+    end
+    s = bxor(s, 0x63)
+    sbox[byte] = s
+    local column = double(s) * 0x1000000 + s * 0x10000 + s * 0x100 + bxor(s, double(s))
+    for row = 1, 4 do mix[row][byte] = rrotate(column, 8 * (row - 1)) end
+  end
+end
+local mix1, mix2, mix3, mix4 = mix[1], mix[2], mix[3], mix[4]
+
+local function substitute(a, b, c, d)
+  return sbox[rshift(a, 24)] * 0x1000000 + sbox[band(rshift(b, 16), 255)] * 0x10000
+    + sbox[band(rshift(c, 8), 255)] * 0x100 + sbox[band(d, 255)]
+end
+
+local function encrypt(key, a, b, c, d)
+  local words, last = key.words, 4 * key.rounds
+  a, b, c, d = bxor(a, words[0]), bxor(b, words[1]), bxor(c, words[2]), bxor(d, words[3])
+  for at = 4, last - 4, 4 do
+    a, b, c, d =
+      bxor(mix1[rshift(a, 24)], mix2[band(rshift(b, 16), 255)], mix3[band(rshift(c, 8), 255)], mix4[band(d, 255)], words[at]),
+      bxor(mix1[rshift(b, 24)], mix2[band(rshift(c, 16), 255)], mix3[band(rshift(d, 8), 255)], mix4[band(a, 255)], words[at + 1]),
+      bxor(mix1[rshift(c, 24)], mix2[band(rshift(d, 16), 255)], mix3[band(rshift(a, 8), 255)], mix4[band(b, 255)], words[at + 2]),
+      bxor(mix1[rshift(d, 24)], mix2[band(rshift(a, 16), 255)], mix3[band(rshift(b, 8), 255)], mix4[band(c, 255)], words[at + 3])
+  end
+  return bxor(substitute(a, b, c, d), words[last]), bxor(substitute(b, c, d, a), words[last + 1]),
+    bxor(substitute(c, d, a, b), words[last + 2]), bxor(substitute(d, a, b, c), words[last + 3])
+end
+
+-- Times x in the field of 2^128, whose first bit is the constant's.
+local function shift(a, b, c, d)
+  local carry = band(d, 1) * 0xe1000000
+  return bxor(rshift(a, 1), carry), bxor(rshift(b, 1), lshift(a, 31)), bxor(rshift(c, 1), lshift(b, 31)),
+    bxor(rshift(d, 1), lshift(c, 31))
+end
+
+-- What the four bits that leave on the right put in on the left.
+local carries = {}
+for nibble = 0, 15 do
+  local a, b, c, d = 0, 0, 0, nibble
+  for _ = 1, 4 do a, b, c, d = shift(a, b, c, d) end
+  carries[nibble] = a
+end
+
+-- Makes a key of its bytes: the round keys, and the hash key times each number of four bits.
+function gcm.key(bytes)
+  local words, count, constant = {}, rshift(#bytes, 2), 1
+  local key = { words = words, rounds = count + 6, times = {} }
+  for at = 0, count - 1 do words[at] = word(bytes, 4 * at + 1) end
+  for at = count, 4 * key.rounds + 3 do
+    local a = words[at - 1]
+    if at % count == 0 then
+      a = rrotate(a, 24)
+      a = bxor(substitute(a, a, a, a), lshift(constant, 24))
+      constant = double(constant)
+    elseif count == 8 and at % count == 4 then
+      a = substitute(a, a, a, a)
+    end
+    words[at] = bxor(words[at - count], a)
+  end
+  local times = key.times
+  times[0], times[8] = { 0, 0, 0, 0 }, { encrypt(key, 0, 0, 0, 0) }
+  for _, nibble in ipairs({ 4, 2, 1 }) do times[nibble] = { shift(table.unpack(times[2 * nibble])) } end
+  for _, high in ipairs({ 2, 4, 8 }) do
+    for low = 1, high - 1 do
+      local sum = {}
+      for at = 1, 4 do sum[at] = bxor(times[high][at], times[low][at]) end
+      times[high + low] = sum
+    end
+  end
+  return key
+end
+
+-- A block times the hash key (Shoup's tables of four bits).
+local function times_hash_key(times, a, b, c, d)
+  local w, x, y, z = 0, 0, 0, 0
+  for _, part in ipairs({ d, c, b, a }) do
+    for at = 0, 28, 4 do
+      local carry, by = carries[band(z, 15)], times[band(rshift(part, at), 15)]
+      z = bxor(rshift(z, 4), lshift(y, 28), by[4])
+      y = bxor(rshift(y, 4), lshift(x, 28), by[3])
+      x = bxor(rshift(x, 4), lshift(w, 28), by[2])
+      w = bxor(rshift(w, 4), carry, by[1])
+    end
+  end
+  return w, x, y, z
+end
+
+-- GHASH of what is authenticated: in the clear, and encrypted.
+function gcm.hash(key, clear, text)
+  local times, w, x, y, z = key.times, 0, 0, 0, 0
+  for _, part in ipairs({ clear, text }) do
+    local padded = part .. string.rep("\0", -#part % 16)
+    for at = 1, #padded, 16 do
+      local a, b, c, d = block(padded, at)
+      w, x, y, z = times_hash_key(times, bxor(w, a), bxor(x, b), bxor(y, c), bxor(z, d))
+    end
+  end
+  return { times_hash_key(times, w, bxor(x, 8 * #clear), y, bxor(z, 8 * #text)) }
+end
+
+-- The tag of a hash under a nonce.
+function gcm.tag(key, nonce, hash)
+  local a, b, c, d = encrypt(key, word(nonce, 1), word(nonce, 5), word(nonce, 9), 1)
+  return as_bytes(bxor(a, hash[1])) .. as_bytes(bxor(b, hash[2])) .. as_bytes(bxor(c, hash[3])) .. as_bytes(bxor(d, hash[4]))
+end
+
+-- Decrypts, which is to encrypt once more.
+function gcm.decrypt(key, nonce, text)
+  local padded, out = text .. string.rep("\0", -#text % 16), {}
+  local first, second, third = word(nonce, 1), word(nonce, 5), word(nonce, 9)
+  for at = 1, #padded, 16 do
+    local a, b, c, d = encrypt(key, first, second, third, (at - 1) / 16 + 2)
+    local e, f, g, h = block(padded, at)
+    out[#out + 1] = as_bytes(bxor(a, e)) .. as_bytes(bxor(b, f)) .. as_bytes(bxor(c, g)) .. as_bytes(bxor(d, h))
+  end
+  return table.concat(out):sub(1, #text)
+end
+
+-- Encrypted packets. The preference "weft.keys" names a file of keys, as `WEFT_KEY_LOG` has them written: a line
+-- for each, with SPI, cipher, number and bytes. It is read on as it grows.
+weft.prefs.keys = Pref.string("Key log", "", "A file of keys (WEFT_KEY_LOG) with which sealed packets are decrypted")
+
+local TAG, TWO_32 = 16, 4294967296
+-- A capture that begins late: so many times 2^32 packets may have passed.
+local MOST_WRAPS = 64
+local ciphers = { [0] = "AES-GCM-128", [1] = "AES-GCM-256" }
+
+-- Keys by SPI, cipher and number, each a list: ends have SPIs of their own, and numbers come again.
+local keys, key_file, read_up_to
+-- The packet after the newest of each direction, and what was found out of each frame.
+local next_number, opened
+
+local function forget()
+  keys, key_file, read_up_to, next_number, opened = {}, nil, 0, {}, {}
+end
+weft.init = forget
+forget()
+
+local function read_keys()
+  local name = weft.prefs.keys
+  if name ~= key_file then keys, key_file, read_up_to = {}, name, 0 end
+  local file = name ~= "" and io.open(name, "rb")
+  if not file then return end
+  file:seek("set", read_up_to)
+  local text = file:read("*a") or ""
+  file:close()
+  for line in text:gmatch("[^\n]*\n") do
+    read_up_to = read_up_to + #line
+    local spi, cipher, number, digits = line:match("^(%x+) (%d+) (%d+) (%x+)%s*$")
+    if digits and (#digits == 32 or #digits == 64) then
+      local index = string.format("%d/%s/%s", tonumber(spi, 16), cipher, number)
+      local bytes = digits:gsub("%x%x", function(byte) return string.char(tonumber(byte, 16)) end)
+      keys[index] = keys[index] or {}
+      local list, known = keys[index], false
+      for _, key in ipairs(list) do known = known or key.bytes == bytes end
+      if not known then list[#list + 1] = { bytes = bytes } end
+    end
+  end
+end
+
+local function keys_of(index)
+  if not keys[index] then read_keys() end
+  return keys[index]
+end
+
+-- SPI, then the packet's number.
+local function nonce_of(spi, number)
+  local bytes = ""
+  for _, half in ipairs({ math.floor(number / TWO_32), number % TWO_32 }) do
+    for _, unit in ipairs({ 0x1000000, 0x10000, 0x100, 1 }) do
+      bytes = bytes .. string.char(math.floor(half / unit) % 256)
+    end
+  end
+  return spi .. bytes
+end
+
+-- The number with this low half that is nearest to the next one (RFC 4304, appendix A2).
+local function complete(next, low)
+  local ahead = (low - next) % TWO_32
+  if ahead < TWO_32 / 2 or next + ahead < TWO_32 then return next + ahead end
+  return next + ahead - TWO_32
+end
+
+local function numbers_of(next, low)
+  if next then return { complete(next, low) } end
+  local numbers = {}
+  for wraps = 0, MOST_WRAPS - 1 do numbers[#numbers + 1] = wraps * TWO_32 + low end
+  return numbers
+end
+
+-- Tries every key on a packet. Without its tag what is inside must at least name the connection.
+local function open(packet, list, next)
+  for _, key in ipairs(list) do
+    key.aes = key.aes or gcm.key(key.bytes)
+    local hash = packet.tag and gcm.hash(key.aes, packet.clear, packet.text)
+    for _, number in ipairs(numbers_of(next, packet.low)) do
+      local nonce = nonce_of(packet.spi, number)
+      if hash then
+        if gcm.tag(key.aes, nonce, hash) == packet.tag then return { key = key, number = number, authentic = true } end
+      elseif packet.names_itself and gcm.decrypt(key.aes, nonce, packet.text:sub(1, 16)):sub(9, 12) == packet.spi then
+        return { key = key, number = number }
+      end
+    end
+  end
+  return {}
+end
+
+-- The same, once for each frame; the direction is followed by what is authentic.
+local function open_once(packet, index, pinfo)
+  local list = keys_of(index)
+  if not list then return nil end
+  local known = opened[pinfo.number]
+  if known then return known end
+  local direction = tostring(pinfo.dst) .. packet.spi
+  local found = open(packet, list, next_number[direction])
+  if found.authentic then
+    next_number[direction] = math.max(next_number[direction] or 0, found.number + 1)
+  end
+  opened[pinfo.number] = found
+  return found
+end
+
+local frame_inside = Dissector.get("eth_withoutfcs")
+
+-- `before` is what precedes the packet within UDP and is authenticated too.
+local function dissect_sealed(subtree, buffer, pinfo, tree, before, dissect_inside)
+  local header = add(subtree, buffer, 0, "sealed")
+  if not header then return "sealed" end
+  local at, length = headers.sealed.length, buffer:len()
+  local whole = length == buffer:reported_len() and length >= at + TAG
+  local cipher, number = buffer(1, 1):bitfield(4, 4), buffer(2, 1):uint()
+  local content, low, spi = buffer(3, 1):uint(), buffer(4, 4):uint(), buffer(8, 4):uint()
+  identify(subtree, buffer, nil, 8)
+  local text_end = whole and length - TAG or length
+  if text_end > at then subtree:add(encrypted, buffer(at, text_end - at)) end
+  if whole then subtree:add(tag, buffer(text_end, TAG)) end
+  header:append_text(string.format(", %s, key %d", ciphers[cipher] or "unknown cipher", number))
+
+  local what = string.format("sealed %s, spi 0x%08x key %d iv %d", names["Sealed contents"][content] or "unknown content", spi, number, low)
+  local packet = {
+    clear = before .. buffer:raw(0, at), text = buffer:raw(at, text_end - at), tag = whole and buffer:raw(text_end, TAG) or nil,
+    spi = buffer:raw(8, 4), low = low, names_itself = content == 0 and text_end >= at + 12,
+  }
+  local found = open_once(packet, string.format("%d/%d/%d", spi, cipher, number), pinfo)
+  if not found then return what .. ", encrypted" end
+  if not found.number then
+    if not whole then
+      header:add_proto_expert_info(cut)
+      return what .. ", encrypted"
+    end
+    header:add(authentic, false):set_generated()
+    header:add_proto_expert_info(forged)
+    return what .. ", not authentic"
+  end
+  header:add(whole_iv, UInt64.new(found.number % TWO_32, math.floor(found.number / TWO_32))):set_generated()
+  if found.authentic then
+    header:add(authentic, true):set_generated()
+    header:append_text(", authentic")
+  else
+    header:add_proto_expert_info(unchecked)
+  end
+  if packet.text == "" then return "sealed, empty" end
+  local inside = gcm.decrypt(found.key.aes, nonce_of(packet.spi, found.number), packet.text)
+  local inside_buffer = ByteArray.new(inside, true):tvb("Decrypted")
+  if content == 1 then
+    frame_inside:call(inside_buffer, pinfo, tree)
+    return nil
+  end
+  return "sealed " .. dissect_inside(inside_buffer, pinfo, subtree)
+end
+
+local function dissect_packet(buffer, pinfo, tree, before)
   if buffer:len() == 0 then return 0 end
   local type = buffer(0, 1):uint()
   if not names["Packet types"][type] then return 0 end
   pinfo.cols.protocol = "Weft"
-  local subtree = tree:add(weft, buffer(), "Weft transport")
-  local info
-  if type == kind.data then info = dissect_data(subtree, buffer)
-  elseif type == kind.ack then info = dissect_ack(subtree, buffer)
-  else info = dissect_setup(subtree, buffer, type) end
-  pinfo.cols.info = info
-  subtree:append_text(": " .. info)
+  local subtree, info = tree:add(weft, buffer(), "Weft transport"), nil
+  if type == kind.sealed then info = dissect_sealed(subtree, buffer, pinfo, tree, before, dissect_clear)
+  else info = dissect_clear(buffer, pinfo, subtree) end
+  if info then
+    pinfo.cols.info = info
+    subtree:append_text(": " .. info)
+  end
   return buffer:len()
+end
+
+function weft.dissector(buffer, pinfo, tree)
+  return dissect_packet(buffer, pinfo, tree, "")
 end
 
 -- What is surely no packet of ours is left to others.
@@ -334,6 +702,8 @@ local function looks_like_ours(buffer)
     return length >= 32 and buffer:len() >= 32 and length == 32 + 4 * buffer(26, 2):bitfield(6, 4)
   elseif type == kind.request or type == kind.challenge or type == kind.accept then
     return length >= 44
+  elseif type == kind.sealed then
+    return buffer(1, 1):bitfield(4, 4) <= 1 and buffer(3, 1):uint() <= 1 and length >= 28
   end
   return type <= 8 and type >= kind.reject and length >= 12
 end
@@ -345,7 +715,8 @@ weft:register_heuristic("udp", function(buffer, pinfo, tree)
 end)
 
 -- Simulated hosts receive on the port of RoCEv2, which Wireshark gives to another dissector. No packet
--- of RoCEv2 looks like ours: those that begin with 1 to 8 and a pad count of one have other lengths.
+-- of RoCEv2 looks like ours: those that begin with 1 to 8 and a pad count of one have other lengths, and of those that
+-- begin with 9 the third and fourth byte are a partition key, which is 0xffff nearly always.
 local ports = DissectorTable.get("udp.port")
 local roce = ports:get_dissector(4791)
 local shared = Proto("weft_or_roce", "Weft transport or RoCEv2")
@@ -361,9 +732,7 @@ ports:add(4791, shared)
 -- encrypted or not. All other VXLAN is Wireshark's.
 local vxlan = ports:get_dissector(4789)
 local overlay = Proto("weft_overlay", "Weft overlay")
-local encrypted = ProtoField.bytes("weft.encrypted", "Encrypted, and what authenticates it")
-overlay.fields = { encrypted }
-local next_weft
+local next_weft, next_sealed
 for number, name in pairs(names["VXLAN next protocols"]) do
   if name == "weft" then next_weft = number end
 end
@@ -377,7 +746,7 @@ local function next_protocol(buffer)
   return buffer(3, 1):uint()
 end
 
-local function dissect_sealed(tree, buffer, pinfo)
+local function dissect_overlay_seal(tree, buffer, pinfo)
   pinfo.cols.protocol = "Weft"
   pinfo.cols.info = "sealed"
   local at = headers.vxlan.length
@@ -400,11 +769,10 @@ function overlay.dissector(buffer, pinfo, tree)
   local subtree = tree:add(overlay, buffer(0, headers.vxlan.length), "Weft overlay")
   add(subtree, buffer, 0, "vxlan")
   subtree:append_text(string.format(", network %d", buffer(4, 3):uint()))
-  local at = headers.vxlan.length
-  if buffer:len() > at and buffer(at, 1):uint() == sealed_packet then
-    dissect_sealed(subtree, buffer, pinfo)
-  elseif buffer:len() > at then
-    weft.dissector(buffer(headers.vxlan.length):tvb(), pinfo, tree)
+  if follows == next_sealed then
+    dissect_overlay_seal(subtree, buffer, pinfo)
+  elseif buffer:len() > headers.vxlan.length then
+    dissect_packet(buffer(headers.vxlan.length):tvb(), pinfo, tree, buffer:raw(0, headers.vxlan.length))
   end
   return buffer:len()
 end

@@ -5,24 +5,29 @@ use std::collections::BTreeSet;
 use weft_wire::spec::{Field, HEADERS, Header, NUMBERS};
 
 /// What the plug-in does with the tables; they replace its line `-- TABLES`.
-const PROGRAM: &str = include_str!("dissector.lua");
+const PROGRAM: &str = include_str!("dissector/main.lua");
+/// How it opens encrypted packets, in the place of the line `-- SEALED`.
+const SEALED: [&str; 2] = [include_str!("dissector/gcm.lua"), include_str!("dissector/sealed.lua")];
 
 /// The headers of the transport, by their name in the program, and of the overlay, whose VXLAN has a next
 /// protocol. Those around them Wireshark knows.
-const KEYS: [(&str, &str); 9] = [
+const KEYS: [(&str, &str); 11] = [
     ("data", "Data packet"),
     ("message", "Message extension"),
     ("rdma", "RDMA extension"),
     ("operands", "RDMA atomic operands"),
     ("setup", "Connection set-up packet"),
     ("terms", "Terms"),
+    ("exchange", "Key exchange"),
+    ("sealed", "Sealed packet"),
     ("ack", "ACK packet"),
     ("vxlan", "VXLAN"),
     ("sealed", "Sealed packet"),
 ];
 
 /// Fields whose numbers have names: which list.
-const NAMED: [(&str, &str); 2] = [("Pkt Type", "Packet types"), ("ACK Type", "ACK types")];
+const NAMED: [(&str, &str); 3] =
+    [("Pkt Type", "Packet types"), ("ACK Type", "ACK types"), ("Content", "Sealed contents")];
 
 /// The plug-in.
 pub(crate) fn render() -> String {
@@ -35,7 +40,8 @@ pub(crate) fn render() -> String {
         table(key, header.expect("a header of weft-wire"))
     });
     let tables = numbers.chain(headers).collect::<String>();
-    PROGRAM.replace("-- TABLES\n", &tables)
+    let program = PROGRAM.replace("-- TABLES\n", &tables);
+    program.replace("-- SEALED\n", &SEALED.join("\n"))
 }
 
 fn table(key: &str, header: &Header) -> String {

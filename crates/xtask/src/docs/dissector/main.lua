@@ -1,8 +1,10 @@
 -- Weft's transport in Wireshark and tshark: data, ACK and set-up packets of BIFROST (appendix C), with
--- Weft's message and RDMA extensions, and the overlay's VXLAN around them. Generated from weft-wire by `cargo xtask docs`; edit the tables in
--- crates/weft-wire/src or the program in crates/xtask/src/docs/dissector.lua.
+-- Weft's message and RDMA extensions, encrypted or not, and the overlay's VXLAN around them. Generated from
+-- weft-wire by `cargo xtask docs`; edit the tables in crates/weft-wire/src or the program in
+-- crates/xtask/src/docs/dissector/.
 --
 --   tshark -X lua_script:dissector/weft.lua -r capture.pcapng -V
+--   tshark -X lua_script:dissector/weft.lua -o weft.keys:FILE -r capture.pcapng     (keys: WEFT_KEY_LOG)
 --   cp dissector/weft.lua ~/.local/lib/wireshark/plugins/      (Wireshark: Help, About, Folders)
 --
 -- Packets are known by their look, on any UDP port. Filters are `weft.ack`, `weft.ack.num_ece` and so on;
@@ -48,7 +50,12 @@ local operation = ProtoField.uint8("weft.rdma.operation", "Operation", base.DEC,
 local bitmap = ProtoField.bytes("weft.ack.bitmap", "Bitmap")
 local placed = ProtoField.uint32("weft.ack.placed", "Placed beyond PSN_base, of this block", base.DEC)
 local payload = ProtoField.bytes("weft.payload", "Payload")
-for _, field in ipairs({ any_psn, any_cid, operation, bitmap, placed, payload }) do
+local exchange = ProtoField.bytes("weft.exchange.message", "Noise message")
+local encrypted = ProtoField.bytes("weft.encrypted", "Encrypted")
+local tag = ProtoField.bytes("weft.sealed.tag", "Tag")
+local whole_iv = ProtoField.uint64("weft.sealed.number", "Number, all 64 bits of the IV", base.DEC)
+local authentic = ProtoField.bool("weft.sealed.authentic", "Authentic")
+for _, field in ipairs({ any_psn, any_cid, operation, bitmap, placed, payload, exchange, encrypted, tag, whole_iv, authentic }) do
   fields[#fields + 1] = field
 end
 weft.fields = fields
@@ -58,7 +65,9 @@ local needless = ProtoExpert.new("weft.needless", "The echoed packet had been pl
 local refused = ProtoExpert.new("weft.refused", "The peer asks for what is missing", expert.group.SEQUENCE, expert.severity.WARN)
 local ended = ProtoExpert.new("weft.ended", "The connection ends or does not come to be", expert.group.SEQUENCE, expert.severity.CHAT)
 local cut = ProtoExpert.new("weft.cut", "Headers are cut off", expert.group.MALFORMED, expert.severity.ERROR)
-weft.experts = { repeated, needless, refused, ended, cut }
+local forged = ProtoExpert.new("weft.sealed.forged", "Not authentic: changed, made up, or under another key", expert.group.SECURITY, expert.severity.ERROR)
+local unchecked = ProtoExpert.new("weft.sealed.unchecked", "Decrypted, but what authenticates it was not captured", expert.group.SECURITY, expert.severity.NOTE)
+weft.experts = { repeated, needless, refused, ended, cut, forged, unchecked }
 
 -- Adds a header's fields; false where bytes are missing.
 local function add(tree, buffer, at, key)
@@ -145,6 +154,18 @@ local function dissect_ack(tree, buffer)
     buffer(4, 4):uint(), buffer(2, 1):bitfield(1, 3), beyond)
 end
 
+-- The exchange of keys, if there is one; false without.
+local function dissect_exchange(tree, buffer, at)
+  if buffer:len() <= at or not add(tree, buffer, at, "exchange") then return false end
+  local length, from = buffer(at + 2, 2):uint(), at + headers.exchange.length
+  if buffer:len() < from + length then
+    tree:add_proto_expert_info(cut)
+  elseif length > 0 then
+    tree:add(exchange, buffer(from, length))
+  end
+  return true
+end
+
 local function dissect_setup(tree, buffer, type)
   local subtree = add(tree, buffer, 0, "setup")
   if not subtree then return names["Packet types"][type] end
@@ -153,25 +174,41 @@ local function dissect_setup(tree, buffer, type)
   if type == kind.reject or type == kind.close or type == kind.reset then
     subtree:add_proto_expert_info(ended)
   elseif add(tree, buffer, headers.setup.length, "terms") then
-    return string.format("%s service %d, %d paths, mtu %d", names["Packet types"][type],
-      buffer(28, 4):uint(), buffer(24, 2):uint(), buffer(20, 2):uint())
+    local exchanged = type ~= kind.challenge and dissect_exchange(tree, buffer, headers.setup.length + headers.terms.length)
+    return string.format("%s service %d, %d paths, mtu %d%s", names["Packet types"][type],
+      buffer(28, 4):uint(), buffer(24, 2):uint(), buffer(20, 2):uint(), exchanged and ", key exchange" or "")
   end
   return names["Packet types"][type]
 end
 
-function weft.dissector(buffer, pinfo, tree)
+-- A packet in the clear.
+local function dissect_clear(buffer, _, tree)
+  local type = buffer:len() > 0 and buffer(0, 1):uint() or 0
+  if type == kind.data then return dissect_data(tree, buffer) end
+  if type == kind.ack then return dissect_ack(tree, buffer) end
+  if type == kind.sealed or not names["Packet types"][type] then return "unknown packet" end
+  return dissect_setup(tree, buffer, type)
+end
+
+-- SEALED
+
+local function dissect_packet(buffer, pinfo, tree, before)
   if buffer:len() == 0 then return 0 end
   local type = buffer(0, 1):uint()
   if not names["Packet types"][type] then return 0 end
   pinfo.cols.protocol = "Weft"
-  local subtree = tree:add(weft, buffer(), "Weft transport")
-  local info
-  if type == kind.data then info = dissect_data(subtree, buffer)
-  elseif type == kind.ack then info = dissect_ack(subtree, buffer)
-  else info = dissect_setup(subtree, buffer, type) end
-  pinfo.cols.info = info
-  subtree:append_text(": " .. info)
+  local subtree, info = tree:add(weft, buffer(), "Weft transport"), nil
+  if type == kind.sealed then info = dissect_sealed(subtree, buffer, pinfo, tree, before, dissect_clear)
+  else info = dissect_clear(buffer, pinfo, subtree) end
+  if info then
+    pinfo.cols.info = info
+    subtree:append_text(": " .. info)
+  end
   return buffer:len()
+end
+
+function weft.dissector(buffer, pinfo, tree)
+  return dissect_packet(buffer, pinfo, tree, "")
 end
 
 -- What is surely no packet of ours is left to others.
@@ -187,6 +224,8 @@ local function looks_like_ours(buffer)
     return length >= 32 and buffer:len() >= 32 and length == 32 + 4 * buffer(26, 2):bitfield(6, 4)
   elseif type == kind.request or type == kind.challenge or type == kind.accept then
     return length >= 44
+  elseif type == kind.sealed then
+    return buffer(1, 1):bitfield(4, 4) <= 1 and buffer(3, 1):uint() <= 1 and length >= 28
   end
   return type <= 8 and type >= kind.reject and length >= 12
 end
@@ -198,7 +237,8 @@ weft:register_heuristic("udp", function(buffer, pinfo, tree)
 end)
 
 -- Simulated hosts receive on the port of RoCEv2, which Wireshark gives to another dissector. No packet
--- of RoCEv2 looks like ours: those that begin with 1 to 8 and a pad count of one have other lengths.
+-- of RoCEv2 looks like ours: those that begin with 1 to 8 and a pad count of one have other lengths, and of those that
+-- begin with 9 the third and fourth byte are a partition key, which is 0xffff nearly always.
 local ports = DissectorTable.get("udp.port")
 local roce = ports:get_dissector(4791)
 local shared = Proto("weft_or_roce", "Weft transport or RoCEv2")
@@ -214,32 +254,14 @@ ports:add(4791, shared)
 -- encrypted or not. All other VXLAN is Wireshark's.
 local vxlan = ports:get_dissector(4789)
 local overlay = Proto("weft_overlay", "Weft overlay")
-local encrypted = ProtoField.bytes("weft.encrypted", "Encrypted, and what authenticates it")
-overlay.fields = { encrypted }
 local next_weft
 for number, name in pairs(names["VXLAN next protocols"]) do
   if name == "weft" then next_weft = number end
-end
-local sealed_packet
-for number, name in pairs(names["Packet types"]) do
-  if name == "sealed" then sealed_packet = number end
 end
 
 local function next_protocol(buffer)
   if buffer:len() < headers.vxlan.length or buffer(0, 1):bitfield(5, 1) == 0 then return nil end
   return buffer(3, 1):uint()
-end
-
-local function dissect_sealed(tree, buffer, pinfo)
-  pinfo.cols.protocol = "Weft"
-  pinfo.cols.info = "sealed"
-  local at = headers.vxlan.length
-  if not add(tree, buffer, at, "sealed") then return end
-  local what = names["Sealed contents"][buffer(at + 3, 1):uint()] or "?"
-  local after = at + headers.sealed.length
-  if buffer:len() > after then tree:add(encrypted, buffer(after)) end
-  pinfo.cols.info = string.format("sealed %s, spi 0x%08x iv %u", what, buffer(at + 8, 4):uint(),
-    buffer(at + 4, 4):uint())
 end
 
 function overlay.dissector(buffer, pinfo, tree)
@@ -253,11 +275,8 @@ function overlay.dissector(buffer, pinfo, tree)
   local subtree = tree:add(overlay, buffer(0, headers.vxlan.length), "Weft overlay")
   add(subtree, buffer, 0, "vxlan")
   subtree:append_text(string.format(", network %d", buffer(4, 3):uint()))
-  local at = headers.vxlan.length
-  if buffer:len() > at and buffer(at, 1):uint() == sealed_packet then
-    dissect_sealed(subtree, buffer, pinfo)
-  elseif buffer:len() > at then
-    weft.dissector(buffer(headers.vxlan.length):tvb(), pinfo, tree)
+  if buffer:len() > headers.vxlan.length then
+    dissect_packet(buffer(headers.vxlan.length):tvb(), pinfo, tree, buffer:raw(0, headers.vxlan.length))
   end
   return buffer:len()
 end
