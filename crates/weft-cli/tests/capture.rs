@@ -41,6 +41,7 @@ impl Folder {
         let plugin = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dissector/weft.lua");
         let output = Command::new("tshark")
             .args(["-X", &format!("lua_script:{}", plugin.display()), "-r", file])
+            .args(self.0.join("keys").exists().then_some(["-o", "weft.keys:keys"]).iter().flatten())
             .args(["-Y", filter, "-T", "fields", "-e", field])
             .current_dir(&self.0)
             .output();
@@ -141,7 +142,7 @@ fn a_program_is_captured_without_privileges() {
     let folder = Folder::new("program");
     let server = Server::start(&folder);
     let client = [
-        &["capture", "-w", "p.pcapng", "--snap", "120", "--"][..],
+        &["capture", "-w", "p.pcapng", "--snap", "120", "--keys", "keys", "--"][..],
         &[env!("CARGO_BIN_EXE_weft")],
         &["perf", "client", &server.address, "--test", "latency", "--size", "968"],
         &["--duration", "10ms", "--wait", "block"],
@@ -151,12 +152,16 @@ fn a_program_is_captured_without_privileges() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let Some(lines) = folder.tshark("p.pcapng", "frame", "_ws.col.Info") else { return };
     // Both ways, and nothing that is not ours.
-    for kind in ["request service", "accept service", "data psn", "ack base"] {
+    for kind in ["request service", "accept service", "sealed data psn", "sealed ack base"] {
         assert!(lines.iter().any(|line| line.starts_with(kind)), "no {kind} in {lines:?}");
     }
     let kept = folder.tshark("p.pcapng", "weft && frame.cap_len <= 120", "frame.len").unwrap();
     assert_eq!(kept.len(), lines.len());
-    assert!(kept.iter().any(|length| length == "1028"), "an IP packet of 1000 bytes: {kept:?}");
+    let sealed = 1028 + 28;
+    assert!(
+        kept.iter().any(|length| *length == sealed.to_string()),
+        "1000 bytes, sealed: {kept:?}"
+    );
 }
 
 #[test]
@@ -199,6 +204,7 @@ fn an_interface_is_captured_packet_by_packet() {
     assert!(ended.success(), "{errors}");
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(value["packets"], 400);
+    assert!(value["sealed"].as_u64() > Some(300), "{value}");
     let Some(lengths) = folder.tshark("i.pcapng", "weft", "frame.len") else { return };
     assert_eq!(lengths.len(), 400, "all are ours");
     // The kernel passes 44 datagrams at a time; each is there by itself.

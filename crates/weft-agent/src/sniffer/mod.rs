@@ -6,7 +6,9 @@ use std::fs;
 use std::io;
 
 use weft_units::Duration;
-use weft_wire::{EtherType, EthernetHeader, Ipv4Header, Ipv6Header, Packet, UdpHeader};
+use weft_wire::{
+    EtherType, EthernetHeader, Ipv4Header, Ipv6Header, Packet, SealedHeader, UdpHeader,
+};
 
 #[expect(unsafe_code, reason = "packet sockets and their control messages have no safe form")]
 mod socket;
@@ -128,9 +130,15 @@ impl Sniffer {
 }
 
 fn wants(port: Option<u16>, headers: &[u8], payload: &[u8]) -> bool {
-    let Some(port) = port else { return Packet::parse(payload).is_ok() };
+    let Some(port) = port else { return Packet::parse(payload).is_ok() || is_sealed(payload) };
     let udp = &headers[headers.len() - UdpHeader::LEN..];
     udp[..4].as_chunks().0.iter().any(|bytes| u16::from_be_bytes(*bytes) == port)
+}
+
+/// Returns `true` if a datagram of the transport is encrypted.
+pub fn is_sealed(payload: &[u8]) -> bool {
+    let sealed = SealedHeader::parse(payload);
+    sealed.is_ok_and(|(_, rest)| rest.len() >= SealedHeader::TAG_LEN)
 }
 
 /// Gives each datagram of a frame to `each`, under headers that fit it; nothing of a frame that is no
@@ -263,6 +271,16 @@ mod tests {
             heard += 1;
         });
         assert_eq!(heard, 1);
+    }
+
+    #[test]
+    fn encrypted_packets_are_of_interest_and_what_only_begins_like_them_is_not() {
+        let mut sealed = [0; SealedHeader::OVERHEAD];
+        SealedHeader::default().emit(&mut sealed);
+        assert!(wants(None, &[], &sealed));
+        assert!(!wants(None, &[], &sealed[..SealedHeader::OVERHEAD - 1]));
+        sealed[3] = 0xff;
+        assert!(!wants(None, &[], &sealed));
     }
 
     #[test]

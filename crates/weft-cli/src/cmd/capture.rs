@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use weft_agent::Clock;
-use weft_agent::sniffer::{Sniffed, Sniffer};
+use weft_agent::sniffer::{Sniffed, Sniffer, is_sealed};
 use weft_agent::udp::CaptureConfig;
+use weft_agent::{Clock, EncryptionSettings};
 use weft_report::Unit;
 use weft_trace::pcapng::{Direction, InterfaceId, LinkType, Record, Writer};
 use weft_units::{Duration, Instant};
@@ -28,6 +28,7 @@ const TURN: Duration = Duration::from_millis(100);
     after_help = "\
 Examples:
   weft capture -w perf.pcapng -- weft perf client 10.2.0.2 --duration 1s
+  weft capture -w perf.pcapng --keys keys -- weft perf client 10.2.0.2 --duration 1s
   sudo weft capture -w eth0.pcapng -i eth0               until interrupted
   sudo weft lab exec h0 -- weft capture -w h0.pcapng -i eth0 --duration 5s
   weft sim run mine.toml --capture sim.pcapng            what simulated hosts sent
@@ -36,8 +37,8 @@ A program's capture takes no privileges: Weft in the program writes what it give
 from them. An interface's takes root or CAP_NET_RAW, and has what arrived there. Both have each datagram \
 as it is on the wire, where the kernel hands out whole batches.
 
-  tshark -X lua_script:dissector/weft.lua -r perf.pcapng
-shows the headers; docs/capture.md has how to install the dissector."
+  tshark -X lua_script:dissector/weft.lua -o weft.keys:keys -r perf.pcapng
+shows the headers, also of what is encrypted; docs/capture.md has how to install the dissector."
 )]
 pub(crate) struct Args {
     /// The file; one that exists is replaced
@@ -58,6 +59,9 @@ pub(crate) struct Args {
     /// Stop after so many packets
     #[arg(long, requires = "interface")]
     packets: Option<u64>,
+    /// Append the keys of the program's connections to this file, with which the dissector decrypts
+    #[arg(long, value_name = "FILE", requires = "program")]
+    keys: Option<PathBuf>,
     /// Run this program, and keep what it sends and receives through Weft
     #[arg(last = true, conflicts_with = "interface")]
     program: Vec<String>,
@@ -89,12 +93,14 @@ fn run_program(arguments: &Args, output: Output) -> Result<ExitCode> {
     let file = std::path::absolute(file).context("cannot find the current folder")?;
     // An interrupt is the program's to handle.
     let _ = interrupted()?;
-    let status = Command::new(program)
-        .args(rest)
-        .env(CaptureConfig::FILE, &file)
-        .env(CaptureConfig::SNAP, arguments.snap.to_string())
-        .status()
-        .with_context(|| format!("cannot run {program}"))?;
+    let mut command = Command::new(program);
+    command.args(rest).env(CaptureConfig::FILE, &file);
+    command.env(CaptureConfig::SNAP, arguments.snap.to_string());
+    if let Some(keys) = &arguments.keys {
+        let keys = std::path::absolute(keys).context("cannot find the current folder")?;
+        command.env(EncryptionSettings::variable("key-log"), keys);
+    }
+    let status = command.status().with_context(|| format!("cannot run {program}"))?;
     if !file.exists() {
         eprintln!("weft: nothing captured: {program} opened no sockets of Weft");
     } else if !output.is_json() {
@@ -122,6 +128,7 @@ struct Sink {
     interface: InterfaceId,
     snap: usize,
     packets: u64,
+    sealed: u64,
     bytes: u64,
 }
 
@@ -133,7 +140,7 @@ impl Sink {
         let id =
             writer.interface(interface, LinkType::Ethernet, arguments.snap).with_context(cannot)?;
         let snap = if arguments.snap == 0 { usize::MAX } else { arguments.snap as usize };
-        Ok(Self { writer, interface: id, snap, packets: 0, bytes: 0 })
+        Ok(Self { writer, interface: id, snap, packets: 0, sealed: 0, bytes: 0 })
     }
 
     fn write(&mut self, sniffed: Sniffed<'_>) -> std::io::Result<()> {
@@ -142,6 +149,7 @@ impl Sink {
         let kept = self.snap.saturating_sub(headers.len()).min(payload.len());
         let headers = &headers[..headers.len().min(self.snap)];
         self.packets += 1;
+        self.sealed += u64::from(is_sealed(payload));
         self.bytes += length as u64;
         self.writer.packet(&Record {
             interface: self.interface,
@@ -181,10 +189,11 @@ fn listen(arguments: &Args, interface: &str, output: Output) -> Result<()> {
         format!("{} ends after {} packets: cannot write it", file.display(), sink.packets)
     })?;
     let missed = sniffer.dropped().unwrap_or(0);
-    let Sink { packets, bytes, .. } = sink;
-    let value = json!({ "file": file, "packets": packets, "bytes": bytes, "missed": missed });
+    let Sink { packets, sealed, bytes, .. } = sink;
+    let value = json!({ "file": file, "packets": packets, "sealed": sealed, "bytes": bytes, "missed": missed });
     output.value(&value, || {
-        let mut text = format!("{packets} packets in {}", describe(file, bytes));
+        let mut text =
+            format!("{packets} packets, {sealed} of them encrypted, in {}", describe(file, bytes));
         if missed > 0 {
             text += &format!("; {missed} more found no room: keep less of each with --snap 128");
         }
