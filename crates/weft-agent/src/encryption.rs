@@ -169,7 +169,11 @@ pub const fn cipher_name(cipher: Cipher) -> &'static str {
     }
 }
 
-fn parse_cipher(name: &str) -> Result<Cipher, String> {
+/// Returns the cipher of a name.
+///
+/// # Errors
+/// No cipher has the name.
+pub fn parse_cipher(name: &str) -> Result<Cipher, String> {
     let known = [Cipher::Aes128Gcm, Cipher::Aes256Gcm];
     let found = known.into_iter().find(|&cipher| cipher_name(cipher) == name);
     found.ok_or_else(|| weft_units::unknown_name("cipher", name, &known.map(cipher_name)))

@@ -89,7 +89,9 @@ mod wait;
 pub use agent::{Agent, AgentConfig, AgentCounters, OpenError};
 pub use clock::Clock;
 pub use crew::Crew;
-pub use encryption::{EncryptionSettings, KeyLog, cipher_name, describe_encryption, leave_room};
+pub use encryption::{
+    EncryptionSettings, KeyLog, cipher_name, describe_encryption, leave_room, parse_cipher,
+};
 pub use port::PortConfig;
 pub use settings::{BaseProfile, SettingError, TransportSettings, read_variables};
 pub use turn::{Application, Turn};

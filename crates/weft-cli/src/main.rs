@@ -8,6 +8,7 @@
 mod cmd;
 mod demo;
 mod destination;
+mod encryption_options;
 mod files;
 mod http;
 mod interrupt;

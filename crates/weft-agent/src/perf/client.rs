@@ -8,7 +8,7 @@ use weft_units::{Duration, Instant};
 
 use super::PlanError;
 use super::plan::{Plan, SERVICE};
-use super::report::{LatencyMicros, Report, TransportCounters};
+use super::report::{Encryption, LatencyMicros, Report, TransportCounters};
 use crate::{Agent, AgentConfig, OpenError, SealConfig, WaitMode};
 
 mod load;
@@ -209,6 +209,8 @@ impl Client {
 
     /// Closes every connection, so that the server forgets them at once, and reports.
     fn report(mut self, load: Load) -> Result<Report, PerfError> {
+        // Keys go with their connections.
+        let encryption = Encryption::of(&self.agent, load.connections());
         let now = self.agent.now();
         for id in load.connections() {
             self.agent.endpoint().close(now, id);
@@ -225,6 +227,7 @@ impl Client {
             paths: self.config.transport.paths,
             policy: self.config.transport.policy.name().to_owned(),
             congestion: self.config.transport.congestion.name().to_owned(),
+            encryption,
             seconds,
             messages: load.messages(),
             messages_per_second: rate(load.messages()),

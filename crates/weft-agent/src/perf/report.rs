@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use weft_transport::{DropReason, Stats};
+use weft_transport::{ConnectionId, DropReason, Stats};
 
 use super::{Plan, Series};
 use crate::udp::{PathCount, SendCounters};
-use crate::{Agent, AgentCounters};
+use crate::{Agent, AgentCounters, cipher_name};
 
 /// A distribution of times, microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -96,6 +96,9 @@ pub struct TransportCounters {
     pub paths: Vec<PathCount>,
     /// What became of batches handed to the kernel.
     pub sockets: SendCounters,
+    /// What was sealed, opened and refused; kinds with none are left out.
+    #[serde(default)]
+    pub sealing: BTreeMap<String, u64>,
 }
 
 impl TransportCounters {
@@ -111,7 +114,10 @@ impl TransportCounters {
             let outbox = &agent.sockets().outbox;
             (outbox.counters(), outbox.paths().to_vec())
         };
-        Self { sockets, paths, ..Self::of_engine(agent.endpoint().stats(), counters) }
+        let sealing = agent.seals().counters();
+        let sealing = sealing.rows().filter(|(_, count)| *count > 0);
+        let sealing = sealing.map(|(name, count)| (name.to_owned(), count)).collect();
+        Self { sockets, paths, sealing, ..Self::of_engine(agent.endpoint().stats(), counters) }
     }
 
     pub(super) fn of_engine(stats: &Stats, agent: AgentCounters) -> Self {
@@ -167,6 +173,7 @@ impl TransportCounters {
             dropped,
             paths: Vec::new(),
             sockets: SendCounters::default(),
+            sealing: BTreeMap::new(),
         }
     }
 }
@@ -187,6 +194,31 @@ pub struct Counts {
     pub transport: TransportCounters,
 }
 
+/// How the connections of a measurement were encrypted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Encryption {
+    /// Connections that were encrypted.
+    pub connections: u32,
+    /// The cipher that this end sent with; none where no connection was encrypted.
+    pub cipher: Option<String>,
+    /// The server's public key; none where no connection was encrypted.
+    pub peer: Option<String>,
+}
+
+impl Encryption {
+    /// Returns how these connections of an agent are encrypted.
+    pub fn of(agent: &Agent, connections: impl Iterator<Item = ConnectionId>) -> Self {
+        let seals = agent.seals();
+        let peers: Vec<_> = connections.filter_map(|connection| seals.peer(connection)).collect();
+        let cipher = cipher_name(seals.config().cipher);
+        Self {
+            connections: u32::try_from(peers.len()).expect("as many as were asked for"),
+            cipher: (!peers.is_empty()).then(|| cipher.to_owned()),
+            peer: peers.first().map(ToString::to_string),
+        }
+    }
+}
+
 /// A finished measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
@@ -200,6 +232,9 @@ pub struct Report {
     pub policy: String,
     /// Name of the congestion control.
     pub congestion: String,
+    /// How the connections were encrypted.
+    #[serde(default)]
+    pub encryption: Encryption,
     /// From the first message until everything under way had arrived, seconds.
     pub seconds: f64,
     /// Messages that arrived whole; where they are answered, that were answered.

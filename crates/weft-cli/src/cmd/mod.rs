@@ -15,6 +15,7 @@ mod demo;
 mod device;
 mod doctor;
 mod experiment;
+mod key;
 mod lab;
 mod list;
 mod man;
@@ -99,6 +100,7 @@ commands! {
     Coll => coll;
     Route => route;
     Capture => capture;
+    Key => key;
     Run => run;
     Device => device;
     Vpc => vpc;

@@ -15,6 +15,7 @@ use weft_agent::perf::{
 use weft_report::Unit;
 use weft_units::{ByteCount, Duration};
 
+use crate::encryption_options::EncryptionOptions;
 use crate::interrupt::until_interrupted;
 use crate::messages::{NodeOptions, answer_at};
 use crate::output::Output;
@@ -72,6 +73,7 @@ Examples:
   weft perf client 10.2.0.2 --test latency --size 64         ping-pong
   weft perf client 10.2.0.2 --test messages --outstanding 64 requests and responses
   weft perf client 10.2.0.2 --profile single                 one path, for comparison
+  weft perf client 10.2.0.2 --encryption required --identity key --peers servers
   weft perf client 10.2.0.2 --set retransmission.rto_min=2ms --json
   weft perf client 10.2.0.2 --messages --model ping-pong --trace-every 1
   weft perf client 10.2.0.2 10.2.0.3 --messages --model incast --connections 32
@@ -89,6 +91,8 @@ struct ServerArgs {
     wait: WaitMode,
     #[command(flatten)]
     transport: TransportOptions,
+    #[command(flatten)]
+    encryption: EncryptionOptions,
     /// Answer messages over RDMA (X-RDMA) instead; also for `weft ping`
     #[arg(long, help_heading = MESSAGES)]
     messages: bool,
@@ -130,6 +134,8 @@ struct ClientArgs {
     bind: Option<SocketAddr>,
     #[command(flatten)]
     transport: TransportOptions,
+    #[command(flatten)]
+    encryption: EncryptionOptions,
     #[command(flatten, next_help_heading = MESSAGES)]
     messages: messages::Args,
 }
@@ -137,11 +143,13 @@ struct ClientArgs {
 pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     match arguments.verb {
         Verb::Server(arguments) if arguments.messages => {
+            arguments.encryption.refuse("--messages")?;
             let token_file = arguments.token_file.as_deref();
             answer_at(arguments.listen, token_file, &arguments.node, output)?;
         }
         Verb::Server(arguments) => serve(&arguments, output)?,
         Verb::Client(arguments) if arguments.messages.messages => {
+            arguments.encryption.refuse("--messages")?;
             messages::measure(&arguments, output)?;
         }
         Verb::Client(arguments) => measure(&arguments, output)?,
@@ -150,13 +158,15 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
 }
 
 fn serve(arguments: &ServerArgs, output: Output) -> Result<()> {
+    let (encryption, key_log) = arguments.encryption.config()?;
     let config = ServerConfig {
-        encryption: weft_agent::SealConfig::default(),
+        encryption,
         local: arguments.listen,
         transport: arguments.transport.config()?,
         wait: arguments.wait,
     };
     let mut server = Server::open(&config)?;
+    key_log.into_iter().for_each(|log| server.agent().log_keys(log));
     let stop = until_interrupted()?;
     let local = server.local();
     output.value(&json!({ "listening": local }), || {
@@ -180,8 +190,9 @@ fn measure(arguments: &ClientArgs, output: Output) -> Result<()> {
         SocketAddr::V4(_) => SocketAddr::from(([0; 4], 0)),
         SocketAddr::V6(_) => SocketAddr::from(([0u16; 8], 0)),
     };
+    let (encryption, key_log) = arguments.encryption.config()?;
     let config = ClientConfig {
-        encryption: weft_agent::SealConfig::default(),
+        encryption,
         local: arguments.bind.unwrap_or(unspecified),
         server,
         transport: arguments.transport.config()?,
@@ -191,6 +202,7 @@ fn measure(arguments: &ClientArgs, output: Output) -> Result<()> {
         wait: arguments.wait,
     };
     let mut client = Client::open(config)?;
+    key_log.into_iter().for_each(|log| client.agent().log_keys(log));
     let source_ports = client.agent().sockets().outbox.source_ports();
     let source_ports = source_ports.context("cannot ask the sockets for their ports")?;
     let bar = progress_bar();

@@ -33,6 +33,8 @@ pub(super) struct Finished {
     pub(super) goodput: Goodput,
     /// Of each message or request.
     pub(super) latency: LatencyMicros,
+    /// What it was encrypted with.
+    pub(super) cipher: Option<String>,
 }
 
 /// A flow under way.
@@ -65,6 +67,7 @@ pub(super) fn start(client: Client, mut server: Server) -> Running {
         stop.store(true, Ordering::Relaxed);
         serving.join().map_err(|_| anyhow!("the server's thread panicked"))?;
         let report = outcome?;
-        Ok(Finished { goodput: Goodput::of(&report.placed), latency: report.latency_us })
+        let (goodput, cipher) = (Goodput::of(&report.placed), report.encryption.cipher);
+        Ok(Finished { goodput, latency: report.latency_us, cipher })
     }))
 }

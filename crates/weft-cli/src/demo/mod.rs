@@ -93,6 +93,8 @@ impl Contender {
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) contender: Contender,
+    /// What its packets are encrypted with.
+    pub(crate) cipher: Option<String>,
     /// Bulk transfer while every path is well.
     pub(crate) healthy_bps: f64,
     /// Bulk transfer while a path loses packets.
@@ -138,7 +140,7 @@ pub(crate) fn run(stage: &mut dyn Stage, mut observe: impl FnMut(&str)) -> Resul
         }
         let name = contender.name();
         observe(&format!("{name}: a path loses 1%"));
-        let (loss, lossy_latency_us) =
+        let (loss, lossy_latency_us, cipher) =
             loss_act(stage, contender).with_context(|| format!("{name}, lossy path"))?;
         observe(&format!("{name}: a path dies"));
         let (death, death_latency) =
@@ -146,6 +148,7 @@ pub(crate) fn run(stage: &mut dyn Stage, mut observe: impl FnMut(&str)) -> Resul
         let (dead_at, ended_at) = (death.events[0].0, death.events[1].0 + REPAIRED.as_secs_f64());
         rows.push(Row {
             contender,
+            cipher,
             healthy_bps: loss.goodput.mean_bps(SETTLE, loss.events[0].0),
             lossy_bps: {
                 let lossy_at = loss.events[0].0;
@@ -165,7 +168,10 @@ pub(crate) fn run(stage: &mut dyn Stage, mut observe: impl FnMut(&str)) -> Resul
 
 /// Healthy, then one path loses packets. Requests share the processors with the bulk transfer all
 /// the time, so that what the bulk transfer loses is due to the path; those of the second part count.
-fn loss_act(stage: &mut dyn Stage, contender: Contender) -> Result<(Act, LatencyMicros)> {
+fn loss_act(
+    stage: &mut dyn Stage,
+    contender: Contender,
+) -> Result<(Act, LatencyMicros, Option<String>)> {
     stage.reset()?;
     let bulk = start(stage, contender, LOSSY_PATH, TestKind::Throughput, HEALTHY + LOSSY)?;
     start(stage, contender, LOSSY_PATH, TestKind::Latency, HEALTHY)?.finish()?;
@@ -174,7 +180,7 @@ fn loss_act(stage: &mut dyn Stage, contender: Contender) -> Result<(Act, Latency
     let requests = start(stage, contender, LOSSY_PATH, TestKind::Latency, LOSSY)?;
     let (requests, bulk) = (requests.finish()?, bulk.finish()?);
     let act = Act::new(bulk.goodput, &[(lossy_at, "a path loses 1%")]);
-    Ok((act, requests.latency))
+    Ok((act, requests.latency, bulk.cipher))
 }
 
 /// One path loses packets throughout; another dies and is repaired.

@@ -60,6 +60,7 @@ pub(crate) fn report(outcome: &Outcome) -> Report {
 fn table(outcome: &Outcome) -> Table {
     let mut table = Table::new(vec![
         Column::text("", "contender"),
+        Column::text("encrypted", "cipher"),
         Column::number("healthy", "healthy_bps"),
         Column::number("1% loss", "lossy_bps"),
         Column::number("request p50", "lossy_p50_s"),
@@ -72,8 +73,9 @@ fn table(outcome: &Outcome) -> Table {
         let rate = |bps: f64| Cell::new(Unit::BitsPerSecond.format(bps), bps);
         let time = |seconds: f64| Cell::new(Unit::Seconds.format(seconds), seconds);
         let LatencyMicros { p50, p99, p999, .. } = row.lossy_latency_us;
+        let cipher = Cell::from(row.cipher.clone().unwrap_or_else(|| "no".to_owned()));
         let mut cells =
-            vec![row.contender.name().into(), rate(row.healthy_bps), rate(row.lossy_bps)];
+            vec![row.contender.name().into(), cipher, rate(row.healthy_bps), rate(row.lossy_bps)];
         cells.extend([p50, p99, p999].map(|micros| time(micros / 1e6)));
         cells.push(
             row.back_after_seconds
@@ -160,6 +162,7 @@ mod tests {
         let act = || Act { goodput: Goodput::default(), events: vec![] };
         Row {
             contender,
+            cipher: Some("aes-128-gcm".into()),
             healthy_bps,
             lossy_bps,
             lossy_latency_us: LatencyMicros {

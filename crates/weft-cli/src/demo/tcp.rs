@@ -34,7 +34,7 @@ pub(super) fn start(
             TestKind::Latency | TestKind::Messages => ask(sender, span),
         };
         let goodput = receiving.join().map_err(|_| anyhow!("the receiving thread panicked"))??;
-        Ok(Finished { goodput, latency: LatencyMicros::of(&sent?) })
+        Ok(Finished { goodput, latency: LatencyMicros::of(&sent?), cipher: None })
     }))
 }
 

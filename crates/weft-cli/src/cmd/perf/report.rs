@@ -51,6 +51,7 @@ fn summary(report: &Report) -> Table {
     if client.probes_sent > 0 {
         row("probes", format!("{} ({} bytes)", client.probes_sent, client.probe_bytes));
     }
+    row("encryption", encryption(report));
     if report.plan.verify {
         row("wrong messages", report.corrupt.to_string());
     }
@@ -58,8 +59,35 @@ fn summary(report: &Report) -> Table {
         for (reason, count) in &counters.dropped {
             row(&format!("dropped {end}"), format!("{count} ({reason})"));
         }
+        for (reason, count) in counters.sealing.iter().filter(|(name, _)| !is_usual(name)) {
+            row(&format!("not opened {end}"), format!("{count} ({reason})"));
+        }
     }
     table
+}
+
+/// Whether connections were encrypted, and how.
+fn encryption(report: &Report) -> String {
+    let (encryption, sealing) = (&report.encryption, &report.client.sealing);
+    let count = |name| sealing.get(name).copied().unwrap_or(0);
+    match (&encryption.cipher, &encryption.peer) {
+        (Some(cipher), Some(peer)) => {
+            let share = match report.connections {
+                all if all == encryption.connections => String::new(),
+                all => format!(" on {} of {all} connections", encryption.connections),
+            };
+            let (sealed, opened) = (count("sealed"), count("opened"));
+            format!(
+                "{cipher}{share}, {sealed} packets sealed, {opened} opened; the server's key is {peer}"
+            )
+        }
+        _ => "none: everything was sent in the clear".to_owned(),
+    }
+}
+
+/// Counters that say nothing of packets that were refused.
+fn is_usual(counter: &str) -> bool {
+    ["sealed", "opened", "exchanges", "clear"].contains(&counter)
 }
 
 fn latency(micros: &LatencyMicros) -> String {
