@@ -28,6 +28,9 @@ pub mod ports;
 #[path = "../../crates/weft-plan/tests/properties/mod.rs"]
 pub mod plan;
 
+#[path = "../../crates/weft-seal/tests/properties/mod.rs"]
+pub mod seal;
+
 #[path = "../../crates/weft-coll/tests/properties/mod.rs"]
 pub mod coll;
 #[path = "../../crates/weft-route/tests/properties/mod.rs"]

@@ -1,6 +1,6 @@
 #![no_main]
-//! See `weft_fuzz::wire::sealed`.
+//! See `weft_fuzz::seal::sealed`.
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = weft_fuzz::wire::sealed(bytes);
+    let _ = weft_fuzz::seal::sealed(bytes);
 });

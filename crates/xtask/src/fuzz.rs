@@ -29,6 +29,7 @@ const SEEDS: &[(&[&str], &str)] = &[
         "crates/weft-wire/tests/golden",
     ),
     (&["tenant_frame", "offload", "table", "security_groups"], "crates/weft-vpc/tests/golden"),
+    (&["sealed"], "crates/weft-seal/tests/golden"),
     (&["topology"], "crates/weft-topo/tests/golden"),
     (&["scenario"], "crates/weft-sim/tests/golden/scenario"),
     (&["flows"], "crates/weft-sim/tests/golden/flows"),
