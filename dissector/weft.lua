@@ -197,7 +197,7 @@ header("sealed", "Sealed packet", 12, {
   { "version", "Version", 1, 1, 4, 0xf0, nil, "protocol version" },
   { "cipher", "Cipher", 1, 1, 4, 0xf, nil, "0 AES-GCM-128, 1 AES-GCM-256 (PSP's versions)" },
   { "key", "Key", 2, 1, 8, 0x0, nil, "which of the sender's keys, one after the other, modulo 2^8; the first is 0" },
-  { "content", "Content", 3, 1, 8, 0x0, nil, "what is encrypted; see Sealed contents" },
+  { "content", "Content", 3, 1, 8, 0x0, names["Sealed contents"], "what is encrypted; see Sealed contents" },
   { "iv", "IV", 4, 4, 32, 0x0, nil, "low half of the packet's number, which no other packet of the sender has on this connection" },
   { "spi", "SPI", 8, 4, 32, 0x0, nil, "the receiver's connection id, as Destination CID elsewhere" },
 })
@@ -732,30 +732,14 @@ ports:add(4791, shared)
 -- encrypted or not. All other VXLAN is Wireshark's.
 local vxlan = ports:get_dissector(4789)
 local overlay = Proto("weft_overlay", "Weft overlay")
-local next_weft, next_sealed
+local next_weft
 for number, name in pairs(names["VXLAN next protocols"]) do
   if name == "weft" then next_weft = number end
-end
-local sealed_packet
-for number, name in pairs(names["Packet types"]) do
-  if name == "sealed" then sealed_packet = number end
 end
 
 local function next_protocol(buffer)
   if buffer:len() < headers.vxlan.length or buffer(0, 1):bitfield(5, 1) == 0 then return nil end
   return buffer(3, 1):uint()
-end
-
-local function dissect_overlay_seal(tree, buffer, pinfo)
-  pinfo.cols.protocol = "Weft"
-  pinfo.cols.info = "sealed"
-  local at = headers.vxlan.length
-  if not add(tree, buffer, at, "sealed") then return end
-  local what = names["Sealed contents"][buffer(at + 3, 1):uint()] or "?"
-  local after = at + headers.sealed.length
-  if buffer:len() > after then tree:add(encrypted, buffer(after)) end
-  pinfo.cols.info = string.format("sealed %s, spi 0x%08x iv %u", what, buffer(at + 8, 4):uint(),
-    buffer(at + 4, 4):uint())
 end
 
 function overlay.dissector(buffer, pinfo, tree)
@@ -769,9 +753,7 @@ function overlay.dissector(buffer, pinfo, tree)
   local subtree = tree:add(overlay, buffer(0, headers.vxlan.length), "Weft overlay")
   add(subtree, buffer, 0, "vxlan")
   subtree:append_text(string.format(", network %d", buffer(4, 3):uint()))
-  if follows == next_sealed then
-    dissect_overlay_seal(subtree, buffer, pinfo)
-  elseif buffer:len() > headers.vxlan.length then
+  if buffer:len() > headers.vxlan.length then
     dissect_packet(buffer(headers.vxlan.length):tvb(), pinfo, tree, buffer:raw(0, headers.vxlan.length))
   end
   return buffer:len()

@@ -1,9 +1,7 @@
 //! The dissector, in tshark, over a packet of each kind. Without tshark the tests say so and pass; the
 //! set-up of `make test` installs it.
 
-use weft_wire::{
-    Cipher, Content, PACKET_TYPES, SealedHeader, U4, U24, VxlanHeader, VxlanNext,
-};
+use weft_wire::{Cipher, Content, PACKET_TYPES, SealedHeader, U4, U24, VxlanHeader, VxlanNext};
 
 mod packets;
 mod shark;

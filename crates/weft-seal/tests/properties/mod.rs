@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 
 use weft_seal::{Mode, SealConfig, Seals, Wrap};
-use weft_transport::{Admission, ConnectionId};
+use weft_transport::{Admission, ConnectionId, Named};
 use weft_wire::{
     Content, DataHeader, ExchangeHeader, Packet, ParseError, SealedHeader, SetupHeader, SetupKind,
     Terms, U4,
@@ -57,9 +57,10 @@ impl Pair {
         let [asks, answers] = &mut ends;
         let (request, accept) = (setup(SetupKind::Request, 0), setup(SetupKind::Accept, 1));
         let first = exchange(asks, 0, request);
-        assert_eq!(answers.admit(at(0), &request, &first, || true), Admission::Take);
+        assert_eq!(answers.admit(at(0), &request, &first, Named::New), Admission::TakeSealed);
         let second = exchange(answers, 1, accept);
-        assert_eq!(asks.admit(at(1), &accept, &second, || true), Admission::Take);
+        let asked = Named::Connection(ConnectionId(IDS[0]));
+        assert_eq!(asks.admit(at(1), &accept, &second, asked), Admission::TakeSealed);
         Self { ends, sent: 0 }
     }
 
@@ -117,18 +118,19 @@ fn exchanges(bytes: &[u8]) {
 fn admissions(bytes: &[u8]) {
     let (mut asks, mut answers) = (end(1), end(2));
     let request = setup(SetupKind::Request, 0);
-    let admission = answers.admit(at(0), &request, bytes, || true);
+    let admission = answers.admit(at(0), &request, bytes, Named::New);
     assert!(matches!(admission, Admission::Take | Admission::Refuse(_)), "{admission:?}");
     let _ = exchange(&mut asks, 0, request);
     let accept = setup(SetupKind::Accept, 1);
-    let admission = asks.admit(at(1), &accept, bytes, || true);
+    let admission = asks.admit(at(1), &accept, bytes, Named::Connection(ConnectionId(IDS[0])));
     // Nobody can answer a request without having seen it.
     assert!(matches!(admission, Admission::Drop | Admission::GiveUp(..)), "{admission:?}");
     assert_eq!(asks.connections(), 0);
     if let Ok((header, rest)) = SetupHeader::parse(bytes) {
         for seals in [&mut asks, &mut answers] {
-            let _ = seals.admit(at(0), &header, rest, || true);
-            let _ = seals.admit(at(1), &header, rest, || false);
+            for named in [Named::New, Named::Connection(ConnectionId(IDS[0])), Named::Nothing] {
+                let _ = seals.admit(at(0), &header, rest, named);
+            }
         }
     }
 }

@@ -70,8 +70,8 @@ impl Host {
         let Ok((packet, rest)) = Packet::parse(inside) else { return };
         let arrival = Arrival { from, received_at: now, congestion_experienced: false, hops: 1 };
         if let Packet::Setup(header) = &packet {
-            let proven = || self.endpoint.proves_address(now, &arrival, header);
-            let admission = self.seals.admit(from, header, rest, proven);
+            let named = self.endpoint.named(now, &arrival, header);
+            let admission = self.seals.admit(from, header, rest, named);
             let _ = self.endpoint.handle_admission(now, &arrival, header, admission);
         } else {
             let len = rest.len().try_into().unwrap();
