@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use weft_guard::TlsFiles;
 use weft_lab::Lab;
 use weft_route::ControllerConfig;
 use weft_units::Duration;
@@ -25,6 +26,9 @@ pub struct SteerConfig {
     pub interface: Option<String>,
     /// Where what the controller knows is kept over a restart; nowhere, if not given.
     pub state: Option<PathBuf>,
+    /// TLS of the page and of those who announce jobs; their HTTP is not encrypted if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsFiles>,
     /// How often all tables are read, besides when a move or a sample asks for it.
     pub read_every: Duration,
     /// For how long the lease is asked; another controller may act that long after this one's end.
@@ -47,6 +51,7 @@ impl Default for SteerConfig {
             listen: None,
             interface: None,
             state: None,
+            tls: None,
             read_every: Duration::from_secs(5),
             lease: Duration::from_secs(15),
             dry_run: false,
@@ -129,7 +134,9 @@ mod tests {
 
     #[test]
     fn defaults_are_the_papers_and_sflows() {
-        let config = SteerConfig::parse("lab = 'lab'").unwrap();
+        let tls = "tls = { certificate = 'c', key = 'k', clients = 'a' }";
+        let config = SteerConfig::parse(&format!("lab = 'lab'\n{tls}")).unwrap();
+        assert_eq!(config.tls.as_ref().and_then(|it| it.clients.clone()), Some("a".into()));
         assert_eq!(config.listen().port(), 6343);
         assert_eq!(config.controller.alarm.marks, 500);
         let written = toml::to_string(&config).unwrap();
@@ -157,6 +164,7 @@ mod tests {
             ("lab = 'x'\ninterface = 'mgmt0; reboot'", "interface is \"mgmt0; reboot\""),
             ("lab = 'x'\nmanagement = '0.0.0.0'", "management is 0.0.0.0"),
             ("lab = 'x'\ncolour = 1", "colour"),
+            ("lab = 'x'\ntls = { certificate = 'c' }", "key"),
             ("lab = 'x'\nlease = '1s'", "lease is 1s"),
             ("lab = 'x'\nread_every = '1ms'", "read_every is 1ms"),
             ("lab = 'x'\n[[router]]\nname = 'a'\nagent = '1.1.1.1'", "exclude each other"),

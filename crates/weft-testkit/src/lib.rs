@@ -1,5 +1,7 @@
 //! What several crates' tests need. It never ships.
 
+#[cfg(feature = "certificates")]
+mod certificates;
 mod figure_rows;
 mod openmetrics;
 mod server;
@@ -7,6 +9,8 @@ mod skip;
 mod verbs_library;
 mod xrdma_library;
 
+#[cfg(feature = "certificates")]
+pub use certificates::{Authority, Issued, Validity};
 pub use figure_rows::{ROWS, figure_row};
 pub use openmetrics::samples;
 pub use server::Server;

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use weft_guard::TlsFiles;
 use weft_seal::Seals;
 use weft_transport::TransportConfig;
 use weft_transport::{congestion, path};
@@ -82,6 +83,9 @@ pub struct Host {
     /// Encryption to all other hosts.
     #[serde(default)]
     pub encryption: Encryption,
+    /// TLS of its metrics; their HTTP is not encrypted if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsFiles>,
     /// The socket on which it is asked and changed.
     #[serde(default = "control")]
     pub control: PathBuf,

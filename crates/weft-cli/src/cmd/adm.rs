@@ -1,6 +1,6 @@
 //! `weft adm`: parameters of running programs.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -10,7 +10,7 @@ use weft_guard::Token;
 use weft_report::{Cell, Column, Table};
 use weft_stat::Ask;
 
-use crate::http::{Server, block_on};
+use crate::http::{ClientOptions, Server, block_on};
 use crate::monitor::{Order, Outcome, Which, carry_out};
 use crate::output::{Output, render};
 
@@ -25,11 +25,12 @@ Examples:
   weft adm set trace_every 100 --node kv_server     trace one call in a hundred of that program's
   weft adm set keepalive 200ms --all
   weft adm set keepalive 200ms --all --hosts 10.0.0.1:7475,10.0.0.2:7475 --token-file token
+  weft adm list --hosts https://10.0.0.1:7475 --ca ca.pem --certificate me.pem --key me.key
   weft adm token token                              a new token, in a file that only this user reads
 
 A program obeys when it next looks at its sockets: at once when it sleeps, within a millisecond when it polls. Off-line \
 parameters are decided when a program starts. Other hosts are reached through their `weft monitor agent`, which must \
-have been given the same token."
+have been given the same token, or the authority of this client's certificate."
 )]
 pub(crate) struct Args {
     /// The folder that programs show themselves in
@@ -38,9 +39,8 @@ pub(crate) struct Args {
     /// Agents of other hosts to ask, in place of this host's programs
     #[arg(long, global = true, value_name = "HOST:PORT", value_delimiter = ',')]
     hosts: Vec<String>,
-    /// A file with the token that the agents were given
-    #[arg(long, global = true, value_name = "FILE", requires = "hosts")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    client: ClientOptions,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -101,7 +101,7 @@ a way that others cannot read.")]
 }
 
 pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
-    let Args { folder, hosts, token_file, verb } = arguments;
+    let Args { folder, hosts, client, verb } = arguments;
     let called = |nodes: Vec<String>| {
         if nodes.is_empty() { Which::All } else { Which::Called(nodes) }
     };
@@ -117,10 +117,13 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
         Verb::Set { name, value, node, all: _ } => (called(node), Ask::Set { name, value }, None),
     };
     let order = Order { which, ask };
+    if hosts.is_empty() && !client.is_empty() {
+        bail!("a token or a certificate is for other hosts' agents: name them with --hosts");
+    }
     let mut outcomes = if hosts.is_empty() {
         carry_out(folder.as_deref(), &order)?
     } else {
-        from_agents(&hosts, token_file.as_deref(), &order)?
+        from_agents(&hosts, &client, &order)?
     };
     if outcomes.is_empty() {
         bail!(
@@ -143,12 +146,12 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
 }
 
 /// Has other hosts' agents carry the order out.
-fn from_agents(hosts: &[String], token: Option<&Path>, order: &Order) -> Result<Vec<Outcome>> {
-    let token = token.map(Token::read).transpose()?;
+fn from_agents(hosts: &[String], client: &ClientOptions, order: &Order) -> Result<Vec<Outcome>> {
+    let credentials = client.read()?;
     let body = serde_json::to_vec(order).context("an order has a form")?;
     let mut outcomes = Vec::new();
     for host in hosts {
-        let asked = Server::agent(host).fetch("/v1/orders", Some(body.clone()), token.as_ref());
+        let asked = Server::agent(host).fetch("/v1/orders", Some(body.clone()), &credentials);
         let answer = block_on(asked)?.with_context(|| format!("asking the agent of {host}"))?;
         let answered: Vec<Outcome> = serde_json::from_slice(&answer)
             .with_context(|| format!("{host} is no agent of `weft monitor`"))?;

@@ -7,10 +7,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use serde_json::json;
-use weft_guard::Token;
 use weft_units::Duration;
 
-use crate::http::AccessOptions;
+use crate::http::{AccessOptions, ClientOptions, Credentials};
 use crate::monitor::{Plan, Sources, run as watch};
 use crate::output::Output;
 
@@ -39,10 +38,12 @@ enum Verb {
 Examples:
   weft adm token token; weft monitor agent --listen 10.0.0.1:7475 --token-file token
   weft monitor agent --listen 10.0.0.1:7475 --anyone-may-read    without `weft adm --hosts`
+  weft monitor agent --listen 10.0.0.1:7475 --tls-certificate me.pem --tls-key me.key --tls-clients ca.pem
   curl -H \"Authorization: Bearer $(cat token)\" http://10.0.0.1:7475/v1/report
 
 Who shows the token may read and, by `weft adm --hosts`, change parameters of this host's programs; this host's users may \
-read without it. Nothing is encrypted: listen on a network that is yours.")]
+read without it. With --tls-certificate and --tls-key it speaks HTTPS, and with --tls-clients a client's certificate is \
+as good as the token. Without them nothing is encrypted: listen on a network that is yours.")]
     Agent {
         /// Where to answer; port 0 is any
         #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7475")]
@@ -61,6 +62,7 @@ read without it. Nothing is encrypted: listen on a network that is yours.")]
 Examples:
   weft monitor serve
   weft monitor serve --hosts 10.0.0.1:7475,10.0.0.2:7475 --agents-token-file token
+  weft monitor serve --hosts https://10.0.0.1:7475 --agents-ca ca.pem --agents-certificate me.pem --agents-key me.key
   weft monitor serve --file hosts --every 5s --keep 3600s
   ssh -L 7480:127.0.0.1:7480 HOST                        its page, from another host
 
@@ -75,9 +77,8 @@ A file has a host and port on each line; what follows a # is left out.")]
         /// A file that names agents to ask
         #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
         file: Option<PathBuf>,
-        /// A file with the token that the agents were given
-        #[arg(long, value_name = "FILE")]
-        agents_token_file: Option<PathBuf>,
+        #[command(flatten)]
+        agents: AgentsOptions,
         #[command(flatten)]
         access: AccessOptions,
         /// How often to ask
@@ -92,6 +93,34 @@ A file has a host and port on each line; what follows a # is left out.")]
     },
 }
 
+/// What agents are shown, and how they are known: a monitor has options of the other names for its own clients.
+#[derive(Debug, clap::Args)]
+struct AgentsOptions {
+    /// A file with the token that the agents were given
+    #[arg(long, value_name = "FILE")]
+    agents_token_file: Option<PathBuf>,
+    /// Speak HTTPS with agents whose certificate was issued by these authorities, a PEM file
+    #[arg(long, value_name = "FILE")]
+    agents_ca: Option<PathBuf>,
+    /// The certificate to show to agents that were started with --tls-clients, a PEM file
+    #[arg(long, value_name = "FILE", requires = "agents_key", requires = "agents_ca")]
+    agents_certificate: Option<PathBuf>,
+    /// The certificate's private key, a PEM file of mode 0600
+    #[arg(long, value_name = "FILE", requires = "agents_certificate")]
+    agents_key: Option<PathBuf>,
+}
+
+impl From<AgentsOptions> for ClientOptions {
+    fn from(options: AgentsOptions) -> Self {
+        Self {
+            token_file: options.agents_token_file,
+            ca: options.agents_ca,
+            certificate: options.agents_certificate,
+            key: options.agents_key,
+        }
+    }
+}
+
 pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     let plan = match arguments.verb {
         Verb::Agent { listen, access, every, folder } => Plan {
@@ -99,24 +128,26 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
             sources: Sources::Here(folder),
             every: interval(every)?,
             keep: None,
-            access: access.at(listen)?,
-            agents_token: None,
+            access: access.at(listen, None)?,
+            credentials: Credentials::default(),
         },
-        Verb::Serve { listen, hosts, file, agents_token_file, access, every, keep, folder } => {
+        Verb::Serve { listen, hosts, file, agents, access, every, keep, folder } => {
             let hosts = match file {
                 Some(file) => read_hosts(&file)?,
                 None => hosts,
             };
             let sources =
                 if hosts.is_empty() { Sources::Here(folder) } else { Sources::Agents(hosts) };
-            let agents_token = agents_token_file.as_deref().map(Token::read).transpose()?;
-            let (every, keep, access) = (interval(every)?, Some(nanos(keep)), access.at(listen)?);
-            Plan { listen, sources, every, keep, access, agents_token }
+            let credentials = ClientOptions::from(agents).read()?;
+            let (every, keep) = (interval(every)?, Some(nanos(keep)));
+            let access = access.at(listen, None)?;
+            Plan { listen, sources, every, keep, access, credentials }
         }
     };
-    let what = if plan.keep.is_some() { "page at http://" } else { "answering at " };
+    let scheme = plan.access.scheme();
+    let what = if plan.keep.is_some() { "page at" } else { "answering at" };
     watch(plan, |at| {
-        output.value(&json!({ "listening": at.to_string() }), || format!("{what}{at}"))
+        output.value(&json!({ "listening": at.to_string() }), || format!("{what} {scheme}://{at}"))
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,14 +1,16 @@
-//! Access control of an HTTP server: the host names that it answers to, and the token that other hosts need.
+//! Access control of an HTTP server: the host names that it answers to, and the token or the certificate that other hosts need.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use hyper::StatusCode;
 use hyper::header::{HOST, HeaderMap};
 use hyper::http::uri::Authority;
 use hyper::{Uri, Version};
-use weft_guard::{Token, is_exposed};
+use weft_guard::tls::{Acceptor, Clients};
+use weft_guard::{TlsFiles, Token, is_exposed};
 
 use super::{MAX_REQUEST, Reply};
 
@@ -24,77 +26,148 @@ pub(crate) struct AccessOptions {
     /// A name that clients reach this server by, besides localhost and its addresses; others are refused
     #[arg(long = "host-name", value_name = "NAME")]
     host_names: Vec<String>,
+    #[command(flatten)]
+    tls: TlsOptions,
+}
+
+/// Command-line options of a server's TLS.
+#[derive(Clone, Debug, Default, clap::Args)]
+struct TlsOptions {
+    /// Speak HTTPS with this certificate, a PEM file; intermediate authorities' follow in it
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+    /// The certificate's private key, a PEM file of mode 0600
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+    /// Authorities, a PEM file: clients with a certificate of theirs may read and give orders, without a token
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_clients: Option<PathBuf>,
+}
+
+impl TlsOptions {
+    fn files(&self) -> Option<TlsFiles> {
+        let (certificate, key) = self.tls_certificate.clone().zip(self.tls_key.clone())?;
+        Some(TlsFiles { certificate, key, clients: self.tls_clients.clone() })
+    }
 }
 
 /// Access rights of a server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Access {
     token: Option<Token>,
+    tls: Option<Arc<Acceptor>>,
+    /// Whether a client's certificate is a right.
+    takes_certificates: bool,
     anyone_may_read: bool,
     host_names: Vec<String>,
-    /// Bytes that a request's body may have with the token; without, it may have 64 KiB.
+    /// Bytes that a request's body may have from whoever may give orders; from others, it may have 64 KiB.
     longest: usize,
 }
 
+/// What a client shows to be let in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shown {
+    pub(super) token: Option<String>,
+    /// The client has a certificate that was issued by one of the authorities for clients.
+    pub(super) is_certified: bool,
+}
+
 impl AccessOptions {
-    /// Returns the access rights at an address.
+    /// Returns the access rights at an address. `configured` is the TLS of a configuration, before which that of the command line
+    /// goes.
     ///
     /// # Errors
-    /// The token's file cannot be read or is open to other users; other hosts reach the address, and there is neither a token
-    /// nor leave for anyone to read.
-    pub(crate) fn at(&self, listen: SocketAddr) -> Result<Access> {
+    /// The token, the certificate or the key cannot be read or is open to other users; other hosts reach the address, and
+    /// there is neither a token, nor authorities for clients, nor leave for anyone to read.
+    pub(crate) fn at(&self, listen: SocketAddr, configured: Option<&TlsFiles>) -> Result<Access> {
         let token = self.token_file.as_deref().map(Token::read).transpose()?;
-        if is_exposed(listen.ip()) && token.is_none() && !self.anyone_may_read {
+        let files = self.tls.files().or_else(|| configured.cloned());
+        let takes_certificates = files.as_ref().is_some_and(|files| files.clients.is_some());
+        if is_exposed(listen.ip())
+            && token.is_none()
+            && !takes_certificates
+            && !self.anyone_may_read
+        {
             bail!(
                 "other hosts reach {listen}, and there is no token that they would have to show: give one with \
-                 --token-file FILE (`weft adm token FILE` makes it), let them all read with --anyone-may-read, or \
-                 listen at 127.0.0.1"
+                 --token-file FILE (`weft adm token FILE` makes it), name the authority of their certificates with \
+                 --tls-clients FILE, let them all read with --anyone-may-read, or listen at 127.0.0.1"
             );
         }
+        let clients = if token.is_some() || self.anyone_may_read {
+            Clients::MayCertify
+        } else {
+            Clients::MustCertify
+        };
+        let tls = files.map(|files| Acceptor::new(files, clients)).transpose()?.map(Arc::new);
         let host_names = self.host_names.iter().map(|name| plain(name)).collect();
         let anyone_may_read = self.anyone_may_read;
-        Ok(Access { token, anyone_may_read, host_names, longest: 0 })
+        Ok(Access { token, tls, takes_certificates, anyone_may_read, host_names, longest: 0 })
     }
 }
 
 impl Access {
-    /// Returns the same access, where the body of a request with the token may have so many bytes.
+    /// Returns the same access, where the body of a request with an order may have so many bytes.
     pub(crate) fn with_longest(self, longest: usize) -> Self {
         Self { longest, ..self }
     }
 
-    /// # Errors
-    /// The answer with which `who` refuses an order, if `shown` is not the token.
-    pub(crate) fn check_order(&self, shown: Option<&str>, who: &str) -> Result<(), Reply> {
-        let Some(token) = &self.token else {
-            let why = format!("this one takes no orders: start {who} with --token-file");
-            return Err(Reply::refuse(StatusCode::FORBIDDEN, &why));
-        };
-        if shown.is_some_and(|shown| token.is(shown)) {
-            return Ok(());
-        }
-        let why = format!("that is not the token that {who} was given");
-        Err(Reply::refuse(StatusCode::UNAUTHORIZED, &why))
+    /// Returns what accepts connections, if they are encrypted.
+    pub(super) const fn tls(&self) -> Option<&Arc<Acceptor>> {
+        self.tls.as_ref()
+    }
+
+    /// Returns how URLs of this server begin.
+    pub(crate) const fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
     }
 
     /// # Errors
-    /// The answer that refuses a reader at `peer`, if it needs the token and `shown` is not it.
-    pub(super) fn check_read(&self, shown: Option<&str>, peer: IpAddr) -> Result<(), Reply> {
-        if self.anyone_may_read || !is_exposed(peer) || self.knows(shown) {
+    /// The answer with which `who` refuses an order, if what is shown gives no right to it.
+    pub(crate) fn check_order(&self, shown: &Shown, who: &str) -> Result<(), Reply> {
+        if self.may_order(shown) {
             return Ok(());
         }
-        let why = "other hosts read with the token that this server was given (Authorization: Bearer TOKEN), or where \
-                   it was started with --anyone-may-read";
+        let (status, why) = match (&self.token, self.takes_certificates) {
+            (None, false) => (
+                StatusCode::FORBIDDEN,
+                format!("this one takes no orders: start {who} with --token-file or --tls-clients"),
+            ),
+            (None, true) => {
+                (StatusCode::UNAUTHORIZED, format!("{who} wants a client's certificate"))
+            }
+            (Some(_), false) => {
+                (StatusCode::UNAUTHORIZED, format!("that is not the token that {who} was given"))
+            }
+            (Some(_), true) => (
+                StatusCode::UNAUTHORIZED,
+                format!("{who} wants a client's certificate or its token, and that is neither"),
+            ),
+        };
+        Err(Reply::refuse(status, &why))
+    }
+
+    /// # Errors
+    /// The answer that refuses a reader at `peer`, if it needs a right and shows none.
+    pub(super) fn check_read(&self, shown: &Shown, peer: IpAddr) -> Result<(), Reply> {
+        if self.anyone_may_read || !is_exposed(peer) || self.may_order(shown) {
+            return Ok(());
+        }
+        let why = "other hosts read with the token that this server was given (Authorization: Bearer TOKEN), with a \
+                   certificate of its --tls-clients, or where it was started with --anyone-may-read";
         Err(Reply::refuse(StatusCode::UNAUTHORIZED, why))
     }
 
     /// Returns how many bytes the body of a request may have.
-    pub(super) fn longest(&self, shown: Option<&str>) -> usize {
-        if self.knows(shown) { self.longest.max(MAX_REQUEST) } else { MAX_REQUEST }
+    pub(super) fn longest(&self, shown: &Shown) -> usize {
+        if self.may_order(shown) { self.longest.max(MAX_REQUEST) } else { MAX_REQUEST }
     }
 
-    fn knows(&self, shown: Option<&str>) -> bool {
-        self.token.as_ref().zip(shown).is_some_and(|(token, shown)| token.is(shown))
+    /// Returns `true` if what is shown is a right to read and to give orders.
+    fn may_order(&self, shown: &Shown) -> bool {
+        let has_token =
+            || self.token.as_ref().zip(shown.token.as_ref()).is_some_and(|(ours, it)| ours.is(it));
+        (self.takes_certificates && shown.is_certified) || has_token()
     }
 
     /// Checks that a request is for this server, by the name in it. A page of another site whose name was made to point
@@ -170,27 +243,31 @@ mod tests {
         AccessOptions { token_file: Some(path), ..AccessOptions::default() }
     }
 
+    fn shown(token: Option<&str>) -> Shown {
+        Shown { token: token.map(str::to_owned), is_certified: false }
+    }
+
     /// The attacker: a host that reaches the address, and has no token.
     #[test]
     fn other_hosts_read_with_the_token_or_where_anyone_may() {
         let everywhere = SocketAddr::from(([0; 4], 0));
         let with_token = options("read");
-        let access = with_token.at(everywhere).unwrap();
-        for (shown, peer, want) in [
+        let access = with_token.at(everywhere, None).unwrap();
+        for (token, peer, want) in [
             (None, ELSEWHERE, Some(StatusCode::UNAUTHORIZED)),
             (Some("0123456789abcdeF"), ELSEWHERE, Some(StatusCode::UNAUTHORIZED)),
             (Some(TOKEN), ELSEWHERE, None),
             (None, [127, 0, 0, 1].into(), None),
             (None, "::ffff:127.0.0.1".parse().unwrap(), None),
         ] {
-            let refused = access.check_read(shown, peer).err().map(|reply| reply.status);
-            assert_eq!(refused, want, "{shown:?} from {peer}");
+            let refused = access.check_read(&shown(token), peer).err().map(|reply| reply.status);
+            assert_eq!(refused, want, "{token:?} from {peer}");
         }
         fs::remove_file(with_token.token_file.unwrap()).unwrap();
         let open = AccessOptions { anyone_may_read: true, ..AccessOptions::default() };
-        let open = open.at(everywhere).unwrap();
-        assert!(open.check_read(None, ELSEWHERE).is_ok());
-        let refused = open.check_order(Some(TOKEN), "it").err().map(|reply| reply.status);
+        let open = open.at(everywhere, None).unwrap();
+        assert!(open.check_read(&shown(None), ELSEWHERE).is_ok());
+        let refused = open.check_order(&shown(Some(TOKEN)), "it").err().map(|reply| reply.status);
         assert_eq!(refused, Some(StatusCode::FORBIDDEN), "reading is not ordering");
     }
 
@@ -198,12 +275,18 @@ mod tests {
     fn an_address_that_other_hosts_reach_wants_a_token_or_leave_to_read() {
         let nothing = AccessOptions::default();
         for listen in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "[::ffff:10.0.0.1]:1"] {
-            let error = nothing.at(listen.parse().unwrap()).unwrap_err().to_string();
-            let fixes = ["--token-file", "weft adm token", "--anyone-may-read", "127.0.0.1"];
+            let error = nothing.at(listen.parse().unwrap(), None).unwrap_err().to_string();
+            let fixes = [
+                "--token-file",
+                "weft adm token",
+                "--tls-clients",
+                "--anyone-may-read",
+                "127.0.0.1",
+            ];
             assert!(fixes.iter().all(|fix| error.contains(fix)), "{error}");
         }
         for listen in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1"] {
-            assert!(nothing.at(listen.parse().unwrap()).is_ok(), "{listen}");
+            assert!(nothing.at(listen.parse().unwrap(), None).is_ok(), "{listen}");
         }
     }
 

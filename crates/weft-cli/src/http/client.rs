@@ -1,23 +1,73 @@
-//! Asking a server.
+//! Asking a server, over TLS where its URL or an authority's file asks for it.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::Method;
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, HOST};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use weft_guard::Token;
+use weft_guard::tls::{Connector, TlsClientFiles};
 
 /// Bytes of an agent's answer: a host with tens of thousands of channels.
 const MAX_ANSWER: usize = 256 << 20;
 
+/// Command-line options of whoever asks a server.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct ClientOptions {
+    /// A file with the token that the server was given
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Speak HTTPS with servers whose certificate was issued by these authorities, a PEM file
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) ca: Option<PathBuf>,
+    /// The certificate to show to servers that were started with --tls-clients, a PEM file
+    #[arg(long, value_name = "FILE", global = true, requires = "key", requires = "ca")]
+    pub(crate) certificate: Option<PathBuf>,
+    /// The certificate's private key, a PEM file of mode 0600
+    #[arg(long, value_name = "FILE", global = true, requires = "certificate")]
+    pub(crate) key: Option<PathBuf>,
+}
+
+/// What a client shows servers, and how it knows them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Credentials {
+    token: Option<Token>,
+    tls: Option<Arc<Connector>>,
+}
+
+impl ClientOptions {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// One of them cannot be read, is not what it is named for, or is open to other users.
+    pub(crate) fn read(&self) -> Result<Credentials> {
+        let token = self.token_file.as_deref().map(Token::read).transpose()?;
+        let identity = self.certificate.clone().zip(self.key.clone());
+        let files = self.ca.clone().map(|authorities| TlsClientFiles { authorities, identity });
+        let tls = files.map(Connector::new).transpose()?.map(Arc::new);
+        Ok(Credentials { token, tls })
+    }
+
+    /// Returns `true` if no option was given.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.token_file.is_none()
+            && self.ca.is_none()
+            && self.certificate.is_none()
+            && self.key.is_none()
+    }
+}
+
 /// Somebody who serves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Server<'a> {
-    /// `host:port`.
+    /// `host:port`, `http://host:port` or `https://host:port`.
     pub(crate) host: &'a str,
     /// The command that serves there, for errors.
     pub(crate) command: &'static str,
@@ -34,15 +84,17 @@ impl<'a> Server<'a> {
     /// Gets `path`, or posts `body` there.
     ///
     /// # Errors
-    /// Nobody answers in time, or with something else than success: then with its words.
+    /// Nobody answers in time, or with something else than success: then with its words. Nothing is sent where the URL
+    /// and the credentials contradict each other, or where the server does not prove who it is.
     pub(crate) async fn fetch(
         self,
         path: &str,
         body: Option<Vec<u8>>,
-        token: Option<&Token>,
+        credentials: &Credentials,
     ) -> Result<Vec<u8>> {
         let patience = self.patience;
-        let exchanged = tokio::time::timeout(patience, self.exchange(path, body, token)).await;
+        let exchanged = self.exchange(path, body, credentials);
+        let exchanged = tokio::time::timeout(patience, exchanged).await;
         exchanged.map_err(|_| anyhow!("no answer of {} in {patience:?}", self.host))?
     }
 
@@ -50,34 +102,99 @@ impl<'a> Server<'a> {
         self,
         path: &str,
         body: Option<Vec<u8>>,
-        token: Option<&Token>,
+        credentials: &Credentials,
     ) -> Result<Vec<u8>> {
         let Self { host, command, .. } = self;
+        let (at, tls) = destination(host, credentials.tls.as_deref())?;
         let reach = || format!("cannot reach {host}: is `{command}` running there?");
-        let stream = TcpStream::connect(host).await.with_context(reach)?;
+        let stream = TcpStream::connect(at).await.with_context(reach)?;
         // A server answers to its address, whatever name it was found by.
-        let at = stream.peer_addr().with_context(reach)?.to_string();
-        let broke = || {
-            format!("{host} hung up before it had answered: is `{command}` still running there?")
-        };
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .with_context(broke)?;
-        tokio::spawn(connection);
+        let address = stream.peer_addr().with_context(reach)?.to_string();
         let method = if body.is_some() { Method::POST } else { Method::GET };
-        let mut request = hyper::Request::builder().method(method).uri(path).header(HOST, at);
-        if let Some(token) = token {
+        let mut request = hyper::Request::builder().method(method).uri(path).header(HOST, address);
+        if let Some(token) = &credentials.token {
             request = request.header(AUTHORIZATION, format!("Bearer {}", token.reveal()));
         }
-        let body = Full::new(Bytes::from(body.unwrap_or_default()));
-        let response = sender.send_request(request.body(body)?).await.with_context(broke)?;
+        let request = request.body(Full::new(Bytes::from(body.unwrap_or_default())))?;
+        let Some(connector) = tls else { return self.ask(stream, request, |_| None).await };
+        let name = name(at);
+        let stream = connector.connect(name, stream).await?;
+        self.ask(stream, request, |error| connector.explain(name, error).map(Error::from)).await
+    }
+
+    /// Sends a request over a connection, encrypted or not. `explain` knows errors of the connection.
+    async fn ask(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        request: hyper::Request<Full<Bytes>>,
+        explain: impl Fn(&(dyn std::error::Error + 'static)) -> Option<Error>,
+    ) -> Result<Vec<u8>> {
+        let Self { host, command, .. } = self;
+        let broke = |error: &(dyn std::error::Error + 'static)| {
+            explain(error).unwrap_or_else(|| {
+                anyhow!("{error}").context(format!(
+                    "{host} hung up before it had answered: is `{command}` still running there?"
+                ))
+            })
+        };
+        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = handshake.map_err(|error| broke(&error))?;
+        tokio::spawn(connection);
+        let response = sender.send_request(request).await.map_err(|error| broke(&error))?;
         let status = response.status();
         let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-        let body =
-            body.map_err(|error| anyhow!("{error}")).with_context(broke)?.to_bytes().to_vec();
+        let body = body.map_err(|error| broke(&*error))?.to_bytes().to_vec();
         if !status.is_success() {
             bail!("{status}: {}", String::from_utf8_lossy(&body).trim());
         }
         Ok(body)
+    }
+}
+
+/// Returns `host:port` of a URL, and what connects there if the connection is encrypted.
+fn destination<'a, 'b>(
+    url: &'a str,
+    tls: Option<&'b Connector>,
+) -> Result<(&'a str, Option<&'b Connector>)> {
+    let (at, tls) = match (url.strip_prefix("https://"), url.strip_prefix("http://"), tls) {
+        (Some(_), _, None) => {
+            bail!("{url} is known by the authority of its certificate: name that with --ca FILE")
+        }
+        (_, Some(_), Some(_)) => {
+            bail!("{url} is not encrypted, and --ca asks for it: use https://, or leave --ca out")
+        }
+        (Some(at), ..) | (_, Some(at), _) => (at.trim_end_matches('/'), tls),
+        (None, None, tls) => (url, tls),
+    };
+    if at.contains('/') {
+        bail!("{url} is no server: HOST:PORT, http://HOST:PORT or https://HOST:PORT is");
+    }
+    Ok((at, tls))
+}
+
+/// Returns the name or the address in `host:port`.
+fn name(at: &str) -> &str {
+    let host = at.rsplit_once(':').map_or(at, |(host, _)| host);
+    host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_clear_unless_its_url_or_an_authority_says_otherwise() {
+        for (url, at, host) in [
+            ("10.0.0.1:80", "10.0.0.1:80", "10.0.0.1"),
+            ("http://weft.example:80/", "weft.example:80", "weft.example"),
+            ("[::1]:80", "[::1]:80", "::1"),
+        ] {
+            let (got, tls) = destination(url, None).unwrap();
+            assert_eq!((got, name(got), tls.is_none()), (at, host, true));
+        }
+        let fails = |url: &str| destination(url, None).unwrap_err().to_string();
+        assert!(fails("https://10.0.0.1:80").contains("--ca FILE"));
+        assert!(fails("10.0.0.1:80/path").contains("is no server"));
+        assert!(fails("ftp://10.0.0.1:80").contains("is no server"));
     }
 }

@@ -3,7 +3,7 @@
 //! | what | where |
 //! | --- | --- |
 //! | serving | here |
-//! | who may read, who may give orders, which names are answered to | `access.rs` |
+//! | who may read, who may give orders, which names are answered to, TLS | `access.rs` |
 //! | asking a server | `client.rs` |
 
 mod access;
@@ -26,10 +26,12 @@ use hyper::header::{
 use hyper::service::service_fn;
 use hyper::{Method, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use weft_guard::tls::{AcceptError, Acceptor};
 
-pub(crate) use access::{Access, AccessOptions};
-pub(crate) use client::Server;
+pub(crate) use access::{Access, AccessOptions, Shown};
+pub(crate) use client::{ClientOptions, Credentials, Server};
 
 /// What somebody wants.
 #[derive(Debug)]
@@ -37,8 +39,8 @@ pub(crate) struct Request {
     pub(crate) is_post: bool,
     pub(crate) path: String,
     pub(crate) query: String,
-    /// The token that comes with it.
-    pub(crate) token: Option<String>,
+    /// What the client shows to be let in.
+    pub(crate) shown: Shown,
     pub(crate) body: Vec<u8>,
 }
 
@@ -57,6 +59,8 @@ pub(crate) const SVG: &str = "image/svg+xml";
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
+/// The answer to HTTP without TLS, where TLS is spoken.
+const USE_TLS: &str = "this server speaks HTTPS: use https://, and --ca FILE with its authority\n";
 
 impl Reply {
     pub(crate) fn new(kind: &'static str, body: impl Into<Vec<u8>>) -> Self {
@@ -132,17 +136,47 @@ pub(crate) async fn serve(listener: TcpListener, access: Access, handler: Handle
         let (access, handler) = (Arc::clone(&access), Arc::clone(&handler));
         // Who has hung up already is answered nothing.
         let Ok(local) = stream.local_addr() else { continue };
-        let ends = Ends { local: local.ip(), peer: peer.ip() };
+        let ends = Ends { local: local.ip(), peer: peer.ip(), is_certified: false };
         tokio::spawn(async move {
-            let service =
-                service_fn(|request| answer(request, ends, &access, Arc::clone(&handler)));
-            let mut server = hyper::server::conn::http1::Builder::new();
-            server.timer(TokioTimer::new()).header_read_timeout(HEADERS_IN);
-            // Whoever hangs up in the middle does without.
-            let _ = server.serve_connection(TokioIo::new(stream), service).await;
+            match access.tls().cloned() {
+                None => serve_one(stream, ends, access, handler).await,
+                Some(acceptor) => match acceptor.accept(stream).await {
+                    Ok(stream) => {
+                        let is_certified = Acceptor::is_certified(&stream);
+                        serve_one(stream, Ends { is_certified, ..ends }, access, handler).await;
+                    }
+                    Err(AcceptError::Clear(stream)) => refuse_clear(stream).await,
+                    Err(error) => tracing::debug!(peer = %ends.peer, %error, "no TLS connection"),
+                },
+            }
             drop(place);
         });
     }
+}
+
+/// Serves a connection, encrypted or not, until the client ends it.
+async fn serve_one(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+    ends: Ends,
+    access: Arc<Access>,
+    handler: Handler,
+) {
+    let service = service_fn(|request| answer(request, ends, &access, Arc::clone(&handler)));
+    let mut server = hyper::server::conn::http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(HEADERS_IN);
+    // Whoever hangs up in the middle does without.
+    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+}
+
+/// Answers whoever speaks HTTP where HTTPS is spoken.
+async fn refuse_clear(mut stream: TcpStream) {
+    let answer = format!(
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: {TEXT}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{USE_TLS}",
+        USE_TLS.len()
+    );
+    // Whoever does not read it does without.
+    let _ = tokio::time::timeout(HEADERS_IN, stream.write_all(answer.as_bytes())).await;
+    weft_guard::tls::hang_up(stream).await;
 }
 
 /// The addresses of a connection.
@@ -150,6 +184,8 @@ pub(crate) async fn serve(listener: TcpListener, access: Access, handler: Handle
 struct Ends {
     local: IpAddr,
     peer: IpAddr,
+    /// The client's certificate was issued by one of the authorities for clients.
+    is_certified: bool,
 }
 
 async fn answer(
@@ -194,13 +230,14 @@ async fn read(
     let query = request.uri().query().unwrap_or_default().to_owned();
     let token = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = token.and_then(|value| value.strip_prefix("Bearer ")).map(str::to_owned);
+    let shown = Shown { token, is_certified: ends.is_certified };
     if !is_post {
-        access.check_read(token.as_deref(), ends.peer)?;
+        access.check_read(&shown, ends.peer)?;
     }
-    let body = Limited::new(request.into_body(), access.longest(token.as_deref()));
+    let body = Limited::new(request.into_body(), access.longest(&shown));
     let body = tokio::time::timeout(HEADERS_IN, body.collect()).await;
     match body {
-        Ok(Ok(body)) => Ok(Request { is_post, path, query, token, body: body.to_bytes().to_vec() }),
+        Ok(Ok(body)) => Ok(Request { is_post, path, query, shown, body: body.to_bytes().to_vec() }),
         _ => {
             Err(Reply::refuse(StatusCode::PAYLOAD_TOO_LARGE, "the request is too long or too slow"))
         }

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, Result};
 use hyper::StatusCode;
 use tokio::net::TcpListener;
-use weft_guard::Token;
 
 use super::collect::State;
 use super::metrics;
 use super::orders::{Order, carry_out};
 use super::watch::{Report, Watcher, now};
 use crate::http::{
-    Access, CSS, HTML, Handler, OPENMETRICS, Reply, Request, SCRIPT, SVG, Server, block_on, serve,
+    Access, CSS, Credentials, HTML, Handler, OPENMETRICS, Reply, Request, SCRIPT, SVG, Server,
+    block_on, serve,
 };
 
 /// Where reports come from.
@@ -37,8 +37,8 @@ pub(crate) struct Plan {
     pub(crate) keep: Option<std::time::Duration>,
     /// Rights to read; at an agent also to give orders to this host's nodes.
     pub(crate) access: Access,
-    /// The token that agents are shown.
-    pub(crate) agents_token: Option<Token>,
+    /// What agents are shown, and how they are known.
+    pub(crate) credentials: Credentials,
 }
 
 /// What handlers share.
@@ -134,10 +134,10 @@ impl Service {
             .iter()
             .map(|host| {
                 let (host, after) = (host.clone(), lock(&self.state).after(host));
-                let token = self.plan.agents_token.clone();
+                let credentials = self.plan.credentials.clone();
                 tokio::spawn(async move {
                     let path = format!("/v1/report?after={after}");
-                    let asked = Server::agent(&host).fetch(&path, None, token.as_ref()).await;
+                    let asked = Server::agent(&host).fetch(&path, None, &credentials).await;
                     let answer = asked.and_then(|answer| {
                         serde_json::from_slice::<Report>(&answer)
                             .with_context(|| format!("{host} is no agent of `weft monitor`"))
@@ -195,7 +195,7 @@ impl Service {
     /// Carries an order out at this host's nodes, for whoever shows the token.
     fn order(&self, request: &Request) -> Reply {
         let access = &self.plan.access;
-        if let Err(refusal) = access.check_order(request.token.as_deref(), "`weft monitor agent`") {
+        if let Err(refusal) = access.check_order(&request.shown, "`weft monitor agent`") {
             return refusal;
         }
         let folder = match &self.plan.sources {

@@ -6,3 +6,4 @@ mod monitor;
 mod page;
 mod programs;
 mod stat;
+mod tls;

@@ -8,35 +8,32 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
 use serde_json::json;
-use weft_guard::Token;
 use weft_plan::output::port_csv;
 use weft_route::Job;
 use weft_steer::{PlannedJob, read_job_table};
 use weft_units::BitRate;
 
 use crate::cmd::plan::Protocol;
-use crate::http::{Server, block_on};
+use crate::http::{ClientOptions, Server, block_on};
 use crate::output::{Output, write_file};
 
 /// A running controller.
 #[derive(Debug, clap::Args)]
 pub(super) struct At {
-    /// Where `weft route serve` shows its page
+    /// Where `weft route serve` shows its page; https://HOST:PORT where it has a certificate
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7490")]
     controller: String,
+    #[command(flatten)]
+    client: ClientOptions,
 }
 
 impl At {
     /// Asks it; a table takes as long as its flows are many.
-    pub(super) fn ask(
-        &self,
-        path: &str,
-        body: Option<Vec<u8>>,
-        token: Option<&Token>,
-    ) -> Result<Vec<u8>> {
+    pub(super) fn ask(&self, path: &str, body: Option<Vec<u8>>) -> Result<Vec<u8>> {
+        let credentials = self.client.read()?;
         let patience = Duration::from_secs(60);
         let server = Server { host: &self.controller, command: "weft route serve", patience };
-        block_on(server.fetch(path, body, token))?
+        block_on(server.fetch(path, body, &credentials))?
     }
 
     /// What is wrong with its answer.
@@ -78,8 +75,6 @@ pub(super) struct Announce {
     csv: Option<PathBuf>,
     #[command(flatten)]
     at: At,
-    #[command(flatten)]
-    token: TokenFile,
 }
 
 #[derive(Debug, clap::Args)]
@@ -87,6 +82,7 @@ pub(super) struct Announce {
 Examples:
   weft route withdraw job-7 --token-file token
   weft route withdraw job-7 --token-file token --controller 10.9.0.1:7490
+  weft route withdraw job-7 --controller https://10.9.0.1:7490 --ca ca.pem --certificate me.pem --key me.key
 
 A job that is never withdrawn is forgotten when nothing of it was sampled for long (`forget` in the controller's file).")]
 pub(super) struct Withdraw {
@@ -94,21 +90,6 @@ pub(super) struct Withdraw {
     job: String,
     #[command(flatten)]
     at: At,
-    #[command(flatten)]
-    token: TokenFile,
-}
-
-#[derive(Debug, clap::Args)]
-pub(super) struct TokenFile {
-    /// A file with the token that the controller was given
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
-}
-
-impl TokenFile {
-    pub(super) fn read(&self) -> Result<Option<Token>> {
-        Ok(self.token_file.as_deref().map(Token::read).transpose()?)
-    }
 }
 
 pub(super) fn run(arguments: &Announce, output: Output) -> Result<ExitCode> {
@@ -123,7 +104,7 @@ pub(super) fn run(arguments: &Announce, output: Output) -> Result<ExitCode> {
     if let Some(rate) = arguments.rate {
         write!(path, "&rate={}bps", rate.as_bps()).expect("writing to a string cannot fail");
     }
-    let answer = arguments.at.ask(&path, Some(body), arguments.token.read()?.as_ref())?;
+    let answer = arguments.at.ask(&path, Some(body))?;
     let planned: PlannedJob =
         serde_json::from_slice(&answer).map_err(|error| arguments.at.strange(&error))?;
     if let Some(path) = &arguments.csv {
@@ -150,7 +131,7 @@ pub(super) fn withdraw(arguments: &Withdraw, output: Output) -> Result<ExitCode>
     let job = &arguments.job;
     Job::check_name(job)?;
     let path = format!("/v1/withdraw?job={job}");
-    let answer = arguments.at.ask(&path, Some(vec![]), arguments.token.read()?.as_ref())?;
+    let answer = arguments.at.ask(&path, Some(vec![]))?;
     let Withdrawn { flows } =
         serde_json::from_slice(&answer).map_err(|error| arguments.at.strange(&error))?;
     output.value(&json!({ "job": job, "flows": flows }), || {

@@ -15,7 +15,7 @@ pub(super) const LONGEST_TABLE: usize = 64 << 20;
 
 /// `POST /v1/jobs?job=NAME&…` with a table of ports plans a job, `POST /v1/withdraw?job=NAME` ends one.
 pub(super) fn carry_out(request: &Request, access: &Access, door: &Door) -> Reply {
-    if let Err(refusal) = access.check_order(request.token.as_deref(), "`weft route serve`") {
+    if let Err(refusal) = access.check_order(&request.shown, "`weft route serve`") {
         return refusal;
     }
     match request.path.as_str() {

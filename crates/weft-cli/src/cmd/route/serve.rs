@@ -26,10 +26,13 @@ Examples:
   sudo weft route serve --lab lab                    a lab's routers; `weft route agent --lab lab` tells of them
   sudo weft route serve --lab lab --dry-run          decide and say, and do nothing
   sudo weft route serve --lab lab --token-file token   take `weft route announce`
+  sudo weft route serve --config route.toml --page 10.9.0.1:7490 --tls-certificate me.pem --tls-key me.key \
+--tls-clients ca.pem
   curl http://127.0.0.1:7490/metrics                 for Prometheus; /v1/picture has everything as JSON
 
-This host's users may read the page; other hosts with the token or where --anyone-may-read is given. Nobody may \
-announce or withdraw jobs but with the token. Nothing is encrypted.
+This host's users may read the page; other hosts with the token, with a certificate of --tls-clients, or where \
+--anyone-may-read is given. Nobody may announce or withdraw jobs but with the token or such a certificate. Without \
+--tls-certificate nothing is encrypted. `tls = { certificate, key, clients }` in the configuration is the same.
 
 Of several controllers of a fabric one steers: the others watch, and take over when its lease has run out. Moves stay \
 when it ends; the next one knows them.")]
@@ -67,14 +70,16 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
         None => SteerConfig { lab: arguments.lab.clone(), ..SteerConfig::default() },
     };
     config.dry_run |= arguments.dry_run;
-    let access = arguments.access.at(arguments.page)?.with_longest(orders::LONGEST_TABLE);
+    let access = arguments.access.at(arguments.page, config.tls.as_ref())?;
+    let access = access.with_longest(orders::LONGEST_TABLE);
+    let scheme = access.scheme();
     log::start(arguments.log_json);
     let mut daemon = Daemon::open(config)?;
     let page = serve_page(arguments.page, access, daemon.picture(), daemon.door())?;
     let stop = until_interrupted()?;
     let listening = daemon.listening()?;
     output.value(&json!({ "sflow": listening, "page": page }), || {
-        format!("listening for sFlow at {listening}, page at http://{page}")
+        format!("listening for sFlow at {listening}, page at {scheme}://{page}")
     })?;
     daemon.run(|| stop.load(Ordering::Relaxed))?;
     Ok(ExitCode::SUCCESS)

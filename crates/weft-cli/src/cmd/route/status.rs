@@ -7,7 +7,7 @@ use weft_report::{Cell, Column, Table};
 use weft_steer::Picture;
 use weft_units::BitRate;
 
-use super::announce::{At, TokenFile};
+use super::announce::At;
 use crate::output::{Output, render};
 
 #[derive(Debug, clap::Args)]
@@ -15,16 +15,15 @@ use crate::output::{Output, render};
 Examples:
   weft route status
   weft route status --controller 10.9.0.1:7490 --token-file token
+  weft route status --controller https://10.9.0.1:7490 --ca ca.pem --certificate me.pem --key me.key
   weft route status --json | jq '.jobs[] | select(.begun | not)'    what its page shows, as JSON")]
 pub(super) struct Status {
     #[command(flatten)]
     at: At,
-    #[command(flatten)]
-    token: TokenFile,
 }
 
 pub(super) fn run(arguments: &Status, output: Output) -> Result<ExitCode> {
-    let answer = arguments.at.ask("/v1/picture", None, arguments.token.read()?.as_ref())?;
+    let answer = arguments.at.ask("/v1/picture", None)?;
     let picture: Picture =
         serde_json::from_slice(&answer).map_err(|error| arguments.at.strange(&error))?;
     output.value(&picture, || text(&picture))?;

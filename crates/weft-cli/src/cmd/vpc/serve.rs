@@ -14,7 +14,7 @@ use weft_vswitch::config::Config;
 use weft_vswitch::control::{Answer, Request, ask};
 
 use super::metrics;
-use crate::http::{self, AccessOptions, Handler, OPENMETRICS, Reply};
+use crate::http::{self, Access, AccessOptions, Handler, OPENMETRICS, Reply};
 use crate::interrupt::until_interrupted;
 use crate::log;
 use crate::output::Output;
@@ -46,9 +46,13 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
     log::start(arguments.log_json);
     let control = config.host.control.clone();
     let address = config.host.socket();
+    let metrics = arguments
+        .metrics
+        .map(|at| arguments.access.at(at, config.host.tls.as_ref()).map(|access| (at, access)));
+    let metrics = metrics.transpose()?;
     let mut daemon = Daemon::open(config)?;
-    if let Some(at) = arguments.metrics {
-        serve_metrics(at, &arguments.access, control.clone())?;
+    if let Some((at, access)) = metrics {
+        serve_metrics(at, access, control.clone())?;
     }
     let stop = until_interrupted()?;
     output.value(&json!({ "serving": address, "control": control }), || {
@@ -59,8 +63,7 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
 }
 
 /// Answers Prometheus on a thread of its own, which asks the daemon as anybody does.
-fn serve_metrics(at: SocketAddr, access: &AccessOptions, control: PathBuf) -> Result<()> {
-    let access = access.at(at)?;
+fn serve_metrics(at: SocketAddr, access: Access, control: PathBuf) -> Result<()> {
     let handler: Handler = Arc::new(move |request| {
         if request.path != "/metrics" {
             return Reply::refuse(StatusCode::NOT_FOUND, "metrics are at /metrics");
