@@ -336,4 +336,31 @@ mod tests {
         let (own, other) = (Uid::from_raw(7), Uid::from_raw(8));
         assert_eq!([own, Uid::ROOT, other].map(|user| may_ask(user, own)), [true, true, false]);
     }
+
+    /// The attacker: another user of this host, where the socket's mode was given away by mistake.
+    #[test]
+    fn another_user_asks_nothing_whatever_the_sockets_mode_is() {
+        let nobody = Uid::from_raw(65_534);
+        if !geteuid().is_root() {
+            return weft_testkit::skip(
+                "requests of another user",
+                "only root becomes another user",
+            );
+        }
+        let path = std::env::temp_dir().join(format!("weft-others-{}.sock", std::process::id()));
+        let mut control = Control::open(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        let asks = std::thread::spawn(move || {
+            // Of this thread alone, as the kernel has it.
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            let mut client = UnixStream::connect(&path).unwrap();
+            client.write_all(b"{\"do\":\"status\"}\n").unwrap();
+            client
+        });
+        let client = asks.join().unwrap();
+        assert!(control.take().is_empty(), "its request is not even read");
+        let mut answer = String::new();
+        BufReader::new(client).read_line(&mut answer).unwrap();
+        assert!(answer.contains("user 65534 may not ask this daemon"), "{answer}");
+    }
 }
