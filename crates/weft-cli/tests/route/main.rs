@@ -4,6 +4,7 @@
 
 mod announce;
 mod programs;
+mod tls;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
