@@ -3,6 +3,7 @@
 
 mod clients;
 mod hostile;
+mod unserved;
 
 use std::fs::File;
 use std::net::IpAddr;
