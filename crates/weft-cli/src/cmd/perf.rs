@@ -58,6 +58,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "a process has one, and it is not moved")]
 enum Verb {
     /// Answer clients until interrupted; the client says what is measured
     #[command(after_help = "\

@@ -84,7 +84,7 @@ fn terms_that_are_worked_by_are_of_one_lease() {
             if let Some((number, heard)) = lent {
                 borrower.work(number, || {
                     assert_eq!(heard, terms(heard.key), "of two leases");
-                    assert_eq!(number >> 32, heard.key.into(), "of another lease");
+                    assert_eq!(number >> 32, u64::from(heard.key), "of another lease");
                     true
                 });
             }

@@ -169,7 +169,7 @@ fn a_user_has_no_more_contexts_than_the_quota_in_however_many_processes() {
     let mut settings = DaemonSettings::default();
     settings.set("contexts-per-user", "3").unwrap();
     // Nobody is without a quota, whoever runs the test.
-    let daemon = Running::start_with(settings, |daemon| {
+    let daemon = Running::start_with(settings.clone(), |daemon| {
         daemon.quotas = Quotas::new(&settings.quotas, daemon.host.device.limits(), None);
     });
     daemon.make("a");
