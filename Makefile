@@ -46,12 +46,13 @@ bench: ## Measure: simulator speed and memory, guests' start, real packets and R
 	$(CARGO) bench --package weft-xrdma --bench show
 	$(CARGO) bench --package weft-agent
 
-swarm: ## Random worlds with random faults: make swarm SEEDS=100000 FIRST=1
+swarm: ## Random worlds with random faults, then as many that encrypt: make swarm SEEDS=100000 FIRST=1
 	@scripts/setup.sh build
 	$(CARGO) build --release --package weft-cli
 	$(TARGET)/release/weft sim swarm --seeds $(or $(SEEDS),20000) --first $(or $(FIRST),1)
+	$(TARGET)/release/weft sim swarm --sealed --seeds $(or $(SEEDS),20000) --first $(or $(FIRST),1)
 
-mutants: ## Break the transport, the RNIC and the same-host path on purpose, once each way, and see who notices (an hour)
+mutants: ## Break the transport, the RNIC, the encryption and the same-host path on purpose, once each way, and see who notices (an hour)
 	@scripts/setup.sh build
 	scripts/mutants.sh
 

@@ -2,10 +2,10 @@
 # Makes one mistake after another in a copy of the tree and lets the swarm look for it:
 # `scripts/mutants.sh [MUTANT...]`. Prints the rows of the tables in docs/design/swarm.md and docs/design/proofs.md.
 #
-# A mutant is a patch in crates/weft-sim/mutants/, for the transport and its swarm, in
-# crates/weft-rnic/mutants/, for the RNIC and its own, or in crates/weft-ring/mutants/ and
-# crates/weft-verbs/mutants/, for the same-host path, its models and unit tests: a line that says what the mistake is,
-# then the mistake. One that the swarm cannot find has a paragraph that begins "Not caught:" and says why; one
+# A mutant is a patch in crates/weft-sim/mutants/, for the transport and its swarm, in crates/weft-seal/mutants/, for
+# the encryption and the worlds that encrypt, in crates/weft-rnic/mutants/, for the RNIC and its own, or in
+# crates/weft-ring/mutants/ and crates/weft-verbs/mutants/, for the same-host path, its models and unit tests: a line that
+# says what the mistake is, then the mistake. One that the swarm cannot find has a paragraph that begins "Not caught:" and says why; one
 # that few seeds find has a line "From seed: N", where to begin.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -40,12 +40,12 @@ copy_tree() {
 
 patch_tree() { (cd "$tree" && git apply "$@"); }
 
-# Leaves the report of the swarm $1 in $log; true if it found nothing in $3 seeds from seed $2 on. Stops after
-# the hundred seeds with the first failure.
+# Leaves the report of the swarm $1 in $log; true if it found nothing in $3 seeds from seed $2 on. What follows is for
+# the swarm. Stops after the hundred seeds with the first failure.
 run_swarm() {
     local first
     for ((first = $2; first < $2 + $3; first += 100)); do
-        timeout "$limit" "$CARGO_TARGET_DIR/release/examples/$1" "$first" 100 >"$log" 2>&1 ||
+        timeout "$limit" "$CARGO_TARGET_DIR/release/examples/$1" "$first" 100 "${@:4}" >"$log" 2>&1 ||
             return 1
     done
 }
@@ -85,13 +85,16 @@ verdict() {
 }
 
 try_mutant() {
-    local patch=$1 name mistake excuse begin package=weft-sim swarm=swarm sentence="" seeds=${SEEDS:-2000} filter=""
+    local patch=$1 name mistake excuse begin package=weft-sim swarm=swarm sentence="" seeds=${SEEDS:-2000} filter="" kind=()
     case "$patch" in */weft-rnic/*)
         # A case has a thousand work requests.
         package=weft-rnic swarm=rdma_swarm sentence=1 seeds=${SEEDS:-300}
         ;;
     */weft-ring/*) package=weft-ring swarm="" ;;
     */weft-verbs/*) package=weft-verbs swarm="" filter=same_host ;;
+    */weft-seal/*)
+        kind=(sealed)
+        ;;
     esac
     name=$(basename "$patch" .patch)
     mistake=$(head -n 1 "$patch")
@@ -107,7 +110,7 @@ try_mutant() {
     elif ! (cd "$tree" && cargo build --quiet --release --package "$package" --all-features --example "$swarm") \
         >"$log" 2>&1; then
         complain "$name does not build: $(grep -m 1 -A 4 '^error' "$log")"
-    elif run_swarm "$swarm" "${begin:-1}" "$seeds"; then
+    elif run_swarm "$swarm" "${begin:-1}" "$seeds" "${kind[@]}"; then
         printf '| `%s` | %s | not caught | %s |\n' "$name" "$mistake" "$seeds"
         [ -n "$excuse" ] || complain "$name survived $seeds seeds"
     else

@@ -226,6 +226,17 @@ fn the_swarm_says_how_many_worlds_it_ran() {
 }
 
 #[test]
+fn the_swarm_of_worlds_that_encrypt_says_how_much_was_forged() {
+    let folder = Folder::new("sealed-swarm");
+    let arguments = ["sim", "swarm", "--sealed", "--seeds", "10", "--first", "5", "--json"];
+    let summary = folder.json(&arguments);
+    assert!(summary["forged"].as_u64().unwrap() > 10, "{summary}");
+    assert_eq!(summary["failures"].as_array().unwrap().len(), 0, "{summary}");
+    let both = folder.weft(&["sim", "swarm", "--sealed", "--rdma"]);
+    assert_eq!(both.status.code(), Some(2));
+}
+
+#[test]
 fn the_swarm_of_work_requests_says_how_many_there_were() {
     let folder = Folder::new("rdma-swarm");
     let arguments = ["sim", "swarm", "--rdma", "--seeds", "3", "--first", "5", "--json"];

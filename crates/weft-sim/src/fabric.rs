@@ -11,8 +11,10 @@ use weft_topo::hash::FabricHash;
 use weft_topo::{Failures, LinkId, NodeId, RouteError, Routes, Topology};
 use weft_units::{Duration, Rng, Seed, prefetch};
 
+use crate::datagram::Datagrams;
 use crate::event::{Event, Events};
-use crate::fault::impairment::{Impairment, Outcome};
+use crate::fault::attack::Attacker;
+use crate::fault::impairment::{Chance, Impairment, Outcome};
 use crate::freight::Freights;
 use crate::link::{Condition, Link, LinkClass, Tally};
 use crate::nic::FRAME_OVERHEAD;
@@ -42,6 +44,7 @@ macro_rules! decision {
     };
 }
 
+mod attacked;
 mod attend;
 mod counters;
 mod failing;
@@ -97,12 +100,15 @@ pub struct Fabric {
     labels: Labels,
     /// What packets carry, where hosts look at it.
     pub freights: Freights,
+    /// The packets themselves, where hosts encrypt.
+    pub datagrams: Datagrams,
     orders: Vec<Order>,
     hash: FabricHash,
     buffers: SharedBuffers,
     /// Where ports hold queues.
     ports: Option<Ports>,
     impairments: BTreeMap<LinkId, Impairment>,
+    attacker: Attacker,
     /// Where somebody wants samples.
     sampler: Option<Sampler>,
     /// Whether a link ever went down, so that arriving packets' epochs must be compared.
@@ -131,11 +137,13 @@ impl Fabric {
             forwarding: config.forwarding.kind.build(&config.forwarding, &topology, seed),
             labels: Labels::default(),
             freights: Freights::default(),
+            datagrams: Datagrams::default(),
             orders: Vec::new(),
             hash: switch::fabric_hash(&config.forwarding),
             buffers: SharedBuffers::new(&config.buffer, &topology),
             ports: Ports::new(config, &topology),
             impairments: BTreeMap::new(),
+            attacker: Attacker::new(seed.child("attacker", 0), topology.hosts()),
             sampler: None,
             steered: Steered::new(),
             epochs_matter: false,
@@ -344,7 +352,11 @@ impl Fabric {
         };
         let parcel = self.parcels.get_mut(hop.packet());
         let sent = *parcel;
-        let Outcome { lost, delay, copy, forged } = impairment.apply(parcel, hop.destination());
+        let datagram = self.datagrams.get_mut(hop.packet());
+        let sent_datagram = datagram.as_deref().cloned();
+        let outcome = impairment.apply(parcel, datagram, hop.destination());
+        let Outcome { lost, delay, copy, forged, struck } = outcome;
+        let is_watched = impairment.rates.attack != Chance::default();
         self.counters.forged += u64::from(forged);
         if lost {
             return self.lose(hop.packet(), Loss::LossyLink);
@@ -355,7 +367,13 @@ impl Fabric {
             let packet = self.parcels.insert(sent);
             self.labels.copy(hop.packet(), packet);
             self.freights.copy(hop.packet(), packet);
+            if let Some(datagram) = sent_datagram {
+                *self.datagrams.of(packet) = datagram;
+            }
             events.schedule_arrival(arrival + late, hop.copied(packet));
+        }
+        if is_watched {
+            self.attack(struck, arrival, hop, events);
         }
     }
 

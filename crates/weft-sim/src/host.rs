@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use weft_seal::Seals;
 use weft_topo::{LinkId, NodeId};
 use weft_transport::{
     ConfigError, ConnectionId, Endpoint, EndpointConfig, Secret, Stats, TransportConfig,
@@ -46,7 +47,7 @@ pub struct Host {
     pub received_bytes: u64,
     /// Which channel each of the engine's connections is an end of.
     channels: BTreeMap<u32, ChannelId>,
-    /// Its messaging context or overlay, where channels are theirs; the engine is idle then.
+    /// Its messaging context or overlay, where channels are theirs: the engine is idle then. Or its engine's encryption.
     pub stack: Option<Box<Stack>>,
     /// The bus to its memory, where it takes time.
     pub dma: Option<Box<Dma>>,
@@ -71,7 +72,9 @@ impl Origin {
         let seed = self.seed.child("engine", self.restarts);
         let endpoint =
             Endpoint::new(endpoint_config(&self.transport), seed, Secret::repeatable(seed))?;
-        Ok(if self.shares_ports { endpoint.sharing_ports(1) } else { endpoint })
+        let endpoint = if self.shares_ports { endpoint.sharing_ports(1) } else { endpoint };
+        let is_sealed = matches!(self.stack, Some(StackConfig::Sealed(_)));
+        Ok(if is_sealed { endpoint.keeping_forgotten() } else { endpoint })
     }
 
     fn stack(&self) -> Result<Option<Box<Stack>>, ConfigError> {
@@ -148,15 +151,22 @@ impl Host {
         self.origin.restarts += 1;
         self.endpoint =
             self.origin.endpoint().expect("the first engine had the same configuration");
-        let channels = std::mem::take(&mut self.channels).into_values();
-        let Some(former) = self.stack.take() else { return channels.collect() };
-        self.stack = self.origin.stack().expect("the first one had the same configuration");
-        former.channels()
+        let mut channels: Vec<_> = std::mem::take(&mut self.channels).into_values().collect();
+        if let Some(former) = self.stack.take() {
+            self.stack = self.origin.stack().expect("the first one had the same configuration");
+            channels.extend(former.channels());
+        }
+        channels
     }
 
     /// What its transport counted.
     pub fn stats(&self) -> &Stats {
-        self.stack.as_deref().map_or_else(|| self.endpoint.stats(), Stack::stats)
+        self.stack.as_deref().and_then(Stack::stats).unwrap_or_else(|| self.endpoint.stats())
+    }
+
+    /// Its engine's encryption, where it encrypts.
+    pub fn seals(&self) -> Option<&Seals> {
+        self.stack.as_deref().and_then(Stack::seals)
     }
 }
 

@@ -37,6 +37,7 @@ pub mod bench;
 pub mod capture;
 pub mod check;
 pub mod compare;
+pub mod datagram;
 pub mod event;
 mod event_queue;
 pub mod experiment;

@@ -1,6 +1,7 @@
-//! The layer between workloads and a host's NIC in place of the plain transport: a messaging context on an RNIC,
-//! or an overlay's switch.
+//! The layer between workloads and a host's NIC beside or in place of the plain transport: a messaging context on an
+//! RNIC, an overlay's switch, or the transport's encryption.
 
+use weft_seal::{SealConfig, Seals};
 use weft_topo::NodeId;
 use weft_transport::{ConfigError, EndpointConfig, Stats};
 use weft_units::Seed;
@@ -22,6 +23,8 @@ pub enum StackConfig {
         /// Hosts of the network.
         hosts: u32,
     },
+    /// Channels are the transport's, which encrypts.
+    Sealed(SealConfig),
 }
 
 /// One host's stack.
@@ -32,6 +35,8 @@ pub enum Stack {
     Messages(Messenger),
     /// An overlay's end.
     Overlay(Vtep),
+    /// The encryption of the host's transport.
+    Sealed(Seals),
 }
 
 impl StackConfig {
@@ -40,7 +45,13 @@ impl StackConfig {
         match self {
             Self::Messages(_) => "messenger",
             Self::Overlay { .. } => "overlay",
+            Self::Sealed(_) => "seals",
         }
+    }
+
+    /// Returns `true` if channels are the stack's own; otherwise they are the transport's.
+    pub const fn has_channels(&self) -> bool {
+        !matches!(self, Self::Sealed(_))
     }
 
     /// Makes a host's; `shares_ports` says that its connections send from the same ports.
@@ -61,16 +72,25 @@ impl StackConfig {
             Self::Overlay { section, hosts } => {
                 Vtep::new(host, *hosts, &endpoint.transport, section, seed).map(Stack::Overlay)
             }
+            Self::Sealed(config) => Ok(Stack::sealed(config, seed)),
         }
     }
 }
 
 impl Stack {
-    /// Returns what its transport counted.
-    pub fn stats(&self) -> &Stats {
+    /// Returns the encryption of a transport; it draws keys from `seed`.
+    pub fn sealed(config: &SealConfig, seed: Seed) -> Self {
+        let mut rng = seed.rng();
+        let entropy = std::array::from_fn(|_| rng.next_u32().to_le_bytes()[0]);
+        Self::Sealed(Seals::new(config.clone(), entropy))
+    }
+
+    /// Returns what its transport counted, where it has one of its own.
+    pub fn stats(&self) -> Option<&Stats> {
         match self {
-            Self::Messages(messenger) => messenger.context.verbs().device().stats(),
-            Self::Overlay(vtep) => vtep.switch().transport(),
+            Self::Messages(messenger) => Some(messenger.context.verbs().device().stats()),
+            Self::Overlay(vtep) => Some(vtep.switch().transport()),
+            Self::Sealed(_) => None,
         }
     }
 
@@ -79,6 +99,7 @@ impl Stack {
         match self {
             Self::Messages(messenger) => messenger.channels().collect(),
             Self::Overlay(vtep) => vtep.channels().collect(),
+            Self::Sealed(_) => Vec::new(),
         }
     }
 
@@ -86,7 +107,7 @@ impl Stack {
     pub fn messenger_mut(&mut self) -> Option<&mut Messenger> {
         match self {
             Self::Messages(messenger) => Some(messenger),
-            Self::Overlay(_) => None,
+            Self::Overlay(_) | Self::Sealed(_) => None,
         }
     }
 
@@ -94,7 +115,7 @@ impl Stack {
     pub fn vtep_mut(&mut self) -> Option<&mut Vtep> {
         match self {
             Self::Overlay(vtep) => Some(vtep),
-            Self::Messages(_) => None,
+            Self::Messages(_) | Self::Sealed(_) => None,
         }
     }
 
@@ -102,7 +123,23 @@ impl Stack {
     pub fn vtep(&self) -> Option<&Vtep> {
         match self {
             Self::Overlay(vtep) => Some(vtep),
-            Self::Messages(_) => None,
+            Self::Messages(_) | Self::Sealed(_) => None,
+        }
+    }
+
+    /// Returns the encryption, where it is that.
+    pub const fn seals_mut(&mut self) -> Option<&mut Seals> {
+        match self {
+            Self::Sealed(seals) => Some(seals),
+            Self::Messages(_) | Self::Overlay(_) => None,
+        }
+    }
+
+    /// Returns the encryption, where it is that.
+    pub const fn seals(&self) -> Option<&Seals> {
+        match self {
+            Self::Sealed(seals) => Some(seals),
+            Self::Messages(_) | Self::Overlay(_) => None,
         }
     }
 }

@@ -164,6 +164,7 @@ impl Traffic {
             connections: [None; 2],
             queues: None,
             closed_because: None,
+            was_open: false,
             unfinished: 0,
         });
         ChannelId(id)

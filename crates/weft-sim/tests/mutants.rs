@@ -6,7 +6,7 @@ use std::process::Command;
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 fn mutants() -> Vec<PathBuf> {
-    let crates = ["weft-sim", "weft-rnic", "weft-ring", "weft-verbs"];
+    let crates = ["weft-sim", "weft-rnic", "weft-seal", "weft-ring", "weft-verbs"];
     let folders = crates.map(|name| Path::new(ROOT).join("crates").join(name).join("mutants"));
     let entries = folders.iter().flat_map(|folder| folder.read_dir().unwrap());
     entries.map(|entry| entry.unwrap().path().canonicalize().unwrap()).collect()

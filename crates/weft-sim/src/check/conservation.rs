@@ -1,5 +1,5 @@
-//! Every packet put in is delivered, lost for a reason, or on its way; links' duplicates and what
-//! switches make for each other likewise.
+//! Every packet put in is delivered, lost for a reason, or on its way; links' duplicates, what switches
+//! make for each other and what an attacker sends likewise.
 
 use super::Observer;
 use crate::world::Network;
@@ -11,7 +11,8 @@ pub(super) struct Check;
 impl Observer for Check {
     fn violations(&self, network: &Network) -> Vec<String> {
         let counters = network.fabric.counters;
-        let entered = counters.injected + counters.duplicated + counters.switch_made;
+        let entered =
+            counters.injected + counters.duplicated + counters.switch_made + counters.attacker_made;
         let lost: u64 = counters.lost.iter().sum();
         let in_flight = network.fabric.parcels.live();
         let left = counters.delivered + counters.switch_taken + lost + in_flight;

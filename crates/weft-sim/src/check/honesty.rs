@@ -1,17 +1,31 @@
 //! Engines that keep the protocol never refuse each other's packets as broken: every refusal of that
 //! kind means that the two ends disagree.
 
+use weft_seal::{Mode, SealConfig, Seals};
+use weft_topo::NodeId;
 use weft_transport::DropReason;
 
 use super::Observer;
+use crate::traffic::{ChannelId, Traffic};
 use crate::world::Network;
 
-/// Reads the engines' counters.
+/// Reads the engines' counters, and those of their encryption.
 #[derive(Debug, Default)]
-pub(super) struct Check;
+pub(super) struct Check {
+    restarts: bool,
+}
+
+/// What explains refusals in a world whose hosts encrypt.
+#[derive(Clone, Copy, Debug)]
+struct Excuses {
+    /// Somebody made packets up or changed them.
+    forgeries: bool,
+    /// A host forgot its keys.
+    restarts: bool,
+}
 
 /// Reasons that the network alone, or the end of a connection, can cause.
-fn is_excused(reason: DropReason) -> bool {
+fn is_excused(reason: DropReason, excuses: Option<Excuses>) -> bool {
     use DropReason::{
         AckOfUnsent, BadExtent, BadTimestamp, BadToken, Duplicate, Malformed, NotAuthentic,
         OutOfOrder, OutsideWindow, StaleAck, TooManyConnections, UnexpectedSetup,
@@ -23,22 +37,53 @@ fn is_excused(reason: DropReason) -> bool {
         BadToken => true,
         // It answers a packet that was acknowledged, or followed by another probe, meanwhile.
         UnprovenReset => true,
-        Malformed | UnknownVersion | OutsideWindow | BadExtent | AckOfUnsent | BadTimestamp
-        | NotAuthentic | TooManyConnections => false,
+        // Of set-up alone: nothing else in the clear reaches an engine whose owner requires encryption.
+        Malformed | UnknownVersion => excuses.is_some_and(|excuses| excuses.forgeries),
+        // Who accepts a connection, restarts and accepts it again has other keys the second time.
+        NotAuthentic => excuses.is_some_and(|excuses| excuses.forgeries || excuses.restarts),
+        OutsideWindow | BadExtent | AckOfUnsent | BadTimestamp | TooManyConnections => false,
     }
 }
 
+/// What encryption refused that nothing explains, by name.
+fn refused(seals: &Seals, excuses: Excuses) -> impl Iterator<Item = (&'static str, u64)> {
+    let counters = seals.counters();
+    // A key that is used for a moment only is forgotten before what is late arrives.
+    let keys_last = seals.config().key_lifetime >= SealConfig::default().key_lifetime;
+    let required = seals.config().mode == Mode::Required;
+    let refused = [
+        ("malformed", counters.malformed, true),
+        ("not_authentic", counters.not_authentic, keys_last && !excuses.restarts),
+        ("in_clear", counters.in_clear, required),
+        ("refused_exchanges", counters.refused_exchanges, !excuses.restarts),
+        ("refused_clear", counters.refused_clear, true),
+    ];
+    let counts = refused.into_iter().filter(move |(_, _, counts)| *counts && !excuses.forgeries);
+    counts.map(|(name, count, _)| (name, count))
+}
+
 impl Observer for Check {
+    fn restarted(&mut self, _host: NodeId, _ended: &[ChannelId], _traffic: &Traffic) {
+        self.restarts = true;
+    }
+
     fn violations(&self, network: &Network) -> Vec<String> {
-        let reasons = || DropReason::ALL.iter().copied().filter(|&reason| !is_excused(reason));
+        let counters = network.fabric.counters;
+        let forgeries = counters.forged + counters.attacker_made > 0;
+        let excuses = Excuses { forgeries, restarts: self.restarts };
         let counts = network.hosts.iter().flat_map(|host| {
-            let stats = host.stats();
-            reasons().map(move |reason| (host.id(), reason, stats.dropped_for(reason)))
+            let (stats, seals) = (host.stats(), host.seals());
+            let excuses_of_engine = seals.map(|_| excuses);
+            let reasons = DropReason::ALL.iter().copied();
+            let reasons = reasons.filter(move |&reason| !is_excused(reason, excuses_of_engine));
+            let dropped = reasons.map(|reason| (reason.name(), stats.dropped_for(reason)));
+            let refused = seals.into_iter().flat_map(move |seals| refused(seals, excuses));
+            dropped.chain(refused).map(|(name, count)| (host.id(), name, count))
         });
         counts
             .filter(|(_, _, count)| *count > 0)
-            .map(|(host, reason, count)| {
-                format!("host {} refused {count} packets of its peers: {}", host.0, reason.name())
+            .map(|(host, name, count)| {
+                format!("host {} refused {count} packets of its peers: {name}", host.0)
             })
             .collect()
     }

@@ -16,6 +16,7 @@ mod bounds;
 mod closure;
 mod conservation;
 mod exactly_once;
+mod genuine;
 mod honesty;
 mod marks;
 mod ordering;
@@ -25,6 +26,12 @@ mod path_return;
 pub trait Observer: Debug + Send {
     /// `host`'s engine wants a payload placed.
     fn asked(&mut self, _host: NodeId, _placement: &Placement) {}
+
+    /// A host that encrypts has opened a sealed packet, which ended in this tag.
+    fn opened(&mut self, _host: NodeId, _tag: [u8; 16]) {}
+
+    /// The payload that such a host's engine wants placed was looked at.
+    fn read(&mut self, _host: NodeId, _placement: &Placement, _is_genuine: bool) {}
 
     /// The payload of a packet has been placed; the engine hears it next.
     fn placed(&mut self, _host: NodeId, _connection: ConnectionId, _psn: u32) {}
@@ -70,6 +77,7 @@ checks! {
     Accounts => accounts, "accounts", "an engine holds the connections it told of, no more and no fewer";
     Marks => marks, "marks", "senders hear of as many congestion marks as receivers saw";
     Bounds => bounds, "bounds", "payloads are placed inside their messages, whatever reaches an engine";
+    Genuine => genuine, "genuine", "on encrypted connections nothing is placed but what the peer sent there, and no packet is taken in twice";
     Honesty => honesty, "honesty", "no engine refuses a packet of another as broken";
 }
 
@@ -78,14 +86,14 @@ checks! {
 pub struct Checks(Vec<(Kind, Box<dyn Observer>)>);
 
 impl Checks {
-    /// Every check of the registry.
-    pub fn all() -> Self {
-        Self::of(Kind::ALL)
-    }
-
-    /// The checks that hold where one link stays broken: its paths do not come back.
-    pub fn for_scarred_networks() -> Self {
-        let holds = |kind: &Kind| !matches!(kind, Kind::PathReturn | Kind::Closure);
+    /// The checks that hold where one link stays broken, whose paths do not come back, or where somebody attacks, who sets
+    /// up connections that nobody asked for, by requests that he kept: their ends wait for a peer until they give up.
+    pub fn holding(is_scarred: bool, is_attacked: bool) -> Self {
+        let holds = |kind: &Kind| match kind {
+            Kind::PathReturn => !is_scarred,
+            Kind::Closure => !is_scarred && !is_attacked,
+            _ => true,
+        };
         Self::of(&Kind::ALL.iter().copied().filter(holds).collect::<Vec<_>>())
     }
 
@@ -105,6 +113,14 @@ impl Checks {
 impl Observer for Checks {
     fn asked(&mut self, host: NodeId, placement: &Placement) {
         self.0.iter_mut().for_each(|(_, check)| check.asked(host, placement));
+    }
+
+    fn opened(&mut self, host: NodeId, tag: [u8; 16]) {
+        self.0.iter_mut().for_each(|(_, check)| check.opened(host, tag));
+    }
+
+    fn read(&mut self, host: NodeId, placement: &Placement, is_genuine: bool) {
+        self.0.iter_mut().for_each(|(_, check)| check.read(host, placement, is_genuine));
     }
 
     fn placed(&mut self, host: NodeId, connection: ConnectionId, psn: u32) {

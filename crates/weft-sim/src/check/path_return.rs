@@ -8,7 +8,7 @@ use weft_transport::path::PathId;
 use weft_transport::{ConnectionId, Event};
 
 use super::Observer;
-use crate::traffic::{ChannelId, Traffic};
+use crate::traffic::{ChannelId, ChannelState, Traffic};
 use crate::world::Network;
 
 /// The paths that are down.
@@ -37,11 +37,21 @@ impl Observer for Check {
         self.down.retain(|(at, _, _)| *at != host);
     }
 
-    fn violations(&self, _network: &Network) -> Vec<String> {
+    fn violations(&self, network: &Network) -> Vec<String> {
+        // Who encrypts asks for a while before it believes that its peer has no such connection, and meanwhile nobody
+        // answers its probes. (Who replays a request sets up a connection without peer, too.)
+        let is_answered = |host: NodeId, connection: ConnectionId| {
+            let host = &network.hosts[host.index()];
+            let channel = host.channel(connection).and_then(|id| network.traffic.channel(id));
+            let has_peer = channel.is_some_and(|channel| channel.state != ChannelState::Closed);
+            has_peer || host.seals().is_none()
+        };
+        let down = self.down.iter();
+        let down = down.filter(|(host, connection, _)| is_answered(*host, *connection));
         let text = |(host, connection, path): &(NodeId, ConnectionId, PathId)| {
             format!("host {}: {connection:?} never took path {} back", host.0, path.0)
         };
-        self.down.iter().map(text).collect()
+        down.map(text).collect()
     }
 }
 

@@ -78,6 +78,7 @@ impl Fabric {
         let tuple = nic::five_tuple(parcel.source, to, parcel.source_port);
         let packet = self.parcels.insert(parcel);
         self.labels.set(packet, label);
+        self.datagrams.clear(packet);
         let hop = Hop::new(packet, at, to, self.hash.base(&tuple), CONTROL_SIZE).as_control();
         // As if it had come by the first of the switch's cables.
         hop.on(self.topology.ports(at)[0].reverse(), at, 0)

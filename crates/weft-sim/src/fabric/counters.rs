@@ -56,6 +56,8 @@ pub struct Counters {
     pub switch_taken: u64,
     /// Packets lost, by [`Loss`].
     pub lost: [u64; Loss::ALL.len()],
+    /// Packets an attacker put in.
+    pub attacker_made: u64,
     /// Packets damaged so that their receivers cannot tell.
     pub forged: u64,
     /// Packets marked, each time a switch marked one that was not.

@@ -79,6 +79,7 @@ impl Fabric {
             Change::Corruption { chance, checksum } => {
                 (rates.corruption, rates.checksum) = (chance, checksum);
             }
+            Change::Attack(chance) => rates.attack = chance,
         }
         let state = &mut self.links[link.index()];
         if state.condition != Condition::Down {

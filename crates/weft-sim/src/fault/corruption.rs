@@ -54,31 +54,66 @@ impl Scheduler for Fault {
 pub(super) fn damage(parcel: &mut Parcel, destination: NodeId, checksum: bool, rng: &mut Rng) {
     let mut datagram = emit(parcel, destination, checksum);
     let headers = UdpHeader::LEN + parcel.packet.len();
+    flip(&mut datagram, headers, rng);
+    receive(parcel, destination, &datagram);
+}
+
+/// The same for a packet that is bytes already. Its receiver parses what is left of it.
+pub(super) fn damage_datagram(
+    parcel: &mut Parcel,
+    bytes: &mut Vec<u8>,
+    destination: NodeId,
+    checksum: bool,
+    rng: &mut Rng,
+) {
+    let mut datagram = [&[0; UdpHeader::LEN], &bytes[..]].concat();
+    emit_udp(parcel, destination, checksum, &mut datagram);
+    let headers = datagram.len().min(UdpHeader::LEN + CLEAR);
+    flip(&mut datagram, headers, rng);
+    parcel.integrity = match udp_payload(parcel, destination, &datagram) {
+        None => Integrity::BadChecksum,
+        Some((header, payload)) => {
+            parcel.source_port = header.source_port;
+            bytes.clear();
+            bytes.extend_from_slice(payload);
+            Integrity::Sound
+        }
+    };
+}
+
+/// Bytes at the beginning of a sealed datagram that are its headers, more or less: a sealed one's, or set-up's.
+const CLEAR: usize = 28;
+
+fn flip(datagram: &mut [u8], headers: usize, rng: &mut Rng) {
     let more = if rng.chance(1, 16) { rng.index(4) } else { 0 };
     for _ in 0..=more {
         // Half of the flips hit the headers, which are a small part of the bytes.
         let bytes = if rng.chance(1, 2) { headers } else { datagram.len() };
         datagram[rng.index(bytes)] ^= 1 << rng.index(8);
     }
-    receive(parcel, destination, &datagram);
 }
 
 /// The datagram: UDP header, transport headers, payload of zeros.
 fn emit(parcel: &Parcel, destination: NodeId, checksum: bool) -> Vec<u8> {
     let payload_len = parcel.packet.len() + usize::from(parcel.payload_len);
     let mut datagram = vec![0; UdpHeader::LEN + payload_len];
+    parcel.packet.emit(&mut datagram[UdpHeader::LEN..]);
+    emit_udp(parcel, destination, checksum, &mut datagram);
+    datagram
+}
+
+/// Writes the UDP header of a datagram.
+fn emit_udp(parcel: &Parcel, destination: NodeId, checksum: bool, datagram: &mut [u8]) {
     let (head, payload) = datagram.split_at_mut(UdpHeader::LEN);
-    parcel.packet.emit(payload);
     let header = UdpHeader {
         source_port: parcel.source_port,
         destination_port: RECEIVE_PORT,
-        payload_len: u16::try_from(payload_len).expect("packets are at most 9000 bytes"),
+        payload_len: u16::try_from(payload.len()).expect("packets are at most 9000 bytes"),
         checksum: 0,
     };
     let pseudo = pseudo_header(parcel, destination);
     let header = if checksum { header.with_checksum(pseudo, payload) } else { header };
     header.emit(head);
-    datagram
 }
 
 /// The receiver's view of a damaged datagram, written back into `parcel`.
@@ -152,6 +187,26 @@ mod tests {
             let mut received = parcel();
             receive(&mut received, NodeId(2), &damaged);
             assert_eq!(received.integrity, Integrity::BadChecksum, "bit {bit}");
+        }
+    }
+
+    /// A datagram that is bytes already is changed in place, or its receiver's checksum shows it.
+    #[test]
+    fn a_datagram_of_bytes_is_damaged_itself() {
+        let mut rng = Seed(5).rng();
+        for checksum in [true, false] {
+            let (mut caught, mut changed) = (0, 0);
+            for _ in 0..1_000 {
+                let (mut received, mut bytes) = (parcel(), vec![9; 300]);
+                damage_datagram(&mut received, &mut bytes, NodeId(2), checksum, &mut rng);
+                caught += usize::from(received.integrity == Integrity::BadChecksum);
+                changed += usize::from(bytes != [9; 300]);
+            }
+            if checksum {
+                assert!(caught > 950, "{caught}");
+            } else {
+                assert!(changed > 700, "{changed}");
+            }
         }
     }
 

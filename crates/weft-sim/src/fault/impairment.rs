@@ -38,6 +38,8 @@ pub struct Rates {
     pub corruption: Chance,
     /// Whether the UDP checksum is in use against that.
     pub checksum: bool,
+    /// Somebody strikes.
+    pub attack: Chance,
 }
 
 /// One impaired link.
@@ -59,6 +61,8 @@ pub struct Outcome {
     pub copy: Option<SimSpan>,
     /// It is not what was sent, and its receiver cannot tell.
     pub forged: bool,
+    /// Somebody strikes.
+    pub struck: bool,
 }
 
 impl Impairment {
@@ -67,21 +71,34 @@ impl Impairment {
         Self { rates: Rates { checksum: true, ..Rates::default() }, rng: seed.rng() }
     }
 
-    /// Decides one packet's fate and does its damage.
-    pub fn apply(&mut self, parcel: &mut Parcel, destination: weft_topo::NodeId) -> Outcome {
-        let Rates { loss, duplication, reordering, reorder_by, corruption, checksum } = self.rates;
+    /// Decides one packet's fate and does its damage, to its bytes where it has any.
+    pub fn apply(
+        &mut self,
+        parcel: &mut Parcel,
+        datagram: Option<&mut Vec<u8>>,
+        destination: weft_topo::NodeId,
+    ) -> Outcome {
+        let Rates { loss, duplication, reordering, reorder_by, corruption, checksum, attack } =
+            self.rates;
         let rng = &mut self.rng;
         if loss.happens(rng) {
-            return Outcome { lost: true, delay: SimSpan::ZERO, copy: None, forged: false };
+            let (delay, copy) = (SimSpan::ZERO, None);
+            return Outcome { lost: true, delay, copy, forged: false, struck: false };
         }
         let damaged = corruption.happens(rng);
         if damaged {
-            corruption::damage(parcel, destination, checksum, rng);
+            match datagram {
+                Some(bytes) => {
+                    corruption::damage_datagram(parcel, bytes, destination, checksum, rng);
+                }
+                None => corruption::damage(parcel, destination, checksum, rng),
+            }
         }
         let forged = damaged && parcel.integrity == Integrity::Sound;
         let copy = duplication.happens(rng).then(|| late(reorder_by, rng));
         let delay = if reordering.happens(rng) { late(reorder_by, rng) } else { SimSpan::ZERO };
-        Outcome { lost: false, delay, copy, forged }
+        let struck = attack.happens(rng);
+        Outcome { lost: false, delay, copy, forged, struck }
     }
 }
 

@@ -10,6 +10,7 @@ use weft_units::{Duration, Rng, Seed};
 use crate::registry::named_kinds;
 use crate::time::{SimSpan, SimTime};
 
+pub mod attack;
 mod corruption;
 mod duplication;
 mod flap;
@@ -48,6 +49,9 @@ pub enum FaultError {
         "links \"busiest-uplink\" at 0s: nothing is busy before the run, expected a later `at`"
     )]
     NothingCarriedYet,
+    /// Packets are values, which nobody can forge byte for byte.
+    #[error("an attack needs hosts that encrypt, as the swarm's sealed worlds have")]
+    NothingSealed,
     /// A node that is not what the fault needs.
     #[error("node {got} is not a {expected} of this topology ({range})")]
     NoSuchNode {
@@ -89,6 +93,8 @@ pub enum Change {
         /// Whether UDP checksums are used.
         checksum: bool,
     },
+    /// Somebody looks at packets, and strikes at so many of them.
+    Attack(Chance),
 }
 
 impl Change {
@@ -100,6 +106,7 @@ impl Change {
             Self::Duplication(_) => Self::Duplication(never),
             Self::Reordering { by, .. } => Self::Reordering { chance: never, by },
             Self::Corruption { .. } => Self::Corruption { chance: never, checksum: true },
+            Self::Attack(_) => Self::Attack(never),
         }
     }
 }
@@ -144,12 +151,21 @@ pub struct Plan<'a> {
     topology: &'a Topology,
     rng: Rng,
     actions: Vec<(SimTime, Action)>,
+    /// Hosts encrypt.
+    is_sealed: bool,
 }
 
 impl<'a> Plan<'a> {
     /// An empty plan. `seed` decides what selectors that draw choose.
     pub fn new(topology: &'a Topology, seed: Seed) -> Self {
-        Self { topology, rng: seed.rng(), actions: Vec::new() }
+        Self { topology, rng: seed.rng(), actions: Vec::new(), is_sealed: false }
+    }
+
+    /// The same for hosts that encrypt.
+    #[must_use]
+    pub fn of_sealed_hosts(mut self) -> Self {
+        self.is_sealed = true;
+        self
     }
 
     /// The actions in order of time; those of one moment in the order they were written.
@@ -256,8 +272,10 @@ faults! {
     Reordering => reordering, "reordering", "packets on some links arrive late by chance";
     Corruption => corruption, "corruption", "bits of packets on some links are flipped by chance";
     Restart => restart, "restart", "a host's engine restarts and forgets its connections";
+    Attack => attack, "attack", "somebody on some links replays, reflects, changes and makes up packets (the swarm's sealed worlds only)";
 }
 
+pub use attack::Fault as Attack;
 pub use corruption::Fault as Corruption;
 pub use duplication::Fault as Duplication;
 pub use flap::Fault as Flap;

@@ -13,10 +13,12 @@ use super::faults::Faults;
 use super::last_words::LastWords;
 use super::ports;
 use super::scar;
+use super::seal::{self, Sealing};
 use crate::fabric::FabricConfig;
 use crate::fault::{FaultConfig, Kind as FaultKind};
 use crate::queue::{self, QueueConfig};
 use crate::scenario::SourcePorts;
+use crate::stack::StackConfig;
 use crate::switch::buffer::BufferConfig;
 use crate::switch::{self, ForwardingConfig};
 use crate::time::{SimSpan, SimTime};
@@ -47,6 +49,8 @@ pub struct Case {
     pub start_at: SimTime,
     /// When the network is made as good as new.
     pub heal_at: SimTime,
+    /// How hosts encrypt, where they do.
+    pub sealing: Option<Sealing>,
     pub(super) chatter: Chatter,
     pub(super) last_words: LastWords,
 }
@@ -57,15 +61,38 @@ const TIMESTAMP_WRAP: u64 = (1 << 32) / 1_000;
 impl Case {
     /// The case of a seed.
     pub fn draw(seed: Seed) -> Self {
+        Self::draw_with(seed, |_| None)
+    }
+
+    /// The same with hosts that encrypt, and mostly an attacker between them.
+    pub fn draw_sealed(seed: Seed) -> Self {
+        Self::draw_with(seed, |hostile| {
+            Some(seal::draw(&mut seed.child("sealing", 0).rng(), hostile))
+        })
+    }
+
+    /// `sealing` says how hosts encrypt, and is told whether flipped bits get past checksums.
+    fn draw_with(seed: Seed, sealing: impl FnOnce(bool) -> Option<Sealing>) -> Self {
         let rng = |part| seed.child(part, 0).rng();
         let topology = topology(&mut rng("topology"));
         let storm = storm(&mut rng("storm"));
         let built = topology.build().expect("drawn within what can be built");
-        let faults = Faults::new(rng("faults"), &built, storm.clone()).draw();
-        let hostile = faults.iter().any(
+        let mut faults = Faults::new(rng("faults"), &built, storm.clone()).draw();
+        let passes_checksums = faults.iter().any(
             |fault| matches!(fault, FaultConfig::Corruption(corruption) if !corruption.checksum),
         );
+        let sealing = sealing(passes_checksums);
+        let is_attacked = sealing.as_ref().is_some_and(|sealing| sealing.attacked);
+        if is_attacked {
+            faults.extend(Faults::new(rng("attacks"), &built, storm.clone()).attacks());
+        }
+        // Who requires encryption has nothing to fear from it.
+        let hostile = passes_checksums && sealing.is_none();
         let mut world = world(&mut rng("world"));
+        if let Some(sealing) = &sealing {
+            world.stack = Some(StackConfig::Sealed(sealing.config.clone()));
+            world.handshake = true;
+        }
         if world.fabric.forwarding.check_network(&built).is_err() {
             world.fabric.forwarding.kind = switch::Kind::Ecmp;
         }
@@ -86,6 +113,8 @@ impl Case {
             None => odd(&mut rng("odd"), &world.transport),
         };
         ports::draw(&mut rng("kind of port"), &built, &faults, &mut world);
+        // What an attacker sends takes ways that no route takes: switches could wait for each other in a circle.
+        world.fabric.pfc.enabled &= !is_attacked;
         let mut chatter = chatter(&mut rng("chatter"), built.hosts(), &storm);
         if !world.handshake {
             chatter.greet();
@@ -105,6 +134,7 @@ impl Case {
             hostile,
             scar,
             heal_at,
+            sealing,
             chatter,
         }
     }

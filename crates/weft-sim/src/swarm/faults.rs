@@ -8,8 +8,8 @@ use weft_units::{Duration, Rng};
 
 use super::case::{pick, up_to};
 use crate::fault::{
-    Corruption, Duplication, FaultConfig, Flap, Kind as FaultKind, LinkDown, LinkSelector, Loss,
-    Reordering, Restart, SwitchDown,
+    Attack, Corruption, Duplication, FaultConfig, Flap, Kind as FaultKind, LinkDown, LinkSelector,
+    Loss, Reordering, Restart, SwitchDown,
 };
 
 /// Draws the mix of faults.
@@ -27,7 +27,8 @@ impl<'a> Faults<'a> {
 
     pub(super) fn draw(mut self) -> Vec<FaultConfig> {
         let mut faults = Vec::new();
-        for &kind in FaultKind::ALL {
+        // Attacks are for those who encrypt.
+        for &kind in FaultKind::ALL.iter().filter(|&&kind| kind != FaultKind::Attack) {
             // Restarts change what may be asked of everything else: fewer cases have them.
             let odds = if kind == FaultKind::Restart { 5 } else { 2 };
             if self.rng.chance(1, odds) {
@@ -36,6 +37,12 @@ impl<'a> Faults<'a> {
             }
         }
         faults
+    }
+
+    /// Draws where somebody attacks, and how often.
+    pub(super) fn attacks(mut self) -> Vec<FaultConfig> {
+        let times = up_to(&mut self.rng, 3);
+        (0..times).map(|_| self.fault(FaultKind::Attack)).collect()
     }
 
     fn moment(&mut self) -> Duration {
@@ -105,6 +112,7 @@ impl<'a> Faults<'a> {
                 host: self.rng.next_u32() % self.topology.hosts(),
                 at,
             }),
+            FaultKind::Attack => FaultConfig::Attack(Attack { links, probability, at, duration }),
         }
     }
 }

@@ -22,9 +22,10 @@ use crate::fault::{Kind as FaultKind, Plan, Scheduler};
 use crate::host::Host;
 use crate::nic::RECEIVE_PORT;
 use crate::scenario::SourcePorts;
+use crate::stack::Stack;
 use crate::switch;
 use crate::time::SimSpan;
-use crate::traffic::ChannelState;
+use crate::traffic::{Channel, ChannelState};
 use crate::world::{BuildError, Network, Session, World};
 
 mod case;
@@ -35,11 +36,13 @@ mod ports;
 mod rdma;
 mod reach;
 mod scar;
+mod seal;
 mod watchdog;
 
 pub use case::Case;
 pub use rdma::{RdmaSummary, run_rdma_swarm};
 use reach::Reach;
+pub use seal::Sealing;
 
 /// Simulated time after which a healed network must have finished. The longest timeouts of any case
 /// are milliseconds.
@@ -65,6 +68,8 @@ pub struct Verdict {
     pub lost: u64,
     /// Messages that were delivered and acknowledged.
     pub messages: usize,
+    /// Packets that an attacker, or flipped bits, made or changed so that no checksum shows it.
+    pub forged: u64,
     #[serde(skip)]
     reach: Reach,
 }
@@ -82,6 +87,8 @@ pub struct Summary {
     pub lost: u64,
     /// Messages delivered and acknowledged in all cases.
     pub messages: usize,
+    /// Packets of all cases that an attacker, or flipped bits, made or changed so that no checksum shows it.
+    pub forged: u64,
     /// The cases that failed.
     pub failures: Vec<Verdict>,
 }
@@ -94,13 +101,33 @@ pub fn run_swarm(
     workers: usize,
     progress: impl Fn(usize) + Sync,
 ) -> Summary {
+    run_seeds(first, count, workers, progress, run_case)
+}
+
+/// The same for cases whose hosts encrypt, most of them under attack.
+pub fn run_sealed_swarm(
+    first: u64,
+    count: usize,
+    workers: usize,
+    progress: impl Fn(usize) + Sync,
+) -> Summary {
+    run_seeds(first, count, workers, progress, run_sealed_case)
+}
+
+fn run_seeds(
+    first: u64,
+    count: usize,
+    workers: usize,
+    progress: impl Fn(usize) + Sync,
+    run: fn(u64) -> Verdict,
+) -> Summary {
     let seed = |index: usize| first.wrapping_add(index as u64);
     let stuck = AtomicBool::new(false);
     let verdicts = for_each_index(count, workers, progress, |index| {
         if stuck.load(Ordering::Relaxed) {
             return None;
         }
-        let ended = watchdog::run_case_in_time(seed(index));
+        let ended = watchdog::run_in_time(seed(index), run);
         stuck.fetch_or(ended.is_none(), Ordering::Relaxed);
         Some(ended.unwrap_or_else(|| Verdict::broken(seed(index), "watchdog: does not end".into())))
     });
@@ -113,14 +140,23 @@ pub fn run_swarm(
         packets: verdicts.iter().map(|verdict| verdict.packets).sum(),
         lost: verdicts.iter().map(|verdict| verdict.lost).sum(),
         messages: verdicts.iter().map(|verdict| verdict.messages).sum(),
+        forged: verdicts.iter().map(|verdict| verdict.forged).sum(),
         failures: verdicts.into_iter().filter(|verdict| !verdict.violations.is_empty()).collect(),
     }
 }
 
 /// Runs one seed's case. A panic anywhere in it is a violation.
 pub fn run_case(seed: u64) -> Verdict {
-    let case = Case::draw(Seed(seed));
-    match caught(|| play(&case, seed)) {
+    run(&Case::draw(Seed(seed)), seed)
+}
+
+/// The same for its case whose hosts encrypt.
+pub fn run_sealed_case(seed: u64) -> Verdict {
+    run(&Case::draw_sealed(Seed(seed)), seed)
+}
+
+fn run(case: &Case, seed: u64) -> Verdict {
+    match caught(|| play(case, seed)) {
         Ok(Ok(verdict)) => verdict,
         Ok(Err(error)) => Verdict::broken(seed, format!("the case cannot be built: {error}")),
         Err(panic) => Verdict::broken(seed, panic),
@@ -140,7 +176,8 @@ impl Verdict {
     /// Of a case that did not come to its end.
     fn broken(seed: u64, violation: String) -> Self {
         let reach = Reach::default();
-        Self { seed, violations: vec![violation], packets: 0, lost: 0, messages: 0, reach }
+        let violations = vec![violation];
+        Self { seed, violations, packets: 0, lost: 0, messages: 0, forged: 0, reach }
     }
 }
 
@@ -148,7 +185,8 @@ impl Verdict {
 fn too_little_reached(first: u64, verdicts: &[Verdict]) -> Option<Verdict> {
     let mut reach = Reach::default();
     verdicts.iter().for_each(|verdict| reach += verdict.reach);
-    let violations = if verdicts.len() < reach::ENOUGH { Vec::new() } else { reach.missing() };
+    let violations =
+        if verdicts.len() < reach::ENOUGH { Vec::new() } else { reach.missing(verdicts.len()) };
     let verdict = Verdict { violations, ..Verdict::broken(first, String::new()) };
     Some(verdict).filter(|verdict| !verdict.violations.is_empty())
 }
@@ -156,13 +194,16 @@ fn too_little_reached(first: u64, verdicts: &[Verdict]) -> Option<Verdict> {
 fn play(case: &Case, seed: u64) -> Result<Verdict, BuildError> {
     let topology = case.topology.build().expect("cases draw shapes that exist");
     let mut plan = Plan::new(&topology, Seed(seed).child("faults", 0));
+    if case.sealing.is_some() {
+        plan = plan.of_sealed_hosts();
+    }
     for fault in &case.faults {
         fault.schedule(&mut plan).expect("cases draw faults that fit");
     }
     let actions = plan.into_actions();
     let mut world = World::new(topology, case.world.clone(), Seed(seed))?;
     prepare(case, seed, &mut world.network.hosts);
-    let checks = if case.scar.is_some() { Checks::for_scarred_networks() } else { Checks::all() };
+    let checks = Checks::holding(case.scar.is_some(), case.is_attacked());
     world.network.observer = Some(Box::new(checks));
     world.set_plan(actions);
     world.run_to(case.start_at);
@@ -207,7 +248,13 @@ fn prepare(case: &Case, seed: u64, hosts: &mut [Host]) {
             let endpoint = Endpoint::new(config, engine, Secret::repeatable(engine))
                 .expect("cases draw what is in range");
             let shares = case.world.source_ports == SourcePorts::Shared;
-            host.endpoint = if shares { endpoint.sharing_ports(1) } else { endpoint };
+            let endpoint = if shares { endpoint.sharing_ports(1) } else { endpoint };
+            let seals = case.sealing.is_some();
+            host.endpoint = if seals { endpoint.keeping_forgotten() } else { endpoint };
+        }
+        if let Some(sealing) = case.sealing.as_ref().filter(|_| host.id().0 % 2 == 1) {
+            let entropy = Seed(seed).child("odd seals", host.id().0.into());
+            host.stack = Some(Box::new(Stack::sealed(&sealing.odd, entropy)));
         }
         if let Some(psn) = case.first_psn {
             host.endpoint.number_packets_from(psn);
@@ -239,28 +286,33 @@ fn judge(case: &Case, seed: u64, world: &World, done: bool) -> Verdict {
         packets: counters.injected + counters.duplicated,
         lost: counters.lost.iter().sum(),
         messages: network.traffic.finished.len(),
+        forged: counters.forged + counters.attacker_made,
         reach: Reach::of(world),
     }
 }
 
-/// Whether some receiver was told what nobody sent. Then only the world's own accounts must add up.
+/// Whether some receiver was told what nobody sent. Then only the world's own accounts must add up. Where hosts require
+/// encryption they are told, and believe none of it.
 fn is_deceived(case: &Case, world: &World) -> bool {
-    case.hostile || world.network.fabric.counters.forged > 0
+    case.hostile || (!case.requires_encryption() && world.network.fabric.counters.forged > 0)
 }
 
 /// Connections that ended although nobody closed them and no host restarted. A peer is never given
-/// up: the storm is shorter than any peer timeout.
+/// up: the storm is shorter than any peer timeout. Who changes what sets a connection up prevents it, and no more; who
+/// says again and again that a peer restarted while nothing of it arrives is believed.
 fn unexpected_closures(case: &Case, world: &World) -> Vec<String> {
-    let allowed = |reason: Option<CloseReason>| match reason {
+    let forged = world.network.fabric.counters.forged > 0;
+    let allowed = |channel: &Channel| match channel.closed_because {
         Some(CloseReason::Local | CloseReason::Peer) => case.closes(),
         Some(CloseReason::Idle) => case.tires_of_silence(),
         None => case.has(FaultKind::Restart),
-        Some(_) => false,
+        Some(CloseReason::Reset) if channel.was_open => case.is_attacked() && case.silences(),
+        Some(_) => (forged || case.is_attacked()) && !channel.was_open,
     };
     let closed = world.network.traffic.channels();
     let closed = closed.filter(|(_, channel)| channel.state == ChannelState::Closed);
     closed
-        .filter(|(_, channel)| !allowed(channel.closed_because))
+        .filter(|(_, channel)| !allowed(channel))
         .map(|(id, channel)| format!("closed-unasked: {id:?}: {:?}", channel.closed_because))
         .collect()
 }

@@ -52,10 +52,15 @@ fn breaks_routes(fault: &FaultConfig) -> bool {
             | FaultKind::Duplication
             | FaultKind::Reordering
             | FaultKind::Restart
+            | FaultKind::Attack
     )
 }
 
 /// Whether so much can come after a pause was asked for that headroom overflows.
 pub(super) fn may_overflow(fault: &FaultConfig) -> bool {
-    breaks_routes(fault) || matches!(fault.kind(), FaultKind::Duplication | FaultKind::Reordering)
+    breaks_routes(fault)
+        || matches!(
+            fault.kind(),
+            FaultKind::Duplication | FaultKind::Reordering | FaultKind::Attack
+        )
 }

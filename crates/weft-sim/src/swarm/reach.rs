@@ -4,12 +4,16 @@
 
 use std::ops::AddAssign;
 
+use weft_seal::SealCounters;
 use weft_transport::Stats;
 
 use crate::world::World;
 
 /// So many cases reach everything.
 pub(super) const ENOUGH: usize = 100;
+
+/// So many cases that encrypt reach everything: of few, most are under attack, and packets of set-up are few.
+const ENOUGH_SEALED: usize = 1_000;
 
 /// How often engines did what they do only when something goes wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +24,8 @@ pub(super) struct Reach {
     ecn_marks_heard: u64,
     paths_down: u64,
     paths_up: u64,
+    /// What encryption did, where there is any.
+    seals: SealCounters,
 }
 
 impl Reach {
@@ -28,12 +34,15 @@ impl Reach {
         let mut reach = Self::default();
         for host in &world.network.hosts {
             reach += host.endpoint.stats();
+            if let Some(seals) = host.seals() {
+                reach.seals.add(&seals.counters());
+            }
         }
         reach
     }
 
-    /// What never happened, as sentences.
-    pub(super) fn missing(&self) -> Vec<String> {
+    /// What never happened in so many cases, as sentences.
+    pub(super) fn missing(&self, cases: usize) -> Vec<String> {
         let told = [
             (self.fast_retransmits, "no packet was sent again because it was overtaken"),
             (self.timeout_retransmits, "no packet was sent again after its timeout"),
@@ -42,8 +51,19 @@ impl Reach {
             (self.paths_down, "no path went down"),
             (self.paths_up, "no path came back"),
         ];
-        let never = told.into_iter().filter(|(count, _)| *count == 0);
-        never.map(|(_, text)| format!("reach: in {ENOUGH} cases or more {text}")).collect()
+        let seals = &self.seals;
+        let sealed = [
+            (seals.replayed, "no replay was refused"),
+            (seals.not_authentic, "no forgery was refused"),
+            (seals.in_clear, "no packet in the clear was refused"),
+            (seals.refused_exchanges, "no key exchange was refused"),
+            (seals.unknown_key, "no key was unknown"),
+            (seals.clear, "no connection was left unencrypted"),
+        ];
+        let sealed = sealed.into_iter().filter(|_| seals.sealed > 0 && cases >= ENOUGH_SEALED);
+        let told = told.into_iter().chain(sealed);
+        let never = told.filter(|(count, _)| *count == 0);
+        never.map(|(_, text)| format!("reach: in {cases} cases {text}")).collect()
     }
 }
 
@@ -56,6 +76,7 @@ impl AddAssign<&Stats> for Reach {
             ecn_marks_heard: stats.ecn_marks_heard,
             paths_down: stats.paths_down,
             paths_up: stats.paths_up,
+            seals: SealCounters::default(),
         };
     }
 }
@@ -68,6 +89,7 @@ impl AddAssign for Reach {
         self.ecn_marks_heard += other.ecn_marks_heard;
         self.paths_down += other.paths_down;
         self.paths_up += other.paths_up;
+        self.seals.add(&other.seals);
     }
 }
 
@@ -78,7 +100,7 @@ mod tests {
     #[test]
     fn what_never_happened_is_told() {
         let mut reach = Reach::default();
-        assert_eq!(reach.missing().len(), 6);
+        assert_eq!(reach.missing(100).len(), 6);
         let once = Stats {
             fast_retransmits: 1,
             timeout_retransmits: 1,
@@ -88,6 +110,8 @@ mod tests {
             ..Stats::default()
         };
         reach += &once;
-        assert_eq!(reach.missing(), ["reach: in 100 cases or more no path came back"]);
+        assert_eq!(reach.missing(100), ["reach: in 100 cases no path came back"]);
+        reach.seals.sealed = 1;
+        assert_eq!((reach.missing(100).len(), reach.missing(1_000).len()), (1, 7));
     }
 }

@@ -11,10 +11,33 @@ fn four_hundred_cases_hold_every_invariant() {
     assert!(summary.lost > 1_000 && summary.messages > 5_000, "{summary:?}");
 }
 
+/// With an attacker in most: of what he sends nothing is believed.
+#[test]
+fn a_hundred_sealed_cases_hold_every_invariant() {
+    let workers = std::thread::available_parallelism().map_or(1, Into::into);
+    let summary = run_sealed_swarm(0, 100, workers, |_| {});
+    assert!(summary.failures.is_empty(), "{:#?}", summary.failures);
+    assert!(summary.forged > 1_000 && summary.messages > 1_000, "{summary:?}");
+}
+
 #[test]
 fn a_case_is_the_same_every_time() {
     for seed in [3, 17] {
         assert_eq!(run_case(seed), run_case(seed));
+        assert_eq!(run_sealed_case(seed), run_sealed_case(seed));
+    }
+}
+
+/// Hosts that encrypt are beside those that do not, and change nothing for them.
+#[test]
+fn a_sealed_case_is_the_case_of_its_seed_with_encryption() {
+    for seed in (0..200).map(Seed) {
+        let (plain, sealed) = (Case::draw(seed), Case::draw_sealed(seed));
+        assert!(plain.sealing.is_none() && !plain.has(FaultKind::Attack));
+        assert_eq!(plain.topology, sealed.topology);
+        assert_eq!(sealed.faults[..plain.faults.len()], plain.faults);
+        assert_eq!(sealed.has(FaultKind::Attack), sealed.is_attacked());
+        assert!(!sealed.is_attacked() || sealed.requires_encryption());
     }
 }
 

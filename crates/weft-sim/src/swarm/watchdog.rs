@@ -7,14 +7,14 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use super::{Verdict, run_case};
+use super::Verdict;
 
 /// The processor time of one case's thread at most. A case takes milliseconds; the slowest known, unoptimised, seconds.
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs one seed's case; `None` if it does not end. Its thread is then left behind.
-pub(super) fn run_case_in_time(seed: u64) -> Option<Verdict> {
-    within(LIMIT, move || run_case(seed))
+pub(super) fn run_in_time(seed: u64, run: fn(u64) -> Verdict) -> Option<Verdict> {
+    within(LIMIT, move || run(seed))
 }
 
 /// Returns what `work` returns, or `None` once its thread has used `limit` of processor time, or has used none in a span

@@ -63,6 +63,8 @@ pub struct Channel {
     /// Why it closed, as the end that noticed first saw it; `None` where a host restarted, or a messaging
     /// context has reasons of its own.
     pub closed_because: Option<CloseReason>,
+    /// Whether it was open once.
+    pub was_open: bool,
     /// Messages on it that are not finished.
     pub(super) unfinished: u32,
 }

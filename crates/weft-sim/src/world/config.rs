@@ -1,5 +1,6 @@
 //! What a world is made of: its configuration, and the parts that follow from it.
 
+use weft_seal::Seals;
 use weft_topo::{Failures, NodeId, RouteError, Routes, Topology};
 use weft_transport::{ConfigError, ConnectionId, TransportConfig};
 use weft_units::{ByteCount, Duration, Seed};
@@ -56,15 +57,29 @@ impl WorldConfig {
         }
     }
 
+    /// Whether channels are a stack's own, and no connections of the transport.
+    pub(super) fn has_channels_of_its_own(&self) -> bool {
+        self.stack.as_ref().is_some_and(StackConfig::has_channels)
+    }
+
     /// What hosts may send.
     pub(crate) fn sending(&self) -> Sending {
         let has_rdma = matches!(self.stack, Some(StackConfig::Messages(_)));
         let header = if has_rdma { RdmaHeader::MAX_LEN } else { 0 };
         let header = u16::try_from(header).expect("headers are short");
         let largest = largest_frame(&self.transport).saturating_add(header);
+        let largest = match self.stack {
+            Some(StackConfig::Sealed(_)) => {
+                largest.saturating_add(Seals::OVERHEAD).max(LARGEST_SETUP)
+            }
+            _ => largest,
+        };
         Sending { largest, jitter: self.jitter }
     }
 }
+
+/// Bytes on the wire of the longest packet of set-up: an accept with a key exchange has 189 in its datagram.
+const LARGEST_SETUP: u16 = 256;
 
 /// Why a world cannot be built.
 #[derive(Debug, thiserror::Error)]

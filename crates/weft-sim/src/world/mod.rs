@@ -34,6 +34,7 @@ mod messages;
 mod overlay;
 mod packets;
 mod planned;
+mod sealed;
 mod session;
 mod stack;
 mod steering;

@@ -136,7 +136,7 @@ impl Network {
 
     /// A payload will be where it belongs, but is not yet.
     #[inline(never)]
-    fn place_later(&mut self, node: NodeId, placement: &Placement) {
+    pub(super) fn place_later(&mut self, node: NodeId, placement: &Placement) {
         let &Placement { connection, psn, .. } = placement;
         let dma = self.hosts[node.index()].dma.as_mut();
         let written = dma.map_or(self.now, |dma| dma.write(self.now, Piece::from(placement)));
@@ -174,6 +174,12 @@ impl Network {
         if self.hosts[node.index()].stack.is_some() {
             return self.attend_stack(node);
         }
+        self.attend_engine(node);
+    }
+
+    /// The same, whatever is between the engine and its ports.
+    #[inline]
+    pub(super) fn attend_engine(&mut self, node: NodeId) {
         while let Some(event) = self.hosts[node.index()].endpoint.poll_event() {
             if let Some(observer) = &mut self.observer {
                 observer.heard(node, &event);
@@ -192,7 +198,7 @@ impl Network {
 
     /// Schedules the engine's deadline unless the world will look earlier anyway.
     #[inline]
-    fn rearm(&mut self, node: NodeId) {
+    pub(super) fn rearm(&mut self, node: NodeId) {
         let host = &mut self.hosts[node.index()];
         let Some(at) = host.endpoint.poll_timeout() else { return };
         let at = SimTime::serving(at).max(self.now);
@@ -242,13 +248,16 @@ impl Network {
         if !self.fabric.holds_queues() {
             self.hosts[node.index()].pull_scheduled = true;
             self.events.schedule(at, Event::Pull { host: node });
-        } else if self.hosts[node.index()].stack.is_none() && self.is_paused(node) {
+        } else if !self.config.has_channels_of_its_own() && self.is_paused(node) {
             self.pull_control(node);
         }
     }
 
     #[cold]
     fn pull_control(&mut self, node: NodeId) {
+        if self.hosts[node.index()].stack.is_some() {
+            return self.pull_control_sealed(node);
+        }
         let now = self.now.engine_clock();
         loop {
             let packet = self.fabric.parcels.reserve();

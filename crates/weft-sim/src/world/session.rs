@@ -96,7 +96,7 @@ impl Stage for Network {
 
     fn open(&mut self, workload: u32, from: NodeId, to: NodeId) -> ChannelId {
         let channel = self.traffic.add(workload, [from, to]);
-        if self.config.stack.is_some() {
+        if self.config.has_channels_of_its_own() {
             self.join_stacks(channel, from, to);
         } else if self.config.handshake {
             self.tell(from, channel, Act::Connect);
@@ -199,11 +199,12 @@ impl Network {
     pub(super) fn set_state(&mut self, channel: ChannelId, state: ChannelState) {
         if let Some(channel) = self.traffic.channel_mut(channel) {
             channel.state = state;
+            channel.was_open |= state == ChannelState::Open;
         }
     }
 
     fn close_at(&mut self, host: NodeId, id: ChannelId) {
-        if self.hosts[host.index()].stack.is_some() {
+        if self.config.has_channels_of_its_own() {
             return self.close_on_stack(host, id);
         }
         let Some(channel) = self.traffic.channel(id) else { return };
@@ -220,7 +221,7 @@ impl Network {
         let opened = channel.hosts[Side::Opener.index()] == host;
         let side = if opened { Side::Opener } else { Side::Peer };
         let connection = channel.connections[side.index()];
-        let known = connection.is_some() || self.config.stack.is_some();
+        let known = connection.is_some() || self.config.has_channels_of_its_own();
         if !known || channel.waiting(side).is_empty() {
             return;
         }
@@ -245,7 +246,7 @@ impl Network {
         connection: Option<ConnectionId>,
         id: MessageId,
     ) -> bool {
-        if self.config.stack.is_some() {
+        if self.config.has_channels_of_its_own() {
             return self.send_on_stack(host, channel, id);
         }
         let Some(connection) = connection else { return false };

@@ -1,4 +1,4 @@
-//! Hosts that are more than transports: which of their stacks what happens is for.
+//! Hosts that are more than plain transports: which of their stacks what happens is for.
 
 use weft_topo::NodeId;
 use weft_transport::Arrival;
@@ -38,6 +38,7 @@ impl Network {
     pub(super) fn arrive_at_stack(&mut self, hop: Hop, arrival: &Arrival) {
         match self.hosts[hop.node().index()].stack.as_deref() {
             Some(Stack::Overlay(_)) => self.arrive_at_vtep(hop, arrival),
+            Some(Stack::Sealed(_)) => self.arrive_sealed(hop, arrival),
             _ => self.arrive_at_messenger(hop, arrival),
         }
     }
@@ -46,6 +47,7 @@ impl Network {
     pub(super) fn stack_deadline(&mut self, node: NodeId) {
         match self.hosts[node.index()].stack.as_deref() {
             Some(Stack::Overlay(_)) => self.attend_vtep(node),
+            Some(Stack::Sealed(_)) => self.sealed_deadline(node),
             _ => self.messenger_deadline(node),
         }
     }
@@ -55,6 +57,7 @@ impl Network {
     pub(super) fn attend_stack(&mut self, node: NodeId) {
         match self.hosts[node.index()].stack.as_deref() {
             Some(Stack::Overlay(_)) => self.attend_vtep(node),
+            Some(Stack::Sealed(_)) => self.attend_engine(node),
             _ => self.attend_messenger(node),
         }
     }
@@ -64,6 +67,7 @@ impl Network {
     pub(super) fn pull_from_stack(&mut self, node: NodeId) {
         match self.hosts[node.index()].stack.as_deref() {
             Some(Stack::Overlay(_)) => self.attend_vtep(node),
+            Some(Stack::Sealed(_)) => self.pull_sealed(node),
             _ => self.pull_from_messenger(node),
         }
     }
@@ -74,7 +78,7 @@ impl Network {
         match self.hosts[host.index()].stack.as_deref_mut() {
             Some(Stack::Overlay(_)) => self.close_flow(channel),
             Some(Stack::Messages(messenger)) => messenger.close(now, channel),
-            None => {}
+            Some(Stack::Sealed(_)) | None => {}
         }
         self.attend(host);
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use weft_report::Unit;
-use weft_sim::swarm::{RdmaSummary, Summary, run_rdma_swarm, run_swarm};
+use weft_sim::swarm::{RdmaSummary, Summary, run_rdma_swarm, run_sealed_swarm, run_swarm};
 
 use super::workers;
 use crate::output::Output;
@@ -29,6 +29,9 @@ pub(super) struct SwarmArgs {
     /// Work requests between RDMA devices instead of messages, about a thousand a world
     #[arg(long)]
     rdma: bool,
+    /// Hosts that encrypt, most of them with an attacker between them who replays, changes and makes up packets
+    #[arg(long, conflicts_with = "rdma")]
+    sealed: bool,
 }
 
 pub(super) fn run(arguments: &SwarmArgs, output: Output) -> Result<ExitCode> {
@@ -42,9 +45,13 @@ pub(super) fn run(arguments: &SwarmArgs, output: Output) -> Result<ExitCode> {
         output.value(&summary, || rdma_text(&summary))?;
         !summary.failures.is_empty()
     } else {
-        let summary = run_swarm(arguments.first, seeds, workers, progress);
+        let summary = if arguments.sealed {
+            run_sealed_swarm(arguments.first, seeds, workers, progress)
+        } else {
+            run_swarm(arguments.first, seeds, workers, progress)
+        };
         bar.finish_and_clear();
-        output.value(&summary, || text(&summary))?;
+        output.value(&summary, || text(&summary, arguments.sealed))?;
         !summary.failures.is_empty()
     };
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -84,21 +91,23 @@ fn rdma_text(summary: &RdmaSummary) -> String {
     )
 }
 
-fn text(summary: &Summary) -> String {
+fn text(summary: &Summary, sealed: bool) -> String {
     let mut text = String::new();
+    let kind = if sealed { "--sealed " } else { "" };
     for failure in &summary.failures {
         text += &format!("seed {} failed:\n", failure.seed);
         for violation in &failure.violations {
             text += &format!("  {violation}\n");
         }
-        text += &format!("  again: weft sim swarm --first {} --seeds 1\n", failure.seed);
+        text += &format!("  again: weft sim swarm {kind}--first {} --seeds 1\n", failure.seed);
     }
     text + &format!(
-        "swarm: {} seeds from {} on, {} packets of which {} were lost, {} messages; {}",
+        "swarm: {} seeds from {} on, {} packets of which {} were lost and {} forged, {} messages; {}",
         summary.seeds,
         summary.first,
         counted(summary.packets),
         counted(summary.lost),
+        counted(summary.forged),
         counted(summary.messages as u64),
         verdict(summary.failures.len()),
     )

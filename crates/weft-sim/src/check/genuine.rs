@@ -1,0 +1,68 @@
+//! Where hosts encrypt: what is placed is what the peer sent on that connection, byte for byte, and no sealed packet is
+//! taken in twice, whoever else sends packets.
+
+use std::collections::BTreeSet;
+
+use weft_topo::NodeId;
+use weft_transport::Placement;
+
+use super::Observer;
+use crate::world::Network;
+
+/// What was opened, and what was wrong.
+#[derive(Debug, Default)]
+pub(super) struct Check {
+    /// By host and by what authenticates it.
+    opened: BTreeSet<(NodeId, [u8; 16])>,
+    violations: Vec<String>,
+}
+
+impl Observer for Check {
+    fn opened(&mut self, host: NodeId, tag: [u8; 16]) {
+        if !self.opened.insert((host, tag)) {
+            self.violations.push(format!("host {} took a sealed packet in twice", host.0));
+        }
+    }
+
+    fn read(&mut self, host: NodeId, placement: &Placement, is_genuine: bool) {
+        if !is_genuine {
+            let text = format!("host {}: {placement:?} is not what its peer sent", host.0);
+            self.violations.push(text);
+        }
+    }
+
+    fn violations(&self, _network: &Network) -> Vec<String> {
+        self.violations.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_transport::ConnectionId;
+
+    use super::*;
+
+    #[test]
+    fn a_packet_that_comes_in_twice_and_bytes_that_nobody_sent_are_noticed() {
+        let mut check = Check::default();
+        check.opened(NodeId(1), [7; 16]);
+        check.opened(NodeId(2), [7; 16]);
+        assert_eq!(check.violations, [""; 0]);
+        check.opened(NodeId(1), [7; 16]);
+        assert_eq!(check.violations, ["host 1 took a sealed packet in twice"]);
+        let placement = Placement {
+            connection: ConnectionId(1),
+            psn: 0,
+            opcode: 0,
+            tag: 0,
+            message: 0,
+            offset: 0,
+            len: 9,
+            length: 9,
+        };
+        check.read(NodeId(1), &placement, true);
+        assert_eq!(check.violations.len(), 1);
+        check.read(NodeId(1), &placement, false);
+        assert_eq!(check.violations.len(), 2);
+    }
+}

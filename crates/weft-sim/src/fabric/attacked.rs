@@ -1,0 +1,51 @@
+//! Links on which somebody attacks ([`fault::attack`](crate::fault::attack)).
+
+use super::Fabric;
+use crate::event::Events;
+use crate::fault::attack::{Forgery, Seen};
+use crate::nic::{self, FRAME_OVERHEAD};
+use crate::packet::{Hop, Parcel};
+use crate::time::SimTime;
+
+impl Fabric {
+    /// Somebody on a link sees a packet, and may strike: the packet goes on as it leaves it, and others with it.
+    pub(super) fn attack(
+        &mut self,
+        strikes: bool,
+        arrival: SimTime,
+        hop: Hop,
+        events: &mut Events,
+    ) {
+        let Self { parcels, datagrams, attacker, .. } = self;
+        let parcel = parcels.get(hop.packet());
+        let Some(datagram) = datagrams.get_mut(hop.packet()) else { return };
+        let seen = Seen {
+            source: parcel.source,
+            source_port: parcel.source_port,
+            destination: hop.destination(),
+        };
+        if !attacker.watch(seen, datagram) && !strikes {
+            return;
+        }
+        let forgeries = attacker.strike(seen, datagram);
+        self.counters.forged += u64::from(forgeries.changed);
+        for (late, Forgery { mut from_to, bytes }) in forgeries.made {
+            if hop.node().0 < self.hosts {
+                // Behind this link there is nobody else.
+                from_to.destination = hop.node();
+            }
+            let Seen { source, source_port, destination } = from_to;
+            self.counters.attacker_made += 1;
+            let len =
+                u16::try_from(bytes.len()).expect("no longer than what was seen, and a little");
+            let parcel = Parcel { source, source_port, payload_len: len, ..Parcel::default() };
+            let packet = self.parcels.insert(parcel);
+            *self.datagrams.of(packet) = bytes;
+            let hash = self.hash.base(&nic::five_tuple(source, destination, source_port));
+            let size = FRAME_OVERHEAD + len;
+            let forged = Hop::new(packet, source, destination, hash, size).as_control();
+            let forged = forged.on(hop.link(), hop.node(), hop.epoch());
+            events.schedule_arrival(arrival + late, forged);
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Somebody on chosen links of a network whose hosts encrypt: sees each datagram there, keeps some, and at some of them
+//! strikes. It replays what it kept, later and to others; sends a datagram back to its sender; changes bits or the
+//! length, with a checksum that fits; makes up packets, sealed and in the clear, with the ids that it saw. It has no
+//! keys.
+
+use serde::{Deserialize, Serialize};
+use weft_topo::NodeId;
+use weft_units::{Duration, Rng, Seed};
+use weft_wire::{
+    AckHeader, Cipher, Content, DataHeader, MessageHeader, Packet, SealedHeader, SetupHeader,
+    SetupKind, Terms, U4,
+};
+
+use super::{Action, Change, FaultError, LinkSelector, Plan, Scheduler, Window, probability};
+use crate::nic::RECEIVE_PORT;
+use crate::time::SimSpan;
+
+/// Somebody attacks for a while.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// On which links.
+    pub links: LinkSelector,
+    /// Share of packets at which it strikes, 0 to 1.
+    pub probability: f64,
+    /// When it begins.
+    #[serde(default)]
+    pub at: Duration,
+    /// How long it lasts; without it, to the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration: Option<Duration>,
+}
+
+impl Scheduler for Fault {
+    fn schedule(&self, plan: &mut Plan<'_>) -> Result<(), FaultError> {
+        if !plan.is_sealed {
+            return Err(FaultError::NothingSealed);
+        }
+        let change = Change::Attack(probability(self.probability)?);
+        for link in plan.directions(&self.links, self.at)? {
+            plan.during(
+                Window { at: self.at, duration: self.duration },
+                Action::Impair { link, change },
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Datagrams that are kept.
+const KEPT: usize = 128;
+
+/// How much later than what it strikes at it sends something at most: connections end and hosts restart meanwhile.
+const LATE: SimSpan = SimSpan::from_picos(3_000_000_000);
+
+/// Where every packet has its receiver's connection id, in the clear or sealed.
+const RECEIVER: usize = 8;
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    let word = bytes.get(at..at + 4).and_then(|word| word.try_into().ok());
+    word.map_or(0, u32::from_be_bytes)
+}
+
+/// From where to where a datagram is, as its headers say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The host that it says it is from.
+    pub source: NodeId,
+    /// The UDP port there.
+    pub source_port: u16,
+    /// Where it goes.
+    pub destination: NodeId,
+}
+
+impl Seen {
+    /// The same the other way.
+    fn back(self) -> Self {
+        Self { source: self.destination, destination: self.source, ..self }
+    }
+}
+
+/// A datagram that nobody sent, or not now, or not so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forgery {
+    /// What it says of itself.
+    pub from_to: Seen,
+    /// What follows its UDP header.
+    pub bytes: Vec<u8>,
+}
+
+/// What one stroke does.
+#[derive(Debug, Default)]
+pub struct Stroke {
+    /// The datagram goes on otherwise than it came.
+    pub changed: bool,
+    /// What is sent besides, and how much later.
+    pub made: Vec<(SimSpan, Forgery)>,
+}
+
+/// The attacker: one for all links that are watched.
+#[derive(Debug)]
+pub struct Attacker {
+    rng: Rng,
+    hosts: u32,
+    kept: Vec<Forgery>,
+}
+
+impl Attacker {
+    /// Somebody who has seen nothing yet.
+    pub fn new(seed: Seed, hosts: u32) -> Self {
+        Self { rng: seed.rng(), hosts, kept: Vec::new() }
+    }
+
+    /// Sees a datagram. Returns whether it strikes in any case: packets of set-up are few, and others follow from them.
+    pub fn watch(&mut self, from_to: Seen, bytes: &[u8]) -> bool {
+        if self.kept.len() < KEPT {
+            self.kept.push(Forgery { from_to, bytes: bytes.into() });
+        } else if self.rng.chance(1, 4) {
+            let place = self.rng.index(KEPT);
+            self.kept[place] = Forgery { from_to, bytes: bytes.into() };
+        }
+        let kind = bytes.first().copied().and_then(SetupKind::from_packet_type);
+        kind.is_some_and(SetupKind::carries_terms) && self.rng.chance(1, 4)
+    }
+
+    /// Strikes at a datagram that was seen just now.
+    pub fn strike(&mut self, from_to: Seen, datagram: &mut Vec<u8>) -> Stroke {
+        let mut stroke = Stroke::default();
+        match self.rng.below(10) {
+            0 | 1 => {
+                let kept = self.any();
+                self.send(&mut stroke, kept);
+            }
+            2 => {
+                let elsewhere = self.elsewhere();
+                self.send(&mut stroke, elsewhere);
+            }
+            3 => {
+                let back = from_to.back();
+                let source = if self.rng.chance(1, 2) { back.source } else { from_to.source };
+                let bytes = datagram.clone();
+                self.send(&mut stroke, Forgery { from_to: Seen { source, ..back }, bytes });
+            }
+            4 | 5 => {
+                let mut bytes = datagram.clone();
+                self.alter(&mut bytes);
+                if self.rng.chance(1, 2) {
+                    stroke.changed = bytes != *datagram;
+                    *datagram = bytes;
+                } else {
+                    self.send(&mut stroke, Forgery { from_to, bytes });
+                }
+            }
+            6 => {
+                let made = self.sealed();
+                self.send(&mut stroke, made);
+            }
+            _ => {
+                let made = self.in_the_clear();
+                self.send(&mut stroke, made);
+            }
+        }
+        stroke
+    }
+
+    /// Sends something at once, or later.
+    fn send(&mut self, stroke: &mut Stroke, forgery: Forgery) {
+        let now = self.rng.chance(1, 2);
+        let late = if now { 0 } else { self.rng.below(LATE.as_picos()) };
+        stroke.made.push((SimSpan::from_picos(late), forgery));
+    }
+
+    /// Something kept.
+    fn any(&mut self) -> Forgery {
+        self.kept[self.rng.index(self.kept.len())].clone()
+    }
+
+    /// Something kept, for another host or as if from another.
+    fn elsewhere(&mut self) -> Forgery {
+        let mut kept = self.any();
+        let host = NodeId(self.rng.next_u32() % self.hosts);
+        match self.rng.chance(1, 2) {
+            true => kept.from_to.destination = host,
+            false => kept.from_to.source = host,
+        }
+        kept
+    }
+
+    /// Changes bits, or the length.
+    fn alter(&mut self, bytes: &mut Vec<u8>) {
+        match self.rng.below(4) {
+            0 => bytes.truncate(1 + self.rng.index(bytes.len())),
+            1 => {
+                let more = 1 + self.rng.index(64);
+                bytes.extend((0..more).map(|_| self.rng.next_u32().to_le_bytes()[0]));
+            }
+            _ => {
+                for _ in 0..=self.rng.index(3) {
+                    // Half of the changes hit what is in the clear, or set-up's terms.
+                    let among =
+                        if self.rng.chance(1, 2) { bytes.len().min(44) } else { bytes.len() };
+                    bytes[self.rng.index(among)] ^= 1 << self.rng.index(8);
+                }
+            }
+        }
+    }
+
+    /// A sealed packet of a connection that was seen.
+    fn sealed(&mut self) -> Forgery {
+        let Forgery { from_to, bytes: seen } = self.any();
+        let known = SealedHeader::parse(&seen).map(|(header, _)| header).unwrap_or_default();
+        let cipher = if self.rng.chance(1, 2) { Cipher::Aes128Gcm } else { Cipher::Aes256Gcm };
+        let content = if self.rng.chance(1, 8) { Content::Frame } else { Content::Packet };
+        let header = SealedHeader {
+            cipher,
+            content,
+            key: known.key.wrapping_add(self.rng.next_u32().to_le_bytes()[0] % 10),
+            iv: self.near(known.iv),
+            ..known
+        };
+        let len = SealedHeader::LEN + self.rng.index(seen.len());
+        let mut bytes = self.noise(len);
+        header.emit(&mut bytes);
+        Forgery { from_to, bytes }
+    }
+
+    /// A packet in the clear for a connection that was seen, or from one.
+    fn in_the_clear(&mut self) -> Forgery {
+        let Forgery { mut from_to, bytes: seen } = self.any();
+        let psn = self.near(word(&seen, 4));
+        let is_request = seen.first() == Some(&SetupKind::Request.packet_type());
+        // Who asks has no peer's id yet, and is answered.
+        let (cid, kind) = if is_request {
+            from_to = from_to.back();
+            (word(&seen, 4), 4 + self.rng.below(3))
+        } else {
+            (word(&seen, RECEIVER), self.rng.below(8))
+        };
+        let (version, cc_type) = (U4::truncate(1), U4::truncate(self.rng.next_u32()));
+        let (destination_cid, other) = (cid, self.id_of_sender(from_to));
+        let packet = match kind {
+            0 | 1 => {
+                let (id, offset) = (self.rng.next_u32() % 20, self.rng.next_u32() % 3_000);
+                let length = offset + self.rng.next_u32() % 3_000;
+                let message = MessageHeader { opcode: 0, tag: 0, id, offset, length };
+                let special = self.rng.chance(1, 4);
+                let header = DataHeader {
+                    version,
+                    cc_type,
+                    special,
+                    psn,
+                    destination_cid,
+                    ..DataHeader::default()
+                };
+                Packet::data(header, Some(message).filter(|_| !special))
+            }
+            2 => Packet::Ack(AckHeader {
+                version,
+                cc_type,
+                psn,
+                psn_base: psn,
+                destination_cid,
+                ..AckHeader::default()
+            }),
+            3 => self.setup(SetupKind::Close, other, cid),
+            4 => self.setup(SetupKind::Reject, 0, cid),
+            5 => self.setup(SetupKind::Accept, other, cid),
+            6 => self.setup(SetupKind::Challenge, 0, cid),
+            // The receiver of what was seen does not know the connection, says this.
+            _ => {
+                from_to = from_to.back();
+                self.setup(SetupKind::Reset, cid, psn)
+            }
+        };
+        let payload = if kind < 2 { self.rng.index(1_000) } else { 0 };
+        let mut bytes = self.noise(packet.len() + payload);
+        packet.emit(&mut bytes);
+        Forgery { from_to, bytes }
+    }
+
+    /// What the sender of a datagram may call its connection: what is sent to it says so.
+    fn id_of_sender(&mut self, from_to: Seen) -> u32 {
+        let back = from_to.back();
+        let is_back = |kept: &&Forgery| {
+            (kept.from_to.source, kept.from_to.destination) == (back.source, back.destination)
+        };
+        let ids: Vec<_> =
+            self.kept.iter().filter(is_back).map(|kept| word(&kept.bytes, RECEIVER)).collect();
+        if ids.is_empty() { self.rng.next_u32() } else { ids[self.rng.index(ids.len())] }
+    }
+
+    fn setup(&mut self, kind: SetupKind, local_cid: u32, destination_cid: u32) -> Packet {
+        Packet::Setup(SetupHeader {
+            kind,
+            version: U4::truncate(1),
+            cc_type: U4::truncate(self.rng.next_u32()),
+            thread_id: 0,
+            reason: self.rng.next_u32().to_le_bytes()[0] % 6,
+            local_cid,
+            destination_cid,
+            terms: kind.carries_terms().then(|| self.terms()),
+        })
+    }
+
+    /// Terms that could be those of somebody.
+    fn terms(&mut self) -> Terms {
+        Terms {
+            capabilities: self.rng.next_u32() % 16,
+            first_psn: self.rng.next_u32(),
+            mtu: 1_000,
+            window: 64,
+            paths: 4,
+            receive_port: RECEIVE_PORT,
+            service: self.rng.next_u32() % 8,
+            min_version: 1,
+            token: self.rng.next_u64(),
+        }
+    }
+
+    /// A number, or one close to it.
+    fn near(&mut self, number: u32) -> u32 {
+        match self.rng.below(3) {
+            0 => number,
+            1 => number.wrapping_add(self.rng.next_u32() % 100),
+            _ => number.wrapping_sub(self.rng.next_u32() % 100),
+        }
+    }
+
+    fn noise(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.rng.next_u32().to_le_bytes()[0]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use weft_topo::build::LeafSpine;
+
+    use super::*;
+
+    #[test]
+    fn only_hosts_that_encrypt_are_attacked() {
+        let topology = LeafSpine::default().build().unwrap();
+        let links = LinkSelector::All;
+        let fault = Fault { links, probability: 0.1, at: Duration::ZERO, duration: None };
+        let mut plan = Plan::new(&topology, Seed(1));
+        assert_eq!(fault.schedule(&mut plan), Err(FaultError::NothingSealed));
+        let mut plan = Plan::new(&topology, Seed(1)).of_sealed_hosts();
+        fault.schedule(&mut plan).unwrap();
+        assert_eq!(plan.into_actions().len(), topology.link_ids().count());
+    }
+
+    /// Over many strokes each way of attacking comes up, and what is not changed goes on as it came.
+    #[test]
+    fn it_strikes_in_every_way_and_with_what_it_saw() {
+        let mut attacker = Attacker::new(Seed(1), 4);
+        let seen = |host: u32| Seen {
+            source: NodeId(host % 2),
+            source_port: 0xc000,
+            destination: NodeId(1 - host % 2),
+        };
+        let header =
+            |host: u32| SealedHeader { spi: 70 + host % 2, iv: 1_000 + host, ..Default::default() };
+        let mut types = BTreeSet::new();
+        let (mut replayed, mut reflected, mut elsewhere, mut changed, mut shorter) =
+            (0, 0, 0, 0, 0);
+        for number in 0..2_000 {
+            let mut bytes = vec![0x5a; 200];
+            header(number).emit(&mut bytes);
+            let sent = bytes.clone();
+            attacker.watch(seen(number), &bytes);
+            let Stroke { changed: is_changed, made } = attacker.strike(seen(number), &mut bytes);
+            assert_eq!(is_changed, bytes != sent);
+            changed += usize::from(is_changed);
+            shorter += usize::from(bytes.len() < sent.len());
+            for (late, Forgery { from_to, bytes }) in made {
+                assert!(late <= LATE && !bytes.is_empty());
+                types.insert(bytes[0]);
+                reflected +=
+                    usize::from(bytes == sent && from_to.destination == seen(number).source);
+                replayed += usize::from(bytes.ends_with(&[0x5a; 100]) && bytes != sent);
+                elsewhere += usize::from(from_to.destination.0 > 1 || from_to.source.0 > 1);
+            }
+        }
+        assert!([1, 2, 4, 5, 6, 7, 8, 9].iter().all(|kind| types.contains(kind)), "{types:?}");
+        for count in [replayed, reflected, elsewhere, changed, shorter] {
+            assert!(count > 10, "{replayed} {reflected} {elsewhere} {changed} {shorter}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Hosts whose transport encrypts ([`Seals`]). What they send are bytes, sealed as shipped: the network sees addresses,
+//! ports and lengths, and the receiver opens and parses what arrives, as the agent does (`weft-agent/src/turn.rs`).
+//! Everything else about a host is as it is for a plain transport (`packets.rs`).
+
+use weft_seal::{OpenError, Seals};
+use weft_topo::NodeId;
+use weft_transport::{Arrival, Departure, Endpoint, Placement, Verdict};
+use weft_units::Duration;
+use weft_wire::{Content, Packet, SealedHeader, SetupHeader, SetupKind, U4};
+
+use super::Network;
+use crate::datagram::Contents;
+use crate::host::Host;
+use crate::packet::Hop;
+use crate::stack::Stack;
+use crate::traffic::Side;
+
+/// What a packet is to the network, in place of its headers: whether it carries payload, which its sender marks. No
+/// datagram is shorter than this.
+fn stand_in(packet: &Packet) -> Packet {
+    match packet {
+        Packet::Data(..) => Packet::default(),
+        Packet::Ack(_) | Packet::Setup(_) => Packet::Setup(SetupHeader {
+            kind: SetupKind::Close,
+            version: U4::truncate(0),
+            cc_type: U4::truncate(0),
+            thread_id: 0,
+            reason: 0,
+            local_cid: 0,
+            destination_cid: 0,
+            terms: None,
+        }),
+    }
+}
+
+impl Network {
+    /// A datagram reached a host that encrypts.
+    pub(super) fn arrive_sealed(&mut self, hop: Hop, arrival: &Arrival) {
+        let node = hop.node();
+        let mut datagram = self.fabric.datagrams.take(hop.packet());
+        self.fabric.parcels.remove(hop.packet());
+        let opened = self.open(node, &mut datagram, arrival);
+        if let Some((placement, payload)) = opened {
+            self.place_opened(node, &placement, payload);
+        }
+        self.attend_engine(node);
+    }
+
+    /// Opens a datagram and gives the packet to the engine; what it asks to have placed.
+    fn open<'a>(
+        &mut self,
+        node: NodeId,
+        datagram: &'a mut [u8],
+        arrival: &Arrival,
+    ) -> Option<(Placement, &'a [u8])> {
+        let now = self.now.engine_clock();
+        let (endpoint, seals) = ends(&mut self.hosts[node.index()]);
+        let sealed = datagram.first() == Some(&SealedHeader::PACKET_TYPE);
+        let tag = datagram.last_chunk().copied();
+        let inside = match seals.open(datagram, 0) {
+            Ok((inside, Content::Packet)) => inside,
+            Ok((_, Content::Frame)) => return None,
+            Err(OpenError::UnknownKey { connection, iv }) => {
+                endpoint.handle_unopened(arrival.from, connection, iv);
+                return None;
+            }
+            Err(_) => return None,
+        };
+        if let (Some(observer), Some(tag), true) = (&mut self.observer, tag, sealed) {
+            observer.opened(node, tag);
+        }
+        let (packet, payload) = Packet::parse(inside).ok()?;
+        if packet.announces_rdma() {
+            return None;
+        }
+        if let Packet::Setup(header) = &packet {
+            let named = endpoint.named(now, arrival, header);
+            let admission = seals.admit(arrival.from, header, payload, named);
+            let _ = endpoint.handle_admission(now, arrival, header, admission);
+            return None;
+        }
+        let len = u16::try_from(payload.len()).expect("no longer than the datagram");
+        match endpoint.handle_packet(now, arrival, &packet, len) {
+            Verdict::Place(placement) => Some((placement, &payload[..placement.len.into()])),
+            _ => None,
+        }
+    }
+
+    /// Puts a payload where it belongs.
+    fn place_opened(&mut self, node: NodeId, placement: &Placement, payload: &[u8]) {
+        let &Placement { connection, psn, message, offset, .. } = placement;
+        let host = &mut self.hosts[node.index()];
+        host.received_bytes += u64::from(placement.len);
+        let channel = host.channel(connection);
+        let sender = channel.and_then(|id| Some((id, self.traffic.channel(id)?.hosts)));
+        let is_genuine = sender.is_some_and(|(id, hosts)| {
+            let from = if hosts[Side::Opener.index()] == node { Side::Peer } else { Side::Opener };
+            Contents::new(id, from, message).are(offset, payload)
+        });
+        if let Some(observer) = &mut self.observer {
+            observer.asked(node, placement);
+            observer.read(node, placement, is_genuine);
+        }
+        if self.config.place_delay > Duration::ZERO || self.config.pcie.is_some() {
+            return self.place_later(node, placement);
+        }
+        if let Some(observer) = &mut self.observer {
+            observer.placed(node, connection, psn);
+        }
+        let now = self.now.engine_clock();
+        let placed = self.hosts[node.index()].endpoint.placed(now, connection, psn);
+        placed.expect("the engine asked for it just now");
+    }
+
+    /// A deadline of an engine that encrypts passed.
+    pub(super) fn sealed_deadline(&mut self, node: NodeId) {
+        let now = self.now.engine_clock();
+        self.hosts[node.index()].endpoint.handle_timeout(now);
+        self.attend_engine(node);
+    }
+
+    /// Takes packets from the engine as long as the ports have room, and sees to its deadline.
+    pub(super) fn pull_sealed(&mut self, node: NodeId) {
+        let now = self.now.engine_clock();
+        if self.config.fabric.port.control_first {
+            self.pull_control_sealed(node);
+        }
+        loop {
+            if let Some(at) = self.full_until(node) {
+                self.wait_for_room(node, at);
+                break;
+            }
+            let mut packet = Packet::default();
+            let engine = &mut self.hosts[node.index()].endpoint;
+            let Some(departure) = engine.poll_transmit_into(now, &mut packet) else { break };
+            self.seal(node, &packet, &departure);
+        }
+        self.forget_keys(node);
+        self.rearm(node);
+    }
+
+    /// The same for what carries no payload, whatever the ports hold.
+    #[cold]
+    pub(super) fn pull_control_sealed(&mut self, node: NodeId) {
+        let now = self.now.engine_clock();
+        let mut packet = Packet::default();
+        while let Some(departure) =
+            self.hosts[node.index()].endpoint.poll_control_into(now, &mut packet)
+        {
+            self.seal(node, &packet, &departure);
+        }
+        self.forget_keys(node);
+    }
+
+    /// Makes the datagram of a packet that leaves, and puts it on the wire.
+    fn seal(&mut self, node: NodeId, packet: &Packet, departure: &Departure) {
+        let id = self.fabric.parcels.reserve();
+        let contents = self.contents(node, packet, departure);
+        let (_, seals) = ends(&mut self.hosts[node.index()]);
+        seals.handle_timeout(self.now.engine_clock());
+        let wrap = seals.wrap(&departure.to, departure.connection, packet);
+        let datagram = self.fabric.datagrams.of(id);
+        let len = packet.len() + usize::from(departure.payload_len()) + wrap.len();
+        datagram.clear();
+        datagram.resize(len, 0);
+        let inside = &mut datagram[wrap.inside(0, len)];
+        let headers = packet.emit(inside);
+        if let Some((contents, offset)) = contents {
+            contents.read(offset, &mut inside[headers..]);
+        }
+        seals.seal(wrap, 0, datagram);
+        let seen = stand_in(packet);
+        let rest = u16::try_from(len - seen.len()).expect("an MTU of at most 9000 bytes");
+        self.fabric.parcels.get_mut(id).packet = seen;
+        self.put_on_wire(node, id, &Departure { padding: rest, payload: None, ..*departure });
+    }
+
+    /// What the payload of a packet that leaves is, and from where on.
+    fn contents(
+        &self,
+        node: NodeId,
+        packet: &Packet,
+        departure: &Departure,
+    ) -> Option<(Contents, u32)> {
+        let Packet::Data(_, Some(message)) = packet else { return None };
+        departure.payload?;
+        let id = self.hosts[node.index()].channel(departure.connection?)?;
+        let opened = self.traffic.channel(id)?.hosts[Side::Opener.index()] == node;
+        let from = if opened { Side::Opener } else { Side::Peer };
+        Some((Contents::new(id, from, message.id), message.offset))
+    }
+
+    /// Forgets the keys of connections that are no more.
+    fn forget_keys(&mut self, node: NodeId) {
+        let (endpoint, seals) = ends(&mut self.hosts[node.index()]);
+        while let Some(forgotten) = endpoint.poll_forgotten() {
+            seals.forget(forgotten);
+        }
+    }
+}
+
+/// A host's engine and its encryption.
+fn ends(host: &mut Host) -> (&mut Endpoint, &mut Seals) {
+    let seals = host.stack.as_deref_mut().and_then(Stack::seals_mut);
+    (&mut host.endpoint, seals.expect("the caller's host encrypts"))
+}
