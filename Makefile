@@ -35,6 +35,7 @@ bench: ## Measure: simulator speed and memory, guests' start, real packets and R
 	$(CARGO) bench --package weft-wire --bench sflow
 	$(CARGO) bench --package weft-rnic --bench pvdma
 	$(CARGO) bench --package weft-vpc --bench policy
+	$(CARGO) bench --package weft-seal --bench seal
 	$(CARGO) bench --package weft-verbs --bench device
 	$(CARGO) bench --package weft-verbs --bench speed
 	$(CARGO) bench --package weft-verbs --bench profiles

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use anyhow::{Result, bail};
-use weft_agent::{Agent, AgentConfig, PortConfig, WaitMode};
+use weft_agent::{Agent, AgentConfig, PortConfig, SealConfig, WaitMode};
 use weft_lab::{Direction, Impairment, Lab, LabSpec, LinkCounters, PortCounters};
 use weft_sim::fabric::Loss;
 use weft_sim::measure::PortReport;
@@ -103,6 +103,8 @@ impl Network {
         let local = (fabric.address(host), PORT).into();
         let mut config = AgentConfig::new(local, transport.clone()).accepting();
         config.wait = WaitMode::Block;
+        // As simulated hosts; connections that are joined have no keys.
+        config.encryption = SealConfig::off();
         // Single packets, as they are paced.
         config.sockets.offload = false;
         config.port =

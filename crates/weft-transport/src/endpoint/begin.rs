@@ -28,7 +28,7 @@ impl Endpoint {
 
     /// Joins two endpoints without packets, as when the ends exchanged ids over another channel
     /// (the way of RDMA connection managers). The addresses are their receive addresses. No events
-    /// follow.
+    /// follow. Encryption, whose keys come with set-up, has none for such a connection: owners that encrypt do not join.
     ///
     /// # Errors
     /// One of them holds as many as it may.
