@@ -61,6 +61,11 @@ impl Connection {
         self.timers.arm(Timer::Handshake, now + config.peer_timeout);
     }
 
+    /// Returns `true` until a packet has proved who asked for this connection.
+    pub(crate) fn is_unproven(&self) -> bool {
+        matches!(self.unannounced, Some(Announcement::Accepted(_)))
+    }
+
     fn probe_peer(&mut self, now: Instant) {
         self.doubt = Some(Doubt { since: now, probes_sent: 0, resets: 0 });
         self.timers.arm(Timer::Handshake, now);
@@ -85,8 +90,8 @@ impl Connection {
     /// set-up the connection after the peer's timeout.
     pub(super) fn on_doubt_timer(&mut self, now: Instant, config: &TransportConfig) {
         let Some(doubt) = &mut self.doubt else {
-            let is_unproven = matches!(self.unannounced, Some(Announcement::Accepted(_)));
-            self.closing = is_unproven.then_some(CloseReason::ConnectTimeout).or(self.closing);
+            self.closing =
+                self.is_unproven().then_some(CloseReason::ConnectTimeout).or(self.closing);
             return;
         };
         let is_setup = self.unannounced.is_some();

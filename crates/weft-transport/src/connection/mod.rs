@@ -37,8 +37,7 @@ mod setup;
 mod share;
 mod tail;
 
-pub(crate) use doubt::Announcement;
-use doubt::Doubt;
+use doubt::{Announcement, Doubt};
 use idle::REST_AFTER;
 use in_flight::SentPacket;
 pub use look_ahead::Step;

@@ -147,6 +147,12 @@ impl Endpoint {
         }
     }
 
+    /// Returns how many connections peers asked for that have not proved yet who they are: their owner has not heard of
+    /// them. Looks at each connection.
+    pub fn unproven(&self) -> usize {
+        self.connections.iter().filter(|connection| connection.is_unproven()).count()
+    }
+
     /// Keeps the ids of connections that are no more for [`poll_forgotten`](Self::poll_forgotten): for owners that
     /// keep something for each.
     #[must_use]

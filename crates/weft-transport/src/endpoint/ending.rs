@@ -4,7 +4,6 @@ use weft_units::Instant;
 use weft_wire::Packet;
 
 use super::{ConnectionId, Endpoint, Forgotten, Transmit};
-use crate::connection::Announcement;
 use crate::{CloseReason, Event};
 
 impl Endpoint {
@@ -45,7 +44,7 @@ impl Endpoint {
         connection.note_begun(&mut self.shared);
         self.by_peer.remove(&connection.peer_key());
         // Nobody was told of a peer that did not prove who it is.
-        if !matches!(connection.unannounced, Some(Announcement::Accepted(_))) {
+        if !connection.is_unproven() {
             self.shared.events.push_back(Event::Closed { connection: connection.id, reason });
         }
     }

@@ -87,6 +87,11 @@ impl Connections {
         left >= RANDOM_BITS && bits.thread_of(self.thread) == thread
     }
 
+    /// Each connection.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.slots.iter().flatten().map(Box::as_ref)
+    }
+
     /// Number of connections held.
     pub(super) fn len(&self) -> u32 {
         u32::try_from(self.slots.len() - self.free.len()).expect("at most 2^24")
