@@ -23,10 +23,10 @@ pub mod stat;
 #[path = "../../crates/weft-vpc/tests/properties/mod.rs"]
 pub mod vpc;
 
-#[path = "../../crates/weft-ports/tests/properties/mod.rs"]
-pub mod ports;
 #[path = "../../crates/weft-plan/tests/properties/mod.rs"]
 pub mod plan;
+#[path = "../../crates/weft-ports/tests/properties/mod.rs"]
+pub mod ports;
 
 #[path = "../../crates/weft-seal/tests/properties/mod.rs"]
 pub mod seal;
@@ -37,3 +37,18 @@ pub mod coll;
 pub mod route;
 #[path = "../../crates/weft-steer/tests/properties/mod.rs"]
 pub mod steer;
+
+#[path = "../../crates/weft-msg/tests/properties/mod.rs"]
+pub mod msg;
+
+/// The HTTP server, which is part of a program and not of a library.
+#[allow(dead_code, unused_imports, reason = "its program calls the rest")]
+#[path = "../../crates/weft-cli/src/http/mod.rs"]
+pub mod http;
+
+// What reads foreign bytes in private has its properties beside it, in modules that `cfg(fuzzing)` compiles.
+pub use weft_comm::properties as comm;
+pub use weft_rdmacm::properties as rdmacm;
+pub use weft_stat::properties as orders;
+pub use weft_verbs::properties as verbs;
+pub use weft_vswitch::properties as vswitch;

@@ -17,7 +17,7 @@ const MAX_CALLERS: usize = 256;
 /// Connections that are taken before those that are there are read of again.
 const MAX_ACCEPTED: usize = 64;
 /// Bytes of a line from somebody who has not shown the token: what begins a line, and the longest token.
-const MAX_UNPROVEN: usize = 512;
+pub(crate) const MAX_UNPROVEN: usize = 512;
 
 /// The connections of a meeting.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct Caller {
 }
 
 /// The state of a caller's line.
-enum Progress {
+pub(crate) enum Progress {
     Waiting,
     Whole(String),
     Failed(String),
@@ -78,7 +78,7 @@ impl Callers {
             // One that cannot be told not to wait would hold up all others.
             if connection.set_nonblocking(true).is_ok() {
                 let until = now + self.hello_timeout;
-                self.callers.push(Caller { connection, peer, line: Vec::new(), until });
+                self.callers.push(Caller::new(connection, peer, until));
             }
         }
         Ok(MAX_ACCEPTED)
@@ -117,7 +117,11 @@ impl Callers {
 }
 
 impl Caller {
-    fn read(&mut self, now: Instant, is_proven: impl Fn(&str) -> bool) -> Progress {
+    pub(crate) const fn new(connection: TcpStream, peer: SocketAddr, until: Instant) -> Self {
+        Self { connection, peer, line: Vec::new(), until }
+    }
+
+    pub(crate) fn read(&mut self, now: Instant, is_proven: impl Fn(&str) -> bool) -> Progress {
         let mut bytes = [0; 4096];
         loop {
             match self.connection.read(&mut bytes) {

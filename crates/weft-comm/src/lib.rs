@@ -17,6 +17,9 @@
 mod callers;
 mod communicator;
 mod error;
+#[cfg(any(test, fuzzing))]
+#[path = "../../weft-units/tests/inputs/mod.rs"]
+mod inputs;
 mod link;
 mod meet;
 mod options;
@@ -24,6 +27,12 @@ mod rendezvous;
 mod secret;
 mod shared;
 mod worker;
+
+/// What the fuzz targets of `fuzz/` call; nothing that ships has it.
+#[cfg(fuzzing)]
+pub mod properties {
+    pub use crate::rendezvous::properties::rendezvous_line;
+}
 
 pub use communicator::Communicator;
 pub use error::CommError;

@@ -303,5 +303,7 @@ fn read_answer(line: &str, ranks: usize) -> Result<Found, String> {
     if addresses.len() == ranks { Ok(Found { addresses, group }) } else { Err(malformed()) }
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 #[cfg(test)]
 mod tests;

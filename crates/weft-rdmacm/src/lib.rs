@@ -15,7 +15,16 @@ mod events;
 mod exports;
 mod ibverbs;
 mod id;
+#[cfg(any(test, fuzzing))]
+#[path = "../../weft-units/tests/inputs/mod.rs"]
+mod inputs;
 mod manager;
 mod message;
 mod service;
 mod transition;
+
+/// What the fuzz targets of `fuzz/` call; nothing that ships has it.
+#[cfg(fuzzing)]
+pub mod properties {
+    pub use crate::manager::properties::{manager, message};
+}

@@ -81,6 +81,18 @@ impl Producer {
         Self { lane, tail: 0 }
     }
 
+    /// Returns the appending side of a ring whose indices are both at `tail`. For tests and fuzz targets.
+    #[doc(hidden)]
+    pub const fn at(lane: Lane, tail: u32) -> Self {
+        Self { lane, tail }
+    }
+
+    /// Returns the index of what was appended. For tests and fuzz targets.
+    #[doc(hidden)]
+    pub const fn tail(&self) -> u32 {
+        self.tail
+    }
+
     /// Whether there is room for a message of so many bytes.
     ///
     /// # Errors
@@ -113,6 +125,12 @@ impl Consumer {
     /// The taking side of a ring.
     pub const fn new(lane: Lane) -> Self {
         Self { lane, head: 0 }
+    }
+
+    /// Returns the taking side of a ring whose indices are both at `head`. For tests and fuzz targets.
+    #[doc(hidden)]
+    pub const fn at(lane: Lane, head: u32) -> Self {
+        Self { lane, head }
     }
 
     /// Whether there is something to take, or to be refused.

@@ -15,7 +15,7 @@ const RECORDS_BYTES: usize = 1 << 19;
 pub const CAPACITY: u64 = RECORDS_BYTES as u64;
 
 /// Where records begin: before them are words that one end writes, each on a line of its own.
-pub(crate) const RECORDS: usize = 4096;
+pub const RECORDS: usize = 4096;
 pub(crate) const READ: usize = 0;
 pub(crate) const ASLEEP: usize = 64;
 pub(crate) const FULL: usize = 128;
@@ -164,6 +164,12 @@ impl<M: RecordMemory> Writer<M> {
         self.written = next;
     }
 
+    /// Returns the bytes written so far, with those left out at the ring's end. For tests and fuzz targets.
+    #[doc(hidden)]
+    pub const fn written(&self) -> u64 {
+        self.written
+    }
+
     /// Sees how far the reader is.
     fn look(&mut self) -> Result<&Self, Broken> {
         let read = self.memory.long(READ).load(Ordering::Acquire);
@@ -225,6 +231,12 @@ impl<M: RecordMemory> Reader<M> {
     /// The reading end of a ring in this memory.
     pub const fn new(memory: M) -> Self {
         Self { memory, read: 0 }
+    }
+
+    /// Returns the bytes passed so far, with those left out at the ring's end. For tests and fuzz targets.
+    #[doc(hidden)]
+    pub const fn passed(&self) -> u64 {
+        self.read
     }
 
     /// The next record, if there is one. It is there until it is [passed](Self::pass).

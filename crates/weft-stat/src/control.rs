@@ -23,6 +23,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::folder::CONTROL;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
+
 /// What a node is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

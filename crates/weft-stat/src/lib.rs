@@ -14,10 +14,19 @@ mod board;
 mod control;
 mod field;
 mod folder;
+#[cfg(test)]
+#[path = "../../weft-units/tests/inputs/mod.rs"]
+mod inputs;
 mod layout;
 mod records;
 mod snapshot;
 mod values;
+
+/// What the fuzz targets of `fuzz/` call; nothing that ships has it.
+#[cfg(fuzzing)]
+pub mod properties {
+    pub use crate::control::properties::orders;
+}
 
 pub use board::{Board, Draft, Pace};
 pub use control::{Ask, Control, ControlError, Setting, ask};

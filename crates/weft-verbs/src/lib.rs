@@ -13,8 +13,19 @@ pub mod device;
 mod engine;
 mod errno;
 mod exports;
+#[cfg(any(test, fuzzing))]
+#[path = "../../weft-units/tests/inputs/mod.rs"]
+mod inputs;
 mod interfaces;
 mod objects;
+
+/// What the fuzz targets of `fuzz/` call; nothing that ships has it.
+#[cfg(fuzzing)]
+pub mod properties {
+    pub use crate::attach::properties::{message, ring};
+    pub use crate::daemon::properties::daemon;
+    pub use crate::engine::same_host_properties::{greeting, leases, records, writer};
+}
 
 pub use admin::Admin;
 pub use attach::{Amounts, CallError, DeviceState, default_socket};

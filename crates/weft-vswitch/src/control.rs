@@ -20,6 +20,8 @@ use crate::config::{Config, Destination, Network, Port, Route};
 use crate::{Daemon, OpenError, Status};
 
 mod connection;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 
 use connection::Connection;
 pub use connection::MAX_REQUEST_BYTES;

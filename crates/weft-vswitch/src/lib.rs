@@ -15,6 +15,9 @@ pub mod control;
 mod crew;
 mod crowd;
 mod daemon;
+#[cfg(any(test, fuzzing))]
+#[path = "../../weft-units/tests/inputs/mod.rs"]
+mod inputs;
 mod post;
 mod redirect;
 mod reload;
@@ -25,6 +28,12 @@ pub mod trial;
 mod underlay;
 mod wait;
 mod worker;
+
+/// What the fuzz targets of `fuzz/` call; nothing that ships has it.
+#[cfg(fuzzing)]
+pub mod properties {
+    pub use crate::control::properties::control_socket;
+}
 
 pub use daemon::{Daemon, OpenError};
 pub use status::{

@@ -43,6 +43,20 @@ const SEEDS: &[(&[&str], &str)] = &[
     (&["tables"], "crates/weft-steer/tests/golden/tables"),
     (&["steer_config"], "crates/weft-steer/tests/golden/config"),
     (&["job_table"], "crates/weft-steer/tests/golden/jobs"),
+    (&["daemon_message"], "crates/weft-verbs/tests/golden/daemon_message.corpus"),
+    (&["daemon_ring"], "crates/weft-verbs/tests/golden/daemon_ring.corpus"),
+    (&["daemon"], "crates/weft-verbs/tests/golden/daemon.corpus"),
+    (&["same_host"], "crates/weft-verbs/tests/golden/same_host.corpus"),
+    (&["same_host_writer"], "crates/weft-verbs/tests/golden/same_host_writer.corpus"),
+    (&["same_host_leases"], "crates/weft-verbs/tests/golden/same_host_leases.corpus"),
+    (&["greeting"], "crates/weft-verbs/tests/golden/greeting.corpus"),
+    (&["rdmacm_message"], "crates/weft-rdmacm/tests/golden/rdmacm_message.corpus"),
+    (&["rdmacm"], "crates/weft-rdmacm/tests/golden/rdmacm.corpus"),
+    (&["messages"], "crates/weft-msg/tests/golden/messages.corpus"),
+    (&["control_socket"], "crates/weft-vswitch/tests/golden/control_socket.corpus"),
+    (&["orders"], "crates/weft-stat/tests/golden/orders.corpus"),
+    (&["rendezvous"], "crates/weft-comm/tests/golden/rendezvous.corpus"),
+    (&["http"], "crates/weft-cli/tests/golden/http.corpus"),
 ];
 
 /// The folders of a target's good inputs. Without any, libFuzzer would begin with a byte or two and

@@ -107,6 +107,13 @@ impl AccessOptions {
 }
 
 impl Access {
+    /// Returns the access rights of a server with a token and a name.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn with(token: &Token, anyone_may_read: bool, name: &str) -> Self {
+        let (token, host_names) = (Some(token.clone()), vec![plain(name)]);
+        Self { token, anyone_may_read, host_names, ..Self::default() }
+    }
+
     /// Returns the same access, where the body of a request with an order may have so many bytes.
     pub(crate) fn with_longest(self, longest: usize) -> Self {
         Self { longest, ..self }

@@ -8,6 +8,8 @@
 
 mod access;
 mod client;
+#[cfg(any(test, fuzzing))]
+pub mod properties;
 
 use std::convert::Infallible;
 use std::future::Future;

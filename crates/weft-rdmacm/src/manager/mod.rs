@@ -9,6 +9,8 @@ use weft_units::{Instant, Rng, Seed};
 use crate::message::{Body, CommunicationId, Message, Offer, Reason};
 
 mod connection;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 
 use connection::{Connection, Side, State};
 

@@ -4,6 +4,8 @@
 
 mod caller;
 mod message;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 mod shared;
 mod socket;
 mod work;

@@ -53,6 +53,14 @@ impl Socket {
         Ok(Self(socket))
     }
 
+    /// Two that are connected with each other.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn pair() -> io::Result<(Self, Self)> {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (one, other) = rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
+        Ok((Self(one), Self(other)))
+    }
+
     /// The next connection.
     ///
     /// # Errors

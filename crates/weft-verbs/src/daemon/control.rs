@@ -70,7 +70,7 @@ impl Daemon {
         Some(client.socket.send(message, &descriptors, true).is_ok())
     }
 
-    fn act(
+    pub(super) fn act(
         &mut self,
         id: ClientId,
         request: Request,
@@ -122,7 +122,7 @@ impl Daemon {
     }
 
     /// Returns what the processes of a user have together.
-    fn used_by(&self, user: u32) -> Amounts {
+    pub(super) fn used_by(&self, user: u32) -> Amounts {
         let clients = self.clients.values().filter(|client| client.user == user);
         let tenants = clients.filter_map(|client| client.tenant.as_ref());
         tenants.map(Tenant::used).fold(Amounts::NONE, sum)

@@ -27,6 +27,8 @@ use tenant::Tenant;
 
 mod control;
 mod devices;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 mod quotas;
 mod serve;
 mod settings;
@@ -133,7 +135,14 @@ impl Daemon {
     /// # Errors
     /// A daemon listens there, nothing can, or the kernel has no sockets.
     pub fn open(path: &Path, settings: DaemonSettings) -> Result<Self, ServeError> {
-        let addresses = device::addresses();
+        Self::open_at(path, settings, device::addresses())
+    }
+
+    fn open_at(
+        path: &Path,
+        settings: DaemonSettings,
+        addresses: Vec<Address>,
+    ) -> Result<Self, ServeError> {
         let refused = |Errno(number)| ServeError::Device(io::Error::from_raw_os_error(number));
         let own = Settings::from_environment().map_err(refused)?;
         let DaemonSettings { transport, encryption, held, quotas } = settings;
@@ -198,7 +207,8 @@ impl Daemon {
         let Some(client) = self.clients.remove(&id) else { return };
         self.news.remove(&id);
         let Some(tenant) = client.tenant else { return };
-        if let Some(why) = why {
+        // While fuzzing, clients end by the thousand.
+        if let Some(why) = why.filter(|_| !cfg!(fuzzing)) {
             eprintln!("weft: device {}: process {}: {why}", tenant.device, client.process);
         }
         let now = self.host.now();

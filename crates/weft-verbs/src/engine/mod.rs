@@ -45,6 +45,8 @@ pub(crate) use memory::{Fault, OWNER, owner_of};
 use planned::Planned;
 pub(crate) use progress::ask_for_short_slices;
 use same_host::Neighbours;
+#[cfg(fuzzing)]
+pub(crate) use same_host::properties as same_host_properties;
 pub use settings::HeldSettings;
 pub(crate) use settings::{Settings, describe_held};
 use show::Shown;

@@ -17,6 +17,8 @@ use super::links::timespec;
 mod channel;
 mod greeting;
 mod proof;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 mod reach;
 mod record;
 mod segment;

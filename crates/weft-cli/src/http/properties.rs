@@ -1,0 +1,137 @@
+//! What holds of the HTTP server, whatever a client sends. Tests and fuzz targets call this.
+#![allow(unreachable_pub, reason = "public to the fuzz targets only")]
+
+use std::cell::RefCell;
+use std::sync::{LazyLock, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use weft_guard::Token;
+
+use super::*;
+
+/// Stands in inputs for the token, which nobody guesses.
+const SHOWN: u8 = 1;
+/// A name that the server answers to.
+const NAME: &str = "weft.example";
+/// The address that clients came to, and a client's: another host's, and this one's.
+const LOCAL: [u8; 4] = [10, 9, 8, 7];
+const FAR: [u8; 4] = [192, 0, 2, 66];
+const NEAR: [u8; 4] = [127, 0, 0, 1];
+/// Bytes that a body may have with the token.
+const LONG: usize = 80 << 10;
+
+/// The token that orders take.
+static TOKEN: LazyLock<Token> = LazyLock::new(|| Token::random().expect("there is randomness"));
+
+thread_local! {
+    static RUNTIME: RefCell<tokio::runtime::Runtime> = RefCell::new(
+        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("it has threads")
+    );
+}
+
+/// Sends a server bytes as a connection brings them; the first says where the client is and whether anyone may read.
+/// Returns `true` if the server did what somebody asked for.
+///
+/// # Panics
+/// If the server does, reads or orders are carried out that must not be, or the answer is none.
+pub fn http(bytes: &[u8]) -> bool {
+    let (&how, bytes) = bytes.split_first().unwrap_or((&0, &[]));
+    let sent = &with_token(bytes)[..];
+    let (is_far, anyone_may_read) = (how & 1 != 0, how & 2 != 0);
+    let access = Access::with(&TOKEN, anyone_may_read, NAME).with_longest(LONG);
+    let ends = Ends { local: LOCAL.into(), peer: if is_far { FAR } else { NEAR }.into() };
+    let asked = Arc::new(Mutex::new(vec![]));
+    let handler: Handler = {
+        let (asked, access) = (Arc::clone(&asked), access.clone());
+        // A panic here would be an answer: what was asked is looked at below.
+        Arc::new(move |request: &Request| {
+            let is_ordered =
+                request.is_post && access.check_order(request.token.as_deref(), "it").is_ok();
+            asked.lock().expect("nobody panics").push(Asked {
+                is_post: request.is_post,
+                is_ordered,
+                has_token: request.token.as_deref() == Some(TOKEN.reveal()),
+                body_len: request.body.len(),
+            });
+            Reply::new(TEXT, "done\n")
+        })
+    };
+    let conversation = converse(sent, ends, Arc::new(access), handler);
+    let answers = RUNTIME.with_borrow(|runtime| runtime.block_on(conversation));
+    let asked = core::mem::take(&mut *asked.lock().expect("nobody panics"));
+    for it in &asked {
+        let may_read = !is_far || anyone_may_read || it.has_token;
+        assert!(it.is_post || may_read, "another host reads without the token: {it:?}");
+        assert!(it.body_len <= if it.has_token { LONG } else { MAX_REQUEST }, "{it:?}");
+        assert!(!it.is_ordered || it.has_token, "an order without the token: {it:?}");
+    }
+    check(sent, &answers, &asked);
+    !asked.is_empty()
+}
+
+/// What reached the handler.
+#[derive(Debug)]
+struct Asked {
+    is_post: bool,
+    is_ordered: bool,
+    has_token: bool,
+    body_len: usize,
+}
+
+/// The input's bytes, with the token where it stands.
+fn with_token(bytes: &[u8]) -> Vec<u8> {
+    let mut sent = Vec::with_capacity(bytes.len() + 64);
+    for &byte in bytes {
+        match byte {
+            SHOWN => sent.extend_from_slice(TOKEN.reveal().as_bytes()),
+            byte => sent.push(byte),
+        }
+    }
+    sent
+}
+
+/// Brings a server bytes and the end of the connection; returns what it answers.
+async fn converse(sent: &[u8], ends: Ends, access: Arc<Access>, handler: Handler) -> Vec<u8> {
+    let (mut client, server) = duplex(sent.len().max(1) + 64);
+    let service = service_fn(move |request| {
+        let (access, handler) = (Arc::clone(&access), Arc::clone(&handler));
+        async move { answer(request, ends, &access, handler).await }
+    });
+    let serving = tokio::spawn(async move {
+        let mut builder = hyper::server::conn::http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(HEADERS_IN);
+        let _ = builder.serve_connection(TokioIo::new(server), service).await;
+    });
+    let mut answers = vec![];
+    client.write_all(sent).await.expect("there is room");
+    // Nothing more comes; what is answered is still read.
+    let _ = client.shutdown().await;
+    let _ = client.read_to_end(&mut answers).await;
+    serving.await.expect("the server does not panic");
+    answers
+}
+
+/// Checks what was done against the bytes themselves, which nobody here has parsed.
+fn check(sent: &[u8], answers: &[u8], asked: &[Asked]) {
+    let text = String::from_utf8_lossy(sent).to_ascii_lowercase();
+    let token = TOKEN.reveal();
+    let named = ["localhost", NAME, "127.", "::1", "::ffff:", "10.9.8.7", "http/1.0"];
+    let is_named = named.iter().any(|name| text.contains(name));
+    assert!(asked.is_empty() || is_named, "it answered to another name");
+    assert!(text.contains(token) || asked.iter().all(|it| !it.is_ordered), "who ordered it?");
+    assert!(answers.is_empty() || answers.starts_with(b"HTTP/1."), "no answer");
+    let shown = answers.windows(token.len()).any(|it| it == token.as_bytes());
+    assert!(!shown || text.contains(token), "the token is nobody's to hear");
+}
+
+#[cfg(test)]
+#[path = "../../../weft-units/tests/inputs/mod.rs"]
+mod inputs;
+
+#[cfg(test)]
+#[test]
+fn no_client_reads_or_orders_what_it_may_not() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/http.corpus");
+    let answered = inputs::survive(&inputs::corpus(&file), 5_000, http);
+    assert!(answered > 250, "only {answered} asked for anything: the mutants are too wild");
+}

@@ -1,0 +1,120 @@
+//! What holds of the lines of ranks and of rank 0, whoever writes them. Tests and fuzz targets call this.
+#![allow(unreachable_pub, reason = "public to the fuzz targets only")]
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::sync::LazyLock;
+
+use super::*;
+use crate::callers::{MAX_UNPROVEN, Progress};
+use crate::inputs::Script;
+
+/// Stands for the token in scripts.
+const SHOWN: u8 = 1;
+
+static TOKEN: LazyLock<Token> = LazyLock::new(|| Token::random().expect("there is randomness"));
+
+fn peer() -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, 7], 999))
+}
+
+/// Plays a script: a rank 0 with or without a token, which ranks have come, and then what somebody says. Returns `true` if
+/// that is a rank's line and taken.
+///
+/// # Panics
+/// If somebody is taken for a rank who is none, or ends the job without the token; if a line depends on how it is cut.
+pub fn rendezvous_line(bytes: &[u8]) -> bool {
+    let mut script = Script::new(bytes);
+    let how = script.byte().unwrap_or(0);
+    let ranks = 2 + usize::from(how >> 1 & 7);
+    let member = Member {
+        rank: 0,
+        ranks,
+        port: 7000,
+        address: None,
+        agreement: "ranks=4".into(),
+        token: (how & 1 != 0).then(|| TOKEN.clone()),
+        hello_timeout: Duration::from_secs(2),
+    };
+    let taken = script.byte().unwrap_or(0);
+    let is_taken = |rank: usize| rank == 0 || taken >> (rank % 8) & 1 != 0;
+    let came: Vec<Came> = (0..ranks)
+        .map(|rank| is_taken(rank).then(|| (SocketAddr::from(([10, 0, 0, 1], 7000)), None)))
+        .collect();
+    let cut = 1 + script.below(64);
+    let said = spoken(script.rest());
+    let Some(line) = read(&said, cut, &member) else { return false };
+    let text = String::from_utf8_lossy(&said);
+    let expected = text.split('\n').next().unwrap_or_default();
+    assert_eq!(line, expected, "cut after each {cut} bytes");
+    let shows = member.token.as_ref().map_or(NO_TOKEN, Token::reveal);
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let proves = words.first() == Some(&NAME) && words.get(1) == Some(&shows);
+    read_answer(&line, ranks).into_iter().for_each(|found| {
+        assert_eq!(found.addresses.len(), ranks);
+        assert!(line.starts_with(NAME));
+    });
+    match hear(&line, peer(), &member, &came) {
+        Ok((rank, address)) => {
+            assert!(proves && words.len() == 6 && words[5] == member.agreement);
+            assert!(rank < ranks && !is_taken(rank));
+            assert!(words[4] != "-" || address.ip() == peer().ip());
+            true
+        }
+        Err(Unfit::Member(_)) => {
+            assert!(proves && member.token.is_some(), "only a rank of the job ends it");
+            false
+        }
+        Err(Unfit::Stranger(why)) => {
+            let is_told = member.token.is_some() && why.contains(TOKEN.reveal());
+            assert!(!is_told, "nobody is told the token");
+            false
+        }
+    }
+}
+
+/// The script's bytes, with the token where it stands.
+fn spoken(bytes: &[u8]) -> Vec<u8> {
+    let mut said = Vec::with_capacity(bytes.len() + 64);
+    for &byte in bytes {
+        match byte {
+            SHOWN => said.extend_from_slice(TOKEN.reveal().as_bytes()),
+            byte => said.push(byte),
+        }
+    }
+    said
+}
+
+/// The line of a caller that says this in pieces; `None` where it is sent away or says no whole one.
+fn read(said: &[u8], cut: usize, member: &Member) -> Option<String> {
+    let (mut theirs, ours) = UnixStream::pair().expect("there are descriptors");
+    ours.set_nonblocking(true).expect("it can be told");
+    // Reading is all that is done with it.
+    let connection = TcpStream::from(std::os::fd::OwnedFd::from(ours));
+    let mut caller = Caller::new(connection, peer(), Instant::EPOCH + Duration::from_secs(1));
+    let is_proven = |head: &str| member.is_shown_in(head);
+    for piece in said.chunks(cut.max(said.len() / 16)) {
+        theirs.write_all(piece).expect("there is room");
+        match caller.read(Instant::EPOCH, is_proven) {
+            Progress::Waiting => {}
+            Progress::Whole(line) => return Some(line),
+            Progress::Failed(why) => {
+                assert!(said.len() > MAX_UNPROVEN, "{why}");
+                return None;
+            }
+        }
+    }
+    drop(theirs);
+    assert!(matches!(caller.read(Instant::EPOCH, is_proven), Progress::Failed(_)), "it hung up");
+    None
+}
+
+#[test]
+fn no_line_takes_a_place_or_ends_a_job_that_should_not() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = file.join("tests/golden/rendezvous.corpus");
+    let corpus = crate::inputs::corpus(&file);
+    let taken = crate::inputs::survive(&corpus, 20_000, rendezvous_line);
+    assert!(taken > 500, "only {taken} were ranks: the mutants are too wild");
+}

@@ -1,0 +1,282 @@
+//! What holds of a connection manager and its messages, whatever arrives. Tests and fuzz targets call this.
+#![allow(unreachable_pub, reason = "public to the fuzz targets only")]
+
+use std::net::Ipv4Addr;
+
+use weft_units::Duration;
+
+use super::*;
+use crate::inputs::Script;
+use crate::message::private_data;
+
+/// Reads bytes as a message. What is read is written and read again the same. Returns `true` if they were a message.
+///
+/// # Panics
+/// If a message changes on its way, or has more private data than programs have room for.
+pub fn message(bytes: &[u8]) -> bool {
+    let Some(message) = Message::parse(bytes) else { return false };
+    assert_ne!(message.from, CommunicationId::NOBODY);
+    let again = message.emit();
+    assert_eq!(again.len(), bytes.len());
+    assert_eq!(Message::parse(&again).as_ref(), Some(&message));
+    let (data, most) = match &message.body {
+        Body::Request(offer) => (&offer.private_data[..], private_data::REQUEST),
+        Body::Reply(offer) => (&offer.private_data[..], private_data::REPLY),
+        Body::ServiceRequest(offer) => (&offer.private_data[..], private_data::SERVICE_REQUEST),
+        Body::ServiceReply(offer) => (&offer.private_data[..], private_data::SERVICE_REPLY),
+        Body::Reject { private_data, .. } => (&private_data[..], private_data::REJECT),
+        _ => (&[][..], 0),
+    };
+    assert!(data.len() <= most);
+    true
+}
+
+const SERVER: Owner = Owner(1);
+const BACKLOG: u32 = 3;
+
+fn address(host: u8) -> SocketAddr {
+    (Ipv4Addr::new(10, 0, 0, host), 7471).into()
+}
+
+/// Who is who.
+const CLIENT: usize = 0;
+const LISTENER: usize = 1;
+const ENEMY: u8 = 2;
+
+/// Plays a script: two connected managers, and an enemy who sends one of them datagrams, from its own address and from
+/// the other's. Returns `true` if the enemy had a connection of its own.
+///
+/// # Panics
+/// If a manager does, if its tables contradict each other, or if the connected ones notice anything.
+pub fn manager(bytes: &[u8]) -> bool {
+    let mut scene = Scene::new(bytes);
+    let ids = scene.establish();
+    let mut script = Script::new(bytes);
+    while let Some(step) = script.byte() {
+        scene.play(step, &mut script);
+        scene.ends.iter().for_each(|end| hold(end, scene.now));
+    }
+    for (end, id) in scene.ends.iter().zip(ids) {
+        let connection = end.connections.get(&id).expect("nobody ended it");
+        assert_eq!(connection.state, State::Established, "an enemy guesses no id");
+    }
+    scene.enemy_connected
+}
+
+struct Scene {
+    now: Instant,
+    ends: [Manager; 2],
+    /// The server's side of what the enemy began, and ids that the server told it.
+    enemy: Vec<CommunicationId>,
+    enemy_connected: bool,
+}
+
+fn offer() -> Offer {
+    Offer { queue_pair: 5, mtu: 5, private_data: vec![9; 3], ..Offer::default() }
+}
+
+impl Scene {
+    fn new(bytes: &[u8]) -> Self {
+        // Another input has other ids: who changes bytes until a comparison holds learns none of them.
+        let seed = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, &byte| {
+            (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let mut ends = [0, 1].map(|end| Manager::new(Seed(seed ^ end)));
+        for space in [Space::Connected, Space::Datagram] {
+            ends[LISTENER].listen(space, address(1), SERVER, BACKLOG);
+        }
+        let now = Instant::from_nanos(1);
+        Self { now, ends, enemy: Vec::new(), enemy_connected: false }
+    }
+
+    /// Connects the client and the server.
+    fn establish(&mut self) -> [CommunicationId; 2] {
+        let between = (address(0), address(1));
+        let client = self.ends[CLIENT].connect(self.now, Space::Connected, between, offer());
+        self.deliver();
+        let Some((server, Event::Requested { .. })) = self.ends[LISTENER].poll_event() else {
+            panic!("there is a request");
+        };
+        assert!(self.ends[LISTENER].accept(self.now, server, offer()));
+        self.deliver();
+        assert!(self.ends[CLIENT].ready(self.now, client));
+        self.deliver();
+        [client, server]
+    }
+
+    /// Brings what was sent to where it goes.
+    fn deliver(&mut self) {
+        while let Some((from, sent)) = self
+            .ends
+            .iter_mut()
+            .enumerate()
+            .find_map(|(end, manager)| manager.poll_transmit().map(|transmit| (end, transmit)))
+        {
+            assert!(message(&sent.bytes), "what is sent is a message");
+            if sent.to == address(ENEMY) {
+                let told = Message::parse(&sent.bytes).expect("looked just now").from;
+                self.enemy.push(told);
+            } else {
+                let to = if sent.to == address(0) { CLIENT } else { LISTENER };
+                assert_ne!(from, to);
+                self.ends[to].handle_datagram(self.now, (sent.to, sent.from), &sent.bytes);
+            }
+        }
+    }
+
+    fn play(&mut self, step: u8, script: &mut Script<'_>) {
+        match step % 8 {
+            0 => self.arrive(ENEMY, script.piece()),
+            1 | 2 => {
+                let bytes = forged(script, &self.enemy).emit();
+                self.arrive(ENEMY, &bytes);
+            }
+            // In the client's name, of which it knows the address only.
+            3 => {
+                let bytes = forged(script, &[]).emit();
+                self.arrive(0, &bytes);
+            }
+            4 => self.answer(script),
+            5 => {
+                // The owner does something with what the enemy began.
+                let Some(&id) = self.enemy.get(script.below(4)) else { return };
+                let (server, now) = (&mut self.ends[LISTENER], self.now);
+                let is_enemy = |it: &Connection| it.remote == address(ENEMY);
+                if !server.connections.get(&id).is_some_and(is_enemy) {
+                    return;
+                }
+                match script.below(4) {
+                    0 => _ = server.notify(now, id),
+                    1 => _ = server.disconnect(now, id),
+                    2 => server.handle_refused(now, address(1), address(ENEMY)),
+                    _ => server.forget(now, id),
+                }
+            }
+            6 => self.deliver(),
+            _ => self.pass(Duration::from_millis(u64::from(script.half()))),
+        }
+    }
+
+    /// A datagram comes to the server.
+    fn arrive(&mut self, from: u8, bytes: &[u8]) {
+        let server = &mut self.ends[LISTENER];
+        let before = (server.out.transmits.len(), server.out.events.len());
+        server.handle_datagram(self.now, (address(1), address(from)), bytes);
+        let transmits = server.out.transmits.iter().skip(before.0);
+        let answered: usize = transmits.map(|sent| sent.bytes.len()).sum();
+        assert!(answered <= 256, "a datagram has {answered} bytes sent");
+        assert!(server.out.events.len() <= before.1 + 2);
+    }
+
+    /// The server's owner answers a request.
+    fn answer(&mut self, script: &mut Script<'_>) {
+        let server = &mut self.ends[LISTENER];
+        let Some((id, event)) = server.poll_event() else { return };
+        if let Event::Requested { listener, local, remote, .. } = event {
+            assert_eq!((listener, local), (SERVER, address(1)));
+            self.enemy_connected |= remote == address(ENEMY);
+            self.enemy.insert(0, id);
+            // Who asked may have gone since.
+            match script.below(3) {
+                0 => _ = server.reject(self.now, id, (Reason::CONSUMER, Vec::new())),
+                1 => {}
+                _ => _ = server.accept(self.now, id, offer()),
+            }
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let until = self.now + time;
+        self.deliver();
+        while let Some(at) = self.ends.iter().filter_map(Manager::poll_timeout).min()
+            && at <= until
+        {
+            self.now = at.max(self.now);
+            let now = self.now;
+            self.ends.iter_mut().for_each(|end| end.handle_timeout(now));
+            self.deliver();
+        }
+        self.now = until;
+    }
+}
+
+/// A message as an enemy writes it.
+fn forged(script: &mut Script<'_>, known: &[CommunicationId]) -> Message {
+    let from = CommunicationId(u32::from(script.byte().unwrap_or(0)) + 1);
+    let choice = script.below(8);
+    let to = match known.get(choice) {
+        Some(&id) => id,
+        None if choice < 6 => CommunicationId::NOBODY,
+        None => CommunicationId(script.word()),
+    };
+    let offer = Offer {
+        queue_pair: script.word() >> 8,
+        mtu: 1 + script.byte().unwrap_or(0) % 5,
+        private_data: script.take(choice * 8).to_vec(),
+        ..Offer::default()
+    };
+    let body = match script.below(11) {
+        0 => Body::Request(offer),
+        1 => Body::Received,
+        2 => Body::Reply(offer),
+        3 => Body::ReadyToUse,
+        4 => Body::Reject { reason: Reason(script.half()), private_data: offer.private_data },
+        5 => Body::DisconnectRequest,
+        6 => Body::DisconnectReply,
+        7 => Body::ServiceRequest(offer),
+        8 => Body::ServiceReply(offer),
+        9 => Body::Probe,
+        _ => Body::ProbeReply,
+    };
+    Message { from, to, copy: script.byte().unwrap_or(0), body }
+}
+
+/// What the tables of a manager have in common at any time.
+fn hold(manager: &Manager, now: Instant) {
+    let connections = || manager.connections.values();
+    let deadlines: BTreeSet<_> =
+        connections().filter_map(|it| Some((it.deadline?, it.own))).collect();
+    assert_eq!(manager.deadlines, deadlines);
+    assert!(deadlines.first().is_none_or(|(at, _)| *at + Duration::from_secs(70) > now));
+    assert!(connections().all(|it| it.state != State::Closed), "who is closed is forgotten");
+    let (mut users, mut waiting) = (BTreeMap::new(), BTreeMap::new());
+    for connection in connections() {
+        *users.entry(connection.local).or_insert(0) += 1;
+        if let (Side::Passive { listener }, State::RequestReceived) =
+            (connection.side, connection.state)
+        {
+            *waiting.entry(listener).or_insert(0) += 1;
+        }
+    }
+    assert_eq!(manager.users, users);
+    assert_eq!(manager.waiting, waiting);
+    assert!(waiting.values().all(|&count| count <= BACKLOG));
+    for (&(local, remote, peer), id) in &manager.requested {
+        let it = &manager.connections[id];
+        assert_eq!((it.local, it.remote, it.peer), (local, remote, peer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::inputs::{corpus, survive};
+
+    fn inputs(target: &str) -> Vec<Vec<u8>> {
+        corpus(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(target))
+    }
+
+    #[test]
+    fn no_damaged_message_breaks_a_promise() {
+        let taken = survive(&inputs("rdmacm_message.corpus"), 50_000, message);
+        assert!(taken > 2_500, "only {taken} were messages: the mutants are too wild");
+    }
+
+    #[test]
+    fn no_enemy_ends_what_others_have_or_confuses_a_manager() {
+        let connected = survive(&inputs("rdmacm.corpus"), 20_000, manager);
+        assert!(connected > 1_000, "only {connected} asked for a connection");
+    }
+}

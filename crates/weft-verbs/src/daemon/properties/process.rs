@@ -1,0 +1,70 @@
+//! A process whose memory a hostile client gives away: what it has a daemon write there harms nobody.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::attach::Probe;
+
+/// Where the process has memory that scripts name.
+pub(super) static ADDRESS: AtomicU64 = AtomicU64::new(0);
+
+const BYTES: usize = 1 << 16;
+
+/// A process that sleeps until its parent ends.
+pub(super) struct Process {
+    id: libc::pid_t,
+    memory: File,
+    address: u64,
+}
+
+impl Process {
+    pub(super) fn start() -> Self {
+        // It is there in the child too.
+        let bytes = Box::leak(vec![0_u8; BYTES].into_boxed_slice());
+        let address = bytes.as_ptr().expose_provenance() as u64;
+        ADDRESS.store(address, Ordering::Relaxed);
+        // SAFETY: the child makes system calls only.
+        let id = unsafe { libc::fork() };
+        assert!(id >= 0, "there are processes");
+        if id == 0 {
+            // SAFETY: neither call reads memory of this process; the second one does not return.
+            unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                loop {
+                    libc::pause();
+                }
+            }
+        }
+        let path = format!("/proc/{id}/mem");
+        let memory = File::options().read(true).write(true).open(path);
+        Self { id, memory: memory.expect("a child may be read"), address }
+    }
+
+    pub(super) const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its memory, to be given away.
+    pub(super) fn memory(&self) -> OwnedFd {
+        self.memory.try_clone().expect("there are descriptors").into()
+    }
+
+    /// What is at a place of its memory.
+    pub(super) fn probe(&self) -> Probe {
+        let value = 0x0123_4567_89ab_cdef_u64;
+        self.memory.write_all_at(&value.to_ne_bytes(), self.address).expect("it is its memory");
+        Probe { address: self.address, value }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // SAFETY: a child of this process that nobody has waited for.
+        unsafe {
+            libc::kill(self.id, libc::SIGKILL);
+            libc::waitpid(self.id, core::ptr::null_mut(), 0);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What holds of the lines of a client of the control socket, whatever it sends. Tests and fuzz targets call this.
+#![allow(unreachable_pub, reason = "public to the fuzz targets only")]
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+
+use super::{Answer, Connection, Request, line_of};
+use crate::inputs::Script;
+
+/// Has a client send bytes in pieces, whose length the first byte says. Every request is written and read again the same.
+/// Returns `true` if there was one.
+///
+/// # Panics
+/// If the lines are not those that were sent, or a request changes on its way.
+pub fn control_socket(bytes: &[u8]) -> bool {
+    let mut script = Script::new(bytes);
+    let cut = 1 + script.below(256);
+    let sent = script.rest();
+    let (mut client, server) = UnixStream::pair().expect("there are descriptors");
+    server.set_nonblocking(true).expect("it can be told");
+    let mut connection = Connection::new(server);
+    let mut lines = vec![];
+    for piece in sent.chunks(cut.max(sent.len() / 16)) {
+        client.write_all(piece).expect("there is room");
+        assert!(connection.receive());
+        lines.extend(std::iter::from_fn(|| connection.next_line()));
+    }
+    drop(client);
+    assert!(!connection.receive(), "it hung up");
+    assert!(connection.next_line().is_none());
+    let expected = sent.split_inclusive(|&byte| byte == b'\n').filter(|it| it.ends_with(b"\n"));
+    assert!(lines.iter().map(|it| it.as_deref().expect("a short line")).eq(expected));
+    lines.iter().flatten().map(|line| request(line)).fold(false, |any, is_one| any | is_one)
+}
+
+/// Reads a line as a request. Returns `true` if it is one.
+fn request(line: &[u8]) -> bool {
+    match serde_json::from_slice::<Request>(line) {
+        Ok(request) => {
+            let again = serde_json::to_vec(&request).expect("it has no map with other keys");
+            assert!(!again.contains(&b'\n'), "a request is one line");
+            let again: Request = serde_json::from_slice(&again).expect("it was a request");
+            assert_eq!(again, request);
+            true
+        }
+        Err(error) => {
+            let answer = line_of(&Answer::Refused(error.to_string()));
+            let ends = answer.iter().filter(|&&byte| byte == b'\n').count();
+            assert!(ends == 1 && answer.ends_with(b"\n"), "an answer is one line");
+            false
+        }
+    }
+}
+
+#[test]
+fn no_client_breaks_a_promise() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let corpus = crate::inputs::corpus(&file.join("tests/golden/control_socket.corpus"));
+    let requests = crate::inputs::survive(&corpus, 20_000, control_socket);
+    assert!(requests > 1_000, "only {requests} were requests: the mutants are too wild");
+}
