@@ -39,18 +39,18 @@ pub fn http(bytes: &[u8]) -> bool {
     let sent = &with_token(bytes)[..];
     let (is_far, anyone_may_read) = (how & 1 != 0, how & 2 != 0);
     let access = Access::with(&TOKEN, anyone_may_read, NAME).with_longest(LONG);
-    let ends = Ends { local: LOCAL.into(), peer: if is_far { FAR } else { NEAR }.into() };
+    let peer = if is_far { FAR } else { NEAR }.into();
+    let ends = Ends { local: LOCAL.into(), peer, is_certified: false };
     let asked = Arc::new(Mutex::new(vec![]));
     let handler: Handler = {
         let (asked, access) = (Arc::clone(&asked), access.clone());
         // A panic here would be an answer: what was asked is looked at below.
         Arc::new(move |request: &Request| {
-            let is_ordered =
-                request.is_post && access.check_order(request.token.as_deref(), "it").is_ok();
+            let is_ordered = request.is_post && access.check_order(&request.shown, "it").is_ok();
             asked.lock().expect("nobody panics").push(Asked {
                 is_post: request.is_post,
                 is_ordered,
-                has_token: request.token.as_deref() == Some(TOKEN.reveal()),
+                has_token: request.shown.token.as_deref() == Some(TOKEN.reveal()),
                 body_len: request.body.len(),
             });
             Reply::new(TEXT, "done\n")
