@@ -101,7 +101,7 @@ impl Producer {
         let head = memory.word(self.lane.head).load(Ordering::Acquire);
         let used = self.tail.wrapping_sub(head);
         let room = self.lane.len.checked_sub(used).ok_or(Corrupt)?;
-        Ok(len <= room.saturating_sub(LENGTH) as usize)
+        Ok(room.checked_sub(LENGTH).is_some_and(|room| len <= room as usize))
     }
 
     /// Appends a message; false when there is no room.
@@ -204,6 +204,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Its length alone would be written over what was not taken yet.
+    #[test]
+    fn an_empty_message_needs_room_for_its_length() {
+        let (heap, mut producer, _consumer) = pair();
+        for left in 0..LENGTH {
+            producer.tail = LANE.len - left;
+            assert_eq!(producer.push(&heap.memory, &[]), Ok(false), "{left} bytes are left");
+        }
+        producer.tail = LANE.len - LENGTH;
+        assert_eq!(producer.push(&heap.memory, &[]), Ok(true));
     }
 
     #[test]
