@@ -57,5 +57,5 @@ fn no_client_breaks_a_promise() {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let corpus = crate::inputs::corpus(&file.join("tests/golden/control_socket.corpus"));
     let requests = crate::inputs::survive(&corpus, 20_000, control_socket);
-    assert!(requests > 1_000, "only {requests} were requests: the mutants are too wild");
+    assert!(requests > 250, "only {requests} were requests: the mutants are too wild");
 }

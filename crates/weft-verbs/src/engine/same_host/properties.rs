@@ -366,7 +366,7 @@ pub fn greeting(bytes: &[u8]) -> bool {
     let (theirs, ours) = pair.expect("there are descriptors");
     let mut script = Script::new(bytes);
     let how = script.byte().unwrap_or(0);
-    // The kernel keeps what there is no room for.
+    // The kernel keeps what there is no room for; one that brings too many may be refused for that.
     let (brought, wanted) = (usize::from(how % 4), usize::from(how / 4 % 3));
     let kept = brought.min(2);
     let said = said(&mut script, how >= 128);
@@ -385,7 +385,8 @@ pub fn greeting(bytes: &[u8]) -> bool {
             true
         }
         Heard::Stranger => {
-            assert!(!proves || kept != wanted, "who proves itself is welcome");
+            let is_neighbour = proves && brought == wanted;
+            assert!(!is_neighbour, "who proves itself is welcome");
             false
         }
         Heard::Nothing => panic!("it hung up"),
