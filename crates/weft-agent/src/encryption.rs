@@ -18,7 +18,7 @@ use crate::settings::{SettingError, TransportSettings, read_variables};
 /// Values that were set; `None` leaves the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncryptionSettings {
-    /// Whether connections are encrypted. Where a pre-shared key or peers are given and nothing is said, all must be.
+    /// The mode. `None` with a pre-shared key or peers is [`Mode::Required`].
     pub mode: Option<Mode>,
     /// The cipher to send with.
     pub cipher: Option<Cipher>,

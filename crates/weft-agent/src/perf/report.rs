@@ -96,7 +96,7 @@ pub struct TransportCounters {
     pub paths: Vec<PathCount>,
     /// What became of batches handed to the kernel.
     pub sockets: SendCounters,
-    /// What was sealed, opened and refused; kinds with none are left out.
+    /// Packets sealed, opened and refused, by kind; kinds that counted none are left out.
     #[serde(default)]
     pub sealing: BTreeMap<String, u64>,
 }

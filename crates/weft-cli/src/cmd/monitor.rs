@@ -93,7 +93,7 @@ A file has a host and port on each line; what follows a # is left out.")]
     },
 }
 
-/// What agents are shown, and how they are known: a monitor has options of the other names for its own clients.
+/// TLS of requests to agents: a monitor has options of the other names for its own clients.
 #[derive(Debug, clap::Args)]
 struct AgentsOptions {
     /// A file with the token that the agents were given

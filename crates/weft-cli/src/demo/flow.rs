@@ -33,7 +33,7 @@ pub(super) struct Finished {
     pub(super) goodput: Goodput,
     /// Of each message or request.
     pub(super) latency: LatencyMicros,
-    /// What it was encrypted with.
+    /// The cipher of its packets.
     pub(super) cipher: Option<String>,
 }
 

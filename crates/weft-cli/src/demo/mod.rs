@@ -93,7 +93,7 @@ impl Contender {
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) contender: Contender,
-    /// What its packets are encrypted with.
+    /// The cipher of its packets.
     pub(crate) cipher: Option<String>,
     /// Bulk transfer while every path is well.
     pub(crate) healthy_bps: f64,

@@ -66,7 +66,7 @@ fn summary(report: &Report) -> Table {
     table
 }
 
-/// Whether connections were encrypted, and how.
+/// Returns the encryption of the connections in one line.
 fn encryption(report: &Report) -> String {
     let (encryption, sealing) = (&report.encryption, &report.client.sealing);
     let count = |name| sealing.get(name).copied().unwrap_or(0);
