@@ -51,6 +51,8 @@ pub(crate) struct Asking {
     noise: HandshakeState,
     /// The request's extension: header and first message.
     pub(crate) extension: Box<[u8]>,
+    /// The peer is known to encrypt, so that it is not spoken to in the clear.
+    pub(crate) insists: bool,
     /// The second message, once it was read, and its payload: somebody may have changed the accept around it, and the
     /// genuine one is still to come.
     read: Option<(Box<[u8]>, [u8; 1 + SETUP_LEN])>,
@@ -64,10 +66,15 @@ pub(crate) struct Answering {
 
 impl Asking {
     /// Begins the exchange of a request.
-    pub(crate) fn new(own: Own<'_>, random: &mut Entropy, request: &SetupHeader) -> Self {
+    pub(crate) fn new(
+        own: Own<'_>,
+        random: &mut Entropy,
+        request: &SetupHeader,
+        insists: bool,
+    ) -> Self {
         let mut noise = begin(own, random.draw(), request, |builder| builder.build_initiator());
         let extension = write(&mut noise, &[own.cipher.number()]);
-        Self { noise, extension, read: None }
+        Self { noise, extension, insists, read: None }
     }
 
     /// Reads the accept's extension.

@@ -80,6 +80,10 @@ impl Seals {
             return if same { Admission::Take } else { Admission::Drop };
         };
         if rest.is_empty() {
+            if asking.insists {
+                self.counters.refused_clear += 1;
+                return Admission::Drop;
+            }
             if self.config.mode == Mode::Required {
                 self.counters.refused_clear += 1;
                 return Admission::GiveUp(connection, SetupFault::NotEncrypted);
@@ -112,12 +116,14 @@ impl Seals {
         if channel.accept.is_some() { Admission::Take } else { Admission::Drop }
     }
 
-    /// The extension of a request of this end's: the same one whenever it is sent.
+    /// The extension of a request of this end's: the same one whenever it is sent, until the peer accepts. A request after
+    /// that is of a peer that has forgotten the keys (`Admission::Doubt`), and begins another exchange.
     pub(super) fn ask(&mut self, connection: ConnectionId, request: &SetupHeader) -> Option<&[u8]> {
-        let Self { config, identity, random, asking, .. } = self;
-        let asking = asking
-            .entry(connection)
-            .or_insert_with(|| Asking::new(own(config, identity), random, request));
+        let Self { config, identity, random, asking, channels, .. } = self;
+        let asking = asking.entry(connection).or_insert_with(|| {
+            let insists = channels.remove(&connection).is_some();
+            Asking::new(own(config, identity), random, request, insists)
+        });
         Some(&asking.extension)
     }
 

@@ -6,11 +6,14 @@
 //!
 //! After a reset, which cannot be proved: the peer may have forgotten its keys, or somebody has written that it did. The
 //! connection ends only if it goes on saying so, and nothing authentic comes back. Where nothing comes back at all, the network
-//! may be down: that is for the peer timeout to judge.
+//! may be down: that is for the peer timeout to judge. During set-up it does not end but begins anew: no owner has heard of it.
+
+use alloc::boxed::Box;
 
 use weft_units::{Duration, Instant};
 use weft_wire::Packet;
 
+use super::setup::Request;
 use super::{Connection, Shared};
 use crate::timers::Timer;
 use crate::{CloseReason, Event, TransportConfig};
@@ -30,13 +33,20 @@ pub(super) struct Doubt {
     resets: u8,
 }
 
+impl Doubt {
+    /// Whether the peer said often enough that it does not know the connection, and answered no probe.
+    const fn is_borne_out(&self) -> bool {
+        self.probes_sent >= MAX_PROBES && self.resets >= MIN_RESETS
+    }
+}
+
 /// What the owner hears when a packet has proved who the peer is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum Announcement {
     /// A peer asked for this service.
     Accepted(u32),
-    /// The peer accepted.
-    Connected,
+    /// The peer accepted this request. Boxed: it is there during set-up only.
+    Connected(Box<Request>),
 }
 
 impl Connection {
@@ -49,9 +59,20 @@ impl Connection {
         }
     }
 
-    /// The peer accepted, and has to learn who this end is.
-    pub(super) fn introduce(&mut self, now: Instant) {
-        self.unannounced = Some(Announcement::Connected);
+    /// Returns the request to begin set-up anew with, if the peer accepted it and seems to have forgotten that before it
+    /// learned who this end is.
+    pub(crate) fn take_forgotten_request(&mut self) -> Option<Request> {
+        let is_forgotten = self.doubt.is_some_and(|doubt| doubt.is_borne_out());
+        let is_connected = |announcement: &mut _| matches!(announcement, Announcement::Connected(_));
+        match self.unannounced.take_if(|unannounced| is_forgotten && is_connected(unannounced)) {
+            Some(Announcement::Connected(request)) => Some(*request),
+            _ => None,
+        }
+    }
+
+    /// The peer accepted this request, and has to learn who this end is.
+    pub(super) fn introduce(&mut self, now: Instant, request: Request) {
+        self.unannounced = Some(Announcement::Connected(Box::new(request)));
         self.probe_peer(now);
     }
 
@@ -81,7 +102,7 @@ impl Connection {
         let connection = self.id;
         shared.events.extend(self.unannounced.take().map(|announcement| match announcement {
             Announcement::Accepted(service) => Event::Accepted { connection, service },
-            Announcement::Connected => Event::Connected { connection },
+            Announcement::Connected(_) => Event::Connected { connection },
         }));
         true
     }
@@ -104,7 +125,7 @@ impl Connection {
         } else if gives_up {
             let reason = match is_setup {
                 true => Some(CloseReason::ConnectTimeout),
-                false => (doubt.resets >= MIN_RESETS).then_some(CloseReason::Reset),
+                false => doubt.is_borne_out().then_some(CloseReason::Reset),
             };
             self.closing = reason.or(self.closing);
             self.doubt = None;

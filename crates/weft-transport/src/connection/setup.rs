@@ -48,6 +48,23 @@ pub(crate) enum Setup {
     },
 }
 
+/// What this end asked for, kept until the peer of an encrypted connection is known to have heard of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    service: u32,
+    /// The port that was asked. Another may have accepted.
+    port: u16,
+    /// When the owner asked.
+    since: Instant,
+}
+
+impl Request {
+    const fn setup(self) -> Setup {
+        let Self { service, since, .. } = self;
+        Setup::Requesting { service, token: 0, due: 1, repeats: 0, since }
+    }
+}
+
 impl Setup {
     /// Whether a packet of set-up is to leave.
     pub(crate) fn is_due(&self) -> bool {
@@ -88,10 +105,20 @@ impl Connection {
         now: Instant,
         config: &TransportConfig,
     ) -> Self {
-        let setup = Setup::Requesting { service, token: 0, due: 1, repeats: 0, since: now };
-        let mut connection = Self::new(id, peer, setup, origin, now);
+        let request = Request { service, port: peer.port(), since: now };
+        let mut connection = Self::new(id, peer, request.setup(), origin, now);
         connection.timers.arm(Timer::Handshake, now + wait_for_answer(0, config));
         connection
+    }
+
+    /// Asks once more, as if the peer had never accepted.
+    pub(crate) fn ask_again(&mut self, now: Instant, request: Request, config: &TransportConfig) {
+        self.setup = request.setup();
+        self.peer.set_port(request.port);
+        (self.remote_cid, self.version) = (0, U4::truncate(VERSION));
+        (self.doubt, self.keepalive_due) = (None, false);
+        self.timers.disarm(Timer::Idle);
+        self.timers.arm(Timer::Handshake, now + wait_for_answer(0, config));
     }
 
     /// A connection the peer asked for and proved its address for.
@@ -201,15 +228,16 @@ impl Connection {
         sealed: bool,
         shared: &mut Shared,
     ) -> bool {
-        if !matches!(self.setup, Setup::Requesting { .. }) {
+        let Setup::Requesting { service, since, .. } = self.setup else {
             return (self.remote_cid, self.peer.port()) == (header.local_cid, theirs.receive_port);
-        }
+        };
+        let request = Request { service, port: self.peer.port(), since };
         // The peer may have given the connection to another of its threads than the one asked.
         self.peer.set_port(theirs.receive_port);
         self.version = header.version;
         self.establish(now, header, theirs, &shared.config);
         if sealed {
-            self.introduce(now);
+            self.introduce(now, request);
         } else {
             shared.events.push_back(Event::Connected { connection: self.id });
         }

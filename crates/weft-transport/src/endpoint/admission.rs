@@ -130,12 +130,22 @@ impl Endpoint {
             }
             Admission::Doubt(connection) => {
                 if let Some(slot) = self.connections.find(connection.0) {
-                    self.connections.get_mut(slot).expect("found just now").doubt_peer(now);
-                    self.settle(now, slot);
+                    self.doubt_peer(now, slot);
                 }
                 self.shared.refuse(DropReason::UnprovenReset)
             }
         }
+    }
+
+    /// Asks a peer that may have forgotten an encrypted connection; one that forgot it during set-up is asked for it again.
+    fn doubt_peer(&mut self, now: Instant, slot: u32) {
+        let connection = self.connections.get_mut(slot).expect("the caller found it");
+        connection.doubt_peer(now);
+        if let Some(request) = connection.take_forgotten_request() {
+            self.by_peer.remove(&connection.peer_key());
+            connection.ask_again(now, request, &self.shared.config);
+        }
+        self.settle(now, slot);
     }
 
     /// Answers an encrypted packet of a connection that is not known here: the peer finds out that it is no more. `iv`

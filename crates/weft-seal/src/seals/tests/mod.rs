@@ -340,6 +340,35 @@ fn a_restarted_receiver_takes_nothing_that_was_recorded() {
     assert_eq!(pair.hosts[1].seals.connections(), 0);
 }
 
+/// The accept arrives, the peer restarts before the proof does: it knows nothing of a connection that the owner of this end
+/// has not heard of either, so this end asks once more, with another exchange.
+#[test]
+fn a_peer_that_restarts_between_accept_and_proof_is_asked_again() {
+    let mut pair = Pair::new(both(&SealConfig::default()));
+    let near = pair.hosts[0].at;
+    let id = pair.connect();
+    pair.pass(MS * 5, |datagram| {
+        let is_proof = datagram.0 == near && datagram.2[0] == SealedHeader::PACKET_TYPE;
+        if is_proof { vec![] } else { vec![datagram] }
+    });
+    assert!(pair.hosts[0].seals.is_sealed(id) && pair.hosts.iter().all(|host| host.events.is_empty()));
+
+    pair.hosts[1] = host(2, 2, SealConfig::default());
+    pair.run(MS * 600);
+    assert_eq!(pair.hosts[0].events, [weft_transport::Event::Connected { connection: id }]);
+    pair.submit(0, id, 3_000);
+    pair.run(MS * 10);
+    assert_eq!(pair.hosts[1].delivered(), 1);
+    assert_eq!(pair.hosts[0].seals.counters().exchanges, 2);
+
+    // What was encrypted is not asked for in the clear.
+    let requests = pair.recorded.iter().filter(|(from, _, bytes)| {
+        *from == near && bytes[0] == SetupKind::Request.packet_type()
+    });
+    let plain = requests.filter(|(.., bytes)| bytes.len() <= SetupHeader::LEN + weft_wire::Terms::LEN);
+    assert_eq!(plain.count(), 0);
+}
+
 #[test]
 fn keys_change_without_a_gap_whatever_overtakes() {
     let config = SealConfig { key_lifetime: MS * 2, key_log: true, ..SealConfig::default() };
