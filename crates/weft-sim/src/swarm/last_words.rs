@@ -77,9 +77,9 @@ struct Word {
     /// Which one of this speaker, from 1.
     number: u32,
     said_at: SimTime,
-    /// Packets its host had sent again before.
+    /// Packets this end had sent again before.
     repeats: u64,
-    /// Of those, packets that seemed to be overtaken.
+    /// Packets of its host that had seemed to be overtaken before.
     overtaken: u64,
     /// Packets the network had lost before.
     lost: u64,
@@ -266,12 +266,15 @@ fn lost(session: &Session<'_>) -> u64 {
     super::network(session).fabric.counters.lost.iter().sum()
 }
 
-/// Packets that the host of this end has sent again, and how many of them for being overtaken.
+/// Packets that this end of the channel has sent again, and how many its host has for being overtaken. Other connections
+/// of the host may still ask a peer that restarted.
 fn repeats(channel: ChannelId, side: Side, session: &Session<'_>) -> (u64, u64) {
     let network = super::network(session);
     let channel = network.traffic.channel(channel).expect("only known channels speak");
-    let stats = network.hosts[channel.hosts[side.index()].index()].endpoint.stats();
-    (stats.repeats(), stats.fast_retransmits)
+    let endpoint = &network.hosts[channel.hosts[side.index()].index()].endpoint;
+    let connection = channel.connections[side.index()].expect("what speaks is open");
+    let flow = endpoint.flow(connection).expect("what is open is held");
+    (flow.repeated, endpoint.stats().fast_retransmits)
 }
 
 impl Workload for LastWords {

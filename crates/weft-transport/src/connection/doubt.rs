@@ -63,7 +63,8 @@ impl Connection {
     /// learned who this end is.
     pub(crate) fn take_forgotten_request(&mut self) -> Option<Request> {
         let is_forgotten = self.doubt.is_some_and(|doubt| doubt.is_borne_out());
-        let is_connected = |announcement: &mut _| matches!(announcement, Announcement::Connected(_));
+        let is_connected =
+            |announcement: &mut _| matches!(announcement, Announcement::Connected(_));
         match self.unannounced.take_if(|unannounced| is_forgotten && is_connected(unannounced)) {
             Some(Announcement::Connected(request)) => Some(*request),
             _ => None,

@@ -351,7 +351,9 @@ fn a_peer_that_restarts_between_accept_and_proof_is_asked_again() {
         let is_proof = datagram.0 == near && datagram.2[0] == SealedHeader::PACKET_TYPE;
         if is_proof { vec![] } else { vec![datagram] }
     });
-    assert!(pair.hosts[0].seals.is_sealed(id) && pair.hosts.iter().all(|host| host.events.is_empty()));
+    assert!(
+        pair.hosts[0].seals.is_sealed(id) && pair.hosts.iter().all(|host| host.events.is_empty())
+    );
 
     pair.hosts[1] = host(2, 2, SealConfig::default());
     pair.run(MS * 600);
@@ -362,10 +364,12 @@ fn a_peer_that_restarts_between_accept_and_proof_is_asked_again() {
     assert_eq!(pair.hosts[0].seals.counters().exchanges, 2);
 
     // What was encrypted is not asked for in the clear.
-    let requests = pair.recorded.iter().filter(|(from, _, bytes)| {
-        *from == near && bytes[0] == SetupKind::Request.packet_type()
-    });
-    let plain = requests.filter(|(.., bytes)| bytes.len() <= SetupHeader::LEN + weft_wire::Terms::LEN);
+    let requests = pair
+        .recorded
+        .iter()
+        .filter(|(from, _, bytes)| *from == near && bytes[0] == SetupKind::Request.packet_type());
+    let plain =
+        requests.filter(|(.., bytes)| bytes.len() <= SetupHeader::LEN + weft_wire::Terms::LEN);
     assert_eq!(plain.count(), 0);
 }
 
