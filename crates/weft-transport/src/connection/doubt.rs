@@ -41,18 +41,18 @@ impl Doubt {
 }
 
 /// What the owner hears when a packet has proved who the peer is.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Announcement {
     /// A peer asked for this service.
     Accepted(u32),
-    /// The peer accepted this request. Boxed: it is there during set-up only.
-    Connected(Box<Request>),
+    /// The peer accepted this request.
+    Connected(Request),
 }
 
 impl Connection {
     /// Somebody says that the peer does not know this connection.
     pub(crate) fn doubt_peer(&mut self, now: Instant) {
-        if let Some(doubt) = &mut self.doubt {
+        if let Some(doubt) = self.doubt.as_deref_mut() {
             doubt.resets = doubt.resets.saturating_add(1);
         } else if self.is_established() {
             self.probe_peer(now);
@@ -62,34 +62,35 @@ impl Connection {
     /// Returns the request to begin set-up anew with, if the peer accepted it and seems to have forgotten that before it
     /// learned who this end is.
     pub(crate) fn take_forgotten_request(&mut self) -> Option<Request> {
-        let is_forgotten = self.doubt.is_some_and(|doubt| doubt.is_borne_out());
-        let is_connected =
-            |announcement: &mut _| matches!(announcement, Announcement::Connected(_));
-        match self.unannounced.take_if(|unannounced| is_forgotten && is_connected(unannounced)) {
-            Some(Announcement::Connected(request)) => Some(*request),
+        let is_forgotten = self.doubt.as_deref().is_some_and(Doubt::is_borne_out);
+        match self.unannounced.as_deref() {
+            Some(&Announcement::Connected(request)) if is_forgotten => {
+                self.unannounced = None;
+                Some(request)
+            }
             _ => None,
         }
     }
 
     /// The peer accepted this request, and has to learn who this end is.
     pub(super) fn introduce(&mut self, now: Instant, request: Request) {
-        self.unannounced = Some(Announcement::Connected(Box::new(request)));
+        self.unannounced = Some(Box::new(Announcement::Connected(request)));
         self.probe_peer(now);
     }
 
     /// The peer that asked for this connection has to prove who it is.
     pub(crate) fn expect_proof(&mut self, now: Instant, service: u32, config: &TransportConfig) {
-        self.unannounced = Some(Announcement::Accepted(service));
+        self.unannounced = Some(Box::new(Announcement::Accepted(service)));
         self.timers.arm(Timer::Handshake, now + config.peer_timeout);
     }
 
     /// Returns `true` until a packet has proved who asked for this connection.
     pub(crate) fn is_unproven(&self) -> bool {
-        matches!(self.unannounced, Some(Announcement::Accepted(_)))
+        matches!(self.unannounced.as_deref(), Some(Announcement::Accepted(_)))
     }
 
     fn probe_peer(&mut self, now: Instant) {
-        self.doubt = Some(Doubt { since: now, probes_sent: 0, resets: 0 });
+        self.doubt = Some(Box::new(Doubt { since: now, probes_sent: 0, resets: 0 }));
         self.timers.arm(Timer::Handshake, now);
     }
 
@@ -101,7 +102,7 @@ impl Connection {
             return false;
         }
         let connection = self.id;
-        shared.events.extend(self.unannounced.take().map(|announcement| match announcement {
+        shared.events.extend(self.unannounced.take().map(|announcement| match *announcement {
             Announcement::Accepted(service) => Event::Accepted { connection, service },
             Announcement::Connected(_) => Event::Connected { connection },
         }));
@@ -111,7 +112,7 @@ impl Connection {
     /// Probes once more, unless something was heard. After [`MAX_PROBES`] the connection is given up, or the doubt; during
     /// set-up the connection after the peer's timeout.
     pub(super) fn on_doubt_timer(&mut self, now: Instant, config: &TransportConfig) {
-        let Some(doubt) = &mut self.doubt else {
+        let Some(doubt) = self.doubt.as_deref_mut() else {
             self.closing =
                 self.is_unproven().then_some(CloseReason::ConnectTimeout).or(self.closing);
             return;

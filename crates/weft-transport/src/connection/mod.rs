@@ -150,10 +150,10 @@ pub(crate) struct Connection {
     receiver: Receiver,
     probed: Probes,
     keepalive_due: bool,
-    /// The peer is probed, for a reason that only encrypted connections have.
-    doubt: Option<Doubt>,
-    /// What the owner hears once a packet has proved who the peer of an encrypted connection is.
-    pub(crate) unannounced: Option<Announcement>,
+    /// The peer is probed, for a reason that only encrypted connections have. Boxed as it is there for a few round trips.
+    doubt: Option<Box<Doubt>>,
+    /// What the owner hears once a packet has proved who the peer of an encrypted connection is. Boxed likewise.
+    unannounced: Option<Box<Announcement>>,
     /// The connection is to end for this reason.
     pub(crate) closing: Option<CloseReason>,
     pub(crate) timers: Timers,

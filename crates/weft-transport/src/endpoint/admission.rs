@@ -19,7 +19,7 @@ pub enum Admission {
     /// It is taken in, and what follows it on the connection is encrypted. Of a request the owner hears when a packet has
     /// proved who asks.
     TakeSealed,
-    /// It is not authentic, and dropped.
+    /// It is not authentic, or cannot prove that it is, and dropped.
     Drop,
     /// The request is refused, and its sender told.
     Refuse(SetupFault),
@@ -113,6 +113,10 @@ impl Endpoint {
         match admission {
             Admission::Take => self.handle_setup(now, arrival, header, false),
             Admission::TakeSealed => self.handle_setup(now, arrival, header, true),
+            // What it answers may be an accept that came twice.
+            Admission::Drop if header.kind == SetupKind::Reset => {
+                self.shared.refuse(DropReason::UnprovenReset)
+            }
             Admission::Drop => self.shared.refuse(DropReason::NotAuthentic),
             Admission::Refuse(fault) => {
                 if let Some(terms) = header.terms {
