@@ -10,6 +10,7 @@ mod fuzz;
 mod layers;
 mod proofs;
 mod verbs;
+mod words;
 mod xrdma;
 
 #[derive(Parser)]
@@ -29,6 +30,11 @@ enum Command {
     },
     /// Fail when a crate depends on its own or a higher layer, or an engine lets std in.
     Layers,
+    /// Fail when a name, a summary or a phrase does not keep to the word list.
+    Words {
+        /// Crates to check; without any, those that keep to the list.
+        crates: Vec<String>,
+    },
     /// Count the code of programs on messages and on bare verbs.
     Lines,
     /// Run fuzz targets, each from the golden inputs of its parser.
@@ -46,6 +52,7 @@ fn main() -> ExitCode {
     let outcome = match Args::parse().command {
         Command::Docs { check: false } => docs::write(&root),
         Command::Docs { check: true } => docs::check(&root),
+        Command::Words { crates } => words::check(&root, &crates),
         Command::Layers => layers::check(&root),
         Command::Lines => {
             docs::lines();

@@ -1,0 +1,59 @@
+//! The word list: names and phrases that the field has better ones for, and the crates that keep to it. CONTRIBUTING has
+//! the glossary.
+
+/// A name that is not used, and the one that is.
+pub(super) struct Banned {
+    /// The name, as a whole word of an identifier's path; with `_*` at its end, the beginning of a constant.
+    pub(super) name: &'static str,
+    /// The field's name.
+    pub(super) instead: &'static str,
+}
+
+#[rustfmt::skip]
+pub(super) const NAMES: &[Banned] = &[
+    Banned { name: "settle",        instead: "reschedule" },
+    Banned { name: "attend",        instead: "service" },
+    Banned { name: "tend",          instead: "service" },
+    Banned { name: "take_in",       instead: "ingest" },
+    Banned { name: "hear",          instead: "on_<event>" },
+    Banned { name: "tell",          instead: "notify" },
+    Banned { name: "leave_flight",  instead: "remove_in_flight" },
+    Banned { name: "patience",      instead: "reordering_window" },
+    Banned { name: "asks",          instead: "probe_queue" },
+    Banned { name: "accused",       instead: "probed" },
+    Banned { name: "look_ahead",    instead: "prefetch" },
+    Banned { name: "agenda",        instead: "global_events" },
+    Banned { name: "parcel",        instead: "packet slot" },
+    Banned { name: "freight",       instead: "payload" },
+    Banned { name: "crowd",         instead: "PortPoller" },
+    Banned { name: "letterbox",     instead: "mailbox" },
+    Banned { name: "befriend",      instead: "accept_peer" },
+    Banned { name: "stranger",      instead: "pending_peer" },
+    Banned { name: "MOST_*",        instead: "MAX_*" },
+    Banned { name: "LONGEST_*",     instead: "MAX_*" },
+    Banned { name: "FEW",           instead: "a limit's name" },
+    Banned { name: "VAIN",          instead: "a limit's name" },
+    Banned { name: "KEPT",          instead: "a limit's name" },
+];
+
+/// How the summary of an item does not begin: a sentence has a subject and a verb, or is a noun with its article.
+pub(super) const OPENINGS: &[&str] = &[
+    "What",
+    "Whether",
+    "Who",
+    "Whom",
+    "Whose",
+    "How",
+    "Where",
+    "When",
+    "Which",
+    "Why",
+    "That which",
+    "So many",
+];
+
+/// Phrases that no comment has.
+pub(super) const PHRASES: &[&str] = &["as ever", "by and by", "so many"];
+
+/// Crates that keep to the list. The others are counted.
+pub(super) const CHECKED: &[&str] = &[];
