@@ -19,8 +19,8 @@ build: ## Build the weft command, the libraries of weft run, and libxrdma, optim
 
 run: ## Build, then show two hosts and four paths of which one loses packets and one dies
 	@scripts/setup.sh build lab
-	$(CARGO) build --release --package weft-cli
-	$(TARGET)/release/weft demo
+	$(CARGO) build --profile quick --package weft-demo
+	$(TARGET)/quick/weft-demo
 
 test: ## Everything CI checks: format, clippy, layers, generated pages, tests, 2000 seeds, rustdoc
 	@scripts/setup.sh build lab verbs capture bindings monitor tenants torch deny

@@ -6,8 +6,6 @@
 )]
 
 mod cmd;
-mod demo;
-mod destination;
 mod encryption_options;
 mod files;
 mod http;
@@ -17,7 +15,6 @@ mod log;
 mod messages;
 mod monitor;
 mod openmetrics;
-mod output;
 mod overrides;
 mod progress;
 mod stat;
@@ -32,9 +29,9 @@ fn main() -> ExitCode {
     let arguments = cmd::Arguments::parse();
     match arguments.run() {
         Ok(code) => code,
-        Err(error) if output::reader_is_gone(&error) => ExitCode::SUCCESS,
+        Err(error) if weft_report::terminal::reader_is_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output::print_error(&error);
+            weft_report::terminal::print_error(&error);
             ExitCode::FAILURE
         }
     }

@@ -89,11 +89,6 @@ impl TransportOptions {
     }
 }
 
-/// The same as on several paths, but for the paths: what a comparison needs.
-pub(crate) fn single_path() -> TransportConfig {
-    BaseProfile::Single.config(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

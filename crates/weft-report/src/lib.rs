@@ -26,13 +26,17 @@
 //! ```
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "files")]
 mod frame;
 mod html;
 mod plot;
 mod scale;
 mod table;
+#[cfg(feature = "terminal")]
+pub mod terminal;
 mod theme;
 
+#[cfg(feature = "files")]
 pub use frame::{Frame, Values};
 pub use html::{Body, Report, Section};
 pub use plot::{BarPlot, CdfPlot, LinePlot, Mark, OrdinalPlot, PercentilePlot, Series};

@@ -21,7 +21,7 @@ struct Layer {
 
 #[rustfmt::skip]
 const LAYERS: &[Layer] = &[
-    Layer { number: 5, name: "products", sans_io: false, crates: &["weft-cli", "weft-figures", "weft-py", "weft-rdmacm", "weft-verbs", "weft-xrdma-c"] },
+    Layer { number: 5, name: "products", sans_io: false, crates: &["weft-cli", "weft-demo", "weft-figures", "weft-py", "weft-rdmacm", "weft-verbs", "weft-xrdma-c"] },
     Layer { number: 4, name: "worlds",   sans_io: false, crates: &["weft-agent", "weft-lab", "weft-ports", "weft-sim", "weft-steer", "weft-vswitch", "weft-xrdma", "weft-comm"] },
     Layer { number: 3, name: "reports",  sans_io: false, crates: &["weft-guard", "weft-report", "weft-stat"] },
     Layer { number: 2, name: "engines",  sans_io: true,  crates: &["weft-coll", "weft-msg", "weft-rnic", "weft-seal", "weft-transport", "weft-vpc", "weft-plan", "weft-route"] },
@@ -31,6 +31,7 @@ const LAYERS: &[Layer] = &[
 
 /// The arrows drawn inside a layer.
 const WITHIN_A_LAYER: &[(&str, &str)] = &[
+    ("weft-cli", "weft-demo"),
     ("weft-cli", "weft-figures"),
     ("weft-cli", "weft-verbs"),
     ("weft-coll", "weft-msg"),

@@ -12,7 +12,7 @@ use weft_stat::Ask;
 
 use crate::http::{ClientOptions, Server, block_on};
 use crate::monitor::{Order, Outcome, Which, carry_out};
-use crate::output::{Output, render};
+use weft_report::terminal::{Output, render};
 
 /// Read and change parameters of running programs, one or all, on this host or on others
 #[derive(Debug, clap::Args)]

@@ -16,7 +16,7 @@ use weft_report::Unit;
 use weft_trace::pcapng::{Direction, InterfaceId, LinkType, Record, Writer};
 use weft_units::{Duration, Instant};
 
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 /// How long to listen before looking whether somebody wants the capture to end.
 const TURN: Duration = Duration::from_millis(100);

@@ -8,7 +8,7 @@ use clap::CommandFactory;
 use clap_complete::{Shell, generate};
 
 use super::Arguments;
-use crate::output::{Output, StdoutError};
+use weft_report::terminal::{Output, StdoutError};
 
 /// Print completions for a shell
 #[derive(Debug, clap::Args)]

@@ -13,7 +13,7 @@ use weft_verbs::{
     describe_transport,
 };
 
-use crate::output::{Output, render};
+use weft_report::terminal::{Output, render};
 
 /// Share one RDMA device among programs, containers and users: a daemon owns the wire, programs attach
 #[derive(Debug, clap::Args)]

@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde::Serialize;
 use weft_report::{Cell, Column, Table};
 
-use crate::output::{Output, render};
+use weft_report::terminal::{Output, render};
 
 mod checks;
 

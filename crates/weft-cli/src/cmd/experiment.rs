@@ -12,8 +12,8 @@ use weft_report::{Column, Table};
 use weft_sim::experiment::Experiment;
 
 use crate::cmd::sim::Batch;
-use crate::output::{Output, print_error, render, write_file};
 use crate::{overrides, progress};
+use weft_report::terminal::{Output, print_error, render, write_file};
 
 /// Reproduce a figure of a paper, its values beside ours
 #[derive(Debug, clap::Args)]

@@ -13,7 +13,7 @@ use serde_json::json;
 use weft_agent::EncryptionSettings;
 use weft_seal::PrivateKey;
 
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 /// Make the keys that connections are encrypted with: identities of hosts, and keys that hosts share
 #[derive(Debug, clap::Args)]

@@ -9,7 +9,7 @@ use serde_json::json;
 use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss, Routing};
 use weft_units::{BitRate, ByteCount};
 
-use crate::output::{Output, render};
+use weft_report::terminal::{Output, render};
 
 mod ports;
 mod rates;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use weft_report::{Column, Table};
 use weft_units::unknown_name;
 
-use crate::output::{Output, render};
+use weft_report::terminal::{Output, render};
 
 /// List what there is to choose from: policies, congestion controls, topologies and so on
 #[derive(Debug, clap::Args)]

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use clap::CommandFactory;
 
 use super::Arguments;
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 /// Write manual pages, one for each command
 #[derive(Debug, clap::Args)]

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::output::Output;
+use weft_demo as demo;
+use weft_report::terminal::Output;
 
 mod adm;
 mod capture;
 mod coll;
 mod completions;
-mod demo;
 mod device;
 mod doctor;
 mod experiment;

@@ -11,7 +11,7 @@ use weft_units::Duration;
 
 use crate::http::{AccessOptions, ClientOptions, Credentials};
 use crate::monitor::{Plan, Sources, run as watch};
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 /// Collect what running programs say of themselves, for Prometheus and as a page
 #[derive(Debug, clap::Args)]

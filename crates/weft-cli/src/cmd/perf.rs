@@ -18,8 +18,8 @@ use weft_units::{ByteCount, Duration};
 use crate::encryption_options::EncryptionOptions;
 use crate::interrupt::until_interrupted;
 use crate::messages::{NodeOptions, answer_at};
-use crate::output::Output;
 use crate::transport_options::TransportOptions;
+use weft_report::terminal::Output;
 
 mod address;
 mod messages;

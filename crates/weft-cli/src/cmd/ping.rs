@@ -16,7 +16,7 @@ use weft_units::{ByteCount, Duration};
 use crate::cmd::perf::resolve;
 use crate::interrupt::until_interrupted;
 use crate::messages::{self, DEFAULT_PORT, NodeOptions};
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 mod coordinator;
 mod hosts;

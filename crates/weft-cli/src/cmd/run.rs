@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use weft_verbs::Admin;
 
 use crate::libraries;
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 /// Names a daemon's device to the library, and the daemon's socket.
 const DEVICE: &str = "WEFT_DEVICE";

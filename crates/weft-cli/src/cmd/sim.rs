@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::Subcommand;
 
 use crate::files::{FOLDERS, read_scenario};
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 mod batch;
 mod compare;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::output::Output;
 use crate::stat::{Host, View, show};
+use weft_report::terminal::Output;
 
 /// Show the channels of running programs: state, window, in flight, retransmissions, paths, memory
 #[derive(Debug, clap::Args)]

@@ -12,7 +12,7 @@ use weft_vswitch::Status;
 use weft_vswitch::config::{CONTROL, Config, Mac, Port, Tap, VhostUser};
 use weft_vswitch::control::{Answer, Request, ask};
 
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 mod capture;
 mod metrics;

@@ -13,7 +13,7 @@ use weft_xrdma::{Config, Node, NodeError, Options, VerbsLibraryError};
 
 use crate::interrupt::until_interrupted;
 use crate::libraries;
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 mod answer;
 mod lender;

@@ -9,7 +9,7 @@ use weft_stat::{EventRecord, Life};
 use weft_units::ByteCount;
 
 use super::host::{ChannelView, Host, NetworkView, NodeView};
-use crate::output::{Output, render};
+use weft_report::terminal::{Output, render};
 
 /// What `weft stat` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -16,7 +16,7 @@ use super::{local, ports, report};
 use crate::cmd::perf::resolve;
 use crate::log;
 use crate::messages::NodeOptions;
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 /// Where ranks meet unless told otherwise.
 const DEFAULT_PORT: u16 = 47_000;

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use weft_lab::{Flow, Lab, Paths};
 use weft_report::{Cell, Column, Table};
 
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 /// Ephemeral ports of RoCE and of most systems begin here (RFC 6335, section 6).
 const FIRST_DYNAMIC_PORT: u16 = 49_152;

@@ -16,9 +16,9 @@ use weft_units::{Duration, Seed};
 
 use crate::cmd::sim::{Seeds, workers};
 use crate::files::read_table;
-use crate::output::{Output, render};
 use crate::progress;
 use crate::testbed::{self, Network};
+use weft_report::terminal::{Output, render};
 
 /// What to run.
 #[derive(Debug, clap::Args)]

@@ -5,7 +5,7 @@ use serde::Serialize;
 use weft_lab::{Fabric, Impairment, Lab, LabSpec, LinkState, Loss, NodeKind, PortCounters};
 use weft_report::{Cell, Column, Table, Unit};
 
-use crate::output::{Output, render};
+use weft_report::terminal::{Output, render};
 
 /// A lab, as `--json` shows it.
 #[derive(Debug, Serialize)]

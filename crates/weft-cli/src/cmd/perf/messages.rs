@@ -17,7 +17,7 @@ use weft_xrdma::{ChannelId, Decomposition, Event, Node, SendError};
 use super::model::{Call, Kind, Model, Shape};
 use super::{ClientArgs, resolve};
 use crate::messages::{self, Lender, NodeOptions};
-use crate::output::{Output, render};
+use weft_report::terminal::{Output, render};
 
 /// What a client of messages is told besides.
 #[derive(Debug, clap::Args)]

@@ -3,7 +3,7 @@
 use weft_agent::perf::{LatencyMicros, Report, TestKind, TransportCounters};
 use weft_report::{Cell, Column, Table, Unit};
 
-use crate::output::render;
+use weft_report::terminal::render;
 
 pub(super) fn text(profile: &str, report: &Report, source_ports: &[u16]) -> String {
     let summary = summary(report);

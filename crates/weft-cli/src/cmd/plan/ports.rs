@@ -15,7 +15,7 @@ use weft_topo::{Failures, NodeId};
 use weft_units::{Seed, unknown_name};
 
 use super::cluster_file::ClusterArgs;
-use crate::output::{Output, render, write_file};
+use weft_report::terminal::{Output, render, write_file};
 
 /// Flows that a plan may have, about three times those of the largest networks.
 const MOST_FLOWS: usize = 1 << 22;

@@ -15,7 +15,7 @@ use weft_report::{Cell, Column, Table};
 use weft_units::Seed;
 
 use super::cluster_file::ClusterArgs;
-use crate::output::{Output, render, write_file};
+use weft_report::terminal::{Output, render, write_file};
 
 /// Random orders that the comparison takes the mean of, as many as Astral's figure 7(b) has.
 const PLACEMENTS: u64 = 200;

@@ -7,7 +7,7 @@ use weft_plan::machine::Reach;
 use weft_report::{Cell, Column, Table};
 
 use super::cluster_file::ClusterArgs;
-use crate::output::{Output, render};
+use weft_report::terminal::{Output, render};
 
 /// What is asked.
 #[derive(Debug, clap::Args)]

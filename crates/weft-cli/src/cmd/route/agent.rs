@@ -12,7 +12,7 @@ use weft_steer::agent::{Agent as Sampler, AgentPlan, Watched};
 use weft_units::Duration;
 
 use crate::interrupt::until_interrupted;
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -15,7 +15,7 @@ use weft_units::BitRate;
 
 use crate::cmd::plan::Protocol;
 use crate::http::{ClientOptions, Server, block_on};
-use crate::output::{Output, write_file};
+use weft_report::terminal::{Output, write_file};
 
 /// A running controller.
 #[derive(Debug, clap::Args)]

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use weft_route::{Explanation, Fabric, Flow, Start};
 
 use super::source::Source;
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

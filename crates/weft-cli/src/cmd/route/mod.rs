@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 mod agent;
 mod announce;

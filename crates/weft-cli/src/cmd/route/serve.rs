@@ -17,7 +17,7 @@ use crate::http::{
 };
 use crate::interrupt::until_interrupted;
 use crate::log;
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

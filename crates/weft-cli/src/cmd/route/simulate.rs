@@ -11,8 +11,8 @@ use weft_route::simulate::{Collective, Outcome, Setup, Simulation};
 use weft_topo::hash::HashAlgorithm;
 use weft_units::ByteCount;
 
-use crate::output::{Output, render};
 use crate::progress::counting;
+use weft_report::terminal::{Output, render};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -8,7 +8,7 @@ use weft_steer::Picture;
 use weft_units::BitRate;
 
 use super::announce::At;
-use crate::output::{Output, render};
+use weft_report::terminal::{Output, render};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -9,7 +9,7 @@ use serde_json::json;
 use weft_steer::{Change, Lease};
 
 use super::source::Source;
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 
 use super::source::Source;
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

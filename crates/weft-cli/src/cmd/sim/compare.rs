@@ -8,10 +8,10 @@ use weft_sim::compare::{Plan, Row, resolve};
 use weft_sim::scenario::Variant;
 
 use super::batch::{Batch, Seeds};
-use crate::destination::Destination;
 use crate::files::read_table;
-use crate::output::{Output, render};
 use crate::progress;
+use weft_report::terminal::Destination;
+use weft_report::terminal::{Output, render};
 
 mod axes;
 mod frames;

@@ -6,7 +6,7 @@ use anyhow::Result;
 use weft_report::{Column, Table};
 
 use crate::files::{read_experiment, read_scenario, toml_files};
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 pub(super) fn list(folders: &[PathBuf], output: Output) -> Result<()> {
     let mut table = Table::new(vec![

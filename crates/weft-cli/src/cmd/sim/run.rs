@@ -14,10 +14,10 @@ use weft_units::Seed;
 
 use super::batch::{Batch, Seeds};
 use super::page;
-use crate::destination::Destination;
 use crate::files::{in_scenario, read_scenario};
-use crate::output::{Output, render, write_file};
 use crate::progress;
+use weft_report::terminal::Destination;
+use weft_report::terminal::{Output, render, write_file};
 
 /// What to run and how to report it.
 #[derive(Debug, clap::Args)]

@@ -8,8 +8,8 @@ use weft_report::Unit;
 use weft_sim::swarm::{RdmaSummary, Summary, run_rdma_swarm, run_sealed_swarm, run_swarm};
 
 use super::workers;
-use crate::output::Output;
 use crate::progress;
+use weft_report::terminal::Output;
 
 /// What CI runs.
 const DEFAULT_SEEDS: NonZeroUsize = NonZeroUsize::new(2000).expect("not zero");

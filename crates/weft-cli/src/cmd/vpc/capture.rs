@@ -12,7 +12,7 @@ use weft_vswitch::control::Request;
 
 use super::order;
 use crate::interrupt::until_interrupted;
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

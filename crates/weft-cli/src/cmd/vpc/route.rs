@@ -11,7 +11,7 @@ use weft_vswitch::config::{Destination, Route as Known, Row};
 use weft_vswitch::control::Request;
 
 use super::show::{count, text};
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Route {

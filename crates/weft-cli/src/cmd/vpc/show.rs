@@ -7,7 +7,7 @@ use anyhow::Result;
 use weft_report::{Cell, Column, Table};
 use weft_vswitch::{EncryptionStatus, PairStatus, PathStatus, PortStatus, Status, ThreadStatus};
 
-use crate::output::{Output, render};
+use weft_report::terminal::{Output, render};
 
 /// Everything, or as JSON.
 pub(super) fn status(status: &Status, output: Output) -> Result<()> {

@@ -12,7 +12,7 @@ use weft_lab::{Direction, Impairment, LabSpec, Loss};
 use weft_vswitch::trial::{Trial, TrialConfig};
 
 use crate::interrupt::until_interrupted;
-use crate::output::Output;
+use weft_report::terminal::Output;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -1,5 +1,5 @@
-//! A file that a command will write when its work is done. That it cannot is found before the work
-//! begins, and what stood there stays until the new content is whole.
+//! A file that a command writes when its work is done. Opening it before the work begins finds a path that cannot be
+//! written; the former content stays until the new content is complete.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -9,19 +9,19 @@ use anyhow::{Context, Result, bail};
 
 /// A file to be written.
 #[derive(Debug)]
-pub(crate) struct Destination {
+pub struct Destination {
     path: PathBuf,
     file: File,
-    /// Where the content is written first; `None` for pipes and devices.
+    /// The file that the content is written to first; `None` for pipes and devices.
     partial: Option<PathBuf>,
 }
 
 impl Destination {
-    /// Makes the folders above the file and finds out whether it can be written.
+    /// Makes the folders above the file and opens it for writing.
     ///
     /// # Errors
-    /// It cannot; the path and the reason.
-    pub(crate) fn open(path: &Path) -> Result<Self> {
+    /// The file or a folder cannot be made; names the path and the reason.
+    pub fn open(path: &Path) -> Result<Self> {
         let cannot = || format!("cannot write {}", path.display());
         if path.is_dir() {
             bail!("{}: it is a folder", cannot());
@@ -40,11 +40,11 @@ impl Destination {
         Ok(Self { path: path.into(), file, partial: Some(partial) })
     }
 
-    /// Puts `content` where it belongs.
+    /// Replaces the file by `content`.
     ///
     /// # Errors
-    /// The disk is full, or something else is wrong with it; what stood there still does.
-    pub(crate) fn write(mut self, content: impl AsRef<[u8]>) -> Result<()> {
+    /// The content cannot be written, for example to a full disk; the former content stays.
+    pub fn write(mut self, content: impl AsRef<[u8]>) -> Result<()> {
         let cannot = || format!("cannot write {}", self.path.display());
         self.file.write_all(content.as_ref()).with_context(cannot)?;
         if let Some(partial) = &self.partial {

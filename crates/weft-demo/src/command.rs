@@ -1,4 +1,4 @@
-//! `weft demo`: why one wants this, in half a minute.
+//! The command: its arguments, its stage, and what it prints.
 
 use std::path::PathBuf;
 use std::process::{ExitCode, exit};
@@ -7,8 +7,12 @@ use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use weft_lab::Lab;
 
-use crate::demo::{Loopback, Namespaces, Stage, report, run as perform, text};
-use crate::output::{Output, write_file};
+use crate::loopback::Loopback;
+use crate::namespaces::Namespaces;
+use crate::perform;
+use crate::present::{report, text};
+use crate::stage::Stage;
+use weft_report::terminal::{Output, write_file};
 
 /// Show what several paths are good for: one loses packets, another dies (about 30 s)
 #[derive(Debug, clap::Args)]
@@ -17,7 +21,7 @@ Examples:
   sudo weft demo                 on network namespaces and kernel ECMP, beside kernel TCP
   weft demo                      on loopback, through emulated paths
   weft demo --html demo.html --json > demo.json")]
-pub(crate) struct Args {
+pub struct Args {
     /// Where to write the page
     #[arg(long, default_value = "out/demo.html")]
     html: PathBuf,
@@ -29,7 +33,11 @@ pub(crate) struct Args {
 /// What a shell gives for a program ended by an interrupt.
 const INTERRUPTED: i32 = 130;
 
-pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
+/// Runs the demonstration, prints its table and writes its page.
+///
+/// # Errors
+/// The network cannot be built, a measurement fails, or the page cannot be written.
+pub fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     let bar = ProgressBar::new_spinner();
     bar.enable_steady_tick(std::time::Duration::from_millis(100));
     let mut stage = stage(&arguments, &bar)?;

@@ -1,8 +1,11 @@
-//! The demonstration: the same two hosts and four paths for each contender, first while one path
+//! `weft demo`: the same two hosts and four paths for each contender, first while one path
 //! loses 1 % of its packets, then while another dies and is repaired two seconds later.
 //!
 //! A contender that uses one path is given the unlucky one: the lossy path in the first act, the
 //! dying one in the second. That is what a fabric's hash does to one flow in four.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "acts follow one another in real time")]
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -10,11 +13,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use weft_agent::perf::{LatencyMicros, Plan, TestKind};
-use weft_agent::{AgentConfig, Clock};
+use weft_agent::{AgentConfig, BaseProfile, Clock};
 use weft_transport::TransportConfig;
 
-use crate::transport_options::single_path;
-
+mod command;
 mod flow;
 mod goodput;
 mod loopback;
@@ -23,13 +25,10 @@ mod present;
 mod stage;
 mod tcp;
 
+pub use command::{Args, run};
 use flow::Running;
 use goodput::Goodput;
-pub(crate) use loopback::Loopback;
-pub(crate) use namespaces::Namespaces;
-pub(crate) use present::{report, text};
-pub(crate) use stage::Stage;
-use stage::{Condition, Route};
+use stage::{Condition, Route, Stage};
 
 /// Disjoint paths of the fabric.
 pub(crate) const PATHS: usize = 4;
@@ -81,7 +80,7 @@ impl Contender {
 
     fn transport(self) -> TransportConfig {
         let config = match self {
-            Self::KernelTcp | Self::SinglePath => single_path(),
+            Self::KernelTcp | Self::SinglePath => BaseProfile::Single.config(1),
             Self::Weft => AgentConfig::ethernet(ENTROPIES),
         };
         // As TCP does, wait for a repair instead of giving the peer up.
@@ -132,7 +131,7 @@ pub(crate) struct Outcome {
 ///
 /// # Errors
 /// When a flow cannot be opened or ends in an error.
-pub(crate) fn run(stage: &mut dyn Stage, mut observe: impl FnMut(&str)) -> Result<Outcome> {
+pub(crate) fn perform(stage: &mut dyn Stage, mut observe: impl FnMut(&str)) -> Result<Outcome> {
     let mut rows = vec![];
     for contender in [Contender::KernelTcp, Contender::SinglePath, Contender::Weft] {
         if contender == Contender::KernelTcp && !stage.carries_tcp() {

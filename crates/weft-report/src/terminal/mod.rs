@@ -1,45 +1,57 @@
-//! Text for people and JSON for programs, from one value.
+//! The terminal of a command: text for people or JSON for programs, from one value, and errors on one line.
 
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
+use crate::Table;
 use anyhow::Result;
 use serde::Serialize;
 use terminal_size::{Width, terminal_size};
-use weft_report::Table;
 
-use crate::destination::Destination;
+mod destination;
 
-/// Where a command's results go, and in which form.
+pub use destination::Destination;
+
+/// The standard output of a command, and the form of its results.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Output {
+pub struct Output {
     json: bool,
 }
 
 impl Output {
-    pub(crate) const fn new(json: bool) -> Self {
+    /// Returns an output of JSON, or of text.
+    pub const fn new(json: bool) -> Self {
         Self { json }
     }
 
-    /// Whether a program reads.
-    pub(crate) const fn is_json(self) -> bool {
+    /// Returns `true` if results are JSON.
+    pub const fn is_json(self) -> bool {
         self.json
     }
 
-    /// Text that is the same for people and programs, such as CSV.
-    pub(crate) fn raw(self, text: &str) -> Result<()> {
+    /// Prints text that is the same for people and programs, such as CSV.
+    ///
+    /// # Errors
+    /// Standard output cannot be written to ([`StdoutError`]).
+    pub fn raw(self, text: &str) -> Result<()> {
         io::stdout().write_all(text.as_bytes()).map_err(StdoutError)?;
         Ok(())
     }
 
-    /// The table, or its rows as JSON.
-    pub(crate) fn table(self, table: &Table) -> Result<()> {
+    /// Prints the table, or its rows as JSON.
+    ///
+    /// # Errors
+    /// Standard output cannot be written to ([`StdoutError`]).
+    pub fn table(self, table: &Table) -> Result<()> {
         self.value(&table.to_json(), || render(table))
     }
 
-    /// `value` as JSON, or what `text` says of it. One call is one JSON document.
-    pub(crate) fn value(self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+    /// Prints `value` as one JSON document, or `text` in its place.
+    ///
+    /// # Errors
+    /// Standard output cannot be written to ([`StdoutError`]), or `value` cannot be JSON.
+    pub fn value(self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
         let mut text = if self.json { serde_json::to_string_pretty(value)? } else { text() };
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
@@ -50,19 +62,22 @@ impl Output {
     }
 }
 
-/// The table as wide as the terminal allows; a pipe gets all of it on one line a row.
-pub(crate) fn render(table: &Table) -> String {
+/// Returns the table as text: as wide as the terminal, or for a pipe with one line a row.
+pub fn render(table: &Table) -> String {
     let width = io::stdout().is_terminal().then(terminal_size).flatten();
     table.to_text(width.map(|(Width(columns), _)| columns), true)
 }
 
-/// Writes a file, and the folders above it.
-pub(crate) fn write_file(path: &Path, text: &str) -> Result<()> {
+/// Writes a file, and makes the folders above it.
+///
+/// # Errors
+/// See [`Destination`].
+pub fn write_file(path: &Path, text: &str) -> Result<()> {
     Destination::open(path)?.write(text)
 }
 
 /// Prints the whole chain of causes in one line; libraries put the fix into theirs.
-pub(crate) fn print_error(error: &anyhow::Error) {
+pub fn print_error(error: &anyhow::Error) {
     let mut line = String::from("\x1b[1;31merror:\x1b[0m ");
     let mut said = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -74,7 +89,7 @@ pub(crate) fn print_error(error: &anyhow::Error) {
     }
     line.push_str(&said);
     line.push('\n');
-    // Without a standard error there is nobody to tell.
+    // Without a standard error there is nowhere to report it.
     let _ = anstream::stderr().write_all(line.as_bytes());
 }
 
@@ -82,10 +97,10 @@ pub(crate) fn print_error(error: &anyhow::Error) {
 /// a file of ours that broke.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to standard output: {0}")]
-pub(crate) struct StdoutError(pub(crate) io::Error);
+pub struct StdoutError(pub io::Error);
 
 /// Returns `true` if a command failed because the reader of standard output closed it: no failure of ours.
-pub(crate) fn reader_is_gone(error: &anyhow::Error) -> bool {
+pub fn reader_is_gone(error: &anyhow::Error) -> bool {
     let stdout = error.downcast_ref::<StdoutError>();
     stdout.is_some_and(|error| error.0.kind() == ErrorKind::BrokenPipe)
 }

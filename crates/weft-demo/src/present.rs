@@ -6,7 +6,7 @@ use weft_report::{
 };
 
 use super::{Act, Contender, Outcome, PATHS, Row};
-use crate::output::render;
+use weft_report::terminal::render;
 
 /// What a terminal shows.
 pub(crate) fn text(outcome: &Outcome) -> String {
@@ -156,7 +156,7 @@ fn percentiles(row: &Row) -> Series {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::goodput::Goodput;
+    use crate::goodput::Goodput;
 
     fn row(contender: Contender, healthy_bps: f64, lossy_bps: f64, back: Option<f64>) -> Row {
         let act = || Act { goodput: Goodput::default(), events: vec![] };
