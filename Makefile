@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test bench swarm mutants proofs figures fuzz lint audit sbom clean
+.PHONY: help build run test bench swarm mutants proofs figures fuzz lint audit sbom dist clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,14 @@ audit: ## Known vulnerabilities of what Weft is linked with (fetches RustSec's l
 sbom: ## Bill of materials (CycloneDX, JSON) of each program and library: out/sbom/
 	@scripts/setup.sh build sbom
 	@scripts/sbom.sh
+
+dist: ## A tarball, a Debian package and an OCI image of weft and its libraries, installed and removed once: out/dist/
+	@scripts/setup.sh build dist
+	$(CARGO) build --release --package weft-cli
+	$(CARGO) xtask verbs
+	$(CARGO) xtask xrdma
+	@scripts/dist.sh
+	@scripts/dist-test.sh
 
 clean: ## Remove everything that was built
 	$(CARGO) clean

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|rivals|torch|miri|deny|sbom ...`.
+# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|rivals|torch|miri|deny|sbom|dist ...`.
 # As root on Debian, missing packages are installed. What is optional is only mentioned.
 set -euo pipefail
 
@@ -161,6 +161,12 @@ want_deny() { want_subcommand deny 0.20.2; }
 # Writes the bill of materials.
 want_sbom() { want_subcommand cyclonedx 0.5.9; }
 
+# Makes packages and images, and the systems that they are tried in.
+want_dist() {
+    find_absent mmdebstrap:mmdebstrap umoci:umoci strip:binutils
+    want_absent "packages and images"
+}
+
 for group in "$@"; do
     case "$group" in
     build) need_build ;;
@@ -175,6 +181,7 @@ for group in "$@"; do
     miri) want_miri ;;
     deny) want_deny ;;
     sbom) want_sbom ;;
-    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, rivals, torch, miri, deny, sbom)" ;;
+    dist) want_dist ;;
+    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, rivals, torch, miri, deny, sbom, dist)" ;;
     esac
 done

@@ -12,12 +12,12 @@ const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 /// What has UCX find a node of the device below /dev.
 const PRELOAD: &str = "libweft_preload.so";
 
-/// The folder with the libraries: the one that was named, or `verbs` beside this program.
+/// Returns the folder with the libraries: the named one, or that of a build or an installation.
 ///
 /// # Errors
-/// They are not there.
+/// A library is not there.
 pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf> {
-    let folder = named.map_or_else(beside_this_program, |folder| Ok(folder.to_owned()))?;
+    let folder = named.map_or_else(near_this_program, |folder| Ok(folder.to_owned()))?;
     let folder = std::path::absolute(folder).context("cannot find the current folder")?;
     for file in LIBRARIES.into_iter().chain([PRELOAD]) {
         if !folder.join(file).is_file() {
@@ -37,9 +37,12 @@ pub(crate) fn use_them<'a>(command: &'a mut Command, folder: &Path) -> &'a mut C
         .env("LD_PRELOAD", in_front(&folder.join(PRELOAD), env::var_os("LD_PRELOAD")))
 }
 
-fn beside_this_program() -> Result<PathBuf> {
+/// Returns `verbs` beside this program, or, where it is installed as `bin/weft`, `lib/weft/verbs` beside `bin`.
+fn near_this_program() -> Result<PathBuf> {
     let program = env::current_exe().context("cannot find this program's folder")?;
-    Ok(program.with_file_name("verbs"))
+    let built = program.with_file_name("verbs");
+    let installed = program.parent().map(|bin| bin.with_file_name("lib").join("weft/verbs"));
+    Ok(installed.filter(|folder| !built.is_dir() && folder.is_dir()).unwrap_or(built))
 }
 
 /// A list of the dynamic linker's with one more at its beginning.
