@@ -12,15 +12,25 @@ pub(super) static ADDRESS: AtomicU64 = AtomicU64::new(0);
 
 const BYTES: usize = 1 << 16;
 
-/// A process that sleeps until its parent ends.
-pub(super) struct Process {
+/// A process that ends with its parent.
+pub(crate) struct Process {
     id: libc::pid_t,
     memory: File,
     address: u64,
 }
 
 impl Process {
+    /// Starts one that sleeps.
     pub(super) fn start() -> Self {
+        Self::start_with(|| {
+            // SAFETY: it is a system call that reads no memory.
+            unsafe { libc::pause() };
+        })
+    }
+
+    /// Starts one that does this again and again, which are system calls and nothing else: other threads' locks are held in it
+    /// for ever.
+    pub(crate) fn start_with(again: impl Fn()) -> Self {
         // It is there in the child too.
         let bytes = Box::leak(vec![0_u8; BYTES].into_boxed_slice());
         let address = bytes.as_ptr().expose_provenance() as u64;
@@ -29,12 +39,14 @@ impl Process {
         let id = unsafe { libc::fork() };
         assert!(id >= 0, "there are processes");
         if id == 0 {
-            // SAFETY: neither call reads memory of this process; the second one does not return.
+            // Sockets that it kept open would not seem closed to who is at their other ends.
+            // SAFETY: neither reads memory of this process.
             unsafe {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                loop {
-                    libc::pause();
-                }
+                libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
+            }
+            loop {
+                again();
             }
         }
         let path = format!("/proc/{id}/mem");
@@ -42,17 +54,17 @@ impl Process {
         Self { id, memory: memory.expect("a child may be read"), address }
     }
 
-    pub(super) const fn address(&self) -> u64 {
+    pub(crate) const fn address(&self) -> u64 {
         self.address
     }
 
     /// Its memory, to be given away.
-    pub(super) fn memory(&self) -> OwnedFd {
+    pub(crate) fn memory(&self) -> OwnedFd {
         self.memory.try_clone().expect("there are descriptors").into()
     }
 
     /// What is at a place of its memory.
-    pub(super) fn probe(&self) -> Probe {
+    pub(crate) fn probe(&self) -> Probe {
         let value = 0x0123_4567_89ab_cdef_u64;
         self.memory.write_all_at(&value.to_ne_bytes(), self.address).expect("it is its memory");
         Probe { address: self.address, value }
