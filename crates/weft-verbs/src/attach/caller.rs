@@ -75,7 +75,8 @@ impl Caller {
     ) -> Result<(Answer, Vec<OwnedFd>), CallError> {
         encode(request, &mut self.message);
         self.socket.send(&self.message, descriptors, false).map_err(CallError::Gone)?;
-        let received = self.socket.receive(&mut self.message, false).map_err(CallError::Gone)?;
+        let received =
+            self.socket.receive(&mut self.message, false, true).map_err(CallError::Gone)?;
         let end = || CallError::Gone(io::ErrorKind::UnexpectedEof.into());
         let descriptors = received.ok_or_else(end)?;
         match decode::<Result<Answer, Refusal>>(&self.message).ok_or(CallError::Nonsense)? {

@@ -101,7 +101,7 @@ impl Socket {
     }
 
     /// The next message, in place of what was in `message`, and the descriptors that came with it; `None`
-    /// when the other end is gone. Waits for it unless `now`.
+    /// when the other end is gone. Waits for it unless `now`. The kernel drops descriptors that are not taken.
     ///
     /// # Errors
     /// There is none now, or it is longer than messages are.
@@ -109,9 +109,11 @@ impl Socket {
         &self,
         message: &mut Vec<u8>,
         now: bool,
+        with_descriptors: bool,
     ) -> io::Result<Option<Vec<OwnedFd>>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let room = if with_descriptors { &mut space[..] } else { &mut [] };
+        let mut control = RecvAncillaryBuffer::new(room);
         message.resize(LONGEST_MESSAGE, 0);
         let wait = if now { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
         let flags = wait | RecvFlags::CMSG_CLOEXEC;

@@ -1,18 +1,20 @@
 //! What the daemon does with messages.
 
+use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use weft_rnic::{Context, Handle};
 use weft_units::ByteCount;
 
 use super::devices::{change, sum};
 use super::quotas::Kind;
-use super::tenant::{Tenant, check_memory};
+use super::receive::Memory;
+use super::tenant::Tenant;
 use super::{ClientId, Daemon};
 use crate::attach::{
-    Amounts, Answer, Description, DeviceState, LONGEST_MESSAGE, Probe, Refusal, Request, Row,
-    Signal, decode, encode,
+    Amounts, Answer, Description, DeviceState, LONGEST_MESSAGE, Refusal, Request, Row, Signal,
+    encode,
 };
 use crate::engine::command::{Command, Reply};
 use crate::engine::describe_held;
@@ -28,7 +30,7 @@ type Answered = (Answer, Option<Signal>);
 const MOST_PROCESSES: usize = 1 << 10;
 
 fn errno(Errno(number): Errno) -> Refusal {
-    Refusal::new(number, std::io::Error::from_raw_os_error(number).to_string())
+    Refusal::new(number, io::Error::from_raw_os_error(number).to_string())
 }
 
 impl Daemon {
@@ -42,14 +44,13 @@ impl Daemon {
 
     /// Takes one message and answers it; `None` when there is none, false when the client is to go.
     fn answer_one(&mut self, id: ClientId, message: &mut Vec<u8>) -> Option<bool> {
-        let client = self.clients.get(&id)?;
-        let descriptors = match client.socket.receive(message, true) {
-            Ok(Some(descriptors)) => descriptors,
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return None,
+        let (request, memory) = match self.receive(id, message) {
+            Ok(Some(received)) => received,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
             Ok(None) | Err(_) => return Some(false),
         };
-        let answer = match decode::<Request>(message) {
-            Some(request) => self.act(id, request, descriptors),
+        let answer = match request {
+            Some(request) => self.act(id, request, memory),
             None => Err(Refusal::new(
                 libc::EPROTO,
                 "the daemon does not understand: it is of another version of Weft",
@@ -74,7 +75,7 @@ impl Daemon {
         &mut self,
         id: ClientId,
         request: Request,
-        descriptors: Vec<OwnedFd>,
+        memory: Memory,
     ) -> Result<Answered, Refusal> {
         let user = self.clients[&id].user;
         let alone = |answer| Ok((answer, None));
@@ -99,8 +100,8 @@ impl Daemon {
                 let addresses = self.addresses.iter().map(Row::from).collect();
                 alone(Answer::Description(Description { limits, addresses }))
             }
-            Request::Attach { name, probe } => {
-                let signal = self.attach(id, user, name, probe, descriptors)?;
+            Request::Attach { name, .. } => {
+                let signal = self.attach(id, user, name, memory)?;
                 Ok((Answer::Attached, Some(signal)))
             }
             Request::Command(command) => alone(Answer::Reply(self.command(id, &command)?)),
@@ -197,9 +198,12 @@ impl Daemon {
         id: ClientId,
         user: u32,
         name: String,
-        probe: Probe,
-        descriptors: Vec<OwnedFd>,
+        memory: Memory,
     ) -> Result<Signal, Refusal> {
+        if self.stalls.exclude(self.host.now(), user) {
+            let reason = format!("memory of processes of user {user} keeps the device waiting");
+            return Err(Refusal::new(libc::EBUSY, reason));
+        }
         if self.clients[&id].tenant.is_some() {
             return Err(Refusal::new(libc::EBUSY, "this connection is attached already"));
         }
@@ -209,11 +213,10 @@ impl Daemon {
             let reason = format!("{limit} processes are attached, which is the device's limit");
             return Err(Refusal::new(libc::EUSERS, reason));
         }
-        let Ok([memory]) = <[OwnedFd; 1]>::try_from(descriptors) else {
-            return Err(Refusal::new(libc::EPROTO, "no memory came with the message"));
-        };
-        check_memory(memory.as_fd(), probe).map_err(|reason| Refusal::new(libc::EPERM, reason))?;
-        let no_more = |error: std::io::Error| {
+        let memory = memory.map_err(|reason| Refusal::new(libc::EPERM, reason))?;
+        let none = || Refusal::new(libc::EPROTO, "no memory came with the message");
+        let memory = memory.ok_or_else(none)?;
+        let no_more = |error: io::Error| {
             Refusal::new(Errno::from_io(&error).0, format!("the daemon has no more room: {error}"))
         };
         let (tenant, signal) = Tenant::new(name, memory).map_err(no_more)?;

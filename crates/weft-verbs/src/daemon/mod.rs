@@ -1,6 +1,7 @@
 //! The daemon that has the device: one engine and one set of sockets for all the processes of a host that attach
-//! to it. It is one thread: a turn takes in packets, work requests and messages, sends what may leave, and tells
-//! who waits. It waits for no client, ever; one that makes no sense is ended, and only that one.
+//! to it. It is one engine: a turn takes in packets, work requests and messages, sends what may leave, and tells
+//! who waits. It waits for no client: what a client may keep from returning is done on a thread that is given up
+//! (`engine/blocking/`). One that makes no sense is ended, and only that one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Permissions;
@@ -23,6 +24,7 @@ use devices::Devices;
 pub use quotas::QuotaSettings;
 use quotas::Quotas;
 pub use settings::DaemonSettings;
+use stalls::Stalls;
 use tenant::Tenant;
 
 mod control;
@@ -30,8 +32,10 @@ mod devices;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
 mod quotas;
+mod receive;
 mod serve;
 mod settings;
+mod stalls;
 mod tenant;
 #[cfg(test)]
 mod tests;
@@ -50,7 +54,7 @@ struct ClientId(u64);
 /// A connection to the control socket.
 #[derive(Debug)]
 struct Client {
-    socket: Socket,
+    socket: Arc<Socket>,
     /// Who connected, as the kernel says.
     user: u32,
     process: u32,
@@ -70,6 +74,7 @@ pub struct Daemon {
     stop: Arc<OwnedFd>,
     devices: Devices,
     quotas: Quotas,
+    stalls: Stalls,
     clients: BTreeMap<ClientId, Client>,
     next_client: u64,
     /// Clients at a time.
@@ -124,6 +129,10 @@ fn daemon_limits() -> Limits {
     Limits { contexts, protection_domains, completion_queues, ..own_limits() }
 }
 
+fn refused(Errno(number): Errno) -> ServeError {
+    ServeError::Device(io::Error::from_raw_os_error(number))
+}
+
 fn kernel(errno: rustix::io::Errno) -> ServeError {
     ServeError::Device(errno.into())
 }
@@ -143,7 +152,6 @@ impl Daemon {
         settings: DaemonSettings,
         addresses: Vec<Address>,
     ) -> Result<Self, ServeError> {
-        let refused = |Errno(number)| ServeError::Device(io::Error::from_raw_os_error(number));
         let own = Settings::from_environment().map_err(refused)?;
         let DaemonSettings { transport, encryption, held, quotas } = settings;
         let settings = Settings {
@@ -166,6 +174,7 @@ impl Daemon {
             stop: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(kernel)?),
             devices: Devices::default(),
             quotas,
+            stalls: Stalls::default(),
             clients: BTreeMap::new(),
             next_client: 0,
             most_clients: most_clients(),
@@ -204,21 +213,31 @@ impl Daemon {
     /// Ends a client, with everything that it made: its regions, queues and rings. Where it is not the client
     /// that ended, whoever runs the daemon is told why.
     fn end_client(&mut self, id: ClientId, why: Option<&str>) {
+        self.remove_client(id, why);
+        self.host.transmit(self.host.now());
+    }
+
+    /// Likewise; peers hear of it with the next packets that leave.
+    fn remove_client(&mut self, id: ClientId, why: Option<&str>) {
         let Some(client) = self.clients.remove(&id) else { return };
         self.news.remove(&id);
-        let Some(tenant) = client.tenant else { return };
-        // While fuzzing, clients end by the thousand.
-        if let Some(why) = why.filter(|_| !cfg!(fuzzing)) {
-            eprintln!("weft: device {}: process {}: {why}", tenant.device, client.process);
+        // Where a thread that was given up has a socket too, it stays open.
+        let _ = epoll::delete(&self.poller, &*client.socket);
+        if let Some(tenant) = &client.tenant {
+            let _ = epoll::delete(&self.poller, &*tenant.signal);
+            // While fuzzing, clients end by the thousand.
+            if let Some(why) = why.filter(|_| !cfg!(fuzzing)) {
+                eprintln!("weft: device {}: process {}: {why}", tenant.device, client.process);
+            }
+            let now = self.host.now();
+            for &context in tenant.contexts.keys() {
+                self.contexts.remove(&context);
+                let reclaimed = self.host.close(now, context);
+                debug_assert_eq!(reclaimed, Ok(()), "a client's contexts are open");
+            }
         }
-        let now = self.host.now();
-        for &context in tenant.contexts.keys() {
-            self.contexts.remove(&context);
-            let reclaimed = self.host.close(now, context);
-            debug_assert_eq!(reclaimed, Ok(()), "a client's contexts are open");
-        }
-        self.host.transmit(now);
         // Its memory is let go of here, when no region is in it any more.
+        self.close(client.user, client);
     }
 }
 

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use weft_ring::Memory;
@@ -14,6 +15,7 @@ use weft_rnic::{
     QueuePairNumber, QueuePairRequest, ReceiveRequest, Remote, SendRequest, Service, Sge, State,
 };
 
+use super::receive::take_memory;
 use super::{Client, ClientId, Daemon, DaemonSettings};
 use crate::attach::{
     Amounts, Answer, Awaited, Page, Posted, Probe, Producer, Refusal, Request, Socket, Work,
@@ -24,7 +26,7 @@ use crate::engine::command::{Command, Reply};
 use crate::engine::{Region, address_of};
 use crate::inputs::Script;
 
-mod process;
+pub(crate) mod process;
 
 use process::Process;
 
@@ -106,7 +108,8 @@ impl Scene {
         let probe = Probe { address, value: u64::from_ne_bytes([0x5a; 8]) };
         let (good, socket) = connect(&mut daemon, GOOD);
         let attach = Request::Attach { name: "good".into(), probe };
-        let attached = daemon.act(good, attach, vec![memory.into()]);
+        let memory = take_memory(Some(&attach), vec![memory.into()]);
+        let attached = daemon.act(good, attach, memory);
         attached.expect("its memory is its own");
         let objects = make(&mut daemon, good, address, 64).expect("there is room");
         Self { daemon, process, good, own, objects, _socket: socket }
@@ -163,7 +166,7 @@ impl Scene {
         assert!(!daemon.clients.contains_key(&hostile) && !daemon.news.contains(&hostile));
         assert_eq!(daemon.clients.len(), 1);
         let query = Request::Command(Command::QueryQp(self.objects.qps[0]));
-        let answer = daemon.act(self.good, query, Vec::new());
+        let answer = daemon.act(self.good, query, Ok(None));
         assert!(
             matches!(answer, Ok((Answer::Reply(Reply::QueuePair(State::Reset, _)), None))),
             "{answer:?}"
@@ -187,12 +190,12 @@ fn connect(daemon: &mut Daemon, user: u32) -> (ClientId, Socket) {
     let (socket, other) = Socket::pair().expect("there are descriptors");
     let id = ClientId(daemon.next_client);
     daemon.next_client += 1;
-    daemon.clients.insert(id, Client { socket, user, process: 1, tenant: None });
+    daemon.clients.insert(id, Client { socket: Arc::new(socket), user, process: 1, tenant: None });
     (id, other)
 }
 
 fn command(daemon: &mut Daemon, id: ClientId, command: Command) -> Option<Reply> {
-    match daemon.act(id, Request::Command(command), Vec::new()) {
+    match daemon.act(id, Request::Command(command), Ok(None)) {
         Ok((Answer::Reply(reply), None)) => Some(reply),
         _ => None,
     }
@@ -295,7 +298,8 @@ impl Hostile {
     fn attach(&self, daemon: &mut Daemon, process: &mut Process) {
         let probe = process.probe();
         let request = Request::Attach { name: "hostile".into(), probe };
-        let attached = daemon.act(self.id, request, vec![process.memory()]);
+        let memory = take_memory(Some(&request), vec![process.memory()]);
+        let attached = daemon.act(self.id, request, memory);
         attached.expect("its memory is its own");
     }
 
@@ -365,7 +369,7 @@ impl Hostile {
             return false;
         }
         let mut answer = Vec::new();
-        if let Ok(Some(_)) = self.socket.receive(&mut answer, true) {
+        if let Ok(Some(_)) = self.socket.receive(&mut answer, true, true) {
             let answer = decode::<Result<Answer, Refusal>>(&answer).expect("it can be read");
             if let Ok(Answer::Devices(devices)) = answer {
                 assert!(devices.iter().all(|it| it.owner == HOSTILE), "others' are not listed");

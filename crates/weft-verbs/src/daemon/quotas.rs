@@ -125,9 +125,13 @@ impl Quotas {
         Self { limits, own }
     }
 
+    /// Returns `true` if a user has no quota.
+    pub(super) fn exempt(&self, user: u32) -> bool {
+        user == ROOT && self.own.is_some() || self.own == Some(user)
+    }
+
     fn limit(&self, user: u32, kind: Kind) -> Option<u32> {
-        let has_none = user == ROOT && self.own.is_some() || self.own == Some(user);
-        (!has_none).then_some(self.limits[kind as usize])
+        (!self.exempt(user)).then_some(self.limits[kind as usize])
     }
 
     /// Checks that a user who has this many of something may have another.

@@ -1,15 +1,15 @@
 //! The daemon's loop: turns while there is work, a look at who calls every few of them, sleep otherwise.
 
-use std::num::NonZeroU64;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use weft_units::{Duration, Instant};
 
 use super::devices::ROOT;
-use super::{Client, ClientId, Daemon, LINGER, ServeError, kernel};
+use super::{Client, ClientId, Daemon, LINGER, ServeError, kernel, refused};
 use crate::attach::Page;
-use crate::engine::{ask_for_short_slices, timespec};
+use crate::engine::{blocking, random, timespec};
 
 /// What the poller says something is about.
 pub(super) const LISTENER: u64 = 0;
@@ -34,14 +34,18 @@ const UNTIL_ROOM: Duration = Duration::from_micros(200);
 const EVENTS: usize = 64;
 
 impl Daemon {
-    /// Serves until it is stopped; then everything that is attached is ended.
+    /// Serves until it is stopped; then everything that is attached is ended. The calling thread looks after the one that
+    /// serves.
     ///
     /// # Errors
-    /// The kernel does not let it wait.
-    pub fn run(mut self) -> Result<(), ServeError> {
-        // The kernel may make short sleeps 50 us longer otherwise (prctl(2)).
-        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        ask_for_short_slices();
+    /// The kernel does not let it wait, or has no more threads.
+    pub fn run(self) -> Result<(), ServeError> {
+        let seed = random().map_err(refused)?;
+        blocking::supervise(move || self.serve(), u64::from_le_bytes(seed))
+            .map_err(ServeError::Device)?
+    }
+
+    fn serve(mut self) -> Result<(), ServeError> {
         let (mut turns, mut last_work, mut rests) = (0_u32, Instant::EPOCH, false);
         loop {
             // A packet for an address that was not used yet may have ended the sleep.
@@ -66,7 +70,7 @@ impl Daemon {
         // Clients hear of the end now; their memory stays until nothing of it is used.
         let clients = core::mem::take(&mut self.clients);
         self.host.end(LINGER);
-        drop(clients);
+        let _ = blocking::run(move || drop(clients));
         Ok(())
     }
 
@@ -120,10 +124,8 @@ impl Daemon {
             }
         } else if over {
             self.end_client(id, None);
-        } else if let Some(client) = self.clients.get(&id)
-            && let Some(tenant) = &client.tenant
-        {
-            tenant.signal.take();
+        } else {
+            self.take_signals(id);
         }
     }
 
@@ -142,8 +144,9 @@ impl Daemon {
         let id = ClientId(self.next_client);
         self.next_client += 1;
         let user = peer.uid.as_raw();
+        let socket = Arc::new(socket);
         if !self.has_room_for(user) || self.watch(socket.as_fd(), id, false).is_err() {
-            return;
+            return self.close(user, socket);
         }
         let process = peer.pid.as_raw_nonzero().get().cast_unsigned();
         let client = Client { socket, user, process, tenant: None };

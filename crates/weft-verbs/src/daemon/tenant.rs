@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use weft_rnic::{CompletionQueue, Context, Device, Event, Owner};
 
@@ -18,7 +19,7 @@ pub(super) struct Tenant {
     /// Its `/proc/self/mem`.
     memory: OwnedFd,
     pub(super) page: Page,
-    pub(super) signal: Signal,
+    pub(super) signal: Arc<Signal>,
     pub(super) work: Consumer,
     told: Producer,
     /// Its contexts, each a virtual device, and what was made with them.
@@ -47,7 +48,7 @@ impl Tenant {
             device,
             memory,
             page: Page::create()?,
-            signal,
+            signal: Arc::new(signal),
             work: Consumer::new(Page::WORK),
             told: Producer::new(Page::TOLD),
             contexts: BTreeMap::new(),

@@ -1,10 +1,12 @@
 //! One turn: packets in, work in, packets out, and what became of it told.
 
-use weft_rnic::{Event, Handle};
+use weft_rnic::{Event, Handle, Owner};
 
-use super::{ClientId, Daemon};
+use super::tenant::Tenant;
+use super::{Client, ClientId, Daemon};
 use crate::attach::{Corrupt, Page, Work, decode};
 use crate::engine::Fault;
+use crate::engine::blocking::{self, Stall};
 
 /// Work requests of one client taken in a row: the others have theirs to do.
 const AT_A_TIME: usize = 64;
@@ -13,6 +15,7 @@ impl Daemon {
     /// Takes a turn without waiting, looking at `all` addresses or at those that are used; whether there was
     /// anything to do.
     pub(super) fn turn(&mut self, all: bool) -> bool {
+        self.end_faulty();
         let now = self.host.now();
         let mut worked = if all { self.host.turn_with(now, true) } else { self.host.turn(now) };
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();
@@ -78,17 +81,47 @@ impl Daemon {
 
     /// Ends who has registered memory that is not there any more, before a peer is told that it was written, or
     /// what was read: as an IOMMU's fault ends a device's use of memory.
-    fn end_faulty(&mut self) {
+    pub(super) fn end_faulty(&mut self) {
+        for (owner, stall) in blocking::take_stalls() {
+            let Some((id, user)) = self.tenant_of(owner) else { continue };
+            let is_given_up = stall.is_given_up();
+            self.note_stall(user, stall);
+            if is_given_up {
+                self.end_client(id, Some("memory that it registered does not come"));
+            }
+        }
         for Fault(owner) in self.host.take_faults() {
-            let faulty = self.clients.iter().find(|(_, client)| {
-                client.tenant.as_ref().is_some_and(|tenant| tenant.owner() == owner)
-            });
-            if let Some((&id, _)) = faulty {
+            if let Some((id, _)) = self.tenant_of(owner) {
                 self.end_client(
                     id,
                     Some("memory that it registered is not there: it unmapped it, or ended"),
                 );
             }
+        }
+    }
+
+    /// Returns the client whose memory this is, and its user.
+    fn tenant_of(&self, owner: Owner) -> Option<(ClientId, u32)> {
+        let is_its = |tenant: &Tenant| tenant.owner() == owner;
+        let found =
+            self.clients.iter().find(|(_, client)| client.tenant.as_ref().is_some_and(is_its));
+        found.map(|(&id, client)| (id, client.user))
+    }
+
+    /// Notes that a user's client has kept the device. All of the user's processes are ended if that is too long.
+    pub(super) fn note_stall(&mut self, user: u32, stall: Stall) {
+        if stall.looks == 0 {
+            return;
+        }
+        let now = self.host.now();
+        self.stalls.note(now, user, stall, self.quotas.exempt(user));
+        if !self.stalls.exclude(now, user) {
+            return;
+        }
+        let is_its = |client: &Client| client.user == user && client.tenant.is_some();
+        let clients = self.clients.iter().filter(|(_, client)| is_its(client));
+        for id in clients.map(|(&id, _)| id).collect::<Vec<_>>() {
+            self.remove_client(id, Some("memory of its user's processes keeps the device waiting"));
         }
     }
 

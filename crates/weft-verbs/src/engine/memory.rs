@@ -5,12 +5,14 @@
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use weft_rnic::{Held, Memory, Owner, PayloadLost, Place};
 use weft_transport::ConnectionId;
 use weft_wire::{Ipv4Header, Ipv4Options, Ipv6Header};
+
+use super::blocking;
 
 /// This process.
 pub(crate) const OWNER: Owner = Owner::Host(0);
@@ -21,15 +23,14 @@ pub(crate) fn owner_of(memory: BorrowedFd<'_>) -> Owner {
     Owner::Guest(memory.as_raw_fd().cast_unsigned())
 }
 
-/// Memory of this owner was not there.
+/// Memory of this owner was not there, or did not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault(pub(crate) Owner);
 
-/// Another process's memory, while its region is registered.
-fn other(owner: Owner) -> Option<BorrowedFd<'static>> {
+/// Another process's memory, while its region is registered: who registered the region keeps the descriptor for longer.
+fn other(owner: Owner) -> Option<RawFd> {
     let Owner::Guest(descriptor) = owner else { return None };
-    // SAFETY: who registered the region keeps the descriptor for longer.
-    Some(unsafe { BorrowedFd::borrow_raw(descriptor.cast_signed()) })
+    Some(descriptor.cast_signed())
 }
 
 /// The payload of the packet at hand, where it came: in a datagram, or in memory that its sender may still change.
@@ -129,8 +130,8 @@ pub(crate) unsafe fn fetch(place: Place, to: *mut u8) -> Result<(), Fault> {
     if let Some(memory) = other(place.owner) {
         let at = offset(place)?;
         // SAFETY: as the caller says.
-        let read = unsafe { libc::pread(memory.as_raw_fd(), to.cast(), len, at) };
-        return if usize::try_from(read) == Ok(len) { Ok(()) } else { Err(Fault(place.owner)) };
+        let is_there = unsafe { blocking::read(place.owner, memory, at, to, len) };
+        return if is_there { Ok(()) } else { Err(Fault(place.owner)) };
     }
     // SAFETY: the place is registered memory of this process (see the module), and `to` as the caller says.
     // A program that changes it meanwhile sends some mixture, as with hardware.
@@ -145,16 +146,10 @@ fn write(place: Place, bytes: Payload<'_>) -> Result<(), Fault> {
     assert_eq!(len, place.len as usize, "a place is as long as what goes there");
     let Some(others) = len.checked_sub(1) else { return Ok(()) };
     if let Some(memory) = other(place.owner) {
-        let slice = |bytes: Payload<'_>| libc::iovec {
-            iov_base: bytes.start.cast_mut().cast(),
-            iov_len: bytes.len,
-        };
-        // This file takes one slice after the other.
-        let slices = [slice(bytes.part(0, others)), slice(bytes.part(others, 1))];
         let at = offset(place)?;
-        // SAFETY: they are bytes of the payload, and are only read.
-        let written = unsafe { libc::pwritev(memory.as_raw_fd(), slices.as_ptr(), 2, at) };
-        return if usize::try_from(written) == Ok(len) { Ok(()) } else { Err(Fault(place.owner)) };
+        // SAFETY: they are bytes of the payload.
+        let is_there = unsafe { blocking::write(place.owner, memory, at, bytes.start, len) };
+        return if is_there { Ok(()) } else { Err(Fault(place.owner)) };
     }
     let to = address(place);
     // SAFETY: the place is registered memory of this process (see the module). Programs may look at it
@@ -181,12 +176,12 @@ fn address(place: Place) -> *mut u8 {
 /// for atomics at addresses divisible by eight; where it is not, or is another process's, only this device's
 /// own are kept apart (`IBV_ATOMIC_HCA`).
 fn update(place: Place, change: impl Fn(u64) -> u64) -> Result<u64, Fault> {
-    if let Some(memory) = other(place.owner) {
+    if other(place.owner).is_some() {
         let mut word = [0; 8];
         read(place, &mut word)?;
         let before = u64::from_ne_bytes(word);
-        let written = rustix::io::pwrite(memory, &change(before).to_ne_bytes(), place.address);
-        return if written == Ok(word.len()) { Ok(before) } else { Err(Fault(place.owner)) };
+        write(place, Payload::of(&change(before).to_ne_bytes()))?;
+        return Ok(before);
     }
     let word = address(place).cast::<u64>();
     if word.is_aligned() {

@@ -18,6 +18,7 @@ use crate::device::{Address, DEVICE, limits, mtu_of};
 use crate::errno::{Errno, Outcome};
 
 mod attached;
+pub(crate) mod blocking;
 pub(crate) mod command;
 mod commands;
 mod embedded;
@@ -43,7 +44,7 @@ pub(crate) use links::timespec;
 use links::{Links, port_of};
 pub(crate) use memory::{Fault, OWNER, owner_of};
 use planned::Planned;
-pub(crate) use progress::ask_for_short_slices;
+use progress::ask_for_short_slices;
 use same_host::Neighbours;
 #[cfg(fuzzing)]
 pub(crate) use same_host::properties as same_host_properties;
@@ -274,7 +275,7 @@ fn round_trip(set: &TransportConfig, rate: BitRate, mtu: u32) -> Duration {
 }
 
 /// Random bytes from the operating system.
-fn random<const N: usize>() -> Outcome<[u8; N]> {
+pub(crate) fn random<const N: usize>() -> Outcome<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < bytes.len() {

@@ -142,7 +142,7 @@ fn rest(engine: &Embedded, sleep: &Sleep) -> bool {
 /// Asks the scheduler to let this thread run soon and not for long (Linux 6.12, sched_setattr(2)): the program
 /// may be computing, or watching its memory, on every processor, and would keep its own for milliseconds. Older
 /// kernels refuse or ignore it.
-pub(crate) fn ask_for_short_slices() {
+pub(super) fn ask_for_short_slices() {
     /// `struct sched_attr`.
     #[repr(C)]
     struct Attributes {

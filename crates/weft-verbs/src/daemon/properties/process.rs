@@ -63,6 +63,15 @@ impl Process {
         self.memory.try_clone().expect("there are descriptors").into()
     }
 
+    /// Returns `true` while it waits in the kernel for what no signal ends.
+    #[cfg(test)]
+    pub(crate) fn is_blocked(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id));
+        stat.expect("it is a child")
+            .rsplit_once(") ")
+            .is_some_and(|(_, state)| state.starts_with('D'))
+    }
+
     /// What is at a place of its memory.
     pub(crate) fn probe(&self) -> Probe {
         let value = 0x0123_4567_89ab_cdef_u64;

@@ -2,12 +2,14 @@
 #![allow(clippy::disallowed_methods, reason = "these tests wait for a daemon in real time")]
 
 mod clients;
+mod fuse;
 mod hostile;
+mod stalling;
 mod unserved;
 
 use std::fs::File;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -88,13 +90,23 @@ struct Guest {
 }
 
 impl Guest {
-    fn attach(mut caller: Caller, name: &str) -> Result<Self, CallError> {
+    fn attach(caller: Caller, name: &str) -> Result<Self, CallError> {
         let memory = File::options().read(true).write(true).open("/proc/self/mem").unwrap();
         let value = Box::new(0x0123_4567_89ab_cdef_u64);
         let address = (&raw const *value).expose_provenance() as u64;
         let probe = Probe { address, value: *value };
+        Self::attach_with(caller, name, memory.as_fd(), probe)
+    }
+
+    /// Attaches with memory that may be another process's.
+    fn attach_with(
+        mut caller: Caller,
+        name: &str,
+        memory: BorrowedFd<'_>,
+        probe: Probe,
+    ) -> Result<Self, CallError> {
         let request = Request::Attach { name: name.into(), probe };
-        let (answer, descriptors) = caller.call(&request, &[memory.as_fd()])?;
+        let (answer, descriptors) = caller.call(&request, &[memory])?;
         assert_eq!(answer, Answer::Attached);
         let [page, signal] = <[OwnedFd; 2]>::try_from(descriptors).unwrap();
         let (page, signal) = (Page::open(page).unwrap(), Signal::open(signal));

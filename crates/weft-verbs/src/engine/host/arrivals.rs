@@ -60,7 +60,8 @@ impl Host {
 
     fn take_arrivals(&mut self, index: usize) -> usize {
         let Self { device, links, held, faults, clock, .. } = self;
-        let Some(link) = links.get_mut(index) else { return 0 };
+        // Memory that keeps the device is dealt with first.
+        let Some(link) = links.get_mut(index).filter(|_| faults.is_empty()) else { return 0 };
         let local = link.ip;
         let messages = link.receive();
         if messages == 0 {
@@ -72,6 +73,10 @@ impl Host {
             let received = link.inbox.message(message);
             let (arrival, segment) = (arrival_of(&received, now), received.segment.max(1));
             for datagram in link.inbox.bytes_mut(message).chunks_mut(segment) {
+                // As if they were lost: who sent them repeats them.
+                if !faults.is_empty() {
+                    return messages;
+                }
                 let mut memory = ProcessMemory { payload: Payload::of(&[]), held, faults, local };
                 take_in(device, seals, now, &arrival, datagram, &mut memory);
             }

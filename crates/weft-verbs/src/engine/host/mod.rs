@@ -258,7 +258,9 @@ impl Host {
         let room = TRANSMIT_BUDGET.saturating_sub(waiting).min(links.room(now));
         device.hold_network(room == 0);
         let (mut sent, mut over_network, mut full) = (0, 0, None);
+        // What keeps the device is dealt with before it meets more of that.
         while over_network < room.max(1)
+            && faults.is_empty()
             && device.poll_transmit(now, |packet, source| match packet.link {
                 Some(link) => full = push(link, packet, source, links, neighbours),
                 None => {

@@ -1,0 +1,75 @@
+//! Receives what clients send. Descriptors may come with it, of any file: to look at one, or to close it, may be to ask a file
+//! system that does not answer.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::tenant::check_memory;
+use super::{ClientId, Daemon};
+use crate::attach::{Request, Socket, decode};
+use crate::engine::blocking;
+
+/// A client's memory, where it sends that; an error where it sends something else in its place.
+pub(super) type Memory = Result<Option<OwnedFd>, String>;
+
+/// A message: what it asks for, if it makes sense, and what came with it.
+pub(super) type Received = (Option<Request>, Memory);
+
+impl Daemon {
+    /// Takes the next message of a client; `None` inside when the client is gone. `message` is for its bytes.
+    ///
+    /// # Errors
+    /// There is none now, or it is longer than messages are.
+    pub(super) fn receive(
+        &mut self,
+        id: ClientId,
+        message: &mut Vec<u8>,
+    ) -> io::Result<Option<Received>> {
+        let Some(client) = self.clients.get(&id) else { return Ok(None) };
+        let (user, socket) = (client.user, client.socket.clone());
+        // The kernel keeps files of those who are left out.
+        let with_descriptors = !self.stalls.exclude(self.host.now(), user);
+        let mut bytes = core::mem::take(message);
+        let (received, stall) = blocking::run(move || {
+            let received = receive_from(&socket, &mut bytes, with_descriptors);
+            (received, bytes)
+        });
+        self.note_stall(user, stall);
+        let Some((received, bytes)) = received else { return Ok(None) };
+        *message = bytes;
+        if self.clients.contains_key(&id) { received } else { Ok(None) }
+    }
+
+    /// Takes the signals of a client.
+    pub(super) fn take_signals(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get(&id) else { return };
+        let Some(tenant) = &client.tenant else { return };
+        let (user, signal) = (client.user, tenant.signal.clone());
+        let (_, stall) = blocking::run(move || signal.take());
+        self.note_stall(user, stall);
+    }
+
+    /// Closes what clients have sent, and sockets with what was not received from there.
+    pub(super) fn close(&mut self, user: u32, what: impl Send + 'static) {
+        let (_, stall) = blocking::run(move || drop(what));
+        self.note_stall(user, stall);
+    }
+}
+
+fn receive_from(
+    socket: &Socket,
+    bytes: &mut Vec<u8>,
+    with_descriptors: bool,
+) -> io::Result<Option<Received>> {
+    let Some(descriptors) = socket.receive(bytes, true, with_descriptors)? else { return Ok(None) };
+    let request = decode(bytes);
+    let memory = take_memory(request.as_ref(), descriptors);
+    Ok(Some((request, memory)))
+}
+
+/// Returns the one descriptor that came to attach with, once it is known to be the client's memory. Others are closed.
+pub(super) fn take_memory(request: Option<&Request>, descriptors: Vec<OwnedFd>) -> Memory {
+    let Some(Request::Attach { probe, .. }) = request else { return Ok(None) };
+    let Ok([memory]) = <[OwnedFd; 1]>::try_from(descriptors) else { return Ok(None) };
+    check_memory(memory.as_fd(), *probe).map(|()| Some(memory))
+}

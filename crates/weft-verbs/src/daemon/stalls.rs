@@ -1,0 +1,89 @@
+//! How long the memory of each user's processes has kept the device from its work. One page that does not come ends its process;
+//! who has the device wait again and again is left out until that is some time ago.
+
+use std::collections::BTreeMap;
+
+use weft_units::{Duration, Instant};
+
+use crate::engine::blocking::Stall;
+
+/// Looks that find the device asleep for one user, before all of the user's processes are ended. There are ten in a second.
+const MAX_LOOKS: u32 = 12;
+
+/// In which one look is forgiven: nobody keeps the device for more than a tenth of the time.
+const FORGIVEN_AFTER: Duration = Duration::from_secs(1);
+
+/// Threads that one user's processes keep at a time, before the same.
+pub(super) const MAX_THREADS: usize = 4;
+
+/// Of all users whose processes have kept it.
+#[derive(Debug, Default)]
+pub(super) struct Stalls(BTreeMap<u32, OfUser>);
+
+#[derive(Debug)]
+struct OfUser {
+    looks: u32,
+    /// When looks were forgiven last.
+    forgiven_at: Instant,
+    /// Calls that have not returned.
+    given_up: Vec<Stall>,
+}
+
+impl OfUser {
+    fn forgive(&mut self, now: Instant) {
+        let due = now.since(self.forgiven_at).as_nanos() / FORGIVEN_AFTER.as_nanos();
+        self.forgiven_at += FORGIVEN_AFTER * due;
+        self.looks = self.looks.saturating_sub(u32::try_from(due).unwrap_or(u32::MAX));
+        self.given_up.retain(Stall::keeps_a_thread);
+    }
+}
+
+impl Stalls {
+    /// Notes that a user's process has kept the device. Looks do not count where it `is_exempt`: nothing keeps a user from
+    /// having a device of the user's own wait.
+    pub(super) fn note(&mut self, now: Instant, user: u32, stall: Stall, is_exempt: bool) {
+        let new = || OfUser { looks: 0, forgiven_at: now, given_up: Vec::new() };
+        let of_user = self.0.entry(user).or_insert_with(new);
+        of_user.forgive(now);
+        if !is_exempt {
+            of_user.looks = of_user.looks.saturating_add(stall.looks);
+        }
+        if stall.is_given_up() {
+            of_user.given_up.push(stall);
+        }
+    }
+
+    /// Returns `true` if a user's processes have kept the device for too long to be served now.
+    pub(super) fn exclude(&mut self, now: Instant, user: u32) -> bool {
+        let Some(of_user) = self.0.get_mut(&user) else { return false };
+        of_user.forgive(now);
+        let (looks, threads) = (of_user.looks, of_user.given_up.len());
+        if looks == 0 && threads == 0 {
+            self.0.remove(&user);
+        }
+        looks >= MAX_LOOKS || threads >= MAX_THREADS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_who_keeps_the_device_a_tenth_of_the_time_stays_and_one_who_keeps_it_longer_does_not()
+    {
+        let (mut stalls, mut now) = (Stalls::default(), Instant::EPOCH);
+        for _ in 0..100 {
+            now += Duration::from_secs(2);
+            stalls.note(now, 7, Stall::of(2), false);
+            stalls.note(now, 8, Stall::of(4), false);
+            stalls.note(now, 0, Stall::of(20), true);
+            assert!(!stalls.exclude(now, 7) && !stalls.exclude(now, 0));
+        }
+        assert!(stalls.exclude(now, 8));
+        now += Duration::from_secs(300);
+        assert!(!stalls.exclude(now, 8), "that is long ago");
+        assert!(!stalls.exclude(now, 7) && !stalls.exclude(now, 0));
+        assert!(stalls.0.is_empty());
+    }
+}

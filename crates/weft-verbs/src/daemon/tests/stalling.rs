@@ -1,0 +1,210 @@
+//! Tenants who keep a system call on their memory, or on what they send, from returning. The daemon gives up the thread
+//! that makes it.
+
+use std::sync::mpsc::channel;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use super::fuse::SilentFile;
+use super::*;
+use crate::daemon::properties::process::Process;
+use crate::daemon::stalls::MAX_THREADS;
+
+const PAGE: usize = 4096;
+
+/// A process with a page of a file that nobody gets the bytes of.
+struct Hostile {
+    page: u64,
+    file: SilentFile,
+    process: Process,
+}
+
+impl Hostile {
+    /// Starts a process that has the page, and does `again` for ever. Returns `None` where this user may not mount.
+    fn start(again: impl Fn()) -> Option<Self> {
+        let file = SilentFile::mount(true)?;
+        let (null, protection) = (core::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
+        let open = file.open();
+        // SAFETY: the kernel chooses where.
+        let start = unsafe { mmap(null, PAGE, protection, MapFlags::SHARED, &open, 0) }.unwrap();
+        let process = Process::start_with(again);
+        // SAFETY: nothing of Rust's is in it, here.
+        unsafe { munmap(start, PAGE) }.unwrap();
+        Some(Self { page: start.expose_provenance() as u64, file, process })
+    }
+
+    /// Attaches it, with all that a write of eight bytes of its memory from one place to another takes.
+    fn prepare(&self, daemon: &Running, from: u64, to: u64) -> Prepared {
+        let mut guest = self.attach(daemon).unwrap();
+        let settled = guest.settle();
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let [lkey, rkey] = [from, to].map(|address| {
+            let region = Region { address, length: 8, iova: address, access };
+            guest.number(Command::Register(settled.domain, region))
+        });
+        let peer = QueuePairNumber(guest.number(Command::CreateQp(settled.request)));
+        guest.connect(settled.context, settled.qp, peer);
+        let (from, to) = (Sge { address: from, length: 8, lkey }, Remote { address: to, rkey });
+        Prepared { guest, qp: settled.qp, from, to }
+    }
+
+    fn attach(&self, daemon: &Running) -> Result<Guest, CallError> {
+        let caller = Caller::connect(&daemon.path).unwrap();
+        let (memory, probe) = (self.process.memory(), self.process.probe());
+        Guest::attach_with(caller, "a", memory.as_fd(), probe)
+    }
+}
+
+/// A client that has a write to post.
+struct Prepared {
+    guest: Guest,
+    qp: QueuePairNumber,
+    from: Sge,
+    to: Remote,
+}
+
+impl Prepared {
+    fn write(&mut self) {
+        let pieces = [self.from];
+        let request = SendRequest::new(1, Operation::Write(self.to), Data::Gather(&pieces));
+        self.guest.post(&Work::Send(self.qp, Posted::numbered(1, &request)));
+        self.guest.signal.give();
+    }
+}
+
+/// Runs what must not wait for files. After ten seconds they are released, for the test to fail and not to hang.
+fn without_waiting_for<T>(files: &[&SilentFile], run: impl FnOnce() -> T) -> T {
+    let (done, is_done) = channel();
+    let releases: Vec<_> = files.iter().map(|file| file.releaser()).collect();
+    let watcher = std::thread::spawn(move || {
+        let in_time = is_done.recv_timeout(Duration::from_secs(10)).is_ok();
+        if !in_time {
+            releases.into_iter().for_each(|release| release());
+        }
+        in_time
+    });
+    let result = run();
+    // It is late to send where the watcher has given up.
+    let _ = done.send(());
+    assert!(watcher.join().unwrap(), "the daemon stood still until files were released");
+    result
+}
+
+/// Has a client that behaves write to itself.
+fn write_honestly(daemon: &Running) {
+    let mut honest = daemon.attach("a");
+    let settled = honest.settle();
+    let other = QueuePairNumber(honest.number(Command::CreateQp(settled.request)));
+    honest.connect(settled.context, settled.qp, other);
+    honest.write(&settled, Remote { address: settled.address(), rkey: settled.key });
+    assert_eq!(honest.completed(), Status::Success);
+}
+
+fn skip() {
+    weft_testkit::skip("pages of FUSE", "this user may not mount a file system (CAP_SYS_ADMIN)");
+}
+
+/// What a hostile tenant tries that has a packet read from, or written to, a file that its file system never reads. The
+/// kernel's wait ends with the file system alone.
+#[test]
+fn a_page_that_a_file_system_keeps_ends_its_tenant_and_holds_up_nobody() {
+    for is_source in [true, false] {
+        let daemon = Running::start();
+        daemon.make("a");
+        let Some(hostile) = Hostile::start(std::thread::yield_now) else { return skip() };
+        let (page, own) = (hostile.page, hostile.process.address());
+        let (from, to) = if is_source { (page, own) } else { (own, page) };
+        without_waiting_for(&[&hostile.file], || {
+            let mut prepared = hostile.prepare(&daemon, from, to);
+            prepared.write();
+            write_honestly(&daemon);
+            until("the hostile tenant's end", || prepared.guest.is_ended());
+            assert!(hostile.file.is_asked(), "the daemon went without the page");
+        });
+    }
+}
+
+/// What a hostile tenant tries whose registered memory is as good as any: while one of its threads waits for a page of the
+/// file through `/proc/self/mem`, and another for leave to change mappings, nobody may look for any page of theirs.
+#[test]
+fn an_address_space_that_is_locked_ends_its_tenant_and_holds_up_nobody() {
+    let daemon = Running::start();
+    daemon.make("a");
+    let map_and_unmap = || {
+        let (null, protection) = (core::ptr::null_mut(), ProtFlags::READ);
+        // SAFETY: the kernel chooses where, and nobody learns of it.
+        unsafe {
+            if let Ok(start) = mmap_anonymous(null, PAGE, protection, MapFlags::PRIVATE) {
+                let _ = munmap(start, PAGE);
+            }
+        }
+        std::thread::yield_now();
+    };
+    let Some(hostile) = Hostile::start(map_and_unmap) else { return skip() };
+    let own = hostile.process.address();
+    let mut prepared = hostile.prepare(&daemon, own, own + 8);
+    without_waiting_for(&[&hostile.file], || {
+        let memory = hostile.process.memory();
+        let page = hostile.page;
+        let reader =
+            std::thread::spawn(move || rustix::io::pread(memory, &mut [0; 8], page).is_err());
+        until("the reader's sleep", || hostile.file.is_asked());
+        until("the lock", || hostile.process.is_blocked());
+        prepared.write();
+        write_honestly(&daemon);
+        until("the hostile tenant's end", || prepared.guest.is_ended());
+        hostile.file.release();
+        assert!(reader.join().unwrap());
+    });
+}
+
+/// What a hostile tenant tries that sends a file in place of its memory, or where none is asked for: to look what it is, or to
+/// close it, is to ask its file system.
+#[test]
+fn a_file_that_a_tenant_sends_holds_up_nobody() {
+    let attach = Request::Attach { name: "a".into(), probe: Probe { address: 0, value: 0 } };
+    for request in [attach, Request::List { after: String::new() }] {
+        let daemon = Running::start();
+        daemon.make("a");
+        let Some(file) = SilentFile::mount(false) else { return skip() };
+        without_waiting_for(&[&file], || {
+            let (open, mut message) = (file.open(), Vec::new());
+            encode(&request, &mut message);
+            let hostile = Socket::connect(&daemon.path).unwrap();
+            hostile.send(&message, &[open.as_fd()], false).unwrap();
+            until("the daemon's look", || file.is_asked());
+            write_honestly(&daemon);
+            file.release();
+        });
+    }
+}
+
+/// The fourth process of a user whose memory keeps a thread is the last one, until its file system lets a thread go.
+#[test]
+fn a_user_keeps_four_threads_at_most_and_comes_back_without_them() {
+    let daemon = Running::start();
+    daemon.make("a");
+    let keep: Vec<Hostile> =
+        (0..MAX_THREADS).map_while(|_| Hostile::start(std::thread::yield_now)).collect();
+    if keep.len() < MAX_THREADS {
+        return skip();
+    }
+    let attach = || keep[0].attach(&daemon);
+    let files: Vec<_> = keep.iter().map(|hostile| &hostile.file).collect();
+    without_waiting_for(&files, || {
+        let mut other = daemon.attach("a");
+        for hostile in &keep {
+            assert!(!other.is_ended());
+            let mut prepared = hostile.prepare(&daemon, hostile.page, hostile.process.address());
+            prepared.write();
+            until("the hostile tenant's end", || prepared.guest.is_ended());
+        }
+        assert!(other.is_ended(), "it is of the same user");
+        let why = attach().err();
+        assert!(matches!(why, Some(CallError::Refused { errno: libc::EBUSY, .. })), "{why:?}");
+        // Who is left out may still ask.
+        assert_eq!(daemon.used("a").processes, 0);
+    });
+    keep[0].file.release();
+    until("a thread's end", || attach().is_ok());
+}

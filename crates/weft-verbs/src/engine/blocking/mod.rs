@@ -1,0 +1,208 @@
+//! Calls that a tenant can keep from returning: on its memory, whose pages may be a file system's that never answers, and on
+//! descriptors that it sends. The kernel's wait ends with that file system alone.
+//!
+//! The daemon's engine is a coroutine, run by [`supervise`]. It suspends for each such call, and the worker thread that
+//! resumes it makes the call in between, on memory of the worker's own. A call that does not return so keeps the worker and
+//! nothing else: the supervisor has another resume the engine, for which the call has failed.
+//!
+//! [`super::memory`] and the daemon make the calls. An engine that is no coroutine makes them itself: a program's own does, on
+//! its own memory, and a test's.
+
+use core::cell::{Cell, RefCell};
+use core::ptr;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, Weak};
+
+use corosensei::Yielder;
+use weft_rnic::Owner;
+
+mod supervisor;
+mod worker;
+
+pub(crate) use supervisor::supervise;
+use worker::Worker;
+
+/// A copy between the engine's memory and a file of a process's memory.
+#[derive(Clone, Copy, Debug)]
+struct Copy {
+    file: RawFd,
+    at: libc::off_t,
+    /// The engine's memory, which nobody else uses while it is suspended.
+    bytes: *mut u8,
+    len: usize,
+}
+
+/// What the engine suspends for.
+enum Call {
+    Read(Copy),
+    Write(Copy),
+    Other(Box<dyn FnOnce() + Send>),
+}
+
+/// How a call went.
+#[derive(Debug, Default)]
+struct Returned {
+    succeeded: bool,
+    stall: Stall,
+}
+
+/// How long a call has kept the engine.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stall {
+    /// How often the supervisor found its worker asleep in it.
+    pub(crate) looks: u32,
+    /// The worker that it keeps for good, where the supervisor gave it up.
+    stuck: Option<Weak<Worker>>,
+}
+
+impl Stall {
+    /// Returns `true` if the call never returned to the engine.
+    pub(crate) const fn is_given_up(&self) -> bool {
+        self.stuck.is_some()
+    }
+
+    /// Returns `true` while the call keeps a thread.
+    pub(crate) fn keeps_a_thread(&self) -> bool {
+        self.stuck.as_ref().is_some_and(|worker| worker.strong_count() > 0)
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn of(looks: u32) -> Self {
+        Self { looks, stuck: None }
+    }
+}
+
+/// The engine's side of the coroutine.
+struct Suspender<'a> {
+    yielder: &'a Yielder<Returned, Call>,
+    /// Copies that kept the engine, by whose memory it was, since they were taken last.
+    stalls: RefCell<Vec<(Owner, Stall)>>,
+}
+
+thread_local! {
+    /// Of the engine that this thread runs; null outside coroutines.
+    static CURRENT: Cell<*const Suspender<'static>> = const { Cell::new(ptr::null()) };
+}
+
+/// Returns the coroutine that this runs in. Never inlined: the thread may be another after each suspension, and so may the
+/// address of what is local to it.
+#[inline(never)]
+fn current<'a>() -> Option<&'a Suspender<'a>> {
+    // SAFETY: it lives for as long as the engine's function runs, of which the caller is a part.
+    unsafe { CURRENT.get().as_ref() }
+}
+
+/// Notes on this thread which coroutine runs on it. Never inlined, like [`current`].
+#[inline(never)]
+fn set_current(suspender: &Suspender<'_>) {
+    CURRENT.set(ptr::from_ref(suspender).cast());
+}
+
+impl Suspender<'_> {
+    fn make(&self, call: Call) -> Returned {
+        let returned = self.yielder.suspend(call);
+        if returned.stall.is_given_up() {
+            set_current(self);
+        }
+        returned
+    }
+
+    /// Makes a call on memory of `owner`; whether it did all it should.
+    fn make_for(&self, owner: Owner, call: Call) -> bool {
+        let is_given_up = |(of, stall): &(Owner, Stall)| *of == owner && stall.is_given_up();
+        if self.stalls.borrow().iter().any(is_given_up) {
+            return false;
+        }
+        let Returned { succeeded, stall } = self.make(call);
+        if stall.looks > 0 {
+            self.stalls.borrow_mut().push((owner, stall));
+        }
+        succeeded
+    }
+}
+
+/// Copies `len` bytes at `at` in a file of the memory of `owner` to `to`. Returns `false` if they are not there, or do not come.
+///
+/// # Safety
+/// `to` has room for as many.
+pub(super) unsafe fn read(
+    owner: Owner,
+    file: RawFd,
+    at: libc::off_t,
+    to: *mut u8,
+    len: usize,
+) -> bool {
+    let copy = Copy { file, at, bytes: to, len };
+    match current() {
+        Some(suspender) => suspender.make_for(owner, Call::Read(copy)),
+        // SAFETY: as the caller says.
+        None => unsafe { copy.read_to(to) },
+    }
+}
+
+/// Copies `len` bytes from `from` to `at` in a file of the memory of `owner`, the last one after the others. Returns `false` if
+/// there is no such place, or it does not come.
+///
+/// # Safety
+/// `from` has as many, which others may change meanwhile.
+pub(super) unsafe fn write(
+    owner: Owner,
+    file: RawFd,
+    at: libc::off_t,
+    from: *const u8,
+    len: usize,
+) -> bool {
+    let copy = Copy { file, at, bytes: from.cast_mut(), len };
+    match current() {
+        Some(suspender) => suspender.make_for(owner, Call::Write(copy)),
+        // SAFETY: as the caller says.
+        None => unsafe { copy.write_from(from) },
+    }
+}
+
+/// Does what may block for ever. Returns what came of it, or `None` if it was given up, and how long it took.
+pub(crate) fn run<T: Send + 'static>(
+    what: impl FnOnce() -> T + Send + 'static,
+) -> (Option<T>, Stall) {
+    let Some(suspender) = current() else { return (Some(what()), Stall::default()) };
+    let result = Arc::new(Mutex::new(None));
+    let slot = Arc::downgrade(&result);
+    let call = move || {
+        let done = what();
+        // Nobody is there for it where this was given up: it is dropped here.
+        if let Some(slot) = slot.upgrade() {
+            *slot.lock().expect("nothing panics here") = Some(done);
+        }
+    };
+    let Returned { stall, .. } = suspender.make(Call::Other(Box::new(call)));
+    let done = result.lock().expect("nothing panics here").take();
+    (done, stall)
+}
+
+/// Takes the copies that kept the engine since they were taken last, by whose memory it was.
+pub(crate) fn take_stalls() -> Vec<(Owner, Stall)> {
+    current().map_or_else(Vec::new, |suspender| suspender.stalls.take())
+}
+
+impl Copy {
+    /// # Safety
+    /// `to` has room for as many bytes.
+    unsafe fn read_to(&self, to: *mut u8) -> bool {
+        // SAFETY: as the caller says.
+        let read = unsafe { libc::pread(self.file, to.cast(), self.len, self.at) };
+        usize::try_from(read) == Ok(self.len)
+    }
+
+    /// # Safety
+    /// `from` has as many bytes.
+    unsafe fn write_from(&self, from: *const u8) -> bool {
+        let Some(others) = self.len.checked_sub(1) else { return true };
+        let slice =
+            |start: *const u8, len| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
+        // This file takes one slice after the other. SAFETY: within the bytes.
+        let slices = [slice(from, others), slice(unsafe { from.add(others) }, 1)];
+        // SAFETY: as the caller says; they are only read.
+        let written = unsafe { libc::pwritev(self.file, slices.as_ptr(), 2, self.at) };
+        usize::try_from(written) == Ok(self.len)
+    }
+}
