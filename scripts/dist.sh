@@ -80,6 +80,8 @@ Description: RDMA, messages and overlays over every path of an Ethernet fabric
  traffic of virtual machines and containers over all paths at once, plans and
  steers the fabric, and simulates it with the engine that runs.
 END
+    # The dynamic linker is to know libxrdma.so.1, and to forget it.
+    echo 'activate-noawait ldconfig' >"$tree/DEBIAN/triggers"
     dpkg-deb --root-owner-group --build "$tree" "$out/weft_${version}_$architecture.deb" >/dev/null
     rm -r "$tree"
 }
