@@ -1,11 +1,11 @@
-//! Planning source ports for whole clusters: how long, how much memory, how near to the bound.
+//! Benchmark of source-port planning for whole clusters: time, memory, and distance to the bound.
 //!
 //! `cargo bench -p weft-plan --bench ports -- [rows by number …]`
 //!
-//! Every GPU has a NIC and sends to two random peers over four queue pairs each, as in training
-//! jobs whose servers were placed at random; every peer has two senders. Time is the process's own
-//! processor time on one core, from the flows to their ports; routes, which a controller has
-//! anyway, apart. Each row runs in a process of its own, so that its peak memory is its own.
+//! Every GPU has a NIC and sends to two random peers over four queue pairs each, as in training jobs on
+//! randomly placed servers; every peer has two senders. The time is the process's CPU time on one core, from
+//! the flows to their ports. The time for routes, which a controller has anyway, is reported separately. Each
+//! row runs in its own process, so that its peak memory is measured alone.
 
 #[expect(unreachable_pub, reason = "the simulator shows it to its benchmarks")]
 #[path = "../../weft-sim/src/bench.rs"]
@@ -29,8 +29,8 @@ struct Row {
     hash: HashAlgorithm,
 }
 
-/// Astral's blocks, HPN's full pod, and fat trees oversubscribed 2:1 at the leaves, so that every
-/// group has 64 or 32 links; one of 41 links, and Linux's hash, which cannot be solved.
+/// Astral's blocks, HPN's full pod, and fat trees oversubscribed 2:1 at the leaves, so that every group has 64
+/// or 32 links; one row has 41 links and one Linux's hash, neither of which can be solved.
 fn rows() -> Vec<Row> {
     let rail = || TopologyConfig::Rail(Rail { blocks: 16, ..Rail::default() });
     let hpn = || TopologyConfig::Hpn(Hpn { segments: 15, rails: 8, ..Hpn::default() });
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Set for the process of one row.
+/// The variable that is set in the process of one row.
 const ALONE: &str = "WEFT_BENCH_ALONE";
 
 fn run(row: &Row) {

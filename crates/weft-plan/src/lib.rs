@@ -1,14 +1,14 @@
-//! Planning for collectives: which servers follow each other in a ring, which GPUs and NICs it takes
-//! inside of them, and which source ports keep its flows from sharing links. It is Astral's TCCL
-//! (sections 2.2, 3.2 and 3.4), as data in and data out.
+//! Plans of collectives on a fabric: the order of servers in a ring, the GPUs and NICs of its path through each
+//! server, and the source ports that keep its flows from sharing links. The crate implements Astral's TCCL
+//! (sections 2.2, 3.2 and 3.4) as functions from data to data.
 //!
 //! * A [`Cluster`] is read from a description ([`cluster`]) and, for the inside of servers, from
 //!   NCCL's topology XML ([`machine`]).
 //! * [`ring`] orders servers by block and keeps rings and trees on their rails.
 //! * [`ports`] computes the hashes of the switches and chooses the ports of all flows at once.
-//! * [`collective`] writes collectives as schedules, for whoever moves bytes.
-//! * [`traffic`] says which queue pairs a collective has, and [`output`] writes plans as NCCL,
-//!   Open MPI and NICs take them.
+//! * [`collective`] writes collectives as schedules, which a transport performs.
+//! * [`traffic`] lists the queue pairs of a collective, and [`output`] writes plans in the formats of NCCL,
+//!   Open MPI and NICs.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -42,7 +42,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Nothing here knows of time, sockets or processes.
+//! The crate uses no time, sockets or processes.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

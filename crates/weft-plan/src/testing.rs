@@ -11,7 +11,7 @@ use crate::cluster::{Cluster, Network, Server};
 use crate::machine::{DeviceKind, LinkKind, Machine, MachineBuilder};
 use crate::ports::switch_hashes;
 
-/// So many GPUs on one switch, each with a NIC on a PCIe switch of its own: Astral's figure 3.
+/// Returns a machine whose GPUs share one switch, each with a NIC on its own PCIe switch: Astral's figure 3.
 pub(crate) fn astral_machine(gpus: u32) -> Machine {
     let gbps = |rate| BitRate::gbps(rate).unwrap();
     let mut machine = MachineBuilder::new();
@@ -30,7 +30,7 @@ pub(crate) fn astral_machine(gpus: u32) -> Machine {
     machine.build().unwrap()
 }
 
-/// A network whose hosts are NICs, `rails` a server.
+/// Returns a cluster on this topology, whose hosts are NICs, `rails` for each server.
 pub(crate) fn on_shape(machine: Machine, rails: u32, topology: &Topology) -> Cluster {
     let servers: Vec<Server> = (0..topology.hosts() / rails)
         .map(|server| Server {

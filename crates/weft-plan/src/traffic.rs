@@ -1,4 +1,4 @@
-//! Which queue pairs a collective has: the flows to plan ports for.
+//! The queue pairs of a collective: the flows that ports are planned for.
 
 use alloc::vec::Vec;
 
@@ -9,20 +9,21 @@ use crate::ring::Hop;
 /// A queue pair: one flow between two NICs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePair {
-    /// Who sends, and on which rail.
+    /// The sending server and its rail.
     pub from: (ServerId, usize),
-    /// Who receives, and on which rail.
+    /// The receiving server and its rail.
     pub to: (ServerId, usize),
-    /// Which of the connection's queue pairs.
+    /// The queue pair's number within its connection, from 0.
     pub number: usize,
-    /// The port of the sending NIC that it leaves by.
+    /// The number of the sending NIC's port.
     pub nic_port: usize,
 }
 
-/// The queue pairs of transfers, `per_connection` for each pair of NICs, in turn over the ports of
-/// the sending NIC: Astral (section 3.4) has at least one for each port, and uses four.
+/// Returns the queue pairs of these transfers and their flows, in the same order: `per_connection` for each
+/// pair of NICs, assigned round-robin to the ports of the sending NIC. Astral (section 3.4) has at least one
+/// for each port, and uses four.
 ///
-/// A pair of NICs that several transfers name has one connection. Flows are in the same order.
+/// A pair of NICs that several transfers name has one connection.
 ///
 /// # Panics
 /// If the cluster has no network, or a transfer names a server or rail that it does not have.
@@ -48,8 +49,8 @@ pub fn queue_pairs(
     (pairs, flows)
 }
 
-/// Every server to every other, on each rail: an all-to-all whose traffic changes rails inside
-/// servers only.
+/// Returns a transfer from every server to every other on each rail: an all-to-all that changes rails only
+/// inside servers.
 pub fn all_to_all(order: &[ServerId], rails: usize) -> Vec<Hop> {
     let pairs = order.iter().flat_map(|&a| order.iter().map(move |&b| (a, b)));
     let apart = pairs.filter(|(a, b)| a != b);

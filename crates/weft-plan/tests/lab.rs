@@ -1,5 +1,5 @@
-//! Planned flows on real packets: Linux routers in network namespaces, a capture in every spine. Without
-//! root or a tool the test says that it was skipped, and why.
+//! Planned flows as real packets: Linux routers in network namespaces, with a capture in every spine. Without
+//! root or a required tool the test is skipped and prints the reason.
 #![allow(clippy::disallowed_methods, reason = "this test watches a kernel in real time")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ use weft_units::{Rng, Seed};
 const LEAVES: u32 = 3;
 const HOSTS_PER_LEAF: u32 = 2;
 const SPINES: u32 = 5;
-/// Flows of each pair of hosts in a round, and labs, of three rounds each.
+/// Number of flows of each pair of hosts in a round, and of labs, with three rounds each.
 const FLOWS: usize = 60;
 const LABS: u64 = 3;
 const UDP: u8 = 17;
@@ -31,7 +31,7 @@ const TCP: u8 = 6;
 /// The EtherType of IPv4.
 const ETHERTYPE: u16 = 0x0800;
 
-/// What tells a flow from all others: protocol, addresses, source port.
+/// A flow's protocol, addresses and source port.
 type Key = (u8, Ipv4Addr, Ipv4Addr, u16);
 
 #[test]
@@ -51,7 +51,7 @@ fn every_planned_flow_takes_the_predicted_links_of_linux_routers() {
     assert!(checked >= 10_000, "{checked} flows");
 }
 
-/// All links and equal weights; random weights; random weights and a failed link.
+/// Runs three rounds: all links with equal weights; random weights; random weights and a failed link.
 fn three_rounds(number: u64, rng: &mut Rng, seed: Seed) -> usize {
     let spec = LabSpec {
         leaves: LEAVES as usize,
@@ -87,7 +87,7 @@ fn three_rounds(number: u64, rng: &mut Rng, seed: Seed) -> usize {
     checked
 }
 
-/// The lab's fabric as the planner knows one. Hosts, leaves and spines are numbered alike.
+/// Returns the lab's fabric in the planner's form. Hosts, leaves and spines have the same numbers.
 fn network(lab: &Lab) -> Network {
     let shape = LeafSpine {
         leaves: LEAVES,
@@ -116,7 +116,7 @@ fn uplink(network: &Network, leaf: u32, spine: u32) -> LinkId {
     network.topology.ports(leaf_node(leaf))[(HOSTS_PER_LEAF + spine) as usize]
 }
 
-/// Does what a routing protocol would: gives each leaf the routes of the model.
+/// Installs the routes of the model in each leaf, as a routing protocol would.
 fn install_routes(lab: &Lab, network: &Network, failures: &Failures) {
     for leaf in 0..LEAVES {
         let mut batch = String::new();
@@ -146,7 +146,7 @@ fn install_routes(lab: &Lab, network: &Network, failures: &Failures) {
     }
 }
 
-/// A socket that sees every IPv4 packet that passes a spine.
+/// Returns a socket that receives every IPv4 packet that passes a spine.
 fn capture(lab: &Lab, spine: u32) -> Socket {
     let name = format!("weft-{}.s{spine}", lab.name());
     let protocol = Protocol::from(i32::from(ETHERTYPE.to_be()));
@@ -204,7 +204,7 @@ fn one_round(
     flows.len()
 }
 
-/// Sends a packet of each flow until a spine has seen it, and gives the spines that did.
+/// Sends packets of each flow until a spine has seen one, and returns the spines that did.
 fn send_and_watch(
     lab: &Lab,
     captures: &[Socket],
@@ -212,7 +212,7 @@ fn send_and_watch(
 ) -> BTreeMap<Key, BTreeSet<u32>> {
     let mut seen: BTreeMap<Key, BTreeSet<u32>> = BTreeMap::new();
     let keys: Vec<Key> = flows.keys().copied().collect();
-    // Few at a time: what a capture has not been asked for yet has to fit its buffer.
+    // Chunks are small because packets that a capture has not read yet must fit into its buffer.
     for some in keys.chunks(60) {
         let give_up = Instant::now() + Duration::from_secs(20);
         let unseen = |seen: &BTreeMap<Key, BTreeSet<u32>>| {
@@ -225,9 +225,9 @@ fn send_and_watch(
             }
             assert!(Instant::now() < give_up, "no spine saw {missing:?}");
             send(lab, &missing);
-            // Resolving addresses may take a moment; then those that got lost are sent again.
-            let patience = Instant::now() + Duration::from_millis(200);
-            while Instant::now() < patience && !unseen(&seen).is_empty() {
+            // Address resolution may lose packets; those flows are sent again after this deadline.
+            let resend_at = Instant::now() + Duration::from_millis(200);
+            while Instant::now() < resend_at && !unseen(&seen).is_empty() {
                 watch(captures, flows, &mut seen);
             }
         }
@@ -236,7 +236,7 @@ fn send_and_watch(
     seen
 }
 
-/// A datagram of a connected socket, or the first segment of a connection, from each flow's port.
+/// Sends a UDP datagram or a TCP SYN from each flow's port.
 fn send(lab: &Lab, flows: &[Key]) {
     for same in flows.chunk_by(|a, b| a.1 == b.1) {
         let fabric = lab.fabric();
@@ -248,7 +248,7 @@ fn send(lab: &Lab, flows: &[Key]) {
                 socket.set_reuse_address(true)?;
                 socket.set_nonblocking(true)?;
                 socket.bind(&SockAddr::from(SocketAddrV4::new(source, port)))?;
-                // A connection is refused, or still under way: its first segment has left.
+                // The connection is refused or still pending; either way its SYN has left.
                 let connected =
                     socket.connect(&SockAddr::from(SocketAddrV4::new(destination, 4791)));
                 if protocol == UDP {
@@ -262,7 +262,7 @@ fn send(lab: &Lab, flows: &[Key]) {
     }
 }
 
-/// Notes what the captures have of these flows.
+/// Records the flows that the captures have seen.
 fn watch(captures: &[Socket], flows: &BTreeMap<Key, u32>, seen: &mut BTreeMap<Key, BTreeSet<u32>>) {
     let mut packet = [0; 128];
     for (spine, mut capture) in (0..).zip(captures) {
@@ -279,7 +279,7 @@ fn watch(captures: &[Socket], flows: &BTreeMap<Key, u32>, seen: &mut BTreeMap<Ke
     }
 }
 
-/// The flow of an IPv4 packet of UDP or TCP (RFC 791, section 3.1).
+/// Returns the flow of an IPv4 packet of UDP or TCP (RFC 791, section 3.1).
 fn key(packet: &[u8; 128]) -> Key {
     let address = |at: usize| Ipv4Addr::from_octets(packet[at..at + 4].try_into().unwrap());
     let header = usize::from(packet[0] & 15) * 4;

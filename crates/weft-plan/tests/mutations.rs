@@ -1,4 +1,4 @@
-//! Descriptions of clusters and machines, damaged.
+//! Mutated descriptions of clusters and machines.
 
 use std::path::Path;
 

@@ -1,11 +1,11 @@
-//! Astral's figure 7, at flow level: what order, rails and ports are worth to a ring all-reduce.
+//! Astral's figure 7 at flow level: the effect of order, rails and ports on a ring all-reduce.
 //!
 //! `cargo bench -p weft-plan --features serde --bench placements`
 //!
-//! Jobs are placed on random servers, in a random order of ranks. Four queue pairs a connection, as
-//! many on each port of a NIC. All rings carry equal parts and a ring goes at its slowest flow's pace,
-//! which is that of the most crowded link: its rate over its flows. Nothing else slows anything, and
-//! nothing else is in the network.
+//! Jobs are placed on random servers, in a random order of ranks. A connection has four queue pairs,
+//! distributed evenly over the ports of a NIC. All rings carry equal shares. A ring runs at the rate of its
+//! slowest flow, which is the rate of the busiest link divided by its flows. The model has no other limits and
+//! no other traffic.
 
 mod measure;
 
@@ -37,7 +37,7 @@ fn main() {
     by_count(&c, &|row| format!("{:>16.1}", number(row, "crossing")));
 }
 
-/// A line a way, a column a number of servers.
+/// Prints a line for each way and a column for each number of servers.
 fn by_count(rows: &[Value], cell: &dyn Fn(&Value) -> String) {
     println!("{:<24} {}", "", COUNTS.map(|count| format!("{count:>16}")).concat());
     for way in &WAYS {

@@ -1,4 +1,4 @@
-//! Rings of jobs placed at random, and what share of their NICs' bandwidth they get.
+//! Rings of randomly placed jobs, and the share of their NICs' bandwidth that they reach.
 
 use weft_plan::Cluster;
 use weft_plan::cluster::{ClusterConfig, ServerId};
@@ -10,14 +10,14 @@ use weft_topo::{Failures, LinkId, Topology};
 use weft_units::Seed;
 
 const QUEUE_PAIRS: usize = 4;
-/// Placements of figure 7(b).
+/// Number of placements of figure 7(b).
 pub(crate) const PLACEMENTS: u64 = 200;
-/// Servers of figure 7(a)'s kind: from one block's to a large job's, of the larger cluster's 512.
+/// Numbers of servers of figure 7(a): from one block to a large job, of the larger cluster's 512.
 pub(crate) const COUNTS: [usize; 6] = [8, 20, 40, 80, 140, 200];
-/// Placements of each of them.
+/// Number of placements of each.
 pub(crate) const OF_EACH: u64 = 20;
 
-/// The parts of a job's communication that are planned.
+/// The parts of a job's communication that a variant plans.
 pub(crate) struct Way {
     pub(crate) name: &'static str,
     ordered: bool,
@@ -32,12 +32,12 @@ pub(crate) const WAYS: [Way; 4] = [
     Way { name: "all planned", ordered: true, on_rails: true, planned_ports: true },
 ];
 
-/// The links that a flow is held up by.
+/// The links that limit a flow.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Counted {
-    /// All on its way, its NIC's and the receiver's cables too.
+    /// All links of the path, including the cables of both NICs.
     All,
-    /// Links between switches, as where a NIC's two cables share its flows evenly.
+    /// Links between switches only, as if a NIC's two cables shared its flows evenly.
     BetweenSwitches,
 }
 
@@ -46,7 +46,7 @@ impl Counted {
         [(Self::All, "all"), (Self::BetweenSwitches, "between switches")];
 }
 
-/// Mean bandwidth by the number of servers, GB/s, and how much more than the first way, %.
+/// Returns the mean bandwidth by number of servers in GB/s, and the gain over the first way in %.
 pub(crate) fn figure_7a() -> Vec<Value> {
     let cluster = cluster(16, 32);
     let mut rows = vec![];
@@ -67,7 +67,7 @@ pub(crate) fn figure_7a() -> Vec<Value> {
     rows
 }
 
-/// Mean and standard deviation over placements of 4 of 100 servers, GB/s, and one as a share of the other, %.
+/// Returns mean and standard deviation over placements of 4 of 100 servers in GB/s, and the deviation in % of the mean.
 pub(crate) fn figure_7b() -> Vec<Value> {
     let cluster = cluster(4, 25);
     let mut rows = vec![];
@@ -86,7 +86,7 @@ pub(crate) fn figure_7b() -> Vec<Value> {
     rows
 }
 
-/// Transfers between servers that cross spines, %, and how many fewer than the first way's, %.
+/// Returns the transfers between servers that cross spines in %, and the reduction against the first way in %.
 pub(crate) fn figure_7c() -> Vec<Value> {
     let cluster = cluster(16, 32);
     let mut rows = vec![];
@@ -101,7 +101,7 @@ pub(crate) fn figure_7c() -> Vec<Value> {
     rows
 }
 
-/// Transfers that cross spines, in percent.
+/// Returns the share of transfers that cross spines, in percent.
 fn across(cluster: &Cluster, servers: usize, way: &Way) -> f64 {
     let share = |placement| {
         let (order, rings) = connect(cluster, &job(cluster, servers, placement), way);
@@ -134,8 +134,8 @@ fn connect(cluster: &Cluster, job: &[ServerId], way: &Way) -> (Vec<ServerId>, Ve
     (order, rings)
 }
 
-/// Rails times what each carries: all of its queue pairs at the pace of the slowest anywhere, which is at most its
-/// NIC's rate over its queue pairs.
+/// Returns the number of rails times the bandwidth of each: all queue pairs at the rate of the slowest, at most
+/// the NIC's rate divided by its queue pairs.
 fn bandwidth(
     cluster: &Cluster,
     job: &[ServerId],
@@ -161,7 +161,7 @@ fn bandwidth(
     let pace = |link: LinkId| rate(link) / f64::from(loads[link.index()]);
     let loaded = topology.link_ids().filter(|link| loads[link.index()] > 0);
     let counts = |link: &LinkId| counted == Counted::All || is_between_switches(topology, *link);
-    // What a queue pair has where its NIC's cables share them evenly.
+    // The bandwidth of a queue pair if its NIC's cables share the queue pairs evenly.
     let even = topology.ports(topology.link(flows[0].first).from).iter();
     let even = even.map(|&port| rate(port)).sum::<f64>() / QUEUE_PAIRS as f64;
     loaded.filter(counts).map(pace).fold(even, f64::min) * (QUEUE_PAIRS * rings.len()) as f64 / 8e9

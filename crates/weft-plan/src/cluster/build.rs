@@ -1,4 +1,4 @@
-//! Making a [`Cluster`] from a machine, servers and a network.
+//! Construction of a [`Cluster`] from a machine, servers and a network.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -13,23 +13,23 @@ use super::levels::levels;
 use super::{Cluster, Server};
 use crate::machine::{Machine, MachineError};
 
-/// The network between the NICs, and how its switches choose.
+/// The network between the NICs, with its switches' hashes.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// Its hosts are NICs.
+    /// The topology, whose hosts are NICs.
     pub topology: Topology,
-    /// The hash of each switch, by its number less the number of hosts.
+    /// The hash of each switch, indexed by its node number minus the number of hosts.
     pub hashes: Vec<SwitchHash>,
-    /// IPv4 address of each host, in the host's integers.
+    /// The IPv4 address of each host, in host byte order.
     pub addresses: Vec<u32>,
     /// Weights of links in their equal-cost groups, where they are not 1.
     pub weights: BTreeMap<LinkId, u32>,
-    /// What switches are called, by number less the number of hosts; empty for their numbers.
+    /// Switch names, indexed by node number minus the number of hosts; if empty, switches are named by their numbers.
     pub names: Vec<String>,
 }
 
 impl Network {
-    /// What people call a node.
+    /// Returns the display name of a node.
     pub fn name(&self, node: NodeId) -> String {
         let named = node.index().checked_sub(self.topology.hosts() as usize);
         match named.and_then(|switch| self.names.get(switch)) {
@@ -39,54 +39,54 @@ impl Network {
     }
 }
 
-/// Why a description is no cluster.
+/// An error in the description of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
-    /// The inside of a server.
+    /// The machine is invalid.
     #[error("machine: {0}")]
     Machine(#[from] MachineError),
-    /// A shape's parameters.
+    /// A shape's parameters are invalid.
     #[error("network: {0}")]
     Shape(#[from] BuildError),
-    /// Switches and servers do not make a network.
+    /// Switches and servers do not form a valid topology.
     #[error("network: {0}")]
     Topology(#[from] TopologyError),
-    /// No server at all.
+    /// The description has no server.
     #[error("there is no server: give a [network] shape, or [[server]] entries")]
     NoServers,
-    /// A name nobody has.
+    /// A name does not exist.
     #[error("{0}")]
     Unknown(String),
-    /// A name that two have.
+    /// A name or address occurs twice.
     #[error("{what} {name:?} is there twice")]
     Twice {
         /// `server`, `switch` or `address`.
         what: &'static str,
-        /// The name.
+        /// The name or address.
         name: String,
     },
-    /// Switches are above each other.
+    /// The `up` links of switches form a cycle.
     #[error("the switches {} are above each other in a cycle; up leads to the next tier", cycle.join(" -> "))]
     Cycle {
         /// Names along the cycle; the first is also the last.
         cycle: Vec<String>,
     },
-    /// Something does not fit together.
+    /// Two parts of the description contradict each other.
     #[error("{what}: {problem}")]
     Mismatch {
-        /// Which part of the description.
+        /// The part of the description.
         what: String,
-        /// What does not fit, and what would.
+        /// The contradiction, with the expected value.
         problem: String,
     },
 }
 
 impl Cluster {
-    /// Servers on a network. Each server's NICs are hosts of the topology, one for each rail.
+    /// Returns a cluster of servers on a network. Each server's NICs are hosts of the topology, one for each rail.
     ///
     /// # Errors
-    /// `NoServers`, `Twice`, or `Mismatch` where a server has not as many NICs as the machine.
+    /// `NoServers`, `Twice`, or `Mismatch` if a server's number of NICs differs from the machine's.
     pub fn on_network(
         machine: Machine,
         servers: Vec<Server>,
@@ -113,7 +113,7 @@ impl Cluster {
         Ok(Self { machine, servers, network: Some(network), levels })
     }
 
-    /// Servers of which only the blocks are known: enough to order them, not to plan ports.
+    /// Returns a cluster of servers whose blocks alone are known. That suffices to order servers, not to plan ports.
     ///
     /// # Errors
     /// `NoServers`, `Twice`.

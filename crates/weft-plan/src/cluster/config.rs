@@ -1,4 +1,4 @@
-//! A cluster in a TOML file.
+//! The TOML description of a cluster.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -16,18 +16,18 @@ use super::{Cluster, ClusterError, Network, Server};
 use crate::machine::{Machine, MachineConfig};
 use crate::ports::switch_hashes;
 
-/// A cluster: a shape of network whose hosts are the NICs server by server, or switches and servers
-/// by name, or servers with no more than their blocks.
+/// A cluster: a network shape whose hosts are the NICs, server by server; or switches and servers by name; or
+/// servers with only their blocks.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterConfig {
-    /// A shape, as in scenarios.
+    /// The network shape, in the scenarios' format.
     pub network: Option<TopologyConfig>,
-    /// How switches hash.
+    /// The switches' hash.
     pub hash: HashConfig,
-    /// What is inside of every server.
+    /// The machine inside every server.
     pub machine: MachineConfig,
-    /// Switches by name, in place of a shape.
+    /// Switches by name, instead of a shape.
     #[serde(rename = "switch")]
     pub switches: Vec<SwitchConfig>,
     /// Servers by name.
@@ -35,16 +35,15 @@ pub struct ClusterConfig {
     pub servers: Vec<ServerConfig>,
 }
 
-/// How switches choose among equal-cost links, where a switch does not say otherwise. The seeds are
-/// drawn as the simulator draws them.
+/// The default hash by which switches choose among equal-cost links. Seeds are drawn as in the simulator.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HashConfig {
-    /// The function.
+    /// The hash function.
     pub algorithm: HashAlgorithm,
-    /// Where each switch's seed comes from.
+    /// The seed from which each switch's hash seed is drawn.
     pub seed: u64,
-    /// By how many bits more each tier turns its hash.
+    /// Additional bits of hash rotation for each tier above the first.
     pub rotate_by_tier: u32,
 }
 
@@ -58,22 +57,22 @@ impl Default for HashConfig {
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwitchConfig {
-    /// Its name.
+    /// The switch's name.
     pub name: String,
-    /// Switches of the next tier that it has a cable to, in the order of its equal-cost group; one
-    /// that is named twice has two.
+    /// Switches of the next tier that this switch has a cable to, in the order of its equal-cost group; a name
+    /// that occurs twice means two cables.
     #[serde(default)]
     pub up: Vec<String>,
-    /// Rate of its cables up.
+    /// Rate of each uplink cable.
     #[serde(default = "default_rate")]
     pub rate: BitRate,
-    /// Its hash seed.
+    /// The hash seed; the default is drawn from [`HashConfig::seed`].
     pub seed: Option<u32>,
-    /// Its hash function.
+    /// The hash function; the default is [`HashConfig::algorithm`].
     pub hash: Option<HashAlgorithm>,
-    /// By how many bits it turns its hash.
+    /// The hash rotation in bits; the default follows from [`HashConfig::rotate_by_tier`].
     pub rotate: Option<u32>,
-    /// Weights of cables to neighbours above, where they are not 1.
+    /// Weights of uplinks by upper switch, where they are not 1.
     #[serde(default)]
     pub weights: BTreeMap<String, u32>,
 }
@@ -82,14 +81,14 @@ pub struct SwitchConfig {
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerConfig {
-    /// Its host name.
+    /// The server's host name.
     pub name: String,
-    /// The block it is in, where no switch is named.
+    /// The server's block, if the file has no switches.
     pub block: Option<String>,
-    /// For each NIC the switches that its ports lead to.
+    /// The switches of each NIC's ports.
     #[serde(default)]
     pub nics: Vec<Vec<String>>,
-    /// Address of each NIC; 10.0.0.0 and its number without.
+    /// Address of each NIC; the default is 10.0.0.0 plus its host number.
     #[serde(default)]
     pub addresses: Vec<Ipv4Addr>,
 }
@@ -98,15 +97,14 @@ const fn default_rate() -> BitRate {
     BitRate::gbps(400).expect("above zero")
 }
 
-/// Where hosts without an address of their own have one: 10.0.0.0 and their number, as in the
-/// simulator.
+/// The first default address: a host's is 10.0.0.0 plus its number, as in the simulator.
 const FIRST_ADDRESS: u32 = 0x0a00_0000;
 
 impl ClusterConfig {
-    /// The cluster, given the machine that [`Self::machine`] describes.
+    /// Builds the cluster, given the machine that [`Self::machine`] describes.
     ///
     /// # Errors
-    /// What does not fit together, with the names involved.
+    /// `ClusterError` for a part that is invalid, with the names involved.
     pub fn build(&self, machine: Machine) -> Result<Cluster, ClusterError> {
         match (&self.network, self.switches.is_empty()) {
             (Some(_), false) => Err(ClusterError::Mismatch {
@@ -195,18 +193,27 @@ impl ClusterConfig {
                 for port in ports {
                     let share =
                         nic_rate.and_then(|rate| BitRate::bps(rate.as_bps() / ports.len() as u64));
-                    builder.connect(nic, find(port)?, share.unwrap_or_else(default_rate), CABLE)?;
+                    builder.connect(
+                        nic,
+                        find(port)?,
+                        share.unwrap_or_else(default_rate),
+                        CABLE_LATENCY,
+                    )?;
                 }
                 nics.push(nic);
             }
             servers.push(Server { name: server.name.clone(), nics });
         }
-        self.refuse_cycle()?;
+        self.check_acyclic()?;
         let mut weights = BTreeMap::new();
         for switch in &self.switches {
             for above in &switch.up {
-                let link =
-                    builder.connect(find(&switch.name)?, find(above)?, switch.rate, CABLE)?;
+                let link = builder.connect(
+                    find(&switch.name)?,
+                    find(above)?,
+                    switch.rate,
+                    CABLE_LATENCY,
+                )?;
                 if let Some(&weight) = switch.weights.get(above) {
                     weights.insert(link, weight);
                 }
@@ -257,11 +264,11 @@ impl ClusterConfig {
         Ok(addresses)
     }
 
-    /// Follows `up` from every switch; nobody may be above itself.
-    fn refuse_cycle(&self) -> Result<(), ClusterError> {
+    /// Refuses `up` links that form a cycle.
+    fn check_acyclic(&self) -> Result<(), ClusterError> {
         let places: BTreeMap<&str, usize> =
             self.switches.iter().enumerate().map(|(place, s)| (s.name.as_str(), place)).collect();
-        // 0 not seen, 1 on the way down to here, 2 done.
+        // 0: not visited; 1: on the current path; 2: done.
         let mut state = vec![0u8; self.switches.len()];
         for start in 0..self.switches.len() {
             let mut path = vec![(start, 0)];
@@ -283,7 +290,7 @@ impl ClusterConfig {
                         cycle.push(self.switches[place].name.to_string());
                         return Err(ClusterError::Cycle { cycle });
                     }
-                    // Names nobody has are found where cables are laid.
+                    // Unknown names are refused when links are added.
                     _ => {}
                 }
             }
@@ -292,5 +299,5 @@ impl ClusterConfig {
     }
 }
 
-/// Latency of a cable, which no plan looks at.
-const CABLE: Duration = Duration::from_micros(1);
+/// Latency of a cable, which plans ignore.
+const CABLE_LATENCY: Duration = Duration::from_micros(1);

@@ -1,4 +1,4 @@
-//! Which servers are near each other: who hangs together over the lower tiers of switches.
+//! Proximity of servers: sets of servers that are connected over the lower tiers of switches.
 
 use alloc::vec::Vec;
 
@@ -6,9 +6,9 @@ use weft_topo::{NodeId, Topology};
 
 use super::Server;
 
-/// For each tier of switches from the lowest up, the set each server is in when only switches up
-/// to that tier are left. Sets are numbered by first server. Tiers that join all are left out, but
-/// for the first.
+/// Returns, for each tier of switches from the lowest up, the set of each server when only switches up to that
+/// tier remain. Sets are numbered by first server. Tiers that connect all servers are left out, except the
+/// lowest.
 pub(super) fn levels(topology: &Topology, servers: &[Server]) -> Vec<Vec<u32>> {
     let highest = topology.switch_ids().map(|switch| topology.tier(switch)).max().unwrap_or(1);
     let mut levels: Vec<Vec<u32>> = Vec::new();
@@ -52,7 +52,7 @@ fn join(sets: &mut [u32], a: NodeId, b: NodeId) {
     sets[a.max(b) as usize] = a.min(b);
 }
 
-/// The set's representative; halves the way to it (Tarjan and van Leeuwen 1984).
+/// Returns the set's representative with path halving (Tarjan and van Leeuwen 1984).
 fn root(sets: &mut [u32], mut node: u32) -> u32 {
     while sets[node as usize] != node {
         sets[node as usize] = sets[sets[node as usize] as usize];

@@ -1,4 +1,4 @@
-//! Reductions of every rank's buffer to all ranks.
+//! All-reduce: every rank receives the reduction of all ranks' buffers.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,11 +7,11 @@ use super::gather::{gather, scatter};
 use super::{Schedule, Step, check_order};
 use crate::ring::binary;
 
-/// A ring: reduce-scatter, then all-gather. Each rank sends `2 (n − 1)` of `n` chunks, which is the
-/// least that any algorithm sends (Patarasuk and Yuan 2009).
+/// Returns a ring all-reduce: reduce-scatter, then all-gather. Each rank sends `2 (n − 1)` of `n` chunks, the
+/// minimum of all algorithms (Patarasuk and Yuan 2009).
 ///
 /// # Panics
-/// If `order` is no order of all ranks.
+/// If `order` does not name every rank once.
 pub fn all_reduce_ring(order: &[usize]) -> Schedule {
     check_order(order);
     let mut schedule = Schedule::new(order.len(), order.len());
@@ -20,11 +20,12 @@ pub fn all_reduce_ring(order: &[usize]) -> Schedule {
     schedule
 }
 
-/// Recursive doubling: in round `k` ranks whose numbers differ in bit `k` exchange all they have. `log2 n` rounds of
-/// the whole buffer: for buffers so small that only rounds count. Where `n` is no power of two, the ranks beyond it hand
-/// theirs in first and are told at the end (Thakur, Rabenseifner and Gropp 2005, section 4.4).
+/// Returns an all-reduce by recursive doubling: in round `k`, ranks that differ in bit `k` exchange their whole
+/// buffers. Its `log2 n` rounds suit buffers so small that only the number of rounds matters. If `n` is no
+/// power of two, the ranks beyond it first send their buffers to a partner, which returns the result (Thakur,
+/// Rabenseifner and Gropp 2005, section 4.4).
 ///
-/// All ranks have the same bits afterwards: the operands of each reduction are the same two, and it is commutative.
+/// All ranks have the same bits afterwards, because both partners reduce the same two operands and reductions commute.
 pub fn all_reduce_doubling(ranks: usize) -> Schedule {
     let mut schedule = Schedule::new(ranks, 1);
     let chunk = 0;
@@ -51,12 +52,11 @@ pub fn all_reduce_doubling(ranks: usize) -> Schedule {
     schedule
 }
 
-/// Two trees, each for half of the chunks: sums go up, results come down, chunk by chunk in a
-/// pipeline. `parents[tree][rank]` is none for the root.
+/// Returns an all-reduce over two trees, each for half of the chunks: sums go up and results come down, chunk
+/// by chunk in a pipeline. `parents[tree][rank]` is `None` for the root.
 ///
 /// # Panics
-/// If the trees do not span the same ranks, have other than one root each or a cycle, or
-/// `chunks_per_tree` is zero.
+/// If the trees do not span the same ranks, have a cycle or not exactly one root each, or `chunks_per_tree` is zero.
 pub fn all_reduce_trees(parents: [&[Option<usize>]; 2], chunks_per_tree: usize) -> Schedule {
     let ranks = parents[0].len();
     assert!(parents[1].len() == ranks && chunks_per_tree > 0, "two trees over the same ranks");
@@ -64,7 +64,7 @@ pub fn all_reduce_trees(parents: [&[Option<usize>]; 2], chunks_per_tree: usize) 
     let children = parents.map(children_of);
     for rank in 0..ranks {
         for chunk in 0..2 * chunks_per_tree {
-            // The trees take turns, so that both are busy all the time.
+            // The trees alternate, so that both are always busy.
             let tree = chunk % 2;
             let steps = &mut schedule.steps[rank];
             let below = children[tree][rank].iter();
@@ -82,11 +82,11 @@ pub fn all_reduce_trees(parents: [&[Option<usize>]; 2], chunks_per_tree: usize) 
     schedule
 }
 
-/// [`all_reduce_trees`] over two binary trees in which ranks stand in this order, the second shifted by one, so that the
-/// leaves of one are inner nodes of the other.
+/// Returns [`all_reduce_trees`] over two binary trees of ranks in this order, the second shifted by one, so
+/// that the leaves of one are inner nodes of the other.
 ///
 /// # Panics
-/// If `order` is no order of all ranks, or `chunks_per_tree` is zero.
+/// If `order` does not name every rank once, or `chunks_per_tree` is zero.
 pub fn all_reduce_double_tree(order: &[usize], chunks_per_tree: usize) -> Schedule {
     check_order(order);
     let mut shifted = order.to_vec();
@@ -120,14 +120,14 @@ fn children_of(parents: &[Option<usize>]) -> Vec<Vec<usize>> {
     children
 }
 
-/// Inside of servers first: each server reduces and scatters its buffer over its ranks, the ranks
-/// of one number reduce their share around a ring over servers, and each server gathers the results.
-/// Between servers goes only what a rank holds then, on its own rail.
+/// Returns a hierarchical all-reduce: each server reduces and scatters its buffers over its ranks, the ranks of
+/// one number reduce their share around a ring over servers, and each server gathers the results. Between
+/// servers each rank sends only its share, on its own rail.
 ///
-/// `servers[s]` are the ranks of a server, in the order of the ring inside of it.
+/// `servers[s]` are the ranks of a server, in the order of the ring inside it.
 ///
 /// # Panics
-/// If servers have not equally many ranks, or do not name every rank once.
+/// If numbers of ranks differ between servers, or servers do not name every rank once.
 pub fn all_reduce_hierarchical(servers: &[Vec<usize>]) -> Schedule {
     check_order(&servers.concat());
     let local = servers.first().map_or(0, Vec::len);

@@ -1,11 +1,10 @@
-//! Every rank's chunks, one for each other rank.
+//! All-to-all: every rank sends one chunk to each other rank.
 
 use super::{Schedule, Step};
 
-/// Chunk `d` of rank `s` becomes chunk `n + s` of rank `d`: a buffer holds what is sent in its first
-/// half and what is received in its second. In round `k` every rank sends `k` ranks ahead, so that
-/// no two send to one at a time. Chunks have to be equally long: the buffer is a multiple of `2 n`
-/// elements.
+/// Returns an all-to-all: chunk `d` of rank `s` becomes chunk `n + s` of rank `d`. The first half of a buffer
+/// is sent, the second received. In round `k` every rank sends to the rank `k` ahead, so that no two send to
+/// one rank at a time. Chunks must have equal lengths: the buffer is a multiple of `2 n` elements.
 pub fn all_to_all(ranks: usize) -> Schedule {
     let mut schedule = Schedule::new(ranks, 2 * ranks);
     for rank in 0..ranks {

@@ -1,9 +1,9 @@
-//! Nobody leaves before all have come.
+//! Barrier: no rank leaves before all ranks have entered.
 
 use super::{Schedule, Step};
 
-/// Dissemination (Hensgen, Finkel and Manber 1988): in round `k` everybody tells who is `2^k` ahead.
-/// The one chunk carries nothing; a buffer of no elements will do.
+/// Returns a dissemination barrier (Hensgen, Finkel and Manber 1988): in round `k` every rank notifies the rank
+/// `2^k` ahead. The one chunk carries no data; the buffer may be empty.
 pub fn barrier(ranks: usize) -> Schedule {
     let mut schedule = Schedule::new(ranks, 1);
     let mut distance = 1;

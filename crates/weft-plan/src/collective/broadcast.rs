@@ -1,12 +1,12 @@
-//! One rank's buffer to all.
+//! Broadcast: all ranks receive the root's buffer.
 
 use super::{Schedule, Step, check_order};
 
-/// Along a chain, chunk by chunk in a pipeline: `order[0]` is the root. For large buffers; every
-/// rank sends everything once.
+/// Returns a broadcast along a chain from `order[0]`, the root, chunk by chunk in a pipeline. Every rank sends
+/// the buffer once. It suits large buffers.
 ///
 /// # Panics
-/// If `order` is no order of all ranks or `chunks` is zero.
+/// If `order` does not name every rank once or `chunks` is zero.
 pub fn broadcast_chain(order: &[usize], chunks: usize) -> Schedule {
     check_order(order);
     assert!(chunks > 0, "a buffer has a chunk");
@@ -20,10 +20,11 @@ pub fn broadcast_chain(order: &[usize], chunks: usize) -> Schedule {
     schedule
 }
 
-/// Along a binomial tree: those who have it double every round. For small buffers.
+/// Returns a broadcast along a binomial tree: the number of ranks with the buffer doubles in every round. It
+/// suits small buffers.
 ///
 /// # Panics
-/// If `order` is no order of all ranks.
+/// If `order` does not name every rank once.
 pub fn broadcast_tree(order: &[usize]) -> Schedule {
     check_order(order);
     let mut schedule = Schedule::new(order.len(), 1);

@@ -1,8 +1,8 @@
-//! Elements of buffers and how they are reduced.
+//! Elements of buffers and their reductions.
 
 use half::{bf16, f16};
 
-/// What a buffer's bytes are: little-endian elements.
+/// The type of a buffer's elements, which are little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
@@ -13,30 +13,30 @@ pub enum DataType {
     Fp16,
     /// The upper half of binary32.
     Bf16,
-    /// Two's complement.
+    /// Two's complement of 32 bits.
     Int32,
-    /// Two's complement.
+    /// Two's complement of 64 bits.
     Int64,
-    /// Unsigned.
+    /// Unsigned, 8 bits.
     U8,
     /// IEEE 754 binary64.
     Fp64,
-    /// Two's complement.
+    /// Two's complement of 8 bits.
     Int8,
 }
 
-/// How elements become one. Integers wrap around, as in NCCL.
+/// The operation that combines elements. Integers wrap around, as in NCCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Reduction {
-    /// Their sum.
+    /// The sum.
     Sum,
-    /// Their product.
+    /// The product.
     Product,
-    /// The least.
+    /// The minimum.
     Min,
-    /// The greatest.
+    /// The maximum.
     Max,
 }
 
@@ -67,7 +67,7 @@ macro_rules! change_as {
 
 macro_rules! divide_as {
     ($type:ty, $elements:expr, $ranks:expr) => {
-        // More ranks than the type can count to leave nothing of any element.
+        // If the number of ranks exceeds the type's range, every quotient is zero.
         match $ranks {
             Some(ranks) => change_as!($type, $elements, |a: $type| a / ranks),
             None => $elements.fill(0),
@@ -75,7 +75,7 @@ macro_rules! divide_as {
     };
 }
 
-// One loop for each reduction, so that the compiler makes vectors of each.
+// Each reduction has its own loop, so that the compiler vectorises each.
 macro_rules! reduce_floats {
     ($type:ty, $reduction:expr, $into:expr, $with:expr) => {
         match $reduction {
@@ -125,7 +125,7 @@ impl DataType {
         Self::Int8,
     ];
 
-    /// Its name, as in nccl-tests.
+    /// Returns the type's name in nccl-tests.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fp32 => "float",
@@ -139,7 +139,7 @@ impl DataType {
         }
     }
 
-    /// Bytes of an element.
+    /// Returns the size of an element in bytes.
     pub const fn size(self) -> usize {
         match self {
             Self::U8 | Self::Int8 => 1,
@@ -149,8 +149,8 @@ impl DataType {
         }
     }
 
-    /// Reduces `with` into `into`, element by element. Halves are reduced as binary32 and rounded to
-    /// nearest.
+    /// Reduces `with` into `into`, element by element. Half-precision elements are reduced as binary32 and
+    /// rounded to nearest.
     ///
     /// # Panics
     /// If the lengths differ or are no multiple of the element's size.
@@ -171,8 +171,8 @@ impl DataType {
         }
     }
 
-    /// Divides every element by a number of ranks: floats by multiplying with its inverse, in at least binary32,
-    /// integers towards zero, as NCCL averages.
+    /// Divides every element by `ranks`, as NCCL averages: floats by multiplication with the inverse, in at
+    /// least binary32, integers with truncation towards zero.
     ///
     /// # Panics
     /// If the length is no multiple of the element's size, or `ranks` is zero.
@@ -196,14 +196,14 @@ impl DataType {
         }
     }
 
-    /// Whether its elements have fractions.
+    /// Returns `true` for floating-point types.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::Fp32 | Self::Fp16 | Self::Bf16 | Self::Fp64)
     }
 }
 
 impl Reduction {
-    /// Its name, as in nccl-tests.
+    /// Returns the reduction's name in nccl-tests.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sum => "sum",

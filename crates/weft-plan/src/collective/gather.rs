@@ -2,11 +2,11 @@
 
 use super::{Schedule, Step, check_order};
 
-/// Every rank's chunk (the one of its number) to all ranks, around the ring: `n − 1` chunks sent
-/// by each.
+/// Returns an all-gather around the ring: every rank's chunk (the one of its number) reaches all ranks. Each
+/// rank sends `n − 1` chunks.
 ///
 /// # Panics
-/// If `order` is no order of all ranks.
+/// If `order` does not name every rank once.
 pub fn all_gather_ring(order: &[usize]) -> Schedule {
     check_order(order);
     let mut schedule = Schedule::new(order.len(), order.len());
@@ -14,11 +14,11 @@ pub fn all_gather_ring(order: &[usize]) -> Schedule {
     schedule
 }
 
-/// The reduction of every chunk to the rank of its number, around the ring. Other chunks of a rank
-/// hold parts of sums afterwards.
+/// Returns a reduce-scatter around the ring: the reduction of each chunk reaches the rank of its number. A
+/// rank's other chunks hold partial sums afterwards.
 ///
 /// # Panics
-/// If `order` is no order of all ranks.
+/// If `order` does not name every rank once.
 pub fn reduce_scatter_ring(order: &[usize]) -> Schedule {
     check_order(order);
     let mut schedule = Schedule::new(order.len(), order.len());
@@ -26,7 +26,7 @@ pub fn reduce_scatter_ring(order: &[usize]) -> Schedule {
     schedule
 }
 
-/// After it the rank at place `p` of the ring has the reduction of chunk `chunk(p)`.
+/// Adds a reduce-scatter, after which the rank at place `p` of the ring has the reduction of chunk `chunk(p)`.
 pub(super) fn scatter(schedule: &mut Schedule, order: &[usize], chunk: impl Fn(usize) -> usize) {
     let count = order.len();
     for (place, &rank) in order.iter().enumerate() {
@@ -40,7 +40,7 @@ pub(super) fn scatter(schedule: &mut Schedule, order: &[usize], chunk: impl Fn(u
     }
 }
 
-/// Spreads chunk `chunk(p + shift)`, which the rank at place `p` has, to all.
+/// Adds an all-gather, which copies chunk `chunk(p + shift)` from the rank at place `p` to all.
 pub(super) fn gather(
     schedule: &mut Schedule,
     order: &[usize],

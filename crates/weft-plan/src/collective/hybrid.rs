@@ -1,24 +1,23 @@
-//! Two channels for one collective: the fast links inside a server and, beside them, the network
-//! (Astral, section 3.3).
+//! One collective over two channels: the fast links inside a server and, in parallel, the network (Astral,
+//! section 3.3).
 //!
-//! The buffer is cut into blocks, and each block is a collective of its own on one channel, so that
-//! neither waits for the other step by step: with latencies of 200 ns and 4 us it would run at the
-//! slower one's pace. One channel takes windows of blocks from the front, the other from the back, a
-//! new window whenever it has finished one, until they meet. A channel that slows down takes fewer;
-//! nobody has to know why.
+//! The buffer is cut into blocks. Each block is a collective of its own on one channel, so that no channel
+//! waits for the other at each step: with latencies of 200 ns and 4 us both would run at the slower pace. One
+//! channel takes windows of blocks from the front and the other from the back, a new window whenever it has
+//! finished one, until they meet. A channel that slows down takes fewer blocks, whatever the reason.
 
 use core::ops::Range;
 
 /// A channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channel {
-    /// Inside of the server; from the front.
+    /// The links inside the server; it takes blocks from the front.
     Inner,
-    /// Over the network; from the back.
+    /// The network; it takes blocks from the back.
     Network,
 }
 
-/// Which blocks are left, and how many each channel takes at a time.
+/// The remaining blocks, and the window size of each channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Windows {
     left: Range<usize>,
@@ -27,8 +26,8 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// So many blocks, with windows in proportion to what the channels carry: 100 and 50 GB/s give
-    /// windows of 2 and 1 (the paper's example). The slower channel's window is one block.
+    /// Returns windows over `blocks` blocks, in proportion to the channels' rates: 100 and 50 GB/s give windows
+    /// of 2 and 1 (the paper's example). The slower channel's window is one block.
     ///
     /// A rate of zero closes its channel.
     pub fn new(blocks: usize, inner_rate: u64, network_rate: u64) -> Self {
@@ -38,10 +37,10 @@ impl Windows {
         Self { left: 0..blocks, inner: window(inner_rate), network: window(network_rate) }
     }
 
-    /// Blocks of the message of so many bytes that are worth it: the network channel is closed for
-    /// messages that its latency alone makes slower than the other channel is with all of them.
+    /// Returns windows for a message of `bytes` bytes. The network channel is closed if one block over it takes
+    /// longer than the whole message over the other channel.
     ///
-    /// `network_latency_ns` is for a whole collective of one block, rates are in bytes per second.
+    /// `network_latency_ns` is the latency of a collective of one block; rates are in bytes per second.
     pub fn for_message(
         bytes: u64,
         blocks: usize,
@@ -56,7 +55,7 @@ impl Windows {
         Self::new(blocks, inner_rate, if pays { network_rate } else { 0 })
     }
 
-    /// The next blocks for a channel that has finished what it had; none when all are taken.
+    /// Returns the next blocks for a channel that has finished its window; `None` when all are taken.
     pub fn next(&mut self, channel: Channel) -> Option<Range<usize>> {
         let Range { start, end } = self.left;
         let window = match channel {

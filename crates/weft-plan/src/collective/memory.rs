@@ -1,4 +1,4 @@
-//! Performing a schedule in memory, all ranks in one place.
+//! Execution of a schedule in memory, with all ranks in one process.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
@@ -6,25 +6,25 @@ use alloc::vec::Vec;
 
 use super::{DataType, Reduction, Schedule, Step};
 
-/// Nobody can go on: a rank waits for what nobody sends.
+/// A deadlock: a rank waits for a chunk that no rank sends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rank {rank} waits at step {step} of {steps} for what nobody sends")]
 pub struct Stuck {
-    /// The first that waits.
+    /// The first waiting rank.
     pub rank: usize,
-    /// How many steps it has done.
+    /// Number of steps that it has completed.
     pub step: usize,
-    /// How many it has.
+    /// Number of steps of its schedule.
     pub steps: usize,
 }
 
-/// Performs every step of every rank on their buffers, which are equally long.
+/// Performs every step of every rank on the buffers, which have equal lengths.
 ///
 /// # Errors
-/// `Stuck`, which schedules of this module never are.
+/// `Stuck`, which the schedules of this module never cause.
 ///
 /// # Panics
-/// If there are not as many buffers as ranks, or they differ in length, or hold no whole elements.
+/// If the numbers of buffers and ranks differ, lengths differ, or a buffer does not hold whole elements.
 pub fn run(
     schedule: &Schedule,
     buffers: &mut [Vec<u8>],
@@ -39,7 +39,7 @@ pub fn run(
         let range = schedule.chunk(chunk, elements);
         range.start * data_type.size()..range.end * data_type.size()
     };
-    let mut mail: BTreeMap<(usize, usize), VecDeque<Vec<u8>>> = BTreeMap::new();
+    let mut in_flight: BTreeMap<(usize, usize), VecDeque<Vec<u8>>> = BTreeMap::new();
     let mut done = vec![0; schedule.ranks()];
     loop {
         let mut moved = false;
@@ -47,13 +47,15 @@ pub fn run(
             while let Some(&step) = schedule.steps[rank].get(done[rank]) {
                 match step {
                     Step::Send { to, chunk } => {
-                        mail.entry((rank, to))
+                        in_flight
+                            .entry((rank, to))
                             .or_default()
                             .push_back(buffer[place(chunk)].to_vec());
                     }
                     Step::Copy { chunk, to } => buffer.copy_within(place(chunk), place(to).start),
                     Step::Receive { from, chunk } | Step::Reduce { from, chunk } => {
-                        let Some(got) = mail.get_mut(&(from, rank)).and_then(VecDeque::pop_front)
+                        let Some(got) =
+                            in_flight.get_mut(&(from, rank)).and_then(VecDeque::pop_front)
                         else {
                             break;
                         };

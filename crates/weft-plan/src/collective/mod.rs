@@ -1,8 +1,8 @@
-//! Collectives as schedules: for every rank a list of steps over chunks of its buffer. Who moves bytes is
-//! not their matter: an owner performs the steps, over messages, RDMA or memory ([`run`] does the last).
+//! Collectives as schedules: for every rank a list of steps over chunks of its buffer. Another crate performs
+//! the steps over messages, RDMA or memory; [`run`] does it in memory.
 //!
-//! A send never waits; a receive waits for what its peer sent first. What one rank sends another
-//! arrives in order, so steps need no tags.
+//! A send never waits; a receive waits for the peer's next chunk. Chunks between two ranks arrive in the order
+//! of their sends, so steps need no tags.
 
 mod all_reduce;
 mod all_to_all;
@@ -33,35 +33,35 @@ pub use memory::{Stuck, run};
 pub use reduce::{reduce_chain, reduce_tree};
 pub use rooted::{gather_direct, scatter_direct, shift};
 
-/// What a rank does next. Chunks are numbered as in [`Schedule::chunk`].
+/// The next operation of a rank. Chunks are numbered as in [`Schedule::chunk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Sends a chunk.
     Send {
-        /// To whom.
+        /// The receiving rank.
         to: usize,
-        /// What.
+        /// The chunk to send.
         chunk: usize,
     },
-    /// Waits for what a peer sends next, and puts it in place of a chunk.
+    /// Waits for the next chunk from a peer and overwrites a chunk with it.
     Receive {
-        /// From whom.
+        /// The sending rank.
         from: usize,
-        /// Where to.
+        /// The chunk to overwrite.
         chunk: usize,
     },
-    /// Waits for what a peer sends next, and reduces it into a chunk.
+    /// Waits for the next chunk from a peer and reduces it into a chunk.
     Reduce {
-        /// From whom.
+        /// The sending rank.
         from: usize,
-        /// Into which.
+        /// The chunk that receives the reduction.
         chunk: usize,
     },
     /// Copies a chunk over another.
     Copy {
-        /// Which.
+        /// The source chunk.
         chunk: usize,
-        /// Over which.
+        /// The chunk to overwrite.
         to: usize,
     },
 }
@@ -71,7 +71,7 @@ pub enum Step {
 pub struct Schedule {
     /// `steps[rank]`, in order.
     pub steps: Vec<Vec<Step>>,
-    /// Chunks that a rank's buffer is divided into.
+    /// Number of chunks of a rank's buffer.
     pub chunks: usize,
 }
 
@@ -80,13 +80,13 @@ impl Schedule {
         Self { steps: vec![Vec::new(); ranks], chunks }
     }
 
-    /// How many ranks take part.
+    /// Returns the number of ranks.
     pub fn ranks(&self) -> usize {
         self.steps.len()
     }
 
-    /// Where a chunk lies in a buffer of so many elements: chunks are as equal as they can be, the
-    /// first ones longer by one.
+    /// Returns the range of a chunk in a buffer of `elements` elements. Lengths differ by at most one; the
+    /// first chunks are the longer ones.
     ///
     /// # Panics
     /// If there is no such chunk.
@@ -97,13 +97,13 @@ impl Schedule {
         start..start + each + usize::from(chunk < longer)
     }
 
-    /// Chunks that a rank sends.
+    /// Returns the number of chunks that a rank sends.
     pub fn sends(&self, rank: usize) -> usize {
         self.steps[rank].iter().filter(|step| matches!(step, Step::Send { .. })).count()
     }
 }
 
-/// Refuses an order that does not name every rank once.
+/// Checks that an order names every rank once.
 ///
 /// # Panics
 /// If it does not.

@@ -1,12 +1,12 @@
-//! All ranks' buffers, reduced to one. Other ranks' buffers hold parts of results afterwards.
+//! Reduce: the root receives the reduction of all buffers. Other ranks' buffers hold partial results afterwards.
 
 use super::{Schedule, Step, check_order};
 
-/// Along a chain that ends at `order[0]`, the root: every rank but the root sends everything once. For large buffers,
-/// of which several blocks are under way.
+/// Returns a reduction along a chain that ends at `order[0]`, the root. Every other rank sends its buffer once.
+/// It suits large buffers, of which several blocks are in flight.
 ///
 /// # Panics
-/// If `order` is no order of all ranks.
+/// If `order` does not name every rank once.
 pub fn reduce_chain(order: &[usize]) -> Schedule {
     check_order(order);
     let mut schedule = Schedule::new(order.len(), 1);
@@ -17,10 +17,11 @@ pub fn reduce_chain(order: &[usize]) -> Schedule {
     schedule
 }
 
-/// Along a binomial tree to `order[0]`: those who still have something halve every round. For small buffers.
+/// Returns a reduction along a binomial tree to `order[0]`: the number of ranks with data halves in every
+/// round. It suits small buffers.
 ///
 /// # Panics
-/// If `order` is no order of all ranks.
+/// If `order` does not name every rank once.
 pub fn reduce_tree(order: &[usize]) -> Schedule {
     check_order(order);
     let mut schedule = Schedule::new(order.len(), 1);

@@ -1,11 +1,11 @@
-//! One rank's chunks to the ranks of their numbers, and back.
+//! Scatter and gather between a root and all ranks, and the shift to the next rank.
 
 use super::{Schedule, Step};
 
-/// Every rank's chunk, the one of its number, to the root.
+/// Returns a gather: every rank sends the chunk of its number to the root.
 ///
 /// # Panics
-/// If there is no such rank.
+/// If there is no such root.
 pub fn gather_direct(ranks: usize, root: usize) -> Schedule {
     assert!(root < ranks, "root {root} of {ranks} ranks");
     let mut schedule = Schedule::new(ranks, ranks);
@@ -16,10 +16,10 @@ pub fn gather_direct(ranks: usize, root: usize) -> Schedule {
     schedule
 }
 
-/// Each of the root's chunks to the rank of its number.
+/// Returns a scatter: the root sends to each rank the chunk of its number.
 ///
 /// # Panics
-/// If there is no such rank.
+/// If there is no such root.
 pub fn scatter_direct(ranks: usize, root: usize) -> Schedule {
     assert!(root < ranks, "root {root} of {ranks} ranks");
     let mut schedule = Schedule::new(ranks, ranks);
@@ -30,10 +30,11 @@ pub fn scatter_direct(ranks: usize, root: usize) -> Schedule {
     schedule
 }
 
-/// Everybody's first chunk to the second of the next in the order: what `sendrecv` of nccl-tests does.
+/// Returns a shift: every rank sends its first chunk into the second of the next rank, as `sendrecv` of
+/// nccl-tests does.
 ///
 /// # Panics
-/// If `order` is no order of all ranks.
+/// If `order` does not name every rank once.
 pub fn shift(order: &[usize]) -> Schedule {
     super::check_order(order);
     let mut schedule = Schedule::new(order.len(), 2);

@@ -5,14 +5,14 @@ use weft_units::{Rng, Seed};
 
 use super::*;
 
-/// An order of so many ranks.
+/// Returns a random order of `ranks` ranks.
 fn order(ranks: usize, rng: &mut Rng) -> Vec<usize> {
     let mut order: Vec<usize> = (0..ranks).collect();
     rng.shuffle(&mut order);
     order
 }
 
-/// A random tree over all ranks.
+/// Returns a random tree over all ranks.
 fn tree(ranks: usize, rng: &mut Rng) -> Vec<Option<usize>> {
     let order = order(ranks, rng);
     let mut parents = alloc::vec![None; ranks];
@@ -35,7 +35,7 @@ fn bytes(data_type: DataType, value: u64) -> Vec<u8> {
     }
 }
 
-/// Small whole numbers, whose sums are exact in every type and order.
+/// Returns small whole numbers, whose sums are exact in every type and order.
 fn values(count: usize, most: u64, rng: &mut Rng) -> Vec<u64> {
     (0..count).map(|_| rng.below(most)).collect()
 }
@@ -44,7 +44,7 @@ fn encode(data_type: DataType, values: &[u64]) -> Vec<u8> {
     values.iter().flat_map(|&value| bytes(data_type, value)).collect()
 }
 
-/// A case: ranks, elements of a buffer, values of each rank, type.
+/// A test case: ranks, elements of a buffer, values of each rank, element type.
 struct Case {
     ranks: usize,
     elements: usize,
@@ -57,10 +57,10 @@ fn cases() -> impl Iterator<Item = Case> {
     (0..240).map(|seed| {
         let mut rng = Seed(seed).child("collective", 0).rng();
         let ranks = 1 + rng.index(17);
-        // Fewer elements than ranks too, and none.
+        // Buffers may be empty or have fewer elements than ranks.
         let elements = if rng.chance(1, 4) { rng.index(20) } else { rng.index(2_000) };
         let data_type = DataType::ALL[rng.index(DataType::ALL.len())];
-        // Sums of 17 numbers stay below 2^7, which int8 has, and bf16 as whole numbers.
+        // Sums of 17 numbers stay below 2^7, so they are exact in int8 and bf16.
         let values = (0..ranks).map(|_| values(elements, 8, &mut rng)).collect();
         Case { ranks, elements, values, data_type, rng }
     })
@@ -146,7 +146,7 @@ fn broadcasts_and_exchanges_arrive() {
         for schedule in [broadcast_chain(&order, chunks), broadcast_tree(&order)] {
             assert!(case.run(&schedule).iter().all(|buffer| *buffer == root));
         }
-        // Chunks of equal length, as in MPI_Alltoall.
+        // Chunks have equal lengths, as in MPI_Alltoall.
         let each = case.elements / (2 * case.ranks);
         case.values.iter_mut().for_each(|values| values.truncate(2 * case.ranks * each));
         case.elements = 2 * case.ranks * each;
@@ -207,16 +207,16 @@ fn averages_are_those_of_nccl() {
 fn nobody_leaves_a_barrier_before_having_heard_of_everybody() {
     for ranks in 1..40 {
         let mut schedule = barrier(ranks);
-        // What is passed on says of whom its sender has heard.
+        // A chunk carries one flag for each rank that its sender has received from.
         for step in schedule.steps.iter_mut().flatten() {
             if let Step::Receive { from, chunk } = *step {
                 *step = Step::Reduce { from, chunk };
             }
         }
-        let heard = |rank| (0..ranks).map(|other| u8::from(other == rank)).collect();
-        let mut buffers: Vec<Vec<u8>> = (0..ranks).map(heard).collect();
+        let flags = |rank| (0..ranks).map(|other| u8::from(other == rank)).collect();
+        let mut buffers: Vec<Vec<u8>> = (0..ranks).map(flags).collect();
         run(&schedule, &mut buffers, DataType::U8, Reduction::Max).unwrap();
-        assert!(buffers.iter().flatten().all(|&heard| heard == 1), "{ranks} ranks");
+        assert!(buffers.iter().flatten().all(|&flags| flags == 1), "{ranks} ranks");
     }
 }
 
@@ -270,19 +270,19 @@ fn reductions_are_those_of_their_type() {
     assert_eq!(reduce(DataType::U8, Reduction::Max, &[200, 3], &[100, 4]), [200, 4]);
     assert_eq!(reduce(DataType::Int8, Reduction::Min, &[0xff, 3], &[1, 4]), [0xff, 3]);
     let long = |value: f64| value.to_le_bytes();
-    // 2^53 is the last whole number before binary64 has gaps.
+    // 2^53 is the last whole number before gaps in binary64.
     assert_eq!(
         reduce(DataType::Fp64, Reduction::Sum, &long(9.007_199_254_740_991e15), &long(1.0)),
         long(9.007_199_254_740_992e15)
     );
 }
 
-/// When both channels are done, and the blocks that each took, for rates in blocks per 1,000 ticks.
+/// Returns the time at which both channels are done and the blocks that each took; rates are in blocks per 1,000 ticks.
 fn finish(windows: &mut Windows, inner: u64, network: impl Fn(u64) -> u64) -> (u64, [usize; 2]) {
     let (mut clock, mut taken) = ([0u64; 2], [0; 2]);
     let mut seen = std::collections::BTreeSet::new();
     loop {
-        // Whoever is free first takes the next window.
+        // The channel that is free first takes the next window.
         let first = usize::from(clock[1] < clock[0]);
         let mut step = |side: usize| {
             let channel = if side == 0 { Channel::Inner } else { Channel::Network };
@@ -316,12 +316,11 @@ fn the_papers_windows_are_two_blocks_and_one() {
 
 #[test]
 fn two_channels_together_carry_what_both_do_and_follow_a_slower_network() {
-    // 300 blocks at 100 and 50 a thousand ticks: 2,000 ticks in place of 3,000.
+    // 300 blocks at 100 and 50 per 1,000 ticks take 2,000 ticks on both channels and 3,000 on the first alone.
     let (time, taken) = finish(&mut Windows::new(300, 100, 50), 100, |_| 50);
     assert!((2_000..=2_040).contains(&time), "{time}");
     assert_eq!(taken, [200, 100]);
-    // The network drops to a tenth half-way: it takes fewer blocks, and the end is not delayed by more
-    // than its last window.
+    // The network drops to a tenth half-way: it takes fewer blocks, and delays the end by at most its last window.
     let (time, taken) =
         finish(&mut Windows::new(300, 100, 50), 100, |now| if now < 1_000 { 50 } else { 5 });
     assert!(time <= 2_700, "{time}");
@@ -331,7 +330,7 @@ fn two_channels_together_carry_what_both_do_and_follow_a_slower_network() {
 #[test]
 fn small_messages_stay_on_the_fast_channel() {
     let windows = |bytes| Windows::for_message(bytes, 64, 360_000_000_000, 40_000_000_000, 60_000);
-    // 1 MB takes 3 us inside of the server and the network at least 60.
+    // 1 MB takes 3 us inside the server, and over the network at least 60 us.
     assert_eq!(windows(1_000_000).next(Channel::Network), None);
     assert!(windows(64_000_000).next(Channel::Network).is_some());
 }

@@ -1,4 +1,4 @@
-//! Putting a [`Machine`] together, and checking that it hangs together.
+//! Construction of a [`Machine`], with its validation.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -9,7 +9,7 @@ use weft_units::{BitRate, unknown_name};
 
 use super::{Device, DeviceId, DeviceKind, InnerLink, LinkKind, Machine, MachineError};
 
-/// Puts a [`Machine`] together.
+/// A builder of a [`Machine`].
 #[derive(Clone, Debug, Default)]
 pub struct MachineBuilder {
     devices: Vec<Device>,
@@ -18,15 +18,15 @@ pub struct MachineBuilder {
 }
 
 impl MachineBuilder {
-    /// Devices a machine may have: more than any server's, few enough for the planner's tables.
+    /// The largest number of devices of a machine: more than any server has, few enough for the planner's tables.
     pub const MAX_DEVICES: usize = 512;
 
-    /// Nothing yet.
+    /// Returns a builder without devices.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a device. Devices of a kind are numbered by `number`, or in the order they come.
+    /// Adds a device. `number` is its number among its kind; the default is the next one.
     ///
     /// # Errors
     /// `Unprintable`, `Twice` for a name that is taken, `TooMany` above [`Self::MAX_DEVICES`].
@@ -54,15 +54,15 @@ impl MachineBuilder {
         Ok(id)
     }
 
-    /// The device of that name.
+    /// Returns the device of this name.
     pub fn find(&self, name: &str) -> Option<DeviceId> {
         self.by_name.get(name).copied()
     }
 
-    /// Joins two devices by name.
+    /// Links two devices by name.
     ///
     /// # Errors
-    /// `Unknown` with the nearest name, `SelfLoop`.
+    /// `Unknown` with the most similar name, `SelfLoop`.
     pub fn link(
         &mut self,
         [a, b]: [&str; 2],
@@ -82,13 +82,13 @@ impl MachineBuilder {
         Ok(())
     }
 
-    /// Whether a link of that kind leads from the first to the second, or back.
-    pub(super) fn joined(&self, ends: [&str; 2], kind: LinkKind) -> bool {
+    /// Returns `true` if a link of this kind joins the two devices, in either direction.
+    pub(super) fn is_linked(&self, ends: [&str; 2], kind: LinkKind) -> bool {
         self.position(ends, kind).is_some()
     }
 
-    /// Joins two devices, or makes the link that joins them faster by so much.
-    pub(super) fn widen(
+    /// Links two devices, or adds `rate` to the link that exists.
+    pub(super) fn add_rate(
         &mut self,
         ends: [&str; 2],
         kind: LinkKind,
@@ -108,10 +108,10 @@ impl MachineBuilder {
         self.links.iter().position(joins)
     }
 
-    /// The machine.
+    /// Validates and returns the machine.
     ///
     /// # Errors
-    /// `Without`, `Cycle` or `Apart`, naming the devices.
+    /// `Without`, `Cycle` or `Apart`, with the names of the devices.
     pub fn build(self) -> Result<Machine, MachineError> {
         let machine = Machine { devices: self.devices, links: self.links };
         let (gpus, nics) = (machine.gpus(), machine.nics());
@@ -136,8 +136,8 @@ impl MachineBuilder {
     }
 }
 
-/// The names along a cycle of PCIe links, if there is one: the path that joined the ends of the
-/// first link that closes one.
+/// Returns the names along a cycle of PCIe links, if there is one: the path between the ends of the first link
+/// that closes a cycle.
 fn pcie_cycle(machine: &Machine) -> Option<Vec<String>> {
     let mut neighbours: Vec<Vec<usize>> = vec![Vec::new(); machine.devices.len()];
     for link in machine.links.iter().filter(|link| link.kind == LinkKind::Pcie) {
@@ -154,7 +154,7 @@ fn pcie_cycle(machine: &Machine) -> Option<Vec<String>> {
     None
 }
 
-/// The path from `from` to `to` in a forest.
+/// Returns the path from `from` to `to` in a forest.
 fn path_between(neighbours: &[Vec<usize>], from: usize, to: usize) -> Option<Vec<usize>> {
     let mut before: Vec<Option<usize>> = vec![None; neighbours.len()];
     let mut stack = vec![from];

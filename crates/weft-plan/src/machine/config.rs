@@ -1,4 +1,4 @@
-//! A machine in a TOML file: by counts, by its devices and links, or by NCCL's XML.
+//! The TOML description of a machine: by counts, by devices and links, or by NCCL's XML.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -9,28 +9,28 @@ use weft_units::BitRate;
 
 use super::{DeviceKind, LinkKind, Machine, MachineBuilder, MachineError};
 
-/// What is inside of a server.
+/// The inside of a server.
 ///
-/// By counts, GPU `i` and its share of the NICs hang on a PCIe switch of their own below one of two
-/// CPUs, and all GPUs on one switch of their own: the servers of Astral's figure 3, which the
-/// defaults are. With `devices`, the file says everything itself.
+/// By counts, GPU `i` and its share of the NICs are attached to a PCIe switch of their own below one of two
+/// CPUs, and all GPUs to one NVSwitch. The defaults are the servers of Astral's figure 3. With `devices`, the
+/// file lists everything.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MachineConfig {
-    /// A file with NCCL's topology XML that says everything, in place of all else here. Who has
-    /// files reads it with [`read_nccl`](super::read_nccl).
+    /// The path of a file with NCCL's topology XML, which replaces all other fields. A caller with file access
+    /// reads it with [`read_nccl`](super::read_nccl).
     pub nccl: Option<String>,
-    /// GPUs.
+    /// Number of GPUs.
     pub gpus: u32,
-    /// NICs, evenly over the GPUs.
+    /// Number of NICs, distributed evenly over the GPUs.
     pub nics: u32,
-    /// Rate of each GPU's links to all others together, one direction; none without.
+    /// Total rate of each GPU's NVLinks in one direction; `None` for machines without NVLink.
     pub nvlink: Option<BitRate>,
     /// Rate of each PCIe link.
     pub pcie: BitRate,
     /// Rate of each NIC to the network.
     pub nic_rate: BitRate,
-    /// Every device by name, in place of the counts.
+    /// Every device by name, instead of the counts.
     pub devices: BTreeMap<String, DeviceKind>,
     /// The links between `devices`.
     pub links: Vec<LinkConfig>,
@@ -40,9 +40,9 @@ pub struct MachineConfig {
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkConfig {
-    /// Names of the devices it joins.
+    /// Names of the devices at its ends.
     pub ends: [String; 2],
-    /// What it is made of.
+    /// The link's kind.
     pub kind: LinkKind,
     /// Rate of one direction.
     pub rate: BitRate,
@@ -55,7 +55,7 @@ impl Default for MachineConfig {
             nccl: None,
             gpus: 8,
             nics: 8,
-            // 400 GB/s, and 16 lanes of PCIe 5 (Astral, sections 2.2 and introduction).
+            // 400 GB/s, and 16 lanes of PCIe 5 (Astral, introduction and section 2.2).
             nvlink: Some(gbps(3_200)),
             pcie: gbps(504),
             nic_rate: gbps(400),
@@ -66,10 +66,10 @@ impl Default for MachineConfig {
 }
 
 impl MachineConfig {
-    /// The machine that counts, or devices and links, describe.
+    /// Builds the machine from the counts, or from devices and links.
     ///
     /// # Errors
-    /// As [`MachineBuilder`]'s.
+    /// The errors of [`MachineBuilder`].
     pub fn build(&self) -> Result<Machine, MachineError> {
         let mut machine = MachineBuilder::new();
         if self.devices.is_empty() {
@@ -82,7 +82,7 @@ impl MachineConfig {
 
     fn by_name(&self, machine: &mut MachineBuilder) -> Result<(), MachineError> {
         for (name, &kind) in &self.devices {
-            // "gpu10" comes after "gpu9".
+            // The number in the name orders devices: "gpu10" follows "gpu9".
             let digits = name.trim_start_matches(|c: char| !c.is_ascii_digit());
             let rate = (kind == DeviceKind::Nic).then_some(self.nic_rate);
             machine.add(name, kind, digits.parse().ok(), rate)?;

@@ -1,8 +1,8 @@
-//! What a server has inside: GPUs, NICs, and the PCIe and NVLink-class links between them. This is
-//! the graph `G(N, E)` of Astral's section 3.2, step 1.
+//! The inside of a server: GPUs, NICs, and the PCIe and NVLink-class links between them. This is the graph
+//! `G(N, E)` of Astral's section 3.2, step 1.
 //!
-//! A [`Machine`] is data about one kind of server. Which servers there are and how their NICs are
-//! cabled is [`Cluster`](crate::Cluster)'s.
+//! A [`Machine`] describes one kind of server. [`Cluster`](crate::Cluster) has the servers and the cabling of
+//! their NICs.
 
 mod build;
 #[cfg(feature = "serde")]
@@ -22,18 +22,18 @@ pub use reach::{Closeness, Reach};
 pub use refusal::MachineError;
 use weft_units::BitRate;
 
-/// A device of a machine, by its place in [`Machine::devices`].
+/// A device's index in [`Machine::devices`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeviceId(pub usize);
 
-/// What a device is.
+/// The kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum DeviceKind {
-    /// Computes. Traffic starts and ends here.
+    /// A GPU, where traffic starts and ends.
     Gpu,
-    /// Leads to the network.
+    /// A NIC to the network.
     Nic,
     /// A PCIe switch or bridge.
     PciSwitch,
@@ -46,42 +46,42 @@ pub enum DeviceKind {
 /// A device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// What people call it: `gpu0`, `mlx5_2`, `0000:45:00.0`.
+    /// The device's name: `gpu0`, `mlx5_2`, `0000:45:00.0`.
     pub name: String,
-    /// What it is.
+    /// The device's kind.
     pub kind: DeviceKind,
-    /// NCCL's `dev`: the number among the devices of its kind.
+    /// The number among devices of its kind: NCCL's `dev`.
     pub number: u32,
-    /// A NIC's rate to the network; none where it is not known or for other devices.
+    /// A NIC's rate to the network; `None` if it is unknown, and for other devices.
     pub rate: Option<BitRate>,
 }
 
-/// What a link inside a machine is made of.
+/// The kind of a link inside a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum LinkKind {
-    /// Between GPUs, or a GPU and their switch.
+    /// A link between two GPUs, or between a GPU and an NVSwitch.
     Nvlink,
-    /// PCI Express; these links form trees below the CPUs.
+    /// A PCI Express link; these links form trees below the CPUs.
     Pcie,
-    /// Between CPUs.
+    /// A link between two CPUs.
     Socket,
 }
 
-/// A link between two devices, as fast in both directions.
+/// A link between two devices, of equal rate in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InnerLink {
-    /// The devices it joins.
+    /// The devices at its ends.
     pub ends: [DeviceId; 2],
-    /// What it is made of.
+    /// The link's kind.
     pub kind: LinkKind,
     /// Rate of one direction.
     pub rate: BitRate,
 }
 
-/// The inside of a server: at least one GPU and one NIC, PCIe without cycles, every GPU reaching every
-/// other and every NIC without one in between.
+/// The inside of a server. It has at least one GPU and one NIC, its PCIe links have no cycle, and every GPU
+/// reaches every other GPU and every NIC without passing a third.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     devices: Vec<Device>,
@@ -89,23 +89,23 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Every device.
+    /// Returns all devices.
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
 
-    /// Every link.
+    /// Returns all links.
     pub fn links(&self) -> &[InnerLink] {
         &self.links
     }
 
-    /// The GPUs, by NCCL's number.
+    /// Returns the GPUs, by NCCL's number.
     pub fn gpus(&self) -> Vec<DeviceId> {
         self.numbered(|device| device.kind == DeviceKind::Gpu)
     }
 
-    /// The NICs that make rails, by NCCL's number: those at least half as fast as the fastest. A
-    /// slow one beside them is for management.
+    /// Returns the NICs that form rails, by NCCL's number: those with at least half the rate of the fastest.
+    /// Slower ones are for management.
     pub fn nics(&self) -> Vec<DeviceId> {
         let rate = |device: &Device| device.rate.map_or(0, BitRate::as_bps);
         let is_nic = |device: &Device| device.kind == DeviceKind::Nic;
@@ -122,7 +122,7 @@ impl Machine {
         found
     }
 
-    /// The device's name.
+    /// Returns the device's name.
     ///
     /// # Panics
     /// If the machine has no such device.

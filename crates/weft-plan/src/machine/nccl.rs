@@ -8,10 +8,9 @@
 //!       <pci busid="0000:47:00.0" class="0x020000" ...><nic><net dev="0" speed="400000"/></nic></pci>
 //! ```
 //!
-//! Elements nest as PCIe does. A GPU or NIC without its inner element, as in files that cloud
-//! providers ship, is known by its PCI class and numbered in the file's order. Elements this
-//! reader has no use for are passed over, as NCCL does; a NIC's `net` without a rate is as fast as
-//! its PCIe link.
+//! Elements nest as PCIe does. A GPU or NIC without its inner element, as in files of cloud providers, is
+//! recognised by its PCI class and numbered in file order. The reader ignores unknown elements, as NCCL does; a
+//! NIC's `net` without a rate has the rate of its PCIe link.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -22,48 +21,47 @@ use weft_units::BitRate;
 
 use super::{DeviceKind, LinkKind, Machine, MachineBuilder, MachineError};
 
-/// Why a text is not a topology of NCCL's.
+/// An error in NCCL's topology XML.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NcclError {
-    /// It is not XML, or has a document type, which NCCL's files never have.
+    /// The text is not XML, or has a document type, which NCCL's files never have.
     #[error("not XML: {0}")]
     Xml(String),
-    /// An element is not what belongs there.
+    /// An element is invalid.
     #[error("line {line}: <{element}> {problem}")]
     Element {
-        /// Where it starts.
+        /// The line where it starts, from 1.
         line: u32,
         /// Its name.
         element: String,
-        /// What is wrong with it.
+        /// The fault.
         problem: String,
     },
-    /// The devices are no machine.
+    /// The devices do not form a valid machine.
     #[error(transparent)]
     Machine(#[from] MachineError),
 }
 
-/// Elements a file may have: more than the 4,096 of NCCL's own reader.
+/// The largest number of XML nodes in a file: more than the 4,096 of NCCL's own reader.
 const MAX_NODES: u32 = 20_000;
-/// PCI bridges nest a few deep.
+/// The deepest nesting of PCI bridges; real ones nest a few deep.
 const MAX_DEPTH: u32 = 32;
-/// NCCL's rate between sockets: 10 GB/s, AMD's 16 (`graph/topo.h`).
+/// NCCL's rate between sockets in Gb/s: 10 GB/s, AMD's 16 GB/s (`graph/topo.h`).
 const SOCKET_GBPS: u64 = 80;
 const AMD_SOCKET_GBPS: u64 = 128;
 
 /// Reads a machine from NCCL's topology XML.
 ///
 /// # Errors
-/// `Xml` with line and column; `Element` with line and name of what is wrong; `Machine` when what
-/// is described does not hang together.
+/// `Xml` with line and column; `Element` with line and element; `Machine` if the devices do not form a valid machine.
 pub fn read_nccl(text: &str) -> Result<Machine, NcclError> {
     let options = ParsingOptions { nodes_limit: MAX_NODES, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options)
         .map_err(|error| NcclError::Xml(error.to_string().replace(char::is_control, " ")))?;
     let root = document.root_element();
     if root.tag_name().name() != "system" {
-        return Err(bad(root, "is not NCCL's <system>".into()));
+        return Err(element_error(root, "is not NCCL's <system>".into()));
     }
     let mut reader =
         Reader { machine: MachineBuilder::new(), nvlinks: Vec::new(), cpus: Vec::new() };
@@ -75,7 +73,7 @@ pub fn read_nccl(text: &str) -> Result<Machine, NcclError> {
 
 struct Reader<'a, 'input> {
     machine: MachineBuilder,
-    /// Each GPU's name and its `<nvlink>` elements: their targets may come later in the file.
+    /// Each GPU's name and `<nvlink>` elements, read last because their targets may come later in the file.
     nvlinks: Vec<(String, Node<'a, 'input>)>,
     cpus: Vec<(String, u64)>,
 }
@@ -83,7 +81,7 @@ struct Reader<'a, 'input> {
 impl<'a, 'input> Reader<'a, 'input> {
     fn cpu(&mut self, cpu: Node<'a, 'input>) -> Result<(), NcclError> {
         let numa = cpu.attribute("numaid").unwrap_or("0");
-        // Several hosts may be in one file (MNNVL); NCCL tells them apart by this attribute.
+        // One file may describe several hosts (MNNVL); NCCL distinguishes them by this attribute.
         let host = cpu
             .attribute("host_hash")
             .filter(|_| self.machine.find(&format!("cpu{numa}")).is_some());
@@ -94,7 +92,7 @@ impl<'a, 'input> Reader<'a, 'input> {
         self.below(cpu, &name, 0)
     }
 
-    /// What hangs below `parent`.
+    /// Reads the elements below `parent`.
     fn below(
         &mut self,
         element: Node<'a, 'input>,
@@ -105,7 +103,7 @@ impl<'a, 'input> Reader<'a, 'input> {
             match child.tag_name().name() {
                 "pci" if depth == MAX_DEPTH => {
                     let problem = format!("is nested more than {MAX_DEPTH} deep");
-                    return Err(bad(child, problem));
+                    return Err(element_error(child, problem));
                 }
                 "pci" => self.pci(child, parent, depth + 1)?,
                 "nic" => self.nic(child, parent, pcie_rate(element)?)?,
@@ -137,12 +135,12 @@ impl<'a, 'input> Reader<'a, 'input> {
                 self.join(pci, [parent, name], LinkKind::Pcie, rate)?;
                 self.below(pci, name, depth)
             }
-            // Storage, accelerators: they share PCIe, and NCCL passes them over too.
+            // Storage and accelerators share PCIe; NCCL ignores them too.
             _ => Ok(()),
         }
     }
 
-    /// Each `<net>` of a `<nic>` is a device of NCCL's, hence a NIC of ours.
+    /// Reads a `<nic>`: each of its `<net>` elements is a device in NCCL, hence a NIC here.
     fn nic(&mut self, nic: Node<'a, 'input>, parent: &str, pcie: BitRate) -> Result<(), NcclError> {
         for net in nic.children().filter(|child| child.has_tag_name("net")) {
             let dev = number(net, "dev")?;
@@ -175,22 +173,25 @@ impl<'a, 'input> Reader<'a, 'input> {
         let target = required(link, "target")?;
         let count = u64::from(number(link, "count")?.unwrap_or(1));
         let Some(rate) = BitRate::bps(nvlink_mbps(sm) * 1_000_000 * count.min(1_000)) else {
-            return Err(bad(link, "has a count of 0".into()));
+            return Err(element_error(link, "has a count of 0".into()));
         };
-        // All switches between GPUs are one, as NCCL has it: each GPU's links add up to it.
+        // All NVSwitches count as one, as in NCCL; each GPU's link has the sum of its links' rates.
         if link.attribute("tclass").is_some_and(|class| class.starts_with("0x0680")) {
             const SWITCH: &str = "nvswitch";
             if self.machine.find(SWITCH).is_none() {
                 self.machine.add(SWITCH, DeviceKind::NvSwitch, None, None)?;
             }
-            self.machine.widen([gpu, SWITCH], LinkKind::Nvlink, rate)?;
+            self.machine.add_rate([gpu, SWITCH], LinkKind::Nvlink, rate)?;
             return Ok(());
         }
         if self.machine.find(target).is_none() {
-            return Err(bad(link, format!("leads to {target:?}, which no <pci> of the file is")));
+            return Err(element_error(
+                link,
+                format!("leads to {target:?}, which no <pci> of the file is"),
+            ));
         }
-        // A link between GPUs is listed at both; it is taken at the first.
-        if !self.machine.joined([target, gpu], LinkKind::Nvlink) {
+        // Both GPUs list a link between them; the second entry is ignored.
+        if !self.machine.is_linked([target, gpu], LinkKind::Nvlink) {
             self.join(link, [gpu, target], LinkKind::Nvlink, rate)?;
         }
         Ok(())
@@ -205,7 +206,7 @@ impl<'a, 'input> Reader<'a, 'input> {
         rate: Option<BitRate>,
     ) -> Result<(), NcclError> {
         let added = self.machine.add(name, kind, number, rate);
-        added.map(|_| ()).map_err(|error| bad(element, error.to_string()))
+        added.map(|_| ()).map_err(|error| element_error(element, error.to_string()))
     }
 
     fn join(
@@ -216,31 +217,31 @@ impl<'a, 'input> Reader<'a, 'input> {
         rate: BitRate,
     ) -> Result<(), NcclError> {
         let joined = self.machine.link(ends, kind, rate);
-        joined.map_err(|error| bad(element, error.to_string()))
+        joined.map_err(|error| element_error(element, error.to_string()))
     }
 }
 
-fn bad(node: Node<'_, '_>, problem: String) -> NcclError {
+fn element_error(node: Node<'_, '_>, problem: String) -> NcclError {
     let line = node.document().text_pos_at(node.range().start).row;
     NcclError::Element { line, element: node.tag_name().name().into(), problem }
 }
 
 fn required<'a>(node: Node<'a, '_>, attribute: &str) -> Result<&'a str, NcclError> {
-    node.attribute(attribute).ok_or_else(|| bad(node, format!("has no {attribute}")))
+    node.attribute(attribute).ok_or_else(|| element_error(node, format!("has no {attribute}")))
 }
 
-/// A number in decimal or, after `0x`, hexadecimal, as NCCL reads them.
+/// Parses a number in decimal or, after `0x`, in hexadecimal, as NCCL does.
 fn number(node: Node<'_, '_>, attribute: &str) -> Result<Option<u32>, NcclError> {
     let Some(text) = node.attribute(attribute) else { return Ok(None) };
     let read = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    let wrong = |_| bad(node, format!("has {attribute}={text:?}, expected a number"));
+    let wrong = |_| element_error(node, format!("has {attribute}={text:?}, expected a number"));
     read.map(Some).map_err(wrong)
 }
 
-/// Rate of a PCIe link, less its line coding; what is not said is 8 GT/s and 16 lanes, as in NCCL.
+/// Returns the rate of a PCIe link minus its line coding; the defaults are 8 GT/s and 16 lanes, as in NCCL.
 fn pcie_rate(pci: Node<'_, '_>) -> Result<BitRate, NcclError> {
     let speed = pci.attribute("link_speed").unwrap_or("");
     let tenths = match speed.trim().split([' ', 'G']).next().unwrap_or("") {
@@ -249,19 +250,24 @@ fn pcie_rate(pci: Node<'_, '_>) -> Result<BitRate, NcclError> {
             let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
             let read = whole.parse::<u64>().ok().zip(part.get(..1).and_then(|p| p.parse().ok()));
             let value = read.filter(|&(whole, _)| whole <= 1_000);
-            let wrong =
-                || bad(pci, format!("has link_speed={speed:?}, expected such as \"16 GT/s\""));
+            let wrong = || {
+                element_error(
+                    pci,
+                    format!("has link_speed={speed:?}, expected such as \"16 GT/s\""),
+                )
+            };
             value.map(|(whole, tenth): (u64, u64)| 10 * whole + tenth).ok_or_else(wrong)?
         }
     };
     let lanes = u64::from(number(pci, "link_width")?.filter(|&lanes| lanes > 0).unwrap_or(16));
     let raw = tenths * 100_000_000 * lanes.min(64);
-    // PCIe 1 and 2 send ten bits for eight, later ones 130 for 128.
+    // PCIe 1 and 2 send ten bits for each eight, later versions 130 for each 128.
     let net = if tenths <= 50 { raw / 10 * 8 } else { raw / 130 * 128 };
-    BitRate::bps(net).ok_or_else(|| bad(pci, format!("has link_speed={speed:?}, which is none")))
+    BitRate::bps(net)
+        .ok_or_else(|| element_error(pci, format!("has link_speed={speed:?}, which is none")))
 }
 
-/// Rate of one NVLink in Mb/s by the GPU's generation (NCCL, `graph/topo.h`).
+/// Returns the rate of one NVLink in Mb/s by the GPU's generation (NCCL, `graph/topo.h`).
 const fn nvlink_mbps(sm: u32) -> u64 {
     match sm {
         100.. => 320_800,

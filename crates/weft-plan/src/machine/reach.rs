@@ -1,4 +1,4 @@
-//! How fast and over what two devices of a machine reach each other.
+//! The rate and the kind of the best path between two devices of a machine.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec;
@@ -8,23 +8,23 @@ use core::cmp::Reverse;
 use super::{DeviceId, DeviceKind, LinkKind, Machine};
 use weft_units::BitRate;
 
-/// Over what a path leads, from near to far; NCCL's path types of the same names.
+/// The kind of a path, from near to far, as NCCL's path types in parentheses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Closeness {
-    /// NVLink only (`NVL`).
+    /// Only NVLink (`NVL`).
     Nvlink,
-    /// One PCIe switch at most (`PIX`).
+    /// At most one PCIe switch (`PIX`).
     OneSwitch,
     /// Several PCIe switches, no CPU (`PXB`).
     Switches,
     /// A CPU's host bridge (`PHB`).
     HostBridge,
-    /// From one CPU to another (`SYS`).
+    /// A path between two CPUs (`SYS`).
     System,
 }
 
 impl Closeness {
-    /// NCCL's name of it.
+    /// Returns NCCL's name of the path type.
     pub const fn nccl(self) -> &'static str {
         match self {
             Self::Nvlink => "NVL",
@@ -36,19 +36,19 @@ impl Closeness {
     }
 }
 
-/// The best way between two devices.
+/// The best path between two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
     /// Rate of its slowest link.
     pub rate: BitRate,
-    /// How many links it has.
+    /// Number of links.
     pub hops: u32,
-    /// Over what it leads.
+    /// The kind of the path.
     pub closeness: Closeness,
 }
 
-/// The widest ways, and of those the shortest, between all devices. A way never leads through
-/// another GPU or a NIC: those forward only when software makes them.
+/// The widest paths, and of those the shortest, between all devices. A path never passes another GPU or a NIC,
+/// because those forward only under software control.
 #[derive(Clone, Debug)]
 pub struct Reach {
     count: usize,
@@ -56,7 +56,7 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Searches from every GPU and NIC.
+    /// Searches paths from every GPU and NIC.
     pub fn new(machine: &Machine) -> Self {
         let count = machine.devices.len();
         let mut ways = vec![None; count * count];
@@ -66,20 +66,20 @@ impl Reach {
         Self { count, ways }
     }
 
-    /// The way from a GPU or NIC to a device; none where no links lead there.
+    /// Returns the path from a GPU or NIC to a device; `None` if they are not connected.
     ///
     /// # Panics
-    /// If either is no device of the machine.
+    /// If the machine has no such device.
     pub fn between(&self, from: DeviceId, to: DeviceId) -> Option<Way> {
         assert!(to.0 < self.count, "no device {}", to.0);
         self.ways[from.0 * self.count + to.0]
     }
 }
 
-/// A way so far: widest first, then nearest, then shortest.
+/// The order of paths in the search: widest first, then nearest, then shortest.
 type Rank = (u64, Reverse<Closeness>, Reverse<u32>);
 
-/// Dijkstra's search with the width of a way in place of its length.
+/// Dijkstra's search, with the width of a path instead of its length.
 fn search(machine: &Machine, from: DeviceId, ways: &mut [Option<Way>]) {
     let mut heap: BinaryHeap<(Rank, usize, u32, u32)> = BinaryHeap::new();
     heap.push(((u64::MAX, Reverse(Closeness::Nvlink), Reverse(0)), from.0, 0, 0));

@@ -1,25 +1,25 @@
-//! Why devices and links are not a machine.
+//! Errors in the description of a machine.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Why devices and links are not a machine.
+/// An error in the devices or links of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MachineError {
-    /// There is nothing to plan for.
+    /// The machine has no GPU or no NIC.
     #[error("a machine needs at least one {what}")]
     Without {
         /// `GPU` or `NIC`.
         what: &'static str,
     },
-    /// A name that would not fit a line.
+    /// A name has a control character.
     #[error("device {name:?} has a control character in its name")]
     Unprintable {
         /// The name.
         name: String,
     },
-    /// Two devices have one name.
+    /// Two devices have the same name.
     #[error("device {name:?} is there twice; give each a name of its own")]
     Twice {
         /// The name.
@@ -28,19 +28,19 @@ pub enum MachineError {
     /// A link names a device that does not exist.
     #[error("{0}")]
     Unknown(String),
-    /// A link joins a device with itself.
+    /// A link has the same device at both ends.
     #[error("a link joins {name:?} with itself")]
     SelfLoop {
         /// The device.
         name: String,
     },
-    /// PCIe is a tree below each CPU; these devices form a cycle.
+    /// PCIe links form a cycle; below each CPU, PCIe must be a tree.
     #[error("the PCIe links {} form a cycle; PCIe is a tree", cycle.join(" - "))]
     Cycle {
         /// Names along the cycle; the first is also the last.
         cycle: Vec<String>,
     },
-    /// No links join two devices that have to talk.
+    /// Two devices that must communicate are not connected.
     #[error("no links lead from {from:?} to {to:?} but through other GPUs or NICs")]
     Apart {
         /// One device.
@@ -48,12 +48,12 @@ pub enum MachineError {
         /// The other.
         to: String,
     },
-    /// More devices than a server has.
+    /// The machine has too many devices.
     #[error("{got} devices are more than the {most} a machine may have")]
     TooMany {
-        /// How many there are.
+        /// Number of devices.
         got: usize,
-        /// How many there may be.
+        /// Largest allowed number.
         most: usize,
     },
 }

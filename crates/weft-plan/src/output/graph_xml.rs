@@ -1,4 +1,4 @@
-//! NCCL's graph XML, which `NCCL_GRAPH_FILE` reads on every server in place of NCCL's own search.
+//! NCCL's graph XML, which every server reads from `NCCL_GRAPH_FILE` instead of running NCCL's own search.
 
 use alloc::format;
 use alloc::string::String;
@@ -7,15 +7,15 @@ use core::fmt::Write;
 use crate::machine::{Closeness, Machine};
 use crate::ring::{Exit, Ring};
 
-/// NCCL's numbers of its graphs and patterns (`graph/topo.h`, `include/graph.h`).
+/// NCCL's graph and pattern numbers (`graph/topo.h`, `include/graph.h`).
 const RING: (u32, u32) = (0, 4);
 const TREE: (u32, u32) = (1, 3);
 
-/// The graphs of a server: its rings, and the same paths as chains for trees (pattern "tree": all
-/// traffic of a NIC by one GPU). Each path is a channel, its NIC before and after its GPUs.
+/// Returns the graphs of a server: its rings, and the same paths as chains for trees (pattern "tree": one GPU
+/// handles all traffic of a NIC). Each path is a channel, with its NIC before and after its GPUs.
 ///
-/// NCCL follows the paths inside servers and the choice of NICs; the order of servers it takes from
-/// ranks, which is [`rank_file`](super::rank_file)'s.
+/// NCCL follows the paths inside servers and the choice of NICs. It takes the order of servers from ranks,
+/// which [`rank_file`](super::rank_file) sets.
 pub fn graph_xml(machine: &Machine, rings: &[Ring]) -> String {
     let mut text = String::from("<graphs version=\"1\">\n");
     for (id, pattern) in [RING, TREE] {
@@ -54,7 +54,7 @@ fn graph(text: &mut String, machine: &Machine, rings: &[Ring], id: u32, pattern:
     text.push_str("  </graph>\n");
 }
 
-/// The way between NIC and GPU in NCCL's order of path types, nearest first.
+/// Returns the rank and name of a path between NIC and GPU in NCCL's order of path types, nearest first.
 fn rank(exit: Exit) -> (u32, &'static str) {
     match exit {
         Exit::Direct(closeness @ (Closeness::Nvlink | Closeness::OneSwitch)) => {
@@ -67,7 +67,7 @@ fn rank(exit: Exit) -> (u32, &'static str) {
     }
 }
 
-/// Versions of NCCL differ in whether a bare number is hexadecimal; this form is one in all.
+/// Formats a device number. NCCL versions differ in whether a bare number is hexadecimal; this form is valid in all.
 fn dev(number: u32) -> String {
     if number < 10 { format!("{number}") } else { format!("{number:#x}") }
 }

@@ -1,5 +1,5 @@
-//! Plans in the forms of the programs that follow them: NCCL's graph XML, Open MPI's rank and host
-//! files, a table of ports.
+//! Plans in the formats of the programs that use them: NCCL's graph XML, Open MPI's rank and host files, and
+//! the port table.
 
 mod graph_xml;
 mod planned;

@@ -1,4 +1,4 @@
-//! The port table read back, by who sends from the ports that it says.
+//! The parser of the port table, for programs that send from its ports.
 
 use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
@@ -6,54 +6,54 @@ use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 use core::str::FromStr;
 
-use super::port_table::{BETWEEN, PortRow};
+use super::port_table::{PATH_SEPARATOR, PortRow};
 
-/// From which port a queue pair shall send.
+/// The source port of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PlannedPort {
     /// Address of the sending NIC.
     pub source: Ipv4Addr,
     /// Address of the receiving NIC.
     pub destination: Ipv4Addr,
-    /// UDP source port; not zero.
+    /// The UDP source port; not zero.
     pub port: u16,
 }
 
-/// Why a text is no port table.
+/// An error in a port table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PortTableError {
-    /// The heading lacks a column.
+    /// The heading has not all required columns.
     #[error("no column {column:?} in the heading {heading:?}; `weft plan ports --csv` writes one")]
     Column {
-        /// The column.
+        /// The missing column.
         column: &'static str,
         /// The first line.
         heading: String,
     },
-    /// A field is missing, or is not what its column has.
+    /// A field is missing or invalid.
     #[error("line {line}: {field:?} is no {column}")]
     Field {
-        /// Counted from 1.
+        /// The line number, from 1.
         line: usize,
-        /// Which column.
+        /// The column.
         column: &'static str,
-        /// What is there.
+        /// The field's text.
         field: String,
     },
-    /// A field that begins with a quotation mark and does not end.
+    /// A quoted field is not closed.
     #[error("line {line}: a quotation mark is not closed")]
     Quotation {
-        /// Counted from 1.
+        /// The line number, from 1.
         line: usize,
     },
 }
 
-/// The ports of a table as [`port_csv`](super::port_csv) writes it: CSV (RFC 4180) with a heading, of which the
-/// columns `source`, `destination` and `source_port` count. Fields do not go over lines.
+/// Parses a table that [`port_csv`](super::port_csv) wrote: CSV (RFC 4180) with a heading, of which the columns
+/// `source`, `destination` and `source_port` are read. A field must not contain line breaks.
 ///
 /// # Errors
-/// The first thing that is wrong, with its line.
+/// The first fault, with its line.
 pub fn read_port_csv(text: &str) -> Result<Vec<PlannedPort>, PortTableError> {
     let heading = Heading::of(text)?;
     let (source, destination, port) =
@@ -70,12 +70,12 @@ pub fn read_port_csv(text: &str) -> Result<Vec<PlannedPort>, PortTableError> {
         .collect()
 }
 
-/// All rows of such a table, or of one that is yet to be planned: the columns `source` and `destination` must be there.
-/// Without names, senders and receivers are called by their addresses; without a port, it is zero; numbers are zero where
-/// their columns lack. Flow labels follow from ports, whatever is written.
+/// Parses all rows of such a table, or of one without a plan: only the columns `source` and `destination` are
+/// required. Default names are addresses, default ports and numbers are zero. Flow labels are computed from
+/// ports; the column is ignored.
 ///
 /// # Errors
-/// The first thing that is wrong, with its line.
+/// The first fault, with its line.
 pub fn read_port_rows(text: &str) -> Result<Vec<PortRow>, PortTableError> {
     let heading = Heading::of(text)?;
     let (source, destination) = (heading.place("source")?, heading.place("destination")?);
@@ -90,7 +90,7 @@ pub fn read_port_rows(text: &str) -> Result<Vec<PortRow>, PortTableError> {
             let given = row.text(place);
             if given.is_empty() { address.to_string() } else { given.to_owned() }
         };
-        let path = row.text(path).split(BETWEEN).filter(|switch| !switch.is_empty());
+        let path = row.text(path).split(PATH_SEPARATOR).filter(|switch| !switch.is_empty());
         let mut made = PortRow {
             from: name(from, source),
             to: name(to, destination),
@@ -110,7 +110,7 @@ pub fn read_port_rows(text: &str) -> Result<Vec<PortRow>, PortTableError> {
     rows(text).map(row).collect()
 }
 
-/// The columns' names.
+/// The names of the columns.
 struct Heading<'a> {
     line: &'a str,
     names: Vec<String>,
@@ -132,13 +132,13 @@ impl<'a> Heading<'a> {
     }
 }
 
-/// A line's number, counted from 1, and its fields.
+/// A line's number, from 1, and its fields.
 struct Row {
     line: usize,
     fields: Vec<String>,
 }
 
-/// What stands below the heading.
+/// Returns the rows below the heading.
 fn rows(text: &str) -> impl Iterator<Item = Result<Row, PortTableError>> {
     let lines = (1..).zip(text.lines()).skip(1).filter(|(_, text)| !text.is_empty());
     lines.map(|(line, text)| Ok(Row { line, fields: fields(line, text)? }))
@@ -172,7 +172,7 @@ impl Row {
     }
 }
 
-/// The fields of a line, without their quotation marks.
+/// Returns the fields of a line without their quotation marks.
 fn fields(line: usize, text: &str) -> Result<Vec<String>, PortTableError> {
     let mut fields = Vec::new();
     let mut rest = text;
@@ -184,7 +184,7 @@ fn fields(line: usize, text: &str) -> Result<Vec<String>, PortTableError> {
                     quoted.split_once('"').ok_or(PortTableError::Quotation { line })?;
                 field.push_str(part);
                 rest = after;
-                // Two quotation marks within stand for one.
+                // A doubled quotation mark stands for one.
                 let Some(more) = after.strip_prefix('"') else { break };
                 field.push('"');
                 quoted = more;

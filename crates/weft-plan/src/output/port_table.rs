@@ -1,4 +1,4 @@
-//! The port table: for every queue pair its source port, in the forms in which NICs take it.
+//! The port table: the source port of every queue pair, in the forms that NICs accept.
 
 use alloc::format;
 use alloc::string::String;
@@ -9,22 +9,22 @@ use crate::cluster::Cluster;
 use crate::ports::{Fabric, Flow, Plan};
 use crate::traffic::QueuePair;
 
-/// One queue pair's row.
+/// The row of one queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct PortRow {
-    /// The server that sends.
+    /// The sending server.
     pub from: String,
-    /// The server that receives.
+    /// The receiving server.
     pub to: String,
-    /// The rail that both NICs are on, or the sender's.
+    /// The sender's rail.
     pub rail: usize,
     /// The receiver's rail.
     pub to_rail: usize,
-    /// Which of the pair's queue pairs.
+    /// The queue pair's number within its connection, from 0.
     pub queue_pair: usize,
-    /// The port of the sending NIC that it leaves by.
+    /// The number of the sending NIC's port.
     pub nic_port: usize,
     /// Address of the sending NIC.
     pub source: Ipv4Addr,
@@ -32,29 +32,29 @@ pub struct PortRow {
     pub destination: Ipv4Addr,
     /// UDP source port (`mlx5dv_modify_qp_udp_sport`).
     pub source_port: u16,
-    /// IPv6 flow label of the address handle for which kernel drivers send from that port
-    /// (`rdma_flow_label_to_udp_sport`): its low 14 bits; one with more bits where those are all
-    /// zero, because a label of zero means "choose one".
+    /// The IPv6 flow label of the address handle that makes kernel drivers send from this port
+    /// (`rdma_flow_label_to_udp_sport`): the port's low 14 bits. If those are zero it has more bits, because a
+    /// label of zero requests a random one.
     pub flow_label: u32,
-    /// Switches that it passes.
+    /// Names of the switches on the path.
     pub path: Vec<String>,
 }
 
 impl PortRow {
-    /// Gives it a source port, and the flow label that goes with it.
+    /// Sets the source port and the corresponding flow label.
     pub const fn set_port(&mut self, port: u16) {
         self.source_port = port;
         self.flow_label = flow_label(port);
     }
 }
 
-/// What stands between the switches of a path.
-pub(super) const BETWEEN: &str = " > ";
+/// The separator between the switches of a path.
+pub(super) const PATH_SEPARATOR: &str = " > ";
 
-/// The table of a plan.
+/// Returns the table of a plan.
 ///
 /// # Panics
-/// If the plan, the flows and the queue pairs are not as many, or the cluster has no network.
+/// If the numbers of ports, flows and queue pairs differ, or the cluster has no network.
 pub fn port_rows(
     cluster: &Cluster,
     fabric: &Fabric<'_>,
@@ -87,17 +87,17 @@ pub fn port_rows(
     pairs.iter().zip(flows).zip(&plan.ports).map(row).collect()
 }
 
-/// The flow label that RoCE drivers turn into this port: `port = (label & 0x3fff) ^ (label >> 14) |
-/// 0xc000` (Linux, `include/rdma/ib_verbs.h`).
+/// Returns the flow label that RoCE drivers convert into this port:
+/// `port = (label & 0x3fff) ^ (label >> 14) | 0xc000` (Linux, `include/rdma/ib_verbs.h`).
 const fn flow_label(port: u16) -> u32 {
     match port & 0x3fff {
-        // 1 in both halves cancels out.
+        // The 1 in both halves cancels out.
         0 => 1 | 1 << 14,
         low => low as u32,
     }
 }
 
-/// The table as CSV, with a heading.
+/// Returns the table as CSV with a heading.
 pub fn port_csv(rows: &[PortRow]) -> String {
     let mut text = String::from(
         "from,to,rail,to_rail,queue_pair,nic_port,source,destination,source_port,flow_label,path\n",
@@ -115,13 +115,13 @@ pub fn port_csv(rows: &[PortRow]) -> String {
             row.destination,
             row.source_port,
             row.flow_label,
-            quoted(&row.path.join(BETWEEN)),
+            quoted(&row.path.join(PATH_SEPARATOR)),
         ));
     }
     text
 }
 
-/// A field as RFC 4180 wants it.
+/// Quotes a field if RFC 4180 requires it.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -1,12 +1,12 @@
-//! The order of servers for those who start programs: Open MPI's rank file and host file.
+//! The order of servers in Open MPI's rank file and host file.
 
 use alloc::format;
 use alloc::string::String;
 
 use crate::cluster::{Cluster, ServerId};
 
-/// Open MPI's rank file (`mpirun --rankfile`, `--map-by rankfile:file=`): a process for each GPU, the
-/// servers in order, ranks of a server side by side.
+/// Returns Open MPI's rank file (`mpirun --rankfile`, `--map-by rankfile:file=`): a process for each GPU,
+/// servers in order, ranks of a server adjacent.
 pub fn rank_file(cluster: &Cluster, order: &[ServerId]) -> String {
     let gpus = cluster.machine().gpus().len();
     let mut text = String::new();
@@ -19,8 +19,8 @@ pub fn rank_file(cluster: &Cluster, order: &[ServerId]) -> String {
     text
 }
 
-/// A host file (`mpirun --hostfile`; without `slots=` also those of other launchers): servers in
-/// order, each with a slot for each GPU.
+/// Returns a host file (`mpirun --hostfile`; other launchers read it without `slots=`): servers in order, each
+/// with one slot for each GPU.
 pub fn host_file(cluster: &Cluster, order: &[ServerId]) -> String {
     let gpus = cluster.machine().gpus().len();
     let line =

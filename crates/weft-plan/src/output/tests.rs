@@ -28,7 +28,7 @@ fn a_graph_has_a_channel_a_rail_as_nccl_reads_them() {
         document.root_element().children().filter(|node| node.is_element()).collect();
     assert_eq!(document.root_element().attribute("version"), Some("1"));
     for (graph, (id, pattern)) in graphs.iter().zip([("0", "4"), ("1", "3")]) {
-        // What ncclTopoGetGraphFromXmlSub asks for.
+        // These attributes are read by ncclTopoGetGraphFromXmlSub.
         for (name, value) in [
             ("id", id),
             ("pattern", pattern),
@@ -88,7 +88,7 @@ fn the_table_names_every_queue_pair_and_its_port() {
         Fabric::new(cluster.network().unwrap(), &Failures::none(), Entropy::default()).unwrap();
     let plan = plan(&fabric, &flows, Effort::default(), Seed(1)).unwrap();
     let rows = port_rows(&cluster, &fabric, &pairs, &flows, &plan);
-    // node1 to node2 is the way to the other block: leaf, spine, leaf.
+    // node1 to node2 crosses blocks: leaf, spine, leaf.
     let across: Vec<_> = rows.iter().filter(|row| row.from == "node1" && row.rail == 5).collect();
     assert_eq!(across.len(), 4);
     for (number, row) in across.iter().enumerate() {
@@ -97,7 +97,7 @@ fn the_table_names_every_queue_pair_and_its_port() {
         assert!(row.path[1].starts_with("spine "));
     }
     for row in &rows {
-        // What kernel drivers make of the label.
+        // Kernel drivers convert the label in this way.
         let sport = (row.flow_label & 0x3fff) ^ (row.flow_label >> 14) | 0xc000;
         assert_eq!(sport, u32::from(row.source_port));
         assert!(row.flow_label > 0 && row.flow_label < 1 << 20);

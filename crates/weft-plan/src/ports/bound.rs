@@ -1,9 +1,8 @@
-//! How many flows the busiest link carries at least, whatever the ports.
+//! The lower bound of the number of flows on the busiest link, for any ports.
 //!
-//! Switches that hang together below a tier form a set that flows leave by its links up, and come
-//! into by its links down. As many flows as must cross, over as many links as there are, is a bound
-//! for each set. In a network of two tiers these are the degrees of König's theorem, so an edge
-//! colouring reaches it.
+//! Switches connected below a tier form a set, which flows leave by its uplinks and enter by its downlinks. The
+//! number of flows that must cross, divided by the number of links, is a bound for each set. In a network of
+//! two tiers these are the degrees of König's theorem, so an edge colouring reaches the bound.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,26 +11,26 @@ use weft_topo::{NodeId, Topology};
 
 use super::{Fabric, Flow};
 
-/// The least load of the busiest link, and where it comes from.
+/// The lower bound of the busiest link's load, and the set of switches that causes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bound {
-    /// Flows on the busiest link at least.
+    /// Smallest possible number of flows on the busiest link.
     pub flows: u32,
-    /// A switch of the set that forces it; none where no flow passes between switches.
+    /// A switch of the set that causes the bound; `None` if no flow passes between switches.
     pub at: Option<NodeId>,
-    /// Flows that have to cross the set's border there.
+    /// Number of flows that must cross the set's border.
     pub crossing: u64,
-    /// Links they can take.
+    /// Number of links that they can take.
     pub links: u64,
 }
 
-/// The highest of the bounds of all sets.
+/// Returns the highest bound of all sets.
 pub fn bound(fabric: &Fabric<'_>, flows: &[Flow]) -> Bound {
     let topology = fabric.topology();
     let highest = topology.switch_ids().map(|switch| topology.tier(switch)).max().unwrap_or(1);
     let mut best = Bound::default();
     for tier in 1..highest {
-        // Who leaves: the sending port decides the leaf. Who comes in: all leaves of the host will do.
+        // A flow leaves from the leaf of its sending port; it may enter at any leaf of its destination.
         for through_hosts in [false, true] {
             let sets = Sets::new(fabric, tier, through_hosts);
             best = sets.highest(fabric, flows, through_hosts, best);
@@ -65,7 +64,7 @@ impl Sets {
 
     fn highest(&self, fabric: &Fabric<'_>, flows: &[Flow], inward: bool, best: Bound) -> Bound {
         let topology = fabric.topology();
-        // By set and, for flows coming in, the plane they come in: flows and links.
+        // (flows, links) by set and, for incoming flows, by the plane they come from.
         let planes = if inward { topology.planes() as usize } else { 1 };
         let mut borders = vec![(0u64, 0u64); self.of.len() * planes];
         let border = |node: NodeId, switch: NodeId| {
@@ -114,7 +113,7 @@ pub(super) fn join(sets: &mut [u32], a: u32, b: u32) {
     sets[a.max(b) as usize] = a.min(b);
 }
 
-/// The lowest of a set; halves the way to it (Tarjan and van Leeuwen 1984).
+/// Returns the lowest node of the set with path halving (Tarjan and van Leeuwen 1984).
 pub(super) fn root(sets: &mut [u32], mut node: u32) -> u32 {
     while sets[node as usize] != node {
         sets[node as usize] = sets[sets[node as usize] as usize];

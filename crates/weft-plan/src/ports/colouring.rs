@@ -1,35 +1,35 @@
-//! Colouring the edges of a bipartite multigraph (König 1916): with as many colours as the busiest
-//! vertex has edges, no two edges of a vertex need the same.
+//! The edge colouring of a bipartite multigraph (König 1916): if there are as many colours as the busiest
+//! vertex has edges, no two edges of a vertex need the same colour.
 //!
-//! Flows are edges between the switch where they go up and the one where they come down; colours
-//! are links. An edge that finds no colour free at both ends takes one along an alternating path,
-//! which is König's proof as a program.
+//! Edges are flows, from the switch where a flow goes up to the switch where it comes down; colours are links.
+//! If no colour is free at both ends of an edge, colours are swapped along an alternating path, as in König's
+//! proof.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A colouring in the making. Vertices of both sides are numbered together.
+/// A colouring under construction. Vertices of both sides share one numbering.
 #[derive(Debug)]
 pub struct Colouring {
     colours: usize,
-    /// Words of a vertex's set of free colours.
+    /// Number of words in a vertex's set of free colours.
     words: usize,
     /// `free[vertex * words ..]`: a bit for each colour that no edge of the vertex has.
     free: Vec<u64>,
-    /// `edge_at[vertex * colours + colour]`: the edge, or [`NOBODY`], or [`BLOCKED`].
+    /// `edge_at[vertex * colours + colour]`: the edge, [`NO_EDGE`] or [`BLOCKED`].
     edge_at: Vec<u32>,
     ends: Vec<[u32; 2]>,
     colour_of: Vec<u32>,
 }
 
-const NOBODY: u32 = u32::MAX;
+const NO_EDGE: u32 = u32::MAX;
 const BLOCKED: u32 = u32::MAX - 1;
-const WITHOUT: u32 = u32::MAX;
-/// Pairs of colours that are tried for an edge where colours are blocked.
-const TRIES: usize = 64;
+const UNCOLOURED: u32 = u32::MAX;
+/// Largest number of colour pairs tried for an edge when colours are blocked.
+const MAX_PAIRS: usize = 64;
 
 impl Colouring {
-    /// No edges yet. It takes `4 · vertices · colours` bytes.
+    /// Returns a colouring without edges. It allocates `4 · vertices · colours` bytes.
     pub fn new(vertices: usize, colours: usize, edges: usize) -> Self {
         let words = colours.div_ceil(64);
         let mut free = vec![!0; vertices * words];
@@ -37,35 +37,35 @@ impl Colouring {
             free.iter_mut().skip(words - 1).step_by(words).for_each(|word| *word = (1 << used) - 1);
         }
         let (ends, colour_of) = (Vec::with_capacity(edges), Vec::with_capacity(edges));
-        Self { colours, words, free, edge_at: vec![NOBODY; vertices * colours], ends, colour_of }
+        Self { colours, words, free, edge_at: vec![NO_EDGE; vertices * colours], ends, colour_of }
     }
 
-    /// Takes a colour away from a vertex: no edge there may have it.
+    /// Forbids a colour at a vertex.
     pub fn block(&mut self, vertex: u32, colour: usize) {
         self.set_free(vertex, colour, false);
         self.edge_at[vertex as usize * self.colours + colour] = BLOCKED;
     }
 
-    /// Adds an edge between vertices of different sides, colours it, and gives its number. It stays
-    /// without a colour where none can be had; that does not happen while no colour is blocked
-    /// and no vertex has more edges than there are colours.
+    /// Adds an edge between vertices of different sides, colours it, and returns its number. The edge stays
+    /// uncoloured if no colour is possible; this cannot happen while no colour is blocked and no vertex has
+    /// more edges than there are colours.
     pub fn add(&mut self, from: u32, to: u32) -> u32 {
         let edge = u32::try_from(self.ends.len()).expect("fewer than 2^32 edges");
         self.ends.push([from, to]);
-        self.colour_of.push(WITHOUT);
+        self.colour_of.push(UNCOLOURED);
         if let Some(colour) = self.common(from, to).or_else(|| self.make_common(from, to)) {
             self.paint(edge, colour);
         }
         edge
     }
 
-    /// The colour of an edge.
+    /// Returns the colour of an edge; `None` if it is uncoloured.
     pub fn colour(&self, edge: u32) -> Option<usize> {
         let colour = self.colour_of[edge as usize];
-        (colour != WITHOUT).then_some(colour as usize)
+        (colour != UNCOLOURED).then_some(colour as usize)
     }
 
-    /// The lowest colour that is free at both.
+    /// Returns the lowest colour that is free at both vertices.
     fn common(&self, a: u32, b: u32) -> Option<usize> {
         let (a, b) = (self.free_words(a), self.free_words(b));
         a.iter()
@@ -85,15 +85,15 @@ impl Colouring {
         })
     }
 
-    /// Makes a colour that is free at `a` free at `b` too, by swapping two colours along the path
-    /// that begins at `b`. In a bipartite graph that path never comes to `a`.
+    /// Frees at `b` a colour that is free at `a`, by swapping two colours along the path that starts at `b`. In
+    /// a bipartite graph that path never reaches `a`.
     fn make_common(&mut self, a: u32, b: u32) -> Option<usize> {
         let ours: Vec<usize> = self.free_colours(a).take(8).collect();
         let theirs: Vec<usize> = self.free_colours(b).take(8).collect();
         let pairs =
             ours.iter().flat_map(|&wanted| theirs.iter().map(move |&spare| (wanted, spare)));
         let mut path = Vec::new();
-        for (wanted, spare) in pairs.take(TRIES) {
+        for (wanted, spare) in pairs.take(MAX_PAIRS) {
             if self.alternating(b, wanted, spare, &mut path) {
                 self.swap(&path, wanted, spare);
                 return Some(wanted);
@@ -102,13 +102,13 @@ impl Colouring {
         None
     }
 
-    /// The edges from `start` that have the two colours in turn; whether they can be swapped.
+    /// Collects the edges from `start` that alternate between two colours. Returns `true` if they can be swapped.
     fn alternating(&self, start: u32, first: usize, second: usize, path: &mut Vec<u32>) -> bool {
         path.clear();
         let (mut at, mut colour, mut other) = (start, first, second);
         loop {
             match self.edge_at[at as usize * self.colours + colour] {
-                NOBODY => return true,
+                NO_EDGE => return true,
                 BLOCKED => return false,
                 edge => {
                     path.push(edge);
@@ -121,11 +121,11 @@ impl Colouring {
     }
 
     fn swap(&mut self, path: &[u32], first: usize, second: usize) {
-        // All are taken out before any is put back: neighbours on the path exchange their places.
+        // All edges are removed before any is added, because adjacent edges of the path exchange their colours.
         for (step, &edge) in path.iter().enumerate() {
             let old = if step % 2 == 0 { first } else { second };
             for end in self.ends[edge as usize] {
-                self.edge_at[end as usize * self.colours + old] = NOBODY;
+                self.edge_at[end as usize * self.colours + old] = NO_EDGE;
                 self.set_free(end, old, true);
             }
         }
@@ -155,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// Adds random edges; gives the colouring, the busiest vertex's edges, and all ends.
+    /// Adds random edges; returns the colouring, all edges and the number of colours.
     fn random(seed: u64, slack: usize) -> (Colouring, Vec<[u32; 2]>, usize) {
         let mut rng = Seed(seed).child("graph", 0).rng();
         let (left, right) = (1 + rng.index(12), 1 + rng.index(12));

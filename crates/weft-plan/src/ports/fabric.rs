@@ -1,5 +1,5 @@
-//! A network as its switches forward: routes, hashes, weights. From a flow's source port follows
-//! every link it takes.
+//! The forwarding behaviour of a network: routes, hashes and weights. They determine the path of a flow from
+//! its source port.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -11,10 +11,10 @@ use super::hops::{Hops, Next};
 use super::{Entropy, Flow, PlanError};
 use crate::cluster::Network;
 
-/// Links a path has at most: up and down eight tiers.
-pub(super) const LONGEST: usize = 16;
+/// The largest number of links of a path: up and down eight tiers.
+pub(super) const MAX_PATH_LINKS: usize = 16;
 
-/// A network that is asked for paths again and again.
+/// A network prepared for repeated path computations.
 #[derive(Debug)]
 pub struct Fabric<'a> {
     topology: &'a Topology,
@@ -28,62 +28,62 @@ pub struct Fabric<'a> {
     hops: Hops,
 }
 
-/// A hash function of some switches.
+/// A hash function, shared by the switches that use it.
 #[derive(Debug)]
 struct Function {
     hash: FabricHash,
-    /// What each source port of the range changes in an affine hash; empty for others.
+    /// The change of an affine hash by each source port of the range; empty for other hashes.
     changes: Vec<u32>,
 }
 
-/// How one switch chooses.
+/// The hash parameters of one switch.
 #[derive(Clone, Copy, Debug)]
 struct Switch {
     function: usize,
     salt: SwitchSalt,
-    /// Whether a link of its has a weight, and the direct form that knows of weights.
+    /// `true` if a link of the switch has a weight; then [`Self::direct`] applies.
     weighted: bool,
     direct: SwitchHash,
-    /// Linux's hash with the router's seed, of the protocol that is planned.
+    /// Linux's hash with the switch's seed, for the planned protocol.
     linux: Option<linux::Keyed>,
 }
 
-/// What a switch chooses from, and what it chooses.
+/// A switch's candidate links and its choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice<'f> {
     /// The switch.
     pub switch: NodeId,
-    /// Its equal-cost links for the packet's destination.
+    /// The equal-cost links for the packet's destination.
     pub links: &'f [LinkId],
-    /// The place of the one that it takes.
+    /// The index of the chosen link.
     pub index: usize,
 }
 
-/// A flow's packet but for its source port.
+/// A flow's packet without its source port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packet {
     tuple: FiveTuple,
-    /// The part of each function's hash that all switches share, with the first port.
+    /// The part of each function's hash that all switches share, for the first port of the range.
     bases: [u32; HashAlgorithm::ALL.len()],
 }
 
-/// Whether a switch's choice of so many is affine in the source port, and which function makes it.
+/// A choice that is affine in the source port, by the hash function that makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Affine {
     function: usize,
     rotate: u32,
-    /// The group has 2 to this many links.
+    /// The base-2 logarithm of the number of links.
     pub(super) bits: u32,
 }
 
 impl<'a> Fabric<'a> {
-    /// The network with some cables or switches down, for UDP or other packets as `entropy` says.
+    /// Prepares a network with failed links or switches, for the ports and protocol of `entropy`.
     ///
     /// # Errors
-    /// `Entropy` for ports out of range, `Routes` for a network too large.
+    /// `Entropy` for an invalid range of ports, `Routes` for a network that is too large.
     ///
     /// # Panics
-    /// If the network's parts are not of one topology.
+    /// If the network's parts do not belong to one topology.
     pub fn new(
         network: &'a Network,
         failures: &Failures,
@@ -123,28 +123,27 @@ impl<'a> Fabric<'a> {
         })
     }
 
-    /// What it is built of.
+    /// Returns the topology.
     pub const fn topology(&self) -> &'a Topology {
         self.topology
     }
 
-    /// Its routes.
+    /// Returns the routes.
     pub const fn routes(&self) -> &Routes {
         &self.routes
     }
 
-    /// Whether packets can pass a link.
+    /// Returns `true` if packets can pass a link.
     pub fn is_up(&self, link: LinkId) -> bool {
         self.failures.is_up(self.topology, link)
     }
 
-    /// The source ports that flows may have.
+    /// Returns the range of source ports.
     pub const fn entropy(&self) -> Entropy {
         self.entropy
     }
 
-    /// The links that a flow takes with this source port, the host's first; empty where there is no
-    /// way.
+    /// Returns the links that a flow takes with this source port, the host's link first; empty if there is no route.
     ///
     /// # Panics
     /// If the flow is not of this network, or the port is not in the range.
@@ -160,8 +159,8 @@ impl<'a> Fabric<'a> {
         path
     }
 
-    /// How many links a flow takes after its host's, whatever its port: all its ways are equally
-    /// long. None where there is no way.
+    /// Returns the number of links that a flow takes after its host's, which is the same for every port; `None`
+    /// if there is no route.
     pub(super) fn hops(&self, flow: Flow) -> Option<usize> {
         let mut at = self.topology.link(flow.first).to;
         let group = self.routes.group(flow.destination);
@@ -173,7 +172,7 @@ impl<'a> Fabric<'a> {
         self.is_up(flow.first).then_some(hops)
     }
 
-    /// The flow's packet.
+    /// Returns the flow's packet.
     pub(super) fn packet(&self, flow: Flow) -> Packet {
         let source = self.topology.link(flow.first).from;
         let tuple = FiveTuple {
@@ -190,7 +189,7 @@ impl<'a> Fabric<'a> {
         Packet { tuple, bases }
     }
 
-    /// Tells `each` every switch's choice on the way, for as long as it wants to know; whether the
+    /// Calls `each` with every switch's choice on the path until it returns `false`. Returns `true` if the
     /// packet arrives.
     pub(super) fn walk<'f>(
         &'f self,
@@ -200,7 +199,7 @@ impl<'a> Fabric<'a> {
         mut each: impl FnMut(Choice<'f>) -> bool,
     ) -> bool {
         let mut at = self.topology.link(flow.first).to;
-        for _ in 0..LONGEST {
+        for _ in 0..MAX_PATH_LINKS {
             if at == flow.destination {
                 return true;
             }
@@ -217,8 +216,8 @@ impl<'a> Fabric<'a> {
         at == flow.destination
     }
 
-    /// Tells `each` every link between switches that the packet takes, for as long as it wants to know;
-    /// whether it wanted all of them.
+    /// Calls `each` with every link between switches that the packet takes, until it returns `false`. Returns
+    /// `true` if no call did.
     #[inline]
     pub(super) fn follow(
         &self,
@@ -229,7 +228,7 @@ impl<'a> Fabric<'a> {
     ) -> bool {
         let mut at = self.topology.link(flow.first).to;
         let group = self.routes.group(flow.destination);
-        for _ in 0..LONGEST {
+        for _ in 0..MAX_PATH_LINKS {
             let Next::Switches(links, ends) = self.hops.next(self.number(at), group) else { break };
             if links.is_empty() {
                 break;
@@ -243,7 +242,7 @@ impl<'a> Fabric<'a> {
         true
     }
 
-    /// What the routes' function of that name gives.
+    /// Returns the next links of the routes.
     pub(super) fn next_links(&self, at: NodeId, destination: NodeId) -> &[LinkId] {
         match self.hops.next(self.number(at), self.routes.group(destination)) {
             Next::Switches(links, _) => links,
@@ -251,12 +250,12 @@ impl<'a> Fabric<'a> {
         }
     }
 
-    /// A switch's place among switches.
+    /// Returns a switch's index among switches.
     fn number(&self, switch: NodeId) -> usize {
         switch.index() - self.topology.hosts() as usize
     }
 
-    /// Which of its links the switch takes.
+    /// Returns the index of the link that the switch chooses.
     #[inline]
     pub(super) fn choose(&self, at: NodeId, links: &[LinkId], packet: &Packet, port: u16) -> usize {
         if links.len() == 1 {
@@ -267,8 +266,7 @@ impl<'a> Fabric<'a> {
         if switch.weighted {
             let weight = |link| self.weights.get(link).copied().unwrap_or(1);
             let weights: Vec<u32> = links.iter().map(weight).collect();
-            // A group without any weight is one that nothing can be sent to; its first link is
-            // as good as another.
+            // A group whose weights are all zero forwards nothing; its first link stands for none.
             return switch.direct.select_weighted(&tuple(), &weights).unwrap_or(0);
         }
         if let Some(hash) = &switch.linux {
@@ -280,7 +278,7 @@ impl<'a> Fabric<'a> {
         function.hash.select(base, tuple, switch.salt, links.len())
     }
 
-    /// How the switch's choice of `count` links depends on the source port, where that is affine.
+    /// Returns the affine form of a switch's choice among `count` links, if it has one.
     pub(super) fn affine(&self, at: NodeId, count: usize) -> Option<Affine> {
         let switch = &self.switches[self.number(at)];
         let is_affine = switch.direct.algorithm.is_affine() && !switch.weighted;
@@ -291,8 +289,8 @@ impl<'a> Fabric<'a> {
         })
     }
 
-    /// What each bit of the source port, from the lowest, changes in a choice: the columns of its
-    /// matrix over GF(2).
+    /// Returns the change of a choice by each bit of the source port, lowest first: the columns of its matrix
+    /// over GF(2).
     pub(super) fn columns(&self, affine: Affine) -> impl Iterator<Item = usize> + '_ {
         let Function { hash, changes } = &self.functions[affine.function];
         let salt = hash.salt(0, affine.rotate);

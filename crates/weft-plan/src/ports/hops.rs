@@ -1,10 +1,10 @@
-//! Next hops between switches in a form that fits into caches.
+//! The next hops between switches, in a table that fits into CPU caches.
 //!
-//! Routes have a set for each switch and group of hosts, 28 million for a fat tree of three tiers, and every
-//! hop of every port that is tried asks for one at random. But a switch sends few groups another way than
-//! all others, or has one set for each block of neighbouring groups: a leaf sends everything up, an
-//! aggregation switch all but its own pod's groups, a core switch each pod's by one link. So what is
-//! kept of a switch is what most groups share, and where the others lie, by blocks of equal length.
+//! Routes have one set of links for each switch and group of hosts: 28 million for a fat tree of three tiers,
+//! read at random for every hop of every port that is tried. But most groups of a switch share one set, or each
+//! block of adjacent groups has one: a leaf sends everything up, an aggregation switch everything but its own
+//! pod's groups, a core switch each pod's groups over one link. So a row stores the set of most groups, and the
+//! others by blocks of equal length.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -12,53 +12,53 @@ use alloc::vec::Vec;
 
 use weft_topo::{LinkId, NodeId, Routes, Topology};
 
-/// The sets of all switches.
+/// The next hops of all switches.
 #[derive(Debug)]
 pub(super) struct Hops {
     rows: Vec<Row>,
-    /// By block of a row.
+    /// One set for each block of each row.
     entries: Vec<Set>,
-    /// The pool: sets, one after the other.
+    /// The pool: all sets, one after the other.
     links: Vec<LinkId>,
-    /// Where each link of the pool leads.
+    /// The node at the end of each link of the pool.
     ends: Vec<NodeId>,
 }
 
-/// Where a set is in the pool. Its length stands here too: to read it there would be one more wait for memory.
+/// A set's range in the pool. Its length is stored here to avoid a second memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Set {
     start: u32,
     len: u32,
 }
 
-/// One switch's sets by group.
+/// The sets of one switch by group.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    /// The first group that has another set than most.
+    /// The first group whose set differs from that of most groups.
     first: u32,
-    /// Blocks from there on.
+    /// Number of blocks from `first` on.
     blocks: u32,
-    /// Of a block's length, in units of 2^-32.
+    /// The reciprocal of a block's length, in units of 2^-32.
     reciprocal: u64,
-    /// The set of groups outside of the blocks.
+    /// The set of groups outside the blocks.
     outside: Set,
-    /// Where its blocks begin among all entries.
+    /// The index of its first block in `entries`.
     offset: u32,
 }
 
-/// Where a switch sends packets.
+/// The next hop of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Next<'f> {
-    /// To the host, which hangs on it.
+    /// The destination host, which is attached to the switch.
     Host,
-    /// By one of these links, with the switches they lead to; none where there is no way.
+    /// One of these links, each with the switch at its end; both are empty if there is no route.
     Switches(&'f [LinkId], &'f [NodeId]),
 }
 
-/// The entry of groups whose hosts hang on the switch.
+/// The entry of groups whose hosts are attached to the switch.
 const HOST: Set = Set { start: u32::MAX, len: 0 };
-/// Above so many groups reciprocals are not exact.
-const MOST_GROUPS: usize = 1 << 16;
+/// With more groups than this, reciprocals are not exact.
+const MAX_EXACT_GROUPS: usize = 1 << 16;
 
 impl Hops {
     pub(super) fn new(topology: &Topology, routes: &Routes) -> Self {
@@ -85,7 +85,7 @@ impl Hops {
         hops
     }
 
-    /// Puts a set into the pool; gives where it is.
+    /// Adds a set to the pool and returns its range.
     fn add(&mut self, topology: &Topology, links: &[LinkId]) -> Set {
         if links.first().is_some_and(|&link| topology.is_host(topology.link(link).to)) {
             return HOST;
@@ -102,10 +102,10 @@ impl Hops {
         let first = sets.iter().position(differs).unwrap_or(0);
         let end = sets.iter().rposition(differs).map_or(first, |last| last + 1);
         let inside = &sets[first..end];
-        // Blocks end where sets change, and do not reach beyond the last that differs.
+        // Blocks end where sets change, and do not reach beyond the last group that differs.
         let changes = (1..inside.len()).filter(|&at| inside[at] != inside[at - 1]);
         let ends = changes.chain((end < sets.len()).then_some(inside.len()));
-        let block = if sets.len() > MOST_GROUPS { 1 } else { ends.fold(0, greatest_divisor) };
+        let block = if sets.len() > MAX_EXACT_GROUPS { 1 } else { ends.fold(0, greatest_divisor) };
         let block = if block == 0 { inside.len().max(1) } else { block };
         self.rows.push(Row {
             first: narrow(first),
@@ -117,7 +117,7 @@ impl Hops {
         self.entries.extend(inside.iter().step_by(block));
     }
 
-    /// Where the switch of that number, hosts not counted, sends packets for a group's hosts.
+    /// Returns the next hops at the switch with this index among switches, for a group's hosts.
     #[inline]
     pub(super) fn next(&self, switch: usize, group: u32) -> Next<'_> {
         let set = self.set(switch, group);
@@ -128,11 +128,11 @@ impl Hops {
         Next::Switches(&self.links[set.clone()], &self.ends[set])
     }
 
-    /// Where the set is in the pool.
+    /// Returns the set's range in the pool.
     #[inline]
     fn set(&self, switch: usize, group: u32) -> Set {
         let row = &self.rows[switch];
-        // Groups before the first wrap around and come out beyond all blocks.
+        // Groups below `first` wrap around to values beyond all blocks.
         let distance = u64::from(group.wrapping_sub(row.first));
         let block = (distance * row.reciprocal) >> 32;
         if block < u64::from(row.blocks) {
@@ -143,7 +143,7 @@ impl Hops {
     }
 }
 
-/// What more than half of all are, if anything is (Boyer and Moore 1981).
+/// Returns the set of more than half of the groups, if there is one (Boyer and Moore 1981).
 fn most_frequent(sets: &[Set]) -> Set {
     let count = |(most, lead), &set| match lead {
         0 => (set, 1),
@@ -172,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// Every switch and host, against the routes themselves.
+    /// Compares every switch and host with the routes.
     fn agree(topology: &Topology, failures: &Failures) -> Hops {
         let routes = Routes::compute(topology, failures).unwrap();
         let hops = Hops::new(topology, &routes);

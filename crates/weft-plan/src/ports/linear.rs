@@ -1,26 +1,24 @@
-//! Choosing ports for affine hashes by solving linear equations over GF(2).
+//! The choice of ports for affine hashes by linear equations over GF(2).
 //!
-//! A group of 2^k links is chosen by k bits of the hash, and each bit of an affine hash is a sum of
-//! bits of the source port and a constant. So for all choices on a way together there is a
-//! matrix A, and a port for the wanted links is a solution of `A · x = wanted ^ base`. It is the
-//! property that Astral (section 3.4) takes from Zhang et al. (USENIX ATC 2021), with what the
-//! paper leaves out: the condition is on the bits that make the index, and has to hold for every
-//! *pair* of flows, not only against the first.
+//! A group of 2^k links is indexed by k bits of the hash, and each bit of an affine hash is a sum of bits of
+//! the source port and a constant. So all choices on a path together have a matrix A, and a port for the wanted
+//! links is a solution of `A · x = wanted ^ base`. Astral (section 3.4) takes this property from Zhang et al.
+//! (USENIX ATC 2021). The paper omits two facts: the condition concerns the bits that form the index, and it
+//! must hold for every *pair* of flows, not only against the first.
 
 use alloc::vec::Vec;
 
-/// A matrix over GF(2), ready to be solved. Columns belong to bits of the source port.
+/// A matrix over GF(2), reduced for solving. Its columns correspond to bits of the source port.
 #[derive(Clone, Debug)]
 pub struct Solver {
-    /// Images of the port bits, each with a leading bit that no other has, and which port bits
-    /// make it.
+    /// Images of port bits, each with a leading bit of its own, and the port bits that produce it.
     basis: Vec<(u64, u16)>,
     /// Port changes that change no choice.
     kernel: Vec<u16>,
 }
 
 impl Solver {
-    /// The matrix whose column `i` is what bit `i` of the port changes.
+    /// Builds the matrix whose column `i` is the change of the choices by bit `i` of the port.
     ///
     /// # Panics
     /// If there are more than 16 columns.
@@ -36,27 +34,27 @@ impl Solver {
         solver
     }
 
-    /// How many bits of choice the port decides: 2 to this many paths can be told apart.
+    /// Returns the number of choice bits that the port controls: flows can be distributed over 2 to this many paths.
     pub fn rank(&self) -> u32 {
         u32::try_from(self.basis.len()).expect("at most 16")
     }
 
-    /// A port change that changes the choices by exactly `wanted`, if there is one.
+    /// Returns a port change that changes the choices by exactly `wanted`, if there is one.
     pub fn solve(&self, wanted: u64) -> Option<u16> {
         let (rest, port) = self.reduce(wanted, 0);
         (rest == 0).then_some(port)
     }
 
-    /// The `number`th of the port changes that change no choice, modulo how many there are; zero
-    /// is the first.
+    /// Returns the port change with this number among those that change no choice, modulo their number; the
+    /// first is zero.
     pub fn silent(&self, number: u32) -> u16 {
         let chosen = |(bit, &port): (usize, &u16)| if number >> bit & 1 == 1 { port } else { 0 };
         self.kernel.iter().enumerate().map(chosen).fold(0, |all, port| all ^ port)
     }
 
-    /// Port changes that lead any two flows of one pair of addresses over different links,
-    /// whatever the addresses, the base port and the switches' seeds are: relative path control.
-    /// As many as there are, up to `count`; the first is zero.
+    /// Returns port changes that lead any two flows of one pair of addresses over different links, for any
+    /// addresses, base port and switch seeds: relative path control. It returns at most `count` changes; the
+    /// first is zero.
     pub fn disjoint(&self, count: usize) -> Vec<u16> {
         let most = 1usize << self.rank().min(16);
         let combine = |number: usize| {
@@ -76,7 +74,7 @@ impl Solver {
         (image, port)
     }
 
-    /// Keeps the basis sorted by leading bit, highest first, so that one pass reduces.
+    /// Inserts into the basis, which is sorted by leading bit, highest first, so that one pass reduces.
     fn insert(&mut self, reduced: (u64, u16)) {
         let place = self.basis.partition_point(|other| other.0 > reduced.0);
         self.basis.insert(place, reduced);
@@ -155,7 +153,7 @@ mod tests {
 
     #[test]
     fn the_papers_small_offsets_part_four_flows_of_a_crc_but_not_of_its_upper_bits() {
-        // Section 3.4 takes δ = 1 to 4 with H(δ) ≠ H(0), which says nothing of pairs nor of bits.
+        // Section 3.4 takes δ = 1 to 4 with H(δ) ≠ H(0); this condition covers neither pairs nor index bits.
         let index = |rotate, port| {
             let switch = SwitchHash { algorithm: HashAlgorithm::Crc16Bisync, seed: 1, rotate };
             let tuple = FiveTuple { src: 1, dst: 2, src_port: port, dst_port: 4791, protocol: 17 };

@@ -1,4 +1,4 @@
-//! How many flows each link carries.
+//! The number of flows on each link.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,29 +7,28 @@ use weft_topo::LinkId;
 
 use super::{Fabric, Flow};
 
-/// Flows on the links between switches. Cables of hosts are left out: who sends eight flows by a
-/// port has eight on its cable, whatever the ports.
+/// The number of flows on each link between switches. Host cables are excluded, because ports do not change their load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loads {
-    /// By link.
+    /// Number of flows by link.
     pub of_link: Vec<u32>,
-    /// The busiest link; none where no flow passes between switches.
+    /// The busiest link; `None` if no flow passes between switches.
     pub worst: Option<LinkId>,
-    /// Flows that share no link with another.
+    /// Number of flows that share no link with another flow.
     pub alone: usize,
 }
 
 impl Loads {
-    /// Flows on the busiest link.
+    /// Returns the number of flows on the busiest link.
     pub fn most(&self) -> u32 {
         self.worst.map_or(0, |link| self.of_link[link.index()])
     }
 }
 
-/// Follows every flow with its port.
+/// Counts the flows on each link, given each flow's port.
 ///
 /// # Panics
-/// If there are not as many ports as flows, or a flow is not of this network.
+/// If the numbers of ports and flows differ, or a flow is not of this network.
 pub fn loads(fabric: &Fabric<'_>, flows: &[Flow], ports: &[u16]) -> Loads {
     assert_eq!(flows.len(), ports.len(), "a port for each flow");
     let mut of_link = vec![0u32; fabric.topology().links() as usize];
@@ -47,7 +46,7 @@ pub fn loads(fabric: &Fabric<'_>, flows: &[Flow], ports: &[u16]) -> Loads {
     Loads { of_link, worst, alone }
 }
 
-/// Tells `each` every link between switches that the flow takes.
+/// Calls `each` with every link between switches that the flow takes.
 fn follow(fabric: &Fabric<'_>, flow: Flow, port: u16, mut each: impl FnMut(LinkId)) {
     fabric.follow(flow, &fabric.packet(flow), port, |link| {
         each(link);

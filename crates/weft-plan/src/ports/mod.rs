@@ -1,11 +1,11 @@
-//! Source ports ("entropies") for all flows at once, so that they share links as little as they can:
+//! Source ports ("entropies") for all flows at once, chosen so that the flows share as few links as possible:
 //! TCCL's deterministic queue pairs (Astral, sections 2.2 and 3.4).
 //!
-//! How many flows the busiest link must carry at least is [`bound`]. Which links would reach it is
-//! an edge colouring ([`Colouring`]); which port takes a flow there is a linear equation for affine
-//! hashes and groups of 2^k ([`Solver`]), and a bounded search for everything else: Linux's hash,
-//! weights, groups of other sizes. What a port does is always followed through the switches' own
-//! hashes ([`Fabric`]), so that a plan's loads are what the network will show.
+//! [`bound`] computes the lowest possible number of flows on the busiest link. An edge colouring
+//! ([`Colouring`]) assigns links that reach it. A linear equation finds the port for these links where hashes
+//! are affine and groups have 2^k links ([`Solver`]); a bounded search finds it elsewhere: Linux's hash,
+//! weights, groups of other sizes. Each port's path is computed with the switches' own hashes ([`Fabric`]), so
+//! that a plan's loads are those of the network.
 
 mod bound;
 mod colouring;
@@ -30,47 +30,47 @@ use weft_topo::hash::{HashAlgorithm, SwitchHash};
 use weft_topo::{LinkId, NodeId, RouteError, Topology};
 use weft_units::Seed;
 
-/// What one queue pair sends: from a NIC's port to a NIC. Flows are taken to be equally heavy.
+/// The flow of one queue pair, from a NIC's port to a NIC. All flows are assumed to have equal rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow {
-    /// The link it leaves its host by.
+    /// The link by which the flow leaves its host.
     pub first: LinkId,
-    /// The host it goes to.
+    /// The destination host.
     pub destination: NodeId,
 }
 
-/// The source ports that flows may have, and the rest of the five-tuple that they share.
+/// The range of source ports, and the other fields of the five-tuple that flows share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entropy {
     /// The lowest port; its low `bits` bits are zero.
     pub first: u16,
-    /// How many bits of the port are free, 1 to 15.
+    /// Number of free bits of the port, 1 to 15.
     pub bits: u32,
-    /// Destination port.
+    /// The destination port.
     pub destination_port: u16,
-    /// IP protocol: 17 for UDP, 6 for TCP.
+    /// The IP protocol: 17 for UDP, 6 for TCP.
     pub protocol: u8,
 }
 
 impl Default for Entropy {
-    /// RoCEv2: UDP to 4791 from 0xC000 to 0xFFFF.
+    /// Returns RoCEv2's range: UDP from 0xC000–0xFFFF to 4791.
     fn default() -> Self {
         Self { first: 0xc000, bits: 14, destination_port: 4791, protocol: 17 }
     }
 }
 
 impl Entropy {
-    /// Every port.
+    /// Returns every port of the range.
     pub fn ports(self) -> impl Iterator<Item = u16> {
         (0..self.count()).map(move |number| self.port(number))
     }
 
-    /// How many ports there are.
+    /// Returns the number of ports.
     pub const fn count(self) -> u32 {
         1 << self.bits
     }
 
-    /// The port of that number, modulo how many there are.
+    /// Returns the port with this number, modulo the number of ports.
     #[expect(clippy::cast_possible_truncation, reason = "the number is below 2^15")]
     pub const fn port(self, number: u32) -> u16 {
         self.first | (number & (self.count() - 1)) as u16
@@ -82,61 +82,62 @@ impl Entropy {
     }
 }
 
-/// Why ports cannot be planned.
+/// An error that prevents the planning of ports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The range of ports is none.
+    /// The range of ports is invalid.
     #[error("{bits} free bits from port {first} on are no range: 1 to 15 bits that are zero in it")]
     Entropy {
         /// Its first port.
         first: u16,
-        /// How many bits are free.
+        /// Number of free bits.
         bits: u32,
     },
     /// The network is too large.
     #[error(transparent)]
     Routes(#[from] RouteError),
-    /// A flow that no route leads.
+    /// A flow has no route.
     #[error("flow {flow}: no route leads from {from} by its link {link} to {to}")]
     NoRoute {
-        /// Its place among the flows.
+        /// The flow's index.
         flow: usize,
-        /// Who sends.
+        /// The sender.
         from: weft_topo::NodeName,
-        /// The link it leaves by.
+        /// The link by which it leaves its host.
         link: u32,
-        /// Who should receive.
+        /// The destination.
         to: weft_topo::NodeName,
     },
-    /// A flow whose way is longer than any network's that is planned.
+    /// A flow's path is longer than the planner's limit.
     #[error(
         "flow {flow}: the way from {from} to {to} has {hops} links after the first; a plan follows 16"
     )]
     TooLong {
-        /// Its place among the flows.
+        /// The flow's index.
         flow: usize,
-        /// Who sends.
+        /// The sender.
         from: weft_topo::NodeName,
-        /// Who should receive.
+        /// The destination.
         to: weft_topo::NodeName,
-        /// Links after the host's own.
+        /// Number of links after the host's own.
         hops: usize,
     },
-    /// A flow names what the network does not have.
+    /// A flow names a host or link that the network does not have.
     #[error("flow {flow} names {what} {number}, which the network does not have")]
     NoSuch {
-        /// Its place among the flows.
+        /// The flow's index.
         flow: usize,
         /// `host` or `link`.
         what: &'static str,
-        /// Its number.
+        /// The host's or link's number.
         number: u32,
     },
 }
 
-/// The hash of every switch, by its number less the number of hosts: one function, a seed for
-/// each drawn as the simulator draws them, each tier turned by so many bits more than the one below.
+/// Returns the hash of every switch, indexed by node number minus the number of hosts. All have one function;
+/// seeds are drawn as in the simulator; each tier's hash is rotated by `rotate_by_tier` bits more than that of
+/// the tier below.
 pub fn switch_hashes(
     topology: &Topology,
     algorithm: HashAlgorithm,
@@ -145,7 +146,7 @@ pub fn switch_hashes(
 ) -> Vec<SwitchHash> {
     let hash = |(index, switch)| SwitchHash {
         algorithm,
-        // Linux takes a zero seed for "choose one at random", hence never zero.
+        // Linux replaces a zero seed with a random one, hence no seed is zero.
         seed: seed.child("switch hash", index).rng().next_u32() | 1,
         rotate: u32::from(topology.tier(switch)).saturating_sub(1) * rotate_by_tier,
     };

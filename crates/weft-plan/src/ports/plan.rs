@@ -1,4 +1,4 @@
-//! The plan: colours for all flows, ports that realise them, and repair of what is left.
+//! The planner: it colours all flows, finds ports for the colours, and repairs the rest.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -7,19 +7,19 @@ use alloc::vec::Vec;
 use weft_topo::LinkId;
 use weft_units::{Rng, Seed};
 
-use super::fabric::{Affine, LONGEST};
+use super::fabric::{Affine, MAX_PATH_LINKS};
 use super::search::{Budget, Found, exact, first_fit};
 use super::targets::{Target, targets};
 use super::{Bound, Fabric, Flow, PlanError, Solver, bound};
 
-/// How hard a plan looks for ports where equations do not give them.
+/// Limits of the search for ports where equations have no solution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// Ports that are tried for a flow, at most.
+    /// Largest number of ports tried for one flow.
     pub tries: u32,
-    /// Ports that are tried for all flows together, about.
+    /// Approximate number of ports tried for all flows together.
     pub total: u64,
-    /// Rounds in which flows on links beyond the bound are moved.
+    /// Number of rounds in which flows on links above the bound are moved.
     pub rounds: u32,
 }
 
@@ -29,40 +29,39 @@ impl Default for Effort {
     }
 }
 
-/// How flows got their ports.
+/// Number of flows by the way their ports were found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct How {
-    /// No switch on their way has a choice.
+    /// Flows for which no switch on the path has a choice.
     pub without_choice: usize,
-    /// By solving equations.
+    /// Flows whose port solves their equations.
     pub solved: usize,
-    /// By trying ports until one led where it should.
+    /// Flows whose port was found by trying ports until one led over the assigned links.
     pub found: usize,
-    /// By trying ports for the least busy links.
+    /// Flows whose port was found by trying ports for the least loaded links.
     pub fitted: usize,
 }
 
-/// Flows of one pair that are kept from having one port by looking at each other.
-const NEIGHBOURS: usize = 64;
+/// Number of neighbours of its pair with which a flow must not share a port.
+const MAX_NEIGHBOURS: usize = 64;
 
-/// Ports for all flows.
+/// The ports of all flows.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// By flow.
+    /// The source port of each flow.
     pub ports: Vec<u16>,
-    /// The least that the busiest link could carry.
+    /// The lower bound of the busiest link's load.
     pub bound: Bound,
-    /// How they were chosen.
+    /// Number of flows by the way their ports were found.
     pub how: How,
 }
 
-/// Plans ports so that the busiest link between switches carries as few flows as can be had. The
-/// same arguments give the same ports. Flows of a pair of hosts that follow each other have
-/// different ports.
+/// Plans ports so that the busiest link between switches carries as few flows as possible. Equal arguments give
+/// equal ports. Consecutive flows of one pair of hosts have different ports.
 ///
 /// # Errors
-/// `NoSuch`, `NoRoute` or `TooLong` with the first flow that cannot be sent.
+/// `NoSuch`, `NoRoute` or `TooLong` for the first flow that cannot be sent.
 pub fn plan(
     fabric: &Fabric<'_>,
     flows: &[Flow],
@@ -90,17 +89,17 @@ pub fn plan(
     Ok(Plan { ports: planner.ports, bound, how: planner.how })
 }
 
-/// Ports as a library draws them that does not plan.
+/// Returns random ports, as a library without a planner draws them.
 pub fn random_ports(fabric: &Fabric<'_>, flows: usize, seed: Seed) -> Vec<u16> {
     let mut rng = seed.child("random ports", 0).rng();
     (0..flows).map(|_| fabric.entropy().port(rng.next_u32())).collect()
 }
 
-/// How many links after its host's the longest way has.
+/// Checks all flows and returns the largest number of links of a path after its host's own.
 fn check(fabric: &Fabric<'_>, flows: &[Flow]) -> Result<usize, PlanError> {
     let topology = fabric.topology();
     let mut longest = 1;
-    // Queue pairs of a pair follow each other, and have equally long ways.
+    // A pair's queue pairs are adjacent and have equally long paths.
     let mut last = None;
     for (number, &flow) in flows.iter().enumerate() {
         let no_such = |what, number_of| PlanError::NoSuch { flow: number, what, number: number_of };
@@ -117,7 +116,7 @@ fn check(fabric: &Fabric<'_>, flows: &[Flow]) -> Result<usize, PlanError> {
         }
         last = Some(flow);
         match fabric.hops(flow) {
-            Some(hops) if hops > LONGEST => {
+            Some(hops) if hops > MAX_PATH_LINKS => {
                 return Err(PlanError::TooLong { flow: number, from: from(), to: to(), hops });
             }
             Some(hops) => longest = longest.max(hops),
@@ -130,14 +129,14 @@ fn check(fabric: &Fabric<'_>, flows: &[Flow]) -> Result<usize, PlanError> {
     Ok(longest)
 }
 
-/// The links between switches that flows take with their ports.
+/// The links between switches that each flow takes with its port.
 struct Paths {
-    /// Places for each flow.
+    /// Number of places for each flow.
     longest: usize,
     links: Vec<LinkId>,
 }
 
-/// After a path's last link.
+/// The mark after a path's last link.
 const END: LinkId = LinkId(u32::MAX);
 
 impl Paths {
@@ -163,7 +162,7 @@ struct Planner<'a> {
     flows: &'a [Flow],
     effort: Effort,
     rng: Rng,
-    /// Flows by link, of those that have their port.
+    /// Number of flows on each link, of those that have their port.
     loads: Vec<u32>,
     ports: Vec<u16>,
     paths: Paths,
@@ -172,7 +171,7 @@ struct Planner<'a> {
     solvers: Solvers,
 }
 
-/// Solvers by the choices on a way. Nearly all flows have the same.
+/// Solvers by the affine choices on a path, which are the same for nearly all flows.
 #[derive(Default)]
 struct Solvers {
     numbers: BTreeMap<Vec<Affine>, usize>,
@@ -207,29 +206,28 @@ fn solver(fabric: &Fabric<'_>, way: &[Affine]) -> Solver {
     Solver::new(columns)
 }
 
-/// What realising a flow's target came to.
+/// The result of realising a flow's target.
 enum Outcome {
-    Without,
+    NoChoice,
     Solved(u16),
     Found(u16),
-    Left,
+    Unrealised,
 }
 
 impl Planner<'_> {
-    /// Ports for flows whose targets can be met; gives the others.
+    /// Finds ports that meet targets and returns the flows for which it found none.
     fn realise(&mut self, targets: Option<&[Target]>) -> Vec<usize> {
         let Some(targets) = targets else { return (0..self.flows.len()).collect() };
         let (mut left, mut way, mut links) = (Vec::new(), Vec::new(), Vec::new());
-        // Which of the ports that lead to one place the flow takes: another than the flows of its pair
-        // before it.
+        // The flow's number within its pair, which selects among the ports of one path so that each flow has its own.
         let mut run = 0;
         for (number, target) in targets.iter().enumerate() {
             let continues = number > 0 && self.pair(number) == self.pair(number - 1);
             run = if continues { run + 1 } else { 0 };
             way.clear();
             links.clear();
-            let port = match self.one(number, target, run, &mut way, &mut links) {
-                Outcome::Without => {
+            let port = match self.realise_one(number, target, run, &mut way, &mut links) {
+                Outcome::NoChoice => {
                     self.how.without_choice += 1;
                     self.fabric.entropy().port(u32::try_from(run).unwrap_or(0))
                 }
@@ -241,18 +239,18 @@ impl Planner<'_> {
                     self.how.found += 1;
                     port
                 }
-                Outcome::Left => {
+                Outcome::Unrealised => {
                     left.push(number);
                     continue;
                 }
             };
-            // A port that was solved or found leads along the target.
+            // A solved or found port leads over the target's links.
             self.take(number, port, &links);
         }
         left
     }
 
-    fn one(
+    fn realise_one(
         &mut self,
         number: usize,
         target: &Target,
@@ -267,7 +265,7 @@ impl Planner<'_> {
         while at != flow.destination {
             let links = fabric.next_links(at, flow.destination);
             let choice = super::Choice { switch: at, links, index: 0 };
-            let Some(place) = target.wanted(fabric, &choice) else { return Outcome::Left };
+            let Some(place) = target.wanted(fabric, &choice) else { return Outcome::Unrealised };
             if links.len() > 1 {
                 paths = paths.saturating_mul(links.len() as u64);
                 match fabric.affine(at, links.len()).filter(|affine| shift + affine.bits <= 64) {
@@ -286,29 +284,30 @@ impl Planner<'_> {
             }
         }
         if paths == 1 {
-            return Outcome::Without;
+            return Outcome::NoChoice;
         }
         if is_affine {
             let solver = self.solvers.of(fabric, way);
             let silent = solver.silent(u32::try_from(run).unwrap_or(0));
             let port =
                 solver.solve(wanted).map(|change| fabric.entropy().first | (change ^ silent));
-            return port.map_or(Outcome::Left, Outcome::Solved);
+            return port.map_or(Outcome::Unrealised, Outcome::Solved);
         }
-        // A port leads to one of so many paths; three in a hundred flows need more than this.
+        // A random port leads over the assigned one of `paths` paths; this number of tries fails for three
+        // flows in a hundred.
         let tries = self.budget.share(self.flows.len() - number, self.effort.tries);
         if paths * 7 / 2 > u64::from(tries) {
-            return Outcome::Left;
+            return Outcome::Unrealised;
         }
-        let taken = &self.ports[number - run.min(NEIGHBOURS)..number];
+        let taken = &self.ports[number - run.min(MAX_NEIGHBOURS)..number];
         let found = exact(fabric, flow, target, taken, tries, (&mut self.budget, &mut self.rng));
-        found.map_or(Outcome::Left, Outcome::Found)
+        found.map_or(Outcome::Unrealised, Outcome::Found)
     }
 
-    /// Ports for the others, one after the other where there is still room.
+    /// Finds ports for the remaining flows one by one, on links that are still below the limit.
     fn fit(&mut self, left: &[usize], limit: u32) {
         for (place, &number) in left.iter().enumerate() {
-            // A quarter is kept for repairs.
+            // A quarter of the budget is reserved for repairs.
             let tries = self.budget.share((left.len() - place) * 4 / 3, self.effort.tries);
             let found = self.first_fit(number, (limit, tries));
             self.how.fitted += 1;
@@ -322,20 +321,20 @@ impl Planner<'_> {
         first_fit(self.fabric, self.flows[number], &self.loads, &taken, effort, means)
     }
 
-    /// Moves flows off links that carry more than `limit`, for as long as it helps.
+    /// Moves flows off links that carry more than `limit` flows, until a round moves none.
     fn repair(&mut self, limit: u32) {
         for _ in 0..self.effort.rounds {
             if self.loads.iter().all(|&load| load <= limit) {
                 return;
             }
-            let crowd: Vec<usize> =
+            let overloaded: Vec<usize> =
                 (0..self.flows.len()).filter(|&number| self.busiest(number) > limit).collect();
             let mut moved = 0;
-            for (place, &number) in crowd.iter().enumerate() {
+            for (place, &number) in overloaded.iter().enumerate() {
                 if self.budget.left == 0 {
                     return;
                 }
-                let tries = self.budget.share(crowd.len() - place, 4 * self.effort.tries);
+                let tries = self.budget.share(overloaded.len() - place, 4 * self.effort.tries);
                 moved += usize::from(self.relocate(number, (limit, tries)));
             }
             if moved == 0 {
@@ -344,7 +343,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Takes a flow off a crowded link if some port leads it over better ones.
+    /// Moves a flow off an overloaded link if some port leads over less loaded ones. Returns `true` if it moved.
     fn relocate(&mut self, number: usize, effort: (u32, u32)) -> bool {
         let busiest = self.busiest(number);
         if busiest <= effort.0 {
@@ -362,24 +361,24 @@ impl Planner<'_> {
         better
     }
 
-    /// Gives a flow its port, which leads over these links.
+    /// Assigns a port to a flow and counts the flow on the port's links.
     fn take(&mut self, number: usize, port: u16, links: &[LinkId]) {
         self.ports[number] = port;
         self.paths.set(number, links);
         links.iter().for_each(|link| self.loads[link.index()] += 1);
     }
 
-    /// The load of a flow's busiest link.
+    /// Returns the load of the flow's busiest link.
     fn busiest(&self, number: usize) -> u32 {
         let links = self.paths.of(number).iter();
         links.map(|link| self.loads[link.index()]).max().unwrap_or(0)
     }
 
-    /// The ports of the other flows of the pair that stand beside it.
+    /// Returns the ports of adjacent flows of the same pair.
     fn taken(&self, number: usize) -> Vec<u16> {
         let same = |other: &usize| self.pair(*other) == self.pair(number);
-        let before = (0..number).rev().take_while(same).take(NEIGHBOURS);
-        let after = (number + 1..self.flows.len()).take_while(same).take(NEIGHBOURS);
+        let before = (0..number).rev().take_while(same).take(MAX_NEIGHBOURS);
+        let after = (number + 1..self.flows.len()).take_while(same).take(MAX_NEIGHBOURS);
         before.chain(after).map(|other| self.ports[other]).collect()
     }
 

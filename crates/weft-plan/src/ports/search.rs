@@ -1,18 +1,18 @@
-//! Finding ports by trying: for hashes that cannot be solved.
+//! The search for ports by trial, for hashes that cannot be solved.
 
 use core::cell::Cell;
 
 use weft_topo::LinkId;
 use weft_units::Rng;
 
-use super::fabric::{LONGEST, Packet};
+use super::fabric::{MAX_PATH_LINKS, Packet};
 use super::targets::Target;
 use super::{Entropy, Fabric, Flow};
 
 /// A path's links between switches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
-    links: [LinkId; LONGEST],
+    links: [LinkId; MAX_PATH_LINKS],
     len: usize,
 }
 
@@ -22,7 +22,7 @@ impl Path {
     }
 }
 
-/// A port and where it leads.
+/// A port and its path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) port: u16,
@@ -30,16 +30,16 @@ pub(super) struct Found {
 }
 
 impl Entropy {
-    /// Ports in an order of its own for each flow, all of them before one comes again.
+    /// Returns all ports once, in a different order for each flow.
     pub fn candidates(self, rng: &mut Rng) -> impl Iterator<Item = u16> + use<> {
-        // An odd stride visits all of a power of two.
+        // An odd stride visits every residue modulo a power of two.
         let (start, stride) = (rng.next_u32(), rng.next_u32() | 1);
         (0..self.count()).map(move |n| self.port(start.wrapping_add(n.wrapping_mul(stride))))
     }
 }
 
-/// The first path whose cost is below `limit`, or else the one that costs the least. A cost is how
-/// busy the path's busiest link is, then how busy all of them are together.
+/// Returns the first path whose cost is below `limit`, or else the path of least cost. A cost is the load of
+/// the path's busiest link, then the sum of its loads.
 pub fn least_busy<P>(paths: impl Iterator<Item = ((u32, u32), P)>, limit: u32) -> Option<P> {
     let mut best: Option<((u32, u32), P)> = None;
     for (cost, path) in paths {
@@ -53,18 +53,18 @@ pub fn least_busy<P>(paths: impl Iterator<Item = ((u32, u32), P)>, limit: u32) -
     best.map(|(_, path)| path)
 }
 
-/// What searching may still cost.
+/// The remaining budget of the search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
-    /// Ports that may still be tried, for all flows together.
+    /// Number of ports that may still be tried, for all flows together.
     pub(super) left: u64,
 }
 
 impl Budget {
-    /// What one of `flows` may try: its share, but never fewer than a handful.
+    /// Returns the number of ports that one of `flows` may try: its share, with a minimum.
     pub(super) fn share(self, flows: usize, most: u32) -> u32 {
-        const HANDFUL: u64 = 8;
-        let share = (self.left / (flows as u64).max(1)).max(HANDFUL);
+        const MIN_TRIES: u64 = 8;
+        let share = (self.left / (flows as u64).max(1)).max(MIN_TRIES);
         u32::try_from(share).unwrap_or(u32::MAX).min(most)
     }
 
@@ -73,7 +73,7 @@ impl Budget {
     }
 }
 
-/// A port that takes the flow exactly where it should go, among the first `tries`.
+/// Returns a port that leads the flow exactly over its target's links, from the first `tries` candidates.
 pub(super) fn exact(
     fabric: &Fabric<'_>,
     flow: Flow,
@@ -95,8 +95,8 @@ pub(super) fn exact(
     fabric.entropy().candidates(rng).take(tries as usize).find(fits)
 }
 
-/// The first of `tries` ports whose links all carry fewer than `limit` flows, or else the one whose
-/// busiest link is the least busy, then the one with the least flows on all its links.
+/// Returns the first of `tries` ports whose links all carry fewer than `limit` flows, or else the port with the
+/// least loaded busiest link, and among those the lowest sum of loads.
 pub(super) fn first_fit(
     fabric: &Fabric<'_>,
     flow: Flow,
@@ -106,7 +106,7 @@ pub(super) fn first_fit(
     (budget, rng): (&mut Budget, &mut Rng),
 ) -> Found {
     let packet = fabric.packet(flow);
-    // A path is no good as soon as one of its links is busier than the best path's busiest.
+    // A path is abandoned as soon as one of its links is busier than the busiest link of the best path.
     let most = Cell::new(u32::MAX);
     let ports = fabric.entropy().candidates(rng).filter(|port| !taken.contains(port));
     let paths = ports.take(tries as usize).filter_map(|port| {
@@ -120,12 +120,12 @@ pub(super) fn first_fit(
     let any = || {
         let port = fabric.entropy().first;
         let path = follow(fabric, flow, &packet, port, |_| true);
-        Found { port, path: path.unwrap_or(Path { links: [LinkId(0); LONGEST], len: 0 }) }
+        Found { port, path: path.unwrap_or(Path { links: [LinkId(0); MAX_PATH_LINKS], len: 0 }) }
     };
     least_busy(paths, limit).unwrap_or_else(any)
 }
 
-/// The links between switches that the flow takes; none as soon as `keep` refuses one.
+/// Returns the links between switches that the flow takes; `None` as soon as `keep` rejects one.
 pub(super) fn follow(
     fabric: &Fabric<'_>,
     flow: Flow,
@@ -133,7 +133,7 @@ pub(super) fn follow(
     port: u16,
     keep: impl Fn(LinkId) -> bool,
 ) -> Option<Path> {
-    let mut path = Path { links: [LinkId(0); LONGEST], len: 0 };
+    let mut path = Path { links: [LinkId(0); MAX_PATH_LINKS], len: 0 };
     let kept = fabric.follow(flow, packet, port, |link| {
         path.links[path.len] = link;
         path.len += 1;

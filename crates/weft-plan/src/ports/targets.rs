@@ -1,10 +1,10 @@
-//! Which link of every group each flow should take: tier by tier an edge colouring between the
-//! switches where flows go up and those where they come down again.
+//! The link of every equal-cost group that each flow should take: for each tier an edge colouring between the
+//! switches where flows go up and those where they come down.
 //!
-//! A colour of tier `t` is a *plane* of the switches above: those of tier `t + 1` and higher that
-//! hang together without lower ones. A plane that a flow goes up into leads it down too, so that
-//! its colour is one link up and one down. In two tiers each spine is a plane; in a fat tree of
-//! three, the aggregation switches of one place in every pod, and above them each core switch.
+//! A colour of tier `t` is a *plane* of the switches above: those of tier `t + 1` and higher that are connected
+//! without lower ones. A flow that goes up into a plane comes down from the same plane, so its colour is one
+//! uplink and one downlink. In two tiers each spine is a plane; in a fat tree of three, the aggregation
+//! switches of one place in every pod, and above them each core switch.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -15,24 +15,23 @@ use weft_topo::{LinkId, NodeId};
 use super::bound::{join, root};
 use super::{Choice, Colouring, Fabric, Flow};
 
-/// Tiers below the highest that are planned.
-const TIERS: usize = 3;
-/// No link.
-const NONE: LinkId = LinkId(u32::MAX);
+/// Number of tiers below the highest that are planned.
+const MAX_TIERS: usize = 3;
+/// The absence of a link.
+const NO_LINK: LinkId = LinkId(u32::MAX);
 
-/// The links a flow should take.
+/// The links that a flow should take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
-    /// By the tier of their lower end, on the way up and on the way down.
-    up: [LinkId; TIERS],
-    down: [LinkId; TIERS],
-    /// From the leaf to the host.
+    /// Links by the tier of their lower end, upwards and downwards.
+    up: [LinkId; MAX_TIERS],
+    down: [LinkId; MAX_TIERS],
+    /// The link from the leaf to the host.
     last: LinkId,
 }
 
 impl Target {
-    /// The place in its group of the link that the flow should take at this switch; none where
-    /// that is not planned.
+    /// Returns the index of the link that the flow should take at this switch; `None` if that is not planned.
     pub(super) fn wanted(&self, fabric: &Fabric<'_>, choice: &Choice<'_>) -> Option<usize> {
         if choice.links.len() == 1 {
             return Some(0);
@@ -49,8 +48,7 @@ impl Target {
     }
 }
 
-/// A target for every flow; none where the network has links that jump over tiers, or more tiers
-/// than are planned.
+/// Returns a target for every flow; `None` if links of the network skip tiers, or it has more tiers than are planned.
 pub(super) fn targets(fabric: &Fabric<'_>, flows: &[Flow]) -> Option<Vec<Target>> {
     let topology = fabric.topology();
     let highest = topology.switch_ids().map(|switch| topology.tier(switch)).max()?;
@@ -58,17 +56,17 @@ pub(super) fn targets(fabric: &Fabric<'_>, flows: &[Flow]) -> Option<Vec<Target>
         let link = topology.link(id);
         topology.tier(link.from).abs_diff(topology.tier(link.to)) == 1
     };
-    if usize::from(highest) > TIERS + 1 || !topology.link_ids().all(joins_neighbours) {
+    if usize::from(highest) > MAX_TIERS + 1 || !topology.link_ids().all(joins_neighbours) {
         return None;
     }
     let mut targets = leaves(fabric, flows);
-    // Where each flow is when it has gone up so far, and where it will be on the way down.
+    // Each flow's current switch on the way up, and the corresponding switch on the way down.
     let mut at: Vec<[NodeId; 2]> = flows
         .iter()
         .zip(&targets)
         .map(|(flow, target)| {
             let leaf = topology.link(flow.first).to;
-            [leaf, if target.last == NONE { leaf } else { topology.link(target.last).from }]
+            [leaf, if target.last == NO_LINK { leaf } else { topology.link(target.last).from }]
         })
         .collect();
     for tier in 1..highest {
@@ -77,8 +75,8 @@ pub(super) fn targets(fabric: &Fabric<'_>, flows: &[Flow]) -> Option<Vec<Target>
     Some(targets)
 }
 
-/// For every flow the leaf it comes down by: evenly over the ports of its destination that its
-/// plane has, and of those over leaves.
+/// Assigns each flow the leaf from which it comes down: evenly over the ports of its destination in its plane,
+/// then over leaves.
 fn leaves(fabric: &Fabric<'_>, flows: &[Flow]) -> Vec<Target> {
     let topology = fabric.topology();
     let mut by_cable = vec![0u32; topology.links() as usize];
@@ -94,26 +92,26 @@ fn leaves(fabric: &Fabric<'_>, flows: &[Flow]) -> Vec<Target> {
         let rank = |&down: &LinkId| {
             (leaf_of(down) != source, by_cable[down.index()], by_leaf[leaf_of(down).index()])
         };
-        let last = usable.min_by_key(rank).unwrap_or(NONE);
-        if last != NONE {
+        let last = usable.min_by_key(rank).unwrap_or(NO_LINK);
+        if last != NO_LINK {
             by_cable[last.index()] += 1;
             by_leaf[leaf_of(last).index()] += 1;
         }
-        Target { up: [NONE; TIERS], down: [NONE; TIERS], last }
+        Target { up: [NO_LINK; MAX_TIERS], down: [NO_LINK; MAX_TIERS], last }
     };
     flows.iter().map(target).collect()
 }
 
-/// One tier of switches and the planes above it.
+/// One tier of switches with the planes above it.
 struct Level<'a> {
     fabric: &'a Fabric<'a>,
     tier: u8,
-    /// Colours in a slot: planes times lanes. A plane's number is the one it has among those above
-    /// switches that hang together, a lane's the one among parallel links.
+    /// Number of colours in a slot: planes times lanes. Planes are numbered within a set of connected switches,
+    /// lanes among parallel links.
     units: usize,
-    /// `links[switch * units + plane * lanes + lane]`, up; the first switch is the first of the tier.
+    /// `links[switch * units + plane * lanes + lane]`: uplinks, by index of the switch in its tier.
     links: Vec<LinkId>,
-    /// By node: its place among the tier's switches.
+    /// The index of each node among the tier's switches.
     places: Vec<u32>,
 }
 
@@ -145,7 +143,7 @@ impl<'a> Level<'a> {
             }
         }
         let units = planes * lanes;
-        let mut links = vec![NONE; count * units];
+        let mut links = vec![NO_LINK; count * units];
         for (place, plane, lane, link) in found {
             links[place * units + plane * lanes + lane] = link;
         }
@@ -153,11 +151,11 @@ impl<'a> Level<'a> {
     }
 
     fn links_of(&self, vertex: u32) -> &[LinkId] {
-        // A switch is two vertices: where flows go up, and where they come down.
+        // A switch has two vertices: one where flows go up, one where they come down.
         &self.links[vertex as usize / 2 * self.units..][..self.units]
     }
 
-    /// Gives every flow that goes up from this tier its links, and moves it there.
+    /// Assigns links to every flow that goes up from this tier, and moves the flow there.
     fn plan(&self, targets: &mut [Target], at: &mut [[NodeId; 2]]) {
         let topology = self.fabric.topology();
         let goes_up = |ends: &[NodeId; 2]| {
@@ -173,14 +171,14 @@ impl<'a> Level<'a> {
             degree[vertex as usize] += 1;
         }
         let slots = (0..).zip(&degree).filter(|(_, edges)| **edges > 0).map(|(vertex, edges)| {
-            let links = self.links_of(vertex).iter().filter(|&&link| link != NONE).count();
+            let links = self.links_of(vertex).iter().filter(|&&link| link != NO_LINK).count();
             edges.div_ceil(links.max(1))
         });
         let slots = slots.max().unwrap_or(0);
         let mut colouring = Colouring::new(degree.len(), slots * self.units, edges.len());
         for vertex in (0..).take(degree.len()) {
             let missing =
-                self.links_of(vertex).iter().enumerate().filter(|(_, link)| **link == NONE);
+                self.links_of(vertex).iter().enumerate().filter(|(_, link)| **link == NO_LINK);
             for (unit, _) in missing {
                 (0..slots).for_each(|slot| colouring.block(vertex, slot * self.units + unit));
             }
@@ -202,7 +200,7 @@ impl<'a> Level<'a> {
     }
 }
 
-/// The component of every node when switches below `lowest` and hosts are taken away.
+/// Returns the connected component of every node without hosts and switches below `lowest`.
 fn components(fabric: &Fabric<'_>, lowest: u8) -> Vec<u32> {
     let topology = fabric.topology();
     let mut of: Vec<u32> = (0..topology.nodes()).collect();

@@ -19,7 +19,7 @@ fn network(topology: Topology, algorithm: HashAlgorithm) -> Network {
     }
 }
 
-/// `rounds` random permutations with `qps` flows each, ports of hosts in turn.
+/// Returns `rounds` random permutations with `qps` flows each, round-robin over the ports of a host.
 fn permutations(topology: &Topology, rounds: usize, qps: usize, rng: &mut Rng) -> Vec<Flow> {
     let mut flows = Vec::new();
     for _ in 0..rounds {
@@ -84,7 +84,8 @@ fn a_fat_tree_of_three_tiers_reaches_the_bound_where_tiers_take_other_bits() {
 #[test]
 fn few_flows_share_no_link_at_all() {
     let topology = Rail { blocks: 2, ..Rail::default() }.build().unwrap();
-    // Every server's NICs to those of one in the other block, two queue pairs a NIC: one by each port.
+    // Every server's NICs send to those of one server in the other block; each NIC has two queue pairs, one by
+    // each port.
     let host = |block, server, rail| Rail::default().host(block, server, rail);
     let mut flows = Vec::new();
     for (server, rail) in (0..32).flat_map(|server| (0..8).map(move |rail| (server, rail))) {
@@ -150,7 +151,7 @@ fn groups_of_sixty_and_groups_with_failed_links_are_searched() {
     );
 }
 
-/// The path, switch by switch, by the direct hashes: nothing of [`Fabric`] is used.
+/// Returns the path computed with each switch's hash directly, without [`Fabric`].
 fn direct_path(network: &Network, failures: &Failures, flow: Flow, port: u16) -> Vec<LinkId> {
     let topology = &network.topology;
     let routes = Routes::compute(topology, failures).unwrap();
@@ -203,7 +204,7 @@ fn paths_are_those_of_the_switches_own_hashes_with_weights_and_failures() {
     }
 }
 
-/// The least worst load over all ways to give each flow one of the paths that ports reach.
+/// Returns the lowest possible load of the busiest link, by exhaustive search over the paths that ports reach.
 fn best_of_all(fabric: &Fabric<'_>, flows: &[Flow]) -> u32 {
     let paths_of = |&flow: &Flow| {
         let inner = |port| {
@@ -259,7 +260,7 @@ fn queue_pairs_of_a_pair_of_hosts_have_different_ports_and_plans_repeat() {
         let network = network(LeafSpine::default().build().unwrap(), algorithm);
         let fabric = Fabric::new(&network, &Failures::none(), Entropy::default()).unwrap();
         let first = network.topology.ports(NodeId(0))[0];
-        // Twice as many as there are paths, and as many within the leaf.
+        // Twice the number of paths, and the same number within the leaf.
         let flows: Vec<Flow> = [127, 1]
             .into_iter()
             .flat_map(|to| [Flow { first, destination: NodeId(to) }; 16])
@@ -298,7 +299,7 @@ fn flows_that_cannot_be_are_named() {
         planned(&dark, good),
         "flow 0: no route leads from host 0 by its link 0 to host 127"
     );
-    // Leaves and spines in a row, each joined with the next only.
+    // Leaves and spines in a chain, each linked to the next only.
     let chain = |count| {
         let mut chain = weft_topo::TopologyBuilder::new(2).unwrap();
         let switches: Vec<NodeId> = chain.add_switches(count).unwrap().collect();

@@ -7,43 +7,43 @@ use weft_units::BitRate;
 
 use crate::machine::{Closeness, DeviceId, Machine, Reach};
 
-/// How traffic gets from a GPU to a NIC or back.
+/// The path between a GPU and a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Over PCIe.
     Direct(Closeness),
-    /// Over NVLink to the GPU nearest to the NIC, which passes it on (NCCL's `PXN`).
+    /// Over NVLink to the GPU nearest to the NIC, which forwards it (NCCL's `PXN`).
     Through(DeviceId),
 }
 
 /// A ring inside a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ring {
-    /// The rail that traffic comes in by.
+    /// The rail of the NIC by which traffic enters.
     pub rail_in: usize,
-    /// The rail that it leaves by.
+    /// The rail of the NIC by which traffic leaves.
     pub rail_out: usize,
-    /// Every GPU, in the ring's order.
+    /// Every GPU, in ring order.
     pub gpus: Vec<DeviceId>,
-    /// How the first GPU is reached.
+    /// The path from the NIC to the first GPU.
     pub head: Exit,
-    /// How the last reaches its NIC.
+    /// The path from the last GPU to its NIC.
     pub tail: Exit,
-    /// The slowest of all its links, the NICs included.
+    /// The lowest rate of its links and NICs.
     pub rate: BitRate,
-    /// The least near of its links between GPUs.
+    /// The farthest kind of its links between GPUs.
     pub closeness: Closeness,
 }
 
-/// Servers with more GPUs or NICs than these get paths step by step in place of the best of all.
-const EXACT: usize = 12;
-const EXACT_RAILS: usize = 32;
-/// What it costs a path to leave NVLink, in quarters of a link.
-const FAR: u64 = 16;
+/// With more GPUs or NICs than these, paths are found greedily instead of by exhaustive search.
+const MAX_EXACT_GPUS: usize = 12;
+const MAX_EXACT_RAILS: usize = 32;
+/// The cost of a path segment outside NVLink, in quarters of a link.
+const NON_NVLINK_COST: u64 = 16;
 
-/// For each rail a ring that comes in and leaves by that rail's NIC, of the highest rate that a
-/// path through all GPUs has, and of those over the fewest and nearest links. Rings after the first
-/// avoid links between GPUs that earlier ones took.
+/// Returns, for each rail, a ring that enters and leaves by that rail's NIC. Its path through all GPUs has the
+/// highest rate and, among those, the fewest and nearest links. Later rings avoid links between GPUs that
+/// earlier ones use.
 pub fn rings_on_rails(machine: &Machine) -> Vec<Ring> {
     let table = Table::new(machine);
     let mut uses = vec![0u64; table.gpus.len() * table.gpus.len()];
@@ -57,9 +57,9 @@ pub fn rings_on_rails(machine: &Machine) -> Vec<Ring> {
     (0..table.nics.len()).map(rail).collect()
 }
 
-/// Rings as a library builds them that does not know of rails: ring `c` comes in at NIC `c`, goes
-/// through the GPUs as they are numbered from the one beside it, and leaves by the NIC beside the
-/// last. It is what the paper describes of NCCL: NIC0 → GPU0 → … → GPU7 → NIC7.
+/// Returns the rings of a library that ignores rails: ring `c` enters at NIC `c`, passes the GPUs in numeric
+/// order from the one next to it, and leaves by the NIC next to the last. The paper describes NCCL so: NIC0 →
+/// GPU0 → … → GPU7 → NIC7.
 pub fn rings_as_listed(machine: &Machine) -> Vec<Ring> {
     let table = Table::new(machine);
     let (gpus, nics) = (table.gpus.len(), table.nics.len());
@@ -71,8 +71,7 @@ pub fn rings_as_listed(machine: &Machine) -> Vec<Ring> {
     (0..nics).map(ring).collect()
 }
 
-/// What a path costs from here on, and the GPU that comes next: for each set of GPUs that were
-/// passed and the last of them.
+/// The remaining cost of a path and its next GPU, for each set of passed GPUs and the last of them.
 type Best = Option<(u64, usize)>;
 
 struct Table {
@@ -104,7 +103,7 @@ impl Table {
         table
     }
 
-    /// For each GPU the better of the direct way to the NIC and the one through the GPU next to it.
+    /// Returns, for each GPU, the better of its direct path to the NIC and the path through the GPU next to the NIC.
     fn exits_to(&self, reach: &Reach, nic: DeviceId, nic_rate: u64) -> Vec<(u64, u64, Exit)> {
         let direct = |&gpu: &DeviceId| {
             let way = reach.between(nic, gpu).expect("a machine hangs together");
@@ -112,17 +111,17 @@ impl Table {
         };
         let ways: Vec<_> = self.gpus.iter().map(direct).collect();
         let nearest = |&gpu: &usize| (ways[gpu].2, ways[gpu].1);
-        let gate = (0..ways.len()).min_by_key(nearest).expect("a machine has a GPU");
+        let proxy = (0..ways.len()).min_by_key(nearest).expect("a machine has a GPU");
         let best = |(gpu, &(rate, hops, closeness)): (usize, &(u64, u64, Closeness))| {
-            let (peer_rate, peer_hops, over) = self.pair(gpu, gate);
-            let through = peer_rate.min(ways[gate].0);
-            let is_better = gpu != gate
+            let (peer_rate, peer_hops, over) = self.pair(gpu, proxy);
+            let through = peer_rate.min(ways[proxy].0);
+            let is_better = gpu != proxy
                 && over == Closeness::Nvlink
                 && closeness >= Closeness::HostBridge
-                && closeness > ways[gate].2
+                && closeness > ways[proxy].2
                 && through >= rate;
             match is_better {
-                true => (through, peer_hops + ways[gate].1, Exit::Through(self.gpus[gate])),
+                true => (through, peer_hops + ways[proxy].1, Exit::Through(self.gpus[proxy])),
                 false => (rate, hops, Exit::Direct(closeness)),
             }
         };
@@ -133,20 +132,20 @@ impl Table {
         self.pairs[a * self.gpus.len() + b]
     }
 
-    /// The path with the highest lowest rate; of those the one whose links between GPUs are the
-    /// fastest, and of those the cheapest.
+    /// Returns the path whose lowest rate is the highest; among those the path with the fastest links between
+    /// GPUs, and among those the cheapest.
     fn best_path(&self, rail: usize, uses: &[u64]) -> Vec<usize> {
         let count = self.gpus.len();
         let shared = |a: usize, b: usize| self.pair(a, b).0 / (1 + uses[a * count + b]);
-        if count > EXACT || self.nics.len() > EXACT_RAILS {
-            return self.step_by_step(rail, shared);
+        if count > MAX_EXACT_GPUS || self.nics.len() > MAX_EXACT_RAILS {
+            return self.greedy_path(rail, shared);
         }
         let pairs = (0..count * count).map(|ab| shared(ab / count, ab % count));
         let mut rates: Vec<u64> = pairs.chain(self.exits[rail].iter().map(|exit| exit.0)).collect();
         rates.sort_unstable();
         rates.dedup();
         let path = |exit, pair| self.cheapest_path(rail, exit, pair, shared, uses);
-        // At the lowest rate there is a path: everything reaches everything.
+        // At the lowest rate a path exists, because all devices are connected.
         let slowest = rates.partition_point(|&rate| path(rate, rate).is_some());
         let slowest = rates[slowest.saturating_sub(1)];
         let between = rates.partition_point(|&rate| path(slowest, rate).is_some());
@@ -154,8 +153,7 @@ impl Table {
         path(slowest, between).expect("every GPU reaches every other and the NIC")
     }
 
-    /// The path of fewest and nearest links among those of at least these rates, over all orders
-    /// (Held and Karp 1962).
+    /// Returns the cheapest path over links of at least these rates, over all orders (Held and Karp 1962).
     fn cheapest_path(
         &self,
         rail: usize,
@@ -168,12 +166,12 @@ impl Table {
         let exits = &self.exits[rail];
         let exit_cost = |gpu: usize| {
             let (rate, hops, exit) = exits[gpu];
-            // NICs reach GPU memory badly over a CPU: dearer than the same way between GPUs.
+            // NICs access GPU memory slowly over a CPU, so this costs more than the same path between GPUs.
             let far = matches!(exit, Exit::Direct(Closeness::HostBridge | Closeness::System));
-            (rate >= exit_rate).then_some(4 * hops + if far { 2 * FAR } else { 0 })
+            (rate >= exit_rate).then_some(4 * hops + if far { 2 * NON_NVLINK_COST } else { 0 })
         };
         let full = (1usize << count) - 1;
-        // From the full set down: best[set][last] is the cost of what is still to come.
+        // From the full set down, `best[set][last]` is the remaining cost.
         let mut best: Vec<Best> = vec![None; (full + 1) * count];
         for set in (1..=full).rev() {
             for last in (0..count).filter(|last| set >> last & 1 == 1) {
@@ -185,14 +183,14 @@ impl Table {
                     let costs = fast.filter_map(|next| {
                         let (rest, _) = best[(set | 1 << next) * count + next]?;
                         let (_, hops, closeness) = self.pair(last, next);
-                        let far = if closeness == Closeness::Nvlink { 0 } else { FAR };
+                        let far = if closeness == Closeness::Nvlink { 0 } else { NON_NVLINK_COST };
                         Some((rest + far + 4 * hops + uses[last * count + next], next))
                     });
                     costs.min()
                 };
             }
         }
-        // Of two equal ends the nearer is the head.
+        // Of two equal ends, the one nearer to its NIC is the head.
         let starts = (0..count).filter_map(|gpu| {
             Some((exit_cost(gpu)? + exits[gpu].1 + best[(1 << gpu) * count + gpu]?.0, gpu))
         });
@@ -207,8 +205,9 @@ impl Table {
         Some(path)
     }
 
-    /// From the GPU nearest to the NIC always on to the GPU that is reached fastest.
-    fn step_by_step(&self, rail: usize, shared: impl Fn(usize, usize) -> u64) -> Vec<usize> {
+    /// Returns a greedy path: it starts at the GPU nearest to the NIC and always goes on to the GPU with the
+    /// highest rate.
+    fn greedy_path(&self, rail: usize, shared: impl Fn(usize, usize) -> u64) -> Vec<usize> {
         let count = self.gpus.len();
         let nearest =
             |&gpu: &usize| (core::cmp::Reverse(self.exits[rail][gpu].0), self.exits[rail][gpu].1);
@@ -217,7 +216,7 @@ impl Table {
         let mut path = vec![left.remove(0)];
         while !left.is_empty() {
             let last = path[path.len() - 1];
-            // The first of equals, so that the numbers' order is kept where all are equal.
+            // The first of equals wins, so that equal links keep the numeric order.
             let rank = |&at: &usize| (shared(last, left[at]), core::cmp::Reverse(at));
             let next = (0..left.len()).max_by_key(rank).expect("not empty");
             path.push(left.remove(next));

@@ -1,8 +1,8 @@
 //! Rings and trees that keep to their rails and blocks: TCCL's hierarchical, topology-aware path
 //! planning (Astral, section 3.2).
 //!
-//! A ring is a server order Ψ, which all rings share, and for each rail the path `p_intra` that
-//! it takes through a server: in at a NIC, through every GPU, out at a NIC.
+//! A ring consists of a server order Ψ, which all rings share, and for each rail the path `p_intra` through a
+//! server: it enters at a NIC, passes every GPU, and leaves at a NIC.
 
 mod intra;
 mod share;
@@ -18,16 +18,15 @@ pub use tree::{Tree, double_tree, tree_as_listed};
 
 use crate::cluster::{Cluster, ServerId};
 
-/// The servers of a job so that those of a block follow each other, and blocks of a pod. Among
-/// equals the order of `job` stays, as does the order in which blocks first appear: a job that is
-/// in order already keeps it.
+/// Returns the servers of a job ordered so that those of a block are adjacent, and blocks of a pod. Ties keep
+/// the order of `job`, and blocks keep the order of their first appearance: an ordered job does not change.
 ///
-/// A ring over `k` blocks then crosses between blocks `k` times, which is the least possible.
+/// A ring over `k` blocks then has `k` transfers between blocks, which is the minimum.
 ///
 /// # Panics
-/// If a server is not in the cluster.
+/// If the cluster has no such server.
 pub fn server_order(cluster: &Cluster, job: &[ServerId]) -> Vec<ServerId> {
-    // Sets are renumbered by first appearance, from the widest in.
+    // Sets are renumbered by first appearance, from the widest down.
     let mut first: BTreeMap<Vec<u32>, usize> = BTreeMap::new();
     for (position, &server) in job.iter().enumerate() {
         let place = cluster.place(server);
@@ -44,17 +43,16 @@ pub fn server_order(cluster: &Cluster, job: &[ServerId]) -> Vec<ServerId> {
     order
 }
 
-/// One transfer between servers: a server and the rail it leaves by, a server and the rail it
-/// arrives by.
+/// One transfer between servers, with the rails of its sender and receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hop {
-    /// Who sends, and on which rail.
+    /// The sending server and its rail.
     pub from: (ServerId, usize),
-    /// Who receives, and on which rail.
+    /// The receiving server and its rail.
     pub to: (ServerId, usize),
 }
 
-/// The transfers of every ring around `order`; none for a single server.
+/// Returns the transfers of every ring around `order`; none for a single server.
 pub fn ring_hops(order: &[ServerId], rings: &[Ring]) -> Vec<Hop> {
     if order.len() < 2 {
         return Vec::new();

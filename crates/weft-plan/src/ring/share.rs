@@ -1,27 +1,27 @@
-//! How much of the traffic between servers leaves its rail, its block, its leaf.
+//! The share of the traffic between servers that leaves its rail, block or leaf.
 
 use super::Hop;
 use crate::cluster::Cluster;
 
-/// Transfers between servers, and how many of them cross what. In a ring every transfer carries
-/// as much, so shares of transfers are shares of traffic.
+/// Transfers between servers, by what they cross. In a ring all transfers carry the same number of bytes, so
+/// shares of transfers are shares of traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Shares {
-    /// All transfers.
+    /// Number of transfers.
     pub transfers: u64,
-    /// Those that arrive on another rail than they left by.
+    /// Number that arrive on a different rail.
     pub cross_rail: u64,
-    /// Those between blocks.
+    /// Number between blocks.
     pub cross_block: u64,
-    /// Those that pass a spine: both ends share no leaf.
+    /// Number that pass a spine: their ends share no leaf.
     pub cross_spine: u64,
 }
 
-/// Counts what the transfers cross.
+/// Counts transfers by what they cross.
 ///
 /// # Panics
-/// If a transfer names a server or rail that is not in the cluster.
+/// If a transfer names a server or rail that the cluster does not have.
 pub fn shares(cluster: &Cluster, hops: &[Hop]) -> Shares {
     hops.iter().fold(Shares::default(), |sum, &Hop { from, to }| Shares {
         transfers: sum.transfers + 1,

@@ -58,7 +58,7 @@ fn an_order_crosses_as_many_block_borders_as_there_are_blocks() {
 
 #[test]
 fn blocks_of_a_pod_follow_each_other() {
-    // 4 edge switches of 4 hosts in each of 8 pods; a server has two NICs.
+    // A tree of 8 pods with 4 edge switches of 4 hosts each; a server has two NICs.
     let tree = FatTree { hosts: 128, tiers: 3, ..FatTree::default() };
     let cluster = on_shape(astral_machine(2), 2, &tree.build().unwrap());
     let mut job = all(&cluster);
@@ -101,7 +101,7 @@ fn a_ring_avoids_the_thin_link_of_a_mesh() {
     assert_eq!(names(&machine, &rings_on_rails(&machine)[0])[1], "0002:00:00.0");
 }
 
-/// The best rate over every order of the GPUs, by trying all.
+/// Returns the best rate over all orders of the GPUs, by exhaustive search.
 fn best_rate(machine: &Machine) -> u64 {
     let (gpus, nic) = (machine.gpus(), machine.nics()[0]);
     let reach = crate::machine::Reach::new(machine);
@@ -145,7 +145,7 @@ fn no_order_of_the_gpus_is_faster_in_random_machines() {
         }
         let machine = builder.build().unwrap();
         let ring = &rings_on_rails(&machine)[0];
-        // Passing through the GPU beside the NIC may be faster than every direct way.
+        // A path through the GPU next to the NIC may be faster than every direct one.
         assert!(ring.rate.as_bps() >= best_rate(&machine), "seed {seed}");
     }
 }
@@ -171,7 +171,7 @@ fn both_trees_span_all_servers_with_the_fewest_edges_between_blocks() {
             let between =
                 tree.edges.iter().filter(|(a, b)| cluster.block(*a) != cluster.block(*b)).count();
             assert_eq!(between, blocks.len() - 1);
-            // A block of nine is at most four deep and four blocks three.
+            // A block of nine is at most four deep, and a tree of four blocks three.
             assert!(tree.depth() <= 7, "{}", tree.depth());
         }
     }

@@ -1,6 +1,6 @@
-//! Trees over servers for the tree all-reduce: two of them, so that the one's leaves are the other's
-//! inner nodes and both directions of every NIC are used (Sanders, Speck and Träff 2009; NCCL's
-//! double binary tree), each with as few edges between blocks as a tree can have.
+//! Trees over servers for the tree all-reduce. There are two, so that the leaves of one are inner nodes of the
+//! other and both directions of every NIC are used (Sanders, Speck and Träff 2009; NCCL's double binary tree).
+//! Each has the minimum number of edges between blocks.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,14 +11,14 @@ use crate::cluster::{Cluster, ServerId};
 /// A tree over servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
-    /// Who sums up everything.
+    /// The server at the root, which computes the total.
     pub root: ServerId,
-    /// Each other server and its parent, parents before their children.
+    /// Each other server with its parent, parents before their children.
     pub edges: Vec<(ServerId, ServerId)>,
 }
 
 impl Tree {
-    /// The transfers of a reduction to the root and the broadcast back, on one rail.
+    /// Returns the transfers of a reduction to the root and of the broadcast back, on one rail.
     pub fn hops(&self, rail: usize) -> Vec<Hop> {
         let hop = |from, to| Hop { from: (from, rail), to: (to, rail) };
         self.edges
@@ -27,7 +27,7 @@ impl Tree {
             .collect()
     }
 
-    /// Edges between the root and the server farthest from it.
+    /// Returns the number of edges between the root and the server farthest from it.
     pub fn depth(&self) -> usize {
         let mut depths = vec![(self.root, 0)];
         for &(child, parent) in &self.edges {
@@ -38,14 +38,14 @@ impl Tree {
     }
 }
 
-/// Two trees over servers that are in [`server_order`](super::server_order): a binary tree inside
-/// each block, and one over the blocks' roots. In the second every block's servers, and the blocks,
-/// are shifted by one.
+/// Returns two trees over servers in [`server_order`](super::server_order): a binary tree inside each block,
+/// and one over the blocks' roots. In the second tree the servers of every block, and the blocks, are shifted
+/// by one.
 ///
 /// A server has at most two children in its block and two that are roots of other blocks.
 ///
 /// # Panics
-/// If `order` is empty or names a server that is not in the cluster.
+/// If `order` is empty or names a server that the cluster does not have.
 pub fn double_tree(cluster: &Cluster, order: &[ServerId]) -> [Tree; 2] {
     assert!(!order.is_empty(), "a tree needs a server");
     let blocks: Vec<Vec<ServerId>> = order
@@ -58,7 +58,7 @@ pub fn double_tree(cluster: &Cluster, order: &[ServerId]) -> [Tree; 2] {
     [of_blocks(&blocks), of_blocks(&shifted)]
 }
 
-/// The same without regard to blocks, as a library builds it from ranks.
+/// Returns one tree that ignores blocks, as a library builds it from ranks.
 ///
 /// # Panics
 /// If `order` is empty.
@@ -71,13 +71,13 @@ fn of_blocks(blocks: &[Vec<ServerId>]) -> Tree {
     let mut inner = Vec::new();
     let roots: Vec<ServerId> = blocks.iter().map(|block| binary(block, &mut inner)).collect();
     let root = binary(&roots, &mut edges);
-    // Roots of blocks come before what is inside of blocks.
+    // Edges between blocks' roots precede edges inside blocks.
     edges.extend(inner);
     Tree { root, edges }
 }
 
-/// A balanced binary tree in which each server stands between its children: those at odd places
-/// are inner nodes, so that a shift by one turns leaves into inner nodes. Gives its root.
+/// Adds the edges of a balanced in-order binary tree and returns its root. Nodes at odd places are inner nodes,
+/// so that a shift by one turns leaves into inner nodes.
 pub(crate) fn binary<T: Copy>(servers: &[T], edges: &mut Vec<(T, T)>) -> T {
     let root = root_of(0, servers.len());
     let mut open = vec![(0, servers.len(), root)];
@@ -93,9 +93,9 @@ pub(crate) fn binary<T: Copy>(servers: &[T], edges: &mut Vec<(T, T)>) -> T {
     servers[root]
 }
 
-/// The place in `start..end` that the most powers of two divide when counted from one.
+/// Returns the place in `start..end` which, counted from one, the highest power of two divides.
 fn root_of(start: usize, end: usize) -> usize {
-    // Above the highest bit in which `start` and `end` differ they agree.
+    // `start` and `end` agree above the highest bit in which they differ.
     let differ = usize::BITS - 1 - (start ^ end).leading_zeros();
     (end >> differ << differ) - 1
 }

@@ -24,7 +24,7 @@ fn a_dump_gives_its_gpus_its_fast_nics_and_the_ways_between_them() {
     assert_eq!(near.rate.as_bps(), 512_000_000_000 / 130 * 128);
     assert_eq!(reach.between(nics[0], gpus[1]).unwrap().closeness, Closeness::HostBridge);
     assert_eq!(reach.between(nics[0], gpus[3]).unwrap().closeness, Closeness::System);
-    // 18 links of 20.6 GB/s, over the switch.
+    // 18 links of 20.6 GB/s, over the NVSwitch.
     let peers = reach.between(gpus[0], gpus[3]).unwrap();
     assert_eq!(peers.closeness, Closeness::Nvlink);
     assert_eq!(peers.rate.as_bps(), 18 * 164_800_000_000);
@@ -35,7 +35,7 @@ fn devices_known_by_their_class_are_numbered_in_order() {
     let machine = read_nccl(CLOUD).unwrap();
     assert_eq!(machine.gpus().len(), 4);
     assert_eq!(names(&machine, &machine.nics()), ["0000:10:1b.0", "0000:20:1b.0"]);
-    // What is not said is 16 lanes of 8 GT/s.
+    // The defaults are 16 lanes of 8 GT/s.
     let rate = machine.devices()[machine.nics()[1].0].rate.unwrap();
     assert_eq!(rate.as_bps(), 128_000_000_000 / 130 * 128);
 }
