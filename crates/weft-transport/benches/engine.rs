@@ -1,7 +1,7 @@
-//! What one packet costs the engine, both ends together: two endpoints hand packets to each other
-//! with a fixed delay and no network between.
+//! The processing time of one packet in the engine, both ends together: two endpoints exchange packets with a fixed
+//! delay and no network between them.
 //!
-//! `cargo bench -p weft-transport --bench engine`
+//! Run it with `cargo bench -p weft-transport --bench engine`.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -29,7 +29,7 @@ fn endpoint(config: &TransportConfig, seed: u64) -> Endpoint {
         .expect("the profiles are valid")
 }
 
-/// Runs one bulk transfer; returns data packets, ACKs and seconds.
+/// Runs one bulk transfer; returns the data packets, the ACKs and the seconds.
 #[expect(clippy::disallowed_methods, reason = "a benchmark is a clock's one use here")]
 fn transfer(config: &TransportConfig) -> (u64, u64, f64) {
     let at = |host| SocketAddr::from((Ipv4Addr::new(10, 0, 0, host), 4791));

@@ -1,4 +1,4 @@
-//! Every knob of the transport, with its default, unit and source.
+//! All settings of the transport, with default, unit and source.
 
 use weft_units::{BitRate, ByteCount, Duration};
 
@@ -21,126 +21,126 @@ pub use mp_rdma::MpRdmaConfig;
 pub use recovery::RecoveryConfig;
 pub use timely::TimelyConfig;
 
-/// A field's name, its value, the least and the most it may be, and that in words.
+/// A field's name, its value, its minimum, its maximum, and its range in words.
 type Range = (&'static str, u64, u64, u64, &'static str);
 
-/// How a connection behaves. The papers' systems are values of this struct: [`Self::stellar`],
+/// The configuration of a connection. The papers' systems are values of this struct: [`Self::stellar`],
 /// [`Self::bifrost`], [`Self::ecmp`].
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct TransportConfig {
-    /// Largest payload of one packet, bytes. STELLAR and htsim use 4 KB; an Ethernet of 1500 bytes
-    /// leaves 1440 beside IPv4, UDP and our headers.
+    /// The largest payload of one packet, bytes. STELLAR and htsim use 4 KB; an Ethernet MTU of 1500 bytes leaves 1440
+    /// beside IPv4, UDP and the headers of this protocol.
     pub mtu: u16,
-    /// How many paths (entropies) a connection spreads over, 1 to 4096.
+    /// The number of paths (entropies) a connection spreads over, 1 to 4096.
     pub paths: u16,
-    /// Chooses the path of each spray unit.
+    /// The policy that chooses the path of each spray unit.
     pub policy: path::Kind,
-    /// Packets that take one path before the policy is asked again; under policies that use several paths at a time no
-    /// more than a quarter of the window. BIFROST: 50 (section 4.1); STELLAR: 1.
+    /// The number of packets that take one path before the policy selects again; under policies that use several paths
+    /// at a time at most a quarter of the window. BIFROST: 50 (section 4.1); STELLAR: 1.
     pub spray_unit: u16,
-    /// For top-k policies: how many of the best paths are used. BIFROST: 4 (section 4.1).
+    /// For top-k policies: the number of best paths in use. BIFROST: 4 (section 4.1).
     pub top_k: u16,
-    /// Decides how much may be in flight.
+    /// The congestion control, which limits the bytes in flight.
     pub congestion: congestion::Kind,
-    /// Rate of the sender's port; with `base_rtt` it gives the bandwidth-delay product that windows
-    /// start from.
+    /// The rate of the sender's port; with `base_rtt` it gives the bandwidth-delay product that windows start from.
     pub line_rate: BitRate,
-    /// Bytes that a packet takes of the port beside its payload: our headers 32, UDP 8, IPv4 20,
-    /// Ethernet with its checksum 18. Rates count them.
+    /// The bytes that a packet occupies on the port beside its payload: headers of this protocol 32, UDP 8, IPv4 20,
+    /// Ethernet with its checksum 18. Rates include them.
     pub packet_overhead: u16,
-    /// Round-trip time of an empty network.
+    /// The round-trip time of an empty network.
     pub base_rtt: Duration,
-    /// Bytes in flight before the first ACK at most, from which slow start goes on. Where `line_rate` and
-    /// `base_rtt` are those of the network there is no need for a bound; where they are a guess, it keeps
-    /// a new connection from filling queues with it.
+    /// The maximum number of bytes in flight before the first ACK, from which slow start continues. No bound is needed
+    /// where `line_rate` and `base_rtt` are those of the network; where they are estimates, it keeps a new connection
+    /// from filling queues.
     pub first_window: u32,
-    /// A first window is divided by the connections that open to the same receiver at once, with slow start
-    /// from there. RDMA NICs and the simulators of them have nothing of the kind: with `false` a connection
-    /// begins with all that `first_window` and its congestion control allow.
+    /// `true` divides the first window by the number of connections that open to the same receiver at once, and runs
+    /// slow start from there. RDMA NICs and simulators of them have nothing similar: with `false` a connection begins
+    /// with all that `first_window` and its congestion control allow.
     pub share_first_window: bool,
-    /// For the `weft` congestion control: how long a queue may be that stands, at least half of the empty
-    /// network's round trip. Hosts that wait for a processor need a queue for as long as they wait.
+    /// For the `weft` congestion control: the target length of a standing queue, as a delay; at least half of the empty
+    /// network's round trip. Hosts that wait for a processor need a queue as long as that wait.
     pub queue_target: Duration,
-    /// Packets in flight at most, 1 to 8192. BIFROST: 512 (section 7.4).
+    /// Maximum number of packets in flight, 1 to 8192. BIFROST: 512 (section 7.4).
     pub send_window: u16,
-    /// Packets accepted beyond the first missing one, 1 to 8192. A packet past it is dropped and
-    /// counted; the two ends agree on the smaller of this and the peer's send window.
+    /// The number of packets accepted beyond the first missing one, 1 to 8192. A packet past it is dropped and counted;
+    /// the two ends agree on the smaller of this and the peer's send window.
     pub reorder_window: u16,
-    /// Packets placed before an ACK is sent.
+    /// The number of packets placed before an ACK is sent.
     pub ack_every: u16,
-    /// Longest time a placed packet waits for its ACK.
+    /// The longest time a placed packet waits for its ACK.
     pub ack_delay: Duration,
-    /// When an unacknowledged packet is sent again.
+    /// The timeouts after which an unacknowledged packet is retransmitted.
     pub retransmission: Retransmission,
-    /// How losses are found before that.
+    /// Loss detection before those timeouts.
     pub recovery: RecoveryConfig,
-    /// Losses in a row on one path, with nothing acknowledged between, before the path is down.
+    /// The number of consecutive losses on one path, without an acknowledgement between them, after which the path is
+    /// down.
     pub path_down_after: u8,
-    /// How often a path that is down, or idle under a policy that compares paths, is probed.
+    /// The interval between probes of a path that is down, or idle under a policy that compares paths.
     pub probe_interval: Duration,
-    /// Bytes of padding in a probe, at most `mtu`; zero sends headers alone. A probe as long as a data packet
-    /// takes as long on a slow link, so an idle slow path is not taken for an idle fast one (Hopper, sections
-    /// 3.2 and 4.2.1: a few data packets, or a chunk of some kilobytes).
+    /// The bytes of padding in a probe, at most `mtu`; zero sends headers alone. A probe as long as a data packet takes
+    /// as long on a slow link, so an idle slow path is not mistaken for an idle fast one (Hopper, sections 3.2 and
+    /// 4.2.1: a few data packets, or a chunk of some kilobytes).
     pub probe_bytes: u16,
-    /// A connection on which nothing was sent or received for this long is closed.
+    /// The time without any packet sent or received after which a connection is closed.
     pub idle_timeout: Duration,
-    /// A silent connection is probed this often; zero never.
+    /// The interval between keepalives on a silent connection; zero sends none.
     pub keepalive_interval: Duration,
-    /// A peer that owes an answer and is silent for this long is gone.
+    /// The time without a packet from a peer that owes an answer, after which the peer is considered gone.
     pub peer_timeout: Duration,
-    /// Messages that may wait on one connection.
+    /// Maximum number of queued messages on one connection.
     pub message_queue: u32,
-    /// For the `dwrr` policy: how sharply weights follow queues.
+    /// For the `dwrr` policy: the sharpness with which weights follow queues.
     pub dwrr: DwrrConfig,
-    /// For the `hopper` policy: when it probes and switches.
+    /// For the `hopper` policy: the thresholds for probing and switching.
     pub hopper: HopperConfig,
-    /// For the `mp-rdma` policy and congestion control: how much reordering they accept.
+    /// For the `mp-rdma` policy and congestion control: the reordering they accept.
     pub mp_rdma: MpRdmaConfig,
-    /// For the `flowbender` policy: what counts as congestion.
+    /// For the `flowbender` policy: the signs of congestion.
     pub flowbender: FlowBenderConfig,
-    /// For the `dcqcn` congestion control: how it cuts and raises its rate.
+    /// For the `dcqcn` congestion control: the cuts and increases of its rate.
     pub dcqcn: DcqcnConfig,
-    /// For the `timely` congestion control: what it answers to.
+    /// For the `timely` congestion control: its thresholds and gains.
     pub timely: TimelyConfig,
 }
 
-/// When an unacknowledged packet is sent again.
+/// The timeouts after which an unacknowledged packet is retransmitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Retransmission {
-    /// Shortest timeout, and the timeout before a round trip was measured. STELLAR: 250 us
-    /// (section 7.2); BIFROST: 4 ms (section 4.3).
+    /// The shortest timeout, and the timeout before a round trip was measured. STELLAR: 250 us (section 7.2); BIFROST:
+    /// 4 ms (section 4.3).
     pub rto_min: Duration,
-    /// Longest timeout.
+    /// The longest timeout.
     pub rto_max: Duration,
-    /// Double the timeout each time the same packet is sent again (BIFROST, section 4.3).
+    /// `true` doubles the timeout each time the same packet is retransmitted (BIFROST, section 4.3).
     pub backoff: bool,
-    /// A packet that is missing, while one sent later *on any path* was placed, is lost when this
-    /// long has passed since it was sent; the smoothed round-trip time and four times its variation
-    /// are added, and needless repeats lengthen it (RFC 8985, section 6.2; `docs/design/loss.md`).
+    /// A missing packet is lost, if one sent later *on any path* was placed, when this long has passed since it was
+    /// sent; the smoothed round-trip time and four times its variation are added, and spurious retransmissions lengthen
+    /// it (RFC 8985, section 6.2; `docs/design/loss.md`).
     pub reorder_bound: Duration,
 }
 
-/// Why a configuration cannot be used.
+/// The reason a configuration cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is {got}, expected {expected}")]
 pub struct ConfigError {
-    /// Which field.
+    /// The field's name.
     pub field: &'static str,
-    /// What it is.
+    /// The field's value.
     pub got: u64,
-    /// What it should be.
+    /// The field's valid range, in words.
     pub expected: &'static str,
 }
 
 impl Retransmission {
-    /// The timeout of a packet that was sent again `repeats` times, from that of its first
-    /// transmission.
-    pub(crate) fn backed_off(&self, first: Duration, repeats: u8) -> Duration {
-        let doublings = if self.backoff { repeats.min(16) } else { 0 };
+    /// Returns the timeout of a packet that was retransmitted `retransmissions` times; `first` is the timeout of its
+    /// first transmission.
+    pub(crate) fn backed_off(&self, first: Duration, retransmissions: u8) -> Duration {
+        let doublings = if self.backoff { retransmissions.min(16) } else { 0 };
         (first * (1 << doublings)).min(self.rto_max)
     }
 }
@@ -221,12 +221,12 @@ impl TransportConfig {
         }
     }
 
-    /// One path chosen by the fabric's hash, as RoCE does today.
+    /// One path chosen by the fabric's hash, as RoCE uses today.
     pub fn ecmp() -> Self {
         Self { paths: 1, policy: path::Kind::Single, ..Self::stellar() }
     }
 
-    /// Bandwidth-delay product of the sender's port.
+    /// Returns the bandwidth-delay product of the sender's port.
     pub fn bdp(&self) -> ByteCount {
         self.line_rate.bytes_in(self.base_rtt)
     }
@@ -239,7 +239,7 @@ impl TransportConfig {
         }
     }
 
-    /// No packet is given up sooner.
+    /// Returns the shortest retransmission timeout under this configuration.
     #[inline]
     pub(crate) fn shortest_timeout(&self) -> Duration {
         match self.recovery.kind {
@@ -248,10 +248,10 @@ impl TransportConfig {
         }
     }
 
-    /// Checks every range.
+    /// Checks the range of every field.
     ///
     /// # Errors
-    /// The first field that is out of its range.
+    /// [`ConfigError`] for the first field that is out of its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let nanos = |duration: Duration| duration.as_nanos();
         let ranges: &[Range] = &[

@@ -1,43 +1,43 @@
-//! Why a command was refused; the engine's state is as before.
+//! Errors of commands. A command that fails leaves the engine's state unchanged.
 
-/// Why a connection cannot be asked for.
+/// The reason a connection cannot be requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// The endpoint holds as many as it may.
+    /// The endpoint is at its connection limit.
     #[error("{limit} connections are open, which is this endpoint's limit")]
     TooManyConnections {
-        /// The limit.
+        /// Maximum number of connections.
         limit: u32,
     },
 }
 
-/// Why a message cannot be submitted.
+/// The reason a message cannot be submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// The id means nothing here (any more).
+    /// The id names no connection here, or no longer does.
     #[error("no such connection")]
     UnknownConnection,
-    /// The peer has not answered yet; wait for `Connected`.
+    /// The connection is not established; wait for `Connected`.
     #[error("the connection is not set up yet")]
     NotConnected,
     /// The connection is closing.
     #[error("the connection is closing")]
     Closing,
-    /// As many messages wait as may; submit again after a `Sent` event.
+    /// The connection's message queue is full; submit again after a `Sent` event.
     #[error("{limit} messages are waiting, which is the limit")]
     QueueFull {
-        /// The limit.
+        /// Maximum number of queued messages.
         limit: u32,
     },
 }
 
-/// Why a packet cannot be reported placed.
+/// The reason a packet cannot be reported as placed, declined or shed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlacedError {
-    /// The id means nothing here (any more).
+    /// The id names no connection here, or no longer does.
     #[error("no such connection")]
     UnknownConnection,
-    /// No packet with this number waits to be placed.
+    /// No packet with this number is waiting to be placed.
     #[error("packet {psn} does not wait to be placed")]
     NotWaiting {
         /// The packet's sequence number.

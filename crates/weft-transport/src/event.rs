@@ -1,100 +1,99 @@
-//! What the owner is told.
+//! Verdicts and events for the owner.
 
 use crate::ConnectionId;
 use crate::path::PathId;
 
-/// What the owner must do with a packet it handed in.
+/// The action required of the owner for a packet it passed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
-    /// Put the payload where it belongs, then call [`Endpoint::placed`](crate::Endpoint::placed).
+    /// The owner writes the payload to its place, then calls [`Endpoint::placed`](crate::Endpoint::placed).
     Place(Placement),
-    /// Nothing; the packet carried no payload.
+    /// No action; the packet carried no payload.
     Done,
-    /// Nothing; the packet was refused and counted.
+    /// No action; the packet was refused and counted.
     Dropped(DropReason),
 }
 
-/// Where one packet's payload belongs. Packets come in any order; each is named once.
+/// The place of one packet's payload. Packets come in any order; each is reported once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The connection it came on.
+    /// The connection it arrived on.
     pub connection: ConnectionId,
-    /// Names the packet in [`Endpoint::placed`](crate::Endpoint::placed).
+    /// The packet's sequence number, for [`Endpoint::placed`](crate::Endpoint::placed).
     pub psn: u32,
-    /// The sender's operation.
+    /// The sender's operation code.
     pub opcode: u8,
-    /// What else the sender said of the message.
+    /// Further data of the sender's owner about the message.
     pub tag: u16,
-    /// Message number within the connection, counting from zero and wrapping.
+    /// The message's number within the connection, counting from zero and wrapping.
     pub message: u32,
-    /// Offset of the payload in the message, bytes. `offset + len <= length` always holds.
+    /// The payload's offset in the message, bytes. `offset + len <= length` always holds.
     pub offset: u32,
-    /// Length of the payload, bytes.
+    /// The payload's length, bytes.
     pub len: u16,
-    /// Length of the whole message, bytes.
+    /// The whole message's length, bytes.
     pub length: u32,
 }
 
-/// What happened, in the order it happened.
+/// An event; events are returned in the order in which they happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A connection asked for with `connect` is ready.
+    /// A connection requested with `connect` is established.
     Connected {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
     },
-    /// A peer's connection is ready.
+    /// A connection requested by a peer is established.
     Accepted {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
-        /// What the peer said it is for.
+        /// The service the peer requested.
         service: u32,
     },
-    /// Every packet of a submitted message has been placed by the peer's owner.
+    /// Every packet of a submitted message has been placed by the peer's owner and acknowledged.
     Sent {
-        /// On which connection.
+        /// The connection.
         connection: ConnectionId,
-        /// The token it was submitted with.
+        /// The token the message was submitted with.
         token: u64,
     },
-    /// A message has been placed whole, and so has everything before it.
+    /// A message has been placed completely, and so have all messages before it.
     Delivered {
-        /// On which connection.
+        /// The connection.
         connection: ConnectionId,
-        /// Message number, counting from zero and wrapping.
+        /// The message's number, counting from zero and wrapping.
         message: u32,
-        /// The sender's operation.
+        /// The sender's operation code.
         opcode: u8,
-        /// Its length, bytes.
+        /// The message's length, bytes.
         length: u32,
     },
     /// A path stopped carrying packets; it is avoided and probed until [`Event::PathUp`] or [`Event::Closed`].
     PathDown {
-        /// Of which connection.
+        /// The connection.
         connection: ConnectionId,
-        /// Which path.
+        /// The path.
         path: PathId,
     },
-    /// A path that was down may be used again: it answered a probe, or the connection rests and has forgotten its
-    /// paths.
+    /// A path that was down may be used again: it answered a probe, or the idle connection has released its paths.
     PathUp {
-        /// Of which connection.
+        /// The connection.
         connection: ConnectionId,
-        /// Which path.
+        /// The path.
         path: PathId,
     },
-    /// The connection is no more; its id means nothing from here on.
+    /// The connection has ended; its id is invalid from here on.
     Closed {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
-        /// Why.
+        /// The reason.
         reason: CloseReason,
     },
 }
 
-/// Why a connection ended.
+/// The reason a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CloseReason {
@@ -102,21 +101,21 @@ pub enum CloseReason {
     Local,
     /// The peer closed it.
     Peer,
-    /// Neither side had anything to say for the idle time.
+    /// Neither side sent anything for the idle timeout.
     Idle,
     /// The peer stopped answering.
     PeerGone,
-    /// The peer does not know the connection: it restarted, or gave up first.
+    /// The peer does not know the connection: it restarted, or closed it first.
     Reset,
-    /// The link it went over is no more, and so is the process at its other end.
+    /// The connection's link went down, and with it the process at the other end.
     LinkDown,
     /// The peer never answered the request.
     ConnectTimeout,
-    /// The peer's packets do not add up to messages.
+    /// The peer's packets do not form messages.
     ProtocolViolation,
-    /// The peer refused: no version in common.
+    /// The peer refused: the ends have no common version.
     NoCommonVersion,
-    /// The peer refused: it takes no connections, or no more.
+    /// The peer refused: it accepts no connections, or no more.
     Refused,
     /// One end requires encryption, and the other cannot encrypt.
     NotEncrypted,
@@ -126,47 +125,48 @@ pub enum CloseReason {
 
 macro_rules! drop_reasons {
     ($($(#[doc = $doc:literal])+ $reason:ident => $name:literal;)+) => {
-        /// Why a packet was refused. Every refusal is counted in [`Stats`](crate::Stats).
+        /// The reason a packet was refused. Every refusal is counted in [`Stats`](crate::Stats).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum DropReason { $($(#[doc = $doc])+ $reason),+ }
         impl DropReason {
-            /// Every reason, in the order of the counters.
+            /// All reasons, in the order of the counters.
             pub const ALL: &[Self] = &[$(Self::$reason),+];
-            /// The counter's name.
+            /// Returns the counter's name.
             pub const fn name(self) -> &'static str { match self { $(Self::$reason => $name),+ } }
         }
     };
 }
 
 drop_reasons! {
-    /// The bytes are no packet of this protocol.
+    /// The bytes are not a packet of this protocol.
     Malformed => "malformed";
-    /// A version this end does not speak, or not the one agreed on.
+    /// The packet's version is unsupported, or is not the one agreed on.
     UnknownVersion => "unknown_version";
     /// No connection has this id, or it belongs to another address.
     UnknownConnection => "unknown_connection";
     /// The token does not prove the sender's address.
     BadToken => "bad_token";
-    /// Placed already, or waiting to be.
+    /// The packet was placed already, or is waiting to be placed.
     Duplicate => "duplicate";
-    /// Past the window this end agreed to keep.
+    /// The packet is beyond the reordering window that this end agreed to.
     OutsideWindow => "outside_window";
-    /// Not the next packet, under go-back-N.
+    /// The packet is not the next one, under go-back-N.
     OutOfOrder => "out_of_order";
-    /// Offset and length do not fit the message, the message changed its length, or is further ahead than the packet.
+    /// The offset and length do not fit the message, the message changed its length, or is further ahead than the
+    /// packet.
     BadExtent => "bad_extent";
-    /// Acknowledges packets that were never sent.
+    /// The ACK names packets that were never sent.
     AckOfUnsent => "ack_of_unsent";
-    /// Says nothing that a later ACK has not said.
+    /// The ACK contains nothing that a later ACK has not reported.
     StaleAck => "stale_ack";
-    /// Echoes a time that this end never sent.
+    /// The ACK echoes a timestamp that this end never sent.
     BadTimestamp => "bad_timestamp";
-    /// Connection management that does not fit the connection's state.
+    /// A set-up packet that does not fit the connection's state.
     UnexpectedSetup => "unexpected_setup";
     /// A reset that repeats no number of a packet that this end just sent.
     UnprovenReset => "unproven_reset";
     /// A packet of set-up whose key exchange is refused, or that has none where encryption is required.
     NotAuthentic => "not_authentic";
-    /// No room for one more connection.
+    /// The endpoint is at its connection limit.
     TooManyConnections => "too_many_connections";
 }

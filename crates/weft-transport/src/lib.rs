@@ -1,9 +1,10 @@
 //! A reliable, multipath transport that owns no clock, no socket, no thread and no entropy.
 //!
-//! [`Endpoint`] is the whole of it but for [`Direct`], its counterpart between processes of one host. Its owner gives it commands (`connect`, `submit`, `placed`,
-//! `close`), tells it what arrived (`handle_packet`) and what time it is (`handle_timeout`), and
-//! drains what it wants to do (`poll_transmit`, or `poll_burst` on a hot path; `poll_event`, `poll_timeout`). It never touches
-//! payload: it says where each packet's payload belongs, and in which order messages are complete.
+//! [`Endpoint`] is the whole interface, except for [`Direct`], its counterpart between processes of one host. Its owner
+//! issues commands (`connect`, `submit`, `placed`, `close`), passes in packets (`handle_packet`) and the time
+//! (`handle_timeout`), and drains the outputs (`poll_transmit`, or `poll_burst` on a hot path; `poll_event`,
+//! `poll_timeout`). It never touches payload: it returns the place of each packet's payload, and reports complete
+//! messages in order.
 //!
 //! A packet's way through this crate:
 //!
@@ -14,12 +15,12 @@
 //! | which path? | `path/<name>.rs` | the same file's `on_feedback` |
 //! | which connection? | `endpoint/transmit.rs`, in turn | `endpoint/mod.rs`, by connection id |
 //!
-//! What it is not: it opens no sockets, reads no clock, spawns nothing, encrypts nothing, and knows
-//! nothing of files, memory regions or guests. `weft-agent` and `weft-sim` own those.
+//! It opens no sockets, reads no clock, spawns no threads, encrypts nothing, and knows nothing of files, memory regions
+//! or guests: `weft-agent` and `weft-sim` own those.
 //!
 //! # Example
 //!
-//! Two endpoints, a network that is a function call:
+//! Two endpoints, connected by a function call instead of a network:
 //!
 //! ```
 //! use std::net::SocketAddr;
@@ -37,7 +38,7 @@
 //!     max_connections: 16,
 //! };
 //! let at: [SocketAddr; 2] = ["10.0.0.1:4791".parse()?, "10.0.0.2:4791".parse()?];
-//! // Real owners ask the operating system for both.
+//! // An owner on a real network takes the seed and the secret from the operating system.
 //! let endpoint = |seed| Endpoint::new(config.clone(), seed, Secret::repeatable(seed));
 //! let mut ends = [endpoint(Seed(1))?, endpoint(Seed(2))?];
 //! let mut now = Instant::EPOCH;

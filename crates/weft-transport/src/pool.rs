@@ -1,5 +1,5 @@
-//! Per-packet metadata in chunks that connections borrow from one pool, so that an idle connection
-//! holds none (BIFROST, section 4.4, resource pooling).
+//! Per-packet metadata in chunks that connections take from one pool, so that an idle connection holds none (BIFROST,
+//! section 4.4, resource pooling).
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -10,18 +10,18 @@ use weft_units::prefetch;
 #[cfg(test)]
 mod proofs;
 
-/// Slots of one chunk: with 16 bytes a slot, a chunk is 1 KiB.
+/// The number of slots of one chunk: with 16 bytes a slot, a chunk is 1 KiB.
 const CHUNK: u32 = 64;
 
-/// Sequence numbers are cut into chunks by their high bits; there are this many chunk numbers.
+/// The number of chunk numbers: the high bits of a sequence number select a chunk.
 const CHUNK_NUMBERS: u32 = (u32::MAX / CHUNK) + 1;
 
-/// Chunks kept for the next connection that needs one; more are given back to the allocator.
+/// Maximum number of free chunks kept for reuse; more are returned to the allocator.
 const SPARE_CHUNKS: usize = 1024;
 
 type Chunk<T> = Box<[T; CHUNK as usize]>;
 
-/// The chunks no connection holds.
+/// The chunks that no connection holds.
 #[derive(Debug)]
 pub(crate) struct Pool<T> {
     spare: Vec<Chunk<T>>,
@@ -44,10 +44,10 @@ impl<T: Copy + Default> Pool<T> {
     }
 }
 
-/// The slots of consecutive packets, found by sequence number; survives the wrap of the number.
+/// The slots of consecutive packets, found by sequence number; handles the wrap of the number.
 #[derive(Debug)]
 pub(crate) struct Window<T> {
-    /// Chunk number of the first chunk held.
+    /// The chunk number of the first chunk held.
     first: u32,
     chunks: VecDeque<Chunk<T>>,
 }
@@ -57,28 +57,28 @@ impl<T: Copy + Default> Window<T> {
         Self { first: 0, chunks: VecDeque::new() }
     }
 
-    /// Position of the chunk that holds `psn`, counted from the first one held.
+    /// Returns the position of the chunk that holds `psn`, counted from the first one held.
     #[inline]
     fn position(&self, psn: u32) -> usize {
         ((psn / CHUNK).wrapping_sub(self.first) % CHUNK_NUMBERS) as usize
     }
 
-    /// Begins to fetch where the first chunk is.
+    /// Prefetches the address of the first chunk.
     #[inline]
-    pub(crate) fn look_ahead(&self) {
+    pub(crate) fn prefetch_first(&self) {
         if let Some(chunk) = self.chunks.front() {
             prefetch(chunk);
         }
     }
 
-    /// The slot of `psn`; `None` where no packet from there on was ever entered.
+    /// Returns the slot of `psn`; `None` if neither it nor a later one was entered.
     #[inline]
     pub(crate) fn slot(&self, psn: u32) -> Option<&T> {
         let chunk = self.chunks.get(self.position(psn))?;
         Some(&chunk[(psn % CHUNK) as usize])
     }
 
-    /// The slot of `psn`, to change it.
+    /// Returns the slot of `psn`, mutably.
     #[inline]
     pub(crate) fn slot_mut(&mut self, psn: u32) -> Option<&mut T> {
         let position = self.position(psn);
@@ -86,8 +86,8 @@ impl<T: Copy + Default> Window<T> {
         Some(&mut chunk[(psn % CHUNK) as usize])
     }
 
-    /// The slot of `psn`, taking chunks from the pool up to it. `base` is the lowest number in use:
-    /// it decides where an empty window begins.
+    /// Returns the slot of `psn`, taking chunks from the pool up to it. `base` is the lowest number in use, where an
+    /// empty window begins.
     #[inline]
     pub(crate) fn enter(&mut self, psn: u32, base: u32, pool: &mut Pool<T>) -> &mut T {
         if self.position(psn) >= self.chunks.len() {
@@ -107,7 +107,7 @@ impl<T: Copy + Default> Window<T> {
         }
     }
 
-    /// Gives back the chunks whose packets all come before `base`.
+    /// Returns to the pool the chunks whose packets all precede `base`.
     #[inline]
     pub(crate) fn release_before(&mut self, base: u32, pool: &mut Pool<T>) {
         while !self.chunks.is_empty() && self.first != base / CHUNK {
@@ -118,20 +118,20 @@ impl<T: Copy + Default> Window<T> {
         }
     }
 
-    /// Whether no chunk is held.
+    /// Returns `true` if no chunk is held.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
 
-    /// Gives back everything.
+    /// Returns all chunks to the pool.
     pub(crate) fn release(&mut self, pool: &mut Pool<T>) {
         self.chunks.drain(..).for_each(|chunk| pool.give_back(chunk));
         self.chunks = VecDeque::new();
     }
 }
 
-/// Whether `a` comes before `b` in the circle of 32-bit sequence numbers (RFC 1982).
+/// Returns `true` if `a` precedes `b` in the circle of 32-bit sequence numbers (RFC 1982).
 #[inline]
 pub(crate) const fn before(a: u32, b: u32) -> bool {
     a != b && b.wrapping_sub(a) < 1 << 31

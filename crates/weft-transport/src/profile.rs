@@ -1,4 +1,4 @@
-//! Published systems as configurations of the one engine.
+//! Published systems as configurations of this engine.
 
 use weft_units::Duration;
 
@@ -14,13 +14,13 @@ macro_rules! profiles {
         pub enum Profile { $(#[doc = $about] $kind),+ }
 
         impl Profile {
-            /// Every profile, in the order of the table.
+            /// All profiles, in the order of the table.
             pub const ALL: &[Self] = &[$(Self::$kind),+];
-            /// Its name on the command line and in scenarios.
+            /// Returns its name on the command line and in scenarios.
             pub const fn name(self) -> &'static str { match self { $(Self::$kind => $name),+ } }
-            /// What it is, in one line.
+            /// Returns a one-line description.
             pub const fn about(self) -> &'static str { match self { $(Self::$kind => $about),+ } }
-            /// Its configuration.
+            /// Returns its configuration.
             pub fn config(self) -> TransportConfig {
                 match self { $(Self::$kind => TransportConfig::$constructor()),+ }
             }
@@ -40,9 +40,9 @@ profiles! {
 crate::registry::named!(Profile, "transport profile");
 
 impl TransportConfig {
-    /// An RDMA NIC with IRN's selective repeat and DCQCN, on the one path that the fabric's hash
-    /// chooses, as the ns-3 models of ConWeave and Hopper have it: packets of 1000 bytes, an ACK for
-    /// each, a bandwidth-delay product in flight, timeouts of 100 and 320 us.
+    /// An RDMA NIC with IRN's selective repeat and DCQCN, on the one path that the fabric's hash chooses, as in the
+    /// ns-3 models of ConWeave and Hopper: packets of 1000 bytes, an ACK for each, a bandwidth-delay product in flight,
+    /// timeouts of 100 and 320 us.
     pub fn irn() -> Self {
         let ecmp = Self::ecmp();
         Self {
@@ -59,8 +59,8 @@ impl TransportConfig {
         }
     }
 
-    /// An RDMA NIC that only takes packets in order, for a network that loses none (PFC): go-back-N, a
-    /// timeout of 4 ms, and no window beside DCQCN's rate.
+    /// An RDMA NIC that only accepts packets in order, for a network without loss (PFC): go-back-N, a timeout of 4 ms,
+    /// and no window beside DCQCN's rate.
     pub fn roce() -> Self {
         let irn = Self::irn();
         let timeout = Duration::from_millis(4);
@@ -76,10 +76,10 @@ impl TransportConfig {
         }
     }
 
-    /// Hopper (section 4.1.1): [`Self::irn`] over one path at a time of many, which it leaves when it is
-    /// congested and another is better. The paper's number for the packets that may come out of order is
-    /// lost in its text; half of what may be in flight at 100 Gb/s and 8 us stands in for it. A path is
-    /// a queue pair, so each has a DCQCN rate of its own (section 3.3).
+    /// Hopper (section 4.1.1): [`Self::irn`] over one path at a time of many, which it leaves when it is congested and
+    /// another is better. The paper's number of packets that may arrive out of order is lost in its text; half of the
+    /// packets in flight at 100 Gb/s and 8 us replaces it. A path is a queue pair, so each has a DCQCN rate of its own
+    /// (section 3.3).
     pub fn hopper() -> Self {
         let irn = Self::irn();
         Self {

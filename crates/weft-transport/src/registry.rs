@@ -1,6 +1,6 @@
-//! What every registry table shares: a row's name is how it is parsed, printed and stored.
+//! The common part of all registry tables: a row is parsed, printed and stored by its name.
 
-/// Gives a registry's `Kind` its `FromStr`, `Display` and serde forms, all by name.
+/// Implements `FromStr`, `Display` and the serde traits for a registry's `Kind`, by name.
 macro_rules! named {
     ($kind:ident, $what:literal) => {
         impl core::str::FromStr for $kind {

@@ -1,66 +1,67 @@
-//! What an endpoint counts.
+//! Counters of an endpoint.
 
 use core::ops::AddAssign;
 
 use crate::DropReason;
 
-/// Counters since the endpoint began. All of them only grow.
+/// Counters since the endpoint was created. All of them only grow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Data packets sent, first transmissions and repeats.
+    /// Number of data packets sent, first transmissions and retransmissions.
     pub data_sent: u64,
-    /// Data packets received and accepted.
+    /// Number of data packets received and accepted.
     pub data_received: u64,
-    /// ACK packets sent.
+    /// Number of ACK packets sent.
     pub acks_sent: u64,
-    /// ACK packets received.
+    /// Number of ACK packets received.
     pub acks_received: u64,
-    /// Data packets sent again because a later one of the same path was acknowledged, or the
-    /// reordering bound passed.
+    /// Number of data packets retransmitted because a later one of the same path was acknowledged, or because the
+    /// reordering window passed.
     pub fast_retransmits: u64,
-    /// Data packets sent again because their retransmission timeout passed.
+    /// Number of data packets retransmitted because their retransmission timeout passed.
     pub timeout_retransmits: u64,
-    /// Data packets sent again after a silence shorter than that, to ask for an ACK.
+    /// Number of data packets retransmitted before that timeout, as tail loss probes that request an ACK.
     pub tail_loss_probes: u64,
-    /// Packets sent again that had arrived after all.
+    /// Number of packets retransmitted that had arrived.
     pub spurious_retransmits: u64,
-    /// Packets accepted that carried a congestion mark.
+    /// Number of packets accepted that carried a congestion mark.
     pub ecn_marks: u64,
-    /// Congestion marks that peers reported on packets of ours.
+    /// Number of congestion marks that peers reported on packets of this endpoint.
     pub ecn_marks_heard: u64,
-    /// NACKs received: packets that the peer got too early.
+    /// Number of NACKs received; each reports a packet that arrived too early.
     pub nacks_received: u64,
-    /// Packets that the owner had no room for; the peer sends them again.
+    /// Number of packets for which the owner had no room; the peer retransmits them.
     pub declined: u64,
-    /// Packets that the owner threw away because they came faster than they may.
+    /// Number of packets that the owner discarded because they exceeded their rate.
     pub shed: u64,
-    /// Packets accepted before one with a lower number.
+    /// Number of packets accepted before one with a lower number.
     pub out_of_order: u64,
-    /// Times a path went down.
+    /// Number of times a path went down.
     pub paths_down: u64,
-    /// Times a path was left for a while because it lost more than the others.
+    /// Number of times a path was closed for a while because it lost more than the others.
     pub paths_lossy: u64,
-    /// Times a path came back.
+    /// Number of times a path came back.
     pub paths_up: u64,
-    /// Times a new packet took another path than the new packet before it of its connection.
+    /// Number of times a new packet took another path than the connection's new packet before it.
     pub path_switches: u64,
-    /// Time for which connections with payload to send waited for a change of path, all together, nanoseconds.
+    /// Time for which connections with payload to send waited for a change of path, summed over connections,
+    /// nanoseconds.
     pub switch_stall_nanos: u64,
-    /// Probes sent.
+    /// Number of probes sent.
     pub probes_sent: u64,
-    /// Bytes of probes and of answers to probes sent, as UDP carries them.
+    /// Bytes of probes and of probe answers sent, as UDP payload.
     pub probe_bytes: u64,
-    /// Packets refused, by [`DropReason`] in the order of [`DropReason::ALL`].
+    /// Number of packets refused, by [`DropReason`] in the order of [`DropReason::ALL`].
     pub dropped: [u64; DropReason::ALL.len()],
 }
 
 impl Stats {
-    /// Packets refused for `reason`.
+    /// Returns the number of packets refused for `reason`.
     pub fn dropped_for(&self, reason: DropReason) -> u64 {
         self.dropped[reason as usize]
     }
 
-    /// Data packets sent again, whatever for.
+    /// Returns the number of data packets retransmitted, for any reason.
     pub fn repeats(&self) -> u64 {
         self.fast_retransmits + self.timeout_retransmits + self.tail_loss_probes
     }
@@ -71,9 +72,9 @@ impl Stats {
 }
 
 impl AddAssign<&Self> for Stats {
-    /// The counters of two endpoints together.
+    /// Adds another endpoint's counters.
     fn add_assign(&mut self, other: &Self) {
-        // By name, so that a new counter is not forgotten.
+        // The fields are destructured, so that the compiler finds a counter that is missing here.
         let Self {
             data_sent,
             data_received,

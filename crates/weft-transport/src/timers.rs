@@ -1,25 +1,25 @@
-//! Why a connection wants to be woken, and when.
+//! The timers of a connection.
 
 use weft_units::Instant;
 
-/// Why a connection wants to be woken. Equal deadlines fire in this order.
+/// A timer of a connection. Equal deadlines fire in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
-    /// When the oldest unacknowledged packet may be lost.
+    /// The time at which the oldest unacknowledged packet may be lost.
     Loss,
-    /// When silence after a flight has lasted long enough to ask.
+    /// The time at which the silence after a flight is long enough for a tail loss probe.
     Tail,
-    /// When a placed packet has waited long enough for its ACK.
+    /// The time at which a placed packet has waited long enough for its ACK.
     DelayedAck,
-    /// When the congestion control lets the next packet leave.
+    /// The time at which the congestion control permits the next packet.
     Pacing,
-    /// When the congestion control asked to be called.
+    /// The deadline of the congestion control.
     Congestion,
-    /// When a path that is down or idle is probed.
+    /// The time at which a path that is down or idle is probed.
     PathProbe,
-    /// When the handshake packet is sent again.
+    /// The time at which the handshake packet is retransmitted.
     Handshake,
-    /// When silence has lasted long enough to probe, to give memory back, or to close.
+    /// The time at which a silence is long enough to send a keepalive, to release memory, or to close.
     Idle,
 }
 
@@ -36,11 +36,11 @@ impl Timer {
     ];
 }
 
-/// One deadline for each [`Timer`]; `FAR_FUTURE` where it is not armed.
+/// One deadline for each [`Timer`]; `FAR_FUTURE` if it is not armed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timers {
     deadlines: [Instant; Timer::ALL.len()],
-    /// The earliest of them: asked for with every packet, changed with few.
+    /// The earliest of the deadlines: read for every packet, changed for few.
     next: Instant,
 }
 
@@ -72,7 +72,7 @@ impl Timers {
         self.arm(timer, Instant::FAR_FUTURE);
     }
 
-    /// When `timer` fires; `FAR_FUTURE` when it is not armed.
+    /// Returns the time at which `timer` fires; `FAR_FUTURE` if it is not armed.
     #[inline]
     pub(crate) const fn at(&self, timer: Timer) -> Instant {
         self.deadlines[timer as usize]
@@ -83,13 +83,13 @@ impl Timers {
         self.at(timer) != Instant::FAR_FUTURE
     }
 
-    /// The earliest deadline; `FAR_FUTURE` when none is armed.
+    /// Returns the earliest deadline; `FAR_FUTURE` if none is armed.
     #[inline]
     pub(crate) const fn next(&self) -> Instant {
         self.next
     }
 
-    /// Takes one timer that is due, in the order of [`Timer::ALL`].
+    /// Disarms and returns one timer that is due, in the order of [`Timer::ALL`].
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<Timer> {
         let due = |timer: &Timer| self.deadlines[*timer as usize] <= now;
         let timer = Timer::ALL.into_iter().find(due)?;

@@ -1,4 +1,4 @@
-//! Random enemies. A failure names its seed, and the seed becomes a named test.
+//! Tests with random attackers. A failure prints its seed, and the seed becomes a named test.
 
 use weft_units::Seed;
 

@@ -1,38 +1,38 @@
-//! How DCQCN cuts and raises its rate.
+//! The settings of DCQCN.
 
 use weft_units::{BitRate, Duration};
 
 use super::Range;
 use crate::congestion::Scope;
 
-/// DCQCN's parameters. The defaults are those of the ns-3 models that papers compare with (HPCC,
-/// ConWeave, Hopper), at 100 Gb/s.
+/// DCQCN's parameters. The defaults are those of the ns-3 models that papers compare with (HPCC, ConWeave, Hopper), at
+/// 100 Gb/s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct DcqcnConfig {
-    /// 1/g: how many updates alpha looks back.
+    /// 1/g: the number of updates over which alpha averages.
     pub g_inverse: u16,
-    /// How often alpha is updated.
+    /// The interval between updates of alpha.
     pub alpha_interval: Duration,
-    /// How often the rate is cut, if a congestion notification came since.
+    /// The interval between cuts of the rate; a cut needs a congestion notification since the last one.
     pub decrease_interval: Duration,
-    /// How long after a cut, and after each increase, the rate increases.
+    /// The time from a cut, and from each increase, to the next increase of the rate.
     pub increase_interval: Duration,
-    /// Increases after a cut that go halfway back and no further.
+    /// The number of increases after a cut that only go halfway back to the rate before it.
     pub fast_recovery: u8,
-    /// What the first increase after those adds to the target: R_AI.
+    /// R_AI: the amount that the first increase after those adds to the target.
     pub additive_increase: BitRate,
-    /// What each later one adds: R_HAI.
+    /// R_HAI: the amount that each later increase adds.
     pub hyper_increase: BitRate,
-    /// The rate is never cut below this.
+    /// The minimum rate; cuts stop there.
     pub min_rate: BitRate,
-    /// Whether at most a bandwidth-delay product may be in flight, as with IRN. Without, nothing but
-    /// the rate and the send window hold packets back: RoCE over a lossless fabric.
+    /// `true` limits the bytes in flight to a bandwidth-delay product, as with IRN. With `false` only the rate and the
+    /// send window hold packets back: RoCE over a lossless fabric.
     pub bdp_cap: bool,
-    /// What a rate is of. `connection`: the queue pair keeps its rate when its packets take another
-    /// path. `path`: each path is a queue pair of its own, as Hopper's are, which starts at the port's
-    /// rate; while it is not used its rate climbs by its timers (`docs/design/hopper.md`).
+    /// The scope of a rate. `connection`: the queue pair keeps its rate when its packets take another path. `path`:
+    /// each path is a queue pair of its own, as in Hopper, which starts at the port's rate; while it is unused its rate
+    /// increases by its timers (`docs/design/hopper.md`).
     pub scope: Scope,
 }
 

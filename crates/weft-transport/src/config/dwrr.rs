@@ -1,4 +1,4 @@
-//! How sharply DWRR's weights follow queues.
+//! The settings of DWRR.
 
 use super::Range;
 
@@ -7,8 +7,8 @@ use super::Range;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct DwrrConfig {
-    /// A path has half its weight where its queueing delay exceeds the best path's by that of this
-    /// many packets, 1 to 1000. Fewer make it sharper: fewer paths stay in use.
+    /// A path has half its weight where its queueing delay exceeds the best path's by the transmission time of this
+    /// many packets, 1 to 1000. A smaller value is sharper: fewer paths stay in use.
     pub half_weight_packets: u16,
 }
 

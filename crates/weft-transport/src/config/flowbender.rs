@@ -1,4 +1,4 @@
-//! What FlowBender takes for congestion.
+//! The settings of FlowBender.
 
 use super::Range;
 
@@ -7,11 +7,11 @@ use super::Range;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct FlowBenderConfig {
-    /// Whether ACKs of the path that was left count for the new one, as in the published algorithm,
-    /// which counts what comes back on a connection in a round trip.
+    /// `true` counts ACKs of the path that was left for the new one, as in the published algorithm, which counts all
+    /// ACKs of a connection in a round trip.
     pub stale_marks: bool,
-    /// An ACK counts as marked when its round trip exceeds this many per cent of `base_rtt`; zero goes
-    /// by congestion marks. Hopper's testbed had FlowBender go by round trips (its section 4.2.1).
+    /// An ACK counts as marked when its round trip exceeds this percentage of `base_rtt`; zero uses congestion marks.
+    /// In Hopper's testbed FlowBender used round trips (its section 4.2.1).
     pub rtt_percent: u16,
 }
 

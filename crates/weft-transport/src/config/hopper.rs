@@ -1,26 +1,25 @@
-//! When Hopper probes and switches.
+//! The settings of Hopper.
 
 use super::Range;
 
-/// Hopper's parameters, with the values of its table 1. Per cent of the base round-trip time, which
-/// is the shortest seen, at most [`base_rtt`](super::TransportConfig::base_rtt).
+/// Hopper's parameters, with the values of its table 1. Percentages are of the base round-trip time: the shortest seen,
+/// at most [`base_rtt`](super::TransportConfig::base_rtt).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct HopperConfig {
-    /// What an epoch's mean counts for in the moving average, per cent; the rest is the average
-    /// before.
+    /// The weight of an epoch's mean in the moving average, per cent; the previous average has the rest.
     pub gain_percent: u16,
-    /// Average above which alternatives are probed, per cent of the base: th_probe.
+    /// th_probe: the average above which alternatives are probed, per cent of the base.
     pub th_probe_percent: u16,
-    /// Average above which the path counts as congested, per cent of the base: th_cong.
+    /// th_cong: the average above which the path counts as congested, per cent of the base.
     pub th_cong_percent: u16,
-    /// How long a path that was probed is not probed again, per cent of the base: ttl_probe.
+    /// ttl_probe: the time during which a probed path is not probed again, per cent of the base.
     pub ttl_probe_percent: u16,
-    /// A path is taken only below this part of the average on the present one, per cent.
+    /// The flow moves to a path only if its round trip is below this part of the current path's average, per cent.
     pub margin_percent: u16,
-    /// How long a change of path waits for the packets under way, per cent of the difference between the last of
-    /// their round trips, estimated, and the new path's (section 3.3); zero leaves at once.
+    /// The time a change of path waits for the packets in flight, per cent of the difference between the estimated
+    /// round trip of the last of them and the new path's round trip (section 3.3); zero does not wait.
     pub delay_percent: u16,
 }
 

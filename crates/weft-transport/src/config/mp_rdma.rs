@@ -1,16 +1,16 @@
-//! How much reordering MP-RDMA accepts, and how often it looks for new paths.
+//! The settings of MP-RDMA.
 
 use super::Range;
 
-/// MP-RDMA's parameters (Lu et al., NSDI 2018), for the policy and the congestion control of its name.
+/// MP-RDMA's parameters (Lu et al., NSDI 2018), for the path policy and the congestion control of that name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct MpRdmaConfig {
-    /// A packet acknowledged after one that is numbered more than this beyond it came by a path that
-    /// is too slow: the bound on reordering, 1 to 8192 packets. 32 as published.
+    /// The bound on reordering, 1 to 8192 packets: a packet acknowledged after one whose number is higher by more than
+    /// this took a path that is too slow. 32 as published.
     pub reordering_bound: u16,
-    /// Packets sent on a random new path instead, per mille. A per cent as published.
+    /// The share of packets sent on a random new path, per mille. One per cent as published.
     pub probe_permille: u16,
 }
 

@@ -1,29 +1,29 @@
-//! How losses are found, beside the retransmission timeout.
+//! The settings of loss detection, beside the retransmission timeout.
 
 use weft_units::Duration;
 
 use crate::recovery;
 
-/// How losses are found.
+/// The parameters of loss detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct RecoveryConfig {
-    /// Which way.
+    /// The loss detection mechanism.
     pub kind: recovery::Kind,
-    /// For `irn`: packets beyond the first missing one that are acknowledged as usual, before one more
-    /// is answered with a NACK. Zero in IRN itself; Hopper allows some (section 4.1.1).
+    /// For `irn`: the number of packets beyond the first missing one that are acknowledged as usual; a packet further
+    /// ahead is answered with a NACK. Zero in IRN itself; Hopper allows some (section 4.1.1).
     pub out_of_order: u16,
-    /// For `irn` and `go-back-n`: a NACK about the same missing packet is repeated no sooner. 4 us in
-    /// the ns-3 models.
+    /// For `irn` and `go-back-n`: the minimum interval between NACKs for the same missing packet. 4 us in the ns-3
+    /// models.
     pub nack_interval: Duration,
-    /// For `irn`: the shortest timeout while at most three packets are unacknowledged, so that a NACK
-    /// cannot come (IRN's `RTO_low`).
+    /// For `irn`: the shortest timeout while at most three packets are unacknowledged, so that a NACK cannot come
+    /// (IRN's `RTO_low`).
     pub rto_low: Duration,
-    /// For `irn` and `go-back-n`: recover as the public ns-3 models of HPCC and ConWeave do. Every early
-    /// packet is answered with a NACK, every NACK and every mark on a duplicate is a congestion
-    /// notification, the sender rewinds to the first packet missing instead of repeating only what is, and
-    /// no NACK takes a path down (`docs/design/loss.md`).
+    /// For `irn` and `go-back-n`: `true` recovers as the public ns-3 models of HPCC and ConWeave do. Every early packet
+    /// is answered with a NACK, every NACK and every mark on a duplicate is a congestion notification, the sender
+    /// rewinds to the first missing packet instead of retransmitting only missing ones, and no NACK takes a path down
+    /// (`docs/design/loss.md`).
     pub rewind: bool,
 }
 

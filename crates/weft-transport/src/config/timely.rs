@@ -1,29 +1,29 @@
-//! Which round-trip times TIMELY answers to, and how much.
+//! The settings of TIMELY.
 
 use weft_units::{BitRate, Duration};
 
 use super::Range;
 
-/// TIMELY's parameters, with the values of its section 6 (Mittal et al., SIGCOMM 2015). Its minimum
-/// round-trip time is [`base_rtt`](super::TransportConfig::base_rtt).
+/// TIMELY's parameters, with the values of its section 6 (Mittal et al., SIGCOMM 2015). Its minimum round-trip time is
+/// [`base_rtt`](super::TransportConfig::base_rtt).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct TimelyConfig {
-    /// Below this round-trip time the rate grows whatever the gradient: T_low.
+    /// T_low: the round-trip time below which the rate increases, whatever the gradient.
     pub t_low: Duration,
-    /// Above this one it is cut whatever the gradient: T_high.
+    /// T_high: the round-trip time above which the rate is cut, whatever the gradient.
     pub t_high: Duration,
-    /// What an increase adds: delta.
+    /// delta: the amount that an increase adds.
     pub additive_increase: BitRate,
-    /// How much a cut takes off, per cent of the gradient: beta.
+    /// beta: the fraction that a cut takes off, per cent of the gradient.
     pub beta_percent: u16,
-    /// What a new difference counts for in the gradient, per mille: alpha.
+    /// alpha: the weight of a new difference in the gradient, per mille.
     pub alpha_permille: u16,
-    /// The rate is never cut below this.
+    /// The minimum rate; cuts stop there.
     pub min_rate: BitRate,
-    /// `true` if at most a bandwidth-delay product may be in flight. The paper has none, and needs 40 ms of
-    /// an incast of 127 flows to bring its rates down: 44 % of the packets are sent twice.
+    /// `true` limits the bytes in flight to a bandwidth-delay product. The paper has no limit, and needs 40 ms of an
+    /// incast of 127 flows to bring its rates down: 44 % of the packets are sent twice.
     pub bdp_cap: bool,
 }
 

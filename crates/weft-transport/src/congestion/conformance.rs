@@ -1,4 +1,4 @@
-//! What every controller of the table promises, whatever it hears.
+//! The guarantees of every controller in the table, for any input.
 
 use std::vec::Vec;
 
@@ -9,11 +9,11 @@ use crate::TransportConfig;
 
 const PACKET: u32 = 1000;
 const BASE: Duration = Duration::from_micros(10);
-/// Bandwidth-delay product of [`config`].
+/// The bandwidth-delay product of [`config`].
 const PRODUCT: u32 = 100 * PACKET;
 
 impl AckSample {
-    /// An ACK for this many packets of this size: nothing marked, nothing left in flight.
+    /// Returns an ACK for this many packets of this size: nothing marked, nothing left in flight.
     pub(super) fn of_packets(packets: u32, size: u32) -> Self {
         Self {
             now: Instant::EPOCH,
@@ -51,13 +51,13 @@ impl Loop {
         Self { controller: kind.build(&config(kind)), now: Instant::EPOCH }
     }
 
-    /// Bytes that the window and the rate let out in a round trip.
+    /// Returns the bytes that the window and the rate permit in a round trip.
     fn window(&self) -> u32 {
         let rated = self.controller.rate().map_or(u64::MAX, |rate| rate.bytes_in(BASE).0);
         u32::try_from(rated).unwrap_or(u32::MAX).min(self.controller.window())
     }
 
-    /// Lets time pass and serves the timer.
+    /// Advances time and serves the timer.
     fn pass(&mut self, span: Duration) {
         let until = self.now + span;
         while let Some(at) = self.controller.timer().filter(|&at| at <= until) {
@@ -68,14 +68,14 @@ impl Loop {
         self.now = until;
     }
 
-    /// A packet times out, and nothing more is heard for a while.
+    /// Runs a timeout of a packet, followed by a silence.
     fn time_out(&mut self) {
         self.pass(Duration::from_micros(200));
         self.controller.on_timeout(self.now);
         self.pass(Duration::from_micros(50));
     }
 
-    /// A round trip of `rtt` in ACKs of at most four packets, of which `marked` are marked.
+    /// Runs a round trip of `rtt` in ACKs of at most four packets, of which `marked` are marked.
     fn round_trip(&mut self, marked: u32, rtt: Duration) {
         let mut left = self.window().div_ceil(PACKET);
         let step = rtt * 4 / u64::from(left.max(4));
@@ -101,12 +101,12 @@ impl Loop {
     }
 }
 
-/// Those that answer to what they hear.
+/// Returns the controllers that react to feedback.
 fn moving() -> impl Iterator<Item = Kind> {
     Kind::ALL.iter().copied().filter(|&kind| kind != Kind::FixedWindow)
 }
 
-/// Those that answer to marks; Swift and TIMELY hear delay only.
+/// Returns the controllers that react to marks; Swift and TIMELY react to delay only.
 fn marked() -> impl Iterator<Item = Kind> {
     moving().filter(|&kind| !matches!(kind, Kind::Swift | Kind::Timely))
 }
@@ -179,7 +179,7 @@ fn the_window_stays_between_one_packet_and_two_products_and_the_rate_below_the_p
                 }
                 let least = it.controller.window();
                 let most = it.window();
-                // Windows of 128 paths may add up to one packet.
+                // The windows of 128 paths may add up to one packet.
                 let smallest = if kind.scope() == Scope::Path { PACKET / 128 } else { PACKET };
                 let within = least >= smallest && most <= 2 * PRODUCT;
                 assert!(within, "{kind}: {least} to {most} at {seed}/{step}");
@@ -213,7 +213,7 @@ fn sustained_marks_shrink_the_window_to_a_few_packets() {
 
 #[test]
 fn more_marks_never_leave_a_larger_window() {
-    // The mean over many round trips: a single one depends on where the sawtooth is.
+    // The mean is over many round trips: a single one depends on the phase of the sawtooth.
     let mean = |kind, marked| {
         let mut it = Loop::new(kind);
         (0..100).for_each(|_| it.round_trip(marked, BASE));
@@ -280,7 +280,7 @@ fn a_window_recovers_when_the_network_does() {
         let mut it = Loop::new(kind);
         (0..12).for_each(|_| it.time_out());
         assert!(it.window() <= PACKET, "{kind}");
-        // TIMELY adds 10 Mb/s of the port's 80 Gb/s in each.
+        // TIMELY adds 10 Mb/s of the port's 80 Gb/s in each round trip.
         let after = it.after(10_000, 0, BASE);
         assert!(after >= PRODUCT, "{kind}: only {after}");
     }

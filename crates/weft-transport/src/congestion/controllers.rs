@@ -1,5 +1,5 @@
-//! The controllers of one connection: one, or one for each path. Keeps every path's window where
-//! the policies look for it, and their sum.
+//! The controllers of one connection: one, or one for each path. It keeps every path's window where the policies read
+//! it, and their sum.
 
 use alloc::vec::Vec;
 
@@ -9,7 +9,7 @@ use super::{AckSample, Congestion, Controller, Opening, Scope};
 use crate::TransportConfig;
 use crate::path::{PathId, Paths};
 
-/// Packets that the smallest windows of all paths add up to, where more paths are in use: with fewer in flight
+/// Number of packets that the smallest windows of all paths add up to, if more paths are in use: with fewer in flight
 /// most losses wait for a timeout.
 pub(super) const MIN_PACKETS_IN_FLIGHT: u16 = 8;
 
@@ -18,15 +18,15 @@ pub(super) const MIN_PACKETS_IN_FLIGHT: u16 = 8;
 pub(crate) struct Controllers {
     scope: Scope,
     each: Vec<Controller>,
-    /// The sum of the paths' windows, and whether it bounds what is in flight: where many paths are in use
-    /// their windows may be less than a packet, which lets one out on some of them and not on all.
+    /// The sum of the paths' windows, and `true` if it bounds the bytes in flight: if many paths are in use, their
+    /// windows may be below one packet, which permits a packet on some of them and not on all.
     sum: u64,
     sum_bounds: bool,
     opening: Opening,
 }
 
 impl Controllers {
-    /// The controllers of a connection whose receiver has 2^`sharers` of them.
+    /// Creates the controllers of a connection whose receiver has 2^`sharers` senders.
     pub(crate) fn new(config: &TransportConfig, sharers: u8) -> Self {
         let scope = config.congestion_scope();
         let count = match scope {
@@ -42,7 +42,7 @@ impl Controllers {
         self.scope
     }
 
-    /// The controller that answers for `path`.
+    /// Returns the controller of `path`.
     #[inline]
     pub(crate) fn of(&mut self, path: PathId) -> &mut Controller {
         match self.scope {
@@ -51,7 +51,7 @@ impl Controllers {
         }
     }
 
-    /// Bytes that may be in flight over all paths together.
+    /// Returns the bytes that may be in flight over all paths together.
     #[inline]
     pub(crate) fn total_window(&self) -> u32 {
         let window = match self.scope {
@@ -70,7 +70,7 @@ impl Controllers {
         paths.ids().for_each(|path| self.publish(path, paths));
     }
 
-    /// Packets of `path`'s scope were acknowledged.
+    /// Processes acknowledged packets of `path`'s scope.
     #[inline]
     pub(crate) fn on_ack(&mut self, path: PathId, ack: &AckSample, paths: &mut Paths) {
         self.of(path).on_ack(ack);
@@ -88,12 +88,12 @@ impl Controllers {
         self.publish(path, paths);
     }
 
-    /// When a controller wants to be called.
+    /// Returns the earliest deadline of the controllers.
     pub(crate) fn timer(&self) -> Option<Instant> {
         self.each.iter().filter_map(Congestion::timer).min()
     }
 
-    /// Calls the controllers whose time has come.
+    /// Runs the controllers whose deadline has passed.
     pub(crate) fn on_timer(&mut self, now: Instant, paths: &mut Paths) {
         for path in (0..self.each.len())
             .map(|path| PathId(u16::try_from(path).expect("at most 4096 paths")))

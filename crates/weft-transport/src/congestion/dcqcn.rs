@@ -1,17 +1,15 @@
-//! DCQCN (Zhu et al., SIGCOMM 2015): a rate that starts at the port's, is cut by an estimate of
-//! congestion when notifications come, and climbs back on a timer.
+//! DCQCN (Zhu et al., SIGCOMM 2015): a rate that starts at the port's, is cut by an estimate of congestion when
+//! notifications arrive, and increases again on a timer.
 //!
-//! A congestion notification (CNP) is an ACK that reports a mark. This is the NIC's variant that the
-//! ns-3 models of HPCC, ConWeave and Hopper have: alpha is updated at fixed intervals, a cut is made
-//! at most once in `decrease_interval`, and no byte counter raises the rate.
+//! A congestion notification (CNP) is an ACK that reports a mark. This is the NIC's variant in the ns-3 models of HPCC,
+//! ConWeave and Hopper: alpha is updated at fixed intervals, a cut is made at most once in `decrease_interval`, and no
+//! byte counter raises the rate.
 //!
-//! What those models do with a timer every microsecond is computed when it is asked for: between
-//! notifications alpha only decays, `alpha * (1 - g)^n` over `n` intervals. So only a cut and an
-//! increase need a timer.
+//! Those models update alpha with a timer every microsecond; here it is computed when needed: between notifications
+//! alpha only decays, `alpha * (1 - g)^n` over `n` intervals. So only a cut and an increase need a timer.
 //!
-//! Where this leaves the models: a lost packet counts as a notification, as a packet out of order
-//! does there; a timeout sets alpha to one besides, so that a silent network is left with a small
-//! rate.
+//! The differences from the models: a lost packet counts as a notification, as a packet out of order does there; a
+//! timeout also sets alpha to one, so that a silent network is left with a small rate.
 
 use alloc::boxed::Box;
 
@@ -30,15 +28,15 @@ pub struct Controller {
     /// The estimate of congestion, as of the latest multiple of its interval since `began`.
     alpha: f64,
     alpha_at: Instant,
-    /// A notification came since `alpha_at`.
+    /// `true` if a notification arrived since `alpha_at`.
     notified: bool,
-    /// The first notification: intervals count from it. `FAR_FUTURE` before.
+    /// The time of the first notification, from which intervals count; `FAR_FUTURE` before it.
     began: Instant,
-    /// When the rate is cut; `FAR_FUTURE` where no notification came.
+    /// The time of the next cut; `FAR_FUTURE` if no notification arrived.
     cut_at: Instant,
-    /// When the rate increases; `FAR_FUTURE` at the port's rate.
+    /// The time of the next increase; `FAR_FUTURE` at the port's rate.
     increase_at: Instant,
-    /// Increases since the cut.
+    /// Number of increases since the cut.
     increases: u8,
     window: u32,
 }
@@ -63,7 +61,7 @@ impl Controller {
         }
     }
 
-    /// A congestion notification came.
+    /// Processes a congestion notification.
     fn notify(&mut self, now: Instant) {
         if self.began == Instant::FAR_FUTURE {
             (self.began, self.alpha_at) = (now, now);
@@ -78,7 +76,7 @@ impl Controller {
         }
     }
 
-    /// Brings alpha up to `now`: once with what came, then as often as nothing did.
+    /// Updates alpha to `now`: once with the notification, then once for each interval without one.
     fn update_alpha(&mut self, now: Instant) {
         let interval = self.config.alpha_interval;
         let passed = intervals(now.since(self.alpha_at), interval);
@@ -116,7 +114,7 @@ impl Controller {
         self.target = (self.target + more).min(self.line_rate);
         self.rate = f64::midpoint(self.rate, self.target);
         self.increase_at += self.config.increase_interval;
-        // Halving the distance never arrives; less than a bit per second is none.
+        // Halving the distance never reaches the port's rate; a difference below one bit per second is ignored.
         if self.line_rate - self.rate < 1.0 {
             self.rate = self.line_rate;
             self.increase_at = Instant::FAR_FUTURE;
@@ -145,7 +143,8 @@ impl Congestion for Controller {
         self.window
     }
 
-    /// At the port's rate the port paces, unless nothing else holds back what would wait before it.
+    /// Returns no rate at the port's rate, where the port paces, unless no window limits the packets that would queue
+    /// before it.
     fn rate(&self) -> Option<BitRate> {
         let held = self.rate < self.line_rate || self.window == u32::MAX;
         if held { BitRate::bps(whole(self.rate)) } else { None }
@@ -166,7 +165,7 @@ impl Congestion for Controller {
     }
 }
 
-/// Whole intervals in a span.
+/// Returns the number of whole intervals in a span.
 fn intervals(span: Duration, interval: Duration) -> u64 {
     span.as_nanos() / interval.as_nanos()
 }
@@ -195,7 +194,7 @@ mod tests {
 
     const LINE: f64 = 100e9;
 
-    /// The reference fabric: 100 Gb/s, 8.32 us.
+    /// Creates a controller for the reference fabric: 100 Gb/s, 8.32 us.
     fn controller() -> Controller {
         Controller::new(&TransportConfig {
             mtu: 1000,
@@ -254,8 +253,8 @@ mod tests {
         close(controller.target, LINE);
     }
 
-    /// A notification every microsecond: alpha stays as near to one as the updates that saw none
-    /// left it, and each cut takes about half.
+    /// A notification every microsecond: alpha stays as near to one as the updates without notification left it, and
+    /// each cut takes about half.
     #[test]
     fn alpha_follows_its_recurrence_step_by_step() {
         let mut controller = controller();
@@ -272,7 +271,7 @@ mod tests {
                 mark(&mut controller, at(micros));
             }
         }
-        // And 300 at once: one with the notification, the others without.
+        // The next update covers 300 intervals: one with the notification, the others without.
         let expected = (alpha * 255.0 / 256.0 + 1.0 / 256.0) * (255.0f64 / 256.0).powi(299);
         controller.update_alpha(at(12 + 300));
         close(controller.alpha, expected);
@@ -296,7 +295,7 @@ mod tests {
     #[test]
     fn the_rate_climbs_back_in_three_stages() {
         let mut controller = controller();
-        // Two cuts with an increase between, so that the target is below the port's rate.
+        // Two cuts with an increase between them leave the target below the port's rate.
         mark(&mut controller, at(0));
         run(&mut controller, at(304));
         mark(&mut controller, at(310));
@@ -320,7 +319,7 @@ mod tests {
         assert_eq!((controller.timer(), controller.rate()), (None, None));
     }
 
-    /// Each path a queue pair (Hopper, section 3.3), or one queue pair for all.
+    /// Each path is a queue pair (Hopper, section 3.3), or one queue pair serves all paths.
     #[test]
     fn a_path_first_used_starts_at_the_ports_rate_where_rates_are_of_paths() {
         use super::super::{Controllers, Scope};

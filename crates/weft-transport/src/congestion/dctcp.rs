@@ -1,8 +1,8 @@
-//! Data Center TCP (RFC 8257) over one window for all paths: slow start and additive increase as
-//! TCP does, and a decrease in proportion to the fraction of marked packets.
+//! Data Center TCP (RFC 8257) over one window for all paths: slow start and additive increase as in TCP, and a decrease
+//! in proportion to the fraction of marked packets.
 //!
-//! It knows nothing of paths. A loss halves the window although only one path may be bad; that is
-//! DCTCP, and what the `stellar` control does differently.
+//! It has no notion of paths. A loss halves the window although only one path may be bad; the `stellar` control differs
+//! in this.
 
 use weft_units::Instant;
 
@@ -10,11 +10,11 @@ use super::marked_fraction::{MarkedFraction, ONE, scale};
 use super::{AckSample, Congestion, bandwidth_delay_product};
 use crate::TransportConfig;
 
-/// RFC 6928: ten packets.
+/// The initial window: ten packets (RFC 6928).
 const INITIAL_PACKETS: u32 = 10;
 
-/// The window of RFC 8257, at least one packet and at most two bandwidth-delay products: what is
-/// beyond that can only wait in a queue.
+/// The window of RFC 8257, at least one packet and at most two bandwidth-delay products: more would only wait in a
+/// queue.
 #[derive(Debug)]
 pub struct Controller {
     fraction: MarkedFraction,
@@ -23,17 +23,16 @@ pub struct Controller {
     /// Bytes acknowledged since congestion avoidance last added a packet.
     towards_increase: u32,
     packet: u32,
-    most: u32,
-    /// A loss has halved the window since the observation window began; RFC 8257 reduces once in
-    /// each.
+    max_window: u32,
+    /// `true` if a loss has halved the window since the observation window began; RFC 8257 reduces once in each.
     reduced: bool,
 }
 
 impl Controller {
     pub(super) fn new(config: &TransportConfig) -> Self {
         let packet = u32::from(config.mtu);
-        let most = bandwidth_delay_product(config).saturating_mul(2);
-        let window = (INITIAL_PACKETS * packet).min(most);
+        let max_window = bandwidth_delay_product(config).saturating_mul(2);
+        let window = (INITIAL_PACKETS * packet).min(max_window);
         Self {
             // RFC 8257, section 4.2: alpha starts at one, so that the first marks halve.
             fraction: MarkedFraction::new(ONE, window),
@@ -41,7 +40,7 @@ impl Controller {
             slow_start_threshold: u32::MAX,
             towards_increase: 0,
             packet,
-            most,
+            max_window,
             reduced: false,
         }
     }
@@ -56,10 +55,10 @@ impl Controller {
                 self.window = self.window.saturating_add(self.packet);
             }
         }
-        self.window = self.window.min(self.most);
+        self.window = self.window.min(self.max_window);
     }
 
-    /// Takes `fraction` off the window and leaves slow start.
+    /// Reduces the window by `fraction` and leaves slow start.
     fn reduce(&mut self, fraction: u32) {
         self.window = (self.window - scale(self.window, fraction)).max(self.packet);
         self.slow_start_threshold = self.window;
@@ -82,7 +81,7 @@ impl Congestion for Controller {
         }
     }
 
-    /// RFC 8257, section 3.5: as TCP, half.
+    /// Halves the window, as TCP does (RFC 8257, section 3.5).
     fn on_loss(&mut self, _now: Instant) {
         if !self.reduced {
             self.reduce(ONE / 2);
@@ -90,7 +89,7 @@ impl Congestion for Controller {
         }
     }
 
-    /// RFC 5681, section 3.1: one packet, and slow start to half of what it was.
+    /// Sets the window to one packet, with slow start to half of the previous window (RFC 5681, section 3.1).
     fn on_timeout(&mut self, _now: Instant) {
         if self.window > self.packet {
             self.slow_start_threshold = (self.window / 2).max(2 * self.packet);
@@ -111,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    /// 1000-byte packets, a bandwidth-delay product of 100 of them.
+    /// Creates a controller with packets of 1000 bytes and a bandwidth-delay product of 100 of them.
     fn controller() -> Controller {
         Controller::new(&TransportConfig {
             mtu: 1000,

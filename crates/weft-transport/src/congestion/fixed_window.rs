@@ -1,11 +1,11 @@
-//! One bandwidth-delay product in flight, whatever happens: the yardstick for the others.
+//! A constant window of one bandwidth-delay product: the reference for the other controls.
 
 use weft_units::Instant;
 
 use super::{AckSample, Congestion, bandwidth_delay_product};
 use crate::TransportConfig;
 
-/// A window that never moves.
+/// A constant window.
 #[derive(Debug)]
 pub struct Controller {
     window: u32,

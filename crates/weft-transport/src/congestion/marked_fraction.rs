@@ -1,39 +1,39 @@
-//! DCTCP's estimate of the fraction of packets that carry a congestion mark (RFC 8257,
-//! section 3.3), for every controller that wants it.
+//! DCTCP's estimate of the fraction of packets that carry a congestion mark (RFC 8257, section 3.3), for every
+//! controller that uses it.
 
 use super::AckSample;
 
-/// One, in the fixed point of [`MarkedFraction::alpha`]. Integers keep a run the same everywhere.
+/// The value one in the fixed point of [`MarkedFraction::alpha`]. Integers make runs identical on all machines.
 pub(super) const ONE: u32 = 1 << 20;
 
 /// The estimation gain g = 1/16 (RFC 8257, section 4.2).
 const GAIN_SHIFT: u32 = 4;
 
-/// Counts marks over observation windows of about one round trip and smooths their fraction.
+/// An estimator that counts marks over observation windows of about one round trip and smooths their fraction.
 #[derive(Debug)]
 pub(super) struct MarkedFraction {
     /// `DCTCP.Alpha`, in units of 1/[`ONE`].
     alpha: u32,
     acked: u32,
     marked: u32,
-    /// Bytes to be acknowledged before the observation window ends: what was in flight when it
-    /// began, as `DCTCP.WindowEnd` is `SND.NXT` then.
+    /// Bytes to be acknowledged before the observation window ends: the bytes in flight when it began, as
+    /// `DCTCP.WindowEnd` is `SND.NXT` then.
     bytes_left: u32,
 }
 
 impl MarkedFraction {
-    /// Starts with `alpha` and an observation window of `bytes`.
+    /// Creates an estimator with `alpha` and an observation window of `bytes`.
     pub(super) fn new(alpha: u32, bytes: u32) -> Self {
         Self { alpha, acked: 0, marked: 0, bytes_left: bytes }
     }
 
-    /// Counts an ACK. When it ends the observation window, updates alpha and returns whether
-    /// anything in the window was marked.
+    /// Counts an ACK. If it ends the observation window, updates alpha and returns `true` if any packet in the window
+    /// was marked.
     #[inline]
     pub(super) fn observe(&mut self, ack: &AckSample) -> Option<bool> {
         self.acked = self.acked.saturating_add(ack.acked_packets);
         self.marked = self.marked.saturating_add(ack.marked_packets.min(ack.acked_packets));
-        // What was lost leaves the flight without being acknowledged.
+        // Lost packets leave the network without being acknowledged.
         self.bytes_left = self.bytes_left.saturating_sub(ack.acked_bytes).min(ack.in_flight);
         if self.bytes_left > 0 || self.acked == 0 {
             return None;
@@ -57,13 +57,13 @@ impl MarkedFraction {
         self.bytes_left = 0;
     }
 
-    /// The smoothed fraction, 0 to [`ONE`].
+    /// Returns the smoothed fraction, 0 to [`ONE`].
     pub(super) fn alpha(&self) -> u32 {
         self.alpha
     }
 }
 
-/// `bytes * fraction`, with a fraction of at most [`ONE`].
+/// Returns `bytes * fraction`, with a fraction of at most [`ONE`].
 pub(super) fn scale(bytes: u32, fraction: u32) -> u32 {
     let product = u64::from(bytes) * u64::from(fraction.min(ONE)) / u64::from(ONE);
     u32::try_from(product).expect("not more than `bytes`")

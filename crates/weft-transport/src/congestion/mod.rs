@@ -1,8 +1,8 @@
-//! How much may be in flight.
+//! Congestion control: the bytes that may be in flight.
 //!
-//! A controller hears what became of packets and answers with a window and, if it paces, a rate.
-//! Some keep one window for a connection, some one for each path; the registry row says which, and
-//! `Controllers` hides it from the connection.
+//! A controller processes feedback about packets and returns a window and, if it paces, a rate. Some keep one window
+//! for a connection, some one for each path; the registry row sets this, and `Controllers` hides it from the
+//! connection.
 
 use core::fmt::Debug;
 
@@ -10,86 +10,85 @@ use weft_units::{BitRate, Duration, Instant};
 
 use crate::TransportConfig;
 
-/// Whether a controller keeps one window for the connection or one for each path.
+/// The scope of a window: the connection or each path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Scope {
     /// One window covers every path.
     Connection,
-    /// Each path has its own.
+    /// Each path has its own window.
     Path,
 }
 
-/// What one ACK said, for the controller of its scope.
+/// The feedback of one ACK, for the controller of its scope.
 #[derive(Clone, Copy, Debug)]
 pub struct AckSample {
-    /// The ACK's arrival.
+    /// The time of the ACK's arrival.
     pub now: Instant,
     /// Bytes newly acknowledged in this scope.
     pub acked_bytes: u32,
-    /// Packets newly acknowledged in this scope.
+    /// Number of packets newly acknowledged in this scope.
     pub acked_packets: u32,
-    /// Of those, packets that carried a congestion mark.
+    /// Number of those packets that carried a congestion mark.
     pub marked_packets: u32,
-    /// Of those of a connection, packets that were overtaken by more than the controller's
+    /// Number of those packets, for a connection, that were overtaken by more than the controller's
     /// [`Congestion::reordering_bound`].
     pub late_packets: u32,
-    /// Round trip of the echoed packet (t5 - t1), when it was one of this scope.
+    /// The round trip of the echoed packet (t5 - t1), if it was in this scope.
     pub rtt: Option<Duration>,
-    /// The part of `rtt` spent in the fabric: without (t3 - t2) and (t5 - t4) (BIFROST,
-    /// appendix D).
+    /// The part of `rtt` spent in the fabric: without (t3 - t2) and (t5 - t4) (BIFROST, appendix D).
     pub fabric_delay: Option<Duration>,
     /// The part of `rtt` spent in the two hosts.
     pub endpoint_delay: Option<Duration>,
-    /// Hops the echoed packet passed, where the owner knows.
+    /// Number of hops the echoed packet passed; zero if unknown.
     pub hops: u8,
     /// Bytes still in flight in this scope after this ACK.
     pub in_flight: u32,
 }
 
 impl AckSample {
-    /// Whether the window was what held the sender back: at least half of it was in flight. A
-    /// window that is not used must not grow (RFC 9002, section 7.8).
+    /// Returns `true` if the window limited the sender: at least half of it was in flight. An unused window must not
+    /// grow (RFC 9002, section 7.8).
     #[inline]
     fn used(&self, window: u32) -> bool {
         self.in_flight.saturating_add(self.acked_bytes) >= window / 2
     }
 }
 
-/// Decides how much may be in flight: at least one packet, at most two bandwidth-delay products
-/// ([`crate::TransportConfig::bdp`], or a packet where that is more); or how fast packets leave, at
-/// most the port's rate, and then the window may be any.
+/// A controller that limits the bytes in flight: at least one packet, at most two bandwidth-delay products
+/// ([`crate::TransportConfig::bdp`], or a packet if that is more); or that limits the rate, to at most the port's, and
+/// then the window may be any.
 pub trait Congestion: Debug {
-    /// Packets were acknowledged.
+    /// Processes an ACK of new packets.
     fn on_ack(&mut self, ack: &AckSample);
 
-    /// A packet was lost: later ones of the same path arrived. Called for each.
+    /// Processes the loss of a packet: later ones of the same path arrived. Called for each packet.
     fn on_loss(&mut self, now: Instant);
 
-    /// A packet was not acknowledged for the retransmission timeout. Called for each, and many may
-    /// time out at once.
+    /// Processes a packet's retransmission timeout. Called for each packet; many may time out at once.
     fn on_timeout(&mut self, now: Instant);
 
-    /// Bytes that may be in flight; `u32::MAX` where only the rate holds back.
+    /// Returns the bytes that may be in flight; `u32::MAX` if only the rate limits.
     fn window(&self) -> u32;
 
-    /// The rate packets leave at, with their headers; `None` sends as fast as the window opens.
+    /// Returns the rate at which packets leave, headers included; `None` sends as fast as the window permits.
     fn rate(&self) -> Option<BitRate> {
         None
     }
 
-    /// Packets by which a packet may be overtaken before it counts as late; `u32::MAX` where none does.
+    /// Returns the number of packets by which a packet may be overtaken before it counts as late; `u32::MAX` if none
+    /// does.
     fn reordering_bound(&self) -> u32 {
         u32::MAX
     }
 
-    /// When the controller wants [`Self::on_timer`].
+    /// Returns the time at which [`Self::on_timer`] must be called, if any.
     fn timer(&self) -> Option<Instant> {
         None
     }
 
-    /// The time asked for by [`Self::timer`] has come.
+    /// Handles the deadline that [`Self::timer`] returned.
     fn on_timer(&mut self, _now: Instant) {}
 }
 
@@ -112,14 +111,14 @@ mod conformance;
 pub(crate) use controllers::Controllers;
 use opening::Opening;
 
-/// Bytes in flight that keep the sender's port busy in an empty network, at least one packet.
+/// Returns the bytes in flight that keep the sender's port busy in an empty network, at least one packet.
 fn bandwidth_delay_product(config: &TransportConfig) -> u32 {
     u32::try_from(config.bdp().0).unwrap_or(u32::MAX).max(config.mtu.into())
 }
 
-/// The window a controller starts with: a bandwidth-delay product in all, so that the first round
-/// trip fills the port and no more. A controller of one path starts with its share among the
-/// paths that the policy uses at a time, at least one packet.
+/// Returns the window a controller starts with: a bandwidth-delay product in all, so that the first round trip fills
+/// the port and no more. A controller of one path starts with its share among the paths that the policy uses at a time,
+/// at least one packet.
 fn initial_window(config: &TransportConfig) -> u32 {
     let shares = match config.congestion_scope() {
         Scope::Connection => 1,
@@ -139,15 +138,15 @@ macro_rules! congestion_controls {
         $(const _: () = assert!($number < 16, "the CC Type on the wire has four bits");)+
 
         impl Kind {
-            /// Every controller, in the order of the table.
+            /// All controllers, in the order of the table.
             pub const ALL: &[Self] = &[$(Self::$kind),+];
-            /// Its name on the command line and in scenarios.
+            /// Returns its name on the command line and in scenarios.
             pub const fn name(self) -> &'static str { match self { $(Self::$kind => $name),+ } }
-            /// What it does, in one line.
+            /// Returns a one-line description.
             pub const fn about(self) -> &'static str { match self { $(Self::$kind => $about),+ } }
             /// Returns the default scope: one window for all paths, or one for each.
             pub const fn scope(self) -> Scope { match self { $(Self::$kind => Scope::$scope),+ } }
-            /// A fresh controller.
+            /// Creates a controller.
             pub fn build(self, config: &TransportConfig) -> Controller {
                 match self { $(Self::$kind => Controller::$kind($module::Controller::new(config))),+ }
             }
@@ -158,7 +157,7 @@ macro_rules! congestion_controls {
         #[non_exhaustive]
         pub enum Controller {
             $(#[doc = $about] $kind($module::Controller),)+
-            /// One that is not in the table.
+            /// A controller that is not in the table.
             External(alloc::boxed::Box<dyn Congestion + Send>),
         }
 
@@ -204,7 +203,7 @@ macro_rules! congestion_controls {
     };
 }
 
-// Append only: the number goes over the wire, so a row keeps it, and that of a row that is gone stays
+// The table is append-only: the number goes over the wire, so a row keeps it, and the number of a removed row stays
 // unused.
 congestion_controls! {
     FixedWindow = 0 => fixed_window, "fixed-window", Connection, "one bandwidth-delay product, whatever happens";

@@ -1,12 +1,11 @@
-//! MP-RDMA's congestion control (Lu et al., NSDI 2018): one window for all virtual paths, which each
-//! ACK moves. An unmarked ACK adds 1/cwnd packets, a marked one takes half a packet. An ACK of a packet
-//! that was overtaken by more than the reordering bound takes a whole one, so that it releases no
-//! packet and its path, too slow for the others, falls out of use. Where packets go is the policy's
-//! matter (`path/mp_rdma.rs`).
+//! MP-RDMA's congestion control (Lu et al., NSDI 2018): one window for all virtual paths, updated by each ACK. An
+//! unmarked ACK adds 1/cwnd packets, a marked one takes off half a packet. An ACK of a packet that was overtaken by
+//! more than the reordering bound takes off a whole one, so that it releases no packet and its path, too slow for the
+//! others, falls out of use. The policy selects the paths (`path/mp_rdma.rs`).
 //!
-//! The window is bounded as every controller's is. What a loss does is chosen here: a lost packet's
-//! ACK never releases another, so it takes one packet, as a late one does; a timeout likewise, and
-//! half of the window once nothing came for four round trips.
+//! The window has the bounds of every controller. The paper does not define the effect of a loss; here a lost packet's
+//! ACK never releases another, so a loss takes off one packet, as a late packet does; so does a timeout, and half of
+//! the window once no ACK came for four round trips.
 
 use weft_units::{Duration, Instant};
 
@@ -14,14 +13,14 @@ use super::silence::Silence;
 use super::{AckSample, Congestion, bandwidth_delay_product};
 use crate::TransportConfig;
 
-/// At least a packet, at most two bandwidth-delay products, at first one.
+/// A window of at least one packet and at most two bandwidth-delay products; initially one product.
 #[derive(Debug)]
 pub struct Controller {
     window: u32,
     /// Bytes acknowledged unmarked since the window last grew by a packet.
     towards_increase: u32,
     packet: u32,
-    most: u32,
+    max_window: u32,
     reordering_bound: u32,
     base_rtt: Duration,
     silence: Silence,
@@ -34,20 +33,20 @@ impl Controller {
             window: product,
             towards_increase: 0,
             packet: config.mtu.into(),
-            most: product.saturating_mul(2),
+            max_window: product.saturating_mul(2),
             reordering_bound: config.mp_rdma.reordering_bound.into(),
             base_rtt: config.base_rtt,
             silence: Silence::new(),
         }
     }
 
-    /// A packet for each window's worth of unmarked packets: 1/cwnd for each of them.
+    /// Adds a packet for each window of unmarked packets: 1/cwnd for each packet.
     fn grow(&mut self, packets: u32) {
         let acked = packets.saturating_mul(self.packet);
         self.towards_increase = self.towards_increase.saturating_add(acked);
-        while self.towards_increase >= self.window && self.window < self.most {
+        while self.towards_increase >= self.window && self.window < self.max_window {
             self.towards_increase -= self.window;
-            self.window = self.window.saturating_add(self.packet).min(self.most);
+            self.window = self.window.saturating_add(self.packet).min(self.max_window);
         }
         self.towards_increase = self.towards_increase.min(self.window);
     }
@@ -96,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// 1000-byte packets, a bandwidth-delay product of 100 of them.
+    /// Creates a controller with packets of 1000 bytes and a bandwidth-delay product of 100 of them.
     fn controller() -> Controller {
         Controller::new(&TransportConfig {
             mtu: 1000,
@@ -129,7 +128,7 @@ mod tests {
         assert_eq!(controller.window(), 99_500);
         controller.on_ack(&AckSample { late_packets: 3, ..ack(&controller, 3) });
         assert_eq!(controller.window(), 96_500);
-        // A packet that is late and marked is late.
+        // A packet that is late and marked counts as late.
         controller.on_ack(&AckSample { marked_packets: 1, late_packets: 1, ..ack(&controller, 1) });
         assert_eq!(controller.window(), 95_500);
     }
@@ -137,12 +136,12 @@ mod tests {
     #[test]
     fn a_timeout_takes_a_packet_while_acks_come_and_half_in_a_silence() {
         let mut controller = controller();
-        let heard_at = Instant::EPOCH + Duration::from_millis(1);
-        controller.on_ack(&AckSample { now: heard_at, ..ack(&controller, 1) });
-        (0..3).for_each(|_| controller.on_timeout(heard_at + Duration::from_micros(39)));
+        let last_ack_at = Instant::EPOCH + Duration::from_millis(1);
+        controller.on_ack(&AckSample { now: last_ack_at, ..ack(&controller, 1) });
+        (0..3).for_each(|_| controller.on_timeout(last_ack_at + Duration::from_micros(39)));
         assert_eq!(controller.window(), 97_000);
-        // Those of one moment are one silence: the second takes a packet.
-        (0..2).for_each(|_| controller.on_timeout(heard_at + Duration::from_micros(40)));
+        // Timeouts at the same time are one silence: the second takes off a packet.
+        (0..2).for_each(|_| controller.on_timeout(last_ack_at + Duration::from_micros(40)));
         assert_eq!(controller.window(), 47_500);
     }
 }

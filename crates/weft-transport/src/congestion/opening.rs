@@ -1,63 +1,62 @@
-//! The first window of a connection, below any congestion control: slow start (RFC 5681, section 3.1)
+//! The first window of a connection, a limit below that of any congestion control: slow start (RFC 5681, section 3.1)
 //! from a share of the receiver's bandwidth-delay product.
 //!
-//! A control answers what it hears, and of an incast nothing is heard before the first round trip is
-//! over: 1,023 hosts that each open with a bandwidth-delay product have lost a third of it by then.
-//! But the receiver knows how many connections were set up to it on which nothing has arrived yet, and
-//! says so at set-up ([`weft_wire::SetupHeader::reason`]). Each takes its share for the first window,
-//! and no less than RFC 6928 allows.
+//! A control reacts to feedback, and in an incast there is none before the first round trip is over: 1,023 hosts that
+//! each open with a bandwidth-delay product have lost a third of it by then. But the receiver knows how many
+//! connections were set up to it without data so far, and announces their number at set-up
+//! ([`weft_wire::SetupHeader::reason`]). Each takes its share for the first window, and at least the window that RFC
+//! 6928 allows.
 
 use weft_units::Duration;
 
 use super::{AckSample, bandwidth_delay_product};
 use crate::TransportConfig;
 
-/// RFC 6928, section 2: no first window needs to be smaller than this, bytes, nor than two packets.
+/// The first window that RFC 6928, section 2, always allows, bytes; or two packets, if that is more.
 const MIN_FIRST_WINDOW: u32 = 14_600;
 
-/// The first window of a connection that has the receiver for itself, and the window at which slow
-/// start has ended, in bandwidth-delay products: 3/2 and 2, the most that any control opens to.
-const WHOLE: (u32, u32) = (3, 2);
-const END: u32 = 2;
+/// The first window of a connection that has the receiver for itself, and the window at which slow start has ended, in
+/// bandwidth-delay products: 3/2 and 2, the largest initial window of any control.
+const FULL_WINDOW: (u32, u32) = (3, 2);
+const SLOW_START_END: u32 = 2;
 
-/// A window that doubles in each round trip without marks and without a queue; `u32::MAX` once slow
-/// start has ended.
+/// A window that doubles in each round trip without marks and without a queue; `u32::MAX` once slow start has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
     window: u32,
     end: u32,
-    /// Round trip of the empty network as configured, or the least measured where that is longer.
+    /// The round trip of the empty network as configured, and the shortest one measured.
     base: Duration,
     least: Duration,
 }
 
 impl Opening {
-    /// The opening of a connection whose receiver has 2^`sharers` of them.
+    /// Creates the opening of a connection whose receiver has 2^`sharers` senders.
     pub(crate) fn new(config: &TransportConfig, sharers: u8) -> Self {
         let sharers = if config.share_first_window { sharers } else { 0 };
         let packet = u32::from(config.mtu);
         let product = bandwidth_delay_product(config);
-        let whole = product.saturating_mul(WHOLE.0) / WHOLE.1;
+        let whole = product.saturating_mul(FULL_WINDOW.0) / FULL_WINDOW.1;
         let share = whole.checked_shr(sharers.into()).unwrap_or(0);
         let least = MIN_FIRST_WINDOW.min(10 * packet).max(2 * packet);
-        // What one may put into an unknown queue, all may together.
+        // All sharers together may put as much into an unknown queue as one alone.
         let bound = match config.first_window {
             u32::MAX => u32::MAX,
             bound => bound.checked_shr(sharers.into()).unwrap_or(0),
         };
         let first = share.min(bound).max(least);
-        let end = product.saturating_mul(END);
+        let end = product.saturating_mul(SLOW_START_END);
         let window = if first >= whole { u32::MAX } else { first };
         Self { window, end, base: config.base_rtt, least: Duration::MAX }
     }
 
-    /// Bytes that may be in flight, whatever the control allows.
+    /// Returns the bytes that may be in flight, whatever the control allows.
     #[inline]
     pub(crate) fn window(&self) -> u32 {
         self.window
     }
 
-    /// Packets were acknowledged.
+    /// Processes an ACK of new packets.
     #[inline]
     pub(crate) fn on_ack(&mut self, ack: &AckSample) {
         if self.window != u32::MAX {
@@ -86,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// 1000-byte packets, a bandwidth-delay product of 100 of them.
+    /// Returns a configuration with packets of 1000 bytes and a bandwidth-delay product of 100 of them.
     fn config() -> TransportConfig {
         TransportConfig {
             mtu: 1000,

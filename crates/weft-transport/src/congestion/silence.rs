@@ -1,34 +1,34 @@
-//! Silences of the network, for the controls that answer them and not each timeout.
+//! Detection of silence in the network, for controls that react to it and not to each timeout.
 
 use weft_units::{Duration, Instant};
 
-/// Round trips without an ACK after which a timeout is the network's and not one path's.
+/// Number of round trips without an ACK after which a timeout is due to the network and not to one path.
 const ROUND_TRIPS: u64 = 4;
 
-/// When the last ACK came, or the last silence was answered.
+/// A detector that stores the time of the last ACK, or of the last silence that was counted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Silence {
-    heard_at: Instant,
+    last_ack_at: Instant,
 }
 
 impl Silence {
-    /// None so far.
+    /// Creates a detector without any silence.
     pub(super) const fn new() -> Self {
-        Self { heard_at: Instant::EPOCH }
+        Self { last_ack_at: Instant::EPOCH }
     }
 
-    /// An ACK came.
+    /// Processes an ACK.
     #[inline]
     pub(super) fn on_ack(&mut self, now: Instant) {
-        self.heard_at = self.heard_at.max(now);
+        self.last_ack_at = self.last_ack_at.max(now);
     }
 
-    /// A packet timed out. Returns `true` if nothing came for [`ROUND_TRIPS`] of `round_trip`: once for each such
-    /// silence, as packets time out together.
+    /// Processes a packet's timeout. Returns `true` if no ACK came for [`ROUND_TRIPS`] of `round_trip`: once for each
+    /// such silence, as packets time out together.
     pub(super) fn on_timeout(&mut self, now: Instant, round_trip: Duration) -> bool {
-        let silent = now.since(self.heard_at) >= round_trip * ROUND_TRIPS;
+        let silent = now.since(self.last_ack_at) >= round_trip * ROUND_TRIPS;
         if silent {
-            self.heard_at = now;
+            self.last_ack_at = now;
         }
         silent
     }

@@ -1,16 +1,16 @@
-//! One window for all paths, from congestion marks and round-trip times: what STELLAR
-//! (section 7.2) says of its congestion control, which is all it says. The rest is designed here;
-//! `docs/design/stellar-window.md` gives the reasons.
+//! One window for all paths, from congestion marks and round-trip times: STELLAR's congestion control, of which the
+//! paper (section 7.2) states no more than this. The rest is designed here; `docs/design/stellar-window.md` gives the
+//! reasons.
 //!
-//! Once a round trip, over everything that all paths reported in it:
-//! * nothing marked or lost, and the mean round trip below [`TARGET`]: the window grows by 1/64 of
-//!   a bandwidth-delay product, or a packet if that is more;
-//! * else it shrinks by half the smoothed fraction of marked packets (as DCTCP), or by the part of
-//!   the mean round trip beyond the target if that is more, at most by half.
+//! Once a round trip, over the reports of all paths in it:
+//! * nothing marked or lost, and the mean round trip below [`TARGET`]: the window grows by 1/64 of a bandwidth-delay
+//!   product, or by a packet if that is more;
+//! * else it shrinks by half the smoothed fraction of marked packets (as in DCTCP), or by the part of the mean round
+//!   trip beyond the target if that is more, at most by half.
 //!
-//! A loss counts as a mark, because one bad path of 128 is not a congested network. A timeout does
-//! too while ACKs keep coming; once the network was silent for four round trips the window is
-//! halved, and again after every further such silence that ends in a timeout.
+//! A loss counts as a mark, because one bad path of 128 is not a congested network. A timeout also counts as a mark
+//! while ACKs arrive; once the network was silent for four round trips the window is halved, and again after every
+//! further such silence that ends in a timeout.
 
 use weft_units::{Duration, Instant};
 
@@ -19,32 +19,32 @@ use super::silence::Silence;
 use super::{AckSample, Congestion, bandwidth_delay_product};
 use crate::TransportConfig;
 
-/// Mean round trip above which the window shrinks, as a multiple of the empty network's: 3/2.
+/// The mean round trip above which the window shrinks, as a multiple of the empty network's: 3/2.
 const TARGET: (u64, u64) = (3, 2);
 
-/// Largest window, as a multiple of the bandwidth-delay product: 3/2. At the target delay it fills
-/// the line; more could only wait in queues.
-const MOST: (u32, u32) = (3, 2);
+/// The largest window, as a multiple of the bandwidth-delay product: 3/2. At the target delay it fills the line; more
+/// would only wait in queues.
+const MAX_WINDOW: (u32, u32) = (3, 2);
 
-/// Growth in a round trip, as a part of the bandwidth-delay product: from half of it to all of it
-/// takes 32 round trips, whatever the line rate.
+/// The growth in a round trip, as a part of the bandwidth-delay product: from half of it to all of it takes 32 round
+/// trips, whatever the line rate.
 const INCREASE_PART: u32 = 64;
 
-/// One window, at least a packet, at most [`MOST`] bandwidth-delay products, at first one.
+/// A window of at least one packet and at most [`MAX_WINDOW`] bandwidth-delay products; initially one product.
 #[derive(Debug)]
 pub struct Controller {
     fraction: MarkedFraction,
     window: u32,
     packet: u32,
-    most: u32,
+    max_window: u32,
     increase: u32,
-    /// Round trip of the empty network as configured, and the least that was measured.
+    /// The round trip of the empty network as configured, and the shortest one measured.
     base_rtt_ns: u64,
     least_rtt_ns: Option<u64>,
-    /// Round trips of this observation window.
+    /// The sum and number of the round trips in this observation window.
     rtt_sum_ns: u64,
     rtt_count: u32,
-    /// The window limited sending at some time in this observation window.
+    /// `true` if the window limited sending at some time in this observation window.
     used: bool,
     silence: Silence,
 }
@@ -54,12 +54,12 @@ impl Controller {
         let packet = u32::from(config.mtu);
         let product = bandwidth_delay_product(config);
         Self {
-            // Alpha starts at zero, not at DCTCP's one: the first window is no guess to be
-            // corrected, and the round-trip guard answers a crowded start within a round trip.
+            // Alpha starts at zero, not at DCTCP's one: the first window needs no correction, and the round-trip limit
+            // reacts to a crowded start within a round trip.
             fraction: MarkedFraction::new(0, product),
             window: product,
             packet,
-            most: product.saturating_mul(MOST.0) / MOST.1,
+            max_window: product.saturating_mul(MAX_WINDOW.0) / MAX_WINDOW.1,
             increase: (product / INCREASE_PART).max(packet),
             base_rtt_ns: config.base_rtt.as_nanos(),
             least_rtt_ns: None,
@@ -77,12 +77,12 @@ impl Controller {
         self.least_rtt_ns = Some(self.least_rtt_ns.map_or(delay, |least| least.min(delay)));
     }
 
-    /// The empty network's round trip: a longer route than was configured is no queue.
+    /// Returns the empty network's round trip: a route longer than configured is not a queue.
     fn base_ns(&self) -> u64 {
         self.base_rtt_ns.max(self.least_rtt_ns.unwrap_or(0))
     }
 
-    /// The part of the mean round trip beyond the target, at most half; zero below it.
+    /// Returns the part of the mean round trip beyond the target, at most half; zero below the target.
     fn excess_delay(&self) -> u32 {
         let Some(mean) = self.rtt_sum_ns.checked_div(self.rtt_count.into()) else { return 0 };
         let target = self.base_ns().saturating_mul(TARGET.0) / TARGET.1;
@@ -97,7 +97,7 @@ impl Controller {
         if decrease > 0 {
             self.reduce(decrease);
         } else if self.used && !marked {
-            self.window = self.window.saturating_add(self.increase).min(self.most);
+            self.window = self.window.saturating_add(self.increase).min(self.max_window);
         }
         (self.rtt_sum_ns, self.rtt_count, self.used) = (0, 0, false);
     }
@@ -146,7 +146,7 @@ mod tests {
 
     const BASE: Duration = Duration::from_micros(10);
 
-    /// 1000-byte packets, a bandwidth-delay product of 100 of them.
+    /// Creates a controller with packets of 1000 bytes and a bandwidth-delay product of 100 of them.
     fn controller() -> Controller {
         Controller::new(&TransportConfig {
             mtu: 1000,
@@ -180,7 +180,7 @@ mod tests {
     fn one_bad_path_of_128_costs_less_than_two_per_cent() {
         let mut controller = controller();
         (0..100).for_each(|_| round(&mut controller, 0, BASE));
-        // Each round one packet of 150 is marked, as if one path marked everything.
+        // In each round one packet of 150 is marked, as if one path marked everything.
         for _ in 0..1000 {
             round(&mut controller, 1, BASE);
             round(&mut controller, 0, BASE);
@@ -192,7 +192,7 @@ mod tests {
     fn full_marking_approaches_a_halving_each_round_trip() {
         let mut controller = controller();
         round(&mut controller, 100, BASE);
-        // Alpha is 1/16 after one window of marks, and half of it is taken.
+        // Alpha is 1/16 after one window of marks, and half of it is taken off.
         assert_eq!(controller.window(), 100_000 - 100_000 / 32);
         (0..60).for_each(|_| round(&mut controller, 1000, BASE));
         assert_eq!(controller.window(), 1000);

@@ -1,23 +1,22 @@
-//! Swift (Kumar et al., SIGCOMM 2020) with a window for each path, as BIFROST uses it
-//! (appendix D): additive increase below a target delay, multiplicative decrease above it, at most
-//! once a round trip. The fabric's delay and the two hosts' delay each have a window and a target;
-//! the smaller window counts.
+//! Swift (Kumar et al., SIGCOMM 2020) with a window for each path, as BIFROST uses it (appendix D): additive increase
+//! below a target delay, multiplicative decrease above it, at most once a round trip. The fabric's delay and the two
+//! hosts' delay each have a window and a target; the smaller window applies.
 //!
-//! Where this leaves the paper:
-//! * A window below one packet would be paced. Here the windows of all paths add up to what may be in
-//!   flight, so that paths with less than a packet take turns, and the least is eight packets for all of them
-//!   together. With `n` senders for one port the queue is at least `n` packets.
-//! * The base target is the configured round trip of the empty network, or the least fabric delay
-//!   seen on this path if that is more. Swift's is set by the operator for the whole network.
-//! * Packets acknowledged by an ACK that echoes a packet of another path wait for this path's next
-//!   delay sample and count with it.
-//! * The endpoint target includes the time an ACK may be held back, which is no congestion.
-//! * A window decreases by the least of the last [`FILTER`] delays, if all of them are above the target: a
-//!   queue of the network delays all, a host whose processor was elsewhere for a moment some
-//!   (LEDBAT filters so, RFC 6817, section 3.4.2). Without it a pause of a virtual processor shrank
-//!   windows, fewer packets made more pauses, and windows stayed small (`docs/performance.md`).
-//! * Congestion marks count as a loss does. Rate limits of a receiver speak through them (BIFROST,
-//!   section 7.1), and no delay tells of those.
+//! The differences from the paper:
+//! * A window below one packet would be paced. Here the windows of all paths add up to the limit of bytes in flight, so
+//!   that paths with less than a packet take turns, and the minimum is eight packets for all of them together. With `n`
+//!   senders for one port the queue is at least `n` packets.
+//! * The base target is the configured round trip of the empty network, or the shortest fabric delay seen on this path
+//!   if that is more. Swift's is set by the operator for the whole network.
+//! * Packets acknowledged by an ACK that echoes a packet of another path wait for this path's next delay sample and
+//!   count with it.
+//! * The endpoint target includes the time for which an ACK may be held back, which is no congestion.
+//! * A window decreases by the shortest of the last [`FILTER`] delays, if all of them are above the target: a queue in
+//!   the network delays all packets, a host whose processor was elsewhere for a moment delays some (LEDBAT filters so,
+//!   RFC 6817, section 3.4.2). Without the filter a pause of a virtual processor shrank windows, fewer packets made
+//!   more pauses, and windows stayed small (`docs/performance.md`).
+//! * Congestion marks count as a loss does. Rate limits of a receiver are signalled by marks (BIFROST, section 7.1),
+//!   and no delay shows them.
 
 use weft_units::{Duration, Instant};
 
@@ -25,44 +24,43 @@ use super::controllers::MIN_PACKETS_IN_FLIGHT;
 use super::{AckSample, Congestion, bandwidth_delay_product, initial_window};
 use crate::TransportConfig;
 
-/// `ai`: packets added in a round trip. This and the next three are parameters that the paper
-/// names and does not give; the values are those of public implementations (htsim).
+/// `ai`: the number of packets added in a round trip. This and the next three are parameters that the paper names
+/// without values; the values are those of public implementations (htsim).
 const INCREASE_PACKETS: f64 = 1.0;
-/// `beta`: decrease for each unit of relative excess delay.
+/// `beta`: the decrease for each unit of relative excess delay.
 const BETA: f64 = 0.8;
-/// `max_mdf`: the most a decrease takes off.
+/// `max_mdf`: the maximum decrease.
 const MAX_DECREASE: f64 = 0.5;
-/// `RETX_RESET_THRESHOLD`: timeouts in a row before the window is the smallest.
+/// `RETX_RESET_THRESHOLD`: the number of consecutive timeouts after which the window is the smallest.
 const RESET_AFTER: u8 = 5;
 
-/// Delays in a row that must be above the target before a window decreases; RFC 6817 names four.
+/// Number of consecutive delays that must be above the target before a window decreases; RFC 6817 names four.
 const FILTER: u8 = 4;
 
-/// Flow scaling: `fs_min_cwnd` and `fs_max_cwnd` in packets, and `fs_range` as a multiple of the
-/// base round trip (section 3.1 of the paper; values from htsim).
+/// Flow scaling: `fs_min_cwnd` and `fs_max_cwnd` in packets, and `fs_range` as a multiple of the base round trip
+/// (section 3.1 of the paper; values from htsim).
 const SCALING_WINDOWS: (f64, f64) = (0.1, 100.0);
 const SCALING_RANGE: f64 = 5.0;
 
-/// Topology scaling: each hop may add this part of the base round trip, about a sixteenth.
+/// Topology scaling: the part of the base round trip that each hop may add, about a sixteenth.
 const HOP_PART: f64 = 1.0 / 16.0;
-/// Hops taken for granted where the owner does not know them: leaf, spine, leaf, and two hosts'
-/// edges.
+/// Number of hops assumed if the owner does not know it: leaf, spine, leaf, and two hosts' edges.
 const USUAL_HOPS: u8 = 5;
 
-/// A path's two windows, each between its share of one packet and two bandwidth-delay products.
+/// A path's two windows, each between its share of the minimum and two bandwidth-delay products.
 #[derive(Debug)]
 pub struct Controller {
     fabric: Window,
     endpoint: Window,
     packet: u32,
-    least_packets: f32,
-    most_packets: f64,
+    min_packets: f32,
+    max_packets: f64,
     base_rtt_ns: u32,
     endpoint_target_ns: u32,
     least_fabric_delay_ns: u32,
     /// The latest round trip: a window decreases at most once in it.
     rtt_ns: u32,
-    /// Packets acknowledged since the last delay sample.
+    /// Number of packets acknowledged since the last delay sample.
     waiting: u32,
     timeouts: u8,
 }
@@ -71,27 +69,27 @@ pub struct Controller {
 #[derive(Debug)]
 struct Window {
     packets: f64,
-    /// [`Instant::EPOCH`] before the first decrease: what is sent later than that can only be
-    /// answered a round trip later.
+    /// The time of the last decrease; [`Instant::EPOCH`] before the first: a decrease shows its effect only a round
+    /// trip later.
     decreased_at: Instant,
-    /// The least delay of those above the target in a row, and how many they are, below [`FILTER`].
+    /// The shortest of the consecutive delays above the target, and their number, below [`FILTER`].
     least_above_ns: u32,
     above: u8,
 }
 
-/// What an adjustment knows.
+/// The inputs of an adjustment.
 struct Sample {
     now: Instant,
     rtt: Duration,
     delay_ns: u32,
     target_ns: f64,
     acked_packets: f64,
-    /// Packets in flight before this ACK.
+    /// Number of packets in flight before this ACK.
     flight: f64,
 }
 
-/// The target that grows as the window shrinks, so that many flows share a queue fairly:
-/// `max(0, min(alpha / sqrt(cwnd) + beta, fs_range))`, as a multiple of `fs_range`.
+/// Returns the flow scaling term, which grows as the window shrinks, so that many flows share a queue fairly: `max(0,
+/// min(alpha / sqrt(cwnd) + beta, fs_range))`, as a multiple of `fs_range`.
 fn flow_scaling(packets: f64) -> f64 {
     let inverse_root = |packets: f64| 1.0 / libm::sqrt(packets);
     let (smallest, largest) = SCALING_WINDOWS;
@@ -112,12 +110,12 @@ impl Window {
         }
     }
 
-    /// Algorithm 1, "on receiving ACK".
+    /// Runs algorithm 1, "on receiving ACK".
     fn adjust(&mut self, sample: &Sample) {
         if f64::from(sample.delay_ns) < sample.target_ns {
             self.above = 0;
-            // The window that does not limit must not run away from the one that does. No room for one
-            // packet more is a limit as well: small packets fill little of a window of one or two.
+            // The window that does not limit must not outgrow the one that does. A lack of room for one more packet is
+            // a limit as well: small packets fill little of a window of one or two.
             if sample.flight * 2.0 >= self.packets
                 || sample.flight + 1.0 > libm::floor(self.packets)
             {
@@ -132,7 +130,7 @@ impl Window {
         if self.above == FILTER {
             self.above = 0;
             let delay_ns = f64::from(self.least_above_ns);
-            // The target may have grown past the least delay since: then nothing is taken off.
+            // The target may have exceeded the shortest delay since: then the window is not reduced.
             let excess = ((delay_ns - sample.target_ns) / delay_ns).max(0.0);
             let factor = (1.0 - BETA * excess).max(1.0 - MAX_DECREASE);
             self.decrease(factor, sample.now, sample.rtt);
@@ -141,12 +139,12 @@ impl Window {
 }
 
 /// Returns the smallest window of a path, packets.
-fn least_window(config: &TransportConfig) -> f32 {
+fn min_window(config: &TransportConfig) -> f32 {
     let paths = f32::from(config.policy.paths_in_use(config));
     (f32::from(MIN_PACKETS_IN_FLIGHT) / paths).min(1.0)
 }
 
-/// Nanoseconds in 32 bits: 4.29 s is longer than any delay worth a window.
+/// Returns the span in nanoseconds in 32 bits: 4.29 s exceeds any delay of interest.
 fn short(span: Duration) -> u32 {
     u32::try_from(span.as_nanos()).unwrap_or(u32::MAX)
 }
@@ -162,8 +160,8 @@ impl Controller {
             fabric: window(),
             endpoint: window(),
             packet,
-            least_packets: least_window(config),
-            most_packets: f64::from(product.saturating_mul(2)) / f64::from(packet),
+            min_packets: min_window(config),
+            max_packets: f64::from(product.saturating_mul(2)) / f64::from(packet),
             base_rtt_ns: short(config.base_rtt),
             endpoint_target_ns: short(config.base_rtt + config.ack_delay),
             least_fabric_delay_ns: u32::MAX,
@@ -173,9 +171,9 @@ impl Controller {
         }
     }
 
-    /// Section 3.1 of the paper: base, topology and flow scaling. Nanoseconds.
+    /// Returns the fabric target delay, nanoseconds: base, topology and flow scaling (section 3.1 of the paper).
     fn fabric_target_ns(&self, hops: u8) -> f64 {
-        // A delay was seen before any target is asked for, so the least is a real one.
+        // A delay is sampled before any target is computed, so the minimum is valid.
         let base = f64::from(self.base_rtt_ns.max(self.least_fabric_delay_ns));
         let hops = f64::from(if hops == 0 { USUAL_HOPS } else { hops });
         let scaling = SCALING_RANGE * flow_scaling(self.fabric.packets);
@@ -191,8 +189,8 @@ impl Controller {
         self.each_window(|window| window.decrease(1.0 - MAX_DECREASE, now, rtt));
     }
 
-    /// Losses leave a packet on each path: with fewer in flight the next loss waits for a timeout, and whether
-    /// there are too many for a queue, marks and delay tell.
+    /// Decreases the windows for a loss, which leaves at least a packet on each path: with fewer in flight the next
+    /// loss waits for a timeout, and marks and delay show whether a queue is too long.
     fn decrease_for_loss(&mut self, now: Instant, reset: bool) {
         let rtt = self.rtt();
         self.each_window(|window| {
@@ -203,10 +201,10 @@ impl Controller {
     }
 
     fn each_window(&mut self, mut change: impl FnMut(&mut Window)) {
-        let least = f64::from(self.least_packets);
+        let least = f64::from(self.min_packets);
         for window in [&mut self.fabric, &mut self.endpoint] {
             change(window);
-            window.packets = window.packets.clamp(least, self.most_packets);
+            window.packets = window.packets.clamp(least, self.max_packets);
         }
     }
 }
@@ -242,13 +240,13 @@ impl Congestion for Controller {
         self.each_window(|_| {});
     }
 
-    /// Algorithm 1, "on fast recovery".
+    /// Runs algorithm 1, "on fast recovery".
     fn on_loss(&mut self, now: Instant) {
         self.timeouts = 0;
         self.decrease_for_loss(now, false);
     }
 
-    /// Algorithm 1, "on retransmit timeout".
+    /// Runs algorithm 1, "on retransmit timeout".
     fn on_timeout(&mut self, now: Instant) {
         if !self.fabric.may_decrease(now, self.rtt()) {
             // Packets time out together: those of one round trip are one timeout.
@@ -277,8 +275,8 @@ mod tests {
 
     const BASE: Duration = Duration::from_micros(100);
 
-    /// 1250-byte packets at 10 Gb/s: a bandwidth-delay product of 100 packets, 25 for each of the
-    /// four best paths.
+    /// Creates a controller with packets of 1250 bytes at 10 Gb/s: a bandwidth-delay product of 100 packets, 25 for
+    /// each of the four best paths.
     fn controller() -> Controller {
         Controller::new(&TransportConfig {
             mtu: 1250,
@@ -322,7 +320,7 @@ mod tests {
     fn the_target_is_base_plus_hops_plus_flow_scaling() {
         let mut controller = controller();
         controller.least_fabric_delay_ns = 0;
-        // 100 us, 4 hops of 6.25 us, 500 us x 0.032656.
+        // The target is 100 us, 4 hops of 6.25 us, and 500 us x 0.032656.
         let target = controller.fabric_target_ns(4);
         assert!((target - 141_328.0).abs() < 1.0, "{target}");
         assert!((controller.fabric_target_ns(0) - target - 6_250.0).abs() < 1.0, "five hops");
@@ -336,7 +334,7 @@ mod tests {
     #[test]
     fn below_the_target_one_packet_is_added_in_a_round_trip() {
         let mut controller = controller();
-        // 25 packets in ACKs of 4 and one of 1 are a round trip.
+        // The ACKs of 25 packets, six of 4 and one of 1, are a round trip.
         for packets in [4, 4, 4, 4, 4, 4, 1] {
             let sample = ack(&controller, BASE, BASE, Duration::ZERO);
             controller.on_ack(&AckSample { acked_packets: packets, ..sample });
@@ -364,7 +362,7 @@ mod tests {
         late(&mut controller, BASE * 11, delay);
         assert!((controller.fabric.packets - expected).abs() < 1e-9, "within the round trip");
 
-        // A delay far above the target is heard of four times; the least of the four counts.
+        // A delay far above the target is sampled four times; the shortest of the four counts.
         late(&mut controller, BASE * 200, BASE * 100);
         assert!((controller.fabric.packets - expected / 2.0).abs() < 1e-9);
     }
@@ -372,27 +370,27 @@ mod tests {
     #[test]
     fn delays_that_pass_leave_the_window_alone_and_the_least_of_those_that_last_counts() {
         let mut controller = controller();
-        let mut hear = |at: u64, delay: u64| {
+        let mut sample_at = |at: u64, delay: u64| {
             let delay = Duration::from_micros(delay);
             controller.on_ack(&ack(&controller, BASE * at, delay, Duration::ZERO));
             controller.fabric.packets
         };
-        hear(1, 100);
-        let mut before = hear(2, 100);
+        sample_at(1, 100);
+        let mut before = sample_at(2, 100);
         for pause in 1..20 {
             // Three packets waited for a processor, the fourth did not.
             for delay in [4_000, 2_000, 1_000] {
-                assert_eq!(hear(pause * 100, delay), before, "held meanwhile");
+                assert_eq!(sample_at(pause * 100, delay), before, "held meanwhile");
             }
-            let after = hear(pause * 100 + 1, 100);
+            let after = sample_at(pause * 100 + 1, 100);
             assert!(after > before);
             before = after;
         }
         for delay in [4_000, 150, 2_000] {
-            hear(3_000, delay);
+            sample_at(3_000, delay);
         }
-        let after = hear(3_000, 1_000);
-        // 0.8 of the part of 150 us that is above the target: 4 ms alone would have halved it.
+        let after = sample_at(3_000, 1_000);
+        // The decrease is 0.8 of the part of 150 us above the target: 4 ms alone would have halved the window.
         assert!(after < before && after > before * 0.9, "{before} to {after}");
     }
 
@@ -412,7 +410,7 @@ mod tests {
     fn five_timeouts_in_a_row_leave_one_packet() {
         let mut controller = controller();
         for at in 1..=4 {
-            // Every packet of a window times out, and is told of, at once.
+            // All packets of a window time out at once.
             for _ in 0..25 {
                 controller.on_timeout(Instant::EPOCH + Duration::from_millis(4 * at));
             }
@@ -422,8 +420,8 @@ mod tests {
         assert_eq!(controller.window(), 1250);
     }
 
-    /// A tenant's frames of 100 bytes fill a twelfth of a packet: the window lets one out at a time, and with what is
-    /// in flight never half full it would stay so for ever.
+    /// A tenant's frames of 100 bytes fill a twelfth of a packet: the window permits one at a time, and with the bytes
+    /// in flight never half of it, it would stay so forever.
     #[test]
     fn a_window_of_one_packet_opens_again_for_packets_that_are_small() {
         let mut controller = controller();

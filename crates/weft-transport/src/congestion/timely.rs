@@ -1,15 +1,14 @@
-//! TIMELY (Mittal et al., SIGCOMM 2015, algorithm 1): a rate that follows the gradient of the
-//! round-trip time, between two thresholds beyond which the time itself decides.
+//! TIMELY (Mittal et al., SIGCOMM 2015, algorithm 1): a rate that follows the gradient of the round-trip time, between
+//! two thresholds beyond which the time itself decides.
 //!
-//! Where this leaves the paper:
-//! * It answers once a round trip. The paper does with every completion of a segment of up to 64 KB,
-//!   which at its rates is about as often; with every ACK, differences would be of neighbours. So a
-//!   step of 10 Mb/s, right for the paper's 10 Gb/s, is small for faster ports.
+//! The differences from the paper:
+//! * It updates the rate once a round trip. The paper does so with every completion of a segment of up to 64 KB, which
+//!   at its rates is about as often; with every ACK, differences would be of neighbouring packets. So a step of 10
+//!   Mb/s, right for the paper's 10 Gb/s, is small for faster ports.
 //! * It starts at the port's rate, as the ns-3 models do, and not at a share among a host's flows.
-//! * A gradient counts as at most one, so that a cut leaves something.
+//! * A gradient counts as at most one, so that a cut leaves a positive rate.
 //! * A bandwidth-delay product may be in flight, as with DCQCN under IRN (`timely.bdp_cap`).
-//! * The paper's fabric loses nothing. Here a loss or a timeout halves the rate, at most once a round
-//!   trip.
+//! * The paper's fabric loses no packets. Here a loss or a timeout halves the rate, at most once a round trip.
 
 use alloc::boxed::Box;
 
@@ -18,26 +17,26 @@ use weft_units::{BitRate, Duration, Instant};
 use super::{AckSample, Congestion, bandwidth_delay_product};
 use crate::{TimelyConfig, TransportConfig};
 
-/// Round trips with a gradient of at most zero, in a row, after which increases are this many times
-/// as large (section 4.3: hyperactive increase).
+/// Number of consecutive round trips with a gradient of at most zero after which increases are this many times as large
+/// (section 4.3: hyperactive increase).
 const HYPERACTIVE: u8 = 5;
 
-/// TIMELY's rate. Bits per second and nanoseconds.
+/// TIMELY's rate. Its units are bits per second and nanoseconds.
 #[derive(Debug)]
 pub struct Controller {
     config: Box<TimelyConfig>,
     rate: f64,
     line_rate: f64,
     window: u32,
-    /// D_minRTT: gradients are relative to it.
+    /// D_minRTT: the unit of gradients.
     min_rtt: f64,
     /// The latest sample; zero before the first.
     previous: f64,
-    /// Smoothed difference of successive samples.
+    /// The smoothed difference of successive samples.
     difference: f64,
-    /// When a sample last changed the rate.
+    /// The time at which a sample last changed the rate.
     changed_at: Instant,
-    /// When a loss last did.
+    /// The time at which a loss last did.
     lost_at: Instant,
     falling: u8,
 }
@@ -58,7 +57,7 @@ impl Controller {
         }
     }
 
-    /// Algorithm 1 for one sample.
+    /// Runs algorithm 1 for one sample.
     fn update(&mut self, rtt: f64) {
         let weight = f64::from(self.config.alpha_permille) / 1000.0;
         let difference = rtt - self.previous;
@@ -92,7 +91,7 @@ impl Controller {
         self.rate = (self.rate * factor).max(least);
     }
 
-    /// Whether a round trip has passed since then.
+    /// Returns `true` if a round trip has passed since `then`.
     fn is_past(&self, then: Instant, now: Instant) -> bool {
         nanos(now.since(then)) >= self.previous.max(self.min_rtt)
     }
@@ -173,7 +172,7 @@ mod tests {
             Self { controller, now: Instant::EPOCH + Duration::from_millis(1) }
         }
 
-        /// A sample, more than a round trip after the one before; returns the rate.
+        /// Adds a sample more than a round trip after the one before; returns the rate.
         fn sample(&mut self, micros: u64) -> f64 {
             self.now += Duration::from_millis(30);
             let rtt = Some(Duration::from_micros(micros));
@@ -210,9 +209,9 @@ mod tests {
     fn between_them_the_gradient_cuts() {
         let mut rig = Rig::new();
         rig.sample(100);
-        // 0.875 * 8 us = 7 us: a gradient of 0.35.
+        // The difference is 0.875 * 8 us = 7 us: a gradient of 0.35.
         close(rig.sample(108), 1e9 * (1.0 - 0.8 * 0.35));
-        // 0.125 * 7 + 0.875 * 4 = 4.375 us: 0.21875.
+        // The difference is 0.125 * 7 + 0.875 * 4 = 4.375 us: a gradient of 0.21875.
         close(rig.sample(112), 0.72e9 * (1.0 - 0.8 * 0.218_75));
     }
 

@@ -1,23 +1,23 @@
-//! One window for all paths, slowed by what every path shares: congestion marks, and the least delay
-//! of a round trip. A loss without either is a bad path, which is the path policy's to leave.
-//! `docs/design/congestion.md` gives the reasons and the measurements.
+//! One window for all paths, reduced by signals that all paths share: congestion marks, and the minimum delay of a
+//! round trip. A loss without either is a bad path, which the path policy must leave. `docs/design/congestion.md` gives
+//! the reasons and the measurements.
 //!
 //! Once a round trip, over the ACKs of all paths:
-//! * *Marks* take off half of the smoothed fraction of marked packets (RFC 8257).
-//! * *Standing delay* takes off [`DELAY_GAIN`] of the part beyond the target, which leaves
-//!   [`queue_target`](TransportConfig::queue_target) for a queue. The delay that counts is the
-//!   least of a round trip and of at least [`FILTER`] samples: a queue that every path and every
-//!   packet meets. A path that alone is slow, and a host whose processor was elsewhere, raise the
-//!   mean and not the least (LEDBAT filters so, RFC 6817, section 3.4.2; Swift targets a delay).
-//! * *Losses* count as marks only where more than [`MAX_HARMLESS_LOSS`] of all packets are lost: no
-//!   link is left in service with that, a policer or a short queue drops so.
-//! * Otherwise the window grows by a packet, and by twice as many each time as long as no
-//!   sample shows half of the target.
+//! * *Marks* reduce it by half of the smoothed fraction of marked packets (RFC 8257).
+//! * *Standing delay* reduces it by [`DELAY_GAIN`] of the part beyond the target, which allows
+//!   [`queue_target`](TransportConfig::queue_target) for a queue. The delay that counts is the minimum over a round
+//!   trip and at least [`FILTER`] samples: a queue that every packet on every path meets. A single slow path, and a
+//!   host whose processor was elsewhere, raise the mean and not the minimum (LEDBAT filters so, RFC 6817, section
+//!   3.4.2; Swift targets a delay).
+//! * *Losses* count as marks only if more than [`MAX_HARMLESS_LOSS`] of all packets are lost: no link stays in service
+//!   with such a loss, but a policer or a short queue causes it.
+//! * Otherwise the window grows by a packet, and by twice as many each time as long as no sample shows half of the
+//!   target.
 //!
-//! **Beside a sender that fills the queue** (TCP's CUBIC, RFC 9438) a delay target leaves nothing. A
-//! queue of our own shrinks with our window; one of twice the target that stays while the window is cut
-//! [`EVIDENCE`] times in a row is somebody else's. Then the window follows losses, as CUBIC's does, until the
-//! queue is gone, and after [`RETEST`] the next loss tries again.
+//! **Beside a sender that fills the queue** (TCP's CUBIC, RFC 9438) a delay target would leave no bandwidth. A
+//! connection's own queue shrinks with its window; a queue of twice the target that stays while the window is cut
+//! [`FOREIGN_AFTER_CUTS`] times in a row is foreign. Then the window follows losses, as CUBIC's does, until the queue
+//! is gone, and after [`RETEST`] the next loss tries the delay again.
 
 use weft_units::{Duration, Instant};
 
@@ -26,44 +26,44 @@ use super::silence::Silence;
 use super::{AckSample, Congestion, bandwidth_delay_product};
 use crate::TransportConfig;
 
-/// First and largest window, as a multiple of the bandwidth-delay product: 3/2. At the target delay
-/// it fills the line; more could only wait in queues.
+/// The first and largest window, as a multiple of the bandwidth-delay product: 3/2. At the target delay it fills the
+/// line; more would only wait in queues.
 const MAX_WINDOW: (u32, u32) = (3, 2);
 
-/// Delay samples below which nothing is concluded from them; RFC 6817 names four.
+/// Minimum number of delay samples for a conclusion; RFC 6817 names four.
 const FILTER: u8 = 4;
 
-/// Decrease for each unit of relative excess delay, in units of 1/[`ONE`]: 0.8, Swift's `beta`.
+/// The decrease for each unit of relative excess delay, in units of 1/[`ONE`]: 0.8, Swift's `beta`.
 const DELAY_GAIN: u64 = (ONE as u64) * 4 / 5;
 
-/// The most that one round trip takes off: half.
+/// The maximum decrease in one round trip: half.
 const MAX_DECREASE: u32 = ONE / 2;
 
-/// The smoothed fraction of lost packets up to which losses are the paths' fault: 1/16.
+/// The smoothed fraction of lost packets up to which losses are attributed to paths: 1/16.
 const MAX_HARMLESS_LOSS: u32 = ONE / 16;
 
-/// RFC 6928: ten packets.
+/// The initial window that RFC 6928 allows: ten packets.
 const INITIAL_PACKETS: u32 = 10;
 
-/// Packets from which a fraction of lost ones is computed.
+/// Minimum number of packets from which a fraction of lost ones is computed.
 const MIN_SENT: u64 = 32;
 
 /// The fraction of one round trip's packets beyond which a queue has overflowed: 1/4.
 const OVERFLOW: u32 = ONE / 4;
 
-/// Cuts in a row that leave the queue where it was, after which it is somebody else's.
-const EVIDENCE: u8 = 4;
+/// Number of consecutive cuts without an effect on the queue after which the queue is foreign.
+const FOREIGN_AFTER_CUTS: u8 = 4;
 
-/// The least cut that counts for that: an eighth.
-const MIN_EVIDENCE: u32 = ONE / 8;
+/// The smallest cut that counts for that: an eighth.
+const MIN_PROVING_CUT: u32 = ONE / 8;
 
-/// How long the window follows losses before a loss makes it try the delay again.
+/// The time during which the window follows losses before a loss makes it try the delay again.
 const RETEST: Duration = Duration::from_secs(1);
 
-/// What a loss takes off beside a sender that fills the queue: 0.3 (RFC 9438, section 4.6).
+/// The decrease for a loss beside a sender that fills the queue: 0.3 (RFC 9438, section 4.6).
 const LOSS_DECREASE: u32 = ONE / 10 * 3;
 
-/// One window, at least a packet, at first and at most [`MAX_WINDOW`] bandwidth-delay products.
+/// A window of at least one packet, initially and at most [`MAX_WINDOW`] bandwidth-delay products.
 #[derive(Debug)]
 pub struct Controller {
     marks: MarkedFraction,
@@ -73,39 +73,38 @@ pub struct Controller {
     max_window: u32,
     /// Bytes that the next clean round trip adds.
     increase: u32,
-    /// Round trip of the empty network, and how much longer it may be for a queue, nanoseconds. As configured:
-    /// all who share a queue have the same target then, whatever they found when they came.
+    /// The round trip of the empty network, and the queueing delay to allow beyond it, nanoseconds. Both are as
+    /// configured: all senders of a queue then have the same target, whatever they measured first.
     base_ns: u32,
     queue_ns: u32,
-    /// The least delay since the last conclusion, nanoseconds, and how many were sampled, at most
-    /// [`FILTER`].
+    /// The minimum delay since the last conclusion, nanoseconds, and the number of samples, at most [`FILTER`].
     standing_ns: u32,
     samples: u8,
-    /// The longest of those delays, nanoseconds.
+    /// The maximum of those delays, nanoseconds.
     peak_ns: u32,
-    /// The window limited sending at some time in this round trip.
+    /// `true` if the window limited sending at some time in this round trip.
     used: bool,
-    /// Packets lost and acknowledged since the last conclusion.
+    /// Number of packets lost and acknowledged since the last conclusion.
     lost: u32,
     acked: u32,
     competition: Competition,
     silence: Silence,
 }
 
-/// Whose queue it is.
+/// The origin of the queue.
 #[derive(Clone, Copy, Debug)]
 enum Competition {
-    /// Ours, as far as known.
+    /// This sender's queue, as far as known.
     None,
-    /// Cuts in a row after which the queue stayed.
+    /// A suspected foreign queue: it stayed after this many consecutive cuts.
     Suspected {
         cuts: u8,
-        /// A standing delay above this one has not answered to the latest cut, nanoseconds.
+        /// A standing delay above this one is unaffected by the latest cut, nanoseconds.
         unmoved_ns: u32,
-        /// The window before the first of them.
+        /// The window before the first of the cuts.
         window: u32,
     },
-    /// Somebody else's, since then.
+    /// A foreign queue, since this time.
     Present { since: Instant },
 }
 
@@ -118,8 +117,8 @@ struct LostFraction {
 }
 
 impl LostFraction {
-    /// Ends a round trip; returns what losses take off the window. Of few packets nothing is concluded: one
-    /// lost of two is no third of all.
+    /// Ends a round trip; returns the decrease for losses. Fewer than [`MIN_SENT`] packets give no fraction: one lost
+    /// of two is not a loss rate of a half.
     fn end_round(&mut self) -> u32 {
         let sent = u64::from(self.lost) + u64::from(self.acked);
         if sent < MIN_SENT {
@@ -132,24 +131,23 @@ impl LostFraction {
         self.decrease(fraction)
     }
 
-    /// What losses take off the window: half of their smoothed fraction, or of this round trip's where
-    /// a queue overflowed.
+    /// Returns the decrease for losses: half of their smoothed fraction, or of this round trip's if a queue overflowed.
     fn decrease(&self, latest: u32) -> u32 {
         let fraction = if latest > OVERFLOW { latest } else { self.smoothed };
         if fraction > MAX_HARMLESS_LOSS { fraction / 2 } else { 0 }
     }
 }
 
-/// What the delay of a round trip says.
+/// The delay of a round trip, compared with the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    /// Too few samples.
+enum DelayState {
+    /// There are too few samples.
     Open,
-    /// All samples below half of the room up to the target.
+    /// All samples are below half of the queueing delay up to the target.
     Empty,
-    /// Some below the target.
+    /// Some samples are below the target.
     Short,
-    /// Above the target by this part of itself, in units of 1/[`ONE`].
+    /// All samples are above the target; the minimum by this part of itself, in units of 1/[`ONE`].
     Standing(u32),
 }
 
@@ -159,7 +157,7 @@ impl Controller {
         let product = bandwidth_delay_product(config);
         let max_window = product.saturating_mul(MAX_WINDOW.0) / MAX_WINDOW.1;
         Self {
-            // Alpha starts at zero, not at DCTCP's one: delay answers a crowded start.
+            // Alpha starts at zero, not at DCTCP's one: delay reacts to a crowded start.
             marks: MarkedFraction::new(0, max_window),
             losses: LostFraction::default(),
             window: max_window,
@@ -186,67 +184,67 @@ impl Controller {
         self.samples = (self.samples + 1).min(FILTER);
     }
 
-    /// Concludes from the samples, if there are enough; without any the network counts as empty.
-    fn conclude(&mut self) -> Verdict {
+    /// Compares the samples with the target, if there are enough; without any the network counts as empty.
+    fn classify_delay(&mut self) -> DelayState {
         let delay = u64::from(self.standing_ns);
         let (empty, target) = (u64::from(self.base_ns), u64::from(self.base_ns + self.queue_ns));
         match self.samples {
-            0 => return Verdict::Empty,
-            1..FILTER => return Verdict::Open,
+            0 => return DelayState::Empty,
+            1..FILTER => return DelayState::Open,
             _ => {}
         }
         if delay > target {
             let excess = (delay - target) * u64::from(ONE) / delay;
-            Verdict::Standing(u32::try_from(excess).expect("a part of one"))
+            DelayState::Standing(u32::try_from(excess).expect("a part of one"))
         } else if u64::from(self.peak_ns) <= empty.midpoint(target) {
-            Verdict::Empty
+            DelayState::Empty
         } else {
-            Verdict::Short
+            DelayState::Short
         }
     }
 
     fn end_round(&mut self, marked: bool, ack: &AckSample) {
         let losses = self.losses.end_round();
-        let verdict = self.conclude();
-        let delayed = match verdict {
-            Verdict::Standing(excess) => self.answer_delay(excess, ack),
-            Verdict::Empty | Verdict::Short => {
+        let state = self.classify_delay();
+        let delayed = match state {
+            DelayState::Standing(excess) => self.delay_decrease(excess, ack),
+            DelayState::Empty | DelayState::Short => {
                 self.competition = Competition::None;
                 0
             }
-            Verdict::Open => 0,
+            DelayState::Open => 0,
         };
         let marks = if marked { self.marks.alpha() / 2 } else { 0 };
         let decrease = marks.max(losses).max(delayed);
         if decrease > 0 {
             self.reduce(decrease, ack);
-        } else if self.used && !marked && verdict != Verdict::Open {
-            self.grow(verdict);
+        } else if self.used && !marked && state != DelayState::Open {
+            self.grow(state);
         }
-        if verdict != Verdict::Open {
+        if state != DelayState::Open {
             (self.standing_ns, self.samples, self.peak_ns) = (u32::MAX, 0, 0);
             (self.lost, self.acked) = (0, 0);
         }
         self.used = false;
     }
 
-    /// What a standing queue takes off, by whose it is.
-    fn answer_delay(&mut self, excess: u32, ack: &AckSample) -> u32 {
+    /// Returns the decrease for a standing queue, depending on its origin.
+    fn delay_decrease(&mut self, excess: u32, ack: &AckSample) -> u32 {
         let cut = u64::from(excess) * DELAY_GAIN / u64::from(ONE);
         let cut = u32::try_from(cut).expect("a part of one").min(MAX_DECREASE);
-        // A queue of those who cut goes down by what they cut, a foreign one stays.
+        // The queue of those who cut shrinks by their cuts, a foreign one stays.
         let unmoved_ns = self.standing_ns - scale(self.standing_ns, cut / 2);
         let used = self.used_window(ack);
         let suspected = |cuts, window| Competition::Suspected { cuts, unmoved_ns, window };
         match self.competition {
             Competition::None => self.competition = suspected(0, used),
-            // A small cut proves little; while packets are lost, what is sent again fills the queue. A queue that
-            // overflows stays full until all have cut, so cuts before that prove nothing.
+            // A small cut proves little; while packets are lost, retransmissions fill the queue. A queue that overflows
+            // stays full until all have cut, so cuts before that prove nothing.
             Competition::Suspected { cuts, unmoved_ns, window } => {
                 let stayed = self.standing_ns > unmoved_ns && !self.overflows();
-                let proof = cut >= MIN_EVIDENCE && self.is_deep() && self.lost == 0;
+                let proof = cut >= MIN_PROVING_CUT && self.is_deep() && self.lost == 0;
                 let cuts = if stayed { cuts + u8::from(proof) } else { 0 };
-                if cuts >= EVIDENCE {
+                if cuts >= FOREIGN_AFTER_CUTS {
                     self.competition = Competition::Present { since: ack.now };
                     self.window = self.window.max(window);
                     return 0;
@@ -267,30 +265,30 @@ impl Controller {
         cut
     }
 
-    /// Whether the queue is twice the target and more: those who all cut keep it near the target.
+    /// Returns `true` if the queue is more than twice the target: senders who all cut keep it near the target.
     fn is_deep(&self) -> bool {
         u64::from(self.standing_ns) > u64::from(self.base_ns) + 2 * u64::from(self.queue_ns)
     }
 
-    /// Returns `true` if more packets were lost since the last conclusion than paths are to blame for.
+    /// Returns `true` if more packets were lost since the last conclusion than bad paths explain.
     fn overflows(&self) -> bool {
         let sent = u64::from(self.lost) + u64::from(self.acked);
         u64::from(self.lost) * u64::from(ONE) > sent * u64::from(MAX_HARMLESS_LOSS)
     }
 
-    fn grow(&mut self, verdict: Verdict) {
+    fn grow(&mut self, state: DelayState) {
         if matches!(self.competition, Competition::Present { .. }) {
-            // RFC 5681. CUBIC's 0.53 of a packet would be fair, but for what trying the delay costs.
+            // RFC 5681. CUBIC's 0.53 of a packet would be fair, except for the cost of trying the delay.
             self.window = self.window.saturating_add(self.packet).min(self.max_window);
             return;
         }
         self.window = self.window.saturating_add(self.increase).min(self.max_window);
         let faster = self.increase.saturating_mul(2).min(self.window / 4).max(self.packet);
-        self.increase = if verdict == Verdict::Empty { faster } else { self.packet };
+        self.increase = if state == DelayState::Empty { faster } else { self.packet };
     }
 
-    /// What is used of the window: the rest delays nobody. A flight is seen at its least, after an ACK; and
-    /// who has little to send keeps what RFC 6928 lets anybody begin with.
+    /// Returns the used part of the window: the rest delays no packet. The bytes in flight are sampled at their
+    /// minimum, after an ACK; and a sender with little to send keeps the initial window of RFC 6928.
     fn used_window(&self, ack: &AckSample) -> u32 {
         let flight = ack.in_flight.saturating_add(ack.acked_bytes);
         let at_least = INITIAL_PACKETS * self.packet;
@@ -304,7 +302,7 @@ impl Controller {
     }
 }
 
-/// Nanoseconds in 32 bits: 4.29 s is longer than any delay worth a window.
+/// Returns the span in nanoseconds in 32 bits: 4.29 s exceeds any delay of interest.
 fn nanos(span: Duration) -> u32 {
     u32::try_from(span.as_nanos()).unwrap_or(u32::MAX)
 }
@@ -313,7 +311,7 @@ impl Congestion for Controller {
     #[inline]
     fn on_ack(&mut self, ack: &AckSample) {
         self.silence.on_ack(ack.now);
-        // No room for one packet more limits as well: small packets fill little of a small window.
+        // A lack of room for one more packet limits as well: small packets fill little of a small window.
         let flight = ack.in_flight.saturating_add(ack.acked_bytes);
         self.used |= ack.used(self.window) || flight.saturating_add(self.packet) > self.window;
         self.losses.acked = self.losses.acked.saturating_add(ack.acked_packets);
@@ -332,7 +330,7 @@ impl Congestion for Controller {
     }
 
     fn on_timeout(&mut self, now: Instant) {
-        // At the target a round trip is as long as the queue, too.
+        // At the target a round trip includes the queueing delay.
         let round_trip = Duration::from_nanos(u64::from(self.base_ns) + u64::from(self.queue_ns));
         if self.silence.on_timeout(now, round_trip) {
             self.window = (self.window / 2).max(self.packet);
@@ -357,7 +355,7 @@ mod tests {
     const BASE: Duration = Duration::from_micros(10);
     const PACKET: u32 = 1000;
 
-    /// 1000-byte packets, a bandwidth-delay product of 100 of them.
+    /// Creates a controller with packets of 1000 bytes and a bandwidth-delay product of 100 of them.
     fn controller() -> Controller {
         Controller::new(&TransportConfig {
             mtu: 1000,
@@ -367,7 +365,7 @@ mod tests {
         })
     }
 
-    /// A round trip whose window is full, in four ACKs or more: `marked` packets of each are marked.
+    /// Runs a round trip with a full window, in four ACKs: `marked` packets of each are marked.
     fn round(controller: &mut Controller, now: Instant, marked: u32, delays: [Duration; 4]) {
         let packets = (controller.window() / PACKET).div_ceil(4).max(1);
         for (number, delay) in (1..).zip(delays) {
@@ -388,7 +386,7 @@ mod tests {
         round(controller, Instant::EPOCH, 0, [BASE; 4]);
     }
 
-    /// A bottleneck of this many bytes in [`BASE`], shared with a queue that somebody else keeps.
+    /// Returns the delay of a bottleneck of this many bytes in [`BASE`], shared with a queue that another sender keeps.
     fn delay_of(flight: u32, capacity: u32, foreign: Duration) -> Duration {
         let queued = u64::from(flight.saturating_sub(capacity));
         BASE + foreign + Duration::from_nanos(BASE.as_nanos() * queued / u64::from(capacity))
@@ -442,15 +440,15 @@ mod tests {
         let queue = Duration::from_micros(30);
         let mut all = controller();
         round(&mut all, Instant::EPOCH, 0, [queue; 4]);
-        // Half of 30 us is beyond 15: 0.8 of it is taken off.
+        // Half of 30 us is beyond 15 us: 0.8 of it is taken off.
         assert_eq!(all.window(), 90_001);
         let mut some = controller();
         (0..20).for_each(|_| round(&mut some, Instant::EPOCH, 0, [queue, queue, queue, BASE]));
         assert_eq!(some.window(), 150_000);
     }
 
-    /// Four to one: a window that is alone on a bottleneck of a quarter of its own link settles
-    /// where the queue is near the target, and neither below the bottleneck nor beside a phantom.
+    /// Four to one: a window that is alone on a bottleneck of a quarter of its own link settles where the queue is near
+    /// the target, neither below the bottleneck nor beside a queue that does not exist.
     #[test]
     fn alone_at_a_bottleneck_it_keeps_the_bottleneck_full_and_the_queue_at_the_target() {
         let mut controller = controller();
@@ -497,7 +495,7 @@ mod tests {
         assert!(matches!(controller.competition, Competition::None));
     }
 
-    /// Many that open together overflow a queue, which stays full until all have cut.
+    /// Many senders that open together overflow a queue, which stays full until all have cut.
     #[test]
     fn a_queue_that_overflows_is_no_proof_of_somebody_elses() {
         let mut controller = controller();
@@ -509,15 +507,15 @@ mod tests {
             assert!(!matches!(controller.competition, Competition::Present { .. }));
         }
         assert_eq!(controller.window(), PACKET);
-        // Lost packets end; what cuts have proved till then does not count.
+        // Losses end; cuts before then do not count.
         for _ in 0..3 {
             round(&mut controller, Instant::EPOCH, 0, [Duration::from_micros(200); 4]);
             assert!(!matches!(controller.competition, Competition::Present { .. }));
         }
     }
 
-    /// A tenant's frames of 100 bytes, of which one in a hundred is lost, fill no window and need one that lets
-    /// several out.
+    /// A tenant's frames of 100 bytes, of which one in a hundred is lost, fill no window and need one that permits
+    /// several of them.
     #[test]
     fn small_packets_of_which_some_are_lost_keep_a_window_that_lets_several_out() {
         let mut controller = controller();

@@ -1,5 +1,5 @@
-//! When to acknowledge, and what: after so many placed packets, after a delay, or at once when a
-//! packet came twice or asked for it (BIFROST, section 4.3).
+//! The schedule and contents of ACKs: after `ack_every` placed packets, after a delay, or at once when a packet was a
+//! duplicate or requested it (BIFROST, section 4.3).
 
 use weft_units::Instant;
 use weft_wire::{AckHeader, AckType, BITMAP_PACKETS, Bitmap, U4, U5, U11};
@@ -11,37 +11,37 @@ use super::{Connection, Shared};
 use crate::path::{PathId, PeerPorts};
 use crate::timers::Timer;
 
-/// What the next ACK owes.
+/// The state of the next ACK.
 #[derive(Debug)]
 pub(crate) struct AckState {
-    /// The packet to echo: the latest one, or the latest marked one if any was marked, so that a
-    /// mark is attributed to its path.
+    /// The packet to echo: the latest one, or the latest marked one if any was marked, so that a mark is attributed to
+    /// its path.
     echo: Option<Echo>,
-    /// An ACK echoed it already. A packet that is placed late may find no other: the owner placed
-    /// it after an ACK for its neighbours had left, and it needs its ACK all the same.
+    /// `true` once an ACK echoed it. A packet placed after the ACK for its neighbours left may have no other packet to
+    /// echo, and needs an ACK all the same.
     echoed: bool,
-    /// That packet was placed before it came.
-    of_copy: bool,
-    /// A packet that is answered at once: it came though it was placed, or too early.
+    /// `true` if that packet was already placed when it arrived.
+    echo_is_duplicate: bool,
+    /// A packet to be answered at once: a duplicate, or one that arrived too early.
     pub(super) answer: Option<(Echo, AckType)>,
     /// The last NACK.
     pub(super) nacked: Nacked,
-    /// Packets placed since the last ACK.
+    /// Number of packets placed since the last ACK.
     placed: u16,
-    /// A packet asked for an ACK at once.
+    /// `true` if a packet requested an immediate ACK.
     at_once: bool,
-    /// An ACK is to leave.
+    /// `true` if an ACK must be sent.
     due: bool,
-    /// The path whose turn it is to take an ACK.
-    pub(super) turn: PathId,
-    /// Likewise an answer to a probe. Had they turns in common, an ACK and an answer that always alternate
-    /// would each keep to one half of the paths, and never leave it where that half is dead.
-    pub(super) turn_of_answers: PathId,
-    /// Blocks of a wide window reported; decides which is next.
+    /// The path of the next ACK.
+    pub(super) next_ack_path: PathId,
+    /// The path of the next answer to a probe. With one common sequence, ACKs and answers that alternate would each
+    /// keep to one half of the paths, and never leave it where that half is dead.
+    pub(super) next_answer_path: PathId,
+    /// Number of blocks of a wide window reported; selects the next block.
     reported: u32,
-    /// Blocks of a wide window that get an ACK each, the last first.
+    /// Number of blocks of a wide window that still get an ACK each, the last block first.
     sweep: u8,
-    /// Of a wide window only some blocks were described since anything was placed.
+    /// `true` if only some blocks of a wide window were described since a packet was placed.
     owes_sweep: bool,
 }
 
@@ -50,49 +50,48 @@ impl AckState {
         Self {
             echo: None,
             echoed: false,
-            of_copy: false,
+            echo_is_duplicate: false,
             answer: None,
             nacked: Nacked::NONE,
             placed: 0,
             at_once: false,
             due: false,
-            turn: PathId(0),
-            turn_of_answers: PathId(0),
+            next_ack_path: PathId(0),
+            next_answer_path: PathId(0),
             reported: 0,
             sweep: 0,
             owes_sweep: false,
         }
     }
 
-    /// A packet arrived; it is acknowledged once placed.
+    /// Records the arrival of a packet; it is acknowledged once placed.
     #[inline]
     pub(crate) fn note_arrival(&mut self, echo: Echo, at_once: bool) {
         if echo.marked || self.echoed || !self.echo.is_some_and(|echo| echo.marked) {
             self.echo = Some(echo);
             self.echoed = false;
-            self.of_copy = false;
+            self.echo_is_duplicate = false;
         }
         self.at_once |= at_once;
     }
 
-    /// A packet that was placed came again: whoever sent it has not heard so. One ACK more leaves, by
-    /// another path. What it would echo a second time it does not: all of the silence since would count as
-    /// a round trip.
+    /// Schedules a second ACK, by another path, after a duplicate: its sender has not received the first one. It does
+    /// not echo a packet a second time: the silence since then would count as a round trip.
     fn follow_up(&mut self, copy: Echo) {
         self.due = true;
         if self.echoed {
             self.echo = Some(copy);
-            self.of_copy = true;
+            self.echo_is_duplicate = true;
         }
     }
 
-    /// Returns the echo of an ACK that does not answer one packet at once.
+    /// Returns the packet to echo in an ACK that does not answer one packet at once, and the ACK's type.
     fn next_echo(&self) -> Option<(Echo, AckType)> {
-        let ack_type = if self.of_copy { AckType::Duplicate } else { AckType::Plain };
+        let ack_type = if self.echo_is_duplicate { AckType::Duplicate } else { AckType::Plain };
         self.echo.map(|echo| (echo, ack_type))
     }
 
-    /// Whether an ACK is to leave now.
+    /// Returns `true` if an ACK must be sent now.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.due || self.sweep > 0 || self.answer.is_some()
@@ -100,7 +99,7 @@ impl AckState {
 }
 
 impl Connection {
-    /// One more packet was placed: acknowledge now, or after the delay.
+    /// Records that one more packet was placed: acknowledges it now, or after the delay.
     #[inline]
     pub(crate) fn acknowledge_placed(&mut self, now: Instant, shared: &Shared) {
         let acks = &mut self.receiver.acks;
@@ -112,8 +111,8 @@ impl Connection {
         }
     }
 
-    /// The delay has passed: nothing more comes for now, so everything is reported, as a sender whose
-    /// window is full may be waiting for any of it.
+    /// Handles the ACK delay timer. No more packets arrive for now, so everything is reported: a sender whose window is
+    /// full may be waiting for any of it.
     pub(crate) fn on_ack_timer(&mut self) {
         let blocks = self.receiver.blocks();
         let acks = &mut self.receiver.acks;
@@ -124,7 +123,7 @@ impl Connection {
         }
     }
 
-    /// The next ACK, and the path it takes.
+    /// Returns the next ACK and its path.
     #[inline]
     pub(crate) fn poll_ack(
         &mut self,
@@ -147,7 +146,7 @@ impl Connection {
             acks.due = false;
         }
         shared.stats.acks_sent += 1;
-        self.sent_anything_at = now;
+        self.last_sent_at = now;
         let block = match ack_type {
             AckType::Duplicate if answers_copy => self.receiver.block_of(echo.psn),
             AckType::Nack => 0,
@@ -172,12 +171,12 @@ impl Connection {
             ..self.ack_header(shared)
         };
         let peer = self.peer_ports(shared);
-        let turn = &mut self.receiver.acks.turn;
-        Some((way_back(turn, self.sender.as_deref(), peer, shared), header))
+        let next = &mut self.receiver.acks.next_ack_path;
+        Some((reverse_path(next, self.sender.as_deref(), peer, shared), header))
     }
 
-    /// The ACK that a connection owes when it ends. Without it the peer would take for undone what was
-    /// placed since the last.
+    /// Returns the ACK that a connection owes when it ends. Without it the peer would consider the packets placed since
+    /// the last ACK undelivered.
     pub(crate) fn last_ack(&mut self, now: Instant, shared: &mut Shared) -> Option<AckHeader> {
         let acks = &mut self.receiver.acks;
         acks.due |= acks.placed > 0;
@@ -185,7 +184,7 @@ impl Connection {
         owed.then(|| self.poll_ack(now, shared)).flatten().map(|(_, ack)| ack)
     }
 
-    /// What every ACK says: the counts and the first packet missing.
+    /// Returns the fields common to all ACKs: the counts and the first missing packet.
     pub(crate) fn ack_header(&self, shared: &Shared) -> AckHeader {
         AckHeader {
             version: self.version,
@@ -199,13 +198,13 @@ impl Connection {
     }
 }
 
-/// The path of the next ACK or answer: each path has its turn. An ACK says
-/// nothing that the one after it does not say too, so a dead path back costs one ACK in so many; sent
-/// back on the paths their packets came by, they would make every path whose way back is dead look
-/// dead. A path that this end's own packets found to be down loses its turn.
+/// Returns the path of the next ACK or probe answer: the paths take turns. The next ACK repeats the contents of the one
+/// before it, so a dead reverse path only costs one ACK in each round over the paths; sent back on the paths of their
+/// packets, ACKs would make every path with a dead reverse direction look dead. A path that this end's own packets
+/// found to be down is skipped.
 #[inline]
-pub(super) fn way_back(
-    turn: &mut PathId,
+pub(super) fn reverse_path(
+    next: &mut PathId,
     sender: Option<&Sender>,
     peer: PeerPorts,
     shared: &Shared,
@@ -215,20 +214,20 @@ pub(super) fn way_back(
         sender.is_none_or(|sender| sender.paths.is_up(path))
             && !shared.peer_paths.is_closed(peer, path)
     };
-    let path = (turn.0..paths).chain(0..turn.0).map(PathId).find(|&path| is_up(path));
-    let path = path.unwrap_or(*turn);
-    *turn = PathId(if path.0 + 1 < paths { path.0 + 1 } else { 0 });
+    let path = (next.0..paths).chain(0..next.0).map(PathId).find(|&path| is_up(path));
+    let path = path.unwrap_or(*next);
+    *next = PathId(if path.0 + 1 < paths { path.0 + 1 } else { 0 });
     path
 }
 
 impl Receiver {
-    /// Blocks of 256 packets from the first one missing to the last one placed.
+    /// Returns the number of blocks of 256 packets from the first missing packet to the last placed one.
     fn blocks(&self) -> u32 {
         self.end.wrapping_sub(self.base).div_ceil(BITMAP_PACKETS)
     }
 
-    /// Which block the next ACK describes: that of the echoed packet, the first, which the sender's
-    /// window waits for, and one block after another, so that a lost ACK is made up for.
+    /// Returns the block that the next ACK describes: the echoed packet's, the first one, which the sender's window
+    /// waits for, and the others in turn, so that a lost ACK is made up for.
     fn next_block(&mut self, echoed: u32) -> u32 {
         let (blocks, acks) = (self.blocks(), &mut self.acks);
         if acks.sweep > 0 {
@@ -247,13 +246,13 @@ impl Receiver {
         }
     }
 
-    /// The block of a packet; the first where it is behind or beyond all that is held.
+    /// Returns the block of a packet; the first if the packet is behind or beyond all that is held.
     fn block_of(&self, psn: u32) -> u32 {
         let block = psn.wrapping_sub(self.base) / BITMAP_PACKETS;
         if block < self.blocks() { block } else { 0 }
     }
 
-    /// Which packets of a block were placed.
+    /// Returns the bitmap of the placed packets of a block.
     fn describe(&self, block: u32) -> Bitmap {
         let mut bitmap = Bitmap::default();
         let first = block * BITMAP_PACKETS;

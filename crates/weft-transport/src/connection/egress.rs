@@ -1,12 +1,12 @@
-//! What leaves: which packet is next, on which path.
+//! The transmission of packets: selection of the next packet and its path.
 //!
-//! Three levels: [`Connection::poll_burst`] decides what kind of packets are due,
-//! [`Sender::poll_data`] which packet and path, [`Picked::header`] what is said of it.
+//! There are three levels: [`Connection::poll_burst`] selects the kind of packet, [`Sender::poll_data`] the packet and
+//! its path, [`Picked::header`] builds its header.
 
 use weft_units::Instant;
 use weft_wire::{DataHeader, MessageHeader, Next, Packet, U3};
 
-use super::in_flight::{Fate, SentPacket};
+use super::in_flight::{PacketState, SentPacket};
 use super::sender::{NO_PATH, Sender, charge};
 use super::{Connection, Shared};
 use crate::congestion::Congestion;
@@ -16,16 +16,16 @@ use crate::recovery::Kind;
 use crate::timers::Timer;
 use crate::{Departure, Message, Payload, TransportConfig};
 
-/// Spray units that a window has room for, at the least. With the 2 ms queue target of the overlay and the agent a unit
+/// Minimum number of spray units that fit in a window. With the 2 ms queue target of the overlay and the agent a unit
 /// then takes 0.6 ms of the paths' rate, and from 1 Gb/s on it has the configured number of packets. Eight units, more
 /// often of different paths, retransmit half as much again where one of four paths of 200 Gb/s loses packets.
 const UNITS_IN_WINDOW: u32 = 4;
 
-/// Packets of a spray unit at least, however small the window is: what begins a connection of the overlay, the hello and the
-/// first packets of a frame, takes one path. A frame that overtakes its hello is retransmitted.
+/// Minimum number of packets of a spray unit, however small the window is: the first packets of an overlay connection,
+/// the hello and the beginning of a frame, take one path. A frame that overtakes its hello is retransmitted.
 const MIN_UNIT: u16 = 8;
 
-/// A packet picked for sending.
+/// A packet selected for sending.
 pub(crate) struct Picked {
     psn: u32,
     packet: SentPacket,
@@ -35,21 +35,21 @@ pub(crate) struct Picked {
 }
 
 impl Connection {
-    /// Hands what this connection may send now to `send`, at most `most` packets: first what carries
-    /// no payload, then payload, which makes nothing of the former due. Says how many there were.
+    /// Passes the packets that this connection may send now to `send`, at most `limit`: first those without payload,
+    /// then payload, which makes none of the former due. Returns the number of packets.
     #[inline]
     pub(crate) fn poll_burst(
         &mut self,
         now: Instant,
-        most: usize,
+        limit: usize,
         shared: &mut Shared,
         packet: &mut Packet,
         send: &mut impl FnMut(&Departure, &Packet),
     ) -> usize {
         let mut sent = 0;
-        while sent < most {
+        while sent < limit {
             let Some(path) = self.poll_control(now, shared, packet) else {
-                return sent + self.poll_payload(now, most - sent, shared, packet, send);
+                return sent + self.poll_payload(now, limit - sent, shared, packet, send);
             };
             send(&self.departure(path, packet, shared), packet);
             sent += 1;
@@ -57,14 +57,15 @@ impl Connection {
         sent
     }
 
+    /// Returns the departure of a packet without payload.
     #[inline]
     pub(crate) fn departure(&self, path: PathId, packet: &Packet, shared: &Shared) -> Departure {
         let padding = self.padding_of(packet, shared);
         Departure { connection: Some(self.id), to: self.peer, path, padding, payload: None }
     }
 
-    /// The next packet without payload, and its path: set-up first, then what the peer waits for
-    /// (ACKs, answers to probes), then our probes.
+    /// Returns the path of the next packet without payload, which is written to `packet`: set-up first, then packets
+    /// the peer waits for (ACKs, probe answers), then probes of this end.
     #[inline]
     pub(crate) fn poll_control(
         &mut self,
@@ -92,26 +93,26 @@ impl Connection {
         None
     }
 
-    /// Sends payload as long as pacing, windows and paths let it.
+    /// Sends payload as long as pacing, windows and paths permit. Returns the number of packets.
     #[inline]
     fn poll_payload(
         &mut self,
         now: Instant,
-        most: usize,
+        limit: usize,
         shared: &mut Shared,
         packet: &mut Packet,
         send: &mut impl FnMut(&Departure, &Packet),
     ) -> usize {
         let Some(sender) = self.sender.as_deref_mut() else { return 0 };
-        if sender.known != shared.peer_paths.version() {
+        if sender.known_version != shared.peer_paths.version() {
             sender.follow_others(self.id, now, shared);
             if let Some(at) = sender.health.next() {
                 self.timers.arm_by(Timer::PathProbe, at);
             }
         }
         let was_waiting = sender.is_waiting();
-        let (mut sent, mut repeats) = (0, u8::MAX);
-        while sent < most {
+        let (mut sent, mut retransmissions) = (0, u8::MAX);
+        while sent < limit {
             if let Some(at) = sender.paced_until(now) {
                 self.timers.arm(Timer::Pacing, at);
                 break;
@@ -120,8 +121,8 @@ impl Connection {
                 self.wait_for_policy(now);
                 break;
             };
-            repeats = repeats.min(picked.packet.repeats);
-            self.repeated += u64::from(picked.packet.repeats > 0);
+            retransmissions = retransmissions.min(picked.packet.retransmissions);
+            self.retransmitted += u64::from(picked.packet.retransmissions > 0);
             let header = DataHeader {
                 version: self.version,
                 cc_type: shared.cc_type(),
@@ -138,8 +139,8 @@ impl Connection {
         if sent > 0 {
             shared.stats.data_sent += sent as u64;
             self.sent += sent as u64;
-            self.sent_anything_at = now;
-            self.watch(now, was_waiting, repeats, shared);
+            self.last_sent_at = now;
+            self.watch(now, was_waiting, retransmissions, shared);
         }
         sent
     }
@@ -157,22 +158,21 @@ impl Connection {
         }
     }
 
-    /// Arms the timers of payload that leaves now; `repeats` is how often that of its packets was
-    /// sent before that was sent least.
+    /// Arms the timers for payload that leaves now; `retransmissions` is the smallest number among its packets.
     #[inline]
-    fn watch(&mut self, now: Instant, was_waiting: bool, repeats: u8, shared: &mut Shared) {
+    fn watch(&mut self, now: Instant, was_waiting: bool, retransmissions: u8, shared: &mut Shared) {
         let Some(sender) = self.sender.as_deref_mut() else { return };
         if let Some(since) = sender.held_since.take() {
             shared.stats.switch_stall_nanos += now.since(since).as_nanos();
         }
         if !was_waiting {
             sender.waiting_since = now;
-            // Once a flight, not once a packet: whether there was silence is seen when it fires.
+            // The timer is armed once a flight, not once a packet: it checks for silence when it fires.
             self.timers.arm(Timer::Tail, now + sender.probe_timeout(shared));
         }
-        // No timeout is shorter, so a timer that is armed by then stays.
+        // No timeout is shorter, so a timer armed for an earlier time stays.
         if self.timers.at(Timer::Loss) > now + shared.config.shortest_timeout() {
-            self.timers.arm_by(Timer::Loss, now + sender.timeout(shared, repeats));
+            self.timers.arm_by(Timer::Loss, now + sender.timeout(shared, retransmissions));
         }
         if !self.timers.is_armed(Timer::PathProbe) && sender.policy.compares_paths() {
             self.timers.arm(Timer::PathProbe, now + shared.config.probe_interval);
@@ -181,12 +181,12 @@ impl Connection {
 }
 
 impl Picked {
-    /// What its header says of this packet.
+    /// Returns the packet's header.
     #[inline]
     fn header(&self) -> DataHeader {
         DataHeader {
             ece: true,
-            retransmitted: self.packet.repeats > 0,
+            retransmitted: self.packet.retransmissions > 0,
             path_id: U3::truncate(self.packet.path.0.into()),
             next: Next::Message,
             psn: self.psn,
@@ -195,6 +195,7 @@ impl Picked {
         }
     }
 
+    /// Returns the packet's message header.
     #[inline]
     fn extension(&self) -> MessageHeader {
         MessageHeader {
@@ -206,6 +207,7 @@ impl Picked {
         }
     }
 
+    /// Returns the packet's payload.
     #[inline]
     fn payload(&self) -> Payload {
         Payload { token: self.message.token, offset: self.packet.offset, len: self.len }
@@ -213,15 +215,14 @@ impl Picked {
 }
 
 impl Sender {
-    /// Picks the next packet that congestion control, the send window and the paths allow: lost
-    /// ones first.
-    #[inline(always)] // What it picks stays in registers; in memory its parts are read together.
+    /// Selects the next packet that congestion control, the send window and the paths permit: lost packets first.
+    #[inline(always)] // The result stays in registers; in memory its parts are read together.
     fn poll_data(&mut self, now: Instant, send_window: u16, shared: &mut Shared) -> Option<Picked> {
-        if let Some(psn) = self.pop_ask() {
+        if let Some(psn) = self.pop_probe() {
             self.paths.lift_windows(true);
-            let picked = self.repeat(psn, now, shared);
+            let picked = self.retransmit(psn, now, shared);
             self.paths.lift_windows(false);
-            return picked.map(|picked| self.charged(picked, now));
+            return picked.map(|picked| self.count_in_flight(picked, now));
         }
         if self.in_flight > 0
             && self.in_flight + u32::from(self.mtu) > self.controllers.total_window()
@@ -229,15 +230,15 @@ impl Sender {
             return None;
         }
         let picked = match self.pop_lost() {
-            Some(psn) => self.repeat(psn, now, shared)?,
-            None => self.fresh(now, send_window, shared)?,
+            Some(psn) => self.retransmit(psn, now, shared)?,
+            None => self.send_new(now, send_window, shared)?,
         };
-        Some(self.charged(picked, now))
+        Some(self.count_in_flight(picked, now))
     }
 
-    /// Counts a picked packet as in flight.
+    /// Counts a selected packet as in flight.
     #[inline(always)]
-    fn charged(&mut self, picked: Picked, now: Instant) -> Picked {
+    fn count_in_flight(&mut self, picked: Picked, now: Instant) -> Picked {
         let bytes = charge(picked.len);
         self.in_flight += bytes;
         self.paths.state_mut(picked.packet.path).in_flight += bytes;
@@ -247,15 +248,15 @@ impl Sender {
         picked
     }
 
-    /// Sends a lost packet again.
+    /// Retransmits a lost packet.
     #[cold]
-    fn repeat(&mut self, psn: u32, now: Instant, shared: &mut Shared) -> Option<Picked> {
+    fn retransmit(&mut self, psn: u32, now: Instant, shared: &mut Shared) -> Option<Picked> {
         let mut packet = *self.packet(psn).expect("a lost packet is not acknowledged");
         let path = match shared.config.recovery.kind {
-            // The peer wants them in order, and one path keeps it.
+            // The peer requires packets in order, and a single path keeps the order.
             Kind::GoBackN => self.next_path(now, shared),
             Kind::Irn if shared.config.recovery.rewind => self.next_path(now, shared),
-            Kind::PerPath | Kind::Irn | Kind::Timeout => self.path_of_repeat(&packet, now),
+            Kind::PerPath | Kind::Irn | Kind::Timeout => self.path_of_retransmission(&packet, now),
         };
         let Some(path) = path else {
             self.lost.push_front(psn);
@@ -263,42 +264,42 @@ impl Sender {
         };
         packet.path = path;
         packet.sent_at = self.stamp(now).to_wire();
-        packet.repeats = packet.repeats.saturating_add(1);
-        packet.fate = Fate::InFlight;
+        packet.retransmissions = packet.retransmissions.saturating_add(1);
+        packet.state = PacketState::InFlight;
         *self.sent.enter(psn, self.base, &mut shared.send_pool) = packet;
-        let message = *self.outbox.message(packet.message);
+        let message = *self.send_queue.message(packet.message);
         Some(Picked { psn, packet, message, len: self.payload_len(&packet) })
     }
 
-    /// Another path than last time if one is open: first as the policy says; after that, or where
-    /// everything waits for it, the likeliest to work.
-    fn path_of_repeat(&mut self, packet: &SentPacket, now: Instant) -> Option<PathId> {
+    /// Returns the path of a retransmission, another than last time if one is open: for the first one the policy's
+    /// choice; after that, or where everything waits for the packet, the path most likely to work.
+    fn path_of_retransmission(&mut self, packet: &SentPacket, now: Instant) -> Option<PathId> {
         self.paths.set_avoid(Some(packet.path));
         let mut other = self.policy.select(&self.paths, now, &mut self.rng);
-        if other.is_some() && (packet.repeats > 0 || self.paths.are_windows_lifted()) {
-            other = self.paths.likeliest(packet.repeats, &mut self.rng);
+        if other.is_some() && (packet.retransmissions > 0 || self.paths.are_windows_lifted()) {
+            other = self.paths.likeliest(packet.retransmissions, &mut self.rng);
         }
         self.paths.set_avoid(None);
         other.or_else(|| self.policy.select(&self.paths, now, &mut self.rng))
     }
 
-    /// Cuts a new packet from the messages.
+    /// Cuts a new packet from the queued messages.
     #[inline(always)]
-    fn fresh(&mut self, now: Instant, send_window: u16, shared: &mut Shared) -> Option<Picked> {
+    fn send_new(&mut self, now: Instant, send_window: u16, shared: &mut Shared) -> Option<Picked> {
         let psn = self.next;
         let full = psn.wrapping_sub(self.base) >= u32::from(send_window);
-        if full || !self.outbox.has_segment() {
+        if full || !self.send_queue.has_segment() {
             return None;
         }
         let path = self.next_path(now, shared)?;
-        let segment = self.outbox.cut(self.mtu, psn)?;
+        let segment = self.send_queue.cut(self.mtu, psn)?;
         let packet = SentPacket {
             message: segment.number,
             offset: segment.offset,
             sent_at: self.stamp(now).to_wire(),
             path,
-            repeats: 0,
-            fate: Fate::InFlight,
+            retransmissions: 0,
+            state: PacketState::InFlight,
         };
         *self.sent.enter(psn, self.base, &mut shared.send_pool) = packet;
         self.next = psn.wrapping_add(1);
@@ -306,7 +307,7 @@ impl Sender {
         Some(Picked { psn, packet, message: segment.message, len: segment.len })
     }
 
-    /// The path of the next packet: the spray unit's, until the unit is used up or its path closed.
+    /// Returns the path of the next packet: the spray unit's, until the unit is used up or its path closed.
     #[inline]
     fn next_path(&mut self, now: Instant, shared: &mut Shared) -> Option<PathId> {
         let (before, left) = self.unit;
@@ -320,9 +321,9 @@ impl Sender {
         Some(path)
     }
 
-    /// Returns how many packets take one path in a row: the configured number, or fewer if that many exceed a quarter of
-    /// the window, but [`MIN_UNIT`]. A larger unit would fill the window with one or two paths' packets and leave the others
-    /// idle. A policy that uses one path at a time has the configured number.
+    /// Returns the number of packets of a spray unit: the configured number, or fewer if that many exceed a quarter of
+    /// the window, but at least [`MIN_UNIT`]. A larger unit would fill the window with the packets of one or two paths
+    /// and leave the others idle. A policy that uses one path at a time has the configured number.
     fn spray_unit(&self, config: &TransportConfig) -> u16 {
         if config.spray_unit == 1 || config.policy.spread() == Spread::One {
             return config.spray_unit;

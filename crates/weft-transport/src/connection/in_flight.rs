@@ -1,43 +1,43 @@
-//! What was sent and not yet acknowledged: 16 bytes a packet (BIFROST, section 6.1.4).
+//! The packets sent and not yet acknowledged: 16 bytes a packet (BIFROST, section 6.1.4).
 
 use crate::path::PathId;
 
-/// What became of a packet so far.
+/// The state of a sent packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) enum Fate {
-    /// Nothing is known.
+pub(crate) enum PacketState {
+    /// In flight, with no report from the peer.
     #[default]
     InFlight,
-    /// The peer had not got it when it had got others that were sent later.
+    /// Reported as missing by an ACK that covers packets sent later.
     Missing,
-    /// It is to be sent again.
+    /// Queued for retransmission.
     Lost,
-    /// The peer placed it.
+    /// Acknowledged: the peer placed it.
     Acked,
 }
 
-/// A packet that was sent. Its length follows from the message's length and `offset`.
+/// A sent packet. Its length follows from the message's length and `offset`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SentPacket {
-    /// Which message it is part of.
+    /// The number of its message.
     pub(crate) message: u32,
-    /// Where its payload begins in the message, bytes.
+    /// The payload's offset in the message, bytes.
     pub(crate) offset: u32,
-    /// When it was last sent, nanoseconds modulo 2^32. No two transmissions of a connection share
-    /// a stamp, so an ACK's echo names one of them.
+    /// The time of its last transmission, nanoseconds modulo 2^32. No two transmissions of a connection share a
+    /// timestamp, so an ACK's echo identifies one of them.
     pub(crate) sent_at: u32,
-    /// The path it last took.
+    /// The path of its last transmission.
     pub(crate) path: PathId,
-    /// How often it was sent again.
-    pub(crate) repeats: u8,
-    pub(crate) fate: Fate,
+    /// Number of retransmissions.
+    pub(crate) retransmissions: u8,
+    pub(crate) state: PacketState,
 }
 
 impl SentPacket {
-    /// Whether it may still arrive.
+    /// Returns `true` if it may still arrive.
     #[inline]
     pub(crate) fn is_in_flight(&self) -> bool {
-        matches!(self.fate, Fate::InFlight | Fate::Missing)
+        matches!(self.state, PacketState::InFlight | PacketState::Missing)
     }
 }
 

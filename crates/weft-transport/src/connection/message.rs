@@ -1,19 +1,19 @@
-//! Submitted messages: cut into packets in order, and done when all of their packets are placed.
+//! The queue of submitted messages: segmented into packets in order, and done when all their packets are placed.
 
 use alloc::collections::VecDeque;
 
 use crate::Message;
 use crate::pool::before;
 
-/// A message that was submitted and is not done.
+/// A submitted message that is not done.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct PendingMessage {
     pub(crate) message: Message,
-    /// Sequence number of its last packet; meaningful once it was cut whole.
+    /// The sequence number of its last packet; valid once it was segmented completely.
     last_psn: u32,
 }
 
-/// The next piece to cut: which message, from where, how long.
+/// The next segment of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) message: Message,
@@ -23,19 +23,19 @@ pub(crate) struct Segment {
     pub(crate) len: u16,
 }
 
-/// The messages of one connection that are not done, in the order they were submitted.
+/// The messages of one connection that are not done, in the order of submission.
 #[derive(Debug)]
-pub(crate) struct Outbox {
-    messages: VecDeque<Outgoing>,
-    /// Number of the first message in the queue.
+pub(crate) struct SendQueue {
+    messages: VecDeque<PendingMessage>,
+    /// The number of the first message in the queue.
     first: u32,
-    /// How many of them were cut whole.
+    /// Number of messages that were segmented completely.
     cut: usize,
-    /// Bytes of the next one that were cut.
+    /// Number of bytes of the next message that were segmented.
     offset: u32,
 }
 
-impl Outbox {
+impl SendQueue {
     pub(crate) const fn new(first: u32) -> Self {
         Self { messages: VecDeque::new(), first, cut: 0, offset: 0 }
     }
@@ -48,51 +48,51 @@ impl Outbox {
         self.messages.is_empty()
     }
 
-    /// Gives its memory back; nothing waits.
+    /// Releases unused memory.
     pub(crate) fn release(&mut self) {
         self.messages.shrink_to_fit();
     }
 
-    /// The number the next submitted message gets.
+    /// Returns the number of the next submitted message.
     pub(crate) fn next_number(&self) -> u32 {
         let waiting = u32::try_from(self.messages.len()).expect("the queue's limit fits u32");
         self.first.wrapping_add(waiting)
     }
 
     pub(crate) fn push(&mut self, message: Message) {
-        self.messages.push_back(Outgoing { message, last_psn: 0 });
+        self.messages.push_back(PendingMessage { message, last_psn: 0 });
     }
 
-    /// The message with this number, which must not be done.
+    /// Returns the message with this number, which must not be done.
     #[inline]
     pub(crate) fn message(&self, number: u32) -> &Message {
         &self.messages[number.wrapping_sub(self.first) as usize].message
     }
 
-    /// Whether anything is left to cut.
+    /// Returns `true` if anything is left to segment.
     #[inline]
     pub(crate) fn has_segment(&self) -> bool {
         self.cut < self.messages.len()
     }
 
-    /// Cuts the next piece of at most `mtu` bytes; it travels as packet `psn`.
+    /// Cuts the next segment of at most `mtu` bytes, which is sent as packet `psn`; `None` if there is none.
     #[inline]
     pub(crate) fn cut(&mut self, mtu: u16, psn: u32) -> Option<Segment> {
-        let outgoing = self.messages.get_mut(self.cut)?;
+        let pending = self.messages.get_mut(self.cut)?;
         let cut = u32::try_from(self.cut).expect("the queue's limit fits u32");
         let number = self.first.wrapping_add(cut);
-        let (message, offset) = (outgoing.message, self.offset);
+        let (message, offset) = (pending.message, self.offset);
         let len = piece(message.length, offset, mtu);
         self.offset += u32::from(len);
         if self.offset == message.length {
-            outgoing.last_psn = psn;
+            pending.last_psn = psn;
             self.offset = 0;
             self.cut += 1;
         }
         Some(Segment { message, number, offset, len })
     }
 
-    /// Takes a message whose packets all come before `base`.
+    /// Removes and returns a message whose packets all precede `base`.
     #[inline]
     pub(crate) fn pop_done(&mut self, base: u32) -> Option<Message> {
         if self.cut == 0 || !before(self.messages.front()?.last_psn, base) {
@@ -100,11 +100,11 @@ impl Outbox {
         }
         self.cut -= 1;
         self.first = self.first.wrapping_add(1);
-        self.messages.pop_front().map(|outgoing| outgoing.message)
+        self.messages.pop_front().map(|pending| pending.message)
     }
 }
 
-/// Length of the piece of a message that begins at `offset`.
+/// Returns the length of the segment of a message that begins at `offset`.
 #[inline]
 pub(crate) fn piece(length: u32, offset: u32, mtu: u16) -> u16 {
     let rest = length.saturating_sub(offset).min(mtu.into());
@@ -121,26 +121,26 @@ mod tests {
 
     #[test]
     fn messages_are_cut_in_order_and_an_empty_one_is_a_packet_too() {
-        let mut outbox = Outbox::new(u32::MAX);
-        outbox.push(message(1, 2500));
-        outbox.push(message(2, 0));
-        let cuts: Vec<_> = (10..).map_while(|psn| outbox.cut(1000, psn)).collect();
+        let mut send_queue = SendQueue::new(u32::MAX);
+        send_queue.push(message(1, 2500));
+        send_queue.push(message(2, 0));
+        let cuts: Vec<_> = (10..).map_while(|psn| send_queue.cut(1000, psn)).collect();
         let expected =
             [(u32::MAX, 0, 1000), (u32::MAX, 1000, 1000), (u32::MAX, 2000, 500), (0, 0, 0)];
         let got: Vec<_> = cuts.iter().map(|s| (s.number, s.offset, s.len)).collect();
         assert_eq!(got, expected);
-        assert!(!outbox.has_segment());
+        assert!(!send_queue.has_segment());
     }
 
     #[test]
     fn a_message_is_done_when_its_last_packet_is() {
-        let mut outbox = Outbox::new(0);
-        outbox.push(message(1, 2500));
+        let mut send_queue = SendQueue::new(0);
+        send_queue.push(message(1, 2500));
         for psn in 10..13 {
-            outbox.cut(1000, psn);
+            send_queue.cut(1000, psn);
         }
-        assert_eq!(outbox.pop_done(12), None);
-        assert_eq!(outbox.pop_done(13), Some(message(1, 2500)));
-        assert!(outbox.is_empty());
+        assert_eq!(send_queue.pop_done(12), None);
+        assert_eq!(send_queue.pop_done(13), Some(message(1, 2500)));
+        assert!(send_queue.is_empty());
     }
 }

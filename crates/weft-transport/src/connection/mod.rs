@@ -1,5 +1,5 @@
-//! One connection. Each file adds the methods for one thing that happens; this one holds the state
-//! and the list of what is done when.
+//! One connection: its state, and the dispatch of commands, packets and timers. Each submodule implements one event or
+//! function.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -19,15 +19,15 @@ use crate::{
 
 mod ack_received;
 mod ack_sent;
-mod doubt;
 mod egress;
 mod idle;
 mod in_flight;
-mod look_ahead;
 mod loss;
 mod message;
 mod nack;
 mod pacing;
+mod peer_check;
+mod prefetch;
 mod probe;
 mod reassembly;
 mod reset;
@@ -37,12 +37,12 @@ mod setup;
 mod share;
 mod tail;
 
-use doubt::{Announcement, Doubt};
-use idle::REST_AFTER;
+use idle::BUFFER_RELEASE_AFTER;
 use in_flight::SentPacket;
-pub use look_ahead::Step;
-pub(crate) use message::Outbox;
-use probe::Probes;
+pub(crate) use message::SendQueue;
+use peer_check::{Announcement, PeerCheck};
+pub use prefetch::Step;
+use probe::ReceivedProbes;
 use reassembly::{ReceivedPacket, Receiver};
 pub(crate) use reset::Proof;
 pub(crate) use rtt::RoundTrip;
@@ -50,7 +50,7 @@ use sender::{Counts, Cursor, Sender};
 use setup::Setup;
 pub(crate) use setup::{CAPABILITIES, Identity, MIN_VERSION, VERSION, is_usable};
 
-/// What the connections of an endpoint share.
+/// The state shared by all connections of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: TransportConfig,
@@ -59,11 +59,11 @@ pub(crate) struct Shared {
     pub(crate) recv_pool: Pool<ReceivedPacket>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: Stats,
-    /// Connections on which nothing has arrived yet: those this end asked for, and those it was asked for.
+    /// Number of connections without data so far that this end requested, and that it accepted.
     pub(crate) requested: u32,
     pub(crate) accepted: u32,
     pub(crate) peer_paths: PeerPaths,
-    paths_of_control: Rng,
+    control_path_rng: Rng,
 }
 
 impl Shared {
@@ -78,45 +78,46 @@ impl Shared {
             requested: 0,
             accepted: 0,
             peer_paths: PeerPaths::default(),
-            paths_of_control: seed.child("paths of control", 0).rng(),
+            control_path_rng: seed.child("paths of control", 0).rng(),
         }
     }
 
-    /// Connections on which nothing has arrived yet, of those that this end asked for or was asked for.
-    pub(crate) fn beginners(&mut self, requested: bool) -> &mut u32 {
+    /// Returns the number of connections without data so far that this end requested, or that it accepted.
+    pub(crate) fn awaiting_first_data(&mut self, requested: bool) -> &mut u32 {
         if requested { &mut self.requested } else { &mut self.accepted }
     }
 
-    /// The path of a packet that sets up, keeps alive or closes: any, so that no dead path stops
-    /// more than one of its repeats. Drawn, because taken in turn two connections could each keep
-    /// to one half of the paths.
+    /// Returns a random path, for a packet that sets up, keeps alive or closes, so that no dead path stops more than
+    /// one of its transmissions. It is random because in round-robin order two connections could each keep to one half
+    /// of the paths.
     pub(crate) fn any_path(&mut self) -> PathId {
-        let path = self.paths_of_control.below(self.config.paths.into());
+        let path = self.control_path_rng.below(self.config.paths.into());
         PathId(u16::try_from(path).expect("at most 4096 paths"))
     }
 
-    /// The congestion control in use, as headers name it.
+    /// Returns the congestion control in use, as headers name it.
     #[inline]
     pub(crate) fn cc_type(&self) -> U4 {
         U4::truncate(self.config.congestion as u32)
     }
 
+    /// Counts a refused packet.
     pub(crate) fn refuse(&mut self, reason: DropReason) -> Verdict {
         self.stats.drop_packet(reason);
         Verdict::Dropped(reason)
     }
 }
 
-/// What the endpoint draws for a connection.
+/// The values that the endpoint draws for a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
-    /// Decides which paths its packets take.
+    /// The seed of its path choices.
     pub(crate) seed: Seed,
-    /// Number of its first packet.
+    /// The sequence number of its first packet.
     pub(crate) first_psn: u32,
 }
 
-/// What a peer calls a connection: its address, its id, and the port it receives on.
+/// A peer's identification of a connection: its address, its id, and its receive port.
 pub(crate) type PeerKey = (IpAddr, u32, u16);
 
 /// One connection.
@@ -127,58 +128,60 @@ pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     /// The peer's connection id; zero until it is known.
     pub(crate) remote_cid: u32,
-    /// The peer's thread, as it calls it.
+    /// The peer's thread number.
     pub(crate) peer_thread: u8,
-    /// Paths the peer spreads over.
+    /// Number of paths the peer sprays over.
     pub(crate) peer_paths: u16,
-    /// Whether this end asked for the connection.
+    /// `true` if this end requested the connection.
     pub(crate) initiator: bool,
     version: U4,
-    /// Largest payload of one packet, as agreed, bytes.
+    /// The largest payload of one packet, as agreed, bytes.
     mtu: u16,
-    /// Packets beyond the first unacknowledged one, as agreed.
+    /// Number of packets beyond the first unacknowledged one, as agreed.
     send_window: u16,
-    /// The peer said that 2^`sharers` connections are about to send to it.
+    /// The binary logarithm of the number of connections about to send to the peer, as it announced.
     sharers: u8,
-    /// Nothing has arrived yet: it is one of those that this end tells its peers of.
-    about_to_begin: bool,
+    /// `true` until data arrives: the connection is counted in the number announced to peers.
+    awaits_first_data: bool,
     setup: Setup,
     seed: Seed,
     cursor: Cursor,
-    /// Present while there is something to send, and for a while after.
+    /// The sending half; present while there is something to send, and for a while after.
     sender: Option<Box<Sender>>,
     receiver: Receiver,
-    probed: Probes,
+    received_probes: ReceivedProbes,
     keepalive_due: bool,
-    /// The peer is probed, for a reason that only encrypted connections have. Boxed as it is there for a few round trips.
-    doubt: Option<Box<Doubt>>,
-    /// What the owner hears once a packet has proved who the peer of an encrypted connection is. Boxed likewise.
+    /// A liveness check of the peer, for encrypted connections only. It is boxed because it exists for a few round
+    /// trips.
+    peer_check: Option<Box<PeerCheck>>,
+    /// The event deferred until a packet has proved the identity of an encrypted connection's peer. It is boxed
+    /// likewise.
     unannounced: Option<Box<Announcement>>,
-    /// The connection is to end for this reason.
+    /// The reason for which the connection is ending.
     pub(crate) closing: Option<CloseReason>,
     pub(crate) timers: Timers,
-    /// When the endpoint's timer queue will look at this connection.
+    /// The time at which the endpoint's timer queue serves this connection.
     pub(crate) scheduled: Instant,
-    /// Whether the endpoint's transmit queue holds this connection.
+    /// `true` if the endpoint's transmit queue holds this connection.
     pub(crate) queued: bool,
-    heard_anything_at: Instant,
-    sent_anything_at: Instant,
-    /// Data packets sent, repeats included.
+    last_received_at: Instant,
+    last_sent_at: Instant,
+    /// Number of data packets sent, retransmissions included.
     sent: u64,
-    /// The repeats among them.
-    repeated: u64,
+    /// Number of data packets retransmitted.
+    retransmitted: u64,
 }
 
-/// What one connection's payload went through, for whoever looks.
+/// The statistics of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow<'a> {
-    /// Data packets sent, repeats included.
+    /// Number of data packets sent, retransmissions included.
     pub sent: u64,
-    /// The repeats among them.
+    /// Number of data packets retransmitted.
     pub repeated: u64,
     /// Bytes sent and neither acknowledged nor lost.
     pub in_flight: u32,
-    /// Its paths; `None` while it rests and has forgotten them.
+    /// The connection's paths; `None` while it is idle and has released them.
     pub paths: Option<&'a Paths>,
 }
 
@@ -196,24 +199,24 @@ impl Connection {
             mtu: 0,
             send_window: 0,
             sharers: 0,
-            about_to_begin: true,
+            awaits_first_data: true,
             setup,
             seed: origin.seed,
             cursor: Cursor { psn: origin.first_psn, message: 0, counts: Counts::default() },
             sender: None,
             receiver: Receiver::new(0),
-            probed: Probes::new(),
+            received_probes: ReceivedProbes::new(),
             keepalive_due: false,
-            doubt: None,
+            peer_check: None,
             unannounced: None,
             closing: None,
             timers: Timers::new(),
             scheduled: Instant::FAR_FUTURE,
             queued: false,
-            heard_anything_at: now,
-            sent_anything_at: now,
+            last_received_at: now,
+            last_sent_at: now,
             sent: 0,
-            repeated: 0,
+            retransmitted: 0,
         }
     }
 
@@ -221,20 +224,20 @@ impl Connection {
         let sender = self.sender.as_deref();
         Flow {
             sent: self.sent,
-            repeated: self.repeated,
+            repeated: self.retransmitted,
             in_flight: sender.map_or(0, |sender| sender.in_flight),
             paths: sender.map(|sender| &sender.paths),
         }
     }
 
-    /// Payload has arrived, or the connection ends: it is not about to begin any more.
-    pub(crate) fn note_begun(&mut self, shared: &mut Shared) {
-        if core::mem::take(&mut self.about_to_begin) {
-            *shared.beginners(self.initiator) -= 1;
+    /// Records that data has arrived, or that the connection ends.
+    pub(crate) fn note_first_data(&mut self, shared: &mut Shared) {
+        if core::mem::take(&mut self.awaits_first_data) {
+            *shared.awaiting_first_data(self.initiator) -= 1;
         }
     }
 
-    /// Takes over what both ends agreed on.
+    /// Sets the parameters that both ends agreed on.
     fn establish(
         &mut self,
         now: Instant,
@@ -250,12 +253,12 @@ impl Connection {
         self.send_window = setup::agreed_window(theirs, config);
         self.sharers = header.reason;
         self.receiver = Receiver::new(theirs.first_psn);
-        self.heard_anything_at = now;
+        self.last_received_at = now;
         self.timers.disarm(Timer::Handshake);
         self.arm_idle(now, config);
     }
 
-    /// Whether `poll_burst` may have something to say.
+    /// Returns `true` if `poll_burst` may have packets to send.
     #[inline]
     pub(crate) fn wants_transmit(&self, now: Instant) -> bool {
         self.receiver.acks.is_due()
@@ -263,17 +266,17 @@ impl Connection {
             || self.has_rare_work(now)
     }
 
-    /// Set-up, probes, keepalives.
+    /// Returns `true` if set-up packets, probe answers, probes or keepalives are due.
     fn has_rare_work(&self, now: Instant) -> bool {
-        self.setup.is_due() || !self.probed.is_empty() || self.probe_is_due(now)
+        self.setup.is_due() || !self.received_probes.is_empty() || self.probe_is_due(now)
     }
 
-    /// What the peer calls it. Does not change once it is established.
+    /// Returns the peer's identification of this connection. It does not change once the connection is established.
     pub(crate) fn peer_key(&self) -> PeerKey {
         (self.peer.ip(), self.remote_cid, self.peer.port())
     }
 
-    /// Which of the peer's addresses and of this end's source ports its packets have.
+    /// Returns the key of the peer's address and of this end's source ports.
     #[inline]
     fn peer_ports(&self, shared: &Shared) -> PeerPorts {
         shared.peer_paths.key(self.peer, self.peer_thread)
@@ -304,20 +307,20 @@ impl Connection {
             Box::new(Sender::new(cursor, &shared.config, peer, self.mtu, sharers, seed, now))
         });
         if !sender.holds_packets() {
-            self.timers.arm_by(Timer::Idle, now + REST_AFTER);
+            self.timers.arm_by(Timer::Idle, now + BUFFER_RELEASE_AFTER);
             sender.learn_from_others(now, shared);
         }
-        let outbox = &mut sender.outbox;
-        if outbox.len() >= limit as usize {
+        let send_queue = &mut sender.send_queue;
+        if send_queue.len() >= limit as usize {
             return Err(SubmitError::QueueFull { limit });
         }
-        outbox.push(message);
+        send_queue.push(message);
         Ok(())
     }
 
     // Inputs from the network.
 
-    /// Takes in a packet that names this connection and comes from its peer's address.
+    /// Processes a packet that names this connection and comes from its peer's address.
     #[inline]
     pub(crate) fn handle_packet(
         &mut self,
@@ -336,7 +339,7 @@ impl Connection {
         if self.unannounced.is_some() && !self.announce(packet, shared) {
             return shared.refuse(DropReason::UnexpectedSetup);
         }
-        self.heard_anything_at = now;
+        self.last_received_at = now;
         match packet {
             Packet::Data(header, _) if header.special => {
                 self.handle_probe(arrival, header);
@@ -354,14 +357,14 @@ impl Connection {
         }
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub(crate) fn handle_timeout(&mut self, now: Instant, shared: &mut Shared) {
         while let Some(timer) = self.timers.pop_due(now) {
             match timer {
                 Timer::Loss => self.on_loss_timer(now, shared),
                 Timer::Tail => self.on_tail_timer(now, shared),
                 Timer::DelayedAck => self.on_ack_timer(),
-                // What is due, `poll_burst` finds when it is asked again.
+                // The next `poll_burst` finds the packets that are due.
                 Timer::Pacing => {
                     if let Some(sender) = self.sender.as_deref_mut() {
                         sender.on_pacing_timer(now);
@@ -378,24 +381,24 @@ impl Connection {
         }
     }
 
-    /// Gives every chunk back; the connection is about to be dropped.
+    /// Returns all memory; the connection is about to be dropped.
     pub(crate) fn release(&mut self, now: Instant, shared: &mut Shared) {
         if let Some(mut sender) = self.sender.take() {
             sender.release(&mut shared.send_pool);
             sender.share_measurements(now, shared);
-            shared.peer_paths.note_rest(sender.peer, self.id);
+            shared.peer_paths.remove_prober(sender.peer, self.id);
         }
         self.receiver.received.release(&mut shared.recv_pool);
     }
 
-    /// A close packet for the peer, if it knows the connection.
+    /// Returns a close packet for the peer, if the connection is established.
     pub(crate) fn close_packet(&self, shared: &Shared) -> Option<Packet> {
         let close = || Packet::Setup(self.setup_header(SetupKind::Close, None, shared));
         self.is_established().then(close)
     }
 }
 
-/// What tests look at.
+/// Accessors for tests.
 #[cfg(test)]
 impl Connection {
     pub(crate) fn holds_no_memory(&self) -> bool {

@@ -1,19 +1,19 @@
-//! Losses that the receiver reports: IRN's selective repeat and go-back-N.
+//! Loss recovery by NACK: IRN's selective repeat and go-back-N.
 //!
-//! A receiver that gets a packet too far before the first one missing says so with a NACK: an ACK that
-//! asks. IRN places the packet all the same, and the sender repeats what the ACK's bitmap lacks.
-//! Go-back-N refuses it, and the sender begins again at the first one missing.
+//! A receiver answers a packet too far beyond the first missing one with a NACK: an ACK that requests retransmission.
+//! IRN still places the packet, and the sender retransmits the packets that the ACK's bitmap lacks. Go-back-N refuses
+//! it, and the sender resumes from the first missing one.
 //!
-//! With `recovery.rewind` both do as the public ns-3 models: each NACK notifies congestion control, as does
-//! a mark on a packet that the receiver already has; an IRN sender goes back to the first packet missing
-//! once for each recovery and passes over what the receiver has, and a go-back-N sender goes back for every
-//! NACK, stale ones too. A NACK answers a packet that arrived, so none takes a path down.
+//! With `recovery.rewind` both behave as the public ns-3 models: each NACK notifies congestion control, as does a mark
+//! on a packet that the receiver already has; an IRN sender goes back to the first missing packet once per recovery and
+//! skips packets that the receiver has, and a go-back-N sender goes back for every NACK, stale ones too. A NACK answers
+//! a packet that arrived, so none takes a path down.
 
 use weft_units::{Duration, Instant};
 use weft_wire::{AckHeader, AckType};
 
-use super::ack_received::{Gained, circle, first_described};
-use super::in_flight::Fate;
+use super::ack_received::{NewlyAcked, circle, first_described};
+use super::in_flight::PacketState;
 use super::loss::Cause;
 use super::reassembly::{Echo, Receiver};
 use super::sender::Sender;
@@ -23,12 +23,12 @@ use crate::pool::before;
 use crate::recovery::Kind;
 use crate::{ConnectionId, DropReason, RecoveryConfig};
 
-/// What the last NACK asked for.
+/// The contents of the last NACK.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Nacked {
-    /// The first packet missing.
+    /// The first missing packet.
     psn: u32,
-    /// It is not asked for again before.
+    /// The time before which no other NACK is sent for it.
     until: Instant,
 }
 
@@ -37,10 +37,10 @@ impl Nacked {
 }
 
 impl Receiver {
-    /// Looks at how early a packet comes: it may call for a NACK.
+    /// Checks how early a packet comes, and queues a NACK if it is too early.
     ///
     /// # Errors
-    /// `OutOfOrder` under go-back-N unless it is the next packet.
+    /// [`DropReason::OutOfOrder`] under go-back-N unless it is the next packet.
     #[inline]
     pub(super) fn note_order(
         &mut self,
@@ -54,7 +54,7 @@ impl Receiver {
                 if echo.psn.wrapping_sub(self.base) > config.out_of_order.into() {
                     let interval =
                         if config.rewind { Duration::ZERO } else { config.nack_interval };
-                    self.ask_for_missing(echo, self.base, now, interval);
+                    self.queue_nack(echo, self.base, now, interval);
                 }
                 Ok(())
             }
@@ -63,13 +63,13 @@ impl Receiver {
                 if echo.psn == expected {
                     return Ok(());
                 }
-                self.ask_for_missing(echo, expected, now, config.nack_interval);
+                self.queue_nack(echo, expected, now, config.nack_interval);
                 Err(DropReason::OutOfOrder)
             }
         }
     }
 
-    /// Counts the mark of a packet that was placed before, where the next ACK is to report it.
+    /// Counts the mark of a duplicate, if the next ACK must report it.
     #[inline]
     pub(super) fn note_duplicate(&mut self, echo: &Echo, config: &RecoveryConfig) {
         if echo.marked && config.rewind {
@@ -78,7 +78,8 @@ impl Receiver {
         }
     }
 
-    fn ask_for_missing(&mut self, echo: &Echo, missing: u32, now: Instant, interval: Duration) {
+    /// Queues a NACK for `missing`, at most once in `interval`.
+    fn queue_nack(&mut self, echo: &Echo, missing: u32, now: Instant, interval: Duration) {
         let acks = &mut self.acks;
         if missing != acks.nacked.psn || now >= acks.nacked.until {
             acks.nacked = Nacked { psn: missing, until: now + interval };
@@ -88,7 +89,7 @@ impl Receiver {
 }
 
 impl Connection {
-    /// Likewise at the sender: repeats what the peer asks for.
+    /// Handles a NACK at the sender: retransmits the packets it requests.
     pub(super) fn handle_nack(&mut self, now: Instant, ack: &AckHeader, shared: &mut Shared) {
         let Some(sender) = self.sender.as_deref_mut() else { return };
         shared.stats.nacks_received += 1;
@@ -96,12 +97,12 @@ impl Connection {
         match kind {
             _ if rewind => sender.rewind(self.id, now, shared),
             Kind::GoBackN => sender.go_back_if_overtaken(self.id, ack, now, shared),
-            _ => sender.repeat_missing(self.id, first_described(ack), now, shared),
+            _ => sender.retransmit_missing(self.id, first_described(ack), now, shared),
         }
         self.arm_congestion();
     }
 
-    /// The loss timer fired under go-back-N: the first packet's timeout decides.
+    /// Handles the loss timer under go-back-N: the first packet's timeout decides.
     pub(super) fn go_back_on_timeout(&mut self, now: Instant, shared: &mut Shared) {
         let Some(sender) = self.sender.as_deref_mut().filter(|sender| sender.is_waiting()) else {
             return;
@@ -112,35 +113,46 @@ impl Connection {
             sender.go_back(self.id, Cause::Timeout, now, shared);
         }
         let next = if due > now { due } else { now + sender.timeout(shared, 0) };
-        self.after_look(Some(next));
+        self.arm_loss_timers(Some(next));
     }
 }
 
 impl Sender {
-    /// Repeats the packets that an ACK says are missing, where it described 256 from `first` on.
-    fn repeat_missing(&mut self, id: ConnectionId, first: u32, now: Instant, shared: &mut Shared) {
+    /// Retransmits the packets that an ACK reports as missing, where it described 256 from `first` on.
+    fn retransmit_missing(
+        &mut self,
+        id: ConnectionId,
+        first: u32,
+        now: Instant,
+        shared: &mut Shared,
+    ) {
         self.note_missing(first);
         let (first, end) = self.described(first);
         for psn in circle(first, end) {
             let packet = *self.sent.slot(psn).expect("a sent packet has a slot");
-            if packet.fate == Fate::Missing {
-                self.lose(psn, &packet, Cause::Overtaken, now, shared);
-                self.suspect(id, &packet, now, shared);
+            if packet.state == PacketState::Missing {
+                self.declare_lost(psn, &packet, Cause::Overtaken, now, shared);
+                self.note_path_loss(id, &packet, now, shared);
             }
         }
     }
 
-    /// Notifies congestion control of marks on duplicates alone: of an ACK that acknowledges nothing.
+    /// Notifies congestion control of marks on duplicates only: of an ACK that acknowledges nothing.
     #[inline]
-    pub(super) fn on_marked_duplicate(&mut self, ack: &AckHeader, now: Instant, gained: &Gained) {
-        if gained.packets == 0 && gained.marks > 0 {
+    pub(super) fn on_marked_duplicate(
+        &mut self,
+        ack: &AckHeader,
+        now: Instant,
+        newly_acked: &NewlyAcked,
+    ) {
+        if newly_acked.packets == 0 && newly_acked.marks > 0 {
             let path = self.packet(ack.psn).map_or(PathId(0), |packet| packet.path);
             self.controllers.on_loss(path, now, &mut self.paths);
         }
     }
 
-    /// Answers a NACK as the ns-3 models do. An IRN sender that has rewound does so again only when
-    /// everything it had sent by then is acknowledged, or nothing is missing any more.
+    /// Handles a NACK as the ns-3 models do. An IRN sender that has rewound does so again only when all packets it had
+    /// sent by then are acknowledged, or no packet is missing.
     fn rewind(&mut self, id: ConnectionId, now: Instant, shared: &mut Shared) {
         let Some(&first) = self.packet(self.base) else { return };
         let once = shared.config.recovery.kind == Kind::Irn;
@@ -152,7 +164,7 @@ impl Sender {
         self.go_back(id, Cause::Overtaken, now, shared);
     }
 
-    /// Begins again, unless the NACK is about packets that left before the last beginning did.
+    /// Goes back, unless the NACK is about packets that left before the last rewind.
     fn go_back_if_overtaken(
         &mut self,
         id: ConnectionId,
@@ -167,27 +179,28 @@ impl Sender {
         }
     }
 
-    /// Sends everything from the first unacknowledged packet on again. Who decides hears of the first.
+    /// Retransmits everything from the first unacknowledged packet on. Congestion control and path policy are notified
+    /// of the first packet only.
     fn go_back(&mut self, id: ConnectionId, cause: Cause, now: Instant, shared: &mut Shared) {
         let first = *self.sent.slot(self.base).expect("a packet waits for its ACK");
         self.lost.clear();
         for psn in circle(self.base, self.next) {
             let packet = *self.sent.slot(psn).expect("a sent packet has a slot");
-            if packet.fate == Fate::Acked {
+            if packet.state == PacketState::Acked {
                 continue;
             }
             if packet.is_in_flight() {
-                self.leave_flight(packet.path, self.payload_len(&packet));
+                self.remove_in_flight(packet.path, self.payload_len(&packet));
                 cause.count(1, &mut shared.stats);
             }
-            self.sent.slot_mut(psn).expect("a sent packet has a slot").fate = Fate::Lost;
+            self.sent.slot_mut(psn).expect("a sent packet has a slot").state = PacketState::Lost;
             self.lost.push_back(psn);
         }
         self.paths.count_lost(first.path);
-        let feedback = cause.tell(first.path, now, &mut self.controllers, &mut self.paths);
+        let feedback = cause.notify(first.path, now, &mut self.controllers, &mut self.paths);
         self.policy.on_feedback(first.path, feedback, &self.paths, now);
         if cause != Cause::Overtaken || !shared.config.recovery.rewind {
-            self.suspect(id, &first, now, shared);
+            self.note_path_loss(id, &first, now, shared);
         }
     }
 }

@@ -1,79 +1,79 @@
-//! When the next packet may leave, at the rate that congestion control sets.
+//! The pacing of packets at the rate that congestion control sets.
 //!
-//! A packet takes as long as its bytes on the wire take at the rate, and the next leaves after it. The
-//! rate may change meanwhile, so not the end of that time is kept but its beginning. Fractions of a
-//! nanosecond are carried on: at 100 Gb/s rounding each packet up would cost a per cent.
+//! A packet occupies the port for its length on the wire divided by the rate, and the next leaves after it. The rate
+//! may change meanwhile, so the start of that time is stored and not its end. Fractions of a nanosecond are carried
+//! over: at 100 Gb/s rounding each packet up would cost one per cent.
 //!
-//! Who is late loses its turn, as in a NIC that has other connections to serve. Only where the owner's
-//! timer was late, as an operating system's is, the packets it held up leave at once.
+//! A sender that is late loses its turn, as in a NIC with other connections to serve. Only where the owner's timer was
+//! late, as an operating system's is, the delayed packets leave at once.
 //!
-//! Where no rate is set this costs a look at one number; the rest is out of the way of such packets.
+//! Without a rate this costs one comparison; the rest is off the path of such packets.
 
 use weft_units::{BitRate, Duration, Instant};
 
 use crate::path::PathId;
 
-/// What a timer is late beyond this is not made good, or a burst would fill a queue. A process that
-/// shares its processor waits about as long for its turn.
-const MOST_LATE: Duration = Duration::from_millis(1);
+/// Maximum lateness of a timer that is made up for; more would burst into a queue. A process that shares its processor
+/// waits about as long for its turn.
+const MAX_LATENESS: Duration = Duration::from_millis(1);
 
 const PICOS: u64 = 1_000;
 
-/// The packet that occupies the port.
+/// The pacer; it stores the packet that occupies the port.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
-    /// Bytes around a payload: a rate is of the port.
+    /// The bytes around a payload: a rate includes them.
     overhead: u16,
     began: Instant,
-    /// Picoseconds on top of `began`, below a thousand.
+    /// The fraction of a nanosecond to add to `began`, picoseconds.
     fraction: u64,
-    /// Its length on the wire; zero before the first.
+    /// The packet's length on the wire, bytes; zero before the first packet.
     bytes: u32,
     path: PathId,
-    /// How late the timer was that let the next packet leave.
+    /// The lateness of the timer that released the next packet.
     late: Duration,
 }
 
 impl Pacer {
-    /// One that has paced nothing; packets have this many bytes around their payload.
+    /// Creates a pacer for packets with this many bytes around their payload.
     pub(crate) fn new(overhead: u16) -> Self {
         Self { overhead, ..Self::default() }
     }
 
-    /// Whether no packet was paced yet.
+    /// Returns `true` if no packet was paced yet.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.bytes == 0
     }
 
-    /// The path that the latest packet took.
+    /// Returns the path of the latest packet.
     pub(crate) fn path(&self) -> PathId {
         self.path
     }
 
-    /// When the next packet may leave at this rate.
+    /// Returns the time at which the next packet may leave at this rate.
     pub(crate) fn due(&self, rate: BitRate) -> Instant {
         let (at, fraction) = self.end(rate);
         at + Duration::from_nanos(u64::from(fraction > 0))
     }
 
-    /// The end of the latest packet, and picoseconds on top of it.
+    /// Returns the end of the latest packet, and the picoseconds to add to it.
     fn end(&self, rate: BitRate) -> (Instant, u64) {
         let bit_picos = u64::from(self.bytes) * 8 * 1_000_000_000_000;
         let picos = self.fraction + bit_picos / rate.as_bps();
         (self.began + Duration::from_nanos(picos / PICOS), picos % PICOS)
     }
 
-    /// The timer that was armed for [`Self::due`] fired.
+    /// Records that the timer armed for [`Self::due`] fired.
     pub(crate) fn note_timer(&mut self, now: Instant, rate: BitRate) {
-        self.late = now.since(self.due(rate)).min(MOST_LATE);
+        self.late = now.since(self.due(rate)).min(MAX_LATENESS);
     }
 
-    /// A packet with this much payload leaves on `path`.
+    /// Records that a packet with this payload leaves on `path`.
     #[cold]
     pub(crate) fn note_sent(&mut self, now: Instant, payload: u32, path: PathId, rate: BitRate) {
         let (at, fraction) = self.end(rate);
-        // Less than a nanosecond late is only `due` rounded up.
+        // A lateness below one nanosecond is only the rounding of `due`.
         let in_time = at + Duration::from_nanos(u64::from(fraction > 0)) + self.late >= now;
         (self.began, self.fraction) = if in_time { (at, fraction) } else { (now, 0) };
         if self.began >= now {
@@ -90,14 +90,14 @@ mod tests {
 
     const PATH: PathId = PathId(0);
     const OVERHEAD: u16 = 78;
-    /// With [`OVERHEAD`], 1000 bytes.
+    /// A payload whose packet has 1000 bytes with [`OVERHEAD`].
     const PAYLOAD: u32 = 1000 - OVERHEAD as u32;
 
     fn gbps(rate: u64) -> BitRate {
         BitRate::gbps(rate).expect("not zero")
     }
 
-    /// Sends whenever it may; returns how long `packets` took.
+    /// Sends packets as soon as permitted; returns the time for `packets` of them.
     fn paced(rate: BitRate, packets: u32) -> Duration {
         let begin = Instant::from_nanos(1_000);
         let mut pacer = Pacer::new(OVERHEAD);
@@ -143,7 +143,7 @@ mod tests {
         let mut pacer = Pacer::new(OVERHEAD);
         let begin = Instant::from_nanos(1_000);
         pacer.note_sent(begin, PAYLOAD, PATH, gbps(1));
-        // Due after 8 us; the timer fires after 50.
+        // The packet is due after 8 us; the timer fires after 50.
         let now = begin + Duration::from_micros(50);
         pacer.note_timer(now, gbps(1));
         let mut sent = 0;

@@ -1,5 +1,4 @@
-//! Probes and keepalives: special data packets that take no place in the sequence, and the ACKs
-//! that answer them.
+//! Probes and keepalives: special data packets without a place in the sequence, and the ACKs that answer them.
 
 use alloc::collections::VecDeque;
 
@@ -7,30 +6,30 @@ use weft_units::{Duration, Instant};
 use weft_wire::{AckHeader, DataHeader, Packet, U3, U4};
 
 use super::ack_received::Delays;
-use super::ack_sent::way_back;
+use super::ack_sent::reverse_path;
 use super::sender::Sender;
 use super::{Connection, Shared};
 use crate::path::{Feedback, PathId, PathPolicy};
 use crate::timers::Timer;
 use crate::{Arrival, DropReason, Event};
 
-/// Answers that may wait; a peer that probes faster is answered less.
-const ANSWERS: usize = 64;
+/// Maximum number of queued answers; further probes are not answered.
+const MAX_ANSWERS: usize = 64;
 
-/// Idle paths probed at a time, so that 128 of them do not make a burst.
-const IDLE_PROBES: u32 = 8;
+/// Maximum number of idle paths probed at a time, so that 128 of them do not make a burst.
+const MAX_IDLE_PROBES: u32 = 8;
 
-/// Packets with payload for which an idle path is probed. On slow links the probes of many senders would
-/// otherwise take more of the link, and of the hosts' processors, than there is to choose: 16 senders into one
-/// link of 200 Mb/s sent three probes for four packets.
+/// Number of packets with payload per probe of an idle path. On slow links the probes of many senders would otherwise
+/// use much of the link and of the hosts' processors: 16 senders into one link of 200 Mb/s sent three probes for four
+/// packets.
 const PACKETS_PER_IDLE_PROBE: u32 = 16;
 
-/// The sequence number of a keepalive, which measures no path; a probe carries its path there.
+/// The sequence number of a keepalive, which measures no path; a probe carries its path in this field.
 const KEEPALIVE: u32 = u32::MAX;
 
 /// A probe to answer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Probed {
+pub(crate) struct ReceivedProbe {
     psn: u32,
     path_id: U3,
     timestamp: u32,
@@ -38,14 +37,14 @@ pub(crate) struct Probed {
     hops: u8,
 }
 
-/// Probes of the peer that wait for their answers.
-pub(crate) type Probes = VecDeque<Probed>;
+/// The probes of the peer that wait for their answers.
+pub(crate) type ReceivedProbes = VecDeque<ReceivedProbe>;
 
 impl Connection {
-    /// The peer probes a path, or us.
+    /// Queues an answer to the peer's probe or keepalive.
     pub(crate) fn handle_probe(&mut self, arrival: &Arrival, header: &DataHeader) {
-        if self.probed.len() < ANSWERS {
-            self.probed.push_back(Probed {
+        if self.received_probes.len() < MAX_ANSWERS {
+            self.received_probes.push_back(ReceivedProbe {
                 psn: header.psn,
                 path_id: header.path_id,
                 timestamp: header.timestamp,
@@ -55,43 +54,48 @@ impl Connection {
         }
     }
 
-    /// The next answer to a probe.
+    /// Returns the next answer to a probe and its path.
     #[inline]
     pub(crate) fn poll_probe_answer(
         &mut self,
         now: Instant,
         shared: &mut Shared,
     ) -> Option<(PathId, AckHeader)> {
-        let probed = self.probed.pop_front()?;
-        if probed.psn != KEEPALIVE {
+        let probe = self.received_probes.pop_front()?;
+        if probe.psn != KEEPALIVE {
             shared.stats.probe_bytes += AckHeader::LEN as u64;
         }
-        Some(self.answer(&probed, now, shared))
+        Some(self.answer(&probe, now, shared))
     }
 
-    fn answer(&mut self, probed: &Probed, now: Instant, shared: &Shared) -> (PathId, AckHeader) {
+    fn answer(
+        &mut self,
+        probe: &ReceivedProbe,
+        now: Instant,
+        shared: &Shared,
+    ) -> (PathId, AckHeader) {
         let header = AckHeader {
             special: true,
-            path_id: probed.path_id,
-            hop_count: U4::truncate(probed.hops.into()),
-            psn: probed.psn,
+            path_id: probe.path_id,
+            hop_count: U4::truncate(probe.hops.into()),
+            psn: probe.psn,
             timestamp: now.to_wire(),
-            timestamp_echo: probed.timestamp,
-            timestamp_nic_rx: probed.received_at.to_wire(),
+            timestamp_echo: probe.timestamp,
+            timestamp_nic_rx: probe.received_at.to_wire(),
             ..self.ack_header(shared)
         };
         let peer = self.peer_ports(shared);
-        let turn = &mut self.receiver.acks.turn_of_answers;
-        (way_back(turn, self.sender.as_deref(), peer, shared), header)
+        let next = &mut self.receiver.acks.next_answer_path;
+        (reverse_path(next, self.sender.as_deref(), peer, shared), header)
     }
 
-    /// Whether [`Self::poll_probe`] has anything to say.
+    /// Returns `true` if [`Self::poll_probe`] has a probe or keepalive to send.
     #[inline]
     pub(crate) fn probe_is_due(&self, now: Instant) -> bool {
         self.keepalive_due || self.sender.as_deref().is_some_and(|sender| sender.health.is_due(now))
     }
 
-    /// The next probe or keepalive of ours.
+    /// Returns the next probe or keepalive and its path.
     pub(crate) fn poll_probe(
         &mut self,
         now: Instant,
@@ -113,7 +117,7 @@ impl Connection {
             self.timers.arm_by(Timer::PathProbe, at);
         }
         if unanswered {
-            self.count_silence(path, now, shared);
+            self.on_probe_timeout(path, now, shared);
         }
         shared.stats.probes_sent += 1;
         let header = self.probe_header(path, path.0.into(), stamp, shared);
@@ -122,7 +126,7 @@ impl Connection {
         Some((path, header))
     }
 
-    /// Returns the bytes of padding that follow the headers of a packet without payload: a probe's.
+    /// Returns the bytes of padding after the headers of a packet without payload; zero unless it is a probe.
     #[inline]
     pub(super) fn padding_of(&self, packet: &Packet, shared: &Shared) -> u16 {
         match (packet, self.sender.as_deref()) {
@@ -133,16 +137,16 @@ impl Connection {
         }
     }
 
-    /// A probe of an idle path was not answered: enough of those take the path down too.
-    fn count_silence(&mut self, path: PathId, now: Instant, shared: &mut Shared) {
+    /// Counts an unanswered probe; enough consecutive ones take the path down.
+    fn on_probe_timeout(&mut self, path: PathId, now: Instant, shared: &mut Shared) {
         let sender = self.sender.as_deref_mut().expect("it probed");
-        sender.probation.missed(path);
+        sender.probation.on_missed_probe(path);
         shared.peer_paths.note_loss(sender.peer, path, now, now);
         let state = sender.paths.state_mut(path);
         state.losses = state.losses.saturating_add(1);
         if state.up && state.losses >= shared.config.path_down_after {
             sender.take_down(self.id, path, now, shared);
-            sender.probation.fell_silent(path, now);
+            sender.probation.note_silent(path, now);
         }
     }
 
@@ -153,7 +157,7 @@ impl Connection {
         stamp: Instant,
         shared: &Shared,
     ) -> DataHeader {
-        self.sent_anything_at = stamp;
+        self.last_sent_at = stamp;
         DataHeader {
             version: self.version,
             cc_type: shared.cc_type(),
@@ -168,8 +172,8 @@ impl Connection {
         }
     }
 
-    /// The peer answered a probe: the path works, unless it is one that flaps and has yet to prove itself,
-    /// and this is its round-trip time.
+    /// Processes the answer to a probe: samples the path's round-trip time and takes the path up, unless it flaps and
+    /// has not yet answered for long enough.
     pub(crate) fn handle_probe_answer(
         &mut self,
         now: Instant,
@@ -184,16 +188,16 @@ impl Connection {
         let path = u16::try_from(ack.psn).ok().filter(|&path| path < sender.paths.count());
         let path = PathId(path.ok_or(DropReason::AckOfUnsent)?);
         let answer =
-            sender.health.answered(path, ack.timestamp_echo).ok_or(DropReason::StaleAck)?;
+            sender.health.on_answer(path, ack.timestamp_echo).ok_or(DropReason::StaleAck)?;
         shared.peer_paths.note_up(sender.peer, path);
         let delays = Delays::read(now, answer.sent_at, arrival, ack);
         let was_up = sender.paths.state(path).up;
         sender.paths.sample_rtt(path, delays.fabric());
         if sender.paths.up_count() == 0 {
-            sender.probation.forgive_all();
+            sender.probation.reset_all();
         }
-        if !was_up && !sender.probation.answered(path, answer.sent_at, now) {
-            // The next probe must not leave before this one's answer can be here, or it counts as missed.
+        if !was_up && !sender.probation.on_answer(path, answer.sent_at, now) {
+            // The next probe must not leave before this one's answer can arrive, or it counts as missed.
             let wait = shared.config.probe_interval.max(delays.round_trip * 2);
             sender.health.watch(path, now + wait, wait);
             self.timers.arm_by(Timer::PathProbe, now + wait);
@@ -201,7 +205,7 @@ impl Connection {
         }
         sender.paths.set_up(path, !shared.peer_paths.is_lossy(sender.peer, path));
         let state = sender.paths.state_mut(path);
-        state.heard_at = now;
+        state.last_response_at = now;
         state.losses = 0;
         let feedback = Feedback::Acked { marked: false, rtt: Some(delays.fabric()) };
         sender.policy.on_feedback(path, feedback, &sender.paths, now);
@@ -212,8 +216,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The probe timer fired: watches paths that were silent for a probe interval, under a policy
-    /// that compares paths, and arms the timer again.
+    /// Handles the probe timer: begins to probe paths that were silent for a probe interval, under a policy that
+    /// compares paths, and arms the timer again.
     pub(crate) fn on_probe_timer(&mut self, now: Instant, shared: &Shared) {
         let interval = shared.config.probe_interval;
         let Some(sender) = self.sender.as_deref_mut() else { return };
@@ -221,9 +225,9 @@ impl Connection {
         if compares {
             let sent = sender.next.wrapping_sub(sender.probed_for);
             sender.probed_for = sender.next;
-            let share = (sent / PACKETS_PER_IDLE_PROBE).clamp(1, IDLE_PROBES);
+            let share = (sent / PACKETS_PER_IDLE_PROBE).clamp(1, MAX_IDLE_PROBES);
             for _ in 0..share {
-                if sender.health.count() >= IDLE_PROBES as usize
+                if sender.health.count() >= MAX_IDLE_PROBES as usize
                     || !sender.watch_idle(now, interval)
                 {
                     break;
@@ -231,14 +235,14 @@ impl Connection {
             }
         }
         let tick = compares.then(|| now + interval);
-        // A probe that is due leaves with the next `poll_burst`, which arms the timer again.
+        // A due probe leaves with the next `poll_burst`, which arms the timer again.
         let later = sender.health.next().filter(|&at| at > now);
         if let Some(at) = later.into_iter().chain(tick).min() {
             self.timers.arm(Timer::PathProbe, at);
         }
     }
 
-    /// The congestion timer fired.
+    /// Handles the congestion timer.
     pub(crate) fn on_congestion_timer(&mut self, now: Instant) {
         if let Some(sender) = self.sender.as_deref_mut() {
             sender.controllers.on_timer(now, &mut sender.paths);
@@ -248,19 +252,19 @@ impl Connection {
 }
 
 impl Sender {
-    /// Begins to probe the path that was silent for longest, if that is `interval` and more. Returns `false` where
-    /// there is none.
+    /// Begins to probe the path that was silent for longest, if that is at least `interval`. Returns `false` if there
+    /// is none.
     fn watch_idle(&mut self, now: Instant, interval: Duration) -> bool {
         let is_idle = |path: &PathId| {
             let state = self.paths.state(*path);
-            let is_silent = now.since(state.heard_at) >= interval;
+            let is_silent = now.since(state.last_response_at) >= interval;
             state.up && is_silent && !self.health.is_watched(*path)
         };
         let idle = self.paths.ids().filter(is_idle);
-        let Some(path) = idle.min_by_key(|&path| self.paths.state(path).heard_at) else {
+        let Some(path) = idle.min_by_key(|&path| self.paths.state(path).last_response_at) else {
             return false;
         };
-        // An answer takes a round trip, which of a path that is idle for its length may be long.
+        // An answer takes a round trip, which may be long for a path that is idle because it is slow.
         let usual = self.paths.rtt(path).unwrap_or_default();
         let wait = interval.max(usual.max(self.round_trip.smoothed()) * 2);
         self.health.watch(path, now, wait);

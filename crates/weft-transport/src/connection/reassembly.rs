@@ -1,22 +1,22 @@
-//! The receiving half of a connection: packets are placed in any order, messages are delivered in
-//! order. Only 16 bytes a packet wait, never payload.
+//! The receiving half of a connection: packets are placed in any order, messages are delivered in order. It stores 16
+//! bytes a packet and never payload.
 
 use weft_units::Instant;
 use weft_wire::{AckType, DataHeader, MessageHeader, U3};
 
-use super::idle::REST_AFTER;
+use super::idle::BUFFER_RELEASE_AFTER;
 use super::{Connection, Shared};
 use crate::pool::{Pool, Window, before};
 use crate::timers::Timer;
 use crate::{Arrival, CloseReason, DropReason, Event, PlacedError, Placement, Verdict};
 
-/// How far a packet has come.
+/// The stage of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Stage {
-    /// It has not come.
+    /// The packet has not arrived.
     #[default]
     Missing,
-    /// The owner was told to place it.
+    /// The owner was asked to place it.
     Arrived,
     /// The owner placed it.
     Placed,
@@ -30,7 +30,7 @@ pub(crate) struct ReceivedPacket {
     length: u32,
     len: u16,
     opcode: u8,
-    /// `Stage` in the low bits, the congestion mark in the highest: 16 bytes in all.
+    /// The `Stage` in the low bits, the congestion mark in the highest bit: 16 bytes in all.
     flags: u8,
 }
 
@@ -73,11 +73,11 @@ pub(crate) struct Receiver {
     pub(crate) base: u32,
     /// One past the highest packet placed.
     pub(crate) end: u32,
-    /// The message that the packet at `base` belongs to, and how much of it came before.
+    /// The number of the message to which the packet at `base` belongs, and the bytes of it that came before.
     expected: (u32, u32),
-    /// Packets the owner was told to place and has not.
+    /// Number of packets that the owner was asked to place and has not.
     pub(super) waiting: u32,
-    /// Packets placed, and congestion marks among them; the wire carries them modulo 2^11.
+    /// Number of packets placed, and of congestion marks on them; the wire carries them modulo 2^11.
     pub(crate) placed: u32,
     pub(crate) marked: u32,
     pub(crate) acks: super::ack_sent::AckState,
@@ -97,23 +97,24 @@ impl Receiver {
         }
     }
 
-    /// Whether `psn` was placed.
+    /// Returns `true` if `psn` was placed.
     pub(crate) fn is_placed(&self, psn: u32) -> bool {
         before(psn, self.base)
             || self.received.slot(psn).is_some_and(|packet| packet.stage() == Stage::Placed)
     }
 
-    /// Gives memory back when nothing waits.
+    /// Releases memory when no packet is waiting.
     pub(crate) fn release_if_idle(&mut self, pool: &mut Pool<ReceivedPacket>) {
         if self.waiting == 0 && self.end == self.base {
             self.received.release(pool);
         }
     }
 
-    /// Moves past what is placed, delivering messages that are whole.
+    /// Advances past the placed packets and delivers complete messages.
     ///
     /// # Errors
-    /// The packets do not follow one another as the messages do: the peer breaks the protocol.
+    /// [`DropReason::BadExtent`] if the packets do not follow one another as the messages do: the peer violates the
+    /// protocol.
     fn advance(
         &mut self,
         pool: &mut Pool<ReceivedPacket>,
@@ -144,7 +145,7 @@ impl Receiver {
     }
 }
 
-/// Whether a message header and a payload can be one packet of one message.
+/// Returns `true` if a message header and a payload can be one packet of one message.
 fn fits(message: &MessageHeader, payload_len: u16) -> bool {
     let end = message.offset.checked_add(payload_len.into());
     let inside = end.is_some_and(|end| end <= message.length);
@@ -152,7 +153,7 @@ fn fits(message: &MessageHeader, payload_len: u16) -> bool {
 }
 
 impl Connection {
-    /// Takes a data packet in.
+    /// Processes a data packet.
     pub(crate) fn handle_data(
         &mut self,
         now: Instant,
@@ -162,8 +163,8 @@ impl Connection {
         payload_len: u16,
         shared: &mut Shared,
     ) -> Verdict {
-        if self.about_to_begin {
-            self.note_begun(shared);
+        if self.awaits_first_data {
+            self.note_first_data(shared);
         }
         let receiver = &mut self.receiver;
         let echo = Echo {
@@ -183,7 +184,7 @@ impl Connection {
         if packets_ahead >= u32::from(shared.config.reorder_window) {
             return shared.refuse(DropReason::OutsideWindow);
         }
-        // A message has a packet at least. The owner makes room for all messages up to the latest.
+        // Each message has at least one packet. The owner makes room for all messages up to the latest.
         let messages_ahead = message.id.wrapping_sub(receiver.expected.0);
         if messages_ahead > packets_ahead || !fits(message, payload_len) || payload_len > self.mtu {
             return shared.refuse(DropReason::BadExtent);
@@ -193,7 +194,7 @@ impl Connection {
         }
         let base = receiver.base;
         if receiver.received.is_empty() {
-            self.timers.arm_by(Timer::Idle, now + REST_AFTER);
+            self.timers.arm_by(Timer::Idle, now + BUFFER_RELEASE_AFTER);
         }
         let packet = receiver.received.enter(header.psn, base, &mut shared.recv_pool);
         if packet.stage() != Stage::Missing {
@@ -225,7 +226,7 @@ impl Connection {
         })
     }
 
-    /// The packet `psn`, if the owner was told to place it and has not.
+    /// Returns the packet `psn`, if the owner was asked to place it and has not.
     fn waiting(&mut self, psn: u32, window: u16) -> Result<&mut ReceivedPacket, PlacedError> {
         let receiver = &mut self.receiver;
         let held = psn.wrapping_sub(receiver.base) < u32::from(window);
@@ -235,7 +236,7 @@ impl Connection {
             .ok_or(PlacedError::NotWaiting { psn })
     }
 
-    /// The owner could not place packet `psn`: it is as if it had not come.
+    /// Handles a packet that the owner could not place: it is treated as not arrived.
     pub(crate) fn handle_declined(
         &mut self,
         psn: u32,
@@ -247,7 +248,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The owner threw packet `psn` away because the sender is faster than it may be.
+    /// Handles a packet that the owner discarded because the sender exceeds its rate.
     pub(crate) fn handle_shed(
         &mut self,
         now: Instant,
@@ -259,7 +260,7 @@ impl Connection {
         self.handle_placed(now, psn, shared)
     }
 
-    /// The owner placed packet `psn`.
+    /// Handles a packet that the owner placed.
     pub(crate) fn handle_placed(
         &mut self,
         now: Instant,

@@ -1,27 +1,27 @@
-//! Proof that a reset answers a packet of this end: it repeats a number of that packet, which only those see who are on its
-//! way (RFC 5961, section 3, asks the same of TCP's resets).
+//! The proof that a reset answers a packet of this end: it repeats a number of that packet, which only hosts on its way
+//! see (RFC 5961, section 3, requires the same of TCP's resets).
 
 use weft_wire::{Packet, SetupHeader, SetupKind};
 
 use super::{Connection, Shared};
 
-/// A number that a reset repeats, by the field it is from. Ends that forgot a connection have nothing else of it.
+/// A number that a reset repeats, by the field it is from. An end that lost a connection knows nothing else of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proof {
     /// A data packet's sequence number.
     Psn(u32),
     /// An ACK's `PSN_base`.
     PsnBase(u32),
-    /// A probe's or keepalive's timestamp: its sequence number is that of a path.
+    /// The timestamp of a probe or keepalive, whose sequence number is that of a path.
     Timestamp(u32),
     /// An accept's first sequence number.
     FirstPsn(u32),
-    /// Low half of an encrypted packet's number. It proves nothing: whoever saw the packet can repeat it.
+    /// The low half of an encrypted packet's number. It proves nothing: anyone who saw the packet can repeat it.
     Iv(u32),
 }
 
 impl Proof {
-    /// Returns the proof that a reset in answer to `packet` carries; `None` where no reset answers it.
+    /// Returns the proof that a reset in answer to `packet` carries; `None` if no reset answers it.
     pub(crate) fn of(packet: &Packet) -> Option<Self> {
         match packet {
             Packet::Data(header, _) if header.special => Some(Self::Timestamp(header.timestamp)),
@@ -45,7 +45,7 @@ impl Proof {
         }
     }
 
-    /// Returns the proof in a reset; `None` of one that carries none.
+    /// Returns the proof in a reset; `None` if it carries none.
     pub(crate) const fn from_wire(reason: u8, number: u32) -> Option<Self> {
         Some(match reason {
             1 => Self::Psn(number),
@@ -59,8 +59,8 @@ impl Proof {
 }
 
 impl Connection {
-    /// Returns true if this end may just have sent a packet with that number. Of 2^32 numbers a window's passes
-    /// for data and ACKs; one for what an idle connection sends.
+    /// Returns `true` if this end may just have sent a packet with that number. Of 2^32 numbers, a window of them is
+    /// accepted for data and ACKs, one for the packets of an idle connection.
     pub(crate) fn is_proof(&self, proof: Proof, shared: &Shared) -> bool {
         match proof {
             Proof::Psn(psn) => self.sender.as_deref().is_some_and(|sender| {
@@ -70,7 +70,7 @@ impl Connection {
                 let behind = self.receiver.base.wrapping_sub(base);
                 behind <= shared.config.reorder_window.into()
             }
-            Proof::Timestamp(stamp) => stamp == self.sent_anything_at.to_wire(),
+            Proof::Timestamp(stamp) => stamp == self.last_sent_at.to_wire(),
             Proof::FirstPsn(psn) => psn == self.cursor.psn,
             Proof::Iv(_) => false,
         }

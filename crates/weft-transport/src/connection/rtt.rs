@@ -4,7 +4,7 @@ use weft_units::Duration;
 
 use crate::Retransmission;
 
-/// Estimates how long an ACK takes.
+/// An estimator of the time until an ACK.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RoundTrip {
     smoothed: Duration,
@@ -12,7 +12,7 @@ pub(crate) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// Takes a sample: gains 1/8 and 1/4 (RFC 6298, section 2).
+    /// Adds a sample, with gains 1/8 and 1/4 (RFC 6298, section 2).
     #[inline]
     pub(crate) fn sample(&mut self, rtt: Duration) {
         if self.smoothed == Duration::ZERO {
@@ -25,23 +25,24 @@ impl RoundTrip {
         }
     }
 
-    /// Takes what another connection to the same peer measured, where this one measured nothing (RFC 9040, section 3).
+    /// Initialises the estimator from another connection to the same peer, if this one has no sample (RFC 9040, section
+    /// 3).
     pub(crate) fn seed(&mut self, other: Self) {
         if self.smoothed == Duration::ZERO {
             *self = other;
         }
     }
 
-    /// The mean; zero until measured.
+    /// Returns the smoothed round-trip time; zero until measured.
     pub(crate) fn smoothed(&self) -> Duration {
         self.smoothed
     }
 
-    /// Returns how long a packet that was sent once may stay unacknowledged, at least `least`. `wait` is how
-    /// long the peer may hold an ACK back.
+    /// Returns the time that a packet sent once may stay unacknowledged, at least `least`. `wait` is the longest time
+    /// that the peer may hold an ACK back.
     ///
-    /// A constant round trip has no variation left, and any queue would then be a timeout: RFC 6298, section 2.3, adds
-    /// the clock's granularity at least, here a quarter of the round trip.
+    /// A constant round trip has no variation left, and any queue would then cause a timeout: RFC 6298, section 2.3,
+    /// adds at least the clock's granularity, here a quarter of the round trip.
     pub(crate) fn timeout(
         &self,
         least: Duration,
@@ -53,17 +54,21 @@ impl RoundTrip {
         measured.clamp(least, config.rto_max)
     }
 
-    /// How long nothing is heard before that means loss, where the peer may hold an ACK back for
-    /// `wait`; `None` until a round trip was measured.
+    /// Returns the silence after which a loss is assumed, where the peer may hold an ACK back for `wait`; `None` until
+    /// a round trip was measured.
     pub(crate) fn silence(&self, wait: Duration) -> Option<Duration> {
         let measured = self.smoothed > Duration::ZERO;
         measured.then(|| self.smoothed + self.smoothed.max(self.variation * 4) + wait)
     }
 
-    /// How long a packet may be overtaken by packets of other paths before it counts as lost.
-    /// `patience` grows each time that turned out to be too short.
-    pub(crate) fn reordering(&self, config: &Retransmission, patience: u8) -> Duration {
-        self.smoothed + self.variation * 4 + config.reorder_bound * u64::from(patience)
+    /// Returns the time that a packet may be overtaken by packets of other paths before it is lost (RFC 8985:
+    /// `reo_wnd`). The multiplier grows with each spurious retransmission.
+    pub(crate) fn reordering_window(
+        &self,
+        config: &Retransmission,
+        reordering_multiplier: u8,
+    ) -> Duration {
+        self.smoothed + self.variation * 4 + config.reorder_bound * u64::from(reordering_multiplier)
     }
 }
 
@@ -106,7 +111,7 @@ mod tests {
         let config = TransportConfig::stellar().retransmission;
         let mut rtt = RoundTrip::default();
         rtt.sample(Duration::from_micros(400));
-        // First sample: smoothed R, variation R/2, timeout R + 4 * R/2 (RFC 6298, 2.2).
+        // First sample R: smoothed R, variation R/2, timeout R + 4 * R/2 (RFC 6298, 2.2).
         assert_eq!(
             rtt.timeout(config.rto_min, &config, Duration::ZERO),
             Duration::from_micros(1200)

@@ -1,13 +1,13 @@
-//! The sending half of a connection while it has something to send. An idle connection keeps only
-//! the [`Cursor`] it resumes from.
+//! The sending half of a connection while it has something to send. An idle connection keeps only the [`Cursor`] from
+//! which it resumes.
 
 use alloc::collections::VecDeque;
 
 use weft_units::{Duration, Instant, Rng, Seed};
 use weft_wire::U11;
 
-use super::in_flight::{Fate, SentPacket};
-use super::message::{Outbox, piece};
+use super::in_flight::{PacketState, SentPacket};
+use super::message::{SendQueue, piece};
 use super::pacing::Pacer;
 use super::rtt::RoundTrip;
 use super::tail::TailProbes;
@@ -16,45 +16,45 @@ use crate::congestion::{Congestion, Controllers};
 use crate::path::{Health, PathId, PathPolicy, Paths, PeerPorts, Policy, Probation};
 use crate::pool::{Pool, Window};
 
-/// Where sending goes on after the connection was idle.
+/// The point from which sending resumes after the connection was idle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor {
-    /// Sequence number of the next packet; everything before it is acknowledged.
+    /// The sequence number of the next packet; everything before it is acknowledged.
     pub(crate) psn: u32,
-    /// Number of the next message.
+    /// The number of the next message.
     pub(crate) message: u32,
     /// The peer's counts in the latest ACK.
     pub(crate) counts: Counts,
 }
 
-/// The peer's running counts of packets accepted and of congestion marks among them.
+/// The peer's running counts of packets accepted and of congestion marks on them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) acked: U11,
     pub(crate) marked: U11,
 }
 
-/// What tells an ACK from one that it overtook.
+/// The fields that order ACKs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewestAck {
     pub(crate) psn_base: u32,
-    /// When it left, by the peer's clock, nanoseconds modulo 2^32.
+    /// The time at which it left, by the peer's clock, nanoseconds modulo 2^32.
     pub(crate) timestamp: u32,
-    /// When it arrived.
-    pub(crate) heard_at: Instant,
+    /// The time at which it arrived.
+    pub(crate) received_at: Instant,
 }
 
-/// The path of the spray unit before the first.
+/// A placeholder for the path of the spray unit before the first.
 pub(crate) const NO_PATH: PathId = PathId(u16::MAX);
 
 /// The sending half of an active connection.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    /// Where its packets go, and which group of source ports they leave from.
+    /// The destination of its packets, and the group of source ports they leave from.
     pub(crate) peer: PeerPorts,
-    /// Largest payload of one packet, as agreed, bytes.
+    /// The largest payload of one packet, as agreed, bytes.
     pub(crate) mtu: u16,
-    pub(crate) outbox: Outbox,
+    pub(crate) send_queue: SendQueue,
     pub(crate) sent: Window<SentPacket>,
     /// The first packet not acknowledged.
     pub(crate) base: u32,
@@ -62,61 +62,61 @@ pub(crate) struct Sender {
     pub(crate) next: u32,
     /// One past the highest packet acknowledged.
     pub(crate) acked_end: u32,
-    /// Packets to send again, the lowest number first, as everything waits for it; entries acknowledged
-    /// since are skipped.
+    /// The packets to retransmit, lowest number first, because all later ones wait for it; entries acknowledged since
+    /// are skipped.
     pub(crate) lost: VecDeque<u32>,
-    /// Packets to send again to learn what became of their neighbours; no window holds them back, or
-    /// a window full of packets that nothing is heard of would never open.
-    pub(crate) asks: VecDeque<u32>,
-    /// The first packet that was sent again to ask, as it was before: its path is guilty if the
-    /// answer is that it had not arrived.
-    pub(crate) accused: Option<(u32, SentPacket)>,
+    /// The packets to retransmit as probes, to learn the state of their neighbours. No window holds them back;
+    /// otherwise a window full of packets that no ACK describes would never open.
+    pub(crate) probe_queue: VecDeque<u32>,
+    /// The first probe and its packet before the retransmission: its path lost the packet if the answer shows that it
+    /// had not arrived.
+    pub(crate) probed: Option<(u32, SentPacket)>,
     /// Bytes sent and neither acknowledged nor lost.
     pub(crate) in_flight: u32,
     pub(crate) counts: Counts,
-    /// The ACK that `counts` are of; `None` after the connection was idle.
+    /// The ACK from which `counts` are; `None` after the connection was idle.
     pub(crate) newest_ack: Option<NewestAck>,
     pub(crate) paths: Paths,
     pub(crate) policy: Policy,
     pub(crate) controllers: Controllers,
-    /// Packets by which a packet may be overtaken before the policy is not told of its ACK, and before
-    /// the controller hears that it is late.
+    /// Number of packets by which a packet may be overtaken before the policy does not get its ACK, and before the
+    /// controller counts it as late.
     pub(crate) reordering_bounds: (u32, u32),
     pub(crate) health: Health,
     pub(crate) probation: Probation,
-    /// The next new packet when idle paths were last looked for.
+    /// The next new packet when idle paths were last selected for probing.
     pub(crate) probed_for: u32,
-    /// What it knows of what other connections learnt of its paths, as [`PeerPaths::version`] counts.
+    /// The version of the shared path state that this connection has applied ([`PeerPaths::version`]).
     ///
     /// [`PeerPaths::version`]: crate::path::PeerPaths::version
-    pub(crate) known: u32,
-    /// When it last left its measurements to them.
+    pub(crate) known_version: u32,
+    /// The time at which it last shared its measurements.
     pub(crate) shared_at: Instant,
     pub(crate) rng: Rng,
-    /// The path of the spray unit under way and how many packets it has left.
+    /// The path of the current spray unit and the number of packets left in it.
     pub(crate) unit: (PathId, u16),
     pub(crate) round_trip: RoundTrip,
-    /// Multiplies the reordering bound; grows with each needless repeat (RFC 8985, section 6.2).
-    pub(crate) patience: u8,
-    /// Until then packets that nothing was heard of wait for what the peer says of those among them
-    /// that were sent again.
-    pub(crate) answer_by: Instant,
+    /// The multiplier of the reordering bound (RFC 8985: `reo_wnd_mult`); grows with each spurious retransmission
+    /// (section 6.2).
+    pub(crate) reordering_multiplier: u8,
+    /// The time until which packets that no ACK described wait for the answers to probes.
+    pub(crate) probe_deadline: Instant,
     pub(crate) tail: TailProbes,
-    /// When patience has worn off.
-    pub(crate) patient_until: Instant,
-    /// The stamp of the latest packet that the peer said it got twice.
-    pub(crate) needless: Option<u32>,
-    /// When the latest packet was stamped; stamps are unique and grow.
+    /// The time at which the multiplier is reset.
+    pub(crate) multiplier_until: Instant,
+    /// The timestamp of the latest packet that the peer reported as a duplicate.
+    pub(crate) last_duplicate_stamp: Option<u32>,
+    /// The timestamp of the latest packet; timestamps are unique and grow.
     pub(crate) last_stamp: Instant,
-    /// When the latest-sent packet among the acknowledged was sent.
+    /// The time at which the latest-sent of the acknowledged packets was sent.
     pub(crate) acked_sent_at: Instant,
-    /// Since when the peer owes an answer, or when it gave the last where it owes none.
+    /// The time since which the peer owes an answer, or of its last answer if it owes none.
     pub(crate) waiting_since: Instant,
     pub(crate) pacer: Pacer,
-    /// When the policy began to hold payload back for a change of path.
+    /// The time since which the policy holds payload back for a change of path.
     pub(crate) held_since: Option<Instant>,
-    /// Under `recovery.rewind`, the end of what was sent when an IRN sender last went back; `None`
-    /// where nothing is missing.
+    /// Under `recovery.rewind`, the end of the packets sent when an IRN sender last went back; `None` if no packet is
+    /// missing.
     pub(crate) rewound_to: Option<u32>,
 }
 
@@ -139,14 +139,14 @@ impl Sender {
         Self {
             peer,
             mtu,
-            outbox: Outbox::new(cursor.message),
+            send_queue: SendQueue::new(cursor.message),
             sent: Window::new(),
             base: cursor.psn,
             next: cursor.psn,
             acked_end: cursor.psn,
             lost: VecDeque::new(),
-            asks: VecDeque::new(),
-            accused: None,
+            probe_queue: VecDeque::new(),
+            probed: None,
             in_flight: 0,
             counts: cursor.counts,
             newest_ack: None,
@@ -157,18 +157,18 @@ impl Sender {
             health: Health::default(),
             probation: Probation::new(config.probe_interval),
             probed_for: cursor.psn,
-            known: 0,
+            known_version: 0,
             shared_at: now,
-            // Each burst of activity draws anew, or a restarted spray would repeat the last one's
-            // paths; and each begins with another message.
+            // Each period of activity draws anew, because a restarted spray would repeat the last one's paths; each
+            // begins with another message.
             rng: seed.child("paths", cursor.message.into()).rng(),
             unit: (NO_PATH, 0),
             round_trip: RoundTrip::default(),
-            patience: 1,
-            answer_by: Instant::EPOCH,
+            reordering_multiplier: 1,
+            probe_deadline: Instant::EPOCH,
             tail: TailProbes::NONE,
-            patient_until: Instant::EPOCH,
-            needless: None,
+            multiplier_until: Instant::EPOCH,
+            last_duplicate_stamp: None,
             last_stamp: now,
             acked_sent_at: Instant::EPOCH,
             waiting_since: now,
@@ -178,37 +178,37 @@ impl Sender {
         }
     }
 
-    /// Where to resume, once everything is acknowledged.
+    /// Returns the point at which to resume, once everything is acknowledged.
     pub(crate) fn cursor(&self) -> Cursor {
-        Cursor { psn: self.next, message: self.outbox.next_number(), counts: self.counts }
+        Cursor { psn: self.next, message: self.send_queue.next_number(), counts: self.counts }
     }
 
-    /// Whether nothing waits to be sent or acknowledged.
+    /// Returns `true` if nothing is waiting to be sent or acknowledged.
     pub(crate) fn is_done(&self) -> bool {
-        self.outbox.is_empty() && self.base == self.next
+        self.send_queue.is_empty() && self.base == self.next
     }
 
-    /// Whether payload waits to be sent, if the windows let it.
+    /// Returns `true` if payload is waiting to be sent, if the windows permit.
     #[inline]
     pub(crate) fn has_payload(&self) -> bool {
-        self.outbox.has_segment() || !self.lost.is_empty() || !self.asks.is_empty()
+        self.send_queue.has_segment() || !self.lost.is_empty() || !self.probe_queue.is_empty()
     }
 
-    /// Whether the peer owes an answer.
+    /// Returns `true` if the peer owes an answer.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         self.base != self.next
     }
 
-    /// Length of a packet's payload, from its message's length.
+    /// Returns the length of a packet's payload, computed from its message's length.
     #[inline]
     pub(crate) fn payload_len(&self, packet: &SentPacket) -> u16 {
-        piece(self.outbox.message(packet.message).length, packet.offset, self.mtu)
+        piece(self.send_queue.message(packet.message).length, packet.offset, self.mtu)
     }
 
-    /// Takes a packet that leaves the network (acknowledged or lost) out of what is in flight.
+    /// Subtracts a packet that leaves the network (acknowledged or lost) from the bytes in flight.
     #[inline]
-    pub(crate) fn leave_flight(&mut self, path: PathId, len: u16) {
+    pub(crate) fn remove_in_flight(&mut self, path: PathId, len: u16) {
         let bytes = charge(len);
         let of_path = &mut self.paths.state_mut(path).in_flight;
         let counted = bytes <= *of_path && *of_path <= self.in_flight;
@@ -217,7 +217,7 @@ impl Sender {
         self.in_flight -= bytes;
     }
 
-    /// When the next packet may leave, if not now.
+    /// Returns the time at which the next packet may leave, if that is not now.
     #[inline]
     pub(crate) fn paced_until(&mut self, now: Instant) -> Option<Instant> {
         if self.pacer.is_idle() { None } else { self.due(now) }
@@ -229,7 +229,7 @@ impl Sender {
         Some(self.pacer.due(rate)).filter(|&due| due > now)
     }
 
-    /// The timer armed for [`Self::paced_until`] fired.
+    /// Handles the timer armed for [`Self::paced_until`].
     pub(crate) fn on_pacing_timer(&mut self, now: Instant) {
         if !self.pacer.is_idle()
             && let Some(rate) = self.controllers.of(self.pacer.path()).rate()
@@ -238,20 +238,20 @@ impl Sender {
         }
     }
 
-    /// A stamp for a packet leaving now: unique and growing, so that its echo names it.
+    /// Returns a timestamp for a packet leaving now: unique and growing, so that its echo identifies the packet.
     #[inline]
     pub(crate) fn stamp(&mut self, now: Instant) -> Instant {
         self.last_stamp = now.max(self.last_stamp + Duration::from_nanos(1));
         self.last_stamp
     }
 
-    /// The packet sent as `psn`, while it is not acknowledged cumulatively.
+    /// Returns the packet sent as `psn`, while it is not acknowledged cumulatively.
     #[inline]
     pub(crate) fn packet(&self, psn: u32) -> Option<&SentPacket> {
         if self.is_known(psn) { self.sent.slot(psn) } else { None }
     }
 
-    /// The same, to change it.
+    /// Returns the same packet, mutably.
     #[inline]
     pub(crate) fn packet_mut(&mut self, psn: u32) -> Option<&mut SentPacket> {
         if self.is_known(psn) { self.sent.slot_mut(psn) } else { None }
@@ -262,7 +262,7 @@ impl Sender {
         psn.wrapping_sub(self.base) < self.next.wrapping_sub(self.base)
     }
 
-    /// Has a packet sent again after those before it.
+    /// Queues a packet for retransmission, in the order of sequence numbers.
     pub(crate) fn push_lost(&mut self, psn: u32) {
         let base = self.base;
         let is_before = |other: &u32| other.wrapping_sub(base) < psn.wrapping_sub(base);
@@ -273,7 +273,7 @@ impl Sender {
         self.lost.insert(at, psn);
     }
 
-    /// Takes the next packet to send again.
+    /// Removes and returns the next packet to retransmit.
     pub(crate) fn pop_lost(&mut self) -> Option<u32> {
         while let Some(psn) = self.lost.pop_front() {
             if self.is_lost(psn) {
@@ -283,9 +283,9 @@ impl Sender {
         None
     }
 
-    /// Takes the next packet to send again whatever the windows say.
-    pub(crate) fn pop_ask(&mut self) -> Option<u32> {
-        while let Some(psn) = self.asks.pop_front() {
+    /// Removes and returns the next packet to retransmit as a probe, regardless of windows.
+    pub(crate) fn pop_probe(&mut self) -> Option<u32> {
+        while let Some(psn) = self.probe_queue.pop_front() {
             if self.is_lost(psn) {
                 return Some(psn);
             }
@@ -294,7 +294,7 @@ impl Sender {
     }
 
     fn is_lost(&self, psn: u32) -> bool {
-        self.packet(psn).is_some_and(|packet| packet.fate == Fate::Lost)
+        self.packet(psn).is_some_and(|packet| packet.state == PacketState::Lost)
     }
 
     pub(crate) fn release(&mut self, pool: &mut Pool<SentPacket>) {
@@ -302,7 +302,7 @@ impl Sender {
     }
 }
 
-/// What a payload counts for in a window: an empty one still occupies the network.
+/// Returns the bytes a payload occupies in a window: an empty one still occupies the network.
 #[inline]
 pub(crate) fn charge(len: u16) -> u32 {
     u32::from(len).max(1)

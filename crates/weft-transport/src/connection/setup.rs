@@ -1,5 +1,4 @@
-//! Set-up of one connection: asking, proving the address, agreeing (BIFROST, sections 5.2 and 5.3,
-//! appendix C.2).
+//! The set-up of one connection: request, proof of address, agreement (BIFROST, sections 5.2 and 5.3, appendix C.2).
 
 use core::net::SocketAddr;
 
@@ -10,63 +9,63 @@ use super::{Connection, Origin, Shared};
 use crate::timers::Timer;
 use crate::{CloseReason, ConnectionId, Event, TransportConfig};
 
-/// The version this end speaks, and the lowest it still speaks.
+/// The protocol version of this end, and the lowest version it supports.
 pub(crate) const VERSION: u32 = 1;
 pub(crate) const MIN_VERSION: u32 = 1;
 
-/// What this end can do, a bit each. A peer that lacks one is talked to without it.
+/// The capabilities of this end, one bit each. A capability that the peer lacks is not used with it.
 pub(crate) const CAPABILITIES: u32 = capability::MESSAGES | capability::WIDE_WINDOW;
 
 /// The bits of [`Terms::capabilities`].
 mod capability {
     /// Data packets carry a message header.
     pub(super) const MESSAGES: u32 = 1 << 0;
-    /// ACKs name blocks past the first 256 packets.
+    /// ACKs describe blocks past the first 256 packets.
     pub(super) const WIDE_WINDOW: u32 = 1 << 1;
 }
 
-/// How far set-up has come.
+/// The state of set-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setup {
-    /// We asked and wait.
+    /// This end sent a request and waits for the answer.
     Requesting {
-        /// What the owner wants the connection for.
+        /// The service the owner requested.
         service: u32,
-        /// Proof of our address, once the peer challenged us.
+        /// The proof of this end's address, once the peer sent a challenge.
         token: u64,
-        /// Requests that are to leave, each on a path of its own draw.
+        /// Number of copies of the request to send, each on a random path.
         due: u8,
-        /// Times that the request was sent again for want of an answer.
-        repeats: u8,
-        /// When the owner asked.
+        /// Number of retransmissions of the request.
+        retransmissions: u8,
+        /// The time of the owner's request.
         since: Instant,
     },
     /// Both ends know each other.
     Established {
-        /// The peer is to be told (again).
+        /// `true` if an accept must be sent.
         accept_due: bool,
     },
 }
 
-/// What this end asked for, kept until the peer of an encrypted connection is known to have heard of it.
+/// A request of this end, kept until the peer of an encrypted connection is known to have received it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     service: u32,
-    /// The port that was asked. Another may have accepted.
+    /// The peer's port in the request. The accept may come from another.
     port: u16,
-    /// When the owner asked.
+    /// The time of the owner's request.
     since: Instant,
 }
 
 impl Request {
     const fn setup(self) -> Setup {
         let Self { service, since, .. } = self;
-        Setup::Requesting { service, token: 0, due: 1, repeats: 0, since }
+        Setup::Requesting { service, token: 0, due: 1, retransmissions: 0, since }
     }
 }
 
 impl Setup {
-    /// Whether a packet of set-up is to leave.
+    /// Returns `true` if a set-up packet must be sent.
     pub(crate) fn is_due(&self) -> bool {
         match self {
             Self::Requesting { due, .. } => *due > 0,
@@ -75,20 +74,20 @@ impl Setup {
     }
 }
 
-/// First wait before a request is sent again; it doubles.
+/// The first wait before a request is retransmitted; it doubles.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
 
-/// A peer that does not answer is asked at least this often before it is given up.
+/// Minimum number of requests to a silent peer before it is considered gone.
 const MIN_REQUESTS: u64 = 8;
 
-/// Copies of one request at most, each on a path of its own draw. A path that is dead without anybody
-/// knowing takes a copy, not a wait, so a connection begins whatever half of the paths is dead.
+/// Maximum number of copies of one request, each on a random path. A dead path that is not yet known to be dead costs a
+/// copy and not a wait, so set-up succeeds even if half of the paths are dead.
 const MAX_COPIES: u8 = 8;
 
-/// The window the two ends may use without [`capability::WIDE_WINDOW`]: what one bitmap describes.
+/// The window the two ends may use without [`capability::WIDE_WINDOW`]: the packets that one bitmap describes.
 const NARROW_WINDOW: u16 = 256;
 
-/// What an endpoint tells its peers about itself.
+/// The endpoint's identity, which is sent to peers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     pub(crate) receive_port: u16,
@@ -96,7 +95,7 @@ pub(crate) struct Identity {
 }
 
 impl Connection {
-    /// A connection this end asks for.
+    /// Creates a connection that this end requests.
     pub(crate) fn requesting(
         id: ConnectionId,
         peer: SocketAddr,
@@ -111,17 +110,22 @@ impl Connection {
         connection
     }
 
-    /// Asks once more, as if the peer had never accepted.
-    pub(crate) fn ask_again(&mut self, now: Instant, request: Request, config: &TransportConfig) {
+    /// Restarts set-up, as if the peer had never accepted.
+    pub(crate) fn restart_setup(
+        &mut self,
+        now: Instant,
+        request: Request,
+        config: &TransportConfig,
+    ) {
         self.setup = request.setup();
         self.peer.set_port(request.port);
         (self.remote_cid, self.version) = (0, U4::truncate(VERSION));
-        (self.doubt, self.keepalive_due) = (None, false);
+        (self.peer_check, self.keepalive_due) = (None, false);
         self.timers.disarm(Timer::Idle);
         self.timers.arm(Timer::Handshake, now + wait_for_answer(0, config));
     }
 
-    /// A connection the peer asked for and proved its address for.
+    /// Creates a connection that the peer requested after proving its address.
     pub(crate) fn accepting(
         id: ConnectionId,
         peer: SocketAddr,
@@ -139,7 +143,7 @@ impl Connection {
         connection
     }
 
-    /// Joins this connection to a peer whose terms came over another channel.
+    /// Establishes this connection with a peer whose terms came over another channel.
     pub(crate) fn joined(
         &mut self,
         now: Instant,
@@ -150,7 +154,7 @@ impl Connection {
         self.establish(now, offer, theirs, config);
     }
 
-    /// The next set-up packet, if one is due.
+    /// Returns the next set-up packet, if one is due.
     #[inline]
     pub(crate) fn poll_setup(&mut self, shared: &mut Shared) -> Option<Packet> {
         let (kind, token, service) = match &mut self.setup {
@@ -181,21 +185,21 @@ impl Connection {
             version: self.version,
             cc_type: shared.cc_type(),
             thread_id: shared.identity.thread_id,
-            reason: if terms.is_some() { self.sharers_here(shared) } else { 0 },
+            reason: if terms.is_some() { self.sharers_log2(shared) } else { 0 },
             local_cid: self.id.0,
             destination_cid: self.remote_cid,
             terms,
         }
     }
 
-    /// Returns the number of connections that are about to send to this end, as a power of two: of those it asked
-    /// for, as a client whose servers answer together, or of those it was asked for.
-    fn sharers_here(&self, shared: &Shared) -> u8 {
+    /// Returns the number of connections that are about to send to this end, as a power of two: of those it requested,
+    /// as a client whose servers answer together, or of those it accepted.
+    fn sharers_log2(&self, shared: &Shared) -> u8 {
         let count = if self.initiator { shared.requested } else { shared.accepted };
         u8::try_from(count.next_power_of_two().trailing_zeros()).expect("at most 32")
     }
 
-    /// What this end offers.
+    /// Returns the terms that this end offers.
     pub(crate) fn terms(&self, shared: &Shared) -> Terms {
         let config = &shared.config;
         Terms {
@@ -211,7 +215,7 @@ impl Connection {
         }
     }
 
-    /// The peer wants proof of our address: ask again with its token.
+    /// Handles a challenge: sends the request again, with the peer's token.
     pub(crate) fn handle_challenge(&mut self, theirs: &Terms) -> bool {
         let Setup::Requesting { token, due, .. } = &mut self.setup else { return false };
         *token = theirs.token;
@@ -219,7 +223,7 @@ impl Connection {
         true
     }
 
-    /// The peer accepted.
+    /// Handles an accept. Returns `false` if it contradicts an earlier one.
     pub(crate) fn handle_accept(
         &mut self,
         now: Instant,
@@ -232,58 +236,60 @@ impl Connection {
             return (self.remote_cid, self.peer.port()) == (header.local_cid, theirs.receive_port);
         };
         let request = Request { service, port: self.peer.port(), since };
-        // The peer may have given the connection to another of its threads than the one asked.
+        // The peer may have assigned the connection to another of its threads.
         self.peer.set_port(theirs.receive_port);
         self.version = header.version;
         self.establish(now, header, theirs, &shared.config);
         if sealed {
-            self.introduce(now, request);
+            self.prove_identity(now, request);
         } else {
             shared.events.push_back(Event::Connected { connection: self.id });
         }
         true
     }
 
-    /// The peer asks again: our accept was lost.
-    pub(crate) fn accept_again(&mut self) {
+    /// Handles a duplicate request: the accept was lost and is sent again.
+    pub(crate) fn retransmit_accept(&mut self) {
         if let Setup::Established { accept_due } = &mut self.setup {
             *accept_due = true;
         }
     }
 
+    /// Handles the handshake timer: retransmits the request, or closes after the peer timeout.
     pub(crate) fn on_handshake_timer(&mut self, now: Instant, config: &TransportConfig) {
-        let Setup::Requesting { due, repeats, since, .. } = &mut self.setup else {
-            return self.on_doubt_timer(now, config);
+        let Setup::Requesting { due, retransmissions, since, .. } = &mut self.setup else {
+            return self.on_peer_check_timer(now, config);
         };
         if now.since(*since) >= config.peer_timeout {
             self.closing = Some(CloseReason::ConnectTimeout);
             return;
         }
-        *repeats = repeats.saturating_add(1);
-        *due = copies(*repeats, config);
-        self.timers.arm(Timer::Handshake, now + wait_for_answer(*repeats, config));
+        *retransmissions = retransmissions.saturating_add(1);
+        *due = copies(*retransmissions, config);
+        self.timers.arm(Timer::Handshake, now + wait_for_answer(*retransmissions, config));
     }
 }
 
-/// Wait for an answer to a request that was sent again `repeats` times.
-fn wait_for_answer(repeats: u8, config: &TransportConfig) -> Duration {
-    (FIRST_WAIT * (1 << repeats.min(16))).min(config.peer_timeout / MIN_REQUESTS)
+/// Returns the wait for an answer to a request that was retransmitted `retransmissions` times.
+fn wait_for_answer(retransmissions: u8, config: &TransportConfig) -> Duration {
+    (FIRST_WAIT * (1 << retransmissions.min(16))).min(config.peer_timeout / MIN_REQUESTS)
 }
 
-/// Copies of a request that is sent again for the `repeats`th time: twice as many as the time before.
-fn copies(repeats: u8, config: &TransportConfig) -> u8 {
+/// Returns the number of copies of a request at its retransmission number `retransmissions`: twice as many as the time
+/// before.
+fn copies(retransmissions: u8, config: &TransportConfig) -> u8 {
     let paths = u8::try_from(config.paths).unwrap_or(u8::MAX);
-    (1 << repeats.min(7)).min(MAX_COPIES).min(paths)
+    (1 << retransmissions.min(7)).min(MAX_COPIES).min(paths)
 }
 
-/// The send window against a peer with these terms: what it keeps and can describe.
+/// Returns the send window towards a peer with these terms: the packets it keeps and can describe.
 pub(crate) fn agreed_window(theirs: &Terms, config: &TransportConfig) -> u16 {
     let wide = theirs.capabilities & CAPABILITIES & capability::WIDE_WINDOW != 0;
     let describable = if wide { u16::MAX } else { NARROW_WINDOW };
     theirs.window.min(config.send_window).min(describable).max(1)
 }
 
-/// Whether packets can be exchanged under these terms at all.
+/// Returns `true` if packets can be exchanged under these terms at all.
 pub(crate) fn is_usable(theirs: &Terms) -> bool {
     theirs.capabilities & capability::MESSAGES != 0 && theirs.mtu >= 64 && theirs.window > 0
 }

@@ -1,4 +1,4 @@
-//! Path measurements that a connection takes from others to the same peer, and leaves to them ([`PeerPaths`]).
+//! The exchange of path measurements among connections to the same peer ([`PeerPaths`]).
 //!
 //! [`PeerPaths`]: crate::path::PeerPaths
 
@@ -12,8 +12,8 @@ use crate::ConnectionId;
 use crate::path::PathPolicy;
 
 impl Sender {
-    /// Others found paths to a peer closed, or open again: they are so here too. This connection probes those that
-    /// are down and that no other does.
+    /// Applies the paths that other connections closed or opened. This connection probes those that are down and that
+    /// no other probes.
     #[cold]
     pub(super) fn follow_others(&mut self, id: ConnectionId, now: Instant, shared: &mut Shared) {
         for path in self.paths.ids() {
@@ -21,8 +21,8 @@ impl Sender {
                 self.paths.set_up(path, !shared.peer_paths.is_closed(self.peer, path));
             }
         }
-        // Where all others are down a lossy path is better than none, unless this connection found it dead: then its
-        // own probe opens it.
+        // While all others are down a lossy path is used, unless this connection found it dead: then its own probe
+        // opens it.
         if self.paths.up_count() == 0 {
             for path in self.paths.ids().filter(|&path| !self.health.is_watched(path)) {
                 self.paths.set_up(path, shared.peer_paths.is_lossy(self.peer, path));
@@ -35,30 +35,30 @@ impl Sender {
         for path in orphans {
             self.take_down(id, path, now, shared);
         }
-        self.known = shared.peer_paths.version();
+        self.known_version = shared.peer_paths.version();
     }
 
-    /// An ACK arrived: on paths that it covers no losses are in a row any more.
+    /// Resets the shared loss counts of the paths that an ACK just covered.
     #[cold]
-    pub(super) fn tell_others(&self, now: Instant, shared: &mut Shared) {
-        let heard = |path| self.paths.state(path).heard_at == now;
-        shared.peer_paths.note_heard(self.peer, heard);
+    pub(super) fn notify_others(&self, now: Instant, shared: &mut Shared) {
+        let acked = |path| self.paths.state(path).last_response_at == now;
+        shared.peer_paths.note_acked(self.peer, acked);
     }
 
-    /// The connection wakes: it begins with what others measured since it rested.
+    /// Initialises an idle connection's paths with measurements that others made meanwhile.
     pub(super) fn learn_from_others(&mut self, now: Instant, shared: &mut Shared) {
         if !shared.peer_paths.is_shared() {
             return;
         }
         let (round_trip, changed) = shared.peer_paths.seed(self.peer, &mut self.paths, now);
         self.round_trip.seed(round_trip);
-        // Its ranking of paths is of old.
+        // The policy's ranking of paths is out of date.
         if changed && self.policy.compares_paths() {
             self.policy = shared.config.policy.build(&shared.config);
         }
     }
 
-    /// Leaves what was measured since the last time to others.
+    /// Shares the measurements since the last call.
     pub(super) fn share_measurements(&mut self, now: Instant, shared: &mut Shared) {
         let Self { peer, paths, round_trip, shared_at, .. } = self;
         let closed = shared.peer_paths.note_measured(*peer, paths, *round_trip, *shared_at, now);

@@ -1,9 +1,8 @@
-//! A sender that waits and hears nothing asks before its retransmission timeout: it sends the last
-//! packet again, and the ACK of that tells what became of the rest (tail loss probe; RFC 8985,
-//! section 7).
+//! Tail loss probes: a waiting sender that gets no ACK retransmits its last packet before the retransmission timeout,
+//! and the ACK for it reveals the state of the others (RFC 8985, section 7).
 //!
-//! Two losses look like that from here: that of the last packets of a flight, which no later one
-//! shows to be missing, and that of the ACKs a full window waits for, on ways back that are dead.
+//! Two losses look the same to the sender: that of the last packets of a flight, which no later one shows to be
+//! missing, and that of the ACKs for which a full window waits, on dead reverse paths.
 
 use weft_units::{Duration, Instant};
 
@@ -15,9 +14,9 @@ use crate::timers::Timer;
 /// The probes of one silence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TailProbes {
-    /// Sent since anything was heard.
+    /// Number of probes sent since the last ACK.
     count: u8,
-    /// When the last was sent.
+    /// The time of the last probe.
     at: Instant,
 }
 
@@ -25,15 +24,16 @@ impl TailProbes {
     pub(crate) const NONE: Self = Self { count: 0, at: Instant::EPOCH };
 }
 
-/// Probes of one silence, each after twice the time of the one before. With half of the ways back
+/// Maximum number of probes in one silence, each after twice the time of the one before. With half of the reverse paths
 /// dead, one flight in sixteen still meets its retransmission timeout.
 const MAX_PROBES: u8 = 3;
 
 impl Connection {
-    /// The tail timer fired: probes if there was silence, or looks again when there may have been.
+    /// Handles the tail timer: sends a probe after a silence, or arms the timer again.
     pub(super) fn on_tail_timer(&mut self, now: Instant, shared: &mut Shared) {
-        let asks = shared.config.recovery.kind == Kind::PerPath;
-        let waiting = self.sender.as_deref_mut().filter(|sender| asks && sender.is_waiting());
+        let probes_tail = shared.config.recovery.kind == Kind::PerPath;
+        let waiting =
+            self.sender.as_deref_mut().filter(|sender| probes_tail && sender.is_waiting());
         let Some(sender) = waiting else { return };
         let mut due = sender.tail_probe_at(shared);
         if due <= now {
@@ -45,10 +45,10 @@ impl Connection {
 }
 
 impl Sender {
-    /// How long a silence lasts before the first probe: two round trips, or what their variation
-    /// makes likely, and as long as the peer may hold an ACK back (RFC 8985, section 7.2; RFC 9002,
-    /// section 6.2.1). At least so long that all probes fit before the shortest retransmission
-    /// timeout: a host's scheduling is silence too. Until a round trip was measured, that timeout.
+    /// Returns the silence before the first probe: two round trips, or more if their variation requires it, and the
+    /// time for which the peer may hold an ACK back (RFC 8985, section 7.2; RFC 9002, section 6.2.1). It is at least so
+    /// long that all probes fit before the shortest retransmission timeout, since scheduling delays of a host are
+    /// silence too. Until a round trip was measured, it is that timeout.
     #[inline]
     pub(super) fn probe_timeout(&self, shared: &Shared) -> Duration {
         let config = &shared.config;
@@ -57,16 +57,16 @@ impl Sender {
         measured.map_or(config.retransmission.rto_min, |silence| silence.max(shortest))
     }
 
-    /// When the next probe is due, if nothing is heard or sent until then.
+    /// Returns the time at which the next probe is due, if nothing is received or sent until then.
     fn tail_probe_at(&mut self, shared: &Shared) -> Instant {
         if self.waiting_since > self.tail.at {
             self.tail = TailProbes::NONE;
         }
-        let quiet_since = self.waiting_since.max(self.last_stamp);
-        quiet_since + self.probe_timeout(shared) * (1 << self.tail.count)
+        let idle_since = self.waiting_since.max(self.last_stamp);
+        idle_since + self.probe_timeout(shared) * (1 << self.tail.count)
     }
 
-    /// Sends the last packet in flight again.
+    /// Retransmits the last packet in flight.
     fn probe_tail(&mut self, now: Instant, shared: &mut Shared) {
         if self.tail.count >= MAX_PROBES {
             return;
@@ -79,7 +79,7 @@ impl Sender {
             Some((psn, *packet))
         });
         if let Some((psn, packet)) = found {
-            self.ask(psn, &packet);
+            self.queue_probe(psn, &packet);
             shared.stats.tail_loss_probes += 1;
         }
     }

@@ -1,29 +1,29 @@
-//! How connections over links begin and end.
+//! The set-up and end of connections over links.
 
 use core::net::SocketAddr;
 
 use weft_wire::{Packet, SetupHeader, SetupKind, Terms, U4};
 
 use super::stream::{Setup, Stream};
-use super::{Direct, DirectConfig, LinkId, MOST_ANSWERS};
+use super::{Direct, DirectConfig, LinkId, MAX_ANSWERS};
 use crate::connection::{CAPABILITIES, MIN_VERSION, VERSION, is_usable};
 use crate::path::PathId;
 use crate::{CloseReason, Departure, DropReason, Event, Verdict};
 
 impl Direct {
-    /// Tells a peer that a connection is no more.
-    pub(super) fn unknown(&mut self, link: LinkId, to: SocketAddr, cid: u32) -> Verdict {
+    /// Sends a reset for an unknown connection.
+    pub(super) fn reset_unknown(&mut self, link: LinkId, to: SocketAddr, cid: u32) -> Verdict {
         let reset = setup(SetupKind::Reset, cid, 0, None);
         let departure =
             Departure { to, connection: None, path: PathId(0), padding: 0, payload: None };
-        if self.answers.len() < MOST_ANSWERS {
+        if self.answers.len() < MAX_ANSWERS {
             self.answers.push_back((link, departure, reset));
         }
         Verdict::Dropped(DropReason::UnknownConnection)
     }
 
-    /// Whether a packet of connection management fits what is known.
-    pub(super) fn take_setup(
+    /// Processes a set-up packet. Returns `false` if it does not fit the connection's state.
+    pub(super) fn handle_setup(
         &mut self,
         link: LinkId,
         from: SocketAddr,
@@ -68,8 +68,9 @@ impl Direct {
         true
     }
 
+    /// Accepts a peer's request, or rejects it if there is no room.
     fn accept(&mut self, link: LinkId, peer: SocketAddr, remote: u32, theirs: &Terms) {
-        if self.answers.len() >= MOST_ANSWERS {
+        if self.answers.len() >= MAX_ANSWERS {
             return;
         }
         let slot = self.streams.insert(|id| Stream::new(id, link, peer, Setup::Established));
@@ -93,13 +94,14 @@ impl Direct {
         self.events.push_back(Event::Accepted { connection, service: theirs.service });
     }
 
+    /// Queues a set-up packet of a connection.
     pub(super) fn answer(&mut self, slot: u32, kind: SetupKind, terms: Option<Terms>) {
         let stream = self.streams.at(slot);
         let packet = setup(kind, stream.id.0, stream.remote, terms);
         self.answers.push_back((stream.link, stream.departure(None), packet));
     }
 
-    /// Drops a connection, telling the peer unless the peer knows: what was placed, then that it ends.
+    /// Removes a connection. Unless the peer already knows, sends it the last ACK and then a close.
     pub(super) fn retire(&mut self, slot: u32, reason: CloseReason) {
         use CloseReason::{LinkDown, Peer, Refused, Reset};
         let peer_knows = matches!(reason, Peer | Reset | Refused | LinkDown);
@@ -117,7 +119,7 @@ impl Direct {
 }
 
 impl DirectConfig {
-    /// What this end tells its peers.
+    /// Returns the terms that this end offers.
     pub(super) fn terms(&self) -> Terms {
         Terms {
             capabilities: CAPABILITIES,

@@ -8,13 +8,14 @@ use weft_units::Instant;
 use weft_wire::{AckHeader, DataHeader, MessageHeader, Packet, U4};
 
 use super::{Acknowledged, LinkId};
-use crate::connection::{Outbox, VERSION};
+use crate::connection::{SendQueue, VERSION};
 use crate::path::PathId;
 use crate::{ConnectionId, Departure, Message, Payload, PlacedError, Placement, SubmitError};
 
+/// The state of set-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setup {
-    /// We asked and wait.
+    /// This end sent a request and waits for the answer.
     Requesting,
     /// Both ends know each other.
     Established,
@@ -30,33 +31,33 @@ pub(super) struct Stream {
     /// The peer's connection id; zero until it is known.
     pub(super) remote: u32,
     pub(super) setup: Setup,
-    /// Whether the endpoint's queue holds it.
+    /// `true` if the endpoint's queue holds it.
     pub(super) queued: bool,
-    /// Since when the peer owes an answer.
+    /// The time since which the peer owes an answer.
     pub(super) waiting_since: Option<Instant>,
     pub(super) mtu: u16,
-    outbox: Outbox,
+    send_queue: SendQueue,
     /// The first packet that is not acknowledged, and the next one.
     base: u32,
     next: u32,
     arrivals: Arrivals,
 }
 
-/// What came.
+/// The state of received packets.
 #[derive(Debug, Default)]
 struct Arrivals {
-    /// The first packet that is not placed, and for those after it whether they are.
+    /// The first packet that is not placed, and for each packet after it `true` if it is placed.
     base: u32,
     placed: VecDeque<bool>,
     ack_due: bool,
-    /// The message under way, how much of it came, and what its packets say of it.
+    /// The current message, the number of its bytes received, and the opcode and length in its packets.
     message: u32,
     offset: u32,
-    said: Option<(u8, u32)>,
+    message_fields: Option<(u8, u32)>,
 }
 
 impl Acknowledged {
-    /// The packet that says nothing else.
+    /// Returns an ACK packet with this acknowledgement alone.
     pub(super) fn alone(self) -> Packet {
         let Self { destination_cid, psn_base } = self;
         let version = U4::truncate(VERSION);
@@ -80,7 +81,7 @@ impl Stream {
             queued: false,
             waiting_since: None,
             mtu: 0,
-            outbox: Outbox::new(0),
+            send_queue: SendQueue::new(0),
             base: 0,
             next: 0,
             arrivals: Arrivals {
@@ -89,7 +90,7 @@ impl Stream {
                 ack_due: false,
                 message: 0,
                 offset: 0,
-                said: None,
+                message_fields: None,
             },
         }
     }
@@ -114,10 +115,10 @@ impl Stream {
         if self.setup != Setup::Established {
             return Err(SubmitError::NotConnected);
         }
-        if self.outbox.len() >= limit as usize {
+        if self.send_queue.len() >= limit as usize {
             return Err(SubmitError::QueueFull { limit });
         }
-        self.outbox.push(message);
+        self.send_queue.push(message);
         Ok(())
     }
 
@@ -128,13 +129,13 @@ impl Stream {
 
     #[inline]
     pub(super) fn may_send(&self, window: u16) -> bool {
-        self.outbox.has_segment() && self.has_room(window)
+        self.send_queue.has_segment() && self.has_room(window)
     }
 
-    /// Whether the next message would leave at once.
+    /// Returns `true` if the next message would leave at once.
     #[inline]
     pub(super) fn has_sent_all(&self, window: u16) -> bool {
-        !self.outbox.has_segment() && self.has_room(window)
+        !self.send_queue.has_segment() && self.has_room(window)
     }
 
     #[inline]
@@ -142,23 +143,23 @@ impl Stream {
         self.next.wrapping_sub(self.base) < window.into()
     }
 
-    /// Nothing is waited for where the peer owes nothing.
+    /// Clears the waiting time if the peer owes nothing.
     #[inline]
-    pub(super) fn rest(&mut self) {
+    pub(super) fn stop_waiting(&mut self) {
         if !self.is_waiting() {
             self.waiting_since = None;
         }
     }
 
-    /// The acknowledgement that is owed, if one is.
+    /// Returns the acknowledgement that is owed, if any.
     #[inline]
     pub(super) fn poll_ack(&mut self) -> Option<Acknowledged> {
         core::mem::take(&mut self.arrivals.ack_due)
             .then_some(Acknowledged { destination_cid: self.remote, psn_base: self.arrivals.base })
     }
 
-    /// Puts the next packet into `packet`; its payload, if it has any. `None` if there is none to send. A message
-    /// goes first: an acknowledgement may go along with it.
+    /// Writes the next packet's headers to `packet` and returns its payload, if it has any; `None` if there is no
+    /// packet to send. A message goes first: it may carry an acknowledgement along.
     #[inline]
     pub(super) fn poll(&mut self, window: u16, packet: &mut Packet) -> Option<Option<Payload>> {
         if !self.may_send(window) {
@@ -166,7 +167,7 @@ impl Stream {
             return Some(None);
         }
         let psn = self.next;
-        let segment = self.outbox.cut(self.mtu, psn)?;
+        let segment = self.send_queue.cut(self.mtu, psn)?;
         self.next = psn.wrapping_add(1);
         let Message { token, opcode, tag, length } = segment.message;
         let (version, destination_cid) = (U4::truncate(VERSION), self.remote);
@@ -176,13 +177,13 @@ impl Stream {
         Some(Some(Payload { token, offset, len }))
     }
 
-    /// Whether the peer owes an acknowledgement.
+    /// Returns `true` if the peer owes an acknowledgement.
     #[inline]
     pub(super) fn is_waiting(&self) -> bool {
         self.base != self.next
     }
 
-    /// The peer has placed every packet before this one; false if it cannot have.
+    /// Processes the peer's acknowledgement of every packet before `base`. Returns `false` if they were not all sent.
     #[inline]
     pub(super) fn acknowledge(&mut self, base: u32) -> bool {
         let possible = base.wrapping_sub(self.base) <= self.next.wrapping_sub(self.base);
@@ -194,12 +195,13 @@ impl Stream {
 
     #[inline]
     pub(super) fn pop_done(&mut self) -> Option<Message> {
-        self.outbox.pop_done(self.base)
+        self.send_queue.pop_done(self.base)
     }
 
-    /// Where a packet's payload belongs; `None` if it is not the next one, or does not fit its message.
+    /// Processes a data packet and returns the place of its payload; `None` if it is not the next one, or does not fit
+    /// its message.
     #[inline]
-    pub(super) fn take_in(
+    pub(super) fn ingest(
         &mut self,
         header: &DataHeader,
         message: &MessageHeader,
@@ -209,12 +211,12 @@ impl Stream {
         let arrivals = &mut self.arrivals;
         let waiting = u32::try_from(arrivals.placed.len()).unwrap_or(u32::MAX);
         let MessageHeader { opcode, tag, id, offset, length } = *message;
-        let said = *arrivals.said.get_or_insert((opcode, length));
+        let message_fields = *arrivals.message_fields.get_or_insert((opcode, length));
         let end = offset.checked_add(len.into()).filter(|&end| end <= length)?;
         let expected = header.psn == arrivals.base.wrapping_add(waiting)
             && waiting < window.into()
             && (id, offset) == (arrivals.message, arrivals.offset)
-            && (opcode, length) == said
+            && (opcode, length) == message_fields
             && (len > 0 || length == 0);
         if !expected {
             return None;
@@ -222,7 +224,8 @@ impl Stream {
         arrivals.placed.push_back(false);
         arrivals.offset = end;
         if end == length {
-            (arrivals.message, arrivals.offset, arrivals.said) = (id.wrapping_add(1), 0, None);
+            (arrivals.message, arrivals.offset, arrivals.message_fields) =
+                (id.wrapping_add(1), 0, None);
         }
         let (connection, psn, message) = (self.id, header.psn, id);
         Some(Placement { connection, psn, opcode, tag, message, offset, len, length })

@@ -1,5 +1,5 @@
-//! Connections by id: a slot's number, and how often the slot was used, so that an old id finds no new
-//! connection soon.
+//! The table of connections by id. An id is a slot number and the number of uses of the slot, so that an old id finds
+//! no new connection soon.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -8,9 +8,9 @@ use super::stream::Stream;
 use super::{Direct, LinkId};
 use crate::ConnectionId;
 
-/// Low bits of an id that hold the slot's number; above them is how often it was used.
+/// The number of low bits of an id that hold the slot number; the bits above hold its number of uses.
 const SLOT_BITS: u32 = 20;
-const USES: u32 = 1 << (31 - SLOT_BITS);
+const MAX_USES: u32 = 1 << (31 - SLOT_BITS);
 
 /// The connections of one process.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Streams {
         Self { slots: Vec::new(), uses: Vec::new(), free: Vec::new(), limit }
     }
 
-    /// Enters the connection that `make` builds for its id; `None` at the limit.
+    /// Inserts the connection that `make` builds for its id; `None` at the limit.
     pub(super) fn insert(&mut self, make: impl FnOnce(ConnectionId) -> Stream) -> Option<u32> {
         if self.free.is_empty() {
             let slot = u32::try_from(self.slots.len()).ok().filter(|&slot| slot < self.limit)?;
@@ -37,13 +37,13 @@ impl Streams {
         }
         let slot = self.free.pop()?;
         let uses = &mut self.uses[slot as usize];
-        *uses = (*uses + 1) % USES;
+        *uses = (*uses + 1) % MAX_USES;
         let id = ConnectionId(Direct::FIRST_ID | *uses << SLOT_BITS | slot);
         self.slots[slot as usize] = Some(Box::new(make(id)));
         Some(slot)
     }
 
-    /// The slot of the connection with this id.
+    /// Returns the slot of the connection with this id.
     #[inline]
     pub(super) fn find(&self, id: u32) -> Option<u32> {
         let slot = id & ((1 << SLOT_BITS) - 1);
@@ -60,35 +60,35 @@ impl Streams {
         self.slots.get_mut(slot as usize)?.as_deref_mut()
     }
 
-    /// One that is there.
+    /// Returns the connection in a slot, which must be in use.
     #[inline]
     pub(super) fn at(&mut self, slot: u32) -> &mut Stream {
         self.get_mut(slot).expect("the caller found this slot")
     }
 
-    /// Takes out one that is there.
+    /// Removes the connection in a slot, which must be in use; returns its id.
     pub(super) fn remove(&mut self, slot: u32) -> ConnectionId {
         let stream = self.slots[slot as usize].take().expect("the caller found this slot");
         self.free.push(slot);
         stream.id
     }
 
-    /// The slots in use.
+    /// Returns the slots in use.
     pub(super) fn all(&self) -> Vec<u32> {
-        self.those(|_| true)
+        self.matching(|_| true)
     }
 
-    /// Those over a link.
+    /// Returns the slots of the connections over a link.
     pub(super) fn over(&self, link: LinkId) -> Vec<u32> {
-        self.those(|stream| stream.link == link)
+        self.matching(|stream| stream.link == link)
     }
 
-    /// The one that a peer calls so.
+    /// Returns the slot of the connection with the peer's id `remote`.
     pub(super) fn with_remote(&self, link: LinkId, remote: u32) -> Option<u32> {
-        self.those(|stream| stream.is_up_over(link) && stream.remote == remote).first().copied()
+        self.matching(|stream| stream.is_up_over(link) && stream.remote == remote).first().copied()
     }
 
-    fn those(&self, wanted: impl Fn(&Stream) -> bool) -> Vec<u32> {
+    fn matching(&self, wanted: impl Fn(&Stream) -> bool) -> Vec<u32> {
         let slots = (0..).zip(&self.slots);
         slots.filter(|(_, s)| s.as_deref().is_some_and(&wanted)).map(|(slot, _)| slot).collect()
     }

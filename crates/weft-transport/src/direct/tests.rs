@@ -1,4 +1,4 @@
-//! Two ends and the link between them.
+//! Tests of two ends and the link between them.
 
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -13,7 +13,7 @@ struct Pair {
     ends: [Direct; 2],
     now: Instant,
     events: [Vec<Event>; 2],
-    /// Whether what arrives is placed at once.
+    /// `true` if received payload is placed at once.
     places: bool,
     arrived: Vec<crate::Placement>,
 }
@@ -41,7 +41,7 @@ fn pair() -> Pair {
 }
 
 impl Pair {
-    /// Carries everything there and back until nothing more is said.
+    /// Carries all packets both ways until neither end sends any.
     fn run(&mut self) {
         let mut packet = Packet::default();
         let mut quiet = 0;
@@ -173,7 +173,7 @@ fn what_was_placed_is_acknowledged_by_the_message_that_answers() {
 }
 
 #[test]
-fn a_connection_ends_at_both_ends_and_late_packets_are_told_so() {
+fn a_connection_ends_at_both_ends_and_late_packets_get_a_reset() {
     let mut pair = pair();
     let [connection, accepted] = pair.connect();
     pair.ends[1].close(accepted);
@@ -327,7 +327,7 @@ fn a_peer_whose_link_stays_held_is_given_up() {
 }
 
 #[test]
-fn acknowledgements_are_told_from_messages() {
+fn acknowledgements_are_distinguished_from_messages() {
     let mut pair = pair();
     let [connection, _] = pair.connect();
     assert!(!pair.ends[0].has_ready());

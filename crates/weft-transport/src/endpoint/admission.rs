@@ -1,4 +1,5 @@
-//! What encryption beside the transport says of packets that anybody can write: requests, accepts and resets.
+//! The verdict of an encryption layer beside the transport on packets that anybody can forge: requests, accepts and
+//! resets.
 
 use core::net::SocketAddr;
 
@@ -6,54 +7,54 @@ use weft_units::Instant;
 use weft_wire::{Packet, SetupHeader, SetupKind, Terms};
 
 use super::handshake::Refusal;
-use super::token::Asker;
+use super::token::Requester;
 use super::{Arrival, ConnectionId, Endpoint, Transmit};
 use crate::connection::Proof;
 use crate::{CloseReason, DropReason, Verdict};
 
-/// What is to be done with a packet of set-up.
+/// The verdict on a set-up packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It is taken in.
+    /// The packet is processed.
     Take,
-    /// It is taken in, and what follows it on the connection is encrypted. Of a request the owner hears when a packet has
-    /// proved who asks.
+    /// The packet is processed, and everything after it on the connection is encrypted. For a request, the owner gets
+    /// its event once a packet has proved the peer's identity.
     TakeSealed,
-    /// It is not authentic, or cannot prove that it is, and dropped.
+    /// The packet is not authentic, or cannot prove that it is, and is dropped.
     Drop,
-    /// The request is refused, and its sender told.
+    /// The request is refused, and a reject is sent.
     Refuse(SetupFault),
-    /// The connection that this end asked for is given up.
+    /// The connection that this end requested is closed.
     GiveUp(ConnectionId, SetupFault),
-    /// It says that the peer does not know an encrypted connection, which it cannot prove: the peer is asked.
+    /// The packet claims, without proof, that the peer does not know an encrypted connection: the peer is probed.
     Doubt(ConnectionId),
 }
 
-/// What an endpoint knows of a packet of set-up before it is taken in.
+/// The connection that a set-up packet refers to, as known before the packet is processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named {
-    /// Nothing, or it will be refused.
+    /// No connection, or the packet will be refused.
     Nothing,
     /// A request that does not prove its sender's address.
     Unproven,
-    /// A request that makes a connection.
+    /// A request that creates a connection.
     New,
-    /// It is of this connection.
+    /// A packet of this connection.
     Connection(ConnectionId),
 }
 
-/// A connection that is no more, and whose last packet has left.
+/// A connection that has ended and whose last packet has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forgotten {
-    /// Its id.
+    /// The connection's id.
     pub connection: ConnectionId,
-    /// The peer, as it receives.
+    /// The peer's address and receive port.
     pub to: SocketAddr,
-    /// The peer's id.
+    /// The peer's connection id.
     pub remote_cid: u32,
 }
 
-/// Why a connection is not set up.
+/// The reason a connection is not set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetupFault {
     /// One end requires encryption, and the other cannot encrypt.
@@ -63,12 +64,12 @@ pub enum SetupFault {
 }
 
 impl Endpoint {
-    /// Returns what a packet of set-up is about. Changes nothing.
+    /// Returns the connection that a set-up packet refers to. Changes nothing.
     pub fn named(&self, now: Instant, arrival: &Arrival, header: &SetupHeader) -> Named {
         let of = |slot: u32| self.connections.get(slot).map(|connection| connection.id);
         let named = match (header.kind, &header.terms) {
             (SetupKind::Request, Some(terms)) => {
-                return self.named_by_request(now, arrival, header, terms);
+                return self.classify_request(now, arrival, header, terms);
             }
             (SetupKind::Accept, Some(terms)) => {
                 self.accepted_slot(arrival, header, terms).ok().and_then(of)
@@ -79,7 +80,7 @@ impl Endpoint {
         named.map_or(Named::Nothing, Named::Connection)
     }
 
-    fn named_by_request(
+    fn classify_request(
         &self,
         now: Instant,
         arrival: &Arrival,
@@ -87,8 +88,8 @@ impl Endpoint {
         terms: &Terms,
     ) -> Named {
         let (ip, receive_port) = (arrival.from.ip(), terms.receive_port);
-        let asker = Asker { ip, receive_port, cid: header.local_cid };
-        if !self.tokens.check(now, &asker, terms.token) {
+        let requester = Requester { ip, receive_port, cid: header.local_cid };
+        if !self.tokens.check(now, &requester, terms.token) {
             return Named::Unproven;
         }
         let known = self.by_peer.get(&(ip, header.local_cid, receive_port));
@@ -101,7 +102,7 @@ impl Endpoint {
         if is_new { Named::New } else { Named::Nothing }
     }
 
-    /// Does with a packet of set-up what its admission says; [`Admission::Take`] is
+    /// Processes a set-up packet according to its admission; [`Admission::Take`] is equivalent to
     /// [`handle_packet`](Self::handle_packet).
     pub fn handle_admission(
         &mut self,
@@ -113,7 +114,7 @@ impl Endpoint {
         match admission {
             Admission::Take => self.handle_setup(now, arrival, header, false),
             Admission::TakeSealed => self.handle_setup(now, arrival, header, true),
-            // What it answers may be an accept that came twice.
+            // The packet that this reset answers may be a duplicate accept.
             Admission::Drop if header.kind == SetupKind::Reset => {
                 self.shared.refuse(DropReason::UnprovenReset)
             }
@@ -128,32 +129,33 @@ impl Endpoint {
             Admission::GiveUp(connection, fault) => {
                 if let Some(slot) = self.connections.find(connection.0) {
                     self.connection(slot).closing = Some(fault.into());
-                    self.settle(now, slot);
+                    self.reschedule(now, slot);
                 }
                 self.shared.refuse(DropReason::NotAuthentic)
             }
             Admission::Doubt(connection) => {
                 if let Some(slot) = self.connections.find(connection.0) {
-                    self.doubt_peer(now, slot);
+                    self.check_peer(now, slot);
                 }
                 self.shared.refuse(DropReason::UnprovenReset)
             }
         }
     }
 
-    /// Asks a peer that may have forgotten an encrypted connection; one that forgot it during set-up is asked for it again.
-    fn doubt_peer(&mut self, now: Instant, slot: u32) {
+    /// Probes a peer that may have lost an encrypted connection; if the peer lost it during set-up, set-up is
+    /// restarted.
+    fn check_peer(&mut self, now: Instant, slot: u32) {
         let connection = self.connections.get_mut(slot).expect("the caller found it");
-        connection.doubt_peer(now);
+        connection.check_peer(now);
         if let Some(request) = connection.take_forgotten_request() {
             self.by_peer.remove(&connection.peer_key());
-            connection.ask_again(now, request, &self.shared.config);
+            connection.restart_setup(now, request, &self.shared.config);
         }
-        self.settle(now, slot);
+        self.reschedule(now, slot);
     }
 
-    /// Answers an encrypted packet of a connection that is not known here: the peer finds out that it is no more. `iv`
-    /// is the low half of the packet's number.
+    /// Answers an encrypted packet of an unknown connection with a reset, so that the peer closes it. `iv` is the low
+    /// half of the packet's number.
     pub fn handle_unopened(&mut self, from: SocketAddr, connection: ConnectionId, iv: u32) {
         if self.connections.find(connection.0).is_none() {
             let (reason, number) = Proof::Iv(iv).to_wire();
@@ -161,27 +163,27 @@ impl Endpoint {
         }
     }
 
-    /// Returns how many connections peers asked for that have not proved yet who they are: their owner has not heard of
-    /// them. Looks at each connection.
+    /// Returns the number of connections requested by peers that have not yet proved their identity; no event has
+    /// reported them to the owner. Scans all connections.
     pub fn unproven(&self) -> usize {
         self.connections.iter().filter(|connection| connection.is_unproven()).count()
     }
 
-    /// Keeps the ids of connections that are no more for [`poll_forgotten`](Self::poll_forgotten): for owners that
-    /// keep something for each.
+    /// Keeps the ids of ended connections for [`poll_forgotten`](Self::poll_forgotten), for owners that hold state per
+    /// connection.
     #[must_use]
     pub fn keeping_forgotten(mut self) -> Self {
         self.forgotten = Some(alloc::collections::VecDeque::new());
         self
     }
 
-    /// Returns the next connection that is no more and whose last packet has left.
+    /// Returns the next connection that has ended and whose last packet has left.
     #[inline]
     pub fn poll_forgotten(&mut self) -> Option<Forgotten> {
         self.forgotten.as_mut()?.pop_front()
     }
 
-    /// Notes that a connection's last packet has left.
+    /// Records a connection as forgotten if `answer` is its last packet.
     pub(super) fn note_forgotten(&mut self, answer: &Transmit) {
         let Some(forgotten) = &mut self.forgotten else { return };
         if let (Packet::Setup(header), Some(connection)) = (&answer.packet, answer.connection)

@@ -1,4 +1,4 @@
-//! Connections that begin here: by asking a peer, or joined without packets.
+//! Connections that begin at this end: requested from a peer, or joined without packets.
 
 use core::net::SocketAddr;
 
@@ -11,10 +11,11 @@ use crate::ConnectError;
 use crate::connection::{Connection, Origin};
 
 impl Endpoint {
-    /// Asks `peer` (address and receive port) for a connection. `Connected` or `Closed` follows.
+    /// Requests a connection from `peer` (address and receive port). [`Event::Connected`](crate::Event::Connected) or
+    /// [`Event::Closed`](crate::Event::Closed) follows.
     ///
     /// # Errors
-    /// The endpoint holds as many as it may.
+    /// [`ConnectError::TooManyConnections`] if the endpoint is at its limit.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -22,16 +23,16 @@ impl Endpoint {
         service: u32,
     ) -> Result<ConnectionId, ConnectError> {
         let slot = self.begin(now, peer, service)?;
-        self.settle(now, slot);
+        self.reschedule(now, slot);
         Ok(self.connection(slot).id)
     }
 
-    /// Joins two endpoints without packets, as when the ends exchanged ids over another channel
-    /// (the way of RDMA connection managers). The addresses are their receive addresses. No events
-    /// follow. Encryption, whose keys come with set-up, has none for such a connection: owners that encrypt do not join.
+    /// Joins two endpoints without packets, for ends that exchanged ids over another channel (as RDMA connection
+    /// managers do). The addresses are their receive addresses. No events follow. Encryption exchanges its keys during
+    /// set-up and has none for such a connection: owners that encrypt must not join.
     ///
     /// # Errors
-    /// One of them holds as many as it may.
+    /// [`ConnectError::TooManyConnections`] if one of them is at its limit.
     pub fn join(
         now: Instant,
         a: (&mut Self, SocketAddr),
@@ -50,10 +51,10 @@ impl Endpoint {
     }
 
     pub(super) fn next_origin(&mut self) -> Origin {
-        self.made += 1;
-        let drawn = || self.secret.draw_u32(Purpose::FirstPsn, self.made);
+        self.connections_created += 1;
+        let drawn = || self.secret.draw_u32(Purpose::FirstPsn, self.connections_created);
         Origin {
-            seed: self.seed.child("connection", self.made),
+            seed: self.seed.child("connection", self.connections_created),
             first_psn: self.first_psn.unwrap_or_else(drawn),
         }
     }
@@ -69,7 +70,7 @@ impl Endpoint {
         Ok(slot)
     }
 
-    /// The peer asked for a connection that begins here without packets.
+    /// Marks a connection that was created without packets as requested by the peer.
     fn become_acceptor(&mut self, slot: u32) {
         self.connection(slot).initiator = false;
         self.shared.requested -= 1;
@@ -86,6 +87,6 @@ impl Endpoint {
         let connection = self.connections.get_mut(slot).expect("the caller made it");
         connection.joined(now, offer, theirs, &self.shared.config);
         self.by_peer.insert(connection.peer_key(), slot);
-        self.settle(now, slot);
+        self.reschedule(now, slot);
     }
 }

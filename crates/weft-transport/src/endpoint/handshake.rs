@@ -1,20 +1,20 @@
-//! Connection management: requests answered without memory until the address is proved, and the
-//! packets that name no connection.
+//! Connection set-up: requests, answered without state until the address is proved, and packets that name no
+//! connection.
 
 use core::net::SocketAddr;
 
 use weft_units::Instant;
 use weft_wire::{Packet, SetupHeader, SetupKind, Terms, U4};
 
-use super::token::Asker;
+use super::token::Requester;
 use super::{Arrival, Endpoint, Transmit};
 use crate::connection::{CAPABILITIES, Connection, MIN_VERSION, Proof, VERSION, is_usable};
 use crate::{CloseReason, DropReason, Event, Verdict};
 
-/// Answers to strangers that may wait; more are not given.
-const ANSWERS: usize = 256;
+/// Maximum number of queued answers that belong to no connection; further ones are dropped.
+const MAX_ANSWERS: usize = 256;
 
-/// Why a request is refused, as carried in the header.
+/// The reason a request is refused, as carried in the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     NoCommonVersion = 1,
@@ -25,7 +25,7 @@ pub(super) enum Refusal {
 }
 
 impl Endpoint {
-    /// Takes a packet of connection management in.
+    /// Processes a set-up packet.
     pub(super) fn handle_setup(
         &mut self,
         now: Instant,
@@ -38,7 +38,7 @@ impl Endpoint {
                 self.handle_request(now, arrival, header, terms, sealed)
             }
             (SetupKind::Challenge, Some(terms)) => {
-                self.with_named(now, arrival, header, |connection, _| {
+                self.with_connection(now, arrival, header, |connection, _| {
                     connection.handle_challenge(terms)
                 })
             }
@@ -56,7 +56,7 @@ impl Endpoint {
         }
     }
 
-    /// A peer asks for a connection.
+    /// Processes a peer's request for a connection.
     fn handle_request(
         &mut self,
         now: Instant,
@@ -66,22 +66,22 @@ impl Endpoint {
         sealed: bool,
     ) -> Result<(), DropReason> {
         let ip = arrival.from.ip();
-        let asker = Asker { ip, receive_port: theirs.receive_port, cid: header.local_cid };
+        let requester = Requester { ip, receive_port: theirs.receive_port, cid: header.local_cid };
         let peer = SocketAddr::new(ip, theirs.receive_port);
         if header.local_cid == 0 || theirs.receive_port == 0 {
             return Err(DropReason::Malformed);
         }
-        if !self.tokens.check(now, &asker, theirs.token) {
-            // A token from before this end restarted proves nothing any more: ask for a new one.
-            self.challenge(now, peer, &asker, header);
+        if !self.tokens.check(now, &requester, theirs.token) {
+            // A token from before this end restarted proves nothing: request a new one.
+            self.challenge(now, peer, &requester, header);
             return if theirs.token == 0 { Ok(()) } else { Err(DropReason::BadToken) };
         }
         let key = (ip, header.local_cid, theirs.receive_port);
         if let Some(&slot) = self.by_peer.get(&key)
             && let Some(connection) = self.connections.get_mut(slot)
         {
-            connection.accept_again();
-            self.settle(now, slot);
+            connection.retransmit_accept();
+            self.reschedule(now, slot);
             return Ok(());
         }
         if let Some(refusal) = self.refusal(header, theirs) {
@@ -108,11 +108,11 @@ impl Endpoint {
             let connection = self.connection(slot).id;
             self.shared.events.push_back(Event::Accepted { connection, service: theirs.service });
         }
-        self.settle(now, slot);
+        self.reschedule(now, slot);
         Ok(())
     }
 
-    /// Why this request is refused, if it is.
+    /// Returns the reason to refuse this request; `None` if it is acceptable.
     pub(super) fn refusal(&self, header: &SetupHeader, theirs: &Terms) -> Option<Refusal> {
         let common =
             u32::from(header.version.get()) >= MIN_VERSION && theirs.min_version <= VERSION;
@@ -127,9 +127,15 @@ impl Endpoint {
         }
     }
 
-    /// Asks for proof of address; nothing is kept.
-    fn challenge(&mut self, now: Instant, peer: SocketAddr, asker: &Asker, header: &SetupHeader) {
-        let token = self.tokens.make(now, asker);
+    /// Sends a challenge that asks for proof of address; keeps no state.
+    fn challenge(
+        &mut self,
+        now: Instant,
+        peer: SocketAddr,
+        requester: &Requester,
+        header: &SetupHeader,
+    ) {
+        let token = self.tokens.make(now, requester);
         let terms = Terms {
             capabilities: CAPABILITIES,
             min_version: MIN_VERSION,
@@ -139,11 +145,12 @@ impl Endpoint {
         self.answer(peer, header.local_cid, SetupKind::Challenge, 0, 0, Some(terms));
     }
 
+    /// Queues a reject for the sender of `header`.
     pub(super) fn reject(&mut self, peer: SocketAddr, header: &SetupHeader, refusal: Refusal) {
         self.answer(peer, header.local_cid, SetupKind::Reject, 0, refusal as u8, None);
     }
 
-    /// Sends a reset to the sender of a packet for a connection that is not here.
+    /// Sends a reset to the sender of a packet that names an unknown connection.
     pub(super) fn reset(&mut self, to: SocketAddr, unknown_cid: u32, packet: &Packet) {
         if self.connections.find(unknown_cid).is_none()
             && let Some(proof) = Proof::of(packet)
@@ -153,7 +160,7 @@ impl Endpoint {
         }
     }
 
-    /// Queues an answer that belongs to no connection; drops it when too many wait.
+    /// Queues an answer that belongs to no connection; drops it when [`MAX_ANSWERS`] are queued.
     pub(super) fn answer(
         &mut self,
         to: SocketAddr,
@@ -163,7 +170,7 @@ impl Endpoint {
         reason: u8,
         terms: Option<Terms>,
     ) {
-        if self.answers.len() >= ANSWERS {
+        if self.answers.len() >= MAX_ANSWERS {
             return;
         }
         let header = SetupHeader {
@@ -182,9 +189,10 @@ impl Endpoint {
         self.answers.push_back(answer);
     }
 
-    /// The peer accepted: remember its id, for a reset names it by that. An id that stands for
-    /// another connection already is refused, or ending one would forget the other. Who accepts what
-    /// is no longer wanted, or was asked for by a late duplicate, is told, or it would wait for long.
+    /// Processes the peer's accept and records its id, because a reset names the connection by that id. An id already
+    /// in use for another connection is refused; otherwise the end of one would remove the other. A peer that accepts a
+    /// connection which this end no longer wants, or which a late duplicate requested, gets a reset; otherwise it would
+    /// wait for its idle timeout.
     fn handle_accepted(
         &mut self,
         now: Instant,
@@ -205,11 +213,11 @@ impl Endpoint {
         }
         let key = (arrival.from.ip(), header.local_cid, theirs.receive_port);
         self.by_peer.insert(key, slot);
-        self.settle(now, slot);
+        self.reschedule(now, slot);
         Ok(())
     }
 
-    /// The connection that an accept is for, if it may be.
+    /// Returns the connection that an accept is for, if it is valid.
     pub(super) fn accepted_slot(
         &self,
         arrival: &Arrival,
@@ -247,7 +255,7 @@ impl Endpoint {
             NOT_AUTHENTIC => CloseReason::NotAuthentic,
             _ => CloseReason::Refused,
         };
-        self.with_named(now, arrival, header, |connection, _| {
+        self.with_connection(now, arrival, header, |connection, _| {
             let asked = !connection.is_established();
             connection.closing = asked.then_some(reason).or(connection.closing);
             asked
@@ -260,15 +268,16 @@ impl Endpoint {
         arrival: &Arrival,
         header: &SetupHeader,
     ) -> Result<(), DropReason> {
-        self.with_named(now, arrival, header, |connection, _| {
+        self.with_connection(now, arrival, header, |connection, _| {
             let theirs = connection.remote_cid == header.local_cid;
             connection.closing = theirs.then_some(CloseReason::Peer).or(connection.closing);
             theirs
         })
     }
 
-    /// The peer does not know a connection. It names it by its own id and repeats a number of the packet it
-    /// answers; more than one match (two endpoints on one address) is left to the peer timeout.
+    /// Processes the report that the peer does not know a connection. A reset names the connection by the peer's own id
+    /// and repeats a number of the packet it answers; an ambiguous id (two endpoints on one address) is left to the
+    /// peer timeout.
     fn handle_reset(
         &mut self,
         now: Instant,
@@ -282,11 +291,11 @@ impl Endpoint {
             return Err(DropReason::UnprovenReset);
         }
         connection.closing = Some(CloseReason::Reset);
-        self.settle(now, slot);
+        self.reschedule(now, slot);
         Ok(())
     }
 
-    /// The connection that a reset names, if that is one.
+    /// Returns the connection that a reset names, if there is exactly one.
     pub(super) fn reset_slot(&self, arrival: &Arrival, header: &SetupHeader) -> Option<u32> {
         let ip = arrival.from.ip();
         let range = (ip, header.local_cid, 0)..=(ip, header.local_cid, u16::MAX);
@@ -295,9 +304,9 @@ impl Endpoint {
         matches.next().is_none().then_some(slot)
     }
 
-    /// Runs `act` on the connection the header names, if the packet came from its peer's address;
-    /// `act` says whether the packet fits the connection's state.
-    fn with_named(
+    /// Runs `act` on the connection that the header names, if the packet came from its peer's address; `act` returns
+    /// `true` if the packet fits the connection's state.
+    fn with_connection(
         &mut self,
         now: Instant,
         arrival: &Arrival,
@@ -307,7 +316,7 @@ impl Endpoint {
         let slot = self.find(arrival, header.destination_cid)?;
         let connection = self.connections.get_mut(slot).expect("found just now");
         let fits = act(connection, &mut self.shared);
-        self.settle(now, slot);
+        self.reschedule(now, slot);
         if fits { Ok(()) } else { Err(DropReason::UnexpectedSetup) }
     }
 }

@@ -1,5 +1,5 @@
-//! Which connection a CID names: a slot number, hidden, and bits that nobody can foretell and that
-//! change with every use of the slot, so that an old id finds no new connection.
+//! The table from CIDs to connections. A CID is a masked slot number and unpredictable bits that change with every use
+//! of the slot, so that an old id finds no new connection.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,26 +10,26 @@ use super::secret::{Purpose, Secret};
 use crate::ConnectionId;
 use crate::connection::Connection;
 
-/// At least this many bits of an id cannot be foretold.
+/// Minimum number of unpredictable bits in an id.
 const RANDOM_BITS: u32 = 8;
 
-/// How many of an id's highest bits name the thread that the connection belongs to, on hosts with several:
-/// whoever steers packets finds it there (BIFROST, section 5.2, flow redirect).
+/// The number of high bits of an id that name the thread owning the connection, on hosts with several: a packet steerer
+/// reads them there (BIFROST, section 5.2, flow redirect).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ThreadBits(u32);
 
 impl ThreadBits {
-    /// As many as number `threads` threads; none for one.
+    /// Returns the bits needed to number `threads` threads; zero for one.
     pub const fn of(threads: u8) -> Self {
         Self(u8::BITS - threads.saturating_sub(1).leading_zeros())
     }
 
-    /// How many bits.
+    /// Returns the number of bits.
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// The thread that an id names.
+    /// Returns the thread that an id names.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "at most eight bits are left")]
     pub const fn thread_of(self, cid: u32) -> u8 {
@@ -42,20 +42,20 @@ impl ThreadBits {
 #[derive(Debug)]
 pub(super) struct Connections {
     slots: Vec<Option<Box<Connection>>>,
-    /// Ids each slot has had.
+    /// Number of ids each slot has had.
     uses: Vec<u32>,
     free: Vec<u32>,
-    /// Low bits of an id that hold the slot number.
+    /// Number of low bits of an id that hold the slot number.
     slot_bits: u32,
-    /// Bits between the slot number and the thread's.
+    /// Number of bits between the slot number and the thread.
     random_bits: u32,
-    /// The thread in the bits where ids have it.
+    /// The thread number, shifted to its place in an id.
     thread: u32,
-    /// Hides the slot number, and how many connections there are.
+    /// A mask that hides the slot number, and with it the number of connections.
     mask: u32,
     secret: Secret,
     limit: u32,
-    /// The last id that is given.
+    /// The last id that may be assigned.
     last: u32,
 }
 
@@ -79,35 +79,36 @@ impl Connections {
         }
     }
 
-    /// Begins every id with the number of a thread; whether enough bits are left that nobody can foretell.
-    pub(super) fn name_thread(&mut self, thread: u8, bits: ThreadBits) -> bool {
+    /// Puts a thread number into the high bits of every id. Returns `false` if the thread does not fit, or if too few
+    /// unpredictable bits remain.
+    pub(super) fn set_thread(&mut self, thread: u8, bits: ThreadBits) -> bool {
         let left = (u32::BITS - self.slot_bits).saturating_sub(bits.get());
         self.random_bits = left.max(2);
         self.thread = u32::from(thread).checked_shl(u32::BITS - bits.get()).unwrap_or(0);
         left >= RANDOM_BITS && bits.thread_of(self.thread) == thread
     }
 
-    /// Each connection.
+    /// Returns an iterator over all connections.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Connection> {
         self.slots.iter().flatten().map(Box::as_ref)
     }
 
-    /// Number of connections held.
+    /// Returns the number of connections held.
     pub(super) fn len(&self) -> u32 {
         u32::try_from(self.slots.len() - self.free.len()).expect("at most 2^24")
     }
 
-    /// Most connections that may be held.
+    /// Returns the maximum number of connections.
     pub(super) fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Gives no id after this one from now on.
-    pub(super) fn end_at(&mut self, last: u32) {
+    /// Assigns no id above `last` from now on.
+    pub(super) fn set_last_id(&mut self, last: u32) {
         self.last = last;
     }
 
-    /// Enters the connection that `make` builds for its id; `None` at the limit.
+    /// Inserts the connection that `make` builds for its id; `None` at the limit.
     pub(super) fn insert(&mut self, make: impl FnOnce(ConnectionId) -> Connection) -> Option<u32> {
         if self.len() >= self.limit {
             return None;
@@ -122,8 +123,8 @@ impl Connections {
         Some(slot)
     }
 
-    /// An id for this slot that it has not had for as long as there are others. Zero is never one: it
-    /// stands for "not known yet" in set-up packets.
+    /// Returns an id for this slot; it does not recur before all others were used. Zero is never assigned: it stands
+    /// for "not known yet" in set-up packets.
     fn next_id(&mut self, slot: u32) -> ConnectionId {
         let uses = &mut self.uses[slot as usize];
         loop {
@@ -141,7 +142,7 @@ impl Connections {
         (id & ((1 << self.slot_bits) - 1)) ^ self.mask
     }
 
-    /// The slot of the connection with this id.
+    /// Returns the slot of the connection with this id.
     #[inline]
     pub(super) fn find(&self, id: u32) -> Option<u32> {
         let slot = self.slot_of(id);
@@ -149,16 +150,15 @@ impl Connections {
         (connection.id.0 == id).then_some(slot)
     }
 
-    /// The connection that an id would name, whether it is still the same one or not. Does not read
-    /// it.
+    /// Returns the connection in the slot that an id names, without reading it: it may be a later one than the id's.
     #[inline]
-    pub(super) fn guess(&self, id: u32) -> Option<&Connection> {
+    pub(super) fn occupant(&self, id: u32) -> Option<&Connection> {
         self.get(self.slot_of(id))
     }
 
-    /// Begins to fetch the table.
+    /// Prefetches the table.
     #[inline]
-    pub(super) fn look_ahead(&self) {
+    pub(super) fn prefetch_table(&self) {
         prefetch(self.slots.as_slice());
     }
 
@@ -203,7 +203,7 @@ mod tests {
             assert_eq!(ThreadBits::of(threads).get(), bits);
             for thread in [0, threads / 2, threads - 1] {
                 let mut connections = Connections::new(1 << 14, Secret::new([7; 16]));
-                assert!(connections.name_thread(thread, ThreadBits::of(threads)));
+                assert!(connections.set_thread(thread, ThreadBits::of(threads)));
                 connections.uses.resize(1 << 14, 0);
                 for slot in [0, 9, (1 << 14) - 1] {
                     let first: BTreeSet<u32> =
@@ -216,8 +216,8 @@ mod tests {
             }
         }
         let full = || Connections::new(1 << 24, Secret::new([7; 16]));
-        assert!(full().name_thread(0, ThreadBits::of(1)));
-        assert!(!full().name_thread(0, ThreadBits::of(2)), "too few bits are left");
-        assert!(!Connections::new(16, Secret::new([7; 16])).name_thread(2, ThreadBits::of(2)));
+        assert!(full().set_thread(0, ThreadBits::of(1)));
+        assert!(!full().set_thread(0, ThreadBits::of(2)), "too few bits are left");
+        assert!(!Connections::new(16, Secret::new([7; 16])).set_thread(2, ThreadBits::of(2)));
     }
 }

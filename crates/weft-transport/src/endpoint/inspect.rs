@@ -1,4 +1,4 @@
-//! What tests look at.
+//! Accessors for tests.
 
 use weft_units::Instant;
 
@@ -19,7 +19,7 @@ impl Endpoint {
         self.state(connection).holds_packets()
     }
 
-    /// Bytes of a connection that holds nothing, and of all entries in the schedule.
+    /// Returns the bytes of a connection that holds nothing, and of all entries in the schedule.
     pub(crate) fn bytes_at_rest(&self) -> (usize, usize) {
         (size_of::<Connection>(), self.schedule.len() * size_of::<(Instant, u32)>())
     }

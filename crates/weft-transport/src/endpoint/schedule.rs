@@ -1,8 +1,8 @@
-//! When to look at which connection.
+//! The queue of connections by the time at which each must be served.
 //!
-//! An entry stays when its connection is to be looked at earlier; it is passed over when its time
-//! comes. A connection that wakes for every ACK and closes after a minute of silence would leave
-//! thousands behind, so they are swept out when they outnumber the connections.
+//! An entry stays when its connection is rescheduled to an earlier time, and is skipped when its time comes. A
+//! connection that wakes for every ACK and closes after a minute of silence would leave thousands behind, so stale
+//! entries are swept out when they outnumber the connections.
 
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
@@ -11,10 +11,10 @@ use weft_units::{Instant, prefetch};
 
 use super::ids::Connections;
 
-/// Entries that are not worth sweeping.
-const FEW: usize = 64;
+/// Number of entries, beyond two per connection, below which no sweep is done.
+const SWEEP_THRESHOLD: usize = 64;
 
-/// Connections by the time of their next look, earliest first.
+/// Connections by the time at which they are served next, earliest first.
 #[derive(Debug)]
 pub(super) struct Schedule {
     entries: BinaryHeap<Reverse<(Instant, u32)>>,
@@ -25,30 +25,30 @@ impl Schedule {
         Self { entries: BinaryHeap::new() }
     }
 
-    /// When to look next, at the latest.
+    /// Returns the time of the earliest entry.
     #[inline]
     pub(super) fn next(&self) -> Option<Instant> {
         self.entries.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Begins to fetch what [`Self::next`] reads.
+    /// Prefetches the data that [`Self::next`] reads.
     #[inline]
-    pub(super) fn look_ahead(&self) {
+    pub(super) fn prefetch_next(&self) {
         if let Some(entry) = self.entries.peek() {
             prefetch(entry);
         }
     }
 
-    /// Enters the time that the connection in `slot` now has.
+    /// Inserts the time at which the connection in `slot` must be served.
     #[inline]
     pub(super) fn push(&mut self, at: Instant, slot: u32, connections: &Connections) {
         self.entries.push(Reverse((at, slot)));
-        if self.entries.len() > 2 * connections.len() as usize + FEW {
+        if self.entries.len() > 2 * connections.len() as usize + SWEEP_THRESHOLD {
             self.sweep(connections);
         }
     }
 
-    /// Takes a connection that is to be looked at by `now`.
+    /// Removes and returns an entry whose time is at or before `now`.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<(Instant, u32)> {
         if self.next()? > now {
             return None;
@@ -56,7 +56,7 @@ impl Schedule {
         self.entries.pop().map(|Reverse(entry)| entry)
     }
 
-    /// Leaves one entry a connection: that of its time.
+    /// Removes all entries but one per connection: that of its scheduled time.
     fn sweep(&mut self, connections: &Connections) {
         let mut entries = core::mem::take(&mut self.entries).into_vec();
         entries.retain(|&Reverse((at, slot))| {

@@ -1,8 +1,8 @@
-//! What an endpoint draws that nobody may foretell, from a key that nobody else knows.
+//! Draws that nobody may predict, from a key that nobody else knows.
 //!
-//! A peer sees many draws: its own connections' ids and first sequence numbers, and its tokens. From
-//! those of a pseudo-random function under a key (SipHash-2-4) it learns nothing of other draws,
-//! which a generator made to repeat runs does not promise: its state can be computed from its output.
+//! A peer sees many draws: its own connections' ids and first sequence numbers, and its tokens. From draws of a
+//! pseudo-random function under a key (SipHash-2-4) it learns nothing of other draws. A generator for reproducible runs
+//! does not promise that: its state can be computed from its output.
 
 use core::fmt;
 use core::hash::Hasher;
@@ -10,12 +10,12 @@ use core::hash::Hasher;
 use siphasher::sip::SipHasher24;
 use weft_units::Seed;
 
-/// Key of an endpoint's connection ids, first sequence numbers and proofs of address. Owners on a
-/// real network take it from the operating system, for each endpoint anew.
+/// The key of an endpoint's connection ids, first sequence numbers and address tokens. An owner on a real network takes
+/// it from the operating system, a new one for each endpoint.
 #[derive(Clone, Copy)]
 pub struct Secret([u8; 16]);
 
-/// What is drawn; no two purposes share a draw.
+/// The purpose of a draw; no two purposes share a draw.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
     Shuffle = 1,
@@ -26,12 +26,12 @@ pub(super) enum Purpose {
 }
 
 impl Secret {
-    /// A secret of these bytes, which are random and known to nobody else.
+    /// Creates a secret from these bytes, which must be random and known to nobody else.
     pub const fn new(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The secret of a run that can be repeated, which is none: whoever knows the seed knows it.
+    /// Returns the secret of a reproducible run. It is not secret: it follows from the seed.
     pub fn repeatable(seed: Seed) -> Self {
         let mut rng = seed.child("secret", 0).rng();
         let mut bytes = [0; 16];
@@ -41,7 +41,8 @@ impl Secret {
         Self(bytes)
     }
 
-    /// Returns a secret of this one's for other draws: whoever computes it learns nothing of this one or of its other children.
+    /// Returns a secret for other draws, derived from this one: it reveals nothing of this one or of its other
+    /// children.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
         let mut bytes = [0; 16];
@@ -55,7 +56,7 @@ impl Secret {
         Self(bytes)
     }
 
-    /// Draw number `counter` for `purpose`.
+    /// Returns draw number `counter` for `purpose`.
     pub(super) fn draw(&self, purpose: Purpose, counter: u64) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         hasher.write(&(purpose as u64).to_le_bytes());
@@ -63,14 +64,14 @@ impl Secret {
         hasher.finish()
     }
 
-    /// The same in 32 bits.
+    /// Returns the low 32 bits of a draw.
     #[allow(clippy::cast_possible_truncation, reason = "each half of a draw is one")]
     pub(super) fn draw_u32(&self, purpose: Purpose, counter: u64) -> u32 {
         self.draw(purpose, counter) as u32
     }
 
-    /// Returns where `number` comes in a shuffle of all numbers of `bits` bits (2 to 32). Each deck has a shuffle
-    /// of its own. Feistel's network with as many rounds as NIST's FF1 has (SP 800-38G).
+    /// Returns the position of `number` in a permutation of all numbers of `bits` bits (2 to 32). Each deck has its own
+    /// permutation. A Feistel network with as many rounds as NIST's FF1 (SP 800-38G).
     pub fn shuffle(&self, bits: u32, deck: u32, number: u32) -> u32 {
         let low_bits = bits / 2;
         let (low_mask, high_mask) = (ones(low_bits), ones(bits - low_bits));
@@ -87,7 +88,7 @@ impl Secret {
     }
 }
 
-/// The lowest `bits` bits, at most 31.
+/// Returns a mask of the lowest `bits` bits, at most 31.
 const fn ones(bits: u32) -> u32 {
     (1 << bits) - 1
 }
@@ -117,8 +118,8 @@ mod tests {
         assert_eq!(all.len(), 40_000);
     }
 
-    /// SipHash-2-4's own test vector (Aumasson and Bernstein 2012, appendix A) has 15 bytes; that of
-    /// 16 bytes is line 16 of the reference implementation's table.
+    /// The test vector of SipHash-2-4 (Aumasson and Bernstein 2012, appendix A) has 15 bytes; that of 16 bytes is line
+    /// 16 of the reference implementation's table.
     #[test]
     fn a_draw_is_siphash_of_purpose_and_counter() {
         let key = core::array::from_fn(|index| u8::try_from(index).unwrap());

@@ -1,4 +1,4 @@
-//! Packets that leave: connections take turns.
+//! Outgoing packets: connections take turns.
 
 use core::net::SocketAddr;
 
@@ -14,30 +14,30 @@ use crate::path::PathId;
 pub struct Transmit {
     /// The peer's address and receive port.
     pub to: SocketAddr,
-    /// Of which connection; `None` for an answer that has none.
+    /// The packet's connection; `None` for an answer that belongs to none.
     pub connection: Option<ConnectionId>,
-    /// The path it must take: the owner maps it to a UDP source port.
+    /// The packet's path: the owner maps it to a UDP source port.
     pub path: PathId,
-    /// Bytes of zeros that follow the headers of a probe; the peer ignores them.
+    /// Number of zero bytes that follow the headers of a probe; the peer ignores them.
     pub padding: u16,
-    /// The payload that follows, if any.
+    /// The payload that follows the headers, if any.
     pub payload: Option<Payload>,
-    /// Its headers.
+    /// The packet's headers.
     pub packet: Packet,
 }
 
-/// A [`Transmit`] whose headers are where the owner wanted them.
+/// A [`Transmit`] without its headers, which were written where the owner required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
     /// The peer's address and receive port.
     pub to: SocketAddr,
-    /// Of which connection; `None` for an answer that has none.
+    /// The packet's connection; `None` for an answer that belongs to none.
     pub connection: Option<ConnectionId>,
-    /// The path it must take: the owner maps it to a UDP source port.
+    /// The packet's path: the owner maps it to a UDP source port.
     pub path: PathId,
-    /// Bytes of zeros that follow the headers of a probe; the peer ignores them.
+    /// Number of zero bytes that follow the headers of a probe; the peer ignores them.
     pub padding: u16,
-    /// The payload that follows, if any.
+    /// The payload that follows the headers, if any.
     pub payload: Option<Payload>,
 }
 
@@ -49,7 +49,7 @@ impl Transmit {
 }
 
 impl Departure {
-    /// Returns the bytes that follow the headers: payload or padding.
+    /// Returns the number of bytes that follow the headers: payload or padding.
     #[inline]
     pub fn payload_len(&self) -> u16 {
         self.payload.map_or(self.padding, |payload| payload.len)
@@ -57,21 +57,22 @@ impl Departure {
 }
 
 impl Endpoint {
-    /// Whether [`Self::poll_transmit`] might give a packet; if not, it need not be asked.
+    /// Returns `false` if [`Self::poll_transmit`] has nothing to send; `true` if it may have.
     #[inline]
     pub fn wants_transmit(&self) -> bool {
         !self.ready.is_empty() || !self.answers.is_empty()
     }
 
-    /// Connections that may have something to send, ACKs included: the last of them is served after as many
-    /// turns. Owners with thousands of connections take no more messages while that is many.
+    /// Returns the number of connections that may have something to send, ACKs included: the last of them is served
+    /// after as many turns. An owner with thousands of connections accepts no further messages while the number is
+    /// high.
     #[inline]
     pub fn wanting_to_send(&self) -> usize {
         self.ready.len()
     }
 
-    /// The next packet to send, if anything may be sent now. Call until `None`, or until the
-    /// owner's budget is spent; connections take turns of one spray unit.
+    /// Returns the next packet to send, if any may be sent now. Call it until it returns `None`, or until the owner's
+    /// budget is spent; connections take turns of one spray unit.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
         let mut packet = Packet::default();
         let Departure { to, connection, path, padding, payload } =
@@ -79,8 +80,8 @@ impl Endpoint {
         Some(Transmit { to, connection, path, padding, payload, packet })
     }
 
-    /// Likewise with the headers put into `packet`: with hundreds of thousands of them a second,
-    /// each time they are passed on costs.
+    /// As [`Self::poll_transmit`], with the headers written to `packet`: at hundreds of thousands of packets a second,
+    /// each copy of them costs time.
     #[inline]
     pub fn poll_transmit_into(&mut self, now: Instant, packet: &mut Packet) -> Option<Departure> {
         let mut departure = None;
@@ -88,19 +89,19 @@ impl Endpoint {
         departure
     }
 
-    /// Hands the packets that may be sent now to `send`, at most `most` of them, and says how many
-    /// there were. They are what [`Self::poll_transmit_into`] would say in turn, but what stays the
-    /// same from packet to packet is asked for once. Each one's headers are put into `packet`.
+    /// Passes the packets that may be sent now to `send`, at most `limit` of them, and returns their number. They are
+    /// the packets [`Self::poll_transmit_into`] would return one by one, but values that do not change from packet to
+    /// packet are computed once. Each packet's headers are written to `packet`.
     #[inline]
     pub fn poll_burst(
         &mut self,
         now: Instant,
-        most: usize,
+        limit: usize,
         packet: &mut Packet,
         mut send: impl FnMut(&Departure, &Packet),
     ) -> usize {
         let mut sent = 0;
-        while sent < most {
+        while sent < limit {
             if let Some(answer) = self.answers.pop_front() {
                 *packet = answer.packet;
                 send(&answer.departure(), packet);
@@ -115,24 +116,24 @@ impl Endpoint {
                 continue;
             };
             let unit = usize::from(self.shared.config.spray_unit);
-            let room = (unit - self.turn).min(most - sent);
+            let room = (unit - self.sent_in_turn).min(limit - sent);
             let burst = connection.poll_burst(now, room, &mut self.shared, packet, &mut send);
             sent += burst;
-            self.turn += burst;
+            self.sent_in_turn += burst;
             if burst < room {
                 connection.queued = false;
                 self.end_turn();
-            } else if self.turn == unit {
+            } else if self.sent_in_turn == unit {
                 self.end_turn();
                 self.ready.push_back(slot);
             }
-            self.reschedule(slot);
+            self.schedule_timeout(slot);
         }
         sent
     }
 
-    /// Like [`Self::poll_transmit_into`] for an owner whose port must hold payload back (priority flow
-    /// control): only what carries none.
+    /// As [`Self::poll_transmit_into`], for an owner whose port must hold payload back (priority flow control): returns
+    /// only packets without payload.
     pub fn poll_control_into(&mut self, now: Instant, packet: &mut Packet) -> Option<Departure> {
         if let Some(answer) = self.answers.pop_front() {
             *packet = answer.packet;
@@ -145,12 +146,12 @@ impl Endpoint {
             let path = connection.poll_control(now, shared, packet)?;
             Some((slot, connection.departure(path, packet, shared)))
         })?;
-        self.settle(now, slot);
+        self.reschedule(now, slot);
         Some(departure)
     }
 
     fn end_turn(&mut self) {
-        self.turn = 0;
+        self.sent_in_turn = 0;
         self.ready.pop_front();
     }
 }

@@ -1,14 +1,12 @@
-//! The path with the lowest smoothed round-trip time, always (STELLAR, section 7.2: BestRTT).
+//! BestRTT (STELLAR, section 7.2): always the path with the lowest smoothed round-trip time.
 //!
-//! Every sender that measures the same fabric prefers the same path, which is why STELLAR finds
-//! that this policy fills few paths and congests them: that is the policy, not a fault of this
-//! file.
+//! Every sender that measures the same fabric prefers the same path, which is why STELLAR finds that this policy uses
+//! few paths and congests them: a property of the policy, not a fault of this implementation.
 //!
-//! The order is a tournament: each inner node of a binary tree holds the better path of its two
-//! children, so a round-trip sample costs one comparison a level (seven for 128 paths) and the
-//! answer is at the root. Windows and failures change without a word to the policy; they are
-//! noticed where the tree is replayed, at the latest after one selection for each path, when all of
-//! it is.
+//! The order is a tournament: each inner node of a binary tree holds the better path of its two children, so a
+//! round-trip sample costs one comparison a level (seven for 128 paths) and the best path is at the root. The policy
+//! gets no notice of changes to windows and path states; it detects them where the tree is replayed, at the latest
+//! after one selection for each path, when the whole tree is.
 
 use alloc::vec::Vec;
 
@@ -17,27 +15,27 @@ use weft_units::{Instant, Rng};
 use super::{Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 
-/// A closed path at the root is replayed this often before the whole tree is: one is usual (a
-/// window is full, or the packet was just lost there), many mean that most are closed.
-const REPLAYS: u32 = 4;
+/// Maximum number of replays of a closed path at the root before the whole tree is replayed: one is usual (a window is
+/// full, or the packet was just lost there), many mean that most are closed.
+const MAX_REPLAYS: u32 = 4;
 
-/// Selections in a round at least, however few the paths.
+/// Minimum number of selections in a round.
 const ROUND: u16 = 32;
 
-/// Takes the best path; tries unmeasured ones once a round.
+/// The policy: selects the best path, and unmeasured ones once a round.
 #[derive(Debug)]
 pub struct Policy {
-    /// Inner nodes, the root at 1, the children of `n` at `2n` and `2n + 1`; the leaves, from
-    /// `winners.len()` on, are the paths themselves and are not stored. Empty until first used.
+    /// The inner nodes, the root at 1, the children of `n` at `2n` and `2n + 1`; the leaves, from `winners.len()` on,
+    /// are the paths themselves and are not stored. Empty until first used.
     winners: Vec<PathId>,
-    /// Selections before the whole tree is replayed and unmeasured paths are tried again.
+    /// Number of selections until the whole tree is replayed and unmeasured paths are tried again.
     round_left: u16,
-    /// Paths still to be looked at in this round's search for unmeasured ones.
+    /// Number of paths not yet checked in this round's search for unmeasured ones.
     unexplored: u16,
     explore_next: PathId,
 }
 
-/// Lower is better. Closed paths lose to unmeasured ones, and those to any that was measured.
+/// Returns the rank of a path; lower is better. Closed paths lose to unmeasured ones, and those to measured ones.
 fn rank(paths: &Paths, path: PathId) -> u64 {
     if path.0 >= paths.count() || !paths.is_open(path) {
         return u64::MAX;
@@ -61,7 +59,7 @@ impl Policy {
         self.replay_all(paths);
     }
 
-    /// Who won at `node`, which may be a leaf.
+    /// Returns the winner at `node`, which may be a leaf.
     #[inline]
     fn winner(&self, node: usize) -> PathId {
         match node.checked_sub(self.winners.len()) {
@@ -78,7 +76,7 @@ impl Policy {
         }
     }
 
-    /// Plays the matches of one path again, leaf to root.
+    /// Replays the matches of one path, leaf to root.
     fn replay(&mut self, path: PathId, paths: &Paths) {
         let mut node = self.winners.len() + usize::from(path.0);
         let (mut best, mut best_rank) = (path, rank(paths, path));
@@ -94,7 +92,7 @@ impl Policy {
         }
     }
 
-    /// The next path of this round that is open and was never measured.
+    /// Returns the next open path of this round that was never measured.
     fn unmeasured(&mut self, paths: &Paths) -> Option<PathId> {
         while self.unexplored > 0 {
             self.unexplored -= 1;
@@ -118,7 +116,7 @@ impl PathPolicy for Policy {
         if let Some(path) = self.unmeasured(paths) {
             return Some(path);
         }
-        for _ in 0..REPLAYS {
+        for _ in 0..MAX_REPLAYS {
             let best = self.winners[1];
             if paths.is_open(best) {
                 return Some(best);

@@ -1,4 +1,4 @@
-//! What every policy of the table promises, whatever happens to its paths.
+//! The guarantees of every policy in the table, for any behaviour of its paths.
 
 use std::collections::VecDeque;
 use std::vec::Vec;
@@ -11,7 +11,7 @@ use crate::TransportConfig;
 const MTU: u16 = 1000;
 const BASE_RTT: Duration = Duration::from_micros(10);
 
-/// A policy, its paths and a network that acknowledges in order of sending.
+/// A policy, its paths, and a network that acknowledges packets in the order of sending.
 struct Fabric {
     policy: Policy,
     paths: Paths,
@@ -62,7 +62,7 @@ impl Fabric {
         self.answer_probes();
     }
 
-    /// Probes find what the last packets found, or an empty path.
+    /// Answers probes with the round trip of the last packets, or of an empty path.
     fn answer_probes(&mut self) {
         while let Some(path) = self.policy.probe(&self.paths, self.now, &mut self.rng) {
             assert!(self.paths.is_up(path), "probes {path:?}, which is down");
@@ -71,7 +71,7 @@ impl Fabric {
         }
     }
 
-    /// Keeps `window` packets in flight until `count` were sent; returns packets of each path.
+    /// Keeps `window` packets in flight until `count` were sent; returns the number of packets of each path.
     fn run(
         &mut self,
         count: usize,
@@ -119,7 +119,7 @@ fn the_policies_that_compare_paths_ask_for_probes() {
     assert_eq!(asking, [&Kind::Dwrr, &Kind::BestRtt, &Kind::RttGroups]);
 }
 
-/// Those that send a flow's packets on one path until there is a reason to leave it.
+/// Returns `true` for policies that send a flow's packets on one path until there is a reason to leave it.
 fn keeps_to_one(kind: Kind) -> bool {
     matches!(kind, Kind::Single | Kind::Hopper | Kind::FlowBender | Kind::Plb)
 }
@@ -172,7 +172,7 @@ fn a_path_that_is_down_is_left_at_once_and_taken_again_when_it_returns() {
         let sent = fabric.run(400, 32, |_, _| acked(BASE_RTT));
         assert_eq!(sent[usize::from(dead.0)], 0, "{kind} still uses {dead:?}");
 
-        // It returns better than the others: whoever compares must see it.
+        // It returns better than the others: a policy that compares paths must use it.
         fabric.paths.set_up(dead, true);
         for _ in 0..40 {
             fabric.paths.sample_rtt(dead, Duration::from_micros(1));
@@ -180,7 +180,7 @@ fn a_path_that_is_down_is_left_at_once_and_taken_again_when_it_returns() {
         let sent = fabric.run(2_000, 32, |path, _| {
             acked(if path == dead { Duration::from_micros(1) } else { BASE_RTT })
         });
-        // REPS looks for paths only where marks leave it none.
+        // REPS searches for paths only where marks leave it none.
         let looks = !keeps_to_one(kind) && kind != Kind::Reps;
         assert_eq!(sent[usize::from(dead.0)] > 0, looks, "{kind}: {sent:?}");
     }
@@ -201,14 +201,14 @@ fn when_every_path_is_down_all_are_tried() {
 fn every_policy_but_single_spreads_over_several_paths() {
     for &kind in Kind::ALL {
         let mut fabric = Fabric::new(kind, 8, 2);
-        // A path's queue is what is in flight on it: using one alone makes it the worst.
+        // The queue of a path is the data in flight on it: a path used alone becomes the worst.
         let rtt = |path, paths: &Paths| {
             let queue = paths.in_flight(path);
             let rtt = BASE_RTT + Duration::from_nanos(queue.into());
             Feedback::Acked { marked: queue > 16 * u32::from(MTU), rtt: Some(rtt) }
         };
         fabric.run(1_000, 32, rtt);
-        // A millisecond: twelve congested round trips, after which PLB moves at the latest.
+        // A millisecond has twelve congested round trips, after which PLB moves at the latest.
         let sent = fabric.run(10_000, 32, rtt);
         let used: Vec<_> = (0..8).filter(|&path| sent[path] > 50).collect();
         assert_eq!(used.len() > 1, kind != Kind::Single, "{kind} used {used:?}");
@@ -220,7 +220,7 @@ fn round_robin_and_oblivious_are_even() {
     for (kind, slack) in [(Kind::RoundRobin, 1), (Kind::Oblivious, 130)] {
         let mut fabric = Fabric::new(kind, 128, 3);
         let sent = fabric.run(128_000, 64, |path, _| acked(BASE_RTT * (1 + u64::from(path.0))));
-        // Oblivious: a binomial of mean 1000 and deviation 32; four of them for 128 paths.
+        // Oblivious: a binomial distribution of mean 1000 and deviation 32; four deviations for 128 paths.
         let off = sent.iter().map(|&packets| packets.abs_diff(1000)).max().expect("128 paths");
         assert!(off <= slack, "{kind} is off by {off}");
     }
@@ -246,7 +246,7 @@ fn best_rtt_and_dwrr_concentrate_where_some_paths_are_better() {
 
 #[test]
 fn a_policy_by_value_stays_small() {
-    // A connection holds one, and an idle connection may hold 2 KiB in all.
+    // A connection holds one policy, and an idle connection may hold 2 KiB in all.
     assert!(size_of::<Policy>() <= 128, "{} bytes", size_of::<Policy>());
 }
 

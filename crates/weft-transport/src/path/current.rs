@@ -1,21 +1,21 @@
-//! The one path of a flow, for every policy that keeps to one: drawn at random, kept until the
-//! policy leaves it or it goes down.
+//! The current path of a flow, for every policy that uses one path at a time: drawn at random, kept until the policy
+//! leaves it or it goes down.
 
 use weft_units::Rng;
 
 use super::{PathId, Paths};
 
-/// A flow's path.
+/// The current path of a flow.
 #[derive(Debug, Default)]
 pub(super) struct Current {
     path: Option<PathId>,
-    /// The path left last, which the next draw passes over.
+    /// The path left last, which the next draw skips.
     left: Option<PathId>,
 }
 
 impl Current {
-    /// The path, drawn first where there is none or it is down. `None` while it is closed: a flow
-    /// waits for its path.
+    /// Returns the path, drawing one if there is none or it is down. Returns `None` while it is closed: a flow waits
+    /// for its path.
     #[inline]
     pub(super) fn select(&mut self, paths: &Paths, rng: &mut Rng) -> Option<PathId> {
         match self.path {
@@ -27,8 +27,8 @@ impl Current {
         }
     }
 
-    /// Likewise, but a packet that was just lost on the path is offered another: where the path is
-    /// dead, nothing else finds out.
+    /// As [`Self::select`], but returns another path for a packet that was just lost on the current one: if the path is
+    /// dead, nothing else detects it.
     #[inline]
     pub(super) fn select_or_other(&mut self, paths: &Paths, rng: &mut Rng) -> Option<PathId> {
         match self.select(paths, rng) {
@@ -45,7 +45,7 @@ impl Current {
         paths.open_from(start)
     }
 
-    /// The path, if one is chosen.
+    /// Returns the path, if one is chosen.
     #[inline]
     pub(super) fn path(&self) -> Option<PathId> {
         self.path
@@ -56,12 +56,12 @@ impl Current {
         self.path == Some(path)
     }
 
-    /// Leaves the path for another, drawn when the next packet leaves.
+    /// Leaves the path; another is drawn when the next packet leaves.
     pub(super) fn leave(&mut self) {
         self.left = self.path.take();
     }
 
-    /// Goes to `path`.
+    /// Moves to `path`.
     pub(super) fn move_to(&mut self, path: PathId) {
         self.path = Some(path);
     }

@@ -1,16 +1,16 @@
-//! Dynamic weighted round robin (STELLAR, section 7.2, after Kwon, Lee and Rho 1998): turns in
-//! proportion to weights that follow what was measured.
+//! Dynamic weighted round robin (STELLAR, section 7.2, after Kwon, Lee and Rho 1998): turns in proportion to weights
+//! that follow measurements.
 //!
-//! Kwon et al. weight queues by what is waiting in them; STELLAR gives no weights for paths. Here a
-//! path's weight is the inverse of its queueing delay: its smoothed round-trip time above that of
-//! the best path, halved at `half_weight_packets` ([`DwrrConfig`](crate::DwrrConfig)) packets' worth of
-//! queue. So a path with a queue fifteen times that long gets no turn at all. With 4 paths that leaves
-//! few in use, as STELLAR reports of its own; `experiments/stellar-fig9` and `stellar-fig10a` vary it.
-//! Unmeasured paths weigh as much as the best, and the connection probes those that get no turn.
+//! Kwon et al. weight queues by their length; STELLAR gives no weights for paths. Here a path's weight is the inverse
+//! of its queueing delay: its smoothed round-trip time above that of the best path, halved at the queueing delay of
+//! `half_weight_packets` ([`DwrrConfig`](crate::DwrrConfig)) packets. A path with a queue fifteen times that long gets
+//! no turn at all. With 4 paths few stay in use, as STELLAR reports of its own; `experiments/stellar-fig9` and
+//! `stellar-fig10a` vary it. Unmeasured paths weigh as much as the best, and the connection probes those that get no
+//! turn.
 //!
-//! Turns are interleaved: [`FULL`] passes make a cycle, and a path of weight `w` has a turn in `w`
-//! of them, evenly spaced. Weights are taken anew at the end of a pass once there was a selection for
-//! each path, which makes the work of a selection constant.
+//! Turns are interleaved: [`FULL`] passes make a cycle, and a path of weight `w` has a turn in `w` of them, evenly
+//! spaced. Weights are recomputed at the end of a pass once there was a selection for each path, which makes the work
+//! of a selection constant.
 
 use alloc::vec::Vec;
 
@@ -19,43 +19,43 @@ use weft_units::{ByteCount, Instant, Rng};
 use super::{Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 
-/// Passes in a cycle, and the weight of the best path.
+/// The number of passes in a cycle, and the weight of the best path.
 const FULL: u8 = 8;
 
-/// Closed paths passed over before any open one is taken.
-const TRIES: u32 = 4;
+/// Number of closed paths skipped before any open one is selected.
+const MAX_TRIES: u32 = 4;
 
-/// Selections between two weighings at least, however few the paths.
+/// Minimum number of selections between two computations of the weights, however few the paths.
 const WEIGH_EVERY: u16 = 32;
 
-/// Gives turns by weight.
+/// The policy: gives turns by weight.
 #[derive(Debug)]
 pub struct Policy {
-    /// The most queueing a path of weight `w` or more may have, at `w - 1`, nanoseconds.
-    most_queueing: [u32; FULL as usize],
-    /// Paths in use, heaviest first. Empty until first used.
+    /// The maximum queueing delay of a path of weight `w` or more, at `w - 1`, nanoseconds.
+    max_queueing: [u32; FULL as usize],
+    /// The paths in use, heaviest first. Empty until first used.
     in_use: Vec<PathId>,
     /// One past the last path of weight `w` or more in `in_use`, at `w`.
     end_of: [u16; FULL as usize + 1],
-    /// Weight of each path.
+    /// The weight of each path.
     weights: Vec<u8>,
     pass: u8,
-    /// Weight of the paths that have their turns now.
+    /// The weight of the paths that have their turns now.
     weight: u8,
-    /// Index in `in_use` of the next of them.
+    /// The index in `in_use` of the next of them.
     next: u16,
-    /// Selections since the weights were taken.
+    /// Number of selections since the weights were computed.
     selections: u16,
 }
 
-/// Whether a path of this weight has a turn in this pass: `weight` of [`FULL`] passes, evenly
-/// spaced.
+/// Returns `true` if a path of this weight has a turn in this pass: `weight` of [`FULL`] passes, evenly spaced.
 const fn has_turn(weight: u8, pass: u8) -> bool {
     (pass + 1) * weight / FULL > pass * weight / FULL
 }
 
-/// The most queueing at which `FULL * half / (half + queueing)` still rounds to `weight`.
-fn most_queueing(weight: u64, half_weight_ns: u64) -> u32 {
+/// Returns the maximum queueing delay, in nanoseconds, at which `FULL * half / (half + queueing)` still rounds to
+/// `weight`.
+fn max_queueing(weight: u64, half_weight_ns: u64) -> u32 {
     let full = u64::from(FULL);
     let queueing = half_weight_ns.saturating_mul(2 * full + 1 - 2 * weight) / (2 * weight - 1);
     u32::try_from(queueing).unwrap_or(u32::MAX)
@@ -67,7 +67,7 @@ impl Policy {
         let packets = ByteCount(u64::from(config.mtu) * half);
         let half_weight_ns = config.line_rate.serialization_delay(packets).as_nanos();
         Self {
-            most_queueing: [1, 2, 3, 4, 5, 6, 7, 8].map(|w| most_queueing(w, half_weight_ns)),
+            max_queueing: [1, 2, 3, 4, 5, 6, 7, 8].map(|w| max_queueing(w, half_weight_ns)),
             in_use: Vec::new(),
             end_of: [0; FULL as usize + 1],
             weights: Vec::new(),
@@ -78,13 +78,14 @@ impl Policy {
         }
     }
 
-    /// [`FULL`] without queueing, half of it at the half weight's queueing, and so on; rounded.
+    /// Returns the weight at a queueing delay: [`FULL`] without queueing, half of it at the half weight's queueing, and
+    /// so on; rounded.
     #[inline]
     fn weight_at(&self, queueing_ns: u64) -> u8 {
-        self.most_queueing.iter().map(|&most| u8::from(queueing_ns <= u64::from(most))).sum()
+        self.max_queueing.iter().map(|&most| u8::from(queueing_ns <= u64::from(most))).sum()
     }
 
-    /// Takes the weights from the smoothed round-trip times and sorts the paths by them.
+    /// Computes the weights from the smoothed round-trip times and sorts the paths by them.
     fn weigh(&mut self, paths: &Paths) {
         let up = || paths.ids().filter(|&path| paths.is_up(path));
         let best = up().filter_map(|path| paths.rtt(path)).min();
@@ -114,7 +115,7 @@ impl Policy {
         }
     }
 
-    /// The path whose turn it is, open or not.
+    /// Returns the path whose turn it is, open or not.
     #[inline]
     fn next_turn(&mut self, paths: &Paths) -> PathId {
         while self.next == self.end_of[usize::from(self.weight)] {
@@ -147,7 +148,7 @@ impl PathPolicy for Policy {
     #[inline]
     fn select(&mut self, paths: &Paths, _now: Instant, rng: &mut Rng) -> Option<PathId> {
         self.selections = self.selections.saturating_add(1);
-        for _ in 0..TRIES {
+        for _ in 0..MAX_TRIES {
             let path = self.next_turn(paths);
             if paths.is_open(path) {
                 return Some(path);
@@ -171,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// 1250-byte packets at 10 Gb/s take 1 us, so half the weight is at 2 us.
+    /// Packets of 1250 bytes at 10 Gb/s take 1 us, so half the weight is at 2 us.
     fn config() -> TransportConfig {
         TransportConfig {
             mtu: 1250,
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn turns_are_proportional_and_interleaved() {
-        // Weights 8, 4 and 2: of 14 turns, 8, 4 and 2.
+        // The weights are 8, 4 and 2: of 14 turns, 8, 4 and 2.
         let turns = turns(&[10, 12, 16], 14 * 100);
         let mut count = vec![0; 3];
         turns.iter().for_each(|&path| count[usize::from(path)] += 1);

@@ -1,6 +1,6 @@
-//! FlowBender (Kabbani et al., CoNEXT 2014): one path, left for a random one when too many of a
-//! round trip's ACKs report marks, or when a packet times out. Instead of marks it may go by round trips,
-//! as on Hopper's testbed ([`FlowBenderConfig`](crate::FlowBenderConfig)).
+//! FlowBender (Kabbani et al., CoNEXT 2014): one path, left for a random one when too many of a round trip's ACKs
+//! report marks, or when a packet times out. Instead of marks it may use round trips, as on Hopper's testbed
+//! ([`FlowBenderConfig`](crate::FlowBenderConfig)).
 
 use weft_units::{Duration, Instant, Rng};
 
@@ -8,18 +8,18 @@ use super::marked_flow::MarkedFlow;
 use super::{Feedback, PathId, PathPolicy, Paths};
 use crate::{FlowBenderConfig, TransportConfig};
 
-/// T: a round trip is congested when more than this part of its ACKs are marked, per cent. The
-/// paper's value, as the next.
+/// T: a round trip is congested when more than this part of its ACKs are marked, per cent. This and the next value are
+/// the paper's.
 const MARKED_PERCENT: u32 = 5;
 
-/// N: congested round trips in a row before the flow moves.
+/// N: the number of consecutive congested round trips after which the flow moves.
 const CONGESTED_ROUNDS: u8 = 1;
 
-/// Bends away from marks.
+/// The policy: moves away from marks.
 #[derive(Debug)]
 pub struct Policy {
     flow: MarkedFlow,
-    /// The round trip above which an ACK counts as marked; `None` where marks do.
+    /// The round-trip time above which an ACK counts as marked; `None` uses congestion marks.
     congested_rtt: Option<Duration>,
 }
 
@@ -48,7 +48,7 @@ impl PathPolicy for Policy {
             }
             (feedback, _) => feedback,
         };
-        self.flow.hear(path, feedback, paths, now, |share| share.exceeds(MARKED_PERCENT));
+        self.flow.on_feedback(path, feedback, paths, now, |share| share.exceeds(MARKED_PERCENT));
         if self.flow.congested_rounds() >= CONGESTED_ROUNDS {
             self.flow.leave(now);
         }
@@ -90,8 +90,8 @@ mod tests {
             self.policy.select(&self.paths, self.now, &mut self.rng).expect("all open")
         }
 
-        /// A round trip of a hundred ACKs on the present path, of which the first `marked` are
-        /// marked; returns the path after it.
+        /// Runs a round trip of a hundred ACKs on the current path, of which the first `marked` are marked; returns the
+        /// path after it.
         fn round(&mut self, marked: u32) -> PathId {
             let path = self.path();
             for ack in 0..100 {

@@ -1,5 +1,5 @@
-//! Whether a path carries packets: probing of paths that are down, and of idle ones under policies
-//! that compare paths (BIFROST, section 4.1). Shared by every policy.
+//! Path health: probing of paths that are down, and of idle ones under policies that compare paths (BIFROST, section
+//! 4.1). It is common to all policies.
 
 use alloc::vec::Vec;
 
@@ -7,24 +7,24 @@ use weft_units::{Duration, Instant};
 
 use super::PathId;
 
-/// A path that is being probed.
+/// The probing of one path.
 #[derive(Clone, Copy, Debug)]
 struct Watch {
     path: PathId,
-    /// When the probes under way left, the latest first. One whose answer takes longer than the wait for it is still
-    /// under way when the next leaves: a path can be slower than it is probed, and well.
-    sent_at: [Option<Instant>; UNDER_WAY],
-    /// When the next probe leaves.
+    /// The times at which the outstanding probes left, latest first. A probe whose answer takes longer than the wait is
+    /// still outstanding when the next leaves: a path may be slower than the probe interval, and work.
+    sent_at: [Option<Instant>; MAX_OUTSTANDING],
+    /// The time at which the next probe leaves.
     next_at: Instant,
-    /// Wait until the one after.
+    /// The wait until the probe after the next.
     wait: Duration,
 }
 
-/// What an answered probe means.
+/// An answered probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) path: PathId,
-    /// When the probe left.
+    /// The time at which the probe left.
     pub(crate) sent_at: Instant,
 }
 
@@ -34,17 +34,23 @@ pub(crate) struct Health {
     watches: Vec<Watch>,
 }
 
-/// Probes of a path whose answers count: with the waits that double they are under way for 15 times the first.
-const UNDER_WAY: usize = 4;
+/// Maximum number of outstanding probes of a path whose answers count: as the waits double, they span 15 times the
+/// first.
+const MAX_OUTSTANDING: usize = 4;
 
-/// A path that stays down is probed at most this much less often than at first.
-const SLOWEST: u64 = 16;
+/// Maximum factor by which the probe interval of a path that stays down grows.
+const MAX_BACKOFF: u64 = 16;
 
 impl Health {
     /// Begins to probe `path`; the first probe leaves at `first`, the next, if it is not answered, `wait` later.
     pub(crate) fn watch(&mut self, path: PathId, first: Instant, wait: Duration) {
         if !self.is_watched(path) {
-            self.watches.push(Watch { path, sent_at: [None; UNDER_WAY], next_at: first, wait });
+            self.watches.push(Watch {
+                path,
+                sent_at: [None; MAX_OUTSTANDING],
+                next_at: first,
+                wait,
+            });
         }
     }
 
@@ -52,24 +58,24 @@ impl Health {
         self.watches.iter().any(|watch| watch.path == path)
     }
 
-    /// How many paths are being probed.
+    /// Returns the number of paths being probed.
     pub(crate) fn count(&self) -> usize {
         self.watches.len()
     }
 
-    /// When the next probe leaves.
+    /// Returns the time at which the next probe leaves.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.watches.iter().map(|watch| watch.next_at).min()
     }
 
-    /// Whether a probe is to leave.
+    /// Returns `true` if a probe must be sent.
     #[inline]
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.watches.iter().any(|watch| watch.next_at <= now)
     }
 
-    /// Takes a path whose probe leaves now with this stamp, and whether the probe before it has not been
-    /// answered. The wait doubles each time, up to [`SLOWEST`] times `interval`.
+    /// Returns a path whose probe leaves now with this timestamp, and `true` if the probe before it was not answered.
+    /// The wait doubles each time, up to [`MAX_BACKOFF`] times `interval`.
     pub(crate) fn pop_due(
         &mut self,
         now: Instant,
@@ -81,15 +87,15 @@ impl Health {
         watch.sent_at.rotate_right(1);
         watch.sent_at[0] = Some(stamp);
         watch.next_at = now + watch.wait;
-        watch.wait = (watch.wait * 2).min(watch.wait.max(interval * SLOWEST));
+        watch.wait = (watch.wait * 2).min(watch.wait.max(interval * MAX_BACKOFF));
         Some((watch.path, unanswered))
     }
 
-    /// A probe of `path` was answered and echoed this stamp; `None` unless it is one that is under way.
-    pub(crate) fn answered(&mut self, path: PathId, echo: u32) -> Option<Answer> {
+    /// Ends the probing of `path` on an answer that echoes this timestamp; `None` if it is not of an outstanding probe.
+    pub(crate) fn on_answer(&mut self, path: PathId, echo: u32) -> Option<Answer> {
         let index = self.watches.iter().position(|watch| watch.path == path)?;
-        let mut under_way = self.watches[index].sent_at.into_iter().flatten();
-        let sent_at = under_way.find(|at| at.to_wire() == echo)?;
+        let mut outstanding = self.watches[index].sent_at.into_iter().flatten();
+        let sent_at = outstanding.find(|at| at.to_wire() == echo)?;
         self.watches.swap_remove(index);
         Some(Answer { path, sent_at })
     }
@@ -117,10 +123,10 @@ mod tests {
             now = next;
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 16, 16, 16]);
-        assert_eq!(health.answered(path, stamps[3]), None);
-        assert_eq!(health.answered(PathId(4), stamps[7]), None);
-        let answer = health.answered(path, stamps[4]).unwrap();
+        assert_eq!(health.on_answer(path, stamps[3]), None);
+        assert_eq!(health.on_answer(PathId(4), stamps[7]), None);
+        let answer = health.on_answer(path, stamps[4]).unwrap();
         assert_eq!((answer.path, answer.sent_at.to_wire()), (path, stamps[4]));
-        assert_eq!((health.next(), health.answered(path, stamps[7])), (None, None));
+        assert_eq!((health.next(), health.on_answer(path, stamps[7])), (None, None));
     }
 }

@@ -1,15 +1,14 @@
-//! Hopper (Nosrati and Ghaderi 2025): one path, watched by its round-trip time and left only for
-//! one that was probed and found clearly better.
+//! Hopper (Nosrati and Ghaderi 2025): one path, monitored by its round-trip time and left only for one that was probed
+//! and found clearly better.
 //!
-//! An epoch is one round trip. At its end the moving average of the round-trip times decides: above
-//! th_probe two random paths that were not probed lately are probed; above th_cong, where one of
-//! the two probed before is below the margin, the flow goes there. Packets on the new path must not
-//! overtake those under way on the old, so it goes there late: the last packet of the old path
-//! left at `t` and its round trip will take `r`, extrapolated by the packets in flight; the new
-//! path's takes `n`; nothing leaves before `t + (r - n)`, unless the old path is empty before.
+//! An epoch is one round trip. At its end the moving average of the round-trip times decides: above th_probe two random
+//! paths that were not probed lately are probed; above th_cong, if one of the two probed before is below the margin,
+//! the flow moves there. Packets on the new path must not overtake those in flight on the old, so it moves late: the
+//! last packet of the old path left at `t` and its round trip will take `r`, extrapolated by the packets in flight; the
+//! new path's takes `n`; nothing leaves before `t + (r - n)`, unless the old path is empty before.
 //!
-//! The paper gives the parts and no closed formula; `docs/design/hopper.md` derives this one and
-//! says where else it had to decide.
+//! The paper gives the parts and no closed formula; `docs/design/hopper.md` derives this one and lists the other
+//! decisions that the paper leaves open.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -21,19 +20,19 @@ use super::trend::Trend;
 use super::{Feedback, PathId, PathPolicy, Paths};
 use crate::{HopperConfig, TransportConfig};
 
-/// Paths probed in an epoch: the power of two choices (section 3.2).
+/// Number of paths probed in an epoch: the power of two choices (section 3.2).
 const CHOICES: u8 = 2;
 
-/// A path that was probed, or left.
+/// A path that was probed or left recently.
 #[derive(Clone, Copy, Debug)]
 struct Explored {
     path: PathId,
     at: Instant,
-    /// What the probe found; `None` until it is answered.
+    /// The round trip that the probe measured; `None` until it is answered.
     rtt: Option<Duration>,
 }
 
-/// A change of path that waits for the packets under way.
+/// A change of path that waits for the packets in flight.
 #[derive(Clone, Copy, Debug)]
 struct Switch {
     to: PathId,
@@ -41,31 +40,31 @@ struct Switch {
     at: Instant,
 }
 
-/// Hops over congested paths.
+/// The policy: moves away from congested paths.
 #[derive(Debug)]
 pub struct Policy {
     config: HopperConfig,
     current: Current,
-    /// Paths still to be probed in this epoch.
+    /// Number of paths still to be probed in this epoch.
     to_probe: u8,
     switch: Option<Switch>,
     flow: Box<Flow>,
 }
 
-/// What is known of the flow and its paths.
+/// The state of the flow and its paths.
 #[derive(Debug)]
 struct Flow {
     /// The shortest round trip seen, at first the configured one.
     base: Duration,
-    /// Moving average over epochs; zero before the first.
+    /// The moving average over epochs; zero before the first.
     average: Duration,
     epoch_began: Instant,
-    /// Packets of the current path acknowledged in this epoch.
+    /// Number of packets of the current path acknowledged in this epoch.
     acked: u32,
     trend: Trend,
-    /// When the latest packet of the current path left.
+    /// The time at which the latest packet of the current path left.
     last_sent: Instant,
-    /// Oldest first; none was older than ttl_probe when the epoch began.
+    /// The paths probed or left within ttl_probe before the epoch began, oldest first.
     explored: VecDeque<Explored>,
 }
 
@@ -89,8 +88,8 @@ impl Policy {
         }
     }
 
-    /// Forgets a change of path that is overtaken by events, and makes one whose time has come.
-    fn settle_switch(&mut self, switch: Switch, paths: &Paths, now: Instant) {
+    /// Cancels a change of path whose target is down, and completes one whose time has come.
+    fn resolve_switch(&mut self, switch: Switch, paths: &Paths, now: Instant) {
         let old = self.current.path().filter(|&path| paths.is_up(path));
         if !paths.is_up(switch.to) {
             self.switch = None;
@@ -105,7 +104,7 @@ impl Policy {
         }
     }
 
-    /// Algorithm 1 at the end of an epoch.
+    /// Runs algorithm 1 at the end of an epoch.
     fn decide(&mut self, path: PathId, paths: &Paths, now: Instant) {
         let HopperConfig {
             th_probe_percent, th_cong_percent, margin_percent, delay_percent, ..
@@ -118,7 +117,7 @@ impl Policy {
         {
             let last = flow.trend.at(flow.acked + paths.packets_in_flight(path));
             let slower = last.unwrap_or(flow.average).saturating_sub(rtt);
-            // Without a delay the epoch's end is the time to go, whenever the last packet left.
+            // Without a delay the flow moves at the end of the epoch, whenever the last packet left.
             let at = if delay_percent == 0 {
                 now
             } else {
@@ -141,7 +140,7 @@ impl Flow {
         self.trend = Trend::default();
     }
 
-    /// Moves the average by the epoch's mean.
+    /// Updates the average with the epoch's mean.
     fn end_epoch(&mut self, gain_percent: u16) {
         let Some(mean) = self.trend.mean() else { return };
         self.average = if self.average == Duration::ZERO {
@@ -151,14 +150,14 @@ impl Flow {
         };
     }
 
-    /// The better of the two paths probed in this epoch, of those that answered and work.
+    /// Returns the better of the two paths probed in this epoch, among those that answered and work.
     fn alternative(&self, current: PathId, paths: &Paths) -> Option<(PathId, Duration)> {
         let latest = self.explored.iter().filter(|explored| explored.at >= self.epoch_began);
         let known = latest.filter_map(|explored| Some((explored.path, explored.rtt?)));
         known.filter(|&(path, _)| path != current && paths.is_up(path)).min_by_key(|&(_, rtt)| rtt)
     }
 
-    /// A probe of `path` was answered.
+    /// Records the answer to a probe of `path`.
     fn note_probe(&mut self, path: PathId, rtt: Duration) {
         let waits = |explored: &&mut Explored| explored.path == path && explored.rtt.is_none();
         if let Some(explored) = self.explored.iter_mut().find(waits) {
@@ -171,7 +170,7 @@ impl PathPolicy for Policy {
     #[inline(never)]
     fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
         if let Some(switch) = self.switch {
-            self.settle_switch(switch, paths, now);
+            self.resolve_switch(switch, paths, now);
             if self.switch.is_some() {
                 return None;
             }
@@ -191,7 +190,7 @@ impl PathPolicy for Policy {
         let rtt = match feedback {
             Feedback::Acked { rtt, .. } => rtt,
             Feedback::TimedOut if self.current.is(path) => {
-                // Silence is the longest round trip of all, and there is nothing to compare.
+                // A timeout exceeds any round trip, so no comparison is needed.
                 self.switch = None;
                 self.current.leave();
                 self.flow.begin_epoch(now);
@@ -238,6 +237,7 @@ impl PathPolicy for Policy {
     }
 }
 
+/// Returns `percent` per cent of `span`.
 fn per_cent(span: Duration, percent: u16) -> Duration {
     span * u64::from(percent) / 100
 }
@@ -252,7 +252,7 @@ mod tests {
 
     const BASE: Duration = Duration::from_micros(10);
     const PACKET: u32 = 1000;
-    /// Packets are acknowledged this far apart.
+    /// The interval between acknowledgements.
     const GAP: Duration = Duration::from_micros(1);
 
     fn micros(span: u64) -> Duration {
@@ -336,7 +336,7 @@ mod tests {
         }
     }
 
-    /// A rig whose flow is on its first path.
+    /// Returns a rig whose flow is on its first path.
     fn started(count: u16) -> (Rig, PathId) {
         let mut rig = Rig::new(count);
         rig.send(8);
@@ -409,16 +409,17 @@ mod tests {
         assert_eq!(rig.hops.len(), 2, "11 us is more than 2.5 times 4 us");
     }
 
-    /// Section 3.3: the rise of the epoch, extended by the packets in flight, less the new path's.
+    /// Section 3.3: the rise of the epoch, extended by the packets in flight, minus the new path's round trip.
     #[test]
     fn the_first_packet_on_the_new_path_waits_for_the_last_on_the_old() {
-        // 28.4 us for the latest, 0.1 us more for each of the eight under way, less 12 us; or a part of it.
+        // The latest round trip is 28.4 us, each of the eight packets in flight adds 0.1 us, minus 12 us; or a part of
+        // it.
         for (delay_percent, wait) in [(100, 17_200), (50, 8_600), (0, 24_000)] {
             assert_eq!(wait_of(delay_percent), Duration::from_nanos(wait), "{delay_percent} %");
         }
     }
 
-    /// From when the latest packet left, 24 us before the epoch ends, until the next may.
+    /// Returns the time from the latest packet, 24 us before the epoch ends, until the next may leave.
     fn wait_of(delay_percent: u16) -> Duration {
         let mut rig = Rig::with(HopperConfig { delay_percent, ..HopperConfig::default() }, 2);
         rig.send(8);
@@ -445,7 +446,7 @@ mod tests {
         let (mut rig, first) = started(8);
         rig.run(micros(1_000), 8, |path| rtt(first, path));
         let &[(_, _), (_, late)] = &rig.hops[..] else { panic!("{:?}", rig.hops) };
-        // Eight packets under way are acknowledged in 8 us; the delay alone would be 48 us.
+        // Eight packets in flight are acknowledged in 8 us; the delay alone would be 48 us.
         let decided = rig.probes[1].1 + micros(60);
         assert!(late.since(decided) <= micros(10), "{late:?} after {decided:?}");
 

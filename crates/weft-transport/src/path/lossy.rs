@@ -1,50 +1,51 @@
-//! Which paths lose so much more than the others that they are left: loss on one path means a bad path, loss on all
-//! means congestion.
+//! Detection of lossy paths: a path that loses much more than the others is closed. Loss on one path means a bad path,
+//! loss on all means congestion.
 //!
-//! A lossy path cannot be probed back: nine of ten probes are answered where a tenth is lost. It is used again after a
-//! while, and what it loses then, over all connections, closes it for twice as long.
+//! Probes cannot show that a lossy path has recovered: nine of ten are answered where a tenth is lost. The path is used
+//! again after a while, and its losses then, over all connections, close it for twice as long.
 
 use weft_units::{Duration, Instant};
 
 use super::PathId;
 use super::peers::Record;
 
-/// Packets lost at least before a share means anything.
+/// Minimum number of lost packets for a meaningful share.
 const MIN_LOST: u32 = 4;
 
-/// One packet in so many that is lost makes a path lossy: 2 %.
-const ONE_IN: u32 = 50;
+/// The inverse of the share of lost packets that makes a path lossy: 1/50, or 2 %.
+const MIN_LOSS_ONE_IN: u32 = 50;
 
-/// The share lost, as a multiple of that of the other paths together.
-const WORSE: u32 = 4;
+/// Minimum ratio of the path's share of lost packets to that of the other paths together.
+const MIN_LOSS_RATIO: u32 = 4;
 
-/// Packets of the other paths that show what is usual.
+/// Minimum number of packets of the other paths for a comparison.
 const MIN_OTHERS: u32 = 32;
 
-/// Packets remembered: counts are halved when there are more.
+/// Maximum number of packets counted: counts are halved when there are more.
 const WINDOW: u32 = 1024;
 
-/// Counts older than this are dropped.
+/// Maximum age of counts; older ones are dropped.
 const MAX_AGE: Duration = Duration::from_secs(10);
 
-/// How long a path is left the first time; twice as long each time after, up to 16 times.
+/// The time for which a path is closed first; it doubles each time after, up to 16 times.
 const FIRST_HOLD: Duration = Duration::from_secs(1);
 const MAX_DOUBLINGS: u8 = 4;
 
-/// A path that lost nothing to speak of for this long begins anew.
-const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
+/// The time without closing after which a path's hold starts anew.
+const HOLD_RESET_AFTER: Duration = Duration::from_secs(60);
 
-/// Packets of one path, acknowledged and lost, over all connections.
+/// The counts of one path's packets, acknowledged and lost, over all connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lossy {
     acked: u32,
     lost: u32,
-    /// When anything was last counted.
+    /// The time of the last count.
     counted_at: Instant,
-    /// While the path is closed, until when; afterwards, when it was opened. The epoch before the first time.
+    /// While the path is closed, the time at which it opens; afterwards, the time at which it opened. The epoch before
+    /// the first time.
     until: Instant,
     closed: bool,
-    /// Times it was closed in a row.
+    /// Number of consecutive closings.
     closings: u8,
 }
 
@@ -53,7 +54,7 @@ impl Lossy {
         self.closed
     }
 
-    /// Counts packets: acknowledged, and lost.
+    /// Adds packets to the counts: acknowledged, and lost.
     pub(super) fn count(&mut self, (acked, lost): (u16, u32), now: Instant) {
         if (acked, lost) == (0, 0) || self.closed {
             return;
@@ -70,14 +71,14 @@ impl Lossy {
         }
     }
 
-    /// Closes the paths that lose much more than the others, at most half of all; returns how many. One whose
-    /// latest packets were lost may be dead, which losses in a row tell.
+    /// Closes the paths that lose much more than the others, at most half of all; returns their number. A path whose
+    /// latest packets were lost may be dead, which consecutive losses detect.
     pub(super) fn evaluate(
         paths: &mut [Record],
         now: Instant,
         mut on_closed: impl FnMut(PathId, Duration),
     ) -> u16 {
-        let most = paths.len() / 2;
+        let limit = paths.len() / 2;
         let mut already = paths.iter().filter(|record| record.lossy.closed).count();
         let open = || paths.iter().map(|record| record.lossy).filter(|lossy| !lossy.closed);
         let (sent, lost) = open().fold((0, 0), |(sent, lost), lossy| {
@@ -91,7 +92,7 @@ impl Lossy {
             let lossy = &mut record.lossy;
             let (own_sent, own_lost) = (u64::from(lossy.sent()), u64::from(lossy.lost));
             let others = (sent.saturating_sub(own_sent), lost.saturating_sub(own_lost));
-            if already < most && lossy.is_worse_than(others) {
+            if already < limit && lossy.is_worse_than(others) {
                 let hold = lossy.next_hold(now);
                 lossy.close(hold, now);
                 on_closed(PathId(path), hold);
@@ -101,14 +102,14 @@ impl Lossy {
         closed
     }
 
-    /// Leaves the path for `hold`.
+    /// Closes the path for `hold`.
     pub(super) fn close(&mut self, hold: Duration, now: Instant) {
         self.closings = self.closings.saturating_add(1);
         (self.acked, self.lost) = (0, 0);
         (self.closed, self.until) = (true, now + hold);
     }
 
-    /// Opens the path if its time has passed; returns whether it did.
+    /// Opens the path if its time has passed; returns `true` if it did.
     pub(super) fn expire(&mut self, now: Instant) -> bool {
         let is_over = self.closed && now >= self.until;
         if is_over {
@@ -118,7 +119,7 @@ impl Lossy {
     }
 
     fn next_hold(&mut self, now: Instant) -> Duration {
-        if now.since(self.until) > FORGIVEN_AFTER {
+        if now.since(self.until) > HOLD_RESET_AFTER {
             self.closings = 0;
         }
         FIRST_HOLD * (1 << self.closings.min(MAX_DOUBLINGS))
@@ -131,9 +132,9 @@ impl Lossy {
     fn is_worse_than(&self, (sent, lost): (u64, u64)) -> bool {
         let (own_sent, own_lost) = (u64::from(self.sent()), u64::from(self.lost));
         self.lost >= MIN_LOST
-            && self.lost * ONE_IN >= self.sent()
+            && self.lost * MIN_LOSS_ONE_IN >= self.sent()
             && sent >= u64::from(MIN_OTHERS)
-            && own_lost * sent >= u64::from(WORSE) * lost * own_sent
+            && own_lost * sent >= u64::from(MIN_LOSS_RATIO) * lost * own_sent
     }
 }
 
@@ -147,7 +148,7 @@ mod tests {
         Instant::from_nanos(count * 1_000_000_000)
     }
 
-    /// Counts on each path, and which of them close, for how many seconds.
+    /// Adds counts to each path; returns the paths that close, and for how many seconds.
     fn closed<const N: usize>(
         paths: &mut [Record; N],
         counts: [(u16, u32); N],
@@ -198,7 +199,7 @@ mod tests {
             now += hold;
         }
         assert_eq!(holds, [1, 2, 4, 8, 16, 16, 16]);
-        // It was well for more than a minute.
+        // The path worked for more than a minute.
         assert_eq!(closed(&mut paths, [(40, 0), (30, 10)], now + 61), [(1, 1)]);
     }
 

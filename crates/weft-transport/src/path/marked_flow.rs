@@ -1,5 +1,5 @@
-//! A flow on one path that counts how many of its round trips in a row were congested, by the share
-//! of their ACKs that report marks. Policies decide what share that is, and when to leave.
+//! A flow on one path that counts its consecutive congested round trips, by the share of their ACKs that report marks.
+//! Policies set that share, and decide when to leave.
 
 use weft_units::{Duration, Instant, Rng};
 
@@ -7,12 +7,12 @@ use super::current::Current;
 use super::{Feedback, PathId, Paths};
 use crate::TransportConfig;
 
-/// A flow and the round trip under way.
+/// A flow and its current round trip.
 #[derive(Debug, Default)]
 pub(super) struct MarkedFlow {
     current: Current,
     base_rtt: Duration,
-    /// Whether ACKs of a path that was left count too.
+    /// `true` if ACKs of a path that was left count too.
     stale: bool,
     began: Option<Instant>,
     acked: u32,
@@ -20,7 +20,7 @@ pub(super) struct MarkedFlow {
     congested_rounds: u8,
 }
 
-/// Of how many ACKs of a round trip how many were marked.
+/// The ACKs of a round trip, and the marked ones among them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MarkedShare {
     acked: u32,
@@ -28,12 +28,12 @@ pub(super) struct MarkedShare {
 }
 
 impl MarkedShare {
-    /// Whether it is more than this many per cent.
+    /// Returns `true` if the marked share is more than this many per cent.
     pub(super) fn exceeds(self, percent: u32) -> bool {
         u64::from(self.marked) * 100 > u64::from(self.acked) * u64::from(percent)
     }
 
-    /// Whether it is at least this many per cent.
+    /// Returns `true` if the marked share is at least this many per cent.
     pub(super) fn reaches(self, percent: u32) -> bool {
         u64::from(self.marked) * 100 >= u64::from(self.acked) * u64::from(percent)
     }
@@ -44,40 +44,39 @@ impl MarkedFlow {
         Self { base_rtt: config.base_rtt, ..Self::default() }
     }
 
-    /// The same flow, which counts ACKs of a path that it left as if they were of the new one.
+    /// Sets whether ACKs of a path that was left count for the new one.
     pub(super) fn with_stale_marks(self, stale: bool) -> Self {
         Self { stale, ..self }
     }
 
-    /// The path of the next packet.
+    /// Returns the path of the next packet.
     #[inline]
     pub(super) fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
         self.began.get_or_insert(now);
         self.current.select_or_other(paths, rng)
     }
 
-    /// The path, if one is chosen.
+    /// Returns the path, if one is chosen.
     pub(super) fn path(&self) -> Option<PathId> {
         self.current.path()
     }
 
-    /// Congested round trips in a row on this path.
+    /// Returns the number of consecutive congested round trips on this path.
     pub(super) fn congested_rounds(&self) -> u8 {
         self.congested_rounds
     }
 
-    /// Takes another path for the next packet.
+    /// Moves to another path for the next packet.
     pub(super) fn leave(&mut self, now: Instant) {
         self.current.leave();
         self.congested_rounds = 0;
         self.begin(now);
     }
 
-    /// Takes in what became of a packet: a round trip in which `is_congested` says so counts, a timeout
-    /// leaves the path. What is still heard of a path that was left says nothing of the one taken since,
-    /// unless stale marks count.
+    /// Processes a packet's feedback: a round trip for which `is_congested` returns `true` counts, a timeout leaves the
+    /// path. Feedback of a path that was left does not count for its successor, unless stale marks count.
     #[inline]
-    pub(super) fn hear(
+    pub(super) fn on_feedback(
         &mut self,
         path: PathId,
         feedback: Feedback,
@@ -99,7 +98,7 @@ impl MarkedFlow {
         }
     }
 
-    /// Counts an ACK; what was counted, once a round trip of this length has passed.
+    /// Counts an ACK; returns the counts once a round trip of this length has passed.
     #[inline]
     fn count(&mut self, marked: bool, length: Duration, now: Instant) -> Option<MarkedShare> {
         self.acked += 1;

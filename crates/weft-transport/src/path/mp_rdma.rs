@@ -1,19 +1,17 @@
-//! MP-RDMA's ACK-clocked virtual paths (Lu et al., NSDI 2018), as far as they choose paths.
+//! MP-RDMA's ACK-clocked virtual paths (Lu et al., NSDI 2018): the path selection of that algorithm.
 //!
-//! There, the ACK of a packet releases the next packet onto the path that the ACK came from: a
-//! whole packet and a little growth where it is unmarked, half a packet where it carries a
-//! congestion mark, none where the packet was overtaken by more than the bound on reordering. So a
-//! congested path, and one slower than the others, loses packets to them with no state for each
-//! path, and a small share of packets is sent on a random new path to find better ones.
+//! There, the ACK of a packet releases the next packet onto the path that the ACK came from: a whole packet and a
+//! little growth if it is unmarked, half a packet if it carries a congestion mark, none if the packet was overtaken by
+//! more than the bound on reordering. So a congested path, and one slower than the others, loses packets to them
+//! without state per path, and a small share of packets is sent on a random new path to find better ones.
 //!
-//! Here the window belongs to the congestion control (`congestion/mp_rdma.rs` is MP-RDMA's own), which
-//! decides when a packet may leave; this policy decides where it goes. It keeps what ACKs returned as
-//! a queue of paths, oldest first: an unmarked ACK returns its path for one packet, a marked one for
-//! half a packet, a loss for none. ACKs of packets overtaken by more than the bound never get here.
-//! Where the queue is empty since the window has grown, the path is that of the last unmarked ACK. It
-//! is random before the first ACK, where that path is closed, and for a few units in a thousand
-//! ([`MpRdmaConfig`](crate::MpRdmaConfig)). With spray units of several packets a path is returned once
-//! a unit's worth of its packets was acknowledged, which takes four bytes a path.
+//! Here the window belongs to the congestion control (`congestion/mp_rdma.rs` is MP-RDMA's own), which decides when a
+//! packet may leave; this policy decides its path. It keeps the paths that ACKs returned in a queue, oldest first: an
+//! unmarked ACK returns its path for one packet, a marked one for half a packet, a loss for none. ACKs of packets
+//! overtaken by more than the bound do not reach it. If the queue is empty because the window has grown, the path is
+//! that of the last unmarked ACK. It is random before the first ACK, if that path is closed, and for a few units in a
+//! thousand ([`MpRdmaConfig`](crate::MpRdmaConfig)). With spray units of several packets a path is returned once a
+//! unit's worth of its packets was acknowledged, which takes four bytes a path.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -23,18 +21,18 @@ use weft_units::{Instant, Rng};
 use super::{Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 
-/// Returned paths kept at least and at most. More than one a path only means that the window
-/// shrank since; what is oldest then says least.
-const KEPT: (usize, usize) = (16, 256);
+/// The minimum and maximum of the number of returned paths kept, which is one per path. A longer queue only means that
+/// the window shrank since; the oldest entries are then the least useful.
+const RETURNED_BOUNDS: (usize, usize) = (16, 256);
 
-/// Reuses paths as their ACKs come back clean.
+/// The policy: reuses paths whose ACKs come back unmarked.
 #[derive(Debug)]
 pub struct Policy {
     returned: VecDeque<PathId>,
-    keep: usize,
-    /// Half packets acknowledged on each path towards its next return.
+    max_returned: usize,
+    /// Number of half packets acknowledged on each path towards its next return.
     earned: Vec<u32>,
-    /// Half packets in a spray unit.
+    /// Number of half packets in a spray unit.
     price: u32,
     /// The path of the last unmarked ACK.
     last: Option<PathId>,
@@ -46,7 +44,7 @@ impl Policy {
     pub(super) fn new(config: &TransportConfig) -> Self {
         Self {
             returned: VecDeque::new(),
-            keep: usize::from(config.paths).clamp(KEPT.0, KEPT.1),
+            max_returned: usize::from(config.paths).clamp(RETURNED_BOUNDS.0, RETURNED_BOUNDS.1),
             earned: Vec::new(),
             price: 2 * u32::from(config.spray_unit.max(1)),
             last: None,
@@ -60,7 +58,7 @@ impl PathPolicy for Policy {
     #[inline]
     fn select(&mut self, paths: &Paths, _now: Instant, rng: &mut Rng) -> Option<PathId> {
         let probe = rng.chance(self.probe_permille.into(), 1000);
-        // A probe takes the place of a returned path, so that new paths do not add to the queue.
+        // A probe replaces a returned path, so that new paths do not add to the queue.
         while let Some(path) = self.returned.pop_front() {
             if probe {
                 break;
@@ -85,12 +83,12 @@ impl PathPolicy for Policy {
                 self.last = Some(path);
             }
             Feedback::Acked { marked: true, .. } => *earned += 1,
-            // What the path had earned is gone with the packet.
+            // A lost packet releases no other, and the path loses its credit.
             Feedback::Lost | Feedback::TimedOut => *earned = 0,
         }
         if *earned >= self.price {
             *earned -= self.price;
-            if self.returned.len() == self.keep {
+            if self.returned.len() == self.max_returned {
                 self.returned.pop_front();
             }
             self.returned.push_back(path);
@@ -111,7 +109,7 @@ mod tests {
     const CLEAN: Feedback = Feedback::Acked { marked: false, rtt: None };
     const MARKED: Feedback = Feedback::Acked { marked: true, rtt: None };
 
-    /// Sends and acknowledges `count` packets, `window` in flight; returns packets of each path.
+    /// Sends and acknowledges `count` packets, `window` in flight; returns the number of packets of each path.
     fn ack_clock(
         paths: &Paths,
         window: usize,
@@ -140,8 +138,8 @@ mod tests {
         let sent = ack_clock(&paths, 64, 20_000, |path| if path.0 < 4 { MARKED } else { CLEAN });
         let congested: u32 = sent[..4].iter().sum();
         let clean: u32 = sent[4..].iter().sum();
-        // Random probes still reach the congested half: one in a hundred, half of them, and twice
-        // because half a packet comes back for each.
+        // Random probes still reach the congested half: one in a hundred, half of them, and twice because each returns
+        // half a packet.
         assert!(congested * 20 < clean, "congested {congested}, clean {clean}");
         assert!(sent.iter().all(|&packets| packets > 0), "{sent:?}");
     }

@@ -1,4 +1,4 @@
-//! Findings about paths that one endpoint leaves to the others of its process.
+//! Findings about paths that one endpoint shares with the others of its process.
 
 use core::net::SocketAddr;
 
@@ -7,13 +7,13 @@ use weft_units::{Duration, Instant};
 use super::PathId;
 use super::peers::PeerPorts;
 
-/// A round trip is told again where it changed by half, at most this often.
-const TOLD_EVERY: Duration = Duration::from_millis(100);
+/// Minimum interval between advertisements of a round trip that changed by half.
+const MIN_ADVERTISE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// One that did not change is told again after this, before it expires elsewhere.
-const REFRESHED_AFTER: Duration = Duration::from_secs(5);
+/// The interval after which an unchanged round trip is advertised again, before it expires elsewhere.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// One endpoint's finding about a path, for the others of its process whose packets leave from the same source
+/// A finding of one endpoint about a path, for the others of its process whose packets leave from the same source
 /// ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathNews {
@@ -29,40 +29,41 @@ impl PathNews {
     }
 }
 
-/// The finding.
+/// The content of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// The path carries nothing.
+    /// The path carries no packets.
     Down,
-    /// It carries packets again.
+    /// The path carries packets again.
     Up,
-    /// It loses packets, and is left for so long.
+    /// The path loses packets, and is closed for this long.
     Lossy(Duration),
-    /// A round trip takes so long.
+    /// The path's smoothed round-trip time.
     RoundTrip(Duration),
 }
 
-/// The round trip that others were told last.
+/// The last advertised round trip.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Advertised {
     srtt_ns: u32,
     at: Instant,
 }
 
-impl Told {
-    /// Returns whether a round trip is to be told; if so, it counts as told.
-    pub(super) fn is_news(&mut self, srtt_ns: u32, now: Instant) -> bool {
+impl Advertised {
+    /// Returns `true` if a round trip must be advertised, and then records it as advertised.
+    pub(super) fn is_due(&mut self, srtt_ns: u32, now: Instant) -> bool {
         let age = now.since(self.at);
         let changed = self.srtt_ns.abs_diff(srtt_ns) > self.srtt_ns / 2;
         let is_first = self.srtt_ns == 0;
-        let is_news = is_first || age >= REFRESHED_AFTER || (changed && age >= TOLD_EVERY);
-        if is_news {
+        let is_due =
+            is_first || age >= REFRESH_INTERVAL || (changed && age >= MIN_ADVERTISE_INTERVAL);
+        if is_due {
             self.note(srtt_ns, now);
         }
-        is_news
+        is_due
     }
 
-    /// All know this round trip.
+    /// Records a round trip that all endpoints know.
     pub(super) const fn note(&mut self, srtt_ns: u32, now: Instant) {
         (self.srtt_ns, self.at) = (srtt_ns, now);
     }
@@ -73,16 +74,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_trip_is_told_where_it_changed_by_half_or_is_about_to_expire() {
-        let mut told = Told::default();
+    fn a_round_trip_is_advertised_where_it_changed_by_half_or_is_about_to_expire() {
+        let mut advertised = Advertised::default();
         let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
-        assert!(told.is_news(100, at(1)));
-        assert!(!told.is_news(300, at(50)), "too soon");
-        assert!(!told.is_news(140, at(150)), "not by half");
-        assert!(told.is_news(300, at(150)));
-        assert!(!told.is_news(160, at(400)));
-        assert!(told.is_news(140, at(500)));
-        assert!(!told.is_news(140, at(5_499)));
-        assert!(told.is_news(140, at(5_500)));
+        assert!(advertised.is_due(100, at(1)));
+        assert!(!advertised.is_due(300, at(50)), "too soon");
+        assert!(!advertised.is_due(140, at(150)), "not by half");
+        assert!(advertised.is_due(300, at(150)));
+        assert!(!advertised.is_due(160, at(400)));
+        assert!(advertised.is_due(140, at(500)));
+        assert!(!advertised.is_due(140, at(5_499)));
+        assert!(advertised.is_due(140, at(5_500)));
     }
 }

@@ -1,12 +1,12 @@
-//! Oblivious packet spraying (STELLAR, section 7.2): a uniformly random path for each unit. It keeps
-//! no state at all, which is why STELLAR chose it for hardware.
+//! Oblivious packet spraying (STELLAR, section 7.2): a uniformly random path for each unit. It keeps no state at all,
+//! which is why STELLAR chose it for hardware.
 
 use weft_units::{Instant, Rng, prefetch};
 
 use super::{Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 
-/// Draws a path for every unit.
+/// The policy: draws a path for every unit.
 #[derive(Debug)]
 pub struct Policy;
 
@@ -20,7 +20,7 @@ impl PathPolicy for Policy {
     #[inline]
     fn select(&mut self, paths: &Paths, _now: Instant, rng: &mut Rng) -> Option<PathId> {
         let path = paths.draw(rng);
-        // The next packet's, which is in no cache either.
+        // The next packet's path is in no cache either.
         prefetch(paths.state(paths.draw(&mut rng.clone())));
         paths.open_from(path)
     }

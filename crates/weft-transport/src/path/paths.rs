@@ -1,5 +1,4 @@
-//! What is known of each path of one connection: how long a round trip takes, what is in flight,
-//! whether it carries packets at all.
+//! The state of each path of one connection: its round-trip time, the bytes in flight, and whether it is up.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -13,9 +12,9 @@ use super::PathId;
 #[derive(Debug)]
 pub struct Paths {
     table: Vec<PathState>,
-    /// When a loss was last counted against a path, where one was.
+    /// The time of the last loss counted against a path, if any.
     suspected_at: BTreeMap<PathId, Instant>,
-    /// Packets that were lost on a path, where any was.
+    /// The numbers of packets lost on a path, if any.
     lost: BTreeMap<PathId, Lost>,
     up: u16,
     avoid: Option<PathId>,
@@ -23,40 +22,40 @@ pub struct Paths {
     mtu: u32,
 }
 
-/// Packets that were lost on a path.
+/// The numbers of packets lost on a path.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lost {
-    /// Since the connection woke.
+    /// Number since the connection last became active.
     all: u64,
-    /// Since [`Paths::take_counts`].
+    /// Number since the last call of [`Paths::take_counts`].
     latest: u32,
 }
 
-/// What every packet may change of its path. Times are nanoseconds; 32 bits hold 4.29 s, longer than
-/// any timeout.
+/// The state of a path that every packet may change. Times are nanoseconds; 32 bits hold 4.29 s, longer than any
+/// timeout.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(32))] // In one cache line: a sprayed packet's path is in no cache.
+#[repr(align(32))] // One cache line holds it: a sprayed packet's path is in no cache.
 pub(crate) struct PathState {
-    /// Smoothed round-trip time; zero until measured.
+    /// The smoothed round-trip time; zero until measured.
     srtt_ns: u32,
     /// Bytes sent and not yet acknowledged or lost.
     pub(crate) in_flight: u32,
     /// Bytes that may be in flight on this path.
     pub(crate) window: u32,
-    /// When the latest acknowledged packet of this path was sent.
+    /// The time at which the latest acknowledged packet of this path was sent.
     pub(crate) acked_sent_at: Instant,
-    /// When anything was last heard of this path.
-    pub(crate) heard_at: Instant,
-    /// Losses counted in a row with nothing acknowledged between.
+    /// The time of the last acknowledgement or probe answer for this path.
+    pub(crate) last_response_at: Instant,
+    /// Number of consecutive losses without an acknowledgement between them.
     pub(crate) losses: u8,
-    /// Packets acknowledged since [`Paths::take_counts`], as far as it counts.
+    /// Number of packets acknowledged since [`Paths::take_counts`]; saturates.
     acked: u16,
-    /// Whether it carries packets, as far as known.
+    /// `true` if it carries packets, as far as known.
     pub(crate) up: bool,
 }
 
-/// Repeats of a packet after which it is doubtful that the likeliest paths work.
-const DOUBT: u8 = 3;
+/// Number of retransmissions of a packet after which a random path may be used instead of the likeliest one.
+const RANDOM_PATH_AFTER: u8 = 3;
 
 impl Paths {
     pub(crate) fn new(count: u16, mtu: u16, now: Instant) -> Self {
@@ -65,7 +64,7 @@ impl Paths {
             in_flight: 0,
             window: u32::MAX,
             acked_sent_at: Instant::EPOCH,
-            heard_at: now,
+            last_response_at: now,
             losses: 0,
             acked: 0,
             up: true,
@@ -75,25 +74,25 @@ impl Paths {
         Self { table, suspected_at, lost, up: count, avoid: None, lifted: false, mtu: mtu.into() }
     }
 
-    /// How many paths there are; at least one.
+    /// Returns the number of paths; at least one.
     pub fn count(&self) -> u16 {
         u16::try_from(self.table.len()).expect("at most 4096 paths")
     }
 
-    /// Every path, lowest first.
+    /// Returns an iterator over all paths, lowest first.
     pub fn ids(&self) -> impl Iterator<Item = PathId> + use<> {
         (0..self.count()).map(PathId)
     }
 
-    /// Whether the path carries packets, as far as known. When none does, all count as up: trying
-    /// beats waiting.
+    /// Returns `true` if the path carries packets, as far as known. If none does, all count as up: sending is better
+    /// than waiting.
     #[inline]
     pub fn is_up(&self, path: PathId) -> bool {
         self.up == 0 || self.state(path).up
     }
 
-    /// Whether the next packet may take this path: it is up, its window has room, and the packet
-    /// was not just lost on it.
+    /// Returns `true` if the next packet may take this path: it is up, its window has room, and the packet was not just
+    /// lost on it.
     #[inline]
     pub fn is_open(&self, path: PathId) -> bool {
         let state = &self.state(path);
@@ -102,19 +101,19 @@ impl Paths {
         room && self.is_up(path) && self.avoid != Some(path)
     }
 
-    /// A uniformly random path, open or not.
+    /// Returns a uniformly random path, open or not.
     #[inline]
     pub fn draw(&self, rng: &mut Rng) -> PathId {
         PathId(u16::try_from(rng.index(self.table.len())).expect("at most 4096 paths"))
     }
 
-    /// The path after this one, the first after the last.
+    /// Returns the path after this one, the first after the last.
     #[inline]
     pub fn after(&self, path: PathId) -> PathId {
         if path.0 + 1 < self.count() { PathId(path.0 + 1) } else { PathId(0) }
     }
 
-    /// The first open path at or after `start`, wrapping around; `None` when none is open.
+    /// Returns the first open path at or after `start`, wrapping around; `None` if none is open.
     #[inline]
     pub fn open_from(&self, start: PathId) -> Option<PathId> {
         if self.is_open(start) {
@@ -123,110 +122,111 @@ impl Paths {
         (start.0 + 1..self.count()).chain(0..start.0).map(PathId).find(|&path| self.is_open(path))
     }
 
-    /// The open path that is the likeliest to work: heard of last, or, where every path lost
-    /// something since, suspected first; one of them at random, so that not everything is put on one
-    /// card. `None` when none is open.
+    /// Returns the open path most likely to work: the one with the latest response, or, if every path had a loss since,
+    /// the one with the earliest loss; among equals a random one, so that not all packets take the same path. `None` if
+    /// none is open.
     ///
-    /// For a packet that was repeated several times it is any open path every other time: in a silence
-    /// nothing more is learned, and the two that were heard of last may both be dead.
-    pub(crate) fn likeliest(&self, repeats: u8, rng: &mut Rng) -> Option<PathId> {
-        if repeats >= DOUBT && rng.chance(1, 2) {
+    /// For a packet retransmitted several times it is a random open path every other time: in a silence no state
+    /// changes, and the two paths with the latest responses may both be dead.
+    pub(crate) fn likeliest(&self, retransmissions: u8, rng: &mut Rng) -> Option<PathId> {
+        if retransmissions >= RANDOM_PATH_AFTER && rng.chance(1, 2) {
             return self.open_from(self.draw(rng));
         }
         let rank = |path: &PathId| {
-            let (heard_at, suspected_at) = (self.state(*path).heard_at, self.suspected_at(*path));
-            let works = heard_at >= suspected_at;
-            let heard_at = if works { heard_at } else { Instant::EPOCH };
-            (heard_at, Reverse(suspected_at))
+            let (last_response_at, suspected_at) =
+                (self.state(*path).last_response_at, self.suspected_at(*path));
+            let works = last_response_at >= suspected_at;
+            let last_response_at = if works { last_response_at } else { Instant::EPOCH };
+            (last_response_at, Reverse(suspected_at))
         };
         let start = self.draw(rng).0;
         let ids = (start..self.count()).chain(0..start).map(PathId);
         ids.filter(|&path| self.is_open(path)).max_by_key(rank)
     }
 
-    /// When a loss was last counted against the path; the beginning of time where none was.
+    /// Returns the time of the last loss counted against the path; the epoch if there was none.
     pub(crate) fn suspected_at(&self, path: PathId) -> Instant {
         self.suspected_at.get(&path).copied().unwrap_or(Instant::EPOCH)
     }
 
     /// Counts a loss against the path.
-    pub(crate) fn suspect(&mut self, path: PathId, now: Instant) {
+    pub(crate) fn mark_suspected(&mut self, path: PathId, now: Instant) {
         self.suspected_at.insert(path, now);
         let losses = &mut self.state_mut(path).losses;
         *losses = losses.saturating_add(1);
     }
 
-    /// A packet was lost on the path.
+    /// Counts a packet lost on the path.
     pub(crate) fn count_lost(&mut self, path: PathId) {
         let lost = self.lost.entry(path).or_default();
         lost.all += 1;
         lost.latest = lost.latest.saturating_add(1);
     }
 
-    /// Packets that were lost on the path since the connection woke.
+    /// Returns the number of packets lost on the path since the connection last became active.
     pub fn lost(&self, path: PathId) -> u64 {
         self.lost.get(&path).map_or(0, |lost| lost.all)
     }
 
-    /// A packet of the path was acknowledged.
+    /// Counts an acknowledged packet of the path.
     #[inline]
     pub(crate) fn count_acked(&mut self, path: PathId) {
         let state = self.state_mut(path);
         state.acked = state.acked.saturating_add(1);
     }
 
-    /// Takes the packets acknowledged and lost since the last call. Where they were too many to count they say
-    /// nothing about the share that is lost.
+    /// Returns and resets the numbers of packets acknowledged and lost since the last call; zeros if the first
+    /// saturated, because the share of lost packets is unknown then.
     pub(crate) fn take_counts(&mut self, path: PathId) -> (u16, u32) {
         let acked = core::mem::take(&mut self.state_mut(path).acked);
         let lost = self.lost.get_mut(&path).map_or(0, |lost| core::mem::take(&mut lost.latest));
         if acked == u16::MAX { (0, 0) } else { (acked, lost) }
     }
 
-    /// Smoothed round-trip time; `None` until measured.
+    /// Returns the smoothed round-trip time; `None` until measured.
     #[inline]
     pub fn rtt(&self, path: PathId) -> Option<Duration> {
         let nanos = self.state(path).srtt_ns;
         (nanos > 0).then(|| Duration::from_nanos(nanos.into()))
     }
 
-    /// Takes the smoothed round-trip time that another connection measured, nanoseconds.
+    /// Sets the smoothed round-trip time that another connection measured, nanoseconds.
     pub(crate) fn set_rtt(&mut self, path: PathId, srtt_ns: u32) {
         self.state_mut(path).srtt_ns = srtt_ns;
     }
 
-    /// Bytes sent on this path and not yet acknowledged or lost.
+    /// Returns the bytes sent on this path and not yet acknowledged or lost.
     #[inline]
     pub fn in_flight(&self, path: PathId) -> u32 {
         self.state(path).in_flight
     }
 
-    /// The same in packets of the usual size.
+    /// Returns the bytes in flight as a number of full-size packets.
     pub fn packets_in_flight(&self, path: PathId) -> u32 {
         self.in_flight(path).div_ceil(self.mtu)
     }
 
-    /// Bytes that may be in flight on this path; `u32::MAX` where one window covers all paths.
+    /// Returns the bytes that may be in flight on this path; `u32::MAX` if one window covers all paths.
     pub fn window(&self, path: PathId) -> u32 {
         self.state(path).window
     }
 
-    /// How many paths carry packets, as far as known.
+    /// Returns the number of paths that carry packets, as far as known.
     pub fn up_count(&self) -> u16 {
         self.up
     }
 
-    /// Marks `path` as the one the next packet was lost on; [`Self::is_open`] then refuses it.
+    /// Sets the path on which the next packet was lost; [`Self::is_open`] then refuses it.
     pub(crate) fn set_avoid(&mut self, path: Option<PathId>) {
         self.avoid = path;
     }
 
-    /// Whether the next packet was just lost on this path.
+    /// Returns `true` if the next packet was just lost on this path.
     pub(crate) fn is_avoided(&self, path: PathId) -> bool {
         self.avoid == Some(path)
     }
 
-    /// While windows are lifted they keep no path from being open.
+    /// Sets whether windows are ignored when a path's openness is computed.
     pub(crate) fn lift_windows(&mut self, lifted: bool) {
         self.lifted = lifted;
     }
@@ -244,8 +244,7 @@ impl Paths {
         }
     }
 
-    /// Takes a round-trip sample: exponential smoothing with gain 1/8 (BIFROST, section 4.1;
-    /// the gain is RFC 6298's).
+    /// Adds a round-trip sample: exponential smoothing with gain 1/8 (BIFROST, section 4.1; the gain is RFC 6298's).
     #[inline]
     pub(crate) fn sample_rtt(&mut self, path: PathId, rtt: Duration) {
         let state = &mut self.table[usize::from(path.0)];

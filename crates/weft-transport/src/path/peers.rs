@@ -1,14 +1,15 @@
-//! Path measurements that all connections of an endpoint to one peer share.
+//! The path measurements that all connections of an endpoint to one peer share.
 //!
-//! Where the owner sends path `p` of every connection from one source port
-//! ([`Endpoint::sharing_ports`](crate::Endpoint::sharing_ports)), packets to one address take the same way by it:
-//! a path that is dead, lossy or slow for one connection is so for all (RFC 9040 shares round trips likewise).
-//! Losses in a row are counted over all connections, so that a path is found out by many that send one packet each.
-//! One connection probes a path that is down: the one that found it, or, once that one rests, the next to send.
+//! If the owner sends path `p` of every connection from one source port
+//! ([`Endpoint::sharing_ports`](crate::Endpoint::sharing_ports)), packets of path `p` to one address take the same
+//! route: a path that is dead, lossy or slow for one connection is so for all (RFC 9040 shares round trips likewise).
+//! Consecutive losses are counted over all connections, so that many connections that send one packet each detect a
+//! dead path. One connection probes a path that is down: the one that detected it, or, once that one is idle, the next
+//! to send.
 //!
-//! Connections write here when their idle timer fires, every 10 ms while they are active, and read when they wake;
-//! a version tells active ones that a path opened or closed. No packet costs a lookup. Records are bounded, and
-//! measurements expire.
+//! Connections write here when their idle timer fires, every 10 ms while they are active, and read when they become
+//! active; a version number shows active ones that a path opened or closed. No packet costs a lookup. Records are
+//! bounded, and measurements expire.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -18,19 +19,19 @@ use core::net::SocketAddr;
 use weft_units::{Duration, Instant};
 
 use super::lossy::Lossy;
-use super::news::{Finding, PathNews, Told};
+use super::news::{Advertised, Finding, PathNews};
 use super::{PathId, Paths};
 use crate::ConnectionId;
 use crate::connection::RoundTrip;
 
-/// Records kept at most; those of another peer are dropped for more.
+/// Maximum number of records; those of another peer are removed to make room.
 const MAX_RECORDS: usize = 16_384;
 
-/// A round trip measured longer ago is not used: routes and their lengths change.
+/// Maximum age of a round trip: routes and their lengths change.
 const MAX_AGE: Duration = Duration::from_secs(10);
 
-/// Where packets of connections that share paths go: the peer's address and port, and which group of source ports
-/// they leave from.
+/// The destination of connections that share paths: the peer's address and port, and the group of source ports they
+/// leave from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PeerPorts {
     pub(crate) peer: SocketAddr,
@@ -40,20 +41,20 @@ pub(crate) struct PeerPorts {
 /// The state of one path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Record {
-    /// Losses counted in a row with nothing acknowledged between, over all connections.
+    /// Number of consecutive losses without an acknowledgement between them, over all connections.
     losses: u8,
-    /// Whether the path is down.
+    /// `true` if the path is down.
     down: bool,
-    /// Smoothed round-trip time, nanoseconds; zero until measured.
+    /// The smoothed round-trip time, nanoseconds; zero until measured.
     srtt_ns: u32,
-    /// When the last of `losses` was noticed.
+    /// The time at which the last of `losses` was detected.
     noticed_at: Instant,
-    /// When the path was last measured.
+    /// The time at which the path was last measured.
     measured_at: Instant,
     /// The connection that probes it.
     prober: Option<ConnectionId>,
     pub(super) lossy: Lossy,
-    told: Told,
+    advertised: Advertised,
 }
 
 impl Record {
@@ -61,50 +62,50 @@ impl Record {
         self.down || self.lossy.is_closed()
     }
 
-    /// Returns whether the latest packet on it was lost, as far as known: it may be dead rather than lossy.
+    /// Returns `true` if the latest packet on it was lost, as far as known: it may be dead rather than lossy.
     pub(super) const fn is_suspected(&self) -> bool {
         self.losses > 0 && !self.down
     }
 }
 
-/// Records of one peer.
+/// The records of one peer.
 #[derive(Debug, Default)]
 struct Peer {
-    /// Over all paths, of the connection that wrote last.
+    /// The round trip over all paths, of the connection that wrote last.
     round_trip: RoundTrip,
     measured_at: Instant,
     paths: Box<[Record]>,
 }
 
-/// Paths to all peers, of all connections of an endpoint.
+/// The paths to all peers, of all connections of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct PeerPaths {
-    /// Groups of source ports to one address; zero where connections do not share paths.
+    /// Number of groups of source ports to one address; zero if connections do not share paths.
     groups: u8,
     peers: BTreeMap<PeerPorts, Peer>,
     records: usize,
-    /// Records with losses that are not down.
+    /// Number of records with losses that are not down.
     suspected: u32,
-    /// Records of paths that are down or lossy.
+    /// Number of records of paths that are down or lossy.
     closed: u32,
-    /// Changes when a path closes, opens, or needs another connection to probe it.
+    /// A version that changes when a path closes, opens, or needs another connection to probe it.
     version: u32,
-    /// Findings for other endpoints of the process; `None` where there are none.
+    /// The findings for other endpoints of the process; `None` if there are none.
     news: Option<VecDeque<PathNews>>,
 }
 
 impl PeerPaths {
-    /// Begins to share paths. Source ports differ by the peer's thread modulo `groups`.
+    /// Starts the sharing of paths. Source ports differ by the peer's thread modulo `groups`.
     pub(crate) const fn share(&mut self, groups: u8) {
         self.groups = groups;
     }
 
-    /// Begins to keep findings for [`Self::poll_news`].
+    /// Starts to keep findings for [`Self::poll_news`].
     pub(crate) fn keep_news(&mut self) {
         self.news = Some(VecDeque::new());
     }
 
-    /// Returns whether connections share paths.
+    /// Returns `true` if connections share paths.
     #[inline]
     pub(crate) const fn is_shared(&self) -> bool {
         self.groups > 0
@@ -116,42 +117,42 @@ impl PeerPaths {
         PeerPorts { peer, group: thread.checked_rem(self.groups).unwrap_or(0) }
     }
 
-    /// Returns the version that a connection which knows everything remembers; zero at first.
+    /// Returns the version, which a connection stores once it has applied all changes; zero at first.
     #[inline]
     pub(crate) const fn version(&self) -> u32 {
         self.version
     }
 
-    /// Returns whether a loss is counted on any path that is not down.
+    /// Returns `true` if a loss is counted on any path that is not down.
     #[inline]
     pub(crate) const fn has_suspects(&self) -> bool {
         self.suspected > 0
     }
 
-    /// Returns whether the path is down or lossy.
+    /// Returns `true` if the path is down or lossy.
     #[inline]
     pub(crate) fn is_closed(&self, to: PeerPorts, path: PathId) -> bool {
         self.closed > 0 && self.record(to, path).is_some_and(Record::is_closed)
     }
 
-    /// Returns whether the path loses too much to be used.
+    /// Returns `true` if the path loses too much to be used.
     pub(crate) fn is_lossy(&self, to: PeerPorts, path: PathId) -> bool {
         self.closed > 0 && self.record(to, path).is_some_and(|record| record.lossy.is_closed())
     }
 
-    /// Returns whether the path is down and a connection probes it.
+    /// Returns `true` if the path is down and a connection probes it.
     pub(crate) fn is_probed(&self, to: PeerPorts, path: PathId) -> bool {
         self.record(to, path).is_some_and(|record| record.down && record.prober.is_some())
     }
 
-    /// Returns the paths to a peer that are down, each with whether a connection probes it.
+    /// Returns the paths to a peer that are down, each with `true` if a connection probes it.
     pub(crate) fn down(&self, to: PeerPorts) -> impl Iterator<Item = (PathId, bool)> {
         let records = self.peers.get(&to).into_iter().flat_map(|peer| (0..).zip(&peer.paths));
         let down = records.filter(|(_, record)| record.down);
         down.map(|(path, record)| (PathId(path), record.prober.is_some()))
     }
 
-    /// Counts the loss of a packet that was sent at `sent_at`; returns the losses in a row. Packets lost
+    /// Counts the loss of a packet that was sent at `sent_at`; returns the number of consecutive losses. Packets lost
     /// together count once, of whatever connections they are.
     pub(crate) fn note_loss(
         &mut self,
@@ -172,20 +173,20 @@ impl PeerPaths {
         })
     }
 
-    /// Forgets the losses in a row of those paths to a peer on which `was_heard` says that a packet was
-    /// acknowledged, unless they are down.
-    pub(crate) fn note_heard(&mut self, to: PeerPorts, was_heard: impl Fn(PathId) -> bool) {
+    /// Resets the consecutive losses of those paths to a peer for which `was_acked` returns `true`, unless they are
+    /// down.
+    pub(crate) fn note_acked(&mut self, to: PeerPorts, was_acked: impl Fn(PathId) -> bool) {
         let Some(peer) = self.peers.get_mut(&to) else { return };
         for (path, record) in (0..).zip(&mut peer.paths) {
-            if record.is_suspected() && was_heard(PathId(path)) {
+            if record.is_suspected() && was_acked(PathId(path)) {
                 record.losses = 0;
                 self.suspected -= 1;
             }
         }
     }
 
-    /// `prober` takes the path for dead and probes it. It closes for all after `least` losses in a row over
-    /// all: a path on which another connection gets ACKs closes to the prober only.
+    /// Records that `prober` considers the path dead and probes it. It closes for all connections after `least`
+    /// consecutive losses over all: a path on which another connection gets ACKs closes for the prober only.
     pub(crate) fn note_down(
         &mut self,
         to: PeerPorts,
@@ -204,21 +205,21 @@ impl PeerPaths {
         });
         self.version = self.version.wrapping_add(1);
         if !was_down {
-            self.tell(to, path, Finding::Down);
+            self.notify(to, path, Finding::Down);
         }
     }
 
-    /// The path carried a probe and its answer.
+    /// Records that the path carried a probe and its answer.
     pub(crate) fn note_up(&mut self, to: PeerPorts, path: PathId) {
         if self.record(to, path).is_some_and(|record| record.down || record.losses > 0)
             && self.open(to, path)
         {
-            self.tell(to, path, Finding::Up);
+            self.notify(to, path, Finding::Up);
         }
     }
 
-    /// A connection probes no longer.
-    pub(crate) fn note_rest(&mut self, to: PeerPorts, connection: ConnectionId) {
+    /// Records that a connection no longer probes.
+    pub(crate) fn remove_prober(&mut self, to: PeerPorts, connection: ConnectionId) {
         if self.closed == 0 {
             return;
         }
@@ -231,7 +232,7 @@ impl PeerPaths {
         }
     }
 
-    /// Writes a connection's measurements since `since`; returns how many paths closed as lossy.
+    /// Writes a connection's measurements since `since`; returns the number of paths that closed as lossy.
     pub(crate) fn note_measured(
         &mut self,
         to: PeerPorts,
@@ -244,44 +245,44 @@ impl PeerPaths {
             return 0;
         }
         self.make_room(to, paths.count());
-        let mut told = Vec::new();
-        let telling = self.news.is_some();
+        let mut findings = Vec::new();
+        let advertises = self.news.is_some();
         let peer = self.peers.get_mut(&to).expect("made just now");
         for (id, record) in (0..paths.count()).map(PathId).zip(&mut peer.paths) {
             let counts = paths.take_counts(id);
             if !record.down {
                 record.lossy.count(counts, now);
             }
-            if paths.state(id).heard_at <= since {
+            if paths.state(id).last_response_at <= since {
                 continue;
             }
             let Some(rtt) = paths.rtt(id) else { continue };
             record.srtt_ns = u32::try_from(rtt.as_nanos()).unwrap_or(u32::MAX);
             record.measured_at = now;
-            if telling && record.told.is_news(record.srtt_ns, now) {
-                told.push((id, Finding::RoundTrip(rtt)));
+            if advertises && record.advertised.is_due(record.srtt_ns, now) {
+                findings.push((id, Finding::RoundTrip(rtt)));
             }
         }
         if round_trip.smoothed() > Duration::ZERO {
             (peer.round_trip, peer.measured_at) = (round_trip, now);
         }
         let closed = Lossy::evaluate(&mut peer.paths, now, |path, hold| {
-            told.push((path, Finding::Lossy(hold)));
+            findings.push((path, Finding::Lossy(hold)));
         });
         self.closed += u32::from(closed);
         self.version = self.version.wrapping_add(closed.into());
         self.expire(to, now);
-        for (path, finding) in told {
-            self.tell(to, path, finding);
+        for (path, finding) in findings {
+            self.notify(to, path, finding);
         }
         closed.into()
     }
 
-    /// Gives a connection that wakes the round trips that others measured after it did; returns the round trip
-    /// over all paths, and whether any of `paths` changed.
+    /// Copies to an idle connection's `paths` the round trips that others measured after it did; returns the round trip
+    /// over all paths, and `true` if any of `paths` changed.
     ///
-    /// They are the shortest times powers of two: thousands of connections that wake at once would all take the path
-    /// which happened to be measured 1 % shorter, where among equals each draws its own.
+    /// Each is the shortest round trip times a power of two: otherwise thousands of connections that become active at
+    /// once would all take the path that was measured 1 % shorter, while among equal paths each draws its own.
     pub(crate) fn seed(
         &mut self,
         to: PeerPorts,
@@ -296,7 +297,7 @@ impl PeerPaths {
         let known = peer.paths.iter().filter(|record| is_known(record));
         let least = known.map(|record| record.srtt_ns).min().unwrap_or(1);
         for (id, record) in (0..paths.count()).map(PathId).zip(&peer.paths) {
-            let is_newer = record.measured_at > paths.state(id).heard_at;
+            let is_newer = record.measured_at > paths.state(id).last_response_at;
             if is_known(record) && (is_newer || paths.rtt(id).is_none()) {
                 paths.set_rtt(id, least << (record.srtt_ns / least).ilog2());
                 changed = true;
@@ -306,19 +307,19 @@ impl PeerPaths {
         (if is_known { peer.round_trip } else { RoundTrip::default() }, changed)
     }
 
-    /// Takes the next finding for the other endpoints of the process.
+    /// Returns the next finding for the other endpoints of the process.
     pub(crate) fn poll_news(&mut self) -> Option<PathNews> {
         self.news.as_mut()?.pop_front()
     }
 
-    /// Another endpoint of the process found something. It is not told on.
+    /// Processes a finding of another endpoint of the process. It is not passed on.
     pub(crate) fn handle_news(&mut self, now: Instant, news: &PathNews, least: u8) {
         let PathNews { to, path, finding } = *news;
         if !self.is_shared() {
             return;
         }
         match finding {
-            // The next connection to send probes it: each endpoint does so for itself.
+            // The next connection to send probes it: each endpoint probes for itself.
             Finding::Down => self.change(to, path, |record| {
                 record.losses = record.losses.max(least);
                 record.noticed_at = now;
@@ -336,12 +337,12 @@ impl PeerPaths {
             Finding::RoundTrip(rtt) => self.change(to, path, |record| {
                 record.srtt_ns = u32::try_from(rtt.as_nanos()).unwrap_or(u32::MAX);
                 record.measured_at = now;
-                record.told.note(record.srtt_ns, now);
+                record.advertised.note(record.srtt_ns, now);
             }),
         }
     }
 
-    /// Opens a path that was down; returns whether it was.
+    /// Opens a path that was down; returns `true` if it was.
     fn open(&mut self, to: PeerPorts, path: PathId) -> bool {
         if self.record(to, path).is_none() {
             return false;
@@ -353,7 +354,7 @@ impl PeerPaths {
         })
     }
 
-    /// Opens lossy paths to a peer whose time has passed.
+    /// Opens the lossy paths to a peer whose time has passed.
     fn expire(&mut self, to: PeerPorts, now: Instant) {
         if self.closed == 0 {
             return;
@@ -371,7 +372,7 @@ impl PeerPaths {
         self.peers.get(&to)?.paths.get(usize::from(path.0))
     }
 
-    /// Changes the record of a path, and counts what it is afterwards.
+    /// Changes the record of a path, and updates the totals.
     fn change<R>(
         &mut self,
         to: PeerPorts,
@@ -390,7 +391,7 @@ impl PeerPaths {
         result
     }
 
-    /// Makes records of so many paths to a peer where there are fewer, in the place of other peers' if need be.
+    /// Ensures that a peer has records of `count` paths, in place of other peers' if necessary.
     fn make_room(&mut self, to: PeerPorts, count: u16) {
         let known = self.peers.get(&to).map_or(0, |peer| peer.paths.len());
         let missing = usize::from(count).saturating_sub(known);
@@ -398,10 +399,10 @@ impl PeerPaths {
             return;
         }
         while self.records + missing > MAX_RECORDS {
-            // The next in their order, so that it is another's turn each time.
+            // The next peer in order is removed, so that each has its turn.
             let mut others = self.peers.range(to..).chain(&self.peers).map(|(&other, _)| other);
             let Some(other) = others.find(|&other| other != to) else { break };
-            self.forget(other);
+            self.evict(other);
         }
         self.records += missing;
         let peer = self.peers.entry(to).or_default();
@@ -410,7 +411,7 @@ impl PeerPaths {
         peer.paths = records.collect();
     }
 
-    fn forget(&mut self, to: PeerPorts) {
+    fn evict(&mut self, to: PeerPorts) {
         let Some(peer) = self.peers.remove(&to) else { return };
         self.records -= peer.paths.len();
         for record in peer.paths {
@@ -420,9 +421,9 @@ impl PeerPaths {
         }
     }
 
-    /// Keeps a finding for other endpoints. Where nobody takes them, or too late, the oldest is lost: each endpoint
-    /// finds out by itself too.
-    fn tell(&mut self, to: PeerPorts, path: PathId, finding: Finding) {
+    /// Queues a finding for other endpoints. If the owner does not drain the queue in time, the oldest finding is lost:
+    /// each endpoint finds out by itself too.
+    fn notify(&mut self, to: PeerPorts, path: PathId, finding: Finding) {
         let Some(news) = &mut self.news else { return };
         if news.len() >= MAX_RECORDS {
             news.pop_front();
@@ -451,13 +452,13 @@ mod tests {
         paths
     }
 
-    /// Four paths, one of which was measured and lost packets.
+    /// Returns four paths, one of which was measured and lost packets.
     fn measured(micros: u64, acked: u32, lost: u32) -> Paths {
         let mut paths = Paths::new(4, 1000, at(0));
         for id in paths.ids() {
             let rtt = if id == PathId(3) { micros } else { 10 };
             paths.sample_rtt(id, Duration::from_micros(rtt));
-            paths.state_mut(id).heard_at = at(50);
+            paths.state_mut(id).last_response_at = at(50);
             (0..if id == PathId(3) { acked } else { 100 }).for_each(|_| paths.count_acked(id));
         }
         (0..lost).for_each(|_| paths.count_lost(PathId(3)));
@@ -475,9 +476,9 @@ mod tests {
         paths.share(1);
         let mut lose = |sent, now| paths.note_loss(peer(1), PathId(3), at(sent), at(now));
         assert_eq!([lose(1, 10), lose(2, 11), lose(9, 12), lose(11, 13)], [1, 1, 1, 2]);
-        paths.note_heard(peer(2), |_| true);
+        paths.note_acked(peer(2), |_| true);
         assert!(paths.has_suspects());
-        paths.note_heard(peer(1), |path| path == PathId(3));
+        paths.note_acked(peer(1), |path| path == PathId(3));
         assert!(!paths.has_suspects());
     }
 
@@ -489,13 +490,13 @@ mod tests {
         assert!(!paths.is_closed(peer(1), PathId(3)), "one loss is not enough");
         paths.note_loss(peer(1), PathId(3), at(3), at(4));
         paths.note_down(peer(1), PathId(3), ConnectionId(7), 2);
-        paths.note_heard(peer(1), |_| true);
+        paths.note_acked(peer(1), |_| true);
         assert_eq!(paths.down(peer(1)).collect::<Vec<_>>(), [(PathId(3), true)]);
         assert_eq!(paths.down(peer(2)).count(), 0);
         let version = paths.version();
-        paths.note_rest(peer(1), ConnectionId(8));
+        paths.remove_prober(peer(1), ConnectionId(8));
         assert_eq!(paths.version(), version);
-        paths.note_rest(peer(1), ConnectionId(7));
+        paths.remove_prober(peer(1), ConnectionId(7));
         assert_ne!(paths.version(), version);
         assert_eq!(paths.down(peer(1)).collect::<Vec<_>>(), [(PathId(3), false)]);
         paths.note_up(peer(1), PathId(3));
@@ -537,16 +538,16 @@ mod tests {
         write(&mut paths, measured(900, 10, 0), at(100));
         let mut fresh = Paths::new(4, 1000, at(200));
         assert!(paths.seed(peer(1), &mut fresh, at(200)).1);
-        // 90 times the shortest, to a power of two.
+        // The round trip is 90 times the shortest, rounded to a power of two.
         assert_eq!(fresh.rtt(PathId(3)), Some(Duration::from_micros(640)));
         assert_eq!(fresh.rtt(PathId(0)), Some(Duration::from_micros(10)));
-        // One that measured later keeps its own.
+        // A connection that measured later keeps its own.
         let mut later = Paths::new(4, 1000, at(0));
         later.sample_rtt(PathId(3), Duration::from_micros(20));
-        later.state_mut(PathId(3)).heard_at = at(150);
+        later.state_mut(PathId(3)).last_response_at = at(150);
         paths.seed(peer(1), &mut later, at(200));
         assert_eq!(later.rtt(PathId(3)), Some(Duration::from_micros(20)));
-        // After ten seconds it means nothing any more; another peer's never did.
+        // After ten seconds the measurement has expired; another peer's was never used.
         for (to, micros) in [(peer(1), 10_000_101), (peer(2), 200)] {
             let mut fresh = Paths::new(4, 1000, at(micros));
             assert!(!paths.seed(to, &mut fresh, at(micros)).1);
@@ -568,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn another_endpoint_is_told_of_a_change_once() {
+    fn another_endpoint_is_notified_of_a_change_once() {
         let (mut here, mut there) = (shared(), shared());
         here.keep_news();
         there.keep_news();
@@ -584,7 +585,7 @@ mod tests {
         let mut fresh = Paths::new(4, 1000, at(200));
         there.seed(peer(1), &mut fresh, at(200));
         assert_eq!(fresh.rtt(PathId(0)), Some(Duration::from_micros(10)));
-        // The same again is no news.
+        // The same round trips again are not advertised.
         write(&mut here, measured(10, 50, 0), at(500_000));
         assert_eq!(pass(&mut here, &mut there, at(500_001)), 0);
         for _ in 0..2 {

@@ -1,10 +1,8 @@
-//! PLB, protective load balancing (Qureshi et al., SIGCOMM 2022): one path, left for a random one
-//! after several congested round trips in a row, preferably in a pause of the flow, when nothing can
-//! be reordered.
+//! PLB, protective load balancing (Qureshi et al., SIGCOMM 2022): one path, left for a random one after several
+//! consecutive congested round trips, preferably in a pause of the flow, when nothing can be reordered.
 //!
-//! The constants are those of Linux (`tcp_plb_*`). There a timeout also keeps PLB quiet for a minute,
-//! because TCP's own timeout has already changed the path; here the timeout is what changes it, and
-//! path health keeps the flow off a path that is dead.
+//! The constants are those of Linux (`tcp_plb_*`). There a timeout also disables PLB for a minute, because TCP's own
+//! timeout has already changed the path; here the timeout changes it, and path health keeps the flow off a dead path.
 
 use weft_units::{Instant, Rng};
 
@@ -15,13 +13,13 @@ use crate::TransportConfig;
 /// K: a round trip is congested when at least half of its ACKs are marked.
 const MARKED_PERCENT: u32 = 50;
 
-/// Congested round trips in a row after which the flow moves in its next pause.
+/// Number of consecutive congested round trips after which the flow moves in its next pause.
 const ROUNDS_TO_PAUSE: u8 = 3;
 
-/// Congested round trips in a row after which it moves, pause or not.
+/// Number of consecutive congested round trips after which it moves, pause or not.
 const ROUNDS_TO_FORCE: u8 = 12;
 
-/// Moves in pauses, or when it must.
+/// The policy: moves in pauses, or when it must.
 #[derive(Debug)]
 pub struct Policy {
     flow: MarkedFlow,
@@ -45,7 +43,7 @@ impl PathPolicy for Policy {
 
     #[inline(never)]
     fn on_feedback(&mut self, path: PathId, feedback: Feedback, paths: &Paths, now: Instant) {
-        self.flow.hear(path, feedback, paths, now, |share| share.reaches(MARKED_PERCENT));
+        self.flow.on_feedback(path, feedback, paths, now, |share| share.reaches(MARKED_PERCENT));
         if self.flow.congested_rounds() >= ROUNDS_TO_FORCE {
             self.flow.leave(now);
         }
@@ -68,7 +66,7 @@ mod tests {
     }
 
     impl Flow {
-        /// A flow with a packet in flight on its first path.
+        /// Returns a flow with a packet in flight on its first path.
         fn started() -> (Self, PathId) {
             let config = TransportConfig { base_rtt: RTT, ..TransportConfig::stellar() };
             let mut flow = Self {
@@ -86,7 +84,7 @@ mod tests {
             self.policy.select(&self.paths, self.now, &mut self.rng).expect("all open")
         }
 
-        /// Round trips of ten ACKs, of which `marked` are marked.
+        /// Runs round trips of ten ACKs, of which `marked` are marked.
         fn rounds(&mut self, rounds: u32, marked: u32) {
             let path = self.policy.flow.path().expect("started");
             for ack in 0..rounds * 10 {

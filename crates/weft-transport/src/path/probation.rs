@@ -1,12 +1,12 @@
-//! When a path that was down may carry packets again.
+//! The conditions under which a path that was down may carry packets again.
 //!
-//! The first time one answered probe is enough. A path that goes down again soon after it came back flaps:
-//! each time it is believed, packets are lost on it and what follows them waits. So such a path must have
-//! answered every probe for a while before it returns, and longer if it goes on, as routes that flap are
-//! suppressed (RFC 2439) and links are held down in routers.
+//! The first time one answered probe is enough. A path that goes down again soon after its return flaps: each time it
+//! is used again, packets are lost on it and later ones wait for them. So such a path must answer every probe for a
+//! hold time before it returns, and for longer if it continues to flap, as flapping routes are damped (RFC 2439) and
+//! links are held down in routers.
 //!
-//! It is not taken down sooner than others: a path that its policy does not use hears nothing, and one late
-//! loss would take it down though it is well.
+//! It is not taken down sooner than others: a path that its policy does not use gets no ACKs, and one late loss would
+//! take it down although it works.
 
 use alloc::collections::BTreeMap;
 
@@ -14,25 +14,25 @@ use weft_units::{Duration, Instant};
 
 use super::PathId;
 
-/// A path that goes down within so many probe intervals of its return flaps.
-const SOON: u64 = 1024;
+/// Number of probe intervals after its return within which a path that goes down flaps.
+const FLAP_INTERVALS: u64 = 1024;
 
-/// Probe intervals that a path which flapped once must have answered for.
+/// Number of probe intervals for which a path that flapped once must answer.
 const FIRST_HOLD: u64 = 16;
 
-/// Probe intervals that a path must have answered for at most.
-const LONGEST_HOLD: u64 = 32;
+/// Maximum number of probe intervals for which a path must answer.
+const MAX_HOLD: u64 = 32;
 
-/// What is remembered of a path that was down.
+/// The history of a path that was down.
 #[derive(Clone, Copy, Debug)]
 struct Record {
-    /// When it came back last; `None` before the first time.
+    /// The time of its last return; `None` before the first.
     returned_at: Option<Instant>,
-    /// Since when it has answered every probe, while it is down.
+    /// The time since which it has answered every probe, while it is down.
     answers_since: Option<Instant>,
-    /// How long it must have, before it returns.
+    /// The time for which it must answer before it returns.
     hold: Duration,
-    /// When missing answers took it down, while they did and nothing else.
+    /// The time at which unanswered probes alone took it down; `None` if losses did.
     silent_at: Option<Instant>,
 }
 
@@ -40,7 +40,7 @@ struct Record {
 #[derive(Debug)]
 pub(crate) struct Probation {
     records: BTreeMap<PathId, Record>,
-    /// Between two probes.
+    /// The probe interval.
     interval: Duration,
 }
 
@@ -49,7 +49,7 @@ impl Probation {
         Self { records: BTreeMap::new(), interval }
     }
 
-    /// The path went down.
+    /// Records that the path went down.
     pub(crate) fn begin(&mut self, path: PathId, now: Instant) {
         let fresh = Record {
             returned_at: None,
@@ -58,9 +58,10 @@ impl Probation {
             silent_at: None,
         };
         let record = self.records.entry(path).or_insert(fresh);
-        let flaps = record.returned_at.is_some_and(|at| now.since(at) < self.interval * SOON);
+        let flaps =
+            record.returned_at.is_some_and(|at| now.since(at) < self.interval * FLAP_INTERVALS);
         record.hold = if flaps {
-            (record.hold * 2).clamp(self.interval * FIRST_HOLD, self.interval * LONGEST_HOLD)
+            (record.hold * 2).clamp(self.interval * FIRST_HOLD, self.interval * MAX_HOLD)
         } else {
             Duration::ZERO
         };
@@ -68,17 +69,17 @@ impl Probation {
         record.silent_at = None;
     }
 
-    /// The path went down because probes were not answered in time, and for no loss.
-    pub(crate) fn fell_silent(&mut self, path: PathId, now: Instant) {
+    /// Records that unanswered probes took the path down, and no loss.
+    pub(crate) fn note_silent(&mut self, path: PathId, now: Instant) {
         if let Some(record) = self.records.get_mut(&path) {
             record.silent_at = Some(now);
         }
     }
 
-    /// The path, which is down, answered a probe that left at `sent_at`. Returns `true` if it carries packets again.
-    /// Where silence alone took it down, the answer to an earlier probe shows that it was slow and not dead: then the
-    /// silence does not count.
-    pub(crate) fn answered(&mut self, path: PathId, sent_at: Instant, now: Instant) -> bool {
+    /// Handles the answer to a probe, which left at `sent_at`, of a path that is down. Returns `true` if the path
+    /// carries packets again. If only unanswered probes took it down, the answer to an earlier probe shows that it was
+    /// slow and not dead: then the event does not count.
+    pub(crate) fn on_answer(&mut self, path: PathId, sent_at: Instant, now: Instant) -> bool {
         let Some(record) = self.records.get_mut(&path) else { return true };
         if record.silent_at.is_some_and(|at| sent_at < at) {
             self.records.remove(&path);
@@ -92,20 +93,20 @@ impl Probation {
         returns
     }
 
-    /// A probe of the path was not answered.
-    pub(crate) fn missed(&mut self, path: PathId) {
+    /// Handles an unanswered probe.
+    pub(crate) fn on_missed_probe(&mut self, path: PathId) {
         if let Some(record) = self.records.get_mut(&path) {
             record.answers_since = None;
         }
     }
 
-    /// How long a path that works may yet have to answer before it returns.
-    pub(crate) fn longest_wait(&self) -> Duration {
+    /// Returns the longest hold of any path: the time for which a working path may still have to answer.
+    pub(crate) fn max_hold(&self) -> Duration {
         self.records.values().map(|record| record.hold).max().unwrap_or(Duration::ZERO)
     }
 
-    /// Every path was down, which is no fault of one of them.
-    pub(crate) fn forgive_all(&mut self) {
+    /// Resets all paths: if every path was down, no single one is at fault.
+    pub(crate) fn reset_all(&mut self) {
         self.records.clear();
     }
 }
@@ -121,11 +122,11 @@ mod tests {
         Instant::from_nanos(millis * 1_000_000)
     }
 
-    /// How long the path must answer every interval from `from` on until it returns, milliseconds.
+    /// Returns the time that the path must answer every interval from `from` on until it returns, milliseconds.
     fn returns_after(probation: &mut Probation, from: u64) -> u64 {
         (0..)
             .map(|probe| probe * 10)
-            .find(|&past| probation.answered(PATH, at(from + past), at(from + past)))
+            .find(|&past| probation.on_answer(PATH, at(from + past), at(from + past)))
             .unwrap()
     }
 
@@ -157,26 +158,26 @@ mod tests {
         let mut probation = Probation::new(INTERVAL);
         for _ in 0..2 {
             probation.begin(PATH, at(0));
-            probation.answered(PATH, at(0), at(0));
+            probation.on_answer(PATH, at(0), at(0));
         }
-        assert!(!probation.answered(PATH, at(150), at(150)));
-        probation.missed(PATH);
-        assert!(!probation.answered(PATH, at(170), at(170)));
-        assert!(probation.answered(PATH, at(330), at(330)));
+        assert!(!probation.on_answer(PATH, at(150), at(150)));
+        probation.on_missed_probe(PATH);
+        assert!(!probation.on_answer(PATH, at(170), at(170)));
+        assert!(probation.on_answer(PATH, at(330), at(330)));
     }
 
-    /// Three times the answer takes longer than the wait for it; a loss counts all the same.
+    /// The answer takes longer than the wait for it three times; a loss counts all the same.
     #[test]
     fn a_late_answer_takes_back_what_its_silence_said() {
         let mut probation = Probation::new(INTERVAL);
         for now in [100, 200, 300] {
             probation.begin(PATH, at(now));
-            probation.fell_silent(PATH, at(now));
-            assert!(probation.answered(PATH, at(now - 10), at(now + 5)));
+            probation.note_silent(PATH, at(now));
+            assert!(probation.on_answer(PATH, at(now - 10), at(now + 5)));
         }
         probation.begin(PATH, at(400));
-        assert!(probation.answered(PATH, at(390), at(405)), "the first time one answer is enough");
+        assert!(probation.on_answer(PATH, at(390), at(405)), "the first time one answer is enough");
         probation.begin(PATH, at(500));
-        assert!(!probation.answered(PATH, at(490), at(505)), "losses took it down, soon after");
+        assert!(!probation.on_answer(PATH, at(490), at(505)), "losses took it down, soon after");
     }
 }

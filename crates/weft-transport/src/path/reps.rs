@@ -1,46 +1,45 @@
-//! REPS, recycled entropies packet spraying (Bonato et al. 2024): the path of a packet whose ACK came
-//! back unmarked is kept in a small circular buffer and taken again, once; where the buffer has none
-//! left the path is random. So load settles on paths without congestion, with no state for each.
+//! REPS, recycled entropies packet spraying (Bonato et al. 2024): the path of a packet whose ACK was unmarked is kept
+//! in a small circular buffer and used again, once; if the buffer is empty the path is random. So load moves to paths
+//! without congestion, without state per path.
 //!
-//! When a packet times out, random paths may be dead, so for a while (*freezing*) the buffer's paths
-//! are taken over and over instead, valid or not. Afterwards, and in the beginning, a
-//! bandwidth-delay product of packets explores.
+//! When a packet times out, random paths may be dead, so for a while (*freezing*) the buffer's paths are used
+//! repeatedly instead, valid or not. Afterwards, and in the beginning, a bandwidth-delay product of packets explores.
 //!
-//! Where this leaves the paper: freezing lasts `path_down_after` timeouts, which it needs to bridge
-//! until the shared path health has taken the dead path down; and with spray units of several
-//! packets a unit's ACKs keep its path once, or one path would fill the buffer.
+//! The differences from the paper: freezing lasts `path_down_after` timeouts, the time until the shared path health has
+//! taken the dead path down; and with spray units of several packets a unit's ACKs keep its path once, otherwise one
+//! path would fill the buffer.
 
 use weft_units::{Duration, Instant, Rng};
 
 use super::{Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 
-/// Entries of the circular buffer, as in the paper.
+/// Number of entries of the circular buffer, as in the paper.
 const ENTRIES: u8 = 8;
 
-/// A kept path, good for one packet.
+/// A kept path, valid for one packet.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     path: PathId,
     valid: bool,
 }
 
-/// Takes paths again whose ACKs were clean.
+/// The policy: reuses paths whose ACKs were unmarked.
 #[derive(Debug)]
 pub struct Policy {
     entries: [Entry; ENTRIES as usize],
-    /// Where the next path is kept.
+    /// The index at which the next path is kept.
     head: u8,
-    /// Entries ever filled.
+    /// Number of entries ever filled.
     filled: u8,
-    /// Valid entries; the oldest is that many before `head`.
+    /// Number of valid entries; the oldest is that many before `head`.
     valid: u8,
-    /// The next entry to be taken whether valid or not.
+    /// The next entry to be used whether valid or not.
     again: u8,
-    /// Units still to be sent at random before kept paths are taken.
+    /// Number of units still to be sent at random before kept paths are used.
     explore: u32,
     frozen_until: Option<Instant>,
-    /// What `explore` starts from.
+    /// The initial value of `explore`.
     product: u32,
     freeze_for: Duration,
     units_of_many: bool,
@@ -75,12 +74,12 @@ impl Policy {
         self.valid = (self.valid + 1).min(ENTRIES);
     }
 
-    /// The index so many entries before `head`.
+    /// Returns the index that lies `entries` before `head`.
     fn back(&self, entries: u8) -> usize {
         usize::from((self.head + ENTRIES - entries) % ENTRIES)
     }
 
-    /// Takes the oldest valid path.
+    /// Removes and returns the oldest valid path.
     fn recycle(&mut self) -> Option<PathId> {
         let oldest = self.back(self.valid);
         self.valid = self.valid.checked_sub(1)?;
@@ -88,7 +87,7 @@ impl Policy {
         Some(self.entries[oldest].path)
     }
 
-    /// Takes the buffer's paths in turn, valid or not.
+    /// Returns the buffer's paths in turn, valid or not.
     fn reuse(&mut self) -> Option<PathId> {
         let index = self.again.checked_rem(self.filled)?;
         self.again = index + 1;
@@ -160,7 +159,7 @@ mod tests {
     }
 
     impl Rig {
-        /// A bandwidth-delay product of 10 packets, timeouts of 100 us, three of them frozen.
+        /// Creates a rig with a bandwidth-delay product of 10 packets and timeouts of 100 us, three of them frozen.
         fn new() -> Self {
             let mut config = TransportConfig {
                 mtu: 1000,

@@ -1,12 +1,12 @@
-//! Round robin (STELLAR, section 7.2): every open path in turn. Perfectly even, and perfectly
-//! regular, which is how the senders of a collective can stay in step with each other.
+//! Round robin (STELLAR, section 7.2): every open path in turn. It is perfectly even, and perfectly regular, so that
+//! the senders of a collective can stay in step with each other.
 
 use weft_units::{Instant, Rng};
 
 use super::{Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 
-/// Takes the next open path, from a random start.
+/// The policy: selects the next open path, from a random start.
 #[derive(Debug)]
 pub struct Policy {
     next: Option<PathId>,

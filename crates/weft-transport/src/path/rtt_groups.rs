@@ -1,11 +1,10 @@
-//! RTT-aware packet spraying in groups (BIFROST, section 4.1): the `top_k` paths with the lowest
-//! smoothed round-trip times take turns, one group of `spray_unit` packets each.
+//! RTT-aware packet spraying in groups (BIFROST, section 4.1): the `top_k` paths with the lowest smoothed round-trip
+//! times take turns, one group of `spray_unit` packets each.
 //!
-//! Paths are ranked again after every round of groups (or several, where groups are small), and at
-//! once when a chosen path fails. A path that was never measured ranks first, so each is tried; the
-//! connection probes the idle ones. When the windows of all chosen paths are full the connection
-//! waits for them rather than use a worse path: their windows are what admits packets (BIFROST,
-//! appendix D).
+//! Paths are ranked again after every round of groups (or several, if groups are small), and at once when a chosen path
+//! fails. A path that was never measured ranks first, so each is tried; the connection probes the idle ones. When the
+//! windows of all chosen paths are full the connection waits for them and does not use a worse path: their windows
+//! admit packets (BIFROST, appendix D).
 
 use alloc::vec::Vec;
 
@@ -14,29 +13,28 @@ use weft_units::{Instant, Rng};
 use super::{Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 
-/// Packets between two rankings at least; one for each path where those are more.
+/// Minimum number of packets between two rankings; one for each path if those are more.
 const RANK_EVERY: u16 = 32;
 
-/// Takes turns among the best paths.
+/// The policy: takes turns among the best paths.
 #[derive(Debug)]
 pub struct Policy {
     top_k: usize,
-    /// Groups sent between two rankings.
+    /// Number of groups sent between two rankings.
     groups: u16,
     groups_left: u16,
     /// The chosen paths; empty until first used.
     chosen: Vec<PathId>,
-    /// Index in `chosen` of the next.
+    /// The index in `chosen` of the next path.
     next: usize,
-    /// Room to rank in.
+    /// Scratch space for ranking.
     ranking: Vec<(u64, u16, PathId)>,
 }
 
 impl Policy {
     pub(super) fn new(config: &TransportConfig) -> Self {
         let top_k = config.top_k.clamp(1, config.paths.max(1));
-        // A ranking looks at every path, so it must not come with every packet where groups are
-        // small.
+        // A ranking scans all paths, so it must not be done for every packet if groups are small.
         let packets = config.paths.max(RANK_EVERY);
         let groups = top_k.max(packets.div_ceil(config.spray_unit.max(1)));
         Self {
@@ -50,7 +48,7 @@ impl Policy {
     }
 
     fn rank(&mut self, paths: &Paths, rng: &mut Rng) {
-        // Equal paths (the unmeasured, above all) are ordered from a random start.
+        // Equal paths (mainly unmeasured ones) are ordered from a random start.
         let start = paths.draw(rng).0;
         self.ranking.clear();
         self.ranking.extend(paths.ids().filter(|&path| paths.is_up(path)).map(|path| {
@@ -69,7 +67,7 @@ impl Policy {
         self.next = 0;
     }
 
-    /// The first open path of those chosen, from the one whose turn it is.
+    /// Returns the first open path of those chosen, starting with the one whose turn it is.
     #[inline]
     fn next_open(&mut self, paths: &Paths) -> Option<PathId> {
         for _ in 0..self.chosen.len() {
@@ -95,8 +93,8 @@ impl PathPolicy for Policy {
             self.rank(paths, rng);
             found = self.next_open(paths);
         }
-        // An ACK or a timeout will open a chosen path that has packets in flight. Without one,
-        // waiting would be for ever; and what was lost on the only one goes by another.
+        // An ACK or a timeout will open a chosen path that has packets in flight. Without one the wait would never end;
+        // and a packet lost on the only path takes another.
         let is_hopeless = |&path: &PathId| paths.in_flight(path) == 0 || paths.is_avoided(path);
         if found.is_none() && self.chosen.iter().all(is_hopeless) {
             found = paths.open_from(paths.draw(rng));

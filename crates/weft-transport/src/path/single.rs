@@ -1,4 +1,4 @@
-//! One path for the connection's life: what a RoCE queue pair gets from ECMP today.
+//! One path for the connection's life, as a RoCE queue pair gets from ECMP today.
 
 use weft_units::{Instant, Rng};
 
@@ -6,7 +6,7 @@ use super::current::Current;
 use super::{Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 
-/// Keeps the path drawn first until it goes down.
+/// The policy: keeps the path drawn first until it goes down.
 #[derive(Debug)]
 pub struct Policy {
     current: Current,

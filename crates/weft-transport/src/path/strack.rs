@@ -1,8 +1,8 @@
-//! STrack's adaptive spray (Le et al., arXiv 2407.15266), as far as it chooses paths: every path in
-//! turn, with a bit for each that says that it was congested. A path whose bit is set is passed over
-//! once, which clears the bit, so it gets a packet less for each mark and needs no other memory.
+//! STrack's adaptive spray (Le et al., arXiv 2407.15266): the path selection of that transport. Every path in turn,
+//! with a bit for each that marks it as congested. A path whose bit is set is skipped once, which clears the bit, so it
+//! gets one packet less for each mark and needs no other memory.
 //!
-//! A loss or a timeout sets the bit too. STrack's window and its reliability are other files' matter.
+//! A loss or a timeout sets the bit too. STrack's window and its reliability are implemented elsewhere.
 
 use alloc::vec::Vec;
 
@@ -11,15 +11,15 @@ use weft_units::{Instant, Rng};
 use super::{Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 
-/// Takes turns and passes over congested paths.
+/// The policy: takes turns and skips congested paths.
 #[derive(Debug)]
 pub struct Policy {
-    /// A bit a path. Empty until first used.
+    /// One bit per path. Empty until first used.
     congested: Vec<u64>,
     next: PathId,
 }
 
-/// Where the bit of a path is.
+/// Returns the word and the mask of a path's bit.
 fn bit(path: PathId) -> (usize, u64) {
     (usize::from(path.0 / 64), 1 << (path.0 % 64))
 }
@@ -29,7 +29,7 @@ impl Policy {
         Self { congested: Vec::new(), next: PathId::default() }
     }
 
-    /// Clears the bit of a path; whether it was set.
+    /// Clears the bit of a path; returns `true` if it was set.
     fn take(&mut self, path: PathId) -> bool {
         let (word, bit) = bit(path);
         let was = self.congested[word] & bit != 0;
@@ -45,7 +45,7 @@ impl PathPolicy for Policy {
             self.congested.resize(usize::from(paths.count()).div_ceil(64), 0);
             self.next = paths.draw(rng);
         }
-        // Once around clears every bit, so that the second time some path is taken.
+        // One round clears every bit, so that the second one selects a path.
         for _ in 0..=paths.count() {
             let path = paths.open_from(self.next)?;
             self.next = paths.after(path);

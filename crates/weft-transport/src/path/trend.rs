@@ -1,4 +1,4 @@
-//! Where the round-trip time of a path is heading: a line through samples, by least squares.
+//! The trend of a path's round-trip time: a line through samples, by least squares.
 
 use weft_units::Duration;
 
@@ -13,7 +13,7 @@ pub(super) struct Trend {
 }
 
 impl Trend {
-    /// The packet numbered `packet` of this epoch took this long.
+    /// Adds the round trip of the packet numbered `packet` of this epoch.
     #[inline]
     pub(super) fn add(&mut self, packet: u32, rtt: Duration) {
         let (x, y) = (f64::from(packet), nanos(rtt));
@@ -24,14 +24,13 @@ impl Trend {
         self.xy += x * y;
     }
 
-    /// The mean of the samples; `None` without any.
+    /// Returns the mean of the samples; `None` without any.
     pub(super) fn mean(&self) -> Option<Duration> {
         (self.samples > 0.0).then(|| span(self.y / self.samples))
     }
 
-    /// The line's value at packet number `packet`. A line that falls is taken as level: an estimate that
-    /// is too high costs a little time, one that is too low costs reordering. `None` without
-    /// samples.
+    /// Returns the line's value at packet number `packet`. A falling line is treated as level: an estimate that is too
+    /// high costs a little time, one that is too low costs reordering. `None` without samples.
     pub(super) fn at(&self, packet: u32) -> Option<Duration> {
         let mean = self.y / self.samples;
         let spread = self.samples * self.xx - self.x * self.x;
@@ -74,7 +73,7 @@ mod tests {
         assert_eq!(rising.at(58), Some(Duration::from_nanos(15_800)));
     }
 
-    /// y = 1.4 x + 3.5 by hand, through (1, 6), (2, 5), (3, 7), (4, 10).
+    /// The line is y = 1.4 x + 3.5 by hand, through (1, 6), (2, 5), (3, 7), (4, 10).
     #[test]
     fn the_line_is_that_of_least_squares() {
         let noisy = trend(&[(1, 6_000), (2, 5_000), (3, 7_000), (4, 10_000)]);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// All 2^32 distances, from two numbers.
+/// Checks all 2^32 distances, from two numbers.
 #[test]
 #[ignore = "seconds; `cargo xtask proofs` runs it"]
 fn one_number_comes_before_another_within_half_the_circle() {
@@ -14,7 +14,7 @@ fn one_number_comes_before_another_within_half_the_circle() {
     }
 }
 
-/// Numbers of either end, at every distance that is near an edge: the circle has no place of its own.
+/// Checks both numbers at every distance that is near an edge: the circle has no distinguished point.
 #[test]
 fn the_order_does_not_depend_on_the_place() {
     let near = |edge: u32| (0..=200_u32).map(move |step| edge.wrapping_sub(100).wrapping_add(step));
@@ -28,8 +28,8 @@ fn the_order_does_not_depend_on_the_place() {
     }
 }
 
-/// In a window that begins anywhere beside a chunk's edge or the wrap, each number has a slot of its own, and keeps it while
-/// those before it are given back.
+/// Checks that in a window that begins anywhere beside a chunk's edge or the wrap, each number has its own slot, and
+/// keeps it while those before it are released.
 #[test]
 fn every_number_of_a_window_has_its_own_slot() {
     const WIDTH: u32 = 3 * CHUNK;

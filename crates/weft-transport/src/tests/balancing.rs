@@ -1,4 +1,4 @@
-//! Policies that leave paths, on an in-memory link: whether they do, and for what.
+//! Tests of policies that leave paths, on an in-memory link: the reasons for which they do.
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -12,7 +12,7 @@ use super::pair::{Fate, OnLink, Pair};
 use crate::path::{Kind, PathId};
 use crate::{HopperConfig, MpRdmaConfig, TransportConfig, congestion};
 
-/// Eight paths, a bandwidth-delay product of 100 packets that nothing but its own fullness stops.
+/// Returns a configuration of eight paths, with a window of 100 packets that is the only limit.
 fn config(policy: Kind) -> TransportConfig {
     TransportConfig {
         mtu: 1000,
@@ -26,8 +26,8 @@ fn config(policy: Kind) -> TransportConfig {
     }
 }
 
-/// Sends a megabyte; `fate` says what a path does to its data packets. Returns the paths taken, each
-/// with its number of packets, in the order of their first use.
+/// Sends a megabyte; `fate` returns the effect of a path on its data packets. Returns the paths taken, each with its
+/// number of packets, in the order of their first use.
 fn paths_taken(
     config: &TransportConfig,
     fate: impl Fn(PathId) -> Fate + 'static,
@@ -35,7 +35,7 @@ fn paths_taken(
     paths_taken_by_length(config, move |path, _| fate(path))
 }
 
-/// Likewise, where a path's fate may depend on how many bytes follow a packet's headers.
+/// As [`paths_taken`], for effects that depend on the number of bytes after a packet's headers.
 fn paths_taken_by_length(
     config: &TransportConfig,
     fate: impl Fn(PathId, u16) -> Fate + 'static,
@@ -76,14 +76,14 @@ fn hopper_leaves_a_slow_path_for_one_that_it_probed() {
     assert!(few < 400 && most > 600, "{taken:?}");
     let stats = pair.ends[0].stats();
     assert_eq!((stats.probes_sent, stats.path_switches), (2, 1));
-    // Headers of 16 and 32 bytes and nothing else.
+    // The probes and answers have headers of 16 and 32 bytes and no padding.
     let answers = pair.ends[1].stats().probe_bytes;
     assert_eq!((stats.probe_bytes, answers), (2 * 16, 2 * 32));
     assert_eq!(pair.ends[1].stats().out_of_order, 0, "the new path's packets waited");
 }
 
 /// Two idle paths beside a congested one; a packet of 1000 bytes takes 16 us longer on one of them, as on a link of
-/// half a gigabit a second, headers next to nothing. Headers alone do not tell the two apart.
+/// half a gigabit a second, headers almost no time. Headers alone do not distinguish the two.
 #[test]
 fn a_probe_with_payload_tells_a_slow_link_from_a_fast_one() {
     let three = TransportConfig { paths: 3, ..config(Kind::Hopper) };
@@ -108,7 +108,7 @@ fn a_probe_with_payload_tells_a_slow_link_from_a_fast_one() {
     assert_eq!(stats[1].data_received, stats[0].data_sent, "padding is no data");
 }
 
-/// Packets leave 100 ns apart, so that some are under way on the old path when it is left.
+/// Packets leave 100 ns apart, so that some are in flight on the old path when it is left.
 #[test]
 fn a_change_of_path_that_waits_is_counted_as_a_stall_and_one_at_once_is_none() {
     let slow = first_path(Kind::Hopper);
@@ -156,7 +156,7 @@ fn flowbender_and_plb_leave_a_marked_path_and_stay_on_a_clean_one() {
     for (policy, at_most) in [(Kind::FlowBender, 300), (Kind::Plb, 990)] {
         let bad = first_path(policy);
         let mark = move |path| if path == bad { Fate::Mark(Duration::ZERO) } else { Fate::Pass };
-        // A window of 50 packets: a transfer lasts 20 round trips.
+        // A window of 50 packets: a transfer takes 20 round trips.
         let config = TransportConfig { send_window: 50, ..config(policy) };
         let (taken, _) = paths_taken(&config, mark);
         let &[(from, few), (_, most)] = &taken[..] else { panic!("{policy}: {taken:?}") };
@@ -175,7 +175,7 @@ fn flowbender_tries_one_path_after_another_where_all_are_marked_and_hopper_stays
 
 #[test]
 fn mp_rdma_leaves_a_path_whose_packets_are_overtaken_by_more_than_its_bound() {
-    // Its packets take most of a round trip more: some seventy packets of the others overtake each.
+    // Its packets take most of a round trip longer: some seventy packets of the others overtake each.
     let slow = |path: PathId| {
         if path.0 == 3 { Fate::Delay(Duration::from_micros(8)) } else { Fate::Pass }
     };
@@ -191,8 +191,8 @@ fn mp_rdma_leaves_a_path_whose_packets_are_overtaken_by_more_than_its_bound() {
     }
 }
 
-/// At the queue target the window holds 58 KB of these two paths of 100 Mb/s, less than a configured spray unit of 72 KB:
-/// a unit that filled the window would keep one path at a time busy.
+/// At the queue target the window holds 58 KB of these two paths of 100 Mb/s, less than a configured spray unit of 72
+/// KB: a unit that filled the window would keep one path at a time busy.
 #[test]
 fn a_small_window_keeps_both_paths_busy() {
     let config = TransportConfig {

@@ -1,4 +1,4 @@
-//! Loss on one path, all paths, and both directions.
+//! Tests of loss on one path, on all paths, and in both directions.
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -88,9 +88,9 @@ fn a_dead_path_costs_a_few_round_trips_not_a_timeout() {
 }
 
 #[test]
-fn lost_acks_and_a_wide_window_with_a_hole_make_nobody_repeat_what_arrived() {
-    // One packet in 50 is lost on one path, every fourth ACK on any; what is out at a time is
-    // several times what one ACK describes.
+fn lost_acks_and_a_wide_window_with_a_hole_cause_few_spurious_retransmissions() {
+    // One packet in 50 is lost on one path, every fourth ACK on any; the packets in flight are several times those that
+    // one ACK describes.
     let config = TransportConfig {
         paths: 8,
         policy: path::Kind::RoundRobin,
@@ -113,17 +113,20 @@ fn lost_acks_and_a_wide_window_with_a_hole_make_nobody_repeat_what_arrived() {
     (0..20).for_each(|token| pair.submit(0, ids[0], token, 1_000_000));
     pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 20);
     let stats = pair.ends[0].stats();
-    let repeats = stats.repeats();
+    let retransmissions = stats.repeats();
     let needless = pair.ends[1].stats().dropped_for(DropReason::Duplicate);
-    assert!(repeats > 20, "{repeats} repeats: nothing was lost");
-    // What is left are questions: one packet in 256 after a timeout.
-    assert!(needless * 2 <= repeats, "{needless} of {repeats} repeats had arrived");
+    assert!(retransmissions > 20, "{retransmissions} retransmissions: nothing was lost");
+    // The remaining duplicates are probes: one packet in 256 after a timeout.
+    assert!(
+        needless * 2 <= retransmissions,
+        "{needless} of {retransmissions} retransmissions had arrived"
+    );
 }
 
 #[test]
 fn what_was_lost_twice_takes_a_path_that_is_known_to_work() {
-    // Seven of eight paths die at once, in the middle of a transfer: a repeat that is sent at random
-    // is lost seven times in eight, and the timeout doubles each time.
+    // Seven of eight paths fail at once, in the middle of a transfer: a retransmission on a random path is lost seven
+    // times in eight, and the timeout doubles each time.
     let config = TransportConfig {
         paths: 8,
         policy: path::Kind::Oblivious,
@@ -173,7 +176,7 @@ fn a_packet_that_was_only_late_takes_no_path_down() {
         pair.submit(0, ids[0], token, 100);
         pair.run_for(Duration::from_millis(1));
     }
-    // Longer than the timeout, so that it is asked for; its repeat comes as late.
+    // The delay is longer than the timeout, so that a probe is sent; the probe is as late.
     pair.rule = Box::new(|on_link| match on_link.packet {
         Packet::Data(header, _) if !header.special => Fate::Delay(Duration::from_millis(10)),
         _ => Fate::Pass,
@@ -201,7 +204,7 @@ fn dead_ways_back_cost_round_trips_not_timeouts() {
         pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
         pair.now.since(began).as_nanos()
     };
-    // Without tail loss probes: 3.6 and 7.9 times as long.
+    // Without tail loss probes the transfer takes 3.6 and 7.9 times as long.
     let (clean, two, four) = (finish(0), finish(2), finish(4));
     assert!(two < clean * 2, "{two} ns with two of eight ways back dead, {clean} with none");
     assert!(four < clean * 4, "{four} ns with four of eight ways back dead, {clean} with none");
@@ -272,7 +275,7 @@ fn a_lost_tail_costs_round_trips_not_a_timeout() {
 
 #[test]
 fn a_path_that_flaps_is_left_alone_and_comes_back_when_it_has_settled() {
-    // Half of the paths both ways die and come back every 100 ms, 15 times; a message every 100 us.
+    // Half of the paths fail and recover both ways every 100 ms, 15 times; a message leaves every 100 us.
     let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
     pair.one_way = Duration::from_micros(200);
     let began = pair.now;
@@ -393,7 +396,8 @@ fn a_silence_in_which_acks_were_lost_is_no_round_trip() {
     let began = pair.now;
     pair.submit(0, ids[0], 2, 1_000);
     pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [0, 1, 2]);
-    // A tail probe after an eighth of the shortest timeout; it was the longest timeout, 64 ms.
+    // A tail probe leaves after an eighth of the shortest timeout; before it existed, the packet waited for the longest
+    // timeout, 64 ms.
     let took = pair.now.since(began);
     assert!(took < Duration::from_millis(1), "{took}");
 }

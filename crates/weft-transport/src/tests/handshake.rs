@@ -1,4 +1,4 @@
-//! Set-up, refusal and the end of connections.
+//! Tests of set-up, refusal and the end of connections.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -111,7 +111,7 @@ fn the_acceptor_keeps_nothing_until_the_address_is_proved() {
     let challenge = pair.ends[1].poll_transmit(pair.now).unwrap();
     let Packet::Setup(header) = challenge.packet else { panic!("{challenge:?}") };
     assert_eq!(header.kind, SetupKind::Challenge);
-    // The same request with the token, but from elsewhere: refused.
+    // The same request with the token, but from another address, is refused.
     let _ = pair.inject(0, &challenge.packet, 0);
     let proved = pair.ends[0].poll_transmit(pair.now).unwrap();
     let mut other = Pair::new(&TransportConfig::stellar());
@@ -147,7 +147,7 @@ fn nobody_there_is_a_timeout() {
     assert_eq!(pair.ends[0].connections(), 0);
 }
 
-/// When the requests of an end that nobody answers left, milliseconds after the first.
+/// Returns the times of the requests of an end that gets no answer, milliseconds after the first.
 fn requests(config: &TransportConfig) -> Vec<u64> {
     let mut pair = Pair::new(config);
     let (begin, left) = (pair.now, Rc::new(RefCell::new(Vec::new())));
@@ -191,7 +191,7 @@ fn connections_begin_though_half_of_the_paths_are_dead_both_ways() {
 }
 
 #[test]
-fn closing_tells_the_peer() {
+fn closing_notifies_the_peer() {
     let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
     let now = pair.now;
     pair.ends[0].close(now, ids[0]);
@@ -336,8 +336,8 @@ fn a_peer_that_restarted_while_idle_is_noticed_by_a_keepalive() {
     pair.run_until(keepalive_interval * 2, |pair| closed(pair, 0) == Some(CloseReason::Reset));
 }
 
-/// Found by the simulator's swarm: the restarted peer refused the proof it had asked for in its
-/// former life, and the request was repeated with that until it timed out.
+/// Found by the simulator's swarm: the restarted peer refused the proof it had requested before its restart, and the
+/// request was retransmitted with it until it timed out.
 #[test]
 fn a_peer_that_restarts_during_set_up_asks_for_a_new_proof() {
     let mut pair = Pair::new(&TransportConfig::stellar());
@@ -351,7 +351,7 @@ fn a_peer_that_restarts_during_set_up_asks_for_a_new_proof() {
     assert_eq!(pair.ends[1].stats().dropped_for(DropReason::BadToken), 1);
 }
 
-/// Found by the simulator's swarm: the end that accepted waited for a peer that had hung up.
+/// Found by the simulator's swarm: the end that accepted waited for a peer that had closed.
 #[test]
 fn an_accept_that_nobody_waits_for_any_more_is_taken_back() {
     let mut pair = Pair::new(&TransportConfig::stellar());
@@ -433,7 +433,7 @@ fn an_endpoint_that_is_full_refuses() {
 fn a_version_nobody_shares_is_refused_by_name() {
     let mut pair = Pair::new(&TransportConfig::stellar());
     pair.ends[0].connect(pair.now, address(1), 0).unwrap();
-    // The first request is challenged; the one with the token claims a later version only.
+    // The first request is challenged; the one with the token claims only a later version.
     let request = pair.ends[0].poll_transmit(pair.now).unwrap();
     let _ = pair.inject(1, &request.packet, 0);
     let challenge = pair.ends[1].poll_transmit(pair.now).unwrap();

@@ -1,4 +1,4 @@
-//! Packets that an honest peer would not send: counted by reason, never a panic, never a stall.
+//! Tests of packets that an honest peer would not send: counted by reason, without panic and without stall.
 
 use weft_units::{Duration, Seed};
 use weft_wire::{
@@ -32,7 +32,7 @@ fn ack(cid: u32, psn: u32) -> AckHeader {
     }
 }
 
-/// A set-up packet of a peer that calls its connection `local_cid` and receives on `receive_port`.
+/// Returns a set-up packet of a peer that names its connection `local_cid` and receives on `receive_port`.
 fn setup(kind: SetupKind, local_cid: u32, destination_cid: u32, receive_port: u16) -> Packet {
     let terms = Terms {
         capabilities: 3,
@@ -54,13 +54,13 @@ fn setup(kind: SetupKind, local_cid: u32, destination_cid: u32, receive_port: u1
     })
 }
 
-/// A reset of the connection that the forger's victim knows as its peer's `cid`.
+/// Returns a reset of the connection whose peer names it `cid`.
 fn reset(cid: u32, reason: u8, number: u32) -> Packet {
     let Packet::Setup(header) = setup(SetupKind::Reset, cid, number, 0) else { unreachable!() };
     Packet::Setup(SetupHeader { reason, ..header })
 }
 
-/// A pair in the middle of a transfer that a hostile third party disturbs.
+/// Returns a pair in the middle of a transfer that a hostile third party disturbs.
 fn mid_transfer() -> (Pair, u32, u32) {
     let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
     pair.submit(0, ids[0], 1, 10_000_000);
@@ -90,7 +90,7 @@ fn acks_of_packets_never_sent_are_refused() {
     assert_eq!(pair.bytes_placed(1), 10_000_000);
 }
 
-/// Attacker: a host that sees no packet of the connection, forges the peer's address and knows even the peer's id.
+/// Attacker: a host that sees no packet of the connection, forges the peer's address and even knows the peer's id.
 #[test]
 fn a_reset_that_repeats_nothing_of_the_connection_is_refused() {
     let (mut pair, sender, receiver) = mid_transfer();
@@ -159,7 +159,7 @@ fn data_outside_the_window_or_its_message_is_refused() {
     assert_eq!(pair.bytes_placed(1), 10_000_000);
 }
 
-/// Attacker: a peer whose first packet names a message of the distant future, for which the owner would make room.
+/// Attacker: a peer whose first packet names a message far ahead, for which the owner would make room.
 #[test]
 fn a_message_further_ahead_than_its_packet_is_refused() {
     let (mut pair, ids) = Pair::joined(&TransportConfig::stellar());
@@ -279,8 +279,8 @@ fn random_headers_never_panic_and_never_stall_the_honest_peer() {
             let psn = near.wrapping_add(rng.next_u32() % 8192).wrapping_sub(4096);
             let mut bitmap = Bitmap::default();
             (0..rng.below(9)).for_each(|_| bitmap.set(rng.next_u32() % 256));
-            // Forged ACKs claim packets that are in flight only when they guess a live number;
-            // here every number is past what was sent, or already acknowledged.
+            // Forged ACKs name packets in flight only if they guess a current number; here every number is past the
+            // last packet sent, or already acknowledged.
             let header = AckHeader {
                 special: rng.chance(1, 4),
                 block: U5::truncate(rng.next_u32()),

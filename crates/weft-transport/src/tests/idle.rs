@@ -1,4 +1,4 @@
-//! What connections hold while nothing happens on them.
+//! Tests of the memory that inactive connections hold.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// A pair with many connections between its ends.
+/// Returns a pair with many connections between its ends.
 fn joined(count: usize) -> (Pair, Vec<[ConnectionId; 2]>) {
     let config =
         TransportConfig { idle_timeout: Duration::from_secs(3600), ..TransportConfig::stellar() };

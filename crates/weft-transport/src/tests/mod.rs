@@ -1,4 +1,4 @@
-//! Behaviour of two endpoints on an in-memory link.
+//! Tests of two endpoints on an in-memory link.
 
 mod balancing;
 mod failure;

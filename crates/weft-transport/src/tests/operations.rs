@@ -1,5 +1,5 @@
-//! Any order of operations keeps the promises: every message delivered once, in order, and reported
-//! sent; a failure prints its seed.
+//! Random operations keep the guarantees: every message is delivered once, in order, and reported as acknowledged; a
+//! failure prints its seed.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -9,7 +9,7 @@ use weft_units::{Duration, Seed};
 use super::pair::{Fate, Pair};
 use crate::{TransportConfig, congestion, path};
 
-/// What may happen next.
+/// A random operation.
 enum Op {
     Submit { end: usize, length: u32 },
     Run(Duration),
@@ -45,7 +45,7 @@ fn config(rng: &mut weft_units::Rng) -> TransportConfig {
     }
 }
 
-/// Per mille of packets that are dropped, doubled and delayed, and the dead path.
+/// Returns a rule that drops, duplicates and delays packets, per mille, and drops those on a dead path.
 fn faults(seed: Seed, drop: u64, twice: u64, delay: u64, dead: Option<u16>) -> super::pair::Rule {
     let mut rng = seed.rng();
     Box::new(move |on_link| {

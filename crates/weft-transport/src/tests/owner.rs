@@ -1,11 +1,11 @@
-//! Owners that do not place what they are told to.
+//! Tests of owners that do not place packets.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 
 use weft_units::Duration;
 
-use super::pair::{Pair, Taking};
+use super::pair::{OwnerAction, Pair};
 use crate::{PlacedError, TransportConfig};
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -15,10 +15,10 @@ fn what_is_declined_comes_again() {
     let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
     let mut declined = BTreeSet::new();
     pair.owner = Box::new(move |placement| {
-        // Each once: the first packet, the last, and every seventh between them.
+        // Each is declined once: the first packet, the last, and every seventh between them.
         let is_end = placement.offset == 0 || placement.offset > 1_000_000 - 1440;
         let no_room = (is_end || placement.psn.is_multiple_of(7)) && declined.insert(placement.psn);
-        if no_room { Taking::Decline } else { Taking::Place }
+        if no_room { OwnerAction::Decline } else { OwnerAction::Place }
     });
     pair.submit(0, ids[0], 1, 1_000_000);
     pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
@@ -31,7 +31,7 @@ fn what_is_declined_comes_again() {
 
 #[test]
 fn what_is_shed_does_not_come_again_and_slows_the_sender() {
-    let run = |taking: Taking| {
+    let run = |taking: OwnerAction| {
         let (mut pair, ids) = Pair::joined(&TransportConfig::bifrost());
         pair.owner = Box::new(move |_| taking);
         let began = pair.now;
@@ -41,8 +41,8 @@ fn what_is_shed_does_not_come_again_and_slows_the_sender() {
         assert_eq!(pair.ends[0].stats().repeats(), 0);
         (pair.now.since(began), pair.ends[1].stats().shed)
     };
-    let (free, none) = run(Taking::Place);
-    let (limited, all) = run(Taking::Shed);
+    let (free, none) = run(OwnerAction::Place);
+    let (limited, all) = run(OwnerAction::Shed);
     assert_eq!((none, all), (0, 4_000_000_u64.div_ceil(1440)));
     assert!(limited > free * 3, "{limited} against {free}");
 }

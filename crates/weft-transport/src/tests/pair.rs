@@ -1,5 +1,5 @@
-//! Two endpoints and the link between them: every path has the same delay unless a rule says
-//! otherwise, time moves from one thing that happens to the next.
+//! Two endpoints and the link between them: every path has the same delay unless a rule changes it, and time advances
+//! from event to event.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -15,37 +15,37 @@ use crate::{
     TransportConfig, Verdict,
 };
 
-/// What a rule decides about one packet on the link.
+/// The decision of a rule about one packet on the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Pass,
     Delay(Duration),
-    /// Marked, and delayed.
+    /// Marked and delayed.
     Mark(Duration),
     Twice,
     Drop,
 }
 
-/// What a rule may look at.
+/// The inputs of a rule.
 pub(super) struct OnLink<'a> {
     pub(super) now: Instant,
-    /// The end that sent it: 0 or 1.
+    /// The sending end: 0 or 1.
     pub(super) from: usize,
     pub(super) path: PathId,
     pub(super) packet: &'a Packet,
-    /// Bytes that follow its headers: payload, or a probe's padding.
+    /// Number of bytes that follow its headers: payload, or a probe's padding.
     pub(super) len: u16,
 }
 
-/// What an owner does with a packet.
+/// The action of an owner on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taking {
+pub(super) enum OwnerAction {
     Place,
     Decline,
     Shed,
 }
 
-pub(super) type Owner = Box<dyn FnMut(&Placement) -> Taking>;
+pub(super) type Owner = Box<dyn FnMut(&Placement) -> OwnerAction>;
 
 pub(super) type Rule = Box<dyn FnMut(&OnLink<'_>) -> Fate>;
 
@@ -62,16 +62,16 @@ pub(super) struct Pair {
     pub(super) now: Instant,
     pub(super) one_way: Duration,
     pub(super) rule: Rule,
-    /// What the owners of both ends do with what arrives.
+    /// The action of both owners on received packets.
     pub(super) owner: Owner,
     pub(super) events: [Vec<Event>; 2],
-    /// Bytes placed at each end: (connection, message, offset) to length.
+    /// The bytes placed at each end: (connection, message, offset) to length.
     placed: [BTreeMap<(ConnectionId, u32, u32), u16>; 2],
-    /// Packets handed to the link by each end.
+    /// Number of packets sent by each end.
     pub(super) sent: [u64; 2],
     wire: BTreeMap<(Instant, u64), OnWire>,
     sequence: u64,
-    /// The token each message's payload is taken from, by sender, connection and message.
+    /// The token of each message, by sender, connection and message.
     tokens: BTreeMap<(usize, ConnectionId, u32), u64>,
 }
 
@@ -98,7 +98,7 @@ impl Pair {
             now: Instant::from_nanos(1_000_000_000),
             one_way: Duration::from_micros(5),
             rule: Box::new(|_| Fate::Pass),
-            owner: Box::new(|_| Taking::Place),
+            owner: Box::new(|_| OwnerAction::Place),
             events: [Vec::new(), Vec::new()],
             placed: [BTreeMap::new(), BTreeMap::new()],
             sent: [0; 2],
@@ -108,12 +108,12 @@ impl Pair {
         }
     }
 
-    /// A pair with one connection between them.
+    /// Returns a pair with one connection between them.
     pub(super) fn joined(config: &TransportConfig) -> (Self, [ConnectionId; 2]) {
         Self::new(config).join()
     }
 
-    /// A joined pair whose first packets carry sequence numbers from `psn` on.
+    /// Returns a joined pair whose first packets have sequence numbers from `psn` on.
     pub(super) fn joined_at(config: &TransportConfig, psn: u32) -> (Self, [ConnectionId; 2]) {
         let mut pair = Self::new(config);
         pair.ends.iter_mut().for_each(|end| end.number_packets_from(psn));
@@ -131,7 +131,7 @@ impl Pair {
         self.ends[end].submit(self.now, id, message).unwrap();
     }
 
-    /// Hands a packet to an end as if it came from the other.
+    /// Passes a packet to an end as if it came from the other.
     pub(super) fn inject(&mut self, to: usize, packet: &Packet, payload_len: u16) -> Verdict {
         let arrival = self.arrival(1 - to, PathId(0), false);
         self.ends[to].handle_packet(self.now, &arrival, packet, payload_len)
@@ -142,7 +142,7 @@ impl Pair {
         Arrival { from, received_at: self.now, congestion_experienced: marked, hops: 3 }
     }
 
-    /// The payload that follows a header is the piece that the header names.
+    /// Checks that the payload after a header is the part that the header names.
     fn check_payload(&mut self, from: usize, transmit: &Transmit) {
         let (Some(connection), Packet::Data(_, Some(header)), Some(payload)) =
             (transmit.connection, &transmit.packet, transmit.payload)
@@ -176,7 +176,7 @@ impl Pair {
         }
     }
 
-    /// Lets both ends send all they may, and collects their events.
+    /// Lets both ends send all permitted packets, and collects their events.
     fn drain(&mut self) {
         for end in 0..2 {
             loop {
@@ -191,7 +191,7 @@ impl Pair {
         }
     }
 
-    /// Moves to the next thing that happens, if it happens by `until`.
+    /// Advances to the next arrival or deadline, if it is at or before `until`.
     fn step(&mut self, until: Instant) -> bool {
         self.drain();
         let arrival = self.wire.keys().next().map(|key| key.0);
@@ -217,9 +217,9 @@ impl Pair {
         let (connection, psn) = (placement.connection, placement.psn);
         let end = &mut self.ends[to];
         let taken = match (self.owner)(&placement) {
-            Taking::Decline => end.decline(connection, psn),
-            Taking::Shed => end.shed(self.now, connection, psn),
-            Taking::Place => {
+            OwnerAction::Decline => end.decline(connection, psn),
+            OwnerAction::Shed => end.shed(self.now, connection, psn),
+            OwnerAction::Place => {
                 let key = (connection, placement.message, placement.offset);
                 let before = self.placed[to].insert(key, placement.len);
                 assert_eq!(before, None, "{key:?} was placed twice");
@@ -229,14 +229,14 @@ impl Pair {
         taken.unwrap();
     }
 
-    /// Runs for `span`, whatever happens.
+    /// Runs for `span`.
     pub(super) fn run_for(&mut self, span: Duration) {
         let until = self.now + span;
         while self.step(until) {}
         self.now = until;
     }
 
-    /// Runs until `done` says so; fails after `limit`.
+    /// Runs until `done` returns `true`; fails after `limit`.
     pub(super) fn run_until(&mut self, limit: Duration, done: impl Fn(&Self) -> bool) {
         let until = self.now + limit;
         loop {
@@ -256,7 +256,7 @@ impl Pair {
         self.events[end].iter().filter_map(token).collect()
     }
 
-    /// Messages delivered at `end`, as (number, length).
+    /// Returns the messages delivered at `end`, as (number, length).
     pub(super) fn delivered(&self, end: usize) -> Vec<(u32, u32)> {
         let message = |event: &Event| match event {
             Event::Delivered { message, length, .. } => Some((*message, *length)),

@@ -1,4 +1,4 @@
-//! Congestion controls that give a rate, on an in-memory link.
+//! Tests of congestion controls that set a rate, on an in-memory link.
 
 use alloc::boxed::Box;
 
@@ -8,7 +8,7 @@ use weft_wire::Packet;
 use super::pair::{Fate, OnLink, Pair};
 use crate::{TransportConfig, congestion};
 
-/// 8 Gb/s, where a byte takes a nanosecond, and 10 us to the peer and back.
+/// Returns a configuration with 8 Gb/s, where a byte takes a nanosecond, and a round trip of 10 us.
 fn config(congestion: congestion::Kind) -> TransportConfig {
     TransportConfig {
         mtu: 1000,
@@ -20,7 +20,7 @@ fn config(congestion: congestion::Kind) -> TransportConfig {
     }
 }
 
-/// How long a megabyte takes.
+/// Returns the duration of a transfer of a megabyte.
 fn transfer(config: &TransportConfig, rule: impl FnMut(&OnLink<'_>) -> Fate + 'static) -> Duration {
     let (mut pair, ids) = Pair::joined(config);
     pair.rule = Box::new(rule);
@@ -33,7 +33,7 @@ fn transfer(config: &TransportConfig, rule: impl FnMut(&OnLink<'_>) -> Fate + 's
 #[test]
 fn packets_leave_at_the_rate_and_their_headers_count() {
     let took = transfer(&config(congestion::Kind::Timely), |_| Fate::Pass);
-    // A thousand packets of 1000 bytes and 78 of headers; the last need not be waited for.
+    // A thousand packets of 1000 bytes and 78 of headers; the transmission of the last is not included.
     assert_eq!(took, Duration::from_nanos(999 * 1078) + Duration::from_micros(10));
 }
 

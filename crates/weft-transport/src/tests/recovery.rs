@@ -1,4 +1,4 @@
-//! IRN, go-back-N and timeouts alone: what is sent again, and that it suffices.
+//! Tests of IRN, go-back-N and timeouts alone: the packets they retransmit, and that these suffice.
 
 use alloc::boxed::Box;
 
@@ -12,7 +12,7 @@ use crate::{DropReason, RecoveryConfig, Retransmission, Stats, TransportConfig, 
 const LIMIT: Duration = Duration::from_secs(20);
 const PACKETS: u32 = 200;
 
-/// The ns-3 models' RoCE: 1000-byte packets, an ACK each, fixed timeouts.
+/// Returns the ns-3 models' RoCE configuration: 1000-byte packets, an ACK each, fixed timeouts.
 fn roce(kind: Kind, out_of_order: u16) -> TransportConfig {
     let ecmp = TransportConfig::ecmp();
     TransportConfig {
@@ -28,7 +28,7 @@ fn roce(kind: Kind, out_of_order: u16) -> TransportConfig {
     }
 }
 
-/// Sends [`PACKETS`] packets past `rule`; returns how long it took and what both ends counted.
+/// Sends [`PACKETS`] packets past `rule`; returns the duration and the counters of both ends.
 fn transfer(
     config: &TransportConfig,
     rule: impl FnMut(&OnLink<'_>) -> Fate + 'static,
@@ -42,7 +42,7 @@ fn transfer(
     (pair.now.since(began), [0, 1].map(|end| pair.ends[end].stats().clone()))
 }
 
-/// Which first transmission of a data packet this is, from zero.
+/// Returns a function that numbers the first transmissions of data packets, from zero.
 fn first_transmissions() -> impl FnMut(&OnLink<'_>) -> Option<u32> {
     let mut count = 0;
     move |on_link| match on_link.packet {
@@ -78,7 +78,7 @@ fn irn_sends_what_was_lost_again_and_nothing_else() {
     assert!(took < Duration::from_micros(200), "{took}: no timeout was needed");
 }
 
-/// Packets arrive 100 ns apart, so that most are still under way when the first NACK comes.
+/// Packets arrive 100 ns apart, so that most are still in flight when the first NACK arrives.
 #[test]
 fn irn_that_rewinds_sends_what_was_in_flight_again_once_for_a_loss() {
     let config = roce(Kind::Irn, 0);
@@ -96,8 +96,8 @@ fn irn_that_rewinds_sends_what_was_in_flight_again_once_for_a_loss() {
     let needless = receiver.dropped_for(DropReason::Duplicate);
     assert!(needless > 0, "what had arrived after the lost packet is sent again");
     assert_eq!((sender.repeats() > needless, sender.timeout_retransmits), (true, 0));
-    // Every packet between the loss and its repeat is early and is answered with a NACK, but one that
-    // arrives together with the repeat.
+    // Every packet between the loss and its retransmission is early and is answered with a NACK, except one that
+    // arrives together with the retransmission.
     let unasked = receiver.out_of_order - sender.nacks_received;
     assert!(sender.nacks_received > 50 && unasked <= 1, "{receiver:?}");
 
@@ -105,8 +105,8 @@ fn irn_that_rewinds_sends_what_was_in_flight_again_once_for_a_loss() {
     assert_eq!((sender.repeats(), receiver.dropped_for(DropReason::Duplicate)), (1, 0));
 }
 
-/// Packets arrive 100 ns apart, packet 20 long after those that follow it and the last so late that all
-/// that is sent again, which is marked, comes before it.
+/// Packets arrive 100 ns apart, packet 20 long after those that follow it, and the last so late that all
+/// retransmissions, which are marked, arrive before it.
 #[test]
 fn where_senders_rewind_marks_on_duplicates_are_reported() {
     const LAST: u32 = PACKETS - 1;
@@ -131,7 +131,7 @@ fn where_senders_rewind_marks_on_duplicates_are_reported() {
     }
 }
 
-/// Packet 20 and its repeats are lost for 100 us, in which others arrive and are refused.
+/// Packet 20 and its retransmissions are lost for 100 us, during which others arrive and are refused.
 #[test]
 fn where_senders_rewind_no_nack_takes_a_path_down() {
     let config = roce(Kind::GoBackN, 0);
@@ -197,14 +197,14 @@ fn a_late_packet_is_asked_for_only_beyond_the_bound() {
             _ => Fate::Pass,
         }
     };
-    let repeats = |bound, by| {
+    let retransmissions = |bound, by| {
         let (_, [sender, receiver]) = transfer(&roce(Kind::Irn, bound), late(by));
         assert!(receiver.out_of_order > 0, "nothing overtook it");
         sender.repeats()
     };
-    assert_eq!(repeats(0, 2), 1, "IRN takes it for lost");
-    assert_eq!(repeats(500, 2), 0, "within the bound it is waited for");
-    assert_eq!(repeats(20, 400), 1, "beyond the bound it is asked for");
+    assert_eq!(retransmissions(0, 2), 1, "IRN takes it for lost");
+    assert_eq!(retransmissions(500, 2), 0, "within the bound it is waited for");
+    assert_eq!(retransmissions(20, 400), 1, "beyond the bound it is asked for");
 }
 
 #[test]

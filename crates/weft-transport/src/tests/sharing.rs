@@ -1,4 +1,4 @@
-//! Connections to one peer that share what they learn of its paths.
+//! Tests of connections to one peer that share path measurements.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -15,19 +15,19 @@ use crate::{ConnectionId, Endpoint, Event, TransportConfig};
 
 const LIMIT: Duration = Duration::from_secs(5);
 const PAIRS: usize = 64;
-/// The path that something is wrong with.
+/// The faulty path.
 const BAD: PathId = PathId(3);
 
 const fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// As the overlay between two hosts with four paths.
+/// Returns the configuration of the overlay between two hosts with four paths.
 fn overlay() -> TransportConfig {
     TransportConfig { paths: 4, keepalive_interval: Duration::ZERO, ..TransportConfig::bifrost() }
 }
 
-/// Two endpoints with many connections that were used and have forgotten their paths since.
+/// Returns two endpoints with many connections that were used and have since released their paths.
 fn at_rest(sharing: bool) -> (Pair, Vec<ConnectionId>) {
     let mut pair = Pair::new(&overlay());
     if sharing {
@@ -46,7 +46,7 @@ fn at_rest(sharing: bool) -> (Pair, Vec<ConnectionId>) {
     (pair, ids)
 }
 
-/// Path [`BAD`] carries nothing from `dies` to `heals`, either way. Counts the probes that take it.
+/// Drops all packets on path [`BAD`] until `heals`, in both directions. Returns the count of probes on it.
 fn dead_path(pair: &mut Pair, heals: Instant) -> Rc<Cell<u32>> {
     let probes = Rc::new(Cell::new(0));
     let seen = Rc::clone(&probes);
@@ -59,7 +59,7 @@ fn dead_path(pair: &mut Pair, heals: Instant) -> Rc<Cell<u32>> {
     probes
 }
 
-/// Path [`BAD`] loses a tenth of what the first end sends.
+/// Drops a tenth of the first end's packets on path [`BAD`].
 fn lossy_path(pair: &mut Pair) {
     let mut rng = Seed(8).rng();
     pair.rule = Box::new(move |on_link| {
@@ -68,7 +68,7 @@ fn lossy_path(pair: &mut Pair) {
     });
 }
 
-/// Path [`BAD`] takes 300 us more each way.
+/// Delays packets on path [`BAD`] by 300 us in each direction.
 fn slow_path(pair: &mut Pair) {
     pair.rule = Box::new(|on_link| {
         let slow = on_link.path == BAD;
@@ -76,8 +76,8 @@ fn slow_path(pair: &mut Pair) {
     });
 }
 
-/// How long the first message of each connection takes until it is delivered, one connection a millisecond, and
-/// how many of them took path [`BAD`]. With `busy` another one used the paths for a while before.
+/// Returns the delivery time of the first message of each connection, one connection a millisecond, and the number of
+/// them that took path [`BAD`]. With `busy` another connection uses the paths for a while before.
 fn first_messages(pair: &mut Pair, ids: &[ConnectionId], busy: bool) -> (Vec<Duration>, u32) {
     let (&talker, idle) = ids.split_first().unwrap();
     if busy {
@@ -105,7 +105,8 @@ fn first_messages(pair: &mut Pair, ids: &[ConnectionId], busy: bool) -> (Vec<Dur
     (took, by_it.get())
 }
 
-/// First messages that took the bad path, those that waited for more than twice the usual time, and the longest wait.
+/// Returns the number of first messages on the bad path, of those that waited for more than twice the usual time, and
+/// the longest wait.
 fn measure(sharing: bool, busy: bool, breaks: impl Fn(&mut Pair)) -> (u32, usize, Duration) {
     let (mut pair, ids) = at_rest(sharing);
     breaks(&mut pair);
@@ -119,7 +120,7 @@ fn measure(sharing: bool, busy: bool, breaks: impl Fn(&mut Pair)) -> (u32, usize
 fn the_first_message_of_sixty_four_idle_connections_avoids_a_path_that_another_found_bad() {
     type Breaks = fn(&mut Pair);
     let dead: Breaks = |pair| drop(dead_path(pair, Instant::FAR_FUTURE));
-    // What breaks; most that take the path where another is busy, and where none is.
+    // Each case is a fault, and the maximum numbers of messages on the path with and without a busy connection.
     let cases: [(&str, Breaks, [u32; 2]); 3] =
         [("dead", dead, [0, 3]), ("lossy", lossy_path, [0, 24]), ("slow", slow_path, [0, 8])];
     for (what, breaks, most) in cases {
@@ -146,7 +147,7 @@ fn one_connection_probes_a_dead_path_for_all_and_all_return_to_it() {
     pair.run_for(millis(190));
     assert_eq!(pair.sent_tokens(0).iter().filter(|&&token| token == 1).count(), ids.len());
     let (downs, probes) = (pair.ends[0].stats().paths_down, probes.get());
-    // At 0, 10, 30, 70 and 150 ms.
+    // The probes leave at 0, 10, 30, 70 and 150 ms.
     assert!(downs == 1 && (4..=5).contains(&probes), "{downs} probed it, {probes} times");
     pair.run_until(LIMIT, |pair| pair.ends[0].stats().paths_up == 1);
     let users = Rc::new(RefCell::new(BTreeSet::new()));

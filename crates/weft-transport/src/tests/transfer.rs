@@ -1,4 +1,4 @@
-//! Payload gets across, once, in order, over every profile and policy.
+//! Tests that payload is delivered once and in order, with every profile and policy.
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -56,8 +56,8 @@ fn sequence_numbers_wrap_in_the_middle_of_a_message() {
 
 #[test]
 fn a_faster_path_alone_makes_no_loss() {
-    // Path 0 is 40 us slower than the others: far more than the round trip of the others, less
-    // than the reordering bound adds up to once measured.
+    // Path 0 is 5 us slower than the others: half of their round trip, and less than the reordering window once
+    // measured.
     let config = TransportConfig { paths: 4, ..TransportConfig::stellar() };
     let (mut pair, ids) = Pair::joined(&config);
     pair.rule = Box::new(|on_link| {
@@ -109,7 +109,7 @@ fn a_lost_tail_and_lost_acks_are_repaired_by_the_timeout() {
     let began = pair.now;
     pair.submit(0, ids[0], 1, 100);
     pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
-    // 4 ms for the packet, 8 ms for its repeat (BIFROST, section 4.3).
+    // The packet waits for 4 ms, its retransmission for 8 ms (BIFROST, section 4.3).
     let took = pair.now.since(began);
     assert!(took > Duration::from_millis(12) && took < Duration::from_millis(13), "{took}");
     assert_eq!(pair.ends[0].stats().timeout_retransmits, 2);
@@ -117,8 +117,8 @@ fn a_lost_tail_and_lost_acks_are_repaired_by_the_timeout() {
     assert_eq!(pair.delivered(1), [(0, 100)]);
 }
 
-/// Found by the simulator's swarm: every packet was sent again before its answer came, no answer
-/// named the latest transmission, so no round trip was ever measured and this went on for ever.
+/// Found by the simulator's swarm: every packet was retransmitted before its answer came, no answer echoed the latest
+/// transmission, so that no round trip was measured and this continued forever.
 #[test]
 fn a_network_slower_than_the_shortest_timeout_is_measured_all_the_same() {
     let config = TransportConfig { send_window: 1, ..TransportConfig::stellar() };
@@ -161,8 +161,8 @@ fn marks_are_counted_where_they_were_seen_and_shrink_what_is_in_flight() {
     assert!(congested > clear, "{congested} against {clear}");
 }
 
-/// Found by the simulator's swarm: an ACK overtaken by more packets than half of its 11-bit counters
-/// hold looked like one of the future, and reported marks that nobody had seen.
+/// Found by the simulator's swarm: an ACK overtaken by more packets than half of its 11-bit counters hold looked newer
+/// than all others, and reported marks that no packet had.
 #[test]
 fn an_ack_that_comes_very_late_reports_no_marks() {
     let config = TransportConfig {
@@ -175,7 +175,7 @@ fn an_ack_that_comes_very_late_reports_no_marks() {
     let (mut pair, ids) = Pair::joined(&config);
     let (mut data, mut acks, mut free_at) = (0, 0, pair.now);
     pair.rule = Box::new(move |on_link| match on_link.packet {
-        // One packet every 20 ns: each is acknowledged alone, and 512 take a round trip.
+        // One packet leaves every 20 ns: each is acknowledged alone, and 512 take a round trip.
         Packet::Data(..) => {
             data += 1;
             free_at = free_at.max(on_link.now) + Duration::from_nanos(20);
@@ -265,8 +265,8 @@ fn a_path_that_dies_is_avoided_and_used_again_when_it_comes_back() {
     }
 }
 
-/// Found by the simulator's swarm (seed 1103): the ACK for one packet echoed the next, which then
-/// was placed with nothing to echo and never acknowledged, so that each packet cost a timeout.
+/// Found by the simulator's swarm (seed 1103): the ACK for one packet echoed the next, which was then placed with no
+/// packet to echo and was never acknowledged, so that each packet cost a timeout.
 #[test]
 fn a_packet_placed_after_its_neighbours_ack_has_left_is_acknowledged_too() {
     let config = TransportConfig { ack_every: 1, ..TransportConfig::stellar() };
