@@ -1,4 +1,4 @@
-//! A number of bytes.
+//! A count of bytes with saturating arithmetic.
 
 use core::ops::{Add, AddAssign, Sub};
 
@@ -7,20 +7,20 @@ use core::ops::{Add, AddAssign, Sub};
 pub struct ByteCount(pub u64);
 
 impl ByteCount {
-    /// Nothing.
+    /// Zero bytes.
     pub const ZERO: Self = Self(0);
 
-    /// This many KiB.
+    /// Returns a count of `count` KiB (1,024 bytes each).
     pub const fn kib(count: u64) -> Self {
         Self(count << 10)
     }
 
-    /// This many MiB.
+    /// Returns a count of `count` MiB (1,048,576 bytes each).
     pub const fn mib(count: u64) -> Self {
         Self(count << 20)
     }
 
-    /// This count, or zero where `other` is larger.
+    /// Returns the difference, or zero if `other` is larger.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }

@@ -1,9 +1,8 @@
-//! How long things took, counted in buckets: small enough for one a connection, and two can be subtracted.
+//! A histogram of durations in fixed buckets. It is small enough for one per connection, and two can be subtracted.
 
 use crate::Duration;
 
-/// A histogram of durations from 1 us to 2 s, two buckets to each doubling: a quantile is at most a half too
-/// high.
+/// A histogram of durations from 1 us to 2 s with two buckets per doubling: a quantile is at most half again too high.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     counts: [u32; Self::BUCKETS],
@@ -17,14 +16,14 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// How many buckets there are. The first holds what is shorter than [`Self::LEAST`] nanoseconds, the last
-    /// what is longer than all others.
+    /// Number of buckets. The first one holds durations shorter than [`Self::LEAST`] nanoseconds, the last one all that
+    /// exceed the other buckets.
     pub const BUCKETS: usize = 44;
-    /// Upper end of the first bucket, ns.
+    /// The upper end of the first bucket, in nanoseconds.
     pub const LEAST: u64 = 1 << Self::LEAST_BITS;
     const LEAST_BITS: u32 = 10;
 
-    /// Counts one.
+    /// Adds a duration to its bucket and to the sum.
     #[inline]
     pub fn record(&mut self, took: Duration) {
         let count = &mut self.counts[Self::bucket(took)];
@@ -32,12 +31,12 @@ impl Histogram {
         self.sum = self.sum + took;
     }
 
-    /// What each bucket counted, shortest first.
+    /// Returns the count of each bucket, shortest durations first.
     pub const fn counts(&self) -> &[u32; Self::BUCKETS] {
         &self.counts
     }
 
-    /// All that was counted, added up.
+    /// Returns the sum of all recorded durations.
     pub const fn sum(&self) -> Duration {
         self.sum
     }
@@ -53,7 +52,7 @@ impl Histogram {
         (1 + 2 * doublings as usize + usize::from(upper_half)).min(Self::BUCKETS - 1)
     }
 
-    /// The upper end of a bucket; `None` for the last, which has none.
+    /// Returns the upper end of a bucket; `None` for the last one, which is unbounded.
     pub const fn upper(bucket: usize) -> Option<Duration> {
         if bucket + 1 >= Self::BUCKETS {
             return None;
@@ -66,8 +65,8 @@ impl Histogram {
         Some(Duration::from_nanos(if whole { 2 * start } else { start + start / 2 }))
     }
 
-    /// The upper end of the bucket in which so many parts of a thousand lie at or below it; the start of the
-    /// last bucket where it lies there. `None` when nothing was counted.
+    /// Returns the upper end of the bucket that contains the quantile `per_mille`/1000; the start of the last bucket if
+    /// the quantile lies there. Returns `None` if the counts are all zero.
     pub fn quantile(counts: &[u64], per_mille: u64) -> Option<Duration> {
         let total: u64 = counts.iter().sum();
         let wanted = (total * per_mille).div_ceil(1000).max(1);

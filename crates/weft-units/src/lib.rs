@@ -1,7 +1,7 @@
-//! The words every part of Weft uses: time, bytes, rates, and seeds for everything random.
+//! The types that every part of Weft uses: time, bytes, rates, histograms, and seeds for all random draws.
 //!
-//! Nothing here reads a clock or a source of entropy: the first [`Instant`] comes from a driver
-//! (the agent's clock, the simulator's event queue) and the first [`Seed`] from the command line.
+//! Nothing here reads a clock or a source of entropy: the first [`Instant`] comes from a driver (the agent's clock, the
+//! simulator's event queue) and the first [`Seed`] from the command line.
 //!
 //! ```
 //! use weft_units::{BitRate, ByteCount, Duration, Seed};
@@ -9,7 +9,7 @@
 //! let rate: BitRate = "100Gbps".parse()?;
 //! assert_eq!(rate.serialization_delay(ByteCount::kib(4)), Duration::from_nanos(328));
 //!
-//! // A part's draws depend on its name alone: another part does not move them.
+//! The draws of a part depend only on the seed and the part's name and index: a new part does not change them.
 //! let run = Seed(1);
 //! assert_eq!(run.child("host", 7).rng().next_u64(), run.child("host", 7).rng().next_u64());
 //! # Ok::<(), weft_units::ParseUnitError>(())

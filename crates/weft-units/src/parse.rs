@@ -1,4 +1,4 @@
-//! Units as people write them: `100us`, `400Gbps`, `64KiB`, and the nearest known name for a typo.
+//! Parsing and printing of units as people write them (`100us`, `400Gbps`, `64KiB`), and spelling suggestions.
 
 use alloc::format;
 use alloc::string::String;
@@ -10,7 +10,7 @@ use core::str::FromStr;
 
 use crate::{BitRate, ByteCount, Duration};
 
-/// Why a text is not a quantity; names what was expected.
+/// An error of a text that is not a quantity. It names the text and the expected form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseUnitError {
     text: String,
@@ -39,7 +39,7 @@ const SIZES: &[(&str, u64)] = &[
     ("GiB", 1 << 30),
 ];
 
-/// Reads `<number>[.<digits>]<unit>` exactly, in integers.
+/// Parses `<number>[.<digits>]<unit>` in integer arithmetic. Returns `None` on a syntax error or overflow.
 fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
@@ -112,23 +112,23 @@ impl fmt::Display for ByteCount {
     }
 }
 
-/// The known name nearest to `typed`, when one is near enough to be a typo (edit distance at most
-/// a third of its length, and at least one).
+/// Returns the known name nearest to `typed` if it is near enough to be a typo: an edit distance of at most a third of
+/// the length of `typed`, and at least one.
 pub fn suggest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let nearest = known.into_iter().map(|name| (edit_distance(typed, name), name)).min()?;
     let close = (typed.len() / 3).max(1);
     (nearest.0 <= close).then_some(nearest.1)
 }
 
-/// The message for a name that is in no registry: the nearest one when it looks like a typo, then
-/// all there are.
+/// Returns the error message for a name that is not in a registry: the suggestion, if there is one, then all known
+/// names.
 pub fn unknown_name(kind: &str, typed: &str, known: &[&str]) -> String {
     let hint = suggest(typed, known.iter().copied())
         .map_or_else(String::new, |name| format!(", did you mean {name:?}?"));
     format!("no {kind} {typed:?}{hint} (known: {})", known.join(", "))
 }
 
-/// Levenshtein distance over bytes.
+/// Returns the Levenshtein distance over bytes.
 fn edit_distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {

@@ -1,22 +1,22 @@
-//! Asking the processor for memory before it is needed.
+//! Prefetch instructions for memory that the caller reads soon.
 
 const CACHE_LINE: usize = 64;
 
-/// Begins to fetch the cache line of `value`'s first byte, and does not wait for it. Nothing but
-/// time depends on it; processors for which it is not written do without.
+/// Starts to fetch the cache line of `value`'s first byte and does not wait for it. It affects only timing; on
+/// processors other than x86-64 and AArch64 it does nothing.
 #[inline(always)]
 pub fn prefetch<T: ?Sized>(value: &T) {
     prefetch_line(core::ptr::from_ref(value).cast());
 }
 
-/// Likewise every line of `value`.
+/// Starts to fetch every cache line of `value`.
 #[inline(always)]
 pub fn prefetch_all<T>(value: &T) {
     let first = core::ptr::from_ref(value).cast::<u8>();
     for offset in (0..size_of::<T>()).step_by(CACHE_LINE) {
         prefetch_line(first.wrapping_add(offset));
     }
-    // What begins within a line may end in one more, unless it is no longer than it is aligned.
+    // A value that starts inside a line may end in one line more, unless its size is at most its alignment.
     if align_of::<T>() < CACHE_LINE.min(size_of::<T>()) {
         prefetch_line(first.wrapping_add(size_of::<T>().saturating_sub(1)));
     }
@@ -26,8 +26,7 @@ pub fn prefetch_all<T>(value: &T) {
 #[expect(unsafe_code, reason = "the instruction takes an address")]
 fn prefetch_line(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch neither reads nor writes as far as the program can tell, and does nothing
-    // at an address that is not mapped.
+    // SAFETY: a prefetch has no effect that the program can observe, also at an address that is not mapped.
     unsafe {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address.cast());
     }

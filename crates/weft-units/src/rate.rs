@@ -1,15 +1,15 @@
-//! Bits per second, never zero.
+//! A link rate in bits per second, never zero.
 
 use core::num::NonZeroU64;
 
 use crate::{ByteCount, Duration};
 
-/// Bits per second. A rate of zero cannot be built.
+/// A rate in bits per second. A rate of zero cannot be constructed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitRate(NonZeroU64);
 
 impl BitRate {
-    /// This many bits per second; `None` for zero.
+    /// Returns a rate of `bits` bits per second; `None` for zero.
     pub const fn bps(bits: u64) -> Option<Self> {
         match NonZeroU64::new(bits) {
             Some(bits) => Some(Self(bits)),
@@ -17,7 +17,7 @@ impl BitRate {
         }
     }
 
-    /// This many gigabits per second; `None` for zero or past `u64`.
+    /// Returns a rate of `giga` gigabits per second; `None` for zero or if the rate exceeds `u64`.
     pub const fn gbps(giga: u64) -> Option<Self> {
         match giga.checked_mul(1_000_000_000) {
             Some(bits) => Self::bps(bits),
@@ -25,19 +25,19 @@ impl BitRate {
         }
     }
 
-    /// Bits per second.
+    /// Returns the rate in bits per second.
     pub const fn as_bps(self) -> u64 {
         self.0.get()
     }
 
-    /// Time to put `bytes` on a link of this rate, rounded up to a nanosecond.
+    /// Returns the time to put `bytes` on a link of this rate, rounded up to a nanosecond.
     pub fn serialization_delay(self, bytes: ByteCount) -> Duration {
         let bit_nanos = u128::from(bytes.0) * 8 * 1_000_000_000;
         let nanos = bit_nanos.div_ceil(u128::from(self.0.get()));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Bytes a link of this rate carries in `span`, rounded down.
+    /// Returns the number of bytes that a link of this rate carries in `span`, rounded down.
     pub fn bytes_in(self, span: Duration) -> ByteCount {
         let bytes = u128::from(self.0.get()) * u128::from(span.as_nanos()) / 8_000_000_000;
         ByteCount(u64::try_from(bytes).unwrap_or(u64::MAX))

@@ -1,13 +1,13 @@
-//! The one generator: SplitMix64 (Steele, Lea and Flood 2014). Eight bytes of state, two
-//! multiplications a draw, and no way to start it but from a seed.
+//! The random number generator: SplitMix64 (Steele, Lea and Flood 2014). It has eight bytes of state, costs two
+//! multiplications per draw, and starts only from a seed.
 
-/// A small deterministic generator. There is no constructor that takes entropy.
+/// A small deterministic generator. No constructor takes entropy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rng {
     state: u64,
 }
 
-/// SplitMix64's finaliser: every input bit moves every output bit.
+/// Returns SplitMix64's finaliser of a value: each input bit affects each output bit.
 pub(crate) const fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -19,42 +19,44 @@ impl Rng {
         Self { state }
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 random bits.
     pub const fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.state)
     }
 
-    /// The next 32 bits.
+    /// Returns the next 32 random bits.
     pub const fn next_u32(&mut self) -> u32 {
         (self.next_u64() >> 32) as u32
     }
 
-    /// A number in `0..bound`, without the bias of a modulus worth measuring (Lemire 2019, without
-    /// the rejection step: the bias is under `bound / 2^64`).
+    /// Returns a number in `0..bound` (Lemire 2019, without the rejection step: the bias is below `bound / 2^64`).
     ///
     /// # Panics
-    /// If `bound` is zero.
+    /// Panics if `bound` is zero.
     pub const fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "a draw needs at least one outcome");
         ((self.next_u64() as u128 * bound as u128) >> 64) as u64
     }
 
-    /// An index in `0..len`.
+    /// Returns an index in `0..len`.
     ///
     /// # Panics
-    /// If `len` is zero.
+    /// Panics if `len` is zero.
     #[expect(clippy::cast_possible_truncation, reason = "the draw is below a usize")]
     pub const fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// True `numerator` times in `denominator`.
+    /// Returns `true` with probability `numerator / denominator`.
+    ///
+    /// # Panics
+    /// Panics if `denominator` is zero.
     pub const fn chance(&mut self, numerator: u64, denominator: u64) -> bool {
         self.below(denominator) < numerator
     }
 
-    /// A number in `[0, 1)` with 53 random bits.
+    /// Returns a number in `[0, 1)` with 53 random bits.
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit an f64 exactly")]
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
@@ -74,7 +76,7 @@ mod tests {
 
     #[test]
     fn the_stream_is_splitmix64() {
-        // First outputs for state 0, from the reference implementation.
+        // The first outputs for state 0, from the reference implementation.
         let mut rng = super::Rng::new(0);
         assert_eq!(rng.next_u64(), 0xe220_a839_7b1d_cdaf);
         assert_eq!(rng.next_u64(), 0x6e78_9e6a_a1b9_65f4);

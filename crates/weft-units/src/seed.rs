@@ -1,17 +1,16 @@
-//! One run, one seed: every random draw comes from a child named after its part, so adding a part
-//! never moves another part's stream.
+//! Seeds that are derived by name. A run has one seed, and each part draws from a child named after it, so a new part
+//! never changes another part's stream.
 
 use crate::Rng;
 
-/// The one number a run starts from. Everything random derives from it by name.
+/// The one number from which all random draws of a run derive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seed(pub u64);
 
 impl Seed {
-    /// A child seed for one named part. Adding a sibling never disturbs it.
+    /// Returns the child seed of a named part. A further part does not change it.
     pub fn child(self, part: &str, index: u64) -> Self {
-        // FNV-1a over the name, then SplitMix64's finaliser: FNV alone leaves neighbouring indices
-        // with neighbouring seeds.
+        // FNV-1a over the name, then SplitMix64's finaliser: FNV alone gives neighbouring indices similar seeds.
         let mut hash = 0xcbf2_9ce4_8422_2325 ^ self.0;
         for byte in part.bytes().chain(index.to_le_bytes()) {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -19,7 +18,7 @@ impl Seed {
         Self(crate::rng::mix(hash))
     }
 
-    /// A generator that starts from this seed.
+    /// Returns a generator that starts from this seed.
     pub const fn rng(self) -> Rng {
         Rng::new(self.0)
     }

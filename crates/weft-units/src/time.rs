@@ -1,9 +1,9 @@
-//! Instants and durations in nanoseconds. An `Instant` counts from the run's epoch, so it has a
-//! zero; `u64` nanoseconds last 584 years.
+//! Instants and durations in nanoseconds. An `Instant` counts from the run's epoch; a `u64` of nanoseconds lasts 584
+//! years.
 
 use core::ops::{Add, AddAssign, Div, Mul, Sub};
 
-/// Nanoseconds since the run's epoch. Only a driver makes the first one.
+/// A time in nanoseconds since the run's epoch. Only a driver makes the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(u64);
 
@@ -14,31 +14,31 @@ pub struct Duration(u64);
 impl Instant {
     /// The start of the run.
     pub const EPOCH: Self = Self(0);
-    /// Later than everything.
+    /// An instant later than all others.
     pub const FAR_FUTURE: Self = Self(u64::MAX);
 
-    /// An instant this many nanoseconds after the epoch.
+    /// Returns the instant `nanos` nanoseconds after the epoch.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the epoch.
+    /// Returns the nanoseconds since the epoch.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Time passed since `earlier`; zero if `earlier` is in the future.
+    /// Returns the time since `earlier`; zero if `earlier` is in the future.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration(self.0.saturating_sub(earlier.0))
     }
 
-    /// The low 32 bits, as carried in a packet's timestamp field: wraps every 4.29 s.
+    /// Returns the low 32 bits, as a packet's timestamp field carries them. They wrap every 4.29 s.
     #[expect(clippy::cast_possible_truncation, reason = "the wire carries the low half")]
     pub const fn to_wire(self) -> u32 {
         self.0 as u32
     }
 
-    /// The instant a 32-bit wire timestamp meant, when it lies within 2.1 s of `self`.
+    /// Returns the instant of a 32-bit wire timestamp, provided that it lies within 2.1 s of `self`.
     pub const fn from_wire(self, stamp: u32) -> Self {
         #[expect(clippy::cast_possible_wrap, reason = "the difference is taken modulo 2^32")]
         let behind = self.to_wire().wrapping_sub(stamp) as i32;
@@ -47,54 +47,54 @@ impl Instant {
 }
 
 impl Duration {
-    /// No time at all.
+    /// A span of zero.
     pub const ZERO: Self = Self(0);
     /// The longest span.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// A span of this many nanoseconds.
+    /// Returns a span of `nanos` nanoseconds.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// A span of this many microseconds.
+    /// Returns a span of `micros` microseconds.
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros.saturating_mul(1_000))
     }
 
-    /// A span of this many milliseconds.
+    /// Returns a span of `millis` milliseconds.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
 
-    /// A span of this many seconds.
+    /// Returns a span of `secs` seconds.
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000_000_000))
     }
 
-    /// The span in nanoseconds.
+    /// Returns the span in nanoseconds.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// The span in microseconds, for people.
+    /// Returns the span in microseconds, for output.
     #[expect(clippy::cast_precision_loss, reason = "printed, not computed with")]
     pub fn as_micros_f64(self) -> f64 {
         self.0 as f64 / 1e3
     }
 
-    /// The span in seconds, for rates and people.
+    /// Returns the span in seconds, for rates and output.
     #[expect(clippy::cast_precision_loss, reason = "2^53 ns is 104 days")]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// This span, or zero where `other` is longer.
+    /// Returns the difference, or zero if `other` is longer.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// The difference of two spans, whichever is longer.
+    /// Returns the absolute difference of two spans.
     pub const fn abs_diff(self, other: Self) -> Self {
         Self(self.0.abs_diff(other.0))
     }

@@ -1,12 +1,11 @@
-//! Good texts, damaged: by bytes, numbers, words and lines. Parsers of texts people write are tested
-//! with these.
+//! Mutation of valid texts by bytes, numbers, words and lines. It tests the parsers of texts that people write.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
 use std::path::Path;
 
 use weft_units::{Rng, Seed};
 
-/// Numbers at which parsers go wrong.
+/// Numbers at which parsers tend to fail.
 const EXTREMES: &[&str] = &[
     "0",
     "-1",
@@ -34,10 +33,10 @@ const EXTREMES: &[&str] = &[
 
 const BYTES: &[u8] = b"0123456789 \n\t\r-+.,:;=#>/\"'[]{}GKMkbpsnueaxz_\\\0\xc3\xa9";
 
-/// Every file of a folder, in the order of their names.
+/// Returns the contents of every file of a folder, ordered by file name.
 ///
 /// # Panics
-/// If there is none.
+/// Panics if the folder has no file.
 pub fn files(folder: &Path) -> Vec<Vec<u8>> {
     let entries = std::fs::read_dir(folder).expect("the folder is part of the repository");
     let mut paths: Vec<_> = entries.map(|entry| entry.expect("it can be listed").path()).collect();
@@ -47,10 +46,10 @@ pub fn files(folder: &Path) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).expect("it can be read")).collect()
 }
 
-/// Feeds damaged texts to `property` and gives how many it took. A failure names the text.
+/// Feeds mutated texts to `property` and returns the number that it accepted. A failure prints the text.
 ///
 /// # Panics
-/// If the property does not hold.
+/// Panics if the property does not hold.
 pub fn survive(golden: &[Vec<u8>], inputs: u64, property: impl Fn(&[u8]) -> bool) -> u64 {
     let mut taken = 0;
     for index in 0..inputs {
@@ -63,7 +62,7 @@ pub fn survive(golden: &[Vec<u8>], inputs: u64, property: impl Fn(&[u8]) -> bool
     taken
 }
 
-/// One to four random changes to a good text.
+/// Returns a valid text after one to four random changes.
 pub fn garbled(golden: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     let mut text = golden[rng.index(golden.len())].clone();
     for _ in 0..=rng.below(4) {
@@ -83,7 +82,7 @@ fn change(text: &mut Vec<u8>, golden: &[Vec<u8>], rng: &mut Rng) {
         2 => drop(text.remove(at)),
         3 => text.truncate(at),
         4 => {
-            // The head of this text, then the tail of another.
+            // The head of this text is followed by the tail of another.
             let other = &golden[rng.index(golden.len())];
             text.truncate(at);
             text.extend_from_slice(&other[rng.index(other.len() + 1)..]);
@@ -93,7 +92,7 @@ fn change(text: &mut Vec<u8>, golden: &[Vec<u8>], rng: &mut Rng) {
     }
 }
 
-/// Puts an extreme in the place of the first number after `at`.
+/// Replaces the first number after `at` by an extreme one.
 fn number(text: &mut Vec<u8>, at: usize, rng: &mut Rng) {
     let is_digit = |byte: &u8| byte.is_ascii_digit();
     let Some(start) = text[at..].iter().position(is_digit).map(|step| at + step) else { return };
@@ -103,7 +102,7 @@ fn number(text: &mut Vec<u8>, at: usize, rng: &mut Rng) {
     text.splice(start..end, extreme.bytes());
 }
 
-/// Drops, doubles or moves a line.
+/// Removes, duplicates or moves a line.
 fn lines(text: &mut Vec<u8>, rng: &mut Rng) {
     let mut lines: Vec<_> =
         text.split_inclusive(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();

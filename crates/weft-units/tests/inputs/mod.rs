@@ -1,5 +1,5 @@
-//! Inputs of bytes for what reads foreign bytes: a corpus from the repository, mutants of it, and a reader for
-//! inputs that are scripts. Tests and fuzz targets of several crates include this file.
+//! Byte inputs for code that parses untrusted bytes: a corpus of the repository, mutants of it, and a reader for inputs
+//! that are scripts. Tests and fuzz targets of several crates include this file.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use weft_units::{Rng, Seed};
 
-/// An input that is read from front to back, each byte once.
+/// An input that is read once from front to back.
 #[derive(Debug)]
 pub struct Script<'a>(&'a [u8]);
 
@@ -23,60 +23,60 @@ impl<'a> Script<'a> {
         Some(first)
     }
 
-    /// Returns a number below `bound` from one byte, zero at the end.
+    /// Returns a number below `bound` from one byte; zero at the end.
     pub fn below(&mut self, bound: usize) -> usize {
         usize::from(self.byte().unwrap_or(0)) % bound
     }
 
-    /// Returns a number from two bytes, zeroes at the end.
+    /// Returns a big-endian number from two bytes; missing bytes are zero.
     pub fn half(&mut self) -> u16 {
         u16::from_be_bytes([0; 2].map(|_: u8| self.byte().unwrap_or(0)))
     }
 
-    /// Returns a number from four bytes, zeroes at the end.
+    /// Returns a big-endian number from four bytes; missing bytes are zero.
     pub fn word(&mut self) -> u32 {
         u32::from_be_bytes([0; 4].map(|_: u8| self.byte().unwrap_or(0)))
     }
 
-    /// Returns `len` bytes, fewer at the end.
+    /// Returns `len` bytes, or fewer at the end.
     pub fn take(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;
         taken
     }
 
-    /// Returns a piece whose length the next byte says.
+    /// Returns as many bytes as the next byte says.
     pub fn piece(&mut self) -> &'a [u8] {
         let len = self.below(256);
         self.take(len)
     }
 
-    /// Returns all that is left.
+    /// Returns the rest of the input.
     pub fn rest(&mut self) -> &'a [u8] {
         self.take(self.0.len())
     }
 }
 
-/// Returns the inputs of a corpus: a line of hexadecimal digits each; `#` begins a comment.
+/// Returns the inputs of a corpus file: one line of hexadecimal digits each; `#` starts a comment.
 ///
 /// # Panics
-/// If the file cannot be read or a line is none.
+/// Panics if the file cannot be read or a line is not hexadecimal.
 pub fn corpus(path: &Path) -> Vec<Vec<u8>> {
     let text = std::fs::read_to_string(path).expect("the corpus is part of the repository");
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     let digits = |pair: &[u8]| {
         let pair = str::from_utf8(pair).expect("hexadecimal digits");
-        u8::from_str_radix(pair, 16).unwrap_or_else(|_| panic!("{pair:?} is no byte"))
+        u8::from_str_radix(pair, 16).unwrap_or_else(|_| panic!("{pair:?} is not a byte"))
     };
     let inputs = lines.filter(|line| !line.is_empty());
     inputs.map(|line| line.as_bytes().chunks(2).map(digits).collect()).collect()
 }
 
-/// Feeds every input of a corpus and then `mutants` damaged ones to `property`, and returns how many it took. A failure
-/// names the input.
+/// Feeds every input of a corpus and then `mutants` mutated ones to `property`, and returns the number that it
+/// accepted. A failure prints the input.
 ///
 /// # Panics
-/// If the property does not hold.
+/// Panics if the property does not hold.
 pub fn survive(corpus: &[Vec<u8>], mutants: u64, property: impl Fn(&[u8]) -> bool) -> u64 {
     let mut taken = 0;
     let damaged =
@@ -93,7 +93,7 @@ fn byte(rng: &mut Rng) -> u8 {
     rng.next_u32().to_be_bytes()[0]
 }
 
-/// One to four random changes to an input of a corpus.
+/// Returns an input of a corpus after one to four random changes.
 fn mutant(corpus: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     let mut bytes = corpus[rng.index(corpus.len())].clone();
     for _ in 0..=rng.below(4) {
@@ -102,7 +102,7 @@ fn mutant(corpus: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
             0 => bytes.truncate(at),
             1 => bytes.insert(at, byte(rng)),
             2 => {
-                // The head of this input, then the tail of another.
+                // The head of this input is followed by the tail of another.
                 let other = &corpus[rng.index(corpus.len())];
                 bytes.truncate(at);
                 bytes.extend_from_slice(&other[rng.index(other.len() + 1)..]);
