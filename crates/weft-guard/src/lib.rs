@@ -1,14 +1,15 @@
-//! Access control of sockets that take orders: the token or the certificate that callers show, the addresses at which a socket may
-//! listen without, and the record of those who were refused.
+//! Access control for sockets that accept commands: the token or certificate that a client presents, the addresses on
+//! which a socket may listen without one, and the record of refused peers.
 //!
 //! | what | where |
 //! | --- | --- |
 //! | a token from a file or the environment, compared in constant time | [`Token`] |
 //! | addresses that other hosts reach | [`is_exposed`] |
-//! | TLS: certificates that servers and clients show (feature `tls`) | [`TlsFiles`], `tls::Acceptor`, `tls::Connector` |
+//! | TLS: certificates of servers and clients (feature `tls`) | [`TlsFiles`], `tls::Acceptor`, `tls::Connector` |
 //! | refused peers, counted, named and logged at a bounded rate | [`Refusals`] |
 //!
-//! It is called by whatever listens: the route controller, the monitor, ranks that meet. It never knows what an order says.
+//! Servers call it: the route controller, the monitor, the rendezvous of ranks. It never knows the content of a
+//! command.
 #![deny(unsafe_code)]
 
 mod refusals;
@@ -23,7 +24,7 @@ pub use refusals::{Refusals, Refused};
 pub use tls_files::TlsFiles;
 pub use token::{Token, TokenError, is_same};
 
-/// Returns `true` if hosts other than this one may reach what listens at an address.
+/// Returns `true` if other hosts can reach a socket that listens on this address.
 ///
 /// ```
 /// assert!(!weft_guard::is_exposed("127.0.0.2".parse()?));

@@ -1,40 +1,39 @@
-//! Refused peers: how many, where the last ones came from, and when a line of the log is due. A flood of them costs neither
-//! memory nor a log.
+//! A record of refused peers: their number, the latest sources, and the time of the next log line. Its memory and its
+//! log rate are bounded, also in a flood.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use weft_units::{Duration, Instant};
 
-/// A record of refused peers. It keeps no clock: callers say when something was refused.
+/// A record of refused peers. It has no clock: callers pass the time of each refusal.
 #[derive(Clone, Debug, Default)]
 pub struct Refusals {
     total: u64,
-    /// The sources of the last ones, the newest first.
+    /// The latest sources, newest first.
     sources: VecDeque<Refused>,
-    /// Before then nothing is logged.
+    /// The time before which nothing is logged.
     next_log: Instant,
-    /// Refused since the last line of the log.
+    /// Number of refusals since the last log line.
     unlogged: u64,
 }
 
-/// A source, and how often it was refused.
+/// A source and its number of refusals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The source address.
     pub source: IpAddr,
-    /// Number of refusals since it was last forgotten.
+    /// Number of refusals while the source has been in the record.
     pub count: u64,
 }
 
-/// Sources that are remembered.
+/// Maximum number of recorded sources.
 const MAX_SOURCES: usize = 16;
-/// The shortest time between two lines of the log.
+/// Minimum time between two log lines.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Refusals {
-    /// Counts a refusal. Returns how many there were since the last line of the log, this one included, if another line
-    /// is due.
+    /// Counts a refusal. If a log line is due, returns the number of refusals since the last one, including this one.
     pub fn note(&mut self, source: IpAddr, now: Instant) -> Option<u64> {
         self.total += 1;
         self.unlogged += 1;
@@ -49,12 +48,12 @@ impl Refusals {
         Some(std::mem::take(&mut self.unlogged))
     }
 
-    /// Returns how many there were.
+    /// Returns the total number of refusals.
     pub const fn total(&self) -> u64 {
         self.total
     }
 
-    /// Returns the sources of the last ones, the newest first.
+    /// Returns the latest sources, newest first.
     pub fn sources(&self) -> impl Iterator<Item = Refused> + '_ {
         self.sources.iter().copied()
     }
@@ -74,7 +73,7 @@ mod tests {
         let source = |number: u32| IpAddr::from((0x0a00_0000 + number).to_be_bytes());
         let mut lines = vec![];
         for number in 0..10_000_u32 {
-            // A thousand a second.
+            // 1,000 refusals a second.
             lines.extend(refusals.note(source(number), at(100 + u64::from(number / 1000))));
         }
         lines.extend(refusals.note(source(0), at(110)));

@@ -1,18 +1,19 @@
-//! The files of a server's TLS, as configurations and command lines name them.
+//! The TLS files of a server, as configurations and command lines name them.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// PEM files with which a server speaks TLS: `tls = { certificate = "…", key = "…", clients = "…" }`.
+/// The PEM files with which a server uses TLS: `tls = { certificate = "…", key = "…", clients = "…" }`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsFiles {
-    /// The server's certificate, and behind it those of intermediate authorities.
+    /// The server's certificate, followed by those of intermediate authorities.
     pub certificate: PathBuf,
     /// The certificate's private key. Only the file's owner may read it.
     pub key: PathBuf,
-    /// Certificates of the authorities whose clients may give orders. None if absent.
+    /// The certificates of the authorities whose clients may send commands. If absent, no client certificate is asked
+    /// for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clients: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! A token: a secret that peers show. It travels as it is, so it keeps out those who cannot read the wire.
+//! A token: a secret that clients send in clear text. It does not protect against readers of the wire.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -7,15 +7,15 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A secret that whoever gives orders shows: 16 to 256 visible ASCII characters.
+/// A secret that a client presents with its commands: 16 to 256 visible ASCII characters.
 #[derive(Clone)]
 pub struct Token(String);
 
-/// Why there is no token.
+/// An error of reading or making a token.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// The file cannot be read or made.
+    /// The file cannot be read or created.
     #[error("cannot {doing} the token in {}: {source}", path.display())]
     Io {
         /// The operation: "read" or "write".
@@ -37,7 +37,7 @@ pub enum TokenError {
         /// Its permission bits.
         mode: u32,
     },
-    /// The text is no token. It is not repeated here: errors are logged.
+    /// The text is not a token. The error omits the text because errors are logged.
     #[error(
         "{from} has no token, which is {MIN_LENGTH} to {MAX_LENGTH} visible ASCII characters: `weft adm token FILE` makes one"
     )]
@@ -47,24 +47,24 @@ pub enum TokenError {
     },
 }
 
-/// Characters of the shortest token: 64 bits where they are hexadecimal digits, too many to try over a network.
+/// Minimum characters of a token: 64 bits if they are hexadecimal digits, too many to guess over a network.
 const MIN_LENGTH: usize = 16;
-/// Characters of the longest token.
+/// Maximum characters of a token.
 const MAX_LENGTH: usize = 256;
-/// Random bytes of a new token.
+/// Number of random bytes of a new token.
 const NEW_BYTES: usize = 16;
-/// Permission bits that a token's file must not have: group may not write, others may do nothing.
+/// The permission bits that a token file must not have: the group may not write, others have no access.
 const FORBIDDEN: u32 = 0o027;
 
 impl Token {
-    /// Reads a token from a file, without white space around it.
+    /// Reads a token from a file and trims white space.
     ///
     /// # Errors
-    /// `Io`; `Open` where other users may read the file or write it; `Malformed`.
+    /// Returns `Io`; `Open` if other users can read or write the file; `Malformed`.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
         let failed = |source| TokenError::Io { doing: "read", path: path.to_owned(), source };
         let file = File::open(path).map_err(failed)?;
-        // Of the file that was opened: another may have its name by now.
+        // Checks the mode of the opened file: the path may name another file by now.
         let mode = file.metadata().map_err(failed)?.mode() & 0o777;
         if mode & FORBIDDEN != 0 {
             return Err(TokenError::Open { path: path.to_owned(), mode });
@@ -74,10 +74,10 @@ impl Token {
         Self::parse(&text, || path.display().to_string())
     }
 
-    /// Makes a token of random bytes, and a file of mode 0600 with it.
+    /// Makes a random token and writes it to a new file of mode 0600.
     ///
     /// # Errors
-    /// `Io`, also where there is such a file already.
+    /// Returns `Io`, also if the file exists.
     pub fn create(path: &Path) -> Result<Self, TokenError> {
         let failed = |source| TokenError::Io { doing: "write", path: path.to_owned(), source };
         let token = Self::random().map_err(failed)?;
@@ -88,10 +88,10 @@ impl Token {
         Ok(token)
     }
 
-    /// Makes a token of 128 random bits.
+    /// Returns a token of 128 random bits.
     ///
     /// # Errors
-    /// The kernel has no randomness.
+    /// Returns an error if the kernel has no randomness.
     pub fn random() -> io::Result<Self> {
         let mut bytes = [0; NEW_BYTES];
         let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -101,8 +101,8 @@ impl Token {
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// Returns the token in the environment variable `name`, or in the file that `name` with `_FILE` behind it names;
-    /// `None` where neither is set.
+    /// Returns the token in the environment variable `name`, or in the file that the variable `name` + `_FILE` names;
+    /// `None` if neither is set.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -114,7 +114,7 @@ impl Token {
         set(&format!("{name}_FILE")).map(|path| Self::read(Path::new(&path))).transpose()
     }
 
-    /// Returns the token that a text is, without white space around it; `from` names the text in errors.
+    /// Parses a token after trimming white space; `from` names the text in errors.
     fn parse(text: &str, from: impl FnOnce() -> String) -> Result<Self, TokenError> {
         let text = text.trim();
         let is_token = (MIN_LENGTH..=MAX_LENGTH).contains(&text.len())
@@ -126,18 +126,18 @@ impl Token {
         }
     }
 
-    /// Returns `true` if somebody shows this token, in a time that depends on its length alone.
+    /// Returns `true` if `shown` equals this token. The time depends only on the length of `shown`.
     pub fn is(&self, shown: &str) -> bool {
         is_same(self.0.as_bytes(), shown.as_bytes())
     }
 
-    /// Returns the secret, to show it to a peer or to hand it to a child.
+    /// Returns the secret, to send it to a peer or to pass it to a child process.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 }
 
-/// Returns `true` if two strings of bytes are the same, in a time that does not tell where they differ.
+/// Returns `true` if two byte strings are equal. The time does not depend on the position of the difference.
 pub fn is_same(one: &[u8], other: &[u8]) -> bool {
     let differ = one.iter().zip(other).fold(0, |sum, (a, b)| black_box(sum | (a ^ b)));
     one.len() == other.len() && differ == 0
@@ -151,7 +151,7 @@ impl PartialEq for Token {
 
 impl Eq for Token {}
 
-/// Without the secret: values are printed and logged.
+/// Prints no secret, because values are printed and logged.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(…)")

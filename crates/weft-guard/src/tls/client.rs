@@ -1,4 +1,4 @@
-//! A client's side: handshakes, and what their errors mean to whoever gave the command.
+//! The client side of TLS: handshakes, and error messages that name the cause and the fix.
 
 use std::error::Error;
 use std::io;
@@ -13,16 +13,16 @@ use tokio_rustls::client::TlsStream;
 
 use super::{PROTOCOL, TlsError, VERSIONS, pem, provider};
 
-/// PEM files with which a client speaks TLS.
+/// The PEM files with which a client uses TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsClientFiles {
-    /// Certificates of the authorities that servers' certificates must chain to.
+    /// The certificates of the authorities that a server's certificate must chain to.
     pub authorities: PathBuf,
-    /// The client's own certificate and its key, for servers that want one.
+    /// The client's certificate and its key, for servers that require one.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// Makes TLS connections.
+/// A factory of TLS connections.
 #[derive(Debug)]
 pub struct Connector {
     files: TlsClientFiles,
@@ -33,7 +33,7 @@ impl Connector {
     /// Reads the files.
     ///
     /// # Errors
-    /// Every variant but `Name` and `Refused`, with the file.
+    /// Returns every variant except `Name` and `Refused`, with the file.
     pub fn new(files: TlsClientFiles) -> Result<Self, TlsError> {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(VERSIONS)
@@ -53,11 +53,11 @@ impl Connector {
         Ok(Self { files, config: Arc::new(config) })
     }
 
-    /// Makes the handshake with the server `name`, a host name or an address that its certificate must have. It waits for as
-    /// long as the server takes.
+    /// Performs the handshake with the server `name`, a host name or an address that its certificate must contain. It
+    /// has no timeout.
     ///
     /// # Errors
-    /// `Name`; `Refused` with the reason and the fix.
+    /// Returns `Name`, or `Refused` with the reason and the fix.
     pub async fn connect(
         &self,
         name: &str,
@@ -73,8 +73,9 @@ impl Connector {
         })
     }
 
-    /// Returns what an error of a connection to the server `name` means if TLS is its cause. A server refuses a client's
-    /// certificate only after the client's side of the handshake has ended, so that reading and writing may fail for it.
+    /// Returns the TLS cause of an error on a connection to the server `name`; `None` if TLS is not the cause. A server
+    /// refuses a client's certificate only after the client's side of the handshake has ended, so a later read or write
+    /// may fail with that error.
     pub fn explain(&self, name: &str, error: &(dyn Error + 'static)) -> Option<TlsError> {
         let words = match cause(error)? {
             rustls::Error::InvalidCertificate(error) => self.of_server(name, error),
@@ -87,7 +88,7 @@ impl Connector {
         Some(TlsError::Refused(words))
     }
 
-    /// Returns what is wrong with a server's certificate.
+    /// Returns the reason for which a server's certificate was rejected.
     fn of_server(&self, name: &str, error: &CertificateError) -> String {
         use CertificateError as It;
         let authorities = self.files.authorities.display();
@@ -111,7 +112,7 @@ impl Connector {
         }
     }
 
-    /// Returns why a server refused this client.
+    /// Returns the reason for which a server refused this client.
     fn of_client(&self, name: &str, alert: AlertDescription) -> String {
         use AlertDescription as It;
         let shown = self.files.identity.as_ref().map(|(certificate, _)| certificate.display());
@@ -131,7 +132,7 @@ impl Connector {
     }
 }
 
-/// Returns the error of rustls that is behind an error. What an `io::Error` wraps is not among its sources.
+/// Returns the rustls error behind an error. The error that an `io::Error` wraps is not among its sources.
 fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     let mut next = Some(error);
     while let Some(error) = next {

@@ -1,11 +1,12 @@
-//! TLS 1.3 for sockets that take orders, by rustls with ring: [`Acceptor`] for servers, [`Connector`] for clients. It owns
-//! certificates and keys; daemons and commands that speak HTTP call it, and it never knows what they say.
+//! TLS 1.3 for sockets that accept commands, by rustls with ring: [`Acceptor`] for servers, [`Connector`] for clients.
+//! It owns certificates and keys. Daemons and commands that use HTTP call it; it never knows the content of their
+//! messages.
 //!
 //! | what | where |
 //! | --- | --- |
 //! | certificates, keys and authorities from PEM files | `pem.rs` |
-//! | handshakes of a server, and files that are renewed while it runs | `server.rs` |
-//! | handshakes of a client, and what its errors mean | `client.rs` |
+//! | handshakes of a server, and reload of renewed files | `server.rs` |
+//! | handshakes of a client, and explanations of its errors | `client.rs` |
 
 mod client;
 mod pem;
@@ -22,16 +23,16 @@ use rustls::crypto::{CryptoProvider, ring};
 pub use client::{Connector, TlsClientFiles};
 pub use server::{AcceptError, Acceptor, Clients, hang_up};
 
-/// The application protocol that both sides name in the handshake (ALPN).
+/// The application protocol that both sides offer in the handshake (ALPN).
 const PROTOCOL: &[u8] = b"http/1.1";
-/// The one version that is spoken.
+/// The only supported protocol version.
 const VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// Why certificates or keys cannot be used.
+/// An error of certificates, keys or a handshake.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -57,17 +58,17 @@ pub enum TlsError {
         /// Its permission bits.
         mode: u32,
     },
-    /// A file does not have what it is named for.
+    /// A file does not have the expected content.
     #[error("{} has no {what}: {reason}", path.display())]
     Malformed {
-        /// What is missing.
+        /// The missing content.
         what: &'static str,
         /// The file.
         path: PathBuf,
         /// The reason, with the PEM section that is expected.
         reason: String,
     },
-    /// The certificate and the key cannot be used together.
+    /// The certificate and the key do not match.
     #[error("the certificate in {} and the key in {} are no pair that TLS can use: {reason}", certificate.display(), key.display())]
     Pair {
         /// The certificate's file.
@@ -77,12 +78,12 @@ pub enum TlsError {
         /// rustls' reason.
         reason: String,
     },
-    /// A host is named in a way that no certificate can have.
+    /// The name of a server is one that no certificate can contain.
     #[error(
-        "{0:?} is no host name and no address, so that no certificate can be checked against it"
+        "{0:?} is neither a host name nor an address, so no certificate can be checked against it"
     )]
     Name(String),
-    /// The handshake failed, or the server ended the connection for a reason of TLS.
+    /// The handshake failed, or the server closed the connection with a TLS alert.
     #[error("{0}")]
     Refused(String),
 }

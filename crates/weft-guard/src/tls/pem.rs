@@ -11,12 +11,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::TlsError;
 
-/// Permission bits that a key's file must not have: group and others may do nothing.
+/// The permission bits that a key file must not have: group and others have no access.
 const FORBIDDEN: u32 = 0o077;
-/// Bytes of the longest key file: an RSA key of 16,384 bits has 13 KB.
+/// Maximum bytes of a key file: an RSA key of 16,384 bits has 13 KB.
 const MAX_KEY_FILE: u64 = 64 << 10;
 
-/// Returns a certificate and those of intermediate authorities behind it.
+/// Returns a certificate followed by those of intermediate authorities.
 pub(super) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     certificates("certificate", path)
 }
@@ -41,16 +41,16 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let read = read.map_err(|error| malformed(error.to_string()))?;
     if read.is_empty() {
-        return Err(malformed("it is a PEM file with `-----BEGIN CERTIFICATE-----`".into()));
+        return Err(malformed("expected a PEM file with `-----BEGIN CERTIFICATE-----`".into()));
     }
     Ok(read)
 }
 
-/// Returns the private key in a file that only its owner reads.
+/// Returns the private key in a file that only its owner can read.
 pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let failed = |source: io::Error| TlsError::Io { what: "key", path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
-    // Of the file that was opened: another may have its name by now.
+    // Checks the mode of the opened file: the path may name another file by now.
     let mode = file.metadata().map_err(failed)?.mode() & 0o777;
     if mode & FORBIDDEN != 0 {
         return Err(TlsError::OpenKey { path: path.to_owned(), mode });
@@ -60,7 +60,8 @@ pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_slice(&text).map_err(|_| TlsError::Malformed {
         what: "key",
         path: path.to_owned(),
-        // Not the parser's reason, which may repeat a line of the file.
-        reason: "it is a PEM file with `-----BEGIN PRIVATE KEY-----`, without a passphrase".into(),
+        // The parser's reason is left out because it may quote a line of the file.
+        reason: "expected a PEM file with `-----BEGIN PRIVATE KEY-----`, without a passphrase"
+            .into(),
     })
 }

@@ -1,4 +1,4 @@
-//! A server's side: handshakes, and files that are read again once they are renewed.
+//! The server side of TLS: handshakes, and reload of renewed files.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -17,23 +17,23 @@ use tokio_rustls::server::TlsStream;
 use super::{PROTOCOL, TlsError, VERSIONS, pem, provider};
 use crate::TlsFiles;
 
-/// How long a client may take for its handshake.
+/// The timeout of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a refused client may take to read why.
+/// The time that a refused client has to read the reason.
 const LINGER: Duration = Duration::from_secs(1);
 /// The first byte of a TLS connection: a record of type handshake (RFC 8446, section 5.1).
 const HANDSHAKE_RECORD: u8 = 22;
 
-/// Whether clients must have a certificate of `TlsFiles::clients`, where that is given.
+/// The requirement that clients have a certificate of `TlsFiles::clients`, if that is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clients {
-    /// Others are refused in the handshake.
+    /// A client without a certificate is refused in the handshake.
     MustCertify,
-    /// Others are let in, and must show something else.
+    /// A client without a certificate is accepted, and must authenticate by other means.
     MayCertify,
 }
 
-/// Accepts TLS connections.
+/// An acceptor of TLS connections.
 #[derive(Debug)]
 pub struct Acceptor {
     files: TlsFiles,
@@ -44,44 +44,44 @@ pub struct Acceptor {
 #[derive(Debug)]
 struct Loaded {
     config: Arc<ServerConfig>,
-    /// The files from which `config` was made, or with which that failed.
+    /// The stamps of the files from which `config` was loaded, or of the latest that failed to load.
     stamps: Vec<Stamp>,
 }
 
-/// A file's inode, modification time in seconds and nanoseconds, and length; `None` if it is not there.
+/// A file's inode, modification time in seconds and nanoseconds, and length in bytes; `None` if it does not exist.
 type Stamp = Option<(u64, i64, i64, u64)>;
 
-/// Why a connection was not accepted. The client was told where it can be.
+/// The reason for which a connection was not accepted. If possible, the client has received the reason.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// The client speaks HTTP without TLS. It may be answered, and is best told to use https.
-    #[error("the client speaks no TLS")]
+    /// The client sent HTTP without TLS. The caller may answer it, best with a hint to use https.
+    #[error("the client does not use TLS")]
     Clear(TcpStream),
-    /// The client did not end its handshake in 5 s.
+    /// The client did not complete its handshake in 5 s.
     #[error("the client took too long for its handshake")]
     Slow,
-    /// The handshake failed, or the connection did.
+    /// The handshake or the connection failed.
     #[error("the handshake failed: {0}")]
     Failed(io::Error),
 }
 
 impl Acceptor {
-    /// Reads the files. They are read again when they change; what is wrong with them then is logged, and the old ones
-    /// stay in use.
+    /// Reads the files. They are reloaded when they change; if that fails, the error is logged and the old files stay
+    /// in use.
     ///
     /// # Errors
-    /// Every variant but `Name` and `Refused`, with the file.
+    /// Returns every variant except `Name` and `Refused`, with the file.
     pub fn new(files: TlsFiles, clients: Clients) -> Result<Self, TlsError> {
         let stamps = stamps(&files);
         let loaded = Mutex::new(Loaded { config: load(&files, clients)?, stamps });
         Ok(Self { files, clients, loaded })
     }
 
-    /// Makes the handshake of a connection. A client that is refused has up to 1 s to read the reason.
+    /// Performs the handshake of a connection. A refused client has up to 1 s to read the reason.
     ///
     /// # Errors
-    /// `Clear`, `Slow` after 5 s, `Failed`.
+    /// Returns `Clear`, `Slow` after 5 s, or `Failed`.
     pub async fn accept(&self, stream: TcpStream) -> Result<TlsStream<TcpStream>, AcceptError> {
         let handshake = async {
             let mut first = [0];
@@ -103,12 +103,12 @@ impl Acceptor {
         }
     }
 
-    /// Returns `true` if the client of a connection proved that it has a certificate of `TlsFiles::clients`.
+    /// Returns `true` if the client proved that it owns a certificate of `TlsFiles::clients`.
     pub fn is_certified(stream: &TlsStream<TcpStream>) -> bool {
         stream.get_ref().1.peer_certificates().is_some_and(|chain| !chain.is_empty())
     }
 
-    /// Returns the configuration that the files have now, or had when they were last right.
+    /// Returns the configuration of the current files, or of the latest valid ones.
     pub(super) fn config(&self) -> Arc<ServerConfig> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let stamps = stamps(&self.files);
@@ -128,9 +128,8 @@ impl Acceptor {
     }
 }
 
-/// Ends a connection so that the client reads what was written: a socket that is closed while it has unread bytes resets
-/// its connection, and the client would lose the reason.
-/// It takes up to 1 s.
+/// Closes a connection so that the client can read the data sent before: closing a socket that has unread bytes resets
+/// its connection, and the client would lose the reason. It takes up to 1 s.
 pub async fn hang_up(mut stream: TcpStream) {
     let drained = async {
         stream.shutdown().await?;
@@ -138,7 +137,7 @@ pub async fn hang_up(mut stream: TcpStream) {
         while stream.read(&mut unread).await? > 0 {}
         io::Result::Ok(())
     };
-    // Whoever takes longer does without.
+    // A client that takes longer may lose the reason.
     let _ = timeout(LINGER, drained).await;
 }
 
@@ -181,7 +180,7 @@ fn load(files: &TlsFiles, clients: Clients) -> Result<Arc<ServerConfig>, TlsErro
     let mut config =
         builder.with_single_cert(pem::chain(certificate)?, pem::key(key)?).map_err(pair)?;
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
-    // Each connection proves its certificate anew: a resumed one would outlive it.
+    // Each connection verifies its certificate: a resumed session could outlive the certificate.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))

@@ -1,4 +1,4 @@
-//! Real handshakes over loopback, with certificates that are made here.
+//! Real handshakes over loopback, with certificates made by the tests.
 
 use std::fs::{self, Permissions};
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use weft_testkit::{Authority, Issued, Validity};
 use super::{AcceptError, Acceptor, Clients, Connector, TlsClientFiles};
 use crate::TlsFiles;
 
-/// A folder of a test's, with an authority and a server's certificate for 127.0.0.1.
+/// A test's folder with an authority and a server certificate for 127.0.0.1.
 struct Place {
     folder: PathBuf,
     authority: Authority,
@@ -33,7 +33,7 @@ impl Place {
         self.authority.issue("client", &[], Validity::Current)
     }
 
-    /// An authority that nobody here trusts.
+    /// Returns an authority that is not trusted.
     fn other(&self) -> Authority {
         Authority::new(&self.folder.join("other"), "other")
     }
@@ -70,7 +70,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 type Accepted = Result<bool, AcceptError>;
 
-/// Accepts one connection, and echoes one byte; gives whether the client was certified.
+/// Accepts one connection and echoes one byte. The task returns `true` if the client is certified.
 async fn echo(acceptor: Acceptor) -> (SocketAddr, JoinHandle<Accepted>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -85,7 +85,7 @@ async fn echo(acceptor: Acceptor) -> (SocketAddr, JoinHandle<Accepted>) {
     (at, served)
 }
 
-/// A connection over which one byte goes to and fro: what the client and the server say of it.
+/// Exchanges one byte over a connection and returns the results of the client and of the server.
 async fn exchange(acceptor: Acceptor, connector: &Connector) -> (Result<u8, String>, Accepted) {
     let (at, served) = echo(acceptor).await;
     let stream = TcpStream::connect(at).await.unwrap();
@@ -124,7 +124,7 @@ fn a_client_without_certificate_is_let_in_only_where_it_may_show_something_else(
     assert!(matches!(server, Err(AcceptError::Failed(_))), "{server:?}");
 }
 
-/// The attacker: a client with a certificate of an authority of its own, or with one that ran out.
+/// The attacker is a client with a certificate of its own authority, or with an expired one.
 #[test]
 fn a_certificate_of_another_authority_or_of_the_past_is_refused() {
     let place = Place::new("wrong");
@@ -134,7 +134,7 @@ fn a_certificate_of_another_authority_or_of_the_past_is_refused() {
         (expired, "has expired: renew it"),
     ] {
         let connector = place.connector(Some(&shown));
-        // Where a certificate is not a must, a wrong one is still no way in.
+        // A wrong certificate is refused also if a certificate is optional.
         for clients in [Clients::MustCertify, Clients::MayCertify] {
             let (client, server) = block_on(exchange(place.acceptor(clients), &connector));
             let error = client.unwrap_err();
@@ -145,7 +145,7 @@ fn a_certificate_of_another_authority_or_of_the_past_is_refused() {
     }
 }
 
-/// The attacker: a host that took the server's address.
+/// The attacker is a host that took the server's address.
 #[test]
 fn a_server_that_cannot_prove_who_it_is_is_told_nothing() {
     let place = Place::new("server");
@@ -165,8 +165,8 @@ fn a_server_that_cannot_prove_who_it_is_is_told_nothing() {
     ] {
         let acceptor = Acceptor::new(serves(issued), Clients::MustCertify).unwrap();
         let connector = place.connector(Some(&client));
-        let (said, server) = block_on(exchange(acceptor, &connector));
-        let error = said.unwrap_err();
+        let (client, server) = block_on(exchange(acceptor, &connector));
+        let error = client.unwrap_err();
         assert!(error.contains(wanted), "{error}");
         assert!(server.is_err());
     }
@@ -182,7 +182,7 @@ fn a_client_without_tls_is_found_out_by_its_first_byte() {
         served.await.unwrap()
     });
     assert!(matches!(server, Err(AcceptError::Clear(_))), "{server:?}");
-    // And a server without TLS by the client.
+    // The client in turn detects a server without TLS.
     let error = block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
@@ -204,7 +204,7 @@ fn a_client_that_says_nothing_is_given_up() {
     let place = Place::new("slow");
     let server = block_on(async {
         let (at, served) = echo(place.acceptor(Clients::MustCertify)).await;
-        // Half a record's header, and no more.
+        // The client sends half a record header and then nothing.
         let mut stream = TcpStream::connect(at).await.unwrap();
         stream.write_all(&[22, 3, 1]).await.unwrap();
         let server = tokio::time::timeout(Duration::from_secs(60), served).await;
@@ -222,7 +222,7 @@ fn a_renewed_certificate_is_used_without_a_restart_and_a_broken_one_is_not() {
     assert!(std::ptr::eq(&*first, &*acceptor.config()), "files that stay are read once");
     fs::write(&place.server.certificate, "not a certificate").unwrap();
     assert!(std::ptr::eq(&*first, &*acceptor.config()));
-    // Others' servers are now issued by another authority.
+    // The server's certificate is now issued by another authority.
     let other = place.other();
     let issued = other.issue("server", &["127.0.0.1"], Validity::Current);
     fs::rename(issued.key, &place.server.key).unwrap();
@@ -234,7 +234,7 @@ fn a_renewed_certificate_is_used_without_a_restart_and_a_broken_one_is_not() {
 #[test]
 fn files_that_cannot_be_used_are_named_with_the_fix() {
     let place = Place::new("files");
-    let stranger = place.client();
+    let other = place.client();
     let (files, path) = (place.files(), |path: &PathBuf| path.display().to_string());
     let fails = |files: TlsFiles, words: &[&str]| {
         let error = Acceptor::new(files, Clients::MustCertify).unwrap_err().to_string();
@@ -247,8 +247,8 @@ fn files_that_cannot_be_used_are_named_with_the_fix() {
     fs::set_permissions(&files.key, Permissions::from_mode(0o400)).unwrap();
     Acceptor::new(files.clone(), Clients::MustCertify).unwrap();
     fails(
-        TlsFiles { key: stranger.key.clone(), ..files.clone() },
-        &["are no pair", &path(&stranger.key), &path(&files.certificate)],
+        TlsFiles { key: other.key.clone(), ..files.clone() },
+        &["are no pair", &path(&other.key), &path(&files.certificate)],
     );
     fails(
         TlsFiles { certificate: files.key.clone(), ..files.clone() },
