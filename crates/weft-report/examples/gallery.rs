@@ -1,5 +1,4 @@
-//! Writes a page with every kind of section, to look at: `cargo run -p weft-report --example
-//! gallery > gallery.html`.
+//! Writes a page with every kind of section: `cargo run -p weft-report --example gallery > gallery.html`.
 use weft_report::{
     Axis, BarPlot, Body, CdfPlot, Cell, Column, LinePlot, Mark, OrdinalPlot, PercentilePlot,
     Report, Section, Series, Table, Unit,

@@ -1,4 +1,4 @@
-//! Columns for programs: many rows of numbers, as CSV or Parquet.
+//! Columns of numbers and names for programs, as CSV or Parquet.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::Type;
 
-/// Columns of equal length.
+/// A set of columns of equal length.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Frame {
     columns: Vec<(String, Values)>,
@@ -20,11 +20,11 @@ pub struct Frame {
 /// The values of one column.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
-    /// Names.
+    /// A column of names.
     Text(Vec<String>),
-    /// Counts and numbers of things.
+    /// A column of counts or other integers.
     Whole(Vec<i64>),
-    /// Measured values; NaN where there is none.
+    /// A column of measured values; NaN marks a missing value.
     Real(Vec<f64>),
 }
 
@@ -38,25 +38,25 @@ impl Values {
     }
 }
 
-/// Rows that a reader has to hold at once.
+/// Maximum number of rows in a Parquet row group, which a reader holds in memory.
 const ROW_GROUP: usize = 1 << 20;
 
 impl Frame {
-    /// A frame of these columns; names are keys, with the unit as the last word.
+    /// Returns a frame of these columns. Their names are keys, with the unit as the last word.
     ///
     /// # Panics
-    /// Unless the columns are of equal length.
+    /// Panics if the columns differ in length.
     pub fn new(columns: Vec<(String, Values)>) -> Self {
         let rows = columns.first().map_or(0, |(_, values)| values.len());
         let equal = columns.iter().all(|(_, values)| values.len() == rows);
-        assert!(equal, "columns are of equal length");
+        assert!(equal, "all columns must have the same length");
         Self { columns, rows }
     }
 
-    /// Comma-separated values (RFC 4180); nothing stands where there is no value.
+    /// Returns comma-separated values (RFC 4180). A missing value is an empty field.
     ///
     /// # Panics
-    /// Never: writing to memory cannot fail.
+    /// Never, because writing to memory cannot fail.
     pub fn to_csv(&self) -> String {
         let mut writer = csv::Writer::from_writer(vec![]);
         let in_memory = "writing to memory cannot fail";
@@ -75,10 +75,10 @@ impl Frame {
         String::from_utf8(bytes).expect("every field was a string")
     }
 
-    /// A Parquet file, uncompressed, names in dictionaries.
+    /// Returns an uncompressed Parquet file with dictionary-encoded names.
     ///
     /// # Panics
-    /// Never: writing to memory cannot fail.
+    /// Never, because writing to memory cannot fail.
     pub fn to_parquet(&self) -> Vec<u8> {
         let mut file = vec![];
         self.write_parquet(&mut file).expect("the columns fit the schema made from them");
@@ -133,7 +133,7 @@ fn write_column(
             column.typed::<Int64Type>().write_batch(&values[rows], None, None)?;
         }
         Values::Real(values) => {
-            // A value that is there is at level 1.
+            // Definition level 1 marks a value that is present.
             let levels = values[rows.clone()].iter().map(|value| i16::from(!value.is_nan()));
             let levels: Vec<i16> = levels.collect();
             let there = values[rows].iter().copied().filter(|value| !value.is_nan());

@@ -8,52 +8,51 @@ use crate::{BarPlot, CdfPlot, LinePlot, OrdinalPlot, PercentilePlot, Table};
 /// A page of results.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// What was done.
+    /// The subject of the run.
     pub title: String,
-    /// With what: one line.
+    /// The set-up of the run, in one line.
     pub subtitle: String,
-    /// Name and value of what the reader wants to see first, and of what reproduces the run:
-    /// commit, scenario, seed.
+    /// Names and values of the main results and of the inputs that reproduce the run: commit, scenario, seed.
     pub facts: Vec<(String, String)>,
-    /// In reading order.
+    /// The sections, in reading order.
     pub sections: Vec<Section>,
 }
 
-/// A heading, a sentence that says what to see, and the thing itself.
+/// A section: a heading, a sentence of explanation, and a body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Section {
-    /// Short heading.
+    /// The heading, a few words.
     pub heading: String,
-    /// What the reader should see in it; may be empty.
+    /// A sentence that explains the body; may be empty.
     pub text: String,
-    /// The thing itself.
+    /// The content.
     pub body: Body,
 }
 
-/// What a section shows.
+/// The content of a section.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Body {
-    /// Nothing but the section's text.
+    /// An empty body: the section has only its text.
     Text,
     /// Preformatted text, such as the expanded scenario.
     Code(String),
-    /// Rows under headings.
+    /// A table of rows under headings.
     Table(Table),
-    /// Values over time or over another quantity.
+    /// A line plot over time or over another quantity.
     Lines(LinePlot),
-    /// Which share of samples is at or below a value.
+    /// A plot of cumulative distributions.
     Cdf(CdfPlot),
-    /// A value for each of some things, side by side.
+    /// A bar chart with a value for each group and series.
     Bars(BarPlot),
-    /// Values at percentiles, with room for the last thousandth.
+    /// A plot of values at percentiles that resolves the last thousandth.
     Percentiles(PercentilePlot),
-    /// Values at places that have an order but no distance.
+    /// A plot of values over an ordinal axis, such as size bins.
     Ordinal(OrdinalPlot),
 }
 
 impl Report {
-    /// The whole page. It loads nothing from anywhere.
+    /// Returns the whole page. It loads no external resources.
     pub fn to_html(&self) -> String {
         let page = html! {
             (DOCTYPE)

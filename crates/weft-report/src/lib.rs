@@ -1,7 +1,7 @@
-//! Results for people and for programs: aligned text tables, JSON, CSV, Parquet, and HTML reports
-//! that are one file without any external resource, readable on a light or dark screen and on paper.
+//! Results for people and for programs: aligned text tables, JSON, CSV, Parquet, and HTML reports. A report is one file
+//! without external resources, readable on light and dark screens and on paper.
 //!
-//! Callers hand over plain data; nothing here knows what was measured.
+//! Callers pass plain data; the crate does not know what was measured.
 //!
 //! ```
 //! use weft_report::{Axis, Body, LinePlot, Report, Section, Series, Unit};

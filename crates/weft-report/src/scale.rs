@@ -1,8 +1,8 @@
-//! Numbers as people read them: a unit, a prefix, three digits.
+//! Formatting of numbers for people: a unit, a prefix, three digits.
 
 use std::ops::Range;
 
-/// What an axis or a value counts.
+/// The unit of an axis or a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Seconds.
@@ -11,7 +11,7 @@ pub enum Unit {
     Bytes,
     /// Bits per second.
     BitsPerSecond,
-    /// Things: packets, flows, paths.
+    /// A count of objects: packets, flows, paths.
     Count,
     /// A share of one, shown as a percentage.
     Share,
@@ -20,7 +20,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// `value` with about three significant digits and its unit: `1.25 ms`, `64 KB`, `12.5%`.
+    /// Formats `value` with about three significant digits and its unit: `1.25 ms`, `64 KB`, `12.5%`.
     pub fn format(self, value: f64) -> String {
         match self {
             Self::Share => format!("{}%", digits(value * 100.0)),
@@ -38,7 +38,7 @@ const THOUSANDS: [(f64, &str); 5] = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, 
 
 fn prefixed(value: f64, unit: &str, prefixes: &[(f64, &str)]) -> String {
     let smallest = *prefixes.last().expect("the tables above are not empty");
-    // Rounded to three digits first, or 999.9 K would not become 1 M.
+    // Rounds to three digits first, so that 999.9 K becomes 1 M.
     let fits = |scale: f64| value.abs() * (1.0 + 5e-4) >= scale;
     let (scale, prefix) = match value {
         0.0 => (1.0, ""),
@@ -48,7 +48,7 @@ fn prefixed(value: f64, unit: &str, prefixes: &[(f64, &str)]) -> String {
     format!("{}{space}{prefix}{unit}", digits(value / scale))
 }
 
-/// Three significant digits, without trailing zeros behind the point; whole numbers stay whole.
+/// Formats three significant digits without trailing zeros after the point. Whole numbers are not cut.
 fn digits(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 99.95 => 0,
@@ -63,24 +63,23 @@ fn digits(value: f64) -> String {
     if text == "-0" { "0".into() } else { text.into() }
 }
 
-/// What an axis shows.
+/// The quantity and unit of an axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// The quantity, without unit: "time", "queue depth".
+    /// The quantity without its unit: "time", "queue depth".
     pub label: String,
-    /// What its numbers count.
+    /// The unit of its numbers.
     pub unit: Unit,
 }
 
 impl Axis {
-    /// An axis for a quantity.
+    /// Returns an axis for a quantity.
     pub fn new(label: impl Into<String>, unit: Unit) -> Self {
         Self { label: label.into(), unit }
     }
 }
 
-/// Numbers at which an axis from `low` to `high` is marked: steps of 1, 2 or 5 times a power of
-/// ten, about `wanted` of them.
+/// Returns about `wanted` positions of ticks between `low` and `high`, in steps of 1, 2 or 5 times a power of ten.
 pub(crate) fn ticks(low: f64, high: f64, wanted: f64) -> Vec<f64> {
     let span = high - low;
     if span.is_nan() || span <= 0.0 {
@@ -100,8 +99,8 @@ pub(crate) fn ticks(low: f64, high: f64, wanted: f64) -> Vec<f64> {
     ticks
 }
 
-/// Logarithms at which a logarithmic axis is labelled: at 1, 2 and 5 of each power of ten, or at the powers only
-/// when there are many.
+/// Returns the decimal logarithms of the labels of a logarithmic axis: 1, 2 and 5 of each power of ten, or only the
+/// powers if the range exceeds three decades.
 pub(crate) fn decades(range: &Range<f64>) -> Vec<f64> {
     let digits: &[f64] = if range.end - range.start <= 3.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
     let mut labelled = vec![];

@@ -1,4 +1,4 @@
-//! One table, four readers: a terminal, a spreadsheet, a program, a page.
+//! A table that is written as aligned text, JSON, CSV or HTML.
 
 use std::fmt;
 
@@ -6,55 +6,55 @@ use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
-/// Where a column's text stands.
+/// The alignment of a column's text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Align {
-    /// Names.
+    /// Left, for names.
     #[default]
     Left,
-    /// Numbers.
+    /// Right, for numbers.
     Right,
 }
 
-/// A column: its heading for people, its key for programs.
+/// A column: its heading for people and its key for programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Heading, as short as it can be.
+    /// The heading, as short as possible.
     pub heading: String,
-    /// Key in JSON and CSV, with the unit as its last word: `p99_us`.
+    /// The key in JSON and CSV, with the unit as its last word: `p99_us`.
     pub key: String,
-    /// Where its text stands.
+    /// The alignment of the text.
     pub align: Align,
 }
 
 impl Column {
-    /// A column of names.
+    /// Returns a column of names.
     pub fn text(heading: impl Into<String>, key: impl Into<String>) -> Self {
         Self { heading: heading.into(), key: key.into(), align: Align::Left }
     }
 
-    /// A column of numbers.
+    /// Returns a column of numbers.
     pub fn number(heading: impl Into<String>, key: impl Into<String>) -> Self {
         Self { align: Align::Right, ..Self::text(heading, key) }
     }
 }
 
-/// A value twice: rounded with its unit for people, exact for programs.
+/// A value in two forms: rounded with its unit for people, exact for programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// For people.
+    /// The text for people.
     pub text: String,
-    /// For programs.
+    /// The value for programs.
     pub value: Value,
 }
 
 impl Cell {
-    /// Shows `text` and means `value`.
+    /// Returns a cell that shows `text` and has the value `value`.
     pub fn new(text: impl Into<String>, value: impl Into<Value>) -> Self {
         Self { text: text.into(), value: value.into() }
     }
 
-    /// Nothing was measured: a dash for people, null for programs.
+    /// Returns a cell without a value: a dash for people, null for programs.
     pub fn missing() -> Self {
         Self::new("–", Value::Null)
     }
@@ -83,7 +83,7 @@ macro_rules! cell_from_number {
 }
 cell_from_number!(u16, u32, u64, usize, i64);
 
-/// Rows under headings. Each row has as many cells as there are columns.
+/// A table of rows under headings. Each row has one cell per column.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
     columns: Vec<Column>,
@@ -91,7 +91,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table without rows.
+    /// Returns a table without rows.
     pub fn new(columns: Vec<Column>) -> Self {
         Self { columns, rows: vec![] }
     }
@@ -99,19 +99,19 @@ impl Table {
     /// Adds a row.
     ///
     /// # Panics
-    /// Unless the row has one cell for each column.
+    /// Panics unless the row has one cell for each column.
     pub fn push(&mut self, row: Vec<Cell>) {
         assert_eq!(row.len(), self.columns.len(), "a row has one cell for each column");
         self.rows.push(row);
     }
 
-    /// Whether there is no row.
+    /// Returns `true` if the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Aligned text, at most `width` characters wide when given: cells wrap to fit. Headings are
-    /// bold when `styled`; the caller knows whether a terminal reads it and what `NO_COLOR` says.
+    /// Returns aligned text, at most `width` characters wide if given: cells wrap to fit. Headings are bold if
+    /// `styled`; the caller checks whether the output is a terminal and the variable `NO_COLOR`.
     pub fn to_text(&self, width: Option<u16>, styled: bool) -> String {
         let mut table = comfy_table::Table::new();
         let rule = LineStyle::none().fill('─').junction('─');
@@ -143,7 +143,7 @@ impl Table {
         lines.collect()
     }
 
-    /// One object for each row, by the columns' keys, in their order.
+    /// Returns an array with one object per row; its keys are the columns' keys in order.
     pub fn to_json(&self) -> Value {
         let object = |row: &Vec<Cell>| {
             let keys = self.columns.iter().map(|column| column.key.clone());
@@ -154,10 +154,10 @@ impl Table {
         Value::Array(self.rows.iter().map(object).collect())
     }
 
-    /// Comma-separated values (RFC 4180) under the columns' keys.
+    /// Returns comma-separated values (RFC 4180) under the columns' keys.
     ///
     /// # Panics
-    /// Never: writing to memory cannot fail.
+    /// Never, because writing to memory cannot fail.
     pub fn to_csv(&self) -> String {
         let mut writer = csv::Writer::from_writer(vec![]);
         let in_memory = "writing to memory cannot fail";

@@ -1,25 +1,25 @@
-//! Colours and type. A plot is drawn with stand-in colours, which become the page's variables, so
-//! that the reader's light or dark setting reaches into the drawing.
+//! Colours and style sheet. Plots are drawn with placeholder colours, which are replaced by CSS variables of the page,
+//! so that drawings follow the reader's light or dark setting.
 
 use plotters::style::RGBColor;
 
-/// Series before their colours repeat.
+/// Number of series colours before they repeat.
 pub(crate) const SERIES: usize = 8;
 
-/// Axis labels, ticks.
+/// The placeholder for axis labels and ticks.
 pub(crate) const INK: RGBColor = RGBColor(1, 0, 250);
-/// Grid lines.
+/// The placeholder for grid lines.
 pub(crate) const GRID: RGBColor = RGBColor(1, 0, 251);
-/// Marks of events.
+/// The placeholder for marks of events.
 pub(crate) const MARK: RGBColor = RGBColor(1, 0, 252);
 
-/// The stand-in for a series' colour.
+/// Returns the placeholder for a series' colour.
 pub(crate) fn series(index: usize) -> RGBColor {
     let slot = u8::try_from(index % SERIES).expect("SERIES is small");
     RGBColor(2, slot, 250)
 }
 
-/// Replaces stand-ins by the page's variables.
+/// Replaces the placeholders by CSS variables.
 pub(crate) fn resolve(svg: &str) -> String {
     let hex = |RGBColor(r, g, b): RGBColor| format!("#{r:02X}{g:02X}{b:02X}");
     let mut svg = svg
@@ -32,8 +32,8 @@ pub(crate) fn resolve(svg: &str) -> String {
     svg
 }
 
-/// The page's style sheet. Series colours are Okabe and Ito's (2008), which people with colour
-/// blindness tell apart, darkened or lightened to stand out from the page.
+/// The page's style sheet. The series colours are Okabe and Ito's (2008), which colour-blind readers can distinguish,
+/// made darker or lighter for contrast with the page.
 pub(crate) const STYLE: &str = "
 :root { color-scheme: light dark;
   --page: #ffffff; --text: #1c2024; --ink: #5b6470; --grid: #e6e8eb; --mark: #b42318; --card: #f6f7f9;

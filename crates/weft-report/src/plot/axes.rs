@@ -1,4 +1,4 @@
-//! The two axes, the grid and the labels that every plot has.
+//! The axes, grid and labels of every plot.
 
 use std::ops::Range;
 
@@ -12,10 +12,10 @@ use super::{Area, DrawError, label_style};
 use crate::scale::{Axis, decades, ticks};
 use crate::theme::GRID;
 
-/// Room for the labels of the value axis and of the other one.
+/// The space for the labels of the y axis (width) and of the x axis (height), in drawing units.
 const LABELS: (u32, u32) = (76, 44);
 
-/// One axis: its range, and where it carries which label.
+/// An axis with its range and the positions of its labels.
 #[derive(Debug)]
 pub(crate) struct Ticked {
     label: String,
@@ -24,21 +24,21 @@ pub(crate) struct Ticked {
 }
 
 impl Ticked {
-    /// Labels at round numbers in the axis' unit, about `wanted` of them.
+    /// Returns a linear axis with about `wanted` labels at round numbers of its unit.
     pub(crate) fn linear(axis: &Axis, range: Range<f64>, wanted: f64) -> Self {
         let places = ticks(range.start, range.end, wanted).into_iter();
         let ticks = places.map(|at| (at, axis.unit.format(at))).collect();
         Self { label: axis.label.clone(), range, ticks }
     }
 
-    /// An axis of decimal logarithms, labelled with the values themselves.
+    /// Returns an axis of decimal logarithms, labelled with the values.
     pub(crate) fn logarithmic(axis: &Axis, range: Range<f64>) -> Self {
         let places = decades(&range).into_iter();
         let ticks = places.map(|at| (at, axis.unit.format(10f64.powf(at)))).collect();
         Self { label: axis.label.clone(), range, ticks }
     }
 
-    /// Labels at given places.
+    /// Returns an axis with labels at given positions.
     pub(crate) fn placed(label: &str, range: Range<f64>, ticks: Vec<(f64, String)>) -> Self {
         Self { label: label.into(), range, ticks }
     }
@@ -72,7 +72,7 @@ impl ValueFormatter<f64> for Ticked {
 
 pub(crate) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Ticked, Ticked>>;
 
-/// Draws grid, axes and labels, with `headroom` above for text, and returns the place for the data.
+/// Draws grid, axes and labels, with `headroom` above them for text, and returns the chart for the data.
 pub(crate) fn axes<'a, 'b>(
     area: &'a Area<'b>,
     x: Ticked,

@@ -1,4 +1,4 @@
-//! One value for each of some things, in groups side by side.
+//! Bar charts: groups of bars side by side, one bar per series.
 
 use maud::Markup;
 use plotters::element::{PathElement, Rectangle, Text};
@@ -10,20 +10,20 @@ use super::{figure, label_style, nothing, value_range};
 use crate::scale::Axis;
 use crate::theme::{INK, series};
 
-/// Bars: `series[s].1[g]` stands in group `g`.
+/// A bar chart: `series[s].1[g]` is the bar of series `s` in group `g`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BarPlot {
-    /// What a bar's height means; from zero.
+    /// The quantity of a bar's height; the axis starts at zero.
     pub y: Axis,
-    /// Names under the bars: ports, policies.
+    /// The names under the groups: ports, policies.
     pub groups: Vec<String>,
-    /// Name and one value for each group. A missing or not finite value is no bar.
+    /// Name of each series and its value for each group. A missing or non-finite value draws no bar.
     pub series: Vec<(String, Vec<f64>)>,
 }
 
-/// More groups than this, and only some carry their name.
+/// Maximum number of group names on the axis; with more groups only every n-th name is shown.
 const NAMED_GROUPS: usize = 16;
-/// More bars than this, and none carries its value.
+/// Maximum number of bars that are labelled with their values.
 const VALUED_BARS: usize = 24;
 
 impl BarPlot {
@@ -45,7 +45,7 @@ impl BarPlot {
                 let finite = values.iter().enumerate().filter(|(_, value)| value.is_finite());
                 for (g, &value) in finite.take(self.groups.len()) {
                     let left = g as f64 + 0.1 + s as f64 * slot;
-                    // A sliver of air keeps neighbours apart when there are few.
+                    // A narrow gap separates neighbours unless there are many bars.
                     let right = left + slot * if bars > 200 { 1.0 } else { 0.94 };
                     let bar = Rectangle::new([(left, 0.0), (right, value)], series(s).filled());
                     chart.draw_series([bar])?;

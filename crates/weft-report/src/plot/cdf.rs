@@ -1,4 +1,4 @@
-//! Which share of the samples is at or below a value.
+//! Cumulative distribution plots: the share of samples at or below each value.
 
 use maud::Markup;
 use plotters::series::LineSeries;
@@ -9,20 +9,20 @@ use super::{figure, nothing, range};
 use crate::scale::{Axis, Unit};
 use crate::theme::series;
 
-/// Steps a distribution is drawn with.
+/// Maximum number of steps of a drawn distribution.
 const STEPS: usize = 500;
 
-/// Cumulative distributions of samples.
+/// A plot of cumulative distributions of samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CdfPlot {
-    /// What was sampled.
+    /// The sampled quantity.
     pub x: Axis,
-    /// Name and samples in any order. Samples that are not finite are left out.
+    /// Name of each series and its samples in any order. Non-finite samples are ignored.
     pub samples: Vec<(String, Vec<f64>)>,
 }
 
-/// Samples that differ by more than this factor are drawn on a logarithmic axis: on a linear one a
-/// long tail leaves the body of the distribution a vertical line.
+/// The ratio of the largest to the smallest sample above which the axis is logarithmic: on a linear one a long tail
+/// reduces the body of the distribution to a vertical line.
 const LINEAR_SPREAD: f64 = 50.0;
 
 impl CdfPlot {
@@ -55,7 +55,7 @@ impl CdfPlot {
     }
 }
 
-/// Corners of the step function, at most [`STEPS`] steps of it.
+/// Returns the corners of the step function, with at most [`STEPS`] steps.
 fn cumulate(samples: &[f64]) -> Vec<(f64, f64)> {
     let mut sorted: Vec<f64> = samples.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);

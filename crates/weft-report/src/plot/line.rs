@@ -1,4 +1,4 @@
-//! Values over time, with marks where something happened.
+//! Line plots of values over time, with marks at events.
 
 use maud::Markup;
 use plotters::element::{PathElement, Text};
@@ -12,25 +12,25 @@ use super::{Series, figure, label_style, nothing, range, value_range};
 use crate::scale::Axis;
 use crate::theme::{INK, MARK, series};
 
-/// Something that happened at one place of the x axis.
+/// An event at a position of the x axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
-    /// Where.
+    /// The position on the x axis.
     pub x: f64,
-    /// What, in a word or two.
+    /// A label of one or two words.
     pub label: String,
 }
 
-/// Lines over a common axis.
+/// A plot of lines over a common axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinePlot {
-    /// Usually time.
+    /// The x axis, usually time.
     pub x: Axis,
-    /// From zero.
+    /// The y axis; it starts at zero.
     pub y: Axis,
-    /// One line each.
+    /// The lines.
     pub series: Vec<Series>,
-    /// Vertical lines with a label.
+    /// The events, drawn as vertical lines with a label.
     pub marks: Vec<Mark>,
 }
 

@@ -1,4 +1,4 @@
-//! Plots as data, and what they share when drawn.
+//! Plots as plain data, and the drawing code that they share.
 
 mod axes;
 mod bar;
@@ -23,17 +23,17 @@ pub use percentile::PercentilePlot;
 
 use crate::theme::{INK, SERIES, resolve};
 
-/// Points with a name.
+/// A named sequence of points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// For the legend.
+    /// The name in the legend.
     pub name: String,
-    /// `(x, y)` with ascending `x`. Points that are not finite are left out.
+    /// Points `(x, y)` with ascending `x`. Non-finite points are ignored.
     pub points: Vec<(f64, f64)>,
 }
 
 impl Series {
-    /// Points with a name.
+    /// Returns a series of these points.
     pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), points }
     }
@@ -44,14 +44,14 @@ const SIZE: (u32, u32) = (960, 340);
 type Area<'a> = plotters::drawing::DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type DrawError = plotters::drawing::DrawingAreaErrorKind<std::io::Error>;
 
-/// Runs `draw` on an empty drawing and puts the result under its legend.
+/// Runs `draw` on an empty drawing and places the result under its legend.
 fn figure(names: &[&str], draw: impl FnOnce(&Area<'_>) -> Result<(), DrawError>) -> Markup {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         draw(&area).and_then(|()| area.present()).expect("drawing into a string cannot fail");
     }
-    // The page decides the size; the drawing keeps its view box.
+    // The page sets the size; the drawing keeps its view box.
     let size = format!("width=\"{}\" height=\"{}\" ", SIZE.0, SIZE.1);
     let svg = resolve(&svg).replacen(&size, "role=\"img\" ", 1);
     html! {
@@ -71,7 +71,7 @@ fn figure(names: &[&str], draw: impl FnOnce(&Area<'_>) -> Result<(), DrawError>)
     }
 }
 
-/// What stands in the place of a plot without a single point.
+/// Returns the placeholder for a plot without points.
 fn nothing() -> Markup {
     html! { p.empty { "No data." } }
 }
@@ -80,8 +80,8 @@ fn label_style() -> TextStyle<'static> {
     ("sans-serif", 14).into_font().color(&INK.to_rgba())
 }
 
-/// The smallest range that holds all finite `values`, from zero when that loses little; widened when
-/// it would be a point.
+/// Returns the smallest range that contains all finite `values`. It starts at zero if that costs little space, and is
+/// widened if it would be empty.
 fn range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
     let finite = values.filter(|value| value.is_finite());
     let (low, high) = finite.fold(None, |range: Option<(f64, f64)>, value| {
@@ -92,7 +92,7 @@ fn range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
     Some(if low < high { low..high } else { low - 0.5..high + 0.5 })
 }
 
-/// A range for the value axis: [`range`] from zero, with a little air on top.
+/// Returns a range for the value axis: [`range`] extended to zero, with 6 % of space on top.
 fn value_range(values: impl Iterator<Item = f64>) -> Option<Range<f64>> {
     let range = range(values)?;
     let low = range.start.min(0.0);

@@ -1,4 +1,4 @@
-//! Values at places that have an order but no distance, such as size bins, joined by lines.
+//! Plots over an ordinal axis, such as size bins, whose points are joined by lines.
 
 use maud::Markup;
 use plotters::element::{Circle, PathElement};
@@ -10,21 +10,21 @@ use super::{figure, nothing, range, value_range};
 use crate::scale::Axis;
 use crate::theme::series;
 
-/// Values over ordered places.
+/// A plot of values over ordered categories.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrdinalPlot {
-    /// What the places are.
+    /// The label of the categories' axis.
     pub x: String,
-    /// Their names, in order.
+    /// The names of the categories, in order.
     pub places: Vec<String>,
-    /// What a value means.
+    /// The quantity of the values.
     pub y: Axis,
-    /// Name and one value for each place, with how far it is uncertain to each side. A place whose
-    /// value is not finite is passed over.
+    /// Name of each series and, for each category, its value and the uncertainty to each side. A non-finite value is
+    /// skipped.
     pub series: Vec<(String, Vec<(f64, f64)>)>,
 }
 
-/// Values that differ by more than this factor are drawn on a logarithmic axis.
+/// The ratio of the largest to the smallest value above which the axis is logarithmic.
 const LINEAR_SPREAD: f64 = 8.0;
 
 impl OrdinalPlot {
@@ -47,7 +47,7 @@ impl OrdinalPlot {
             };
             let mut chart = axes(area, self.across(), up, 10)?;
             for (index, (_, values)) in self.series.iter().enumerate() {
-                // Whiskers of neighbours stand beside each other, not on each other.
+                // Whiskers of different series are drawn side by side.
                 let aside = (index as f64 - (names.len() as f64 - 1.0) / 2.0) * 0.03;
                 let at = |place: usize| place as f64 + 0.5 + aside;
                 let places = values.iter().take(self.places.len()).enumerate();

@@ -1,5 +1,5 @@
-//! Values at percentiles, on the axis of HdrHistogram's plots: each step to the right is ten times
-//! rarer, so that the last thousandth, which people feel, gets as much room as the median.
+//! Percentile plots on the axis of HdrHistogram's plots: each step to the right is ten times rarer, so the last
+//! thousandth gets as much space as the median.
 
 use maud::Markup;
 use plotters::series::LineSeries;
@@ -10,17 +10,17 @@ use super::{Series, figure, nothing, range};
 use crate::scale::Axis;
 use crate::theme::series;
 
-/// Latency by percentile.
+/// A plot of values by percentile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PercentilePlot {
-    /// What was sampled; logarithmic.
+    /// The sampled quantity, on a logarithmic axis.
     pub y: Axis,
-    /// Points `(share, value)`: `(0.999, 0.0042)` says that 99.9 % took 4.2 ms or less. A share of
-    /// one and values of zero or below have no place on the axes and are left out.
+    /// Points `(share, value)`: `(0.999, 0.0042)` means that 99.9 % are 4.2 ms or less. Shares of one and values of
+    /// zero or below are outside the axes and are ignored.
     pub series: Vec<Series>,
 }
 
-/// Shares that carry a label, as far as the data goes.
+/// The shares with a label, up to the end of the data.
 const LABELLED: [f64; 8] = [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999];
 
 impl PercentilePlot {
@@ -50,19 +50,19 @@ impl PercentilePlot {
     }
 }
 
-/// How many times ten the samples beyond `share` are rarer than all of them.
+/// Returns the decimal logarithm of `1 / (1 - share)`, the position on the axis.
 fn rarity(share: f64) -> f64 {
     -(1.0 - share).log10()
 }
 
-/// The label of a place on the axis.
+/// Returns the label of a position on the axis.
 fn percentile(rarity: f64) -> String {
     // Six decimals are more than the labelled shares have and less than the error of the logarithm.
     let text = format!("{:.6}", 100.0 * (1.0 - 10f64.powf(-rarity)));
     format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// The points that have a place on the axes.
+/// Returns the axis positions of the points that are inside the axes.
 fn place(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let drawable = |(share, value): &(f64, f64)| {
         (0.0..1.0).contains(share) && value.is_finite() && *value > 0.0

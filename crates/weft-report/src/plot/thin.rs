@@ -1,10 +1,10 @@
-//! Fewer points, same picture.
+//! Reduction of lines to the points that change the picture.
 
-/// Columns a line is reduced to; a screen cannot show more.
+/// Number of columns that a line is reduced to, about the resolution of a screen.
 const COLUMNS: usize = 900;
 
-/// At most four points for each column of the drawing: first, lowest, highest and last, so that no
-/// peak is lost. Points that are not finite are left out.
+/// Returns at most four points for each column of the drawing: the first, lowest, highest and last, so that every peak
+/// remains. Non-finite points are ignored.
 pub(crate) fn thin(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let finite: Vec<(f64, f64)> =
         points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
