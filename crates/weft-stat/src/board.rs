@@ -1,4 +1,4 @@
-//! Writing: a program puts up what it knows of itself, in its own thread, without a lock and without the kernel.
+//! The writer of a status file. A program publishes its state from its own thread, without locks or system calls.
 
 use std::fs::File;
 use std::io;
@@ -9,25 +9,25 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use weft_ring::{Mapped, Memory, sequence};
 use weft_units::{Duration, Instant};
 
-use crate::folder::{Folder, Held};
+use crate::folder::{Folder, LockedFile};
 use crate::layout::{
     DIRECTORY, HEADER_WORDS, HEARTBEAT, LIFE, Life, MAGIC, SEQUENCE, TABLES, VERSION,
 };
 use crate::records::Record;
 
-/// A file that a program shows itself in. It goes with this value; one whose program was killed is cleared away
-/// by the next that comes by.
+/// A status file of this program. Dropping the value removes the file; [`Folder::sweep`] removes those of killed
+/// programs.
 #[derive(Debug)]
 pub struct Board {
-    held: Held,
+    held: LockedFile,
     map: Map,
     draft: Draft,
     sequence: u64,
-    /// A child of `fork` has this too, and is not who it is about.
+    /// The process that made the file. A child of `fork` has a copy of this value and must not write.
     pid: u32,
 }
 
-/// What is about to be put up.
+/// The next content of a status file.
 #[derive(Debug, Default)]
 pub struct Draft {
     words: Vec<u64>,
@@ -43,10 +43,10 @@ impl Draft {
         &mut self.words
     }
 
-    /// Adds a record. Those of one kind follow one another.
+    /// Appends a record. Records of one kind must be consecutive.
     ///
     /// # Panics
-    /// If they do not.
+    /// Panics if they are not.
     pub fn push<R: Record>(&mut self, record: &R) {
         let entry = DIRECTORY + 3 * R::TABLE;
         let end = self.words.len() as u64;
@@ -55,23 +55,23 @@ impl Draft {
             self.words[entry + 2] = R::WORDS as u64;
         }
         let expected = self.words[entry] + self.words[entry + 1] * R::WORDS as u64;
-        assert_eq!(expected, end, "records of one kind follow one another");
+        assert_eq!(expected, end, "records of one kind must be consecutive");
         self.words[entry + 1] += 1;
         record.put(&mut self.words);
     }
 }
 
-/// Room for a few channels; it doubles.
-const FIRST_WORDS: usize = 1 << 12;
+/// Initial size in words, enough for a few channels; it doubles when needed.
+const INITIAL_WORDS: usize = 1 << 12;
 
 impl Board {
-    /// A file in a folder, named after this process and ending in `suffix`, with nothing on it.
+    /// Creates an empty file in a folder, named after this process and ending in `suffix`.
     ///
     /// # Errors
-    /// The folder cannot be written, or its file system is full.
+    /// Returns an error if the folder is not writable or its file system is full.
     pub fn create(folder: &Folder, suffix: &str) -> io::Result<Self> {
         let file = folder.unnamed()?;
-        let map = Map::new(&file, FIRST_WORDS)?;
+        let map = Map::new(&file, INITIAL_WORDS)?;
         map.store(0, MAGIC);
         map.store(1, VERSION);
         let held = folder.name(file, suffix)?;
@@ -81,32 +81,32 @@ impl Board {
         Ok(board)
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &std::path::Path {
         self.held.path()
     }
 
-    /// The open file, for who must close it in a child of `fork`.
+    /// Returns the open file, for a child of `fork` that must close it.
     pub fn file(&self) -> &File {
         self.held.file()
     }
 
-    /// The program looks after the node.
+    /// Sets the heartbeat: the program serviced the node at `now`.
     #[inline]
     pub fn beat(&self, now: Instant) {
         self.map.store(HEARTBEAT, now.as_nanos());
     }
 
-    /// The program sleeps now, or no longer.
+    /// Sets the program's state, for example before and after it sleeps.
     #[inline]
     pub fn live(&self, life: Life) {
         self.map.store(LIFE, life as u64);
     }
 
-    /// Puts up what `write` drafts in place of what is there.
+    /// Replaces the content by the records that `write` pushes.
     ///
     /// # Errors
-    /// There is no room for it; what is there stays.
+    /// Returns an error if there is no space; the old content stays.
     pub fn publish(&mut self, write: impl FnOnce(&mut Draft)) -> io::Result<()> {
         if self.pid != std::process::id() {
             return Ok(());
@@ -115,7 +115,7 @@ impl Board {
         write(&mut self.draft);
         let words = &self.draft.words;
         if words.len() > self.map.words() {
-            // The same file, longer: whoever reads it sees one or the other sequence.
+            // The same file, longer: a reader sees either the old or the new sequence.
             self.map = Map::new(self.held.file(), words.len().next_power_of_two())?;
         }
         let (lock, first) = (8 * SEQUENCE, 8 * DIRECTORY);
@@ -134,22 +134,23 @@ impl Drop for Board {
     }
 }
 
-/// Words that are shared with whoever reads the file.
+/// A shared mapping of the file.
 #[derive(Debug)]
 struct Map(Mapped);
 
 impl Map {
-    /// Makes the file so long, with memory behind all of it: a full file system is an error here, where it would
-    /// end the program later.
+    /// Sets the file's length and allocates all of its memory, so that a full file system is an error here and not a
+    /// SIGBUS later.
     fn new(file: &File, words: usize) -> io::Result<Self> {
         let bytes = words * size_of::<u64>();
         rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, bytes as u64)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, at a place that the kernel chooses.
+        // SAFETY: this makes a new mapping at an address that the kernel chooses.
         let start =
             unsafe { mmap(core::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0)? };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: mapped until this is dropped; words of the header, and as many as there is room for, are named.
+        // SAFETY: the memory stays mapped until this value is dropped; offsets are within the header or checked against
+        // the length.
         Ok(Self(unsafe { Mapped::new(start, bytes) }))
     }
 
@@ -164,32 +165,32 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and nothing refers to it any more.
+        // SAFETY: `new` made the mapping, and no reference to it remains.
         let _ = unsafe { munmap(self.0.pointer(0, self.0.len()).cast(), self.0.len()) };
     }
 }
 
-/// When a board is to be written again: ten times a second, and never more than a thousandth of the time.
+/// A schedule of a file's updates: at most ten per second, and at most a thousandth of the program's time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
     due: Instant,
 }
 
 impl Pace {
-    /// The least time between two.
+    /// Minimum time between two updates.
     pub const EVERY: Duration = Duration::from_millis(100);
-    /// What is spent on it is at most this part of the time.
-    const PART: u64 = 1000;
+    /// Minimum time between two updates, as a multiple of the duration of the last one.
+    const MIN_INTERVAL_RATIO: u64 = 1000;
 
-    /// When it is due.
+    /// Returns the time of the next update.
     pub const fn due(&self) -> Instant {
         self.due
     }
 
-    /// It was written.
+    /// Schedules the next update after one that took from `began` to `ended`.
     pub fn wrote(&mut self, began: Instant, ended: Instant) {
-        self.due = ended + Self::EVERY.max(ended.since(began) * Self::PART);
+        self.due = ended + Self::EVERY.max(ended.since(began) * Self::MIN_INTERVAL_RATIO);
     }
 }
 
-const _: () = assert!(TABLES.len() == 7, "a directory entry each");
+const _: () = assert!(TABLES.len() == 7, "the directory has an entry for each of 7 tables");

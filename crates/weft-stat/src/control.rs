@@ -1,9 +1,9 @@
-//! Orders to a running node, over a socket beside its file: a datagram asks, a datagram answers. Its user may ask, and root:
-//! the socket's mode is 0600 whatever the folder's, and the kernel says whose each datagram is.
+//! Commands to a running node, over a datagram socket beside its status file. Only the node's user and root may send
+//! them: the socket has mode 0600 independent of the folder's, and the kernel reports the sender of each datagram.
 //!
-//! A request is a word and its arguments, each on a line: `list`, or `set`, a name and a value. An answer is `ok` and
-//! what was asked for, or `error` and why. `list` answers with four lines a parameter: name, value, `online` or
-//! `offline`, what it does.
+//! A request is a word and its arguments, one per line: `list`, or `set`, a name and a value. A response is `ok` and
+//! the result, or `error` and the reason. The result of `list` has four lines per parameter: name, value, `online` or
+//! `offline`, description.
 
 use std::ffi::OsStr;
 use std::io::{self, IoSliceMut};
@@ -26,68 +26,68 @@ use crate::folder::CONTROL;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod properties;
 
-/// What a node is asked.
+/// A request to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ask {
-    /// All its parameters.
+    /// Returns all parameters.
     List,
-    /// To change one.
+    /// Changes a parameter.
     Set {
-        /// Which.
+        /// The parameter's name.
         name: String,
-        /// To what.
+        /// The new value.
         value: String,
     },
 }
 
-/// A parameter as a node has it.
+/// A parameter of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its value.
+    /// The value.
     pub value: String,
-    /// Whether it may change while the node runs.
+    /// `true` if it can change while the node runs.
     pub online: bool,
-    /// What it does.
+    /// A description.
     pub about: String,
 }
 
-/// Why a node has not done what it was asked.
+/// An error of a request to a node.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// Its words for it.
+    /// The node refused, for this reason.
     #[error("{0}")]
     Refused(String),
-    /// Its socket.
-    #[error("cannot speak to the node at {path}: {error}")]
+    /// The socket failed.
+    #[error("cannot reach the node at {path}: {error}")]
     Io {
-        /// Where it is.
+        /// The socket's path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
-    /// Nothing came.
-    #[error("the node does not answer: its program has not polled it for {PATIENCE:?}")]
+    /// No response arrived.
+    #[error("the node does not answer: its program has not polled it for {ANSWER_TIMEOUT:?}")]
     NoAnswer,
-    /// Something else came.
-    #[error("the node answers what makes no sense")]
+    /// The response is malformed.
+    #[error("the response of the node is malformed")]
     Garbled,
 }
 
-/// How long an answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The timeout of a response.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Bytes of the longest request and answer.
-const LONGEST: usize = 64 << 10;
+/// Maximum bytes of a request and of a response.
+const MAX_DATAGRAM: usize = 64 << 10;
 
-/// Requests that are answered at a time.
-const AT_A_TIME: usize = 8;
+/// Maximum number of requests that one call of `serve` answers.
+const MAX_REQUESTS: usize = 8;
 
-/// A node's end.
+/// The node's end of the socket.
 #[derive(Debug)]
 pub struct Control {
     socket: UnixDatagram,
@@ -96,13 +96,13 @@ pub struct Control {
 }
 
 impl Control {
-    /// Takes orders beside a node's file.
+    /// Opens the socket beside a node's status file.
     ///
     /// # Errors
-    /// The kernel has no more sockets, or the path is longer than its addresses.
+    /// Returns an error if the kernel has no more sockets or the path exceeds a socket address.
     pub fn beside(file: &Path) -> io::Result<Self> {
         let path = file.with_extension(CONTROL);
-        // The file's name is ours, and so is what goes with it.
+        // The status file's name belongs to this process, so the socket's name does too.
         let _ = std::fs::remove_file(&path);
         let socket = bind(&path)?;
         socket.set_nonblocking(true)?;
@@ -110,15 +110,15 @@ impl Control {
         Ok(Self { socket, path, pid: std::process::id() })
     }
 
-    /// Answers what has been asked. `answer` says what became of a request.
+    /// Answers pending requests with the results of `answer`.
     pub fn serve(&self, mut answer: impl FnMut(Ask) -> Result<Vec<Setting>, String>) {
-        let mut bytes = vec![0; LONGEST];
-        for _ in 0..AT_A_TIME {
+        let mut bytes = vec![0; MAX_DATAGRAM];
+        for _ in 0..MAX_REQUESTS {
             let Ok(received) = receive(&self.socket, &mut bytes) else { return };
             let asked = str::from_utf8(&bytes[..received.length]).ok().and_then(read_request);
             let asked = asked.ok_or_else(|| "no such request".to_owned());
             let answered = received.check().and(asked).and_then(&mut answer);
-            // Whoever does not wait for the answer does without.
+            // A client that no longer waits does not get the response.
             let from = received.from.as_ref().and_then(SocketAddrUnix::path);
             let to = from.as_ref().map(|path| Path::new(OsStr::from_bytes(path.to_bytes())));
             let _ = to.map(|to| self.socket.send_to(render(&answered).as_bytes(), to));
@@ -126,31 +126,35 @@ impl Control {
     }
 }
 
-/// A datagram that came.
+/// A received datagram.
 struct Received {
     length: usize,
     from: Option<SocketAddrUnix>,
-    /// Whose it is, as the kernel says.
+    /// The sender's user, as the kernel reports it.
     user: Option<Uid>,
 }
 
 impl Received {
+    /// Checks that the sender is this process's user or root.
+    ///
     /// # Errors
-    /// Its user may not give orders here.
+    /// Returns the reason for a refusal.
     fn check(&self) -> Result<(), String> {
         let own = rustix::process::geteuid();
         match self.user {
             Some(user) if user == own || user.is_root() => Ok(()),
             Some(user) => {
                 let (user, own) = (user.as_raw(), own.as_raw());
-                Err(format!("this program is user {own}'s, and takes no orders of user {user}"))
+                Err(format!(
+                    "this program belongs to user {own} and takes no orders from user {user}"
+                ))
             }
-            None => Err("the kernel does not say whose order this is".to_owned()),
+            None => Err("the kernel does not report the sender of this request".to_owned()),
         }
     }
 }
 
-/// Binds a socket that only its user may write to. What the file's mode will be is decided before there is a file.
+/// Binds a socket that only its user may write to. The mode is set before the file exists.
 fn bind(path: &Path) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
@@ -185,16 +189,16 @@ impl Drop for Control {
     }
 }
 
-/// Asks the node whose socket is at `path`, and waits for its answer.
+/// Sends a request to the node whose socket is at `path`, and waits up to 2 s for the response.
 ///
 /// # Errors
-/// It refuses, does not answer, or is not there.
+/// Returns an error if the node refuses, does not answer, or does not exist.
 pub fn ask(path: &Path, request: &Ask) -> Result<Vec<Setting>, ControlError> {
     let failed = |error| ControlError::Io { path: path.to_owned(), error };
-    let own = Reply::new(path).map_err(failed)?;
-    own.socket.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    let own = ReplySocket::new(path).map_err(failed)?;
+    own.socket.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(failed)?;
     own.socket.send_to(write_request(request).as_bytes(), path).map_err(failed)?;
-    let mut bytes = vec![0; LONGEST];
+    let mut bytes = vec![0; MAX_DATAGRAM];
     let length = match own.socket.recv(&mut bytes) {
         Ok(length) => length,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -210,21 +214,22 @@ pub fn ask(path: &Path, request: &Ask) -> Result<Vec<Setting>, ControlError> {
     }
 }
 
-/// Where an answer comes to: in the same folder, which both ends see, whatever else separates them.
-struct Reply {
+/// The socket that receives a response. It is in the node's folder because both processes see that folder,
+/// even in different containers.
+struct ReplySocket {
     socket: UnixDatagram,
     path: PathBuf,
 }
 
-static ASKED: AtomicU32 = AtomicU32::new(0);
+static NEXT_REPLY: AtomicU32 = AtomicU32::new(0);
 
-impl Reply {
+impl ReplySocket {
     fn new(node: &Path) -> io::Result<Self> {
-        let number = ASKED.fetch_add(1, Ordering::Relaxed);
+        let number = NEXT_REPLY.fetch_add(1, Ordering::Relaxed);
         let path = node.with_file_name(format!(".ask-{}-{number}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let reply = Self { socket: bind(&path)?, path };
-        // Where root asks, the node's user is to answer, and nobody else.
+        // If root sends the request, the node's user must be able to answer, and nobody else.
         if rustix::process::geteuid().is_root() {
             let owner = std::fs::metadata(node)?.uid();
             std::os::unix::fs::chown(&reply.path, Some(owner), None)?;
@@ -233,7 +238,7 @@ impl Reply {
     }
 }
 
-impl Drop for Reply {
+impl Drop for ReplySocket {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }

@@ -1,89 +1,89 @@
-//! Values as words: everything in a file is a little-endian word of 64 bits, or several.
+//! The encoding of values: a file consists of little-endian 64-bit words, and a value has one or several.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Why bytes are not what a program says of itself.
+/// An error of bytes that are not a status file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
-    /// It is shorter than what it says it has.
-    #[error("{what} ends at byte {needed}, and the file at byte {got}")]
+    /// The file is shorter than its header says.
+    #[error("the file is truncated: {what} ends at byte {needed}, the file at byte {got}")]
     Short {
-        /// What is cut off.
+        /// The part that is cut off.
         what: &'static str,
-        /// Where that ends.
+        /// The end of that part, in bytes.
         needed: u64,
-        /// Where the file ends.
+        /// The length of the file, in bytes.
         got: u64,
     },
-    /// It begins with other words.
-    #[error("it does not begin as a file of Weft's does")]
+    /// The first word is not [`MAGIC`](crate::MAGIC).
+    #[error("its first word is not WEFTSTAT")]
     Magic,
-    /// It is of a version that is not known.
+    /// The layout version is unknown.
     #[error("it has layout version {got}; this weft reads version {known}")]
     Version {
-        /// The file's.
+        /// The file's version.
         got: u64,
-        /// The one that is known.
+        /// The known version.
         known: u64,
     },
     /// A record is shorter than it must be.
     #[error("its {table} records have {got} words, expected at least {least}")]
     RecordWords {
-        /// Of which table.
+        /// The table's name.
         table: &'static str,
-        /// How many words one has.
+        /// Number of words of its records.
         got: u64,
-        /// How many it must have.
+        /// Minimum number of words.
         least: u64,
     },
-    /// A table that has one record has another number of them.
+    /// A table that must have one record has a different number.
     #[error("it has {got} {table} records, expected one")]
     NotOne {
-        /// Which table.
+        /// The table's name.
         table: &'static str,
-        /// How many it has.
+        /// Number of records.
         got: u64,
     },
-    /// A number stands for nothing.
-    #[error("{got} is no {what}")]
+    /// A code has no meaning.
+    #[error("{got} is not a {what}")]
     Code {
-        /// For what it should stand.
+        /// The code's type.
         what: &'static str,
-        /// The number.
+        /// The code.
         got: u64,
     },
-    /// A text is no UTF-8.
+    /// A text is not UTF-8.
     #[error("a text is not UTF-8")]
     Utf8,
-    /// Its program was writing each time.
-    #[error("its program was writing it at every try")]
+    /// The program was writing the file at every attempt.
+    #[error("its program was writing the file at every attempt")]
     Busy,
 }
 
-/// A field of a record, for listings.
+/// A field of a record, for documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldRow {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// Words it has.
+    /// Number of words.
     pub words: usize,
-    /// What it says, and in which unit.
+    /// The meaning and the unit.
     pub about: &'static str,
 }
 
-/// A value of some words.
+/// A value that is encoded in a fixed number of words.
 pub trait Field: Sized {
-    /// How many.
+    /// Number of words.
     const WORDS: usize;
 
-    /// Appends them.
+    /// Appends the words of the value.
     fn put(&self, words: &mut Vec<u64>);
 
-    /// Reads them from exactly as many.
+    /// Decodes a value from exactly [`WORDS`](Self::WORDS) words.
     ///
     /// # Errors
-    /// They are no such value.
+    /// Returns an error if the words do not encode such a value.
     fn take(words: &[u64]) -> Result<Self, LayoutError>;
 }
 
@@ -99,7 +99,7 @@ impl Field for u64 {
     }
 }
 
-/// All ones where there is none.
+/// `None` is a word of all ones.
 impl Field for Option<u64> {
     const WORDS: usize = 1;
 
@@ -112,7 +112,7 @@ impl Field for Option<u64> {
     }
 }
 
-/// Two's complement; the least number where there is none.
+/// Two's complement; `None` is `i64::MIN`.
 impl Field for Option<i64> {
     const WORDS: usize = 1;
 
@@ -125,7 +125,7 @@ impl Field for Option<i64> {
     }
 }
 
-/// As in IPv6, most significant word first; IPv4 is mapped into it. Zeros where it is not known.
+/// An IPv6 address, most significant word first. IPv4 is mapped into IPv6; zeros mean that the address is unknown.
 impl Field for IpAddr {
     const WORDS: usize = 2;
 

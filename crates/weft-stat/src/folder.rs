@@ -1,4 +1,4 @@
-//! Where the files are, and which of them belong to programs that are no more.
+//! The folder of the status files, and the removal of files whose programs have died.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -15,84 +15,84 @@ use crate::snapshot::Snapshot;
 /// The environment variable that names another folder, or is [`OFF`].
 pub const VARIABLE: &str = "WEFT_STAT";
 
-/// The variable's value for programs that shall not show themselves.
+/// The variable's value with which programs write no status file.
 pub const OFF: &str = "off";
 
-/// Why a folder is not used.
+/// An error of a folder.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
-    /// It cannot be made or read.
+    /// The folder cannot be created or read.
     #[error("cannot use {path}: {error}")]
     Io {
-        /// Which.
+        /// The folder's path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
-    /// Somebody else may put files into it.
+    /// Other users may write to the folder.
     #[error(
-        "{path} belongs to user {owner} with mode {mode:o}: only this user may be able to write there"
+        "{path} belongs to user {owner} and has mode {mode:o}: only the current user may own it and write to it"
     )]
     NotOurs {
-        /// Which.
+        /// The folder's path.
         path: PathBuf,
-        /// Whose it is.
+        /// The owner's user ID.
         owner: u32,
-        /// Its rights.
+        /// The permission bits.
         mode: u32,
     },
 }
 
-/// A folder of files that programs show themselves in.
+/// A folder of status files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder(PathBuf);
 
-/// A file of a program, as it is found.
+/// A status file in a folder.
 #[derive(Debug)]
 pub struct Found {
-    /// Its name, without folder and ending: `PID-NUMBER`.
+    /// The file name without its ending: `PID-NUMBER`.
     pub name: String,
-    /// Where it is.
+    /// The path.
     pub path: PathBuf,
-    /// Its program is no more.
+    /// `true` if the program no longer runs.
     pub is_dead: bool,
-    /// The file, to look again.
+    /// The open file, to read it again.
     pub file: File,
 }
 
 impl Found {
-    /// What it says.
+    /// Reads the content.
     ///
     /// # Errors
-    /// It is not as such files are.
+    /// Returns an error if it is not a status file.
     pub fn read(&self) -> Result<Snapshot, LayoutError> {
         Snapshot::read(&self.file)
     }
 
-    /// Where its program takes orders.
+    /// Returns the path of the socket for commands to the program.
     pub fn control(&self) -> PathBuf {
         self.path.with_extension(CONTROL)
     }
 }
 
-/// Endings of the files.
+/// The endings of status files.
 pub(crate) const SUFFIXES: [&str; 2] = ["node", "device"];
-/// Ending of the socket beside a node's.
+/// The ending of the command socket beside a node's file.
 pub(crate) const CONTROL: &str = "control";
 
-/// Numbers of this process's files.
-static NUMBER: AtomicU32 = AtomicU32::new(0);
+/// The number of this process's next temporary file.
+static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
 
 impl Folder {
-    /// A folder at this place.
+    /// Returns the folder at a path.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
-    /// This user's: what `WEFT_STAT` says, else `weft` in `XDG_RUNTIME_DIR`, else `/dev/shm/weft-UID`. `None` where
-    /// the variable is `off`.
+    /// Returns the current user's folder: the value of `WEFT_STAT`, else `weft` in `XDG_RUNTIME_DIR`, else
+    /// `/dev/shm/weft-UID`. Returns `None` if the variable is `off`.
     pub fn own() -> Option<Self> {
         match std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
             Some(value) if value == OFF => return None,
@@ -106,7 +106,7 @@ impl Folder {
         Some(Self(runtime.map_or_else(shared, |path| path.join("weft"))))
     }
 
-    /// Those that this user may see: its own, and for root everybody's.
+    /// Returns the folders that the current user may read: its own, and for root those of all users.
     pub fn visible() -> Vec<Self> {
         let mut all: Vec<Self> = Self::own().into_iter().collect();
         let chosen = std::env::var_os(VARIABLE).is_some_and(|value| !value.is_empty());
@@ -125,33 +125,33 @@ impl Folder {
         all
     }
 
-    /// Where it is.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Makes it where it is missing, and sees to it that nobody else may put files there.
+    /// Creates the folder if it is missing, and checks that no other user may write to it.
     ///
     /// # Errors
-    /// It cannot be made, or somebody else may.
+    /// Returns an error if it cannot be created or another user may write to it.
     pub fn prepare(&self) -> Result<(), FolderError> {
         use std::os::unix::fs::DirBuilderExt;
         let failed = |error| FolderError::Io { path: self.0.clone(), error };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0).map_err(failed)?;
         let about = fs::symlink_metadata(&self.0).map_err(failed)?;
         let (owner, mode) = (about.uid(), about.mode() & 0o7777);
-        let ours = owner == rustix::process::geteuid().as_raw() && mode & 0o022 == 0;
-        if !about.is_dir() || !ours {
+        let is_private = owner == rustix::process::geteuid().as_raw() && mode & 0o022 == 0;
+        if !about.is_dir() || !is_private {
             return Err(FolderError::NotOurs { path: self.0.clone(), owner, mode });
         }
         Ok(())
     }
 
-    /// A file that nobody finds yet, locked for as long as it is open.
+    /// Creates a file without its final name, locked as long as it is open.
     pub(crate) fn unnamed(&self) -> io::Result<File> {
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = self.0.join(format!(".new-{}-{number}", std::process::id()));
-        // One of a process that had the number before and was killed just here.
+        // A killed process with the same number may have left such a file.
         let _ = fs::remove_file(&path);
         let mut options = File::options();
         let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;
@@ -159,8 +159,8 @@ impl Folder {
         Ok(file)
     }
 
-    /// Gives it a name that is free, by which it is found from now on.
-    pub(crate) fn name(&self, file: File, suffix: &str) -> io::Result<Held> {
+    /// Renames the file to a free name, under which readers find it.
+    pub(crate) fn name(&self, file: File, suffix: &str) -> io::Result<LockedFile> {
         use std::os::fd::AsRawFd;
         let temporary = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
         let process = std::process::id();
@@ -169,7 +169,7 @@ impl Folder {
             let (from, to) = (temporary.as_path(), path.as_path());
             let flags = rustix::fs::RenameFlags::NOREPLACE;
             match rustix::fs::renameat_with(rustix::fs::CWD, from, rustix::fs::CWD, to, flags) {
-                Ok(()) => return Ok(Held { file, path }),
+                Ok(()) => return Ok(LockedFile { file, path }),
                 Err(rustix::io::Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -177,10 +177,10 @@ impl Folder {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Every file there is, by name. A folder that is not there has none.
+    /// Returns all status files, ordered by name. A folder that does not exist has none.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Returns an error if the folder cannot be read.
     pub fn scan(&self) -> Result<Vec<Found>, FolderError> {
         let entries = match fs::read_dir(&self.0) {
             Ok(entries) => entries,
@@ -193,7 +193,7 @@ impl Folder {
         Ok(found)
     }
 
-    /// Clears away what programs left that are no more.
+    /// Removes the files of programs that no longer run.
     pub fn sweep(&self) {
         for found in self.scan().into_iter().flatten().filter(|found| found.is_dead) {
             found.clear();
@@ -205,7 +205,7 @@ impl Folder {
     }
 }
 
-/// Files that live for a moment only, `.new-PID-NUMBER` and `.ask-PID-NUMBER`, of processes that are no more.
+/// Returns `true` for a temporary file, `.new-PID-NUMBER` or `.ask-PID-NUMBER`, of a process that no longer runs.
 fn is_abandoned(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     let numbers = name.strip_prefix(".new-").or_else(|| name.strip_prefix(".ask-"));
@@ -218,19 +218,19 @@ fn find(path: &Path) -> Option<Found> {
     if !SUFFIXES.contains(&ending) {
         return None;
     }
-    // Nothing but a file is opened: a pipe, say, would be waited for.
+    // Only regular files are opened: opening a pipe would block.
     if !fs::symlink_metadata(path).ok()?.is_file() {
         return None;
     }
     let file = File::open(path).ok()?;
-    // Its program has it locked as long as it lives, whatever ends it.
+    // The program holds the lock as long as it lives; the kernel releases it in every case.
     let is_dead = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
     let name = path.file_stem()?.to_str()?.to_owned();
     Some(Found { name, path: path.to_owned(), is_dead, file })
 }
 
 impl Found {
-    /// Clears it away, and the socket beside it.
+    /// Removes the file and the socket beside it.
     pub fn clear(&self) {
         let _ = fs::remove_file(&self.path);
         if self.path.extension().is_some_and(|ending| ending == "node") {
@@ -239,14 +239,14 @@ impl Found {
     }
 }
 
-/// A file of this process, with its name.
+/// A locked status file of this process.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct LockedFile {
     file: File,
     path: PathBuf,
 }
 
-impl Held {
+impl LockedFile {
     pub(crate) fn file(&self) -> &File {
         &self.file
     }

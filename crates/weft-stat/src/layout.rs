@@ -1,4 +1,4 @@
-//! The beginning of a file: words that have their place, and the directory of its tables.
+//! The header of a file: words at fixed positions, and the directory of its tables.
 
 use crate::field::FieldRow;
 use crate::records::{
@@ -9,45 +9,46 @@ use crate::records::{
 /// The first word: `WEFTSTAT`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"WEFTSTAT");
 
-/// The second: the layout that this describes. Fields may be appended to records without a new version.
+/// The second word: the version of this layout. Appending fields to records does not change it.
 pub const VERSION: u64 = 1;
 
-/// Words before the directory.
+/// The words before the directory.
 pub const HEADER: &[FieldRow] = &[
     FieldRow { name: "magic", words: 1, about: "The text `WEFTSTAT`" },
-    FieldRow { name: "version", words: 1, about: "Of the layout: 1" },
+    FieldRow { name: "version", words: 1, about: "Version of the layout: 1" },
     FieldRow {
         name: "sequence",
         words: 1,
-        about: "Odd while the words from the directory on are being written; another value after each time",
+        about: "Odd while the words from the directory on are being written; each write changes it",
     },
     FieldRow {
         name: "heartbeat",
         words: 1,
-        about: "When the program last looked after the node, ns since boot. Written on its own",
+        about: "Time at which the program last serviced the node, ns since boot. Written independently of `sequence`",
     },
     FieldRow {
         name: "life",
         words: 1,
-        about: "0 running, 1 asleep until something happens, 2 ended as it should. Written on its own",
+        about: "0 running, 1 asleep until an event, 2 ended in order. Written independently of `sequence`",
     },
 ];
 
-/// The directory: for each table the word it begins at, how many records it has, and words of each.
+/// The first word of the directory. A table's entry has three words: its first word, its number of records, and the
+/// words per record.
 pub const DIRECTORY: usize = 5;
 
 pub(crate) const SEQUENCE: usize = 2;
 pub(crate) const HEARTBEAT: usize = 3;
 pub(crate) const LIFE: usize = 4;
 
-/// A table, for listings.
+/// A table, for documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct TableRow {
-    /// What its records are.
+    /// The name of its records.
     pub name: &'static str,
-    /// Words of one.
+    /// Number of words per record.
     pub words: usize,
-    /// Their fields.
+    /// The fields of a record.
     pub fields: &'static [FieldRow],
 }
 
@@ -55,7 +56,7 @@ const fn table<R: Record>() -> TableRow {
     TableRow { name: R::NAME, words: R::WORDS, fields: R::FIELDS }
 }
 
-/// Every table, in the directory's order.
+/// All tables, in the directory's order.
 pub const TABLES: &[TableRow] = &[
     table::<ProgramRecord>(),
     table::<ContextRecord>(),
@@ -66,18 +67,18 @@ pub const TABLES: &[TableRow] = &[
     table::<EventRecord>(),
 ];
 
-/// Words before the first record.
+/// Number of words before the first record.
 pub const HEADER_WORDS: usize = DIRECTORY + 3 * TABLES.len();
 
-/// What a program does.
+/// The state of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Life {
-    /// It runs; how long ago it last looked after the node says more.
+    /// The program runs; the heartbeat shows whether it still services the node.
     Running,
-    /// It sleeps until something happens.
+    /// The program sleeps until an event.
     Asleep,
-    /// It ended as it should.
+    /// The program ended in order.
     Ended,
 }
 

@@ -1,14 +1,14 @@
-//! What running programs say of themselves in shared memory: their channels, connections, paths and what happened
-//! lately. A program writes now and then what it knows anyway ([`Board`]); whoever may read the file reads it
-//! without the program noticing ([`Snapshot`], X-RDMA's XR-Stat, section VI.B).
+//! Status files of running programs in shared memory: their channels, connections, paths and latest events. A program
+//! writes its state at most ten times a second ([`Board`]); readers take a consistent copy without involving the
+//! program ([`Snapshot`]; compare X-RDMA's XR-Stat, section VI.B).
 //!
 //! | what | where |
 //! | --- | --- |
-//! | which files there are, and whose are dead | `folder.rs` |
-//! | the words of a file, as `docs/reference/stat.md` has them | `layout.rs`, `records.rs`, `values.rs`, `field.rs` |
+//! | the folder, and removal of dead programs' files | `folder.rs` |
+//! | the layout of a file (`docs/reference/stat.md`) | `layout.rs`, `records.rs`, `values.rs`, `field.rs` |
 //! | writing | `board.rs` |
 //! | reading | `snapshot.rs` |
-//! | asking a node to change a parameter | `control.rs` |
+//! | commands to a node | `control.rs` |
 
 mod board;
 mod control;
@@ -22,7 +22,7 @@ mod records;
 mod snapshot;
 mod values;
 
-/// What the fuzz targets of `fuzz/` call; nothing that ships has it.
+/// The properties that the fuzz targets of `fuzz/` call. Shipped builds do not contain them.
 #[cfg(fuzzing)]
 pub mod properties {
     pub use crate::control::properties::orders;
@@ -40,7 +40,7 @@ pub use records::{
 pub use snapshot::Snapshot;
 pub use values::{Address, Latencies, Text};
 
-/// Nanoseconds since the machine's boot: the time of all that is in these files.
+/// Returns the time since boot, the time base of all values in these files.
 pub fn now() -> weft_units::Instant {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let positive = "the clock counts up from zero";

@@ -1,4 +1,4 @@
-//! The records of a file. A record only ever grows at its end: readers take the words they know.
+//! The records of a file. A record only grows at its end: readers decode the words that they know.
 
 use std::fmt;
 
@@ -7,28 +7,28 @@ use serde::{Deserialize, Serialize};
 use crate::field::{Field, FieldRow, LayoutError};
 use crate::values::{Address, Latencies, Text};
 
-/// Words of one kind, side by side in a table.
+/// A record of one kind. The records of a kind are consecutive in a table.
 pub trait Record: Sized {
-    /// Its number in the file's directory.
+    /// The number of its table in the directory.
     const TABLE: usize;
-    /// Its name.
+    /// The name of the record.
     const NAME: &'static str;
-    /// Words that one has.
+    /// Number of words.
     const WORDS: usize;
-    /// Its fields, in their order.
+    /// The fields, in order.
     const FIELDS: &'static [FieldRow];
 
-    /// Appends its words.
+    /// Appends the words of the record.
     fn put(&self, words: &mut Vec<u64>);
 
-    /// Reads it from as many words or more.
+    /// Decodes a record from at least [`WORDS`](Self::WORDS) words.
     ///
     /// # Errors
-    /// They are no such record.
+    /// Returns an error if the words do not encode such a record.
     fn take(words: &[u64]) -> Result<Self, LayoutError>;
 }
 
-/// Declares numbers that stand for words.
+/// Declares an enum of numeric codes.
 macro_rules! codes {
     ($(#[doc = $about:literal])+ $name:ident, $what:literal: $($(#[doc = $of:literal])+ $variant:ident = $code:literal, $text:literal;)+) => {
         $(#[doc = $about])+
@@ -62,7 +62,7 @@ macro_rules! codes {
     };
 }
 
-/// Declares a record: its table, and each field once.
+/// Declares a record with its table and its fields.
 macro_rules! record {
     ($(#[doc = $about:literal])+ $name:ident = $table:literal, $text:literal; $($(#[doc = $of:literal])+ $field:ident: $kind:ty,)+) => {
         $(#[doc = $about])+
@@ -93,7 +93,7 @@ macro_rules! record {
     };
 }
 
-/// Takes a field off the front of a record's words.
+/// Decodes a field from the front of a record's words.
 fn next<T: Field>(words: &mut &[u64]) -> Result<T, LayoutError> {
     let (own, rest) = words.split_at(T::WORDS);
     *words = rest;
@@ -101,62 +101,62 @@ fn next<T: Field>(words: &mut &[u64]) -> Result<T, LayoutError> {
 }
 
 codes! {
-    /// What a file is about.
+    /// The subject of a file.
     Kind, "kind of file":
     /// A messaging node: a thread's context and its channels.
     Node = 0, "node";
-    /// An RDMA device of ours, in a program or a daemon.
+    /// A Weft RDMA device, in a program or a daemon.
     Device = 1, "device";
 }
 
 codes! {
-    /// How far a channel is.
+    /// The state of a channel.
     ChannelState, "channel state":
-    /// The peer has not answered.
+    /// The peer has not answered the offer.
     Offered = 0, "offered";
-    /// The peer's first frame is awaited.
+    /// The peer's first frame has not arrived.
     Connected = 1, "connected";
     /// Both ends may send.
     Open = 2, "open";
-    /// This end closed it, and sends what waits.
+    /// This end closed the channel and sends its backlog.
     Closing = 3, "closing";
-    /// The peer closed it.
+    /// The peer closed the channel.
     PeerClosed = 4, "peer-closed";
 }
 
 codes! {
-    /// What carries a channel's frames, or a connection's packets.
+    /// The carrier of a channel's frames or of a connection's packets.
     Carrier, "carrier":
     /// A queue pair.
     Rdma = 0, "rdma";
     /// A TCP stream.
     Stream = 1, "tcp";
-    /// The network, over its paths.
+    /// The network, over several paths.
     Network = 2, "network";
     /// The memory of this host.
     SameHost = 3, "same-host";
 }
 
 codes! {
-    /// What happened.
+    /// The kind of an event.
     EventKind, "kind of event":
     /// A channel opened.
     Opened = 0, "opened";
-    /// A channel ended; the text says why.
+    /// A channel ended; the text gives the reason.
     Closed = 1, "closed";
-    /// A channel's frames leave by another carrier; the text says which.
+    /// A channel changed the carrier of its frames; the text names the new one.
     Switched = 2, "switched";
-    /// A call took longer than `slow_threshold`; the number says how long, ns.
+    /// A call took longer than `slow_threshold`; the number is its duration in nanoseconds.
     SlowCall = 3, "slow-call";
-    /// The program did not poll for longer than `polling_warn`; the number says how long, ns.
+    /// The program did not poll for longer than `polling_warn`; the number is the time in nanoseconds.
     SlowPoll = 4, "slow-poll";
-    /// A parameter was changed from outside; the text says which, and to what.
+    /// A parameter was changed by a command; the text gives its name and value.
     Changed = 5, "changed";
-    /// A program began; the collector says so.
+    /// A program began (reported by the collector).
     Began = 6, "began";
-    /// A program ended as it should; the collector says so.
+    /// A program ended in order (reported by the collector).
     Ended = 7, "ended";
-    /// A program died with its node open; the collector says so.
+    /// A program died with its node open (reported by the collector).
     Died = 8, "died";
     /// A host does not answer the collector.
     Silent = 9, "silent";
@@ -165,27 +165,27 @@ codes! {
 }
 
 record! {
-    /// Whose file it is.
+    /// The program of a file.
     ProgramRecord = 0, "program";
-    /// What the file is about: 0 a messaging node, 1 a device
+    /// Subject of the file: 0 a messaging node, 1 a device
     kind: Kind,
-    /// Process number, in its own namespace of them
+    /// Process ID, in the program's own PID namespace
     pid: u64,
-    /// When the node or device was made, ns since boot
+    /// Time at which the node or device was created, ns since boot
     started_at: u64,
-    /// When the file was written last, ns since boot
+    /// Time of the last update of the file, ns since boot
     published_at: u64,
     /// Name of the program
     name: Text<8>,
     /// Name of the RDMA device
     device: Text<4>,
-    /// Address that peers reach it by
+    /// Address at which peers reach it
     address: Address,
-    /// Where it takes channels: addresses and ports, a comma between
+    /// Addresses and ports at which it accepts channels, separated by commas
     listens: Text<12>,
-    /// Channels, or connections, that it has; the table may hold fewer
+    /// Number of its channels or connections; the table may hold fewer
     entries: u64,
-    /// Events that there were; the table has the last of them
+    /// Number of events since the start; the table holds the latest
     events: u64,
 }
 
@@ -194,97 +194,97 @@ record! {
     ContextRecord = 1, "context";
     /// Bytes of registered memory
     memory_registered: u64,
-    /// Bytes of them in use
+    /// Bytes of it that are in use
     memory_used: u64,
-    /// Bytes that it may register
+    /// Maximum bytes that it may register
     memory_limit: u64,
-    /// Queue pairs kept for the next channels
+    /// Queue pairs in the cache for later channels
     qps_cached: u64,
-    /// Queue pairs made
+    /// Queue pairs created
     qps_created: u64,
     /// Queue pairs taken from the cache
     qps_reused: u64,
-    /// Channels that were begun
+    /// Channels begun
     channels_begun: u64,
-    /// Channels that ended
+    /// Channels ended
     channels_closed: u64,
-    /// Polls that came later than `polling_warn`
+    /// Polls later than `polling_warn`
     slow_polls: u64,
-    /// Calls that took longer than `slow_threshold`
+    /// Calls longer than `slow_threshold`
     slow_calls: u64,
-    /// Messages that a filter rule struck
+    /// Messages that matched a filter rule
     filtered: u64,
 }
 
 record! {
-    /// A device of ours: packets of all its connections over the network.
+    /// A Weft device: the packets of all its connections over the network.
     DeviceRecord = 2, "device";
-    /// Data packets sent, repeats included
+    /// Data packets sent, retransmissions included
     data_sent: u64,
     /// Data packets received
     data_received: u64,
-    /// Packets sent again because they were overtaken
+    /// Packets retransmitted by fast retransmission
     fast_retransmits: u64,
-    /// Packets sent again because a timeout passed
+    /// Packets retransmitted after a timeout
     timeout_retransmits: u64,
-    /// Packets sent again to ask for an ACK
+    /// Packets retransmitted as tail loss probes
     tail_loss_probes: u64,
-    /// Packets sent again that had arrived
+    /// Packets retransmitted although the original had arrived
     spurious_retransmits: u64,
-    /// Packets that came before one with a lower number
+    /// Packets received before one with a lower number
     out_of_order: u64,
-    /// Congestion marks heard of
+    /// Congestion marks that peers reported
     ecn_marks_heard: u64,
-    /// Times a path went down
+    /// Number of times that a path went down
     paths_down: u64,
-    /// Times a path came back
+    /// Number of times that a path came back
     paths_up: u64,
     /// Packets refused
     refused: u64,
     /// Profile, path policy, congestion control and paths of its connections
     transport: Text<8>,
-    /// Connections over the network that are encrypted
+    /// Encrypted connections over the network
     encrypted: u64,
-    /// Connections over the network that are not
+    /// Unencrypted connections over the network
     in_the_clear: u64,
     /// Packets encrypted
     sealed: u64,
-    /// Packets opened
+    /// Packets decrypted
     opened: u64,
-    /// Packets that were not opened: forged, changed, received before, or in the clear where that may not be
+    /// Packets that were not decrypted: forged, changed, replayed, or unencrypted against the policy
     not_opened: u64,
-    /// Connections that were refused for want of encryption or of the right key
+    /// Connections refused because they lacked encryption or the right key
     not_admitted: u64,
 }
 
 record! {
     /// A channel.
     ChannelRecord = 3, "channel";
-    /// Number that the node knows it by; no other has it later
+    /// Number of the channel in its node; it is never reused
     id: u64,
     /// Address of the peer's device
     peer: Address,
-    /// Number of its queue pair
+    /// Number of this end's queue pair
     qp: u64,
-    /// Number of the peer's
+    /// Number of the peer's queue pair
     peer_qp: u64,
-    /// How far it is: 0 offered, 1 connected, 2 open, 3 closing, 4 closed by the peer
+    /// State: 0 offered, 1 connected, 2 open, 3 closing, 4 closed by the peer
     state: ChannelState,
-    /// What carries its frames: 0 the queue pair, 1 a TCP stream
+    /// Carrier of its frames: 0 the queue pair, 1 a TCP stream
     carrier: Carrier,
-    /// Frames under way
+    /// Frames in flight
     in_flight: u64,
-    /// Frames that may be: the window
+    /// Maximum frames in flight: the window
     depth: u64,
     /// Messages that wait for the window
     backlog: u64,
-    /// Large messages that are being read
+    /// Large messages that are being fetched
     fetching: u64,
-    /// Calls that wait for their answer
+    /// Calls without a response yet
     asked: u64,
     /// Bytes of registered memory that it holds for receiving
     memory: u64,
-    /// How far the peer's clock is ahead, ns; the least number where traced calls have not told
+    /// Lead of the peer's clock, ns; the least number as long as no traced call has measured it
     clock_offset: Option<i64>,
     /// Messages sent
     sent: u64,
@@ -294,7 +294,7 @@ record! {
     received: u64,
     /// Bytes of their bodies
     received_bytes: u64,
-    /// Of both, those too long for a frame
+    /// Messages sent and received that were too long for a frame
     large: u64,
     /// ACK frames sent
     acks: u64,
@@ -306,75 +306,75 @@ record! {
     switches: u64,
     /// Frames sent again by another carrier
     repeats: u64,
-    /// Receive requests that were late for want of memory
+    /// Receive requests delayed by lack of memory
     starved: u64,
-    /// Time that its answered calls took together, ns
+    /// Total duration of answered calls, ns
     call_time: u64,
-    /// Answered calls by how long they took: up to 1024 ns, then two buckets to a doubling
+    /// Answered calls by duration: up to 1024 ns, then two buckets per doubling
     calls: Latencies,
 }
 
 record! {
-    /// A connection of a device of ours.
+    /// A connection of a Weft device.
     ConnectionRecord = 4, "connection";
-    /// Number that the device knows it by
+    /// Number of the connection in its device
     id: u64,
-    /// Queue pair that it is of, where it is known
+    /// Number of its queue pair, if known
     qp: Option<u64>,
     /// Address of the peer
     peer: Address,
-    /// What carries it: 2 the network, 3 the memory of this host
+    /// Carrier: 2 the network, 3 the memory of this host
     carrier: Carrier,
-    /// Data packets sent over the network, repeats included
+    /// Data packets sent over the network, retransmissions included
     sent: u64,
-    /// Data packets sent again
+    /// Data packets retransmitted
     retransmits: u64,
-    /// Bytes sent and not acknowledged
+    /// Bytes in flight
     in_flight: u64,
-    /// Paths that packets may take
+    /// Number of paths
     paths: u64,
-    /// Of them, those that work as far as known
+    /// Number of paths that are up, as far as known
     paths_up: u64,
-    /// Shortest smoothed round trip of a path, ns, where one was measured
+    /// Smallest smoothed round-trip time of a path, ns, if measured
     rtt_least: Option<u64>,
-    /// Longest
+    /// Largest smoothed round-trip time of a path, ns, if measured
     rtt_most: Option<u64>,
-    /// 1 where it goes over the network and is encrypted
+    /// 1 if it uses the network and is encrypted
     encrypted: u64,
 }
 
 record! {
-    /// A path of a connection. Only connections that are in use remember their paths.
+    /// A path of a connection. Only active connections keep path state.
     PathRecord = 5, "path";
-    /// The connection
+    /// Number of the connection
     connection: u64,
-    /// Its number
+    /// Number of the path
     path: u64,
-    /// Smoothed round trip, ns, where it was measured
+    /// Smoothed round-trip time, ns, if measured
     rtt: Option<u64>,
-    /// Bytes under way on it
+    /// Bytes in flight
     in_flight: u64,
-    /// Packets that were lost on it since the connection woke
+    /// Packets lost since the connection last became active
     lost: u64,
-    /// Whether it works, as far as known
+    /// 1 if the path is up, as far as known
     up: u64,
 }
 
 record! {
-    /// Something that happened lately.
+    /// A recent event.
     EventRecord = 6, "event";
-    /// Counts up from 1 in a file
+    /// Number of the event in its file, from 1
     number: u64,
-    /// When, ns since boot
+    /// Time, ns since boot
     at: u64,
-    /// What: 0 opened, 1 closed, 2 switched, 3 slow call, 4 slow poll, 5 parameter changed
+    /// Kind: 0 opened, 1 closed, 2 switched, 3 slow call, 4 slow poll, 5 parameter changed
     kind: EventKind,
-    /// Channel that it is about, or 0
+    /// Channel of the event, or 0
     channel: u64,
-    /// Its peer
+    /// Peer of the channel
     peer: Address,
-    /// How long it took, ns, where that is what it is about
+    /// Duration, ns, for slow calls and polls
     took: u64,
-    /// In words
+    /// Description
     text: Text<16>,
 }

@@ -1,4 +1,4 @@
-//! Reading: a whole file at one moment, whoever wrote it.
+//! The reader of a status file: a consistent copy of the whole file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,42 +16,43 @@ use crate::records::{
     ProgramRecord, Record,
 };
 
-/// What a program said of itself at one moment.
+/// The content of a status file at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// When it last looked after the node, ns since boot.
+    /// The time at which the program last serviced the node, ns since boot.
     pub heartbeat: u64,
-    /// What it does.
+    /// The state of the program.
     pub life: Life,
-    /// Whose it is.
+    /// The program.
     pub program: ProgramRecord,
-    /// The context, in a node's.
+    /// The context, in a node's file.
     pub context: Option<ContextRecord>,
-    /// The device, in a device's.
+    /// The device, in a device's file.
     pub device: Option<DeviceRecord>,
-    /// Channels of the context.
+    /// The channels of the context.
     pub channels: Vec<ChannelRecord>,
-    /// Connections of the device.
+    /// The connections of the device.
     pub connections: Vec<ConnectionRecord>,
-    /// Paths of its connections.
+    /// The paths of the connections.
     pub paths: Vec<PathRecord>,
-    /// What happened lately, oldest first.
+    /// The latest events, oldest first.
     pub events: Vec<EventRecord>,
 }
 
-/// How often a file is read that is written meanwhile. A write is microseconds out of a tenth of a second.
-const TRIES: u32 = 100;
+/// Maximum attempts to read a file that is being written. A write takes microseconds of each tenth of a second.
+const MAX_ATTEMPTS: u32 = 100;
 
-/// No program says more of itself.
-const MOST_BYTES: u64 = 256 << 20;
+/// Maximum bytes of a file.
+const MAX_BYTES: u64 = 256 << 20;
 
 impl Snapshot {
-    /// Reads a file that a program may be writing. It is not mapped: one that shrinks ends a read, not its reader.
+    /// Reads a file that a program may be writing. The file is not mapped: if it shrinks, the read fails and the reader
+    /// survives.
     ///
     /// # Errors
-    /// It is not as such files are.
+    /// Returns an error if it is not a status file.
     pub fn read(file: &File) -> Result<Self, LayoutError> {
-        for attempt in 0..TRIES {
+        for attempt in 0..MAX_ATTEMPTS {
             let word = || word_of(file, SEQUENCE);
             if let Some(bytes) = sequence::read::<Mapped, _, _>(word, || bytes_of(file))? {
                 return Self::parse(&bytes);
@@ -63,7 +64,7 @@ impl Snapshot {
         Err(LayoutError::Busy)
     }
 
-    /// Drafts it all, as its program did.
+    /// Pushes all records of this snapshot.
     pub fn draft(&self, draft: &mut Draft) {
         draft.push(&self.program);
         self.context.iter().for_each(|record| draft.push(record));
@@ -74,7 +75,7 @@ impl Snapshot {
         self.events.iter().for_each(|record| draft.push(record));
     }
 
-    /// The bytes of a file that says so.
+    /// Returns the bytes of a file with this content.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut draft = Draft::default();
         draft.clear();
@@ -85,10 +86,10 @@ impl Snapshot {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// What bytes say, which may be anybody's.
+    /// Parses the bytes of a file, which may be untrusted.
     ///
     /// # Errors
-    /// They are not those of such a file.
+    /// Returns an error if they are not a status file.
     pub fn parse(bytes: &[u8]) -> Result<Self, LayoutError> {
         let words: Vec<u64> = bytes
             .chunks_exact(8)
@@ -117,7 +118,7 @@ impl Snapshot {
     }
 }
 
-/// A table that has a record or none.
+/// Returns the only record of a table, or `None` if it is empty.
 fn optional<R: Record>(words: &[u64]) -> Result<Option<R>, LayoutError> {
     let mut all = table::<R>(words)?;
     match all.len() {
@@ -142,7 +143,7 @@ fn table<R: Record>(words: &[u64]) -> Result<Vec<R>, LayoutError> {
     records.map(|record| R::take(&record[..R::WORDS])).collect()
 }
 
-/// Whether the words up to `end` are there.
+/// Checks that the words up to `end` exist.
 fn within(what: &'static str, end: u64, bytes: u64) -> Result<(), LayoutError> {
     let needed = end.saturating_mul(8);
     if needed > bytes { Err(LayoutError::Short { what, needed, got: bytes }) } else { Ok(()) }
@@ -157,9 +158,9 @@ fn word_of(file: &File, at: usize) -> Result<u64, LayoutError> {
 }
 
 fn bytes_of(file: &File) -> Result<Vec<u8>, LayoutError> {
-    let length = file.metadata().map_or(0, |about| about.len()).min(MOST_BYTES);
+    let length = file.metadata().map_or(0, |about| about.len()).min(MAX_BYTES);
     let mut bytes = vec![0; usize::try_from(length).expect("bounded above")];
-    let short = |_| LayoutError::Short { what: "what it has", needed: length, got: 0 };
+    let short = |_| LayoutError::Short { what: "the content", needed: length, got: 0 };
     file.read_exact_at(&mut bytes, 0).map_err(short)?;
     Ok(bytes)
 }

@@ -1,4 +1,4 @@
-//! What a record's fields hold beside numbers: texts, times and addresses.
+//! The types of a record's fields besides numbers: texts, latencies and addresses.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,18 +8,18 @@ use weft_units::Histogram;
 
 use crate::field::{Field, LayoutError};
 
-/// Text of at most eight bytes a word, cut where it is longer, and filled up with zeros.
+/// A text of at most eight bytes per word, truncated at a character boundary and padded with zeros.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Text<const WORDS: usize>(String);
 
 impl<const WORDS: usize> Text<WORDS> {
-    /// As much of it as has room.
+    /// Returns the text, truncated to the space.
     pub fn new(text: &str) -> Self {
         Self(text[..text.floor_char_boundary(8 * WORDS)].to_owned())
     }
 
-    /// What it says.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -46,12 +46,12 @@ impl<const WORDS: usize> Field for Text<WORDS> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
         let text = str::from_utf8(&bytes[..end]).map_err(|_| LayoutError::Utf8)?;
-        // A terminal obeys control characters, and a file may come from anybody.
+        // Control characters are removed because a terminal executes them and the file may be untrusted.
         Ok(Self(text.chars().filter(|letter| !letter.is_control()).collect()))
     }
 }
 
-/// How long calls took: the counts of [`Histogram`].
+/// The distribution of call durations: the counts of a [`Histogram`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Latencies(Vec<u64>);
@@ -69,22 +69,23 @@ impl From<&Histogram> for Latencies {
 }
 
 impl Latencies {
-    /// What each bucket counted, shortest first.
+    /// Returns the count of each bucket, shortest durations first.
     pub fn counts(&self) -> &[u64] {
         &self.0
     }
 
-    /// How many there were.
+    /// Returns the total count.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Nanoseconds below which so many parts of a thousand are.
+    /// Returns the quantile `per_mille`/1000 in nanoseconds; `None` if the counts are all zero.
     pub fn quantile(&self, per_mille: u64) -> Option<u64> {
         Histogram::quantile(&self.0, per_mille).map(weft_units::Duration::as_nanos)
     }
 
-    /// What came since `earlier`. A channel that began anew has fewer: then all of it did.
+    /// Returns the counts since `earlier`. If a count is smaller than before, the channel was restarted, and all counts
+    /// are new.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let pairs = || self.0.iter().zip(&earlier.0);
@@ -94,7 +95,7 @@ impl Latencies {
         Self(pairs().map(|(now, then)| now - then).collect())
     }
 
-    /// Counts another's as well.
+    /// Adds the counts of another distribution.
     pub fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(&other.0).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
     }
@@ -108,12 +109,12 @@ impl Field for Latencies {
     }
 
     fn take(words: &[u64]) -> Result<Self, LayoutError> {
-        // What a histogram counts has 32 bits; more would overflow sums.
+        // A histogram's counts have 32 bits; larger ones could overflow sums.
         Ok(Self(words.iter().map(|&count| count.min(u32::MAX.into())).collect()))
     }
 }
 
-/// An address, where it is known.
+/// An address; unspecified (`::`) if unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Address(pub IpAddr);

@@ -1,4 +1,4 @@
-//! Files as programs write them, others read them, and nobody should.
+//! Status files: writing, reading, removal, and refusal of unauthorised access.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ use weft_units::{Seed, suggest};
 mod properties;
 use properties::put_up;
 
-/// A folder that goes away with the test.
+/// A folder that the test removes.
 struct Scratch(Folder);
 
 impl Scratch {
@@ -78,19 +78,19 @@ fn snapshot(channels: u64) -> Snapshot {
 #[test]
 fn what_a_program_puts_up_is_read_until_it_ends() {
     let scratch = Scratch::new("read");
-    // Far more than a new file has room for.
+    // The last snapshot exceeds the initial size of a file.
     for channels in [0, 1, 300] {
-        let said = snapshot(channels);
-        let board = put_up(&scratch.0, &said);
+        let written = snapshot(channels);
+        let board = put_up(&scratch.0, &written);
         board.live(Life::Asleep);
         board.beat(weft_units::Instant::from_nanos(12));
         let found = scratch.0.scan().unwrap();
         assert_eq!(found.len(), 1);
         assert!(!found[0].is_dead);
-        assert_eq!(found[0].read(), Ok(said));
+        assert_eq!(found[0].read(), Ok(written));
         drop(board);
         assert!(scratch.files().is_empty());
-        // Whoever has it open sees that it ended as it should.
+        // A reader that has the file open sees that the program ended in order.
         assert_eq!(found[0].read().unwrap().life, Life::Ended);
     }
 }
@@ -105,10 +105,10 @@ fn a_reader_never_sees_half_of_a_change() {
         let over = &over;
         scope.spawn(move || {
             for round in 0.. {
-                let mut said = snapshot(1 + round % 40);
-                said.channels.iter_mut().for_each(|channel| channel.received = round);
-                said.program.events = round;
-                board.publish(|draft| said.draft(draft)).unwrap();
+                let mut written = snapshot(1 + round % 40);
+                written.channels.iter_mut().for_each(|channel| channel.received = round);
+                written.program.events = round;
+                board.publish(|draft| written.draft(draft)).unwrap();
                 if over.load(Ordering::Relaxed) {
                     break;
                 }
@@ -119,15 +119,15 @@ fn a_reader_never_sees_half_of_a_change() {
         let (mut read, mut changes, mut last) = (0, 0, 0);
         while changes < 200 && read < 1_000_000 {
             read += 1;
-            let Ok(said) = found.read() else { continue };
-            let round = said.program.events;
-            assert!(said.channels.iter().all(|channel| channel.received == round || round == 0));
-            assert_eq!(said.channels.len() as u64, said.program.entries);
+            let Ok(written) = found.read() else { continue };
+            let round = written.program.events;
+            assert!(written.channels.iter().all(|channel| channel.received == round || round == 0));
+            assert_eq!(written.channels.len() as u64, written.program.entries);
             changes += u64::from(round != last);
             last = round;
         }
         over.store(true, Ordering::Relaxed);
-        assert_eq!(changes, 200, "the writer stood still");
+        assert_eq!(changes, 200, "the writer made no progress");
     });
 }
 
@@ -139,12 +139,12 @@ fn what_a_dead_program_left_is_known_as_such_and_cleared_away() {
     let control = path.with_extension("control");
     fs::write(&control, "").unwrap();
     fs::write(scratch.0.path().join(".ask-4194304-0"), "").unwrap();
-    fs::write(scratch.0.path().join("notes.txt"), "not ours").unwrap();
+    fs::write(scratch.0.path().join("notes.txt"), "another program's").unwrap();
     let alive = put_up(&scratch.0, &snapshot(1));
     let found = scratch.0.scan().unwrap();
     let dead: Vec<_> = found.iter().filter(|found| found.is_dead).collect();
     assert_eq!((found.len(), dead.len()), (2, 1));
-    assert_eq!(dead[0].read().unwrap(), snapshot(2), "what it said last");
+    assert_eq!(dead[0].read().unwrap(), snapshot(2), "the last content");
     scratch.0.sweep();
     assert!(!path.exists() && !control.exists() && alive.path().exists());
     assert_eq!(scratch.files().len(), 2);
@@ -192,15 +192,15 @@ fn foreign_bytes_are_refused_by_name() {
 
 #[test]
 fn a_later_version_may_append_to_a_record() {
-    let said = snapshot(0);
-    let bytes = said.to_bytes();
+    let written = snapshot(0);
+    let bytes = written.to_bytes();
     let mut words: Vec<u64> =
         bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
     let entry = weft_stat::DIRECTORY + 3 * 6;
     words[entry + 2] += 1;
     words.push(77);
     let longer: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    assert_eq!(Snapshot::parse(&longer), Ok(said));
+    assert_eq!(Snapshot::parse(&longer), Ok(written));
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn no_damage_to_a_file_breaks_a_promise() {
     for _ in 0..50_000 {
         let mut bytes = good.clone();
         for _ in 0..=rng.below(3) {
-            // Most of what decides lies in front.
+            // Half of the changes are in the header, which decides most.
             let span = if rng.chance(1, 2) { 8 * weft_stat::HEADER_WORDS } else { bytes.len() };
             let at = rng.index(span) & !7;
             let word = if rng.chance(1, 2) {
@@ -224,14 +224,14 @@ fn no_damage_to_a_file_breaks_a_promise() {
         bytes.truncate(bytes.len() - if rng.chance(1, 10) { rng.index(bytes.len()) } else { 0 });
         taken += u32::from(properties::stat(&bytes));
     }
-    assert!(taken > 5_000, "only {taken} were files: the damage is too wild");
+    assert!(taken > 5_000, "only {taken} were files: the mutations are too strong");
 }
 
 #[test]
 fn control_characters_of_a_name_do_not_reach_a_terminal() {
-    let mut said = snapshot(0);
-    said.program.name = Text::new("evil\x1b[2J\u{9b}name\n");
-    let read = Snapshot::parse(&said.to_bytes()).unwrap();
+    let mut written = snapshot(0);
+    written.program.name = Text::new("evil\x1b[2J\u{9b}name\n");
+    let read = Snapshot::parse(&written.to_bytes()).unwrap();
     assert_eq!(read.program.name.as_str(), "evil[2Jname");
 }
 
@@ -268,7 +268,7 @@ fn a_node_is_asked_and_answers() {
         );
         let refused = set("nothing", "1").unwrap_err();
         assert_eq!(refused.to_string(), "no parameter \"nothing\"");
-        // Line breaks would be another request.
+        // A line break in an argument makes the request malformed.
         let garbled = set("keepalive\nlist", "1").unwrap_err();
         assert_eq!(garbled.to_string(), "no such request");
         over.store(true, Ordering::Relaxed);
@@ -278,11 +278,11 @@ fn a_node_is_asked_and_answers() {
     assert!(scratch.files().is_empty());
 }
 
-/// Another user's process, which the test below starts: it asks what it may not.
+/// The process of another user that the test below starts. It sends a request without permission.
 #[test]
-#[ignore = "the test of other users' orders starts it"]
+#[ignore = "the test of other users' requests starts it"]
 fn another_user_asks() {
-    let path = std::env::var_os("WEFT_STAT_TEST_CONTROL").expect("the other test says where");
+    let path = std::env::var_os("WEFT_STAT_TEST_CONTROL").expect("the other test sets the path");
     let request = Ask::Set { name: "keepalive".into(), value: "1s".into() };
     match ask(path.as_ref(), &request) {
         Err(ControlError::Refused(why)) => println!("refused: {why}"),
@@ -290,7 +290,7 @@ fn another_user_asks() {
     }
 }
 
-/// The attacker: another user of the machine, in a folder that it may enter.
+/// The attacker is another user of the machine who may enter the folder.
 #[test]
 fn a_node_takes_no_orders_of_other_users() {
     const NOBODY: u32 = 65_534;
@@ -304,17 +304,17 @@ fn a_node_takes_no_orders_of_other_users() {
     if !rustix::process::geteuid().is_root() {
         return weft_testkit::skip("orders of another user", "only root becomes another user");
     }
-    // As if rights were given away by mistake.
+    // The permissions are too wide by mistake.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
     fs::set_permissions(scratch.0.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    // Others may not enter the folder that this program lies in.
+    // Other users may not enter the folder of this program.
     let program = scratch.0.path().join("program");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let mut other = Command::new(&program);
     other.args(["--exact", "another_user_asks", "--ignored", "--nocapture"]);
     other.env("WEFT_STAT_TEST_CONTROL", &path).current_dir("/").uid(NOBODY);
     let done = AtomicBool::new(false);
-    let (said, asked) = std::thread::scope(|scope| {
+    let (output, asked) = std::thread::scope(|scope| {
         let node = scope.spawn(|| {
             let mut asked = 0;
             while !done.load(Ordering::Relaxed) {
@@ -326,10 +326,10 @@ fn a_node_takes_no_orders_of_other_users() {
             }
             asked
         });
-        let said = other.output().unwrap();
+        let output = other.output().unwrap();
         done.store(true, Ordering::Relaxed);
-        (String::from_utf8_lossy(&said.stdout).into_owned(), node.join().unwrap())
+        (String::from_utf8_lossy(&output.stdout).into_owned(), node.join().unwrap())
     });
-    assert!(said.contains("takes no orders of user 65534"), "{said}");
+    assert!(output.contains("takes no orders from user 65534"), "{output}");
     assert_eq!(asked, 0);
 }
