@@ -1,4 +1,4 @@
-//! Certificate authorities and certificates for tests of TLS, as PEM files in a folder of the test's.
+//! Certificate authorities and certificates for tests of TLS, as PEM files in a test's folder.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -10,16 +10,16 @@ use rcgen::{
     date_time_ymd,
 };
 
-/// A certificate authority whose key is in memory alone.
+/// A certificate authority whose key exists only in memory.
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     folder: PathBuf,
-    /// Its certificate, a PEM file.
+    /// The PEM file of its certificate.
     pub certificate: PathBuf,
 }
 
-/// A certificate and its key, two PEM files; the key's has mode 0600.
+/// The PEM files of a certificate and its key. The key file has mode 0600.
 #[derive(Clone, Debug)]
 pub struct Issued {
     /// The certificate.
@@ -28,17 +28,20 @@ pub struct Issued {
     pub key: PathBuf,
 }
 
-/// Whether a certificate is valid today.
+/// The validity period of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// From 1975 to 4096.
+    /// Valid from 1975 to 4096.
     Current,
-    /// Only in the year 2000.
+    /// Valid only in the year 2000.
     Expired,
 }
 
 impl Authority {
-    /// Makes an authority whose files are in `folder` and begin with `name`.
+    /// Makes an authority. Its files are in `folder` and their names begin with `name`.
+    ///
+    /// # Panics
+    /// Panics if a file cannot be written.
     pub fn new(folder: &Path, name: &str) -> Self {
         fs::create_dir_all(folder).expect("the test's folder can be made");
         let mut params = named(name, vec![]);
@@ -51,7 +54,10 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), folder: folder.to_owned(), certificate: file }
     }
 
-    /// Issues a certificate for `subjects`, host names and addresses, to files that begin with `name`.
+    /// Issues a certificate for `subjects`, host names and addresses. The names of its files begin with `name`.
+    ///
+    /// # Panics
+    /// Panics if a file cannot be written or a subject is malformed.
     pub fn issue(&self, name: &str, subjects: &[&str], validity: Validity) -> Issued {
         let mut params = named(name, subjects.iter().map(|&it| it.to_owned()).collect());
         if validity == Validity::Expired {
@@ -74,9 +80,9 @@ fn named(name: &str, subjects: Vec<String>) -> CertificateParams {
     params
 }
 
-/// Writes a file of mode 0600, in place of one that is there.
+/// Writes a file of mode 0600 and replaces an existing one.
 fn write(path: &Path, text: &str) {
-    // Its inode is another, as where a renewed certificate is moved into place.
+    // The new file has another inode, like a renewed certificate that is moved into place.
     let _ = fs::remove_file(path);
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let written = file.and_then(|mut file| file.write_all(text.as_bytes()));

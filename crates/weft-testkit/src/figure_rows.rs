@@ -1,18 +1,18 @@
-//! Rows of the papers' figures, from the benches that measure them.
+//! Output of rows of the papers' figures by the benches that measure them.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 
 use serde_json::Value;
 
-/// The file that rows are appended to; `weft experiment run` names one.
+/// The environment variable with the file to which rows are appended; `weft experiment run` sets it.
 pub const ROWS: &str = "WEFT_BENCH_JSON";
 
-/// Appends a row of a figure, such as `astral-fig7b`, to the file that [`ROWS`] names, as a JSON object on a line;
-/// does nothing where none is named. Text says where a row belongs, numbers are measures.
+/// Appends a row of a figure, such as `astral-fig7b`, as a line of JSON to the file that [`ROWS`] names; does nothing
+/// if the variable is not set. Text fields identify the row, numbers are measurements.
 ///
 /// # Panics
-/// The file cannot be written, or the row is not an object.
+/// Panics if the file cannot be written or the row is not an object.
 pub fn figure_row(figure: &str, row: &Value) {
     let Some(file) = std::env::var_os(ROWS) else { return };
     let line = line(figure, row);

@@ -1,4 +1,4 @@
-//! What several crates' tests need. It never ships.
+//! Helpers for the tests of several crates. This crate never ships.
 
 #[cfg(feature = "certificates")]
 mod certificates;
@@ -17,5 +17,5 @@ pub use server::Server;
 pub use skip::{HASH_SEED, can_run, lab_is_missing, skip, skip_on_this_machine};
 pub use verbs_library::{link_verbs, load_verbs, program_on};
 pub use xrdma_library::lay_out_xrdma;
-// What rows are written with.
+// The JSON values that rows are made of.
 pub use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Metrics as Prometheus' own parser reads them.
+//! Parsing of metrics with Prometheus' own parser.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -10,10 +10,10 @@ const SCRIPT: &str = "import sys, json\n\
     samples = [s for family in parse(sys.stdin.read()) for s in family.samples]\n\
     print(json.dumps([[s.name, s.labels, float(s.value)] for s in samples]))";
 
-/// Name, labels and value of each sample.
+/// Returns the name, labels and value of each sample.
 ///
 /// # Panics
-/// If the parser refuses the text, or is not there (Debian's python3-prometheus-client).
+/// Panics if the parser rejects the text or is not installed (Debian's python3-prometheus-client).
 pub fn samples(text: &str) -> Vec<(String, Value, f64)> {
     let mut python = Command::new("/usr/bin/python3");
     let piped = python.args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -22,6 +22,6 @@ pub fn samples(text: &str) -> Vec<(String, Value, f64)> {
     input.write_all(text.as_bytes()).expect("it reads");
     drop(input);
     let output = child.wait_with_output().expect("it ends");
-    assert!(output.status.success(), "the parser refuses it:\n{text}");
+    assert!(output.status.success(), "the parser rejects the text:\n{text}");
     serde_json::from_slice(&output.stdout).expect("what the script prints")
 }

@@ -1,38 +1,38 @@
-//! Programs that wait for others.
+//! Server programs for tests.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A server that has said where it listens. It is killed when it is dropped.
+/// A running server that has printed its port. It is killed when it is dropped.
 #[derive(Debug)]
 pub struct Server {
-    /// The program.
+    /// The process.
     pub child: Child,
-    /// An address of this host that it listens at.
+    /// The address on this host at which it listens.
     pub at: String,
 }
 
 impl Server {
-    /// Starts a program on the libraries in a folder. The first line it says ends in `:PORT`.
+    /// Starts a program with the libraries in a folder. The first line of its output must end in `:PORT`.
     ///
     /// # Panics
-    /// If it does not start, or says no port.
+    /// Panics if the program does not start or prints no port.
     pub fn start(libraries: &Path, words: &[&str]) -> Self {
-        // Without a shell or a timeout between: it is to be killed, not asked.
+        // The program is started without a shell or `timeout` in between, so that a kill reaches it.
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).env("LD_LIBRARY_PATH", libraries);
         Self::of(command)
     }
 
-    /// Starts a command. The first line it says ends in `:PORT`.
+    /// Starts a command. The first line of its output must end in `:PORT`.
     ///
     /// # Panics
-    /// If it does not start, or says no port.
+    /// Panics if the program does not start or prints no port.
     pub fn of(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let line = lines.next().expect("it says where").expect("in words");
+        let line = lines.next().expect("it prints a line").expect("in UTF-8");
         let port = line.rsplit(':').next().expect("a port");
         let at = format!("127.0.0.1:{port}");
         Self { child, at }

@@ -1,7 +1,7 @@
-//! Tests that cannot run here: one line each, `SKIPPED TEST: REASON`, on standard error and in the file that
+//! Records of skipped tests: one line each, `SKIPPED TEST: REASON`, on standard error and in the file that
 //! `WEFT_SKIPPED` names, which `scripts/test.sh` counts and lists. libtest captures neither.
 //!
-//! With `WEFT_REQUIRE_ALL` set, as in CI, a test that lacks what root and `scripts/setup.sh` bring fails instead.
+//! With `WEFT_REQUIRE_ALL` set, as in CI, a test fails if it lacks something that root and `scripts/setup.sh` provide.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -10,25 +10,25 @@ use std::process::Command;
 
 use weft_lab::requirements;
 
-/// The requirement of labs whose routers' hashes are predicted ([`lab_is_missing`]).
+/// The requirement of labs that predict the routers' hashes ([`lab_is_missing`]).
 pub const HASH_SEED: &str = "settable multipath hash seed";
 
-/// Records that a test is skipped for lack of a program or a right that the set-up should have brought.
+/// Records that a test is skipped because a program or a permission is missing that the set-up should provide.
 ///
 /// # Panics
-/// If `WEFT_REQUIRE_ALL` is set, or the record cannot be written.
+/// Panics if `WEFT_REQUIRE_ALL` is set or the record cannot be written.
 pub fn skip(test: &str, reason: &str) {
     skip_on_this_machine(test, reason);
     let required = env::var_os("WEFT_REQUIRE_ALL").is_some_and(|value| !value.is_empty());
     assert!(!required, "WEFT_REQUIRE_ALL is set, and {test} cannot run: {reason}");
 }
 
-/// Records that a test is skipped for what no set-up can change: the kernel, or free memory.
+/// Records that a test is skipped for a reason that no set-up can change: the kernel or free memory.
 ///
 /// # Panics
-/// If the record cannot be written.
+/// Panics if the record cannot be written.
 pub fn skip_on_this_machine(test: &str, reason: &str) {
-    // One line, written at once: other tests write to the same file.
+    // The line is written by one call because other tests write to the same file.
     let line =
         format!("SKIPPED {test}: {reason}\n").replace("\n", " ").trim_end().to_owned() + "\n";
     io::stderr().write_all(line.as_bytes()).expect("standard error is open");
@@ -39,11 +39,10 @@ pub fn skip_on_this_machine(test: &str, reason: &str) {
     }
 }
 
-/// Returns `true`, and records the skip, if this machine lacks something that every lab needs, or one of the
-/// requirements `also`, by name.
+/// Returns `true`, and records the skip, if this machine lacks a requirement of every lab or one that `also` names.
 ///
 /// # Panics
-/// As [`skip`] does.
+/// Panics as [`skip`] does.
 pub fn lab_is_missing(test: &str, also: &[&str]) -> bool {
     let wanted = |name: &str, essential: bool| essential || also.contains(&name);
     let missing = requirements().into_iter().find(|it| wanted(&it.name, it.essential) && !it.met);
@@ -54,10 +53,10 @@ pub fn lab_is_missing(test: &str, also: &[&str]) -> bool {
     missing.is_some()
 }
 
-/// Returns `true` if a program runs and succeeds; else records the skip for lack of its Debian package.
+/// Returns `true` if a program runs and succeeds; otherwise records that its Debian package is missing.
 ///
 /// # Panics
-/// As [`skip`] does.
+/// Panics as [`skip`] does.
 pub fn can_run(test: &str, program: &str, arguments: &[&str], package: &str) -> bool {
     let tried = Command::new(program).args(arguments).output();
     let can = tried.is_ok_and(|output| output.status.success());
@@ -69,7 +68,7 @@ pub fn can_run(test: &str, program: &str, arguments: &[&str], package: &str) -> 
 
 #[cfg(test)]
 mod tests {
-    /// Run by the test below in a process of its own, with an environment that says what is expected.
+    /// The test below runs this one in a separate process whose environment sets what is expected.
     #[test]
     #[ignore = "a part of the test below"]
     fn a_test_that_is_skipped() {

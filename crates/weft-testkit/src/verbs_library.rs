@@ -1,14 +1,14 @@
-//! Our libibverbs as programs load it, linked from the archive that cargo built beside a test.
+//! Weft's libibverbs as programs load it, linked from the archive that cargo built for a test.
 
 use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Links the archives of `weft-verbs` and, where it is named, of `weft-rdmacm`, into `folder`, for
-/// `LD_LIBRARY_PATH`. The test's crate must have them among its dependencies, or they are stale.
+/// Links the archives of `weft-verbs` and, if `rdmacm`, of `weft-rdmacm` into `folder`, for `LD_LIBRARY_PATH`. The
+/// test's crate must depend on these crates, or the archives are stale.
 ///
 /// # Panics
-/// If that fails: there is nothing to test then.
+/// Panics if linking fails.
 pub fn link_verbs(folder: PathBuf, rdmacm: bool) -> PathBuf {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let mut link = Command::new(env!("CARGO"));
@@ -22,18 +22,18 @@ pub fn link_verbs(folder: PathBuf, rdmacm: bool) -> PathBuf {
     folder
 }
 
-/// Brings the libibverbs of a folder into this process, for whoever asks for `libibverbs.so.1` later. It stays.
+/// Loads the libibverbs of a folder into this process for later requests for `libibverbs.so.1`. It is never unloaded.
 ///
 /// # Panics
-/// If it is not there.
+/// Panics if the library does not load.
 pub fn load_verbs(folder: &Path) {
     let path = folder.join("libibverbs.so.1");
-    // SAFETY: what libibverbs does when it is loaded is to register drivers.
+    // SAFETY: the only initialisation that libibverbs runs on load is the registration of drivers.
     let library = unsafe { libloading::Library::new(&path) };
     core::mem::forget(library.unwrap_or_else(|error| panic!("{}: {error}", path.display())));
 }
 
-/// A program on the libraries in a folder, ended after half a minute: one that hangs fails.
+/// Returns a command that runs a program with the libraries in a folder and ends it after 30 s if it hangs.
 pub fn program_on(libraries: &Path, words: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", "30"]).args(words);
@@ -41,7 +41,7 @@ pub fn program_on(libraries: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// A crate's archive: the latest beside this test.
+/// Returns the latest archive of a crate beside this test.
 fn archive(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let folder = test.parent().expect("in a folder").read_dir().expect("that can be read");

@@ -1,13 +1,13 @@
-//! Our libxrdma as C programs find it, from what cargo built beside a test.
+//! Weft's libxrdma as C programs find it, from the files that cargo built for a test.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Lays libxrdma out in `folder`, with header and pkg-config file. The test's crate must have `weft-xrdma-c` among
-/// its dependencies, or be it, or it is stale.
+/// Installs libxrdma in `folder` with its header and pkg-config file. The test's crate must be or depend on
+/// `weft-xrdma-c`, or the library is stale.
 ///
 /// # Panics
-/// If that fails: there is nothing to test then.
+/// Panics if the installation fails.
 pub fn lay_out_xrdma(folder: PathBuf) -> PathBuf {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let test = std::env::current_exe().expect("a test has a path");
