@@ -1,4 +1,4 @@
-//! The figures there are: the papers' by number, and the files of `experiments/`.
+//! The inventory of figures: the papers' figures by number, and the files of `experiments/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,19 +7,19 @@ use anyhow::{Context, Result, bail};
 use weft_sim::experiment::Experiment;
 use weft_units::unknown_name;
 
-/// A paper, and every figure and table of its evaluation.
+/// A paper with every figure and table of its evaluation.
 #[derive(Clone, Copy, Debug)]
 pub struct Paper {
-    /// What its files' names begin with.
+    /// The beginning of its files' names.
     pub name: &'static str,
-    /// As its authors call it.
+    /// The name that its authors use.
     pub title: &'static str,
-    /// The figures, as its files' names end.
+    /// The figures, as the ends of its files' names.
     pub figures: &'static [&'static str],
 }
 
-/// The five papers. Figures that show an architecture, an input or the authors' production before their system
-/// are not of an evaluation. Hopper's figure 9 is its figure 3 with the sizes between, which `hopper-fig3` has.
+/// The five papers. Figures that show an architecture, an input, or the authors' production before their system are not
+/// part of an evaluation. Hopper's figure 9 is its figure 3 with the sizes in between, which `hopper-fig3` has.
 pub const PAPERS: [Paper; 5] = [
     Paper {
         name: "stellar",
@@ -53,14 +53,14 @@ pub const PAPERS: [Paper; 5] = [
     },
 ];
 
-/// An experiment's file.
+/// An experiment file.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// The file's name without its ending: `stellar-fig9`.
     pub name: String,
     /// The file.
     pub file: PathBuf,
-    /// What it says.
+    /// The content.
     pub experiment: Experiment,
 }
 
@@ -68,7 +68,7 @@ impl Figure {
     /// Reads a file.
     ///
     /// # Errors
-    /// It cannot be read, or is no experiment.
+    /// Returns an error if it cannot be read or is not an experiment.
     pub fn read(file: &Path) -> Result<Self> {
         let text =
             fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -91,14 +91,14 @@ pub fn stem(file: &Path) -> String {
     file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Returns the experiments' folder: here, or in a folder above.
+/// Returns the folder `experiments` of the current directory or of the nearest parent that has one.
 pub fn find_folder() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     here.ancestors().map(|folder| folder.join("experiments")).find(|folder| folder.is_dir())
 }
 
-/// Returns every TOML file of a folder in the order of [`PAPERS`], then the others by name; none when there is no
-/// such folder.
+/// Returns every TOML file of a folder in the order of [`PAPERS`], then the others by name; none if the folder does not
+/// exist.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return vec![] };
     let files = entries.flatten().map(|entry| entry.path());
@@ -109,7 +109,7 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Paper and figure by their places in the table, then the name.
+/// Returns a sort key: the positions of paper and figure in the table, then the name.
 fn place(name: &str) -> (usize, usize, String) {
     let paper = PAPERS.iter().position(|paper| is_of(name, paper.name));
     let figure = paper.and_then(|paper| {
@@ -118,11 +118,11 @@ fn place(name: &str) -> (usize, usize, String) {
     (paper.unwrap_or(usize::MAX), figure.unwrap_or(usize::MAX), name.to_owned())
 }
 
-/// Returns the files that names mean: a file, an experiment of the folder, the parts of a figure (`fig10` is
-/// `fig10a` and `fig10b`), or all of a paper (`stellar`).
+/// Returns the files that names select: a file, an experiment of the folder, the parts of a figure (`fig10` selects
+/// `fig10a` and `fig10b`), or all figures of a paper (`stellar`).
 ///
 /// # Errors
-/// Without such an experiment, the nearest name and those there are.
+/// Returns an error for an unknown experiment, with the nearest name and all known ones.
 pub fn select(names: &[String]) -> Result<Vec<PathBuf>> {
     let files = names.iter().map(|name| find(name)).collect::<Result<Vec<_>>>()?;
     Ok(files.concat())

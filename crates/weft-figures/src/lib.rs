@@ -1,8 +1,8 @@
-//! Every figure and table of the papers' evaluations: one file each under `experiments/`, made again by one
-//! command, held against the paper by its claims, recorded, and written into the docs.
+//! Every figure and table of the papers' evaluations: one file each under `experiments/`, reproduced by one command,
+//! compared with the paper by its claims, recorded, and written into the docs.
 //!
-//! `weft experiment` calls it. It never knows what a figure is about: [`weft_sim::experiment`] reads the files,
-//! and the simulator, or a bench that prints rows, makes the numbers.
+//! `weft experiment` calls this crate. It never knows the subject of a figure: [`weft_sim::experiment`] reads the
+//! files, and the simulator, or a bench that prints rows, produces the numbers.
 #![forbid(unsafe_code)]
 
 mod inventory;

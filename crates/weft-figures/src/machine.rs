@@ -1,4 +1,4 @@
-//! The day, the commit and the machine that figures are recorded with.
+//! The date, the commit and the machine that are recorded with a figure.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ pub(crate) fn today() -> String {
     date(seconds / 86_400)
 }
 
-/// The date of a day since 1970 (Howard Hinnant's `civil_from_days`).
+/// Returns the date of a day, counted from 1970-01-01 (Howard Hinnant's `civil_from_days`).
 fn date(day: u64) -> String {
     let day = day + 719_468;
     let (era, of_era) = (day / 146_097, day % 146_097);
@@ -24,8 +24,8 @@ fn date(day: u64) -> String {
     format!("{:04}-{month:02}-{day:02}", era * 400 + year + u64::from(month <= 2))
 }
 
-/// Returns the commit of the repository that `folder` is in, with `+` where files differ from it; empty outside
-/// of one.
+/// Returns the commit of the repository that contains `folder`, with `+` if files differ from it; empty outside a
+/// repository.
 pub(crate) fn commit(folder: &Path) -> String {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").arg("-C").arg(folder).args(arguments).output().ok()?;
@@ -38,7 +38,7 @@ pub(crate) fn commit(folder: &Path) -> String {
     if changed.is_some_and(|changed| changed.is_empty()) { commit } else { commit + "+" }
 }
 
-/// Returns the processors that are here: `2 × Intel Xeon`.
+/// Returns the number and model of this machine's processors: `2 × Intel Xeon`.
 pub(crate) fn processors() -> String {
     let count = std::thread::available_parallelism().map_or(1, usize::from);
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

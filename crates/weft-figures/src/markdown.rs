@@ -1,5 +1,5 @@
-//! The parts of the docs that are written from the results: between two marks, in pages whose rest is written
-//! by hand.
+//! The parts of the docs that are generated from the results. They stand between two marks in pages that are otherwise
+//! written by hand.
 
 use std::fs;
 use std::path::Path;
@@ -12,11 +12,11 @@ use crate::{Entry, PAPERS, Paper};
 const BEGIN: &str = "<!-- figures: begin; `weft experiment pages` writes what follows -->\n";
 const END: &str = "<!-- figures: end -->";
 
-/// Returns every page that has a part written from the results, by its path from the repository's root, with that
-/// part as `entries` have it.
+/// Returns every page that has a generated part, as its path from the repository's root and its text with that part
+/// generated from `entries`.
 ///
 /// # Errors
-/// A page is not there, or has no such part.
+/// Returns an error if a page does not exist or lacks the marks.
 pub fn pages(root: &Path, entries: &[Entry]) -> Result<Vec<(String, String)>> {
     let mut pages = vec![
         ("README.md".to_owned(), headlines(entries) + "\n" + &counts(entries, "docs/papers/")),
@@ -35,7 +35,7 @@ pub fn pages(root: &Path, entries: &[Entry]) -> Result<Vec<(String, String)>> {
     written.collect()
 }
 
-/// The text with what stands between the marks replaced.
+/// Returns the text with the part between the marks replaced; `None` if it lacks the marks.
 fn replace(text: &str, part: &str) -> Option<String> {
     let (before, rest) = text.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;
@@ -46,7 +46,7 @@ fn is_of(entry: &Entry, paper: &Paper) -> bool {
     entry.figure.paper().is_some_and(|of| of.name == paper.name)
 }
 
-/// The figures that the README has.
+/// Returns the table of figures in the README.
 fn headlines(entries: &[Entry]) -> String {
     let mut text =
         String::from("| figure | Weft, and beside it | command |\n| --- | --- | --- |\n");
@@ -58,7 +58,7 @@ fn headlines(entries: &[Entry]) -> String {
     text
 }
 
-/// The papers and how many of their figures came out how.
+/// Returns a table of the papers with the number of figures per verdict.
 fn counts(entries: &[Entry], folder: &str) -> String {
     let mut text = String::from(
         "| paper | figures and tables | reproduced | differ | cannot be had here |\n| --- | --- | --- | --- | --- |\n",
@@ -79,7 +79,7 @@ fn counts(entries: &[Entry], folder: &str) -> String {
     text
 }
 
-/// Every figure with its verdict, and when it was made.
+/// Returns a table of all figures with their verdicts and dates.
 fn overview(entries: &[Entry]) -> String {
     let mut text = counts(entries, "papers/");
     text += "\n| experiment | measures | on | verdict | made |\n| --- | --- | --- | --- | --- |\n";
@@ -100,7 +100,7 @@ fn overview(entries: &[Entry]) -> String {
     text
 }
 
-/// The figures that programs measure here.
+/// Returns a table of the figures that benches measure.
 fn measured(entries: &[Entry]) -> String {
     let mut text = String::from("| what | command | on |\n| --- | --- | --- |\n");
     let benches = entries.iter().filter_map(|entry| match entry.figure.experiment.source() {
@@ -123,7 +123,7 @@ fn measured(entries: &[Entry]) -> String {
     text
 }
 
-/// A paper's figures, ours beside them.
+/// Returns a table that compares a paper's figures with Weft's.
 fn figures<'a>(entries: impl Iterator<Item = &'a Entry>) -> String {
     let mut text =
         String::from("| figure | the paper | here | verdict |\n| --- | --- | --- | --- |\n");
@@ -146,7 +146,7 @@ fn figures<'a>(entries: impl Iterator<Item = &'a Entry>) -> String {
     text
 }
 
-/// The verdict, and why.
+/// Returns the verdict and its reason.
 fn reason(entry: &Entry) -> String {
     let experiment = &entry.figure.experiment;
     match experiment.source() {
@@ -155,7 +155,7 @@ fn reason(entry: &Entry) -> String {
     }
 }
 
-/// On what our numbers were measured.
+/// Returns the environment of the measurements.
 fn world(entry: &Entry) -> String {
     match entry.figure.experiment.source() {
         Source::Simulated => "simulated".into(),
@@ -164,7 +164,7 @@ fn world(entry: &Entry) -> String {
     }
 }
 
-/// A text as a cell of a table.
+/// Returns a text as a Markdown table cell.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }

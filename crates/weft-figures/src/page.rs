@@ -1,4 +1,4 @@
-//! All figures as one page, and one figure for a terminal.
+//! All figures as one HTML page, and one figure as text for a terminal.
 
 use weft_report::{Body, Report, Section, Table};
 use weft_sim::experiment::{Experiment, Outcome, Source, Verdict};
@@ -7,7 +7,7 @@ use crate::plot::plot;
 use crate::tables::{claims, label, rows};
 use crate::{Entry, Made};
 
-/// Returns what a terminal shows of a figure; `render` lays a table out.
+/// Returns a figure as text; `render` formats a table.
 pub fn text(entry: &Entry, render: impl Fn(&Table) -> String) -> String {
     let Experiment { title, source, paper, differs, .. } = &entry.figure.experiment;
     let mut text = format!("{title} ({source})\n\nThe paper: {paper}\n\n");
@@ -26,12 +26,12 @@ pub fn text(entry: &Entry, render: impl Fn(&Table) -> String) -> String {
     }
 }
 
-/// Returns the claims of figures that have rows.
+/// Returns the claims of the figures that have rows.
 fn claims_of(entries: &[Entry]) -> impl Iterator<Item = &Outcome> {
     entries.iter().filter_map(|entry| entry.findings.as_ref()).flat_map(|found| &found.claims)
 }
 
-/// Returns the page of some figures; `command` made it.
+/// Returns the page of some figures; `command` is the command that made it.
 pub fn page(entries: &[Entry], command: &str) -> Report {
     let holding = claims_of(entries).filter(|claim| claim.holds).count();
     let known = claims_of(entries).filter(|claim| claim.as_stated() && claim.differs).count();
@@ -76,7 +76,7 @@ fn sections(entry: &Entry) -> Vec<Section> {
     sections
 }
 
-/// The verdict with its reason, the paper's words, and what made our numbers.
+/// Returns the verdict with its reason, the paper's result, and the origin of Weft's numbers.
 fn about(entry: &Entry) -> String {
     let experiment = &entry.figure.experiment;
     let verdict = match experiment.source() {
@@ -95,7 +95,7 @@ fn about(entry: &Entry) -> String {
     format!("{verdict} The paper: {} {made}", experiment.paper.trim())
 }
 
-/// Day, machine and command.
+/// Returns date, machine and command.
 pub(crate) fn made_by(made: &Made) -> String {
     let machine =
         if made.machine.is_empty() { String::new() } else { format!(", {}", made.machine) };

@@ -1,4 +1,4 @@
-//! A measure of a figure as a plot, the paper's numbers beside ours.
+//! Plots of a figure's measure that show the paper's numbers beside Weft's.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use weft_sim::experiment::{Experiment, Findings, Measure, Row};
 
 use crate::tables::{at, is_compared, label, measured, paper};
 
-/// Names of series in the order of the file, each with places and values.
+/// The series in the order of the file, each with its places and values.
 #[derive(Default)]
 struct Collected {
     names: Vec<String>,
@@ -23,8 +23,8 @@ impl Collected {
     }
 }
 
-/// Lines over the first axis when its values are numbers, else bars; one series for each combination of the
-/// other axes, and one more of each for the paper's numbers.
+/// Returns lines over the first axis if its values are numbers, else bars. There is one series for each combination of
+/// the other axes, and another for the paper's numbers of each.
 pub(crate) fn plot(experiment: &Experiment, measure: &Measure, findings: &Findings) -> Body {
     let all = collect(experiment, measure, findings);
     let points = || all.points.values().flatten();

@@ -1,4 +1,4 @@
-//! What the figures came to when they were last made, as one file of the repository.
+//! The recorded results of the figures, as one file of the repository.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,20 +10,20 @@ use weft_sim::experiment::{Findings, Row, Source, Verdict};
 
 use crate::{Figure, files};
 
-/// The file, seen from the repository's root.
+/// The path of the file from the repository's root.
 pub const RESULTS: &str = "docs/data/results.json";
 
-/// Experiment's name to what was recorded of it.
+/// The recorded result of each experiment, by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Results(BTreeMap<String, Recorded>);
 
-/// A figure as it was last made.
+/// A recorded result of a figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recorded {
-    /// When, by what and on what.
+    /// The origin of the result.
     pub made: Made,
-    /// The result in words, of a figure that was published before its rows were recorded.
+    /// The result as text, for a figure that was published before its rows were recorded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub published: String,
     /// The rows.
@@ -31,29 +31,29 @@ pub struct Recorded {
     pub rows: Vec<Row>,
 }
 
-/// When, by what and on what a figure was made.
+/// The origin of a result: date, command and machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Made {
     /// The command.
     pub command: String,
-    /// The day.
+    /// The date.
     pub on: String,
-    /// The commit, with `+` where files were changed.
+    /// The commit, with `+` if files differed from it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub commit: String,
-    /// Number and model of processors.
+    /// Number and model of the processors.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub machine: String,
-    /// How long it took.
+    /// The duration in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
 }
 
 impl Results {
-    /// Reads the file; nothing is recorded where there is none.
+    /// Reads the file. Without a file there are no results.
     ///
     /// # Errors
-    /// It is not what [`Results::write`] writes.
+    /// Returns an error if the file does not have the format of [`Results::write`].
     pub fn read(root: &Path) -> Result<Self> {
         let file = root.join(RESULTS);
         let Ok(text) = fs::read_to_string(&file) else { return Ok(Self::default()) };
@@ -63,7 +63,7 @@ impl Results {
     /// Writes the file.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn write(&self, root: &Path) -> Result<()> {
         let file = root.join(RESULTS);
         let text = serde_json::to_string_pretty(self)? + "\n";
@@ -72,26 +72,26 @@ impl Results {
             .with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// Replaces what is known of an experiment.
+    /// Replaces the result of an experiment.
     pub fn record(&mut self, name: &str, recorded: Recorded) {
         self.0.insert(name.to_owned(), recorded);
     }
 
-    /// Returns what is known of an experiment.
+    /// Returns the result of an experiment.
     pub fn get(&self, name: &str) -> Option<&Recorded> {
         self.0.get(name)
     }
 
-    /// Returns the names of the experiments of which something is known.
+    /// Returns the names of the experiments that have a result.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 }
 
-/// Returns every figure of the repository at `root`, with what was recorded of it.
+/// Returns every figure of the repository at `root` with its recorded result.
 ///
 /// # Errors
-/// A file, or what was recorded of it, cannot be used.
+/// Returns an error if a file or a recorded result is invalid.
 pub fn entries(root: &Path) -> Result<Vec<Entry>> {
     let results = Results::read(root)?;
     let figures = files(&root.join("experiments")).into_iter().map(|file| {
@@ -102,34 +102,34 @@ pub fn entries(root: &Path) -> Result<Vec<Entry>> {
     figures.collect()
 }
 
-/// A figure with what was found.
+/// A figure with its result and verdict.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The figure.
     pub figure: Figure,
-    /// What was recorded.
+    /// The recorded result.
     pub recorded: Option<Recorded>,
-    /// Its rows held against the claims, where there are rows.
+    /// The rows evaluated against the claims, if there are rows.
     pub findings: Option<Findings>,
-    /// Our result in words.
+    /// Weft's result as text.
     pub here: String,
-    /// How it stands to the paper's.
+    /// The comparison of Weft's result with the paper's.
     pub verdict: Verdict,
 }
 
 impl Entry {
-    /// Holds what was recorded against the figure's claims.
+    /// Evaluates a recorded result against the figure's claims.
     ///
     /// # Errors
-    /// A claim, or a number of the file's `here`, has no row.
+    /// Returns an error if a claim, or a number in the file's `here`, has no row.
     pub fn new(figure: Figure, recorded: Option<Recorded>) -> Result<Self> {
         let experiment = &figure.experiment;
         let rows = recorded.as_ref().map(|recorded| recorded.rows.clone());
         let rows = rows.filter(|rows| !rows.is_empty());
-        let judge = || rows.map(|rows| experiment.judge_related(rows)).transpose();
-        let findings = judge().with_context(|| figure.name.clone())?;
+        let evaluate = || rows.map(|rows| experiment.judge_related(rows)).transpose();
+        let findings = evaluate().with_context(|| figure.name.clone())?;
         let verdict = match (&findings, &recorded) {
-            // Its claims held when it was published.
+            // Its claims held at the time of publication.
             (None, Some(_)) => experiment.stated_verdict(),
             _ => experiment.verdict(findings.as_ref()),
         };
@@ -138,7 +138,7 @@ impl Entry {
     }
 }
 
-/// Our result: the file's sentence, what was published, or what the claims say.
+/// Returns Weft's result as text: the file's sentence, the published text, or the outcomes of the claims.
 fn in_words(
     figure: &Figure,
     recorded: Option<&Recorded>,

@@ -1,4 +1,4 @@
-//! Making a figure: the simulator's runs, or a bench and the rows it prints.
+//! Reproduction of a figure by runs of the simulator, or by a bench and the rows that it prints.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,29 +16,29 @@ use weft_units::Seed;
 use crate::machine;
 use crate::{Figure, Made, Recorded};
 
-/// The file that benches append their rows to.
+/// The environment variable with the file to which benches append their rows.
 const ROWS: &str = "WEFT_BENCH_JSON";
 
-/// Makes figures. A bench that measures several is run once.
+/// A runner that reproduces figures. A bench that measures several figures runs once.
 #[derive(Debug)]
 pub struct Runner {
-    /// Simulations at a time.
+    /// Number of parallel simulations.
     workers: usize,
-    /// Command to its rows.
+    /// The rows of each bench, by command.
     benches: BTreeMap<String, Vec<Value>>,
 }
 
 impl Runner {
-    /// A runner with so many simulations at a time.
+    /// Returns a runner with `workers` parallel simulations.
     pub fn new(workers: usize) -> Self {
         Self { workers, benches: BTreeMap::new() }
     }
 
-    /// Makes a figure again and holds it against its claims; `None` of one that cannot be had here. `progress`
-    /// hears how many of how many runs are done.
+    /// Reproduces a figure and evaluates its claims; returns `None` if the figure cannot be reproduced here. `progress`
+    /// is called with the numbers of finished runs and of all runs.
     ///
     /// # Errors
-    /// A run fails, the bench does, or it prints no row of this figure.
+    /// Returns an error if a run or the bench fails, or if the bench prints no row of this figure.
     #[expect(clippy::disallowed_methods, reason = "results say how long they took")]
     pub fn run(
         &mut self,
@@ -62,7 +62,7 @@ impl Runner {
         Ok(Some((recorded, findings)))
     }
 
-    /// Every point with every seed, then the claims.
+    /// Runs every point with every seed and evaluates the claims.
     fn simulate(
         &self,
         figure: &Figure,
@@ -104,14 +104,14 @@ impl Runner {
     }
 }
 
-/// The repository's root, seen from an experiment's file.
+/// Returns the repository's root for an experiment file.
 fn root_of(file: &Path) -> PathBuf {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
     let above = folder.unwrap_or_else(|| Path::new(".")).canonicalize().ok();
     above.as_deref().and_then(Path::parent).unwrap_or_else(|| Path::new("/")).into()
 }
 
-/// Runs a bench to its end and returns its rows. What it prints for people goes to standard error.
+/// Runs a bench and returns its rows. Its output for people goes to standard error.
 fn start(bench: &Bench, figure: &Figure) -> Result<Vec<Value>> {
     let file =
         std::env::temp_dir().join(format!("weft-rows-{}-{}.json", std::process::id(), figure.name));
@@ -129,7 +129,7 @@ fn start(bench: &Bench, figure: &Figure) -> Result<Vec<Value>> {
     rows.with_context(|| format!("`{}` printed a row that is not JSON", bench.command))
 }
 
-/// Where in the experiment a run belongs.
+/// Returns the coordinates of a run in the experiment.
 fn place(point: &Point) -> String {
     if point.at.is_empty() { "the only run".into() } else { experiment::place(&point.at) }
 }

@@ -1,9 +1,9 @@
-//! A figure's rows and claims as tables.
+//! The rows and claims of a figure as tables.
 
 use weft_report::{Cell, Column, Table, Unit};
 use weft_sim::experiment::{Experiment, Findings, Measure, Outcome, PaperValue, Row, number};
 
-/// Returns one row for each point: what varied, what was measured, and the paper's numbers where it has some.
+/// Returns one row per point: the axes, the measures, and the paper's numbers where it has any.
 pub fn rows(experiment: &Experiment, findings: &Findings) -> Table {
     let axes = experiment.axes.iter().map(|axis| Column::text(&axis.name, &axis.name));
     let measures = experiment.measures.iter();
@@ -29,7 +29,7 @@ pub fn rows(experiment: &Experiment, findings: &Findings) -> Table {
     table
 }
 
-/// Returns the claims: how each stands, our number, the one wanted, and the paper's words.
+/// Returns the claims: the outcome of each, Weft's number, the required one, and the paper's text.
 pub fn claims(findings: &Findings) -> Table {
     let mut table = Table::new(vec![
         Column::text("", "holds"),
@@ -52,7 +52,7 @@ pub fn claims(findings: &Findings) -> Table {
     table
 }
 
-/// It holds, is known to differ from the paper, or is not as the file says.
+/// Returns a sign: the claim holds, differs from the paper as the file states, or contradicts the file.
 fn sign(claim: &Outcome) -> &'static str {
     match (claim.as_stated(), claim.differs) {
         (true, false) => "✓",
@@ -61,12 +61,12 @@ fn sign(claim: &Outcome) -> &'static str {
     }
 }
 
-/// Whether the paper has a number of this measure.
+/// Returns `true` if the paper has a number of this measure.
 pub(crate) fn is_compared(experiment: &Experiment, measure: &Measure) -> bool {
     experiment.values.iter().any(|value| value.measure == measure.name)
 }
 
-/// The paper's number beside a row: of the value that names most of its axes.
+/// Returns the paper's number for a row: of all matching values, the one that names the most axes.
 pub(crate) fn paper(experiment: &Experiment, row: &Row, measure: &Measure) -> Option<f64> {
     let fits = |value: &&PaperValue| {
         value.measure == measure.name
@@ -84,7 +84,7 @@ pub(crate) fn measured(row: &Row, measure: &Measure) -> Option<f64> {
     row.measured.get(&measure.name).copied()
 }
 
-/// ` ±0.1` after a mean of several seeds.
+/// Returns the half-width of a mean of several seeds, such as ` ±0.1`.
 fn spread(row: &Row, measure: &Measure) -> String {
     let spread = row.spread.get(&measure.name);
     spread.map_or_else(String::new, |half_width| format!(" ±{}", Unit::Ratio.format(*half_width)))

@@ -1,11 +1,11 @@
-//! A run of several figures: a line about each as it ends, and in the end what each took.
+//! A record of a run of several figures: a line for each figure as it ends, and a table of all at the end.
 
 use weft_report::{Cell, Column, Table};
 use weft_sim::experiment::{Outcome, Verdict, number};
 
 use crate::Entry;
 
-/// The outcomes of a run's figures, in its order.
+/// The outcomes of a run's figures, in the order of the run.
 #[derive(Clone, Debug, Default)]
 pub struct Tally(Vec<Figure>);
 
@@ -24,8 +24,8 @@ enum End {
 }
 
 impl Tally {
-    /// Notes a figure that was made. Returns its verdict in a line, and a line for each claim that is not as its file
-    /// says.
+    /// Records a reproduced figure. Returns a line with its verdict, and a line for each claim whose outcome
+    /// contradicts its file.
     pub fn made(&mut self, entry: &Entry) -> String {
         let seconds = entry.recorded.as_ref().and_then(|recorded| recorded.made.seconds);
         let name = entry.figure.name.clone();
@@ -46,13 +46,13 @@ impl Tally {
         text
     }
 
-    /// Notes a figure for which the budget did not suffice. Returns a line that says so.
+    /// Records a figure that the time budget excluded. Returns a line about it.
     pub fn left_out(&mut self, name: &str) -> String {
         self.0.push(Figure { name: name.into(), end: End::LeftOut, seconds: None });
         format!("{name}: left out")
     }
 
-    /// Notes a figure that cannot be run.
+    /// Records a figure that could not be run.
     pub fn failed(&mut self, name: &str) {
         self.0.push(Figure { name: name.into(), end: End::Failed, seconds: None });
     }
@@ -63,17 +63,17 @@ impl Tally {
         !self.0.iter().any(|figure| bad.contains(&figure.end))
     }
 
-    /// Returns how many figures there were.
+    /// Returns the number of figures.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns `true` if there were none.
+    /// Returns `true` if there were no figures.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns one row for each figure, its end and its seconds, and their sum.
+    /// Returns one row per figure with its outcome and its duration in seconds, and their sum.
     pub fn table(&self) -> Table {
         let mut table = Table::new(vec![
             Column::text("figure", "figure"),

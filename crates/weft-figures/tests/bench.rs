@@ -1,11 +1,11 @@
-//! A bench is started, its rows read and held against the claims.
+//! Runs of a bench: its rows are read and evaluated against the claims.
 
 use std::fs;
 use std::path::PathBuf;
 
 use weft_figures::{Entry, Figure, Runner, Tally};
 
-/// A repository with experiments, removed when the test ends.
+/// A repository with experiments that is removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -15,7 +15,7 @@ impl Folder {
         Self(path)
     }
 
-    /// A figure of which `command` measures the rows.
+    /// Makes a figure whose rows `command` prints.
     fn figure(&self, name: &str, command: &str) -> Figure {
         let text = format!(
             "title = \"t\"\nsource = \"s\"\npaper = \"p\"\ndiffers = \"d\"\naxes = [{{ name = \"way\" }}]\n\
@@ -35,7 +35,7 @@ impl Drop for Folder {
     }
 }
 
-/// Prints a row of each of two figures, for people and for programs, and counts itself.
+/// A command that prints a row of each of two figures, for people and for programs, and counts its runs.
 const BOTH: &str = r#"echo "two rows"; echo run >> runs;
 for figure in x-fig1 x-fig2; do echo "{\"figure\":\"$figure\",\"way\":\"a\",\"rate\":2}" >> "$WEFT_BENCH_JSON"; done"#;
 

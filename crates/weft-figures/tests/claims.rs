@@ -1,5 +1,5 @@
-//! Figures that take seconds are made in every run of the tests: their claims hold, and their numbers are those that
-//! the docs have. Of a longer figure they make the runs that its `in_tests` names.
+//! Reproduction of the figures that take seconds: their claims hold, and their numbers are those in the docs. Of a
+//! longer figure the test makes the runs that its `in_tests` names.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use weft_testkit::Value;
 #[path = "../../weft-plan/benches/placements/measure.rs"]
 mod placements;
 
-/// Measures a figure that is a bench's.
+/// A function that measures the rows of a bench's figure.
 type Measure = fn() -> Vec<Value>;
 
 const BENCHES: [(&str, Measure); 3] = [
@@ -24,7 +24,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The rows of a figure, or of the part that tests make, made now.
+/// Measures the rows of a figure, or of the part that tests cover.
 fn rows(figure: &Figure) -> Vec<Row> {
     let experiment = &figure.experiment;
     match experiment.source() {
@@ -39,11 +39,11 @@ fn rows(figure: &Figure) -> Vec<Row> {
             let rows = experiment.measure_rows(&measure()).unwrap();
             experiment.judge(rows).unwrap().rows
         }
-        Source::Missing(_) => panic!("{} cannot be had", figure.name),
+        Source::Missing(_) => panic!("{} cannot be reproduced here", figure.name),
     }
 }
 
-/// Four digits of every number: enough to see a change, and not the last bit of another processor's division.
+/// Formats four digits of every number. They show a change, but not the last bit of another processor's division.
 fn digits(rows: &[Row]) -> Vec<String> {
     let numbers = |row: &Row| {
         row.measured.iter().map(|(name, value)| format!("{name} {value:.3e}")).collect::<Vec<_>>()
@@ -51,7 +51,7 @@ fn digits(rows: &[Row]) -> Vec<String> {
     rows.iter().map(|row| format!("{:?}: {}", row.at, numbers(row).join(", "))).collect()
 }
 
-/// Makes what the tests make of a figure, and holds it against its claims and against what was published.
+/// Measures a figure's part for tests and compares it with its claims and with the published rows.
 fn check(entry: &Entry, part: Experiment) {
     let whole = &entry.figure.experiment;
     let name = &entry.figure.name;

@@ -1,4 +1,4 @@
-//! The figures of the papers have one file each, and every file's result is recorded.
+//! A test that every figure of the papers has one file, and every file a recorded result.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

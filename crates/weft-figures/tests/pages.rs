@@ -1,5 +1,5 @@
-//! The docs say what was recorded. `BLESS=1 cargo test -p weft-figures --test pages` writes them, as
-//! `weft experiment pages` does.
+//! A test that the docs agree with the recorded results. `BLESS=1 cargo test -p weft-figures --test pages` writes them,
+//! like `weft experiment pages`.
 
 use std::path::Path;
 
